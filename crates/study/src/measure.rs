@@ -1,0 +1,112 @@
+//! How a study is measured, what it is held against, and when it has missed its mark.
+
+use std::time::Duration;
+
+use crate::derived::Derived;
+use crate::knob::Knobs;
+use crate::value::Value;
+
+/// `[measure]`: by which meters, how long, how often.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Measure {
+    /// Meters, by name.
+    pub meters: Vec<String>,
+    /// Repetitions of every cell, at least. Six is the least number of trials of which the smallest
+    /// and the largest enclose the median with 95 % confidence (1 - 2·½⁶ = 96.9 %).
+    pub repetitions: u32,
+    /// Repetitions at most; more than `repetitions` only where `target` is set.
+    pub repetitions_max: u32,
+    /// Half-width of the 95 % interval of the main quantity over its median, at which a cell is
+    /// converged; `None` runs just `repetitions`.
+    pub target: Option<f64>,
+    /// The main quantity; `None` is `cpu_us_per_transaction` for `rr` and `crr`, else `cpu_us_per_kib`.
+    pub quantity: Option<Derived>,
+    /// Traffic before the first snapshot: slow start and buffer tuning are over by then.
+    pub warm_up: Duration,
+    /// The interval between the snapshots.
+    pub duration: Duration,
+    /// Seed of the order of trials and of payload.
+    pub seed: u64,
+    /// Share of the trial's CPUs that tasks of others may use before the trial is marked.
+    pub others_max: f64,
+    /// How often a marked trial is tried again.
+    pub retries: u32,
+}
+
+impl Measure {
+    /// Meters that exist, with one line each.
+    pub const METERS: &[(&str, &str)] = &[
+        (
+            "proc",
+            "CPU time of each CPU by /proc/stat, sampled by the tick",
+        ),
+        (
+            "rusage",
+            "CPU time and context switches of the workload's threads by getrusage",
+        ),
+        (
+            "netstat",
+            "/proc/net/snmp, snmp6 and netstat of each namespace",
+        ),
+        ("tcp_info", "TCP_INFO of each connection, summed"),
+        ("tsc", "the time-stamp counter"),
+        ("others", "CPU time of all other tasks by /proc/PID/stat"),
+    ];
+}
+
+impl Default for Measure {
+    fn default() -> Self {
+        Measure {
+            meters: Measure::METERS
+                .iter()
+                .map(|(name, _)| (*name).to_string())
+                .collect(),
+            repetitions: 6,
+            repetitions_max: 6,
+            target: None,
+            quantity: None,
+            warm_up: Duration::from_millis(200),
+            duration: Duration::from_secs(1),
+            seed: 1,
+            others_max: 0.05,
+            retries: 2,
+        }
+    }
+}
+
+/// `[published]`: somebody's figures, to show beside ours.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Published {
+    /// Who, when, where.
+    pub source: String,
+    /// What the figures are, in our terms.
+    pub quantity: Derived,
+    /// The knob that the figures vary.
+    pub knob: String,
+    /// The curves.
+    pub series: Vec<Series>,
+}
+
+/// One published curve.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Series {
+    /// Its name.
+    pub name: String,
+    /// The cells it belongs beside: those that have these knobs.
+    pub matching: Knobs,
+    /// Knob value, figure.
+    pub points: Vec<(Value, f64)>,
+}
+
+/// `[[threshold]]`: a limit that makes the command fail (exit 3) or say that it cannot tell (exit 4).
+#[derive(Debug, Clone, PartialEq)]
+pub struct Threshold {
+    /// What is limited.
+    pub quantity: Derived,
+    /// Missed when the whole interval is above.
+    pub at_most: Option<f64>,
+    /// Missed when the whole interval is below.
+    pub at_least: Option<f64>,
+    /// The cells it holds for: those that have these knobs.
+    pub matching: Knobs,
+}

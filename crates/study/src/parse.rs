@@ -1,0 +1,234 @@
+//! TOML with line numbers: reads one table and names what is wrong in it.
+
+use std::ops::Range;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use crate::knob::nearest;
+use crate::value::Raw;
+
+/// What is wrong with a study file: where, at which key, and what was expected.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{file}:{line}: {key}{}{expected}", if key.is_empty() { "" } else { ": " })]
+pub struct StudyError {
+    /// The file as named by the caller.
+    pub file: String,
+    /// Line, from 1.
+    pub line: usize,
+    /// The key; empty where the file is not TOML.
+    pub key: String,
+    /// What was expected, and the nearest valid name where one was misspelt.
+    pub expected: String,
+}
+
+/// The text and its name, to turn spans into lines.
+pub(crate) struct Source<'a> {
+    pub file: &'a str,
+    pub text: &'a str,
+}
+
+impl Source<'_> {
+    pub fn error(&self, span: Range<usize>, key: &str, expected: impl Into<String>) -> StudyError {
+        let line = 1 + self.text[..span.start.min(self.text.len())]
+            .matches('\n')
+            .count();
+        StudyError {
+            file: self.file.to_string(),
+            line,
+            key: key.to_string(),
+            expected: expected.into(),
+        }
+    }
+
+    pub fn root(&self) -> Result<Spanned<DeTable<'_>>, StudyError> {
+        DeTable::parse(self.text).map_err(|error| {
+            let first = error
+                .message()
+                .lines()
+                .next()
+                .unwrap_or("not TOML")
+                .to_string();
+            self.error(error.span().unwrap_or(0..0), "", first)
+        })
+    }
+}
+
+pub(crate) fn raw(value: &DeValue<'_>) -> Raw {
+    match value {
+        DeValue::String(text) => Raw::Text(text.to_string()),
+        DeValue::Boolean(on) => Raw::Boolean(*on),
+        DeValue::Integer(n) => {
+            i64::from_str_radix(n.as_str(), n.radix()).map_or(Raw::Other, Raw::Integer)
+        }
+        DeValue::Array(items) => Raw::List(items.iter().map(|item| raw(item.get_ref())).collect()),
+        DeValue::Float(_) | DeValue::Datetime(_) | DeValue::Table(_) => Raw::Other,
+    }
+}
+
+/// A number, whole or not.
+pub(crate) fn number(value: &DeValue<'_>) -> Option<f64> {
+    match value {
+        DeValue::Float(x) => x.as_str().replace('_', "").parse().ok(),
+        _ => match raw(value) {
+            Raw::Integer(n) => Some(n as f64),
+            _ => None,
+        },
+    }
+}
+
+/// One table of the file: keys are taken out one by one, and what is left at the end is unknown.
+pub(crate) struct Section<'a> {
+    source: &'a Source<'a>,
+    /// Name for errors, `""` at the top.
+    name: String,
+    /// Key, its span, value; in the order of the file.
+    entries: Vec<(String, Range<usize>, &'a Spanned<DeValue<'a>>)>,
+    /// Keys asked for, to find the nearest.
+    known: Vec<String>,
+    /// Where its first key stands.
+    start: Range<usize>,
+}
+
+impl<'a> Section<'a> {
+    pub fn new(source: &'a Source<'a>, name: &str, table: &'a DeTable<'a>) -> Section<'a> {
+        let mut entries: Vec<_> = table
+            .iter()
+            .map(|(key, value)| (key.get_ref().to_string(), key.span(), value))
+            .collect();
+        entries.sort_by_key(|(_, span, _)| span.start);
+        let start = entries.first().map_or(0..0, |(_, span, _)| span.clone());
+        Section {
+            source,
+            name: name.to_string(),
+            entries,
+            known: Vec::new(),
+            start,
+        }
+    }
+
+    fn full(&self, key: &str) -> String {
+        if self.name.is_empty() {
+            key.to_string()
+        } else {
+            format!("{}.{key}", self.name)
+        }
+    }
+
+    /// Where its first key stands: the place to point at for a missing one.
+    pub fn start(&self) -> Range<usize> {
+        self.start.clone()
+    }
+
+    /// An error at a key's value.
+    pub fn error(&self, span: Range<usize>, key: &str, expected: impl Into<String>) -> StudyError {
+        self.source.error(span, &self.full(key), expected)
+    }
+
+    /// Takes a key out, if it is there.
+    pub fn take(&mut self, key: &str) -> Option<&'a Spanned<DeValue<'a>>> {
+        self.known.push(key.to_string());
+        let at = self.entries.iter().position(|(name, _, _)| name == key)?;
+        Some(self.entries.remove(at).2)
+    }
+
+    /// Takes all entries that are left, in the order of the file.
+    pub fn rest(&mut self) -> Vec<(String, Range<usize>, &'a Spanned<DeValue<'a>>)> {
+        std::mem::take(&mut self.entries)
+    }
+
+    /// Takes a key and reads it; `expected` says what it should be.
+    pub fn read<T>(
+        &mut self,
+        key: &str,
+        expected: &str,
+        read: impl FnOnce(&DeValue<'_>) -> Option<T>,
+    ) -> Result<Option<T>, StudyError> {
+        let Some(value) = self.take(key) else {
+            return Ok(None);
+        };
+        match read(value.get_ref()) {
+            Some(read) => Ok(Some(read)),
+            None => Err(self.error(value.span(), key, format!("expected {expected}"))),
+        }
+    }
+
+    /// Takes a key whose value is a text that `parse` understands.
+    pub fn text<T, E: std::fmt::Display>(
+        &mut self,
+        key: &str,
+        parse: impl FnOnce(&str) -> Result<T, E>,
+    ) -> Result<Option<T>, StudyError> {
+        let Some(value) = self.take(key) else {
+            return Ok(None);
+        };
+        match raw(value.get_ref()) {
+            Raw::Text(text) => parse(&text)
+                .map(Some)
+                .map_err(|error| self.error(value.span(), key, format!("expected {error}"))),
+            _ => match parse("") {
+                Err(error) => Err(self.error(value.span(), key, format!("expected {error}"))),
+                Ok(_) => Err(self.error(value.span(), key, "expected a text in quotes")),
+            },
+        }
+    }
+
+    /// Takes a key whose value is a table.
+    pub fn section(&mut self, key: &str) -> Result<Option<Section<'a>>, StudyError> {
+        let Some(value) = self.take(key) else {
+            return Ok(None);
+        };
+        match value.get_ref() {
+            DeValue::Table(table) => Ok(Some(Section::new(self.source, &self.full(key), table))),
+            _ => Err(self.error(
+                value.span(),
+                key,
+                format!("expected a table [{}]", self.full(key)),
+            )),
+        }
+    }
+
+    /// Takes a key whose value is a list of tables.
+    pub fn sections(&mut self, key: &str) -> Result<Vec<Section<'a>>, StudyError> {
+        let Some(value) = self.take(key) else {
+            return Ok(Vec::new());
+        };
+        let wrong = || {
+            self.error(
+                value.span(),
+                key,
+                format!("expected a list of tables [[{}]]", self.full(key)),
+            )
+        };
+        let DeValue::Array(items) = value.get_ref() else {
+            return Err(wrong());
+        };
+        items
+            .iter()
+            .map(|item| match item.get_ref() {
+                DeValue::Table(table) => Ok(Section::new(self.source, &self.full(key), table)),
+                _ => Err(wrong()),
+            })
+            .collect()
+    }
+
+    /// Refuses what nobody took.
+    pub fn end(self) -> Result<(), StudyError> {
+        let Some((key, span, _)) = self.entries.first() else {
+            return Ok(());
+        };
+        let near = nearest(key, self.known.iter().map(String::as_str));
+        let hint = match near {
+            Some(near) => format!("; nearest is \"{near}\""),
+            None => format!("; known here: {}", self.known.join(", ")),
+        };
+        let place = if self.name.is_empty() {
+            "at the top".to_string()
+        } else {
+            format!("in [{}]", self.name)
+        };
+        Err(self
+            .source
+            .error(span.clone(), key, format!("no such key {place}{hint}")))
+    }
+}

@@ -1,0 +1,157 @@
+//! The vocabulary of counts: one definition each, shared by every meter and every file.
+//!
+//! Counts only ever grow; what a report divides is in [`crate::Derived`]. `docs/quantities.md` is
+//! made from this file. A changed meaning is a breaking change of the records.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+macro_rules! quantities {
+    ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal,)+) => {
+        /// A count that a meter can tell. The name ends in the unit: `_ns`, `_bytes`, or a plural.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        pub enum Quantity {
+            $($(#[doc = $doc])+ #[serde(rename = $name)] $variant,)+
+        }
+
+        impl Quantity {
+            /// Every quantity, in the order of the documentation.
+            pub const ALL: &[Quantity] = &[$(Quantity::$variant,)+];
+
+            /// The name in records, e.g. `cpu_softirq_ns`.
+            pub fn name(self) -> &'static str {
+                match self { $(Quantity::$variant => $name,)+ }
+            }
+
+            /// The definition, as in the documentation.
+            pub fn definition(self) -> &'static str {
+                match self { $(Quantity::$variant => concat!($($doc,)+).trim_ascii(),)+ }
+            }
+        }
+    };
+}
+
+quantities! {
+    /// CPU time in user mode, guests and nice excluded. /proc/stat `user` - `guest`; sampled by the tick.
+    CpuUserNs = "cpu_user_ns",
+    /// CPU time in user mode of niced tasks, guests excluded. /proc/stat `nice` - `guest_nice`.
+    CpuNiceNs = "cpu_nice_ns",
+    /// CPU time in the kernel on a task's behalf. /proc/stat `system`; on a kernel with tick accounting a softirq that runs inside a system call may be counted here.
+    CpuSystemNs = "cpu_system_ns",
+    /// CPU time in hard interrupts. /proc/stat `irq`; near zero without IRQ_TIME_ACCOUNTING.
+    CpuIrqNs = "cpu_irq_ns",
+    /// CPU time in softirqs. /proc/stat `softirq`.
+    CpuSoftirqNs = "cpu_softirq_ns",
+    /// CPU time idle. /proc/stat `idle`.
+    CpuIdleNs = "cpu_idle_ns",
+    /// CPU time idle while some task waited for a disk. /proc/stat `iowait`; idle, not busy.
+    CpuIowaitNs = "cpu_iowait_ns",
+    /// Time that the hypervisor gave to others. /proc/stat `steal`; not busy.
+    CpuStealNs = "cpu_steal_ns",
+    /// CPU time that ran guests of this host. /proc/stat `guest` + `guest_nice`.
+    CpuGuestNs = "cpu_guest_ns",
+    /// User CPU time of the workload's own threads. getrusage(RUSAGE_THREAD) `ru_utime`.
+    TaskUserNs = "task_user_ns",
+    /// Kernel CPU time of the workload's own threads. `ru_stime`: it misses softirqs that ran on idle, on ksoftirqd or on others, and holds those that interrupted these threads.
+    TaskSystemNs = "task_system_ns",
+    /// Times that the workload's threads gave up the CPU to wait. `ru_nvcsw`.
+    VoluntarySwitches = "voluntary_switches",
+    /// Times that the workload's threads were put off the CPU. `ru_nivcsw`.
+    InvoluntarySwitches = "involuntary_switches",
+    /// Cycles of the time-stamp counter (x86-64 TSC, arm64 CNTVCT): a clock at a constant rate, not core cycles.
+    TscCycles = "tsc_cycles",
+    /// CPU time of all tasks that are not the trial's, on the trial's CPUs. /proc/PID/stat, by the CPU where each thread ran last, in steps of 10 ms; a process that began and ended between the snapshots is not in it.
+    OtherTasksNs = "other_tasks_ns",
+    /// Payload bytes that the application handed to TCP.
+    PayloadBytesSent = "payload_bytes_sent",
+    /// Payload bytes that the application took from TCP.
+    PayloadBytesReceived = "payload_bytes_received",
+    /// Payload bytes whose content was compared and was right (`check`).
+    PayloadBytesChecked = "payload_bytes_checked",
+    /// Calls that sent payload.
+    SendCalls = "send_calls",
+    /// Calls that took payload.
+    ReceiveCalls = "receive_calls",
+    /// Calls that found nothing to do (EAGAIN).
+    WouldBlockCalls = "would_block_calls",
+    /// Waits for readiness (epoll_pwait2).
+    PollCalls = "poll_calls",
+    /// Transactions completed: the whole response is in.
+    Transactions = "transactions",
+    /// Connections set up by `crr` transactions.
+    ConnectionsOpened = "connections_opened",
+    /// MSG_ZEROCOPY sends that completed.
+    ZerocopyCompletions = "zerocopy_completions",
+    /// Of these, sends whose data the kernel copied after all (SO_EE_CODE_ZEROCOPY_COPIED).
+    ZerocopyCopied = "zerocopy_copied",
+    /// IP packets handed down by this namespace, super-segments counting as one. IpOutRequests + Ip6OutRequests.
+    IpPacketsSent = "ip_packets_sent",
+    /// IP packets taken in by this namespace, after GRO. IpInReceives + Ip6InReceives.
+    IpPacketsReceived = "ip_packets_received",
+    /// Octets of IP packets sent, IP headers included, a super-segment having one header. IpExtOutOctets + Ip6OutOctets.
+    IpOctetsSent = "ip_octets_sent",
+    /// Octets of IP packets received. IpExtInOctets + Ip6InOctets.
+    IpOctetsReceived = "ip_octets_received",
+    /// TCP segments sent as on the wire, pure ACKs and retransmissions included. TcpOutSegs.
+    SegmentsSent = "segments_sent",
+    /// TCP segments received, a GRO super-segment counting as one. TcpInSegs.
+    SuperSegmentsReceived = "super_segments_received",
+    /// Segments retransmitted. TcpRetransSegs.
+    SegmentsRetransmitted = "segments_retransmitted",
+    /// Incoming super-segments merged while the reader held the socket. TcpExtTCPBacklogCoalesce.
+    BacklogCoalesced = "backlog_coalesced",
+    /// ACKs that the delayed-ACK timer sent. TcpExtDelayedACKs.
+    DelayedAcksSent = "delayed_acks_sent",
+    /// Retransmission timeouts. TcpExtTCPTimeouts.
+    Timeouts = "timeouts",
+    /// Connection requests dropped because a listen queue was full. TcpExtListenDrops.
+    ListenDrops = "listen_drops",
+    /// Wire segments sent, summed over the trial's connections. tcp_info `tcpi_segs_out`.
+    ConnSegmentsSent = "conn_segments_sent",
+    /// Wire segments received, summed over the trial's connections, GRO undone. `tcpi_segs_in`.
+    ConnSegmentsReceived = "conn_segments_received",
+    /// Wire segments with payload sent. `tcpi_data_segs_out`.
+    ConnDataSegmentsSent = "conn_data_segments_sent",
+    /// Wire segments with payload received. `tcpi_data_segs_in`.
+    ConnDataSegmentsReceived = "conn_data_segments_received",
+    /// Payload bytes sent, retransmissions included. `tcpi_bytes_sent`.
+    ConnBytesSent = "conn_bytes_sent",
+    /// Payload bytes acknowledged by the peer. `tcpi_bytes_acked`.
+    ConnBytesAcked = "conn_bytes_acked",
+    /// Payload bytes received in order. `tcpi_bytes_received`.
+    ConnBytesReceived = "conn_bytes_received",
+    /// Segments retransmitted. `tcpi_total_retrans`.
+    ConnSegmentsRetransmitted = "conn_segments_retransmitted",
+    /// Time with data outstanding, summed. `tcpi_busy_time`.
+    ConnBusyNs = "conn_busy_ns",
+    /// Of it, time limited by the receiver's window. `tcpi_rwnd_limited`.
+    ConnReceiveWindowLimitedNs = "conn_receive_window_limited_ns",
+    /// Of it, time limited by the send buffer. `tcpi_sndbuf_limited`.
+    ConnSendBufferLimitedNs = "conn_send_buffer_limited_ns",
+}
+
+impl fmt::Display for Quantity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_defined() {
+        for (index, quantity) in Quantity::ALL.iter().enumerate() {
+            assert!(quantity.definition().ends_with('.'), "{quantity}");
+            assert!(
+                Quantity::ALL[..index]
+                    .iter()
+                    .all(|other| other.name() != quantity.name())
+            );
+            let json = serde_json::to_string(quantity).unwrap();
+            assert_eq!(json, format!("\"{quantity}\""));
+        }
+    }
+}

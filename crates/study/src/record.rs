@@ -1,0 +1,286 @@
+//! What a trial found, in the form in which it is kept: one JSON object a line.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::knob::{End, Knobs};
+use crate::quantity::Quantity;
+use crate::reading::{Reading, Whose};
+
+/// Version of the record's fields. It grows when a field's meaning changes or a field goes; fields
+/// may be added without.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// How a trial ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "outcome")]
+pub enum Outcome {
+    /// It ran its interval and was measured.
+    Measured,
+    /// It could not be run as asked (connections missing, an end died): no numbers.
+    Failed {
+        /// What went wrong, one line.
+        reason: String,
+    },
+    /// A knob of it cannot be had here: not an error, not a number.
+    Skipped {
+        /// Which, and why.
+        reason: String,
+    },
+}
+
+/// What may make a trial's numbers worse than they look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WarningCode {
+    /// Tasks that are not the trial's used its CPUs above the study's `others_max`. Marks the trial.
+    Others,
+    /// The hypervisor took more than 1 % of the trial's CPUs.
+    Steal,
+    /// The CPU's frequency is not held: governor or turbo.
+    Frequency,
+    /// Softirqs ran on a CPU that is neither end's, or receive work of one end on the other's CPU.
+    SoftirqElsewhere,
+    /// The workload's byte count and the kernel's disagree.
+    Disagreement,
+    /// The workload could not keep up with its fixed rate.
+    RateMissed,
+    /// The workload's threads were put off their CPU often.
+    Preempted,
+    /// Something else that the text says.
+    Other,
+}
+
+impl WarningCode {
+    /// Whether a trial with this warning is marked: repeated, and left out of the estimates as long
+    /// as unmarked ones exist.
+    pub fn marks(self) -> bool {
+        matches!(self, WarningCode::Others)
+    }
+}
+
+/// A warning: what was seen and what to try.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Warning {
+    /// Which.
+    pub code: WarningCode,
+    /// One line for a person.
+    pub text: String,
+}
+
+/// The machine a trial ran on: what does not change from trial to trial.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct HostEnvironment {
+    /// Kernel release and version (uname -r, -v).
+    pub kernel: String,
+    /// Machine (uname -m).
+    pub machine: String,
+    /// CPU model.
+    pub cpu: String,
+    /// Online CPUs.
+    pub cpus: usize,
+    /// Threads per core that are siblings, by CPU; absent where the kernel does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub smt: Option<bool>,
+    /// Memory, bytes.
+    pub memory_bytes: u64,
+    /// The hypervisor, if any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hypervisor: Option<String>,
+    /// Frequency governors of the CPUs; absent where there is no cpufreq.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub governor: Option<String>,
+    /// The kernel's clock source.
+    pub clocksource: String,
+    /// Rate of the time-stamp counter, Hz; absent where it is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tsc_hz: Option<u64>,
+    /// How the kernel accounts CPU time: `tick`, `irq-time` or `vtime`; `unknown` where it does not tell.
+    pub cpu_accounting: String,
+    /// Kernel command line mitigations and the like: /proc/cmdline.
+    pub cmdline: String,
+    /// Version of tcpcost.
+    pub tcpcost: String,
+    /// Whether it ran as root in the host's own user namespace.
+    pub privileged: bool,
+}
+
+/// The state of one end as it was read back just before the trial.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Environment {
+    /// Device name.
+    pub device: String,
+    /// MTU, bytes.
+    pub mtu: u64,
+    /// Segmentation regime that the device's state amounts to: `per-mss`, `software-gso` or `tso`.
+    pub segmentation: String,
+    /// Offloads as read back: `tso`, `gso`, `gro`, `sg`, `tx_checksum`, `rx_checksum`.
+    pub offloads: BTreeMap<String, bool>,
+    /// gso_max_segs as read back.
+    pub gso_max_segs: u64,
+    /// gso_max_size as read back, bytes.
+    pub gso_max_size: u64,
+    /// The root qdisc and its parameters, in tc's words.
+    pub qdisc: String,
+    /// The route to the peer, in ip route's words.
+    pub route: String,
+    /// RPS mask of the device's receive queue; absent where it cannot be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rps_cpus: Option<String>,
+    /// Sysctls that move TCP's cost, and every one that the trial set, as read back.
+    pub sysctls: BTreeMap<String, String>,
+    /// Congestion control that the connections really had.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub congestion_control: Option<String>,
+    /// MSS of the connections, payload bytes per full segment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mss: Option<u64>,
+}
+
+/// What one end of a trial found.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct EndRecord {
+    /// CPUs of the end's threads.
+    pub cpus: Vec<usize>,
+    /// Worker threads.
+    pub threads: usize,
+    /// State read back.
+    pub environment: Environment,
+    /// Readings, by meter and owner.
+    pub readings: Vec<Reading>,
+    /// Response times, ns, as an HdrHistogram (V2, deflate-free, base64); `rr` and `crr` clients only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub response_time_hdr: Option<String>,
+}
+
+impl EndRecord {
+    /// The growth of a quantity by this meter of this owner.
+    pub fn growth(&self, meter: &str, whose: &Whose, quantity: Quantity) -> Option<u64> {
+        self.readings
+            .iter()
+            .find(|reading| reading.meter == meter && reading.whose == *whose)
+            .and_then(|reading| reading.counts.get(&quantity))
+            .copied()
+    }
+}
+
+/// One trial, done: everything needed to judge it and to do it again.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// [`SCHEMA_VERSION`] of the writer.
+    pub schema_version: u32,
+    /// The study's name.
+    pub study: String,
+    /// The cell's name in tables.
+    pub cell: String,
+    /// What was asked for; what is not here had its default.
+    pub knobs: Knobs,
+    /// Repetition, from 0.
+    pub repetition: u32,
+    /// Try of this repetition, from 0: a marked trial is tried again.
+    pub attempt: u32,
+    /// The study's seed.
+    pub seed: u64,
+    /// RFC 3339, UTC.
+    pub started: String,
+    /// The bed it ran in: `netns` or `loopback`.
+    pub bed: String,
+    /// Interval asked for, ns.
+    pub interval_ns: u64,
+    /// How it ended.
+    #[serde(flatten)]
+    pub outcome: Outcome,
+    /// Warnings.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<Warning>,
+    /// The machine.
+    pub host: HostEnvironment,
+    /// The two ends; empty unless measured.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub ends: BTreeMap<End, EndRecord>,
+}
+
+/// A line of a records file that is not a record.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordError {
+    /// Not JSON, or fields missing.
+    #[error("not a record: {0}")]
+    Syntax(#[from] serde_json::Error),
+    /// Written by a newer version.
+    #[error(
+        "schema_version {0} is newer than {SCHEMA_VERSION}, the newest that this version reads"
+    )]
+    Newer(u32),
+}
+
+impl Record {
+    /// Reads one line of a records file.
+    ///
+    /// # Errors
+    /// A line that is not a record, or one of a newer schema.
+    pub fn from_line(line: &str) -> Result<Record, RecordError> {
+        #[derive(Deserialize)]
+        struct Version {
+            schema_version: u32,
+        }
+        let Version { schema_version } = serde_json::from_str(line)?;
+        if schema_version > SCHEMA_VERSION {
+            return Err(RecordError::Newer(schema_version));
+        }
+        Ok(serde_json::from_str(line)?)
+    }
+
+    /// The record as one line, without the line end.
+    pub fn to_line(&self) -> String {
+        serde_json::to_string(self).expect("a record has only text keys and finite numbers")
+    }
+
+    /// Whether it was measured, so that it has numbers.
+    pub fn is_measured(&self) -> bool {
+        self.outcome == Outcome::Measured
+    }
+
+    /// Whether a warning marks it.
+    pub fn is_marked(&self) -> bool {
+        self.warnings.iter().any(|warning| warning.code.marks())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_survives_its_line_and_a_newer_schema_is_refused() {
+        let record = Record {
+            schema_version: SCHEMA_VERSION,
+            study: "tour".into(),
+            cell: "stream".into(),
+            knobs: Knobs::default(),
+            repetition: 2,
+            attempt: 0,
+            seed: 1,
+            started: "2026-01-01T00:00:00Z".into(),
+            bed: "loopback".into(),
+            interval_ns: 5,
+            outcome: Outcome::Failed {
+                reason: "no".into(),
+            },
+            warnings: vec![],
+            host: HostEnvironment::default(),
+            ends: BTreeMap::new(),
+        };
+        let line = record.to_line();
+        assert_eq!(Record::from_line(&line).unwrap(), record);
+        let newer = line.replace("\"schema_version\":1", "\"schema_version\":2");
+        assert!(matches!(
+            Record::from_line(&newer),
+            Err(RecordError::Newer(2))
+        ));
+        assert!(
+            Record::from_line("{\"schema_version\":1").is_err(),
+            "a torn line"
+        );
+    }
+}

@@ -1,0 +1,520 @@
+//! Every knob that a study may set: one row each, from which parsing, defaults and
+//! `docs/study-file.md` are made.
+
+use crate::units;
+use crate::value::{Raw, Value};
+
+/// The table of a study file a knob belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Group {
+    /// `[workload]`: what traffic.
+    Workload,
+    /// `[bed]`: over which path, with which offloads and sysctls.
+    Bed,
+}
+
+/// What values a knob takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A whole number in this range.
+    Count(u64, u64),
+    /// A size in bytes in this range.
+    Bytes(u64, u64),
+    /// A rate in bits per second.
+    BitRate,
+    /// Events per second.
+    EventRate,
+    /// On or off.
+    Switch,
+    /// One of these words.
+    Choice(&'static [&'static str]),
+    /// A list of CPU numbers.
+    Cpus,
+    /// Any text.
+    Text,
+}
+
+/// One knob: its name, where it is set, what it takes and what it is when nobody sets it.
+#[derive(Debug, Clone, Copy)]
+pub struct Knob {
+    /// The name in `[vary]`, `[[cells]]`, records and tables.
+    pub name: &'static str,
+    /// The key in its own table; differs from `name` only for `kind`.
+    pub key: &'static str,
+    /// The table.
+    pub group: Group,
+    /// What it takes.
+    pub kind: Kind,
+    /// A word that is accepted beside `kind`, such as `"auto"`; also the way to say "untouched".
+    pub or_word: Option<&'static str>,
+    /// The default, as written in a study file.
+    pub default: &'static str,
+    /// Whether `client.NAME` and `server.NAME` set one end only.
+    pub per_end: bool,
+    /// One sentence: meaning, unit, why this default.
+    pub doc: &'static str,
+}
+
+const fn workload(
+    name: &'static str,
+    kind: Kind,
+    default: &'static str,
+    doc: &'static str,
+) -> Knob {
+    Knob {
+        name,
+        key: name,
+        group: Group::Workload,
+        kind,
+        or_word: None,
+        default,
+        per_end: false,
+        doc,
+    }
+}
+
+const fn bed(name: &'static str, kind: Kind, default: &'static str, doc: &'static str) -> Knob {
+    Knob {
+        name,
+        key: name,
+        group: Group::Bed,
+        kind,
+        or_word: None,
+        default,
+        per_end: false,
+        doc,
+    }
+}
+
+/// A knob of each end's device or route, untouched unless set.
+const fn device(name: &'static str, kind: Kind, doc: &'static str) -> Knob {
+    Knob {
+        or_word: Some("leave"),
+        per_end: true,
+        ..bed(name, kind, "leave", doc)
+    }
+}
+
+const GIB: u64 = 1 << 30;
+const MIB: u64 = 1 << 20;
+
+/// All knobs, in the order of the documentation. Sysctls (`sysctl.NAME`) are knobs too, without a
+/// row each: the kernel knows their names.
+pub const KNOBS: &[Knob] = &[
+    Knob {
+        key: "kind",
+        ..workload(
+            "workload",
+            Kind::Choice(&["stream", "maerts", "bidirectional", "rr", "crr"]),
+            "stream",
+            "The traffic: `stream` (client sends), `maerts` (server sends), `bidirectional`, `rr` (request/response on standing connections), `crr` (connect, request, response, close).",
+        )
+    },
+    workload(
+        "flows",
+        Kind::Count(1, 30_000),
+        "1",
+        "Connections in all, dealt round over the client's threads. For `crr`, connections at a time.",
+    ),
+    workload(
+        "threads",
+        Kind::Count(0, 1024),
+        "0",
+        "Worker threads per end, each with its own epoll; 0 is one for each CPU of the end.",
+    ),
+    workload(
+        "write_size",
+        Kind::Bytes(1, 64 * MIB),
+        "64KiB",
+        "Bytes handed to the kernel per call. A shorter message is one call; a longer one is cut.",
+    ),
+    workload(
+        "read_size",
+        Kind::Bytes(1, 64 * MIB),
+        "64KiB",
+        "Size of the reader's buffer. 64 KiB because it stays in the L2 cache: 128 KiB reads tripled a receiver's CPU on one machine.",
+    ),
+    workload(
+        "request_size",
+        Kind::Bytes(1, 64 * MIB),
+        "1B",
+        "Bytes of a request (`rr`, `crr`).",
+    ),
+    workload(
+        "response_size",
+        Kind::Bytes(1, 64 * MIB),
+        "1B",
+        "Bytes of a response (`rr`, `crr`).",
+    ),
+    workload(
+        "in_flight",
+        Kind::Count(1, 1024),
+        "1",
+        "Requests outstanding per connection (`rr`).",
+    ),
+    Knob {
+        or_word: Some("unlimited"),
+        ..workload(
+            "rate",
+            Kind::BitRate,
+            "unlimited",
+            "Payload per second over all flows and in each sending direction (`stream`, `maerts`, `bidirectional`): equal work, so that CPU can be compared. `unlimited` is CPU-bound.",
+        )
+    },
+    Knob {
+        or_word: Some("unlimited"),
+        ..workload(
+            "transaction_rate",
+            Kind::EventRate,
+            "unlimited",
+            "Transactions per second over all flows (`rr`, `crr`). Response times then count from the time a request was due, so a stall is not hidden.",
+        )
+    },
+    workload(
+        "send_with",
+        Kind::Choice(&[
+            "write",
+            "send",
+            "sendfile",
+            "sendfile-memfd",
+            "splice",
+            "zerocopy",
+        ]),
+        "send",
+        "The call that sends payload: `write`, `send`, `sendfile` from a file on disk or from a memfd, `splice` from a pipe of file pages, `zerocopy` (MSG_ZEROCOPY; whether the kernel copied after all is reported).",
+    ),
+    workload(
+        "receive_with",
+        Kind::Choice(&["read", "recv-trunc", "splice"]),
+        "read",
+        "The call that takes payload: `read`, `recv-trunc` (MSG_TRUNC: nothing is copied), `splice` (to /dev/null through a pipe).",
+    ),
+    workload(
+        "file_size",
+        Kind::Bytes(4096, GIB),
+        "16MiB",
+        "Size of the file that `sendfile` and `splice` send from, over and over; 16 MiB is more than an L2 cache and less than most last-level ones.",
+    ),
+    workload(
+        "cork",
+        Kind::Choice(&["off", "on", "msg-more"]),
+        "off",
+        "`on`: TCP_CORK around each message (for a stream: all along). `msg-more`: MSG_MORE on every call but a message's last (for a stream: on every call).",
+    ),
+    workload(
+        "nodelay",
+        Kind::Switch,
+        "off",
+        "TCP_NODELAY; off is the kernel's default, so Nagle's rule holds.",
+    ),
+    Knob {
+        or_word: Some("auto"),
+        ..workload(
+            "send_buffer",
+            Kind::Bytes(2048, GIB),
+            "auto",
+            "SO_SNDBUF as asked for (the kernel doubles it); `auto` leaves the kernel's tuning on.",
+        )
+    },
+    Knob {
+        or_word: Some("auto"),
+        ..workload(
+            "receive_buffer",
+            Kind::Bytes(2048, GIB),
+            "auto",
+            "SO_RCVBUF as asked for (the kernel doubles it); `auto` leaves the kernel's tuning on.",
+        )
+    },
+    workload(
+        "congestion_control",
+        Kind::Text,
+        "reno",
+        "TCP_CONGESTION. `reno` is in every kernel, open to every user, and does not pace; bbr paces and so measures its timers.",
+    ),
+    workload(
+        "check",
+        Kind::Switch,
+        "off",
+        "Compare every payload byte on arrival with what was sent; costs the receiver a pass over the data, so off where cost is measured.",
+    ),
+    workload(
+        "placement",
+        Kind::Choice(&["two-cpus", "same-cpu", "smt-sibling"]),
+        "two-cpus",
+        "Where the two ends run unless `client_cpus` and `server_cpus` say: each on a CPU (core) of its own, both on one, or on two threads of one core.",
+    ),
+    Knob {
+        or_word: Some("auto"),
+        ..workload(
+            "client_cpus",
+            Kind::Cpus,
+            "auto",
+            "CPUs of the client's threads; `auto` follows `placement`.",
+        )
+    },
+    Knob {
+        or_word: Some("auto"),
+        ..workload(
+            "server_cpus",
+            Kind::Cpus,
+            "auto",
+            "CPUs of the server's threads; `auto` follows `placement`.",
+        )
+    },
+    Knob {
+        key: "kind",
+        ..bed(
+            "bed",
+            Kind::Choice(&["auto", "netns", "loopback"]),
+            "auto",
+            "`netns`: two network namespaces joined by a veth pair, receive work steered to each end's CPUs, so that CPU accounting is per host. `loopback`: this host's own. `auto`: `netns` where it can be had.",
+        )
+    },
+    Knob {
+        or_word: Some("leave"),
+        per_end: true,
+        ..bed(
+            "mtu",
+            Kind::Bytes(576, 65535),
+            "leave",
+            "MTU of the device in bytes; veth starts at 1500, loopback at 65536.",
+        )
+    },
+    device(
+        "segmentation",
+        Kind::Choice(&["per-mss", "software-gso", "tso"]),
+        "Who cuts: `per-mss` (gso_max_segs 1: one skb per MSS through TCP's output path, as in 2005), `software-gso` (tso off, gso on: TCP builds super-segments, the kernel cuts them before the device), `tso` (the device gets super-segments).",
+    ),
+    device(
+        "tso",
+        Kind::Switch,
+        "TCP segmentation offload (ethtool tso).",
+    ),
+    device(
+        "gso",
+        Kind::Switch,
+        "Generic segmentation offload (ethtool gso).",
+    ),
+    device(
+        "gro",
+        Kind::Switch,
+        "Generic receive offload (ethtool gro). veth starts with it off.",
+    ),
+    device(
+        "sg",
+        Kind::Switch,
+        "Scatter-gather (ethtool sg); off also takes tso away, as the kernel has it.",
+    ),
+    device(
+        "tx_checksum",
+        Kind::Switch,
+        "Transmit checksum offload (ethtool tx-checksumming); off also takes sg and tso away.",
+    ),
+    device(
+        "gso_max_segs",
+        Kind::Count(1, 65535),
+        "Most segments in one super-segment (ip link gso_max_segs).",
+    ),
+    device(
+        "gso_max_size",
+        Kind::Bytes(1500, 524_280),
+        "Most bytes in one super-segment, IPv4's limit included (ip link gso_max_size, gso_ipv4_max_size).",
+    ),
+    Knob {
+        or_word: Some("none"),
+        per_end: true,
+        ..bed(
+            "bottleneck",
+            Kind::BitRate,
+            "none",
+            "Rate of a token bucket (tbf) on what the end sends; counts Ethernet frames. `netns` only.",
+        )
+    },
+    Knob {
+        per_end: true,
+        ..bed(
+            "bottleneck_queue",
+            Kind::Bytes(1500, GIB),
+            "1MiB",
+            "Bytes that may wait in the bottleneck's queue.",
+        )
+    },
+    device(
+        "quickack",
+        Kind::Switch,
+        "`quickack 1` on the route: the end acknowledges every segment at once.",
+    ),
+    bed(
+        "steering",
+        Kind::Switch,
+        "on",
+        "Steer each end's receive work to that end's CPUs (RPS). Off, a veth's receiver runs on the sender's CPU. `netns` only.",
+    ),
+];
+
+/// The knob of this name without end prefix, or `None`. Sysctls give a row made for them.
+pub fn find(name: &str) -> Option<Knob> {
+    if let Some(sysctl) = name.strip_prefix("sysctl.") {
+        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+        let sound =
+            sysctl.starts_with("net.") && !sysctl.contains("..") && sysctl.chars().all(plain);
+        return sound.then_some(Knob {
+            per_end: true,
+            ..bed("sysctl", Kind::Text, "", "A sysctl of the end.")
+        });
+    }
+    KNOBS.iter().find(|knob| knob.name == name).copied()
+}
+
+impl Knob {
+    /// What this knob takes, in words for an error.
+    pub fn expected(&self) -> String {
+        let kind = match self.kind {
+            Kind::Count(lo, hi) => format!("a whole number from {lo} to {hi}"),
+            Kind::Bytes(lo, hi) => format!(
+                "a size such as \"64KiB\" (B, KiB, MiB, GiB), {} to {}",
+                units::show_bytes(lo),
+                units::show_bytes(hi)
+            ),
+            Kind::BitRate => "a rate such as \"941Mbit\" (bit, kbit, Mbit, Gbit)".to_string(),
+            Kind::EventRate => "a rate such as \"10000/s\"".to_string(),
+            Kind::Switch => "\"on\" or \"off\"".to_string(),
+            Kind::Choice(words) => {
+                format!(
+                    "one of {}",
+                    words
+                        .iter()
+                        .map(|w| format!("\"{w}\""))
+                        .collect::<Vec<_>>()
+                        .join(", ")
+                )
+            }
+            Kind::Cpus => "a list of CPU numbers such as [0, 2]".to_string(),
+            Kind::Text => "a text or a number".to_string(),
+        };
+        match self.or_word {
+            Some(word) => format!("{kind}, or \"{word}\""),
+            None => kind,
+        }
+    }
+
+    /// Reads a value. `None` where it is not one of this knob's; [`Knob::expected`] says what is.
+    pub(crate) fn read(&self, raw: &Raw) -> Option<Value> {
+        if let (Raw::Text(text), Some(word)) = (raw, self.or_word)
+            && text == word
+        {
+            return Some(Value::Word(word.to_string()));
+        }
+        match (self.kind, raw) {
+            (Kind::Count(lo, hi), Raw::Integer(n)) => {
+                let n = u64::try_from(*n).ok()?;
+                (lo..=hi).contains(&n).then_some(Value::Count(n))
+            }
+            (Kind::Bytes(lo, hi), Raw::Integer(_) | Raw::Text(_)) => {
+                let bytes = match raw {
+                    Raw::Integer(n) => u64::try_from(*n).ok()?,
+                    Raw::Text(text) => units::bytes(text).ok()?,
+                    _ => return None,
+                };
+                (lo..=hi).contains(&bytes).then_some(Value::Bytes(bytes))
+            }
+            (Kind::BitRate, Raw::Text(text)) => units::bits_per_s(text).ok().map(Value::BitsPerS),
+            (Kind::EventRate, Raw::Text(text)) => units::per_s(text).ok().map(Value::PerS),
+            (Kind::Switch, Raw::Boolean(on)) => Some(Value::Switch(*on)),
+            (Kind::Switch, Raw::Text(text)) => match text.as_str() {
+                "on" => Some(Value::Switch(true)),
+                "off" => Some(Value::Switch(false)),
+                _ => None,
+            },
+            (Kind::Choice(words), Raw::Text(text)) => words
+                .contains(&text.as_str())
+                .then(|| Value::Word(text.clone())),
+            (Kind::Cpus, Raw::List(items)) if !items.is_empty() => items
+                .iter()
+                .map(|item| match item {
+                    Raw::Integer(n) => usize::try_from(*n).ok(),
+                    _ => None,
+                })
+                .collect::<Option<Vec<_>>>()
+                .map(Value::Cpus),
+            (Kind::Text, Raw::Integer(n)) => Some(Value::Word(n.to_string())),
+            (Kind::Text, Raw::Text(text)) if !text.is_empty() && !text.contains(['\n', '\0']) => {
+                Some(Value::Word(text.clone()))
+            }
+            _ => None,
+        }
+    }
+
+    /// The value when no study sets it.
+    pub fn default_value(&self) -> Value {
+        let raw = self
+            .default
+            .parse()
+            .map_or_else(|_| Raw::Text(self.default.to_string()), Raw::Integer);
+        self.read(&raw)
+            .expect("each row's default is a value of its own kind (a test reads them all)")
+    }
+}
+
+/// The knobs as a Markdown table: `docs/study-file.md` carries it, and a test compares.
+pub fn knob_table(group: Group) -> String {
+    let mut table =
+        String::from("| key | takes | default | each end | meaning |\n|---|---|---|---|---|\n");
+    for knob in KNOBS.iter().filter(|knob| knob.group == group) {
+        let name = if knob.key == knob.name {
+            format!("`{}`", knob.name)
+        } else {
+            format!("`{}` (in `[vary]`: `{}`)", knob.key, knob.name)
+        };
+        let end = if knob.per_end { "yes" } else { "" };
+        table += &format!(
+            "| {name} | {} | `{}` | {end} | {} |\n",
+            knob.expected(),
+            knob.default,
+            knob.doc
+        );
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_default_is_a_value_of_its_knob_and_names_are_unique() {
+        for (index, knob) in KNOBS.iter().enumerate() {
+            let value = knob.default_value();
+            assert!(!value.to_string().is_empty(), "{}", knob.name);
+            assert!(
+                KNOBS[..index].iter().all(|other| other.name != knob.name),
+                "{} twice",
+                knob.name
+            );
+        }
+    }
+
+    #[test]
+    fn a_wrong_unit_is_not_a_value() {
+        let write_size = find("write_size").unwrap();
+        assert_eq!(
+            write_size.read(&Raw::Text("64KiB".into())),
+            Some(Value::Bytes(65536))
+        );
+        assert_eq!(write_size.read(&Raw::Text("64ms".into())), None);
+        assert_eq!(write_size.read(&Raw::Integer(0)), None);
+        assert_eq!(find("flows").unwrap().read(&Raw::Integer(30_001)), None);
+        assert_eq!(
+            find("tso").unwrap().read(&Raw::Text("leave".into())),
+            Some(Value::Word("leave".into()))
+        );
+    }
+
+    #[test]
+    fn sysctls_of_the_network_are_knobs_and_paths_are_not() {
+        assert!(find("sysctl.net.ipv4.tcp_autocorking").is_some());
+        for wrong in ["sysctl.kernel.hostname", "sysctl.net/../x", "sysctl.net..x"] {
+            assert!(find(wrong).is_none(), "{wrong}");
+        }
+    }
+}

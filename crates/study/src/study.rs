@@ -1,0 +1,612 @@
+//! A study file, parsed: which cells, measured how, held against what.
+
+use std::ops::Range;
+
+use toml::Spanned;
+use toml::de::DeValue;
+
+use crate::cell::Cell;
+use crate::knob::{Knobs, UnknownKnob, find_full, nearest};
+use crate::measure::{Measure, Published, Series, Threshold};
+use crate::parse::{Section, Source, StudyError, number, raw};
+use crate::registry::{Group, KNOBS};
+use crate::settings::WorkloadSettings;
+use crate::units;
+use crate::value::{Raw, Value};
+
+/// The shipped studies: name, text.
+pub const BUILT_IN: &[(&str, &str)] = &[
+    ("tour", include_str!("../../../studies/tour.toml")),
+    (
+        "copy-paths",
+        include_str!("../../../studies/copy-paths.toml"),
+    ),
+    (
+        "segmentation",
+        include_str!("../../../studies/segmentation.toml"),
+    ),
+    (
+        "write-size",
+        include_str!("../../../studies/write-size.toml"),
+    ),
+    (
+        "connections",
+        include_str!("../../../studies/connections.toml"),
+    ),
+    (
+        "request-response",
+        include_str!("../../../studies/request-response.toml"),
+    ),
+];
+
+/// The text of a shipped study.
+pub fn built_in(name: &str) -> Option<&'static str> {
+    BUILT_IN
+        .iter()
+        .find(|(built_in, _)| *built_in == name)
+        .map(|(_, text)| *text)
+}
+
+/// One parsed study file.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Study {
+    /// Name: the file's, without ending.
+    pub name: String,
+    /// One line that says what it asks.
+    pub title: String,
+    /// More lines, shown in the report.
+    pub about: String,
+    /// Every combination, in the order of the file; at least one.
+    pub cells: Vec<Cell>,
+    /// Names of the knobs that `[vary]` and `[[cells]]` set.
+    pub vary: Vec<String>,
+    /// How.
+    pub measure: Measure,
+    /// Published figures.
+    pub published: Option<Published>,
+    /// Limits.
+    pub thresholds: Vec<Threshold>,
+}
+
+impl Study {
+    /// Parses a study.
+    ///
+    /// # Errors
+    /// The first thing that is wrong: line, key, what was expected, the nearest valid name.
+    pub fn parse(name: &str, text: &str, file: &str) -> Result<Study, StudyError> {
+        let source = Source { file, text };
+        let root = source.root()?;
+        let mut top = Section::new(&source, "", root.get_ref());
+        let any = |text: &str| Ok::<_, String>(text.to_string());
+        let title = top.text("title", any)?.unwrap_or_else(|| name.to_string());
+        let about = top.text("about", any)?.unwrap_or_default();
+
+        let mut base = Knobs::default();
+        if let Some(section) = top.section("workload")? {
+            knobs_of_group(section, Group::Workload, "", &mut base)?;
+        }
+        if let Some(section) = top.section("bed")? {
+            knobs_of_group(section, Group::Bed, "", &mut base)?;
+        }
+        let (cells, vary) = cells(&mut top, name, &base)?;
+        let measure = top
+            .section("measure")?
+            .map_or_else(|| Ok(Measure::default()), measure)?;
+        let published = top.section("published")?.map(published).transpose()?;
+        let thresholds = top
+            .sections("threshold")?
+            .into_iter()
+            .map(threshold)
+            .collect::<Result<_, _>>()?;
+        top.end()?;
+
+        for cell in &cells {
+            if let Err(error) = WorkloadSettings::from_knobs(&cell.knobs) {
+                return Err(source.error(0..0, &cell.name, error.to_string()));
+            }
+        }
+        Ok(Study {
+            name: name.to_string(),
+            title,
+            about,
+            cells,
+            vary,
+            measure,
+            published,
+            thresholds,
+        })
+    }
+
+    /// Sets a knob in every cell, as `--set name=value` does.
+    ///
+    /// # Errors
+    /// No such knob, not a value of it, or one that `[vary]` varies.
+    pub fn set(&mut self, name: &str, text: &str) -> Result<(), UnknownKnob> {
+        if self.vary.iter().any(|varied| varied == name) {
+            let expected = "varies in this study; take it out of the study file first".to_string();
+            return Err(UnknownKnob {
+                name: name.to_string(),
+                expected,
+            });
+        }
+        for cell in &mut self.cells {
+            cell.knobs.set(name, text)?;
+        }
+        Ok(())
+    }
+}
+
+/// Sets one knob from a file's value.
+fn set(
+    section: &Section<'_>,
+    knobs: &mut Knobs,
+    name: &str,
+    key: &str,
+    value: &Spanned<DeValue<'_>>,
+    key_span: Range<usize>,
+) -> Result<(), StudyError> {
+    // An unknown name is an error of the key, a wrong value one of the value.
+    let span = if find_full(name).is_some() {
+        value.span()
+    } else {
+        key_span
+    };
+    knobs
+        .set_raw(name, &raw(value.get_ref()))
+        .map_err(|error| section.error(span, key, error.expected))
+}
+
+/// `[workload]` or `[bed]`, with `[bed.client]`, `[bed.server]` and `[bed.sysctl]` inside.
+fn knobs_of_group(
+    mut section: Section<'_>,
+    group: Group,
+    prefix: &str,
+    knobs: &mut Knobs,
+) -> Result<(), StudyError> {
+    if group == Group::Bed {
+        if prefix.is_empty() {
+            for end in ["client.", "server."] {
+                if let Some(inner) = section.section(end.trim_end_matches('.'))? {
+                    knobs_of_group(inner, Group::Bed, end, knobs)?;
+                }
+            }
+        }
+        if let Some(mut inner) = section.section("sysctl")? {
+            for (key, span, value) in inner.rest() {
+                set(
+                    &inner,
+                    knobs,
+                    &format!("{prefix}sysctl.{key}"),
+                    &key,
+                    value,
+                    span,
+                )?;
+            }
+        }
+    }
+    for (key, span, value) in section.rest() {
+        let mut here = KNOBS
+            .iter()
+            .filter(|knob| knob.group == group && (prefix.is_empty() || knob.per_end));
+        match here.clone().find(|knob| knob.key == key) {
+            Some(knob) => set(
+                &section,
+                knobs,
+                &format!("{prefix}{}", knob.name),
+                &key,
+                value,
+                span,
+            )?,
+            None => {
+                let elsewhere = KNOBS.iter().find(|knob| knob.key == key);
+                let hint = match (elsewhere, nearest(&key, here.map(|knob| knob.key))) {
+                    (Some(knob), _) if knob.group == group => {
+                        "both ends share it: set it in [bed]".to_string()
+                    }
+                    (Some(_), _) if group == Group::Bed => "it belongs in [workload]".to_string(),
+                    (Some(_), _) => "it belongs in [bed]".to_string(),
+                    (None, Some(near)) => format!("no such knob here; nearest is \"{near}\""),
+                    (None, None) => "no such knob here; `tcpcost knobs` lists them".to_string(),
+                };
+                return Err(section.error(span, &key, hint));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The explicit `[[cells]]` times every combination of `[vary]`.
+fn cells(
+    top: &mut Section<'_>,
+    study: &str,
+    base: &Knobs,
+) -> Result<(Vec<Cell>, Vec<String>), StudyError> {
+    let mut vary: Vec<String> = Vec::new();
+    let mut explicit = Vec::new();
+    for mut section in top.sections("cells")? {
+        let name = section.text("name", |text| Ok::<_, String>(text.to_string()))?;
+        let mut own = Knobs::default();
+        for (key, span, value) in section.rest() {
+            set(&section, &mut own, &key, &key, value, span)?;
+            if !vary.contains(&key) {
+                vary.push(key);
+            }
+        }
+        let name = name.unwrap_or_else(|| own.to_string());
+        explicit.push((name, own));
+    }
+    if explicit.is_empty() {
+        explicit.push((String::new(), Knobs::default()));
+    }
+
+    let mut axes: Vec<Vec<Knobs>> = Vec::new();
+    if let Some(mut section) = top.section("vary")? {
+        for (key, span, value) in section.rest() {
+            let DeValue::Array(items) = value.get_ref() else {
+                return Err(section.error(value.span(), &key, "expected a list of values"));
+            };
+            if items.is_empty() {
+                return Err(section.error(value.span(), &key, "expected at least one value"));
+            }
+            let mut axis = Vec::new();
+            for item in items.iter() {
+                let mut one = Knobs::default();
+                set(&section, &mut one, &key, &key, item, span.clone())?;
+                axis.push(one);
+            }
+            axes.push(axis);
+            vary.push(key);
+        }
+    }
+
+    let mut cells: Vec<Cell> = Vec::new();
+    for (name, own) in explicit {
+        let mut combinations = vec![Knobs::default()];
+        for axis in &axes {
+            combinations = combinations
+                .iter()
+                .flat_map(|so_far| axis.iter().map(|one| so_far.with(one)))
+                .collect();
+        }
+        for varied in combinations {
+            let words: Vec<String> = [name.clone(), varied.to_string()]
+                .into_iter()
+                .filter(|word| !word.is_empty())
+                .collect();
+            let name = if words.is_empty() {
+                study.to_string()
+            } else {
+                words.join(" ")
+            };
+            cells.push(Cell {
+                name,
+                knobs: base.with(&own).with(&varied),
+            });
+        }
+    }
+    for (index, cell) in cells.iter().enumerate() {
+        if cells[..index].iter().any(|other| other.name == cell.name) {
+            return Err(top.error(
+                0..0,
+                "cells",
+                format!("two cells are called \"{}\"; give each a name", cell.name),
+            ));
+        }
+    }
+    Ok((cells, vary))
+}
+
+fn quantity(text: &str) -> Result<crate::Derived, String> {
+    text.parse().map_err(|error| format!("a quantity: {error}"))
+}
+
+fn measure(mut section: Section<'_>) -> Result<Measure, StudyError> {
+    let mut measure = Measure::default();
+    if let Some(value) = section.take("meters") {
+        let Raw::List(items) = raw(value.get_ref()) else {
+            return Err(section.error(value.span(), "meters", "expected a list of meters"));
+        };
+        measure.meters.clear();
+        for item in items {
+            let known = || Measure::METERS.iter().map(|(name, _)| *name);
+            let Raw::Text(name) = item else {
+                return Err(section.error(
+                    value.span(),
+                    "meters",
+                    "expected names of meters in quotes",
+                ));
+            };
+            if !known().any(|meter| meter == name) {
+                let near = nearest(&name, known()).map_or_else(
+                    || format!("; known: {}", known().collect::<Vec<_>>().join(", ")),
+                    |near| format!("; nearest is \"{near}\""),
+                );
+                return Err(section.error(
+                    value.span(),
+                    "meters",
+                    format!("no such meter \"{name}\"{near}"),
+                ));
+            }
+            if !measure.meters.contains(&name) {
+                measure.meters.push(name);
+            }
+        }
+    }
+    let count = |value: &DeValue<'_>| match raw(value) {
+        Raw::Integer(n) => u32::try_from(n).ok(),
+        _ => None,
+    };
+    let one_or_more = |value: &DeValue<'_>| count(value).filter(|&n| n >= 1);
+    if let Some(n) = section.read("repetitions", "a whole number from 1", one_or_more)? {
+        measure.repetitions = n;
+    }
+    measure.target = section
+        .text("target", units::ratio)?
+        .filter(|target| *target > 0.0);
+    measure.repetitions_max = measure.repetitions;
+    if measure.target.is_some() {
+        measure.repetitions_max = measure.repetitions.max(30);
+    }
+    if let Some(value) = section.take("repetitions_max") {
+        match one_or_more(value.get_ref()) {
+            Some(n) if n >= measure.repetitions => measure.repetitions_max = n,
+            _ => {
+                let expected = format!(
+                    "expected a whole number from {} (repetitions)",
+                    measure.repetitions
+                );
+                return Err(section.error(value.span(), "repetitions_max", expected));
+            }
+        }
+    }
+    measure.quantity = section
+        .text("quantity", |text| {
+            if text == "auto" {
+                Ok(None)
+            } else {
+                quantity(text).map(Some)
+            }
+        })?
+        .flatten();
+    if let Some(time) = section.text("warm_up", units::duration)? {
+        measure.warm_up = time;
+    }
+    if let Some(value) = section.take("duration") {
+        measure.duration = match raw(value.get_ref()) {
+            Raw::Text(text) => units::duration(&text).ok(),
+            _ => None,
+        }
+        .filter(|time| !time.is_zero())
+        .ok_or_else(|| {
+            section.error(
+                value.span(),
+                "duration",
+                "expected a time such as \"2s\" (ns, us, ms, s, min), more than 0",
+            )
+        })?;
+    }
+    if let Some(n) = section.read("seed", "a whole number from 0", |value| match raw(value) {
+        Raw::Integer(n) => u64::try_from(n).ok(),
+        _ => None,
+    })? {
+        measure.seed = n;
+    }
+    if let Some(ratio) = section.text("others_max", units::ratio)? {
+        measure.others_max = ratio;
+    }
+    if let Some(n) = section.read("retries", "a whole number from 0", count)? {
+        measure.retries = n;
+    }
+    section.end()?;
+    Ok(measure)
+}
+
+/// `where = { knob = value }`.
+fn matching(section: &mut Section<'_>) -> Result<Knobs, StudyError> {
+    let mut knobs = Knobs::default();
+    if let Some(mut inner) = section.section("where")? {
+        for (key, span, value) in inner.rest() {
+            set(&inner, &mut knobs, &key, &key, value, span)?;
+        }
+    }
+    Ok(knobs)
+}
+
+fn required<T>(section: &Section<'_>, key: &str, value: Option<T>) -> Result<T, StudyError> {
+    value.ok_or_else(|| section.error(section.start(), key, "is missing"))
+}
+
+fn published(mut section: Section<'_>) -> Result<Published, StudyError> {
+    let source = section.text("source", |text| Ok::<_, String>(text.to_string()))?;
+    let source = required(&section, "source", source)?;
+    let of = section.text("quantity", quantity)?;
+    let of = required(&section, "quantity", of)?;
+    let knob = section.text("knob", |text| match find_full(text) {
+        Some(_) => Ok(text.to_string()),
+        None => Err("the name of a knob"),
+    })?;
+    let knob = required(&section, "knob", knob)?;
+    let row = find_full(&knob).expect("just found");
+    let mut series = Vec::new();
+    for mut one in section.sections("series")? {
+        let name = one
+            .text("name", |text| Ok::<_, String>(text.to_string()))?
+            .unwrap_or_default();
+        let matching = matching(&mut one)?;
+        let expected = format!(
+            "a list of [{knob}, figure] pairs, {knob} being {}",
+            row.expected()
+        );
+        let points = one.read("points", &expected, |value| {
+            let DeValue::Array(pairs) = value else {
+                return None;
+            };
+            pairs
+                .iter()
+                .map(|pair| match pair.get_ref() {
+                    DeValue::Array(pair) if pair.len() == 2 => Some((
+                        row.read(&raw(pair[0].get_ref()))?,
+                        number(pair[1].get_ref())?,
+                    )),
+                    _ => None,
+                })
+                .collect::<Option<Vec<(Value, f64)>>>()
+        })?;
+        let points = required(&one, "points", points)?;
+        one.end()?;
+        series.push(Series {
+            name,
+            matching,
+            points,
+        });
+    }
+    section.end()?;
+    Ok(Published {
+        source,
+        quantity: of,
+        knob,
+        series,
+    })
+}
+
+fn threshold(mut section: Section<'_>) -> Result<Threshold, StudyError> {
+    let of = section.text("quantity", quantity)?;
+    let of = required(&section, "quantity", of)?;
+    let at_most = section.read("at_most", "a number", number)?;
+    let at_least = section.read("at_least", "a number", number)?;
+    if at_most.is_none() && at_least.is_none() {
+        return Err(section.error(section.start(), "at_most", "or at_least is missing"));
+    }
+    let matching = matching(&mut section)?;
+    section.end()?;
+    Ok(Threshold {
+        quantity: of,
+        at_most,
+        at_least,
+        matching,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(text: &str) -> String {
+        Study::parse("s", text, "s.toml").unwrap_err().to_string()
+    }
+
+    #[test]
+    fn shipped_studies_parse_and_say_what_they_ask() {
+        for (name, text) in BUILT_IN {
+            let study = Study::parse(name, text, name).unwrap_or_else(|error| panic!("{error}"));
+            assert!(study.title.starts_with(name), "{name}: {}", study.title);
+        }
+    }
+
+    #[test]
+    fn vary_makes_every_combination_of_every_explicit_cell() {
+        let study = Study::parse(
+            "s",
+            "[vary]\nflows = [1, 2]\n\"client.tso\" = [\"on\", \"off\"]\n\
+             [[cells]]\nname = \"slow\"\nrate = \"1Gbit\"\n[[cells]]\nname = \"fast\"\n",
+            "s.toml",
+        )
+        .unwrap();
+        let names: Vec<&str> = study.cells.iter().map(|cell| cell.name.as_str()).collect();
+        assert_eq!(names.len(), 8);
+        assert_eq!(names[0], "slow client.tso=on flows=1");
+        assert_eq!(study.vary, ["rate", "flows", "client.tso"]);
+    }
+
+    #[test]
+    fn an_error_has_line_key_expectation_and_the_nearest_name() {
+        let cases = [
+            (
+                "[workload]\nkind = \"stream\"\nwrite_sise = \"64KiB\"\n",
+                "s.toml:3: workload.write_sise: no such knob here; nearest is \"write_size\"",
+            ),
+            (
+                "[workload]\nwrite_size = \"64ms\"\n",
+                "s.toml:2: workload.write_size: expected a size such as \"64KiB\" (B, KiB, MiB, GiB), 1B to 64MiB",
+            ),
+            (
+                "[workload]\nkind = \"strem\"\n",
+                "s.toml:2: workload.kind: expected one of \"stream\", \"maerts\", \"bidirectional\", \"rr\", \"crr\"",
+            ),
+            (
+                "[wrkload]\n",
+                "s.toml:1: wrkload: no such key at the top; nearest is \"workload\"",
+            ),
+            (
+                "\n[vary]\nflowz = [1]\n",
+                "s.toml:3: vary.flowz: no such knob; nearest is \"flows\"",
+            ),
+            (
+                "[vary]\nflows = [1, 0]\n",
+                "s.toml:2: vary.flows: expected a whole number from 1 to 30000",
+            ),
+            (
+                "[measure]\nduration = \"2KiB\"\n",
+                "s.toml:2: measure.duration: expected a time such as \"2s\" (ns, us, ms, s, min), more than 0",
+            ),
+            (
+                "[measure]\nmeters = [\"prok\"]\n",
+                "s.toml:2: measure.meters: no such meter \"prok\"; nearest is \"proc\"",
+            ),
+            (
+                "[measure]\nquantity = \"goodput\"\n",
+                "s.toml:2: measure.quantity: expected a quantity: no such quantity; see docs/quantities.md",
+            ),
+            (
+                "[workload]\nmtu = 1500\n",
+                "s.toml:2: workload.mtu: it belongs in [bed]",
+            ),
+            (
+                "[bed.client]\nsteering = \"on\"\n",
+                "s.toml:2: bed.client.steering: both ends share it: set it in [bed]",
+            ),
+            (
+                "[published]\nquantity = \"cpu_us_per_kib\"\n",
+                "s.toml:2: published.source: is missing",
+            ),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(error(text), expected);
+        }
+        assert!(error("a = 1\na = 2\n").starts_with("s.toml:2: duplicate key"));
+        assert!(error("[workload\n").starts_with("s.toml:1: "));
+        assert!(
+            error("[workload]\nkind = \"rr\"\nrate = \"1Gbit\"\n").contains("transaction_rate")
+        );
+    }
+
+    #[test]
+    fn one_end_and_sysctls_are_set_in_their_own_tables() {
+        let text = "[bed]\ntso = true\n[bed.server]\nquickack = \"on\"\n[bed.client.sysctl]\n\"net.ipv4.tcp_autocorking\" = 0\n";
+        let study = Study::parse("s", text, "s.toml").unwrap();
+        assert_eq!(
+            study.cells[0].knobs.to_string(),
+            "client.sysctl.net.ipv4.tcp_autocorking=0 server.quickack=on tso=on"
+        );
+    }
+
+    #[test]
+    fn a_varied_knob_cannot_be_set_from_outside() {
+        let mut study = Study::parse("s", "[vary]\nflows = [1, 2]\n", "s.toml").unwrap();
+        assert!(study.set("flows", "3").is_err());
+        study.set("write_size", "4KiB").unwrap();
+        assert!(
+            study
+                .cells
+                .iter()
+                .all(|cell| cell.knobs.bytes("write_size") == Some(4096))
+        );
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_text_panics(text in "(\\[[a-z\\[\\].]{0,12}\\]\n|[a-z_]{1,10} = [\"0-9a-zA-Z\\[\\]{},. =]{0,20}\n){0,8}") {
+            let _ = Study::parse("s", &text, "s.toml");
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! Sizes, times and rates as people write them: the only parser and printer of units.
+//!
+//! Sizes are binary (`KiB` = 1024 B). `KB` is refused rather than guessed: netperf's KB is 1024 and
+//! a disk's is 1000, and a reader who picks the wrong one is off by 2.4 %.
+
+use std::time::Duration;
+
+/// Why a text is not the amount it should be; says what is expected.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct UnitError(pub String);
+
+fn split(text: &str) -> Option<(f64, &str)> {
+    let text = text.trim();
+    let end = text.find(|c: char| !(c.is_ascii_digit() || c == '.' || c == '_'))?;
+    let number: f64 = text[..end].replace('_', "").parse().ok()?;
+    Some((number, text[end..].trim()))
+}
+
+/// `number * scale` as an integer, if it is one and fits.
+fn exact(number: f64, scale: f64) -> Option<u64> {
+    let product = number * scale;
+    (product.fract() == 0.0 && product >= 0.0 && product < 2f64.powi(53)).then_some(product as u64)
+}
+
+fn parse(text: &str, units: &[(&str, f64)], expected: &str) -> Result<u64, UnitError> {
+    let wrong = || UnitError(expected.to_string());
+    let (number, unit) = split(text).ok_or_else(wrong)?;
+    let scale = units
+        .iter()
+        .find(|(name, _)| *name == unit)
+        .ok_or_else(wrong)?
+        .1;
+    exact(number, scale).ok_or_else(wrong)
+}
+
+/// A size in bytes from `"64KiB"`; units `B`, `KiB`, `MiB`, `GiB`.
+///
+/// # Errors
+/// Another unit, no unit, or a fraction of a byte.
+pub fn bytes(text: &str) -> Result<u64, UnitError> {
+    if ["KB", "kB", "MB", "GB"]
+        .iter()
+        .any(|unit| text.trim().ends_with(unit))
+    {
+        return Err(UnitError(
+            "a size in KiB, MiB or GiB (1024, 1024², 1024³); KB could mean 1000 or 1024"
+                .to_string(),
+        ));
+    }
+    const UNITS: [(&str, f64); 4] = [
+        ("B", 1.0),
+        ("KiB", 1024.0),
+        ("MiB", 1048576.0),
+        ("GiB", 1073741824.0),
+    ];
+    parse(text, &UNITS, "a size such as \"64KiB\" (B, KiB, MiB, GiB)")
+}
+
+/// A span of time from `"2s"`; units `ns`, `us` (or `µs`), `ms`, `s`, `min`.
+///
+/// # Errors
+/// Another unit, no unit, or a fraction of a nanosecond.
+pub fn duration(text: &str) -> Result<Duration, UnitError> {
+    const UNITS: [(&str, f64); 6] = [
+        ("ns", 1.0),
+        ("us", 1e3),
+        ("µs", 1e3),
+        ("ms", 1e6),
+        ("s", 1e9),
+        ("min", 6e10),
+    ];
+    parse(text, &UNITS, "a time such as \"2s\" (ns, us, ms, s, min)").map(Duration::from_nanos)
+}
+
+/// A rate in bits per second from `"941Mbit"`; units `bit`, `kbit`, `Mbit`, `Gbit` (decimal, as
+/// links are), with or without `/s`.
+///
+/// # Errors
+/// Another unit, no unit, or zero.
+pub fn bits_per_s(text: &str) -> Result<u64, UnitError> {
+    const UNITS: [(&str, f64); 4] = [("bit", 1.0), ("kbit", 1e3), ("Mbit", 1e6), ("Gbit", 1e9)];
+    const EXPECTED: &str = "a rate such as \"941Mbit\" (bit, kbit, Mbit, Gbit per second)";
+    let text = text.trim();
+    match parse(text.strip_suffix("/s").unwrap_or(text), &UNITS, EXPECTED)? {
+        0 => Err(UnitError(EXPECTED.to_string())),
+        rate => Ok(rate),
+    }
+}
+
+/// Events per second from `"10000/s"`.
+///
+/// # Errors
+/// No `/s`, or zero.
+pub fn per_s(text: &str) -> Result<u64, UnitError> {
+    const EXPECTED: &str = "transactions per second such as \"10000/s\"";
+    match parse(text, &[("/s", 1.0)], EXPECTED)? {
+        0 => Err(UnitError(EXPECTED.to_string())),
+        rate => Ok(rate),
+    }
+}
+
+/// A ratio in 0..=1 from `"5%"`.
+///
+/// # Errors
+/// No `%`, or over 100.
+pub fn ratio(text: &str) -> Result<f64, UnitError> {
+    match split(text) {
+        Some((number, "%")) if number <= 100.0 => Ok(number / 100.0),
+        _ => Err(UnitError(
+            "a percentage such as \"5%\" (0% to 100%)".to_string(),
+        )),
+    }
+}
+
+fn largest(amount: u64, units: &[(&str, u64)]) -> String {
+    let (name, scale) = units
+        .iter()
+        .find(|(_, scale)| amount >= *scale && amount.is_multiple_of(*scale))
+        .unwrap_or_else(|| units.last().expect("a table of units is not empty"));
+    format!("{}{name}", amount / scale)
+}
+
+/// The size in the largest unit that keeps it whole: `65536` is `"64KiB"`, `1448` is `"1448B"`.
+pub fn show_bytes(bytes: u64) -> String {
+    largest(
+        bytes,
+        &[
+            ("GiB", 1 << 30),
+            ("MiB", 1 << 20),
+            ("KiB", 1 << 10),
+            ("B", 1),
+        ],
+    )
+}
+
+/// The time in the largest unit that keeps it whole.
+pub fn show_duration(duration: Duration) -> String {
+    let ns = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+    largest(
+        ns,
+        &[
+            ("s", 1_000_000_000),
+            ("ms", 1_000_000),
+            ("us", 1_000),
+            ("ns", 1),
+        ],
+    )
+}
+
+/// The rate in the largest unit that keeps it whole.
+pub fn show_bits_per_s(rate: u64) -> String {
+    largest(
+        rate,
+        &[
+            ("Gbit", 1_000_000_000),
+            ("Mbit", 1_000_000),
+            ("kbit", 1_000),
+            ("bit", 1),
+        ],
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn sizes_are_binary_and_need_a_unit() {
+        assert_eq!(bytes("64KiB"), Ok(65536));
+        assert_eq!(bytes("1.5 MiB"), Ok(1572864));
+        assert_eq!(bytes("1448B"), Ok(1448));
+        for wrong in ["64", "64KB", "64ms", "0.3B", "", "KiB", "-1B", "1e400B"] {
+            assert!(bytes(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn times_and_rates_know_their_units() {
+        assert_eq!(duration("1.5s"), Ok(Duration::from_millis(1500)));
+        assert_eq!(duration("250us"), Ok(Duration::from_micros(250)));
+        assert!(duration("2KiB").is_err());
+        assert_eq!(bits_per_s("941Mbit"), Ok(941_000_000));
+        assert_eq!(bits_per_s("2Gbit/s"), Ok(2_000_000_000));
+        assert!(bits_per_s("0bit").is_err());
+        assert_eq!(per_s("10000/s"), Ok(10_000));
+        assert_eq!(ratio("2.5%"), Ok(0.025));
+        assert!(ratio("0.5").is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_shown_parses_back(amount in 0u64..1 << 50) {
+            prop_assert_eq!(bytes(&show_bytes(amount)), Ok(amount));
+            let time = Duration::from_nanos(amount);
+            prop_assert_eq!(duration(&show_duration(time)), Ok(time));
+            prop_assert_eq!(bits_per_s(&show_bits_per_s(amount + 1)), Ok(amount + 1));
+        }
+
+        #[test]
+        fn no_text_panics(text in ".*") {
+            let _ = (bytes(&text), duration(&text), bits_per_s(&text), per_s(&text), ratio(&text));
+        }
+    }
+}

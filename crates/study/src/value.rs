@@ -1,0 +1,93 @@
+//! A knob's value, and how it is written: the same text in a study file, a record and a table.
+
+use std::fmt;
+
+use serde::{Serialize, Serializer};
+
+use crate::units;
+
+/// One value of a knob.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Value {
+    /// A plain number: flows, segments.
+    Count(u64),
+    /// A size in bytes; written `"64KiB"`.
+    Bytes(u64),
+    /// A rate in bits per second; written `"941Mbit"`.
+    BitsPerS(u64),
+    /// Events per second; written `"10000/s"`.
+    PerS(u64),
+    /// On or off.
+    Switch(bool),
+    /// CPU numbers, in the order in which threads are placed on them; written `[0, 2]`.
+    Cpus(Vec<usize>),
+    /// A word out of a list, or a free text such as a sysctl's value.
+    Word(String),
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Value::Count(count) => write!(f, "{count}"),
+            Value::Bytes(bytes) => f.write_str(&units::show_bytes(*bytes)),
+            Value::BitsPerS(rate) => f.write_str(&units::show_bits_per_s(*rate)),
+            Value::PerS(rate) => write!(f, "{rate}/s"),
+            Value::Switch(on) => f.write_str(if *on { "on" } else { "off" }),
+            Value::Cpus(cpus) => {
+                for (index, cpu) in cpus.iter().enumerate() {
+                    write!(f, "{}{cpu}", if index == 0 { "" } else { "," })?;
+                }
+                Ok(())
+            }
+            Value::Word(word) => f.write_str(word),
+        }
+    }
+}
+
+impl Value {
+    /// The value as a number for an axis: bytes, bits per second, or the count itself.
+    /// Absent for words, switches and CPU lists, which have no distance from each other.
+    pub fn number(&self) -> Option<f64> {
+        match self {
+            Value::Count(n) | Value::Bytes(n) | Value::BitsPerS(n) | Value::PerS(n) => {
+                Some(*n as f64)
+            }
+            Value::Switch(_) | Value::Cpus(_) | Value::Word(_) => None,
+        }
+    }
+}
+
+impl Serialize for Value {
+    /// Counts as numbers, switches as booleans, CPU lists as lists, all else as written.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Value::Count(count) => serializer.serialize_u64(*count),
+            Value::Switch(on) => serializer.serialize_bool(*on),
+            Value::Cpus(cpus) => cpus.serialize(serializer),
+            other => serializer.collect_str(other),
+        }
+    }
+}
+
+/// A value as a file's syntax gives it, before a knob says what it means.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Raw {
+    Integer(i64),
+    Text(String),
+    Boolean(bool),
+    List(Vec<Raw>),
+    /// A float, a date, a table: never a knob's value.
+    Other,
+}
+
+impl From<&serde_json::Value> for Raw {
+    fn from(value: &serde_json::Value) -> Self {
+        match value {
+            serde_json::Value::Bool(on) => Raw::Boolean(*on),
+            serde_json::Value::String(text) => Raw::Text(text.clone()),
+            serde_json::Value::Number(n) => n.as_i64().map_or(Raw::Other, Raw::Integer),
+            serde_json::Value::Array(items) => Raw::List(items.iter().map(Raw::from).collect()),
+            _ => Raw::Other,
+        }
+    }
+}
