@@ -185,7 +185,7 @@ fn knobs_of_group(
         }
     }
     for (key, span, value) in section.rest() {
-        let mut here = KNOBS
+        let here = KNOBS
             .iter()
             .filter(|knob| knob.group == group && (prefix.is_empty() || knob.per_end));
         match here.clone().find(|knob| knob.key == key) {
