@@ -376,14 +376,8 @@ mod tests {
             ("server.gro", "off"),
             ("client.gso_max_segs", "1"),
         ]);
-        assert_eq!(
-            DeviceSettings::from_knobs(&knobs, End::Client).offloads["gro"],
-            true
-        );
-        assert_eq!(
-            DeviceSettings::from_knobs(&knobs, End::Server).offloads["gro"],
-            false
-        );
+        assert!(DeviceSettings::from_knobs(&knobs, End::Client).offloads["gro"]);
+        assert!(!DeviceSettings::from_knobs(&knobs, End::Server).offloads["gro"]);
         assert_eq!(
             DeviceSettings::from_knobs(&knobs, End::Client).gso_max_segs,
             Some(1)
