@@ -1,0 +1,37 @@
+# The commands a person expects. Everything else is cargo.
+#
+# The Makefile installs what is missing through the system's package manager and says what and why
+# before it does. It never installs Rust: use rustup or the distribution's (1.88 or newer).
+
+CARGO ?= cargo
+STUDY ?= tour
+
+.PHONY: run test check build deps deps-test bench clean
+
+run: build            ## build, then run the built-in study `tour` (STUDY=NAME for another)
+	./target/release/tcpcost run $(STUDY)
+
+build: deps
+	$(CARGO) build --release --locked --package tcpcost
+
+test: deps deps-test  ## every test; those that need root say that they were skipped, and why
+	$(CARGO) test --workspace --locked
+
+check:                ## what CI checks beside the tests
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	$(CARGO) fmt --all --check
+
+bench: build          ## side by side with iperf3, neper and netperf, as far as they are installed
+	bench/peers
+
+deps:
+	@./scripts/need cc gcc "Rust calls the C compiler's linker"
+	@./scripts/need $(CARGO) "" "the project is built with Rust 1.88 or newer: https://rustup.rs or your distribution's"
+
+deps-test:
+	@./scripts/need --optional "chromium chromium-browser google-chrome" chromium "one test loads report.html in a real browser; without it that test is skipped"
+	@./scripts/need --optional iperf3 iperf3 "one test measures another program's traffic; without it that test is skipped"
+
+clean:
+	$(CARGO) clean
