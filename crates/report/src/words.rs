@@ -1,0 +1,181 @@
+//! Sentences that the text and the page share, so that they cannot disagree.
+
+use std::collections::BTreeSet;
+
+use tcpcost_study::{Derived, DerivedKind, End, HostEnvironment, units};
+
+use crate::summary::{CellSummary, Load, Summary};
+
+/// The lines under the title: machine, bed, how much was run, by which method, whose CPU.
+pub(crate) fn head(summary: &Summary) -> Vec<String> {
+    let study = &summary.study;
+    let mut lines: Vec<String> = summary.hosts.iter().map(host).collect();
+    if summary.hosts.len() > 1 {
+        lines.push("The records are of more than one machine or setting: do not compare.".into());
+    }
+    let mut ran = vec![
+        format!("study {}", study.name),
+        format!(
+            "{} of {} trials of {}",
+            summary.trials_done,
+            summary.trials_planned.max(summary.trials_done),
+            units::show_duration(study.measure.duration)
+        ),
+    ];
+    if !summary.beds.is_empty() {
+        ran.push(format!("bed {}", summary.beds.join(" and ")));
+    }
+    ran.push(format!("seed {}", study.measure.seed));
+    if let Some((first, _)) = &summary.started {
+        ran.push(format!("started {first}"));
+    }
+    lines.push(ran.join(" · "));
+    if summary.records_of_others > 0 {
+        lines.push(format!(
+            "{} records belong to no cell of this study and are in no number.",
+            summary.records_of_others
+        ));
+    }
+    lines.push(method(summary).to_string());
+    lines.push("Numbers are medians over trials [with the 95 % interval of the median].".into());
+    lines
+}
+
+/// The machine in one line.
+pub(crate) fn host(host: &HostEnvironment) -> String {
+    let mut parts = vec![
+        format!("{}, {} CPUs", host.cpu, host.cpus),
+        format!(
+            "Linux {}",
+            host.kernel.split(' ').next().unwrap_or_default()
+        ),
+        host.machine.clone(),
+    ];
+    parts.extend(host.hypervisor.clone());
+    parts.push(format!("{} accounting", host.cpu_accounting));
+    parts.push(format!("tcpcost {}", host.tcpcost));
+    parts.join(" · ")
+}
+
+/// By which method CPU was counted and whose it is.
+pub(crate) fn method(summary: &Summary) -> &'static str {
+    if summary.beds.iter().any(|bed| bed == "loopback") {
+        "CPU is user + nice + system + irq + softirq of /proc/stat on the CPUs of both ends together, \
+         other tasks' there included; on loopback it cannot be told by end, the threads' own \
+         (getrusage) can."
+    } else {
+        "CPU is user + nice + system + irq + softirq of /proc/stat on the CPUs of each end, other \
+         tasks' there included; receive work is steered to each end's own CPUs."
+    }
+}
+
+/// A quantity in words: `CPU µs per KiB, both ends together`.
+pub(crate) fn quantity(of: Derived) -> String {
+    let what = match of.kind {
+        DerivedKind::Goodput => "Goodput",
+        DerivedKind::TransactionsPerS => "Transactions per s",
+        DerivedKind::CpuUsPerKib => "CPU µs per KiB",
+        DerivedKind::TaskUsPerKib => "CPU µs per KiB by getrusage",
+        DerivedKind::CpuUsPerTransaction => "CPU µs per transaction",
+        DerivedKind::TscCyclesPerKib => "TSC cycles per KiB",
+        DerivedKind::TscCyclesPerTransaction => "TSC cycles per transaction",
+        other => other.name(),
+    };
+    match of.end {
+        Some(end) => format!("{what}, {end}"),
+        None if of.kind.per_end() => format!("{what}, both ends together"),
+        None => what.to_string(),
+    }
+}
+
+/// `client CPU 0`, `both ends CPU 0,1`.
+pub(crate) fn whose_cpus(cell: &CellSummary, end: Option<End>) -> String {
+    let cpus: BTreeSet<usize> = cell
+        .cpus
+        .iter()
+        .filter(|(of, _)| end.is_none_or(|end| end == **of))
+        .flat_map(|(_, cpus)| cpus)
+        .copied()
+        .collect();
+    let list: Vec<String> = cpus.iter().map(usize::to_string).collect();
+    let whose = end.map_or("both", End::name);
+    format!("{whose} CPU {}", list.join(","))
+}
+
+/// A segmentation regime, and what it means.
+pub(crate) fn regime(regime: &str) -> String {
+    let meaning = match regime {
+        "per-mss" => ", one skb per MSS through TCP, as in 2005",
+        "software-gso" => ", TCP builds super-segments and the kernel cuts them before the device",
+        "tso" => ", the device gets super-segments",
+        _ => "",
+    };
+    format!("{regime}{meaning}")
+}
+
+/// What the marks in a table mean, and what fixed rate and CPU-bound mean.
+pub(crate) fn notes(summary: &Summary) -> Vec<String> {
+    let mut notes = Vec::new();
+    let any = |of: &dyn Fn(&CellSummary) -> bool| summary.cells.iter().any(of);
+    let fixed = |cell: &CellSummary| cell.load != Load::CpuBound;
+    if any(&fixed) {
+        notes.push(
+            "Fixed rate: these cells do equal work, so their CPU can be compared as it stands."
+                .to_string(),
+        );
+    }
+    if any(&|cell| !fixed(cell)) {
+        notes.push(
+            "CPU-bound: as fast as the CPU goes, so work and cost drift with the machine; trust the \
+             ratio to the first cell (× first: trials of the same repetition, run in turn) before \
+             the height."
+                .to_string(),
+        );
+    }
+    if summary.is_partial() {
+        notes.push(format!(
+            "Partial: {} of {} trials are here.",
+            summary.trials_done, summary.trials_planned
+        ));
+    }
+    if any(&|cell| {
+        cell.estimates
+            .values()
+            .any(|estimate| estimate.lo.is_none())
+    }) {
+        notes.push("[n=…]: fewer than six trials have no 95 % interval of the median.".to_string());
+    }
+    if let Some(target) = summary.study.measure.target
+        && summary.is_unconverged()
+    {
+        notes.push(format!(
+            "! not converged: the interval is wider than ±{} % of the median, or there is none.",
+            crate::number::show(target * 100.0)
+        ));
+    }
+    if any(&|cell| cell.all_marked) {
+        notes.push(
+            "!! every trial of the cell is marked by a warning; the numbers are of marked trials \
+             (!!! and not converged)."
+                .to_string(),
+        );
+    }
+    let aside: usize = summary
+        .cells
+        .iter()
+        .filter(|cell| !cell.all_marked)
+        .map(|cell| cell.n_marked)
+        .sum();
+    if aside > 0 {
+        notes.push(format!(
+            "{aside} trials marked by a warning stand aside; they are in the records."
+        ));
+    }
+    for cell in summary.cells.iter().filter(|cell| cell.main_stands_in) {
+        notes.push(format!(
+            "{}: the bed cannot tell one end's CPU, so both ends together stand in.",
+            cell.name
+        ));
+    }
+    notes
+}
