@@ -27,7 +27,7 @@ impl Table {
     }
 
     /// The lines: first column to the left, others to the right; columns without any number left
-    /// out. `header` styles the header's line.
+    /// out; marks (a column without a title) close to the left of them. `header` styles the header's line.
     pub(crate) fn lines(&self, header: impl Fn(&str) -> String) -> Vec<String> {
         let kept: Vec<usize> = (0..self.header.len())
             .filter(|&column| {
@@ -54,7 +54,12 @@ impl Table {
                 if column == 0 {
                     line += &format!("{:<width$}", row[column]);
                 } else {
-                    line += &format!("  {:>width$}", row[column]);
+                    let gap = if self.header[column].is_empty() {
+                        " "
+                    } else {
+                        "  "
+                    };
+                    line += &format!("{gap}{:>width$}", row[column]);
                 }
             }
             line.trim_end().to_string()

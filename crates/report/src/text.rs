@@ -106,9 +106,9 @@ impl Page<'_> {
     /// Marks of a cell's main number.
     fn marks(cell: &CellSummary) -> &'static str {
         match (cell.converged, cell.all_marked) {
-            (Some(false), true) => " !!!",
-            (_, true) => " !!",
-            (Some(false), false) => " !",
+            (Some(false), true) => "!!!",
+            (_, true) => "!!",
+            (Some(false), false) => "!",
             _ => "",
         }
     }
@@ -123,7 +123,7 @@ impl Page<'_> {
             "CPU-bound"
         };
         let mut out = self.heading(&format!("{}, {load}", words::quantity(group.main)));
-        let mut table = Table::new(&["cell", unit, "× first", "Gbit/s", "trans./s", "n"]);
+        let mut table = Table::new(&["cell", unit, "", "× first", "Gbit/s", "trans./s", "n"]);
         for cell in &group.cells {
             let work = |of, wanted: bool| {
                 let of = Derived::both(of);
@@ -135,7 +135,8 @@ impl Page<'_> {
             };
             table.row(vec![
                 cell.name.clone(),
-                shown(cell, group.main) + Self::marks(cell),
+                shown(cell, group.main),
+                Self::marks(cell).to_string(),
                 group
                     .ratio_to_first(cell)
                     .map_or(ABSENT.to_string(), |ratio| show_estimate(&ratio, 1.0)),

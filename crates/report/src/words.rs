@@ -168,14 +168,14 @@ pub(crate) fn notes(summary: &Summary) -> Vec<String> {
         .sum();
     if aside > 0 {
         notes.push(format!(
-            "{aside} trials marked by a warning stand aside; they are in the records."
+            "{aside} measured but marked by a warning: in the records, not in these numbers."
         ));
     }
-    for cell in summary.cells.iter().filter(|cell| cell.main_stands_in) {
-        notes.push(format!(
-            "{}: the bed cannot tell one end's CPU, so both ends together stand in.",
-            cell.name
-        ));
+    if any(&|cell| cell.main_stands_in) {
+        notes.push(
+            "The study asks for one end's CPU; this bed cannot tell it, so both ends together stand in."
+                .to_string(),
+        );
     }
     notes
 }
