@@ -14,10 +14,12 @@
 
 #![warn(missing_docs)]
 
+mod charts;
 mod compare;
 mod csv;
 mod derive;
 mod estimate;
+mod html;
 mod json;
 mod netperf;
 mod number;
@@ -32,6 +34,7 @@ pub use compare::{Beside, Group};
 pub use csv::csv;
 pub use derive::{Values, derive};
 pub use estimate::{CONFIDENCE, Estimate};
+pub use html::html;
 pub use json::json;
 pub use netperf::{cpu_ratio, service_demand_us_per_kib};
 pub use summary::{CellSummary, Load, Summary, TrialValues, Warned};

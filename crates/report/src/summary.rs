@@ -6,8 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tcpcost_study::{
-    Cell, Derived, DerivedKind, End, HostEnvironment, Knobs, Outcome, Record, Study, Value,
-    Warning, WarningCode, WorkloadKind,
+    Cell, Derived, DerivedKind, End, Environment, HostEnvironment, Knobs, Outcome, Record, Study,
+    Value, Warning, WarningCode, WorkloadKind,
 };
 
 use crate::derive::{Values, derive};
@@ -126,6 +126,8 @@ pub struct CellSummary {
     pub warnings: Vec<Warned>,
     /// Segmentation regimes as read back, by end; more than one where trials differ.
     pub regimes: BTreeMap<End, BTreeSet<String>>,
+    /// The state of each end as read back, each once; more than one where trials differ.
+    pub environments: BTreeMap<End, Vec<Environment>>,
     /// CPUs of each end's threads.
     pub cpus: BTreeMap<End, BTreeSet<usize>>,
     /// The main quantity: the study's, else by the kind of workload. Where the study asks for one
@@ -258,6 +260,7 @@ impl CellSummary {
             skipped: BTreeMap::new(),
             warnings: warned(records.iter().flat_map(|record| &record.warnings)),
             regimes: BTreeMap::new(),
+            environments: BTreeMap::new(),
             cpus: BTreeMap::new(),
             main,
             main_stands_in: stand_in.is_some(),
@@ -280,6 +283,10 @@ impl CellSummary {
                 if !regime.is_empty() {
                     let regimes = summary.regimes.entry(end).or_default();
                     regimes.insert(regime.clone());
+                }
+                let environments = summary.environments.entry(end).or_default();
+                if !environments.contains(&found.environment) {
+                    environments.push(found.environment.clone());
                 }
                 summary.cpus.entry(end).or_default().extend(&found.cpus);
             }
@@ -335,6 +342,20 @@ impl Summary {
             records_of_others: others.len(),
             cells,
         }
+    }
+
+    /// The states of one end that were read back, each with the cells that had it.
+    pub fn environments(&self, end: End) -> Vec<(Vec<&str>, &Environment)> {
+        let mut states: Vec<(Vec<&str>, &Environment)> = Vec::new();
+        for cell in &self.cells {
+            for environment in cell.environments.get(&end).into_iter().flatten() {
+                match states.iter_mut().find(|(_, seen)| *seen == environment) {
+                    Some((cells, _)) => cells.push(&cell.name),
+                    None => states.push((vec![&cell.name], environment)),
+                }
+            }
+        }
+        states
     }
 
     /// Warnings over all cells, by code.

@@ -27,8 +27,8 @@ pub fn text(summary: &Summary, colour: bool) -> String {
         page.regimes(),
         page.published(),
         page.thresholds(),
-        page.not_measured(),
-        page.notes(),
+        Page::lines(words::not_measured(summary)),
+        Page::lines(words::notes(summary)),
         page.warnings(),
     ]);
     sections.retain(|section| !section.is_empty());
@@ -103,16 +103,6 @@ impl Page<'_> {
         out
     }
 
-    /// Marks of a cell's main number.
-    fn marks(cell: &CellSummary) -> &'static str {
-        match (cell.converged, cell.all_marked) {
-            (Some(false), true) => "!!!",
-            (_, true) => "!!",
-            (Some(false), false) => "!",
-            _ => "",
-        }
-    }
-
     fn cost(&self, group: &Group<'_>) -> String {
         let transactions = group.cells.iter().any(|cell| cell.has_transactions());
         let streams = group.cells.iter().any(|cell| !cell.has_transactions());
@@ -136,7 +126,7 @@ impl Page<'_> {
             table.row(vec![
                 cell.name.clone(),
                 shown(cell, group.main),
-                Self::marks(cell).to_string(),
+                words::marks(cell).to_string(),
                 group
                     .ratio_to_first(cell)
                     .map_or(ABSENT.to_string(), |ratio| show_estimate(&ratio, 1.0)),
@@ -324,23 +314,10 @@ impl Page<'_> {
         out
     }
 
-    fn not_measured(&self) -> String {
+    fn lines(lines: Vec<String>) -> String {
         let mut out = String::new();
-        for cell in &self.summary.cells {
-            for (what, reasons) in [("failed", &cell.failed), ("skipped", &cell.skipped)] {
-                for (reason, count) in reasons {
-                    let line = format!("{what} {count}×: {}: {reason}", cell.name);
-                    let _ = writeln!(out, "{}", wrap(&line, WIDTH, "  "));
-                }
-            }
-        }
-        out
-    }
-
-    fn notes(&self) -> String {
-        let mut out = String::new();
-        for note in words::notes(self.summary) {
-            let _ = writeln!(out, "{}", wrap(&note, WIDTH, "  "));
+        for line in lines {
+            let _ = writeln!(out, "{}", wrap(&line, WIDTH, "  "));
         }
         out
     }

@@ -113,6 +113,29 @@ pub(crate) fn regime(regime: &str) -> String {
     format!("{regime}{meaning}")
 }
 
+/// Marks of a cell's main number; [`notes`] says what they mean.
+pub(crate) fn marks(cell: &CellSummary) -> &'static str {
+    match (cell.converged, cell.all_marked) {
+        (Some(false), true) => "!!!",
+        (_, true) => "!!",
+        (Some(false), false) => "!",
+        _ => "",
+    }
+}
+
+/// Trials without numbers, and why.
+pub(crate) fn not_measured(summary: &Summary) -> Vec<String> {
+    let mut lines = Vec::new();
+    for cell in &summary.cells {
+        for (what, reasons) in [("failed", &cell.failed), ("skipped", &cell.skipped)] {
+            for (reason, count) in reasons {
+                lines.push(format!("{what} {count}×: {}: {reason}", cell.name));
+            }
+        }
+    }
+    lines
+}
+
 /// What the marks in a table mean, and what fixed rate and CPU-bound mean.
 pub(crate) fn notes(summary: &Summary) -> Vec<String> {
     let mut notes = Vec::new();
@@ -178,4 +201,29 @@ pub(crate) fn notes(summary: &Summary) -> Vec<String> {
         );
     }
     notes
+}
+
+/// A flat list of a structure's fields and what they are, nested names joined by a blank.
+pub(crate) fn facts(of: &impl serde::Serialize) -> Vec<(String, String)> {
+    fn walk(name: &str, value: &serde_json::Value, facts: &mut Vec<(String, String)>) {
+        match value {
+            serde_json::Value::Object(map) => {
+                for (key, value) in map {
+                    let name = if name.is_empty() {
+                        key.clone()
+                    } else {
+                        format!("{name} {key}")
+                    };
+                    walk(&name, value, facts);
+                }
+            }
+            serde_json::Value::String(text) => facts.push((name.to_string(), text.clone())),
+            other => facts.push((name.to_string(), other.to_string())),
+        }
+    }
+    let mut found = Vec::new();
+    if let Ok(value) = serde_json::to_value(of) {
+        walk("", &value, &mut found);
+    }
+    found
 }
