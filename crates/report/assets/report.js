@@ -28,21 +28,23 @@
 
   function line(chart, width) {
     const {x, y} = chart;
-    const scale = (axis) => ({type: axis.log ? "log" : "linear", label: null});
-    const ticks = new Map(x.ticks);
-    const curve = {x: "at", z: "series", stroke: (p) => colour(chart, p.series)};
+    // A log scale of Plot's writes only some of the ticks it is given; a linear one all of them.
+    const place = x.log ? Math.log10 : (value) => value;
+    const at = (p) => place(p.at);
+    const ticks = new Map(x.ticks.map(([value, text]) => [place(value), text]));
+    const curve = {x: at, z: "series", stroke: (p) => colour(chart, p.series)};
     return {
-      width, height: 330, marginLeft: 60, marginBottom: 44, marginRight: 24,
-      x: {...scale(x), ticks: [...ticks.keys()], tickFormat: (v) => ticks.get(v), label: x.label, nice: !x.log, inset: 8,
+      width, height: 340, marginTop: 30, marginLeft: 60, marginBottom: 46, marginRight: 24,
+      x: {ticks: [...ticks.keys()], tickFormat: (value) => ticks.get(value), label: x.label, inset: 8,
           tickRotate: x.ticks.length > 8 ? -35 : 0},
-      y: {...scale(y), grid: true, zero: !y.log, nice: true, label: y.label},
+      y: {type: y.log ? "log" : "linear", grid: true, zero: !y.log, nice: true, label: y.label},
       marks: [
         Plot.line(chart.points.filter((p) => !p.published), {...curve, y: "median", strokeWidth: 1.5}),
         Plot.line(chart.points.filter((p) => p.published), {...curve, y: "median", strokeWidth: 1.5, strokeDasharray: "5 4"}),
-        Plot.dot(trials(chart, "trials"), {x: "at", y: "value", r: 2, fill: (p) => colour(chart, p.series), fillOpacity: 0.35}),
-        Plot.dot(trials(chart, "aside"), {x: "at", y: "value", r: 3, symbol: "times", stroke: "var(--soft)"}),
-        Plot.ruleX(chart.points.filter((p) => p.lo !== undefined), {x: "at", y1: "lo", y2: "hi", stroke: (p) => colour(chart, p.series), strokeWidth: 2.5}),
-        Plot.dot(chart.points, {x: "at", y: "median", r: 4, symbol: (p) => symbol(p.series), fill: (p) => p.published ? "var(--paper)" : colour(chart, p.series), stroke: (p) => colour(chart, p.series), title: (p) => told(chart, p)}),
+        Plot.dot(trials(chart, "trials"), {x: at, y: "value", r: 2, fill: (p) => colour(chart, p.series), fillOpacity: 0.35}),
+        Plot.dot(trials(chart, "aside"), {x: at, y: "value", r: 3, symbol: "times", stroke: "var(--soft)"}),
+        Plot.ruleX(chart.points.filter((p) => p.lo !== undefined), {x: at, y1: "lo", y2: "hi", stroke: (p) => colour(chart, p.series), strokeWidth: 2.5}),
+        Plot.dot(chart.points, {x: at, y: "median", r: 4, symbol: (p) => symbol(p.series), fill: (p) => p.published ? "var(--paper)" : colour(chart, p.series), stroke: (p) => colour(chart, p.series), title: (p) => told(chart, p)}),
       ],
     };
   }
@@ -52,21 +54,21 @@
     const names = [...new Set(chart.points.map((p) => p.name))];
     const blocks = chart.series.length;
     const longest = Math.max(...names.map((name) => name.length));
-    const place = {y: "name", fy: "series"};
+    const row = {y: "name", fy: "series"};
     const hue = (p) => p.published ? "var(--published)" : `var(--c${names.indexOf(p.name) % 10})`;
-    const gap = blocks > 1 ? 20 : 4;
+    const gap = blocks > 1 ? 30 : 4;
     return {
       width, marginLeft: Math.min(36 + longest * 6.4, 200), marginBottom: 40, marginTop: 8, marginRight: 24,
       height: 56 + blocks * (names.length * 20 + gap),
       x: {type: x.log ? "log" : "linear", zero: !x.log, nice: true, grid: true, label: x.label},
-      y: {domain: names, label: null, padding: 0.2, insetTop: blocks > 1 ? 16 : 0, tickSize: 0},
+      y: {domain: names, label: null, padding: 0.2, insetTop: blocks > 1 ? 20 : 0, tickSize: 0},
       fy: {domain: chart.series.map((_, i) => i), axis: null, padding: 0.04},
       marks: [
         blocks > 1 ? Plot.text(chart.series.map((name, i) => ({name, i})), {fy: "i", frameAnchor: "top-left", dx: 2, dy: 1, text: (d) => d.name, fill: "var(--soft)", fontWeight: 600, lineAnchor: "top", stroke: "var(--paper)", strokeWidth: 4}) : null,
-        Plot.dot(trials(chart, "trials"), {...place, x: "value", r: 2, fill: hue, fillOpacity: 0.35}),
-        Plot.dot(trials(chart, "aside"), {...place, x: "value", r: 3, symbol: "times", stroke: "var(--soft)"}),
-        Plot.ruleY(chart.points.filter((p) => p.lo !== undefined), {...place, x1: "lo", x2: "hi", stroke: hue, strokeWidth: 2.5}),
-        Plot.dot(chart.points, {...place, x: "median", r: 4.5, fill: (p) => p.published ? "var(--paper)" : hue(p), stroke: hue, title: (p) => told(chart, p)}),
+        Plot.dot(trials(chart, "trials"), {...row, x: "value", r: 2, fill: hue, fillOpacity: 0.35}),
+        Plot.dot(trials(chart, "aside"), {...row, x: "value", r: 3, symbol: "times", stroke: "var(--soft)"}),
+        Plot.ruleY(chart.points.filter((p) => p.lo !== undefined), {...row, x1: "lo", x2: "hi", stroke: hue, strokeWidth: 2.5}),
+        Plot.dot(chart.points, {...row, x: "median", r: 4.5, fill: (p) => p.published ? "var(--paper)" : hue(p), stroke: hue, title: (p) => told(chart, p)}),
       ],
     };
   }

@@ -71,9 +71,12 @@ pub(crate) struct Point {
 pub(crate) fn charts(summary: &Summary) -> Vec<Chart> {
     let mut charts: Vec<Chart> = published(summary).into_iter().collect();
     let groups = summary.groups();
-    for knob in varying(summary) {
-        // A rate is what tells the groups apart: its chart has both.
-        let is_rate = knob.ends_with("rate") || knob.ends_with("bottleneck");
+    // A rate is what tells the groups apart: its chart has both, and comes last.
+    let is_rate = |knob: &String| knob.ends_with("rate") || knob.ends_with("bottleneck");
+    let mut knobs = varying(summary);
+    knobs.sort_by_key(is_rate);
+    for knob in knobs {
+        let is_rate = is_rate(&knob);
         let mut across: Vec<Group<'_>> = Vec::new();
         for group in &groups {
             match across
@@ -90,11 +93,14 @@ pub(crate) fn charts(summary: &Summary) -> Vec<Chart> {
                 (false, true) => ", at a fixed rate",
                 (false, false) => ", CPU-bound",
             };
-            for end in [None, Some(End::Client), Some(End::Server)] {
-                let of = Derived {
+            let others = [None, Some(End::Client), Some(End::Server)]
+                .map(|end| Derived {
                     kind: group.main.kind,
                     end,
-                };
+                })
+                .into_iter()
+                .filter(|of| *of != group.main);
+            for of in std::iter::once(group.main).chain(others) {
                 charts.extend(against(summary, &knob, group, of, load));
             }
         }

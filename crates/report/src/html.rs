@@ -8,7 +8,7 @@ use tcpcost_study::{Derived, DerivedKind, End};
 use crate::charts::{Chart, PARTS, charts};
 use crate::compare::Group;
 use crate::estimate::Estimate;
-use crate::number::{show, show_estimate, unit_in_tables};
+use crate::number::{show, show_estimate, show_percent, unit_in_tables};
 use crate::summary::{CellSummary, Summary};
 use crate::table::ABSENT;
 use crate::verdict::Verdict;
@@ -75,12 +75,22 @@ fn estimate(estimate: Option<&Estimate>, scale: f64) -> Markup {
     let Some(estimate) = estimate else {
         return html! { (ABSENT) };
     };
-    let shown = show_estimate(estimate, scale);
-    let (median, interval) = shown.split_once(' ').unwrap_or((&shown, ""));
+    two_sizes(&show_estimate(estimate, scale))
+}
+
+/// The median, and smaller what follows it.
+fn two_sizes(shown: &str) -> Markup {
+    let (median, interval) = shown.split_once(' ').unwrap_or((shown, ""));
     html! { (median) " " small { (interval) } }
 }
 
 fn of_cell(cell: &CellSummary, of: Derived) -> Markup {
+    let of_cpu_time = PARTS.iter().any(|(_, kind)| *kind == of.kind);
+    if (of_cpu_time || of.kind == DerivedKind::OthersRatio)
+        && let Some(estimate) = cell.estimates.get(&of)
+    {
+        return two_sizes(&show_percent(estimate));
+    }
     let (_, scale) = unit_in_tables(of);
     estimate(cell.estimates.get(&of), scale)
 }
@@ -134,9 +144,12 @@ fn cost(group: &Group<'_>) -> Markup {
     };
     let (unit, _) = unit_in_tables(group.main);
     let with_ratio = group.cells.len() > 1;
-    let others: Vec<Derived> = End::BOTH
+    let others: Vec<Derived> = [None, Some(End::Client), Some(End::Server)]
+        .map(|end| Derived {
+            kind: group.main.kind,
+            end,
+        })
         .into_iter()
-        .map(|end| Derived::of(end, group.main.kind))
         .chain([DerivedKind::Goodput, DerivedKind::TransactionsPerS].map(Derived::both))
         .filter(|of| *of != group.main)
         .collect();
@@ -146,12 +159,11 @@ fn cost(group: &Group<'_>) -> Markup {
             caption { (words::quantity(group.main)) ", " (load) }
             thead { tr {
                 th scope="col" { "cell" }
-                th scope="col" title=(group.main.kind.definition()) { (unit) }
+                th scope="col" title=(group.main.kind.definition()) { (whose(group.main)) (unit) }
                 @if with_ratio { th scope="col" { "× first" } }
                 @for of in &kept {
                     th scope="col" title=(of.kind.definition()) {
-                        @if let Some(end) = of.end { (end) ", " }
-                        (unit_in_tables(*of).0)
+                        (whose(*of)) (unit_in_tables(*of).0)
                     }
                 }
                 th scope="col" { "trials" }
@@ -166,6 +178,15 @@ fn cost(group: &Group<'_>) -> Markup {
                 td.left { (cell.regime().unwrap_or_else(|| ABSENT.to_string())) }
             } } }
         } }
+    }
+}
+
+/// `client, `, before a unit.
+fn whose(of: Derived) -> String {
+    match of.end {
+        Some(end) => format!("{end}, "),
+        None if of.kind.per_end() => "both, ".to_string(),
+        None => String::new(),
     }
 }
 

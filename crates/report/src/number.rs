@@ -65,6 +65,16 @@ pub(crate) fn show_estimate(estimate: &Estimate, scale: f64) -> String {
     }
 }
 
+/// `12 [11, 13]`: a share of CPU time in whole percent, a tick being 1 % of a second.
+pub(crate) fn show_percent(estimate: &Estimate) -> String {
+    let whole = |ratio: f64| format!("{:.0}", ratio * 100.0);
+    let median = whole(estimate.median);
+    match estimate.lo.zip(estimate.hi) {
+        Some((lo, hi)) => format!("{median} [{}, {}]", whole(lo), whole(hi)),
+        None => format!("{median} [n={}]", estimate.n),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

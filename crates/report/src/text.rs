@@ -6,8 +6,7 @@ use std::fmt::Write;
 use tcpcost_study::{Derived, DerivedKind, End};
 
 use crate::compare::Group;
-use crate::estimate::Estimate;
-use crate::number::{show, show_estimate, unit_in_tables};
+use crate::number::{show, show_estimate, show_percent, unit_in_tables};
 use crate::summary::{CellSummary, Summary};
 use crate::table::{ABSENT, Table, WIDTH, wrap};
 use crate::verdict::Verdict;
@@ -69,18 +68,6 @@ fn shown(cell: &CellSummary, of: Derived) -> String {
         .map_or(ABSENT.to_string(), |estimate| {
             show_estimate(estimate, scale)
         })
-}
-
-/// `12 [11, 13]` percent: whole ones, since a tick is 1 % of a second.
-fn percent(estimate: Option<&Estimate>) -> String {
-    let Some(estimate) = estimate else {
-        return ABSENT.to_string();
-    };
-    let whole = |ratio: f64| format!("{:.0}", ratio * 100.0);
-    match estimate.lo.zip(estimate.hi) {
-        Some((lo, hi)) => format!("{} [{}, {}]", whole(estimate.median), whole(lo), whole(hi)),
-        None => format!("{} [n={}]", whole(estimate.median), estimate.n),
-    }
 }
 
 impl Page<'_> {
@@ -189,7 +176,11 @@ impl Page<'_> {
             let mut rows = Vec::new();
             for &end in scopes {
                 let of = |kind| Derived { kind, end };
-                let share = |kind| percent(cell.estimates.get(&of(kind)));
+                let share = |kind| {
+                    cell.estimates
+                        .get(&of(kind))
+                        .map_or(ABSENT.to_string(), show_percent)
+                };
                 let cost = if cell.main.kind == DerivedKind::CpuUsPerTransaction
                     || cell.has_transactions()
                 {

@@ -69,9 +69,109 @@ fn pages() -> Vec<(&'static str, String, usize)> {
         ),
     ]
 }
+
+/// A Chromium on PATH.
+fn chromium() -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    ["chromium", "chromium-browser", "google-chrome"]
+        .iter()
+        .flat_map(|name| std::env::split_paths(&path).map(move |folder| folder.join(name)))
+        .find(|file| file.is_file())
+}
+
+/// The page as the browser leaves it, and what it had to say.
+fn load(chromium: &Path, page: &Path) -> (String, String) {
+    let profile = tempfile::tempdir().unwrap();
+    let output = Command::new(chromium)
+        .args([
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-quic",
+        ])
+        .args(["--no-first-run", "--disable-background-networking"])
+        .args(["--disable-component-update", "--disable-sync"])
+        .args(["--enable-logging=stderr", "--dump-dom"])
+        .arg(format!("--user-data-dir={}", profile.path().display()))
+        .arg(format!("file://{}", page.display()))
+        .output()
+        .unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    (text(output.stdout), text(output.stderr))
+}
+
 #[test]
-fn write_them() {
-    for (name, html, _) in pages() {
-        std::fs::write(format!("/tmp/pages/{name}.html"), html).unwrap();
+fn every_chart_is_drawn_without_an_error() {
+    let Some(chromium) = chromium() else {
+        println!("skipped: no chromium, chromium-browser or google-chrome on PATH");
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    for (name, html, charts) in pages() {
+        let file = folder.path().join(format!("{name}.html"));
+        std::fs::write(&file, &html).unwrap();
+        if let Some(kept) = std::env::var_os("TCPCOST_KEEP_PAGES") {
+            std::fs::write(Path::new(&kept).join(format!("{name}.html")), &html).unwrap();
+        }
+        let (dom, said) = load(&chromium, &file);
+        if !dom.contains("</html>") {
+            println!("skipped: {} loads no page: {said}", chromium.display());
+            return;
+        }
+        let complaints: Vec<&str> = said
+            .lines()
+            .filter(|line| line.contains("CONSOLE"))
+            .collect();
+        assert!(complaints.is_empty(), "{name}: {complaints:#?}");
+        assert_eq!(
+            html.matches("<figure").count(),
+            charts,
+            "{name}: charts asked for"
+        );
+        assert_eq!(
+            dom.matches("<svg class=\"plot-").count(),
+            charts,
+            "{name}: charts drawn"
+        );
+        assert!(!dom.contains("NaN"), "{name}: a mark without a place");
     }
+}
+
+#[test]
+fn a_page_refers_to_nothing_outside_itself() {
+    for (name, html, _) in pages() {
+        // XML namespaces are names, not addresses.
+        for address in html.split("://").skip(1) {
+            assert!(
+                address.starts_with("www.w3.org/"),
+                "{name}: {:.60}",
+                address
+            );
+        }
+        for loads in ["<link", "<img", "<iframe", " src=", "@import", "url("] {
+            assert!(!html.contains(loads), "{name}: {loads}");
+        }
+        assert!(html.contains("default-src 'none'"), "{name}");
+    }
+}
+
+#[test]
+fn a_title_cannot_end_the_script_or_start_one() {
+    let (_, html, _) = pages()
+        .into_iter()
+        .find(|(name, ..)| *name == "words")
+        .unwrap();
+    assert_eq!(html.matches("<script").count(), 3);
+    assert!(!html.contains("<b>not bold"));
+}
+
+#[test]
+fn the_bundle_is_the_one_that_the_readme_names() {
+    use sha2::{Digest, Sha256};
+    let bundle = include_bytes!("../assets/plot.min.js");
+    let sum: String = Sha256::digest(bundle)
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    assert!(include_str!("../assets/README.md").contains(&sum), "{sum}");
 }
