@@ -119,11 +119,21 @@ fn varying(summary: &Summary) -> Vec<String> {
     summary.study.vary.iter().filter(differs).cloned().collect()
 }
 
+/// Whether two knobs move together among these cells, so that no cell tells their effects apart.
+fn move_together(one: &str, other: &str, among: &[&CellSummary]) -> bool {
+    among.iter().all(|a| {
+        among.iter().all(|b| {
+            let same = |knob| a.knobs.value(knob) == b.knobs.value(knob);
+            same(one) == same(other)
+        })
+    })
+}
+
 /// The other knobs that vary, as the name of the curve or block a cell belongs to.
 fn others(summary: &Summary, knob: &str, cell: &CellSummary, among: &[&CellSummary]) -> String {
     let words: Vec<String> = varying(summary)
         .iter()
-        .filter(|other| *other != knob)
+        .filter(|other| !move_together(knob, other, among))
         .filter(|other| {
             let here = cell.knobs.value(other);
             among.iter().any(|cell| cell.knobs.value(other) != here)
@@ -156,6 +166,7 @@ fn point(cell: &CellSummary, of: Derived, value: &Value, series: usize) -> Optio
 }
 
 /// A quantity against a knob, other knobs equal within a curve; absent without a curve of two points.
+/// Knobs that move together share the chart of the first.
 fn against(
     summary: &Summary,
     knob: &str,
@@ -163,6 +174,13 @@ fn against(
     of: Derived,
     load: &str,
 ) -> Option<Chart> {
+    let together: Vec<String> = varying(summary)
+        .into_iter()
+        .filter(|other| move_together(knob, other, &group.cells))
+        .collect();
+    if together.first().is_some_and(|first| first != knob) {
+        return None;
+    }
     let mut curves: Vec<(String, Vec<&CellSummary>)> = Vec::new();
     for &cell in &group.cells {
         let name = others(summary, knob, cell, &group.cells);
@@ -183,7 +201,11 @@ fn against(
             points.extend(of_curve);
         }
     }
-    let title = format!("{} against {knob}{load}", words::quantity(of));
+    let title = format!(
+        "{} against {}{load}",
+        words::quantity(of),
+        together.join(" and ")
+    );
     chart(title, knob, of, series, points)
 }
 

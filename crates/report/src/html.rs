@@ -144,13 +144,18 @@ fn cost(group: &Group<'_>) -> Markup {
     };
     let (unit, _) = unit_in_tables(group.main);
     let with_ratio = group.cells.len() > 1;
+    let work = Derived::both(if group.cells.iter().any(|cell| cell.has_transactions()) {
+        DerivedKind::TransactionsPerS
+    } else {
+        DerivedKind::Goodput
+    });
     let others: Vec<Derived> = [None, Some(End::Client), Some(End::Server)]
         .map(|end| Derived {
             kind: group.main.kind,
             end,
         })
         .into_iter()
-        .chain([DerivedKind::Goodput, DerivedKind::TransactionsPerS].map(Derived::both))
+        .chain([work])
         .filter(|of| *of != group.main)
         .collect();
     let kept = kept(&group.cells, &others);

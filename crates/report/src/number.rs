@@ -35,6 +35,7 @@ fn digits(value: f64, decimals: usize) -> String {
 pub(crate) fn unit_in_tables(of: Derived) -> (&'static str, f64) {
     match of.kind {
         DerivedKind::Goodput => ("Gbit/s", 1e-9),
+        DerivedKind::TransactionsPerS => ("transactions/s", 1.0),
         kind if kind.unit() == "ratio" => ("%", 100.0),
         kind => (kind.unit(), 1.0),
     }
