@@ -32,20 +32,26 @@
     const place = x.log ? Math.log10 : (value) => value;
     const at = (p) => place(p.at);
     const ticks = new Map(x.ticks.map(([value, text]) => [place(value), text]));
-    const curve = {x: at, z: "series", stroke: (p) => colour(chart, p.series)};
     return {
       width, height: 340, marginTop: 30, marginLeft: 60, marginBottom: 46, marginRight: 24,
       x: {ticks: [...ticks.keys()], tickFormat: (value) => ticks.get(value), label: x.label, inset: 8,
           tickRotate: x.ticks.length > 8 ? -35 : 0},
       y: {type: y.log ? "log" : "linear", grid: true, zero: !y.log, nice: true, label: y.label},
-      marks: [
-        Plot.line(chart.points.filter((p) => !p.published), {...curve, y: "median", strokeWidth: 1.5}),
-        Plot.line(chart.points.filter((p) => p.published), {...curve, y: "median", strokeWidth: 1.5, strokeDasharray: "5 4"}),
-        Plot.dot(trials(chart, "trials"), {x: at, y: "value", r: 2, fill: (p) => colour(chart, p.series), fillOpacity: 0.35}),
-        Plot.dot(trials(chart, "aside"), {x: at, y: "value", r: 3, symbol: "times", stroke: "var(--soft)"}),
-        Plot.ruleX(chart.points.filter((p) => p.lo !== undefined), {x: at, y1: "lo", y2: "hi", stroke: (p) => colour(chart, p.series), strokeWidth: 2.5}),
-        Plot.dot(chart.points, {x: at, y: "median", r: 4, symbol: (p) => symbol(p.series), fill: (p) => p.published ? "var(--paper)" : colour(chart, p.series), stroke: (p) => colour(chart, p.series), title: (p) => told(chart, p)}),
-      ],
+      // Curves stand a little beside each other, and trials beside their interval.
+      marks: chart.series.flatMap((_, series) => {
+        const of = (p) => p.series === series;
+        const points = chart.points.filter(of);
+        const hue = colour(chart, series);
+        const hollow = published(chart, series);
+        const dx = Math.round((series - (chart.series.length - 1) / 2) * Math.min(5, 30 / chart.series.length));
+        return [
+          Plot.line(points, {x: at, y: "median", dx, stroke: hue, strokeWidth: 1.5, strokeDasharray: hollow ? "5 4" : null}),
+          Plot.dot(trials(chart, "trials").filter(of), {x: at, y: "value", dx: dx - 5, r: 2, fill: hue, fillOpacity: 0.45}),
+          Plot.dot(trials(chart, "aside").filter(of), {x: at, y: "value", dx: dx - 5, r: 3, symbol: "times", stroke: "var(--soft)"}),
+          Plot.ruleX(points.filter((p) => p.lo !== undefined), {x: at, y1: "lo", y2: "hi", dx, stroke: hue, strokeWidth: 2.5}),
+          Plot.dot(points, {x: at, y: "median", dx, r: 4, symbol: symbol(series), fill: hollow ? "var(--paper)" : hue, stroke: hue, title: (p) => told(chart, p)}),
+        ];
+      }),
     };
   }
 
@@ -61,12 +67,12 @@
       width, marginLeft: Math.min(36 + longest * 6.4, 200), marginBottom: 40, marginTop: 8, marginRight: 24,
       height: 56 + blocks * (names.length * 20 + gap),
       x: {type: x.log ? "log" : "linear", zero: !x.log, nice: true, grid: true, label: x.label},
-      y: {domain: names, label: null, padding: 0.2, insetTop: blocks > 1 ? 20 : 0, tickSize: 0},
+      y: {domain: names, label: null, padding: 0.2, insetTop: blocks > 1 ? 18 : 0, insetBottom: blocks > 1 ? 6 : 0, tickSize: 0},
       fy: {domain: chart.series.map((_, i) => i), axis: null, padding: 0.04},
       marks: [
         blocks > 1 ? Plot.text(chart.series.map((name, i) => ({name, i})), {fy: "i", frameAnchor: "top-left", dx: 2, dy: 1, text: (d) => d.name, fill: "var(--soft)", fontWeight: 600, lineAnchor: "top", stroke: "var(--paper)", strokeWidth: 4}) : null,
-        Plot.dot(trials(chart, "trials"), {...row, x: "value", r: 2, fill: hue, fillOpacity: 0.35}),
-        Plot.dot(trials(chart, "aside"), {...row, x: "value", r: 3, symbol: "times", stroke: "var(--soft)"}),
+        Plot.dot(trials(chart, "trials"), {...row, x: "value", dy: 5, r: 2, fill: hue, fillOpacity: 0.45}),
+        Plot.dot(trials(chart, "aside"), {...row, x: "value", dy: 5, r: 3, symbol: "times", stroke: "var(--soft)"}),
         Plot.ruleY(chart.points.filter((p) => p.lo !== undefined), {...row, x1: "lo", x2: "hi", stroke: hue, strokeWidth: 2.5}),
         Plot.dot(chart.points, {...row, x: "median", r: 4.5, fill: (p) => p.published ? "var(--paper)" : hue(p), stroke: hue, title: (p) => told(chart, p)}),
       ],

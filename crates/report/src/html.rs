@@ -52,7 +52,7 @@ pub fn html(summary: &Summary) -> String {
                     h2 { "Cost" }
                     @for group in summary.groups() { (cost(&group)) }
                     (response_times(summary))
-                    ul.notes { @for note in words::notes(summary) { li { (note) } } }
+                    ul.notes { @for note in words::regimes(summary).iter().chain(&words::notes(summary)) { li { (note) } } }
                     (not_measured(summary))
                     (figures(&charts, |chart| chart.form != "split", "Cost against each knob"))
                     (published(summary))
@@ -159,6 +159,11 @@ fn cost(group: &Group<'_>) -> Markup {
         .filter(|of| *of != group.main)
         .collect();
     let kept = kept(&group.cells, &others);
+    let first_regime = group.cells.iter().find_map(|cell| cell.regime());
+    let regimes_differ = group.cells.iter().any(|cell| {
+        cell.regime()
+            .is_some_and(|regime| Some(regime) != first_regime)
+    });
     html! {
         div.scroll { table {
             caption { (words::quantity(group.main)) ", " (load) }
@@ -172,7 +177,7 @@ fn cost(group: &Group<'_>) -> Markup {
                     }
                 }
                 th scope="col" { "trials" }
-                th.left scope="col" { "segmentation" }
+                @if regimes_differ { th.left scope="col" { "segmentation" } }
             } }
             tbody { @for cell in &group.cells { tr {
                 th scope="row" { (cell.name) }
@@ -180,7 +185,9 @@ fn cost(group: &Group<'_>) -> Markup {
                 @if with_ratio { td { (estimate(group.ratio_to_first(cell).as_ref(), 1.0)) } }
                 @for of in &kept { td { (of_cell(cell, *of)) } }
                 td { (cell.n) }
-                td.left { (cell.regime().unwrap_or_else(|| ABSENT.to_string())) }
+                @if regimes_differ {
+                    td.left { (cell.regime().unwrap_or_else(|| ABSENT.to_string())) }
+                }
             } } }
         } }
     }

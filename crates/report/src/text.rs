@@ -1,6 +1,5 @@
 //! The table for a terminal.
 
-use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use tcpcost_study::{Derived, DerivedKind, End};
@@ -23,7 +22,7 @@ pub fn text(summary: &Summary, colour: bool) -> String {
     sections.extend([
         page.response_times(),
         page.split(),
-        page.regimes(),
+        Page::lines(words::regimes(summary)),
         page.published(),
         page.thresholds(),
         Page::lines(words::not_measured(summary)),
@@ -221,30 +220,6 @@ impl Page<'_> {
         }
         let mut out = self.heading("Whose CPU, doing what (cost in µs/KiB or µs/transaction)");
         self.table(&table, &mut out);
-        out
-    }
-
-    fn regimes(&self) -> String {
-        let mut by_regime: BTreeMap<String, Vec<&str>> = BTreeMap::new();
-        for cell in &self.summary.cells {
-            if let Some(regime) = cell.regime() {
-                by_regime.entry(regime).or_default().push(&cell.name);
-            }
-        }
-        let all = by_regime.len() == 1;
-        let mut out = String::new();
-        for (regime, cells) in &by_regime {
-            let whose = if all {
-                String::new()
-            } else {
-                format!(" ({})", cells.join("; "))
-            };
-            let line = format!(
-                "Segmentation as read back: {}{whose}.",
-                words::regime(regime)
-            );
-            let _ = writeln!(out, "{}", wrap(&line, WIDTH, "  "));
-        }
         out
     }
 

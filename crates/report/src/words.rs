@@ -1,6 +1,6 @@
 //! Sentences that the text and the page share, so that they cannot disagree.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tcpcost_study::{Derived, DerivedKind, End, HostEnvironment, units};
 
@@ -102,8 +102,30 @@ pub(crate) fn whose_cpus(cell: &CellSummary, end: Option<End>) -> String {
     format!("{whose} CPU {}", list.join(","))
 }
 
+/// The segmentation regimes as read back, each with its cells where there are several.
+pub(crate) fn regimes(summary: &Summary) -> Vec<String> {
+    let mut by_regime: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    for cell in &summary.cells {
+        if let Some(regime) = cell.regime() {
+            by_regime.entry(regime).or_default().push(&cell.name);
+        }
+    }
+    let several = by_regime.len() > 1;
+    by_regime
+        .iter()
+        .map(|(name, cells)| {
+            let whose = if several {
+                format!(" ({})", cells.join("; "))
+            } else {
+                String::new()
+            };
+            format!("Segmentation as read back: {}{whose}.", regime(name))
+        })
+        .collect()
+}
+
 /// A segmentation regime, and what it means.
-pub(crate) fn regime(regime: &str) -> String {
+fn regime(regime: &str) -> String {
     let meaning = match regime {
         "per-mss" => ", one skb per MSS through TCP, as in 2005",
         "software-gso" => ", TCP builds super-segments and the kernel cuts them before the device",
