@@ -62,12 +62,12 @@
     const longest = Math.max(...names.map((name) => name.length));
     const row = {y: "name", fy: "series"};
     const hue = (p) => p.published ? "var(--published)" : `var(--c${names.indexOf(p.name) % 10})`;
-    const gap = blocks > 1 ? 30 : 4;
+    const gap = blocks > 1 ? 30 : 10;
     return {
       width, marginLeft: Math.min(36 + longest * 6.4, 200), marginBottom: 40, marginTop: 8, marginRight: 24,
-      height: 56 + blocks * (names.length * 20 + gap),
+      height: 56 + blocks * (names.length * 22 + gap),
       x: {type: x.log ? "log" : "linear", zero: !x.log, nice: true, grid: true, label: x.label},
-      y: {domain: names, label: null, padding: 0.2, insetTop: blocks > 1 ? 18 : 0, insetBottom: blocks > 1 ? 6 : 0, tickSize: 0},
+      y: {domain: names, label: null, padding: 0.2, insetTop: blocks > 1 ? 18 : 0, insetBottom: 6, tickSize: 0},
       fy: {domain: chart.series.map((_, i) => i), axis: null, padding: 0.04},
       marks: [
         blocks > 1 ? Plot.text(chart.series.map((name, i) => ({name, i})), {fy: "i", frameAnchor: "top-left", dx: 2, dy: 1, text: (d) => d.name, fill: "var(--soft)", fontWeight: 600, lineAnchor: "top", stroke: "var(--paper)", strokeWidth: 4}) : null,

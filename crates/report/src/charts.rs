@@ -430,7 +430,9 @@ fn split(summary: &Summary) -> Vec<Chart> {
             let whose = end.map_or("both ends together", End::name);
             (!points.is_empty()).then(|| Chart {
                 title: format!("CPU time, {whose}"),
-                note: "Medians of each part. What is missing to 100 % no tick saw.".to_string(),
+                note: "Medians of each part, so a bar need not end at 100 %; time that no tick saw is \
+                       in none."
+                    .to_string(),
                 form: "split",
                 x: Axis {
                     label: "% of the CPUs' time".to_string(),

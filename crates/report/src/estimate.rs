@@ -211,7 +211,7 @@ mod tests {
     #[test]
     fn a_percentile_bootstrap_of_six_trials_covers_less_than_it_says() {
         let covered = coverage(6, |trials, uniform| {
-            let mut medians: Vec<f64> = (0..200)
+            let mut medians: Vec<f64> = (0..400)
                 .map(|_| {
                     let again = trials
                         .iter()
@@ -220,7 +220,7 @@ mod tests {
                 })
                 .collect();
             medians.sort_by(f64::total_cmp);
-            (medians[4], medians[195])
+            (medians[10], medians[389])
         });
         println!("percentile bootstrap, n = 6: {covered}");
         assert!(covered < 0.94, "{covered}");

@@ -12,7 +12,7 @@ use tcpcost_study::{
 
 use crate::derive::{Values, derive};
 use crate::estimate::Estimate;
-use crate::verdict::{Judged, judge};
+use crate::verdict::{Judged, Verdict, judge};
 
 /// Everything that the renderings draw.
 #[derive(Debug, Clone)]
@@ -338,7 +338,7 @@ impl Summary {
             beds,
             started: started().min().cloned().zip(started().max().cloned()),
             trials_done: done.len(),
-            trials_planned: study.cells.len() * study.measure.repetitions as usize,
+            trials_planned: cells.iter().map(|cell| planned(study, cell, &done)).sum(),
             records_of_others: others.len(),
             cells,
         }
@@ -371,6 +371,11 @@ impl Summary {
         all
     }
 
+    /// The worst verdict of all thresholds; absent without thresholds.
+    pub fn worst_verdict(&self) -> Option<Verdict> {
+        self.judged.iter().map(|judged| judged.verdict).max()
+    }
+
     /// Whether fewer repetitions have an outcome than the study asks for.
     pub fn is_partial(&self) -> bool {
         self.trials_done < self.trials_planned
@@ -379,6 +384,17 @@ impl Summary {
     /// Whether the study set a width to reach and a cell did not reach it.
     pub fn is_unconverged(&self) -> bool {
         self.cells.iter().any(|cell| cell.converged == Some(false))
+    }
+}
+
+/// Repetitions that the study asks of a cell. One that cannot be had here is not tried again: what
+/// was tried is all that was asked.
+fn planned(study: &Study, cell: &CellSummary, done: &BTreeSet<(&str, u32)>) -> usize {
+    let cannot_be_had = cell.trials.is_empty() && cell.n_skipped() > 0 && cell.n_failed() == 0;
+    if cannot_be_had {
+        done.iter().filter(|(name, _)| *name == cell.name).count()
+    } else {
+        study.measure.repetitions as usize
     }
 }
 

@@ -90,13 +90,7 @@ pub(crate) fn quantity(of: Derived) -> String {
 
 /// `client CPU 0`, `both ends CPU 0,1`.
 pub(crate) fn whose_cpus(cell: &CellSummary, end: Option<End>) -> String {
-    let cpus: BTreeSet<usize> = cell
-        .cpus
-        .iter()
-        .filter(|(of, _)| end.is_none_or(|end| end == **of))
-        .flat_map(|(_, cpus)| cpus)
-        .copied()
-        .collect();
+    let cpus = cpus(cell, end);
     let list: Vec<String> = cpus.iter().map(usize::to_string).collect();
     let whose = end.map_or("both", End::name);
     format!("{whose} CPU {}", list.join(","))
@@ -158,6 +152,49 @@ pub(crate) fn not_measured(summary: &Summary) -> Vec<String> {
     lines
 }
 
+/// One step of /proc/stat over a cell's busy time, the largest of all cells whose main quantity is
+/// made of it; absent below 2 %.
+fn coarsest_step(summary: &Summary) -> Option<f64> {
+    const STEP_S: f64 = 0.01;
+    const WORTH_TELLING: f64 = 0.02;
+    let of_cell = |cell: &CellSummary| {
+        let end = cell.main.end;
+        let made_of_it = matches!(
+            cell.main.kind,
+            DerivedKind::CpuUsPerKib
+                | DerivedKind::CpuUsPerTransaction
+                | DerivedKind::TscCyclesPerKib
+                | DerivedKind::TscCyclesPerTransaction
+        );
+        let busy_ratio: f64 = [
+            DerivedKind::UserRatio,
+            DerivedKind::SystemRatio,
+            DerivedKind::IrqRatio,
+            DerivedKind::SoftirqRatio,
+        ]
+        .iter()
+        .filter_map(|&kind| cell.estimates.get(&Derived { kind, end }))
+        .map(|estimate| estimate.median)
+        .sum();
+        let cpus = cpus(cell, end).len();
+        let busy_s = busy_ratio * cpus as f64 * summary.study.measure.duration.as_secs_f64();
+        (made_of_it && busy_s > 0.0).then(|| STEP_S / busy_s)
+    };
+    let steps = summary.cells.iter().filter_map(of_cell);
+    steps
+        .max_by(f64::total_cmp)
+        .filter(|step| *step >= WORTH_TELLING)
+}
+
+fn cpus(cell: &CellSummary, end: Option<End>) -> BTreeSet<usize> {
+    let of_ends = cell.cpus.iter();
+    of_ends
+        .filter(|(of, _)| end.is_none_or(|end| end == **of))
+        .flat_map(|(_, cpus)| cpus)
+        .copied()
+        .collect()
+}
+
 /// What the marks in a table mean, and what fixed rate and CPU-bound mean.
 pub(crate) fn notes(summary: &Summary) -> Vec<String> {
     let mut notes = Vec::new();
@@ -176,6 +213,13 @@ pub(crate) fn notes(summary: &Summary) -> Vec<String> {
              the height."
                 .to_string(),
         );
+    }
+    if let Some(step) = coarsest_step(summary) {
+        notes.push(format!(
+            "/proc/stat counts in steps of 10 ms: up to {} % of a cell's main number here. An \
+             interval narrower than a step is only as good as the step; longer trials have finer ones.",
+            crate::number::show(step * 100.0)
+        ));
     }
     if summary.is_partial() {
         notes.push(format!(
