@@ -1,1 +1,42 @@
-//! report
+//! Records to estimates, and estimates to text, JSON, CSV and one self-contained page.
+//!
+//! Every arrow is a pure function of files: nothing here reads a clock, a device or `/proc`, so a
+//! report can be made again anywhere from its records. Start with [`Summary::new`], [`text()`] and
+//! [`derive()`]; `docs/method.md` has every formula, `docs/records.md` every field.
+//!
+//! ```
+//! use tcpcost_report::{Summary, text};
+//! use tcpcost_study::Study;
+//! let study = Study::parse("mine", "[workload]\nkind = \"stream\"", "mine.toml").unwrap();
+//! let summary = Summary::new(&study, &[]);
+//! assert!(text(&summary, false).contains("0 of 6 trials"));
+//! ```
+
+#![warn(missing_docs)]
+
+mod charts;
+mod compare;
+mod csv;
+mod derive;
+mod estimate;
+mod html;
+mod json;
+mod netperf;
+mod number;
+mod response;
+mod summary;
+mod table;
+mod text;
+mod verdict;
+mod words;
+
+pub use compare::{Beside, Group};
+pub use csv::csv;
+pub use derive::{Values, derive};
+pub use estimate::{CONFIDENCE, Estimate};
+pub use html::html;
+pub use json::json;
+pub use netperf::{cpu_ratio, service_demand_us_per_kib};
+pub use summary::{CellSummary, Load, Summary, TrialValues, Warned};
+pub use text::text;
+pub use verdict::{Judged, Verdict};

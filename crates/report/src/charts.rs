@@ -1,0 +1,447 @@
+//! What the page's charts show, as data: every choice is made here, the script only draws.
+
+use serde::Serialize;
+use tcpcost_study::{Derived, DerivedKind, End, Value};
+
+use crate::compare::Group;
+use crate::estimate::Estimate;
+use crate::number::unit_in_tables;
+use crate::summary::{CellSummary, Summary};
+use crate::words;
+
+/// Values that span more than this are drawn on a logarithmic axis.
+const LOG_FROM: f64 = 20.0;
+
+/// Scales that differ by more than this are not drawn on one axis: each curve is divided by its
+/// first point.
+const NORMALISE_FROM: f64 = 3.0;
+
+/// One chart.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Chart {
+    pub(crate) title: String,
+    /// More than the axes tell; shown under the chart.
+    #[serde(skip)]
+    pub(crate) note: String,
+    /// `line` against a number, `rows` against a word, `split` of CPU time.
+    pub(crate) form: &'static str,
+    pub(crate) x: Axis,
+    pub(crate) y: Axis,
+    /// Names of the curves, blocks or parts, in order.
+    pub(crate) series: Vec<String>,
+    pub(crate) points: Vec<Point>,
+}
+
+/// An axis.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub(crate) struct Axis {
+    pub(crate) label: String,
+    pub(crate) log: bool,
+    /// Where it has a tick, and the tick's text; empty leaves that to the script.
+    pub(crate) ticks: Vec<(f64, String)>,
+}
+
+/// One median with its interval and its trials; of a `split`, one part of a bar.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Point {
+    /// Index into `series`.
+    pub(crate) series: usize,
+    /// Place on a numeric axis.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) at: Option<f64>,
+    /// The knob's value, or the row, in words.
+    pub(crate) name: String,
+    pub(crate) median: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) lo: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) hi: Option<f64>,
+    /// Trials that the estimate is made of.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) trials: Vec<f64>,
+    /// Trials that stand aside, being marked.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) aside: Vec<f64>,
+    /// Whether it is a published figure.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) published: bool,
+}
+
+/// All charts of a summary, in the order of the page.
+pub(crate) fn charts(summary: &Summary) -> Vec<Chart> {
+    let mut charts: Vec<Chart> = published(summary).into_iter().collect();
+    let groups = summary.groups();
+    // A rate is what tells the groups apart: its chart has both, and comes last.
+    let is_rate = |knob: &String| knob.ends_with("rate") || knob.ends_with("bottleneck");
+    let mut knobs = varying(summary);
+    knobs.sort_by_key(is_rate);
+    for knob in knobs {
+        let is_rate = is_rate(&knob);
+        let mut across: Vec<Group<'_>> = Vec::new();
+        for group in &groups {
+            match across
+                .iter_mut()
+                .find(|seen| is_rate && seen.main == group.main)
+            {
+                Some(seen) => seen.cells.extend(&group.cells),
+                None => across.push(group.clone()),
+            }
+        }
+        for group in &across {
+            let load = match (is_rate, group.fixed_rate) {
+                (true, _) => "",
+                (false, true) => ", at a fixed rate",
+                (false, false) => ", CPU-bound",
+            };
+            let others = [None, Some(End::Client), Some(End::Server)]
+                .map(|end| Derived {
+                    kind: group.main.kind,
+                    end,
+                })
+                .into_iter()
+                .filter(|of| *of != group.main);
+            for of in std::iter::once(group.main).chain(others) {
+                charts.extend(against(summary, &knob, group, of, load));
+            }
+        }
+    }
+    charts.extend(split(summary));
+    charts
+}
+
+/// Knobs that have more than one value among the cells.
+fn varying(summary: &Summary) -> Vec<String> {
+    let differs = |knob: &&String| {
+        let mut values = summary.cells.iter().map(|cell| cell.knobs.value(knob));
+        let first = values.next();
+        values.any(|value| Some(&value) != first.as_ref())
+    };
+    summary.study.vary.iter().filter(differs).cloned().collect()
+}
+
+/// Whether two knobs move together among these cells, so that no cell tells their effects apart.
+fn move_together(one: &str, other: &str, among: &[&CellSummary]) -> bool {
+    among.iter().all(|a| {
+        among.iter().all(|b| {
+            let same = |knob| a.knobs.value(knob) == b.knobs.value(knob);
+            same(one) == same(other)
+        })
+    })
+}
+
+/// The other knobs that vary, as the name of the curve or block a cell belongs to.
+fn others(summary: &Summary, knob: &str, cell: &CellSummary, among: &[&CellSummary]) -> String {
+    let words: Vec<String> = varying(summary)
+        .iter()
+        .filter(|other| !move_together(knob, other, among))
+        .filter(|other| {
+            let here = cell.knobs.value(other);
+            among.iter().any(|cell| cell.knobs.value(other) != here)
+        })
+        .filter_map(|other| Some(format!("{other}={}", cell.knobs.value(other)?)))
+        .collect();
+    words.join(", ")
+}
+
+fn point(cell: &CellSummary, of: Derived, value: &Value, series: usize) -> Option<Point> {
+    let (_, scale) = unit_in_tables(of);
+    let Estimate { median, lo, hi, .. } = *cell.estimates.get(&of)?;
+    let values = |used: bool| {
+        let trials = cell.trials.iter().filter(|trial| trial.used == used);
+        trials
+            .filter_map(|trial| Some(trial.values.get(&of)? * scale))
+            .collect()
+    };
+    Some(Point {
+        series,
+        at: value.number(),
+        name: value.to_string(),
+        median: median * scale,
+        lo: lo.map(|lo| lo * scale),
+        hi: hi.map(|hi| hi * scale),
+        trials: values(true),
+        aside: values(false),
+        published: false,
+    })
+}
+
+/// A quantity against a knob, other knobs equal within a curve; absent without a curve of two points.
+/// Knobs that move together share the chart of the first.
+fn against(
+    summary: &Summary,
+    knob: &str,
+    group: &Group<'_>,
+    of: Derived,
+    load: &str,
+) -> Option<Chart> {
+    let together: Vec<String> = varying(summary)
+        .into_iter()
+        .filter(|other| move_together(knob, other, &group.cells))
+        .collect();
+    if together.first().is_some_and(|first| first != knob) {
+        return None;
+    }
+    let mut curves: Vec<(String, Vec<&CellSummary>)> = Vec::new();
+    for &cell in &group.cells {
+        let name = others(summary, knob, cell, &group.cells);
+        match curves.iter_mut().find(|(seen, _)| *seen == name) {
+            Some((_, cells)) => cells.push(cell),
+            None => curves.push((name, vec![cell])),
+        }
+    }
+    let mut series = Vec::new();
+    let mut points = Vec::new();
+    for (name, cells) in curves {
+        let of_curve: Vec<Point> = cells
+            .iter()
+            .filter_map(|cell| point(cell, of, &cell.knobs.value(knob)?, series.len()))
+            .collect();
+        if of_curve.len() > 1 {
+            series.push(name);
+            points.extend(of_curve);
+        }
+    }
+    let title = format!(
+        "{} against {}{load}",
+        words::quantity(of),
+        together.join(" and ")
+    );
+    chart(title, knob, of, series, points)
+}
+
+/// A chart of these points: a line where the knob is a number, rows where it is words.
+fn chart(
+    title: String,
+    knob: &str,
+    of: Derived,
+    series: Vec<String>,
+    points: Vec<Point>,
+) -> Option<Chart> {
+    if points.is_empty() {
+        return None;
+    }
+    let (unit, _) = unit_in_tables(of);
+    let numeric = points.iter().all(|point| point.at.is_some());
+    let mut ticks: Vec<(f64, String)> = Vec::new();
+    for point in points.iter().filter(|_| numeric) {
+        if let Some(at) = point.at
+            && !ticks.iter().any(|(seen, _)| *seen == at)
+        {
+            ticks.push((at, point.name.clone()));
+        }
+    }
+    ticks.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let heights = points.iter().flat_map(|point| {
+        [Some(point.median), point.lo, point.hi]
+            .into_iter()
+            .flatten()
+    });
+    let value = Axis {
+        label: format!("{} ({unit})", of.kind.name()),
+        log: spans(heights),
+        ticks: Vec::new(),
+    };
+    let place = Axis {
+        label: knob.to_string(),
+        log: spans(ticks.iter().map(|(at, _)| *at)),
+        ticks,
+    };
+    let (form, x, y) = if numeric {
+        ("line", place, value)
+    } else {
+        ("rows", value, place)
+    };
+    Some(Chart {
+        title,
+        note: String::new(),
+        form,
+        x,
+        y,
+        series,
+        points,
+    })
+}
+
+/// Whether positive values span so much that a logarithmic axis serves them.
+fn spans(values: impl Iterator<Item = f64>) -> bool {
+    let (lo, hi) = values.fold((f64::INFINITY, 0.0f64), |(lo, hi), value| {
+        (lo.min(value), hi.max(value))
+    });
+    lo > 0.0 && hi / lo > LOG_FROM
+}
+
+/// The published curves beside ours.
+fn published(summary: &Summary) -> Option<Chart> {
+    let published = summary.study.published.as_ref()?;
+    let knob = &published.knob;
+    let (unit, scale) = unit_in_tables(published.quantity);
+    let mut series: Vec<String> = Vec::new();
+    let mut points: Vec<Point> = Vec::new();
+    let mut of = published.quantity;
+    for one in &published.series {
+        let name = if one.name.is_empty() {
+            &published.source
+        } else {
+            &one.name
+        };
+        points.extend(one.points.iter().map(|(value, figure)| Point {
+            series: series.len(),
+            at: value.number(),
+            name: value.to_string(),
+            median: figure * scale,
+            lo: None,
+            hi: None,
+            trials: Vec::new(),
+            aside: Vec::new(),
+            published: true,
+        }));
+        series.push(name.clone());
+    }
+    let cells: Vec<&CellSummary> = summary.cells.iter().collect();
+    let mut curves: Vec<(String, usize)> = Vec::new();
+    for &cell in &cells {
+        let Some(value) = cell.knobs.value(knob) else {
+            continue;
+        };
+        of = cell.has_or_both(published.quantity);
+        let name = others(summary, knob, cell, &cells);
+        let index = match curves.iter().find(|(seen, _)| *seen == name) {
+            Some((_, index)) => *index,
+            None => {
+                let between = if name.is_empty() { "" } else { ": " };
+                series.push(format!("ours{between}{name}"));
+                curves.push((name, series.len() - 1));
+                series.len() - 1
+            }
+        };
+        points.extend(point(cell, of, &value, index));
+    }
+    let ours = |point: &&Point| !point.published;
+    if !points.iter().any(|point| ours(&point)) {
+        return None;
+    }
+    // How far apart the heights are, at the places that both have.
+    let apart = points.iter().filter(ours).filter_map(|our| {
+        let theirs = points
+            .iter()
+            .find(|their| their.published && their.name == our.name)?;
+        (our.median > 0.0 && theirs.median > 0.0).then(|| (our.median / theirs.median).ln())
+    });
+    let apart = Estimate::new(apart).map_or(1.0, |ratio| ratio.median.abs().exp());
+    let title = format!("{}: published beside ours", words::quantity(of));
+    let mut note = format!("Published: {}.", published.source);
+    if apart > NORMALISE_FROM {
+        normalise(&mut points, series.len());
+        note += &format!(
+            " The scales are {} times apart, so every curve is divided by its first point: compare \
+             shapes, not heights.",
+            crate::number::show(apart)
+        );
+    }
+    let mut chart = chart(title, knob, of, series, points)?;
+    let value = if chart.form == "line" {
+        &mut chart.y
+    } else {
+        &mut chart.x
+    };
+    value.label = if apart > NORMALISE_FROM {
+        "relative to the curve's first point".to_string()
+    } else {
+        format!("{} ({unit})", of.kind.name())
+    };
+    chart.note = note;
+    Some(chart)
+}
+
+/// Divides each curve by its first point: at the first place that all curves have, else at its own.
+fn normalise(points: &mut [Point], curves: usize) {
+    let has = |curve: usize, name: &str| {
+        let mut of_curve = points.iter().filter(|point| point.series == curve);
+        of_curve
+            .find(|point| point.name == name)
+            .map(|point| point.median)
+    };
+    let common = points
+        .iter()
+        .map(|point| point.name.clone())
+        .find(|name| (0..curves).all(|curve| has(curve, name).is_some_and(|median| median > 0.0)));
+    let firsts: Vec<Option<f64>> = (0..curves)
+        .map(|curve| match &common {
+            Some(name) => has(curve, name),
+            None => points
+                .iter()
+                .find(|point| point.series == curve)
+                .map(|point| point.median),
+        })
+        .collect();
+    for point in points {
+        let Some(first) = firsts[point.series].filter(|first| *first > 0.0) else {
+            continue;
+        };
+        point.median /= first;
+        for value in [&mut point.lo, &mut point.hi].into_iter().flatten() {
+            *value /= first;
+        }
+        for value in point.trials.iter_mut().chain(&mut point.aside) {
+            *value /= first;
+        }
+    }
+}
+
+/// Parts of a CPU's time, in the order of the bars.
+pub(crate) const PARTS: [(&str, DerivedKind); 6] = [
+    ("user", DerivedKind::UserRatio),
+    ("system", DerivedKind::SystemRatio),
+    ("softirq", DerivedKind::SoftirqRatio),
+    ("irq", DerivedKind::IrqRatio),
+    ("steal", DerivedKind::StealRatio),
+    ("idle", DerivedKind::IdleRatio),
+];
+
+/// CPU time by cell: one chart per end, or one of both ends where the bed cannot tell.
+fn split(summary: &Summary) -> Vec<Chart> {
+    [None, Some(End::Client), Some(End::Server)]
+        .into_iter()
+        .filter_map(|end| {
+            let mut points = Vec::new();
+            for cell in &summary.cells {
+                let has = |end| {
+                    let kind = DerivedKind::UserRatio;
+                    cell.estimates.contains_key(&Derived { kind, end })
+                };
+                if end.is_none() && has(Some(End::Client)) {
+                    continue;
+                }
+                points.extend(PARTS.iter().enumerate().filter_map(|(series, (_, kind))| {
+                    let estimate = cell.estimates.get(&Derived { kind: *kind, end })?;
+                    Some(Point {
+                        series,
+                        at: None,
+                        name: cell.name.clone(),
+                        median: estimate.median * 100.0,
+                        lo: estimate.lo.map(|lo| lo * 100.0),
+                        hi: estimate.hi.map(|hi| hi * 100.0),
+                        trials: Vec::new(),
+                        aside: Vec::new(),
+                        published: false,
+                    })
+                }));
+            }
+            let whose = end.map_or("both ends together", End::name);
+            (!points.is_empty()).then(|| Chart {
+                title: format!("CPU time, {whose}"),
+                note: "Medians of each part, so a bar need not end at 100 %; time that no tick saw is \
+                       in none."
+                    .to_string(),
+                form: "split",
+                x: Axis {
+                    label: "% of the CPUs' time".to_string(),
+                    ..Axis::default()
+                },
+                y: Axis::default(),
+                series: PARTS.iter().map(|(name, _)| (*name).to_string()).collect(),
+                points,
+            })
+        })
+        .collect()
+}

@@ -1,0 +1,394 @@
+//! One self-contained page: tables that stand without a script, and charts drawn by a bundled one.
+//!
+//! It loads nothing: its content security policy refuses every address.
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+use tcpcost_study::{Derived, DerivedKind, End};
+
+use crate::charts::{Chart, PARTS, charts};
+use crate::compare::Group;
+use crate::estimate::Estimate;
+use crate::number::{show, show_estimate, show_percent, unit_in_tables};
+use crate::summary::{CellSummary, Summary};
+use crate::table::ABSENT;
+use crate::verdict::Verdict;
+use crate::words;
+
+const PLOT: &str = include_str!("../assets/plot.min.js");
+const SCRIPT: &str = include_str!("../assets/report.js");
+const STYLE: &str = include_str!("../assets/report.css");
+const POLICY: &str =
+    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:";
+
+/// The summary as one HTML page that refers to nothing outside itself.
+pub fn html(summary: &Summary) -> String {
+    let charts = charts(summary);
+    // "</" would end the element, "<!--" change how it ends: no "<" is left in it.
+    let data = serde_json::to_string(&charts)
+        .expect("text and finite numbers alone")
+        .replace('<', "\\u003c");
+    let study = &summary.study;
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta http-equiv="Content-Security-Policy" content=(POLICY);
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                title { (study.title) }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                header {
+                    h1 { (study.title) }
+                    @for paragraph in study.about.split("\n\n") {
+                        @if !paragraph.trim().is_empty() { p { (paragraph.trim()) } }
+                    }
+                    ul.facts { @for line in words::head(summary) { li { (line) } } }
+                }
+                main {
+                    (warnings(summary))
+                    (thresholds(summary))
+                    h2 { "Cost" }
+                    @for group in summary.groups() { (cost(&group)) }
+                    (response_times(summary))
+                    ul.notes { @for note in words::regimes(summary).iter().chain(&words::notes(summary)) { li { (note) } } }
+                    (not_measured(summary))
+                    (figures(&charts, |chart| chart.form != "split", "Cost against each knob"))
+                    (published(summary))
+                    (figures(&charts, |chart| chart.form == "split", "Where the CPU time went"))
+                    (split(summary))
+                    (environment(summary))
+                    (everything(summary))
+                }
+                script type="application/json" id="charts" { (PreEscaped(data)) }
+                script { (PreEscaped(PLOT)) }
+                script { (PreEscaped(SCRIPT)) }
+            }
+        }
+    }
+    .into_string()
+}
+
+/// An estimate in a table: the median, its interval smaller.
+fn estimate(estimate: Option<&Estimate>, scale: f64) -> Markup {
+    let Some(estimate) = estimate else {
+        return html! { (ABSENT) };
+    };
+    two_sizes(&show_estimate(estimate, scale))
+}
+
+/// The median, and smaller what follows it.
+fn two_sizes(shown: &str) -> Markup {
+    let (median, interval) = shown.split_once(' ').unwrap_or((shown, ""));
+    html! { (median) " " small { (interval) } }
+}
+
+fn of_cell(cell: &CellSummary, of: Derived) -> Markup {
+    let of_cpu_time = PARTS.iter().any(|(_, kind)| *kind == of.kind);
+    if (of_cpu_time || of.kind == DerivedKind::OthersRatio)
+        && let Some(estimate) = cell.estimates.get(&of)
+    {
+        return two_sizes(&show_percent(estimate));
+    }
+    let (_, scale) = unit_in_tables(of);
+    estimate(cell.estimates.get(&of), scale)
+}
+
+/// Columns of which at least one cell has a number.
+fn kept(cells: &[&CellSummary], wanted: &[Derived]) -> Vec<Derived> {
+    let any = |of: &&Derived| cells.iter().any(|cell| cell.estimates.contains_key(of));
+    wanted.iter().filter(any).copied().collect()
+}
+
+/// A table of these quantities, a row for each cell that has any.
+fn cells_table(caption: &str, cells: &[&CellSummary], wanted: &[(Derived, &str)]) -> Markup {
+    let all: Vec<Derived> = wanted.iter().map(|(of, _)| *of).collect();
+    let kept = kept(cells, &all);
+    let title = |of: &Derived| {
+        wanted
+            .iter()
+            .find(|(wanted, _)| wanted == of)
+            .map(|(_, t)| *t)
+    };
+    html! {
+        @if !kept.is_empty() {
+            div.scroll { table {
+                caption { (caption) }
+                thead { tr {
+                    th scope="col" { "cell" }
+                    @for of in &kept {
+                        th scope="col" title=(of.kind.definition()) {
+                            (title(of).unwrap_or_default()) ", " (unit_in_tables(*of).0)
+                        }
+                    }
+                } }
+                tbody {
+                    @for cell in cells.iter().filter(|cell| kept.iter().any(|of| cell.estimates.contains_key(of))) {
+                        tr {
+                            th scope="row" { (cell.name) }
+                            @for of in &kept { td { (of_cell(cell, *of)) } }
+                        }
+                    }
+                }
+            } }
+        }
+    }
+}
+
+fn cost(group: &Group<'_>) -> Markup {
+    let load = if group.fixed_rate {
+        "at a fixed rate"
+    } else {
+        "CPU-bound"
+    };
+    let (unit, _) = unit_in_tables(group.main);
+    let with_ratio = group.cells.len() > 1;
+    let work = Derived::both(if group.cells.iter().any(|cell| cell.has_transactions()) {
+        DerivedKind::TransactionsPerS
+    } else {
+        DerivedKind::Goodput
+    });
+    let others: Vec<Derived> = [None, Some(End::Client), Some(End::Server)]
+        .map(|end| Derived {
+            kind: group.main.kind,
+            end,
+        })
+        .into_iter()
+        .chain([work])
+        .filter(|of| *of != group.main)
+        .collect();
+    let kept = kept(&group.cells, &others);
+    let first_regime = group.cells.iter().find_map(|cell| cell.regime());
+    let regimes_differ = group.cells.iter().any(|cell| {
+        cell.regime()
+            .is_some_and(|regime| Some(regime) != first_regime)
+    });
+    html! {
+        div.scroll { table {
+            caption { (words::quantity(group.main)) ", " (load) }
+            thead { tr {
+                th scope="col" { "cell" }
+                th scope="col" title=(group.main.kind.definition()) { (whose(group.main)) (unit) }
+                @if with_ratio { th scope="col" { "× first" } }
+                @for of in &kept {
+                    th scope="col" title=(of.kind.definition()) {
+                        (whose(*of)) (unit_in_tables(*of).0)
+                    }
+                }
+                th scope="col" { "trials" }
+                @if regimes_differ { th.left scope="col" { "segmentation" } }
+            } }
+            tbody { @for cell in &group.cells { tr {
+                th scope="row" { (cell.name) }
+                td { (of_cell(cell, group.main)) (marks(cell)) }
+                @if with_ratio { td { (estimate(group.ratio_to_first(cell).as_ref(), 1.0)) } }
+                @for of in &kept { td { (of_cell(cell, *of)) } }
+                td { (cell.n) }
+                @if regimes_differ {
+                    td.left { (cell.regime().unwrap_or_else(|| ABSENT.to_string())) }
+                }
+            } } }
+        } }
+    }
+}
+
+/// `client, `, before a unit.
+fn whose(of: Derived) -> String {
+    match of.end {
+        Some(end) => format!("{end}, "),
+        None if of.kind.per_end() => "both, ".to_string(),
+        None => String::new(),
+    }
+}
+
+fn marks(cell: &CellSummary) -> Markup {
+    let marks = words::marks(cell);
+    html! { @if !marks.is_empty() { " " span.mark { (marks) } } }
+}
+
+fn response_times(summary: &Summary) -> Markup {
+    let cells: Vec<&CellSummary> = summary.cells.iter().collect();
+    let wanted = [
+        (DerivedKind::ResponseP50, "p50"),
+        (DerivedKind::ResponseP90, "p90"),
+        (DerivedKind::ResponseP99, "p99"),
+        (DerivedKind::ResponseP999, "p99.9"),
+        (DerivedKind::ResponseP9999, "p99.99"),
+    ]
+    .map(|(kind, title)| (Derived::both(kind), title));
+    cells_table("Response time", &cells, &wanted)
+}
+
+fn split(summary: &Summary) -> Markup {
+    let cells: Vec<&CellSummary> = summary.cells.iter().collect();
+    html! {
+        @for end in [None, Some(End::Client), Some(End::Server)] {
+            @let wanted = PARTS
+                .iter()
+                .map(|(title, kind)| (Derived { kind: *kind, end }, *title))
+                .chain([(Derived { kind: DerivedKind::OthersRatio, end }, "of it other tasks")])
+                .collect::<Vec<_>>();
+            (cells_table(
+                &format!("CPU time, {}", end.map_or("both ends together", End::name)),
+                &cells,
+                &wanted,
+            ))
+        }
+    }
+}
+
+fn figures(charts: &[Chart], wanted: impl Fn(&Chart) -> bool, title: &str) -> Markup {
+    html! {
+        @if charts.iter().any(&wanted) {
+            h2 { (title) }
+            noscript { p.soft { "Charts need JavaScript; the tables have the same numbers." } }
+            div.charts {
+                @for (index, chart) in charts.iter().enumerate().filter(|(_, chart)| wanted(chart)) {
+                    figure data-chart=(index) {
+                        figcaption {
+                            (chart.title)
+                            @if !chart.note.is_empty() { small { (chart.note) } }
+                        }
+                        div.chart {}
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn published(summary: &Summary) -> Markup {
+    let Some(published) = &summary.study.published else {
+        return html! {};
+    };
+    let (unit, scale) = unit_in_tables(published.quantity);
+    html! {
+        h2 { "Published figures beside ours" }
+        div.scroll { table {
+            caption { (published.source) ": " (words::quantity(published.quantity)) ", " (unit) }
+            thead { tr {
+                th scope="col" { (published.knob) }
+                th.left scope="col" { "curve" }
+                th scope="col" { "published" }
+                th scope="col" { "ours" }
+                th.left scope="col" { "our cell" }
+            } }
+            tbody { @for row in summary.published() { tr {
+                th scope="row" { (row.value) }
+                td.left { (row.series.name) }
+                td { (show(row.figure * scale)) }
+                td { (estimate(row.ours, scale)) }
+                td.left { (row.cell.map_or(ABSENT, |cell| &cell.name)) }
+            } } }
+        } }
+    }
+}
+
+fn thresholds(summary: &Summary) -> Markup {
+    html! {
+        @if !summary.judged.is_empty() {
+            h2 { "Thresholds" }
+            div.scroll { table {
+                thead { tr {
+                    th scope="col" { "verdict" }
+                    th.left scope="col" { "quantity" }
+                    th.left scope="col" { "limit" }
+                    th scope="col" { "found" }
+                    th.left scope="col" { "cell" }
+                } }
+                tbody { @for judged in &summary.judged { tr {
+                    th scope="row" class=(Verdict::name(judged.verdict)) { (judged.verdict.name()) }
+                    td.left { (judged.quantity) }
+                    td.left { (judged.limits()) }
+                    td { (estimate(judged.estimate.as_ref(), 1.0)) }
+                    td.left { (judged.cell.as_deref().unwrap_or("no cell has these knobs")) }
+                } } }
+            } }
+        }
+    }
+}
+
+fn warnings(summary: &Summary) -> Markup {
+    let warnings = summary.warnings();
+    html! {
+        @if !warnings.is_empty() {
+            ul.warnings aria-label="Warnings" {
+                @for warned in &warnings {
+                    li { (warned.count) @if warned.count == 1 { " trial: " } @else { " trials: " } (warned.text) }
+                }
+            }
+        }
+    }
+}
+
+fn not_measured(summary: &Summary) -> Markup {
+    let lines = words::not_measured(summary);
+    html! {
+        @if !lines.is_empty() {
+            h3 { "Not measured" }
+            ul.notes { @for line in lines { li { (line) } } }
+        }
+    }
+}
+
+fn environment(summary: &Summary) -> Markup {
+    html! {
+        h2 { "Environment" }
+        @for host in &summary.hosts {
+            (key_values("The machine", &words::facts(host)))
+        }
+        @for end in End::BOTH {
+            @for (cells, facts) in summary.environments(end) {
+                details {
+                    summary {
+                        "The " (end) "'s end as read back: "
+                        @if cells.len() == summary.cells.len() { "all cells" }
+                        @else { (cells.join("; ")) }
+                    }
+                    (key_values("", &words::facts(facts)))
+                }
+            }
+        }
+    }
+}
+
+fn key_values(caption: &str, facts: &[(String, String)]) -> Markup {
+    html! {
+        div.scroll { table {
+            @if !caption.is_empty() { caption { (caption) } }
+            tbody { @for (key, value) in facts { tr {
+                th scope="row" { (key) }
+                td.wrap { (value) }
+            } } }
+        } }
+    }
+}
+
+/// Every estimate of every cell.
+fn everything(summary: &Summary) -> Markup {
+    html! {
+        h2 { "Every quantity of every cell" }
+        @for cell in &summary.cells {
+            details {
+                summary { (cell.name) " " span.soft { "(" (cell.n) " trials, " (cell.load.name()) ")" } }
+                p.soft { code { (cell.knobs) } }
+                div.scroll { table {
+                    thead { tr {
+                        th scope="col" { "quantity" } th scope="col" { "median" }
+                        th scope="col" { "from" } th scope="col" { "to" }
+                        th.left scope="col" { "unit" } th scope="col" { "n" }
+                    } }
+                    tbody { @for (of, found) in &cell.estimates { tr {
+                        th scope="row" title=(of.kind.definition()) { (of) }
+                        td { (show(found.median)) }
+                        td { (found.lo.map_or(ABSENT.to_string(), show)) }
+                        td { (found.hi.map_or(ABSENT.to_string(), show)) }
+                        td.left { (of.kind.unit()) }
+                        td { (found.n) }
+                    } } }
+                } }
+            }
+        }
+    }
+}

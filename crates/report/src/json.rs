@@ -1,0 +1,274 @@
+//! One JSON document of a summary. docs/records.md describes every key.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use tcpcost_study::{End, HostEnvironment, Knobs, SCHEMA_VERSION, units};
+
+use crate::estimate::Estimate;
+use crate::summary::{CellSummary, Load, Summary};
+use crate::verdict::Verdict;
+
+/// The summary as one JSON document, indented, with a line end.
+pub fn json(summary: &Summary) -> String {
+    let document = Document::new(summary);
+    let mut text =
+        serde_json::to_string_pretty(&document).expect("text keys and finite numbers alone");
+    text.push('\n');
+    text
+}
+
+#[derive(Serialize)]
+struct Document<'a> {
+    schema_version: u32,
+    study: &'a str,
+    title: &'a str,
+    environment: Environment<'a>,
+    measure: Measure<'a>,
+    trials_done: usize,
+    trials_planned: usize,
+    records_of_others: usize,
+    cells: Vec<Cell<'a>>,
+    warnings: Vec<Warned>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    published: Option<Published<'a>>,
+    thresholds: Vec<Threshold<'a>>,
+}
+
+#[derive(Serialize)]
+struct Environment<'a> {
+    hosts: &'a [HostEnvironment],
+    beds: &'a [String],
+    started_first: Option<&'a str>,
+    started_last: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct Measure<'a> {
+    meters: &'a [String],
+    repetitions: u32,
+    repetitions_max: u32,
+    target_ratio: Option<f64>,
+    quantity: Option<String>,
+    warm_up: String,
+    duration: String,
+    seed: u64,
+    others_max_ratio: f64,
+    retries: u32,
+}
+
+#[derive(Serialize)]
+struct Cell<'a> {
+    name: &'a str,
+    knobs: &'a Knobs,
+    n: usize,
+    n_marked: usize,
+    n_failed: usize,
+    n_skipped: usize,
+    all_marked: bool,
+    failed: &'a BTreeMap<String, usize>,
+    skipped: &'a BTreeMap<String, usize>,
+    regime: BTreeMap<End, Vec<&'a str>>,
+    rate: Option<&'a str>,
+    main: String,
+    main_stands_in: bool,
+    converged: Option<bool>,
+    ratio_to_first: Option<Ratio<'a>>,
+    warnings: Vec<Warned>,
+    estimates: BTreeMap<String, WithUnit>,
+}
+
+#[derive(Serialize)]
+struct WithUnit {
+    #[serde(flatten)]
+    estimate: Estimate,
+    unit: &'static str,
+}
+
+#[derive(Serialize)]
+struct Ratio<'a> {
+    cell: &'a str,
+    #[serde(flatten)]
+    estimate: Estimate,
+}
+
+#[derive(Serialize)]
+struct Warned {
+    code: tcpcost_study::WarningCode,
+    count: usize,
+    text: String,
+}
+
+#[derive(Serialize)]
+struct Published<'a> {
+    source: &'a str,
+    quantity: String,
+    unit: &'static str,
+    knob: &'a str,
+    series: Vec<Series<'a>>,
+}
+
+#[derive(Serialize)]
+struct Series<'a> {
+    name: &'a str,
+    #[serde(rename = "where")]
+    matching: &'a Knobs,
+    points: Vec<Point<'a>>,
+}
+
+#[derive(Serialize)]
+struct Point<'a> {
+    value: &'a tcpcost_study::Value,
+    figure: f64,
+    cells: Vec<&'a str>,
+}
+
+#[derive(Serialize)]
+struct Threshold<'a> {
+    cell: Option<&'a str>,
+    quantity: String,
+    unit: &'static str,
+    at_most: Option<f64>,
+    at_least: Option<f64>,
+    estimate: Option<Estimate>,
+    verdict: &'static str,
+}
+
+impl<'a> Document<'a> {
+    fn new(summary: &'a Summary) -> Self {
+        let study = &summary.study;
+        let measure = &study.measure;
+        Document {
+            schema_version: SCHEMA_VERSION,
+            study: &study.name,
+            title: &study.title,
+            environment: Environment {
+                hosts: &summary.hosts,
+                beds: &summary.beds,
+                started_first: summary.started.as_ref().map(|(first, _)| first.as_str()),
+                started_last: summary.started.as_ref().map(|(_, last)| last.as_str()),
+            },
+            measure: Measure {
+                meters: &measure.meters,
+                repetitions: measure.repetitions,
+                repetitions_max: measure.repetitions_max,
+                target_ratio: measure.target,
+                quantity: measure.quantity.map(|quantity| quantity.to_string()),
+                warm_up: units::show_duration(measure.warm_up),
+                duration: units::show_duration(measure.duration),
+                seed: measure.seed,
+                others_max_ratio: measure.others_max,
+                retries: measure.retries,
+            },
+            trials_done: summary.trials_done,
+            trials_planned: summary.trials_planned,
+            records_of_others: summary.records_of_others,
+            cells: cells(summary),
+            warnings: warned(&summary.warnings()),
+            published: published(summary),
+            thresholds: summary
+                .judged
+                .iter()
+                .map(|judged| Threshold {
+                    cell: judged.cell.as_deref(),
+                    quantity: judged.quantity.to_string(),
+                    unit: judged.quantity.kind.unit(),
+                    at_most: judged.at_most,
+                    at_least: judged.at_least,
+                    estimate: judged.estimate,
+                    verdict: Verdict::name(judged.verdict),
+                })
+                .collect(),
+        }
+    }
+}
+
+fn warned(warnings: &[crate::summary::Warned]) -> Vec<Warned> {
+    warnings
+        .iter()
+        .map(|warned| Warned {
+            code: warned.code,
+            count: warned.count,
+            text: warned.text.clone(),
+        })
+        .collect()
+}
+
+fn cells(summary: &Summary) -> Vec<Cell<'_>> {
+    let groups = summary.groups();
+    let ratio = |cell: &CellSummary| {
+        let group = groups
+            .iter()
+            .find(|group| group.cells.iter().any(|&of| std::ptr::eq(of, cell)))?;
+        Some(Ratio {
+            cell: &group.cells.first()?.name,
+            estimate: group.ratio_to_first(cell)?,
+        })
+    };
+    summary
+        .cells
+        .iter()
+        .map(|cell| Cell {
+            name: &cell.name,
+            knobs: &cell.knobs,
+            n: cell.n,
+            n_marked: cell.n_marked,
+            n_failed: cell.n_failed(),
+            n_skipped: cell.n_skipped(),
+            all_marked: cell.all_marked,
+            failed: &cell.failed,
+            skipped: &cell.skipped,
+            regime: cell
+                .regimes
+                .iter()
+                .map(|(&end, regimes)| (end, regimes.iter().map(String::as_str).collect()))
+                .collect(),
+            rate: match &cell.load {
+                Load::FixedRate(rate) => Some(rate),
+                Load::CpuBound => None,
+            },
+            main: cell.main.to_string(),
+            main_stands_in: cell.main_stands_in,
+            converged: cell.converged,
+            ratio_to_first: ratio(cell),
+            warnings: warned(&cell.warnings),
+            estimates: cell
+                .estimates
+                .iter()
+                .map(|(derived, &estimate)| {
+                    let unit = derived.kind.unit();
+                    (derived.to_string(), WithUnit { estimate, unit })
+                })
+                .collect(),
+        })
+        .collect()
+}
+
+fn published(summary: &Summary) -> Option<Published<'_>> {
+    let published = summary.study.published.as_ref()?;
+    let beside = summary.published();
+    let series = published.series.iter().map(|series| Series {
+        name: &series.name,
+        matching: &series.matching,
+        points: series
+            .points
+            .iter()
+            .map(|(value, figure)| Point {
+                value,
+                figure: *figure,
+                cells: beside
+                    .iter()
+                    .filter(|row| std::ptr::eq(row.series, series) && row.value == value)
+                    .filter_map(|row| Some(row.cell?.name.as_str()))
+                    .collect(),
+            })
+            .collect(),
+    });
+    Some(Published {
+        source: &published.source,
+        quantity: published.quantity.to_string(),
+        unit: published.quantity.kind.unit(),
+        knob: &published.knob,
+        series: series.collect(),
+    })
+}

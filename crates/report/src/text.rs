@@ -1,0 +1,301 @@
+//! The table for a terminal.
+
+use std::fmt::Write;
+
+use tcpcost_study::{Derived, DerivedKind, End};
+
+use crate::compare::Group;
+use crate::number::{show, show_estimate, show_percent, unit_in_tables};
+use crate::summary::{CellSummary, Summary};
+use crate::table::{ABSENT, Table, WIDTH, wrap};
+use crate::verdict::Verdict;
+use crate::words;
+
+/// The summary as text for a terminal. `colour` adds ANSI attributes; nothing is told by them alone.
+pub fn text(summary: &Summary, colour: bool) -> String {
+    let page = Page {
+        summary,
+        style: Style(colour),
+    };
+    let mut sections = vec![page.head()];
+    sections.extend(summary.groups().iter().map(|group| page.cost(group)));
+    sections.extend([
+        page.response_times(),
+        page.split(),
+        Page::lines(words::regimes(summary)),
+        page.published(),
+        page.thresholds(),
+        Page::lines(words::not_measured(summary)),
+        Page::lines(words::notes(summary)),
+        page.warnings(),
+    ]);
+    sections.retain(|section| !section.is_empty());
+    sections.join("\n")
+}
+
+/// ANSI attributes, or none.
+struct Style(bool);
+
+impl Style {
+    fn paint(&self, code: &str, text: &str) -> String {
+        if self.0 {
+            format!("\u{1b}[{code}m{text}\u{1b}[0m")
+        } else {
+            text.to_string()
+        }
+    }
+
+    fn bold(&self, text: &str) -> String {
+        self.paint("1", text)
+    }
+
+    fn dim(&self, text: &str) -> String {
+        self.paint("2", text)
+    }
+}
+
+struct Page<'a> {
+    summary: &'a Summary,
+    style: Style,
+}
+
+/// An estimate of a cell, in its table's unit.
+fn shown(cell: &CellSummary, of: Derived) -> String {
+    let (_, scale) = unit_in_tables(of);
+    cell.estimates
+        .get(&of)
+        .map_or(ABSENT.to_string(), |estimate| {
+            show_estimate(estimate, scale)
+        })
+}
+
+impl Page<'_> {
+    fn table(&self, table: &Table, out: &mut String) {
+        for line in table.lines(|header| self.style.dim(header)) {
+            let _ = writeln!(out, "{line}");
+        }
+    }
+
+    fn heading(&self, text: &str) -> String {
+        format!("{}\n", self.style.bold(text))
+    }
+
+    fn head(&self) -> String {
+        let summary = self.summary;
+        let mut out = self.heading(&summary.study.title);
+        for line in words::head(summary) {
+            let _ = writeln!(out, "{}", wrap(&line, WIDTH, "  "));
+        }
+        out
+    }
+
+    fn cost(&self, group: &Group<'_>) -> String {
+        let transactions = group.cells.iter().any(|cell| cell.has_transactions());
+        let streams = group.cells.iter().any(|cell| !cell.has_transactions());
+        let (unit, _) = unit_in_tables(group.main);
+        let load = if group.fixed_rate {
+            "at a fixed rate"
+        } else {
+            "CPU-bound"
+        };
+        let mut out = self.heading(&format!("{}, {load}", words::quantity(group.main)));
+        let mut table = Table::new(&["cell", unit, "", "× first", "Gbit/s", "trans./s", "n"]);
+        for cell in &group.cells {
+            let work = |of, wanted: bool| {
+                let of = Derived::both(of);
+                if wanted && of != group.main {
+                    shown(cell, of)
+                } else {
+                    ABSENT.to_string()
+                }
+            };
+            table.row(vec![
+                cell.name.clone(),
+                shown(cell, group.main),
+                words::marks(cell).to_string(),
+                group
+                    .ratio_to_first(cell)
+                    .map_or(ABSENT.to_string(), |ratio| show_estimate(&ratio, 1.0)),
+                work(DerivedKind::Goodput, streams && !cell.has_transactions()),
+                work(DerivedKind::TransactionsPerS, transactions),
+                cell.n.to_string(),
+            ]);
+        }
+        self.table(&table, &mut out);
+        out
+    }
+
+    fn response_times(&self) -> String {
+        let kinds = [
+            DerivedKind::ResponseP50,
+            DerivedKind::ResponseP99,
+            DerivedKind::ResponseP999,
+        ];
+        let mut table = Table::new(&["cell", "p50", "p99", "p99.9"]);
+        let mut any = false;
+        for cell in &self.summary.cells {
+            let cells = kinds.map(|kind| shown(cell, Derived::both(kind)));
+            if cells.iter().any(|shown| shown != ABSENT) {
+                any = true;
+                table.row(std::iter::once(cell.name.clone()).chain(cells).collect());
+            }
+        }
+        if !any {
+            return String::new();
+        }
+        let mut out = self.heading("Response time, µs");
+        self.table(&table, &mut out);
+        out
+    }
+
+    /// Cost and CPU split: by end where the bed can tell them apart, else both together, and then
+    /// each end's own threads.
+    fn split(&self) -> String {
+        let mut table = Table::new(&[
+            "% of the CPUs",
+            "cost",
+            "user",
+            "system",
+            "softirq",
+            "idle",
+            "others",
+            "threads' µs/KiB",
+        ]);
+        let mut any = false;
+        for cell in &self.summary.cells {
+            let per_end = End::BOTH.iter().any(|&end| {
+                cell.estimates
+                    .contains_key(&Derived::of(end, DerivedKind::UserRatio))
+            });
+            let scopes: &[Option<End>] = if per_end {
+                &[Some(End::Client), Some(End::Server)]
+            } else {
+                &[None, Some(End::Client), Some(End::Server)]
+            };
+            let mut rows = Vec::new();
+            for &end in scopes {
+                let of = |kind| Derived { kind, end };
+                let share = |kind| {
+                    cell.estimates
+                        .get(&of(kind))
+                        .map_or(ABSENT.to_string(), show_percent)
+                };
+                let cost = if cell.main.kind == DerivedKind::CpuUsPerTransaction
+                    || cell.has_transactions()
+                {
+                    DerivedKind::CpuUsPerTransaction
+                } else {
+                    DerivedKind::CpuUsPerKib
+                };
+                let cost = shown(cell, of(cost));
+                let threads = if per_end || cell.has_transactions() {
+                    ABSENT.to_string()
+                } else {
+                    shown(cell, of(DerivedKind::TaskUsPerKib))
+                };
+                let row = vec![
+                    format!("  {}", words::whose_cpus(cell, end)),
+                    cost,
+                    share(DerivedKind::UserRatio),
+                    share(DerivedKind::SystemRatio),
+                    share(DerivedKind::SoftirqRatio),
+                    share(DerivedKind::IdleRatio),
+                    share(DerivedKind::OthersRatio),
+                    threads,
+                ];
+                if row[1..].iter().any(|shown| shown != ABSENT) {
+                    rows.push(row);
+                }
+            }
+            if !rows.is_empty() {
+                any = true;
+                let mut name = vec![String::new(); 8];
+                name[0].clone_from(&cell.name);
+                table.row(name);
+                rows.into_iter().for_each(|row| table.row(row));
+            }
+        }
+        if !any {
+            return String::new();
+        }
+        let mut out = self.heading("Whose CPU, doing what (cost in µs/KiB or µs/transaction)");
+        self.table(&table, &mut out);
+        out
+    }
+
+    fn published(&self) -> String {
+        let Some(published) = &self.summary.study.published else {
+            return String::new();
+        };
+        let (unit, scale) = unit_in_tables(published.quantity);
+        let mut out = self.heading(&format!("Beside {} ({unit})", published.source));
+        let mut table = Table::new(&[&published.knob, "published", "ours", "our cell"]);
+        let mut series = None;
+        for row in self.summary.published() {
+            if series != Some(&row.series.name) && !row.series.name.is_empty() {
+                table.row(vec![
+                    row.series.name.clone(),
+                    String::new(),
+                    String::new(),
+                    String::new(),
+                ]);
+            }
+            series = Some(&row.series.name);
+            table.row(vec![
+                format!("  {}", row.value),
+                show(row.figure * scale),
+                row.ours
+                    .map_or(ABSENT.to_string(), |ours| show_estimate(ours, scale)),
+                row.cell
+                    .map_or(ABSENT.to_string(), |cell| cell.name.clone()),
+            ]);
+        }
+        self.table(&table, &mut out);
+        out
+    }
+
+    fn thresholds(&self) -> String {
+        let judged = &self.summary.judged;
+        if judged.is_empty() {
+            return String::new();
+        }
+        let mut out = self.heading("Thresholds");
+        for one in judged {
+            let verdict = match one.verdict {
+                Verdict::Missed => self.style.paint("31", "missed"),
+                verdict => verdict.name().to_string(),
+            };
+            // In the unit of the limit, as the study file has it.
+            let found = one.estimate.map_or("no number".to_string(), |estimate| {
+                show_estimate(&estimate, 1.0)
+            });
+            let cell = one.cell.as_deref().unwrap_or("no cell has these knobs");
+            let _ = writeln!(
+                out,
+                "{verdict}: {} {}: {found} ({cell})",
+                one.quantity,
+                one.limits()
+            );
+        }
+        out
+    }
+
+    fn lines(lines: Vec<String>) -> String {
+        let mut out = String::new();
+        for line in lines {
+            let _ = writeln!(out, "{}", wrap(&line, WIDTH, "  "));
+        }
+        out
+    }
+
+    fn warnings(&self) -> String {
+        let mut out = String::new();
+        for warned in self.summary.warnings() {
+            let trials = if warned.count == 1 { "trial" } else { "trials" };
+            let line = format!("warning, {} {trials}: {}", warned.count, warned.text);
+            let line = wrap(&line, WIDTH, "  ");
+            let _ = writeln!(out, "{}", self.style.paint("33", &line));
+        }
+        out
+    }
+}

@@ -1,0 +1,306 @@
+//! Records that look like measured ones: the same for the same study, on every machine.
+
+#![allow(dead_code, reason = "each test file uses a part")]
+
+use std::collections::BTreeMap;
+
+use base64::Engine;
+use hdrhistogram::Histogram;
+use hdrhistogram::serialization::{Serializer, V2Serializer};
+use tcpcost_study::{
+    Cell, Counts, End, EndRecord, Environment, HostEnvironment, Outcome, Quantity as Q, Reading,
+    Record, SCHEMA_VERSION, Study, Value, Warning, WarningCode, Whose, WorkloadKind,
+};
+
+/// What befalls a trial: outcome, marked.
+pub type Fate = fn(&Cell, u32) -> (Outcome, bool);
+
+pub fn all_measured(_: &Cell, _: u32) -> (Outcome, bool) {
+    (Outcome::Measured, false)
+}
+
+/// One record for each cell and repetition; a marked one is tried once more.
+pub fn records(study: &Study, bed: &str, repetitions: u32, fate: Fate) -> Vec<Record> {
+    let mut records = Vec::new();
+    let mut seconds = 0;
+    for repetition in 0..repetitions {
+        for (index, cell) in study.cells.iter().enumerate() {
+            let (outcome, marked) = fate(cell, repetition);
+            let mut noise = Noise(u64::from(repetition) * 1000 + index as u64);
+            let mut record = Record {
+                schema_version: SCHEMA_VERSION,
+                study: study.name.clone(),
+                cell: cell.name.clone(),
+                knobs: cell.knobs.clone(),
+                repetition,
+                attempt: 0,
+                seed: study.measure.seed,
+                started: format!("2026-01-01T00:{:02}:{:02}Z", seconds / 60, seconds % 60),
+                bed: bed.to_string(),
+                interval_ns: study.measure.duration.as_nanos() as u64,
+                outcome,
+                warnings: Vec::new(),
+                host: host(bed),
+                ends: BTreeMap::new(),
+            };
+            seconds += 2;
+            if record.is_measured() {
+                record.ends = ends(&record, &mut noise);
+            }
+            if marked {
+                record.warnings.push(Warning {
+                    code: WarningCode::Others,
+                    text: "other tasks used 12 % of CPU 0; stop them or pin them elsewhere".into(),
+                });
+            }
+            records.push(record);
+        }
+    }
+    records
+}
+
+/// SplitMix64.
+pub struct Noise(pub u64);
+
+impl Noise {
+    fn uniform(&mut self) -> f64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// A factor about 1.
+    fn factor(&mut self, spread: f64) -> f64 {
+        1.0 + spread * (self.uniform() + self.uniform() - 1.0)
+    }
+}
+
+fn host(bed: &str) -> HostEnvironment {
+    HostEnvironment {
+        kernel: "6.18.0 #1 SMP PREEMPT_DYNAMIC".into(),
+        machine: "x86_64".into(),
+        cpu: "AMD EPYC".into(),
+        cpus: 2,
+        smt: Some(false),
+        memory_bytes: 8 << 30,
+        hypervisor: Some("kvm".into()),
+        governor: None,
+        clocksource: "tsc".into(),
+        tsc_hz: Some(2_500_000_000),
+        cpu_accounting: "tick".into(),
+        cmdline: "console=ttyS0".into(),
+        tcpcost: "0.1.0".into(),
+        privileged: bed == "netns",
+    }
+}
+
+/// A tick of /proc/stat.
+fn ticks(seconds: f64) -> u64 {
+    (seconds * 100.0).round() as u64 * 10_000_000
+}
+
+fn ends(record: &Record, noise: &mut Noise) -> BTreeMap<End, EndRecord> {
+    let knobs = &record.knobs;
+    let kind = WorkloadKind::from_word(&knobs.word("workload").unwrap()).unwrap();
+    let seconds = record.interval_ns as f64 / 1e9;
+    let bytes = |name: &str| knobs.bytes(name).unwrap_or(65536) as f64;
+    let flows = knobs.count("flows").unwrap() as f64;
+    let send_with = knobs.word("send_with").unwrap();
+    let tso = knobs.word("segmentation").as_deref() != Some("per-mss");
+
+    // A cost model: per call, per segment, per copied byte, and the price of many connections.
+    let (unit_kib, units_per_s, client_us, server_us);
+    if kind.has_transactions() {
+        let (request, response) = (bytes("request_size"), bytes("response_size"));
+        unit_kib = (request + response) / 1024.0;
+        let us = 9.0 + unit_kib * 0.6;
+        (client_us, server_us) = (us * noise.factor(0.08), us * 1.1 * noise.factor(0.08));
+        units_per_s = match knobs.value("transaction_rate") {
+            Some(Value::PerS(rate)) => rate as f64,
+            _ => 0.97e6 / f64::max(client_us, server_us),
+        };
+    } else {
+        unit_kib = bytes("write_size") / 1024.0;
+        let copied = !matches!(send_with.as_str(), "sendfile" | "splice")
+            || knobs.is_on("client.sg") == Some(false);
+        let crowd = 1.0 + (flows / 400.0).powf(0.7) + 0.8 / flows;
+        let per_kib = (if tso { 0.09 } else { 0.9 }) * crowd + if copied { 0.16 } else { 0.0 };
+        let spread = 0.05;
+        client_us = (0.6 + per_kib * unit_kib) * noise.factor(spread);
+        server_us = (0.5 + (0.25 * crowd) * unit_kib) * noise.factor(spread);
+        units_per_s = match knobs.value("rate") {
+            Some(Value::BitsPerS(rate)) => rate as f64 / 8192.0 / unit_kib,
+            _ => 0.98e6 / f64::max(client_us, server_us) * noise.factor(0.1),
+        };
+    }
+    let units = units_per_s * seconds;
+    let wake = if units_per_s * client_us < 0.9e6 {
+        0.06
+    } else {
+        0.0
+    };
+    let busy = [
+        units * client_us / 1e6 + wake * seconds,
+        units * server_us / 1e6 + wake * seconds,
+    ];
+    let mut ends = BTreeMap::new();
+    let mut proc_of = Vec::new();
+    for (cpu, busy) in busy.iter().enumerate() {
+        let (user, softirq) = (busy * 0.06, busy * (0.2 + 0.15 * cpu as f64));
+        let others = 0.008 * noise.uniform();
+        let counts = Counts::from([
+            (Q::CpuUserNs, ticks(user)),
+            (Q::CpuNiceNs, 0),
+            (Q::CpuSystemNs, ticks(busy - user - softirq + others)),
+            (Q::CpuIrqNs, 0),
+            (Q::CpuSoftirqNs, ticks(softirq)),
+            (Q::CpuIdleNs, ticks((seconds - busy - others).max(0.0))),
+            (Q::CpuIowaitNs, 0),
+            (Q::CpuStealNs, 0),
+            (Q::CpuGuestNs, 0),
+        ]);
+        proc_of.push((cpu, counts, (busy - softirq) * 1e9));
+    }
+    for end in End::BOTH {
+        let this = usize::from(end == End::Server);
+        let reading = |meter: &str, whose: Whose, counts: Counts| Reading {
+            meter: meter.into(),
+            whose,
+            duration_ns: record.interval_ns,
+            counts,
+        };
+        let mut readings = Vec::new();
+        for (cpu, counts, _) in &proc_of {
+            if record.bed != "netns" && end == End::Server || record.bed == "netns" && *cpu != this
+            {
+                continue;
+            }
+            readings.push(reading("proc", Whose::Cpu(*cpu), counts.clone()));
+        }
+        if record.bed != "netns" && end == End::Server {
+            readings.push(reading("proc", Whose::Cpu(1), proc_of[1].1.clone()));
+        }
+        let task_ns = proc_of[this].2;
+        readings.push(reading(
+            "rusage",
+            Whose::Threads,
+            Counts::from([
+                (Q::TaskUserNs, (task_ns * 0.08) as u64),
+                (Q::TaskSystemNs, (task_ns * 0.92) as u64),
+                (
+                    Q::VoluntarySwitches,
+                    (units / 3.0 * noise.factor(0.2)) as u64,
+                ),
+                (Q::InvoluntarySwitches, (20.0 * noise.uniform()) as u64),
+            ]),
+        ));
+        let tsc_hz = 2.5e9;
+        readings.push(reading(
+            "tsc",
+            Whose::Host,
+            Counts::from([(Q::TscCycles, (tsc_hz * seconds) as u64)]),
+        ));
+        let total = (units * unit_kib * 1024.0) as u64;
+        let (sent, received) = match (kind.has_transactions(), kind.sends(end)) {
+            (true, _) => (total / 2, total / 2),
+            (false, true) => (total, 0),
+            (false, false) => (0, total),
+        };
+        let mut workload = Counts::new();
+        if sent > 0 {
+            workload.insert(Q::PayloadBytesSent, sent);
+            workload.insert(Q::SendCalls, units as u64);
+        }
+        if received > 0 {
+            workload.insert(Q::PayloadBytesReceived, received);
+            workload.insert(Q::ReceiveCalls, units as u64);
+        }
+        if kind.has_transactions() && end == End::Client {
+            workload.insert(Q::Transactions, units as u64);
+        }
+        if send_with == "zerocopy" && sent > 0 {
+            workload.insert(Q::ZerocopyCompletions, units as u64);
+            workload.insert(Q::ZerocopyCopied, units as u64);
+        }
+        readings.push(reading("workload", Whose::Workload, workload));
+        let segments = |bytes: u64| {
+            if kind.has_transactions() {
+                units as u64
+            } else {
+                bytes / 1448
+            }
+        };
+        let (data_out, data_in) = (segments(sent), segments(received));
+        let acks_out = data_in / 40;
+        let skbs = if tso { data_out / 40 } else { data_out };
+        let segments_out = data_out + acks_out;
+        let packets_out = if kind.has_transactions() {
+            data_out
+        } else {
+            skbs
+        } + acks_out;
+        readings.push(reading(
+            "netstat",
+            Whose::Namespace,
+            Counts::from([
+                (Q::IpPacketsSent, packets_out),
+                (Q::IpOctetsSent, sent + 52 * packets_out),
+                (Q::SegmentsSent, segments_out),
+                (Q::SegmentsRetransmitted, 0),
+            ]),
+        ));
+        readings.push(reading(
+            "tcp_info",
+            Whose::Connections,
+            Counts::from([
+                (Q::ConnSegmentsSent, segments_out),
+                (Q::ConnDataSegmentsSent, data_out),
+                (Q::ConnBytesReceived, received + received / 10_000),
+                (Q::ConnSegmentsRetransmitted, 0),
+            ]),
+        ));
+        ends.insert(
+            end,
+            EndRecord {
+                cpus: vec![this],
+                threads: 1,
+                environment: Environment {
+                    device: if record.bed == "netns" { "veth0" } else { "lo" }.into(),
+                    mtu: if record.bed == "netns" { 1500 } else { 65536 },
+                    segmentation: if tso { "tso" } else { "per-mss" }.into(),
+                    offloads: BTreeMap::from([("tso".into(), true), ("gro".into(), false)]),
+                    gso_max_segs: if tso { 65535 } else { 1 },
+                    gso_max_size: 65536,
+                    qdisc: "noqueue".into(),
+                    route: "10.0.0.0/24 dev veth0".into(),
+                    rps_cpus: Some(format!("{}", 1 << this)),
+                    sysctls: BTreeMap::from([("net.ipv4.tcp_autocorking".into(), "1".into())]),
+                    congestion_control: Some("reno".into()),
+                    mss: Some(1448),
+                },
+                readings,
+                response_time_hdr: (kind.has_transactions() && end == End::Client)
+                    .then(|| response_times(flows * 1e6 / units_per_s, units as u64, noise)),
+            },
+        );
+    }
+    ends
+}
+
+fn response_times(mean_us: f64, count: u64, noise: &mut Noise) -> String {
+    let mut histogram = Histogram::<u64>::new(3).unwrap();
+    for step in 0..200u64 {
+        let quantile = (step as f64 + 0.5) / 200.0;
+        let us = mean_us * (0.4 - 0.35 * (1.0 - quantile).ln()) * noise.factor(0.05);
+        histogram
+            .record_n((us * 1000.0) as u64, (count / 200).max(1))
+            .unwrap();
+    }
+    let mut bytes = Vec::new();
+    V2Serializer::new()
+        .serialize(&histogram, &mut bytes)
+        .unwrap();
+    base64::engine::general_purpose::STANDARD.encode(bytes)
+}

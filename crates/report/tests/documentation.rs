@@ -1,0 +1,87 @@
+//! docs/records.md against the formats as they are.
+
+mod common;
+
+use std::collections::BTreeSet;
+
+use common::{all_measured, records};
+use serde_json::Value;
+use tcpcost_report::{Summary, csv, json};
+use tcpcost_study::{Derived, Outcome, Quantity, Study, Warning, WarningCode, built_in};
+
+const RECORDS: &str = include_str!("../../../docs/records.md");
+
+/// Keys that are data, not fields: names of quantities, knobs, sysctls, reasons.
+fn is_data(key: &str, parent: &str) -> bool {
+    match parent {
+        "counts" => Quantity::ALL.iter().any(|quantity| quantity.name() == key),
+        "estimates" => key.parse::<Derived>().is_ok(),
+        "knobs" | "where" | "sysctls" | "failed" | "skipped" => true,
+        _ => false,
+    }
+}
+
+fn keys(value: &Value, parent: &str, found: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(map) => {
+            for (key, value) in map {
+                if !is_data(key, parent) {
+                    found.insert(key.clone());
+                }
+                keys(value, key, found);
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|item| keys(item, parent, found)),
+        _ => {}
+    }
+}
+
+#[test]
+fn every_field_of_records_and_summaries_is_described() {
+    let mut found = BTreeSet::new();
+    for (name, text) in [
+        ("copy-paths", built_in("copy-paths").unwrap()),
+        ("request-response", built_in("request-response").unwrap()),
+        (
+            "limits",
+            "[[threshold]]\nquantity = \"cpu_us_per_kib\"\nat_most = 1.0\n",
+        ),
+    ] {
+        let study = Study::parse(name, text, "study.toml").unwrap();
+        let mut records = records(&study, "netns", 2, all_measured);
+        records[0].host.governor = Some("performance".into());
+        records[0].warnings = vec![Warning {
+            code: WarningCode::Steal,
+            text: "seen".into(),
+        }];
+        let mut skipped = records[0].clone();
+        skipped.outcome = Outcome::Skipped {
+            reason: "no".into(),
+        };
+        records.push(skipped);
+        for record in &records {
+            keys(&serde_json::to_value(record).unwrap(), "", &mut found);
+        }
+        let summary = Summary::new(&study, &records);
+        keys(
+            &serde_json::from_str(&json(&summary)).unwrap(),
+            "",
+            &mut found,
+        );
+        let csv = csv(&summary);
+        let columns = csv.lines().next().unwrap().split(',');
+        found.extend(
+            columns
+                .filter(|name| !name.starts_with("knob:"))
+                .map(String::from),
+        );
+    }
+    let missing: Vec<&String> = found
+        .iter()
+        .filter(|key| {
+            !RECORDS.contains(&format!("`{key}`")) && !RECORDS.contains(&format!(".{key}`"))
+        })
+        .collect();
+    assert!(found.len() > 80, "{found:?}");
+    assert!(missing.is_empty(), "not in docs/records.md: {missing:?}");
+}

@@ -1,0 +1,87 @@
+//! Records to text, JSON and CSV, held against files. `TCPCOST_REWRITE=1` writes them anew, records
+//! included.
+
+mod common;
+
+use std::fs;
+use std::path::PathBuf;
+
+use common::{Fate, all_measured, records};
+use tcpcost_report::{Summary, csv, json, text};
+use tcpcost_study::{Cell, Outcome, Record, Study};
+
+fn check(name: &str, bed: &str, repetitions: u32, fate: Fate) {
+    let data = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/data");
+    let rewrite = std::env::var_os("TCPCOST_REWRITE").is_some();
+    let file = |ending: &str| data.join(format!("{name}.{ending}"));
+    let read = |ending: &str| {
+        fs::read_to_string(file(ending))
+            .unwrap_or_else(|error| panic!("{name}.{ending}: {error}; TCPCOST_REWRITE=1 makes it"))
+    };
+    let study = Study::parse(name, &read("toml"), "golden.toml").unwrap();
+    if rewrite {
+        let lines: Vec<String> = records(&study, bed, repetitions, fate)
+            .iter()
+            .map(|record| record.to_line() + "\n")
+            .collect();
+        fs::write(file("jsonl"), lines.concat()).unwrap();
+    }
+    let found: Vec<Record> = read("jsonl")
+        .lines()
+        .map(|line| Record::from_line(line).unwrap())
+        .collect();
+    let summary = Summary::new(&study, &found);
+    for (ending, ours) in [
+        ("txt", text(&summary, false)),
+        ("json", json(&summary)),
+        ("csv", csv(&summary)),
+    ] {
+        if rewrite {
+            fs::write(file(ending), &ours).unwrap();
+        }
+        let expected = read(ending);
+        let differs = ours.lines().zip(expected.lines()).find(|(a, b)| a != b);
+        assert!(
+            ours == expected,
+            "{name}.{ending} differs, first in (ours, expected): {differs:#?}"
+        );
+    }
+}
+
+#[test]
+fn a_stream_study_with_published_figures_and_thresholds() {
+    check("stream", "netns", 6, all_measured);
+}
+
+#[test]
+fn request_response_on_loopback() {
+    check("rr", "loopback", 9, all_measured);
+}
+
+#[test]
+fn skips_failures_and_marks() {
+    check("marks", "netns", 6, |cell: &Cell, repetition| {
+        match (cell.name.as_str(), repetition) {
+            ("send_with=zerocopy", _) => (
+                Outcome::Skipped {
+                    reason: "SO_ZEROCOPY: Operation not supported".into(),
+                },
+                false,
+            ),
+            ("send_with=splice", 1 | 4) => (
+                Outcome::Failed {
+                    reason: "server: 0 of 1 connections came".into(),
+                },
+                false,
+            ),
+            ("send_with=sendfile", _) => (Outcome::Measured, true),
+            ("send_with=write", 2) => (Outcome::Measured, true),
+            _ => (Outcome::Measured, false),
+        }
+    });
+}
+
+#[test]
+fn a_study_broken_off() {
+    check("partial", "netns", 2, all_measured);
+}

@@ -1,0 +1,180 @@
+//! The page in a real browser, for every shape of study.
+
+mod common;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use common::{all_measured, records};
+use tcpcost_report::{Summary, html};
+use tcpcost_study::{Outcome, Study, built_in};
+
+const NUMBER: &str = r#"
+    title = "one knob, a number"
+    [vary]
+    write_size = ["256B", "1KiB", "4KiB", "16KiB", "64KiB", "256KiB"]
+"#;
+
+const WORDS: &str = r#"
+    title = "one knob, words, with </script><script>alert(1)</script> in the title"
+    about = "<b>not bold</b>"
+    [vary]
+    send_with = ["write", "send", "sendfile"]
+"#;
+
+const TWO: &str = r#"
+    title = "two knobs, both numbers"
+    [workload]
+    rate = "1Gbit"
+    [vary]
+    flows = [1, 10, 100]
+    write_size = ["4KiB", "64KiB"]
+"#;
+
+/// Name, study, bed, charts.
+fn pages() -> Vec<(&'static str, String, usize)> {
+    let page = |name, text: &str, bed| {
+        let study = Study::parse(name, text, "page.toml").unwrap();
+        let mut records = records(&study, bed, 6, all_measured);
+        for record in records
+            .iter_mut()
+            .filter(|record| record.cell.contains("zerocopy"))
+        {
+            let reason = "SO_ZEROCOPY: Operation not supported".to_string();
+            record.outcome = Outcome::Skipped { reason };
+            record.ends.clear();
+        }
+        html(&Summary::new(&study, &records))
+    };
+    let shipped = |name, bed| page(name, built_in(name).unwrap(), bed);
+    vec![
+        ("number", page("number", NUMBER, "netns"), 3 + 2),
+        ("words", page("words", WORDS, "loopback"), 1 + 1),
+        ("two", page("two", TWO, "netns"), 2 * 3 + 2),
+        ("tour", shipped("tour", "netns"), 14),
+        ("copy-paths", shipped("copy-paths", "netns"), 18),
+        ("connections", shipped("connections", "netns"), 6),
+        (
+            "request-response",
+            shipped("request-response", "loopback"),
+            5,
+        ),
+        (
+            "empty",
+            html(&Summary::new(
+                &Study::parse("empty", NUMBER, "page.toml").unwrap(),
+                &[],
+            )),
+            0,
+        ),
+    ]
+}
+
+/// A Chromium on PATH.
+fn chromium() -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    ["chromium", "chromium-browser", "google-chrome"]
+        .iter()
+        .flat_map(|name| std::env::split_paths(&path).map(move |folder| folder.join(name)))
+        .find(|file| file.is_file())
+}
+
+/// The page as the browser leaves it, and what it had to say.
+fn load(chromium: &Path, page: &Path) -> (String, String) {
+    let profile = tempfile::tempdir().unwrap();
+    let output = Command::new(chromium)
+        .args([
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-quic",
+        ])
+        .args(["--no-first-run", "--disable-background-networking"])
+        .args(["--disable-component-update", "--disable-sync"])
+        .args(["--enable-logging=stderr", "--dump-dom"])
+        .arg(format!("--user-data-dir={}", profile.path().display()))
+        .arg(format!("file://{}", page.display()))
+        .output()
+        .unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    (text(output.stdout), text(output.stderr))
+}
+
+#[test]
+fn every_chart_is_drawn_without_an_error() {
+    let Some(chromium) = chromium() else {
+        println!("skipped: no chromium, chromium-browser or google-chrome on PATH");
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    for (name, html, charts) in pages() {
+        let file = folder.path().join(format!("{name}.html"));
+        std::fs::write(&file, &html).unwrap();
+        if let Some(kept) = std::env::var_os("TCPCOST_KEEP_PAGES") {
+            std::fs::write(Path::new(&kept).join(format!("{name}.html")), &html).unwrap();
+        }
+        let (dom, said) = load(&chromium, &file);
+        if !dom.contains("</html>") {
+            println!("skipped: {} loads no page: {said}", chromium.display());
+            return;
+        }
+        let complaints: Vec<&str> = said
+            .lines()
+            .filter(|line| line.contains("CONSOLE"))
+            .collect();
+        assert!(complaints.is_empty(), "{name}: {complaints:#?}");
+        assert_eq!(
+            html.matches("<figure").count(),
+            charts,
+            "{name}: charts asked for"
+        );
+        assert_eq!(
+            dom.matches("<svg class=\"plot-").count(),
+            charts,
+            "{name}: charts drawn"
+        );
+        let (drawn, _) = dom.split_once("<script").unwrap();
+        assert!(!drawn.contains("NaN"), "{name}: a mark without a place");
+    }
+}
+
+#[test]
+fn a_page_refers_to_nothing_outside_itself() {
+    for (name, html, _) in pages() {
+        // XML namespaces are names, not addresses.
+        for address in html.split("://").skip(1) {
+            assert!(
+                address.starts_with("www.w3.org/"),
+                "{name}: {:.60}",
+                address
+            );
+        }
+        for loads in ["<link", "<img", "<iframe", " src=", "@import", "url("] {
+            // A gradient or a clip path of the page itself is no load.
+            let here = html.replace("url(#", "");
+            assert!(!here.contains(loads), "{name}: {loads}");
+        }
+        assert!(html.contains("default-src 'none'"), "{name}");
+    }
+}
+
+#[test]
+fn a_title_cannot_end_the_script_or_start_one() {
+    let (_, html, _) = pages()
+        .into_iter()
+        .find(|(name, ..)| *name == "words")
+        .unwrap();
+    assert_eq!(html.matches("<script").count(), 3);
+    assert!(!html.contains("<b>not bold"));
+}
+
+#[test]
+fn the_bundle_is_the_one_that_the_readme_names() {
+    use sha2::{Digest, Sha256};
+    let bundle = include_bytes!("../assets/plot.min.js");
+    let sum: String = Sha256::digest(bundle)
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    assert!(include_str!("../assets/README.md").contains(&sum), "{sum}");
+}
