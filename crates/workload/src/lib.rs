@@ -20,14 +20,14 @@
 //! let (token, soon) = ([7; 16], Instant::now() + Duration::from_secs(10));
 //!
 //! let mut server = Worker::listen(stack()?, &settings, token, [127, 0, 0, 1].into(), 1, 1)?;
-//! let ports = server.ports().to_vec();
+//! let targets = server.ports().to_vec();
+//! let mut client = Worker::connect(stack()?, &settings, token, &targets, 0..1, 1)?;
 //! let stop = AtomicBool::new(false);
 //! std::thread::scope(|scope| {
 //!     scope.spawn(|| {
 //!         server.set_up(soon).unwrap();
 //!         server.run_until(soon, &stop).unwrap();
 //!     });
-//!     let mut client = Worker::connect(stack().unwrap(), &settings, token, &ports, 0..1, 1).unwrap();
 //!     client.set_up(soon).unwrap();
 //!     while client.totals()[&Quantity::Transactions] == 0 {
 //!         client.run_until(Instant::now() + Duration::from_millis(1), &stop).unwrap();
