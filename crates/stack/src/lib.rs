@@ -1,1 +1,30 @@
-//! stack
+//! A TCP under test, seen as non-blocking sockets.
+//!
+//! [`Stack`] is what a workload drives; [`KernelStack`] is the kernel's TCP behind it. A workload
+//! is generic over the trait, never `dyn`: a virtual call per read would be part of what is
+//! measured. This crate knows no workload, no trial and no clock: it moves bytes when asked.
+//!
+//! Start with [`Stack`], [`KernelStack`] and, before a large trial, [`limits`].
+//!
+//! ```
+//! use tcpcost_stack::{KernelStack, SocketOptions, Stack};
+//! let mut stack = KernelStack::new(&SocketOptions::default())?;
+//! let listener = stack.listen("127.0.0.1:0".parse().unwrap(), 16, 0)?;
+//! let server = stack.local_addr(listener)?;
+//! let client = stack.connect(server, 1)?;
+//! let ready = stack.poll(None)?;
+//! assert!((0..ready).all(|index| stack.ready(index).token <= 1));
+//! stack.close(client);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+#![warn(missing_docs)]
+
+mod error;
+mod kernel;
+pub mod limits;
+mod stack;
+
+pub use error::StackError;
+pub use kernel::{KernelConn, KernelListener, KernelSink, KernelSource, KernelStack};
+pub use stack::{Completions, Moved, Ready, SocketOptions, Stack};

@@ -1,0 +1,272 @@
+//! The kernel's TCP: raw non-blocking sockets and one epoll.
+//!
+//! No io_uring: engines differ less than noise here, and epoll has the fewest moving parts, so CPU
+//! can be attributed exactly. Interrupted calls are not retried in the data path: a non-blocking
+//! call that found work does not sleep, so no signal can interrupt it.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::net::{SocketFlags, SocketType, sockopt};
+use tcpcost_study::{ReceiveWith, SendWith};
+
+use crate::error::{StackError, call};
+use crate::stack::{Completions, Moved, Ready, SocketOptions, Stack};
+
+mod epoll;
+mod options;
+mod sink;
+mod slab;
+mod source;
+mod zerocopy;
+
+use epoll::Epoll;
+use options::Prepared;
+use slab::Slab;
+
+pub use sink::KernelSink;
+pub use source::KernelSource;
+
+/// A connection of a [`KernelStack`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KernelConn(u32);
+
+/// A listener of a [`KernelStack`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KernelListener(u32);
+
+/// What is kept per connection: 12 bytes.
+#[derive(Debug)]
+struct Socket {
+    fd: OwnedFd,
+    /// Ids of MSG_ZEROCOPY used and completed, both modulo 2^32 as the kernel counts them.
+    zerocopy_sent: u32,
+    zerocopy_completed: u32,
+}
+
+/// The kernel's TCP, for one thread.
+#[derive(Debug)]
+pub struct KernelStack {
+    epoll: Epoll,
+    sockets: Slab<Socket>,
+    listeners: Slab<OwnedFd>,
+    options: Prepared,
+    completions: Completions,
+}
+
+impl KernelStack {
+    /// A stack whose sockets will have these options. They are tried on a socket at once, so that
+    /// a wrong one is an error here and not at the thousandth connection.
+    ///
+    /// # Errors
+    /// An option that the kernel refuses; no epoll.
+    pub fn new(options: &SocketOptions) -> Result<KernelStack, StackError> {
+        Ok(KernelStack {
+            epoll: Epoll::new().map_err(call("epoll_create1"))?,
+            sockets: Slab::new(),
+            listeners: Slab::new(),
+            options: Prepared::new(options)?,
+            completions: Completions::default(),
+        })
+    }
+
+    /// The socket of a connection, so that a meter can read its TCP_INFO. `None` once closed.
+    pub fn fd(&self, conn: KernelConn) -> Option<BorrowedFd<'_>> {
+        self.sockets.get(conn.0).map(|socket| socket.fd.as_fd())
+    }
+
+    fn socket(&mut self, conn: KernelConn) -> io::Result<&mut Socket> {
+        self.sockets
+            .get_mut(conn.0)
+            .ok_or_else(|| io::Error::from_raw_os_error(libc::EBADF))
+    }
+
+    fn new_socket(&self, remote: &SocketAddr) -> Result<OwnedFd, StackError> {
+        let family = rustix::net::SocketAddrAny::from(*remote).address_family();
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let fd = rustix::net::socket_with(family, SocketType::STREAM, flags, None)
+            .map_err(call("socket"))?;
+        self.options.apply(&fd)?;
+        Ok(fd)
+    }
+
+    fn keep(&mut self, fd: OwnedFd) -> KernelConn {
+        KernelConn(self.sockets.insert(Socket {
+            fd,
+            zerocopy_sent: 0,
+            zerocopy_completed: 0,
+        }))
+    }
+}
+
+impl Stack for KernelStack {
+    type Listener = KernelListener;
+    type Conn = KernelConn;
+    type Source = KernelSource;
+    type Sink = KernelSink;
+
+    fn listen(
+        &mut self,
+        local: SocketAddr,
+        backlog: u32,
+        token: u32,
+    ) -> Result<KernelListener, StackError> {
+        // Accepted sockets inherit the listener's options, so accept needs no setsockopt.
+        let fd = self.new_socket(&local)?;
+        sockopt::set_socket_reuseaddr(&fd, true).map_err(call("setsockopt SO_REUSEADDR"))?;
+        rustix::net::bind(&fd, &local).map_err(call("bind"))?;
+        let backlog = i32::try_from(backlog).unwrap_or(i32::MAX);
+        rustix::net::listen(&fd, backlog).map_err(call("listen"))?;
+        self.epoll
+            .add_listener(fd.as_fd(), token)
+            .map_err(call("epoll_ctl"))?;
+        Ok(KernelListener(self.listeners.insert(fd)))
+    }
+
+    fn local_addr(&self, listener: KernelListener) -> Result<SocketAddr, StackError> {
+        let fd = self
+            .listeners
+            .get(listener.0)
+            .ok_or(rustix::io::Errno::BADF)
+            .map_err(call("getsockname"))?;
+        rustix::net::getsockname(fd)
+            .and_then(SocketAddr::try_from)
+            .map_err(call("getsockname"))
+    }
+
+    fn close_listener(&mut self, listener: KernelListener) {
+        self.listeners.remove(listener.0);
+    }
+
+    fn accept(
+        &mut self,
+        listener: KernelListener,
+        token: u32,
+    ) -> io::Result<(KernelConn, SocketAddr)> {
+        let listening = self
+            .listeners
+            .get(listener.0)
+            .ok_or(rustix::io::Errno::BADF)?;
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let (fd, peer) = rustix::net::acceptfrom_with(listening, flags)?;
+        let peer = peer.ok_or(rustix::io::Errno::NOTCONN)?;
+        let peer = SocketAddr::try_from(peer)?;
+        self.epoll.add_connection(fd.as_fd(), token)?;
+        Ok((self.keep(fd), peer))
+    }
+
+    fn connect(&mut self, remote: SocketAddr, token: u32) -> Result<KernelConn, StackError> {
+        let fd = self.new_socket(&remote)?;
+        match rustix::net::connect(&fd, &remote) {
+            Ok(()) | Err(rustix::io::Errno::INPROGRESS) => {}
+            Err(error) => return Err(call("connect")(error)),
+        }
+        // After connect, because an unconnected socket would be told as hung up at once.
+        self.epoll
+            .add_connection(fd.as_fd(), token)
+            .map_err(call("epoll_ctl"))?;
+        Ok(self.keep(fd))
+    }
+
+    fn connected(&mut self, conn: KernelConn) -> io::Result<()> {
+        let socket = self.socket(conn)?;
+        sockopt::socket_error(&socket.fd)??;
+        Ok(())
+    }
+
+    fn poll(&mut self, timeout: Option<Duration>) -> io::Result<usize> {
+        self.epoll.wait(timeout)
+    }
+
+    fn use_precise_timeouts(&mut self) {
+        // The default slack of 50 us would be in every response time at a fixed rate. A failure
+        // leaves it there.
+        let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
+    }
+
+    #[inline]
+    fn ready(&self, index: usize) -> Ready {
+        self.epoll.ready(index)
+    }
+
+    fn read(&mut self, conn: KernelConn, buffer: &mut [u8]) -> io::Result<usize> {
+        Ok(rustix::io::read(&self.socket(conn)?.fd, buffer)?)
+    }
+
+    fn write(&mut self, conn: KernelConn, bytes: &[u8]) -> io::Result<usize> {
+        let flags = rustix::net::SendFlags::NOSIGNAL;
+        Ok(rustix::net::send(&self.socket(conn)?.fd, bytes, flags)?)
+    }
+
+    fn source(
+        &mut self,
+        with: SendWith,
+        len: u64,
+        write_bytes: usize,
+        fill: &mut dyn FnMut(u64, &mut [u8]),
+    ) -> Result<KernelSource, StackError> {
+        KernelSource::new(with, len, write_bytes, fill)
+    }
+
+    #[inline]
+    fn send(
+        &mut self,
+        conn: KernelConn,
+        source: &mut KernelSource,
+        at: u64,
+        len: usize,
+        more: bool,
+    ) -> io::Result<Moved> {
+        let socket = self
+            .sockets
+            .get_mut(conn.0)
+            .ok_or(rustix::io::Errno::BADF)?;
+        source.send(socket, &mut self.completions, at, len, more)
+    }
+
+    fn sink(&mut self, with: ReceiveWith, read_bytes: usize) -> Result<KernelSink, StackError> {
+        KernelSink::new(with, read_bytes)
+    }
+
+    #[inline]
+    fn receive(&mut self, conn: KernelConn, sink: &mut KernelSink) -> io::Result<Moved> {
+        sink.receive(self.socket(conn)?.fd.as_fd())
+    }
+
+    #[inline]
+    fn received<'a>(&self, sink: &'a KernelSink, bytes: usize) -> Option<&'a [u8]> {
+        sink.received(bytes)
+    }
+
+    fn cork(&mut self, conn: KernelConn, on: bool) -> io::Result<()> {
+        Ok(sockopt::set_tcp_cork(&self.socket(conn)?.fd, on)?)
+    }
+
+    fn reap(&mut self, conn: KernelConn) -> io::Result<()> {
+        let socket = self
+            .sockets
+            .get_mut(conn.0)
+            .ok_or(rustix::io::Errno::BADF)?;
+        if zerocopy::reap(socket, &mut self.completions)? == 0 {
+            sockopt::socket_error(&socket.fd)??;
+        }
+        Ok(())
+    }
+
+    fn completions(&self) -> Completions {
+        self.completions
+    }
+
+    fn close(&mut self, conn: KernelConn) {
+        self.sockets.remove(conn.0);
+    }
+
+    fn abort(&mut self, conn: KernelConn) {
+        if let Some(socket) = self.sockets.remove(conn.0) {
+            // A failure only means an ordinary close.
+            let _ = sockopt::set_socket_linger(&socket.fd, Some(Duration::ZERO));
+        }
+    }
+}

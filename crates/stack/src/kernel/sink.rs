@@ -1,0 +1,100 @@
+//! The three ways to receive.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+use rustix::net::RecvFlags;
+use rustix::pipe::SpliceFlags;
+use tcpcost_study::ReceiveWith;
+
+use crate::error::{StackError, call};
+use crate::kernel::source::pipe;
+use crate::stack::Moved;
+
+/// What a [`super::KernelStack`] receives into. One per worker: its buffer stays in the cache,
+/// whatever the number of connections.
+#[derive(Debug)]
+pub struct KernelSink(Sink);
+
+#[derive(Debug)]
+enum Sink {
+    Read(Vec<u8>),
+    /// The buffer only gives the length: TCP throws the bytes away and never writes to it.
+    Trunc(Vec<u8>),
+    Splice {
+        into: OwnedFd,
+        from: OwnedFd,
+        null: File,
+        len: usize,
+    },
+}
+
+impl KernelSink {
+    pub(super) fn new(with: ReceiveWith, read_bytes: usize) -> Result<KernelSink, StackError> {
+        Ok(KernelSink(match with {
+            ReceiveWith::Read => Sink::Read(vec![0; read_bytes]),
+            ReceiveWith::RecvTrunc => Sink::Trunc(vec![0; read_bytes]),
+            ReceiveWith::Splice => {
+                let (from, into) = pipe(read_bytes)?;
+                let null = File::options()
+                    .write(true)
+                    .open("/dev/null")
+                    .map_err(call("open /dev/null"))?;
+                Sink::Splice {
+                    into,
+                    from,
+                    null,
+                    len: read_bytes,
+                }
+            }
+        }))
+    }
+
+    /// A buffer that was not filled says that the socket is empty now: what comes later is a new
+    /// edge. Only a FIN that came with those bytes is not; [`crate::Ready::peer_closed`] tells it.
+    #[inline]
+    pub(super) fn receive(&mut self, fd: BorrowedFd<'_>) -> io::Result<Moved> {
+        match &mut self.0 {
+            Sink::Read(buffer) => {
+                let len = buffer.len();
+                let bytes = rustix::io::read(fd, &mut buffer[..])?;
+                Ok(Moved {
+                    bytes,
+                    again: bytes == len,
+                })
+            }
+            Sink::Trunc(buffer) => {
+                let len = buffer.len();
+                let (_, bytes) = rustix::net::recv(fd, &mut buffer[..], RecvFlags::TRUNC)?;
+                Ok(Moved {
+                    bytes,
+                    again: bytes == len,
+                })
+            }
+            Sink::Splice {
+                into,
+                from,
+                null,
+                len,
+            } => {
+                let flags = SpliceFlags::NONBLOCK | SpliceFlags::MOVE;
+                let bytes = rustix::pipe::splice(fd, None, into, None, *len, flags)?;
+                let mut left = bytes;
+                while left > 0 {
+                    left -= rustix::pipe::splice(&from, None, &null, None, left, flags)?;
+                }
+                // A short splice may also mean that the pipe ran out of slots.
+                Ok(Moved { bytes, again: true })
+            }
+        }
+    }
+
+    #[inline]
+    pub(super) fn received(&self, bytes: usize) -> Option<&[u8]> {
+        match &self.0 {
+            Sink::Read(buffer) => buffer.get(..bytes),
+            Sink::Trunc(_) | Sink::Splice { .. } => None,
+        }
+    }
+}

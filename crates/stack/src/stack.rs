@@ -1,0 +1,204 @@
+//! The trait: everything a workload may ask of a TCP.
+
+use std::fmt::Debug;
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tcpcost_study::{ReceiveWith, SendWith};
+
+use crate::error::StackError;
+
+/// Options of every socket that a stack makes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SocketOptions {
+    /// SO_SNDBUF as asked for, bytes (the kernel doubles it); `None` leaves its tuning on.
+    pub send_buffer_bytes: Option<usize>,
+    /// SO_RCVBUF as asked for, bytes (the kernel doubles it); `None` leaves its tuning on.
+    pub receive_buffer_bytes: Option<usize>,
+    /// TCP_NODELAY.
+    pub nodelay: bool,
+    /// TCP_CONGESTION; `None` leaves the host's default.
+    pub congestion_control: Option<String>,
+    /// SO_ZEROCOPY, without which MSG_ZEROCOPY is ignored without a word.
+    pub zerocopy: bool,
+}
+
+/// Readiness of one connection or listener, as an edge: told once until it changes again.
+/// A listener alone is told for as long as connections wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ready {
+    /// The token given at `listen`, `connect` or `accept`.
+    pub token: u32,
+    /// There may be bytes, an end of stream or an error to read.
+    pub readable: bool,
+    /// There may be room to write; a pending connect has ended.
+    pub writable: bool,
+    /// The peer has closed its direction: read on until the end of stream.
+    pub peer_closed: bool,
+    /// An error, or completions of MSG_ZEROCOPY: call [`Stack::reap`].
+    pub error: bool,
+}
+
+/// What one call moved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Moved {
+    /// Bytes; 0 from a receive is the end of the stream.
+    pub bytes: usize,
+    /// Whether the next call may move more at once. `false`: it would find nothing to do, and the
+    /// next readiness will be told, so the call that would only return EAGAIN is saved.
+    pub again: bool,
+}
+
+/// Completions of MSG_ZEROCOPY so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Completions {
+    /// Sends completed.
+    pub sends: u64,
+    /// Of these, sends whose data was copied after all (SO_EE_CODE_ZEROCOPY_COPIED).
+    pub copied: u64,
+}
+
+/// A TCP under test: non-blocking sockets with edge-triggered readiness.
+///
+/// `token` is the caller's own number of a socket, told back by [`Stack::ready`]. A call that
+/// finds nothing to do fails with [`io::ErrorKind::WouldBlock`].
+pub trait Stack {
+    /// A listening socket.
+    type Listener: Copy + Debug;
+    /// A connection.
+    type Conn: Copy + Debug;
+    /// What payload is sent from: a buffer, a file; immutable once made.
+    type Source;
+    /// What payload is received into: a buffer, or nothing.
+    type Sink;
+
+    /// Listens. Port 0 lets the stack choose.
+    ///
+    /// # Errors
+    /// Of socket, bind and listen.
+    fn listen(
+        &mut self,
+        local: SocketAddr,
+        backlog: u32,
+        token: u32,
+    ) -> Result<Self::Listener, StackError>;
+
+    /// Where a listener listens.
+    ///
+    /// # Errors
+    /// Of getsockname.
+    fn local_addr(&self, listener: Self::Listener) -> Result<SocketAddr, StackError>;
+
+    /// Ends a listener; connections that nobody accepted are reset.
+    fn close_listener(&mut self, listener: Self::Listener);
+
+    /// Takes one connection that has come in.
+    ///
+    /// # Errors
+    /// `WouldBlock`; EMFILE; errors of a connection that failed while it waited.
+    fn accept(
+        &mut self,
+        listener: Self::Listener,
+        token: u32,
+    ) -> io::Result<(Self::Conn, SocketAddr)>;
+
+    /// Starts to connect; writability tells the end, [`Stack::connected`] the outcome.
+    ///
+    /// # Errors
+    /// Of socket, setsockopt and connect, e.g. EADDRNOTAVAIL when no port is free.
+    fn connect(&mut self, remote: SocketAddr, token: u32) -> Result<Self::Conn, StackError>;
+
+    /// The outcome of a connect that has ended.
+    ///
+    /// # Errors
+    /// Why it failed, e.g. ECONNREFUSED.
+    fn connected(&mut self, conn: Self::Conn) -> io::Result<()>;
+
+    /// Waits for readiness, at most `timeout` (`None` is for ever), and gives the number of
+    /// [`Stack::ready`] entries. Interrupted by a signal it gives 0.
+    ///
+    /// # Errors
+    /// Only of a broken stack.
+    fn poll(&mut self, timeout: Option<Duration>) -> io::Result<usize>;
+
+    /// Makes the calling thread's timeouts as precise as the host can; what a fixed rate needs.
+    fn use_precise_timeouts(&mut self);
+
+    /// Entry `index` of the last poll.
+    fn ready(&self, index: usize) -> Ready;
+
+    /// Reads into a buffer of the caller's: for what is no payload.
+    ///
+    /// # Errors
+    /// `WouldBlock`, or the connection's error.
+    fn read(&mut self, conn: Self::Conn, buffer: &mut [u8]) -> io::Result<usize>;
+
+    /// Writes from a buffer of the caller's: for what is no payload.
+    ///
+    /// # Errors
+    /// `WouldBlock`, or the connection's error.
+    fn write(&mut self, conn: Self::Conn, bytes: &[u8]) -> io::Result<usize>;
+
+    /// Makes a source that holds `len` bytes, given in order by `fill`, and sends them by `with`.
+    /// `write_bytes` is the size of the calls to come.
+    ///
+    /// # Errors
+    /// Of mmap, of the file in the temporary directory, of the pipe.
+    fn source(
+        &mut self,
+        with: SendWith,
+        len: u64,
+        write_bytes: usize,
+        fill: &mut dyn FnMut(u64, &mut [u8]),
+    ) -> Result<Self::Source, StackError>;
+
+    /// Sends `len` bytes of a source from offset `at`; `more` is MSG_MORE.
+    ///
+    /// # Errors
+    /// `WouldBlock`, or the connection's error.
+    fn send(
+        &mut self,
+        conn: Self::Conn,
+        source: &mut Self::Source,
+        at: u64,
+        len: usize,
+        more: bool,
+    ) -> io::Result<Moved>;
+
+    /// Makes a sink that takes up to `read_bytes` per call.
+    ///
+    /// # Errors
+    /// Of the pipe or /dev/null.
+    fn sink(&mut self, with: ReceiveWith, read_bytes: usize) -> Result<Self::Sink, StackError>;
+
+    /// Receives once.
+    ///
+    /// # Errors
+    /// `WouldBlock`, or the connection's error.
+    fn receive(&mut self, conn: Self::Conn, sink: &mut Self::Sink) -> io::Result<Moved>;
+
+    /// The bytes of the last receive; `None` where the sink never sees them.
+    fn received<'a>(&self, sink: &'a Self::Sink, bytes: usize) -> Option<&'a [u8]>;
+
+    /// Sets or clears TCP_CORK; clearing sends what was held.
+    ///
+    /// # Errors
+    /// Of setsockopt.
+    fn cork(&mut self, conn: Self::Conn, on: bool) -> io::Result<()>;
+
+    /// Takes a connection's completions of MSG_ZEROCOPY.
+    ///
+    /// # Errors
+    /// The connection's error, if that is what [`Ready::error`] was about.
+    fn reap(&mut self, conn: Self::Conn) -> io::Result<()>;
+
+    /// Completions of all connections, those closed included.
+    fn completions(&self) -> Completions;
+
+    /// Closes. Bytes not read yet make it a reset, as the kernel has it.
+    fn close(&mut self, conn: Self::Conn);
+
+    /// Closes by a reset: leaves no TIME_WAIT behind and drops what is not yet delivered.
+    fn abort(&mut self, conn: Self::Conn);
+}

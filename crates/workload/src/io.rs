@@ -1,0 +1,301 @@
+//! One call that sends, one call that receives: what every kind of traffic is made of.
+
+use std::io;
+
+use tcpcost_stack::Stack;
+use tcpcost_study::Cork;
+
+use crate::error::{Mismatch, WorkloadError};
+use crate::flow::Flow;
+use crate::hello::TOKEN_BYTES;
+use crate::pattern::{Checker, PERIOD};
+use crate::plan::Plan;
+use crate::tally::Tally;
+
+/// The stack, and what all connections of a worker share.
+pub(crate) struct Io<S: Stack> {
+    pub(crate) stack: S,
+    pub(crate) plan: Plan,
+    pub(crate) tally: Tally,
+    /// `None` at an end that does not send.
+    pub(crate) source: Option<S::Source>,
+    /// `None` at an end that does not receive.
+    pub(crate) sink: Option<S::Sink>,
+    pub(crate) checker: Option<Checker>,
+}
+
+/// What a receive found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Received {
+    Bytes(usize),
+    Nothing,
+    End,
+    /// The first bytes of a `crr` connection were not the token.
+    Stranger,
+}
+
+pub(crate) fn failed<C>(
+    flow: &Flow<C>,
+    doing: &'static str,
+) -> impl FnOnce(io::Error) -> WorkloadError + use<C> {
+    let connection = flow.connection;
+    move |error| WorkloadError::Connection {
+        connection,
+        doing,
+        error,
+    }
+}
+
+impl<S: Stack> Io<S> {
+    /// Receives once, checks and counts. Clears `readable` when the edge is used up.
+    #[inline]
+    pub(crate) fn receive(&mut self, flow: &mut Flow<S::Conn>) -> Result<Received, WorkloadError> {
+        let (Some(conn), Some(sink)) = (flow.conn, &mut self.sink) else {
+            flow.readable = false;
+            return Ok(Received::Nothing);
+        };
+        self.tally.receive_calls += 1;
+        let moved = match self.stack.receive(conn, sink) {
+            Ok(moved) => moved,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.tally.would_block_calls += 1;
+                flow.readable = false;
+                return Ok(Received::Nothing);
+            }
+            Err(error) => return Err(failed(flow, "receive")(error)),
+        };
+        if moved.bytes == 0 {
+            flow.readable = false;
+            return Ok(Received::End);
+        }
+        // With the peer's FIN in, there is an end of stream to read behind the last bytes.
+        flow.readable = moved.again || flow.peer_closed;
+        if (self.checker.is_some() || self.plan.token_in_request)
+            && let Some(bytes) = self.stack.received(sink, moved.bytes)
+        {
+            let skip = if self.plan.token_in_request && self.plan.receives_requests() {
+                let Some(skip) = self.plan.compare_token(flow.received, bytes) else {
+                    return Ok(Received::Stranger);
+                };
+                skip
+            } else {
+                0
+            };
+            if let Some(checker) = &self.checker {
+                let offset = flow.received + skip as u64;
+                let phase = u64::from(self.plan.receive_phase(flow.connection));
+                checker
+                    .compare(phase + offset, &bytes[skip..])
+                    .map_err(|mismatch: Mismatch| WorkloadError::Mismatch {
+                        connection: flow.connection,
+                        offset: offset + mismatch.after,
+                        expected: mismatch.expected,
+                        found: mismatch.found,
+                    })?;
+                self.tally.bytes_checked += (bytes.len() - skip) as u64;
+            }
+        }
+        flow.received += moved.bytes as u64;
+        self.tally.bytes_received += moved.bytes as u64;
+        Ok(Received::Bytes(moved.bytes))
+    }
+
+    /// Sends at most one call's worth of the flow's message, counts, and gives the bytes; 0 when
+    /// the connection takes no more. Clears `writable` when the edge is used up.
+    #[inline]
+    pub(crate) fn send(&mut self, flow: &mut Flow<S::Conn>) -> Result<usize, WorkloadError> {
+        let (Some(conn), Some(source)) = (flow.conn, &mut self.source) else {
+            flow.writable = false;
+            return Ok(0);
+        };
+        let left = flow.send_left as usize;
+        let (at, len) = self.plan.place(flow.send_at, flow.send_left);
+        let more = match self.plan.cork {
+            Cork::MsgMore => self.plan.is_stream() || len < left,
+            Cork::Off | Cork::On => false,
+        };
+        self.tally.send_calls += 1;
+        match self.stack.send(conn, source, at, len, more) {
+            Ok(moved) => {
+                flow.writable = moved.again;
+                flow.send_left -= moved.bytes as u32;
+                if self.plan.advances {
+                    flow.send_at = self.plan.wrap(flow.send_at) + moved.bytes as u32;
+                }
+                self.tally.bytes_sent += moved.bytes as u64;
+                Ok(moved.bytes)
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.tally.would_block_calls += 1;
+                flow.writable = false;
+                Ok(0)
+            }
+            Err(error) => Err(failed(flow, "send")(error)),
+        }
+    }
+
+    /// Starts a message, corked if asked.
+    pub(crate) fn start_message(&mut self, flow: &mut Flow<S::Conn>) -> Result<(), WorkloadError> {
+        flow.send_left = self.plan.send_message;
+        self.cork(flow, true)
+    }
+
+    /// Sends what the connection takes of the current message; uncorks at its end.
+    pub(crate) fn send_message(&mut self, flow: &mut Flow<S::Conn>) -> Result<(), WorkloadError> {
+        while flow.send_left > 0 && flow.writable {
+            self.send(flow)?;
+        }
+        if flow.send_left == 0 {
+            self.cork(flow, false)?;
+        }
+        Ok(())
+    }
+
+    /// TCP_CORK, if this workload uses it.
+    pub(crate) fn cork(&mut self, flow: &mut Flow<S::Conn>, on: bool) -> Result<(), WorkloadError> {
+        match flow.conn {
+            Some(conn) if self.plan.corks() => {
+                self.stack.cork(conn, on).map_err(failed(flow, "TCP_CORK"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Plan {
+    fn receives_requests(&self) -> bool {
+        self.end == tcpcost_study::End::Server
+    }
+
+    /// Compares what of `bytes`, which starts at `offset` of a connection, is the token. Gives how
+    /// many bytes that was; `None` for a stranger's.
+    fn compare_token(&self, offset: u64, bytes: &[u8]) -> Option<usize> {
+        let from = usize::try_from(offset).map_or(TOKEN_BYTES, |offset| offset.min(TOKEN_BYTES));
+        let expected = &self.token[from..];
+        let part = expected.len().min(bytes.len());
+        (expected[..part] == bytes[..part]).then_some(part)
+    }
+
+    /// Where in the source the next call sends from, and how much: never past the source's end.
+    #[inline]
+    fn place(&self, send_at: u32, send_left: u32) -> (u64, usize) {
+        let len = self.call_bytes.min(send_left as usize);
+        let sent = u64::from(self.send_message - send_left);
+        if sent < self.token_region {
+            let room = (self.token_region - sent) as usize;
+            return (sent, len.min(room));
+        }
+        let at = u64::from(self.wrap(send_at));
+        let room = usize::try_from(self.pattern_bytes - at).unwrap_or(usize::MAX);
+        (self.token_region + at, len.min(room))
+    }
+
+    /// The offset in the pattern from which a whole call can be sent, the content being the same:
+    /// a period's multiple back where bytes are checked, the start of the file where not.
+    #[inline]
+    fn wrap(&self, send_at: u32) -> u32 {
+        let room = self.pattern_bytes - u64::from(send_at).min(self.pattern_bytes);
+        // A source of less than a call and a period is used to its end.
+        let wanted = (self.call_bytes as u64).min(self.pattern_bytes - self.lap());
+        if room > 0 && room >= wanted {
+            return send_at;
+        }
+        if self.lap() > 0 {
+            send_at % PERIOD as u32
+        } else {
+            0
+        }
+    }
+
+    /// The bytes by which going back must keep the pattern; 0 if nobody compares.
+    fn lap(&self) -> u64 {
+        if self.advances && self.checked_by_peer() {
+            PERIOD as u64
+        } else {
+            0
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use tcpcost_study::{End, Knobs, WorkloadSettings};
+
+    use super::*;
+
+    fn plan(knobs: &[(&str, String)], end: End) -> Plan {
+        let mut set = Knobs::default();
+        for (name, text) in knobs {
+            set.set(name, text).unwrap();
+        }
+        Plan::new(&WorkloadSettings::from_knobs(&set).unwrap(), end, [9; 16])
+    }
+
+    proptest! {
+        /// Whatever is sent in whatever pieces, the peer sees the pattern (and the token before it).
+        #[test]
+        fn any_pieces_out_of_the_source_make_the_stream_that_is_checked(
+            request in 1u32..30_000,
+            write in 1u32..20_000,
+            file in 4096u32..50_000,
+            crr in any::<bool>(),
+            from_file in any::<bool>(),
+            takes in prop::collection::vec(1usize..9000, 1..40),
+        ) {
+            let plan = plan(&[
+                ("workload", if crr { "crr" } else { "rr" }.into()),
+                ("check", "on".into()),
+                ("request_size", format!("{request}B")),
+                ("write_size", format!("{write}B")),
+                ("file_size", format!("{file}B")),
+                ("send_with", if from_file { "sendfile" } else { "send" }.into()),
+            ], End::Client);
+            let mut source = vec![0; (plan.token_region + plan.pattern_bytes) as usize];
+            plan.fill(0, &mut source);
+            let checker = Checker::new(source.len());
+            let phase = plan.send_phase(5);
+            let (mut at, mut left, mut offset) = (phase, plan.send_message, 0u64);
+            for take in takes {
+                let (from, len) = plan.place(at, left);
+                prop_assert!(len > 0);
+                let bytes = &source[from as usize..from as usize + len.min(take)];
+                let skip = if plan.token_in_request {
+                    plan.compare_token(offset, bytes).unwrap()
+                } else {
+                    0
+                };
+                prop_assert_eq!(checker.compare(u64::from(phase) + offset + skip as u64, &bytes[skip..]), Ok(()));
+                at = plan.wrap(at) + bytes.len() as u32;
+                left -= bytes.len() as u32;
+                offset += bytes.len() as u64;
+                if left == 0 {
+                    if crr {
+                        break;
+                    }
+                    left = plan.send_message;
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn without_check_a_buffer_is_always_sent_from_its_start() {
+        let plan = plan(&[("write_size", "64KiB".into())], End::Client);
+        assert_eq!(plan.place(0, 65536), (0, 65536));
+        assert_eq!(plan.pattern_bytes, 65536);
+    }
+
+    #[test]
+    fn a_file_is_sent_over_and_over() {
+        let plan = plan(
+            &[
+                ("send_with", "sendfile".into()),
+                ("file_size", "128KiB".into()),
+            ],
+            End::Client,
+        );
+        assert_eq!(plan.place(65536, 65536), (65536, 65536));
+        assert_eq!(plan.place(131_072, 65536), (0, 65536));
+    }
+}

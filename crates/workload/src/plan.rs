@@ -1,0 +1,193 @@
+//! What a worker does, worked out once from the settings.
+
+use tcpcost_stack::SocketOptions;
+use tcpcost_study::{Cork, End, ReceiveWith, SendWith, WorkloadKind, WorkloadSettings};
+
+use crate::hello::{TOKEN_BYTES, Token};
+use crate::pattern::{self, PERIOD};
+use crate::schedule::Schedule;
+
+/// The socket options that a workload asks of its stack.
+pub fn socket_options(settings: &WorkloadSettings) -> SocketOptions {
+    SocketOptions {
+        send_buffer_bytes: settings.send_buffer_bytes,
+        receive_buffer_bytes: settings.receive_buffer_bytes,
+        nodelay: settings.nodelay,
+        congestion_control: Some(settings.congestion_control.clone()),
+        zerocopy: settings.send_with == SendWith::Zerocopy,
+    }
+}
+
+/// Which state machine serves a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    Stream,
+    RrClient,
+    RrServer,
+    CrrClient,
+    CrrServer,
+}
+
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) role: Role,
+    pub(crate) end: End,
+    pub(crate) token: Token,
+    pub(crate) sends: bool,
+    pub(crate) receives: bool,
+    pub(crate) checks: bool,
+    pub(crate) counts_transactions: bool,
+    pub(crate) opens: bool,
+    pub(crate) zerocopy: bool,
+    pub(crate) cork: Cork,
+    pub(crate) in_flight: u32,
+    /// Bytes of the longest sending call.
+    pub(crate) call_bytes: usize,
+    /// Bytes of a message that this end sends: a request, a response, or one write of a stream.
+    pub(crate) send_message: u32,
+    /// Bytes of a message that this end receives (`rr`, `crr`).
+    pub(crate) receive_message: u32,
+    /// Whether each request of `crr` starts with the token. One of fewer bytes, or one that the
+    /// server never sees (MSG_TRUNC, splice), has none: then the peer's address alone is checked.
+    pub(crate) token_in_request: bool,
+    /// Bytes at the head of the source that hold the token and the pattern behind it: whole calls.
+    pub(crate) token_region: u64,
+    /// Bytes of the pattern in the source.
+    pub(crate) pattern_bytes: u64,
+    /// Whether a connection moves on through the source. A buffer without `check` is always sent
+    /// from its start, as other tools do, so that the cache footprint is theirs.
+    pub(crate) advances: bool,
+    /// Whether the bytes sent must be the pattern at their offset in the stream.
+    checked_by_peer: bool,
+    /// Events at a fixed rate over all flows: events and the nanoseconds they take.
+    rate: Option<(u128, u128)>,
+}
+
+impl Plan {
+    pub(crate) fn new(settings: &WorkloadSettings, end: End, token: Token) -> Plan {
+        let s = settings;
+        let kind = s.kind;
+        let role = match (kind, end) {
+            (WorkloadKind::Rr, End::Client) => Role::RrClient,
+            (WorkloadKind::Rr, End::Server) => Role::RrServer,
+            (WorkloadKind::Crr, End::Client) => Role::CrrClient,
+            (WorkloadKind::Crr, End::Server) => Role::CrrServer,
+            _ => Role::Stream,
+        };
+        let (send_message, receive_message) = match (role, end) {
+            (Role::Stream, _) => (s.write_bytes, s.write_bytes),
+            (_, End::Client) => (s.request_bytes, s.response_bytes),
+            (_, End::Server) => (s.response_bytes, s.request_bytes),
+        };
+        let call_bytes = s.write_bytes.min(send_message).max(1);
+        let from_file = matches!(
+            s.send_with,
+            SendWith::Sendfile | SendWith::SendfileMemfd | SendWith::Splice
+        );
+        let receives = kind.sends(end.peer());
+        let sends = kind.sends(end);
+        let token_in_request = kind == WorkloadKind::Crr
+            && s.request_bytes >= TOKEN_BYTES
+            && s.receive_with == ReceiveWith::Read;
+        let small = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX);
+        Plan {
+            role,
+            end,
+            token,
+            sends,
+            receives,
+            checks: s.check && receives,
+            counts_transactions: kind.has_transactions() && end == End::Client,
+            opens: role == Role::CrrClient,
+            zerocopy: sends && s.send_with == SendWith::Zerocopy,
+            cork: s.cork,
+            in_flight: small(s.in_flight.max(1)),
+            call_bytes,
+            send_message: small(send_message.max(1)),
+            receive_message: small(receive_message.max(1)),
+            token_in_request,
+            token_region: if token_in_request && end == End::Client {
+                (call_bytes * TOKEN_BYTES.div_ceil(call_bytes)) as u64
+            } else {
+                0
+            },
+            pattern_bytes: if from_file {
+                s.file_bytes.max(PERIOD as u64)
+            } else if s.check {
+                (call_bytes + PERIOD) as u64
+            } else {
+                call_bytes as u64
+            },
+            advances: s.check || from_file,
+            checked_by_peer: s.check,
+            rate: match role {
+                Role::Stream if sends => s
+                    .rate_bits_per_s
+                    .map(|rate| (rate.into(), s.write_bytes as u128 * 8 * 1_000_000_000)),
+                Role::RrClient | Role::CrrClient => s
+                    .transactions_per_s
+                    .map(|rate| (rate.into(), 1_000_000_000)),
+                _ => None,
+            },
+        }
+    }
+
+    /// The due times of `mine` flows out of `all`; `None` without a fixed rate. The first is due
+    /// at a random point of the first period, so that workers do not fire all at once.
+    pub(crate) fn schedule(&self, mine: usize, all: usize, seed: u64) -> Option<Schedule> {
+        let (events, per_ns) = self.rate?;
+        let (events, per_ns) = (events * mine as u128, per_ns * all as u128);
+        let period_ns = u64::try_from(per_ns / events.max(1)).unwrap_or(u64::MAX);
+        // The top bits of a multiplicative hash: neighbouring seeds give distant starts.
+        let share = u128::from(seed.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        let start_ns = (u128::from(period_ns) * share) >> 64;
+        Some(Schedule::new(start_ns as u64, events, per_ns))
+    }
+
+    pub(crate) fn is_stream(&self) -> bool {
+        self.role == Role::Stream
+    }
+
+    pub(crate) fn corks(&self) -> bool {
+        self.cork == Cork::On
+    }
+
+    pub(crate) fn checked_by_peer(&self) -> bool {
+        self.checked_by_peer
+    }
+
+    /// Where this end's byte stream of a connection starts in the pattern. `crr` starts each
+    /// connection at 0, as the server cannot know which of the client's it is.
+    pub(crate) fn send_phase(&self, connection: u32) -> u32 {
+        self.phase(connection, self.end)
+    }
+
+    /// The same of the peer's byte stream.
+    pub(crate) fn receive_phase(&self, connection: u32) -> u32 {
+        self.phase(connection, self.end.peer())
+    }
+
+    fn phase(&self, connection: u32, sender: End) -> u32 {
+        match self.role {
+            Role::CrrClient | Role::CrrServer => 0,
+            _ => pattern::phase(connection, sender),
+        }
+    }
+
+    /// The content of the source at `offset`.
+    pub(crate) fn fill(&self, offset: u64, bytes: &mut [u8]) {
+        let region = self.token_region.saturating_sub(offset);
+        let head = usize::try_from(region).map_or(bytes.len(), |head| head.min(bytes.len()));
+        let (in_region, behind) = bytes.split_at_mut(head);
+        pattern::fill(offset, in_region);
+        for (at, byte) in in_region.iter_mut().enumerate() {
+            if let Some(&token) = self.token.get(offset as usize + at) {
+                *byte = token;
+            }
+        }
+        pattern::fill(
+            (offset + head as u64).saturating_sub(self.token_region),
+            behind,
+        );
+    }
+}

@@ -1,0 +1,207 @@
+//! The loop: poll, then give each ready connection its turn.
+//!
+//! Edge-triggered with a run queue. A turn is bounded by [`TURN_BYTES`] and then goes to the tail,
+//! so that thousands of bulk connections share fairly; polls come at least every [`BATCH_BYTES`],
+//! so that connections that became ready join in, and the deadline is met.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use tcpcost_stack::Stack;
+
+use crate::error::WorkloadError;
+use crate::flow::State;
+use crate::io::failed;
+use crate::plan::Role;
+use crate::worker::{LISTENERS, Worker};
+
+/// Bytes of one turn, at most, and one call more.
+pub(crate) const TURN_BYTES: usize = 256 * 1024;
+
+/// Bytes between two polls, at most, and one turn more: 1 ms at 32 Gbit/s, at 0.5 us per poll a
+/// share of 0.05 %.
+const BATCH_BYTES: usize = 4 << 20;
+
+/// What a turn counts at the least, in bytes: 4096 turns between two polls.
+const TURN_LEAST: usize = 1024;
+
+/// Longest sleep, so that `stop` is seen by a worker without traffic: ten wake-ups a second.
+const SLEEP: Duration = Duration::from_millis(100);
+
+/// How far a fixed rate of a stream may catch up after a stall. Less would lose rate to ordinary
+/// delays of the scheduler (some ms); more would make bursts that no sender of this rate makes. A
+/// fixed rate of transactions catches up with all: what is given up would be left out of the
+/// response times just where they are worst (coordinated omission).
+const BACKLOG_NS: u64 = 10_000_000;
+
+impl<S: Stack> Worker<S> {
+    /// Drives traffic until the deadline, or until `stop` is set (seen within 100 ms). It may be
+    /// called again and goes on where it was; the time between calls counts in no response time
+    /// and no schedule. Allocates nothing, takes no lock.
+    ///
+    /// # Errors
+    /// A connection that broke or was closed by the peer; bytes that are not as sent (`check`).
+    pub fn run_until(&mut self, deadline: Instant, stop: &AtomicBool) -> Result<(), WorkloadError> {
+        self.clock.resume(Instant::now());
+        let result = self.start().and_then(|()| self.run(deadline, stop));
+        self.clock.stop(Instant::now());
+        result
+    }
+
+    /// On the first call: every connection gets a turn, or queues for its due time.
+    fn start(&mut self) -> Result<(), WorkloadError> {
+        if self.started {
+            return Ok(());
+        }
+        self.started = true;
+        self.schedule = self
+            .io
+            .plan
+            .schedule(self.wanted, self.all.max(self.wanted), self.seed);
+        self.queue.reserve(self.flows.len());
+        if self.schedule.is_some() {
+            self.io.stack.use_precise_timeouts();
+        }
+        for index in 0..self.flows.len() as u32 {
+            if self.flows[index as usize].conn.is_some() || self.io.plan.role == Role::CrrClient {
+                self.enqueue(index);
+            }
+        }
+        Ok(())
+    }
+
+    fn run(&mut self, deadline: Instant, stop: &AtomicBool) -> Result<(), WorkloadError> {
+        loop {
+            let now = Instant::now();
+            if now >= deadline || stop.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            let due = self.start_due(self.clock.at_ns(now))?;
+            let sleep = if self.queue.is_empty() {
+                (deadline - now).min(SLEEP).min(due)
+            } else {
+                Duration::ZERO
+            };
+            self.poll(sleep)?;
+            let mut left = BATCH_BYTES;
+            while left > 0
+                && let Some(index) = self.queue.pop_front()
+            {
+                let moved = self.turn(index as usize)?;
+                left = left.saturating_sub(moved.max(TURN_LEAST));
+            }
+        }
+    }
+
+    /// Starts what is due; gives the time until the next is.
+    fn start_due(&mut self, now_ns: u64) -> Result<Duration, WorkloadError> {
+        loop {
+            let Some(schedule) = &mut self.schedule else {
+                return Ok(Duration::MAX);
+            };
+            if self.io.plan.is_stream() {
+                schedule.forget_before(now_ns, BACKLOG_NS);
+            }
+            let due_ns = schedule.due_ns();
+            if due_ns > now_ns {
+                return Ok(Duration::from_nanos(due_ns - now_ns));
+            }
+            // All are busy: it stays due, and the first to be free takes it.
+            let Some(index) = self.waiting.pop_front() else {
+                return Ok(Duration::MAX);
+            };
+            schedule.advance();
+            self.flows[index as usize].waiting = false;
+            self.start_message(index as usize, due_ns)?;
+            self.enqueue(index);
+        }
+    }
+
+    /// Starts a stream's write, a request, or a `crr` transaction.
+    fn start_message(&mut self, index: usize, at_ns: u64) -> Result<(), WorkloadError> {
+        match self.io.plan.role {
+            Role::Stream => {
+                self.flows[index].send_left = self.io.plan.send_message;
+                Ok(())
+            }
+            Role::RrClient => self.start_request(index, at_ns),
+            Role::CrrClient => self.start_transaction(index, at_ns),
+            Role::RrServer | Role::CrrServer => Ok(()),
+        }
+    }
+
+    #[inline]
+    fn poll(&mut self, sleep: Duration) -> Result<(), WorkloadError> {
+        self.io.tally.poll_calls += 1;
+        let count = self
+            .io
+            .stack
+            .poll(Some(sleep))
+            .map_err(|error| WorkloadError::Wait {
+                doing: "epoll_wait",
+                error,
+            })?;
+        for index in 0..count {
+            let ready = self.io.stack.ready(index);
+            if ready.token >= LISTENERS {
+                self.accept((ready.token - LISTENERS) as usize)?;
+                continue;
+            }
+            let Some(flow) = self.flows.get_mut(ready.token as usize) else {
+                continue;
+            };
+            flow.readable |= ready.readable;
+            flow.writable |= ready.writable;
+            flow.peer_closed |= ready.peer_closed;
+            flow.error |= ready.error;
+            self.enqueue(ready.token);
+        }
+        Ok(())
+    }
+
+    #[inline]
+    pub(crate) fn enqueue(&mut self, index: u32) {
+        let flow = &mut self.flows[index as usize];
+        if !flow.queued {
+            flow.queued = true;
+            self.queue.push_back(index);
+        }
+    }
+
+    /// Puts a connection that could start a message to those that wait for a due time.
+    #[inline]
+    pub(crate) fn wait_for_due(&mut self, index: usize) {
+        let flow = &mut self.flows[index];
+        if !flow.waiting {
+            flow.waiting = true;
+            self.waiting.push_back(index as u32);
+        }
+    }
+
+    /// One turn; gives the bytes it moved.
+    #[inline]
+    fn turn(&mut self, index: usize) -> Result<usize, WorkloadError> {
+        let flow = &mut self.flows[index];
+        flow.queued = false;
+        if flow.error {
+            flow.error = false;
+            // A connect's own error is told by `connected`, a crr server ignores its peers'.
+            if flow.state == State::Open
+                && self.io.plan.zerocopy
+                && let Some(conn) = flow.conn
+            {
+                self.io
+                    .stack
+                    .reap(conn)
+                    .map_err(failed(flow, "error queue"))?;
+            }
+        }
+        match self.io.plan.role {
+            Role::Stream => self.stream_turn(index),
+            Role::RrClient => self.rr_client_turn(index),
+            Role::RrServer => self.rr_server_turn(index),
+            Role::CrrClient => self.crr_client_turn(index),
+            Role::CrrServer => self.crr_server_turn(index),
+        }
+    }
+}

@@ -1,0 +1,279 @@
+//! Connections before the clock starts: connect, hello, hello back.
+
+use std::io;
+use std::net::IpAddr;
+use std::time::Instant;
+
+use tcpcost_stack::{Ready, Stack, StackError};
+use tcpcost_study::End;
+
+use crate::error::{SetupError, call};
+use crate::flow::{Flow, State};
+use crate::hello::{self, HELLO_BYTES};
+use crate::plan::Role;
+use crate::worker::{LISTENERS, Worker};
+
+/// Most connections of one client worker that have not been greeted back yet.
+///
+/// Such a connection is in the server's SYN queue or listen queue. Where it is small, the kernel
+/// drops a SYN once the queue holds 3/4 of net.ipv4.tcp_max_syn_backlog, at the least 128; 64 lets
+/// one worker never get there, and at 4096, today's usual size, 48 workers. A dropped SYN would
+/// come again only after a second.
+pub const CONNECTS_OUTSTANDING: usize = 64;
+
+/// Accepts in a row, so that hellos are answered between them.
+const ACCEPTS: usize = 64;
+
+/// What a connection needs until it is greeted, and not after.
+#[derive(Clone, Copy, Default)]
+struct Greeting {
+    bytes: [u8; HELLO_BYTES],
+    len: usize,
+    /// Who connected (server).
+    peer: Option<IpAddr>,
+}
+
+impl<S: Stack> Worker<S> {
+    /// Sets up all connections of this worker. Strangers are refused and counted; they are no
+    /// failure. For `crr`, whose connections do not stand, each flow says its hello once and the
+    /// server remembers the addresses.
+    ///
+    /// # Errors
+    /// Not all came up by the deadline, or a call failed.
+    pub fn set_up(&mut self, deadline: Instant) -> Result<(), SetupError> {
+        let mut greetings = vec![Greeting::default(); self.flows.len()];
+        let (mut established, mut next) = (0, 0);
+        let first = self
+            .greet(deadline, &mut greetings, &mut established, &mut next)
+            .err();
+        if first.is_some() || established < self.wanted {
+            return Err(SetupError {
+                wanted: self.wanted,
+                established,
+                strangers: self.strangers,
+                first,
+            });
+        }
+        self.make_ready().map_err(|error| SetupError {
+            wanted: self.wanted,
+            established,
+            strangers: self.strangers,
+            first: Some(error),
+        })
+    }
+
+    fn greet(
+        &mut self,
+        deadline: Instant,
+        greetings: &mut Vec<Greeting>,
+        established: &mut usize,
+        next: &mut usize,
+    ) -> Result<(), StackError> {
+        while *established < self.wanted {
+            // The server's flows come from accept.
+            while self.io.plan.end == End::Client
+                && *next < self.flows.len()
+                && *next - *established < CONNECTS_OUTSTANDING
+            {
+                self.connect_flow(*next)?;
+                *next += 1;
+            }
+            let now = Instant::now();
+            if now >= deadline {
+                return Ok(());
+            }
+            let count = self
+                .io
+                .stack
+                .poll(Some(deadline - now))
+                .map_err(call("epoll_wait"))?;
+            for index in 0..count {
+                let ready = self.io.stack.ready(index);
+                if ready.token >= LISTENERS {
+                    self.accept_strangers((ready.token - LISTENERS) as usize, greetings)?;
+                } else if self.greet_one(ready, greetings)? {
+                    *established += 1;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts a flow's connection.
+    pub(crate) fn connect_flow(&mut self, index: usize) -> Result<(), StackError> {
+        let flow = &mut self.flows[index];
+        let target = self.targets[flow.connection as usize % self.targets.len()];
+        let conn = self.io.stack.connect(target, index as u32)?;
+        flow.restart(conn, State::Connecting);
+        Ok(())
+    }
+
+    fn accept_strangers(
+        &mut self,
+        listening: usize,
+        greetings: &mut Vec<Greeting>,
+    ) -> Result<(), StackError> {
+        let Some(&listener) = self.listeners.get(listening) else {
+            return Ok(());
+        };
+        for _ in 0..ACCEPTS {
+            let place = self.free.pop().unwrap_or(self.flows.len() as u32);
+            if place as usize == self.flows.len() {
+                self.flows.push(Flow::new(0));
+                greetings.push(Greeting::default());
+            }
+            match self.io.stack.accept(listener, place) {
+                Ok((conn, peer)) => {
+                    let flow = &mut self.flows[place as usize];
+                    flow.restart(conn, State::Greeting);
+                    greetings[place as usize] = Greeting {
+                        peer: Some(peer.ip()),
+                        ..Greeting::default()
+                    };
+                }
+                Err(error) => {
+                    self.free.push(place);
+                    return if is_of_one_connection(&error) {
+                        Ok(())
+                    } else {
+                        Err(call("accept")(error))
+                    };
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Brings one connection a step on; `true` when it is set up.
+    fn greet_one(&mut self, ready: Ready, greetings: &mut [Greeting]) -> Result<bool, StackError> {
+        let Some(flow) = self.flows.get_mut(ready.token as usize) else {
+            return Ok(false);
+        };
+        let Some(conn) = flow.conn else {
+            return Ok(false);
+        };
+        let plan = &self.io.plan;
+        let stack = &mut self.io.stack;
+        if flow.state == State::Connecting && ready.writable {
+            stack.connected(conn).map_err(call("connect"))?;
+            let hello = hello::encode(&plan.token, flow.connection);
+            // A fresh socket's buffer takes 20 bytes whole.
+            stack.write(conn, &hello).map_err(call("send hello"))?;
+            flow.state = State::Greeting;
+        }
+        if flow.state != State::Greeting || !ready.readable {
+            return Ok(false);
+        }
+        let greeting = &mut greetings[ready.token as usize];
+        let is_server = plan.end == End::Server;
+        match stack.read(conn, &mut greeting.bytes[greeting.len..]) {
+            Ok(0) if is_server => {
+                self.refuse(ready.token);
+                return Ok(false);
+            }
+            Ok(0) => {
+                let closed = io::Error::new(
+                    io::ErrorKind::ConnectionAborted,
+                    "the server closed the connection without a hello (another trial's server?)",
+                );
+                return Err(call("read hello")(closed));
+            }
+            Ok(bytes) => greeting.len += bytes,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(_) if is_server => {
+                self.refuse(ready.token);
+                return Ok(false);
+            }
+            Err(error) => return Err(call("read hello")(error)),
+        }
+        if greeting.len < HELLO_BYTES {
+            return Ok(false);
+        }
+        let index = hello::decode(&plan.token, &greeting.bytes);
+        if !is_server {
+            if index != Some(flow.connection) {
+                let wrong = io::Error::new(io::ErrorKind::InvalidData, "it is not this trial's");
+                return Err(call("read hello")(wrong));
+            }
+            flow.state = State::Open;
+            return Ok(true);
+        }
+        let Some(index) = index.filter(|&index| (index as usize) < self.all) else {
+            self.refuse(ready.token);
+            return Ok(false);
+        };
+        stack
+            .write(conn, &greeting.bytes)
+            .map_err(call("send hello"))?;
+        flow.connection = index;
+        flow.state = State::Open;
+        if let Some(peer) = greeting.peer.filter(|peer| !self.peers.contains(peer)) {
+            self.peers.push(peer);
+        }
+        Ok(true)
+    }
+
+    /// Closes a connection that is not of this trial.
+    pub(crate) fn refuse(&mut self, place: u32) {
+        if let Some(conn) = self.flows[place as usize].conn.take() {
+            self.io.stack.abort(conn);
+            self.free.push(place);
+            self.strangers += 1;
+        }
+        self.flows[place as usize].state = State::Idle;
+    }
+
+    /// From set-up to traffic: edges that came with the hello are not told again, so every
+    /// connection is taken to be ready, and finds out.
+    fn make_ready(&mut self) -> Result<(), StackError> {
+        let standing = !matches!(self.io.plan.role, Role::CrrClient | Role::CrrServer);
+        // Those that never said hello.
+        for place in 0..self.flows.len() {
+            if self.flows[place].state == State::Greeting {
+                self.refuse(place as u32);
+            }
+        }
+        if standing {
+            for listener in self.listeners.drain(..) {
+                self.io.stack.close_listener(listener);
+            }
+        }
+        for index in 0..self.flows.len() {
+            let flow = &mut self.flows[index];
+            let Some(conn) = flow.conn else {
+                continue;
+            };
+            if !standing {
+                flow.conn = None;
+                flow.state = State::Idle;
+                if self.io.plan.end == End::Server {
+                    // In order, as the hello back may still be on its way.
+                    self.io.stack.close(conn);
+                    self.free.push(index as u32);
+                } else {
+                    // By a reset, so that TIME_WAIT does not take the client's ports.
+                    self.io.stack.abort(conn);
+                }
+                continue;
+            }
+            (flow.readable, flow.writable) = (true, true);
+            flow.send_at = self.io.plan.send_phase(flow.connection);
+            flow.receive_left = self.io.plan.receive_message;
+            if self.io.plan.is_stream() && self.io.plan.sends && self.io.plan.corks() {
+                self.io
+                    .stack
+                    .cork(conn, true)
+                    .map_err(call("setsockopt TCP_CORK"))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Errors of accept that are about a connection that came and went, or that say there is none.
+pub(crate) fn is_of_one_connection(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted
+    )
+}

@@ -1,0 +1,79 @@
+//! A client and a server worker over 127.0.0.1, run until a count is reached, never for a time.
+
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use tcpcost_stack::KernelStack;
+use tcpcost_study::{Counts, Knobs, Quantity, WorkloadSettings};
+use tcpcost_workload::{Worker, WorkloadError, socket_options};
+
+pub const TOKEN: [u8; 16] = *b"a trial of tests";
+
+/// A test that hangs is a failure, after a minute.
+pub fn limit() -> Instant {
+    Instant::now() + Duration::from_secs(60)
+}
+
+pub fn settings(knobs: &[(&str, &str)]) -> WorkloadSettings {
+    let mut set = Knobs::default();
+    for (name, text) in knobs {
+        set.set(name, text).unwrap();
+    }
+    WorkloadSettings::from_knobs(&set).unwrap()
+}
+
+pub fn server(settings: &WorkloadSettings, ports: usize) -> Worker<KernelStack> {
+    let stack = KernelStack::new(&socket_options(settings)).unwrap();
+    let addr = [127, 0, 0, 1].into();
+    Worker::listen(stack, settings, TOKEN, addr, ports, settings.flows).unwrap()
+}
+
+pub fn client(settings: &WorkloadSettings, targets: &[SocketAddr]) -> Worker<KernelStack> {
+    let stack = KernelStack::new(&socket_options(settings)).unwrap();
+    Worker::connect(stack, settings, TOKEN, targets, 0..settings.flows, 1).unwrap()
+}
+
+/// Runs in short slices until `enough`.
+pub fn run_while(
+    worker: &mut Worker<KernelStack>,
+    mut more: impl FnMut(&Counts) -> bool,
+) -> Result<(), WorkloadError> {
+    let (limit, never) = (limit(), AtomicBool::new(false));
+    while more(&worker.totals()) {
+        assert!(Instant::now() < limit, "{:?}", worker.totals());
+        worker.run_until(Instant::now() + Duration::from_millis(2), &never)?;
+    }
+    Ok(())
+}
+
+pub struct Ends {
+    pub client: Worker<KernelStack>,
+    pub server: Worker<KernelStack>,
+}
+
+/// Sets both up, runs both until the client has `bytes` of payload moved (or `transactions`), then
+/// the server alone until it has all that the client sent.
+pub fn exchange(settings: &WorkloadSettings, ports: usize, count: Quantity, least: u64) -> Ends {
+    let mut server = server(settings, ports);
+    let mut client = client(settings, server.ports());
+    let client_sent = AtomicU64::new(u64::MAX);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            server.set_up(limit()).unwrap();
+            run_while(&mut server, |totals| {
+                let sent = client_sent.load(Ordering::Acquire);
+                let received = totals.get(&Quantity::PayloadBytesReceived);
+                sent == u64::MAX || received.is_some_and(|&received| received < sent)
+            })
+            .unwrap();
+        });
+        client.set_up(limit()).unwrap();
+        run_while(&mut client, |totals| totals[&count] < least).unwrap();
+        let sent = client.totals().get(&Quantity::PayloadBytesSent).copied();
+        client_sent.store(sent.unwrap_or(0), Ordering::Release);
+    });
+    Ends { client, server }
+}

@@ -1,0 +1,218 @@
+//! Every kind of traffic by every way to send and to receive, over 127.0.0.1.
+
+mod common;
+
+use common::{exchange, run_while, settings};
+use tcpcost_study::{Quantity as Q, ReceiveWith, SendWith};
+
+const SENDS: [SendWith; 6] = [
+    SendWith::Write,
+    SendWith::Send,
+    SendWith::Sendfile,
+    SendWith::SendfileMemfd,
+    SendWith::Splice,
+    SendWith::Zerocopy,
+];
+const RECEIVES: [ReceiveWith; 3] = [
+    ReceiveWith::Read,
+    ReceiveWith::RecvTrunc,
+    ReceiveWith::Splice,
+];
+
+/// All ways of one kind; bytes are checked where the way to receive shows them.
+fn every_way(kind: &str, more: &[(&str, &str)]) {
+    for send in SENDS {
+        for receive in RECEIVES {
+            let check = if receive == ReceiveWith::Read {
+                "on"
+            } else {
+                "off"
+            };
+            let mut knobs = vec![
+                ("workload", kind),
+                ("send_with", send.word()),
+                ("receive_with", receive.word()),
+                ("check", check),
+                ("flows", "3"),
+                ("file_size", "100000B"),
+                ("write_size", "20000B"),
+            ];
+            knobs.extend_from_slice(more);
+            println!("{knobs:?}");
+            let settings = settings(&knobs);
+            let (count, least) = match kind {
+                "rr" | "crr" => (Q::Transactions, 40),
+                "stream" => (Q::PayloadBytesSent, 1_000_000),
+                _ => (Q::PayloadBytesReceived, 1_000_000),
+            };
+            let mut ends = exchange(&settings, 2, count, least);
+            let (mut client, server) = (ends.client.totals(), ends.server.totals());
+            if kind == "maerts" {
+                let sent = server[&Q::PayloadBytesSent];
+                run_while(&mut ends.client, |totals| {
+                    totals[&Q::PayloadBytesReceived] < sent
+                })
+                .unwrap();
+                client = ends.client.totals();
+                assert_eq!(client[&Q::PayloadBytesReceived], sent);
+                assert!(!client.contains_key(&Q::PayloadBytesSent));
+            } else {
+                assert_eq!(
+                    client[&Q::PayloadBytesSent],
+                    server[&Q::PayloadBytesReceived]
+                );
+            }
+            for counts in [&client, &server] {
+                let checked = counts.get(&Q::PayloadBytesChecked);
+                if check == "on" && kind != "crr" {
+                    assert_eq!(checked, counts.get(&Q::PayloadBytesReceived));
+                } else if check == "off" {
+                    assert_eq!(checked, None);
+                }
+            }
+            if let Some(times) = ends.client.take_response_times() {
+                assert_eq!(times.len(), client[&Q::Transactions]);
+                let response = settings.response_bytes as u64;
+                assert!(client[&Q::PayloadBytesReceived] >= response * client[&Q::Transactions]);
+            }
+            ends.client.close();
+        }
+    }
+}
+
+#[test]
+fn stream_by_every_way() {
+    every_way("stream", &[]);
+}
+
+#[test]
+fn maerts_by_every_way() {
+    every_way("maerts", &[]);
+}
+
+#[test]
+fn bidirectional_by_every_way() {
+    every_way("bidirectional", &[]);
+}
+
+#[test]
+fn rr_by_every_way() {
+    every_way(
+        "rr",
+        &[
+            ("request_size", "30001B"),
+            ("response_size", "777B"),
+            ("in_flight", "3"),
+        ],
+    );
+}
+
+#[test]
+fn crr_by_every_way() {
+    every_way(
+        "crr",
+        &[("request_size", "300B"), ("response_size", "50000B")],
+    );
+}
+
+#[test]
+fn crr_with_requests_too_short_for_the_token() {
+    every_way("crr", &[]);
+}
+
+#[test]
+fn corked_messages_arrive_whole() {
+    for cork in ["on", "msg-more"] {
+        for kind in ["rr", "crr"] {
+            let settings = settings(&[
+                ("workload", kind),
+                ("cork", cork),
+                ("check", "on"),
+                ("write_size", "7B"),
+                ("request_size", "100B"),
+                ("response_size", "50B"),
+                ("nodelay", "on"),
+            ]);
+            let ends = exchange(&settings, 1, Q::Transactions, 20);
+            let totals = ends.client.totals();
+            // 100 bytes in writes of 7 are 15 calls.
+            assert_eq!(
+                totals[&Q::SendCalls],
+                totals[&Q::PayloadBytesSent] / 100 * 15
+            );
+        }
+        let settings = settings(&[("cork", cork), ("write_size", "1000B"), ("flows", "2")]);
+        exchange(&settings, 1, Q::PayloadBytesSent, 100_000);
+    }
+}
+
+#[test]
+fn loopback_copies_what_was_sent_by_reference_and_says_so() {
+    for kind in ["stream", "maerts"] {
+        let settings = settings(&[("send_with", "zerocopy"), ("workload", kind)]);
+        let (count, least) = match kind {
+            "stream" => (Q::ZerocopyCompletions, 10),
+            _ => (Q::PayloadBytesReceived, 10_000_000),
+        };
+        let ends = exchange(&settings, 1, count, least);
+        let sender = if kind == "stream" {
+            &ends.client
+        } else {
+            &ends.server
+        };
+        let totals = sender.totals();
+        assert!(totals[&Q::ZerocopyCompletions] > 0, "{totals:?}");
+        assert!(totals[&Q::ZerocopyCompletions] <= totals[&Q::SendCalls]);
+        assert_eq!(totals[&Q::ZerocopyCopied], totals[&Q::ZerocopyCompletions]);
+    }
+}
+
+#[test]
+fn one_byte_sends_by_reference_run_out_of_notifications_and_go_on() {
+    // Each outstanding send counts against net.core.optmem_max, so ENOBUFS comes soon.
+    let settings = settings(&[
+        ("send_with", "zerocopy"),
+        ("write_size", "1B"),
+        ("check", "on"),
+    ]);
+    exchange(&settings, 1, Q::PayloadBytesSent, 20_000);
+}
+
+#[test]
+fn six_hundred_flows_over_two_ports_all_move() {
+    let settings = settings(&[("flows", "600"), ("write_size", "1KiB"), ("check", "on")]);
+    let ends = exchange(&settings, 2, Q::PayloadBytesSent, 600 * 2048);
+    assert_eq!(ends.client.conns().count(), 600);
+    assert_eq!(ends.server.conns().count(), 600);
+    assert!(
+        ends.client
+            .conns()
+            .all(|conn| ends.client.stack().fd(conn).is_some())
+    );
+}
+
+#[test]
+fn a_fixed_rate_is_never_exceeded() {
+    for (kind, knob, value) in [
+        ("rr", "transaction_rate", "2000/s"),
+        ("crr", "transaction_rate", "2000/s"),
+        ("stream", "rate", "16Mbit"),
+    ] {
+        let settings = settings(&[
+            ("workload", kind),
+            (knob, value),
+            ("flows", "2"),
+            ("write_size", "1000B"),
+        ]);
+        let (count, each) = match kind {
+            "stream" => (Q::PayloadBytesSent, 1000),
+            _ => (Q::Transactions, 1),
+        };
+        let start = std::time::Instant::now();
+        let ends = exchange(&settings, 1, count, 100 * each);
+        let events = ends.client.totals()[&count] / each;
+        // 2000 events a second each; the first is due within the first period.
+        let at_most = start.elapsed().as_secs_f64() * 2000.0 + 1.0;
+        assert!(events as f64 <= at_most, "{kind}: {events} of {at_most}");
+    }
+}
