@@ -34,7 +34,6 @@ pub enum MeterError {
     },
 }
 
-#[allow(dead_code, reason = "the meters that fail come with the next change")]
 impl MeterError {
     /// Content that makes no sense; only its first 80 characters are kept.
     pub(crate) fn format(path: impl Into<PathBuf>, expected: &'static str, found: &str) -> Self {

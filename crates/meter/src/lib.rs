@@ -2,7 +2,7 @@
 //! two snapshots is [`Snapshot::since`]'s business, and what a trial is, nobody here knows: the same
 //! meters serve any program that wants to see what a host's TCP costs.
 //!
-//! Names of kernel counters stop here: what comes out are [`Quantity`]s, each with one definition.
+//! Names of kernel counters stop here: what comes out are [`tcpcost_study::Quantity`]s, each with one definition.
 //! A counter that a kernel lacks is absent, never 0.
 //!
 //! Start with [`Meter`], [`proc::Proc`] and [`netstat::Netstat`].
@@ -22,6 +22,12 @@
 
 mod clock;
 mod error;
+pub mod netstat;
+pub mod others;
+pub mod proc;
+pub mod quantities;
+pub mod rusage;
+pub mod tcp_info;
 pub mod tsc;
 
 pub use error::MeterError;

@@ -1,7 +1,7 @@
 //! The time-stamp counter: a clock at a constant rate, not a count of core cycles.
 //!
-//! x86-64 has the TSC, arm64 the virtual counter CNTVCT_EL0. Reading it costs some 10 ns natively
-//! and up to a microsecond where a hypervisor traps it. It is not serialised: over an interval of a
+//! x86-64 has the TSC, arm64 the virtual counter CNTVCT_EL0. Reading it costs some 10 ns, a
+//! microsecond where a hypervisor traps it; a snapshot of it 0.1 µs. It is not serialised: over an interval of a
 //! second the dozens of instructions that the CPU may have moved around it do not show.
 
 use tcpcost_study::{Quantity, Snapshot, Whose};
