@@ -147,7 +147,7 @@ fn wanted(
     settings: &DeviceSettings,
     device: &str,
     peer: IpAddr,
-) -> Result<Vec<Setting>, SystemError> {
+) -> Result<Vec<Setting>, ApplyError> {
     let DeviceSettings {
         mtu,
         segmentation,
@@ -185,6 +185,12 @@ fn wanted(
     }
     if let &Some(bytes) = gso_max_bytes {
         let has_own_ipv4_limit = link::read(&device())?.gso_ipv4_max_size.is_some();
+        if bytes > GSO_LEGACY_MAX_SIZE && !has_own_ipv4_limit {
+            return Err(ApplyError::Unsupported {
+                knob: "gso_max_size".into(),
+                reason: "beyond 65536 bytes IPv4 needs gso_ipv4_max_size, of Linux 6.3".into(),
+            });
+        }
         wanted.push(Setting::GsoMaxSize {
             device: device(),
             bytes,
@@ -225,6 +231,9 @@ fn regime(segmentation: Option<Segmentation>) -> &'static [(&'static str, bool)]
         ],
     }
 }
+
+/// linux/netdevice.h: what IPv4 is held to on kernels without a limit of its own.
+const GSO_LEGACY_MAX_SIZE: u32 = 65536;
 
 #[cfg(test)]
 mod tests {

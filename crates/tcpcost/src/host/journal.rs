@@ -8,7 +8,6 @@
 //! It does not guard against others who turn the same knobs in between: what it puts back is the
 //! value it found.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -37,6 +36,12 @@ struct Entry {
     at_ns: u64,
     /// What it was.
     former: Setting,
+}
+
+impl Entry {
+    fn to_line(&self) -> String {
+        serde_json::to_string(self).expect("an entry has only text keys") + "\n"
+    }
 }
 
 /// The changes of this process.
@@ -102,8 +107,7 @@ impl Journal {
             former,
         };
         if let Some((path, file)) = &mut self.file {
-            let line = serde_json::to_string(&entry).expect("an entry has only text keys") + "\n";
-            file.write_all(line.as_bytes())
+            file.write_all(entry.to_line().as_bytes())
                 .and_then(|()| file.sync_data())
                 .map_err(|error| SystemError::new(format!("write {}", path.display()), error))?;
         }
@@ -117,16 +121,18 @@ impl Journal {
     /// The first that failed; the others were tried all the same.
     pub fn put_back(&mut self) -> Result<(), SystemError> {
         let mut first_error = None;
-        let mut left = VecDeque::new();
+        let mut left = Vec::new();
         while let Some(entry) = self.entries.pop() {
             if let Err(error) = put_back(&entry.former) {
                 first_error.get_or_insert(error);
-                left.push_front(entry);
+                left.push(entry);
             }
         }
-        self.entries = left.into();
+        left.reverse();
+        self.entries = left;
         if let Some((path, file)) = &mut self.file {
-            rewrite(file, &self.entries)
+            let lines: String = self.entries.iter().map(Entry::to_line).collect();
+            rewrite(file, &lines)
                 .map_err(|error| SystemError::new(format!("write {}", path.display()), error))?;
         }
         first_error.map_or(Ok(()), Err)
@@ -182,7 +188,7 @@ impl fmt::Display for Restored {
 ///
 /// It keeps what belongs to a process that lives and what was changed in another network namespace,
 /// and drops what was before the last boot. A last line that was torn by a crash was never acted on
-/// and is passed over.
+/// and is passed over; a whole line that is not understood (a newer version's) is said and kept.
 ///
 /// # Errors
 /// The folder cannot be read. A missing one is an empty one.
@@ -218,14 +224,23 @@ pub fn restore(folder: &Path) -> Result<Restored, SystemError> {
         }
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).map_err(failed)?;
-        for line in bytes.split(|&byte| byte == b'\n') {
-            match serde_json::from_slice::<Entry>(line) {
+        let text = String::from_utf8_lossy(&bytes);
+        // What follows the last line end is a line that a crash tore.
+        let (lines, _torn) = text.rsplit_once('\n').unwrap_or_default();
+        let mut left = String::new();
+        for line in lines.lines() {
+            match serde_json::from_str::<Entry>(line) {
                 Ok(entry) if entry.boot_id != boot_id => restored.dropped += 1,
                 Ok(entry) => entries.push((entry, dead.len())),
-                Err(_) => {}
+                Err(error) => {
+                    let path = path.display();
+                    restored.failed.push(format!("a line of {path}: {error}"));
+                    left.push_str(line);
+                    left.push('\n');
+                }
             }
         }
-        dead.push((path, file, Vec::new()));
+        dead.push((path, file, left));
     }
 
     entries.sort_by_key(|(entry, _)| std::cmp::Reverse(entry.at_ns));
@@ -251,7 +266,8 @@ pub fn restore(folder: &Path) -> Result<Restored, SystemError> {
             }
         };
         if stays {
-            dead[owner].2.insert(0, entry);
+            // In front of those that are newer.
+            dead[owner].2.insert_str(0, &entry.to_line());
         }
     }
     for (path, mut file, left) in dead {
@@ -310,14 +326,11 @@ fn put_back(former: &Setting) -> Result<(), SystemError> {
     Err(SystemError::strange(format!("put back {former}"), why))
 }
 
-fn rewrite(file: &mut File, entries: &[Entry]) -> io::Result<()> {
+fn rewrite(file: &mut File, lines: &str) -> io::Result<()> {
     // A crash between these two forgets entries; the caller has tried all of them, and what it
     // leaves are entries of other namespaces and failures.
     file.set_len(0)?;
-    for entry in entries {
-        let line = serde_json::to_string(entry).expect("an entry has only text keys") + "\n";
-        file.write_all(line.as_bytes())?;
-    }
+    file.write_all(lines.as_bytes())?;
     file.sync_data()
 }
 
@@ -378,8 +391,8 @@ mod tests {
             former: former("1"),
         };
         change(&mut entry);
-        let line = serde_json::to_string(&entry).unwrap();
-        fs::write(folder.join("1-0.journal"), format!("{line}\n{tail}")).unwrap();
+        let line = entry.to_line();
+        fs::write(folder.join("1-0.journal"), line + tail).unwrap();
     }
 
     #[test]
@@ -439,6 +452,21 @@ mod tests {
         dead_entry(folder.path(), |_| {}, "{\"netns\":12,\"boo\u{fffd}");
         let restored = restore(folder.path()).unwrap();
         assert_eq!((restored.failed.len(), restored.kept.len()), (1, 0));
+    }
+
+    #[test]
+    fn a_whole_line_that_is_not_understood_is_said_and_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        dead_entry(
+            folder.path(),
+            |entry| entry.boot_id = "other".into(),
+            "{}\n",
+        );
+        for dropped in [1, 0] {
+            let restored = restore(folder.path()).unwrap();
+            assert_eq!((restored.failed.len(), restored.dropped), (1, dropped));
+            assert_eq!(files(folder.path()), 1);
+        }
     }
 
     #[test]

@@ -36,10 +36,9 @@ pub fn enter_new() -> Result<(), SystemError> {
     if unsafe { libc::unshare(libc::CLONE_NEWNET | libc::CLONE_NEWNS) } != 0 {
         return Err(SystemError::last("make a network namespace"));
     }
-    // Private, so that the new /sys does not spread to the rest of the host.
-    mount(c"none", c"/", None, libc::MS_REC | libc::MS_PRIVATE)?;
-    let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
-    mount(c"sysfs", c"/sys", Some(c"sysfs"), flags)?;
+    if !mount_sysfs() {
+        return Err(SystemError::last("mount /sys of the new namespace"));
+    }
     link::set_up("lo")
 }
 
@@ -98,22 +97,20 @@ pub fn inode() -> Result<u64, SystemError> {
 }
 
 fn tried_in_child(steps: &[libc::c_int]) -> io::Result<()> {
-    // SAFETY: the child calls only unshare and _exit, which are safe after fork also in a process
-    // that has several threads, and allocates nothing.
+    // SAFETY: the child calls only unshare, mount and _exit, which are safe after fork also in a
+    // process that has several threads, and allocates nothing.
     let child = unsafe { libc::fork() };
     if child < 0 {
         return Err(io::Error::last_os_error());
     }
     if child == 0 {
-        for &flags in steps {
-            // SAFETY: unshare takes no pointers; errno is this thread's own.
-            if unsafe { libc::unshare(flags) } != 0 {
-                // SAFETY: as above. Every errno of unshare fits the exit status' eight bits.
-                unsafe { libc::_exit(*libc::__errno_location()) }
-            }
-        }
-        // SAFETY: ends the child at once.
-        unsafe { libc::_exit(0) }
+        // SAFETY: unshare takes no pointers.
+        let done = steps
+            .iter()
+            .all(|&flags| unsafe { libc::unshare(flags) } == 0)
+            && mount_sysfs();
+        // SAFETY: ends the child at once. errno is this thread's own, and fits eight bits.
+        unsafe { libc::_exit(if done { 0 } else { *libc::__errno_location() }) }
     }
     let mut status = 0;
     loop {
@@ -152,28 +149,18 @@ fn why_not(sysctl_root: &Path) -> String {
     format!(" ({to_do}, or run it with sudo)")
 }
 
-fn mount(
-    source: &CStr,
-    target: &CStr,
-    kind: Option<&CStr>,
-    flags: libc::c_ulong,
-) -> Result<(), SystemError> {
-    let kind = kind.map_or(std::ptr::null(), CStr::as_ptr);
-    // SAFETY: all strings end in NUL and outlive the call; no data is passed.
-    let done = unsafe {
-        libc::mount(
-            source.as_ptr(),
-            target.as_ptr(),
-            kind,
-            flags,
-            std::ptr::null(),
-        )
+/// Mounts the namespace's own /sys; on failure errno says why. Allocates nothing.
+fn mount_sysfs() -> bool {
+    let mount = |source: &CStr, target: &CStr, kind: Option<&CStr>, flags| {
+        let kind = kind.map_or(std::ptr::null(), CStr::as_ptr);
+        let (source, target) = (source.as_ptr(), target.as_ptr());
+        // SAFETY: all strings end in NUL and outlive the call; no data is passed.
+        unsafe { libc::mount(source, target, kind, flags, std::ptr::null()) == 0 }
     };
-    if done != 0 {
-        let tried = format!("mount {source:?} on {target:?} of the new namespace");
-        return Err(SystemError::last(tried));
-    }
-    Ok(())
+    let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
+    // Private first, so that the new /sys does not spread to the rest of the host.
+    mount(c"none", c"/", None, libc::MS_REC | libc::MS_PRIVATE)
+        && mount(c"sysfs", c"/sys", Some(c"sysfs"), flags)
 }
 
 #[cfg(test)]

@@ -4,8 +4,8 @@ use std::net::IpAddr;
 
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_DUMP, NLM_F_REPLACE};
 use netlink_packet_route::route::{
-    RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteMetric, RouteProtocol,
-    RouteScope, RouteType,
+    RouteAddress, RouteAttribute, RouteFlags, RouteHeader, RouteMessage, RouteMetric,
+    RouteProtocol, RouteScope, RouteType,
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
@@ -38,6 +38,8 @@ pub fn set_quickack(device: &str, peer: IpAddr, on: bool) -> Result<(), SystemEr
     if !wanted.is_empty() {
         route.attributes.push(RouteAttribute::Metrics(wanted));
     }
+    // The kernel refuses its own word for "the link is down".
+    route.header.flags = RouteFlags::empty();
     ask(
         &format!("set quickack of the route over {device} to {peer}"),
         RouteNetlinkMessage::NewRoute(route),
