@@ -4,9 +4,9 @@
 //! caches (examples/cost.rs), so 25 ms for 30,000: that far apart are the first and the last that are
 //! read, and the snapshot's time is after the last.
 //!
-//! The kernel's counters of segments are 32 bits wide and wrap within minutes on a fast connection; [`TcpInfo`]
-//! remembers each connection's and extends them to 64, which holds as long as no counter grows by
-//! 2^32 between two snapshots (at 8 million segments a second, nine minutes).
+//! The kernel's counters of segments are 32 bits wide and wrap within minutes on a fast connection;
+//! [`TcpInfo`] remembers each connection's and extends them to 64, which holds as long as no counter
+//! grows by 2^32 between two snapshots (at 8 million segments a second, nine minutes).
 
 use std::io;
 use std::mem::{offset_of, size_of};

@@ -77,7 +77,8 @@ pub fn apply(
     Ok(())
 }
 
-/// Steers the receive work of `device` to these CPUs; none switches steering off.
+/// Steers the receive work of `device` to these CPUs; none switches steering off. It is noted like
+/// any other change: [`Journal::put_back`] takes it back too.
 ///
 /// # Errors
 /// Unsupported on a device that is not `owned`, and in an unprivileged user namespace.

@@ -56,7 +56,9 @@ fn regime(gso_max_segs: u32, offloads: &BTreeMap<String, bool>) -> Segmentation 
     }
 }
 
-fn sysctls(root: &Path, also: &BTreeSet<String>) -> BTreeMap<String, String> {
+/// The sysctls of [`SYSCTLS`] and `also` that `root` (/proc/sys) has. Some of them, such as tcp_mem and
+/// netdev_budget, are the host's: read them before entering a namespace, which does not show them.
+pub fn sysctls(root: &Path, also: &BTreeSet<String>) -> BTreeMap<String, String> {
     let names = SYSCTLS
         .iter()
         .copied()
@@ -66,7 +68,7 @@ fn sysctls(root: &Path, also: &BTreeSet<String>) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// Sysctls that move TCP's cost. Some are the host's and not to be seen in another namespace.
+/// Sysctls that move TCP's cost.
 pub const SYSCTLS: &[&str] = &[
     "net.core.busy_poll",
     "net.core.busy_read",
