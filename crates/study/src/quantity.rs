@@ -61,8 +61,10 @@ quantities! {
     InvoluntarySwitches = "involuntary_switches",
     /// Cycles of the time-stamp counter (x86-64 TSC, arm64 CNTVCT): a clock at a constant rate, not core cycles.
     TscCycles = "tsc_cycles",
-    /// CPU time of all tasks that are not the trial's, on the trial's CPUs. /proc/PID/stat, by the CPU where each thread ran last, in steps of 10 ms; a process that began and ended between the snapshots is not in it.
+    /// CPU time of all tasks that are not the trial's, on the trial's CPUs; ksoftirqd, napi and kworker threads, which carry the network's own work, are not in it. /proc/PID/stat, by the CPU where each thread ran last, in steps of 10 ms; a thread that ended between the snapshots is in it up to the earlier one.
     OtherTasksNs = "other_tasks_ns",
+    /// CPU time of kworker threads on the trial's CPUs, read as `other_tasks_ns` is: the kernel's deferred work, the network's and the rest.
+    KworkerNs = "kworker_ns",
     /// Payload bytes that the application handed to TCP.
     PayloadBytesSent = "payload_bytes_sent",
     /// Payload bytes that the application took from TCP.

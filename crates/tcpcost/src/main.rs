@@ -1,1 +1,6 @@
+//! The command.
+#![allow(dead_code, reason = "the commands that use host/ come with the runner")]
+
+mod host;
+
 fn main() {}

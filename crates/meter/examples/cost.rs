@@ -1,0 +1,62 @@
+//! What a snapshot of each meter costs, µs: median of 200. The figures in the modules' heads are from
+//! `cargo run --release -p tcpcost-meter --example cost -- 9000`: that many connections (two
+//! descriptors each; 400 without).
+
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::time::Instant;
+
+use tcpcost_meter::netstat::Netstat;
+use tcpcost_meter::others::Others;
+use tcpcost_meter::proc::Proc;
+use tcpcost_meter::tcp_info::TcpInfo;
+use tcpcost_meter::{Meter, rusage, tsc};
+
+fn median_us(name: &str, mut call: impl FnMut()) {
+    let mut times: Vec<f64> = (0..200)
+        .map(|_| {
+            let started = Instant::now();
+            call();
+            started.elapsed().as_secs_f64() * 1e6
+        })
+        .collect();
+    times.sort_by(f64::total_cmp);
+    println!("{name:12} {:10.2} µs", times[times.len() / 2]);
+}
+
+fn main() {
+    let mut meter = Proc::new(&[0]);
+    median_us("proc", || drop(meter.snapshot().expect("/proc/stat")));
+    let mut meter = Netstat::default();
+    median_us("netstat", || drop(meter.snapshot().expect("/proc/net")));
+    let mut meter = Others::new(&[0], &[]);
+    median_us("others", || drop(meter.snapshot().expect("/proc/PID")));
+    let processes = std::fs::read_dir("/proc")
+        .expect("/proc")
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
+    println!("             of {} processes", processes.count());
+    median_us("rusage", || {
+        drop(rusage::thread_counts().expect("getrusage"))
+    });
+    median_us("tsc", || {
+        std::hint::black_box(tsc::now());
+    });
+    println!("             at {:?} Hz", tsc::rate_hz());
+
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port on loopback");
+    let address = listener.local_addr().expect("a bound address");
+    let count = std::env::args().nth(1).and_then(|text| text.parse().ok());
+    let count = count.unwrap_or(400);
+    let pairs: Vec<(TcpStream, TcpStream)> = (0..count)
+        .map(|_| {
+            let client = TcpStream::connect(address).expect("a connection");
+            (client, listener.accept().expect("a connection").0)
+        })
+        .collect();
+    let mut meter = TcpInfo::default();
+    median_us("tcp_info", || {
+        let connections = pairs.iter().map(|(client, _)| client.as_fd());
+        drop(meter.snapshot(connections).expect("TCP_INFO"));
+    });
+    println!("             of {count} connections");
+}

@@ -1,0 +1,251 @@
+//! CPU time by mode, of /proc/stat: what ran on a CPU, whoever it was.
+//!
+//! The kernel counts in USER_HZ ticks of 10 ms; with tick accounting a tick belongs wholly to what it
+//! interrupted, with IRQ_TIME_ACCOUNTING or vtime the sums are exact and only the display is in ticks.
+//!
+//! A snapshot takes 4 µs on a host of 2 CPUs (examples/cost.rs). It grows with CPUs and interrupt
+//! lines: the kernel writes all of both for every reader.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use tcpcost_study::{Counts, Quantity, Snapshot, Totals, Whose};
+
+use crate::{Meter, MeterError, snapshot_of};
+
+/// The meter `proc`: each of the given CPUs ([`Whose::Cpu`]), their sum ([`Whose::Cpus`]), and the
+/// whole host ([`Whose::Host`]), from which one sees what ran elsewhere.
+#[derive(Debug)]
+pub struct Proc {
+    path: PathBuf,
+    cpus: Vec<usize>,
+    user_hz: u64,
+}
+
+impl Proc {
+    /// Of these CPUs of this host.
+    pub fn new(cpus: &[usize]) -> Proc {
+        // SAFETY: takes no pointers.
+        let user_hz = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
+        // Linux' ABI has 100 everywhere but on alpha and ia64 (1024), and no error for this name.
+        Proc::at(
+            Path::new("/proc"),
+            cpus,
+            u64::try_from(user_hz).unwrap_or(100),
+        )
+    }
+
+    /// Of a folder that is like /proc, with ticks of 1/`user_hz` s.
+    pub fn at(root: &Path, cpus: &[usize], user_hz: u64) -> Proc {
+        let (path, cpus) = (root.join("stat"), cpus.to_vec());
+        let user_hz = user_hz.max(1);
+        Proc {
+            path,
+            cpus,
+            user_hz,
+        }
+    }
+
+    fn counts(&self, line: &str) -> Result<Counts, MeterError> {
+        let strange = || MeterError::format(&self.path, "columns of ticks", line);
+        let mut columns = [None; COLUMNS];
+        for (column, text) in columns
+            .iter_mut()
+            .zip(line.split_ascii_whitespace().skip(1))
+        {
+            *column = Some(text.parse::<u64>().map_err(|_| strange())?);
+        }
+        let [
+            user,
+            nice,
+            system,
+            idle,
+            iowait,
+            irq,
+            softirq,
+            steal,
+            guest,
+            guest_nice,
+        ] = columns;
+        // The kernel counts a guest's time in `user` (`nice`) as well. A column that an old kernel
+        // does not have is a kind of time that it does not take out of `user`, so nothing to subtract.
+        let without =
+            |all: Option<u64>, part: Option<u64>| Some(all?.saturating_sub(part.unwrap_or(0)));
+        let guests = guest.map(|guest| guest.saturating_add(guest_nice.unwrap_or(0)));
+        let named = [
+            (Quantity::CpuUserNs, without(user, guest)),
+            (Quantity::CpuNiceNs, without(nice, guest_nice)),
+            (Quantity::CpuSystemNs, system),
+            (Quantity::CpuIdleNs, idle),
+            (Quantity::CpuIowaitNs, iowait),
+            (Quantity::CpuIrqNs, irq),
+            (Quantity::CpuSoftirqNs, softirq),
+            (Quantity::CpuStealNs, steal),
+            (Quantity::CpuGuestNs, guests),
+        ];
+        if idle.is_none() {
+            return Err(strange());
+        }
+        let mut counts = Counts::new();
+        for (quantity, ticks) in named {
+            let Some(ticks) = ticks else { continue };
+            let ns = u128::from(ticks) * 1_000_000_000 / u128::from(self.user_hz);
+            counts.insert(quantity, u64::try_from(ns).map_err(|_| strange())?);
+        }
+        Ok(counts)
+    }
+}
+
+/// Columns of a `cpu` line that are known here, up to `guest_nice` of Linux 2.6.33.
+const COLUMNS: usize = 10;
+
+impl Meter for Proc {
+    fn name(&self) -> &'static str {
+        "proc"
+    }
+
+    fn snapshot(&mut self) -> Result<Snapshot, MeterError> {
+        let text = fs::read_to_string(&self.path).map_err(|source| MeterError::Read {
+            path: self.path.clone(),
+            source,
+        })?;
+        let line_of = |name: &str, expected| {
+            text.lines()
+                .find(|line| line.split_ascii_whitespace().next() == Some(name))
+                .ok_or_else(|| MeterError::format(&self.path, expected, &text))
+        };
+        let host = self.counts(line_of("cpu", "a line cpu")?)?;
+        let mut snapshot = snapshot_of(self.name(), Whose::Host, host);
+        let mut sum: Option<Counts> = None;
+        for &cpu in &self.cpus {
+            let line = line_of(
+                &format!("cpu{cpu}"),
+                "a line for each CPU asked for, online",
+            )?;
+            let counts = self.counts(line)?;
+            sum = Some(match sum {
+                None => counts.clone(),
+                Some(sum) => add(&sum, &counts).ok_or_else(|| {
+                    MeterError::format(&self.path, "ticks of some years at most", line)
+                })?,
+            });
+            let whose = Whose::Cpu(cpu);
+            snapshot.totals.push(Totals { whose, counts });
+        }
+        if let Some(counts) = sum {
+            let whose = Whose::Cpus(self.cpus.clone());
+            snapshot.totals.push(Totals { whose, counts });
+        }
+        Ok(snapshot)
+    }
+}
+
+/// The sum of what both have; `None` where it does not fit.
+fn add(one: &Counts, other: &Counts) -> Option<Counts> {
+    one.iter()
+        .filter_map(|(quantity, count)| Some((*quantity, count.checked_add(*other.get(quantity)?))))
+        .map(|(quantity, sum)| Some((quantity, sum?)))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn read(stat: &str, cpus: &[usize]) -> Result<Snapshot, MeterError> {
+        let root = tempfile::tempdir().unwrap();
+        fs::write(root.path().join("stat"), stat).unwrap();
+        Proc::at(root.path(), cpus, 100).snapshot()
+    }
+
+    fn of(snapshot: &Snapshot, whose: &Whose) -> Counts {
+        let totals = snapshot.totals.iter().find(|totals| totals.whose == *whose);
+        totals.unwrap().counts.clone()
+    }
+
+    const STAT: &str = "cpu  30 6 3 9 0 0 7 1 10 2\n\
+                        cpu0 10 2 1 4 0 0 3 0 0 0\n\
+                        cpu1 20 4 2 5 0 0 4 1 10 2\n\
+                        intr 1 2 3\nctxt 5\n";
+
+    #[test]
+    fn guests_are_taken_out_of_user_and_nice() {
+        let snapshot = read(STAT, &[0, 1]).unwrap();
+        let one = of(&snapshot, &Whose::Cpu(1));
+        assert_eq!(one[&Quantity::CpuUserNs], 100_000_000);
+        assert_eq!(one[&Quantity::CpuNiceNs], 20_000_000);
+        assert_eq!(one[&Quantity::CpuGuestNs], 120_000_000);
+        assert_eq!(one[&Quantity::CpuStealNs], 10_000_000);
+    }
+
+    #[test]
+    fn the_set_is_the_sum_of_its_cpus_and_the_host_is_beside() {
+        let snapshot = read(STAT, &[1, 0]).unwrap();
+        let both = of(&snapshot, &Whose::Cpus(vec![1, 0]));
+        assert_eq!(both[&Quantity::CpuSoftirqNs], 70_000_000);
+        assert_eq!(both, of(&snapshot, &Whose::Host));
+    }
+
+    #[test]
+    fn columns_that_an_old_kernel_lacks_are_absent() {
+        // Linux 2.6.10: no steal, no guest.
+        let snapshot = read("cpu 5 1 2 9 0 0 1\ncpu0 5 1 2 9 0 0 1\n", &[0]).unwrap();
+        let counts = of(&snapshot, &Whose::Cpu(0));
+        assert_eq!(counts[&Quantity::CpuUserNs], 50_000_000);
+        assert!(!counts.contains_key(&Quantity::CpuStealNs));
+        assert!(!counts.contains_key(&Quantity::CpuGuestNs));
+    }
+
+    #[test]
+    fn columns_of_a_newer_kernel_are_passed_over() {
+        assert!(read("cpu 1 1 1 1 1 1 1 1 0 0 99 x\n", &[]).is_ok());
+    }
+
+    #[test]
+    fn a_cpu_that_is_offline_or_garbage_is_an_error() {
+        assert!(read(STAT, &[2]).is_err());
+        for torn in [
+            "",
+            "cpu",
+            "cpu 1 2",
+            "cpu 1 2 3 x",
+            "cpu 1 2 3 -4",
+            "\0\u{fffd}",
+        ] {
+            assert!(read(torn, &[]).is_err(), "{torn:?}");
+        }
+        let huge = format!("cpu {0} {0} {0} {0}\n", u64::MAX);
+        assert!(read(&huge, &[]).is_err());
+    }
+
+    #[test]
+    fn the_real_hosts_totals_are_of_the_size_of_its_uptime() {
+        let stat = fs::read_to_string("/proc/stat").unwrap();
+        let cpus: Vec<usize> = stat
+            .lines()
+            .filter_map(|line| line.split(' ').next()?.strip_prefix("cpu")?.parse().ok())
+            .collect();
+        let mut meter = Proc::new(&cpus);
+        let before = meter.snapshot().unwrap();
+        let after = meter.snapshot().unwrap();
+        assert_eq!(after.since(&before).unwrap().len(), cpus.len() + 2);
+        let counted: u64 = of(&after, &Whose::Cpus(cpus.clone())).values().sum();
+        let up_ns = crate::clock::now_ns(libc::CLOCK_BOOTTIME);
+        // Far apart from ticks taken for something else: a factor of ten would show.
+        let most = (up_ns + 10_000_000_000) * 2 * cpus.len() as u64;
+        assert!((1..=most).contains(&counted), "{counted} in {up_ns}");
+    }
+
+    proptest! {
+        #[test]
+        fn no_content_panics(text in "[cpu0-9 \n\\-x\u{0}é]{0,200}") {
+            let _ = read(&text, &[0, 1]);
+        }
+
+        #[test]
+        fn no_cut_panics(end in 0..STAT.len()) {
+            let _ = read(&STAT[..end], &[0, 1]);
+        }
+    }
+}
