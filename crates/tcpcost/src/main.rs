@@ -1,6 +1,106 @@
-//! The command.
-#![allow(dead_code, reason = "the commands that use host/ come with the runner")]
+//! The command `tcpcost`: what each kilobyte of TCP costs in CPU, why, and which knob makes it
+//! cheaper. One file or folder per subcommand; `run` asks, `agent` does, `host` changes the host
+//! and puts it back.
 
+mod agent;
+mod cli;
+mod exit;
 mod host;
+mod output;
+mod protocol;
+mod run;
+mod studies;
 
-fn main() {}
+use std::process::ExitCode;
+
+use clap::Parser;
+use clap::error::ErrorKind;
+
+use crate::cli::{Cli, Command};
+use crate::exit::{Exit, usage};
+
+fn main() -> ExitCode {
+    let outcome = parse().and_then(|cli| {
+        log(cli.verbose);
+        dispatch(cli.command)
+    });
+    match outcome {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("tcpcost: {error:#}");
+            exit::code(&error).into()
+        }
+    }
+}
+
+/// The command line; what is wrong with it as one line. Help and version are printed here.
+fn parse() -> anyhow::Result<Cli> {
+    Cli::try_parse().map_err(|error| {
+        if matches!(
+            error.kind(),
+            ErrorKind::DisplayHelp
+                | ErrorKind::DisplayVersion
+                | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+        ) {
+            error.exit();
+        }
+        let text = error.to_string();
+        let lines: Vec<&str> = text
+            .lines()
+            .map(str::trim)
+            .take_while(|line| !line.starts_with("Usage:"))
+            .filter(|line| !line.is_empty() && !line.starts_with("For more information"))
+            .collect();
+        usage(format!(
+            "{} (see tcpcost --help)",
+            lines.join(" ").trim_start_matches("error: ")
+        ))
+    })
+}
+
+fn log(verbose: u8) {
+    use tracing::level_filters::LevelFilter;
+    let level = match verbose {
+        0 => LevelFilter::WARN,
+        1 => LevelFilter::INFO,
+        _ => LevelFilter::DEBUG,
+    };
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_max_level(level)
+        .without_time()
+        .init();
+}
+
+fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
+    let print = |text: String| {
+        print!("{text}");
+        Ok(Exit::Ok.into())
+    };
+    match command {
+        Command::Run(args) => Ok(run::run(&args)?.into()),
+        Command::List(format) => print(studies::list(format)?),
+        Command::Show { name } => print(studies::show(&name)?),
+        Command::Knobs => print(studies::knobs()),
+        Command::Report(args) => Ok(output::report(&args)?.into()),
+        Command::Restore => restore(),
+        Command::Agent { isolate } => agent::main(isolate),
+    }
+}
+
+/// `tcpcost restore`.
+fn restore() -> anyhow::Result<ExitCode> {
+    let folder = host::journal::folder().map_err(anyhow::Error::msg)?;
+    let restored = host::journal::restore(&folder)?;
+    if restored == host::journal::Restored::default() {
+        println!("nothing to put back");
+    } else {
+        print!("{restored}");
+    }
+    Ok(if restored.failed.is_empty() {
+        Exit::Ok
+    } else {
+        Exit::Failed
+    }
+    .into())
+}

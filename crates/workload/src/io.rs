@@ -92,7 +92,8 @@ impl<S: Stack> Io<S> {
                         expected: mismatch.expected,
                         found: mismatch.found,
                     })?;
-                self.tally.bytes_checked += (bytes.len() - skip) as u64;
+                // The token was compared too.
+                self.tally.bytes_checked += bytes.len() as u64;
             }
         }
         flow.received += moved.bytes as u64;

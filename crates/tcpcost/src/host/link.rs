@@ -2,13 +2,10 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::address::{AddressAttribute, AddressMessage};
 use netlink_packet_route::link::{
     InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
-};
-use netlink_packet_route::neighbour::{
-    NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState,
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
@@ -30,8 +27,6 @@ pub struct Link {
     pub gso_max_size: u32,
     /// Most bytes in a super-segment of IPv4; `None` on kernels before 6.3.
     pub gso_ipv4_max_size: Option<u32>,
-    /// Hardware address.
-    pub hardware_address: Vec<u8>,
     /// Name of the root qdisc.
     pub qdisc: String,
 }
@@ -55,7 +50,6 @@ pub fn read(device: &str) -> Result<Link, SystemError> {
         gso_max_segs: 0,
         gso_max_size: 0,
         gso_ipv4_max_size: None,
-        hardware_address: Vec::new(),
         qdisc: String::new(),
     };
     for attribute in found.attributes {
@@ -64,7 +58,6 @@ pub fn read(device: &str) -> Result<Link, SystemError> {
             LinkAttribute::GsoMaxSegs(segments) => link.gso_max_segs = segments,
             LinkAttribute::GsoMaxSize(bytes) => link.gso_max_size = bytes,
             LinkAttribute::GsoIpv4MaxSize(bytes) => link.gso_ipv4_max_size = Some(bytes),
-            LinkAttribute::Address(address) => link.hardware_address = address,
             LinkAttribute::Qdisc(name) => link.qdisc = name,
             _ => {}
         }
@@ -164,28 +157,6 @@ pub fn add_address(device: &str, address: Ipv4Addr, prefix_length: u8) -> Result
         &format!("give {device} the address {address}/{prefix_length}"),
         RouteNetlinkMessage::NewAddress(message),
         NLM_F_CREATE | NLM_F_EXCL,
-    )?;
-    Ok(())
-}
-
-/// Makes a neighbour entry permanent, so that no ARP exchange falls into a measured interval.
-pub fn set_neighbour(
-    device: &str,
-    address: Ipv4Addr,
-    hardware_address: &[u8],
-) -> Result<(), SystemError> {
-    let mut message = NeighbourMessage::default();
-    message.header.family = AddressFamily::Inet;
-    message.header.ifindex = read(device)?.index;
-    message.header.state = NeighbourState::Permanent;
-    message.attributes = vec![
-        NeighbourAttribute::Destination(NeighbourAddress::Inet(address)),
-        NeighbourAttribute::LinkLayerAddress(hardware_address.to_vec()),
-    ];
-    ask(
-        &format!("make {address} a permanent neighbour of {device}"),
-        RouteNetlinkMessage::NewNeighbour(message),
-        NLM_F_CREATE | NLM_F_REPLACE,
     )?;
     Ok(())
 }

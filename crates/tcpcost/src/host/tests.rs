@@ -30,13 +30,10 @@ fn with_bed<C: Send + 'static, S: Send + 'static>(
     let server = thread::spawn(move || {
         in_namespace(move || {
             id_sender.send(thread_id()).unwrap();
-            let client_hardware_address: Vec<u8> = made.recv().unwrap();
+            made.recv().unwrap();
             link::add_address("s", SERVER, 30).unwrap();
             link::set_up("s").unwrap();
-            link::set_neighbour("s", CLIENT, &client_hardware_address).unwrap();
-            up_sender
-                .send(link::read("s").unwrap().hardware_address)
-                .unwrap();
+            up_sender.send(()).unwrap();
             let result = server();
             // A veth ends with either namespace: stay until the client has ended, however it does.
             let _ = client_ended.recv();
@@ -48,10 +45,8 @@ fn with_bed<C: Send + 'static, S: Send + 'static>(
         link::create_veth("c", "s", id.recv().unwrap()).unwrap();
         link::add_address("c", CLIENT, 30).unwrap();
         link::set_up("c").unwrap();
-        made_sender
-            .send(link::read("c").unwrap().hardware_address)
-            .unwrap();
-        link::set_neighbour("c", SERVER, &up.recv().unwrap()).unwrap();
+        made_sender.send(()).unwrap();
+        up.recv().unwrap();
         client()
     });
     (client, server.join().unwrap())

@@ -55,11 +55,6 @@ impl Topology {
         }
     }
 
-    /// Whether two of the usable CPUs are threads of one core.
-    pub fn has_siblings(&self) -> bool {
-        self.cores.iter().any(|core| core.len() > 1)
-    }
-
     /// CPUs of client and server by the knobs `placement`, `client_cpus` and `server_cpus`; a given
     /// list wins. One CPU for each end unless a list says more.
     ///
@@ -286,7 +281,7 @@ mod tests {
         assert_eq!(found, topology(&[&[0, 2], &[1]]));
         let bare = Topology::of(Path::new("/nonesuch"), &[4, 5]);
         assert_eq!(bare, topology(&[&[4], &[5]]));
-        assert!(!bare.has_siblings());
+        assert!(bare.cores.iter().all(|core| core.len() == 1));
     }
 
     #[test]

@@ -1,0 +1,272 @@
+//! One end through one trial: knobs, workers, snapshots, and the record of what it found.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use tcpcost_meter::Meter;
+use tcpcost_meter::others::Others;
+use tcpcost_stack::limits;
+use tcpcost_study::{DeviceSettings, EndRecord, Environment, Snapshot, WorkloadSettings};
+
+use super::readings;
+use super::worker::{Duty, Found, Ready, WorkerThread};
+use super::{Refusal, failed};
+use crate::host::apply::{ApplyError, apply, steer};
+use crate::host::environment;
+use crate::host::journal::Journal;
+use crate::protocol::{Answer, Measured, Prepare, Span};
+
+/// Connections are set up within this, or the trial fails: 30,000 take some seconds on a slow host.
+const SET_UP_MAX: Duration = Duration::from_secs(30);
+/// Connections to one port: the kernel picks among 28,232 local ports by default, and slows down
+/// when most of them are taken.
+const FLOWS_PER_PORT: usize = 20_000;
+
+/// Files beside the connections: epoll, listeners, pipes, meters, standard streams.
+const FILES_BESIDE: usize = 64;
+
+/// One end, from `prepare` to `finish`.
+pub struct AgentEnd {
+    prepare: Prepare,
+    settings: WorkloadSettings,
+    workers: Vec<WorkerThread>,
+}
+
+impl AgentEnd {
+    /// Turns the knobs and reads them back.
+    pub fn prepare(
+        prepare: Prepare,
+        journal: &mut Option<Journal>,
+    ) -> Result<(AgentEnd, Environment, Vec<String>), Refusal> {
+        let settings = WorkloadSettings::from_knobs(&prepare.knobs).map_err(failed)?;
+        let device = DeviceSettings::from_knobs(&prepare.knobs, prepare.end);
+        if let Some(journal) = journal {
+            journal.put_back().map_err(failed)?;
+        }
+        if prepare.changes_device {
+            turn(&prepare, &device, journal)?;
+        }
+        let sysctls = device.sysctls.keys().cloned().collect();
+        let environment =
+            environment::end(&prepare.device, prepare.peer, &sysctls).map_err(failed)?;
+        let cautions = check_limits(&settings, prepare.owned)?;
+        Ok((
+            AgentEnd {
+                prepare,
+                settings,
+                workers: Vec::new(),
+            },
+            environment,
+            cautions,
+        ))
+    }
+
+    /// Starts the server's workers; gives their addresses.
+    pub fn listen(&mut self) -> Result<Vec<SocketAddr>, Refusal> {
+        let threads = self.threads();
+        let ports = self
+            .settings
+            .flows
+            .div_ceil(FLOWS_PER_PORT)
+            .div_ceil(threads);
+        for index in 0..threads {
+            let duty = Duty::Listen {
+                address: self.prepare.address,
+                ports,
+            };
+            self.start(index, duty)?;
+        }
+        let mut addresses = Vec::new();
+        for worker in &self.workers {
+            addresses.extend(worker.listening().map_err(Refusal::Failed)?);
+        }
+        self.set_up()?;
+        Ok(addresses)
+    }
+
+    /// Starts the client's workers.
+    pub fn connect(&mut self, targets: &[SocketAddr]) -> Result<(), Refusal> {
+        for index in 0..self.threads() {
+            self.start(
+                index,
+                Duty::Connect {
+                    targets: targets.to_vec(),
+                },
+            )?;
+        }
+        self.set_up()
+    }
+
+    fn threads(&self) -> usize {
+        self.settings
+            .threads
+            .unwrap_or(self.prepare.cpus.len())
+            .min(self.settings.flows)
+    }
+
+    fn start(&mut self, index: usize, duty: Duty) -> Result<(), Refusal> {
+        let meters = if index == 0 {
+            readings::meters(&self.prepare)
+        } else {
+            Vec::new()
+        };
+        let threads = self.threads();
+        let worker =
+            WorkerThread::start(index, threads, &self.prepare, &self.settings, duty, meters);
+        self.workers.push(worker.map_err(failed)?);
+        Ok(())
+    }
+
+    fn set_up(&mut self) -> Result<(), Refusal> {
+        let deadline = Instant::now() + SET_UP_MAX;
+        self.workers
+            .iter_mut()
+            .for_each(|worker| worker.set_up(deadline));
+        Ok(())
+    }
+
+    /// Waits until all connections are up.
+    pub fn connected(&mut self) -> Result<Answer, Refusal> {
+        let mut all = Ready::default();
+        let mut failures = Vec::new();
+        for worker in &self.workers {
+            match worker.ready() {
+                Ok(ready) => {
+                    all.connections += ready.connections;
+                    all.mss = all.mss.or(ready.mss);
+                    all.congestion_control = all.congestion_control.or(ready.congestion_control);
+                }
+                Err(reason) => failures.push(reason),
+            }
+        }
+        if let Some(reason) = failures.into_iter().next() {
+            return Err(Refusal::Failed(reason));
+        }
+        let Ready {
+            connections,
+            congestion_control,
+            mss,
+        } = all;
+        Ok(Answer::Connected {
+            connections,
+            congestion_control,
+            mss,
+        })
+    }
+
+    /// Runs traffic over the span and reads the meters at its two instants.
+    pub fn run(&mut self, span: Span) -> Result<Measured, Refusal> {
+        // Reading every task takes milliseconds: it is done outside the span, and its own duration
+        // is that much longer.
+        let wants_others = self.prepare.meters.iter().any(|meter| meter == "others");
+        let mut others =
+            wants_others.then(|| Others::new(&self.prepare.cpus, &self.prepare.own_pids));
+        let before = others
+            .as_mut()
+            .map(|others| others.snapshot())
+            .transpose()
+            .map_err(failed)?;
+
+        self.workers.iter_mut().for_each(|worker| worker.run(span));
+        let found: Vec<Result<Found, String>> =
+            self.workers.iter().map(WorkerThread::found).collect();
+        let found = found
+            .into_iter()
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(Refusal::Failed)?;
+
+        let mut readings = readings::sum(found.iter().map(|found| &found.readings[..]));
+        let mut busiest = Vec::new();
+        if let (Some(others), Some(before)) = (&mut others, before) {
+            let after: Snapshot = others.snapshot().map_err(failed)?;
+            readings.extend(after.since(&before).map_err(failed)?);
+            let percent = |ratio: f64| (ratio * 100.0).round();
+            busiest = others
+                .top()
+                .into_iter()
+                .map(|task| format!("{} {} %", task.name, percent(task.ratio)))
+                .collect();
+        }
+        let record = EndRecord {
+            cpus: self.prepare.cpus.clone(),
+            threads: self.workers.len(),
+            environment: Environment::default(),
+            readings,
+            response_time_hdr: response_times(found).map_err(failed)?,
+        };
+        Ok(Measured {
+            record,
+            others: busiest,
+        })
+    }
+}
+
+/// All workers' response times as one histogram, encoded; `None` where there are none.
+fn response_times(found: Vec<Found>) -> anyhow::Result<Option<String>> {
+    let mut all: Option<Histogram<u64>> = None;
+    for histogram in found.into_iter().filter_map(|found| found.response_times) {
+        match &mut all {
+            Some(all) => all.add(histogram)?,
+            None => all = Some(histogram),
+        }
+    }
+    all.filter(|all| !all.is_empty())
+        .map(|all| readings::encode(&all))
+        .transpose()
+}
+
+fn turn(
+    prepare: &Prepare,
+    device: &DeviceSettings,
+    journal: &mut Option<Journal>,
+) -> Result<(), Refusal> {
+    let untouched = DeviceSettings {
+        bottleneck_queue_bytes: device.bottleneck_queue_bytes,
+        ..DeviceSettings::default()
+    };
+    if !prepare.owned && *device == untouched {
+        return Ok(()); // No journal for a host that is not changed, so no place to write is needed.
+    }
+    let journal = match journal {
+        Some(journal) => journal,
+        None => journal.insert(open(prepare.owned)?),
+    };
+    let refused = |error| match error {
+        ApplyError::Unsupported { knob, reason } => Refusal::Unsupported { knob, reason },
+        ApplyError::System(error) => failed(error),
+    };
+    if prepare.owned && prepare.steering {
+        match steer(&prepare.cpus, &prepare.device, true, journal) {
+            // Not asked for in so many words: go on without. rps_cpus in the record tells, and the
+            // report then gives no CPU per end.
+            Err(ApplyError::Unsupported { .. }) if prepare.knobs.get("steering").is_none() => {}
+            other => other.map_err(refused)?,
+        }
+    }
+    apply(
+        device,
+        &prepare.device,
+        prepare.peer,
+        prepare.owned,
+        journal,
+    )
+    .map_err(refused)
+}
+
+/// A journal on disk for the host's own settings; for a namespace that ends with this process one in
+/// memory will do.
+fn open(owned: bool) -> Result<Journal, Refusal> {
+    if owned {
+        return Ok(Journal::in_memory());
+    }
+    let folder = crate::host::journal::folder().map_err(Refusal::Failed)?;
+    Journal::open(&folder).map_err(failed)
+}
+
+/// Raises the limit of open files to what the trial needs, and checks the host's TCP memory.
+fn check_limits(settings: &WorkloadSettings, owned: bool) -> Result<Vec<String>, Refusal> {
+    limits::raise_open_files(settings.flows + FILES_BESIDE).map_err(failed)?;
+    let _ = owned;
+    Ok(Vec::new())
+}

@@ -1,0 +1,175 @@
+//! One end of a bed: answers questions on standard input, drives one end's traffic, reads its meters.
+//!
+//! It decides nothing: which trial, when, and what to make of it is the command's. When its input
+//! ends it puts back what it changed and exits at once, whatever it was doing.
+
+mod end;
+mod readings;
+mod worker;
+
+use std::io::{BufRead, Write};
+use std::process::ExitCode;
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
+
+use crate::exit::Exit;
+use crate::host::journal::Journal;
+use crate::host::{link, machine, namespace, sysctl};
+use crate::protocol::{Answer, Ask, PROTOCOL, clock_ns};
+
+use self::end::AgentEnd;
+
+/// Answers until the input ends.
+pub fn main(isolate: bool) -> anyhow::Result<ExitCode> {
+    // Ctrl-C in a terminal reaches the whole process group; the command decides what it means.
+    // SAFETY: ignoring a signal installs no handler.
+    unsafe { libc::signal(libc::SIGINT, libc::SIG_IGN) };
+    if isolate {
+        // Before any thread exists: unshare moves only the thread that calls it.
+        namespace::enter_new()?;
+    }
+    let journal = Arc::new(Mutex::new(None));
+    let asks = listen(Arc::clone(&journal));
+    let mut agent = Agent { end: None, journal };
+    let mut stdout = std::io::stdout().lock();
+    while let Ok(line) = asks.recv() {
+        let answer = match serde_json::from_str::<Ask>(&line) {
+            Ok(ask) => agent.answer(ask).unwrap_or_else(|refusal| refusal.into()),
+            Err(error) => Answer::Failed {
+                reason: format!("did not understand {line:?}: {error}"),
+            },
+        };
+        let line = serde_json::to_string(&answer).expect("answers have only text keys");
+        if writeln!(stdout, "{line}")
+            .and_then(|()| stdout.flush())
+            .is_err()
+        {
+            break; // Nobody listens any more; the input has ended or is about to.
+        }
+    }
+    Ok(Exit::Ok.into())
+}
+
+/// Reads questions on a thread of its own, so that the end of the input is seen at once, even in
+/// the middle of a trial.
+fn listen(journal: Arc<Mutex<Option<Journal>>>) -> Receiver<String> {
+    let (sender, asks) = channel();
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lock().lines() {
+            let Ok(line) = line else { break };
+            if sender.send(line).is_err() {
+                break;
+            }
+        }
+        let mut journal = journal
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let code = match journal.as_mut().map_or(Ok(()), Journal::put_back) {
+            Ok(()) => Exit::Ok,
+            Err(error) => {
+                eprintln!("tcpcost agent: put back: {error}; `tcpcost restore` tries again");
+                Exit::Failed
+            }
+        };
+        drop(journal.take()); // Takes the file away, as nothing is left in it.
+        std::process::exit(code as i32);
+    });
+    asks
+}
+
+/// Why a question was not answered as asked.
+#[derive(Debug, thiserror::Error)]
+enum Refusal {
+    #[error("{knob}: {reason}")]
+    Unsupported { knob: String, reason: String },
+    #[error("{0}")]
+    Failed(String),
+}
+
+impl From<Refusal> for Answer {
+    fn from(refusal: Refusal) -> Answer {
+        match refusal {
+            Refusal::Unsupported { knob, reason } => Answer::Unsupported { knob, reason },
+            Refusal::Failed(reason) => Answer::Failed { reason },
+        }
+    }
+}
+
+/// Any error of a library below, as one line with its causes.
+fn failed(error: impl Into<anyhow::Error>) -> Refusal {
+    Refusal::Failed(format!("{:#}", error.into()))
+}
+
+struct Agent {
+    /// Set from `Prepare` on.
+    end: Option<AgentEnd>,
+    journal: Arc<Mutex<Option<Journal>>>,
+}
+
+impl Agent {
+    fn answer(&mut self, ask: Ask) -> Result<Answer, Refusal> {
+        match ask {
+            Ask::Hello { .. } => Ok(Answer::Hello {
+                protocol: PROTOCOL,
+                version: env!("CARGO_PKG_VERSION").to_string(),
+                pid: std::process::id(),
+                clock_ns: clock_ns(),
+                host: Box::new(machine::host()),
+            }),
+            Ask::Veth {
+                device,
+                peer_device,
+                peer_pid,
+            } => {
+                link::create_veth(&device, &peer_device, peer_pid).map_err(failed)?;
+                Ok(Answer::Done)
+            }
+            Ask::Attach {
+                device,
+                address,
+                prefix,
+            } => {
+                // Or neighbour discovery and multicast reports would be among the packets counted.
+                // A kernel without IPv6 has no such sysctl and no such packets.
+                let _ = sysctl::set(sysctl::root(), "net.ipv6.conf.all.disable_ipv6", "1");
+                link::add_address(&device, address, prefix).map_err(failed)?;
+                link::set_up(&device).map_err(failed)?;
+                Ok(Answer::Done)
+            }
+            Ask::Prepare(prepare) => {
+                // The last trial's workers, if it failed before `Finish`, end here.
+                self.end = None;
+                let mut journal = self
+                    .journal
+                    .lock()
+                    .unwrap_or_else(std::sync::PoisonError::into_inner);
+                let (end, environment, cautions) = AgentEnd::prepare(*prepare, &mut journal)?;
+                self.end = Some(end);
+                Ok(Answer::Prepared {
+                    environment: Box::new(environment),
+                    cautions,
+                })
+            }
+            Ask::Listen => Ok(Answer::Listening {
+                addresses: self.end()?.listen()?,
+            }),
+            Ask::Connect { targets } => {
+                let end = self.end()?;
+                end.connect(&targets)?;
+                end.connected()
+            }
+            Ask::Accepted => self.end()?.connected(),
+            Ask::Run(span) => Ok(Answer::Measured(Box::new(self.end()?.run(span)?))),
+            Ask::Finish => {
+                self.end = None;
+                Ok(Answer::Done)
+            }
+        }
+    }
+
+    fn end(&mut self) -> Result<&mut AgentEnd, Refusal> {
+        self.end
+            .as_mut()
+            .ok_or_else(|| Refusal::Failed("asked before `prepare`".to_string()))
+    }
+}

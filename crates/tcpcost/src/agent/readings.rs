@@ -1,0 +1,85 @@
+//! The meters of one end, and what many threads read as one.
+
+use std::collections::BTreeMap;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use hdrhistogram::Histogram;
+use hdrhistogram::serialization::{Serializer, V2Serializer};
+use tcpcost_meter::{Meter, netstat::Netstat, proc::Proc, tsc::Tsc};
+use tcpcost_study::{Reading, Snapshot, WentBackwards};
+
+use crate::protocol::Prepare;
+
+/// The meters that count for a whole end. `rusage` and `tcp_info` are each worker's own, `others`
+/// is read outside the interval.
+pub fn meters(prepare: &Prepare) -> Vec<Box<dyn Meter + Send>> {
+    let mut meters: Vec<Box<dyn Meter + Send>> = Vec::new();
+    for name in &prepare.meters {
+        match name.as_str() {
+            "proc" => meters.push(Box::new(Proc::new(&prepare.cpus))),
+            "netstat" => meters.push(Box::new(Netstat::default())),
+            "tsc" => meters.push(Box::new(Tsc)),
+            _ => {}
+        }
+    }
+    meters
+}
+
+/// The growth of each meter that both lists have.
+pub fn since(before: &[Snapshot], after: &[Snapshot]) -> Result<Vec<Reading>, WentBackwards> {
+    let mut readings = Vec::new();
+    for after in after {
+        if let Some(before) = before.iter().find(|before| before.meter == after.meter) {
+            readings.extend(after.since(before)?);
+        }
+    }
+    Ok(readings)
+}
+
+/// Readings of several threads by the same meter of the same owner, added. Their durations are of
+/// one common interval and differ by microseconds; the longest stands.
+pub fn sum<'a>(threads: impl Iterator<Item = &'a [Reading]>) -> Vec<Reading> {
+    let mut sums = BTreeMap::new();
+    for reading in threads.flatten() {
+        let key = (reading.meter.clone(), reading.whose.clone());
+        let sum = sums.entry(key).or_insert_with(|| Reading {
+            counts: [].into(),
+            ..reading.clone()
+        });
+        sum.duration_ns = sum.duration_ns.max(reading.duration_ns);
+        for (&quantity, &count) in &reading.counts {
+            *sum.counts.entry(quantity).or_insert(0) += count;
+        }
+    }
+    sums.into_values().collect()
+}
+
+/// A histogram as text: HdrHistogram V2, base64.
+pub fn encode(histogram: &Histogram<u64>) -> anyhow::Result<String> {
+    let mut bytes = Vec::new();
+    V2Serializer::new().serialize(histogram, &mut bytes)?;
+    Ok(STANDARD.encode(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tcpcost_study::{Quantity, Whose};
+
+    #[test]
+    fn threads_add_up_by_meter_and_owner() {
+        let reading = |meter: &str, duration_ns, count| Reading {
+            meter: meter.into(),
+            whose: Whose::Threads,
+            duration_ns,
+            counts: [(Quantity::TaskUserNs, count)].into(),
+        };
+        let (first, second) = (
+            [reading("rusage", 10, 3)],
+            [reading("rusage", 12, 4), reading("x", 1, 1)],
+        );
+        let sum = sum([&first[..], &second[..]].into_iter());
+        assert_eq!(sum, [reading("rusage", 12, 7), reading("x", 1, 1)]);
+    }
+}

@@ -1,0 +1,377 @@
+//! One worker thread: sets up its share of the connections, runs traffic, takes snapshots at the
+//! agreed instants. Between two snapshots it does nothing but the workload.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use tcpcost_meter::tcp_info::{self, TcpInfo};
+use tcpcost_meter::{Meter, rusage};
+use tcpcost_stack::KernelStack;
+use tcpcost_study::{Quantity, Reading, Snapshot, Totals, Whose, WorkloadKind, WorkloadSettings};
+use tcpcost_workload::{Token, Worker, flows_of, socket_options};
+
+use super::readings;
+use crate::protocol::{Prepare, Span, clock_ns};
+
+/// TCP_INFO is read this long before the first snapshot, so that traffic is in its stride again:
+/// the time that reading takes, twice over, and two milliseconds.
+const TCP_INFO_NS_PER_CONNECTION: u64 = 4_000;
+const TCP_INFO_NS: u64 = 2_000_000;
+
+/// What a worker is for.
+pub enum Duty {
+    /// The server's: listens on so many ports of this address.
+    Listen {
+        /// The address.
+        address: IpAddr,
+        /// Ports.
+        ports: usize,
+    },
+    /// The client's.
+    Connect {
+        /// Where the server listens.
+        targets: Vec<SocketAddr>,
+    },
+}
+
+/// Connections that are up.
+#[derive(Debug, Default)]
+pub struct Ready {
+    /// How many.
+    pub connections: usize,
+    /// Congestion control of the first.
+    pub congestion_control: Option<String>,
+    /// MSS of the first, bytes.
+    pub mss: Option<u64>,
+}
+
+/// What a worker found between its two snapshots.
+pub struct Found {
+    /// Readings.
+    pub readings: Vec<Reading>,
+    /// Response times of the interval, ns.
+    pub response_times: Option<Histogram<u64>>,
+}
+
+enum Order {
+    SetUp(Instant),
+    Run(Span),
+}
+
+enum Answer {
+    Listening(Vec<SocketAddr>),
+    Ready(Ready),
+    Found(Box<Found>),
+}
+
+/// The handle of a worker thread. Dropping it ends the thread and its connections.
+pub struct WorkerThread {
+    orders: Option<Sender<Order>>,
+    answers: Receiver<Result<Answer, String>>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl WorkerThread {
+    /// Starts worker `index` of `threads` on its CPU. `meters` are read at the snapshots: the first
+    /// worker's alone, since they count for the whole end.
+    pub fn start(
+        index: usize,
+        threads: usize,
+        prepare: &Prepare,
+        settings: &WorkloadSettings,
+        duty: Duty,
+        meters: Vec<Box<dyn Meter + Send>>,
+    ) -> std::io::Result<WorkerThread> {
+        let (orders, inbox) = channel();
+        let (outbox, answers) = channel();
+        let stop = Arc::new(AtomicBool::new(false));
+        let wants = |name: &str| prepare.meters.iter().any(|meter| meter == name);
+        let body = Body {
+            inbox,
+            outbox,
+            stop: Arc::clone(&stop),
+            meters,
+            tcp_info: (wants("tcp_info") && settings.kind != WorkloadKind::Crr)
+                .then(TcpInfo::default),
+            reads_rusage: wants("rusage"),
+        };
+        let cpu = prepare.cpus[index % prepare.cpus.len()];
+        let (prepare, settings) = (prepare.clone(), settings.clone());
+        let thread = std::thread::Builder::new()
+            .name(format!("{}-{index}", prepare.end))
+            .spawn(move || {
+                let outbox = body.outbox.clone();
+                let worker =
+                    pin(cpu).and_then(|()| make(index, threads, &prepare, &settings, duty));
+                let outcome = worker.and_then(|worker| body.work(worker));
+                if let Err(reason) = outcome {
+                    // Nobody listens any more when the trial is given up; then it is of no interest.
+                    let _ = outbox.send(Err(reason));
+                }
+            })?;
+        Ok(WorkerThread {
+            orders: Some(orders),
+            answers,
+            stop,
+            thread: Some(thread),
+        })
+    }
+
+    fn answer(&self) -> Result<Answer, String> {
+        self.answers
+            .recv()
+            .unwrap_or_else(|_| Err("a worker thread ended".to_string()))
+    }
+
+    fn order(&self, order: Order) {
+        // If the thread is gone, the answer that is waited for next says why.
+        let _ = self
+            .orders
+            .as_ref()
+            .expect("open until dropped")
+            .send(order);
+    }
+
+    /// Where it listens.
+    pub fn listening(&self) -> Result<Vec<SocketAddr>, String> {
+        match self.answer()? {
+            Answer::Listening(addresses) => Ok(addresses),
+            _ => Err("a worker answered out of turn".to_string()),
+        }
+    }
+
+    /// Starts to set up its connections.
+    pub fn set_up(&self, deadline: Instant) {
+        self.order(Order::SetUp(deadline));
+    }
+
+    /// Waits until they are up.
+    pub fn ready(&self) -> Result<Ready, String> {
+        match self.answer()? {
+            Answer::Ready(ready) => Ok(ready),
+            _ => Err("a worker answered out of turn".to_string()),
+        }
+    }
+
+    /// Starts to run over a span.
+    pub fn run(&self, span: Span) {
+        self.order(Order::Run(span));
+    }
+
+    /// Waits for the end of the span.
+    pub fn found(&self) -> Result<Found, String> {
+        match self.answer()? {
+            Answer::Found(found) => Ok(*found),
+            _ => Err("a worker answered out of turn".to_string()),
+        }
+    }
+}
+
+impl Drop for WorkerThread {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.orders = None;
+        if let Some(thread) = self.thread.take() {
+            // A panic has been printed already, and the missing answer has failed the trial.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn pin(cpu: usize) -> Result<(), String> {
+    // SAFETY: an all-zero set is a valid one, CPU_SET stays within it, the kernel only reads it.
+    let status = unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        if cpu >= 8 * size_of::<libc::cpu_set_t>() {
+            return Err(format!("CPU {cpu}: only CPUs below 1024 are supported"));
+        }
+        libc::CPU_SET(cpu, &mut set);
+        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set)
+    };
+    match status {
+        0 => Ok(()),
+        _ => Err(format!(
+            "pin a thread to CPU {cpu}: {}",
+            std::io::Error::last_os_error()
+        )),
+    }
+}
+
+fn make(
+    index: usize,
+    threads: usize,
+    prepare: &Prepare,
+    settings: &WorkloadSettings,
+    duty: Duty,
+) -> Result<Worker<KernelStack>, String> {
+    let stack = KernelStack::new(&socket_options(settings)).map_err(|error| error.to_string())?;
+    let token = token(&prepare.token)?;
+    match duty {
+        Duty::Listen { address, ports } => {
+            let flows = flows_of(
+                settings.flows,
+                threads * ports,
+                index * ports..(index + 1) * ports,
+            );
+            let worker = Worker::listen(stack, settings, token, address, ports, flows);
+            worker.map_err(|error| error.to_string())
+        }
+        Duty::Connect { targets } => {
+            let flows = index * settings.flows / threads..(index + 1) * settings.flows / threads;
+            // Each worker a seed of its own, so that their due times are spread.
+            let seed = prepare.seed.wrapping_add(index as u64);
+            let worker = Worker::connect(stack, settings, token, &targets, flows, seed);
+            worker.map_err(|error| error.to_string())
+        }
+    }
+}
+
+fn token(hex: &str) -> Result<Token, String> {
+    let wrong = || format!("token {hex:?}: expected 32 hex digits");
+    let number = u128::from_str_radix(hex, 16).map_err(|_| wrong())?;
+    if hex.len() == 32 {
+        Ok(number.to_be_bytes())
+    } else {
+        Err(wrong())
+    }
+}
+
+struct Body {
+    inbox: Receiver<Order>,
+    outbox: Sender<Result<Answer, String>>,
+    stop: Arc<AtomicBool>,
+    meters: Vec<Box<dyn Meter + Send>>,
+    /// Not for `crr`, whose connections come and go.
+    tcp_info: Option<TcpInfo>,
+    reads_rusage: bool,
+}
+
+impl Body {
+    fn work(mut self, mut worker: Worker<KernelStack>) -> Result<(), String> {
+        if !worker.ports().is_empty() {
+            self.send(Answer::Listening(worker.ports().to_vec()))?;
+        }
+        while let Ok(order) = self.inbox.recv() {
+            let answer = match order {
+                Order::SetUp(deadline) => {
+                    worker.set_up(deadline).map_err(|error| error.to_string())?;
+                    Answer::Ready(ready(&worker))
+                }
+                Order::Run(span) => Answer::Found(Box::new(self.run(&mut worker, span)?)),
+            };
+            self.send(answer)?;
+        }
+        worker.close();
+        Ok(())
+    }
+
+    fn send(&self, answer: Answer) -> Result<(), String> {
+        self.outbox
+            .send(Ok(answer))
+            .map_err(|_| "the trial was given up".to_string())
+    }
+
+    fn run(&mut self, worker: &mut Worker<KernelStack>, span: Span) -> Result<Found, String> {
+        let connections = worker.conns().count() as u64;
+        let lead_ns = TCP_INFO_NS + TCP_INFO_NS_PER_CONNECTION * connections;
+        self.drive(worker, span.from_ns.saturating_sub(lead_ns))?;
+        let connections_before = self.connections(worker)?;
+        self.drive(worker, span.from_ns)?;
+        // Slow meters first here and last there, so that what they cost is outside on both sides.
+        let mut before = self.meters()?;
+        before.extend(self.own(worker)?);
+        drop(worker.take_response_times());
+
+        self.drive(worker, span.to_ns)?;
+
+        let mut after = self.own(worker)?;
+        let response_times = worker.take_response_times();
+        after.extend(self.meters()?);
+        after.extend(self.connections(worker)?);
+        self.drive(worker, span.stop_ns)?;
+
+        before.extend(connections_before);
+        let readings = readings::since(&before, &after).map_err(|error| error.to_string())?;
+        Ok(Found {
+            readings,
+            response_times,
+        })
+    }
+
+    fn drive(&self, worker: &mut Worker<KernelStack>, until_ns: u64) -> Result<(), String> {
+        let left = Duration::from_nanos(until_ns.saturating_sub(clock_ns()));
+        worker
+            .run_until(Instant::now() + left, &self.stop)
+            .map_err(|error| error.to_string())?;
+        if self.stop.load(Ordering::Relaxed) {
+            Err("the trial was given up".to_string())
+        } else {
+            Ok(())
+        }
+    }
+
+    /// The end's meters, if this worker reads them.
+    fn meters(&mut self) -> Result<Vec<Snapshot>, String> {
+        self.meters
+            .iter_mut()
+            .map(|meter| meter.snapshot().map_err(|error| error.to_string()))
+            .collect()
+    }
+
+    /// What this thread counts of itself.
+    fn own(&self, worker: &Worker<KernelStack>) -> Result<Vec<Snapshot>, String> {
+        let snapshot = |meter: &str, whose, counts| Snapshot {
+            meter: meter.to_string(),
+            at_ns: clock_ns(),
+            totals: vec![Totals { whose, counts }],
+        };
+        let mut snapshots = vec![snapshot("workload", Whose::Workload, worker.totals())];
+        if self.reads_rusage {
+            let counts = rusage::thread_counts().map_err(|error| error.to_string())?;
+            snapshots.push(snapshot("rusage", Whose::Threads, counts));
+        }
+        Ok(snapshots)
+    }
+
+    /// TCP_INFO of this worker's standing connections, with the workload's own count of payload at the same
+    /// moment beside it, so that the two can be held against each other.
+    fn connections(&mut self, worker: &Worker<KernelStack>) -> Result<Option<Snapshot>, String> {
+        let Some(meter) = &mut self.tcp_info else {
+            return Ok(None);
+        };
+        if worker.conns().next().is_none() {
+            return Ok(None);
+        }
+        let sockets = worker.conns().filter_map(|conn| worker.stack().fd(conn));
+        let mut snapshot = meter.snapshot(sockets).map_err(|error| error.to_string())?;
+        for totals in &mut snapshot.totals {
+            totals
+                .counts
+                .extend(worker.totals().into_iter().filter(|(quantity, _)| {
+                    matches!(
+                        quantity,
+                        Quantity::PayloadBytesSent | Quantity::PayloadBytesReceived
+                    )
+                }));
+        }
+        Ok(Some(snapshot))
+    }
+}
+
+fn ready(worker: &Worker<KernelStack>) -> Ready {
+    let connections = worker.conns().count();
+    let first = worker.conns().find_map(|conn| worker.stack().fd(conn));
+    let congestion_control = first.and_then(|first| tcp_info::congestion_control(first).ok());
+    let mss = first.and_then(|first| tcp_info::mss(first).ok());
+    Ready {
+        connections,
+        congestion_control,
+        mss,
+    }
+}

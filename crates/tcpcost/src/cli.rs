@@ -1,0 +1,107 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+/// What each kilobyte of TCP costs in CPU, why, and which knob makes it cheaper.
+#[derive(Debug, Parser)]
+#[command(
+    name = "tcpcost",
+    version,
+    max_term_width = 100,
+    after_help = "Exit codes: 0 done, 1 failed, 2 usage or study file, 3 a threshold missed, 4 inconclusive,\n77 a capability is missing on this host, 130 interrupted."
+)]
+pub struct Cli {
+    /// The subcommand.
+    #[command(subcommand)]
+    pub command: Command,
+    /// Say more on stderr (-v what is done, -vv with details).
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub verbose: u8,
+}
+
+/// The subcommands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run a study: make its bed, drive traffic, measure, report.
+    Run(Run),
+    /// List the built-in studies.
+    List(Format),
+    /// Print a built-in study as a file to copy and change.
+    Show {
+        /// Name of a built-in study.
+        name: String,
+    },
+    /// List the knobs that a study can set, with what they take and their defaults.
+    Knobs,
+    /// Draw reports again from the records of earlier runs.
+    Report(Report),
+    /// Put back what a killed run left changed on this host.
+    Restore,
+    /// One end of a bed, driven by standard input; `tcpcost run` starts it.
+    #[command(hide = true)]
+    Agent {
+        /// Move into a network namespace of its own first.
+        #[arg(long)]
+        isolate: bool,
+    },
+}
+
+/// Which form results take on standard output.
+#[derive(Debug, Clone, Copy, Args)]
+#[group(multiple = false)]
+pub struct Format {
+    /// One JSON document (docs/records.md).
+    #[arg(long)]
+    pub json: bool,
+    /// One CSV row per cell and quantity.
+    #[arg(long)]
+    pub csv: bool,
+}
+
+/// `tcpcost run`.
+#[derive(Debug, Args)]
+pub struct Run {
+    /// Name of a built-in study, or path of a study file.
+    #[arg(required_unless_present = "resume")]
+    pub study: Option<String>,
+    /// Set a knob in every cell; may be repeated.
+    #[arg(long, value_name = "KNOB=VALUE")]
+    pub set: Vec<String>,
+    /// Repetitions of each cell at least; without a target also at most.
+    #[arg(long, value_name = "N")]
+    pub repetitions: Option<u32>,
+    /// Length of the measured interval, e.g. 2s.
+    #[arg(long, value_name = "TIME")]
+    pub duration: Option<String>,
+    /// Seed of the order of trials and of payload.
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+    /// Directory for records and report [default: tcpcost-out/STUDY-TIME].
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Go on with an interrupted or killed run: no trial is repeated, none lost.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["study", "set", "repetitions", "duration", "seed", "out"])]
+    pub resume: Option<PathBuf>,
+    /// Print the cells and the estimated time, and run nothing.
+    #[arg(long)]
+    pub dry_run: bool,
+    /// No progress on stderr.
+    #[arg(short, long)]
+    pub quiet: bool,
+    /// Form of the results.
+    #[command(flatten)]
+    pub format: Format,
+}
+
+/// `tcpcost report`.
+#[derive(Debug, Args)]
+pub struct Report {
+    /// Directories of earlier runs.
+    #[arg(required = true, value_name = "DIR")]
+    pub directories: Vec<PathBuf>,
+    /// Form of the results.
+    #[command(flatten)]
+    pub format: Format,
+}

@@ -1,0 +1,84 @@
+//! Results on standard output and in files: `report`, and the end of `run`.
+
+use std::io::{IsTerminal, Write};
+use std::path::Path;
+
+use anyhow::Context;
+use tcpcost_report::{Summary, Verdict, csv, html, json, text};
+
+use crate::cli::{self, Format};
+use crate::exit::Exit;
+use crate::run::StoredRun;
+
+/// `tcpcost report`.
+pub fn report(args: &cli::Report) -> anyhow::Result<Exit> {
+    let mut summaries = Vec::new();
+    for directory in &args.directories {
+        let run = StoredRun::load(directory)?;
+        let summary = Summary::new(&run.study, &run.records);
+        write_html(directory, &summary)?;
+        summaries.push(summary);
+    }
+    print(&summaries, args.format)?;
+    Ok(Exit::Ok)
+}
+
+/// Writes `report.html` into a run's directory.
+pub fn write_html(directory: &Path, summary: &Summary) -> anyhow::Result<()> {
+    let path = directory.join("report.html");
+    std::fs::write(&path, html(summary)).with_context(|| format!("write {}", path.display()))
+}
+
+/// Prints results. Several runs are several tables, one JSON list, or CSV under one head.
+pub fn print(summaries: &[Summary], format: Format) -> anyhow::Result<()> {
+    let mut stdout = std::io::stdout().lock();
+    let colour = stdout.is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    let out = match (format, summaries) {
+        (Format { json: true, .. }, [one]) => json(one) + "\n",
+        (Format { json: true, .. }, many) => {
+            format!(
+                "[{}]\n",
+                many.iter().map(json).collect::<Vec<_>>().join(",\n")
+            )
+        }
+        (Format { csv: true, .. }, many) => many
+            .iter()
+            .map(csv)
+            .enumerate()
+            .map(|(index, csv)| match csv.split_once('\n') {
+                Some((_, rows)) if index > 0 => rows.to_string(),
+                _ => csv,
+            })
+            .collect(),
+        (_, many) => many
+            .iter()
+            .map(|one| text(one, colour))
+            .collect::<Vec<_>>()
+            .join("\n"),
+    };
+    match stdout
+        .write_all(out.as_bytes())
+        .and_then(|()| stdout.flush())
+    {
+        // `tcpcost report DIR | head` is no error.
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        other => other.context("write to standard output"),
+    }
+}
+
+/// What the results of a run say to a script.
+pub fn exit(summary: &Summary) -> Exit {
+    let verdict = summary.judged.iter().map(|judged| judged.verdict).max();
+    let without_numbers = || summary.cells.iter().filter(|cell| cell.n == 0);
+    if without_numbers().any(|cell| cell.n_failed() > 0) {
+        Exit::Failed
+    } else if without_numbers().count() == summary.cells.len() {
+        Exit::Unavailable
+    } else if verdict == Some(Verdict::Missed) {
+        Exit::Missed
+    } else if verdict == Some(Verdict::Inconclusive) || summary.is_unconverged() {
+        Exit::Inconclusive
+    } else {
+        Exit::Ok
+    }
+}

@@ -1,0 +1,176 @@
+//! What the command and its agents say to each other: one JSON object a line.
+//!
+//! The command asks, an agent answers each question once, in order. An agent whose standard input
+//! ends puts back what it changed and exits: nobody is left to want its work. The same lines could
+//! come over ssh, so times are in the agent's own clock (`clock_ns` of its hello).
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use serde::{Deserialize, Serialize};
+use tcpcost_study::{End, EndRecord, Environment, HostEnvironment, Knobs};
+
+/// Version of these messages; both sides must be of one.
+pub const PROTOCOL: u32 = 1;
+
+/// A question.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "do", rename_all = "snake_case")]
+pub enum Ask {
+    /// Who are you?
+    Hello {
+        /// [`PROTOCOL`] of the command.
+        protocol: u32,
+    },
+    /// Make a veth pair, one end here, the other in the namespace of a process.
+    Veth {
+        /// Name of the end here.
+        device: String,
+        /// Name of the other end.
+        peer_device: String,
+        /// A process of the other namespace.
+        peer_pid: u32,
+    },
+    /// Give the device its address and take it up.
+    Attach {
+        /// The device.
+        device: String,
+        /// Its address.
+        address: Ipv4Addr,
+        /// Length of the network's prefix, bits.
+        prefix: u8,
+    },
+    /// Make ready for a trial: turn the knobs, read them back.
+    Prepare(Box<Prepare>),
+    /// Start the server's workers.
+    Listen,
+    /// Start the client's workers and set up all connections.
+    Connect {
+        /// Where the server listens.
+        targets: Vec<SocketAddr>,
+    },
+    /// Wait until the server has all its connections.
+    Accepted,
+    /// Run traffic and measure.
+    Run(Span),
+    /// Close the connections and end the workers.
+    Finish,
+}
+
+/// What a trial needs of one end.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Prepare {
+    /// Which end this is.
+    pub end: End,
+    /// The cell's knobs.
+    pub knobs: Knobs,
+    /// CPUs of the workers.
+    pub cpus: Vec<usize>,
+    /// The device under test.
+    pub device: String,
+    /// This end's address.
+    pub address: IpAddr,
+    /// The other end's address.
+    pub peer: IpAddr,
+    /// Whether device and namespace are the bed's own, to change without a journal on disk.
+    pub owned: bool,
+    /// Whether this end sets the device's knobs. On loopback one end does, for both.
+    pub changes_device: bool,
+    /// Whether receive work is steered to `cpus`.
+    pub steering: bool,
+    /// Meters to use.
+    pub meters: Vec<String>,
+    /// Processes of the trial, this one included: not "others".
+    pub own_pids: Vec<u32>,
+    /// The trial's token, hex: data connections without it are refused.
+    pub token: String,
+    /// Seed of the payload.
+    pub seed: u64,
+}
+
+/// When traffic is measured, ns of the agent's monotonic clock.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct Span {
+    /// The first snapshot.
+    pub from_ns: u64,
+    /// The second snapshot.
+    pub to_ns: u64,
+    /// Traffic goes on until here, so that neither end is alone while the other reads its meters.
+    pub stop_ns: u64,
+}
+
+/// An answer.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "is", rename_all = "snake_case")]
+pub enum Answer {
+    /// Who I am.
+    Hello {
+        /// [`PROTOCOL`] of the agent.
+        protocol: u32,
+        /// Version of tcpcost.
+        version: String,
+        /// Process id, in the command's PID namespace where that is the same.
+        pid: u32,
+        /// Monotonic clock now, ns.
+        clock_ns: u64,
+        /// The machine.
+        host: Box<HostEnvironment>,
+    },
+    /// Done.
+    Done,
+    /// Ready for the trial.
+    Prepared {
+        /// The state read back.
+        environment: Box<Environment>,
+        /// What may go wrong at this size, one line each.
+        cautions: Vec<String>,
+    },
+    /// Listening.
+    Listening {
+        /// Addresses of the workers.
+        addresses: Vec<SocketAddr>,
+    },
+    /// All connections are up.
+    Connected {
+        /// How many.
+        connections: usize,
+        /// Congestion control of the first; absent where there is none yet (crr).
+        congestion_control: Option<String>,
+        /// MSS of the first.
+        mss: Option<u64>,
+    },
+    /// Measured.
+    Measured(Box<Measured>),
+    /// A knob cannot be had here.
+    Unsupported {
+        /// The knob.
+        knob: String,
+        /// Why.
+        reason: String,
+    },
+    /// It went wrong.
+    Failed {
+        /// One line.
+        reason: String,
+    },
+}
+
+/// What an end found.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Measured {
+    /// For the record.
+    pub record: EndRecord,
+    /// The busiest tasks of others, `name share`, largest first.
+    pub others: Vec<String>,
+}
+
+/// Monotonic clock of this host, ns.
+pub fn clock_ns() -> u64 {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `time` is valid for the call to write; CLOCK_MONOTONIC exists on every Linux.
+    let status = unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
+    assert_eq!(status, 0, "CLOCK_MONOTONIC exists on every Linux");
+    time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
+}

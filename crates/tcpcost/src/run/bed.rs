@@ -1,0 +1,114 @@
+//! Beds: where a trial's two ends are, and over which device they meet.
+//!
+//! A bed is two agent processes. In `netns` each is alone in an anonymous network namespace, so
+//! when they end, however they end, the kernel removes namespaces, veth pair, qdiscs and routes.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use tcpcost_study::{End, HostEnvironment};
+
+use super::ends::{Ends, Events, Halt};
+use crate::protocol::{Answer, Ask, PROTOCOL};
+
+/// Which bed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BedKind {
+    /// Two namespaces joined by a veth pair.
+    Netns,
+    /// This host's loopback.
+    Loopback,
+}
+
+impl BedKind {
+    /// Its name in records.
+    pub fn name(self) -> &'static str {
+        match self {
+            BedKind::Netns => "netns",
+            BedKind::Loopback => "loopback",
+        }
+    }
+}
+
+/// Two agents and the path between them.
+pub struct Bed {
+    /// Which.
+    pub kind: BedKind,
+    /// The agents.
+    pub ends: Ends,
+    /// The machine.
+    pub host: HostEnvironment,
+}
+
+/// Both namespaces are ours alone, so any network will do; a /30 holds just the two ends.
+const NETNS_PREFIX: u8 = 30;
+
+impl Bed {
+    /// Makes a bed.
+    pub fn make(kind: BedKind, events: &mut Events) -> Result<Bed, Halt> {
+        let mut ends = Ends::start(events, kind == BedKind::Netns)
+            .map_err(|error| Halt::Gone(End::Client, format!("{error:#}")))?;
+        let hellos = ends.call_both(events, |_| Ask::Hello { protocol: PROTOCOL })?;
+        let [Answer::Hello { host, protocol, .. }, Answer::Hello { .. }] = hellos else {
+            return Err(Halt::Gone(End::Client, "did not say hello".to_string()));
+        };
+        if protocol != PROTOCOL {
+            let text =
+                format!("speaks protocol {protocol}, this command {PROTOCOL}: install one version");
+            return Err(Halt::Gone(End::Client, text));
+        }
+        let bed = Bed {
+            kind,
+            ends,
+            host: *host,
+        };
+        if kind == BedKind::Netns {
+            bed.join(events)
+        } else {
+            Ok(bed)
+        }
+    }
+
+    /// Makes the veth pair and gives both ends their addresses.
+    fn join(mut self, events: &Events) -> Result<Bed, Halt> {
+        let [_, server_pid] = self.ends.pids();
+        let veth = Ask::Veth {
+            device: self.device(End::Client).to_string(),
+            peer_device: self.device(End::Server).to_string(),
+            peer_pid: server_pid,
+        };
+        self.ends.call(events, End::Client, &veth)?;
+        let kind = self.kind;
+        self.ends.call_both(events, |end| Ask::Attach {
+            device: device(kind, end).to_string(),
+            address: address(kind, end),
+            prefix: NETNS_PREFIX,
+        })?;
+        Ok(self)
+    }
+
+    /// Name of an end's device.
+    pub fn device(&self, end: End) -> &'static str {
+        device(self.kind, end)
+    }
+
+    /// An end's address.
+    pub fn address(&self, end: End) -> IpAddr {
+        address(self.kind, end).into()
+    }
+}
+
+fn device(kind: BedKind, end: End) -> &'static str {
+    match (kind, end) {
+        (BedKind::Loopback, _) => "lo",
+        (BedKind::Netns, End::Client) => "tc-client",
+        (BedKind::Netns, End::Server) => "tc-server",
+    }
+}
+
+fn address(kind: BedKind, end: End) -> Ipv4Addr {
+    match (kind, end) {
+        (BedKind::Loopback, _) => Ipv4Addr::LOCALHOST,
+        (BedKind::Netns, End::Client) => Ipv4Addr::new(10, 0, 0, 1),
+        (BedKind::Netns, End::Server) => Ipv4Addr::new(10, 0, 0, 2),
+    }
+}

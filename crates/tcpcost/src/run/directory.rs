@@ -1,0 +1,205 @@
+//! A run's directory: the study, its overrides, one record a line, the report.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use serde::{Deserialize, Serialize};
+use tcpcost_study::{Record, RecordError, Study, WorkloadSettings, units};
+
+use crate::exit::usage;
+
+/// What the command line changed of the study.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Overrides {
+    /// The study's name.
+    pub study: String,
+    /// `--set`, in order: knob, value.
+    #[serde(default)]
+    pub set: Vec<(String, String)>,
+    /// `--repetitions`.
+    #[serde(default)]
+    pub repetitions: Option<u32>,
+    /// `--duration`.
+    #[serde(default)]
+    pub duration: Option<String>,
+    /// `--seed`.
+    #[serde(default)]
+    pub seed: Option<u64>,
+}
+
+impl Overrides {
+    /// The study of a text with these changes made.
+    pub fn apply(&self, text: &str, file: &str) -> anyhow::Result<Study> {
+        let mut study = Study::parse(&self.study, text, file).map_err(|e| usage(e.to_string()))?;
+        for (name, value) in &self.set {
+            study
+                .set(name, value)
+                .map_err(|e| usage(format!("--set {e}")))?;
+        }
+        for cell in &study.cells {
+            if let Err(error) = WorkloadSettings::from_knobs(&cell.knobs) {
+                return Err(usage(format!("--set, cell \"{}\": {error}", cell.name)));
+            }
+        }
+        if let Some(repetitions) = self.repetitions {
+            if repetitions == 0 {
+                return Err(usage("--repetitions: expected a whole number from 1"));
+            }
+            let converging = study.measure.target.is_some();
+            study.measure.repetitions = repetitions;
+            study.measure.repetitions_max = if converging {
+                study.measure.repetitions_max.max(repetitions)
+            } else {
+                repetitions
+            };
+        }
+        if let Some(text) = &self.duration {
+            let wrong =
+                |e: &dyn std::fmt::Display| usage(format!("--duration {text}: expected {e}"));
+            study.measure.duration = units::duration(text).map_err(|e| wrong(&e))?;
+            if study.measure.duration.is_zero() {
+                return Err(wrong(&"more than 0"));
+            }
+        }
+        if let Some(seed) = self.seed {
+            study.measure.seed = seed;
+        }
+        Ok(study)
+    }
+}
+
+/// A run's directory, open for more records.
+pub struct Directory {
+    path: PathBuf,
+    records: File,
+}
+
+const STUDY: &str = "study.toml";
+const OVERRIDES: &str = "run.json";
+const RECORDS: &str = "records.jsonl";
+
+impl Directory {
+    /// Makes a new one; refuses one that already holds records.
+    pub fn create(
+        path: &Path,
+        study_text: &str,
+        overrides: &Overrides,
+    ) -> anyhow::Result<Directory> {
+        let records = path.join(RECORDS);
+        if records.exists() {
+            return Err(usage(format!(
+                "{} already holds records: choose another --out, or go on with --resume {}",
+                path.display(),
+                path.display()
+            )));
+        }
+        let tried = || format!("create {}", path.display());
+        fs::create_dir_all(path).with_context(tried)?;
+        fs::write(path.join(STUDY), study_text).with_context(tried)?;
+        fs::write(
+            path.join(OVERRIDES),
+            serde_json::to_string_pretty(overrides)? + "\n",
+        )
+        .with_context(tried)?;
+        let records = OpenOptions::new()
+            .append(true)
+            .create_new(true)
+            .open(&records)
+            .with_context(tried)?;
+        // The directory entries too must survive a crash, or the first record has no name.
+        File::open(path)
+            .and_then(|directory| directory.sync_all())
+            .with_context(tried)?;
+        Ok(Directory {
+            path: path.to_path_buf(),
+            records,
+        })
+    }
+
+    /// Opens an earlier one to go on. A last line that a crash cut short is taken off: its trial
+    /// was not done.
+    pub fn open(path: &Path) -> anyhow::Result<(Directory, Study, Vec<Record>)> {
+        let run = Run::load(path)?;
+        let file = path.join(RECORDS);
+        let tried = || format!("open {}", file.display());
+        let records = OpenOptions::new()
+            .append(true)
+            .open(&file)
+            .with_context(tried)?;
+        records.set_len(run.sound_bytes).with_context(tried)?;
+        Ok((
+            Directory {
+                path: path.to_path_buf(),
+                records,
+            },
+            run.study,
+            run.records,
+        ))
+    }
+
+    /// Appends a record and waits until it is on the disk.
+    pub fn append(&mut self, record: &Record) -> anyhow::Result<()> {
+        let mut line = record.to_line();
+        line.push('\n');
+        self.records
+            .write_all(line.as_bytes())
+            .and_then(|()| self.records.sync_data())
+            .with_context(|| format!("append to {}", self.path.join(RECORDS).display()))
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// A run as it lies on disk.
+pub struct Run {
+    /// The study, overrides applied.
+    pub study: Study,
+    /// Its records, in order.
+    pub records: Vec<Record>,
+    /// Bytes of the records file up to the end of the last whole line.
+    sound_bytes: u64,
+}
+
+impl Run {
+    /// Reads a run's directory.
+    pub fn load(path: &Path) -> anyhow::Result<Run> {
+        let read = |name: &str| {
+            let file = path.join(name);
+            fs::read_to_string(&file).map_err(|error| {
+                usage(format!(
+                    "read {}: {error} (expected the directory of a run)",
+                    file.display()
+                ))
+            })
+        };
+        let overrides: Overrides = serde_json::from_str(&read(OVERRIDES)?)
+            .with_context(|| format!("read {}", path.join(OVERRIDES).display()))?;
+        let study_file = path.join(STUDY);
+        let study = overrides.apply(&read(STUDY)?, &study_file.to_string_lossy())?;
+
+        let text = read(RECORDS)?;
+        let mut records = Vec::new();
+        let mut sound_bytes = 0;
+        for (index, line) in text.split_inclusive('\n').enumerate() {
+            let whole = line.ends_with('\n');
+            match Record::from_line(line.trim_end()) {
+                Ok(record) if whole => records.push(record),
+                // Cut short by a crash: only ever the last line, since each is synced before the next.
+                Ok(_) | Err(RecordError::Syntax(_)) if !whole => break,
+                Err(error) => bail!("{}:{}: {error}", path.join(RECORDS).display(), index + 1),
+                Ok(_) => unreachable!("a whole line that parses was taken above"),
+            }
+            sound_bytes += line.len() as u64;
+        }
+        Ok(Run {
+            study,
+            records,
+            sound_bytes,
+        })
+    }
+}

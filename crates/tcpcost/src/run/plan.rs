@@ -1,0 +1,239 @@
+//! Which trial is next: a pure function of the study and the records so far, so that a run that
+//! was killed goes on exactly where it was.
+
+use std::time::Duration;
+
+use tcpcost_report::Summary;
+use tcpcost_study::{Outcome, Record, Shuffle, Study, units};
+
+/// A trial to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Next {
+    /// Index of the cell.
+    pub cell: usize,
+    /// Repetition.
+    pub repetition: u32,
+    /// Try.
+    pub attempt: u32,
+}
+
+/// What is left to do.
+pub struct Plan;
+
+/// Setting knobs, connecting, closing and writing the record, beside warm-up and interval.
+const OVERHEAD: Duration = Duration::from_millis(120);
+/// Per connection.
+const OVERHEAD_PER_FLOW: Duration = Duration::from_micros(60);
+
+impl Plan {
+    /// The next trial, or `None` when all is done. Within a repetition the order is shuffled by
+    /// the seed, so that drift of the machine does not look like a knob.
+    pub fn next(study: &Study, records: &[Record]) -> Option<Next> {
+        let measure = &study.measure;
+        // A repetition is done before the next begins, so the earlier ones need no second look.
+        let latest = records
+            .iter()
+            .map(|record| record.repetition)
+            .max()
+            .unwrap_or(0);
+        for repetition in latest..measure.repetitions_max {
+            let open = Plan::open(study, records, repetition);
+            for cell in
+                Shuffle::new(measure.seed, repetition).order((0..study.cells.len()).collect())
+            {
+                let tries = |record: &&Record| {
+                    record.cell == study.cells[cell].name && record.repetition == repetition
+                };
+                let tried: Vec<&Record> = records.iter().filter(tries).collect();
+                let attempt = u32::try_from(tried.len()).expect("retries are few");
+                let again = tried
+                    .iter()
+                    .all(|record| record.is_measured() && record.is_marked());
+                if (tried.is_empty() && open[cell])
+                    || (!tried.is_empty() && again && attempt <= measure.retries)
+                {
+                    return Some(Next {
+                        cell,
+                        repetition,
+                        attempt,
+                    });
+                }
+            }
+        }
+        None
+    }
+
+    /// Cells that a repetition still has to do: all up to `repetitions`, then those that have not
+    /// converged; none that turned out to be impossible here.
+    fn open(study: &Study, records: &[Record], repetition: u32) -> Vec<bool> {
+        let before: Vec<&Record> = records
+            .iter()
+            .filter(|record| record.repetition < repetition)
+            .collect();
+        let impossible = |name: &str| {
+            before.iter().any(|record| {
+                record.cell == name && matches!(record.outcome, Outcome::Skipped { .. })
+            })
+        };
+        // Judged by the earlier repetitions alone, so that a resumed run decides the same.
+        let converged: Vec<bool> = if repetition < study.measure.repetitions {
+            vec![false; study.cells.len()]
+        } else {
+            let before: Vec<Record> = before.iter().map(|&record| record.clone()).collect();
+            Summary::new(study, &before)
+                .cells
+                .iter()
+                .map(|cell| cell.converged == Some(true))
+                .collect()
+        };
+        study
+            .cells
+            .iter()
+            .zip(converged)
+            .map(|(cell, converged)| !converged && !impossible(&cell.name))
+            .collect()
+    }
+
+    /// Trials in all as far as is known: those done and those of the repetitions that are certain.
+    pub fn trials(study: &Study, records: &[Record]) -> u64 {
+        let certain = study.cells.len() as u64 * u64::from(study.measure.repetitions);
+        certain.max(records.len() as u64)
+    }
+}
+
+/// `--dry-run`: cells, then the time.
+pub fn dry_run(study: &Study) -> String {
+    let measure = &study.measure;
+    let mut text = format!("{}\n", study.title);
+    let mut once = Duration::ZERO;
+    for (index, cell) in study.cells.iter().enumerate() {
+        text += &format!("{:>4}  {}\n", index + 1, cell.name);
+        let flows = u32::try_from(cell.knobs.count("flows").unwrap_or(1)).unwrap_or(u32::MAX);
+        once += measure.warm_up + measure.duration + OVERHEAD + OVERHEAD_PER_FLOW * flows;
+    }
+    let least = once * measure.repetitions;
+    text += &format!(
+        "{} cells, {} repetitions of {} after {} of warm-up: about {}",
+        study.cells.len(),
+        measure.repetitions,
+        units::show_duration(measure.duration),
+        units::show_duration(measure.warm_up),
+        rounded(least),
+    );
+    if measure.repetitions_max > measure.repetitions {
+        text += &format!(
+            "; up to {} repetitions, {}, where the interval is wider than {:.1} %",
+            measure.repetitions_max,
+            rounded(once * measure.repetitions_max),
+            100.0 * measure.target.unwrap_or_default(),
+        );
+    }
+    text + "\n"
+}
+
+/// To the second, or the minute when it is long.
+fn rounded(time: Duration) -> String {
+    match time.as_secs() {
+        seconds @ 0..=119 => format!("{} s", seconds + 1),
+        seconds => format!("{} min", seconds.div_ceil(60)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tcpcost_study::{HostEnvironment, Knobs, SCHEMA_VERSION, Warning, WarningCode};
+
+    fn study() -> Study {
+        let text = "[vary]\nflows = [1, 2, 3]\n[measure]\nrepetitions = 2\nretries = 1\n";
+        Study::parse("s", text, "s.toml").unwrap()
+    }
+
+    fn record(study: &Study, next: Next, outcome: Outcome, marked: bool) -> Record {
+        let warning = Warning {
+            code: WarningCode::Others,
+            text: String::new(),
+        };
+        Record {
+            schema_version: SCHEMA_VERSION,
+            study: "s".into(),
+            cell: study.cells[next.cell].name.clone(),
+            knobs: Knobs::default(),
+            repetition: next.repetition,
+            attempt: next.attempt,
+            seed: 1,
+            started: String::new(),
+            bed: "netns".into(),
+            interval_ns: 1,
+            outcome,
+            warnings: if marked { vec![warning] } else { vec![] },
+            host: HostEnvironment::default(),
+            ends: [].into(),
+        }
+    }
+
+    #[test]
+    fn every_cell_once_a_repetition_and_the_same_when_resumed_at_any_point() {
+        let study = study();
+        let mut records = Vec::new();
+        let mut order = Vec::new();
+        while let Some(next) = Plan::next(&study, &records) {
+            order.push((next.repetition, next.cell));
+            records.push(record(&study, next, Outcome::Measured, false));
+        }
+        let mut sorted = order.clone();
+        sorted.sort_unstable();
+        assert_eq!(sorted, [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]);
+        for done in 0..records.len() {
+            let next = Plan::next(&study, &records[..done]).unwrap();
+            assert_eq!((next.repetition, next.cell), order[done]);
+        }
+    }
+
+    #[test]
+    fn a_marked_trial_is_tried_again_as_often_as_allowed() {
+        let study = study();
+        let first = Plan::next(&study, &[]).unwrap();
+        let mut records = vec![record(&study, first, Outcome::Measured, true)];
+        let second = Plan::next(&study, &records).unwrap();
+        assert_eq!(
+            second,
+            Next {
+                attempt: 1,
+                ..first
+            }
+        );
+        records.push(record(&study, second, Outcome::Measured, true));
+        assert_ne!(
+            Plan::next(&study, &records).unwrap().cell,
+            first.cell,
+            "one retry is allowed"
+        );
+    }
+
+    #[test]
+    fn a_cell_that_cannot_be_had_is_tried_once() {
+        let study = study();
+        let mut records = Vec::new();
+        while let Some(next) = Plan::next(&study, &records) {
+            let outcome = match next.cell {
+                1 => Outcome::Skipped {
+                    reason: "no".into(),
+                },
+                _ => Outcome::Measured,
+            };
+            records.push(record(&study, next, outcome, false));
+        }
+        assert_eq!(records.len(), 5);
+    }
+
+    #[test]
+    fn a_dry_run_names_cells_and_time() {
+        let text = dry_run(&study());
+        assert!(text.contains("flows=3"), "{text}");
+        assert!(
+            text.contains("3 cells, 2 repetitions of 1s after 200ms of warm-up: about 8 s"),
+            "{text}"
+        );
+    }
+}

@@ -1,0 +1,103 @@
+//! What is going on, on stderr: a bar on a terminal, plain lines elsewhere. Nothing is drawn while
+//! a trial is measured.
+
+use std::io::IsTerminal;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use tcpcost_report::derive;
+use tcpcost_study::{Derived, DerivedKind, Outcome, Record};
+
+/// The one place that writes progress.
+pub struct Progress {
+    bar: Option<ProgressBar>,
+    quiet: bool,
+    done: u64,
+}
+
+impl Progress {
+    /// For so many trials; the number may grow.
+    pub fn new(trials: u64, quiet: bool) -> Progress {
+        let bar = (!quiet && std::io::stderr().is_terminal()).then(|| {
+            // No steady tick: a redraw inside an interval would run on the CPUs under test.
+            let bar = ProgressBar::with_draw_target(Some(trials), ProgressDrawTarget::stderr());
+            let style = "{bar:30} {pos}/{len} trials, {eta} left  {wide_msg}";
+            bar.set_style(
+                ProgressStyle::with_template(style).expect("the template is constant and valid"),
+            );
+            bar
+        });
+        Progress {
+            bar,
+            quiet,
+            done: 0,
+        }
+    }
+
+    /// A trial begins.
+    pub fn begin(&self, cell: &str) {
+        if let Some(bar) = &self.bar {
+            bar.set_message(cell.to_string());
+            bar.tick();
+        }
+    }
+
+    /// A trial is done and its record on disk.
+    pub fn end(&mut self, record: &Record, trials: u64) {
+        self.done += 1;
+        match &self.bar {
+            Some(bar) => {
+                bar.set_length(trials.max(self.done));
+                bar.inc(1);
+            }
+            None if self.quiet => {}
+            None => eprintln!(
+                "[{}/{}] {}: {}",
+                self.done,
+                trials.max(self.done),
+                record.cell,
+                outcome(record)
+            ),
+        }
+    }
+
+    /// A line that stays.
+    pub fn say(&self, line: &str) {
+        match &self.bar {
+            Some(bar) => bar.println(line),
+            None => eprintln!("{line}"),
+        }
+    }
+
+    /// The run is over.
+    pub fn finish(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+fn outcome(record: &Record) -> String {
+    match &record.outcome {
+        Outcome::Failed { reason } => format!("failed: {reason}"),
+        Outcome::Skipped { reason } => format!("skipped: {reason}"),
+        Outcome::Measured => {
+            let derived = derive(record);
+            let of = |kind| derived.get(&Derived::both(kind)).copied();
+            let work = match (of(DerivedKind::TransactionsPerS), of(DerivedKind::Goodput)) {
+                (Some(rate), _) => format!("{rate:.0} transactions/s"),
+                (None, Some(rate)) => format!("{:.3} Gbit/s", rate / 1e9),
+                (None, None) => "no traffic".to_string(),
+            };
+            let cost = match (
+                of(DerivedKind::CpuUsPerTransaction),
+                of(DerivedKind::CpuUsPerKib),
+            ) {
+                (Some(cost), _) => format!(", {cost:.2} µs CPU per transaction"),
+                (None, Some(cost)) => format!(", {cost:.3} µs CPU per KiB"),
+                (None, None) => String::new(),
+            };
+            let marked = if record.is_marked() { " (marked)" } else { "" };
+            format!("{work}{cost}{marked}")
+        }
+    }
+}

@@ -1,0 +1,287 @@
+//! One trial: make both ends ready, connect, run, read, close; and what came of it as a record.
+
+use std::collections::BTreeMap;
+
+use std::path::Path;
+
+use tcpcost_study::{
+    Cell, DeviceSettings, End, Environment, HostEnvironment, Knobs, Measure, Outcome, Record,
+    SCHEMA_VERSION, Study, Value, Warning, WarningCode,
+};
+
+use super::bed::{Bed, BedKind};
+use super::ends::{Events, Halt};
+use super::warnings;
+use crate::host::topology::Topology;
+use crate::protocol::{Answer, Ask, Measured, Prepare, Span, clock_ns};
+
+/// Time for the order to run to reach both agents, also on a busy host; traffic starts with it.
+const HEAD_START_NS: u64 = 5_000_000;
+/// Traffic goes on this long after the second snapshot.
+const TAIL_NS: u64 = 10_000_000;
+
+/// Which trial.
+pub struct Trial<'a> {
+    /// Of which study.
+    pub study: &'a Study,
+    /// Which cell.
+    pub cell: &'a Cell,
+    /// Repetition, from 0.
+    pub repetition: u32,
+    /// Try, from 0.
+    pub attempt: u32,
+    /// What is true of the whole run and belongs in each record.
+    pub notes: &'a [Warning],
+}
+
+/// What went wrong beyond the trial.
+pub enum Broken {
+    /// Ctrl-C: no record.
+    Interrupted,
+    /// The bed is unusable; the record says why.
+    Bed(Box<Record>),
+}
+
+/// Both ends, by name.
+type Both<T> = BTreeMap<End, T>;
+
+impl Trial<'_> {
+    /// Runs it. Failures and skips are records too.
+    pub fn run(&self, bed: &mut Bed, events: &Events) -> Result<Record, Broken> {
+        let mut record = self.record(bed.kind, bed.host.clone());
+        match self.measure(bed, events) {
+            Ok((found, cautions)) => {
+                let mut others = BTreeMap::new();
+                for (end, measured) in found {
+                    others.insert(end, measured.others);
+                    record.ends.insert(end, measured.record);
+                }
+                record.warnings = cautions;
+                record.warnings.extend(warnings::judge(
+                    &record,
+                    self.study.measure.others_max,
+                    &others,
+                ));
+                record.warnings.extend_from_slice(self.notes);
+            }
+            Err(Halt::Interrupted) => return Err(Broken::Interrupted),
+            Err(Halt::Unsupported { knob, reason }) => {
+                record.outcome = Outcome::Skipped {
+                    reason: format!("{knob}: {reason}"),
+                };
+            }
+            Err(halt @ Halt::Failed(..)) => {
+                record.outcome = Outcome::Failed {
+                    reason: halt.to_string(),
+                };
+            }
+            Err(halt @ Halt::Gone(..)) => {
+                record.outcome = Outcome::Failed {
+                    reason: halt.to_string(),
+                };
+                return Err(Broken::Bed(Box::new(record)));
+            }
+        }
+        Ok(record)
+    }
+
+    /// The record before anything is known.
+    pub fn record(&self, bed: BedKind, host: HostEnvironment) -> Record {
+        Record {
+            schema_version: SCHEMA_VERSION,
+            study: self.study.name.clone(),
+            cell: self.cell.name.clone(),
+            knobs: self.cell.knobs.clone(),
+            repetition: self.repetition,
+            attempt: self.attempt,
+            seed: self.study.measure.seed,
+            started: jiff::Timestamp::now()
+                .strftime("%Y-%m-%dT%H:%M:%S%.3fZ")
+                .to_string(),
+            bed: bed.name().to_string(),
+            interval_ns: nanos(self.study.measure.duration),
+            outcome: Outcome::Measured,
+            warnings: Vec::new(),
+            host,
+            ends: BTreeMap::new(),
+        }
+    }
+
+    fn measure(
+        &self,
+        bed: &mut Bed,
+        events: &Events,
+    ) -> Result<(Both<Measured>, Vec<Warning>), Halt> {
+        let mut cautions = Vec::new();
+        let environments = self.prepare(bed, events, &mut cautions)?;
+        let outcome = self.traffic(bed, events, environments);
+        // Also after a failure, so that the next trial starts clean. An interrupt ends the bed anyway.
+        if !matches!(outcome, Err(Halt::Interrupted | Halt::Gone(..))) {
+            bed.ends.call_both(events, |_| Ask::Finish)?;
+        }
+        Ok((outcome?, cautions))
+    }
+
+    fn prepare(
+        &self,
+        bed: &mut Bed,
+        events: &Events,
+        cautions: &mut Vec<Warning>,
+    ) -> Result<Both<Environment>, Halt> {
+        let knobs = &self.cell.knobs;
+        if bed.kind == BedKind::Loopback {
+            one_device(knobs)?;
+        }
+        let (client_cpus, server_cpus) = place(knobs)?;
+        let [client_pid, server_pid] = bed.ends.pids();
+        let token = token();
+        let prepare = |bed: &Bed, end: End| Prepare {
+            end,
+            knobs: knobs.clone(),
+            cpus: if end == End::Client {
+                client_cpus.clone()
+            } else {
+                server_cpus.clone()
+            },
+            device: bed.device(end).to_string(),
+            address: bed.address(end),
+            peer: bed.address(end.peer()),
+            owned: bed.kind == BedKind::Netns,
+            changes_device: bed.kind == BedKind::Netns || end == End::Client,
+            steering: bed.kind == BedKind::Netns
+                && knobs.is_on("steering").expect("a switch has a default"),
+            meters: self.study.measure.meters.clone(),
+            own_pids: vec![std::process::id(), client_pid, server_pid],
+            token: token.clone(),
+            seed: self.study.measure.seed,
+        };
+        let mut environments = BTreeMap::new();
+        // One after the other: on loopback the server reads what the client has set.
+        for end in End::BOTH {
+            let ask = Ask::Prepare(Box::new(prepare(bed, end)));
+            let answer = bed.ends.call(events, end, &ask)?;
+            let Answer::Prepared {
+                environment,
+                cautions: more,
+            } = answer
+            else {
+                return Err(nonsense(end, &answer));
+            };
+            environments.insert(end, *environment);
+            cautions.extend(more.into_iter().map(|text| Warning {
+                code: WarningCode::Other,
+                text,
+            }));
+        }
+        Ok(environments)
+    }
+
+    fn traffic(
+        &self,
+        bed: &mut Bed,
+        events: &Events,
+        mut environments: Both<Environment>,
+    ) -> Result<Both<Measured>, Halt> {
+        let answer = bed.ends.call(events, End::Server, &Ask::Listen)?;
+        let Answer::Listening { addresses } = answer else {
+            return Err(nonsense(End::Server, &answer));
+        };
+        let connected = bed
+            .ends
+            .call(events, End::Client, &Ask::Connect { targets: addresses })?;
+        let accepted = bed.ends.call(events, End::Server, &Ask::Accepted)?;
+        for (end, answer) in End::BOTH.into_iter().zip([connected, accepted]) {
+            let Answer::Connected {
+                congestion_control,
+                mss,
+                ..
+            } = answer
+            else {
+                return Err(nonsense(end, &answer));
+            };
+            let environment = environments.get_mut(&end).expect("both ends were prepared");
+            environment.congestion_control = congestion_control;
+            environment.mss = mss;
+        }
+
+        let span = span(&self.study.measure, clock_ns());
+        let answers = bed.ends.call_both(events, |_| Ask::Run(span))?;
+        let mut found = BTreeMap::new();
+        for (end, answer) in End::BOTH.into_iter().zip(answers) {
+            let Answer::Measured(mut measured) = answer else {
+                return Err(nonsense(end, &answer));
+            };
+            measured.record.environment =
+                environments.remove(&end).expect("both ends were prepared");
+            found.insert(end, *measured);
+        }
+        Ok(found)
+    }
+}
+
+/// On loopback both ends are the host's `lo`: it cannot be two things at once.
+fn one_device(knobs: &Knobs) -> Result<(), Halt> {
+    if DeviceSettings::from_knobs(knobs, End::Client)
+        == DeviceSettings::from_knobs(knobs, End::Server)
+    {
+        return Ok(());
+    }
+    let named = |name: &&str| name.starts_with("client.") || name.starts_with("server.");
+    let knob = knobs
+        .iter()
+        .map(|(name, _)| name)
+        .find(named)
+        .unwrap_or("bed")
+        .to_string();
+    let reason = "of the netns bed alone: on loopback both ends are one device".to_string();
+    Err(Halt::Unsupported { knob, reason })
+}
+
+/// CPUs of client and server.
+fn place(knobs: &Knobs) -> Result<(Vec<usize>, Vec<usize>), Halt> {
+    let unsupported = |reason: String| Halt::Unsupported {
+        knob: "placement".to_string(),
+        reason,
+    };
+    let given = |name: &str| match knobs.value(name) {
+        Some(Value::Cpus(cpus)) => Some(cpus),
+        _ => None,
+    };
+    let topology =
+        Topology::read(Path::new("/sys")).map_err(|error| unsupported(error.to_string()))?;
+    let placement = knobs.word("placement").expect("a choice has a default");
+    let (client, server) = (given("client_cpus"), given("server_cpus"));
+    topology
+        .place(&placement, client.as_deref(), server.as_deref())
+        .map_err(unsupported)
+}
+
+fn nonsense(end: End, answer: &Answer) -> Halt {
+    Halt::Gone(end, format!("answered out of turn: {answer:?}"))
+}
+
+fn nanos(time: std::time::Duration) -> u64 {
+    u64::try_from(time.as_nanos()).expect("a study's times are far below 584 years")
+}
+
+fn span(measure: &Measure, now_ns: u64) -> Span {
+    let from_ns = now_ns + HEAD_START_NS + nanos(measure.warm_up);
+    let to_ns = from_ns + nanos(measure.duration);
+    Span {
+        from_ns,
+        to_ns,
+        stop_ns: to_ns + TAIL_NS,
+    }
+}
+
+/// 128 random bits, in hex.
+fn token() -> String {
+    let mut bytes = [0u8; 16];
+    // SAFETY: the buffer is valid for its 16 bytes, which getrandom fills or leaves.
+    let filled = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
+    assert_eq!(
+        filled, 16,
+        "getrandom of 16 bytes never fails once the kernel is up (random(7))"
+    );
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,84 @@
+//! Whose CPU pays: in the `netns` bed per-CPU accounting is per-host accounting. A file of its own,
+//! since cargo runs test files one after the other: other tests' packets would be counted too.
+
+mod common;
+
+use common::{Place, able, count};
+
+const STUDY: &str = r#"
+[bed]
+kind = "netns"
+[workload]
+kind = "stream"
+client_cpus = [0]
+server_cpus = [1]
+[measure]
+warm_up = "50ms"
+duration = "300ms"
+repetitions = 1
+others_max = "100%"
+"#;
+
+/// Packets that each CPU's network stack has taken in: first column of softnet_stat, hex.
+fn processed() -> Vec<u64> {
+    let text = std::fs::read_to_string("/proc/net/softnet_stat").unwrap();
+    let first =
+        |line: &str| u64::from_str_radix(line.split_whitespace().next().unwrap(), 16).unwrap();
+    text.lines().map(first).collect()
+}
+
+#[test]
+fn a_one_way_transfer_charges_each_end_to_its_own_cpu() {
+    if !able() {
+        return;
+    }
+    let place = Place::new();
+    // The kernel counts received packets by the CPU that took them in. With one skb per MSS there
+    // are so many that whatever else the machine receives does not matter.
+    let text = STUDY.replace(
+        "[measure]",
+        "[bed.client]\nsegmentation = \"per-mss\"\n[measure]",
+    );
+    let shares = |steering: &str| {
+        let text = text.replace(
+            "kind = \"netns\"",
+            &format!("kind = \"netns\"\nsteering = \"{steering}\""),
+        );
+        let study = place.write(&format!("{steering}.toml"), &text);
+        let before = processed();
+        let ran = place.run(&["run", &study, "--out", steering]);
+        let after = processed();
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        let record = &place.records(steering)[0];
+        assert_eq!(record["outcome"], "measured", "{record}");
+        let data = count(record, "server", "netstat", "ip_packets_received") as f64;
+        let acks = count(record, "client", "netstat", "ip_packets_received") as f64;
+        let on = |cpu: usize| (after[cpu] - before[cpu]) as f64;
+        let on_servers_cpu = on(1) / (on(0) + on(1));
+        (on_servers_cpu, data / (data + acks), record.clone())
+    };
+    // Steered, the server's CPU takes in the data and the client's the ACKs; without steering a veth's
+    // receive work stays on the CPU that sent, and it is the other way round.
+    let (on_servers_cpu, data, record) = shares("on");
+    assert!(data > 0.6, "most packets are data: {data}");
+    assert!(
+        (on_servers_cpu - data).abs() < 0.1,
+        "steered: {on_servers_cpu}, data {data}"
+    );
+    let (on_servers_cpu, data, _) = shares("off");
+    assert!(data > 0.6, "most packets are data: {data}");
+    assert!(
+        (on_servers_cpu - (1.0 - data)).abs() < 0.1,
+        "unsteered: {on_servers_cpu}, data {data}"
+    );
+
+    // And the tasks: each end's threads spent their time while their own CPU was busy.
+    for end in ["client", "server"] {
+        let task = count(&record, end, "rusage", "task_user_ns")
+            + count(&record, end, "rusage", "task_system_ns");
+        assert!(task > 0, "{end}");
+    }
+    assert_eq!(record["ends"]["client"]["cpus"], serde_json::json!([0]));
+    assert_eq!(record["ends"]["server"]["cpus"], serde_json::json!([1]));
+    assert_eq!(record["ends"]["server"]["environment"]["rps_cpus"], "2");
+}
