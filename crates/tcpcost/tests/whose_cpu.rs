@@ -57,20 +57,17 @@ fn a_one_way_transfer_charges_each_end_to_its_own_cpu() {
         let on_servers_cpu = on(1) / (on(0) + on(1));
         (on_servers_cpu, data / (data + acks), record.clone())
     };
-    // Steered, the server's CPU takes in the data and the client's the ACKs; without steering a veth's
-    // receive work stays on the CPU that sent, and it is the other way round.
-    let (on_servers_cpu, data, record) = shares("on");
+    // Steered, the server's CPU takes in the data and the client's the ACKs.
+    let (steered, data, record) = shares("on");
     assert!(data > 0.6, "most packets are data: {data}");
     assert!(
-        (on_servers_cpu - data).abs() < 0.1,
-        "steered: {on_servers_cpu}, data {data}"
+        (steered - data).abs() < 0.1,
+        "on the server's CPU {steered}, data {data}"
     );
-    let (on_servers_cpu, data, _) = shares("off");
-    assert!(data > 0.6, "most packets are data: {data}");
-    assert!(
-        (on_servers_cpu - (1.0 - data)).abs() < 0.1,
-        "unsteered: {on_servers_cpu}, data {data}"
-    );
+    // Without steering a veth's receive work stays on the CPU that sent, mostly the client's (data
+    // that an ACK sets off leaves from the server's).
+    let (unsteered, _, _) = shares("off");
+    assert!(unsteered < 0.45, "without steering: {unsteered}");
 
     // And the tasks: each end's threads spent their time while their own CPU was busy.
     for end in ["client", "server"] {
