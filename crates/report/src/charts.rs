@@ -445,3 +445,56 @@ fn split(summary: &Summary) -> Vec<Chart> {
         })
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn points(curves: &[&[(&str, f64)]]) -> Vec<Point> {
+        let of_curve = |(series, points): (usize, &&[(&str, f64)])| {
+            points
+                .iter()
+                .map(|(name, median)| Point {
+                    series,
+                    at: None,
+                    name: (*name).to_string(),
+                    median: *median,
+                    lo: Some(median / 2.0),
+                    hi: None,
+                    trials: vec![*median],
+                    aside: Vec::new(),
+                    published: false,
+                })
+                .collect::<Vec<_>>()
+        };
+        curves.iter().enumerate().flat_map(of_curve).collect()
+    }
+
+    #[test]
+    fn curves_are_divided_by_their_value_at_the_first_common_place() {
+        let mut points = points(&[
+            &[("1", 50.0), ("4", 10.0), ("8", 20.0)],
+            &[("4", 3.0), ("8", 9.0)],
+        ]);
+        normalise(&mut points, 2);
+        let medians: Vec<f64> = points.iter().map(|point| point.median).collect();
+        assert_eq!(medians, [5.0, 1.0, 2.0, 1.0, 3.0]);
+        assert_eq!((points[4].lo, points[4].trials[0]), (Some(1.5), 3.0));
+    }
+
+    #[test]
+    fn curves_without_a_common_place_start_at_one() {
+        let mut points = points(&[&[("1", 50.0), ("4", 10.0)], &[("8", 9.0)]]);
+        normalise(&mut points, 2);
+        let medians: Vec<f64> = points.iter().map(|point| point.median).collect();
+        assert_eq!(medians, [1.0, 0.2, 1.0]);
+    }
+
+    #[test]
+    fn a_wide_span_of_positive_values_is_logarithmic() {
+        assert!(spans([1.0, 21.0].into_iter()));
+        assert!(!spans([1.0, 20.0].into_iter()));
+        assert!(!spans([0.0, 100.0].into_iter()), "0 has no logarithm");
+        assert!(!spans(std::iter::empty()));
+    }
+}

@@ -159,13 +159,15 @@ impl CellSummary {
         stands_in(&self.estimates, asked).unwrap_or(asked)
     }
 
-    /// A quantity of the trials that count, by repetition: for [`Estimate::ratio`].
+    /// A quantity by repetition, of the last try that counts: for [`Estimate::ratio`].
     pub fn by_repetition(&self, of: Derived) -> Vec<(u32, f64)> {
-        self.trials
+        let last: BTreeMap<u32, f64> = self
+            .trials
             .iter()
             .filter(|trial| trial.used)
             .filter_map(|trial| Some((trial.repetition, *trial.values.get(&of)?)))
-            .collect()
+            .collect();
+        last.into_iter().collect()
     }
 
     /// Trials that failed.
@@ -424,4 +426,71 @@ pub(crate) fn has_knobs(cell: &Knobs, wanted: &Knobs) -> bool {
     wanted
         .iter()
         .all(|(name, value)| cell.value(name).as_ref() == Some(value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tcpcost_study::{EndRecord, SCHEMA_VERSION};
+
+    fn record(cell: &str, repetition: u32, outcome: Outcome) -> Record {
+        Record {
+            schema_version: SCHEMA_VERSION,
+            study: "s".into(),
+            cell: cell.into(),
+            knobs: Knobs::default(),
+            repetition,
+            attempt: 0,
+            seed: 1,
+            started: format!("2026-01-01T00:00:{repetition:02}Z"),
+            bed: "netns".into(),
+            interval_ns: 1,
+            outcome,
+            warnings: Vec::new(),
+            host: HostEnvironment::default(),
+            ends: BTreeMap::<End, EndRecord>::new(),
+        }
+    }
+
+    #[test]
+    fn a_cell_that_cannot_be_had_is_asked_once_and_others_are_not_mixed_in() {
+        let study = "[vary]\nsend_with = [\"send\", \"zerocopy\"]";
+        let study = Study::parse("s", study, "s.toml").unwrap();
+        let skipped = Outcome::Skipped {
+            reason: "no".into(),
+        };
+        let mut records = vec![record("send_with=zerocopy", 0, skipped)];
+        records.push(record("send_with=send", 0, Outcome::Measured));
+        records.push(record("another cell", 0, Outcome::Measured));
+        records.push(record("send_with=send", 1, Outcome::Measured));
+        records[3].study = "another study".into();
+        let summary = Summary::new(&study, &records);
+        assert_eq!((summary.trials_done, summary.trials_planned), (2, 7));
+        assert!(summary.is_partial());
+        assert_eq!(summary.records_of_others, 2);
+        assert_eq!((summary.cells[0].n, summary.cells[1].n), (1, 0));
+    }
+
+    #[test]
+    fn a_rate_or_a_bottleneck_fixes_the_work() {
+        let check = |pairs: &[(&str, &str)], expected: Option<&str>| {
+            let mut knobs = Knobs::default();
+            for (name, value) in pairs {
+                knobs.set(name, value).unwrap();
+            }
+            let expected = expected.map_or(Load::CpuBound, |text| Load::FixedRate(text.into()));
+            assert_eq!(Load::new(&knobs), expected);
+        };
+        check(&[], None);
+        check(&[("rate", "unlimited")], None);
+        check(&[("rate", "1Gbit")], Some("rate 1Gbit"));
+        check(
+            &[("transaction_rate", "10/s")],
+            Some("transaction_rate 10/s"),
+        );
+        check(
+            &[("server.bottleneck", "941Mbit")],
+            Some("bottleneck 941Mbit"),
+        );
+    }
 }

@@ -209,9 +209,7 @@ impl Page<'_> {
             }
             if !rows.is_empty() {
                 any = true;
-                let mut name = vec![String::new(); 8];
-                name[0].clone_from(&cell.name);
-                table.row(name);
+                table.heading(&cell.name);
                 rows.into_iter().for_each(|row| table.row(row));
             }
         }
@@ -233,12 +231,7 @@ impl Page<'_> {
         let mut series = None;
         for row in self.summary.published() {
             if series != Some(&row.series.name) && !row.series.name.is_empty() {
-                table.row(vec![
-                    row.series.name.clone(),
-                    String::new(),
-                    String::new(),
-                    String::new(),
-                ]);
+                table.heading(&row.series.name);
             }
             series = Some(&row.series.name);
             table.row(vec![
