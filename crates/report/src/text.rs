@@ -4,9 +4,10 @@ use std::fmt::Write;
 
 use tcpcost_study::{Derived, DerivedKind, End};
 
+use crate::cell::CellSummary;
 use crate::compare::Group;
 use crate::number::{show, show_estimate, show_percent, unit_in_tables};
-use crate::summary::{CellSummary, Summary};
+use crate::summary::Summary;
 use crate::table::{ABSENT, Table, WIDTH, wrap};
 use crate::verdict::Verdict;
 use crate::words;
