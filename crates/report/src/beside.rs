@@ -18,7 +18,6 @@ pub(crate) fn published_chart(summary: &Summary) -> Option<Chart> {
     let (unit, scale) = unit_in_tables(published.quantity);
     let mut series: Vec<String> = Vec::new();
     let mut points: Vec<Point> = Vec::new();
-    let mut of = published.quantity;
     for one in &published.series {
         let name = if one.name.is_empty() {
             &published.source
@@ -40,27 +39,27 @@ pub(crate) fn published_chart(summary: &Summary) -> Option<Chart> {
     }
     let cells: Vec<&CellSummary> = summary.cells.iter().collect();
     let mut curves: Vec<(String, usize)> = Vec::new();
+    let mut of = None;
     for &cell in &cells {
-        let Some(value) = cell.knobs.value(knob) else {
+        let here = cell.has_or_both(published.quantity);
+        let name = others(summary, knob, cell, &cells);
+        let known = curves.iter().find(|(seen, _)| *seen == name);
+        let index = known.map_or(series.len(), |(_, index)| *index);
+        let value = cell.knobs.value(knob);
+        let Some(point) = value.and_then(|value| point(cell, here, &value, index)) else {
             continue;
         };
-        of = cell.has_or_both(published.quantity);
-        let name = others(summary, knob, cell, &cells);
-        let index = match curves.iter().find(|(seen, _)| *seen == name) {
-            Some((_, index)) => *index,
-            None => {
-                let between = if name.is_empty() { "" } else { ": " };
-                series.push(format!("ours{between}{name}"));
-                curves.push((name, series.len() - 1));
-                series.len() - 1
-            }
-        };
-        points.extend(point(cell, of, &value, index));
+        of.get_or_insert(here);
+        points.push(point);
+        if index == series.len() {
+            let between = if name.is_empty() { "" } else { ": " };
+            series.push(format!("ours{between}{name}"));
+            curves.push((name, index));
+        }
     }
+    // Nothing of ours, nothing to show beside.
+    let of = of?;
     let ours = |point: &&Point| !point.published;
-    if !points.iter().any(|point| ours(&point)) {
-        return None;
-    }
     // How far apart the heights are, at the places that both have.
     let apart = points.iter().filter(ours).filter_map(|our| {
         let theirs = points

@@ -71,8 +71,10 @@ type Kinds = Vec<(DerivedKind, Option<f64>)>;
 struct Trial<'a> {
     record: &'a Record,
     kind: Option<WorkloadKind>,
-    /// Whether each end's CPUs, and each end's namespace, are its own.
-    apart: (bool, bool),
+    /// Whether each end's CPUs do its own work alone.
+    cpus_apart: bool,
+    /// Whether each end has a namespace of its own.
+    namespaces_apart: bool,
 }
 
 impl<'a> Trial<'a> {
@@ -89,7 +91,8 @@ impl<'a> Trial<'a> {
                 .knobs
                 .word("workload")
                 .and_then(|word| WorkloadKind::from_word(&word)),
-            apart: (netns && disjoint, netns),
+            cpus_apart: netns && disjoint,
+            namespaces_apart: netns,
         }
     }
 
@@ -123,10 +126,9 @@ impl<'a> Trial<'a> {
 
     /// A count of the namespaces: each once.
     fn namespaces(&self, scope: Option<End>, of: Quantity) -> Option<f64> {
-        let netns = self.apart.1;
         match scope {
-            Some(_) if !netns => None,
-            None if !netns => self
+            Some(_) if !self.namespaces_apart => None,
+            None if !self.namespaces_apart => self
                 .ends(None)
                 .find_map(|end| end.growth("netstat", &Whose::Namespace, of))
                 .map(|count| count as f64),
@@ -175,7 +177,7 @@ impl<'a> Trial<'a> {
     /// What CPU time amounts to.
     fn cpu(&self, scope: Option<End>) -> Kinds {
         use DerivedKind as D;
-        if scope.is_some() && !self.apart.0 {
+        if scope.is_some() && !self.cpus_apart {
             return Vec::new();
         }
         let Some(cpus) = CpuTime::new(self.ends(scope), self.record.ends.len() == 2) else {

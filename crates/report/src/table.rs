@@ -33,6 +33,10 @@ impl Table {
         self.rows.push(cells);
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
     /// The lines: first column to the left, others to the right; columns without any number left
     /// out; marks (a column without a title) close to the left of them. `header` styles the header's line.
     pub(crate) fn lines(&self, header: impl Fn(&str) -> String) -> Vec<String> {

@@ -133,15 +133,13 @@ impl Page<'_> {
             DerivedKind::ResponseP999,
         ];
         let mut table = Table::new(&["cell", "p50", "p99", "p99.9"]);
-        let mut any = false;
         for cell in &self.summary.cells {
             let cells = kinds.map(|kind| shown(cell, Derived::both(kind)));
             if cells.iter().any(|shown| shown != ABSENT) {
-                any = true;
                 table.row(std::iter::once(cell.name.clone()).chain(cells).collect());
             }
         }
-        if !any {
+        if table.is_empty() {
             return String::new();
         }
         let mut out = self.heading("Response time, µs");
@@ -162,7 +160,6 @@ impl Page<'_> {
             "others",
             "threads' µs/KiB",
         ]);
-        let mut any = false;
         for cell in &self.summary.cells {
             let per_end = End::BOTH.iter().any(|&end| {
                 cell.estimates
@@ -209,12 +206,11 @@ impl Page<'_> {
                 }
             }
             if !rows.is_empty() {
-                any = true;
                 table.heading(&cell.name);
                 rows.into_iter().for_each(|row| table.row(row));
             }
         }
-        if !any {
+        if table.is_empty() {
             return String::new();
         }
         let mut out = self.heading("Whose CPU, doing what (cost in µs/KiB or µs/transaction)");
