@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tcpcost_study::{Derived, DerivedKind, End, HostEnvironment, units};
 
-use crate::summary::{CellSummary, Load, Summary};
+use crate::cell::{CellSummary, Load};
+use crate::summary::Summary;
 
 /// The lines under the title: machine, bed, how much was run, by which method, whose CPU.
 pub(crate) fn head(summary: &Summary) -> Vec<String> {
