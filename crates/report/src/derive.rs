@@ -14,8 +14,8 @@ pub type Values = BTreeMap<Derived, f64>;
 
 /// Every derived quantity that this record has the counts for; none unless it was measured.
 ///
-/// CPU of one end is told only where the ends' CPUs are disjoint and the bed is `netns`: on loopback
-/// the receiver's softirq runs on the sender's CPU. A count of a namespace is one end's only in
+/// CPU of one end is told only where the ends' CPUs are disjoint, the bed is `netns` and receive work
+/// is steered: else the receiver's softirq runs on the sender's CPU. A count of a namespace is one end's only in
 /// `netns`: on loopback both ends are in one, which then counts once.
 pub fn derive(record: &Record) -> Values {
     let mut values = Values::new();
@@ -67,6 +67,12 @@ const TICK_NS: f64 = 1e7;
 
 type Kinds = Vec<(DerivedKind, Option<f64>)>;
 
+/// Whether the end's receive work is steered to CPUs (to which, the runner sees to).
+fn is_steered(end: &EndRecord) -> bool {
+    let mask = end.environment.rps_cpus.as_deref().unwrap_or_default();
+    mask.contains(|digit: char| digit.is_ascii_hexdigit() && digit != '0')
+}
+
 /// A measured record, and what can be told apart in it.
 struct Trial<'a> {
     record: &'a Record,
@@ -91,7 +97,7 @@ impl<'a> Trial<'a> {
                 .knobs
                 .word("workload")
                 .and_then(|word| WorkloadKind::from_word(&word)),
-            cpus_apart: netns && disjoint,
+            cpus_apart: netns && disjoint && record.ends.values().all(is_steered),
             namespaces_apart: netns,
         }
     }
@@ -252,11 +258,6 @@ impl<'a> Trial<'a> {
         };
         let data_segments = connections(scope, Quantity::ConnDataSegmentsSent);
         let packets = namespaces(Quantity::IpPacketsSent);
-        let disagreement = || {
-            let bytes = bytes?;
-            let kernel = connections(None, Quantity::ConnBytesReceived)?;
-            ratio((kernel - bytes).abs(), bytes)
-        };
         vec![
             (
                 D::Goodput,
@@ -310,8 +311,40 @@ impl<'a> Trial<'a> {
                     workload(Quantity::ZerocopyCompletions),
                 ),
             ),
-            (D::PayloadDisagreement, disagreement()),
+            (D::PayloadDisagreement, self.payload_disagreement()),
+            (D::SegmentDisagreement, self.segment_disagreement(scope)),
         ]
+    }
+
+    /// Kernel against workload: what both counted at the same moments, at the ends that receive.
+    fn payload_disagreement(&self) -> Option<f64> {
+        let (mut kernel, mut workload) = (0.0, 0.0);
+        for end in self.ends(None) {
+            let of = |quantity| end.growth("tcp_info", &Whose::Connections, quantity);
+            let both = of(Quantity::ConnBytesReceived).zip(of(Quantity::PayloadBytesReceived));
+            if let Some((by_kernel, by_workload)) = both {
+                kernel += by_kernel as f64;
+                workload += by_workload as f64;
+            }
+        }
+        ratio((kernel - workload).abs(), workload)
+    }
+
+    /// Namespace against connections, per second, since their intervals differ by milliseconds.
+    fn segment_disagreement(&self, scope: Option<End>) -> Option<f64> {
+        if !self.namespaces_apart {
+            return None;
+        }
+        let (mut by_namespace, mut by_connections) = (0.0, 0.0);
+        for end in self.ends(scope) {
+            let per_s = |meter: &str, of| {
+                let reading = end.readings.iter().find(|reading| reading.meter == meter)?;
+                ratio(*reading.counts.get(&of)? as f64, reading.duration_ns as f64)
+            };
+            by_namespace += per_s("netstat", Quantity::SegmentsSent)?;
+            by_connections += per_s("tcp_info", Quantity::ConnSegmentsSent)?;
+        }
+        ratio((by_namespace - by_connections).abs(), by_connections)
     }
 
     /// Cycles of the time-stamp counter per µs, as the `tsc` meter saw it run.

@@ -41,7 +41,10 @@ fn stream(bed: &str) -> Record {
     let end = |cpu: usize, readings: Vec<Reading>| EndRecord {
         cpus: vec![cpu],
         threads: 1,
-        environment: Environment::default(),
+        environment: Environment {
+            rps_cpus: Some("1".into()),
+            ..Environment::default()
+        },
         readings,
         response_time_hdr: None,
     };
@@ -90,11 +93,14 @@ fn stream(bed: &str) -> Record {
         reading("workload", Whose::Workload, &sent),
         tsc.clone(),
     ];
+    let mut with_payload = tcp_info(40, 0, 0, (1 << 20) + 1024);
+    let payload = (Quantity::PayloadBytesReceived, 1 << 20);
+    with_payload.counts.extend([payload]);
     let server = vec![
         proc(1),
         rusage(S / 10, S),
         netstat(40, 40, 2080),
-        tcp_info(40, 0, 0, (1 << 20) + 1024),
+        with_payload,
         reading("workload", Whose::Workload, &received),
         tsc,
     ];
@@ -164,6 +170,8 @@ fn a_stream_between_namespaces_gives_every_end_its_own() {
             ("server_bytes_per_send_call", None),
             ("zerocopy_copied_ratio", Some(0.25)),
             ("payload_disagreement_ratio", Some(1.0 / 1024.0)),
+            ("segment_disagreement_ratio", Some(1.0 / 841.0)),
+            ("server_segment_disagreement_ratio", Some(0.0)),
             ("cpu_us_per_transaction", None),
             ("transactions_per_s", None),
             ("response_us_p50", None),
@@ -184,6 +192,21 @@ fn on_loopback_cpu_and_namespace_are_told_of_both_ends_alone() {
             ("segments_per_skb", Some(40.0)),
             ("client_segments_per_skb", None),
             ("client_data_segments_per_pure_ack", Some(20.0)),
+        ],
+    );
+}
+
+#[test]
+fn without_steering_cpu_is_told_of_both_ends_alone() {
+    let mut record = stream("netns");
+    let server = record.ends.get_mut(&End::Server).unwrap();
+    server.environment.rps_cpus = Some("0".into());
+    check(
+        &derive(&record),
+        &[
+            ("cpu_us_per_kib", Some(2.2e6 / 1024.0)),
+            ("client_cpu_us_per_kib", None),
+            ("client_segments_per_skb", Some(40.0)),
         ],
     );
 }

@@ -263,6 +263,7 @@ fn ends(record: &Record, noise: &mut Noise) -> BTreeMap<End, EndRecord> {
                 (Q::ConnSegmentsSent, segments_out),
                 (Q::ConnDataSegmentsSent, data_out),
                 (Q::ConnBytesReceived, received + received / 10_000),
+                (Q::PayloadBytesReceived, received),
                 (Q::ConnSegmentsRetransmitted, 0),
             ]),
         ));
