@@ -22,7 +22,7 @@ fn main() {
         let (mut client, server) = pair(request, response);
         let mut ratios: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
         let mut offs = Vec::new();
-        drop(rate(&mut client, request, response));
+        rate(&mut client, request, response); // Warm.
         for round in 0..rounds {
             for &meter in METERS {
                 let mut with = |on: bool| {
