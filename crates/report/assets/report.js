@@ -32,10 +32,11 @@
     const place = x.log ? Math.log10 : (value) => value;
     const at = (p) => place(p.at);
     const ticks = new Map(x.ticks.map(([value, text]) => [place(value), text]));
+    const turned = x.ticks.length > 8;
     return {
-      width, height: 340, marginTop: 30, marginLeft: 60, marginBottom: 46, marginRight: 24,
+      width, height: turned ? 356 : 340, marginTop: 30, marginLeft: 60, marginBottom: turned ? 62 : 46, marginRight: 24,
       x: {ticks: [...ticks.keys()], tickFormat: (value) => ticks.get(value), label: x.label, inset: 8,
-          tickRotate: x.ticks.length > 8 ? -35 : 0},
+          tickRotate: turned ? -35 : 0},
       y: {type: y.log ? "log" : "linear", grid: true, zero: !y.log, nice: true, label: y.label},
       // Curves stand a little beside each other, and trials beside their interval.
       marks: chart.series.flatMap((_, series) => {

@@ -3,18 +3,16 @@
 use serde::Serialize;
 use tcpcost_study::{Derived, DerivedKind, End, Value};
 
+use crate::beside::published_chart;
+use crate::cell::CellSummary;
 use crate::compare::Group;
 use crate::estimate::Estimate;
 use crate::number::unit_in_tables;
-use crate::summary::{CellSummary, Summary};
+use crate::summary::Summary;
 use crate::words;
 
 /// Values that span more than this are drawn on a logarithmic axis.
 const LOG_FROM: f64 = 20.0;
-
-/// Scales that differ by more than this are not drawn on one axis: each curve is divided by its
-/// first point.
-const NORMALISE_FROM: f64 = 3.0;
 
 /// One chart.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -69,7 +67,7 @@ pub(crate) struct Point {
 
 /// All charts of a summary, in the order of the page.
 pub(crate) fn charts(summary: &Summary) -> Vec<Chart> {
-    let mut charts: Vec<Chart> = published(summary).into_iter().collect();
+    let mut charts: Vec<Chart> = published_chart(summary).into_iter().collect();
     let groups = summary.groups();
     // A rate is what tells the groups apart: its chart has both, and comes last.
     let is_rate = |knob: &String| knob.ends_with("rate") || knob.ends_with("bottleneck");
@@ -130,7 +128,12 @@ fn move_together(one: &str, other: &str, among: &[&CellSummary]) -> bool {
 }
 
 /// The other knobs that vary, as the name of the curve or block a cell belongs to.
-fn others(summary: &Summary, knob: &str, cell: &CellSummary, among: &[&CellSummary]) -> String {
+pub(crate) fn others(
+    summary: &Summary,
+    knob: &str,
+    cell: &CellSummary,
+    among: &[&CellSummary],
+) -> String {
     let words: Vec<String> = varying(summary)
         .iter()
         .filter(|other| !move_together(knob, other, among))
@@ -143,7 +146,12 @@ fn others(summary: &Summary, knob: &str, cell: &CellSummary, among: &[&CellSumma
     words.join(", ")
 }
 
-fn point(cell: &CellSummary, of: Derived, value: &Value, series: usize) -> Option<Point> {
+pub(crate) fn point(
+    cell: &CellSummary,
+    of: Derived,
+    value: &Value,
+    series: usize,
+) -> Option<Point> {
     let (_, scale) = unit_in_tables(of);
     let Estimate { median, lo, hi, .. } = *cell.estimates.get(&of)?;
     let values = |used: bool| {
@@ -210,7 +218,7 @@ fn against(
 }
 
 /// A chart of these points: a line where the knob is a number, rows where it is words.
-fn chart(
+pub(crate) fn chart(
     title: String,
     knob: &str,
     of: Derived,
@@ -270,124 +278,6 @@ fn spans(values: impl Iterator<Item = f64>) -> bool {
     lo > 0.0 && hi / lo > LOG_FROM
 }
 
-/// The published curves beside ours.
-fn published(summary: &Summary) -> Option<Chart> {
-    let published = summary.study.published.as_ref()?;
-    let knob = &published.knob;
-    let (unit, scale) = unit_in_tables(published.quantity);
-    let mut series: Vec<String> = Vec::new();
-    let mut points: Vec<Point> = Vec::new();
-    let mut of = published.quantity;
-    for one in &published.series {
-        let name = if one.name.is_empty() {
-            &published.source
-        } else {
-            &one.name
-        };
-        points.extend(one.points.iter().map(|(value, figure)| Point {
-            series: series.len(),
-            at: value.number(),
-            name: value.to_string(),
-            median: figure * scale,
-            lo: None,
-            hi: None,
-            trials: Vec::new(),
-            aside: Vec::new(),
-            published: true,
-        }));
-        series.push(name.clone());
-    }
-    let cells: Vec<&CellSummary> = summary.cells.iter().collect();
-    let mut curves: Vec<(String, usize)> = Vec::new();
-    for &cell in &cells {
-        let Some(value) = cell.knobs.value(knob) else {
-            continue;
-        };
-        of = cell.has_or_both(published.quantity);
-        let name = others(summary, knob, cell, &cells);
-        let index = match curves.iter().find(|(seen, _)| *seen == name) {
-            Some((_, index)) => *index,
-            None => {
-                let between = if name.is_empty() { "" } else { ": " };
-                series.push(format!("ours{between}{name}"));
-                curves.push((name, series.len() - 1));
-                series.len() - 1
-            }
-        };
-        points.extend(point(cell, of, &value, index));
-    }
-    let ours = |point: &&Point| !point.published;
-    if !points.iter().any(|point| ours(&point)) {
-        return None;
-    }
-    // How far apart the heights are, at the places that both have.
-    let apart = points.iter().filter(ours).filter_map(|our| {
-        let theirs = points
-            .iter()
-            .find(|their| their.published && their.name == our.name)?;
-        (our.median > 0.0 && theirs.median > 0.0).then(|| (our.median / theirs.median).ln())
-    });
-    let apart = Estimate::new(apart).map_or(1.0, |ratio| ratio.median.abs().exp());
-    let title = format!("{}: published beside ours", words::quantity(of));
-    let mut note = format!("Published: {}.", published.source);
-    if apart > NORMALISE_FROM {
-        normalise(&mut points, series.len());
-        note += &format!(
-            " The scales are {} times apart, so every curve is divided by its first point: compare \
-             shapes, not heights.",
-            crate::number::show(apart)
-        );
-    }
-    let mut chart = chart(title, knob, of, series, points)?;
-    let value = if chart.form == "line" {
-        &mut chart.y
-    } else {
-        &mut chart.x
-    };
-    value.label = if apart > NORMALISE_FROM {
-        "relative to the curve's first point".to_string()
-    } else {
-        format!("{} ({unit})", of.kind.name())
-    };
-    chart.note = note;
-    Some(chart)
-}
-
-/// Divides each curve by its first point: at the first place that all curves have, else at its own.
-fn normalise(points: &mut [Point], curves: usize) {
-    let has = |curve: usize, name: &str| {
-        let mut of_curve = points.iter().filter(|point| point.series == curve);
-        of_curve
-            .find(|point| point.name == name)
-            .map(|point| point.median)
-    };
-    let common = points
-        .iter()
-        .map(|point| point.name.clone())
-        .find(|name| (0..curves).all(|curve| has(curve, name).is_some_and(|median| median > 0.0)));
-    let firsts: Vec<Option<f64>> = (0..curves)
-        .map(|curve| match &common {
-            Some(name) => has(curve, name),
-            None => points
-                .iter()
-                .find(|point| point.series == curve)
-                .map(|point| point.median),
-        })
-        .collect();
-    for point in points {
-        let Some(first) = firsts[point.series].filter(|first| *first > 0.0) else {
-            continue;
-        };
-        point.median /= first;
-        for value in [&mut point.lo, &mut point.hi].into_iter().flatten() {
-            *value /= first;
-        }
-        for value in point.trials.iter_mut().chain(&mut point.aside) {
-            *value /= first;
-        }
-    }
-}
-
 /// Parts of a CPU's time, in the order of the bars.
 pub(crate) const PARTS: [(&str, DerivedKind); 6] = [
     ("user", DerivedKind::UserRatio),
@@ -444,4 +334,17 @@ fn split(summary: &Summary) -> Vec<Chart> {
             })
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::spans;
+
+    #[test]
+    fn a_wide_span_of_positive_values_is_logarithmic() {
+        assert!(spans([1.0, 21.0].into_iter()));
+        assert!(!spans([1.0, 20.0].into_iter()));
+        assert!(!spans([0.0, 100.0].into_iter()), "0 has no logarithm");
+        assert!(!spans(std::iter::empty()));
+    }
 }

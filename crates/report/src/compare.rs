@@ -2,8 +2,9 @@
 
 use tcpcost_study::{Derived, Series, Value};
 
+use crate::cell::{CellSummary, Load, has_knobs};
 use crate::estimate::Estimate;
-use crate::summary::{CellSummary, Load, Summary, has_knobs};
+use crate::summary::Summary;
 
 /// Cells that can be held against each other: the same main quantity, all at a fixed rate or all
 /// CPU-bound.

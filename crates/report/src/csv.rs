@@ -2,7 +2,8 @@
 
 use std::fmt::Write;
 
-use crate::summary::{Load, Summary};
+use crate::cell::Load;
+use crate::summary::Summary;
 
 /// The fixed columns; one `knob:NAME` column follows for each knob that any cell sets.
 const COLUMNS: [&str; 12] = [

@@ -5,16 +5,19 @@
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use tcpcost_study::{Derived, DerivedKind, End};
 
+use crate::cell::CellSummary;
 use crate::charts::{Chart, PARTS, charts};
 use crate::compare::Group;
 use crate::estimate::Estimate;
 use crate::number::{show, show_estimate, show_percent, unit_in_tables};
-use crate::summary::{CellSummary, Summary};
+use crate::summary::Summary;
 use crate::table::ABSENT;
 use crate::verdict::Verdict;
 use crate::words;
 
 const PLOT: &str = include_str!("../assets/plot.min.js");
+/// The bundle's licences ask to go wherever it goes, and it goes into every page.
+const LICENCES: &str = include_str!("../assets/LICENSES.txt");
 const SCRIPT: &str = include_str!("../assets/report.js");
 const STYLE: &str = include_str!("../assets/report.css");
 const POLICY: &str =
@@ -62,7 +65,7 @@ pub fn html(summary: &Summary) -> String {
                     (everything(summary))
                 }
                 script type="application/json" id="charts" { (PreEscaped(data)) }
-                script { (PreEscaped(PLOT)) }
+                script { "/*\n" (PreEscaped(LICENCES)) "*/\n" (PreEscaped(PLOT)) }
                 script { (PreEscaped(SCRIPT)) }
             }
         }

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use tcpcost_study::{End, HostEnvironment, Knobs, SCHEMA_VERSION, units};
 
+use crate::cell::{CellSummary, Load};
 use crate::estimate::Estimate;
-use crate::summary::{CellSummary, Load, Summary};
+use crate::summary::Summary;
 use crate::verdict::Verdict;
 
 /// The summary as one JSON document, indented, with a line end.
@@ -183,7 +184,7 @@ impl<'a> Document<'a> {
     }
 }
 
-fn warned(warnings: &[crate::summary::Warned]) -> Vec<Warned> {
+fn warned(warnings: &[crate::cell::Warned]) -> Vec<Warned> {
     warnings
         .iter()
         .map(|warned| Warned {

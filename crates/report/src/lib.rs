@@ -14,8 +14,11 @@
 
 #![warn(missing_docs)]
 
+mod beside;
+mod cell;
 mod charts;
 mod compare;
+mod cpu_time;
 mod csv;
 mod derive;
 mod estimate;
@@ -30,6 +33,7 @@ mod text;
 mod verdict;
 mod words;
 
+pub use cell::{CellSummary, Load, TrialValues, Warned};
 pub use compare::{Beside, Group};
 pub use csv::csv;
 pub use derive::{Values, derive};
@@ -37,6 +41,6 @@ pub use estimate::{CONFIDENCE, Estimate};
 pub use html::html;
 pub use json::json;
 pub use netperf::{cpu_ratio, service_demand_us_per_kib};
-pub use summary::{CellSummary, Load, Summary, TrialValues, Warned};
+pub use summary::Summary;
 pub use text::text;
 pub use verdict::{Judged, Verdict};

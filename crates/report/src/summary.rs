@@ -3,15 +3,11 @@
 //! Nothing is dropped as an outlier. Trials marked by a warning stand aside as long as the cell has
 //! unmarked ones.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use tcpcost_study::{
-    Cell, Derived, DerivedKind, End, Environment, HostEnvironment, Knobs, Outcome, Record, Study,
-    Value, Warning, WarningCode, WorkloadKind,
-};
+use tcpcost_study::{Cell, End, Environment, HostEnvironment, Record, Study};
 
-use crate::derive::{Values, derive};
-use crate::estimate::Estimate;
+use crate::cell::{CellSummary, Warned};
 use crate::verdict::{Judged, Verdict, judge};
 
 /// Everything that the renderings draw.
@@ -37,270 +33,13 @@ pub struct Summary {
     pub judged: Vec<Judged>,
 }
 
-/// What holds a cell's amount of work.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Load {
-    /// A rate that the study sets, so that cells do equal work; the text says which.
-    FixedRate(String),
-    /// Nothing but the CPU.
-    CpuBound,
-}
-
-impl Load {
-    /// Of a cell's knobs: `rate`, `transaction_rate` or a `bottleneck` at either end fixes it.
-    pub fn new(knobs: &Knobs) -> Load {
-        let fixed = ["rate", "transaction_rate"]
-            .into_iter()
-            .map(|name| (name.to_string(), knobs.value(name)))
-            .chain(
-                End::BOTH
-                    .into_iter()
-                    .map(|end| ("bottleneck".to_string(), knobs.value_at(end, "bottleneck"))),
-            )
-            .find_map(|(name, value)| match value {
-                Some(value @ (Value::BitsPerS(_) | Value::PerS(_))) => {
-                    Some(format!("{name} {value}"))
-                }
-                _ => None,
-            });
-        fixed.map_or(Load::CpuBound, Load::FixedRate)
-    }
-
-    /// `fixed rate` or `CPU-bound`.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Load::FixedRate(_) => "fixed rate",
-            Load::CpuBound => "CPU-bound",
-        }
-    }
-}
-
-/// Warnings of one code, told once.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Warned {
-    /// Which.
-    pub code: WarningCode,
-    /// In how many trials.
-    pub count: usize,
-    /// The text of the last one.
-    pub text: String,
-}
-
-/// One measured trial of a cell.
-#[derive(Debug, Clone)]
-pub struct TrialValues {
-    /// Repetition, from 0.
-    pub repetition: u32,
-    /// Try, from 0.
-    pub attempt: u32,
-    /// Whether a warning marks it.
-    pub marked: bool,
-    /// Whether the estimates are made of it.
-    pub used: bool,
-    /// Its numbers.
-    pub values: Values,
-}
-
-/// What the trials of one cell amount to.
-#[derive(Debug, Clone)]
-pub struct CellSummary {
-    /// Name in tables.
-    pub name: String,
-    /// What is set.
-    pub knobs: Knobs,
-    /// What traffic; absent for a workload that this version does not know.
-    pub workload: Option<WorkloadKind>,
-    /// Fixed rate or CPU-bound.
-    pub load: Load,
-    /// Measured trials that the estimates are made of.
-    pub n: usize,
-    /// Measured trials that a warning marks.
-    pub n_marked: usize,
-    /// Whether every measured trial is marked, so that the estimates are of marked ones.
-    pub all_marked: bool,
-    /// Trials that failed, and why: reason, count.
-    pub failed: BTreeMap<String, usize>,
-    /// Trials that were skipped, and why.
-    pub skipped: BTreeMap<String, usize>,
-    /// Warnings, by code.
-    pub warnings: Vec<Warned>,
-    /// Segmentation regimes as read back, by end; more than one where trials differ.
-    pub regimes: BTreeMap<End, BTreeSet<String>>,
-    /// The state of each end as read back, each once; more than one where trials differ.
-    pub environments: BTreeMap<End, Vec<Environment>>,
-    /// CPUs of each end's threads.
-    pub cpus: BTreeMap<End, BTreeSet<usize>>,
-    /// The main quantity: the study's, else by the kind of workload. Where the study asks for one
-    /// end's CPU and the bed cannot tell the ends apart, both ends together stand in.
-    pub main: Derived,
-    /// Whether both ends stand in for the one that was asked for.
-    pub main_stands_in: bool,
-    /// Whether the main quantity's interval is within the study's target; absent without a target.
-    pub converged: Option<bool>,
-    /// Estimates of everything that at least one trial has.
-    pub estimates: BTreeMap<Derived, Estimate>,
-    /// The measured trials, by repetition and attempt.
-    pub trials: Vec<TrialValues>,
-}
-
-impl CellSummary {
-    /// Whether work is counted in transactions.
-    pub fn has_transactions(&self) -> bool {
-        self.workload.is_some_and(WorkloadKind::has_transactions)
-    }
-
-    /// The estimate of the main quantity.
-    pub fn main_estimate(&self) -> Option<&Estimate> {
-        self.estimates.get(&self.main)
-    }
-
-    /// The quantity itself, or both ends together where only that is known.
-    pub fn has_or_both(&self, asked: Derived) -> Derived {
-        stands_in(&self.estimates, asked).unwrap_or(asked)
-    }
-
-    /// A quantity of the trials that count, by repetition: for [`Estimate::ratio`].
-    pub fn by_repetition(&self, of: Derived) -> Vec<(u32, f64)> {
-        self.trials
-            .iter()
-            .filter(|trial| trial.used)
-            .filter_map(|trial| Some((trial.repetition, *trial.values.get(&of)?)))
-            .collect()
-    }
-
-    /// Trials that failed.
-    pub fn n_failed(&self) -> usize {
-        self.failed.values().sum()
-    }
-
-    /// Trials that were skipped.
-    pub fn n_skipped(&self) -> usize {
-        self.skipped.values().sum()
-    }
-
-    /// The regime in words: `tso`, or both ends' where they differ; absent where none was read.
-    pub fn regime(&self) -> Option<String> {
-        let words =
-            |regimes: &BTreeSet<String>| regimes.iter().cloned().collect::<Vec<_>>().join(" or ");
-        let ends: Vec<(End, String)> = self
-            .regimes
-            .iter()
-            .map(|(&end, regimes)| (end, words(regimes)))
-            .collect();
-        match ends.as_slice() {
-            [] => None,
-            [(_, one)] => Some(one.clone()),
-            [(_, one), (_, other)] if one == other => Some(one.clone()),
-            ends => Some(
-                ends.iter()
-                    .map(|(end, regime)| format!("{end} {regime}"))
-                    .collect::<Vec<_>>()
-                    .join(", "),
-            ),
-        }
-    }
-
-    fn new(study: &Study, cell: &Cell, records: &[&Record]) -> CellSummary {
-        let mut trials: Vec<TrialValues> = records
-            .iter()
-            .filter(|record| record.is_measured())
-            .map(|record| TrialValues {
-                repetition: record.repetition,
-                attempt: record.attempt,
-                marked: record.is_marked(),
-                used: false,
-                values: derive(record),
-            })
-            .collect();
-        trials.sort_by_key(|trial| (trial.repetition, trial.attempt));
-        let n_marked = trials.iter().filter(|trial| trial.marked).count();
-        let all_marked = n_marked > 0 && n_marked == trials.len();
-        for trial in &mut trials {
-            trial.used = all_marked || !trial.marked;
-        }
-
-        let mut of_trials: BTreeMap<Derived, Vec<f64>> = BTreeMap::new();
-        for trial in trials.iter().filter(|trial| trial.used) {
-            for (&derived, &value) in &trial.values {
-                of_trials.entry(derived).or_default().push(value);
-            }
-        }
-        let estimates: BTreeMap<Derived, Estimate> = of_trials
-            .into_iter()
-            .filter_map(|(derived, values)| Some((derived, Estimate::new(values)?)))
-            .collect();
-
-        let workload = cell
-            .knobs
-            .word("workload")
-            .and_then(|word| WorkloadKind::from_word(&word));
-        let asked = study.measure.quantity.unwrap_or_else(|| {
-            Derived::both(match workload {
-                Some(kind) if kind.has_transactions() => DerivedKind::CpuUsPerTransaction,
-                _ => DerivedKind::CpuUsPerKib,
-            })
-        });
-        let stand_in = stands_in(&estimates, asked);
-        let main = stand_in.unwrap_or(asked);
-        let converged = study.measure.target.map(|target| {
-            estimates
-                .get(&main)
-                .is_some_and(|estimate| estimate.converged(target))
-        });
-
-        let mut summary = CellSummary {
-            name: cell.name.clone(),
-            knobs: cell.knobs.clone(),
-            workload,
-            load: Load::new(&cell.knobs),
-            n: trials.iter().filter(|trial| trial.used).count(),
-            n_marked,
-            all_marked,
-            failed: BTreeMap::new(),
-            skipped: BTreeMap::new(),
-            warnings: warned(records.iter().flat_map(|record| &record.warnings)),
-            regimes: BTreeMap::new(),
-            environments: BTreeMap::new(),
-            cpus: BTreeMap::new(),
-            main,
-            main_stands_in: stand_in.is_some(),
-            converged,
-            estimates,
-            trials,
-        };
-        for record in records {
-            match &record.outcome {
-                Outcome::Measured => {}
-                Outcome::Failed { reason } => {
-                    *summary.failed.entry(reason.clone()).or_default() += 1;
-                }
-                Outcome::Skipped { reason } => {
-                    *summary.skipped.entry(reason.clone()).or_default() += 1;
-                }
-            }
-            for (&end, found) in &record.ends {
-                let regime = &found.environment.segmentation;
-                if !regime.is_empty() {
-                    let regimes = summary.regimes.entry(end).or_default();
-                    regimes.insert(regime.clone());
-                }
-                let environments = summary.environments.entry(end).or_default();
-                if !environments.contains(&found.environment) {
-                    environments.push(found.environment.clone());
-                }
-                summary.cpus.entry(end).or_default().extend(&found.cpus);
-            }
-        }
-        summary
-    }
-}
-
 impl Summary {
     /// Of the records there are, all or a part of what the study asks for.
     pub fn new(study: &Study, records: &[Record]) -> Summary {
+        // A name alone does not make a trial a cell's: with a knob set otherwise it was another one.
         let cell_of = |record: &Record| {
-            let of_study = record.study == study.name;
-            of_study && study.cells.iter().any(|cell| cell.name == record.cell)
+            let of = |cell: &Cell| cell.name == record.cell && cell.knobs == record.knobs;
+            record.study == study.name && study.cells.iter().any(of)
         };
         let (ours, others): (Vec<&Record>, Vec<&Record>) =
             records.iter().partition(|record| cell_of(record));
@@ -398,30 +137,57 @@ fn planned(study: &Study, cell: &CellSummary, done: &BTreeSet<(&str, u32)>) -> u
     }
 }
 
-/// Both ends together, where one end was asked for and only both are known.
-fn stands_in(estimates: &BTreeMap<Derived, Estimate>, asked: Derived) -> Option<Derived> {
-    let both = Derived::both(asked.kind);
-    (!estimates.contains_key(&asked) && both != asked && estimates.contains_key(&both))
-        .then_some(both)
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+    use tcpcost_study::{EndRecord, Knobs, Outcome, SCHEMA_VERSION};
 
-fn warned<'a>(warnings: impl Iterator<Item = &'a Warning>) -> Vec<Warned> {
-    let mut by_code: BTreeMap<WarningCode, Warned> = BTreeMap::new();
-    for Warning { code, text } in warnings {
-        let warned = by_code.entry(*code).or_insert_with(|| Warned {
-            code: *code,
-            count: 0,
-            text: String::new(),
-        });
-        warned.count += 1;
-        warned.text.clone_from(text);
+    fn record(cell: &str, repetition: u32, outcome: Outcome) -> Record {
+        Record {
+            schema_version: SCHEMA_VERSION,
+            study: "s".into(),
+            cell: cell.into(),
+            knobs: Knobs::default(),
+            repetition,
+            attempt: 0,
+            seed: 1,
+            started: format!("2026-01-01T00:00:{repetition:02}Z"),
+            bed: "netns".into(),
+            interval_ns: 1,
+            outcome,
+            warnings: Vec::new(),
+            host: HostEnvironment::default(),
+            ends: BTreeMap::<End, EndRecord>::new(),
+        }
     }
-    by_code.into_values().collect()
-}
 
-/// Whether a cell has all of these knobs, defaults included.
-pub(crate) fn has_knobs(cell: &Knobs, wanted: &Knobs) -> bool {
-    wanted
-        .iter()
-        .all(|(name, value)| cell.value(name).as_ref() == Some(value))
+    #[test]
+    fn a_cell_that_cannot_be_had_is_asked_once_and_others_are_not_mixed_in() {
+        let study = "[vary]\nsend_with = [\"send\", \"zerocopy\"]";
+        let study = Study::parse("s", study, "s.toml").unwrap();
+        let skipped = Outcome::Skipped {
+            reason: "no".into(),
+        };
+        let record = |cell: &str, repetition, outcome| {
+            let mut record = record(cell, repetition, outcome);
+            let (knob, value) = cell.split_once('=').unwrap();
+            record.knobs.set(knob, value).unwrap();
+            record
+        };
+        let mut records = vec![record("send_with=zerocopy", 0, skipped)];
+        records.push(record("send_with=send", 0, Outcome::Measured));
+        records.push(record("send_with=write", 0, Outcome::Measured));
+        records.push(record("send_with=send", 1, Outcome::Measured));
+        records[3].study = "another study".into();
+        let mut set_otherwise = records[1].clone();
+        set_otherwise.repetition = 2;
+        set_otherwise.knobs.set("flows", "2").unwrap();
+        records.push(set_otherwise);
+        let summary = Summary::new(&study, &records);
+        assert_eq!((summary.trials_done, summary.trials_planned), (2, 7));
+        assert!(summary.is_partial());
+        assert_eq!(summary.records_of_others, 3);
+        assert_eq!((summary.cells[0].n, summary.cells[1].n), (1, 0));
+    }
 }

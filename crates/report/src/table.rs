@@ -20,10 +20,21 @@ impl Table {
         }
     }
 
+    /// A line of its own among the rows.
+    pub(crate) fn heading(&mut self, text: &str) {
+        let mut row = vec![String::new(); self.header.len()];
+        row[0] = text.to_string();
+        self.rows.push(row);
+    }
+
     /// A row as long as the header.
     pub(crate) fn row(&mut self, cells: Vec<String>) {
         debug_assert_eq!(cells.len(), self.header.len());
         self.rows.push(cells);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rows.is_empty()
     }
 
     /// The lines: first column to the left, others to the right; columns without any number left
@@ -42,13 +53,16 @@ impl Table {
             .iter()
             .map(|&column| {
                 std::iter::once(&self.header)
-                    .chain(&self.rows)
+                    .chain(self.rows.iter().filter(|row| !is_heading(row)))
                     .map(|row| row[column].chars().count())
                     .max()
                     .unwrap_or(0)
             })
             .collect();
         let line = |row: &Vec<String>| {
+            if is_heading(row) {
+                return row[0].clone();
+            }
             let mut line = String::new();
             for (&column, &width) in kept.iter().zip(&widths) {
                 if column == 0 {
@@ -68,6 +82,11 @@ impl Table {
             .chain(self.rows.iter().map(line))
             .collect()
     }
+}
+
+/// Nothing but the first column: it widens none.
+fn is_heading(row: &[String]) -> bool {
+    row[1..].iter().all(String::is_empty)
 }
 
 /// Words in lines of at most `width` characters, later lines indented; a longer word stands alone.

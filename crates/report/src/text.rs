@@ -4,9 +4,10 @@ use std::fmt::Write;
 
 use tcpcost_study::{Derived, DerivedKind, End};
 
+use crate::cell::CellSummary;
 use crate::compare::Group;
 use crate::number::{show, show_estimate, show_percent, unit_in_tables};
-use crate::summary::{CellSummary, Summary};
+use crate::summary::Summary;
 use crate::table::{ABSENT, Table, WIDTH, wrap};
 use crate::verdict::Verdict;
 use crate::words;
@@ -132,15 +133,13 @@ impl Page<'_> {
             DerivedKind::ResponseP999,
         ];
         let mut table = Table::new(&["cell", "p50", "p99", "p99.9"]);
-        let mut any = false;
         for cell in &self.summary.cells {
             let cells = kinds.map(|kind| shown(cell, Derived::both(kind)));
             if cells.iter().any(|shown| shown != ABSENT) {
-                any = true;
                 table.row(std::iter::once(cell.name.clone()).chain(cells).collect());
             }
         }
-        if !any {
+        if table.is_empty() {
             return String::new();
         }
         let mut out = self.heading("Response time, µs");
@@ -161,7 +160,6 @@ impl Page<'_> {
             "others",
             "threads' µs/KiB",
         ]);
-        let mut any = false;
         for cell in &self.summary.cells {
             let per_end = End::BOTH.iter().any(|&end| {
                 cell.estimates
@@ -208,14 +206,11 @@ impl Page<'_> {
                 }
             }
             if !rows.is_empty() {
-                any = true;
-                let mut name = vec![String::new(); 8];
-                name[0].clone_from(&cell.name);
-                table.row(name);
+                table.heading(&cell.name);
                 rows.into_iter().for_each(|row| table.row(row));
             }
         }
-        if !any {
+        if table.is_empty() {
             return String::new();
         }
         let mut out = self.heading("Whose CPU, doing what (cost in µs/KiB or µs/transaction)");
@@ -233,12 +228,7 @@ impl Page<'_> {
         let mut series = None;
         for row in self.summary.published() {
             if series != Some(&row.series.name) && !row.series.name.is_empty() {
-                table.row(vec![
-                    row.series.name.clone(),
-                    String::new(),
-                    String::new(),
-                    String::new(),
-                ]);
+                table.heading(&row.series.name);
             }
             series = Some(&row.series.name);
             table.row(vec![

@@ -2,8 +2,8 @@
 
 use tcpcost_study::{Derived, Threshold};
 
+use crate::cell::{CellSummary, has_knobs};
 use crate::estimate::Estimate;
-use crate::summary::{CellSummary, has_knobs};
 
 /// What an interval says of a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tcpcost_study::{Derived, DerivedKind, End, HostEnvironment, units};
 
-use crate::summary::{CellSummary, Load, Summary};
+use crate::cell::{CellSummary, Load};
+use crate::summary::Summary;
 
 /// The lines under the title: machine, bed, how much was run, by which method, whose CPU.
 pub(crate) fn head(summary: &Summary) -> Vec<String> {
@@ -63,10 +64,24 @@ pub(crate) fn method(summary: &Summary) -> &'static str {
         "CPU is user + nice + system + irq + softirq of /proc/stat on the CPUs of both ends together, \
          other tasks' there included; on loopback it cannot be told by end, the threads' own \
          (getrusage) can."
-    } else {
+    } else if told_by_end(summary) {
         "CPU is user + nice + system + irq + softirq of /proc/stat on the CPUs of each end, other \
          tasks' there included; receive work is steered to each end's own CPUs."
+    } else {
+        "CPU is user + nice + system + irq + softirq of /proc/stat on the CPUs of the ends, other \
+         tasks' there included; where both ends share a CPU, or receive work is not steered to each \
+         end's own, it is told of both together only."
     }
+}
+
+/// Whether every cell that has numbers has them by end.
+fn told_by_end(summary: &Summary) -> bool {
+    let has = |cell: &CellSummary, end| {
+        let of = Derived::of(end, DerivedKind::IdleRatio);
+        cell.estimates.contains_key(&of)
+    };
+    let mut with_numbers = summary.cells.iter().filter(|cell| cell.n > 0);
+    with_numbers.all(|cell| End::BOTH.into_iter().all(|end| has(cell, end)))
 }
 
 /// A quantity in words: `CPU µs per KiB, both ends together`.
@@ -221,6 +236,7 @@ pub(crate) fn notes(summary: &Summary) -> Vec<String> {
             crate::number::show(step * 100.0)
         ));
     }
+    notes.extend(cross_check(summary));
     if summary.is_partial() {
         notes.push(format!(
             "Partial: {} of {} trials are here.",
@@ -267,6 +283,27 @@ pub(crate) fn notes(summary: &Summary) -> Vec<String> {
         );
     }
     notes
+}
+
+/// How far the counts of kernel and workload are apart in the worst cell.
+fn cross_check(summary: &Summary) -> Option<String> {
+    let worst = |kind| {
+        let medians = summary
+            .cells
+            .iter()
+            .filter_map(|cell| cell.estimates.get(&Derived::both(kind)));
+        let worst = medians
+            .map(|estimate| estimate.median)
+            .max_by(f64::total_cmp)?;
+        Some(format!("{} %", crate::number::show(worst * 100.0)))
+    };
+    let payload = worst(DerivedKind::PayloadDisagreement)?;
+    let segments = worst(DerivedKind::SegmentDisagreement).map_or_else(String::new, |segments| {
+        format!(", the namespaces' and the connections' counts of segments by {segments}")
+    });
+    Some(format!(
+        "Cross-check, worst cell: the kernel's and the workload's counts of payload differ by {payload}{segments}."
+    ))
 }
 
 /// A flat list of a structure's fields and what they are, nested names joined by a blank.

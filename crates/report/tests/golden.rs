@@ -31,6 +31,21 @@ fn check(name: &str, bed: &str, repetitions: u32, fate: Fate) {
         .map(|line| Record::from_line(line).unwrap())
         .collect();
     let summary = Summary::new(&study, &found);
+    let coloured = text(&summary, true);
+    let plain: String = coloured
+        .split('\u{1b}')
+        .map(|part| {
+            part.split_once('m')
+                .filter(|_| part.starts_with('['))
+                .map_or(part, |(_, rest)| rest)
+        })
+        .collect();
+    assert!(coloured != plain, "{name}: no colour");
+    assert_eq!(
+        plain,
+        text(&summary, false),
+        "{name}: colour alone tells something"
+    );
     for (ending, ours) in [
         ("txt", text(&summary, false)),
         ("json", json(&summary)),
@@ -66,17 +81,17 @@ fn skips_failures_and_marks() {
                 Outcome::Skipped {
                     reason: "SO_ZEROCOPY: Operation not supported".into(),
                 },
-                false,
+                0,
             ),
             ("send_with=splice", 1 | 4) => (
                 Outcome::Failed {
                     reason: "server: 0 of 1 connections came".into(),
                 },
-                false,
+                0,
             ),
-            ("send_with=sendfile", _) => (Outcome::Measured, true),
-            ("send_with=write", 2) => (Outcome::Measured, true),
-            _ => (Outcome::Measured, false),
+            ("send_with=sendfile", _) => (Outcome::Measured, 2),
+            ("send_with=write", 2) => (Outcome::Measured, 1),
+            _ => (Outcome::Measured, 0),
         }
     });
 }

@@ -107,6 +107,13 @@ fn every_chart_is_drawn_without_an_error() {
         return;
     };
     let folder = tempfile::tempdir().unwrap();
+    let empty = folder.path().join("empty.html");
+    std::fs::write(&empty, "<p>here</p>").unwrap();
+    let (dom, said) = load(&chromium, &empty);
+    if !dom.contains("here") {
+        println!("skipped: {} loads no page: {said}", chromium.display());
+        return;
+    }
     for (name, html, charts) in pages() {
         let file = folder.path().join(format!("{name}.html"));
         std::fs::write(&file, &html).unwrap();
@@ -114,10 +121,6 @@ fn every_chart_is_drawn_without_an_error() {
             std::fs::write(Path::new(&kept).join(format!("{name}.html")), &html).unwrap();
         }
         let (dom, said) = load(&chromium, &file);
-        if !dom.contains("</html>") {
-            println!("skipped: {} loads no page: {said}", chromium.display());
-            return;
-        }
         let complaints: Vec<&str> = said
             .lines()
             .filter(|line| line.contains("CONSOLE"))
@@ -141,10 +144,12 @@ fn every_chart_is_drawn_without_an_error() {
 #[test]
 fn a_page_refers_to_nothing_outside_itself() {
     for (name, html, _) in pages() {
-        // XML namespaces are names, not addresses.
+        // XML namespaces are names, not addresses; one licence names another.
         for address in html.split("://").skip(1) {
             assert!(
-                address.starts_with("www.w3.org/"),
+                ["www.w3.org/", "www.apache.org/licenses/"]
+                    .iter()
+                    .any(|name| address.starts_with(name)),
                 "{name}: {:.60}",
                 address
             );

@@ -106,8 +106,10 @@ derived! {
     ResponseP999 = "response_us_p99_9", "µs", false, Some(true);
     /// Response time, 99.99th percentile.
     ResponseP9999 = "response_us_p99_99", "µs", false, Some(true);
-    /// How far the kernel's count of payload received is from the workload's: |kernel - workload| / workload.
+    /// How far the kernel's count of payload received (TCP_INFO) is from the workload's at the same two moments: |kernel - workload| / workload. Bytes in receive queues, counted by one and not yet by the other, are in it.
     PayloadDisagreement = "payload_disagreement_ratio", "ratio", false, Some(true);
+    /// How far the namespace's count of segments sent (TcpOutSegs) is from its connections' (TCP_INFO), both per second: |namespace - connections| / connections. `netns` only.
+    SegmentDisagreement = "segment_disagreement_ratio", "ratio", true, Some(true);
 }
 
 /// A derived quantity of one end, or of both together.

@@ -1,24 +1,40 @@
-//! Client and server workers in this process, each pinned to a CPU, for a look at what a workload
-//! costs by hand: rate, transactions, CPU seconds, percentiles.
+//! Client and server workers in one process or two, each pinned to a CPU, for a look at what a
+//! workload costs by hand: rate, transactions, CPU seconds, percentiles.
 //!
 //! ```text
 //! cargo run --release --example load -- --set flows=200 --set workload=rr --seconds 2
 //! ```
 //!
+//! With `--role server` it prints its targets, serves until the client closes and reports on all of
+//! that time; with `--role client --targets ...` and the same knobs it is the other process.
+//!
 //! It has no warm-up that a study would have, no repetitions and no intervals.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use tcpcost_stack::{KernelStack, limits};
 use tcpcost_study::{Counts, Knobs, Quantity, WorkloadSettings};
 use tcpcost_workload::{Worker, flows_of, socket_options};
 
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Role {
+    Both,
+    Client,
+    Server,
+}
+
 #[derive(Parser)]
 struct Flags {
+    /// Which end this process is
+    #[arg(long, value_enum, default_value = "both")]
+    role: Role,
+    /// Where the server's process listens, as it printed
+    #[arg(long, value_delimiter = ',')]
+    targets: Vec<SocketAddr>,
     /// A knob, e.g. flows=200; see the study's registry
     #[arg(long = "set", value_name = "KNOB=VALUE")]
     knobs: Vec<String>,
@@ -89,6 +105,7 @@ fn growth(after: &Counts, before: &Counts) -> Counts {
 fn drive(
     mut worker: Worker<KernelStack>,
     seconds: f64,
+    until_closed: bool,
     barrier: &Barrier,
     stop: &AtomicBool,
 ) -> Result<Done, Failure> {
@@ -98,10 +115,15 @@ fn drive(
         stop.store(true, Ordering::Relaxed);
         return Err(error.into());
     }
-    worker.run_until(Instant::now() + Duration::from_millis(200), stop)?;
+    if !until_closed {
+        worker.run_until(Instant::now() + Duration::from_millis(200), stop)?;
+    }
     worker.take_response_times();
     let (before, cpu_before, start) = (worker.totals(), cpu_s(), Instant::now());
-    worker.run_until(start + Duration::from_secs_f64(seconds), stop)?;
+    let result = worker.run_until(start + Duration::from_secs_f64(seconds), stop);
+    if !until_closed {
+        result?;
+    }
     let (cpu, seconds) = (cpu_s(), start.elapsed().as_secs_f64());
     let done = Done {
         counts: growth(&worker.totals(), &before),
@@ -171,6 +193,10 @@ fn main() -> Result<(), Failure> {
     let mut targets = Vec::new();
     let mut workers = Vec::new();
     for (index, &cpu) in flags.server_cpus.iter().enumerate() {
+        if flags.role == Role::Client {
+            targets.clone_from(&flags.targets);
+            break;
+        }
         let mine = index * flags.ports..(index + 1) * flags.ports;
         let flows = flows_of(settings.flows, ports, mine);
         let stack = KernelStack::new(&socket_options(&settings))?;
@@ -178,7 +204,14 @@ fn main() -> Result<(), Failure> {
         targets.extend_from_slice(worker.ports());
         workers.push((cpu, worker));
     }
+    if flags.role == Role::Server {
+        let targets: Vec<String> = targets.iter().map(SocketAddr::to_string).collect();
+        println!("--targets {}", targets.join(","));
+    }
     for (index, &cpu) in flags.client_cpus.iter().enumerate() {
+        if flags.role == Role::Server {
+            break;
+        }
         let share = |index: usize| index * settings.flows / clients;
         let flows = share(index)..share(index + 1);
         let stack = KernelStack::new(&socket_options(&settings))?;
@@ -196,7 +229,8 @@ fn main() -> Result<(), Failure> {
                     if !flags.unpinned {
                         pin(cpu)?;
                     }
-                    drive(worker, flags.seconds, barrier, stop)
+                    let serve = flags.role == Role::Server;
+                    drive(worker, flags.seconds, serve, barrier, stop)
                 })
             })
             .collect();
@@ -206,8 +240,15 @@ fn main() -> Result<(), Failure> {
             .collect()
     });
     let mut done = results.into_iter().collect::<Result<Vec<_>, _>>()?;
-    let client = done.split_off(servers);
-    report("client", &client);
-    report("server", &done);
+    let client = done.split_off(if flags.role == Role::Client {
+        0
+    } else {
+        servers
+    });
+    for (end, done) in [("client", client), ("server", done)] {
+        if !done.is_empty() {
+            report(end, &done);
+        }
+    }
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! What is kept per connection: under 100 bytes, so that 30,000 of them fit the L2 cache's
-//! neighbourhood. Buffers are per worker.
+//! What is kept per connection: at most one cache line of 64 bytes, because a turn of another
+//! connection touches a cold one each time. Buffers are per worker.
 
 /// Where a connection is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

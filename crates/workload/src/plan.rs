@@ -191,3 +191,28 @@ impl Plan {
         );
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tcpcost_study::Knobs;
+
+    use super::*;
+
+    #[test]
+    fn workers_share_the_rate_by_their_flows_and_start_apart() {
+        let mut knobs = Knobs::default();
+        knobs.set("rate", "8Gbit").unwrap();
+        knobs.set("write_size", "1000B").unwrap();
+        let settings = WorkloadSettings::from_knobs(&knobs).unwrap();
+        let plan = Plan::new(&settings, End::Client, [0; 16]);
+        // 1000 bytes at 8 Gbit/s are 1 us; a quarter of the flows writes every 4 us.
+        let mut quarter = plan.schedule(5, 20, 0).unwrap();
+        let first = quarter.due_ns();
+        quarter.advance();
+        assert_eq!(quarter.due_ns() - first, 4000);
+        let others = [1, 2, 3].map(|seed| plan.schedule(5, 20, seed).unwrap().due_ns());
+        assert!(first < 4000 && others.iter().all(|&other| other < 4000 && other != first));
+        let server = Plan::new(&settings, End::Server, [0; 16]);
+        assert!(server.schedule(5, 20, 0).is_none(), "it does not send");
+    }
+}

@@ -38,6 +38,9 @@ impl<S: Stack> Worker<S> {
     /// failure. For `crr`, whose connections do not stand, each flow says its hello once and the
     /// server remembers the addresses.
     ///
+    /// All workers of both ends must be back from it before the first runs (a barrier): a `crr`
+    /// server still takes whoever comes during set-up for a hello.
+    ///
     /// # Errors
     /// Not all came up by the deadline, or a call failed.
     pub fn set_up(&mut self, deadline: Instant) -> Result<(), SetupError> {

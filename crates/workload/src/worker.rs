@@ -1,6 +1,7 @@
 //! One thread's share of one end.
 
 use std::collections::VecDeque;
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::time::Instant;
@@ -10,6 +11,7 @@ use tcpcost_stack::{Stack, StackError};
 use tcpcost_study::{Counts, End, WorkloadSettings};
 
 use crate::clock::Clock;
+use crate::error::call;
 use crate::flow::Flow;
 use crate::hello::Token;
 use crate::io::Io;
@@ -88,7 +90,7 @@ impl<S: Stack> Worker<S> {
     /// rate starts.
     ///
     /// # Errors
-    /// Of the source and the sink.
+    /// Of the source and the sink; no target.
     pub fn connect(
         stack: S,
         settings: &WorkloadSettings,
@@ -97,6 +99,10 @@ impl<S: Stack> Worker<S> {
         flows: Range<usize>,
         seed: u64,
     ) -> Result<Worker<S>, StackError> {
+        if targets.is_empty() {
+            let error = io::Error::from(io::ErrorKind::InvalidInput);
+            return Err(call("connect without a target")(error));
+        }
         let seed = seed.wrapping_add(flows.start as u64);
         let mut worker = Worker::new(stack, settings, End::Client, token, flows.len(), seed)?;
         worker.targets = targets.to_vec();
@@ -215,7 +221,7 @@ impl<S: Stack> Worker<S> {
 /// How many of the connections 0 to `flows` - 1 go to the targets `mine` out of `targets`: what a
 /// server's worker with these ports is to expect.
 pub fn flows_of(flows: usize, targets: usize, mine: Range<usize>) -> usize {
-    mine.map(|target| (flows + targets - 1 - target) / targets.max(1))
+    mine.map(|target| flows.saturating_sub(target).div_ceil(targets.max(1)))
         .sum()
 }
 

@@ -2,8 +2,13 @@
 
 mod common;
 
-use common::{exchange, run_while, settings};
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use common::{TOKEN, exchange, limit, run_while, settings};
+use tcpcost_stack::KernelStack;
 use tcpcost_study::{Quantity as Q, ReceiveWith, SendWith};
+use tcpcost_workload::{Worker, flows_of, socket_options};
 
 const SENDS: [SendWith; 6] = [
     SendWith::Write,
@@ -189,6 +194,50 @@ fn six_hundred_flows_over_two_ports_all_move() {
             .conns()
             .all(|conn| ends.client.stack().fd(conn).is_some())
     );
+}
+
+#[test]
+fn two_workers_at_each_end_share_the_flows() {
+    for kind in ["maerts", "crr"] {
+        let settings = settings(&[("workload", kind), ("flows", "51"), ("check", "on")]);
+        let stack = || KernelStack::new(&socket_options(&settings)).unwrap();
+        let servers: Vec<_> = [0..2, 2..3]
+            .into_iter()
+            .map(|mine| {
+                let (addr, ports) = ([127, 0, 0, 1].into(), mine.len());
+                let flows = flows_of(51, 3, mine);
+                Worker::listen(stack(), &settings, TOKEN, addr, ports, flows).unwrap()
+            })
+            .collect();
+        let targets: Vec<_> = servers.iter().flat_map(|w| w.ports().to_vec()).collect();
+        let clients = [0..20, 20..51]
+            .map(|flows| Worker::connect(stack(), &settings, TOKEN, &targets, flows, 1).unwrap());
+        let (all_up, stop, clients_left) =
+            (Barrier::new(4), AtomicBool::new(false), AtomicUsize::new(2));
+        std::thread::scope(|scope| {
+            let (all_up, stop, clients_left) = (&all_up, &stop, &clients_left);
+            for mut server in servers {
+                scope.spawn(move || {
+                    server.set_up(limit()).unwrap();
+                    all_up.wait();
+                    server.run_until(limit(), stop).unwrap();
+                    all_up.wait();
+                });
+            }
+            for mut client in clients {
+                scope.spawn(move || {
+                    client.set_up(limit()).unwrap();
+                    all_up.wait();
+                    run_while(&mut client, |totals| totals[&Q::PayloadBytesReceived] < 100)
+                        .unwrap();
+                    if clients_left.fetch_sub(1, Ordering::Relaxed) == 1 {
+                        stop.store(true, Ordering::Relaxed);
+                    }
+                    all_up.wait();
+                });
+            }
+        });
+    }
 }
 
 #[test]

@@ -12,11 +12,11 @@ use tcpcost_study::{
     Record, SCHEMA_VERSION, Study, Value, Warning, WarningCode, Whose, WorkloadKind,
 };
 
-/// What befalls a trial: outcome, marked.
-pub type Fate = fn(&Cell, u32) -> (Outcome, bool);
+/// What befalls a repetition of a cell: its outcome, and how many of its tries are marked.
+pub type Fate = fn(&Cell, u32) -> (Outcome, u32);
 
-pub fn all_measured(_: &Cell, _: u32) -> (Outcome, bool) {
-    (Outcome::Measured, false)
+pub fn all_measured(_: &Cell, _: u32) -> (Outcome, u32) {
+    (Outcome::Measured, 0)
 }
 
 /// One record for each cell and repetition; a marked one is tried once more.
@@ -26,34 +26,39 @@ pub fn records(study: &Study, bed: &str, repetitions: u32, fate: Fate) -> Vec<Re
     for repetition in 0..repetitions {
         for (index, cell) in study.cells.iter().enumerate() {
             let (outcome, marked) = fate(cell, repetition);
-            let mut noise = Noise(u64::from(repetition) * 1000 + index as u64);
-            let mut record = Record {
-                schema_version: SCHEMA_VERSION,
-                study: study.name.clone(),
-                cell: cell.name.clone(),
-                knobs: cell.knobs.clone(),
-                repetition,
-                attempt: 0,
-                seed: study.measure.seed,
-                started: format!("2026-01-01T00:{:02}:{:02}Z", seconds / 60, seconds % 60),
-                bed: bed.to_string(),
-                interval_ns: study.measure.duration.as_nanos() as u64,
-                outcome,
-                warnings: Vec::new(),
-                host: host(bed),
-                ends: BTreeMap::new(),
-            };
-            seconds += 2;
-            if record.is_measured() {
-                record.ends = ends(&record, &mut noise);
+            for attempt in 0..=marked.min(1) {
+                let noise =
+                    u64::from(repetition) * 1000 + index as u64 + u64::from(attempt) * 1_000_000;
+                let mut noise = Noise(noise);
+                let mut record = Record {
+                    schema_version: SCHEMA_VERSION,
+                    study: study.name.clone(),
+                    cell: cell.name.clone(),
+                    knobs: cell.knobs.clone(),
+                    repetition,
+                    attempt,
+                    seed: study.measure.seed,
+                    started: format!("2026-01-01T00:{:02}:{:02}Z", seconds / 60, seconds % 60),
+                    bed: bed.to_string(),
+                    interval_ns: study.measure.duration.as_nanos() as u64,
+                    outcome: outcome.clone(),
+                    warnings: Vec::new(),
+                    host: host(bed),
+                    ends: BTreeMap::new(),
+                };
+                seconds += 2;
+                if record.is_measured() {
+                    record.ends = ends(&record, &mut noise);
+                }
+                if attempt < marked {
+                    record.warnings.push(Warning {
+                        code: WarningCode::Others,
+                        text: "other tasks used 12 % of CPU 0; stop them or pin them elsewhere"
+                            .into(),
+                    });
+                }
+                records.push(record);
             }
-            if marked {
-                record.warnings.push(Warning {
-                    code: WarningCode::Others,
-                    text: "other tasks used 12 % of CPU 0; stop them or pin them elsewhere".into(),
-                });
-            }
-            records.push(record);
         }
     }
     records
@@ -258,6 +263,7 @@ fn ends(record: &Record, noise: &mut Noise) -> BTreeMap<End, EndRecord> {
                 (Q::ConnSegmentsSent, segments_out),
                 (Q::ConnDataSegmentsSent, data_out),
                 (Q::ConnBytesReceived, received + received / 10_000),
+                (Q::PayloadBytesReceived, received),
                 (Q::ConnSegmentsRetransmitted, 0),
             ]),
         ));

@@ -161,6 +161,11 @@ impl Stack for KernelStack {
         let fd = self.new_socket(&remote)?;
         match rustix::net::connect(&fd, &remote) {
             Ok(()) | Err(rustix::io::Errno::INPROGRESS) => {}
+            Err(error @ rustix::io::Errno::ADDRNOTAVAIL) => {
+                return Err(call(
+                    "connect (every local port is taken: more server ports, or a wider                      net.ipv4.ip_local_port_range)",
+                )(error));
+            }
             Err(error) => return Err(call("connect")(error)),
         }
         // After connect, because an unconnected socket would be told as hung up at once.

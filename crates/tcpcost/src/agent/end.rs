@@ -1,13 +1,16 @@
 //! One end through one trial: knobs, workers, snapshots, and the record of what it found.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use tcpcost_meter::Meter;
 use tcpcost_meter::others::Others;
-use tcpcost_stack::limits;
-use tcpcost_study::{DeviceSettings, EndRecord, Environment, Snapshot, WorkloadSettings};
+use tcpcost_stack::limits::{self, TcpLimits};
+use tcpcost_study::{DeviceSettings, End, EndRecord, Environment, Snapshot, WorkloadSettings};
+
+use tcpcost_workload::CONNECTS_OUTSTANDING;
 
 use super::readings;
 use super::worker::{Duty, Found, Ready, WorkerThread};
@@ -19,9 +22,6 @@ use crate::protocol::{Answer, Measured, Prepare, Span};
 
 /// Connections are set up within this, or the trial fails: 30,000 take some seconds on a slow host.
 const SET_UP_MAX: Duration = Duration::from_secs(30);
-/// Connections to one port: the kernel picks among 28,232 local ports by default, and slows down
-/// when most of them are taken.
-const FLOWS_PER_PORT: usize = 20_000;
 
 /// Files beside the connections: epoll, listeners, pipes, meters, standard streams.
 const FILES_BESIDE: usize = 64;
@@ -50,7 +50,7 @@ impl AgentEnd {
         let sysctls = device.sysctls.keys().cloned().collect();
         let environment =
             environment::end(&prepare.device, prepare.peer, &sysctls).map_err(failed)?;
-        let cautions = check_limits(&settings, prepare.owned)?;
+        let cautions = check_limits(&settings, prepare.end, prepare.cpus.len())?;
         Ok((
             AgentEnd {
                 prepare,
@@ -65,11 +65,7 @@ impl AgentEnd {
     /// Starts the server's workers; gives their addresses.
     pub fn listen(&mut self) -> Result<Vec<SocketAddr>, Refusal> {
         let threads = self.threads();
-        let ports = self
-            .settings
-            .flows
-            .div_ceil(FLOWS_PER_PORT)
-            .div_ceil(threads);
+        let ports = limits::ports_for(self.settings.flows).div_ceil(threads);
         for index in 0..threads {
             let duty = Duty::Listen {
                 address: self.prepare.address,
@@ -182,6 +178,7 @@ impl AgentEnd {
             let after: Snapshot = others.snapshot().map_err(failed)?;
             readings.extend(after.since(&before).map_err(failed)?);
             let percent = |ratio: f64| (ratio * 100.0).round();
+            // A process that began or ended meanwhile, a compiler's say, is not among them.
             busiest = others
                 .top()
                 .into_iter()
@@ -264,9 +261,21 @@ fn open(owned: bool) -> Result<Journal, Refusal> {
     Journal::open(&folder).map_err(failed)
 }
 
-/// Raises the limit of open files to what the trial needs, and checks the host's TCP memory.
-fn check_limits(settings: &WorkloadSettings, owned: bool) -> Result<Vec<String>, Refusal> {
+/// Raises the limit of open files to what the trial needs, and says what the queues of a listener
+/// in this namespace are short of. The host's TCP memory is the command's to check: a namespace does
+/// not show it.
+fn check_limits(
+    settings: &WorkloadSettings,
+    end: End,
+    threads: usize,
+) -> Result<Vec<String>, Refusal> {
     limits::raise_open_files(settings.flows + FILES_BESIDE).map_err(failed)?;
-    let _ = owned;
-    Ok(Vec::new())
+    if end == End::Client {
+        return Ok(Vec::new());
+    }
+    let outstanding = settings.flows.min(CONNECTS_OUTSTANDING * threads);
+    Ok(TcpLimits::read(Path::new("/proc"))
+        .check_backlog(outstanding)
+        .into_iter()
+        .collect())
 }

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use std::path::Path;
 
+use tcpcost_stack::limits::TcpLimits;
 use tcpcost_study::{
     Cell, DeviceSettings, End, Environment, HostEnvironment, Knobs, Measure, Outcome, Record,
-    SCHEMA_VERSION, Study, Value, Warning, WarningCode,
+    SCHEMA_VERSION, Study, Value, Warning, WarningCode, WorkloadSettings,
 };
 
 use super::bed::{Bed, BedKind};
@@ -113,6 +114,7 @@ impl Trial<'_> {
         events: &Events,
     ) -> Result<(Both<Measured>, Vec<Warning>), Halt> {
         let mut cautions = Vec::new();
+        cautions.extend(self.check_memory()?);
         let environments = self.prepare(bed, events, &mut cautions)?;
         let outcome = self.traffic(bed, events, environments);
         // Also after a failure, so that the next trial starts clean. An interrupt ends the bed anyway.
@@ -120,6 +122,24 @@ impl Trial<'_> {
             bed.ends.call_both(events, |_| Ask::Finish)?;
         }
         Ok((outcome?, cautions))
+    }
+
+    /// Whether the memory of this host's TCP can hold the connections: both ends are here.
+    fn check_memory(&self) -> Result<Option<Warning>, Halt> {
+        let settings = WorkloadSettings::from_knobs(&self.cell.knobs)
+            .map_err(|error| Halt::Failed(End::Client, error.to_string()))?;
+        // A queue at the sender and one at the receiver, in each direction that carries payload.
+        let directions = End::BOTH
+            .iter()
+            .filter(|&&end| settings.kind.sends(end))
+            .count() as u64;
+        let checked =
+            TcpLimits::read(Path::new("/proc")).check_memory(settings.flows, 2 * directions);
+        let caution = checked.map_err(|error| Halt::Failed(End::Client, error.to_string()))?;
+        Ok(caution.map(|text| Warning {
+            code: WarningCode::Other,
+            text,
+        }))
     }
 
     fn prepare(

@@ -38,7 +38,10 @@ pub fn judge(
         let busiest = if names.is_empty() {
             String::new()
         } else {
-            format!(" (busiest: {})", names.join(", "))
+            format!(
+                " (busiest of those that lived throughout: {})",
+                names.join(", ")
+            )
         };
         warn(
             WarningCode::Others,

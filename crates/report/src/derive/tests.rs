@@ -1,0 +1,288 @@
+use super::*;
+use std::collections::BTreeMap as Map;
+use tcpcost_study::{
+    Counts, Environment, HostEnvironment, Knobs, Outcome, Reading, SCHEMA_VERSION,
+};
+
+const S: u64 = 1_000_000_000;
+
+fn reading(meter: &str, whose: Whose, counts: &[(Quantity, u64)]) -> Reading {
+    Reading {
+        meter: meter.into(),
+        whose,
+        duration_ns: 2 * S,
+        counts: counts.iter().copied().collect::<Counts>(),
+    }
+}
+
+/// One CPU: user 0.2 s, nice 0.1, system 0.4, irq 0.1, softirq 0.2, guest 0.1 (1.1 s busy),
+/// idle 0.5, iowait 0.3, steal 0.1.
+fn proc(cpu: usize) -> Reading {
+    let tenths = [
+        (Quantity::CpuUserNs, 2),
+        (Quantity::CpuNiceNs, 1),
+        (Quantity::CpuSystemNs, 4),
+        (Quantity::CpuIrqNs, 1),
+        (Quantity::CpuSoftirqNs, 2),
+        (Quantity::CpuGuestNs, 1),
+        (Quantity::CpuIdleNs, 5),
+        (Quantity::CpuIowaitNs, 3),
+        (Quantity::CpuStealNs, 1),
+    ];
+    reading(
+        "proc",
+        Whose::Cpu(cpu),
+        &tenths.map(|(of, n)| (of, n * S / 10)),
+    )
+}
+
+/// A stream of 1 MiB in 2 s, the client on CPU 0 and the server on 1.
+fn stream(bed: &str) -> Record {
+    let end = |cpu: usize, readings: Vec<Reading>| EndRecord {
+        cpus: vec![cpu],
+        threads: 1,
+        environment: Environment {
+            rps_cpus: Some("1".into()),
+            ..Environment::default()
+        },
+        readings,
+        response_time_hdr: None,
+    };
+    let rusage = |user, system| {
+        let counts = [
+            (Quantity::TaskUserNs, user),
+            (Quantity::TaskSystemNs, system),
+            (Quantity::VoluntarySwitches, 30),
+            (Quantity::InvoluntarySwitches, 2),
+        ];
+        reading("rusage", Whose::Threads, &counts)
+    };
+    let netstat = |segments, packets, octets| {
+        let counts = [
+            (Quantity::SegmentsSent, segments),
+            (Quantity::IpPacketsSent, packets),
+            (Quantity::IpOctetsSent, octets),
+        ];
+        reading("netstat", Whose::Namespace, &counts)
+    };
+    let tcp_info = |all, data, retransmitted, bytes| {
+        let counts = [
+            (Quantity::ConnSegmentsSent, all),
+            (Quantity::ConnDataSegmentsSent, data),
+            (Quantity::ConnSegmentsRetransmitted, retransmitted),
+            (Quantity::ConnBytesReceived, bytes),
+        ];
+        reading("tcp_info", Whose::Connections, &counts)
+    };
+    let sent = [
+        (Quantity::PayloadBytesSent, 1 << 20),
+        (Quantity::SendCalls, 16),
+        (Quantity::ZerocopyCompletions, 16),
+        (Quantity::ZerocopyCopied, 4),
+    ];
+    let received = [
+        (Quantity::PayloadBytesReceived, 1 << 20),
+        (Quantity::ReceiveCalls, 32),
+    ];
+    let tsc = reading("tsc", Whose::Host, &[(Quantity::TscCycles, 5 * S)]);
+    let client = vec![
+        proc(0),
+        rusage(S / 10, S / 2),
+        netstat(800, 20, 1_048_576),
+        tcp_info(801, 800, 8, 0),
+        reading("workload", Whose::Workload, &sent),
+        tsc.clone(),
+    ];
+    let mut with_payload = tcp_info(40, 0, 0, (1 << 20) + 1024);
+    let payload = (Quantity::PayloadBytesReceived, 1 << 20);
+    with_payload.counts.extend([payload]);
+    let server = vec![
+        proc(1),
+        rusage(S / 10, S),
+        netstat(40, 40, 2080),
+        with_payload,
+        reading("workload", Whose::Workload, &received),
+        tsc,
+    ];
+    Record {
+        schema_version: SCHEMA_VERSION,
+        study: "s".into(),
+        cell: "c".into(),
+        knobs: Knobs::default(),
+        repetition: 0,
+        attempt: 0,
+        seed: 1,
+        started: String::new(),
+        bed: bed.into(),
+        interval_ns: 2 * S,
+        outcome: Outcome::Measured,
+        warnings: vec![],
+        host: HostEnvironment::default(),
+        ends: Map::from([(End::Client, end(0, client)), (End::Server, end(1, server))]),
+    }
+}
+
+fn check(values: &Values, expected: &[(&str, Option<f64>)]) {
+    for (name, value) in expected {
+        let found = values.get(&name.parse().unwrap()).copied();
+        let near = match (found, value) {
+            (Some(a), Some(b)) => (a - b).abs() <= 1e-9 * b.abs().max(1e-3),
+            (a, b) => a.is_none() && b.is_none(),
+        };
+        assert!(near, "{name}: {found:?}, expected {value:?}");
+    }
+}
+
+#[test]
+fn a_stream_between_namespaces_gives_every_end_its_own() {
+    let kib = 1024.0;
+    check(
+        &derive(&stream("netns")),
+        &[
+            ("goodput_bits_per_s", Some(4_194_304.0)),
+            ("cpu_us_per_kib", Some(2.2e6 / kib)),
+            ("client_cpu_us_per_kib", Some(1.1e6 / kib)),
+            ("server_cpu_us_per_kib", Some(1.1e6 / kib)),
+            ("task_us_per_kib", Some(1.7e6 / kib)),
+            ("client_task_us_per_kib", Some(0.6e6 / kib)),
+            ("tsc_cycles_per_kib", Some(2.2e6 * 2500.0 / kib)),
+            ("client_user_ratio", Some(0.15)),
+            ("system_ratio", Some(0.2)),
+            ("irq_ratio", Some(0.05)),
+            ("softirq_ratio", Some(0.1)),
+            ("idle_ratio", Some(0.4)),
+            ("steal_ratio", Some(0.05)),
+            // Tasks 0.8 s of a CPU; the client's threads 0.6, the server's 1.1: not below 0.
+            ("client_others_ratio", Some(0.1)),
+            ("server_others_ratio", Some(0.0)),
+            ("segments_per_skb", Some(840.0 / 60.0)),
+            ("client_segments_per_skb", Some(40.0)),
+            ("server_octets_per_datagram", Some(52.0)),
+            ("client_data_segments_per_pure_ack", Some(20.0)),
+            ("data_segments_per_pure_ack", Some(800.0 / 41.0)),
+            ("retransmit_ratio", Some(0.01)),
+            // The server sent no data segment: a share of nothing.
+            ("server_retransmit_ratio", None),
+            ("context_switches_per_mib", Some(64.0)),
+            ("server_context_switches_per_mib", Some(32.0)),
+            ("bytes_per_send_call", Some(65536.0)),
+            ("server_bytes_per_receive_call", Some(32768.0)),
+            ("server_bytes_per_send_call", None),
+            ("zerocopy_copied_ratio", Some(0.25)),
+            ("payload_disagreement_ratio", Some(1.0 / 1024.0)),
+            ("segment_disagreement_ratio", Some(1.0 / 841.0)),
+            ("server_segment_disagreement_ratio", Some(0.0)),
+            ("cpu_us_per_transaction", None),
+            ("transactions_per_s", None),
+            ("response_us_p50", None),
+        ],
+    );
+}
+
+#[test]
+fn on_loopback_cpu_and_namespace_are_told_of_both_ends_alone() {
+    check(
+        &derive(&stream("loopback")),
+        &[
+            ("cpu_us_per_kib", Some(2.2e6 / 1024.0)),
+            ("client_cpu_us_per_kib", None),
+            ("server_softirq_ratio", None),
+            ("client_task_us_per_kib", Some(0.6e6 / 1024.0)),
+            // One namespace, read by both ends, counts once.
+            ("segments_per_skb", Some(40.0)),
+            ("client_segments_per_skb", None),
+            ("client_data_segments_per_pure_ack", Some(20.0)),
+        ],
+    );
+}
+
+#[test]
+fn without_steering_cpu_is_told_of_both_ends_alone() {
+    let mut record = stream("netns");
+    let server = record.ends.get_mut(&End::Server).unwrap();
+    server.environment.rps_cpus = Some("0".into());
+    check(
+        &derive(&record),
+        &[
+            ("cpu_us_per_kib", Some(2.2e6 / 1024.0)),
+            ("client_cpu_us_per_kib", None),
+            ("client_segments_per_skb", Some(40.0)),
+        ],
+    );
+}
+
+#[test]
+fn a_cpu_that_both_ends_share_counts_once() {
+    let mut record = stream("netns");
+    let server = record.ends.get_mut(&End::Server).unwrap();
+    server.cpus = vec![0];
+    server.readings[0] = proc(0);
+    check(
+        &derive(&record),
+        &[
+            ("cpu_us_per_kib", Some(1.1e6 / 1024.0)),
+            ("idle_ratio", Some(0.4)),
+            ("client_cpu_us_per_kib", None),
+            ("client_segments_per_skb", Some(40.0)),
+        ],
+    );
+}
+
+#[test]
+fn sums_of_cpus_serve_where_single_ones_are_missing() {
+    let mut record = stream("netns");
+    for (end, cpu) in [(End::Client, 0), (End::Server, 1)] {
+        record.ends.get_mut(&end).unwrap().readings[0].whose = Whose::Cpus(vec![cpu]);
+    }
+    check(
+        &derive(&record),
+        &[("cpu_us_per_kib", Some(2.2e6 / 1024.0))],
+    );
+    record.ends.get_mut(&End::Client).unwrap().readings[0].whose = Whose::Cpus(vec![0, 7]);
+    check(
+        &derive(&record),
+        &[
+            ("cpu_us_per_kib", None),
+            ("server_cpu_us_per_kib", Some(1.1e6 / 1024.0)),
+        ],
+    );
+}
+
+#[test]
+fn what_lacks_an_input_is_absent() {
+    let without = |meter: &str| {
+        let mut record = stream("netns");
+        for end in record.ends.values_mut() {
+            end.readings.retain(|reading| reading.meter != meter);
+        }
+        derive(&record)
+    };
+    check(
+        &without("tsc"),
+        &[("tsc_cycles_per_kib", None), ("user_ratio", Some(0.15))],
+    );
+    check(
+        &without("rusage"),
+        &[("others_ratio", None), ("task_us_per_kib", None)],
+    );
+    check(
+        &without("workload"),
+        &[("cpu_us_per_kib", None), ("user_ratio", Some(0.15))],
+    );
+    check(&without("netstat"), &[("segments_per_skb", None)]);
+    let mut failed = stream("netns");
+    failed.outcome = Outcome::Failed {
+        reason: "no".into(),
+    };
+    assert!(derive(&failed).is_empty());
+}
+
+#[test]
+fn others_within_a_tick_of_each_cpu_are_none() {
+    let mut record = stream("netns");
+    let client = record.ends.get_mut(&End::Client).unwrap();
+    client.readings[1]
+        .counts
+        .insert(Quantity::TaskSystemNs, 690_000_000);
+    check(&derive(&record), &[("client_others_ratio", Some(0.0))]);
+}
