@@ -50,7 +50,9 @@ fn compile(clang: &str, name: &str, object: &Path) {
     let folder = env::current_dir().expect("cargo starts build scripts in the package");
     let source = format!("src/bpf/{name}.bpf.c");
     let status = Command::new(clang)
-        .args(["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-Werror"])
+        .args([
+            "-target", "bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-Werror",
+        ])
         .arg(format!("-ffile-prefix-map={}=.", folder.display()))
         .args(["-fdebug-compilation-dir=.", "-c", &source, "-o"])
         .arg(object)
@@ -65,7 +67,16 @@ fn compile(clang: &str, name: &str, object: &Path) {
 fn need_header(header: &str, package: &str) {
     let compiler = env::var("CC").unwrap_or_else(|_| "cc".to_string());
     let found = Command::new(compiler)
-        .args(["-E", "-include", header, "-x", "c", "/dev/null", "-o", "/dev/null"])
+        .args([
+            "-E",
+            "-include",
+            header,
+            "-x",
+            "c",
+            "/dev/null",
+            "-o",
+            "/dev/null",
+        ])
         .stderr(Stdio::null())
         .status();
     // Without a compiler nothing links anyway, and that error says what is missing.

@@ -43,7 +43,10 @@ fn main() {
                 offs.push(off);
             }
         }
-        println!("{load}: {:.0} transactions/s without", interval(&mut offs).1);
+        println!(
+            "{load}: {:.0} transactions/s without",
+            interval(&mut offs).1
+        );
         for (meter, mut ratios) in ratios {
             let (low, median, high) = interval(&mut ratios);
             println!("  {meter:10} {median:.3} [{low:.3}, {high:.3}] of it");
@@ -62,10 +65,16 @@ fn main() {
                 sum_ns += ns;
                 if count > 0 {
                     let per_transaction = count as f64 / (rate * RUN.as_secs_f64());
-                    println!("  {meter:10} {name:16} {:4} ns/run {per_transaction:6.2} runs/transaction", ns / count);
+                    println!(
+                        "  {meter:10} {name:16} {:4} ns/run {per_transaction:6.2} runs/transaction",
+                        ns / count
+                    );
                 }
             }
-            println!("  {meter:10} {:.2} % of the CPU", sum_ns as f64 / RUN.as_nanos() as f64 * 100.0);
+            println!(
+                "  {meter:10} {:.2} % of the CPU",
+                sum_ns as f64 / RUN.as_nanos() as f64 * 100.0
+            );
         }
         drop(client);
         server.join().expect("the server ends with its connection");
@@ -73,7 +82,10 @@ fn main() {
 }
 
 fn scope() -> Scope {
-    Scope { cpus: vec![CPU], own_pids: vec![std::process::id()] }
+    Scope {
+        cpus: vec![CPU],
+        own_pids: vec![std::process::id()],
+    }
 }
 
 /// Transactions per second of one run.
@@ -82,8 +94,12 @@ fn rate(client: &mut TcpStream, request: usize, response: usize) -> f64 {
     let started = Instant::now();
     let mut transactions = 0;
     while started.elapsed() < RUN {
-        client.write_all(&buffer[..request]).expect("the server reads");
-        client.read_exact(&mut buffer[..response]).expect("the server answers");
+        client
+            .write_all(&buffer[..request])
+            .expect("the server reads");
+        client
+            .read_exact(&mut buffer[..response])
+            .expect("the server answers");
         transactions += 1;
     }
     f64::from(transactions) / started.elapsed().as_secs_f64()
@@ -130,7 +146,12 @@ fn interval(values: &mut [f64]) -> (f64, f64, f64) {
 /// Time and runs of each loaded tracing program.
 fn runs() -> BTreeMap<String, (u64, u64)> {
     ProgInfoIter::default()
-        .map(|program| (program.name.to_string_lossy().into_owned(), (program.run_time_ns, program.run_cnt)))
+        .map(|program| {
+            (
+                program.name.to_string_lossy().into_owned(),
+                (program.run_time_ns, program.run_cnt),
+            )
+        })
         .collect()
 }
 

@@ -55,8 +55,7 @@ impl Measure {
     ];
 
     /// Of these, what runs where nothing is said: all that need no privilege and cost next to nothing.
-    pub const DEFAULT_METERS: &[&str] =
-        &["proc", "rusage", "netstat", "tcp_info", "tsc", "others"];
+    pub const DEFAULT_METERS: &[&str] = &["proc", "rusage", "netstat", "tcp_info", "tsc", "others"];
 }
 
 impl Default for Measure {

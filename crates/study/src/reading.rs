@@ -185,7 +185,15 @@ mod tests {
         reading.counts.remove(&Quantity::ExactIdleNs);
         assert_eq!(reading.closure(), None);
         let (whose, counts) = (Whose::Cpu(0), Counts::new());
-        assert_eq!(Reading { whose, counts, ..reading }.closure(), None);
+        assert_eq!(
+            Reading {
+                whose,
+                counts,
+                ..reading
+            }
+            .closure(),
+            None
+        );
     }
 
     #[test]

@@ -38,23 +38,32 @@ impl Exact {
         let mut targ = Targ::default();
         for &cpu in &scope.cpus {
             let known = targ.cpus.get_mut(cpu);
-            *known.ok_or_else(|| refuse(format!("CPU {cpu}: only CPUs below {MAX_CPUS} are known")))? = 1;
+            *known.ok_or_else(|| {
+                refuse(format!("CPU {cpu}: only CPUs below {MAX_CPUS} are known"))
+            })? = 1;
         }
         if scope.own_pids.len() > targ.own.len() {
             return Err(refuse(format!("at most {} own processes", targ.own.len())));
         }
         targ.own[..scope.own_pids.len()].copy_from_slice(&scope.own_pids);
-        if fs::metadata("/proc/self/ns/pid").is_ok_and(|file| file.st_ino() != FIRST_PID_NAMESPACE) {
+        if fs::metadata("/proc/self/ns/pid").is_ok_and(|file| file.st_ino() != FIRST_PID_NAMESPACE)
+        {
             return Err(refuse(
-                "in a PID namespace of its own it cannot tell own processes (container: --pid=host)".to_string(),
+                "needs the kernel's first PID namespace, or it cannot tell own processes (container: --pid=host)".to_string(),
             ));
         }
         let attached = Attached::new(METER, OBJECT, &targ.bytes())?;
         if attached.length() < MAX_CPUS * size_of::<Cell>() {
-            return Err(refuse("the object's cells are not those of this reader".to_string()));
+            return Err(refuse(
+                "the object's cells are not those of this reader".to_string(),
+            ));
         }
         let given = vec![[0; CONTEXTS]; scope.cpus.len()];
-        let meter = Exact { attached, cpus: scope.cpus.clone(), given };
+        let meter = Exact {
+            attached,
+            cpus: scope.cpus.clone(),
+            given,
+        };
         for &cpu in &meter.cpus {
             switch_tasks_on(cpu).map_err(|error| refuse(format!("run on CPU {cpu}: {error}")))?;
             if meter.cell(cpu).last_ns == 0 {
@@ -110,16 +119,28 @@ impl Meter for Exact {
         for index in 0..self.cpus.len() {
             let ns = self.totals(index, now_ns);
             sum.iter_mut().zip(ns).for_each(|(sum, ns)| *sum += ns);
-            totals.push(Totals { whose: Whose::Cpu(self.cpus[index]), counts: counts(&ns) });
+            totals.push(Totals {
+                whose: Whose::Cpu(self.cpus[index]),
+                counts: counts(&ns),
+            });
         }
-        totals.push(Totals { whose: Whose::Cpus(self.cpus.clone()), counts: counts(&sum) });
-        Ok(Snapshot { meter: METER.to_string(), at_ns: now_ns, totals })
+        totals.push(Totals {
+            whose: Whose::Cpus(self.cpus.clone()),
+            counts: counts(&sum),
+        });
+        Ok(Snapshot {
+            meter: METER.to_string(),
+            at_ns: now_ns,
+            totals,
+        })
     }
 }
 
 impl fmt::Debug for Exact {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Exact").field("cpus", &self.cpus).finish_non_exhaustive()
+        f.debug_struct("Exact")
+            .field("cpus", &self.cpus)
+            .finish_non_exhaustive()
     }
 }
 
@@ -155,7 +176,10 @@ fn switch_tasks_on(cpu: usize) -> std::io::Result<()> {
 }
 
 fn refuse(reason: String) -> MeterError {
-    MeterError::Load { meter: METER, reason: format!("{reason} (or drop \"exact\" from meters)") }
+    MeterError::Load {
+        meter: METER,
+        reason: format!("{reason} (or drop \"exact\" from meters)"),
+    }
 }
 
 const METER: &str = "exact";
@@ -199,7 +223,10 @@ struct Targ {
 
 impl Default for Targ {
     fn default() -> Self {
-        Targ { own: [0; 8], cpus: [0; MAX_CPUS] }
+        Targ {
+            own: [0; 8],
+            cpus: [0; MAX_CPUS],
+        }
     }
 }
 

@@ -28,18 +28,45 @@ pub const METERS: &[&str] = &["exact"];
 /// # Errors
 /// It cannot be had here: no privilege, no BTF, refused by the kernel, or built without eBPF.
 pub fn load(meter: &'static str, scope: &Scope) -> Result<Box<dyn Meter + Send>, MeterError> {
-    #[cfg(feature = "bpf")]
-    match meter {
+    let reason = match meter {
+        #[cfg(feature = "bpf")]
         "exact" => return Ok(Box::new(exact::Exact::load(scope)?)),
-        _ => {}
+        meter if METERS.contains(&meter) => "built without eBPF: build with --features bpf",
+        _ => "no such meter",
+    };
+    let (_, reason) = (scope, reason.to_string());
+    Err(MeterError::Load { meter, reason })
+}
+
+#[cfg(all(test, feature = "bpf"))]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    /// The objects in bpf/prebuilt are made by this clang: Debian 12's.
+    const PINNED: &str = "clang version 14.0.6";
+
+    #[test]
+    fn the_checked_in_objects_are_what_the_sources_give() {
+        let built_by = env!("TCPCOST_BPF_BUILT_BY");
+        if !built_by.ends_with(PINNED) {
+            println!("skipped: built by {built_by}, not by {PINNED}");
+            return;
+        }
+        for meter in super::METERS {
+            let file = format!("{meter}.bpf.o");
+            let built = fs::read(Path::new(env!("OUT_DIR")).join(&file)).unwrap();
+            let prebuilt = Path::new(env!("CARGO_MANIFEST_DIR"))
+                .join("bpf/prebuilt")
+                .join(&file);
+            if std::env::var_os("TCPCOST_REWRITE").is_some() {
+                fs::write(&prebuilt, &built).unwrap();
+            }
+            assert!(
+                fs::read(&prebuilt).unwrap() == built,
+                "{} is old: TCPCOST_REWRITE=1 cargo test -p tcpcost-meter",
+                prebuilt.display()
+            );
+        }
     }
-    let _ = scope;
-    Err(MeterError::Load {
-        meter,
-        reason: if METERS.contains(&meter) {
-            "this tcpcost was built without eBPF (feature bpf)".to_string()
-        } else {
-            "no such meter".to_string()
-        },
-    })
 }

@@ -43,7 +43,8 @@ impl Attached {
         }
         for mut map in open.maps_mut() {
             if map.name().to_string_lossy().ends_with(".rodata") {
-                map.set_initial_value(targ).map_err(|error| failed("set the filters", error))?;
+                map.set_initial_value(targ)
+                    .map_err(|error| failed("set the filters", error))?;
             }
         }
         let object = open.load().map_err(|error| failed("load", error))?;
@@ -66,7 +67,10 @@ impl Attached {
             meter,
             reason: "the object has no variables".to_string(),
         })?;
-        Ok(Attached { _links: links, variables })
+        Ok(Attached {
+            _links: links,
+            variables,
+        })
     }
 
     /// The bytes of the variables, page by page as the kernel maps them.
