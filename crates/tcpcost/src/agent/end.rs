@@ -50,7 +50,7 @@ impl AgentEnd {
         let sysctls = device.sysctls.keys().cloned().collect();
         let environment =
             environment::end(&prepare.device, prepare.peer, &sysctls).map_err(failed)?;
-        let cautions = check_limits(&settings, prepare.end, prepare.cpus.len())?;
+        let cautions = check_limits(&settings, prepare.end, threads(&settings, &prepare))?;
         Ok((
             AgentEnd {
                 prepare,
@@ -95,10 +95,7 @@ impl AgentEnd {
     }
 
     fn threads(&self) -> usize {
-        self.settings
-            .threads
-            .unwrap_or(self.prepare.cpus.len())
-            .min(self.settings.flows)
+        threads(&self.settings, &self.prepare)
     }
 
     fn start(&mut self, index: usize, duty: Duty) -> Result<(), Refusal> {
@@ -199,6 +196,14 @@ impl AgentEnd {
     }
 }
 
+/// One for each CPU unless the study says; never more than there are connections.
+fn threads(settings: &WorkloadSettings, prepare: &Prepare) -> usize {
+    settings
+        .threads
+        .unwrap_or(prepare.cpus.len())
+        .min(settings.flows)
+}
+
 /// All workers' response times as one histogram, encoded; `None` where there are none.
 fn response_times(found: Vec<Found>) -> anyhow::Result<Option<String>> {
     let mut all: Option<Histogram<u64>> = None;
@@ -269,7 +274,8 @@ fn check_limits(
     end: End,
     threads: usize,
 ) -> Result<Vec<String>, Refusal> {
-    limits::raise_open_files(settings.flows + FILES_BESIDE).map_err(failed)?;
+    // Each worker has a file table of its own.
+    limits::raise_open_files(settings.flows.div_ceil(threads) + FILES_BESIDE).map_err(failed)?;
     if end == End::Client {
         return Ok(Vec::new());
     }

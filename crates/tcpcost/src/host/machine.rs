@@ -17,10 +17,35 @@ pub fn host() -> HostEnvironment {
     host.tsc_hz = tcpcost_meter::tsc::rate_hz();
     host.tcpcost = env!("CARGO_PKG_VERSION").to_string();
     host.privileged = is_privileged();
+    if host.hypervisor.as_deref() == Some(UNNAMED) {
+        host.hypervisor = hypervisor_signature().or(host.hypervisor);
+    }
     if let Ok(topology) = Topology::read(Path::new("/sys")) {
         host.cpus = host.cpus.max(topology.cpus.len());
     }
     host
+}
+
+/// A hypervisor that the files do not name.
+const UNNAMED: &str = "a hypervisor";
+
+/// The hypervisor's own name, by CPUID leaf 0x4000_0000: 12 bytes, e.g. `KVMKVMKVM`.
+#[cfg(target_arch = "x86_64")]
+fn hypervisor_signature() -> Option<String> {
+    let leaf = std::arch::x86_64::__cpuid(0x4000_0000);
+    let bytes = [leaf.ebx, leaf.ecx, leaf.edx]
+        .map(u32::to_le_bytes)
+        .concat();
+    let name = String::from_utf8(bytes).ok()?;
+    let name = name.trim_end_matches('\0');
+    let printable = !name.is_empty() && name.chars().all(|c| c.is_ascii_graphic() || c == ' ');
+    printable.then(|| name.to_string())
+}
+
+/// Other architectures have no such call.
+#[cfg(not(target_arch = "x86_64"))]
+fn hypervisor_signature() -> Option<String> {
+    None
 }
 
 fn from_root(root: &Path) -> HostEnvironment {
@@ -108,7 +133,7 @@ fn hypervisor(cpuinfo: &str, read: &impl Fn(&str) -> Option<String>) -> Option<S
     if flagged || named.iter().any(|name| board.contains(name)) {
         // The CPU's own flag says that there is one, not which.
         return Some(if board.is_empty() {
-            "yes, unnamed".into()
+            UNNAMED.into()
         } else {
             board
         });
@@ -224,7 +249,7 @@ mod tests {
         assert_eq!((host.memory_bytes, host.smt), (2 << 20, Some(false)));
         assert_eq!(host.cpu_accounting, "tick");
         assert_eq!(host.governor.as_deref(), Some("schedutil"));
-        assert_eq!(host.hypervisor.as_deref(), Some("yes, unnamed"));
+        assert_eq!(host.hypervisor.as_deref(), Some(UNNAMED));
 
         let empty = from_root(Path::new("/nonesuch"));
         assert_eq!(
