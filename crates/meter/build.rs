@@ -8,13 +8,13 @@ use std::process::{Command, Stdio};
 const OBJECTS: &[&str] = &["exact"];
 
 fn main() {
-    println!("cargo:rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-changed=build.rs");
     if env::var_os("CARGO_FEATURE_BPF").is_none() {
         return;
     }
-    println!("cargo:rerun-if-changed=src/bpf");
-    println!("cargo:rerun-if-changed=bpf/prebuilt");
-    println!("cargo:rerun-if-env-changed=CLANG");
+    println!("cargo::rerun-if-changed=src/bpf");
+    println!("cargo::rerun-if-changed=bpf/prebuilt");
+    println!("cargo::rerun-if-env-changed=CLANG");
     need_header("libelf.h", "libelf-dev (Fedora: elfutils-libelf-devel)");
     need_header("zlib.h", "zlib1g-dev (Fedora: zlib-devel)");
 
@@ -38,11 +38,11 @@ fn main() {
     }
     if built_by.is_none() {
         println!(
-            "cargo:warning={clang} not found: using the checked-in eBPF objects; install the package clang to build them"
+            "cargo::warning={clang} not found: using the checked-in eBPF objects; install the package clang to build them"
         );
     }
     let built_by = built_by.unwrap_or_else(|| "checked in".to_string());
-    println!("cargo:rustc-env=TCPCOST_BPF_BUILT_BY={built_by}");
+    println!("cargo::rustc-env=TCPCOST_BPF_BUILT_BY={built_by}");
 }
 
 /// The flags make the object the same wherever it is built: no path of this machine is in it.
@@ -81,8 +81,8 @@ fn need_header(header: &str, package: &str) {
         .status();
     // Without a compiler nothing links anyway, and that error says what is missing.
     if found.is_ok_and(|status| !status.success()) {
-        panic!(
-            "{header} not found: install the package {package}, or build without eBPF: --no-default-features"
+        println!(
+            "cargo::error={header} not found: install the package {package}, or build without eBPF: --no-default-features"
         );
     }
 }

@@ -26,7 +26,8 @@ fn main() {
         for round in 0..rounds {
             for &meter in METERS {
                 let mut with = |on: bool| {
-                    let loaded = on.then(|| bpf::load(meter, &scope()).expect("root"));
+                    let loaded =
+                        on.then(|| bpf::load(meter, &scope()).expect("known").expect("root"));
                     let rate = rate(&mut client, request, response);
                     drop(loaded);
                     rate
@@ -52,7 +53,7 @@ fn main() {
             println!("  {meter:10} {median:.3} [{low:.3}, {high:.3}] of it");
         }
         for &meter in METERS {
-            let _loaded = bpf::load(meter, &scope()).expect("root");
+            let _loaded = bpf::load(meter, &scope()).expect("known").expect("root");
             std::fs::write(STATS, "1").expect("root");
             let before = runs();
             let rate = rate(&mut client, request, response);

@@ -12,7 +12,7 @@ use tcpcost_study::{Quantity, Reading, Whose};
 /// Both CPUs' worth of this process, or why not.
 fn load(own_pids: Vec<u32>) -> Option<Box<dyn Meter + Send>> {
     let cpus = cpus();
-    match bpf::load("exact", &Scope { cpus, own_pids }) {
+    match bpf::load("exact", &Scope { cpus, own_pids })? {
         Ok(meter) => Some(meter),
         Err(error) => {
             let line = error.to_string();
@@ -138,12 +138,12 @@ fn what_cannot_be_had_is_one_line() {
         cpus: vec![5000],
         own_pids: vec![],
     };
-    let error = bpf::load("exact", &scope).err().unwrap();
+    let error = bpf::load("exact", &scope).unwrap().err().unwrap();
     assert!(matches!(error, MeterError::Load { .. }), "{error:?}");
     let line = error.to_string();
     assert_eq!(
         line,
         "meter exact: CPU 5000: only CPUs below 1024 are known (or drop \"exact\" from meters)"
     );
-    assert!(bpf::load("no-such", &Scope::default()).is_err());
+    assert!(bpf::load("no-such", &Scope::default()).is_none());
 }

@@ -46,13 +46,13 @@ impl Exact {
             return Err(refuse(format!("at most {} own processes", targ.own.len())));
         }
         targ.own[..scope.own_pids.len()].copy_from_slice(&scope.own_pids);
+        let attached = Attached::new(METER, OBJECT, &targ.bytes())?;
         if fs::metadata("/proc/self/ns/pid").is_ok_and(|file| file.st_ino() != FIRST_PID_NAMESPACE)
         {
             return Err(refuse(
                 "needs the kernel's first PID namespace, or it cannot tell own processes (container: --pid=host)".to_string(),
             ));
         }
-        let attached = Attached::new(METER, OBJECT, &targ.bytes())?;
         if attached.length() < MAX_CPUS * size_of::<Cell>() {
             return Err(refuse(
                 "the object's cells are not those of this reader".to_string(),

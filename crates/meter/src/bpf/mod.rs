@@ -23,18 +23,27 @@ pub struct Scope {
 /// Names of the meters that [`load`] knows.
 pub const METERS: &[&str] = &["exact"];
 
-/// Loads and attaches a meter; dropping it takes it out of the kernel again.
+/// Loads and attaches a meter; dropping it takes it out of the kernel again. `None` for names that
+/// are not in [`METERS`].
+///
+/// It belongs to the thread that calls this: descriptors that a second file table copied (CLONE_FILES)
+/// would keep the programs in the kernel.
 ///
 /// # Errors
 /// It cannot be had here: no privilege, no BTF, refused by the kernel, or built without eBPF.
-pub fn load(meter: &'static str, scope: &Scope) -> Result<Box<dyn Meter + Send>, MeterError> {
-    let reason = match meter {
-        #[cfg(feature = "bpf")]
-        "exact" => return Ok(Box::new(exact::Exact::load(scope)?)),
-        meter if METERS.contains(&meter) => "built without eBPF: build with --features bpf",
-        _ => "no such meter",
-    };
-    let (_, reason) = (scope, reason.to_string());
+pub fn load(meter: &str, scope: &Scope) -> Option<Result<Box<dyn Meter + Send>, MeterError>> {
+    let meter = METERS.iter().find(|name| **name == meter)?;
+    Some(load_known(meter, scope))
+}
+
+#[cfg(feature = "bpf")]
+fn load_known(_: &'static str, scope: &Scope) -> Result<Box<dyn Meter + Send>, MeterError> {
+    Ok(Box::new(exact::Exact::load(scope)?))
+}
+
+#[cfg(not(feature = "bpf"))]
+fn load_known(meter: &'static str, _: &Scope) -> Result<Box<dyn Meter + Send>, MeterError> {
+    let reason = "this program was built without eBPF, its feature `bpf`".to_string();
     Err(MeterError::Load { meter, reason })
 }
 
