@@ -20,6 +20,7 @@
 
 #![warn(missing_docs)]
 
+pub mod bpf;
 mod clock;
 mod error;
 pub mod netstat;

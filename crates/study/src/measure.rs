@@ -51,15 +51,19 @@ impl Measure {
         ("tcp_info", "TCP_INFO of each connection, summed"),
         ("tsc", "the time-stamp counter"),
         ("others", "CPU time of all other tasks by /proc/PID/stat"),
+        ("exact", "CPU time by context to the nanosecond, by eBPF"),
     ];
+
+    /// Of these, what runs where nothing is said: all that need no privilege and cost next to nothing.
+    pub const DEFAULT_METERS: &[&str] = &["proc", "rusage", "netstat", "tcp_info", "tsc", "others"];
 }
 
 impl Default for Measure {
     fn default() -> Self {
         Measure {
-            meters: Measure::METERS
+            meters: Measure::DEFAULT_METERS
                 .iter()
-                .map(|(name, _)| (*name).to_string())
+                .map(|name| (*name).to_string())
                 .collect(),
             repetitions: 6,
             repetitions_max: 6,

@@ -65,6 +65,36 @@ quantities! {
     OtherTasksNs = "other_tasks_ns",
     /// CPU time of kworker threads on the trial's CPUs, read as `other_tasks_ns` is: the kernel's deferred work, the network's and the rest.
     KworkerNs = "kworker_ns",
+    /// Time that the trial's own processes ran, interrupts and softirqs taken out. eBPF on sched_switch, as all `exact` times are; each ns of a CPU is in one of them.
+    ExactTaskOwnNs = "exact_task_own_ns",
+    /// Time that tasks of others ran, kernel threads without a row of their own included.
+    ExactTaskOthersNs = "exact_task_others_ns",
+    /// Time that ksoftirqd ran outside of softirqs; the softirqs that it runs are by their vector.
+    ExactKsoftirqdNs = "exact_ksoftirqd_ns",
+    /// Time that kworkers ran: the kernel's deferred work, the network's and the rest.
+    ExactKworkerNs = "exact_kworker_ns",
+    /// Time that threads of threaded NAPI ran.
+    ExactNapiNs = "exact_napi_ns",
+    /// Time in hard interrupts: irq_handler_entry to irq_handler_exit, and x86's own vectors (timer, reschedule, function calls, irq_work).
+    ExactHardirqNs = "exact_hardirq_ns",
+    /// Time in softirq NET_RX, hard interrupts in it taken out, as in all of these: packets received, and what an ACK lets TCP send.
+    ExactSoftirqNetRxNs = "exact_softirq_net_rx_ns",
+    /// Time in softirq NET_TX: queueing disciplines that were put off, skbs freed.
+    ExactSoftirqNetTxNs = "exact_softirq_net_tx_ns",
+    /// Time in softirq TIMER: retransmission and delayed-ACK timers among others.
+    ExactSoftirqTimerNs = "exact_softirq_timer_ns",
+    /// Time in softirq HRTIMER: TCP's pacing among others.
+    ExactSoftirqHrtimerNs = "exact_softirq_hrtimer_ns",
+    /// Time in softirqs TASKLET and HI: TCP small queues, work queues in softirq context.
+    ExactSoftirqTaskletNs = "exact_softirq_tasklet_ns",
+    /// Time in softirq SCHED: the scheduler's load balancing.
+    ExactSoftirqSchedNs = "exact_softirq_sched_ns",
+    /// Time in softirq RCU.
+    ExactSoftirqRcuNs = "exact_softirq_rcu_ns",
+    /// Time in the softirqs without a row of their own (BLOCK, IRQ_POLL).
+    ExactSoftirqOthersNs = "exact_softirq_others_ns",
+    /// Time that the CPU had nothing to run, interrupts taken out. What the hypervisor stole is in the context that it hit.
+    ExactIdleNs = "exact_idle_ns",
     /// Payload bytes that the application handed to TCP.
     PayloadBytesSent = "payload_bytes_sent",
     /// Payload bytes that the application took from TCP.
@@ -131,6 +161,27 @@ quantities! {
     ConnReceiveWindowLimitedNs = "conn_receive_window_limited_ns",
     /// Of it, time limited by the send buffer. `tcpi_sndbuf_limited`.
     ConnSendBufferLimitedNs = "conn_send_buffer_limited_ns",
+}
+
+impl Quantity {
+    /// The contexts of the meter `exact`: each ns of a CPU is in one of them.
+    pub const EXACT_CONTEXTS: &[Quantity] = &[
+        Quantity::ExactTaskOwnNs,
+        Quantity::ExactTaskOthersNs,
+        Quantity::ExactKsoftirqdNs,
+        Quantity::ExactKworkerNs,
+        Quantity::ExactNapiNs,
+        Quantity::ExactHardirqNs,
+        Quantity::ExactSoftirqNetRxNs,
+        Quantity::ExactSoftirqNetTxNs,
+        Quantity::ExactSoftirqTimerNs,
+        Quantity::ExactSoftirqHrtimerNs,
+        Quantity::ExactSoftirqTaskletNs,
+        Quantity::ExactSoftirqSchedNs,
+        Quantity::ExactSoftirqRcuNs,
+        Quantity::ExactSoftirqOthersNs,
+        Quantity::ExactIdleNs,
+    ];
 }
 
 impl fmt::Display for Quantity {

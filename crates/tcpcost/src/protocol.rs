@@ -161,6 +161,8 @@ pub struct Measured {
     pub record: EndRecord,
     /// The busiest tasks of others, `name share`, largest first.
     pub others: Vec<String>,
+    /// Meters that could not be had, one line each.
+    pub cautions: Vec<String>,
 }
 
 /// Monotonic clock of this host, ns.

@@ -99,14 +99,8 @@ impl AgentEnd {
     }
 
     fn start(&mut self, index: usize, duty: Duty) -> Result<(), Refusal> {
-        let meters = if index == 0 {
-            readings::meters(&self.prepare)
-        } else {
-            Vec::new()
-        };
         let threads = self.threads();
-        let worker =
-            WorkerThread::start(index, threads, &self.prepare, &self.settings, duty, meters);
+        let worker = WorkerThread::start(index, threads, &self.prepare, &self.settings, duty);
         self.workers.push(worker.map_err(failed)?);
         Ok(())
     }
@@ -182,6 +176,10 @@ impl AgentEnd {
                 .map(|task| format!("{} {} %", task.name, percent(task.ratio)))
                 .collect();
         }
+        let cautions = found
+            .iter()
+            .flat_map(|found| found.cautions.clone())
+            .collect();
         let record = EndRecord {
             cpus: self.prepare.cpus.clone(),
             threads: self.workers.len(),
@@ -192,6 +190,7 @@ impl AgentEnd {
         Ok(Measured {
             record,
             others: busiest,
+            cautions,
         })
     }
 }

@@ -56,6 +56,8 @@ pub struct Found {
     pub readings: Vec<Reading>,
     /// Response times of the interval, ns.
     pub response_times: Option<Histogram<u64>>,
+    /// Meters that could not be had, one line each.
+    pub cautions: Vec<String>,
 }
 
 enum Order {
@@ -78,25 +80,25 @@ pub struct WorkerThread {
 }
 
 impl WorkerThread {
-    /// Starts worker `index` of `threads` on its CPU. `meters` are read at the snapshots: the first
-    /// worker's alone, since they count for the whole end.
+    /// Starts worker `index` of `threads` on its CPU. The first worker alone reads the meters that
+    /// count for the whole end.
     pub fn start(
         index: usize,
         threads: usize,
         prepare: &Prepare,
         settings: &WorkloadSettings,
         duty: Duty,
-        meters: Vec<Box<dyn Meter + Send>>,
     ) -> std::io::Result<WorkerThread> {
         let (orders, inbox) = channel();
         let (outbox, answers) = channel();
         let stop = Arc::new(AtomicBool::new(false));
         let wants = |name: &str| prepare.meters.iter().any(|meter| meter == name);
-        let body = Body {
+        let mut body = Body {
             inbox,
             outbox,
             stop: Arc::clone(&stop),
-            meters,
+            meters: Vec::new(),
+            cautions: Vec::new(),
             tcp_info: (wants("tcp_info") && settings.kind != WorkloadKind::Crr)
                 .then(TcpInfo::default),
             reads_rusage: wants("rusage"),
@@ -107,9 +109,12 @@ impl WorkerThread {
             .name(format!("{}-{index}", prepare.end))
             .spawn(move || {
                 let outbox = body.outbox.clone();
-                let worker = own_files()
-                    .and_then(|()| pin(cpu))
-                    .and_then(|()| make(index, threads, &prepare, &settings, duty));
+                let ready = own_files().and_then(|()| pin(cpu));
+                // Here, so that descriptors of meters are in this thread's table and end with it.
+                if index == 0 {
+                    (body.meters, body.cautions) = readings::meters(&prepare);
+                }
+                let worker = ready.and_then(|()| make(index, threads, &prepare, &settings, duty));
                 let outcome = worker.and_then(|worker| body.work(worker));
                 if let Err(reason) = outcome {
                     // Nobody listens any more when the trial is given up; then it is of no interest.
@@ -261,6 +266,7 @@ struct Body {
     outbox: Sender<Result<Answer, String>>,
     stop: Arc<AtomicBool>,
     meters: Vec<Box<dyn Meter + Send>>,
+    cautions: Vec<String>,
     /// Not for `crr`, whose connections come and go.
     tcp_info: Option<TcpInfo>,
     reads_rusage: bool,
@@ -315,6 +321,7 @@ impl Body {
         Ok(Found {
             readings,
             response_times,
+            cautions: std::mem::take(&mut self.cautions),
         })
     }
 

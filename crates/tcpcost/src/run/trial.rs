@@ -51,9 +51,15 @@ impl Trial<'_> {
     pub fn run(&self, bed: &mut Bed, events: &Events) -> Result<Record, Broken> {
         let mut record = self.record(bed.kind, bed.host.clone());
         match self.measure(bed, events) {
-            Ok((found, cautions)) => {
+            Ok((found, mut cautions)) => {
                 let mut others = BTreeMap::new();
                 for (end, measured) in found {
+                    for news in measured.cautions.into_iter().map(caution) {
+                        // Most are of the host: both ends say the same.
+                        if !cautions.contains(&news) {
+                            cautions.push(news);
+                        }
+                    }
                     others.insert(end, measured.others);
                     record.ends.insert(end, measured.record);
                 }
@@ -195,10 +201,7 @@ impl Trial<'_> {
                 return Err(nonsense(end, &answer));
             };
             environments.insert(end, *environment);
-            cautions.extend(more.into_iter().map(|text| Warning {
-                code: WarningCode::Other,
-                text,
-            }));
+            cautions.extend(more.into_iter().map(caution));
         }
         Ok(environments)
     }
@@ -281,6 +284,11 @@ fn place(knobs: &Knobs) -> Result<(Vec<usize>, Vec<usize>), Halt> {
     topology
         .place(&placement, client.as_deref(), server.as_deref())
         .map_err(unsupported)
+}
+
+fn caution(text: String) -> Warning {
+    let code = WarningCode::Other;
+    Warning { code, text }
 }
 
 fn nonsense(end: End, answer: &Answer) -> Halt {

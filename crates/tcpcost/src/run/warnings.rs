@@ -15,6 +15,8 @@ const STEAL_MAX: f64 = 0.01;
 const DISAGREEMENT_MAX: f64 = 0.01;
 /// A fixed rate is met if 98 % of the work was done: the schedule may be a write behind at each end.
 const RATE_MET: f64 = 0.98;
+/// The contexts of the meter `exact` add up to wall time within this: reading the cells takes some µs.
+const CLOSURE_MAX: f64 = 0.001;
 /// Involuntary switches per second and thread above which the CPU was not the trial's alone.
 const PREEMPTIONS_MAX_PER_S: f64 = 200.0;
 
@@ -51,6 +53,22 @@ pub fn judge(
                 others_max * 100.0
             ),
         );
+    }
+    for (end, found) in &record.ends {
+        let open = found
+            .readings
+            .iter()
+            .filter_map(|reading| reading.closure())
+            .find(|closure| (closure - 1.0).abs() > CLOSURE_MAX);
+        if let Some(closure) = open {
+            warn(
+                WarningCode::Other,
+                format!(
+                    "the meter exact accounts for {:.2} % of the {end}'s CPU time: its figures are not to be trusted here",
+                    closure * 100.0
+                ),
+            );
+        }
     }
     if let Some(ratio) = of(DerivedKind::StealRatio).filter(|&ratio| ratio > STEAL_MAX) {
         warn(
