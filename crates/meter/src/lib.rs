@@ -24,6 +24,7 @@ mod clock;
 mod error;
 pub mod netstat;
 pub mod others;
+pub mod perf;
 pub mod proc;
 pub mod quantities;
 pub mod rusage;
