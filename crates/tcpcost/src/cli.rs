@@ -37,6 +37,12 @@ pub enum Command {
     Knobs,
     /// Draw reports again from the records of earlier runs.
     Report(Report),
+    /// Say what can and cannot be measured on this host, why, and what to do.
+    Doctor {
+        /// One JSON document: schema_version, checks.
+        #[arg(long)]
+        json: bool,
+    },
     /// Put back what a killed run left changed on this host.
     Restore,
     /// One end of a bed, driven by standard input; `tcpcost run` starts it.

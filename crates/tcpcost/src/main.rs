@@ -4,6 +4,7 @@
 
 mod agent;
 mod cli;
+mod doctor;
 mod exit;
 mod host;
 mod output;
@@ -83,6 +84,11 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Show { name } => print(studies::show(&name)?),
         Command::Knobs => print(studies::knobs()),
         Command::Report(args) => Ok(output::report(&args)?.into()),
+        Command::Doctor { json } => {
+            let (text, exit) = doctor::doctor(json);
+            output::write(&text)?;
+            Ok(exit.into())
+        }
         Command::Restore => restore(),
         Command::Agent { isolate } => agent::main(isolate),
     }
