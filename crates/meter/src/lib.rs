@@ -28,6 +28,7 @@ pub mod perf;
 pub mod proc;
 pub mod quantities;
 pub mod rusage;
+pub mod soak;
 pub mod tcp_info;
 pub mod tsc;
 

@@ -10,6 +10,7 @@ mod host;
 mod output;
 mod protocol;
 mod run;
+mod soak;
 mod studies;
 
 use std::process::ExitCode;
@@ -89,6 +90,7 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
             output::write(&text)?;
             Ok(exit.into())
         }
+        Command::Soak(args) => Ok(soak::soak(&args)?.into()),
         Command::Restore => restore(),
         Command::Agent { isolate } => agent::main(isolate),
     }

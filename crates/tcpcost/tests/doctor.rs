@@ -91,7 +91,8 @@ fn an_unprivileged_user_is_told_what_is_refused() {
 
 #[test]
 fn a_closed_pipe_is_no_error() {
-    let mut child = Place::new()
+    let place = Place::new();
+    let mut child = place
         .command(&["doctor"])
         .stdout(std::process::Stdio::piped())
         .spawn()
