@@ -5,6 +5,9 @@
 //! no PMU (most virtual machines), nothing is counted and [`NoPmu`] says why; cycles of the
 //! time-stamp counter ([`crate::tsc`]) are told beside, under their own name.
 //!
+//! A snapshot takes 37 µs for one CPU of a virtual machine (examples/cost.rs): the kernel reads each
+//! event on its own CPU, by an inter-processor interrupt.
+//!
 //! A PMU with fewer counters than events takes turns. What it did not see is scaled up by the share
 //! of time in which it looked, interval by interval, and both times are counts of their own
 //! ([`Quantity::PmuEnabledNs`], [`Quantity::PmuRunningNs`]): where they differ, the rest is estimated.

@@ -6,7 +6,7 @@
 //! A spinner is a thread pinned to its CPU under SCHED_IDLE. It computes, dirties cache lines at a set
 //! rate, and counts units of this on a page of its own. How many an idle CPU makes per second is
 //! calibrated beside the measurement, before and after ([`Calibration`]); the host is to be idle then,
-//! and a calibration says whether it was.
+//! and a calibration says whether it was. A snapshot takes 0.5 µs for one CPU (examples/cost.rs).
 //!
 //! Traps:
 //! - SCHED_IDLE gives way inside its own cgroup and autogroup only. Against work of another group it

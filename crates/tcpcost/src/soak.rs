@@ -292,9 +292,13 @@ fn disturbances(all: &[Calibration]) -> String {
         });
         writeln!(
             text,
-            "calibrated while others had cpu{} for {:.1} % of the time{steal}: its rate is too low",
+            "calibrated while others had cpu{} for {:.1} % of the time{steal}: {}",
             one.cpu,
-            one.others_ratio * 100.0
+            one.others_ratio * 100.0,
+            match one.units_per_s {
+                Some(_) => "its rate is too low",
+                None => "it has no rate",
+            }
         )
         .expect(INFALLIBLE);
     }
@@ -399,6 +403,7 @@ mod tests {
         };
         let text = disturbances(&[one]);
         assert!(text.contains("others had cpu2 for 12.5 %"), "{text}");
+        assert!(text.ends_with(": it has no rate\n"), "{text}");
         let quiet = Calibration {
             others_ratio: 0.001,
             ..one
