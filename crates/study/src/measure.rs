@@ -130,6 +130,6 @@ mod tests {
     #[test]
     fn default_meters_exist() {
         let exists = |name: &&str| Measure::METERS.iter().any(|(meter, _)| meter == name);
-        assert!(Measure::DEFAULT_METERS.iter().all(|name| exists(&name)));
+        assert!(Measure::DEFAULT_METERS.iter().all(exists));
     }
 }

@@ -57,7 +57,8 @@ pub fn soak(args: &cli::Soak) -> anyhow::Result<Exit> {
         if args.count == Some(printed) {
             break Exit::Ok;
         }
-        deadline += interval;
+        // On a beat; but one that comes late leaves the next at least half of its time.
+        deadline = (deadline + interval).max(Instant::now() + interval / 2);
         let Some(mut grown) = meters.over(&signals, deadline)? else {
             // Without a count, this is how it ends.
             break args.count.map_or(Exit::Ok, |_| Exit::Interrupted);

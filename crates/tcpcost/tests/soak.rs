@@ -43,10 +43,7 @@ fn documents_are_a_calibration_intervals_and_a_calibration() {
     assert_eq!(documents[3]["when"], "after");
     assert!(documents[3]["cpus"][0].get("drift_ratio").is_some());
     for interval in &documents[1..3] {
-        assert!(
-            interval["duration_ns"].as_u64().unwrap() >= 20_000_000 / 2,
-            "{interval}"
-        );
+        assert!(interval["duration_ns"].as_u64() > Some(0), "{interval}");
         assert!(
             interval["cpus"][0]["soak_work_units"].is_u64(),
             "{interval}"
