@@ -26,7 +26,12 @@ pub fn derive(record: &Record) -> Values {
     }
     let trial = Trial::new(record);
     for scope in [None, Some(End::Client), Some(End::Server)] {
-        let kinds = [trial.cpu(scope), trial.exact(scope), trial.counts(scope)];
+        let kinds = [
+            trial.cpu(scope),
+            trial.exact(scope),
+            trial.counters(scope),
+            trial.counts(scope),
+        ];
         for (kind, value) in kinds.into_iter().flatten() {
             if let Some(value) = value.filter(|value| value.is_finite())
                 && (scope.is_none() || kind.per_end())
@@ -189,7 +194,7 @@ impl<'a> Trial<'a> {
         let Some(cpus) = self.cpu_time("proc", scope) else {
             return Vec::new();
         };
-        let busy_us = cpus.sum(&BUSY).map(|ns| ns / 1e3);
+        let busy_us = cpus.sum(&BUSY).map(|ns| (ns - self.soaker_ns(scope)) / 1e3);
         let kib = self.delivered().map(|(bytes, _)| bytes / 1024.0);
         let transactions = self.transactions().map(|(count, _)| count);
         let per = |of: Option<f64>| ratio(busy_us?, of?);
@@ -198,7 +203,7 @@ impl<'a> Trial<'a> {
         let share = |of: &[Quantity]| ratio(cpus.sum(of)?, cpus.available_ns);
         let tasks_ns = self.tasks_ns(scope);
         let others = || {
-            let others_ns = cpus.sum(&OF_TASKS)? - tasks_ns?;
+            let others_ns = cpus.sum(&OF_TASKS)? - tasks_ns? - self.soaker_ns(scope);
             // Within one step of /proc/stat on each CPU nothing can be told from nothing.
             let told = others_ns > TICK_NS * cpus.count;
             ratio(if told { others_ns } else { 0.0 }, cpus.available_ns)
@@ -236,6 +241,19 @@ impl<'a> Trial<'a> {
             return None;
         }
         CpuTime::new(meter, self.ends(scope), self.record.ends.len() == 2)
+    }
+
+    /// CPU time of the soaker's own spinners: no part of any cost. 0 where none ran.
+    fn soaker_ns(&self, scope: Option<End>) -> f64 {
+        let of = |end: &EndRecord| {
+            let sums = end
+                .readings
+                .iter()
+                .filter(|reading| matches!(reading.whose, Whose::Cpus(_)));
+            sums.filter_map(|reading| reading.counts.get(&Quantity::SoakTaskNs))
+                .sum::<u64>()
+        };
+        self.ends(scope).map(of).sum::<u64>() as f64
     }
 
     /// What all other counts amount to.

@@ -165,6 +165,7 @@ pub(crate) const EXACT: &[(&str, DerivedKind)] = &[
     ("others", DerivedKind::ExactOthersRatio),
     ("proc ÷", DerivedKind::ProcToExact),
     ("rusage ÷", DerivedKind::RusageToExact),
+    ("soak ÷", DerivedKind::SoakToExact),
 ];
 
 /// Whether a cell was measured by the meter `exact`.
@@ -197,6 +198,12 @@ pub(crate) fn methods(summary: &Summary) -> Vec<String> {
         lines.push(format!(
             "rusage ÷: getrusage of the workload's threads is {range} times the exact cost (all but idle \
              and tasks of others), since softirqs that ran on idle or in other tasks are not in it."
+        ));
+    }
+    if let Some(range) = range(DerivedKind::SoakToExact) {
+        lines.push(format!(
+            "soak ÷: the soaker's load is {range} times the exact busy share: it also feels caches, memory \
+             and interrupt entry, which no accounting sees."
         ));
     }
     lines

@@ -96,6 +96,18 @@ derived! {
     ProcToExact = "proc_to_exact_factor", "factor", true, None;
     /// CPU time of the workload's threads by getrusage over the CPU time of `exact_cpu_us_per_kib`: what the per-process view makes of the whole cost. 1 is right.
     RusageToExact = "rusage_to_exact_factor", "factor", true, None;
+    /// Load by the soaker (Morton 2001): the share of a lowest-priority spinner's work that went missing, interrupts, cache and memory contention included; an upper bound of busy time. Tasks of others are in it.
+    SoakLoadRatio = "soak_load_ratio", "ratio", true, None;
+    /// Load by the soaker over the busy share by `exact`, the spinner itself taken out, tasks of others in both. 1 would be right; more is what contention costs.
+    SoakToExact = "soak_to_exact_factor", "factor", true, None;
+    /// Core cycles (PMU) of all that ran on the CPUs, per KiB; absent without a PMU and while a soaker spins.
+    CoreCyclesPerKib = "core_cycles_per_kib", "cycles/KiB", true, Some(true);
+    /// Core cycles (PMU) per transaction.
+    CoreCyclesPerTransaction = "core_cycles_per_transaction", "cycles", true, Some(true);
+    /// Instructions per core cycle (PMU).
+    InstructionsPerCycle = "instructions_per_cycle", "1/cycle", true, Some(false);
+    /// Last-level cache misses (PMU) per KiB.
+    CacheMissesPerKib = "cache_misses_per_kib", "1/KiB", true, Some(true);
     /// Wire segments per skb handed to IP (TcpOutSegs / IpOutRequests): the mean super-segment, pure ACKs included.
     SegmentsPerSkb = "segments_per_skb", "segments", true, Some(false);
     /// Octets per IP datagram sent, a super-segment being one (IpExtOutOctets / IpOutRequests): Dumazet's occupancy.

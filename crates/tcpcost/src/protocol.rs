@@ -50,6 +50,8 @@ pub enum Ask {
     },
     /// Wait until the server has all its connections.
     Accepted,
+    /// Start the soaker and calibrate it: both ends are idle.
+    Soak,
     /// Run traffic and measure.
     Run(Span),
     /// Close the connections and end the workers.

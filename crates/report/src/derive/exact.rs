@@ -1,4 +1,4 @@
-//! What the meter `exact` makes of CPU time, and how far the other methods are from it.
+//! What the meters `exact`, `soak` and `perf` make of CPU time, and how far methods are apart.
 
 use tcpcost_study::{DerivedKind, End, Quantity};
 
@@ -26,9 +26,11 @@ impl Trial<'_> {
         };
         let all_ns = cpus.sum(Quantity::EXACT_CONTEXTS);
         let idle_ns = cpus.sum(&[Quantity::ExactIdleNs]);
+        let own_ns = cpus.sum(&[Quantity::ExactTaskOwnNs]);
         let others_ns = cpus.sum(&[Quantity::ExactTaskOthersNs]);
         let less = |a: Option<f64>, b: Option<f64>| Some(a? - b?);
-        let busy_ns = less(all_ns, idle_ns);
+        let soaker_ns = self.soaker_ns(scope);
+        let busy_ns = less(less(all_ns, idle_ns), Some(soaker_ns));
         let cost_ns = less(busy_ns, others_ns);
         let share = |ns: Option<f64>| ratio(ns?, cpus.available_ns);
         let to_exact = |ns: Option<f64>, exact: Option<f64>| ratio(ns?, exact?);
@@ -36,7 +38,8 @@ impl Trial<'_> {
         // Meters have intervals of their own that differ by microseconds: shares compare, not times.
         let proc_busy = self
             .cpu_time("proc", scope)
-            .and_then(|proc| ratio(proc.sum(&BUSY)?, proc.available_ns));
+            .and_then(|proc| ratio(proc.sum(&BUSY)? - soaker_ns, proc.available_ns));
+        let soak = self.soak_load(scope);
         vec![
             (
                 D::ExactUsPerKib,
@@ -46,10 +49,7 @@ impl Trial<'_> {
                 D::ExactUsPerTransaction,
                 cost_per(self.transactions().map(|(count, _)| count)),
             ),
-            (
-                D::ExactOwnRatio,
-                share(cpus.sum(&[Quantity::ExactTaskOwnNs])),
-            ),
+            (D::ExactOwnRatio, share(less(own_ns, Some(soaker_ns)))),
             (
                 D::ExactNetRxRatio,
                 share(cpus.sum(&[Quantity::ExactSoftirqNetRxNs])),
@@ -63,6 +63,41 @@ impl Trial<'_> {
             (D::ExactIdleRatio, share(idle_ns)),
             (D::ProcToExact, to_exact(proc_busy, share(busy_ns))),
             (D::RusageToExact, to_exact(self.tasks_ns(scope), cost_ns)),
+            (D::SoakToExact, to_exact(soak, share(busy_ns))),
         ]
+    }
+
+    /// The soaker's load: the share of its idle work that is missing.
+    fn soak_load(&self, scope: Option<End>) -> Option<f64> {
+        let soak = self.cpu_time("soak", scope)?;
+        let work = soak.sum(&[Quantity::SoakWorkUnits])?;
+        Some(1.0 - ratio(work, soak.sum(&[Quantity::SoakIdleWorkUnits])?)?)
+    }
+
+    /// What the PMU and the soaker tell.
+    pub(super) fn counters(&self, scope: Option<End>) -> Kinds {
+        use DerivedKind as D;
+        let mut kinds = vec![(D::SoakLoadRatio, self.soak_load(scope))];
+        // A spinner's cycles cannot be told from the rest.
+        let quiet = self.soaker_ns(scope) == 0.0;
+        if let Some(pmu) = self.cpu_time("perf", scope).filter(|_| quiet) {
+            let of = |quantity| pmu.sum(&[quantity]);
+            let kib = self.delivered().map(|(bytes, _)| bytes / 1024.0);
+            let transactions = self.transactions().map(|(count, _)| count);
+            let per = |a: Option<f64>, b: Option<f64>| ratio(a?, b?);
+            kinds.extend([
+                (D::CoreCyclesPerKib, per(of(Quantity::CoreCycles), kib)),
+                (
+                    D::CoreCyclesPerTransaction,
+                    per(of(Quantity::CoreCycles), transactions),
+                ),
+                (
+                    D::InstructionsPerCycle,
+                    per(of(Quantity::Instructions), of(Quantity::CoreCycles)),
+                ),
+                (D::CacheMissesPerKib, per(of(Quantity::CacheMisses), kib)),
+            ]);
+        }
+        kinds
     }
 }

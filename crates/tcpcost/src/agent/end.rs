@@ -13,6 +13,7 @@ use tcpcost_study::{DeviceSettings, End, EndRecord, Environment, Snapshot, Workl
 use tcpcost_workload::CONNECTS_OUTSTANDING;
 
 use super::readings;
+use super::soak::Soak;
 use super::worker::{Duty, Found, Ready, WorkerThread};
 use super::{Refusal, failed};
 use crate::host::apply::{ApplyError, apply, steer};
@@ -31,6 +32,9 @@ pub struct AgentEnd {
     prepare: Prepare,
     settings: WorkloadSettings,
     workers: Vec<WorkerThread>,
+    soak: Option<Soak>,
+    /// Meters that could not be had, one line each.
+    cautions: Vec<String>,
 }
 
 impl AgentEnd {
@@ -56,6 +60,8 @@ impl AgentEnd {
                 prepare,
                 settings,
                 workers: Vec::new(),
+                soak: None,
+                cautions: Vec::new(),
             },
             environment,
             cautions,
@@ -142,6 +148,15 @@ impl AgentEnd {
         })
     }
 
+    /// Starts the soaker and calibrates it, while both ends are idle. One that cannot be had is a
+    /// caution: the trial goes on without.
+    pub fn soak(&mut self) {
+        match Soak::start(&self.prepare.cpus) {
+            Ok(soak) => self.soak = Some(soak),
+            Err(error) => self.cautions.push(error.to_string()),
+        }
+    }
+
     /// Runs traffic over the span and reads the meters at its two instants.
     pub fn run(&mut self, span: Span) -> Result<Measured, Refusal> {
         // Reading every task takes milliseconds: it is done outside the span, and its own duration
@@ -156,6 +171,12 @@ impl AgentEnd {
             .map_err(failed)?;
 
         self.workers.iter_mut().for_each(|worker| worker.run(span));
+        let soaked = self
+            .soak
+            .as_mut()
+            .map(|soak| soak.measure(span))
+            .transpose()?;
+        self.soak = None; // The spinners end.
         let found: Vec<Result<Found, String>> =
             self.workers.iter().map(WorkerThread::found).collect();
         let found = found
@@ -164,6 +185,10 @@ impl AgentEnd {
             .map_err(Refusal::Failed)?;
 
         let mut readings = readings::sum(found.iter().map(|found| &found.readings[..]));
+        if let Some((soaked, caution)) = soaked {
+            readings.extend(soaked);
+            self.cautions.extend(caution);
+        }
         let mut busiest = Vec::new();
         if let (Some(others), Some(before)) = (&mut others, before) {
             let after: Snapshot = others.snapshot().map_err(failed)?;
@@ -176,9 +201,10 @@ impl AgentEnd {
                 .map(|task| format!("{} {} %", task.name, percent(task.ratio)))
                 .collect();
         }
-        let cautions = found
-            .iter()
-            .flat_map(|found| found.cautions.clone())
+        let of_workers = found.iter().flat_map(|found| found.cautions.clone());
+        let cautions = std::mem::take(&mut self.cautions)
+            .into_iter()
+            .chain(of_workers)
             .collect();
         let record = EndRecord {
             cpus: self.prepare.cpus.clone(),

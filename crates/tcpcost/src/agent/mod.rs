@@ -5,6 +5,7 @@
 
 mod end;
 mod readings;
+mod soak;
 mod worker;
 
 use std::convert::Infallible;
@@ -165,6 +166,10 @@ impl Agent {
                 end.connected()
             }
             Ask::Accepted => self.end()?.connected(),
+            Ask::Soak => {
+                self.end()?.soak();
+                Ok(Answer::Done)
+            }
             Ask::Run(span) => Ok(Answer::Measured(Box::new(self.end()?.run(span)?))),
             Ask::Finish => {
                 self.end = None;

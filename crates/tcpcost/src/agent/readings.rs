@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Serializer, V2Serializer};
 use tcpcost_meter::bpf::{self, Scope};
-use tcpcost_meter::{Meter, netstat::Netstat, proc::Proc, tsc::Tsc};
+use tcpcost_meter::{Meter, netstat::Netstat, perf::Perf, proc::Proc, tsc::Tsc};
 use tcpcost_study::{Reading, Snapshot, WentBackwards};
 
 use crate::protocol::Prepare;
@@ -26,6 +26,10 @@ pub fn meters(prepare: &Prepare) -> (Vec<Box<dyn Meter + Send>>, Vec<String>) {
             "proc" => meters.push(Box::new(Proc::new(&prepare.cpus))),
             "netstat" => meters.push(Box::new(Netstat::default())),
             "tsc" => meters.push(Box::new(Tsc)),
+            "perf" => match Perf::open(&prepare.cpus) {
+                Ok(meter) => meters.push(Box::new(meter)),
+                Err(why) => cautions.push(why.to_string()),
+            },
             name => match bpf::load(name, &scope) {
                 Some(Ok(meter)) => meters.push(meter),
                 Some(Err(error)) => cautions.push(error.to_string()),

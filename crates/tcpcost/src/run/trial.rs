@@ -206,6 +206,11 @@ impl Trial<'_> {
         Ok(environments)
     }
 
+    fn shares_cpus(&self) -> Result<bool, Halt> {
+        let (client, server) = place(&self.cell.knobs)?;
+        Ok(client.iter().any(|cpu| server.contains(cpu)))
+    }
+
     fn traffic(
         &self,
         bed: &mut Bed,
@@ -234,6 +239,26 @@ impl Trial<'_> {
             environment.mss = mss;
         }
 
+        let wants_soak = self
+            .study
+            .measure
+            .meters
+            .iter()
+            .any(|meter| meter == "soak");
+        if wants_soak {
+            // On CPUs that both ends share there is one spinner, the client's.
+            let soaking: &[End] = if self.shares_cpus()? {
+                &[End::Client]
+            } else {
+                &End::BOTH
+            };
+            for &end in soaking {
+                bed.ends.ask(end, &Ask::Soak)?;
+            }
+            for &end in soaking {
+                bed.ends.answer(events, end)?;
+            }
+        }
         let span = span(&self.study.measure, clock_ns());
         let answers = bed.ends.call_both(events, |_| Ask::Run(span))?;
         let mut found = BTreeMap::new();
