@@ -52,6 +52,10 @@ impl Measure {
         ("tsc", "the time-stamp counter"),
         ("others", "CPU time of all other tasks by /proc/PID/stat"),
         ("exact", "CPU time by context to the nanosecond, by eBPF"),
+        (
+            "segments",
+            "skbs, wire segments and ACKs of each namespace, and what sent them, by eBPF",
+        ),
     ];
 
     /// Of these, what runs where nothing is said: all that need no privilege and cost next to nothing.

@@ -8,6 +8,8 @@
 pub mod exact;
 #[cfg(feature = "bpf")]
 mod object;
+#[cfg(feature = "bpf")]
+pub mod segments;
 
 use crate::{Meter, MeterError};
 
@@ -21,7 +23,7 @@ pub struct Scope {
 }
 
 /// Names of the meters that [`load`] knows.
-pub const METERS: &[&str] = &["exact"];
+pub const METERS: &[&str] = &["exact", "segments"];
 
 /// Loads and attaches a meter; dropping it takes it out of the kernel again. `None` for names that
 /// are not in [`METERS`].
@@ -37,8 +39,11 @@ pub fn load(meter: &str, scope: &Scope) -> Option<Result<Box<dyn Meter + Send>, 
 }
 
 #[cfg(feature = "bpf")]
-fn load_known(_: &'static str, scope: &Scope) -> Result<Box<dyn Meter + Send>, MeterError> {
-    Ok(Box::new(exact::Exact::load(scope)?))
+fn load_known(meter: &'static str, scope: &Scope) -> Result<Box<dyn Meter + Send>, MeterError> {
+    Ok(match meter {
+        "exact" => Box::new(exact::Exact::load(scope)?),
+        _ => Box::new(segments::Segments::load()?),
+    })
 }
 
 #[cfg(not(feature = "bpf"))]

@@ -17,12 +17,13 @@ pub(super) struct Attached {
 }
 
 impl Attached {
-    /// Loads an object with its `targ` set to these bytes. Programs of tracepoints that this kernel
-    /// does not have are left out.
+    /// Loads an object with its `targ` set to these bytes, whose variables begin with `length` bytes
+    /// that the caller knows. Programs of tracepoints that this kernel does not have are left out.
     pub(super) fn new(
         meter: &'static str,
         object: &[u8],
         targ: &[u8],
+        length: usize,
     ) -> Result<Attached, MeterError> {
         let failed = |doing: &str, error: libbpf_rs::Error| MeterError::Load {
             meter,
@@ -52,35 +53,27 @@ impl Attached {
         for program in object.progs_mut().filter(|program| program.autoload()) {
             links.push(program.attach().map_err(|error| failed("attach", error))?);
         }
-        let mut variables = None;
         for map in object.maps() {
-            if map.name().to_string_lossy().ends_with(".bss") {
-                let length = map.value_size() as usize;
-                // SAFETY: the memory is the kernel's own, of this length rounded up to pages, and
-                // stays as long as it is mapped. It changes under us: readers copy it word by word
-                // with volatile loads and take no reference into it.
+            let is_known = map.value_size() as usize >= length;
+            if is_known && map.name().to_string_lossy().ends_with(".bss") {
+                // SAFETY: the memory is the kernel's own, of at least this length, and stays as long as
+                // it is mapped. It changes under us: readers copy it word by word with volatile loads
+                // and take no reference into it.
                 let mapped = unsafe { MmapOptions::new().len(length).map(&map.as_fd()) };
-                variables = Some(mapped.map_err(|error| failed("map variables", error.into()))?);
+                let variables = mapped.map_err(|error| failed("map variables", error.into()))?;
+                return Ok(Attached {
+                    _links: links,
+                    variables,
+                });
             }
         }
-        let variables = variables.ok_or_else(|| MeterError::Load {
-            meter,
-            reason: "the object has no variables".to_string(),
-        })?;
-        Ok(Attached {
-            _links: links,
-            variables,
-        })
+        let reason = "the object's variables are not those of its reader".to_string();
+        Err(MeterError::Load { meter, reason })
     }
 
-    /// The bytes of the variables, page by page as the kernel maps them.
+    /// The first of the variables' bytes, at the start of a page.
     pub(super) fn variables(&self) -> *const u8 {
         self.variables.as_ptr()
-    }
-
-    /// How many they are.
-    pub(super) fn length(&self) -> usize {
-        self.variables.len()
     }
 }
 
