@@ -84,7 +84,7 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Knobs => print(studies::knobs()),
         Command::Report(args) => Ok(output::report(&args)?.into()),
         Command::Restore => restore(),
-        Command::Agent { isolate } => agent::main(isolate),
+        Command::Agent { isolate } => match agent::main(isolate)? {},
     }
 }
 

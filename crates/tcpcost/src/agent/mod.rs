@@ -7,8 +7,8 @@ mod end;
 mod readings;
 mod worker;
 
+use std::convert::Infallible;
 use std::io::{BufRead, Write};
-use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 
@@ -20,7 +20,7 @@ use crate::protocol::{Answer, Ask, PROTOCOL, clock_ns};
 use self::end::AgentEnd;
 
 /// Answers until the input ends.
-pub fn main(isolate: bool) -> anyhow::Result<ExitCode> {
+pub fn main(isolate: bool) -> anyhow::Result<Infallible> {
     // Ctrl-C in a terminal reaches the whole process group; the command decides what it means.
     // SAFETY: ignoring a signal installs no handler.
     unsafe { libc::signal(libc::SIGINT, libc::SIG_IGN) };
@@ -44,10 +44,10 @@ pub fn main(isolate: bool) -> anyhow::Result<ExitCode> {
             .and_then(|()| stdout.flush())
             .is_err()
         {
-            break; // Nobody listens any more; the input has ended or is about to.
+            break; // Nobody listens any more.
         }
     }
-    Ok(Exit::Ok.into())
+    leave(&agent.journal)
 }
 
 /// Reads questions on a thread of its own, so that the end of the input is seen at once, even in
@@ -61,20 +61,26 @@ fn listen(journal: Arc<Mutex<Option<Journal>>>) -> Receiver<String> {
                 break;
             }
         }
-        let mut journal = journal
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
-        let code = match journal.as_mut().map_or(Ok(()), Journal::put_back) {
-            Ok(()) => Exit::Ok,
-            Err(error) => {
-                eprintln!("tcpcost agent: put back: {error}; `tcpcost restore` tries again");
-                Exit::Failed
-            }
-        };
-        drop(journal.take()); // Takes the file away, as nothing is left in it.
-        std::process::exit(code as i32);
+        leave(&journal);
     });
     asks
+}
+
+/// Puts back what was changed and ends the process. Whoever of the two threads first sees that the
+/// command is gone does it; the other waits for the lock until the process has ended.
+fn leave(journal: &Mutex<Option<Journal>>) -> ! {
+    let mut journal = journal
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    let code = match journal.as_mut().map_or(Ok(()), Journal::put_back) {
+        Ok(()) => Exit::Ok,
+        Err(error) => {
+            eprintln!("tcpcost agent: put back: {error}; `tcpcost restore` tries again");
+            Exit::Failed
+        }
+    };
+    drop(journal.take()); // Takes the file away, if nothing is left in it.
+    std::process::exit(code as i32)
 }
 
 /// Why a question was not answered as asked.

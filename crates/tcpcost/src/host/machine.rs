@@ -1,5 +1,6 @@
 //! The machine: what does not change from trial to trial.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -72,6 +73,7 @@ fn from_root(root: &Path) -> HostEnvironment {
             .map_or("unknown", |config| cpu_accounting(&config))
             .into(),
         cmdline: read("proc/cmdline").unwrap_or_default(),
+        sysctls: BTreeMap::new(),
         tcpcost: String::new(),
         privileged: false,
     }

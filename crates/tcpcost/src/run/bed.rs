@@ -3,11 +3,13 @@
 //! A bed is two agent processes. In `netns` each is alone in an anonymous network namespace, so
 //! when they end, however they end, the kernel removes namespaces, veth pair, qdiscs and routes.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 
 use tcpcost_study::{End, HostEnvironment};
 
 use super::ends::{Ends, Events, Halt};
+use crate::host::{environment, sysctl};
 use crate::protocol::{Answer, Ask, PROTOCOL};
 
 /// Which bed.
@@ -56,11 +58,10 @@ impl Bed {
                 format!("speaks protocol {protocol}, this command {PROTOCOL}: install one version");
             return Err(Halt::Gone(End::Client, text));
         }
-        let bed = Bed {
-            kind,
-            ends,
-            host: *host,
-        };
+        let mut host = *host;
+        // The agents may be in namespaces, which do not show them all; the command is not.
+        host.sysctls = environment::sysctls(sysctl::root(), &BTreeSet::new());
+        let bed = Bed { kind, ends, host };
         if kind == BedKind::Netns {
             bed.join(events)
         } else {

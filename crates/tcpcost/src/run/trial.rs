@@ -63,6 +63,13 @@ impl Trial<'_> {
                     others.insert(end, measured.others);
                     record.ends.insert(end, measured.record);
                 }
+                if let Some(client) = record.ends.get(&End::Client) {
+                    let shown = &client.environment.sysctls;
+                    record
+                        .host
+                        .sysctls
+                        .retain(|name, _| !shown.contains_key(name));
+                }
                 record.warnings = cautions;
                 record.warnings.extend(warnings::judge(
                     &record,
