@@ -19,6 +19,10 @@ typedef signed long long s64;
 /* CPUs below this are known, as in libc's cpu_set_t. */
 #define MAX_CPUS 1024
 
+/* Fields of a map's definition, which libbpf reads from the object's type information. */
+#define NUMBER(name, value) int (*name)[value]
+#define TYPE(name, type) type *name
+
 struct task_struct {
 	int pid, tgid;
 	u32 flags;
@@ -62,6 +66,11 @@ struct skb_shared_info {
 static u64 (*bpf_ktime_get_ns)(void) = (void *)5;
 static u32 (*bpf_get_smp_processor_id)(void) = (void *)8;
 
+static void *(*bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;
+static long (*bpf_map_update_elem)(void *map, const void *key, const void *value, u64 flags) = (void *)2;
+static u64 (*bpf_get_current_pid_tgid)(void) = (void *)14;
+static long (*bpf_get_current_comm)(void *name, u32 size) = (void *)16;
+static long (*bpf_get_stackid)(void *ctx, void *stacks, u64 flags) = (void *)27;
 static long (*bpf_probe_read_kernel)(void *to, u32 size, const void *from) = (void *)113;
 static struct task_struct *(*bpf_get_current_task_btf)(void) = (void *)158;
 
