@@ -3,6 +3,8 @@
 //! Programs at net_dev_queue see skbs as TCP built them, at net_dev_start_xmit after software segmentation
 //! and at netif_receive_skb after GRO. A packet that passes stacked devices (VLAN, bond, tunnel) of one
 //! namespace is seen at each.
+//!
+//! A packet sent costs 50 ns, one received 25, a softirq 15 (examples/bpf_cost.rs).
 
 use std::os::linux::fs::MetadataExt;
 use std::{fmt, fs, ptr};
