@@ -2,6 +2,8 @@
 //!
 //! Whatever lacks an input is absent, never 0. Nothing here averages over trials.
 
+mod exact;
+
 use std::collections::BTreeMap;
 
 use tcpcost_study::{Derived, DerivedKind, End, EndRecord, Quantity, Record, Whose, WorkloadKind};
@@ -24,7 +26,8 @@ pub fn derive(record: &Record) -> Values {
     }
     let trial = Trial::new(record);
     for scope in [None, Some(End::Client), Some(End::Server)] {
-        for (kind, value) in trial.cpu(scope).into_iter().chain(trial.counts(scope)) {
+        let kinds = [trial.cpu(scope), trial.exact(scope), trial.counts(scope)];
+        for (kind, value) in kinds.into_iter().flatten() {
             if let Some(value) = value.filter(|value| value.is_finite())
                 && (scope.is_none() || kind.per_end())
             {
@@ -183,10 +186,7 @@ impl<'a> Trial<'a> {
     /// What CPU time amounts to.
     fn cpu(&self, scope: Option<End>) -> Kinds {
         use DerivedKind as D;
-        if scope.is_some() && !self.cpus_apart {
-            return Vec::new();
-        }
-        let Some(cpus) = CpuTime::new(self.ends(scope), self.record.ends.len() == 2) else {
+        let Some(cpus) = self.cpu_time("proc", scope) else {
             return Vec::new();
         };
         let busy_us = cpus.sum(&BUSY).map(|ns| ns / 1e3);
@@ -196,10 +196,7 @@ impl<'a> Trial<'a> {
         let tsc = self.tsc_per_us(scope);
         let cycles = |us: Option<f64>| Some(us? * tsc?);
         let share = |of: &[Quantity]| ratio(cpus.sum(of)?, cpus.available_ns);
-        let tasks_ns = self
-            .sum(scope, "rusage", &Whose::Threads, Quantity::TaskUserNs)
-            .zip(self.sum(scope, "rusage", &Whose::Threads, Quantity::TaskSystemNs))
-            .map(|(user, system)| user + system);
+        let tasks_ns = self.tasks_ns(scope);
         let others = || {
             let others_ns = cpus.sum(&OF_TASKS)? - tasks_ns?;
             // Within one step of /proc/stat on each CPU nothing can be told from nothing.
@@ -225,6 +222,20 @@ impl<'a> Trial<'a> {
             (D::StealRatio, share(&[Quantity::CpuStealNs])),
             (D::OthersRatio, others()),
         ]
+    }
+
+    /// CPU time of the workload's threads, by getrusage.
+    fn tasks_ns(&self, scope: Option<End>) -> Option<f64> {
+        let of = |quantity| self.sum(scope, "rusage", &Whose::Threads, quantity);
+        Some(of(Quantity::TaskUserNs)? + of(Quantity::TaskSystemNs)?)
+    }
+
+    /// What a meter told of the CPUs of one end, or of both; `None` where ends cannot be told apart.
+    fn cpu_time(&self, meter: &str, scope: Option<End>) -> Option<CpuTime<'a>> {
+        if scope.is_some() && !self.cpus_apart {
+            return None;
+        }
+        CpuTime::new(meter, self.ends(scope), self.record.ends.len() == 2)
     }
 
     /// What all other counts amount to.

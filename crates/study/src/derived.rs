@@ -76,6 +76,26 @@ derived! {
     StealRatio = "steal_ratio", "ratio", true, Some(true);
     /// Share of the CPUs' time that tasks of others used: busy time that is neither the workload's threads' nor softirq's nor irq's.
     OthersRatio = "others_ratio", "ratio", true, Some(true);
+    /// CPU µs per KiB by the meter `exact` (eBPF): all time of the CPUs that is neither idle nor tasks of others; softirqs and interrupts on behalf of others are in it.
+    ExactUsPerKib = "exact_cpu_us_per_kib", "µs/KiB", true, Some(true);
+    /// CPU µs per transaction, by the meter `exact` as above.
+    ExactUsPerTransaction = "exact_cpu_us_per_transaction", "µs", true, Some(true);
+    /// Share of the CPUs' time in the trial's own tasks, interrupts taken out. Meter `exact`, as all `exact` quantities.
+    ExactOwnRatio = "exact_own_tasks_ratio", "ratio", true, None;
+    /// Share of the CPUs' time in softirq NET_RX.
+    ExactNetRxRatio = "exact_net_rx_ratio", "ratio", true, None;
+    /// Share of the CPUs' time in all other softirqs, ksoftirqd, threaded NAPI and kworkers.
+    ExactDeferredRatio = "exact_deferred_ratio", "ratio", true, None;
+    /// Share of the CPUs' time in hard interrupts.
+    ExactHardirqRatio = "exact_hardirq_ratio", "ratio", true, None;
+    /// Share of the CPUs' time in tasks of others.
+    ExactOthersRatio = "exact_others_ratio", "ratio", true, Some(true);
+    /// Share of the CPUs' time idle.
+    ExactIdleRatio = "exact_idle_ratio", "ratio", true, None;
+    /// Busy time by /proc/stat over busy time by `exact`, tasks of others in both: how far the tick's sampling is off. 1 is right.
+    ProcToExact = "proc_to_exact_factor", "factor", true, None;
+    /// CPU time of the workload's threads by getrusage over the CPU time of `exact_cpu_us_per_kib`: what the per-process view makes of the whole cost. 1 is right.
+    RusageToExact = "rusage_to_exact_factor", "factor", true, None;
     /// Wire segments per skb handed to IP (TcpOutSegs / IpOutRequests): the mean super-segment, pure ACKs included.
     SegmentsPerSkb = "segments_per_skb", "segments", true, Some(false);
     /// Octets per IP datagram sent, a super-segment being one (IpExtOutOctets / IpOutRequests): Dumazet's occupancy.

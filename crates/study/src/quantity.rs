@@ -61,6 +61,22 @@ quantities! {
     InvoluntarySwitches = "involuntary_switches",
     /// Cycles of the time-stamp counter (x86-64 TSC, arm64 CNTVCT): a clock at a constant rate, not core cycles.
     TscCycles = "tsc_cycles",
+    /// Core cycles in user and kernel mode of all that ran, interrupts included. perf_event_open PERF_COUNT_HW_CPU_CYCLES; absent where there is no PMU. The time that the counter looked elsewhere is scaled up.
+    CoreCycles = "core_cycles",
+    /// Instructions retired, as `core_cycles`. PERF_COUNT_HW_INSTRUCTIONS.
+    Instructions = "instructions",
+    /// Accesses that missed the last-level cache, as `core_cycles`; what exactly is the CPU model's own. PERF_COUNT_HW_CACHE_MISSES.
+    CacheMisses = "cache_misses",
+    /// Time that the events of `core_cycles`, `instructions` and `cache_misses` were to be counted, summed over events. PERF_FORMAT_TOTAL_TIME_ENABLED.
+    PmuEnabledNs = "pmu_enabled_ns",
+    /// Of it, time in which the PMU did count them; where it is less, events took turns and the counts are scaled up. PERF_FORMAT_TOTAL_TIME_RUNNING.
+    PmuRunningNs = "pmu_running_ns",
+    /// Work that the soaker's spinners did: units of a fixed amount of it, comparable only between spinners of one start.
+    SoakWorkUnits = "soak_work_units",
+    /// Work that they would have done in the same time on an idle CPU, steal taken out: the idle rate, mean of the calibrations before and after, times the time. 1 - `soak_work_units` / `soak_idle_work_units` is the load.
+    SoakIdleWorkUnits = "soak_idle_work_units",
+    /// CPU time of the spinners themselves, interrupts that fell into it included. The clock of CPU time of each thread.
+    SoakTaskNs = "soak_task_ns",
     /// CPU time of all tasks that are not the trial's, on the trial's CPUs; ksoftirqd, napi and kworker threads, which carry the network's own work, are not in it. /proc/PID/stat, by the CPU where each thread ran last, in steps of 10 ms; a thread that ended between the snapshots is in it up to the earlier one.
     OtherTasksNs = "other_tasks_ns",
     /// CPU time of kworker threads on the trial's CPUs, read as `other_tasks_ns` is: the kernel's deferred work, the network's and the rest.

@@ -4,11 +4,13 @@
 
 mod agent;
 mod cli;
+mod doctor;
 mod exit;
 mod host;
 mod output;
 mod protocol;
 mod run;
+mod soak;
 mod studies;
 
 use std::process::ExitCode;
@@ -83,6 +85,12 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Show { name } => print(studies::show(&name)?),
         Command::Knobs => print(studies::knobs()),
         Command::Report(args) => Ok(output::report(&args)?.into()),
+        Command::Doctor { json } => {
+            let (text, exit) = doctor::doctor(json);
+            output::write(&text)?;
+            Ok(exit.into())
+        }
+        Command::Soak(args) => Ok(soak::soak(&args)?.into()),
         Command::Restore => restore(),
         Command::Agent { isolate } => match agent::main(isolate)? {},
     }
