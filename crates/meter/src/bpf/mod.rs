@@ -1,8 +1,11 @@
 //! Meters that load eBPF programs into the kernel. Each C source is beside its reader.
 //!
-//! They need CAP_BPF and CAP_PERFMON in the first user namespace and a kernel with BTF (5.8 or
-//! newer); a meter that cannot be had is an error of [`load`], one line, and the others go on without it. Each
-//! loaded copy looks at its own CPUs alone, so that two ends of a trial on one host cost what one does.
+//! They need CAP_BPF and CAP_PERFMON in the first user namespace, and a kernel with BTF: 5.8 or newer, 5.11
+//! for `segments`. A meter that cannot be had is an error of [`load`], one line, and the others go on
+//! without it. A loaded copy leaves at once where it has nothing to count (`exact` another's CPU,
+//! `segments` another's namespace), so that two ends of a trial on one host cost little more than one.
+//!
+//! `exact` of two ends that share CPUs does cost twice.
 
 #[cfg(feature = "bpf")]
 pub mod exact;

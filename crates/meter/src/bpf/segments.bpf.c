@@ -65,7 +65,8 @@ static inline int tcp(struct packet *packet, const u32 *tcp, u32 from, u32 to, u
 	return 1;
 }
 
-/* `all`: bytes from the network header on. 0: not TCP. IPv4 with options and IPv6 with extension headers are not looked into. */
+/* `all`: bytes from the network header on. 0: not TCP. IPv4 with options and IPv6 with extension
+ * headers are not looked into. */
 static inline int parse(struct packet *packet, struct sk_buff *skb, u32 all)
 {
 	u32 head[15], from = 0, to = 0, length;
