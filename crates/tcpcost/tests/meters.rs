@@ -4,7 +4,9 @@ mod common;
 
 use std::os::unix::process::CommandExt;
 
-use common::{Place, Ran, able, count};
+#[cfg(feature = "bpf")]
+use common::able;
+use common::{Place, Ran, count};
 
 const STUDY: &str = r#"
 [bed]
