@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-const OBJECTS: &[&str] = &["exact"];
+const OBJECTS: &[&str] = &["exact", "profile", "segments"];
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

@@ -53,6 +53,10 @@ impl Measure {
         ("others", "CPU time of all other tasks by /proc/PID/stat"),
         ("exact", "CPU time by context to the nanosecond, by eBPF"),
         (
+            "segments",
+            "skbs, wire segments and ACKs of each namespace, and what sent them, by eBPF",
+        ),
+        (
             "perf",
             "core cycles, instructions and cache misses of each CPU, where there is a PMU",
         ),

@@ -111,6 +111,80 @@ quantities! {
     ExactSoftirqOthersNs = "exact_softirq_others_ns",
     /// Time that the CPU had nothing to run, interrupts taken out. What the hypervisor stole is in the context that it hit.
     ExactIdleNs = "exact_idle_ns",
+    /// skbs with payload that TCP handed down, a super-segment being one, retransmissions included. eBPF at net_dev_queue in this namespace, as all `…skbs_sent` of the meter `segments`; IPv4 options and IPv6 extension headers are not looked into.
+    DataSkbsSent = "data_skbs_sent",
+    /// Payload bytes in them.
+    DataSkbBytesSent = "data_skb_bytes_sent",
+    /// Wire segments that they are or become.
+    DataWireSegmentsSent = "data_wire_segments_sent",
+    /// Sum of the squares of their payloads, in squared bytes: divided by `data_skb_bytes_sent` it is the byte-weighted mean.
+    DataSkbSquaredBytesSent = "data_skb_squared_bytes_sent",
+    /// Segments sent that have no payload, SYN, FIN and RST apart.
+    PureAcksSent = "pure_acks_sent",
+    /// skbs with payload that came in, after GRO. eBPF at netif_receive_skb, as all `…received` of the meter `segments`.
+    DataSkbsReceived = "data_skbs_received",
+    /// Payload bytes in them.
+    DataSkbBytesReceived = "data_skb_bytes_received",
+    /// Wire segments that they are made of.
+    DataWireSegmentsReceived = "data_wire_segments_received",
+    /// Sum of the squares of their payloads, in squared bytes.
+    DataSkbSquaredBytesReceived = "data_skb_squared_bytes_received",
+    /// Segments received that have no payload, SYN, FIN and RST apart.
+    PureAcksReceived = "pure_acks_received",
+    /// Runs of data skbs sent with no other packet of the connection between; connections that share one of 4096 places cut each other's bursts. Means nothing on a loopback device, where what is sent is received.
+    DataBurstsSent = "data_bursts_sent",
+    /// Runs of pure ACKs sent, as `data_bursts_sent`.
+    AckBurstsSent = "ack_bursts_sent",
+    /// Runs of data skbs received, as `data_bursts_sent`.
+    DataBurstsReceived = "data_bursts_received",
+    /// Runs of pure ACKs received, as `data_bursts_sent`.
+    AckBurstsReceived = "ack_bursts_received",
+    /// Data skbs of less than an MSS right behind, in sequence and on the same CPU, an skb of full segments.
+    TailSkbsSent = "tail_skbs_sent",
+    /// skbs that a driver was given, after software segmentation, of all protocols. eBPF at net_dev_start_xmit.
+    DeviceSkbsSent = "device_skbs_sent",
+    /// Data skbs sent with a payload below 128 bytes.
+    SkbsSentBelow128 = "skbs_sent_below_128_bytes",
+    /// Of 128 bytes and more, below 256.
+    SkbsSentBelow256 = "skbs_sent_below_256_bytes",
+    /// Of 256 bytes and more, below 512.
+    SkbsSentBelow512 = "skbs_sent_below_512_bytes",
+    /// Of 512 bytes and more, below 1024.
+    SkbsSentBelow1024 = "skbs_sent_below_1024_bytes",
+    /// Of 1024 bytes and more, below 2048.
+    SkbsSentBelow2048 = "skbs_sent_below_2048_bytes",
+    /// Of 2048 bytes and more, below 4096.
+    SkbsSentBelow4096 = "skbs_sent_below_4096_bytes",
+    /// Of 4096 bytes and more, below 8192.
+    SkbsSentBelow8192 = "skbs_sent_below_8192_bytes",
+    /// Of 8192 bytes and more, below 16384.
+    SkbsSentBelow16384 = "skbs_sent_below_16384_bytes",
+    /// Of 16384 bytes and more, below 32768.
+    SkbsSentBelow32768 = "skbs_sent_below_32768_bytes",
+    /// Of 32768 bytes and more, below 65536.
+    SkbsSentBelow65536 = "skbs_sent_below_65536_bytes",
+    /// Of 65536 bytes and more (BIG TCP).
+    SkbsSentFrom65536 = "skbs_sent_from_65536_bytes",
+    /// Data skbs sent from a task outside of softirqs: its system call, the backlog that it then works off included.
+    DrainedSystemCallSkbs = "drained_by_system_call_skbs",
+    /// Payload bytes in them.
+    DrainedSystemCallBytes = "drained_by_system_call_bytes",
+    /// Data skbs sent from softirq NET_RX or threaded NAPI: an ACK that came in let TCP send.
+    DrainedNetRxSkbs = "drained_by_net_rx_skbs",
+    /// Payload bytes in them.
+    DrainedNetRxBytes = "drained_by_net_rx_bytes",
+    /// Data skbs sent from softirq TASKLET or HI, or from a kworker: TCP small queues, work queues.
+    DrainedTaskletSkbs = "drained_by_tasklet_skbs",
+    /// Payload bytes in them.
+    DrainedTaskletBytes = "drained_by_tasklet_bytes",
+    /// Data skbs sent from softirq TIMER or HRTIMER: timers and pacing.
+    DrainedTimerSkbs = "drained_by_timer_skbs",
+    /// Payload bytes in them.
+    DrainedTimerBytes = "drained_by_timer_bytes",
+    /// Data skbs sent from elsewhere.
+    DrainedOthersSkbs = "drained_by_others_skbs",
+    /// Payload bytes in them.
+    DrainedOthersBytes = "drained_by_others_bytes",
     /// Payload bytes that the application handed to TCP.
     PayloadBytesSent = "payload_bytes_sent",
     /// Payload bytes that the application took from TCP.

@@ -4,7 +4,9 @@ mod common;
 
 use std::os::unix::process::CommandExt;
 
-use common::{Place, Ran, able, count};
+#[cfg(feature = "bpf")]
+use common::able;
+use common::{Place, Ran, count};
 
 const STUDY: &str = r#"
 [bed]
@@ -64,6 +66,30 @@ fn exact_time_adds_up_and_is_by_end_and_context() {
             );
         }
     }
+}
+
+/// Each end counts its own namespace: the client sends the data, the server the ACKs.
+#[cfg(feature = "bpf")]
+#[test]
+fn segments_are_counted_by_end() {
+    if !able() {
+        return;
+    }
+    let place = Place::new();
+    let text = STUDY.replace("[measure]", "[measure]\nmeters = [\"segments\"]");
+    let study = place.write("segments.toml", &text);
+    let ran = place.run(&["run", &study, "--out", "out"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let record = &place.records("out")[0];
+    if warnings(record).contains("meter segments: ") {
+        return common::skip(&warnings(record));
+    }
+    let of = |end, quantity| count(record, end, "segments", quantity);
+    assert!(of("client", "data_skb_bytes_sent") > 0, "{record}");
+    assert!(of("server", "data_skb_bytes_received") > 0, "{record}");
+    assert!(of("server", "pure_acks_sent") > 0, "{record}");
+    assert_eq!(of("server", "data_skbs_sent"), 0, "{record}");
+    assert_eq!(of("client", "data_skbs_received"), 0, "{record}");
 }
 
 #[test]

@@ -75,11 +75,6 @@ static inline int leave(void)
 	return 0;
 }
 
-/* Eight characters as the number that they are in memory of a little-endian CPU. */
-#define WORD(a, b, c, d, e, f, g, h) ((u64)(a) | (u64)(b) << 8 | (u64)(c) << 16 | (u64)(d) << 24 \
-	| (u64)(e) << 32 | (u64)(f) << 40 | (u64)(g) << 48 | (u64)(h) << 56)
-#define PF_KTHREAD 0x00200000
-
 static inline u64 class_of(struct task_struct *task)
 {
 	u32 tgid;
@@ -87,19 +82,12 @@ static inline u64 class_of(struct task_struct *task)
 	if (!task->pid)
 		return IDLE;
 	if (task->flags & PF_KTHREAD) {
-		const char *comm = task->comm;
-		u64 name;
-
-		/* Or clang folds the offset of comm into loads that it then forgets to relocate. */
-		asm volatile("" : "+r"(comm));
-		name = *(u64 *)comm;
-		if (name == WORD('k', 's', 'o', 'f', 't', 'i', 'r', 'q'))
-			return KSOFTIRQD;
-		if (name == WORD('k', 'w', 'o', 'r', 'k', 'e', 'r', '/'))
-			return KWORKER;
-		if ((name & 0xffffffffffULL) == WORD('n', 'a', 'p', 'i', '/', 0, 0, 0))
-			return NAPI;
-		return OTHERS;
+		switch (kthread_of(task)) {
+		case KSOFTIRQD_THREAD: return KSOFTIRQD;
+		case KWORKER_THREAD: return KWORKER;
+		case NAPI_THREAD: return NAPI;
+		default: return OTHERS;
+		}
 	}
 	tgid = task->tgid;
 #pragma unroll

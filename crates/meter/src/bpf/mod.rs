@@ -1,13 +1,21 @@
 //! Meters that load eBPF programs into the kernel. Each C source is beside its reader.
 //!
-//! They need CAP_BPF and CAP_PERFMON in the first user namespace and a kernel with BTF (5.8 or
-//! newer); a meter that cannot be had is an error of [`load`], one line, and the others go on without it. Each
-//! loaded copy looks at its own CPUs alone, so that two ends of a trial on one host cost what one does.
+//! They need CAP_BPF and CAP_PERFMON in the first user namespace, and a kernel with BTF: 5.8 or newer, 5.11
+//! for `segments`. A meter that cannot be had is an error of [`load`], one line, and the others go on
+//! without it. A loaded copy leaves at once where it has nothing to count (`exact` another's CPU,
+//! `segments` another's namespace), so that two ends of a trial on one host cost little more than one.
+//!
+//! `exact` of two ends that share CPUs does cost twice.
 
 #[cfg(feature = "bpf")]
 pub mod exact;
+pub mod layer;
 #[cfg(feature = "bpf")]
 mod object;
+#[cfg(feature = "bpf")]
+pub mod profile;
+#[cfg(feature = "bpf")]
+pub mod segments;
 
 use crate::{Meter, MeterError};
 
@@ -21,7 +29,7 @@ pub struct Scope {
 }
 
 /// Names of the meters that [`load`] knows.
-pub const METERS: &[&str] = &["exact"];
+pub const METERS: &[&str] = &["exact", "segments"];
 
 /// Loads and attaches a meter; dropping it takes it out of the kernel again. `None` for names that
 /// are not in [`METERS`].
@@ -37,8 +45,11 @@ pub fn load(meter: &str, scope: &Scope) -> Option<Result<Box<dyn Meter + Send>, 
 }
 
 #[cfg(feature = "bpf")]
-fn load_known(_: &'static str, scope: &Scope) -> Result<Box<dyn Meter + Send>, MeterError> {
-    Ok(Box::new(exact::Exact::load(scope)?))
+fn load_known(meter: &'static str, scope: &Scope) -> Result<Box<dyn Meter + Send>, MeterError> {
+    Ok(match meter {
+        "exact" => Box::new(exact::Exact::load(scope)?),
+        _ => Box::new(segments::Segments::load()?),
+    })
 }
 
 #[cfg(not(feature = "bpf"))]
@@ -62,8 +73,8 @@ mod tests {
             println!("skipped: built by {built_by}, not by {PINNED}");
             return;
         }
-        for meter in super::METERS {
-            let file = format!("{meter}.bpf.o");
+        for name in ["exact", "profile", "segments"] {
+            let file = format!("{name}.bpf.o");
             let built = fs::read(Path::new(env!("OUT_DIR")).join(&file)).unwrap();
             let prebuilt = Path::new(env!("CARGO_MANIFEST_DIR"))
                 .join("bpf/prebuilt")

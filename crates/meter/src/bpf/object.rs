@@ -4,7 +4,7 @@ use std::error::Error;
 use std::os::fd::AsFd;
 
 use libbpf_rs::btf::{Btf, types::Typedef};
-use libbpf_rs::{ErrorKind, Link, MapCore, ObjectBuilder};
+use libbpf_rs::{ErrorKind, Link, MapCore, Object, ObjectBuilder};
 use memmap2::{Mmap, MmapOptions};
 
 use crate::MeterError;
@@ -17,71 +17,74 @@ pub(super) struct Attached {
 }
 
 impl Attached {
-    /// Loads an object with its `targ` set to these bytes. Programs of tracepoints that this kernel
-    /// does not have are left out.
+    /// Loads an object with its `targ` set to these bytes, whose variables begin with `length` bytes
+    /// that the caller knows. Programs of tracepoints that this kernel does not have are left out.
     pub(super) fn new(
         meter: &'static str,
         object: &[u8],
         targ: &[u8],
+        length: usize,
     ) -> Result<Attached, MeterError> {
-        let failed = |doing: &str, error: libbpf_rs::Error| MeterError::Load {
-            meter,
-            reason: reason(meter, doing, &error),
-        };
-        // What libbpf has to say is for its developers; the error has what a user can act on.
-        libbpf_rs::set_print(None);
-        let btf = Btf::from_vmlinux().map_err(|error| failed("read the kernel's BTF", error))?;
-        let mut open = ObjectBuilder::default()
-            .name(meter)
-            .and_then(|builder| builder.open_memory(object))
-            .map_err(|error| failed("open", error))?;
-        for mut program in open.progs_mut() {
-            let tracepoint = program.section().to_string_lossy().into_owned();
-            let tracepoint = tracepoint.rsplit('/').next().unwrap_or_default();
-            let known = btf.type_by_name::<Typedef<'_>>(&format!("btf_trace_{tracepoint}"));
-            program.set_autoload(known.is_some());
-        }
-        for mut map in open.maps_mut() {
-            if map.name().to_string_lossy().ends_with(".rodata") {
-                map.set_initial_value(targ)
-                    .map_err(|error| failed("set the filters", error))?;
-            }
-        }
-        let object = open.load().map_err(|error| failed("load", error))?;
+        let failed = |doing, error| failure(meter, doing, &error);
+        let object = load(meter, object, targ)?;
         let mut links = Vec::new();
         for program in object.progs_mut().filter(|program| program.autoload()) {
             links.push(program.attach().map_err(|error| failed("attach", error))?);
         }
-        let mut variables = None;
         for map in object.maps() {
-            if map.name().to_string_lossy().ends_with(".bss") {
-                let length = map.value_size() as usize;
-                // SAFETY: the memory is the kernel's own, of this length rounded up to pages, and
-                // stays as long as it is mapped. It changes under us: readers copy it word by word
-                // with volatile loads and take no reference into it.
+            let is_known = map.value_size() as usize >= length;
+            if is_known && map.name().to_string_lossy().ends_with(".bss") {
+                // SAFETY: the memory is the kernel's own, of at least this length, and stays as long as
+                // it is mapped. It changes under us: readers copy it word by word with volatile loads
+                // and take no reference into it.
                 let mapped = unsafe { MmapOptions::new().len(length).map(&map.as_fd()) };
-                variables = Some(mapped.map_err(|error| failed("map variables", error.into()))?);
+                let variables = mapped.map_err(|error| failed("map variables", error.into()))?;
+                return Ok(Attached {
+                    _links: links,
+                    variables,
+                });
             }
         }
-        let variables = variables.ok_or_else(|| MeterError::Load {
-            meter,
-            reason: "the object has no variables".to_string(),
-        })?;
-        Ok(Attached {
-            _links: links,
-            variables,
-        })
+        let reason = "the object's variables are not those of its reader".to_string();
+        Err(MeterError::Load { meter, reason })
     }
 
-    /// The bytes of the variables, page by page as the kernel maps them.
+    /// The first of the variables' bytes, at the start of a page.
     pub(super) fn variables(&self) -> *const u8 {
         self.variables.as_ptr()
     }
+}
 
-    /// How many they are.
-    pub(super) fn length(&self) -> usize {
-        self.variables.len()
+/// Loads an object, attached to nothing yet.
+pub(super) fn load(meter: &'static str, object: &[u8], targ: &[u8]) -> Result<Object, MeterError> {
+    let failed = |doing, error| failure(meter, doing, &error);
+    // What libbpf has to say is for its developers; the error has what a user can act on.
+    libbpf_rs::set_print(None);
+    let btf = Btf::from_vmlinux().map_err(|error| failed("read the kernel's BTF", error))?;
+    let mut open = ObjectBuilder::default()
+        .name(meter)
+        .and_then(|builder| builder.open_memory(object))
+        .map_err(|error| failed("open", error))?;
+    for mut program in open.progs_mut() {
+        let section = program.section().to_string_lossy().into_owned();
+        if let Some(tracepoint) = section.strip_prefix("tp_btf/") {
+            let known = btf.type_by_name::<Typedef<'_>>(&format!("btf_trace_{tracepoint}"));
+            program.set_autoload(known.is_some());
+        }
     }
+    for mut map in open.maps_mut() {
+        if map.name().to_string_lossy().ends_with(".rodata") {
+            map.set_initial_value(targ)
+                .map_err(|error| failed("set the filters", error))?;
+        }
+    }
+    open.load().map_err(|error| failed("load", error))
+}
+
+/// An error of libbpf as ours.
+pub(super) fn failure(meter: &'static str, doing: &str, error: &libbpf_rs::Error) -> MeterError {
+    let reason = reason(meter, doing, error);
+    MeterError::Load { meter, reason }
 }
 
 /// One line: what was done, what the kernel said, what to do.

@@ -174,3 +174,56 @@ fn frequency(host: &HostEnvironment) -> Option<String> {
         format!("the CPU frequency governor is {governor}: times vary with it; cpupower frequency-set -g performance")
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tcpcost_study::{EndRecord, Environment, Knobs, Outcome, Reading, SCHEMA_VERSION};
+
+    fn record(idle_ns: u64) -> Record {
+        let mut counts: BTreeMap<Quantity, u64> = Quantity::EXACT_CONTEXTS
+            .iter()
+            .map(|&context| (context, 0))
+            .collect();
+        counts.insert(Quantity::ExactIdleNs, idle_ns);
+        let end = EndRecord {
+            cpus: vec![0],
+            threads: 1,
+            environment: Environment::default(),
+            readings: vec![Reading {
+                meter: "exact".into(),
+                whose: Whose::Cpus(vec![0]),
+                duration_ns: 1_000_000,
+                counts,
+            }],
+            response_time_hdr: None,
+        };
+        Record {
+            schema_version: SCHEMA_VERSION,
+            study: "x".into(),
+            cell: "x".into(),
+            knobs: Knobs::default(),
+            repetition: 0,
+            attempt: 0,
+            seed: 1,
+            started: "2026-01-01T00:00:00Z".into(),
+            bed: "netns".into(),
+            interval_ns: 1_000_000,
+            outcome: Outcome::Measured,
+            warnings: vec![],
+            host: HostEnvironment::default(),
+            ends: [(End::Server, end)].into(),
+        }
+    }
+
+    #[test]
+    fn exact_time_that_does_not_add_up_to_wall_time_is_not_to_be_trusted() {
+        for (idle_ns, expected) in [(999_100, 0), (1_000_900, 0), (998_000, 1), (1_002_000, 1)] {
+            let warnings = judge(&record(idle_ns), 1.0, &BTreeMap::new());
+            let told = warnings
+                .iter()
+                .filter(|warning| warning.text.contains("meter exact"));
+            assert_eq!(told.count(), expected, "{idle_ns}");
+        }
+    }
+}
