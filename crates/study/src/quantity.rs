@@ -83,6 +83,8 @@ quantities! {
     KworkerNs = "kworker_ns",
     /// Time that the trial's own processes ran, interrupts and softirqs taken out. eBPF on sched_switch, as all `exact` times are; each ns of a CPU is in one of them.
     ExactTaskOwnNs = "exact_task_own_ns",
+    /// Time that the soaker's spinners ran: tasks of the trial's own processes at SCHED_IDLE. No cost, they only take what is left.
+    ExactSoakerNs = "exact_soaker_ns",
     /// Time that tasks of others ran, kernel threads without a row of their own included.
     ExactTaskOthersNs = "exact_task_others_ns",
     /// Time that ksoftirqd ran outside of softirqs; the softirqs that it runs are by their vector.
@@ -257,6 +259,7 @@ impl Quantity {
     /// The contexts of the meter `exact`: each ns of a CPU is in one of them.
     pub const EXACT_CONTEXTS: &[Quantity] = &[
         Quantity::ExactTaskOwnNs,
+        Quantity::ExactSoakerNs,
         Quantity::ExactTaskOthersNs,
         Quantity::ExactKsoftirqdNs,
         Quantity::ExactKworkerNs,

@@ -26,6 +26,7 @@ typedef signed long long s64;
 struct task_struct {
 	int pid, tgid;
 	u32 flags;
+	u32 policy;
 	char comm[16];
 } CORE;
 
@@ -75,6 +76,7 @@ static long (*bpf_probe_read_kernel)(void *to, u32 size, const void *from) = (vo
 static struct task_struct *(*bpf_get_current_task_btf)(void) = (void *)158;
 
 #define PF_KTHREAD 0x00200000
+#define SCHED_IDLE 5
 
 /* Eight characters as the number that they are in memory of a little-endian CPU. */
 #define WORD(a, b, c, d, e, f, g, h) ((u64)(a) | (u64)(b) << 8 | (u64)(c) << 16 | (u64)(d) << 24 \

@@ -4,7 +4,7 @@
 #include "core.h"
 
 /* As in exact.rs. 0 stands for "none", so that the stack below can be a number. */
-enum { IDLE = 1, OWN, OTHERS, KSOFTIRQD, KWORKER, NAPI, HARDIRQ, SOFTIRQ = 8, CONTEXTS = 32 };
+enum { IDLE = 1, OWN, OTHERS, KSOFTIRQD, KWORKER, NAPI, HARDIRQ, SOFTIRQ = 8, SOAKER = 18, CONTEXTS = 32 };
 #define SOFTIRQ_VECTORS 10
 
 /* Set before loading: filters known to the verifier cost nothing where they are off. */
@@ -95,7 +95,8 @@ static inline u64 class_of(struct task_struct *task)
 		if (!targ.own[i])
 			break;
 		if (targ.own[i] == tgid)
-			return OWN;
+			/* Nothing of ours but the soaker's spinners runs at this policy. */
+			return task->policy == SCHED_IDLE ? SOAKER : OWN;
 	}
 	return OTHERS;
 }

@@ -211,6 +211,7 @@ const QUANTITIES: &[Option<Quantity>] = &[
     Some(Quantity::ExactSoftirqSchedNs),
     Some(Quantity::ExactSoftirqHrtimerNs),
     Some(Quantity::ExactSoftirqRcuNs),
+    Some(Quantity::ExactSoakerNs),
 ];
 
 /// `targ` of exact.bpf.c.

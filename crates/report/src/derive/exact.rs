@@ -25,12 +25,12 @@ impl Trial<'_> {
             return Vec::new();
         };
         let all_ns = cpus.sum(Quantity::EXACT_CONTEXTS);
-        let idle_ns = cpus.sum(&[Quantity::ExactIdleNs]);
+        let idle_ns = cpus.sum(&[Quantity::ExactIdleNs, Quantity::ExactSoakerNs]);
         let own_ns = cpus.sum(&[Quantity::ExactTaskOwnNs]);
         let others_ns = cpus.sum(&[Quantity::ExactTaskOthersNs]);
         let less = |a: Option<f64>, b: Option<f64>| Some(a? - b?);
-        let soaker_ns = self.soaker_ns(scope);
-        let busy_ns = less(less(all_ns, idle_ns), Some(soaker_ns));
+        // What a spinner takes would be idle without it.
+        let busy_ns = less(all_ns, idle_ns);
         let cost_ns = less(busy_ns, others_ns);
         let share = |ns: Option<f64>| ratio(ns?, cpus.available_ns);
         let to_exact = |ns: Option<f64>, exact: Option<f64>| ratio(ns?, exact?);
@@ -38,7 +38,7 @@ impl Trial<'_> {
         // Meters have intervals of their own that differ by microseconds: shares compare, not times.
         let proc_busy = self
             .cpu_time("proc", scope)
-            .and_then(|proc| ratio(proc.sum(&BUSY)? - soaker_ns, proc.available_ns));
+            .and_then(|proc| ratio(proc.sum(&BUSY)? - self.soaker_ns(scope), proc.available_ns));
         let soak = self.soak_load(scope);
         vec![
             (
@@ -49,7 +49,7 @@ impl Trial<'_> {
                 D::ExactUsPerTransaction,
                 cost_per(self.transactions().map(|(count, _)| count)),
             ),
-            (D::ExactOwnRatio, share(less(own_ns, Some(soaker_ns)))),
+            (D::ExactOwnRatio, share(own_ns)),
             (
                 D::ExactNetRxRatio,
                 share(cpus.sum(&[Quantity::ExactSoftirqNetRxNs])),
