@@ -178,7 +178,7 @@ mod tests {
         let mut reading = Reading {
             meter: "exact".into(),
             whose: Whose::Cpus(vec![0, 1]),
-            duration_ns: 75,
+            duration_ns: 80,
             counts: Quantity::EXACT_CONTEXTS.iter().map(|&q| (q, 10)).collect(),
         };
         assert_eq!(reading.closure(), Some(1.0));
