@@ -14,7 +14,7 @@ impl Sum {
 
     /// Adds `bytes`, the last padded with a zero if they are odd.
     #[must_use]
-    pub fn add(self, bytes: &[u8]) -> Self {
+    pub fn add_bytes(self, bytes: &[u8]) -> Self {
         // Four bytes a step into 64 bits: the compiler makes vector code of it, and the carries
         // of 2³² steps fit.
         let chunks = bytes.chunks_exact(4);
@@ -40,7 +40,7 @@ impl Sum {
         let mut sum = self;
         let mut odd = false;
         for piece in pieces {
-            let part = Self::new().add(piece);
+            let part = Self::new().add_bytes(piece);
             // RFC 1071 §2(B): the sum of swapped bytes is the swapped sum.
             let part = if odd {
                 u64::from((fold(part.0) as u16).swap_bytes())
@@ -85,7 +85,7 @@ pub fn copy_and_sum(from: &[u8], to: &mut [u8]) -> Sum {
     for (from, to) in from.chunks(2048).zip(to.chunks_mut(2048)) {
         let len = from.len().min(to.len());
         to[..len].copy_from_slice(&from[..len]);
-        sum = sum.add(&to[..len]);
+        sum = sum.add_bytes(&to[..len]);
     }
     sum
 }
@@ -109,7 +109,7 @@ mod tests {
     proptest! {
         #[test]
         fn equals_the_definition(bytes in prop::collection::vec(any::<u8>(), 0..5000)) {
-            prop_assert_eq!(Sum::new().add(&bytes).finish(), naive(&bytes));
+            prop_assert_eq!(Sum::new().add_bytes(&bytes).finish(), naive(&bytes));
             let mut copy = vec![0; bytes.len()];
             prop_assert_eq!(copy_and_sum(&bytes, &mut copy).finish(), naive(&bytes));
             prop_assert_eq!(copy, bytes);
@@ -127,6 +127,6 @@ mod tests {
     #[test]
     fn the_example_of_rfc_1071_section_3() {
         let bytes = [0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7];
-        assert_eq!(Sum::new().add(&bytes).partial(), 0xddf2);
+        assert_eq!(Sum::new().add_bytes(&bytes).partial(), 0xddf2);
     }
 }

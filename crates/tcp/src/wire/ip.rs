@@ -76,7 +76,7 @@ impl IpHeader {
         if u16::from_be_bytes([fixed[6], fixed[7]]) & 0x3fff != 0 {
             return Err(DropReason::Fragment);
         }
-        if !Sum::new().add(&bytes[..header_bytes]).is_valid() {
+        if !Sum::new().add_bytes(&bytes[..header_bytes]).is_valid() {
             return Err(DropReason::BadIpChecksum);
         }
         Ok(Self {
@@ -123,7 +123,7 @@ impl IpHeader {
                 to[4..12].copy_from_slice(&[0, 0, 0x40, 0, HOPS, self.protocol, 0, 0]);
                 to[12..16].copy_from_slice(&source.octets());
                 to[16..20].copy_from_slice(&dest.octets());
-                let checksum = Sum::new().add(&to[..20]).finish();
+                let checksum = Sum::new().add_bytes(&to[..20]).finish();
                 to[10..12].copy_from_slice(&checksum.to_be_bytes());
             }
             (source, dest) => {
@@ -139,10 +139,12 @@ impl IpHeader {
     /// The sum over the pseudo-header (RFC 9293 §3.1).
     pub(super) fn pseudo_sum(&self) -> Sum {
         let sum = match (self.source, self.dest) {
-            (IpAddr::V4(source), IpAddr::V4(dest)) => {
-                Sum::new().add(&source.octets()).add(&dest.octets())
-            }
-            (source, dest) => Sum::new().add(&octets_v6(source)).add(&octets_v6(dest)),
+            (IpAddr::V4(source), IpAddr::V4(dest)) => Sum::new()
+                .add_bytes(&source.octets())
+                .add_bytes(&dest.octets()),
+            (source, dest) => Sum::new()
+                .add_bytes(&octets_v6(source))
+                .add_bytes(&octets_v6(dest)),
         };
         let body = self.body_bytes as u32;
         sum.add_word(u16::from(self.protocol))

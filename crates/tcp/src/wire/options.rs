@@ -154,11 +154,6 @@ impl Options {
         }
         out.len
     }
-
-    /// Bytes these take in a header.
-    pub(crate) fn len(&self) -> usize {
-        self.emit(&mut [0; 40])
-    }
 }
 
 struct Out<'a> {

@@ -149,7 +149,7 @@ impl Packet {
         } else {
             let tcp = &header.bytes[ip_bytes..ip_bytes + tcp_bytes];
             pseudo
-                .add(tcp)
+                .add_bytes(tcp)
                 .add_pieces(segment.payload.iter().map(Piece::as_ref))
                 .finish()
         };
@@ -258,7 +258,7 @@ pub(crate) fn parse_too_big(packet: &Packet) -> Option<TooBig> {
         (ICMPV6, &[2, _, _, _, a, b, c, d]) => (ip.pseudo_sum(), u32::from_be_bytes([a, b, c, d])),
         _ => return None,
     };
-    if !sum.add(icmp).is_valid() {
+    if !sum.add_bytes(icmp).is_valid() {
         return None;
     }
     // The beginning of the packet it is about: its IP header and at least eight bytes of TCP.
@@ -385,7 +385,10 @@ mod tests {
             let tcp = &bytes[if v6 { 40 } else { 20 }..];
             let whole = Packet::emit(&path(v6), segment, Checksum::Complete);
             let field = whole.header.as_ref()[if v6 { 56 } else { 36 }..][..2].to_vec();
-            assert_eq!(Sum::new().add(tcp).finish().to_be_bytes().to_vec(), field);
+            assert_eq!(
+                Sum::new().add_bytes(tcp).finish().to_be_bytes().to_vec(),
+                field
+            );
         }
     }
 }
