@@ -51,6 +51,16 @@ pub struct Config {
     pub time_wait: Duration,
 }
 
+impl Config {
+    /// The smallest shift with which 16 bits tell of the whole buffer (RFC 7323 §2.3: at most 14).
+    pub(crate) fn window_shift(&self) -> u8 {
+        let buffer = self.receive_buffer.max(self.receive_buffer_max);
+        (0..14)
+            .find(|shift| buffer >> shift <= 0xffff)
+            .unwrap_or(14)
+    }
+}
+
 /// Keepalive (RFC 9293 §3.8.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeepAlive {

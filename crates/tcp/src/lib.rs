@@ -5,6 +5,7 @@ mod config;
 mod congestion;
 mod connection;
 mod counters;
+mod endpoint;
 mod payload;
 mod seq;
 #[cfg(test)]
@@ -18,5 +19,6 @@ pub use connection::{
     TailRule, WriteError,
 };
 pub use counters::Counters;
+pub use endpoint::{ConnId, ConnectError, Endpoint, EndpointCounters, ListenError};
 pub use payload::{Chain, Piece, Pool, Writer};
 pub use seq::SeqNum;

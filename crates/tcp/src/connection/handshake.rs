@@ -81,7 +81,7 @@ impl Connection {
         };
         let mut rcv = ReceiveSpace::new(now, config.receive_buffer.max(MSS_MIN.into()));
         if config.window_scaling {
-            rcv.shift = window_shift(config.receive_buffer.max(config.receive_buffer_max));
+            rcv.shift = config.window_shift();
         }
         Self {
             state: State::SynSent,
@@ -262,13 +262,6 @@ impl Connection {
         self.congestion
             .on_mss(self.snd.mss, self.recovery.last_sent.is_none());
     }
-}
-
-/// The smallest shift with which 16 bits tell of `buffer` bytes (RFC 7323 §2.3: at most 14).
-fn window_shift(buffer: u32) -> u8 {
-    (0..14)
-        .find(|shift| buffer >> shift <= 0xffff)
-        .unwrap_or(14)
 }
 
 /// RFC 9293 §3.7.1 (MUST-15), for IPv4; an IPv6 peer without the option loses a little.

@@ -29,6 +29,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::congestion::Congestion;
+use crate::endpoint::TimeWait;
+use crate::wire::FourTuple;
 use crate::{Config, Counters, Pool, SeqNum};
 
 use ack::AckScheduler;
@@ -207,6 +209,22 @@ impl Connection {
         self.recovery = Recovery::new(self.snd.nxt);
         self.snd.queue = send_queue::SendQueue::new(self.snd.nxt);
         self.snd.una = self.snd.nxt;
+    }
+
+    /// What is left of it in TIME-WAIT, for the endpoint's table.
+    pub(crate) fn time_wait(&self, path: FourTuple) -> TimeWait {
+        TimeWait {
+            path,
+            snd_nxt: self.snd.nxt,
+            rcv_nxt: self.rcv.nxt,
+            ts_recent: self.timestamps.then_some(self.rcv.ts_recent.0),
+            clock: self.clock,
+            length: self.config.time_wait,
+            until: self
+                .timers
+                .next()
+                .unwrap_or(self.heard + self.config.time_wait),
+        }
     }
 
     /// Takes the choices of `change` into effect for what comes.

@@ -18,4 +18,4 @@ pub use options::{Options, SackBlocks, Timestamps};
 pub use packet::{Checksum, DropReason, FourTuple, Header, Packet};
 pub use segment::{Flags, Segment};
 
-pub(crate) use packet::{TooBig, parse_too_big};
+pub(crate) use packet::parse_too_big;

@@ -123,6 +123,16 @@ impl Packet {
         self.len() == 0
     }
 
+    /// Whether it claims to be TCP over IP; all else about it may still be wrong.
+    pub fn is_tcp(&self) -> bool {
+        let head = self.head();
+        match head.first().map(|first| first >> 4) {
+            Some(4) => head.get(9) == Some(&TCP),
+            Some(6) => head.get(6) == Some(&TCP),
+            _ => false,
+        }
+    }
+
     /// Writes the headers of `segment` from `path.local` to `path.remote`. With
     /// [`Checksum::Partial`] asked for, the payload is not touched; otherwise it is summed here.
     pub fn emit(path: &FourTuple, mut segment: Segment, checksum: Checksum) -> Self {
