@@ -168,10 +168,11 @@ impl Connection {
         }
         self.snd.closed = true;
         match self.state {
-            State::SynSent => self.end(None),
+            // RFC 9293 §3.10.4 drops what was written; it was promised, so it goes first.
+            State::SynSent if self.snd.queue.len() == 0 => self.end(None),
             State::Established => self.become_state(State::FinWait1),
             State::CloseWait => self.become_state(State::LastAck),
-            // From SYN-RECEIVED when the handshake is over.
+            // From SYN-SENT and SYN-RECEIVED when the handshake is over.
             _ => {}
         }
         self.debug_assert_invariants();

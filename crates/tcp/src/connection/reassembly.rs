@@ -10,6 +10,8 @@ pub(super) struct Reassembly {
     ranges: Vec<Range>,
     /// Grows with every insertion; the range with the highest was touched last.
     stamp: u32,
+    /// Ranges up to this stamp were reported to the peer since they last changed.
+    reported: u32,
 }
 
 #[derive(Debug)]
@@ -130,20 +132,46 @@ impl Reassembly {
         Some(chain)
     }
 
-    /// Adds blocks to `blocks`, the range touched last in front (RFC 2018 §4).
-    pub(super) fn sack_blocks(&self, blocks: &mut SackBlocks) {
-        let mut before = u32::MAX;
-        while let Some(range) = self
+    /// Adds at most `room` blocks to `blocks`, the range touched last in front (RFC 2018 §4). When
+    /// more ranges changed since the last report than fit, because many segments were taken in
+    /// together, the oldest changes come first and [`has_news`](Self::has_news) asks for another
+    /// report: what a peer is not told of it takes for lost.
+    pub(super) fn sack_blocks(&mut self, blocks: &mut SackBlocks, room: usize) {
+        let reported = self.reported;
+        let mut chosen: Vec<(u32, SeqNum, SeqNum)> = Vec::new();
+        let mut news: Vec<_> = self
             .ranges
             .iter()
-            .filter(|range| range.stamp < before)
-            .max_by_key(|range| range.stamp)
-        {
-            if !blocks.push(range.start, range.end) {
+            .filter(|range| range.stamp > reported)
+            .collect();
+        news.sort_unstable_by_key(|range| range.stamp);
+        chosen.extend(
+            news.iter()
+                .take(room)
+                .map(|range| (range.stamp, range.start, range.end)),
+        );
+        while chosen.len() < room {
+            let before = chosen
+                .iter()
+                .map(|(stamp, ..)| *stamp)
+                .min()
+                .unwrap_or(u32::MAX);
+            let older = self.ranges.iter().filter(|range| range.stamp < before);
+            let Some(range) = older.max_by_key(|range| range.stamp) else {
                 break;
-            }
-            before = range.stamp;
+            };
+            chosen.push((range.stamp, range.start, range.end));
         }
+        chosen.sort_unstable_by_key(|(stamp, ..)| std::cmp::Reverse(*stamp));
+        for &(stamp, start, end) in &chosen {
+            blocks.push(start, end);
+            self.reported = self.reported.max(stamp);
+        }
+    }
+
+    /// Some range changed since it was last reported.
+    pub(super) fn has_news(&self) -> bool {
+        self.ranges.iter().any(|range| range.stamp > self.reported)
     }
 
     /// The range that contains `seq`, if one does.

@@ -283,23 +283,24 @@ impl Connection {
         if !self.sack {
             return;
         }
+        // RFC 2018 §3: three beside timestamps.
+        let mut room = if self.timestamps { 3 } else { 4 };
         if let Some((start, end)) = duplicate {
             options.sack.push(start, end);
+            room -= 1;
             // RFC 2883 §4.2: if it lies in a range we hold, that range comes second.
             if let Some((start, end)) = self.rcv.queue.reassembly.range_around(start) {
                 options.sack.push(start, end);
+                room -= 1;
             }
         }
-        let reported = options.sack;
-        let mut all = reported;
-        self.rcv.queue.reassembly.sack_blocks(&mut all);
-        for &(start, end) in &all.as_slice()[reported.as_slice().len()..] {
-            if !reported.as_slice().contains(&(start, end)) {
-                options.sack.push(start, end);
-            }
+        self.rcv
+            .queue
+            .reassembly
+            .sack_blocks(&mut options.sack, room);
+        if self.rcv.queue.reassembly.has_news() {
+            self.owe_ack();
         }
-        // RFC 2018 §3: three beside timestamps.
-        options.sack.truncate(if self.timestamps { 3 } else { 4 });
     }
 
     pub(super) fn count_sent(&mut self, wire_segments: u32, bytes: u32) {
