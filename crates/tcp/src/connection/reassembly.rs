@@ -258,14 +258,20 @@ mod tests {
         for at in [10, 20, 30, 40, 50, 21] {
             reassembly.insert(SeqNum::new(at), &byte);
         }
-        let mut blocks = SackBlocks::default();
-        reassembly.sack_blocks(&mut blocks);
-        let starts: Vec<u32> = blocks
-            .as_slice()
-            .iter()
-            .map(|block| block.0.value())
-            .collect();
-        assert_eq!(starts, [20, 50, 40, 30]);
+        let mut report = |room| {
+            let mut blocks = SackBlocks::default();
+            reassembly.sack_blocks(&mut blocks, room);
+            blocks
+                .as_slice()
+                .iter()
+                .map(|block| block.0.value())
+                .collect::<Vec<u32>>()
+        };
+        // Five changed: the first three changes, then the rest and the latest of the old.
+        assert_eq!(report(3), [40, 30, 10]);
+        assert_eq!(report(3), [20, 50, 40]);
+        assert_eq!(report(4), [20, 50, 40, 30]);
+        assert!(!reassembly.has_news());
     }
 
     #[test]
