@@ -140,8 +140,8 @@ impl Connection {
         }
         let opened = Read {
             window_known: self.rcv.edge.since(self.rcv.nxt),
-            window_new: self.window_free(),
-            buffer: self.rcv.buffer,
+            window_new: self.window_free().min(self.window_max()),
+            buffer: self.rcv.buffer.min(self.window_max()),
             full_segment_bytes: self.rcv.full_segment,
         };
         match self.ack.on_read(&opened) {

@@ -46,11 +46,15 @@ impl Connection {
         ControlFlow::Continue(())
     }
 
-    /// The segment must touch the window. Wider than the RFC's table at both edges, as Linux: what
-    /// ends at RCV.NXT or begins at the right edge brings no text in but its ACK counts.
+    /// The segment must touch the window. Wider than the RFC's table at the right edge, as Linux:
+    /// what begins there brings no text in but its ACK counts.
     pub(super) fn check_sequence(&mut self, segment: &Segment, now: Instant) -> ControlFlow<()> {
-        let acceptable =
-            segment.end().at_or_after(self.rcv.nxt) && segment.seq.at_or_before(self.rcv.edge);
+        let new = if segment.is_empty() {
+            segment.seq.at_or_after(self.rcv.nxt)
+        } else {
+            segment.end().after(self.rcv.nxt)
+        };
+        let acceptable = new && segment.seq.at_or_before(self.rcv.edge);
         if acceptable {
             return ControlFlow::Continue(());
         }
@@ -63,7 +67,7 @@ impl Connection {
             self.timers
                 .set(Timer::TimeWait, now + self.config.time_wait);
         }
-        if !segment.payload.is_empty() && segment.end().before(self.rcv.nxt) {
+        if !segment.payload.is_empty() && segment.end().at_or_before(self.rcv.nxt) {
             self.note_duplicate(segment.seq, segment.seq + segment.payload.len() as u32);
         }
         self.answer_nonsense(segment, now);
@@ -117,10 +121,10 @@ impl Connection {
         }
     }
 
-    /// An ACK that says where we stand, to a segment that is of no use. Data is always answered:
-    /// its sender may be waiting for a lost ACK.
+    /// An ACK that says where we stand, to a segment that is of no use. Data and
+    /// FINs are always answered: their sender may be waiting for a lost ACK.
     fn answer_nonsense(&mut self, segment: &Segment, now: Instant) {
-        if !segment.payload.is_empty() || self.may_answer_nonsense(now) {
+        if !segment.is_empty() || self.may_answer_nonsense(now) {
             self.owe_ack();
         }
     }

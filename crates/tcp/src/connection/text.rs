@@ -137,7 +137,9 @@ impl Connection {
         // One more than the window: a FIN needs no buffer.
         if fin.at_or_after(self.rcv.nxt) && fin.at_or_before(self.rcv.edge) {
             self.rcv.fin = Some(fin);
-            self.owe_ack();
+            if segment.payload.is_empty() {
+                self.owe_ack();
+            }
         }
     }
 

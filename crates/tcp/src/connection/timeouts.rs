@@ -114,8 +114,12 @@ impl Connection {
         let busy = !self.recovery.scoreboard.is_empty();
         let due = self.heard + keepalive.idle;
         if self.unanswered == 0 && (busy || due > now) {
-            self.timers
-                .set(Timer::KeepAlive, due.max(now + keepalive.interval));
+            let next = if due > now {
+                due
+            } else {
+                now + keepalive.interval
+            };
+            self.timers.set(Timer::KeepAlive, next);
             return;
         }
         if self.unanswered >= keepalive.probes {

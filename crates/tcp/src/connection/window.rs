@@ -9,7 +9,7 @@ impl Connection {
     pub(super) fn offer_window(&mut self) -> u16 {
         let shift = self.rcv.shift;
         let current = self.rcv.wnd();
-        let free = self.window_free().min(0xffff << shift);
+        let free = self.window_free().min(self.window_max());
         // §3.8.6.2.2: the right edge stays until it can move by a segment or half the buffer.
         let step = self.rcv.full_segment.min(self.rcv.buffer / 2);
         let window = if free >= current.saturating_add(step) {
@@ -39,6 +39,11 @@ impl Connection {
         } else {
             self.rcv.buffer.saturating_sub(self.rcv.queue.bytes())
         }
+    }
+
+    /// The largest window the field can tell of.
+    pub(super) fn window_max(&self) -> u32 {
+        0xffff << self.rcv.shift
     }
 
     /// Dynamic right-sizing: if the reader took more than half the buffer in one round trip, the
