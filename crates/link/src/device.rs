@@ -91,6 +91,19 @@ pub struct Offloads {
     pub segmentation: bool,
 }
 
+impl Offloads {
+    /// All of them.
+    pub const ALL: Self = Self {
+        checksum: true,
+        segmentation: true,
+    };
+    /// None of them.
+    pub const NONE: Self = Self {
+        checksum: false,
+        segmentation: false,
+    };
+}
+
 /// What is left to do about a packet: virtio's vocabulary.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offload {

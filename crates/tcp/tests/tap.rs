@@ -5,23 +5,16 @@ mod common;
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::AsRawFd;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use common::{Host, pattern};
-use tcpcost_link::{Device, Impaired, Impairment, Layer, Offloads, Tap};
+use tcpcost_link::{Impaired, Impairment, Layer, Offloads, Tap};
 use tcpcost_tcp::wire::Checksum;
 use tcpcost_tcp::{Config, ConnId, Connection, Endpoint, Pool, ReadError, Segmentation, State};
 
-const OFFLOADS: Offloads = Offloads {
-    checksum: true,
-    segmentation: true,
-};
-const NO_OFFLOADS: Offloads = Offloads {
-    checksum: false,
-    segmentation: false,
-};
+const OFFLOADS: Offloads = Offloads::ALL;
+const NO_OFFLOADS: Offloads = Offloads::NONE;
 
 #[derive(Clone, Copy)]
 struct Bed {
@@ -103,6 +96,9 @@ impl Bed {
     }
 }
 
+/// The test looks at its own conditions this often.
+const TURN_MAX: Duration = Duration::from_millis(50);
+
 type OurDevice = Impaired<Tap, common::Wire>;
 
 /// Our side, driven by hand.
@@ -137,23 +133,11 @@ impl Peer {
         self.host.transmit(now());
         if !self.host.receive(now()) {
             self.host.transmit(now());
-            let wait = self
-                .host
-                .next_event()
-                .map_or(Duration::from_millis(50), |at| {
-                    at.saturating_duration_since(now())
-                });
-            let device = Device::<common::Wire>::descriptor(&self.host.device)
-                .unwrap()
-                .as_raw_fd();
-            let mut poll = libc::pollfd {
-                fd: device,
-                events: libc::POLLIN,
-                revents: 0,
-            };
-            let ms = wait.as_millis().min(50) as i32 + 1;
-            // SAFETY: one descriptor, which is open.
-            unsafe { libc::poll(&raw mut poll, 1, ms) };
+            let due = self.host.next_event();
+            let wait = due.map_or(TURN_MAX, |at| {
+                at.saturating_duration_since(now()).min(TURN_MAX)
+            });
+            self.host.device.inner().wait(Some(wait)).unwrap();
         }
     }
 

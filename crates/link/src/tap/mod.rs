@@ -12,7 +12,7 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::{Device, Filled, Frame, Offload, Offloads, Source};
 use neighbours::{ETHERNET_BYTES, Ethernet};
@@ -131,6 +131,32 @@ impl Tap {
     pub fn answer_for(&mut self, address: IpAddr) {
         if let Some(ethernet) = &mut self.ethernet {
             ethernet.addresses.push(address);
+        }
+    }
+
+    /// Sleeps until a packet can be read or `timeout` is over; for ever without one. A signal ends
+    /// it early.
+    ///
+    /// # Errors
+    /// If the system cannot wait.
+    pub fn wait(&self, timeout: Option<Duration>) -> io::Result<()> {
+        let mut poll = libc::pollfd {
+            fd: self.as_raw_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        let timeout = timeout.map(|timeout| libc::timespec {
+            tv_sec: timeout.as_secs().try_into().unwrap_or(libc::time_t::MAX),
+            tv_nsec: timeout.subsec_nanos().into(),
+        });
+        let timeout = timeout
+            .as_ref()
+            .map_or(std::ptr::null(), std::ptr::from_ref);
+        // SAFETY: one descriptor, open as long as `self`; a time that lives until the call ends.
+        let result = unsafe { libc::ppoll(&raw mut poll, 1, timeout, std::ptr::null()) };
+        match io::Error::last_os_error() {
+            error if result < 0 && error.kind() != io::ErrorKind::Interrupted => Err(error),
+            _ => Ok(()),
         }
     }
 

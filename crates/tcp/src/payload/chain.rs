@@ -4,7 +4,8 @@ use std::ops::Range;
 
 use super::Piece;
 
-/// The payload of a segment or super-segment, in order. Up to [`INLINE`] pieces take no allocation.
+/// The payload of a segment or super-segment, in order. Up to two pieces take no
+/// allocation.
 #[derive(Clone, Debug, Default)]
 pub struct Chain {
     inline: [Piece; INLINE],

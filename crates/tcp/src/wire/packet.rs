@@ -88,7 +88,7 @@ impl AsRef<[u8]> for Header {
 }
 
 impl From<&[u8]> for Header {
-    /// The first [`HEADER_BYTES_MAX`] bytes.
+    /// The first 100 bytes.
     fn from(bytes: &[u8]) -> Self {
         let mut header = Self::default();
         let len = bytes.len().min(HEADER_BYTES_MAX);
