@@ -32,7 +32,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             .for_each(|Wire(packet)| endpoint.on_packet(packet, now));
         endpoint.on_timeout(now);
         while let Some(port) = endpoint.poll_acceptable() {
-            endpoint.accept(port);
+            while endpoint.accept(port).is_some() {}
         }
         while let Some(id) = endpoint.poll_ready() {
             if endpoint.apply(id, |connection| echo(connection, now)) == Some(false) {

@@ -51,7 +51,7 @@
 //!     server.on_timeout(now);
 //!     // The application's part.
 //!     while let Some(port) = server.poll_acceptable() {
-//!         server.accept(port);
+//!         while server.accept(port).is_some() {}
 //!     }
 //!     while let Some(id) = server.poll_ready() {
 //!         let mut buffer = [0; 100];

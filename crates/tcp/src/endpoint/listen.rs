@@ -18,6 +18,8 @@ pub(super) struct Listener {
     /// Established and not yet accepted.
     pub pending: VecDeque<ConnId>,
     pub configs: Configs,
+    /// Its port waits in the list of those the application should look at.
+    pub told: bool,
     /// When a cookie was last sent: an ACK can only be one for a while after that.
     cookies_sent: Option<Instant>,
 }
@@ -61,6 +63,7 @@ impl Endpoint {
             half_open: 0,
             pending: VecDeque::new(),
             configs: Configs::new(config),
+            told: false,
             cookies_sent: None,
         };
         self.listeners.insert(port, listener);
@@ -214,7 +217,9 @@ impl Endpoint {
                 listener.half_open = listener.half_open.saturating_sub(1);
                 if opened {
                     listener.pending.push_back(id);
-                    self.acceptable.push_back(port);
+                    if !std::mem::replace(&mut listener.told, true) {
+                        self.acceptable.push_back(port);
+                    }
                 }
             }
             None => {

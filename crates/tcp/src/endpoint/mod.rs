@@ -323,9 +323,13 @@ impl Endpoint {
         None
     }
 
-    /// A port on which [`accept`](Self::accept) has something; once for each connection.
+    /// A port on which [`accept`](Self::accept) has something; call it until it has no more.
     pub fn poll_acceptable(&mut self) -> Option<u16> {
-        self.acceptable.pop_front()
+        let port = self.acceptable.pop_front()?;
+        if let Some(listener) = self.listeners.get_mut(&port) {
+            listener.told = false;
+        }
+        Some(port)
     }
 
     /// Opens a connection. A local port of 0 asks for a free one.
@@ -497,7 +501,23 @@ impl Endpoint {
         if slot.timer.is_none_or(|armed| next < armed) {
             slot.timer = Some(next);
             self.timers.push(Reverse((next, index, generation)));
+            if self.timers.len() > 2 * self.table.len() + SPARE_TIMERS {
+                self.forget_stale_timers();
+            }
         }
+    }
+
+    /// Deadlines of connections that ended or that have an earlier one would otherwise stay until
+    /// their time comes; this keeps the heap within twice the connections, at no cost to speak of
+    /// because it halves it.
+    fn forget_stale_timers(&mut self) {
+        let table = &self.table;
+        self.timers
+            .retain(|&Reverse((deadline, index, generation))| {
+                table
+                    .get(ConnId { index, generation })
+                    .is_some_and(|slot| slot.timer == Some(deadline))
+            });
     }
 
     fn clock_for(&self, path: &FourTuple) -> Clock {
@@ -628,6 +648,8 @@ impl Glance {
 
 /// Units a connection sends before the next has its turn.
 const TURN_UNITS: u32 = 16;
+/// Stale deadlines that are not worth a search.
+const SPARE_TIMERS: usize = 1024;
 /// Resets and cookies waiting for the device.
 const ANSWERS_MAX: usize = 1024;
 /// RFC 6335 §6: dynamic ports.

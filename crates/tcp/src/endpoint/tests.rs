@@ -248,6 +248,32 @@ fn an_idle_connection_is_on_no_list() {
 }
 
 #[test]
+fn connections_that_come_and_go_leave_nothing_behind() {
+    let mut net = Net::new(50);
+    for _ in 0..3000 {
+        let id = net.connect(0);
+        net.run_for(3);
+        let accepted = net.server.accept(80).unwrap();
+        net.client.apply(id, Connection::abort);
+        net.client.release(id, net.now);
+        net.server.release(accepted, net.now);
+        net.run_for(3);
+        while net.client.poll_ready().is_some() || net.server.poll_ready().is_some() {}
+    }
+    for endpoint in [&net.client, &net.server] {
+        assert_eq!(endpoint.connections(), 0);
+        assert!(
+            endpoint.timers.len() <= SPARE_TIMERS + 1,
+            "{}",
+            endpoint.timers.len()
+        );
+        assert!(
+            endpoint.acceptable.len() <= 1 && endpoint.ready.is_empty() && endpoint.work.is_empty()
+        );
+    }
+}
+
+#[test]
 fn a_damaged_packet_is_counted_and_nothing_else() {
     let mut net = Net::new(5);
     let path = FourTuple {

@@ -50,6 +50,11 @@ impl TimeWaits {
         {
             self.entries.remove(&oldest);
         }
+        if self.deadlines.len() > 2 * ENTRIES_MAX {
+            // Those reopened early have left their deadlines behind.
+            let entries = &self.entries;
+            self.deadlines.retain(|(_, key)| entries.contains_key(key));
+        }
         self.deadlines.push_back((entry.until, key));
         self.entries.insert(key, entry);
     }
