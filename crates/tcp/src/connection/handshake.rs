@@ -101,7 +101,7 @@ impl Connection {
             retries: 0,
             unanswered: 0,
             heard: now,
-            nonsense: (now, 0),
+            nonsense: (clock.at(now), 0),
             ended: None,
             counters: Counters::default(),
             config,
@@ -163,7 +163,7 @@ impl Connection {
         self.sack &= options.sack_permitted;
         self.timestamps &= options.timestamps.is_some();
         if let Some(timestamps) = options.timestamps {
-            self.rcv.ts_recent = (timestamps.value, now);
+            self.rcv.ts_recent = timestamps.value;
         }
         self.snd.mss_peer = u32::from(options.mss.unwrap_or(MSS_DEFAULT).max(MSS_MIN));
         self.set_mss();
@@ -238,7 +238,7 @@ impl Connection {
     }
 
     fn syn_options(&self, answer: bool, now: Instant) -> Options {
-        let echo = if answer { self.rcv.ts_recent.0 } else { 0 };
+        let echo = if answer { self.rcv.ts_recent } else { 0 };
         let scaling =
             self.config.window_scaling && (!answer || self.rcv.shift > 0 || self.snd.shift > 0);
         Options {

@@ -85,8 +85,9 @@ pub struct Connection {
     unanswered: u8,
     /// When the peer was last heard.
     heard: Instant,
-    /// Acknowledgements of nonsense in the current second (RFC 5961 §7).
-    nonsense: (Instant, u8),
+    /// When a second began, by the timestamp clock, and how often nonsense was answered in it
+    /// (RFC 5961 §7).
+    nonsense: (u32, u8),
     ended: Option<Ended>,
     counters: Counters,
 }
@@ -217,7 +218,7 @@ impl Connection {
             path,
             snd_nxt: self.snd.nxt,
             rcv_nxt: self.rcv.nxt,
-            ts_recent: self.timestamps.then_some(self.rcv.ts_recent.0),
+            ts_recent: self.timestamps.then_some(self.rcv.ts_recent),
             clock: self.clock,
             length: self.config.time_wait,
             until: self

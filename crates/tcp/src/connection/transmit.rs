@@ -251,7 +251,7 @@ impl Connection {
         };
         let timestamps = Timestamps {
             value: self.clock.at(now),
-            echo: self.rcv.ts_recent.0,
+            echo: self.rcv.ts_recent,
         };
         let segment = Segment {
             seq,

@@ -184,7 +184,9 @@ impl Endpoint {
         let reopens = slot.connection.state() == State::TimeWait
             && segment.flags.contains(Flags::SYN)
             && !segment.flags.contains(Flags::ACK)
-            && self.listeners.contains_key(&slot.path.local.port())
+            && self
+                .listeners
+                .contains_key(&FourTuple::from(slot.path).local.port())
             && segment.seq.after(slot.connection.sequence().2);
         reopens.then(|| slot.connection.sequence().1)
     }
@@ -303,7 +305,7 @@ impl Endpoint {
                 self.turn = 0;
             }
             self.counters.packets_sent += 1;
-            return Some(Packet::emit(&path, segment, self.checksum));
+            return Some(Packet::emit(&path.into(), segment, self.checksum));
         }
         None
     }
@@ -405,7 +407,7 @@ impl Endpoint {
 
     /// The two ends of a connection.
     pub fn path(&self, id: ConnId) -> Option<FourTuple> {
-        self.table.get(id).map(|slot| slot.path)
+        self.table.get(id).map(|slot| slot.path.into())
     }
 
     /// The application has done with a connection: it is closed if it was not, read no more, and
@@ -482,7 +484,7 @@ impl Endpoint {
             State::TimeWait if !slot.owned => {
                 if let Some(slot) = self.table.remove(index) {
                     self.time_waits
-                        .insert(slot.key, slot.connection.time_wait(slot.path));
+                        .insert(slot.key, slot.connection.time_wait(slot.path.into()));
                 }
             }
             _ => self.arm(index),
@@ -585,7 +587,7 @@ impl Slot {
     fn new(connection: Connection, path: FourTuple, key: u64) -> Self {
         Self {
             connection,
-            path,
+            path: path.into(),
             key,
             half_open: None,
             owned: false,

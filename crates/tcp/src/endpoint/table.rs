@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::time::Instant;
 
 use crate::connection::Connection;
@@ -17,7 +18,7 @@ pub struct ConnId {
 /// A connection and its place in the endpoint's lists.
 pub(super) struct Slot {
     pub connection: Connection,
-    pub path: FourTuple,
+    pub path: CompactPath,
     pub key: u64,
     /// Port of the listener that still counts it as half open.
     pub half_open: Option<u16>,
@@ -29,6 +30,44 @@ pub(super) struct Slot {
     pub told: bool,
     /// The deadline in the heap by which it will be looked at.
     pub timer: Option<Instant>,
+}
+
+/// A [`FourTuple`] in little more than half its memory: without flow labels and scopes, which are
+/// no part of what names a connection.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct CompactPath {
+    addresses: [[u8; 16]; 2],
+    ports: [u16; 2],
+    v6: [bool; 2],
+}
+
+impl From<FourTuple> for CompactPath {
+    fn from(path: FourTuple) -> Self {
+        let ends = [path.local, path.remote];
+        let addresses = ends.map(|end| match end.ip() {
+            IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
+            IpAddr::V6(address) => address.octets(),
+        });
+        Self {
+            addresses,
+            ports: ends.map(|end| end.port()),
+            v6: ends.map(|end| end.is_ipv6()),
+        }
+    }
+}
+
+impl From<CompactPath> for FourTuple {
+    fn from(path: CompactPath) -> Self {
+        let end = |n: usize| {
+            let address = Ipv6Addr::from(path.addresses[n]);
+            let v4 = address.to_ipv4_mapped().filter(|_| !path.v6[n]);
+            SocketAddr::new(v4.map_or(IpAddr::V6(address), IpAddr::V4), path.ports[n])
+        };
+        Self {
+            local: end(0),
+            remote: end(1),
+        }
+    }
 }
 
 /// Connections by index and by the hash of their path.
@@ -49,7 +88,7 @@ impl Table {
     pub(super) fn find(&self, key: u64, path: &FourTuple) -> Option<u32> {
         let index = *self.by_key.get(&key)?;
         self.at(index)
-            .filter(|slot| slot.path == *path)
+            .filter(|slot| slot.path == CompactPath::from(*path))
             .map(|_| index)
     }
 
@@ -122,5 +161,24 @@ impl Hasher for AlreadyHashed {
 
     fn write_u64(&mut self, key: u64) {
         self.0 = key;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_compact_path_is_the_same_path() {
+        for (local, remote) in [
+            ("10.0.0.1:80", "1.2.3.4:5"),
+            ("[fd00::1]:80", "[::ffff:1.2.3.4]:5"),
+        ] {
+            let path = FourTuple {
+                local: local.parse().unwrap(),
+                remote: remote.parse().unwrap(),
+            };
+            assert_eq!(FourTuple::from(CompactPath::from(path)), path);
+        }
     }
 }

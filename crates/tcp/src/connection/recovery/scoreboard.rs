@@ -12,7 +12,7 @@ use crate::SeqNum;
 pub(in crate::connection) struct Scoreboard {
     sent: VecDeque<Sent>,
     /// No range before this index is lost.
-    lost_from: usize,
+    lost_from: u32,
     bytes: u32,
     sacked_bytes: u32,
     lost_bytes: u32,
@@ -191,8 +191,9 @@ impl Scoreboard {
             return None;
         }
         let is_lost = |sent: &Sent| sent.fate == Fate::Lost;
-        let index = self.sent.iter().skip(self.lost_from).position(is_lost)? + self.lost_from;
-        self.lost_from = index;
+        let skip = self.lost_from as usize;
+        let index = self.sent.iter().skip(skip).position(is_lost)? + skip;
+        self.lost_from = index as u32;
         self.sent.get(index).copied()
     }
 
@@ -250,7 +251,7 @@ impl Scoreboard {
             index -= 1;
         }
         // Indices behind moved down by at most two.
-        self.lost_from = self.lost_from.min(index);
+        self.lost_from = self.lost_from.min(index as u32);
         index
     }
 
@@ -268,7 +269,7 @@ impl Scoreboard {
             Fate::Sacked => self.sacked_bytes += len,
             Fate::Lost => {
                 self.lost_bytes += len;
-                self.lost_from = self.lost_from.min(index);
+                self.lost_from = self.lost_from.min(index as u32);
             }
         }
     }
@@ -279,7 +280,7 @@ impl Scoreboard {
         for (index, sent) in self.sent.iter().enumerate() {
             debug_assert_eq!(sent.start, at, "no gaps");
             debug_assert!(sent.end.after(sent.start));
-            debug_assert!(sent.fate != Fate::Lost || index >= self.lost_from);
+            debug_assert!(sent.fate != Fate::Lost || index >= self.lost_from as usize);
             sums[sent.fate as usize] += sent.len();
             at = sent.end;
         }
