@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
-use std::time::Instant;
 
 use crate::connection::Connection;
 use crate::wire::FourTuple;
@@ -19,7 +18,6 @@ pub struct ConnId {
 pub(super) struct Slot {
     pub connection: Connection,
     pub path: CompactPath,
-    pub key: u64,
     /// Port of the listener that still counts it as half open.
     pub half_open: Option<u16>,
     /// The application has it, or will get it from `accept`.
@@ -29,7 +27,7 @@ pub(super) struct Slot {
     /// Waits in the list of those the application should look at.
     pub told: bool,
     /// The deadline in the heap by which it will be looked at.
-    pub timer: Option<Instant>,
+    pub timer_ns: u64,
 }
 
 /// A [`FourTuple`] in little more than half its memory: without flow labels and scopes, which are
@@ -92,12 +90,12 @@ impl Table {
             .map(|_| index)
     }
 
-    pub(super) fn insert(&mut self, slot: Slot) -> ConnId {
+    pub(super) fn insert(&mut self, slot: Slot, key: u64) -> ConnId {
         let index = self.free.pop().unwrap_or_else(|| {
             self.slots.push((0, None));
             (self.slots.len() - 1) as u32
         });
-        self.by_key.insert(slot.key, index);
+        self.by_key.insert(key, index);
         let (generation, place) = &mut self.slots[index as usize];
         *place = Some(Box::new(slot));
         ConnId {
@@ -106,11 +104,11 @@ impl Table {
         }
     }
 
-    pub(super) fn remove(&mut self, index: u32) -> Option<Box<Slot>> {
+    pub(super) fn remove(&mut self, index: u32, key: u64) -> Option<Box<Slot>> {
         let (generation, place) = self.slots.get_mut(index as usize)?;
         let slot = place.take()?;
         *generation = generation.wrapping_add(1);
-        self.by_key.remove(&slot.key);
+        self.by_key.remove(&key);
         self.free.push(index);
         Some(slot)
     }

@@ -1,10 +1,12 @@
 //! Two endpoints with a wire of 1 ms between them.
 
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use proptest::prelude::*;
 
+use super::timers::SPARE_TIMERS;
 use super::*;
 use crate::time::ms;
 use crate::{Ended, Piece, ReadError};
@@ -337,6 +339,22 @@ fn a_router_that_says_too_big_is_heard() {
         net.now,
     );
     assert_eq!(net.client.connection(id).unwrap().mss(), 1000 - 40 - 12);
+}
+
+#[test]
+fn a_connection_can_have_choices_of_its_own() {
+    let mut net = Net::new(5);
+    let config = Config {
+        timestamps: false,
+        ..Config::default()
+    };
+    let (local, remote) = (SocketAddr::new(CLIENT, 0), SocketAddr::new(SERVER, 80));
+    let id = net
+        .client
+        .connect_with(config, local, remote, net.now)
+        .unwrap();
+    net.run_for(5);
+    assert_eq!(net.client.connection(id).unwrap().mss(), 1460);
 }
 
 #[test]

@@ -3,9 +3,9 @@
 use super::*;
 
 #[test]
-fn a_connection_fits_a_kibibyte() {
+fn a_connection_and_its_place_in_an_endpoint_fit_a_kibibyte() {
     assert!(
-        size_of::<Connection>() <= 1024,
+        size_of::<Connection>() <= 896,
         "{} bytes",
         size_of::<Connection>()
     );
