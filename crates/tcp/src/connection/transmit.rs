@@ -63,11 +63,43 @@ impl Connection {
 
     fn next_ack(&mut self, now: Instant) -> Segment {
         let more = self.owed.acks - 1;
+        let partial = self.partial_ack();
         let mut segment = self.segment(self.snd.nxt, Flags::ACK, Chain::new(), now);
         self.owed.acks = more;
+        if let Some(ack) = partial {
+            self.acknowledge_only(ack, &mut segment, now);
+        }
         self.add_sack_blocks(&mut segment.options);
         self.counters.pure_acks_sent += 1;
         segment
+    }
+
+    /// How far the next ACK reaches if the policy wants more than one for what has arrived.
+    fn partial_ack(&self) -> Option<SeqNum> {
+        let step = self.config.ack.step_bytes(self.rcv.full_segment)?;
+        let ack = self.rcv.acked + step;
+        let in_order = self.rcv.queue.reassembly.is_empty() && !self.rcv.finished;
+        (in_order && ack.before(self.rcv.nxt)).then_some(ack)
+    }
+
+    /// Lets `segment` acknowledge up to `ack` and sees to the rest: at once while it is a whole
+    /// step, else when its delay is over.
+    fn acknowledge_only(&mut self, ack: SeqNum, segment: &mut Segment, now: Instant) {
+        let window = self.rcv.edge.since(ack).div_ceil(1 << self.rcv.shift);
+        segment.window = window.min(0xffff) as u16;
+        segment.ack = ack;
+        self.rcv.acked = ack;
+        let step = self
+            .config
+            .ack
+            .step_bytes(self.rcv.full_segment)
+            .unwrap_or(0);
+        if self.rcv.nxt.since(ack) >= step {
+            self.owe_ack();
+        } else {
+            self.timers
+                .start(Timer::Ack, now + self.config.ack.delay_max());
+        }
     }
 
     /// The first lost range, or as much of it as the congestion window lets out.
