@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use common::{Host, pattern};
 use tcpcost_link::{Impaired, Impairment, Layer, Offloads, Tap};
 use tcpcost_tcp::wire::Checksum;
-use tcpcost_tcp::{Config, ConnId, Connection, Endpoint, Pool, ReadError, Segmentation, State};
+use tcpcost_tcp::{Config, ConnId, Connection, Endpoint, Pool, ReadError, State};
 
 const OFFLOADS: Offloads = Offloads::ALL;
 const NO_OFFLOADS: Offloads = Offloads::NONE;
@@ -112,20 +112,16 @@ struct Peer {
 
 impl Peer {
     fn new(bed: &Bed, tap: Tap) -> Self {
-        let checksum = if bed.offloads.checksum {
-            Checksum::Partial
-        } else {
-            Checksum::Complete
-        };
-        let mut config = Config::default();
-        if !bed.offloads.segmentation {
-            config.segmentation = Segmentation {
-                super_segment_bytes_max: 0,
-                ..config.segmentation
-            };
-        }
+        let config = Config::default();
         let impairment = bed.impairment.unwrap_or_default();
-        let mut endpoint = Endpoint::new(config.clone(), Pool::default(), [5; 16], checksum, now());
+        let mut endpoint = Endpoint::new(
+            config.clone(),
+            Pool::default(),
+            [5; 16],
+            Checksum::Complete,
+            now(),
+        );
+        endpoint.set_offloads(bed.offloads.checksum, bed.offloads.segmentation);
         endpoint.listen(5000, 10, config).unwrap();
         Self {
             host: Host::new(endpoint, Impaired::new(tap, impairment, impairment, 9)),

@@ -46,6 +46,10 @@ pub struct Endpoint {
     secret: Secret,
     epoch: Instant,
     checksum: Checksum,
+    /// The device does not cut super-segments: they are cut here.
+    cut: bool,
+    /// The rest of one that is being cut.
+    parts: VecDeque<Packet>,
     table: Table,
     listeners: HashMap<u16, Listener>,
     time_waits: TimeWaits,
@@ -111,6 +115,8 @@ impl Endpoint {
             secret: Secret::new(secret),
             epoch: now,
             checksum,
+            cut: false,
+            parts: VecDeque::new(),
             table: Table::default(),
             listeners: HashMap::new(),
             time_waits: TimeWaits::default(),
@@ -123,6 +129,18 @@ impl Endpoint {
             next_port: 0,
             counters: EndpointCounters::default(),
         }
+    }
+
+    /// What the device does of what was hoped for: complete checksums, cut super-segments. To be
+    /// called again when a device finds out that it cannot. What it does not do is done here; the
+    /// connections keep working in super-segments, which costs them less.
+    pub fn set_offloads(&mut self, checksum: bool, segmentation: bool) {
+        self.checksum = if checksum {
+            Checksum::Partial
+        } else {
+            Checksum::Complete
+        };
+        self.cut = !segmentation;
     }
 
     /// Takes in a packet.
@@ -225,9 +243,9 @@ impl Endpoint {
 
     /// The next packet to send, or `None` when there is nothing to send now.
     pub fn poll_packet(&mut self, now: Instant) -> Option<Packet> {
-        if let Some(answer) = self.answers.pop_front() {
+        if let Some(packet) = self.parts.pop_front().or_else(|| self.answers.pop_front()) {
             self.counters.packets_sent += 1;
-            return Some(answer);
+            return Some(packet);
         }
         while let Some(&index) = self.work.front() {
             let segment = self
@@ -246,7 +264,17 @@ impl Endpoint {
                 self.turn = 0;
             }
             self.counters.packets_sent += 1;
-            return Some(Packet::emit(&path.into(), segment, self.checksum));
+            let path = path.into();
+            if self.cut && segment.segment_size > 0 {
+                let checksum = self.checksum;
+                self.parts.extend(
+                    segment
+                        .split()
+                        .map(|part| Packet::emit(&path, part, checksum)),
+                );
+                return self.parts.pop_front();
+            }
+            return Some(Packet::emit(&path, segment, self.checksum));
         }
         None
     }
