@@ -178,6 +178,17 @@ impl Congestion {
         self.cwnd = self.cwnd.min(initial_window(self.mss));
     }
 
+    /// Back to what it was `before`, or stays if it has grown beyond.
+    pub(crate) fn restore(&mut self, before: Self) {
+        let cwnd = self.cwnd.max(before.cwnd);
+        *self = Self {
+            cwnd,
+            mss: self.mss,
+            ssthresh: self.ssthresh.max(before.ssthresh),
+            ..before
+        };
+    }
+
     /// Recovery sets the window itself while it lasts.
     pub(crate) fn set_cwnd(&mut self, bytes: u32) {
         if !self.is_fixed() {

@@ -77,7 +77,6 @@ impl Connection {
             more: false,
             cork: false,
             flush: false,
-            syn_sent: None,
         };
         let mut rcv = ReceiveSpace::new(now, config.receive_buffer.max(MSS_MIN.into()));
         if config.window_scaling {
@@ -177,7 +176,7 @@ impl Connection {
     /// Our SYN is acknowledged by `segment`.
     pub(super) fn establish(&mut self, segment: &Segment, now: Instant) {
         self.snd.una = self.snd.iss + 1;
-        if let Some(sent) = self.snd.syn_sent.take()
+        if let Some(sent) = self.recovery.last_sent
             && self.retries == 0
         {
             self.rtt.on_sample(now.saturating_duration_since(sent));
@@ -214,7 +213,7 @@ impl Connection {
             return None;
         }
         self.snd.nxt = self.snd.iss + 1;
-        self.snd.syn_sent.get_or_insert(now);
+        self.recovery.last_sent.get_or_insert(now);
         self.timers.start(Timer::Retransmit, now + self.rtt.rto());
         let answer = self.state == State::SynReceived;
         let mut flags = Flags::SYN.with(Flags::ACK, answer);
@@ -259,8 +258,8 @@ impl Connection {
         let options = if self.timestamps { 12 } else { 0 };
         let limit = self.snd.mss_peer.min(self.snd.mss_path);
         self.snd.mss = limit.saturating_sub(options).max(u32::from(MSS_MIN) / 2);
-        self.congestion
-            .on_mss(self.snd.mss, self.recovery.last_sent.is_none());
+        let no_data_sent = self.snd.nxt.since(self.snd.iss) <= 1;
+        self.congestion.on_mss(self.snd.mss, no_data_sent);
     }
 }
 

@@ -7,10 +7,12 @@ use super::recovery::Phase;
 use super::recovery::prr::Prr;
 use super::recovery::rack::Rtts;
 use super::recovery::tail_probe::probe_timeout;
+use super::recovery::undo::Undo;
 use super::timers::Timer;
 use super::{Connection, State};
 use crate::SeqNum;
 use crate::congestion::Acked;
+use crate::wire::Segment;
 
 impl Connection {
     /// Loss detection, then the phase's view of the ACK.
@@ -116,7 +118,9 @@ impl Connection {
 
     pub(super) fn enter_recovery(&mut self, flight_before: u32, progress: &Progress) {
         // Once a round trip: a congestion mark may have reduced the window already.
+        self.recovery.undo = None;
         if matches!(self.recovery.phase, Phase::Open) {
+            self.remember_window();
             self.congestion.on_congestion(flight_before);
         }
         self.counters.recoveries += 1;
@@ -136,6 +140,42 @@ impl Connection {
             until: self.snd.nxt,
             prr,
         };
+    }
+
+    /// Before a reduction that may turn out to be for nothing.
+    pub(super) fn remember_window(&mut self) {
+        self.recovery.undo = Some(Box::new(Undo::new(self.congestion.clone(), self.snd.nxt)));
+    }
+
+    /// Looks for signs that nothing was lost, and takes the reduction back.
+    pub(super) fn check_spurious(&mut self, progress: &Progress, segment: &Segment) {
+        let Some(undo) = &mut self.recovery.undo else {
+            return;
+        };
+        let echo = segment
+            .options
+            .timestamps
+            .filter(|stamps| self.timestamps && stamps.echo != 0);
+        let by_echo = progress.acked > 0
+            && echo.is_some_and(|stamps| undo.is_spurious_by_echo(segment.ack, stamps.echo));
+        let by_report = progress
+            .duplicate
+            .is_some_and(|(start, end)| undo.is_spurious_by_report(start, end));
+        // After the repair an old echo proves nothing: it may be of data in between.
+        let by_echo = by_echo && self.recovery.is_repairing();
+        if !by_echo && !by_report {
+            return;
+        }
+        if let Some(undo) = self.recovery.undo.take() {
+            self.congestion.restore(undo.before);
+        }
+        self.counters.spurious_repairs += 1;
+        self.recovery.rack.on_spurious();
+        if self.recovery.is_repairing() {
+            self.recovery.scoreboard.mark_none_lost();
+            self.recovery.phase = Phase::Open;
+            self.recovery.duplicate_acks = 0;
+        }
     }
 
     /// The peer saw a congestion mark (RFC 3168 §6.1.2).

@@ -39,8 +39,6 @@ pub(super) struct SendSpace {
     pub cork: bool,
     /// A partial segment may leave once, whatever holds it.
     pub flush: bool,
-    /// When the SYN left, for the first round-trip time.
-    pub syn_sent: Option<Instant>,
 }
 
 /// Receive sequence space.

@@ -131,6 +131,11 @@ impl Connection {
         let payload = self.snd.queue.chain(start, bytes);
         self.recovery.scoreboard.on_retransmitted(start, end, now);
         self.recovery.last_sent = Some(now);
+        if self.recovery.is_repairing()
+            && let Some(undo) = &mut self.recovery.undo
+        {
+            undo.on_retransmitted(start, end.since(start), self.clock.at(now));
+        }
         self.counters.payload_bytes_retransmitted += u64::from(bytes);
         self.counters.segments_retransmitted += u64::from(bytes.div_ceil(self.snd.mss).max(1));
         let push = end == self.snd.nxt && bytes > 0;

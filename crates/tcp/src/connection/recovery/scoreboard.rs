@@ -185,6 +185,15 @@ impl Scoreboard {
         }
     }
 
+    /// Nothing is lost after all.
+    pub(in crate::connection) fn mark_none_lost(&mut self) {
+        for index in 0..self.sent.len() {
+            if self.sent[index].fate == Fate::Lost {
+                self.set_fate(index, Fate::InFlight);
+            }
+        }
+    }
+
     /// The first lost range.
     pub(in crate::connection) fn next_lost(&mut self) -> Option<Sent> {
         if self.lost_bytes == 0 {

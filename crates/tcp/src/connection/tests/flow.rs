@@ -472,3 +472,36 @@ fn a_duplicate_is_reported() {
     let ack = pair.server().poll_segment(now).unwrap();
     assert_eq!(ack.options.sack.as_slice(), [(twin.seq, twin.end())]);
 }
+
+#[test]
+fn a_window_reduced_for_a_late_segment_is_given_back() {
+    for timestamps in [true, false] {
+        let segmentation = Segmentation {
+            super_segment_bytes_max: 0,
+            ..Segmentation::default()
+        };
+        let config = Config {
+            segmentation,
+            timestamps,
+            ..Config::default()
+        };
+        let mut pair = Pair::connected(config.clone(), config);
+        let before = pair.client.cwnd();
+        pair.client.write(&[1; 10_000]).unwrap();
+        pair.transmit();
+        let late = pair.wire.pop_front().unwrap().2;
+        // The others arrive, their ACKs show a gap, and what is late is sent again.
+        pair.run_for(20);
+        assert_eq!(pair.client.counters().segments_retransmitted, 1);
+        assert!(pair.client.cwnd() < before);
+        let now = pair.now;
+        pair.server().on_segment(late, now);
+        pair.run_for(100);
+        assert_eq!(
+            pair.client.counters().spurious_repairs,
+            1,
+            "timestamps {timestamps}"
+        );
+        assert!(pair.client.cwnd() >= before);
+    }
+}
