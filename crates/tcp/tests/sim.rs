@@ -456,6 +456,54 @@ fn row(
     .unwrap();
 }
 
+/// A receiver that waits for its n-th segment and a sender that waits for room must not wait for
+/// each other, whatever the window and the size of super-segments: Jones's anomaly of 2005.
+#[test]
+fn no_bulk_transfer_needs_the_delay_of_an_ack() {
+    for segments in [1, 2, 8, 16, 64] {
+        for window in [20_000, 65_535, 300_000] {
+            for supers in [0, 16_000, 65_160] {
+                for window_divisor in [0, 3] {
+                    let base = scene();
+                    let segmentation = Segmentation {
+                        super_segment_bytes_max: supers,
+                        window_divisor,
+                        ..Segmentation::default()
+                    };
+                    let congestion = CongestionControl::Fixed(1 << 20);
+                    let ack = AckPolicy::Every {
+                        segments,
+                        delay_max: Duration::from_millis(400),
+                    };
+                    let server = Config {
+                        ack,
+                        receive_buffer: window,
+                        receive_buffer_max: 0,
+                        ..base.server.clone()
+                    };
+                    let client = Config {
+                        segmentation,
+                        congestion,
+                        ..base.client.clone()
+                    };
+                    let outcome = Scene {
+                        client,
+                        server,
+                        bytes: 500_000,
+                        ..base
+                    }
+                    .run();
+                    let delayed = outcome.receiver.delayed_acks_sent;
+                    assert!(
+                        delayed == 0 && outcome.sender.timeouts == 0,
+                        "{delayed} delayed: ACK every {segments}, window {window}, super-segments {supers}, divisor {window_divisor}"
+                    );
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn a_run_is_the_same_each_time() {
     let run = || {

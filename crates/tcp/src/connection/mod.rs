@@ -228,7 +228,9 @@ impl Connection {
         }
     }
 
-    /// Takes the choices of `change` into effect for what comes.
+    /// Changes choices while it runs: acknowledgement, segmentation, timeouts and the send buffer
+    /// take effect for what comes. What was agreed on or set up at the beginning (options, MSS,
+    /// receive buffer, congestion control, whether there are keepalives) stays.
     pub fn configure(&mut self, change: impl FnOnce(&mut Config)) {
         change(Arc::make_mut(&mut self.config));
     }

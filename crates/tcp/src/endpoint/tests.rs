@@ -360,6 +360,12 @@ fn a_device_that_does_not_cut_gets_ordinary_segments() {
 }
 
 #[test]
+fn an_endpoint_may_move_to_another_thread() {
+    fn check<T: Send>() {}
+    check::<Endpoint>();
+}
+
+#[test]
 fn a_connection_can_have_choices_of_its_own() {
     let mut net = Net::new(5);
     let config = Config {
