@@ -121,7 +121,13 @@ impl Connection {
         self.recovery.undo = None;
         if matches!(self.recovery.phase, Phase::Open) {
             self.remember_window();
-            self.congestion.on_congestion(flight_before);
+            // FlightSize of RFC 5681: what is reported to have arrived is still in it.
+            let flight_size = self
+                .snd
+                .nxt
+                .since(self.snd.una)
+                .saturating_add(progress.acked);
+            self.congestion.on_congestion(flight_size);
         }
         self.counters.recoveries += 1;
         self.timers.stop(Timer::TailProbe);

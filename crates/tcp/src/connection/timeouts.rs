@@ -52,7 +52,7 @@ impl Connection {
             return;
         }
         let first = !matches!(self.recovery.phase, Phase::Loss { .. });
-        let flight = self.recovery.flight(self.snd.mss);
+        let flight = self.snd.nxt.since(self.snd.una);
         let reduces = first && !self.is_repaired_once();
         if reduces {
             self.remember_window();
