@@ -43,7 +43,7 @@ enum Algorithm {
 /// What an ACK says to congestion control.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Acked {
-    /// Bytes newly acknowledged cumulatively.
+    /// Bytes newly acknowledged.
     pub bytes: u32,
     /// Bytes in flight when the sender last sent: less than the window if the application is what
     /// limits it, and then the window must not grow (RFC 9293 has no rule; RFC 7661 argues it).

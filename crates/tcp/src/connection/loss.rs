@@ -19,7 +19,7 @@ impl Connection {
     pub(super) fn repair(&mut self, progress: &Progress, ack: SeqNum, now: Instant) {
         let mss = self.snd.mss;
         let flight_before = self.recovery.flight(mss).saturating_add(progress.delivered);
-        self.leave_phase(ack);
+        let recovered = self.leave_phase(ack);
         self.detect_loss(progress, now);
         let flight = self.recovery.flight(mss);
         match &mut self.recovery.phase {
@@ -28,7 +28,12 @@ impl Connection {
             }
             Phase::Open | Phase::Loss { .. } if progress.acked > 0 => {
                 self.congestion.on_ack(Acked {
-                    bytes: progress.acked,
+                    // The ACK that ends a recovery moves SND.UNA over what ssthresh paid for.
+                    bytes: if recovered {
+                        progress.delivered
+                    } else {
+                        progress.acked
+                    },
                     flight: self.recovery.flight_at_send,
                     srtt: self.rtt.srtt(),
                     now,
@@ -49,20 +54,24 @@ impl Connection {
         }
     }
 
-    /// Everything sent before the phase began has arrived.
-    fn leave_phase(&mut self, ack: SeqNum) {
-        match self.recovery.phase {
+    /// Ends the phase if everything sent before it began has arrived; says whether it was a
+    /// recovery.
+    fn leave_phase(&mut self, ack: SeqNum) -> bool {
+        let recovered = match self.recovery.phase {
             Phase::Recovery { until, .. } if ack.at_or_after(until) => {
                 self.congestion
                     .set_cwnd(self.congestion.ssthresh().min(CWND_AFTER_MAX));
-                self.recovery.rack.on_recovered();
+                true
             }
-            Phase::Loss { until } if ack.at_or_after(until) => self.recovery.rack.on_recovered(),
-            Phase::Reduced { until } if ack.at_or_after(until) => {}
-            _ => return,
+            Phase::Loss { until } | Phase::Reduced { until } if ack.at_or_after(until) => false,
+            _ => return false,
+        };
+        if !matches!(self.recovery.phase, Phase::Reduced { .. }) {
+            self.recovery.rack.on_recovered();
         }
         self.recovery.phase = Phase::Open;
         self.recovery.duplicate_acks = 0;
+        recovered
     }
 
     /// RACK with SACK; three duplicate ACKs and partial ACKs without (RFC 5681, RFC 6582).
