@@ -1,0 +1,265 @@
+//! From what was acknowledged to what is lost and how large the window is.
+
+use std::time::Instant;
+
+use super::acknowledge::Progress;
+use super::recovery::Phase;
+use super::recovery::prr::Prr;
+use super::recovery::rack::Rtts;
+use super::recovery::tail_probe::probe_timeout;
+use super::recovery::undo::Undo;
+use super::timers::Timer;
+use super::{Connection, State};
+use crate::SeqNum;
+use crate::congestion::Acked;
+use crate::wire::Segment;
+
+impl Connection {
+    /// Loss detection, then the phase's view of the ACK.
+    pub(super) fn repair(&mut self, progress: &Progress, ack: SeqNum, now: Instant) {
+        let mss = self.snd.mss;
+        let flight_before = self.recovery.flight(mss).saturating_add(progress.delivered);
+        let recovered = self.leave_phase(ack);
+        self.detect_loss(progress, now);
+        let flight = self.recovery.flight(mss);
+        match &mut self.recovery.phase {
+            Phase::Open | Phase::Reduced { .. } if self.recovery.scoreboard.lost_bytes() > 0 => {
+                self.enter_recovery(flight_before, progress);
+            }
+            Phase::Open | Phase::Loss { .. } if progress.acked > 0 => {
+                self.congestion.on_ack(Acked {
+                    // The ACK that ends a recovery moves SND.UNA over what ssthresh paid for.
+                    bytes: if recovered {
+                        progress.delivered
+                    } else {
+                        progress.acked
+                    },
+                    flight: self.recovery.flight_at_send,
+                    srtt: self.rtt.srtt(),
+                    now,
+                });
+            }
+            Phase::Recovery { prr, .. } if progress.delivered > 0 || progress.repeats => {
+                // Without SACK a duplicate ACK is all there is to tell of a delivery.
+                let delivered = if self.sack || progress.acked > 0 {
+                    progress.delivered
+                } else {
+                    mss
+                };
+                let ssthresh = self.congestion.ssthresh();
+                let cwnd = prr.on_ack(delivered, progress.acked > 0, flight, ssthresh, mss);
+                self.congestion.set_cwnd(cwnd);
+            }
+            _ => {}
+        }
+    }
+
+    /// Ends the phase if everything sent before it began has arrived; says whether it was a
+    /// recovery.
+    fn leave_phase(&mut self, ack: SeqNum) -> bool {
+        let recovered = match self.recovery.phase {
+            Phase::Recovery { until, .. } if ack.at_or_after(until) => {
+                self.congestion
+                    .set_cwnd(self.congestion.ssthresh().min(CWND_AFTER_MAX));
+                true
+            }
+            Phase::Loss { until } | Phase::Reduced { until } if ack.at_or_after(until) => false,
+            _ => return false,
+        };
+        if !matches!(self.recovery.phase, Phase::Reduced { .. }) {
+            self.recovery.rack.on_recovered();
+        }
+        self.recovery.phase = Phase::Open;
+        self.recovery.duplicate_acks = 0;
+        recovered
+    }
+
+    /// RACK with SACK; three duplicate ACKs and partial ACKs without (RFC 5681, RFC 6582).
+    fn detect_loss(&mut self, progress: &Progress, now: Instant) {
+        if self.sack {
+            if progress.delivered > 0 && !self.recovery.scoreboard.is_empty() {
+                self.detect_loss_by_time(now);
+            }
+            return;
+        }
+        let mss = self.snd.mss;
+        let recovery = &mut self.recovery;
+        if progress.acked > 0 {
+            let others = progress.acked.div_ceil(mss).saturating_sub(1);
+            recovery.duplicate_acks = match recovery.phase {
+                Phase::Recovery { .. } => recovery.duplicate_acks.saturating_sub(others),
+                _ => 0,
+            };
+            if matches!(recovery.phase, Phase::Recovery { .. }) {
+                recovery.scoreboard.mark_head_lost(mss);
+            }
+        } else if progress.repeats {
+            // No more than there are segments to have caused them: an attacker's do not count.
+            let segments = recovery.scoreboard.flight().div_ceil(mss);
+            recovery.duplicate_acks = (recovery.duplicate_acks + 1).min(segments);
+            if recovery.duplicate_acks == DUPLICATES
+                && matches!(recovery.phase, Phase::Open | Phase::Reduced { .. })
+            {
+                recovery.scoreboard.mark_head_lost(mss);
+            }
+        }
+    }
+
+    /// RFC 8985 §6.2 step 5.
+    pub(super) fn detect_loss_by_time(&mut self, now: Instant) {
+        let repairing = self.recovery.is_repairing();
+        let rtt = Rtts {
+            min: self.rtt.rtt_min(),
+            smoothed: self.rtt.srtt(),
+        };
+        let recovery = &mut self.recovery;
+        match recovery.rack.detect_loss(
+            &mut recovery.scoreboard,
+            repairing,
+            &rtt,
+            self.snd.mss,
+            now,
+        ) {
+            Some(wait) => self.timers.set(Timer::Reorder, now + wait),
+            None => self.timers.stop(Timer::Reorder),
+        }
+    }
+
+    pub(super) fn enter_recovery(&mut self, flight_before: u32, progress: &Progress) {
+        // Once a round trip: a congestion mark may have reduced the window already.
+        self.recovery.undo = None;
+        if matches!(self.recovery.phase, Phase::Open) {
+            self.remember_window();
+            // FlightSize of RFC 5681: what is reported to have arrived is still in it.
+            let flight_size = self
+                .snd
+                .nxt
+                .since(self.snd.una)
+                .saturating_add(progress.acked);
+            self.congestion.on_congestion(flight_size);
+        }
+        self.counters.recoveries += 1;
+        self.timers.stop(Timer::TailProbe);
+        self.ecn.reduced = self.ecn.on;
+        let mut prr = Prr::new(flight_before);
+        let (flight, mss) = (self.recovery.flight(self.snd.mss), self.snd.mss);
+        let cwnd = prr.on_ack(
+            progress.delivered,
+            progress.acked > 0,
+            flight,
+            self.congestion.ssthresh(),
+            mss,
+        );
+        self.congestion.set_cwnd(cwnd);
+        self.recovery.phase = Phase::Recovery {
+            until: self.snd.nxt,
+            prr,
+        };
+    }
+
+    /// Before a reduction that may turn out to be for nothing.
+    pub(super) fn remember_window(&mut self) {
+        self.recovery.undo = Some(Box::new(Undo::new(self.congestion.clone(), self.snd.nxt)));
+    }
+
+    /// Looks for signs that nothing was lost, and takes the reduction back.
+    pub(super) fn check_spurious(&mut self, progress: &Progress, segment: &Segment) {
+        let Some(undo) = &mut self.recovery.undo else {
+            return;
+        };
+        let echo = segment
+            .options
+            .timestamps
+            .filter(|stamps| self.timestamps && stamps.echo != 0);
+        let by_echo = progress.acked > 0
+            && echo.is_some_and(|stamps| undo.is_spurious_by_echo(segment.ack, stamps.echo));
+        let by_report = progress
+            .duplicate
+            .is_some_and(|(start, end)| undo.is_spurious_by_report(start, end));
+        // After the repair an old echo proves nothing: it may be of data in between.
+        let by_echo = by_echo && self.recovery.is_repairing();
+        if !by_echo && !by_report {
+            return;
+        }
+        if let Some(undo) = self.recovery.undo.take() {
+            self.congestion.restore(undo.before);
+        }
+        self.counters.spurious_repairs += 1;
+        self.recovery.rack.on_spurious();
+        if self.recovery.is_repairing() {
+            self.recovery.scoreboard.mark_none_lost();
+            self.recovery.phase = Phase::Open;
+            self.recovery.duplicate_acks = 0;
+        }
+    }
+
+    /// The peer saw a congestion mark (RFC 3168 §6.1.2).
+    pub(super) fn on_congestion_echo(&mut self) {
+        if matches!(self.recovery.phase, Phase::Open) {
+            self.counters.ecn_reductions += 1;
+            self.reduce_window();
+        }
+    }
+
+    /// Halves the window at once, once a round trip.
+    pub(super) fn reduce_window(&mut self) {
+        if !matches!(self.recovery.phase, Phase::Open) {
+            return;
+        }
+        self.congestion.on_congestion(self.recovery.flight_at_send);
+        self.congestion
+            .set_cwnd(self.congestion.ssthresh().min(CWND_AFTER_MAX));
+        self.ecn.reduced = self.ecn.on;
+        self.recovery.phase = Phase::Reduced {
+            until: self.snd.nxt,
+        };
+    }
+
+    /// RFC 6298 (5.2), (5.3): new data was acknowledged.
+    pub(super) fn restart_retransmission_timers(&mut self, now: Instant) {
+        if self.recovery.scoreboard.is_empty() {
+            for timer in [Timer::Retransmit, Timer::TailProbe, Timer::Reorder] {
+                self.timers.stop(timer);
+            }
+        } else {
+            self.timers.set(Timer::Retransmit, now + self.rtt.rto());
+            self.arm_tail_probe(now);
+        }
+        match self
+            .config
+            .user_timeout
+            .filter(|_| !self.snd.queue_is_quiet())
+        {
+            Some(timeout) => self.timers.set(Timer::User, now + timeout),
+            None => self.timers.stop(Timer::User),
+        }
+    }
+
+    /// RFC 8985 §7.2: with SACK, outside of recovery, one probe at a time.
+    pub(super) fn arm_tail_probe(&mut self, now: Instant) {
+        let recovery = &self.recovery;
+        let wanted = self.sack
+            && matches!(recovery.phase, Phase::Open | Phase::Reduced { .. })
+            && recovery.tail_probe.is_none()
+            && recovery.scoreboard.flight() > 0
+            && recovery.scoreboard.sacked_bytes() == 0
+            && self.state != State::SynReceived;
+        if !wanted {
+            self.timers.stop(Timer::TailProbe);
+            return;
+        }
+        let one_segment = recovery.scoreboard.flight() <= self.snd.mss;
+        let timeout = probe_timeout(
+            self.rtt.srtt(),
+            one_segment,
+            self.config.rto_min,
+            self.rtt.rto(),
+        );
+        self.timers.set(Timer::TailProbe, now + timeout);
+    }
+}
+
+/// DupThresh of RFC 5681 §3.2.
+const DUPLICATES: u32 = 3;
+/// `Fixed` has no ssthresh; its window is not touched anyhow.
+const CWND_AFTER_MAX: u32 = 1 << 30;

@@ -1,0 +1,239 @@
+//! A segment as a value.
+
+use std::fmt;
+use std::ops::BitOr;
+
+use super::{Ecn, Options};
+use crate::{Chain, SeqNum};
+
+/// One segment, or a super-segment standing for several on the wire. Ports and addresses are
+/// beside it ([`FourTuple`](super::FourTuple)): a connection does not look at them.
+#[derive(Clone, Debug, Default)]
+pub struct Segment {
+    /// SEG.SEQ: of the SYN if there is one, else of the first payload byte.
+    pub seq: SeqNum,
+    /// SEG.ACK: meaningless without the ACK flag.
+    pub ack: SeqNum,
+    /// Control bits.
+    pub flags: Flags,
+    /// SEG.WND as on the wire, not scaled.
+    pub window: u16,
+    /// Options we know.
+    pub options: Options,
+    /// Payload.
+    pub payload: Chain,
+    /// Payload bytes of each wire segment but the last, if this is a super-segment; 0 if it is an
+    /// ordinary segment.
+    pub segment_size: u16,
+    /// Congestion marks of the IP header.
+    pub ecn: Ecn,
+}
+
+impl Segment {
+    /// SEG.LEN: sequence numbers it occupies, SYN and FIN included.
+    pub fn len(&self) -> u32 {
+        self.payload.len() as u32
+            + u32::from(self.flags.contains(Flags::SYN))
+            + u32::from(self.flags.contains(Flags::FIN))
+    }
+
+    /// Whether it occupies no sequence number.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The sequence number after its last.
+    pub fn end(&self) -> SeqNum {
+        self.seq + self.len()
+    }
+
+    /// The segments on the wire that it stands for, as a device would cut them: PSH and FIN on the
+    /// last only, CWR on the first only.
+    pub fn split(self) -> impl Iterator<Item = Self> {
+        let (count, size) = (self.wire_segments(), u32::from(self.segment_size));
+        (0..count).map(move |n| {
+            if count == 1 {
+                return Self {
+                    segment_size: 0,
+                    ..self.clone()
+                };
+            }
+            let (first, last) = (n == 0, n + 1 == count);
+            let mut flags = self.flags;
+            if !first {
+                flags = flags.without(Flags::CWR);
+            }
+            if !last {
+                flags = flags.without(Flags::PSH | Flags::FIN);
+            }
+            let payload = self
+                .payload
+                .slice((n * size) as usize..((n + 1) * size) as usize);
+            Self {
+                seq: self.seq + n * size,
+                flags,
+                payload,
+                segment_size: 0,
+                ..self.clone()
+            }
+        })
+    }
+
+    /// Segments on the wire that it stands for, at least 1.
+    pub fn wire_segments(&self) -> u32 {
+        match self.segment_size {
+            0 => 1,
+            size => (self.payload.len() as u32).div_ceil(u32::from(size)).max(1),
+        }
+    }
+}
+
+/// Control bits (RFC 9293 §3.1), with ECE and CWR (RFC 3168).
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub struct Flags(u8);
+
+impl Flags {
+    /// No more data from the sender.
+    pub const FIN: Self = Self(0x01);
+    /// Synchronise sequence numbers.
+    pub const SYN: Self = Self(0x02);
+    /// Reset the connection.
+    pub const RST: Self = Self(0x04);
+    /// Push: nothing follows at once.
+    pub const PSH: Self = Self(0x08);
+    /// The acknowledgement field is significant.
+    pub const ACK: Self = Self(0x10);
+    /// The urgent pointer is significant.
+    pub const URG: Self = Self(0x20);
+    /// ECN echo.
+    pub const ECE: Self = Self(0x40);
+    /// Congestion window reduced.
+    pub const CWR: Self = Self(0x80);
+
+    /// No flag.
+    pub const fn none() -> Self {
+        Self(0)
+    }
+
+    /// The flags of byte 13 of a header.
+    pub const fn from_bits(bits: u8) -> Self {
+        Self(bits)
+    }
+
+    /// Byte 13 of a header.
+    pub const fn bits(self) -> u8 {
+        self.0
+    }
+
+    /// Whether all of `other` are set.
+    pub const fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// Whether any of `other` is set.
+    pub const fn intersects(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    /// `self` with `other` if `yes`.
+    #[must_use]
+    pub const fn with(self, other: Self, yes: bool) -> Self {
+        if yes { Self(self.0 | other.0) } else { self }
+    }
+
+    /// `self` without `other`.
+    #[must_use]
+    pub const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+}
+
+impl BitOr for Flags {
+    type Output = Self;
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+impl fmt::Debug for Flags {
+    /// tcpdump's letters: `S.`, `F.`, `P.`, `R`, `.`, with `E` and `W`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (flag, letter) in [
+            (Self::FIN, 'F'),
+            (Self::SYN, 'S'),
+            (Self::RST, 'R'),
+            (Self::PSH, 'P'),
+            (Self::URG, 'U'),
+            (Self::ECE, 'E'),
+            (Self::CWR, 'W'),
+            (Self::ACK, '.'),
+        ] {
+            if self.contains(flag) {
+                write!(f, "{letter}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Chain, Piece, SeqNum};
+
+    #[test]
+    fn split_it_is_the_same_bytes_with_the_flags_where_they_belong() {
+        let payload = Chain::from(Piece::from((0..10).collect::<Vec<u8>>()));
+        let flags = Flags::ACK | Flags::PSH | Flags::FIN | Flags::CWR;
+        let whole = Segment {
+            seq: SeqNum::new(5),
+            flags,
+            payload,
+            segment_size: 4,
+            ..Segment::default()
+        };
+        let parts: Vec<String> = whole
+            .clone()
+            .split()
+            .map(|part| {
+                format!(
+                    "{:?} {:?} {:?}",
+                    part.seq,
+                    part.flags,
+                    part.payload.to_vec()
+                )
+            })
+            .collect();
+        assert_eq!(
+            parts,
+            ["5 W. [0, 1, 2, 3]", "9 . [4, 5, 6, 7]", "13 FP. [8, 9]"]
+        );
+        assert_eq!(
+            Segment {
+                segment_size: 0,
+                ..whole
+            }
+            .split()
+            .count(),
+            1
+        );
+    }
+
+    #[test]
+    fn a_super_segment_stands_for_its_wire_segments() {
+        let check = |bytes: usize, segment_size, expected| {
+            let payload = Chain::from(Piece::from(vec![0; bytes]));
+            let segment = Segment {
+                payload,
+                segment_size,
+                ..Segment::default()
+            };
+            assert_eq!(segment.wire_segments(), expected);
+        };
+        check(0, 0, 1);
+        check(1460, 0, 1);
+        check(4096, 1448, 3);
+        check(2896, 1448, 2);
+        check(10, 1448, 1);
+    }
+}
