@@ -101,14 +101,20 @@ fn segments_and_bytes_are_those_of_the_kernels_counters() {
             // Connections stand before and after, so there is no SYN, FIN or RST.
             assert_eq!(
                 ours[&Q::DataWireSegmentsSent] + ours[&Q::PureAcksSent],
-                kernel[&Q::SegmentsSent]
+                kernel[&Q::SegmentsSent] + kernel[&Q::SegmentsRetransmitted],
+                "{address}: {ours:?} {kernel:?}"
             );
             assert_eq!(
                 ours[&Q::DataSkbsSent] + ours[&Q::PureAcksSent],
                 kernel[&Q::IpPacketsSent]
             );
-            assert_eq!(kernel[&Q::SegmentsRetransmitted], 0);
-            assert_eq!(ours[&Q::DataSkbBytesSent], 300 * (65_536 + 1 + 1 + 1));
+            // On a machine that stalls for milliseconds a tail loss probe may send a message twice.
+            let once = 300 * (65_536 + 1 + 1 + 1);
+            let again = kernel[&Q::SegmentsRetransmitted] * 65_536;
+            assert!(
+                (once..=once + again).contains(&ours[&Q::DataSkbBytesSent]),
+                "{ours:?}"
+            );
             // All that is sent on loopback is received.
             assert_eq!(ours[&Q::DataSkbBytesReceived], ours[&Q::DataSkbBytesSent]);
             assert_eq!(ours[&Q::DataSkbsReceived], ours[&Q::DataSkbsSent]);

@@ -3,6 +3,7 @@
 //! Whatever lacks an input is absent, never 0. Nothing here averages over trials.
 
 mod exact;
+mod segments;
 
 use std::collections::BTreeMap;
 
@@ -30,6 +31,7 @@ pub fn derive(record: &Record) -> Values {
             trial.cpu(scope),
             trial.exact(scope),
             trial.counters(scope),
+            trial.segments(scope),
             trial.counts(scope),
         ];
         for (kind, value) in kinds.into_iter().flatten() {
@@ -299,7 +301,13 @@ impl<'a> Trial<'a> {
             (D::TaskUsPerKib, per(task_us, kib)),
             (
                 D::SegmentsPerSkb,
-                per(namespaces(Quantity::SegmentsSent), packets),
+                per(
+                    both(
+                        namespaces(Quantity::SegmentsSent),
+                        namespaces(Quantity::SegmentsRetransmitted),
+                    ),
+                    packets,
+                ),
             ),
             (
                 D::OctetsPerDatagram,
@@ -370,7 +378,8 @@ impl<'a> Trial<'a> {
                 let reading = end.readings.iter().find(|reading| reading.meter == meter)?;
                 ratio(*reading.counts.get(&of)? as f64, reading.duration_ns as f64)
             };
-            by_namespace += per_s("netstat", Quantity::SegmentsSent)?;
+            by_namespace += per_s("netstat", Quantity::SegmentsSent)?
+                + per_s("netstat", Quantity::SegmentsRetransmitted)?;
             by_connections += per_s("tcp_info", Quantity::ConnSegmentsSent)?;
         }
         ratio((by_namespace - by_connections).abs(), by_connections)

@@ -108,12 +108,34 @@ derived! {
     InstructionsPerCycle = "instructions_per_cycle", "1/cycle", true, Some(false);
     /// Last-level cache misses (PMU) per KiB.
     CacheMissesPerKib = "cache_misses_per_kib", "1/KiB", true, Some(true);
-    /// Wire segments per skb handed to IP (TcpOutSegs / IpOutRequests): the mean super-segment, pure ACKs included.
+    /// Wire segments per skb handed to IP ((TcpOutSegs + TcpRetransSegs) / IpOutRequests): the mean super-segment, pure ACKs included.
     SegmentsPerSkb = "segments_per_skb", "segments", true, Some(false);
     /// Octets per IP datagram sent, a super-segment being one (IpExtOutOctets / IpOutRequests): Dumazet's occupancy.
     OctetsPerDatagram = "octets_per_datagram", "bytes", true, Some(false);
     /// IP packets sent per transaction, a super-segment being one.
     PacketsPerTransaction = "packets_per_transaction", "packets", true, Some(true);
+    /// Mean payload of the skbs with data that TCP handed down: the LSO size, each skb counting once. Meter `segments` (eBPF), as the rows below.
+    SkbBytesMean = "skb_bytes_mean", "bytes", true, None;
+    /// The same weighted by bytes: the size of the skb that a mean byte travels in. Short tails pull the plain mean down and hardly this one.
+    SkbBytesWeighted = "skb_bytes_weighted_mean", "bytes", true, None;
+    /// Wire segments per skb with data.
+    WireSegmentsPerDataSkb = "wire_segments_per_data_skb", "segments", true, None;
+    /// Share of skbs with data that are a short tail right behind a full one.
+    TailRatio = "tail_ratio", "ratio", true, Some(true);
+    /// Payload bytes sent per pure ACK received.
+    BytesPerAck = "payload_bytes_per_pure_ack", "bytes", true, None;
+    /// Wire segments of data sent in a row, with no ACK taken in between: the mean burst.
+    DataBurst = "data_burst_segments", "segments", true, None;
+    /// Pure ACKs taken in in a row.
+    AckBurst = "ack_burst_received", "ACKs", true, None;
+    /// Share of skbs with data sent from the writer's system call: who drains (Sun 2008).
+    DrainedBySystemCall = "drained_by_system_call_ratio", "ratio", true, None;
+    /// Share sent from softirq NET_RX: an ACK's arrival.
+    DrainedByNetRx = "drained_by_net_rx_ratio", "ratio", true, None;
+    /// Share sent from softirq TASKLET or a work queue: TCP small queues.
+    DrainedByTasklet = "drained_by_tasklet_ratio", "ratio", true, None;
+    /// Share sent from timers, pacing's among them.
+    DrainedByTimer = "drained_by_timer_ratio", "ratio", true, None;
     /// Wire segments with payload that this end sent, per segment without payload that the other end sent.
     DataSegmentsPerPureAck = "data_segments_per_pure_ack", "segments", true, None;
     /// Share of the data segments sent that were retransmissions.
@@ -140,7 +162,7 @@ derived! {
     ResponseP9999 = "response_us_p99_99", "µs", false, Some(true);
     /// How far the kernel's count of payload received (TCP_INFO) is from the workload's at the same two moments: |kernel - workload| / workload. Bytes in receive queues, counted by one and not yet by the other, are in it.
     PayloadDisagreement = "payload_disagreement_ratio", "ratio", false, Some(true);
-    /// How far the namespace's count of segments sent (TcpOutSegs) is from its connections' (TCP_INFO), both per second: |namespace - connections| / connections. `netns` only.
+    /// How far the namespace's count of segments sent (TcpOutSegs + TcpRetransSegs) is from its connections' (TCP_INFO), both per second: |namespace - connections| / connections. `netns` only.
     SegmentDisagreement = "segment_disagreement_ratio", "ratio", true, Some(true);
 }
 

@@ -217,7 +217,7 @@ quantities! {
     IpOctetsSent = "ip_octets_sent",
     /// Octets of IP packets received. IpExtInOctets + Ip6InOctets.
     IpOctetsReceived = "ip_octets_received",
-    /// TCP segments sent as on the wire, pure ACKs and retransmissions included. TcpOutSegs.
+    /// TCP segments sent as on the wire, pure ACKs included; retransmissions are not in it but in `segments_retransmitted`. TcpOutSegs.
     SegmentsSent = "segments_sent",
     /// TCP segments received, a GRO super-segment counting as one. TcpInSegs.
     SuperSegmentsReceived = "super_segments_received",

@@ -60,6 +60,7 @@ fn stream(bed: &str) -> Record {
     let netstat = |segments, packets, octets| {
         let counts = [
             (Quantity::SegmentsSent, segments),
+            (Quantity::SegmentsRetransmitted, 0),
             (Quantity::IpPacketsSent, packets),
             (Quantity::IpOctetsSent, octets),
         ];
@@ -322,4 +323,47 @@ fn exact_time_is_told_without_the_tasks_of_others_and_other_methods_are_held_aga
     let server = record.ends.get_mut(&End::Server).unwrap();
     server.environment.rps_cpus = None;
     check(&derive(&record), &[("client_exact_cpu_us_per_kib", None)]);
+}
+
+#[test]
+fn super_segments_tails_acks_and_drains_are_the_senders_own() {
+    use Quantity as Q;
+    let mut record = stream("netns");
+    let counts = |data: u64, acks: u64| {
+        [
+            (Q::DataSkbsSent, 10 * data),
+            (Q::DataSkbBytesSent, 400_000 * data),
+            (Q::DataSkbSquaredBytesSent, 20_000_000_000 * data),
+            (Q::DataWireSegmentsSent, 280 * data),
+            (Q::TailSkbsSent, 2 * data),
+            (Q::DataBurstsSent, 4 * data),
+            (Q::PureAcksReceived, 8 * acks),
+            (Q::AckBurstsReceived, 4 * acks),
+            (Q::DrainedSystemCallSkbs, 3 * data),
+            (Q::DrainedNetRxSkbs, 7 * data),
+            (Q::DrainedTaskletSkbs, 0),
+            (Q::DrainedTimerSkbs, 0),
+        ]
+    };
+    for (end, counts) in [(End::Client, counts(1, 1)), (End::Server, counts(0, 0))] {
+        let reading = reading("segments", Whose::Namespace, &counts);
+        record.ends.get_mut(&end).unwrap().readings.push(reading);
+    }
+    check(
+        &derive(&record),
+        &[
+            ("client_skb_bytes_mean", Some(40_000.0)),
+            ("client_skb_bytes_weighted_mean", Some(50_000.0)),
+            ("client_wire_segments_per_data_skb", Some(28.0)),
+            ("client_tail_ratio", Some(0.2)),
+            ("client_payload_bytes_per_pure_ack", Some(50_000.0)),
+            ("client_data_burst_segments", Some(70.0)),
+            ("client_ack_burst_received", Some(2.0)),
+            ("client_drained_by_system_call_ratio", Some(0.3)),
+            ("drained_by_net_rx_ratio", Some(0.7)),
+            ("client_drained_by_timer_ratio", Some(0.0)),
+            // It sent no data: shares of nothing.
+            ("server_tail_ratio", None),
+        ],
+    );
 }
