@@ -1,0 +1,631 @@
+//! One direction of a connection: what one end sent, and how far the other acknowledged it.
+
+use std::collections::VecDeque;
+
+use serde::Serialize;
+
+use crate::acks::AckCoverage;
+use crate::histogram::Histogram;
+use crate::mss::{Mss, MssSource};
+use crate::rtt::Rtt;
+use crate::segment::{Segment, flag};
+use crate::sequence::{extend, first};
+
+/// Counts of what one end sent. *Captured packets* are what the capture holds: on a host with
+/// segmentation or receive offload one of them may stand for many wire segments.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Sent {
+    /// Captured packets of every kind; copies that the capture holds twice are not in it.
+    pub captured_packets: u64,
+    /// Wire segments of every kind.
+    pub wire_segments: u64,
+    /// IP octets of the captured packets, headers included.
+    pub ip_octets: u64,
+    /// Captured packets with payload.
+    pub captured_data_packets: u64,
+    /// Wire segments with payload.
+    pub data_wire_segments: u64,
+    /// Of the captured packets with payload, those of more than one wire segment.
+    pub super_segments: u64,
+    /// Payload bytes sent, retransmissions included.
+    pub payload_bytes: u64,
+    /// Segments that only acknowledge, keepalives not among them.
+    pub pure_acks: u64,
+    /// Pure ACKs that repeat the ACK and change the window.
+    pub window_updates: u64,
+    /// Pure ACKs that repeat ACK and window while data are outstanding (RFC 5681).
+    pub duplicate_acks: u64,
+    /// Keepalives: the last sequence number again, with one byte or none.
+    pub keepalives: u64,
+    /// Captured packets whose payload was sent before.
+    pub retransmitted_packets: u64,
+    /// Their wire segments.
+    pub retransmitted_wire_segments: u64,
+    /// Their payload bytes.
+    pub retransmitted_bytes: u64,
+    /// Retransmitted packets of which all was acknowledged before they passed the capture.
+    pub retransmitted_after_ack: u64,
+    /// Duplicates that the other end reported (DSACK, RFC 2883): spurious retransmissions.
+    pub spurious_by_dsack: u64,
+    /// Packets that filled a gap so soon that they were late rather than lost.
+    pub reordered_packets: u64,
+    /// Segments with SACK blocks.
+    pub sack_segments: u64,
+    /// Packets that the capture holds a second time, as on both sides of a loopback.
+    pub captured_twice: u64,
+    /// Payload bytes that were acknowledged and are not in the capture.
+    pub bytes_missing_from_capture: u64,
+    /// Full-size super-segments directly followed by their short PSH tail.
+    pub tail_splits: u64,
+    /// Captured packets with payload shorter than one MSS that are no such tail.
+    pub small_packets: u64,
+    /// Times that this end closed its window.
+    pub zero_windows: u64,
+    /// How long its window was closed, ns.
+    pub zero_window_ns: u64,
+    /// Times that this end waited for a delayed ACK.
+    pub delayed_ack_stalls: u64,
+    /// Time lost by that, ns.
+    pub delayed_ack_stall_ns: u64,
+    /// Silence of the connection that ended in a retransmission of this end, ns.
+    pub silence_before_retransmission_ns: u64,
+    /// Time that this end waited for ACKs: its congestion window, or its own limit, was full, ns.
+    pub window_limited_ns: u64,
+    /// Time that the other end's window was full, ns.
+    pub receiver_limited_ns: u64,
+    /// Time that this end had nothing to send, ns.
+    pub application_limited_ns: u64,
+    /// Time in which what limited it is unknown, ns.
+    pub limit_unknown_ns: u64,
+}
+
+/// Adds up field by field.
+macro_rules! add_fields {
+    ($into:expr, $from:expr, $($field:ident)+) => { $($into.$field += $from.$field;)+ };
+}
+
+impl Sent {
+    pub(crate) fn add(&mut self, other: &Sent) {
+        add_fields!(self, other,
+            captured_packets wire_segments ip_octets captured_data_packets data_wire_segments
+            super_segments payload_bytes pure_acks window_updates duplicate_acks keepalives
+            retransmitted_packets retransmitted_wire_segments retransmitted_bytes
+            retransmitted_after_ack spurious_by_dsack reordered_packets sack_segments captured_twice
+            bytes_missing_from_capture tail_splits small_packets zero_windows zero_window_ns
+            delayed_ack_stalls delayed_ack_stall_ns silence_before_retransmission_ns
+            window_limited_ns receiver_limited_ns application_limited_ns limit_unknown_ns);
+    }
+}
+
+/// What keeps an end from sending.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Limit {
+    #[default]
+    Unknown,
+    Application,
+    Window,
+    Receiver,
+}
+
+/// A captured packet that is not acknowledged.
+#[derive(Debug, Clone, Copy)]
+struct Outstanding {
+    start: u64,
+    end: u64,
+    at_ns: u64,
+    wire_segments: u32,
+    /// Sent twice, or several packets taken together: no RTT sample.
+    vague: bool,
+}
+
+/// A gap in what was captured.
+#[derive(Debug, Clone, Copy)]
+struct Hole {
+    start: u64,
+    end: u64,
+    at_ns: u64,
+}
+
+/// Options of a SYN.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct SynOptions {
+    /// Maximum segment size.
+    pub mss: Option<u16>,
+    /// Window scale.
+    pub window_scale: Option<u8>,
+    /// SACK permitted.
+    pub sack_permitted: bool,
+    /// Timestamps.
+    pub timestamps: bool,
+    /// ECN asked for or agreed to.
+    pub ecn: bool,
+}
+
+/// One direction.
+#[derive(Debug, Clone)]
+pub struct Half {
+    /// Counts.
+    pub sent: Sent,
+    /// What this end's ACKs cover of the other's data.
+    pub acks: AckCoverage,
+    /// RTT from the point of capture to the other end and back.
+    pub rtt: Rtt,
+    /// Payload bytes of captured packets.
+    pub packet_bytes: Histogram,
+    /// Wire segments of captured packets with payload.
+    pub wire_segments_per_packet: Histogram,
+    /// Wire segments of this end's data in a row: until another kind or direction, or a pause.
+    pub data_burst_wire_segments: Histogram,
+    /// Pure ACKs of this end in a row.
+    pub ack_burst: Histogram,
+    /// Payload of a full-sized wire segment of this end.
+    pub mss: Mss,
+    /// Options of its SYN; `None` if that was not captured whole.
+    pub syn: Option<SynOptions>,
+    /// Whether its SYN was captured.
+    pub syn_seen: bool,
+    /// Whether its FIN was captured.
+    pub fin_seen: bool,
+    /// Whether it sent a RST.
+    pub reset: bool,
+    /// Shift of its window field; `None` if the handshake does not tell.
+    pub(crate) window_shift: Option<u8>,
+    /// Highest sequence number sent, and highest that the other acknowledged; 0 while unknown.
+    pub(crate) nxt: u64,
+    pub(crate) una: u64,
+    pub(crate) base: u64,
+    /// Highest sequence number that the other end's window allows.
+    pub(crate) allowed: u64,
+    pub(crate) limit: Limit,
+    window: u16,
+    window_closed: bool,
+    outstanding: VecDeque<Outstanding>,
+    holes: Vec<Hole>,
+    last_data_full: bool,
+    small_end: u64,
+    ran_out: bool,
+    recent: [u64; 8],
+    recent_at: [u64; 8],
+    recent_next: usize,
+}
+
+/// Entries of the queue of unacknowledged packets; beyond, the two oldest are taken together.
+const OUTSTANDING_MOST: usize = 512;
+
+/// Gaps that are remembered at a time.
+const HOLES_MOST: usize = 16;
+
+/// A packet that fills a gap within this time, or within the smallest RTT if that is more, came
+/// late; after it, it is a retransmission (Wireshark's rule).
+const LATE_NS: u64 = 3_000_000;
+
+/// What data were to the direction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Data {
+    New,
+    Late,
+    Retransmitted,
+    Keepalive,
+}
+
+/// What an ACK covered for the first time.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Coverage {
+    pub(crate) from: u64,
+    pub(crate) bytes: u64,
+    pub(crate) wire_segments: u64,
+    pub(crate) full_segments: u64,
+    pub(crate) packets: u64,
+    pub(crate) on_boundary: bool,
+    pub(crate) newest_at_ns: Option<u64>,
+}
+
+impl Half {
+    pub(crate) fn new() -> Half {
+        Half {
+            sent: Sent::default(),
+            acks: AckCoverage::default(),
+            rtt: Rtt::default(),
+            packet_bytes: Histogram::default(),
+            wire_segments_per_packet: Histogram::default(),
+            data_burst_wire_segments: Histogram::default(),
+            ack_burst: Histogram::default(),
+            mss: Mss {
+                bytes: 1460,
+                source: MssSource::Assumed,
+            },
+            syn: None,
+            syn_seen: false,
+            fin_seen: false,
+            reset: false,
+            window_shift: None,
+            nxt: 0,
+            una: 0,
+            base: 0,
+            allowed: 0,
+            limit: Limit::Unknown,
+            window: 0,
+            window_closed: false,
+            outstanding: VecDeque::new(),
+            holes: Vec::new(),
+            last_data_full: false,
+            small_end: 0,
+            ran_out: false,
+            recent: [0; 8],
+            recent_at: [0; 8],
+            recent_next: 0,
+        }
+    }
+
+    /// The sequence number in 64 bits. Older texts leave it out of pure ACKs: then it is the next.
+    #[inline]
+    pub(crate) fn sequence(&mut self, number: Option<u32>) -> u64 {
+        match number {
+            Some(number) if self.nxt != 0 => extend(self.nxt, number),
+            Some(number) => {
+                self.nxt = first(number);
+                self.base = self.nxt;
+                self.nxt
+            }
+            None => self.nxt,
+        }
+    }
+
+    /// Bytes sent that are not acknowledged, SYN and FIN counting as one.
+    #[inline]
+    pub(crate) fn in_flight(&self) -> u64 {
+        if self.una == 0 {
+            0
+        } else {
+            self.nxt.saturating_sub(self.una)
+        }
+    }
+
+    /// Whether the last packets held this one before. Two are the same if the datagram's id says
+    /// so; without ids, if all else is equal within 0.5 ms (`ids` false) or, for a pure ACK, if this
+    /// capture holds data twice as well.
+    #[inline]
+    pub(crate) fn is_copy(&mut self, segment: &Segment, suspicious: bool, at_ns: u64) -> bool {
+        let timestamp = segment.options.timestamps.map_or(0, |(value, _)| value);
+        let sack = segment.options.sack[0];
+        let mut print = (u64::from(segment.seq.unwrap_or(0)) << 32 | u64::from(segment.ack))
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        print ^= u64::from(segment.ip_id) << 48
+            | u64::from(segment.window) << 32
+            | u64::from(segment.payload) << 8
+            | u64::from(segment.flags);
+        print = print.rotate_left(29).wrapping_mul(0xbf58_476d_1ce4_e5b9)
+            ^ u64::from(timestamp)
+            ^ u64::from(sack.1) << 32;
+        if suspicious && let Some(at) = self.recent.iter().position(|recent| *recent == print) {
+            let age = at_ns.saturating_sub(self.recent_at[at]);
+            let twice = if segment.ip_id != 0 {
+                age < COPY_WITH_ID_NS
+            } else if segment.is_pure_ack() {
+                self.sent.captured_twice > 0 && age < COPY_NS
+            } else {
+                age < COPY_NS
+            };
+            // Each packet has one copy.
+            if twice {
+                self.recent[at] = 0;
+                return true;
+            }
+        }
+        self.recent[self.recent_next] = print;
+        self.recent_at[self.recent_next] = at_ns;
+        self.recent_next = (self.recent_next + 1) % self.recent.len();
+        false
+    }
+
+    /// Whether this might be a packet seen before: it brings nothing new.
+    #[inline]
+    pub(crate) fn brings_nothing_new(&self, seq: u64, length: u64, ack: u64, acked: u64) -> bool {
+        if length > 0 {
+            seq < self.nxt
+        } else {
+            ack <= acked
+        }
+    }
+
+    /// Payload, SYN or FIN passed: `length` sequence numbers from `seq` on.
+    #[inline]
+    pub(crate) fn on_data(
+        &mut self,
+        seq: u64,
+        length: u64,
+        wire_segments: u32,
+        at_ns: u64,
+    ) -> Data {
+        let end = seq + length;
+        if self.una == 0 {
+            self.una = seq;
+        }
+        if seq == self.nxt {
+            self.push(Outstanding {
+                start: seq,
+                end,
+                at_ns,
+                wire_segments,
+                vague: false,
+            });
+            self.nxt = end;
+            return Data::New;
+        }
+        self.on_data_out_of_order(seq, end, wire_segments, at_ns)
+    }
+
+    #[cold]
+    fn on_data_out_of_order(&mut self, seq: u64, end: u64, wire_segments: u32, at_ns: u64) -> Data {
+        if seq > self.nxt {
+            if self.holes.len() == HOLES_MOST {
+                self.holes.remove(0);
+            }
+            self.holes.push(Hole {
+                start: self.nxt,
+                end: seq,
+                at_ns,
+            });
+            self.push(Outstanding {
+                start: seq,
+                end,
+                at_ns,
+                wire_segments,
+                vague: false,
+            });
+            self.nxt = end;
+            return Data::New;
+        }
+        if end <= self.nxt && seq + 1 == self.nxt && self.una == self.nxt {
+            return Data::Keepalive;
+        }
+        let hole = self
+            .holes
+            .iter()
+            .position(|hole| seq < hole.end && end > hole.start);
+        if let Some(at) = hole {
+            let Hole {
+                start,
+                end: hole_end,
+                at_ns: since,
+            } = self.holes.swap_remove(at);
+            if seq > start {
+                self.holes.push(Hole {
+                    start,
+                    end: seq,
+                    at_ns: since,
+                });
+            }
+            if end < hole_end {
+                self.holes.push(Hole {
+                    start: end,
+                    end: hole_end,
+                    at_ns: since,
+                });
+            }
+            self.holes.sort_unstable_by_key(|hole| hole.start);
+            let place = self.outstanding.iter().position(|other| other.start >= end);
+            if let Some(place) = place
+                && self.outstanding.len() < OUTSTANDING_MOST
+            {
+                let filler = Outstanding {
+                    start: seq,
+                    end,
+                    at_ns,
+                    wire_segments,
+                    vague: true,
+                };
+                self.outstanding.insert(place, filler);
+            }
+            let late = LATE_NS.max(self.rtt.min_ns.unwrap_or(0));
+            return if at_ns.saturating_sub(since) <= late {
+                Data::Late
+            } else {
+                Data::Retransmitted
+            };
+        }
+        for outstanding in &mut self.outstanding {
+            outstanding.vague |= outstanding.start < end && outstanding.end > seq;
+        }
+        if end > self.nxt {
+            // Old and new together.
+            let new = Outstanding {
+                start: self.nxt,
+                end,
+                at_ns,
+                wire_segments,
+                vague: true,
+            };
+            self.push(new);
+            self.nxt = end;
+        }
+        Data::Retransmitted
+    }
+
+    #[inline]
+    fn push(&mut self, packet: Outstanding) {
+        if self.outstanding.len() == OUTSTANDING_MOST {
+            self.join_two();
+        }
+        self.outstanding.push_back(packet);
+    }
+
+    #[cold]
+    fn join_two(&mut self) {
+        let oldest = self.outstanding.pop_front();
+        if let (Some(oldest), Some(next)) = (oldest, self.outstanding.front_mut()) {
+            next.start = oldest.start;
+            next.wire_segments = next.wire_segments.saturating_add(oldest.wire_segments);
+            next.vague = true;
+        }
+    }
+
+    /// The other end acknowledged all before `ack`; what that covers for the first time.
+    #[inline]
+    pub(crate) fn on_acked(&mut self, ack: u64, at_ns: u64) -> Option<Coverage> {
+        if self.una == 0 {
+            // The first ACK of a capture that began in the middle: from here on it is known.
+            self.una = ack;
+            if self.nxt == 0 {
+                self.nxt = ack;
+                self.base = ack;
+            }
+            return None;
+        }
+        if ack <= self.una {
+            return None;
+        }
+        let mut coverage = Coverage {
+            from: self.una,
+            on_boundary: true,
+            ..Coverage::default()
+        };
+        let mss = u64::from(self.mss.bytes);
+        let mut newest_certain = None;
+        let mut counted_to = self.una;
+        while let Some(front) = self.outstanding.front_mut() {
+            if front.start >= ack {
+                break;
+            }
+            let missing = front.start.saturating_sub(counted_to);
+            counted_to = front.end.min(ack);
+            // Not captured: taken as full segments.
+            coverage.wire_segments += missing.div_ceil(mss);
+            coverage.full_segments += missing / mss;
+            coverage.newest_at_ns = Some(front.at_ns);
+            if front.end <= ack {
+                coverage.wire_segments += u64::from(front.wire_segments);
+                coverage.full_segments += (front.end - front.start) / mss;
+                coverage.packets += 1;
+                if !front.vague {
+                    newest_certain = Some(front.at_ns);
+                }
+                self.outstanding.pop_front();
+            } else {
+                let bytes = ack - front.start;
+                let covered =
+                    (bytes.div_ceil(mss) as u32).min(front.wire_segments.saturating_sub(1));
+                coverage.wire_segments += u64::from(covered);
+                coverage.full_segments += bytes / mss;
+                coverage.on_boundary = false;
+                front.start = ack;
+                front.wire_segments -= covered;
+                front.vague = true;
+                break;
+            }
+        }
+        if let Some(at) = newest_certain {
+            self.rtt.on_ack(at_ns.saturating_sub(at));
+        }
+        coverage.bytes = ack - self.una;
+        if !self.holes.is_empty() || ack > self.nxt {
+            coverage.wire_segments += self.on_missing(ack);
+        }
+        self.una = ack;
+        Some(coverage)
+    }
+
+    /// Acknowledged gaps were lost by the capture. Returns the wire segments behind the last packet.
+    #[cold]
+    fn on_missing(&mut self, ack: u64) -> u64 {
+        let mut missing = 0;
+        self.holes.retain_mut(|hole| {
+            let end = hole.end.min(ack);
+            missing += end.saturating_sub(hole.start);
+            hole.start = hole.start.max(end);
+            hole.start < hole.end
+        });
+        let behind = ack.saturating_sub(self.nxt);
+        self.nxt = self.nxt.max(ack);
+        self.sent.bytes_missing_from_capture += missing + behind;
+        behind.div_ceil(u64::from(self.mss.bytes))
+    }
+
+    /// A packet with payload, for the detector of sub-MSS tails; tells whether it is one.
+    ///
+    /// A packet of whole segments, directly followed by a contiguous shorter one with PSH, while no
+    /// other small one was unacknowledged (which Nagle's and Minshall's rules would wait for), in a
+    /// direction that has super-segments: without them every tail is a packet of its own.
+    #[inline]
+    pub(crate) fn on_tail(&mut self, seq: u64, payload: u32, push: bool, directly: bool) -> bool {
+        let mss = self.mss.bytes;
+        let small_unacked = self.small_end > self.una;
+        let tail = payload < mss
+            && push
+            && directly
+            && self.last_data_full
+            && seq == self.nxt
+            && self.sent.super_segments > 0
+            && !small_unacked;
+        let short = payload % mss != 0;
+        self.last_data_full = !short && !push;
+        if short {
+            self.small_end = seq + u64::from(payload);
+        }
+        self.ran_out = short && push;
+        tail
+    }
+
+    /// This end announced a window; tells whether it changed.
+    #[inline]
+    pub(crate) fn on_window(&mut self, segment: &Segment) -> bool {
+        let changed = segment.window != self.window;
+        self.window = segment.window;
+        let closed = segment.window == 0 && !segment.any(flag::RST | flag::SYN);
+        self.sent.zero_windows += u64::from(closed && !self.window_closed);
+        self.window_closed = closed;
+        changed
+    }
+
+    pub(crate) fn window_closed(&self) -> bool {
+        self.window_closed
+    }
+
+    /// What keeps this end from sending now. `window_known`: whether `allowed` is to be trusted.
+    #[inline]
+    pub(crate) fn limit_now(&self, window_known: bool, window_closed: bool) -> Limit {
+        let in_flight = self.in_flight();
+        if window_closed {
+            Limit::Receiver
+        } else if self.una == 0 {
+            Limit::Unknown
+        } else if in_flight == 0 {
+            Limit::Application
+        } else if window_known && self.nxt + u64::from(self.mss.bytes) > self.allowed {
+            Limit::Receiver
+        } else if self.ran_out || self.fin_seen {
+            Limit::Application
+        } else if window_known {
+            Limit::Window
+        } else {
+            Limit::Unknown
+        }
+    }
+
+    /// Time passed under the limit that held.
+    #[inline]
+    pub(crate) fn pass(&mut self, ns: u64) {
+        let counted = match self.limit {
+            Limit::Unknown => &mut self.sent.limit_unknown_ns,
+            Limit::Application => &mut self.sent.application_limited_ns,
+            Limit::Window => &mut self.sent.window_limited_ns,
+            Limit::Receiver => &mut self.sent.receiver_limited_ns,
+        };
+        *counted += ns;
+        if self.window_closed {
+            self.sent.zero_window_ns += ns;
+        }
+    }
+
+    /// Packets outstanding.
+    pub(crate) fn packets_outstanding(&self) -> usize {
+        self.outstanding.len()
+    }
+}
+
+/// Without datagram ids only what follows within this time is a copy: sooner than any retransmission
+/// (a tail loss probe waits 2 ms or more).
+const COPY_NS: u64 = 500_000;
+
+/// With ids: they repeat after 65,536 datagrams.
+const COPY_WITH_ID_NS: u64 = 50_000_000;
