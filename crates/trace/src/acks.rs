@@ -138,19 +138,6 @@ impl AckCoverage {
         };
         PolicyGuess { policy, evidence }
     }
-
-    pub(crate) fn merge(&mut self, other: &AckCoverage) {
-        self.wire_segments_per_pure_ack
-            .merge(&other.wire_segments_per_pure_ack);
-        self.bytes_per_pure_ack.merge(&other.bytes_per_pure_ack);
-        self.stretch_acks += other.stretch_acks;
-        self.piggybacked_acks += other.piggybacked_acks;
-        self.bytes_acked += other.bytes_acked;
-        self.exactly_one_super_segment += other.exactly_one_super_segment;
-        self.within_a_packet += other.within_a_packet;
-        self.window_opening += other.window_opening;
-        self.delayed += other.delayed;
-    }
 }
 
 /// An ACK policy, guessed.

@@ -174,6 +174,8 @@ pub struct Half {
     pub(crate) nxt: u64,
     pub(crate) una: u64,
     pub(crate) base: u64,
+    /// Whether a sequence number of this end was seen; until then nothing is missing.
+    seen: bool,
     /// Highest sequence number that the other end's window allows.
     pub(crate) allowed: u64,
     pub(crate) limit: Limit,
@@ -242,6 +244,7 @@ impl Half {
             nxt: 0,
             una: 0,
             base: 0,
+            seen: false,
             allowed: 0,
             limit: Limit::Unknown,
             window: 0,
@@ -261,11 +264,15 @@ impl Half {
     #[inline]
     pub(crate) fn sequence(&mut self, number: Option<u32>) -> u64 {
         match number {
-            Some(number) if self.nxt != 0 => extend(self.nxt, number),
+            Some(number) if self.seen => extend(self.nxt, number),
             Some(number) => {
-                self.nxt = first(number);
-                self.base = self.nxt;
-                self.nxt
+                let number = if self.nxt == 0 { first(number) } else { extend(self.nxt, number) };
+                self.seen = true;
+                self.nxt = number;
+                self.base = number;
+                // What was acknowledged so far was sent before the capture.
+                self.una = if self.una == 0 { 0 } else { self.una.min(number) };
+                number
             }
             None => self.nxt,
         }
@@ -463,12 +470,12 @@ impl Half {
     /// The other end acknowledged all before `ack`; what that covers for the first time.
     #[inline]
     pub(crate) fn on_acked(&mut self, ack: u64, at_ns: u64) -> Option<Coverage> {
-        if self.una == 0 {
-            // The first ACK of a capture that began in the middle: from here on it is known.
-            self.una = ack;
-            if self.nxt == 0 {
-                self.nxt = ack;
-                self.base = ack;
+        if self.una == 0 || !self.seen {
+            // A capture that began in the middle, or holds the other direction alone.
+            self.una = self.una.max(ack);
+            if !self.seen {
+                self.nxt = self.una;
+                self.base = self.una;
             }
             return None;
         }

@@ -89,19 +89,6 @@ impl Histogram {
         };
         self.counts.iter().enumerate().filter_map(counted)
     }
-
-    /// Adds the values of another one.
-    pub fn merge(&mut self, other: &Histogram) {
-        if self.counts.len() < other.counts.len() {
-            self.counts.resize(other.counts.len(), 0);
-        }
-        for (mine, theirs) in self.counts.iter_mut().zip(&other.counts) {
-            *mine = mine.saturating_add(*theirs);
-        }
-        self.n += other.n;
-        self.sum = self.sum.saturating_add(other.sum);
-        self.max = self.max.max(other.max);
-    }
 }
 
 #[inline]

@@ -51,6 +51,24 @@ pub struct Reading {
     pub names: Names,
 }
 
+impl Reading {
+    /// Goes on with another piece of the same capture. Names are those of the last piece that has
+    /// any: pieces of a text with names are to be joined before they are read.
+    pub fn add(&mut self, piece: Reading) {
+        self.form = self.form.or(piece.form);
+        self.packets += piece.packets;
+        self.bytes += piece.bytes;
+        self.skipped.add(&piece.skipped);
+        self.dropped_by_capture = match (self.dropped_by_capture, piece.dropped_by_capture) {
+            (Some(a), Some(b)) => Some(a.saturating_add(b)),
+            (a, b) => a.or(b),
+        };
+        if !piece.names.is_empty() {
+            self.names = piece.names;
+        }
+    }
+}
+
 /// Why reading stopped before the end. What was read until then stands.
 #[derive(Debug)]
 pub struct Broken {

@@ -132,6 +132,15 @@ pub struct Skipped {
 }
 
 impl Skipped {
+    pub(crate) fn add(&mut self, other: &Skipped) {
+        self.not_ip += other.not_ip;
+        self.not_tcp += other.not_tcp;
+        self.fragments += other.fragments;
+        self.headers_cut += other.headers_cut;
+        self.malformed += other.malformed;
+        self.link_unknown += other.link_unknown;
+    }
+
     /// All of them.
     pub fn total(&self) -> u64 {
         self.not_ip
