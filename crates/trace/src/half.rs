@@ -266,12 +266,20 @@ impl Half {
         match number {
             Some(number) if self.seen => extend(self.nxt, number),
             Some(number) => {
-                let number = if self.nxt == 0 { first(number) } else { extend(self.nxt, number) };
+                let number = if self.nxt == 0 {
+                    first(number)
+                } else {
+                    extend(self.nxt, number)
+                };
                 self.seen = true;
                 self.nxt = number;
                 self.base = number;
                 // What was acknowledged so far was sent before the capture.
-                self.una = if self.una == 0 { 0 } else { self.una.min(number) };
+                self.una = if self.una == 0 {
+                    0
+                } else {
+                    self.una.min(number)
+                };
                 number
             }
             None => self.nxt,

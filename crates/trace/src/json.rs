@@ -16,7 +16,10 @@ pub fn json(reports: &[Report]) -> String {
 /// The report; times of a connection whose capture tells none are null.
 fn value(report: &Report) -> Value {
     let mut value = serde_json::to_value(report).expect("maps have strings as keys");
-    let connections = report.connections.iter().zip(value["connections"].as_array_mut().into_iter().flatten());
+    let connections = report
+        .connections
+        .iter()
+        .zip(value["connections"].as_array_mut().into_iter().flatten());
     let mut all_timed = true;
     for (connection, value) in connections {
         if connection.duration_ns.is_none() {

@@ -169,7 +169,9 @@ impl Report {
             findings: findings(connections),
             total,
             connections: numbered
-                .map(|(place, connection)| ConnectionReport::new(place + 1, connection, &reading.names))
+                .map(|(place, connection)| {
+                    ConnectionReport::new(place + 1, connection, &reading.names)
+                })
                 .collect(),
         }
     }
@@ -238,7 +240,10 @@ fn quantities(own: &Half, other: &Half) -> Counts {
             (Quantity::ConnSegmentsSent, own.sent.wire_segments),
             (Quantity::ConnDataSegmentsSent, own.sent.data_wire_segments),
             (Quantity::ConnBytesSent, own.sent.payload_bytes),
-            (Quantity::ConnSegmentsRetransmitted, own.sent.retransmitted_wire_segments),
+            (
+                Quantity::ConnSegmentsRetransmitted,
+                own.sent.retransmitted_wire_segments,
+            ),
         ]);
     }
     if other.sent.captured_packets > 0 {
@@ -247,7 +252,10 @@ fn quantities(own: &Half, other: &Half) -> Counts {
     if other.sent.captured_packets > 0 && other.sent.bytes_missing_from_capture == 0 {
         counts.extend([
             (Quantity::ConnSegmentsReceived, other.sent.wire_segments),
-            (Quantity::ConnDataSegmentsReceived, other.sent.data_wire_segments),
+            (
+                Quantity::ConnDataSegmentsReceived,
+                other.sent.data_wire_segments,
+            ),
         ]);
     }
     counts
@@ -263,5 +271,9 @@ fn endpoint_name(end: Endpoint, names: &Names) -> String {
         Host::Address(address) => address.to_string(),
         Host::Named(index) => names.get(index as usize).cloned().unwrap_or_default(),
     };
-    if end.port == 0 { name } else { format!("{name}:{}", end.port) }
+    if end.port == 0 {
+        name
+    } else {
+        format!("{name}:{}", end.port)
+    }
 }
