@@ -452,7 +452,10 @@ impl Connection {
             let outstanding = there.packets_outstanding();
             let was_in_flight = there.in_flight();
             coverage = there.on_acked(ack, at_ns);
-            there.allowed = there.allowed.max(allowed);
+            // An older ACK's window is out of date.
+            if ack >= there.una {
+                there.allowed = allowed;
+            }
             if let Some(coverage) = &mut coverage {
                 // SYN and FIN are acknowledged as one byte each.
                 let of_syn = u64::from(there.syn_seen && coverage.from == there.base);
@@ -499,12 +502,12 @@ impl Connection {
             if segment.options.sack_blocks > 0 {
                 there.sent.spurious_by_dsack += u64::from(is_dsack(segment));
             }
-            if let Some((value, echo)) = segment.options.timestamps {
-                if self.clock {
-                    there.rtt.on_echo(echo, at_ns);
-                    if length > 0 && outcome == Data::New {
-                        here.rtt.on_sent(value, at_ns);
-                    }
+            if self.clock
+                && let Some((value, echo)) = segment.options.timestamps
+            {
+                there.rtt.on_echo(echo, at_ns);
+                if length > 0 && outcome == Data::New {
+                    here.rtt.on_sent(value, at_ns);
                 }
             }
             // A lone ACK after a pause: if the other now goes on at once, it had waited for this.

@@ -35,7 +35,7 @@ pub(crate) fn findings(connections: &[Connection]) -> Vec<Finding> {
     let mut all = Sent::default();
     // Time of the direction that carries more data: the other one waits by its nature.
     let mut main = Sent::default();
-    let mut time_ns = 0;
+    let mut time_ns = 0u64;
     let mut joined = 0.0;
     let mut receivers_acks = 0;
     let mut covered_segments = 0;
@@ -49,7 +49,10 @@ pub(crate) fn findings(connections: &[Connection]) -> Vec<Finding> {
         };
         if more.sent.payload_bytes > 0 {
             main.add(&more.sent);
-            time_ns += connection.duration_ns().unwrap_or(0);
+            time_ns = connection
+                .duration_ns()
+                .unwrap_or(0)
+                .saturating_add(time_ns);
         }
         for half in [client, server] {
             // 64 KiB super-segments, or as many as there are messages.

@@ -81,7 +81,7 @@ pub struct Sent {
 
 /// Adds up field by field.
 macro_rules! add_fields {
-    ($into:expr, $from:expr, $($field:ident)+) => { $($into.$field += $from.$field;)+ };
+    ($into:expr, $from:expr, $($field:ident)+) => { $($into.$field = $into.$field.saturating_add($from.$field);)+ };
 }
 
 impl Sent {
@@ -572,7 +572,7 @@ impl Half {
             && seq == self.nxt
             && self.sent.super_segments > 0
             && !small_unacked;
-        let short = payload % mss != 0;
+        let short = !payload.is_multiple_of(mss);
         self.last_data_full = !short && !push;
         if short {
             self.small_end = seq + u64::from(payload);
@@ -602,7 +602,7 @@ impl Half {
         let in_flight = self.in_flight();
         if window_closed {
             Limit::Receiver
-        } else if self.una == 0 {
+        } else if self.una == 0 || (in_flight > 0 && self.allowed == 0) {
             Limit::Unknown
         } else if in_flight == 0 {
             Limit::Application

@@ -54,7 +54,7 @@ pub(crate) fn infer(sizes: &[u32], headers: u32) -> Option<Mss> {
         };
     }
     // A size of the application's, such as 4096, is no MSS, however often it is seen.
-    let mss_like = |size: &u32| (500..=9216).contains(size) && size % 512 != 0;
+    let mss_like = |size: &u32| (500..=9216).contains(size) && !size.is_multiple_of(512);
     let seen = sizes.iter().copied().filter(mss_like);
     let candidates = MTUS.iter().map(|mtu| mtu - headers).chain(seen);
     let score = |mss: u32| {

@@ -374,9 +374,9 @@ impl Clock {
             self.now_ns = if delta {
                 self.now_ns.saturating_add(of_day)
             } else if self.seen && of_day + DAY_NS / 2 < self.now_ns % DAY_NS {
-                (self.now_ns / DAY_NS + 1) * DAY_NS + of_day
+                ((self.now_ns / DAY_NS + 1).saturating_mul(DAY_NS)).saturating_add(of_day)
             } else {
-                self.now_ns / DAY_NS * DAY_NS + of_day
+                (self.now_ns / DAY_NS * DAY_NS).saturating_add(of_day)
             };
         } else if let Some(day) = date(first) {
             self.now_ns = day

@@ -55,11 +55,15 @@ pub fn text(report: &Report) -> String {
 
 /// One connection in depth.
 pub fn connection_text(report: &Report, connection: &ConnectionReport) -> String {
-    let mut out = head(report);
+    format!("{}\n{}", head(report), depth(connection))
+}
+
+pub(crate) fn depth(connection: &ConnectionReport) -> String {
+    let mut out = String::new();
     let [client, server] = &connection.ends;
     let _ = writeln!(
         out,
-        "\nconnection {}: {} and {}\n  {}, {}",
+        "connection {}: {} and {}\n  {}, {}",
         connection.number,
         client.address,
         server.address,
