@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::acks::Covered;
-use crate::half::{Coverage, Data, Half, Limit, Sent, SynOptions};
+use crate::half::{Coverage, Data, Half, Limit, Sent, Stamp, SynOptions};
 use crate::mss::{Mss, MssSource, assume, infer};
 use crate::segment::{Endpoint, Host, Segment, flag};
 use crate::watch::{AckEvent, BurstEvent, PacketEvent, StallEvent, Watch};
@@ -421,7 +421,11 @@ impl Connection {
             self.reset_by.get_or_insert(from);
         }
         if length > 0 && !segment.any(flag::RST) {
-            outcome = here.on_data(seq, length, wire_segments, at_ns);
+            let stamp = Stamp {
+                ip_id: segment.ip_id,
+                timestamp: segment.options.timestamps.map(|(value, _)| value),
+            };
+            outcome = here.on_data(seq, length, wire_segments, at_ns, stamp);
             if outcome == Data::Keepalive && control == 0 && payload <= 1 {
                 here.sent.keepalives += 1;
             } else if outcome == Data::Late {

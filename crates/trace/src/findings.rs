@@ -135,7 +135,7 @@ pub(crate) fn findings(connections: &[Connection]) -> Vec<Finding> {
         of_time,
         "the application: larger writes (study: write-size), more requests in flight (study: request-response)",
         format!(
-            "the sender had nothing to send for {}",
+            "the sender had nothing to send for {}, or a queue or pacing before the capture held it",
             ms(main.application_limited_ns)
         ),
     );

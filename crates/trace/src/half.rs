@@ -73,7 +73,8 @@ pub struct Sent {
     pub window_limited_ns: u64,
     /// Time that the other end's window was full, ns.
     pub receiver_limited_ns: u64,
-    /// Time that this end had nothing to send, ns.
+    /// Time that this end had nothing to send, ns; what waits before the capture, in a qdisc or for
+    /// pacing, was not sent yet.
     pub application_limited_ns: u64,
     /// Time in which what limited it is unknown, ns.
     pub limit_unknown_ns: u64,
@@ -124,6 +125,33 @@ struct Hole {
     start: u64,
     end: u64,
     at_ns: u64,
+    /// Of the packet behind it.
+    stamp: Stamp,
+}
+
+/// What tells whether a packet was sent before another: the datagram's id, 0 for none, and TSval.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Stamp {
+    pub(crate) ip_id: u16,
+    pub(crate) timestamp: Option<u32>,
+}
+
+impl Stamp {
+    /// Whether this one was sent after the other; `None` if neither stamp tells. Ids count on within
+    /// a connection of Linux; where they are drawn at random timestamps usually tell first.
+    fn is_after(self, other: Stamp) -> Option<bool> {
+        let ticks = self
+            .timestamp
+            .zip(other.timestamp)
+            .map(|(a, b)| a.wrapping_sub(b).cast_signed());
+        match ticks {
+            Some(ticks) if ticks != 0 => Some(ticks > 0),
+            _ if self.ip_id != 0 && other.ip_id != 0 => {
+                Some(self.ip_id.wrapping_sub(other.ip_id).cast_signed() > 0)
+            }
+            _ => None,
+        }
+    }
 }
 
 /// Options of a SYN.
@@ -197,8 +225,8 @@ const OUTSTANDING_MOST: usize = 512;
 /// Gaps that are remembered at a time.
 const HOLES_MOST: usize = 16;
 
-/// A packet that fills a gap within this time, or within the smallest RTT if that is more, came
-/// late; after it, it is a retransmission (Wireshark's rule).
+/// Where no stamp tells: a packet that fills a gap within this time, or within the smallest RTT if
+/// that is more, came late; after it, it is a retransmission (Wireshark's rule).
 const LATE_NS: u64 = 3_000_000;
 
 /// What data were to the direction.
@@ -351,6 +379,7 @@ impl Half {
         length: u64,
         wire_segments: u32,
         at_ns: u64,
+        stamp: Stamp,
     ) -> Data {
         let end = seq + length;
         if self.una == 0 {
@@ -367,11 +396,18 @@ impl Half {
             self.nxt = end;
             return Data::New;
         }
-        self.on_data_out_of_order(seq, end, wire_segments, at_ns)
+        self.on_data_out_of_order(seq, end, wire_segments, at_ns, stamp)
     }
 
     #[cold]
-    fn on_data_out_of_order(&mut self, seq: u64, end: u64, wire_segments: u32, at_ns: u64) -> Data {
+    fn on_data_out_of_order(
+        &mut self,
+        seq: u64,
+        end: u64,
+        wire_segments: u32,
+        at_ns: u64,
+        stamp: Stamp,
+    ) -> Data {
         if seq > self.nxt {
             if self.holes.len() == HOLES_MOST {
                 self.holes.remove(0);
@@ -380,6 +416,7 @@ impl Half {
                 start: self.nxt,
                 end: seq,
                 at_ns,
+                stamp,
             });
             self.push(Outstanding {
                 start: seq,
@@ -399,24 +436,12 @@ impl Half {
             .iter()
             .position(|hole| seq < hole.end && end > hole.start);
         if let Some(at) = hole {
-            let Hole {
-                start,
-                end: hole_end,
-                at_ns: since,
-            } = self.holes.swap_remove(at);
-            if seq > start {
-                self.holes.push(Hole {
-                    start,
-                    end: seq,
-                    at_ns: since,
-                });
+            let hole = self.holes.swap_remove(at);
+            if seq > hole.start {
+                self.holes.push(Hole { end: seq, ..hole });
             }
-            if end < hole_end {
-                self.holes.push(Hole {
-                    start: end,
-                    end: hole_end,
-                    at_ns: since,
-                });
+            if end < hole.end {
+                self.holes.push(Hole { start: end, ..hole });
             }
             self.holes.sort_unstable_by_key(|hole| hole.start);
             let place = self.outstanding.iter().position(|other| other.start >= end);
@@ -432,11 +457,12 @@ impl Half {
                 };
                 self.outstanding.insert(place, filler);
             }
-            let late = LATE_NS.max(self.rtt.min_ns.unwrap_or(0));
-            return if at_ns.saturating_sub(since) <= late {
-                Data::Late
-            } else {
+            let late_ns = LATE_NS.max(self.rtt.min_ns.unwrap_or(0));
+            let by_time = || at_ns.saturating_sub(hole.at_ns) > late_ns;
+            return if stamp.is_after(hole.stamp).unwrap_or_else(by_time) {
                 Data::Retransmitted
+            } else {
+                Data::Late
             };
         }
         for outstanding in &mut self.outstanding {

@@ -66,8 +66,8 @@ fn a_syn_sent_again_is_no_new_connection() {
 #[test]
 fn lost_and_late_packets_are_told_apart_and_needless_ones_seen() {
     let mut script = Script::open();
-    for offset in [0, 2920, 1460, 4380] {
-        script.after(10).data(CLIENT, offset, 1460);
+    for (offset, ip_id) in [(0, 10), (2920, 12), (1460, 11), (4380, 13)] {
+        script.after(10).data(CLIENT, offset, 1460).ip_id = ip_id;
     }
     script.after(100).ack(SERVER, 5840);
     // Sent again although acknowledged; then a gap that is filled long after.
@@ -82,6 +82,27 @@ fn lost_and_late_packets_are_told_apart_and_needless_ones_seen() {
         (2, 1)
     );
     assert_eq!(sent.bytes_missing_from_capture, 0);
+}
+
+#[test]
+fn on_a_short_path_the_id_tells_a_retransmission_and_without_ids_the_time_does() {
+    for (ids, filler_after_us, resent) in [
+        ([1, 2, 3], 20, 1),
+        ([1, 3, 2], 20_000, 0),
+        ([0; 3], 20, 0),
+        ([0; 3], 20_000, 1),
+    ] {
+        let mut script = Script::open();
+        script.after(10).data(CLIENT, 0, 1460).ip_id = ids[0];
+        script.after(10).data(CLIENT, 2920, 1460).ip_id = ids[1];
+        script.after(filler_after_us).data(CLIENT, 1460, 1460).ip_id = ids[2];
+        let sent = &script.one().halves[CLIENT].sent;
+        assert_eq!(
+            (sent.retransmitted_packets, sent.reordered_packets),
+            (resent, 1 - resent),
+            "{ids:?}"
+        );
+    }
 }
 
 #[test]
