@@ -3,9 +3,10 @@
 use serde::Serialize;
 
 use crate::acks::Covered;
-use crate::half::{Coverage, Data, Half, Limit, Sent, Stamp, SynOptions};
+use crate::half::{Coverage, Data, Half, Limit, Stamp, SynOptions};
 use crate::mss::{Mss, MssSource, assume, infer};
 use crate::segment::{Endpoint, Host, Segment, flag};
+use crate::sent::Sent;
 use crate::watch::{AckEvent, BurstEvent, PacketEvent, StallEvent, Watch};
 
 /// How a connection began, as far as the capture tells.

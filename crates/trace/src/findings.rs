@@ -7,7 +7,7 @@
 use serde::Serialize;
 
 use crate::connection::Connection;
-use crate::half::Sent;
+use crate::sent::Sent;
 
 /// One line that costs.
 #[derive(Debug, Clone, PartialEq, Serialize)]

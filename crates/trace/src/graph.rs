@@ -10,7 +10,7 @@ const MOST: usize = 4096;
 /// Stalls that are kept.
 const STALLS_MOST: usize = 200;
 
-/// A [`Watch`] that keeps what a graph of one connection shows: about [`MOST`] points of each kind
+/// A [`Watch`] that keeps what a graph of one connection shows: about 4096 points of each kind
 /// at most, spread evenly over the connection.
 #[derive(Debug, Clone, Serialize)]
 pub struct Graph {

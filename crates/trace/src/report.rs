@@ -6,11 +6,12 @@ use tcpcost_study::{Counts, Quantity};
 use crate::acks::PolicyGuess;
 use crate::connection::{Began, Connection, Ended};
 use crate::findings::{Finding, findings};
-use crate::half::{Half, Sent, SynOptions};
+use crate::half::{Half, SynOptions};
 use crate::histogram::Histogram;
 use crate::mss::Mss;
 use crate::read::{Broken, Form, Names, Reading};
 use crate::segment::{Endpoint, Host, Skipped};
+use crate::sent::Sent;
 
 /// Version of the JSON form; a changed meaning of a field raises it.
 pub const SCHEMA_VERSION: u32 = 1;
