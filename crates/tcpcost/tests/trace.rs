@@ -2,11 +2,16 @@
 
 mod common;
 
-use std::io::Write;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::fd::AsFd;
 use std::process::{Command, Stdio};
 
-use common::Place;
+use common::{Place, in_namespace, skip};
 use serde_json::Value;
+use tcpcost_meter::tcp_info::TcpInfo;
+use tcpcost_study::{Counts, Quantity};
+use tcpcost_trace::{Analysis, Report, Segment, Settings, Sink, flag, read};
 
 fn published(name: &str) -> String {
     format!("{}/../trace/tests/data/{name}", env!("CARGO_MANIFEST_DIR"))
@@ -135,4 +140,85 @@ fn the_page_is_written_where_it_is_asked_for() {
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let page = std::fs::read_to_string(page).unwrap();
     assert!(page.contains("Time and sequence: what 192.168.1.212:32970 sent"));
+}
+
+/// A connection to a server of this namespace that sends, receives and closes; what the kernel
+/// counted for the client.
+fn transfer() -> Counts {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let server = std::thread::spawn(move || {
+        let (mut server, _) = listener.accept().unwrap();
+        let mut received = Vec::new();
+        server.read_to_end(&mut received).unwrap();
+        server.write_all(&received[..100_000]).unwrap();
+    });
+    for message in [4096, 65_536, 1, 1_000_000] {
+        client.write_all(&vec![7; message]).unwrap();
+    }
+    client.shutdown(Shutdown::Write).unwrap();
+    client.read_to_end(&mut Vec::new()).unwrap();
+    server.join().unwrap();
+    let snapshot = TcpInfo::default().snapshot([client.as_fd()]).unwrap();
+    snapshot.totals[0].counts.clone()
+}
+
+#[test]
+fn a_capture_agrees_with_what_the_kernel_counted() {
+    in_namespace(|| {
+        let tcpdump = Command::new("tcpdump")
+            .args([
+                "-i",
+                "lo",
+                "-s",
+                "96",
+                "--immediate-mode",
+                "-U",
+                "-w",
+                "-",
+                "tcp",
+            ])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn();
+        let Ok(mut tcpdump) = tcpdump else {
+            return skip("needs tcpdump");
+        };
+        let mut said = BufReader::new(tcpdump.stderr.take().unwrap()).lines();
+        if !said.any(|line| line.is_ok_and(|line| line.contains("listening on"))) {
+            return skip("tcpdump cannot capture here");
+        }
+        let counted = transfer();
+
+        let mut analysis = Analysis::new(Settings::default());
+        let mut fins = 0;
+        let stdout = tcpdump.stdout.take().unwrap();
+        let pid = tcpdump.id();
+        let (reading, outcome) = read(stdout, &mut |segment: &Segment| {
+            analysis.segment(segment);
+            fins += u32::from(segment.any(flag::FIN));
+            if fins == 2 && segment.is_pure_ack() {
+                // The ACK of the second FIN is the last segment.
+                // SAFETY: the child is not waited for yet, so its id is its own.
+                unsafe { libc::kill(pid as libc::pid_t, libc::SIGTERM) };
+            }
+        });
+        tcpdump.wait().unwrap();
+        outcome.unwrap();
+        let (connections, ()) = analysis.finish();
+        let report = Report::new("lo", &reading, Ok(()), &connections);
+        let seen = &report.connections[0].ends[0].quantities;
+        for (quantity, of_kernel) in counted {
+            // The kernel counts SYN and FIN as bytes that were acknowledged, and the FIN as received.
+            let extra = match quantity {
+                Quantity::ConnBytesAcked => 2,
+                Quantity::ConnBytesReceived => 1,
+                _ => 0,
+            };
+            if let Some(&seen) = seen.get(&quantity) {
+                assert_eq!(seen + extra, of_kernel, "{quantity}");
+            }
+        }
+        assert!(seen.len() >= 8, "{seen:?}");
+    });
 }

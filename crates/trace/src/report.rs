@@ -247,6 +247,9 @@ fn quantities(own: &Half, other: &Half) -> Counts {
             ),
         ]);
     }
+    if own.sent.captured_packets > 0 {
+        counts.insert(Quantity::ConnBytesReceived, own.acks.bytes_acked);
+    }
     if other.sent.captured_packets > 0 {
         counts.insert(Quantity::ConnBytesAcked, other.acks.bytes_acked);
     }
