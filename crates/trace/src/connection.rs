@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::acks::Covered;
-use crate::half::{Coverage, Data, Half, Limit, Stamp, SynOptions};
+use crate::half::{Coverage, Data, Half, Limit, SynOptions};
 use crate::mss::{Mss, MssSource, assume, infer};
 use crate::segment::{Endpoint, Host, Segment, flag};
 use crate::sent::Sent;
@@ -390,55 +390,23 @@ impl Connection {
             payload if payload <= mss => 1,
             payload => payload.div_ceil(mss),
         };
-        let sent = &mut here.sent;
-        sent.captured_packets += 1;
-        sent.ip_octets += u64::from(segment.ip_octets);
-        sent.wire_segments += u64::from(wire_segments.max(1));
-        sent.sack_segments += u64::from(segment.options.sack_blocks > 0);
-
-        let mut outcome = Data::New;
+        here.on_packet(segment, wire_segments);
         let mut tail_split = false;
         if payload > 0 {
-            sent.captured_data_packets += 1;
-            sent.data_wire_segments += u64::from(wire_segments);
-            sent.super_segments += u64::from(wire_segments > 1);
-            sent.payload_bytes += u64::from(payload);
-            here.packet_bytes.add(u64::from(payload));
-            here.wire_segments_per_packet.add(u64::from(wire_segments));
             let directly = self.last_from == Some(from);
             tail_split = here.on_tail(seq, payload, segment.any(flag::PSH), directly);
             here.sent.tail_splits += u64::from(tail_split);
             here.sent.small_packets += u64::from(payload < mss && !tail_split);
         }
-        if segment.any(flag::SYN) {
-            here.syn_seen = true;
-        }
         if segment.any(flag::FIN) {
-            here.fin_seen = true;
             self.first_fin.get_or_insert(from);
         }
         if segment.any(flag::RST) {
-            here.reset = true;
             self.reset_by.get_or_insert(from);
         }
+        let mut outcome = Data::New;
         if length > 0 && !segment.any(flag::RST) {
-            let stamp = Stamp {
-                ip_id: segment.ip_id,
-                timestamp: segment.options.timestamps.map(|(value, _)| value),
-            };
-            outcome = here.on_data(seq, length, wire_segments, at_ns, stamp);
-            if outcome == Data::Keepalive && control == 0 && payload <= 1 {
-                here.sent.keepalives += 1;
-            } else if outcome == Data::Late {
-                here.sent.reordered_packets += 1;
-            } else if outcome != Data::New {
-                outcome = Data::Retransmitted;
-                here.sent.retransmitted_packets += 1;
-                here.sent.retransmitted_wire_segments += u64::from(wire_segments.max(1));
-                here.sent.retransmitted_bytes += u64::from(payload);
-                here.sent.retransmitted_after_ack += u64::from(seq + length <= here.una);
-                here.sent.silence_before_retransmission_ns += silence;
-            }
+            outcome = here.on_sequence(segment, seq, length, wire_segments, at_ns, silence);
         }
 
         // What it acknowledges, and the window it offers.
