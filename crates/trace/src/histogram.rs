@@ -54,7 +54,7 @@ impl Histogram {
         (self.n > 0).then(|| self.sum as f64 / self.n as f64)
     }
 
-    /// The smallest value (the lower end of its step) that at least this share of values is not
+    /// The smallest value (as [`Histogram::buckets`] tells it) that at least this share of values is not
     /// above; `None` without values.
     pub fn quantile(&self, share: f64) -> Option<u64> {
         let wanted = ((self.n as f64 * share).ceil() as u64).max(1);
@@ -82,10 +82,17 @@ impl Histogram {
             .sum()
     }
 
-    /// The smallest value of each step that has any, and how many it has.
+    /// The smallest value of each step that has any, and how many it has. Of the last step it is
+    /// the largest value, which is known: a full-sized segment is usually both.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> {
-        let counted = |(index, count): (usize, &u32)| {
-            (*count > 0).then(|| (lowest(index as u64), u64::from(*count)))
+        let last = index(self.max);
+        let counted = move |(index, count): (usize, &u32)| {
+            let value = if index == last {
+                self.max
+            } else {
+                lowest(index as u64)
+            };
+            (*count > 0).then(|| (value, u64::from(*count)))
         };
         self.counts.iter().enumerate().filter_map(counted)
     }
@@ -135,5 +142,11 @@ mod tests {
         );
         assert_eq!((histogram.mode(), histogram.above(2)), (Some((2, 2)), 2));
         assert_eq!(Histogram::default().quantile(0.5), None);
+        let mut sizes = Histogram::default();
+        [1448, 1448, 100].iter().for_each(|size| sizes.add(*size));
+        assert_eq!(
+            (sizes.quantile(0.5), sizes.quantile(0.1)),
+            (Some(1448), Some(100))
+        );
     }
 }

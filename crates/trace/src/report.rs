@@ -120,7 +120,7 @@ pub struct Distribution {
     pub n: u64,
     /// Mean.
     pub mean: Option<f64>,
-    /// Median; it and the other quantiles are exact below 64, the lower end of a step of 1/16 above.
+    /// Median; it and the other quantiles are exact below 64, above in steps of 1/16.
     pub p50: Option<u64>,
     /// 90th percentile.
     pub p90: Option<u64>,
@@ -128,7 +128,7 @@ pub struct Distribution {
     pub p99: Option<u64>,
     /// Largest.
     pub max: Option<u64>,
-    /// The smallest value of each step that has any, and how many it has.
+    /// The smallest value of each step that has any (of the last step the largest), and how many.
     pub steps: Vec<(u64, u64)>,
 }
 
