@@ -1,7 +1,7 @@
 //! What happens in a connection, told one by one to whoever wants to know.
 
 /// Takes events; each does nothing unless it is written. `connection` is the place in
-/// [`crate::Analysis::connections`], `from` the end: 0 is the client, or else who was seen first.
+/// what [`crate::Analysis::finish`] gives, `from` the end: 0 is the client, or else who was seen first.
 pub trait Watch {
     /// A captured packet was taken in.
     fn on_packet(&mut self, _connection: usize, _packet: &PacketEvent) {}
