@@ -45,6 +45,8 @@ pub enum Command {
     },
     /// Show each CPU's load by the work that a spinner cannot do, interrupts and cache damage included.
     Soak(Soak),
+    /// Tell what captures say about ACKs, bursts, splits and stalls.
+    Trace(Trace),
     /// Put back what a killed run left changed on this host.
     Restore,
     /// One end of a bed, driven by standard input; `tcpcost run` starts it.
@@ -140,4 +142,42 @@ pub struct Soak {
     /// One JSON document a line: calibration, intervals, calibration.
     #[arg(long)]
     pub json: bool,
+}
+
+/// `tcpcost trace`.
+#[derive(Debug, Args)]
+pub struct Trace {
+    /// Captures: pcap, pcapng or tcpdump's text, plain or as .gz, .zst or .lz4; `-` is standard input.
+    #[arg(required = true, value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+    /// Take the files as pieces of one capture, in this order.
+    #[arg(long)]
+    pub join: bool,
+    /// Show this connection in depth.
+    #[arg(long, value_name = "N")]
+    pub connection: Option<usize>,
+    /// Only what one end with this address sent or received; may be repeated.
+    #[arg(long, value_name = "ADDRESS")]
+    pub address: Vec<std::net::IpAddr>,
+    /// Only what one end with this port sent or received; may be repeated.
+    #[arg(long, value_name = "PORT")]
+    pub port: Vec<u16>,
+    /// Only from this time after the first packet on, e.g. 1.5s.
+    #[arg(long, value_name = "TIME")]
+    pub from: Option<String>,
+    /// Only before this time after the first packet.
+    #[arg(long, value_name = "TIME")]
+    pub until: Option<String>,
+    /// A pause that ends a burst.
+    #[arg(long, value_name = "TIME", default_value = "10ms")]
+    pub burst_gap: String,
+    /// Payload of a full-sized wire segment, in place of what the capture tells.
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1..))]
+    pub mss: Option<u32>,
+    /// Write a page with charts of --connection, or else of the first, into this file.
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+    /// Form of the results.
+    #[command(flatten)]
+    pub format: Format,
 }

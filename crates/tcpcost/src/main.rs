@@ -12,6 +12,7 @@ mod protocol;
 mod run;
 mod soak;
 mod studies;
+mod trace;
 
 use std::process::ExitCode;
 
@@ -91,6 +92,7 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
             Ok(exit.into())
         }
         Command::Soak(args) => Ok(soak::soak(&args)?.into()),
+        Command::Trace(args) => Ok(trace::trace(&args)?.into()),
         Command::Restore => restore(),
         Command::Agent { isolate } => match agent::main(isolate)? {},
     }

@@ -1,0 +1,184 @@
+//! `tcpcost trace`: captures to findings, tables, JSON and CSV.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use anyhow::Context;
+use tcpcost_study::units;
+use tcpcost_trace::{
+    Analysis, Broken, Filter, Graph, Reading, Report, Settings, csv, json, page, read, text,
+};
+
+use crate::cli;
+use crate::exit::{Exit, usage};
+
+/// Reads the captures and prints what they say. A broken one is a line on stderr and exit code 1,
+/// and what was read of it until then is reported with the others.
+pub fn trace(args: &cli::Trace) -> anyhow::Result<Exit> {
+    let options = Options::new(args)?;
+    let groups: Vec<&[PathBuf]> = if args.join {
+        vec![&args.files]
+    } else {
+        args.files.chunks(1).collect()
+    };
+    let mut reports = Vec::new();
+    let mut exit = Exit::Ok;
+    if args.html.is_some() && groups.len() > 1 {
+        return Err(usage("--html: wants one capture (or --join)"));
+    }
+    for outcome in on_all_cpus(&groups, |files| one(files, &options)) {
+        let (report, graph) = outcome?;
+        if let Some(path) = &args.html {
+            std::fs::write(path, page(&report, options.graph_of, &graph))
+                .with_context(|| format!("write {}", path.display()))?;
+        }
+        if let Some(broken) = &report.broken {
+            eprintln!("tcpcost: {}: {broken}", report.file);
+            exit = Exit::Failed;
+        }
+        reports.push(report);
+    }
+    print(args, &reports)?;
+    Ok(exit)
+}
+
+struct Options {
+    /// The connection whose graph is wanted; 0 for none.
+    graph_of: usize,
+    settings: Settings,
+    filter: Filter,
+}
+
+impl Options {
+    fn new(args: &cli::Trace) -> anyhow::Result<Options> {
+        let ns = |name: &str, text: &str| -> anyhow::Result<u64> {
+            let time: Duration = units::duration(text)
+                .map_err(|error| usage(format!("--{name} {text}: {error}")))?;
+            Ok(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
+        };
+        let optional = |name: &str, text: &Option<String>| {
+            text.as_deref().map(|text| ns(name, text)).transpose()
+        };
+        Ok(Options {
+            graph_of: args
+                .html
+                .as_ref()
+                .map_or(0, |_| args.connection.unwrap_or(1)),
+            settings: Settings {
+                burst_gap_ns: ns("burst-gap", &args.burst_gap)?,
+                mss: args.mss,
+            },
+            filter: Filter {
+                addresses: args.address.clone(),
+                ports: args.port.clone(),
+                from_ns: optional("from", &args.from)?,
+                until_ns: optional("until", &args.until)?,
+            },
+        })
+    }
+}
+
+/// One capture, of one file or several that follow each other.
+fn one(files: &[PathBuf], options: &Options) -> anyhow::Result<(Report, Graph)> {
+    let mut analysis = Analysis::watched(
+        options.settings,
+        options.filter.clone(),
+        Graph::of(options.graph_of),
+    );
+    let mut whole = Reading::default();
+    let mut broken: Option<Broken> = None;
+    for file in files {
+        let (reading, outcome) = read(open(file)?, &mut analysis);
+        whole.add(reading);
+        if let Err(error) = outcome {
+            broken = Some(error);
+            break;
+        }
+    }
+    let (connections, graph) = analysis.finish();
+    let names: Vec<String> = files
+        .iter()
+        .map(|file| file.display().to_string())
+        .collect();
+    let outcome = broken.as_ref().map_or(Ok(()), Err);
+    Ok((
+        Report::new(&names.join(" + "), &whole, outcome, &connections),
+        graph,
+    ))
+}
+
+fn open(file: &Path) -> anyhow::Result<Box<dyn Read>> {
+    if file == Path::new("-") {
+        return Ok(Box::new(std::io::stdin().lock()));
+    }
+    Ok(Box::new(
+        File::open(file).with_context(|| format!("read {}", file.display()))?,
+    ))
+}
+
+/// Does all the work, as much of it at a time as there are CPUs; results in the order of the work.
+fn on_all_cpus<T: Sync, R: Send>(work: &[T], run: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let next = AtomicUsize::new(0);
+    let worker = || -> Vec<(usize, R)> {
+        let take = || {
+            work.get(next.load(Ordering::Relaxed))
+                .map(|_| next.fetch_add(1, Ordering::Relaxed))
+        };
+        std::iter::from_fn(take)
+            .filter_map(|place| Some((place, run(work.get(place)?))))
+            .collect()
+    };
+    let mut done = std::thread::scope(|scope| {
+        let others: Vec<_> = (1..cpus.min(work.len()))
+            .map(|_| scope.spawn(worker))
+            .collect();
+        let mut done = worker();
+        for other in others {
+            done.extend(
+                other
+                    .join()
+                    .expect("a panic of the analysis would be a bug"),
+            );
+        }
+        done
+    });
+    done.sort_by_key(|(place, _)| *place);
+    done.into_iter().map(|(_, result)| result).collect()
+}
+
+fn print(args: &cli::Trace, reports: &[Report]) -> anyhow::Result<()> {
+    let out = if args.format.json {
+        json(reports) + "\n"
+    } else if args.format.csv {
+        csv(reports)
+    } else if let Some(number) = args.connection {
+        let [report] = reports else {
+            return Err(usage("--connection: wants one capture"));
+        };
+        let found = report
+            .connections
+            .iter()
+            .find(|connection| connection.number == number);
+        let connection = found.ok_or_else(|| {
+            usage(format!(
+                "--connection {number}: the capture has {}",
+                report.connections.len()
+            ))
+        })?;
+        tcpcost_trace::connection_text(report, connection)
+    } else {
+        reports.iter().map(text).collect::<Vec<_>>().join("\n")
+    };
+    let mut stdout = std::io::stdout().lock();
+    match stdout
+        .write_all(out.as_bytes())
+        .and_then(|()| stdout.flush())
+    {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        other => other.context("write to standard output"),
+    }
+}

@@ -1,0 +1,224 @@
+//! `tcpcost trace` as a user sees it, on the published traces.
+
+mod common;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::process::{Command, Stdio};
+
+use common::{Place, in_namespace, skip};
+use serde_json::Value;
+use tcpcost_meter::tcp_info::TcpInfo;
+use tcpcost_study::{Counts, Quantity};
+use tcpcost_trace::{Analysis, Report, Segment, Settings, Sink, flag, read};
+
+fn published(name: &str) -> String {
+    format!("{}/../trace/tests/data/{name}", env!("CARGO_MANIFEST_DIR"))
+}
+
+#[test]
+fn the_text_begins_with_what_costs_most() {
+    let place = Place::new();
+    let ran = place.run(&["trace", &published("dumazet2013_trace_before.txt")]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let costs = ran
+        .stdout
+        .find("1. 33 % of all captured packets: 3 short tails")
+        .expect(&ran.stdout);
+    let table = ran.stdout.find("sender > receiver").expect(&ran.stdout);
+    assert!(costs < table, "{ran:?}");
+}
+
+#[test]
+fn one_connection_in_depth_names_its_policy_and_evidence() {
+    let place = Place::new();
+    let file = published("jones2005_trace_ack_avoidance.txt");
+    let ran = place.run(&["trace", &file, "--connection", "2"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    for part in [
+        "avoidance growing to 8: the first 8 pure ACKs",
+        "1460 bytes, inferred from payload sizes",
+    ] {
+        assert!(ran.stdout.contains(part), "{part}: {ran:?}");
+    }
+    let ran = place.run(&["trace", &file, "--connection", "3"]);
+    assert_eq!(ran.code, Some(2));
+    assert!(
+        ran.stderr.contains("--connection 3: the capture has 2"),
+        "{ran:?}"
+    );
+}
+
+#[test]
+fn json_and_csv_hold_the_same_and_unknown_times_are_null() {
+    let place = Place::new();
+    let file = published("dumazet2013_trace_after.txt");
+    let ran = place.run(&["trace", &file, "--json"]);
+    let json: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(json["schema_version"], 1);
+    let end = &json["captures"][0]["connections"][0]["ends"][0];
+    assert_eq!(end["sent"]["data_wire_segments"], 9);
+    assert_eq!(end["mss"]["source"], "assumed");
+    assert_eq!(end["quantities"]["conn_bytes_sent"], 12_288);
+    assert_eq!(end["sent"]["window_limited_ns"], Value::Null);
+    let ran = place.run(&["trace", &file, "--csv"]);
+    assert!(
+        ran.stdout
+            .starts_with("file,connection,end,quantity,value\n")
+    );
+    assert!(
+        ran.stdout.contains(",1,A,sent.data_wire_segments,9\n"),
+        "{ran:?}"
+    );
+}
+
+#[test]
+fn filters_leave_what_they_ask_for() {
+    let place = Place::new();
+    let file = published("jones2005_trace_ack_avoidance.txt");
+    let connections = |args: &[&str]| {
+        let ran = place.run(&[&["trace", &file, "--json"], args].concat());
+        let json: Value = serde_json::from_str(&ran.stdout).unwrap();
+        let packets = json["captures"][0]["total"]["captured_packets"].as_u64();
+        (
+            json["captures"][0]["connections"].as_array().map(Vec::len),
+            packets,
+        )
+    };
+    assert_eq!(connections(&[]), (Some(2), Some(68)));
+    assert_eq!(connections(&["--port", "12865"]), (Some(1), Some(5)));
+    assert_eq!(connections(&["--address", "10.0.0.1"]), (Some(0), Some(0)));
+    // The first four packets come within 581 µs, the fifth after 2.9 ms.
+    assert_eq!(connections(&["--until", "1ms"]).1, Some(4));
+}
+
+#[test]
+fn a_broken_file_is_one_line_and_exit_code_1_and_the_rest_is_reported() {
+    let place = Place::new();
+    let bad = place.write("bad.pcap", "\u{1}\u{2}\u{3}\u{4}");
+    let good = published("jones2005_trace_ack_every_other.txt");
+    let ran = place.run(&["trace", &bad, &good]);
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert_eq!(ran.stderr.lines().count(), 1, "{ran:?}");
+    assert!(
+        ran.stderr.contains("bad.pcap: at byte 0: neither pcap"),
+        "{ran:?}"
+    );
+    assert!(ran.stdout.contains("every two segments"), "{ran:?}");
+    assert_eq!(place.run(&["trace", "./missing.pcap"]).code, Some(1));
+}
+
+#[test]
+fn standard_input_in_pieces_tells_what_the_file_does() {
+    let text = std::fs::read(published("jones2005_trace_ack_avoidance.txt")).unwrap();
+    let from_pipe = |pieces: &[&[u8]]| {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_tcpcost"))
+            .args(["trace", "-", "--csv"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        for piece in pieces {
+            stdin.write_all(piece).unwrap();
+            stdin.flush().unwrap();
+        }
+        drop(stdin);
+        child.wait_with_output().unwrap().stdout
+    };
+    let (first, second) = text.split_at(1234);
+    assert_eq!(from_pipe(&[first, second]), from_pipe(&[&text]));
+}
+
+#[test]
+fn the_page_is_written_where_it_is_asked_for() {
+    let place = Place::new();
+    let page = place.write("page.html", "");
+    let file = published("jones2005_trace_ack_avoidance.txt");
+    let ran = place.run(&["trace", &file, "--connection", "2", "--html", &page]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.contains("Time and sequence: what 192.168.1.212:32970 sent"));
+}
+
+/// A connection to a server of this namespace that sends, receives and closes; what the kernel
+/// counted for the client.
+fn transfer() -> Counts {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let server = std::thread::spawn(move || {
+        let (mut server, _) = listener.accept().unwrap();
+        let mut received = Vec::new();
+        server.read_to_end(&mut received).unwrap();
+        server.write_all(&received[..100_000]).unwrap();
+    });
+    for message in [4096, 65_536, 1, 1_000_000] {
+        client.write_all(&vec![7; message]).unwrap();
+    }
+    client.shutdown(Shutdown::Write).unwrap();
+    client.read_to_end(&mut Vec::new()).unwrap();
+    server.join().unwrap();
+    let snapshot = TcpInfo::default().snapshot([client.as_fd()]).unwrap();
+    snapshot.totals[0].counts.clone()
+}
+
+#[test]
+fn a_capture_agrees_with_what_the_kernel_counted() {
+    in_namespace(|| {
+        let tcpdump = Command::new("tcpdump")
+            .args([
+                "-i",
+                "lo",
+                "-s",
+                "96",
+                "--immediate-mode",
+                "-U",
+                "-w",
+                "-",
+                "tcp",
+            ])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn();
+        let Ok(mut tcpdump) = tcpdump else {
+            return skip("needs tcpdump");
+        };
+        let mut said = BufReader::new(tcpdump.stderr.take().unwrap()).lines();
+        if !said.any(|line| line.is_ok_and(|line| line.contains("listening on"))) {
+            return skip("tcpdump cannot capture here");
+        }
+        let counted = transfer();
+
+        let mut analysis = Analysis::new(Settings::default());
+        let mut fins = 0;
+        let stdout = tcpdump.stdout.take().unwrap();
+        let pid = tcpdump.id();
+        let (reading, outcome) = read(stdout, &mut |segment: &Segment| {
+            analysis.segment(segment);
+            fins += u32::from(segment.any(flag::FIN));
+            if fins == 2 && segment.is_pure_ack() {
+                // The ACK of the second FIN is the last segment.
+                // SAFETY: the child is not waited for yet, so its id is its own.
+                unsafe { libc::kill(pid as libc::pid_t, libc::SIGTERM) };
+            }
+        });
+        tcpdump.wait().unwrap();
+        outcome.unwrap();
+        let (connections, ()) = analysis.finish();
+        let report = Report::new("lo", &reading, Ok(()), &connections);
+        let seen = &report.connections[0].ends[0].quantities;
+        for (quantity, of_kernel) in counted {
+            // The kernel counts SYN and FIN as bytes that were acknowledged, and the FIN as received.
+            let extra = match quantity {
+                Quantity::ConnBytesAcked => 2,
+                Quantity::ConnBytesReceived => 1,
+                _ => 0,
+            };
+            if let Some(&seen) = seen.get(&quantity) {
+                assert_eq!(seen + extra, of_kernel, "{quantity}");
+            }
+        }
+        assert!(seen.len() >= 8, "{seen:?}");
+    });
+}

@@ -1,0 +1,86 @@
+//! How far the other end acknowledged, and what each ACK covers.
+
+use super::{Coverage, Half};
+
+impl Half {
+    /// The other end acknowledged all before `ack`; what that covers for the first time.
+    #[inline]
+    pub(crate) fn on_acked(&mut self, ack: u64, at_ns: u64) -> Option<Coverage> {
+        if self.una == 0 || !self.seen {
+            // A capture that began in the middle, or holds the other direction alone.
+            self.una = self.una.max(ack);
+            if !self.seen {
+                self.nxt = self.una;
+                self.base = self.una;
+            }
+            return None;
+        }
+        if ack <= self.una {
+            return None;
+        }
+        let mut coverage = Coverage {
+            from: self.una,
+            on_boundary: true,
+            ..Coverage::default()
+        };
+        let mss = u64::from(self.mss.bytes);
+        let mut newest_certain = None;
+        let mut counted_to = self.una;
+        while let Some(front) = self.outstanding.front_mut() {
+            if front.start >= ack {
+                break;
+            }
+            let missing = front.start.saturating_sub(counted_to);
+            counted_to = front.end.min(ack);
+            // Not captured: taken as full segments.
+            coverage.wire_segments += missing.div_ceil(mss);
+            coverage.full_segments += missing / mss;
+            coverage.newest_at_ns = Some(front.at_ns);
+            if front.end <= ack {
+                coverage.wire_segments += u64::from(front.wire_segments);
+                coverage.full_segments += (front.end - front.start) / mss;
+                coverage.packets += 1;
+                if !front.vague {
+                    newest_certain = Some(front.at_ns);
+                }
+                self.outstanding.pop_front();
+            } else {
+                let bytes = ack - front.start;
+                let covered =
+                    (bytes.div_ceil(mss) as u32).min(front.wire_segments.saturating_sub(1));
+                coverage.wire_segments += u64::from(covered);
+                coverage.full_segments += bytes / mss;
+                coverage.on_boundary = false;
+                front.start = ack;
+                front.wire_segments -= covered;
+                front.vague = true;
+                break;
+            }
+        }
+        if let Some(at) = newest_certain {
+            self.rtt.on_ack(at_ns.saturating_sub(at));
+        }
+        coverage.bytes = ack - self.una;
+        if !self.holes.is_empty() || ack > self.nxt {
+            coverage.wire_segments += self.on_missing(ack);
+        }
+        self.una = ack;
+        Some(coverage)
+    }
+
+    /// Acknowledged gaps were lost by the capture. Returns the wire segments behind the last packet.
+    #[cold]
+    fn on_missing(&mut self, ack: u64) -> u64 {
+        let mut missing = 0;
+        self.holes.retain_mut(|hole| {
+            let end = hole.end.min(ack);
+            missing += end.saturating_sub(hole.start);
+            hole.start = hole.start.max(end);
+            hole.start < hole.end
+        });
+        let behind = ack.saturating_sub(self.nxt);
+        self.nxt = self.nxt.max(ack);
+        self.sent.bytes_missing_from_capture += missing + behind;
+        behind.div_ceil(u64::from(self.mss.bytes))
+    }
+}

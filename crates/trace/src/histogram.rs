@@ -1,0 +1,152 @@
+//! Counts of values: exact below 64, then in steps of at most 1/16 of the value.
+
+/// A distribution. It takes no memory until its first value, and then as its largest one asks.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Histogram {
+    counts: Vec<u32>,
+    n: u64,
+    sum: u64,
+    max: u64,
+}
+
+/// Values below are counted exactly.
+const EXACT: u64 = 64;
+/// Steps in each doubling above.
+const STEPS: u64 = 16;
+
+impl Histogram {
+    /// Counts a value.
+    #[inline]
+    pub fn add(&mut self, value: u64) {
+        let index = index(value);
+        if index >= self.counts.len() {
+            self.grow(index);
+        }
+        let count = &mut self.counts[index];
+        *count = count.saturating_add(1);
+        self.n += 1;
+        self.sum = self.sum.saturating_add(value);
+        self.max = self.max.max(value);
+    }
+
+    #[cold]
+    fn grow(&mut self, index: usize) {
+        self.counts.resize(index + 1, 0);
+    }
+
+    /// How many values.
+    pub fn n(&self) -> u64 {
+        self.n
+    }
+
+    /// Sum of the values.
+    pub fn sum(&self) -> u64 {
+        self.sum
+    }
+
+    /// The largest value; `None` without values.
+    pub fn max(&self) -> Option<u64> {
+        (self.n > 0).then_some(self.max)
+    }
+
+    /// The mean; `None` without values.
+    pub fn mean(&self) -> Option<f64> {
+        (self.n > 0).then(|| self.sum as f64 / self.n as f64)
+    }
+
+    /// The smallest value (as [`Histogram::buckets`] tells it) that at least this share of values is not
+    /// above; `None` without values.
+    pub fn quantile(&self, share: f64) -> Option<u64> {
+        let wanted = ((self.n as f64 * share).ceil() as u64).max(1);
+        let mut seen = 0;
+        self.buckets().find_map(|(value, count)| {
+            seen += count;
+            (seen >= wanted).then_some(value)
+        })
+    }
+
+    /// The value counted most often, and how often: the smallest of those.
+    pub fn mode(&self) -> Option<(u64, u64)> {
+        self.buckets()
+            .fold(None, |best, (value, count)| match best {
+                Some((_, most)) if most >= count => best,
+                _ => Some((value, count)),
+            })
+    }
+
+    /// How many values are above this one, which is below 64.
+    pub fn above(&self, value: u64) -> u64 {
+        self.buckets()
+            .filter(|(from, _)| *from > value)
+            .map(|(_, count)| count)
+            .sum()
+    }
+
+    /// The smallest value of each step that has any, and how many it has. Of the last step it is
+    /// the largest value, which is known: a full-sized segment is usually both.
+    pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> {
+        let last = index(self.max);
+        let counted = move |(index, count): (usize, &u32)| {
+            let value = if index == last {
+                self.max
+            } else {
+                lowest(index as u64)
+            };
+            (*count > 0).then(|| (value, u64::from(*count)))
+        };
+        self.counts.iter().enumerate().filter_map(counted)
+    }
+}
+
+#[inline]
+fn index(value: u64) -> usize {
+    if value < EXACT {
+        return value as usize;
+    }
+    let octave = u64::from(63 - value.leading_zeros()) - 6;
+    (EXACT + octave * STEPS + (value >> (octave + 2)) - STEPS) as usize
+}
+
+fn lowest(index: u64) -> u64 {
+    if index < EXACT {
+        return index;
+    }
+    let (octave, step) = ((index - EXACT) / STEPS, (index - EXACT) % STEPS);
+    (STEPS + step) << (octave + 2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_holds_the_values_from_its_lowest_to_the_next_ones() {
+        for value in (0..5000).chain([65_535, 1 << 40, u64::MAX]) {
+            let low = lowest(index(value) as u64);
+            assert!(
+                low <= value && (value - low) * STEPS <= value,
+                "{value}: {low}"
+            );
+        }
+    }
+
+    #[test]
+    fn quantiles_and_mode() {
+        let mut histogram = Histogram::default();
+        for value in [1, 2, 2, 3, 9] {
+            histogram.add(value);
+        }
+        assert_eq!(
+            (histogram.quantile(0.5), histogram.quantile(1.0)),
+            (Some(2), Some(9))
+        );
+        assert_eq!((histogram.mode(), histogram.above(2)), (Some((2, 2)), 2));
+        assert_eq!(Histogram::default().quantile(0.5), None);
+        let mut sizes = Histogram::default();
+        [1448, 1448, 100].iter().for_each(|size| sizes.add(*size));
+        assert_eq!(
+            (sizes.quantile(0.5), sizes.quantile(0.1)),
+            (Some(1448), Some(100))
+        );
+    }
+}

@@ -1,0 +1,62 @@
+//! What a capture says about ACKs, bursts, splits and stalls of TCP connections.
+//!
+//! [`read`] gives the segments of a capture to a [`Sink`], [`Analysis`] is one, and [`Report`] is
+//! what it found, as [`text()`], [`json()`] or [`csv()`]. One pass; memory grows with connections,
+//! never with packets. No checksum is verified, nothing is reassembled, and no time but the
+//! capture's is read.
+//!
+//! ```
+//! use tcpcost_trace::{Analysis, Report, Settings, read, text};
+//! let capture = "IP A > B: P 1:101(100) ack 1 win 9\nIP B > A: . ack 101 win 9\n";
+//! let mut analysis = Analysis::new(Settings::default());
+//! let (reading, outcome) = read(capture.as_bytes(), &mut analysis);
+//! let (connections, ()) = analysis.finish();
+//! let report = Report::new("example", &reading, outcome.as_ref().copied(), &connections);
+//! assert_eq!(report.total.payload_bytes, 100);
+//! assert!(text(&report).contains("1 connections"));
+//! ```
+
+#![warn(missing_docs)]
+
+mod acks;
+mod analysis;
+mod bytes;
+mod connection;
+mod findings;
+mod graph;
+mod half;
+mod histogram;
+mod html;
+mod json;
+mod mss;
+mod packet;
+mod pcap;
+mod pcapng;
+mod read;
+mod report;
+mod rtt;
+mod segment;
+mod sent;
+mod sequence;
+mod tcpdump;
+mod text;
+mod watch;
+
+pub use acks::{AckCoverage, Policy, PolicyGuess};
+pub use analysis::{Analysis, Filter};
+pub use connection::{Began, Connection, Ended, Settings};
+pub use findings::Finding;
+pub use graph::{Curves, Graph, Points};
+pub use half::{Half, SynOptions};
+pub use histogram::Histogram;
+pub use html::page;
+pub use json::{csv, json};
+pub use mss::{Mss, MssSource};
+pub use packet::{Link, segment as parse};
+pub use read::{Broken, Form, Names, Reading, Sink, read};
+pub use report::{ConnectionReport, Distribution, EndReport, Report, SCHEMA_VERSION};
+pub use rtt::Rtt;
+pub use segment::{Endpoint, Host, Options, Segment, Skipped, flag};
+pub use sent::Sent;
+pub use text::{connection_text, text};
+pub use watch::{AckEvent, BurstEvent, PacketEvent, StallEvent, Watch};

@@ -1,0 +1,416 @@
+//! A captured frame to a [`Segment`]: link layer, IP with its extension headers, TCP with options.
+//!
+//! No checksum is verified: at a host that offloads them they are wrong by design. Nothing is
+//! reassembled: a fragment is counted and left out.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use crate::segment::{Endpoint, Host, Options, Segment, Skipped, flag};
+
+/// Link types that are read, with the numbers of libpcap's LINKTYPE_ registry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Link {
+    /// 1: Ethernet, with any number of VLAN tags.
+    Ethernet,
+    /// 0 and 108: the four-byte family of BSD's loopback.
+    Null,
+    /// 12, 14, 101, 228, 229: IP and nothing before it.
+    Raw,
+    /// 113: Linux cooked, version 1.
+    Cooked1,
+    /// 276: Linux cooked, version 2.
+    Cooked2,
+    /// Another one; its packets are counted and left out.
+    Unknown,
+}
+
+impl Link {
+    /// The link type of a LINKTYPE_ number.
+    pub fn from_number(number: u32) -> Link {
+        match number {
+            1 => Link::Ethernet,
+            0 | 108 => Link::Null,
+            12 | 14 | 101 | 228 | 229 => Link::Raw,
+            113 => Link::Cooked1,
+            276 => Link::Cooked2,
+            _ => Link::Unknown,
+        }
+    }
+}
+
+const ETHERTYPE_IPV4: u16 = 0x0800;
+const ETHERTYPE_IPV6: u16 = 0x86dd;
+
+/// The segment in a captured frame. `wire_len` is the frame's length before it was cut. What is no
+/// segment is counted in `skipped`.
+#[inline]
+pub fn segment(
+    link: Link,
+    frame: &[u8],
+    wire_len: u32,
+    at_ns: u64,
+    skipped: &mut Skipped,
+) -> Option<Segment> {
+    let ip_at = match link {
+        Link::Ethernet => {
+            let mut at = 12;
+            loop {
+                let Some(ethertype) = be16(frame, at) else {
+                    skipped.headers_cut += 1;
+                    return None;
+                };
+                match ethertype {
+                    ETHERTYPE_IPV4 | ETHERTYPE_IPV6 => break at + 2,
+                    // 802.1Q, 802.1ad, and QinQ's older number.
+                    0x8100 | 0x88a8 | 0x9100 => at += 4,
+                    _ => {
+                        skipped.not_ip += 1;
+                        return None;
+                    }
+                }
+            }
+        }
+        Link::Null => 4,
+        Link::Raw => 0,
+        Link::Cooked1 | Link::Cooked2 => {
+            let (protocol_at, header) = if link == Link::Cooked1 {
+                (14, 16)
+            } else {
+                (0, 20)
+            };
+            match be16(frame, protocol_at) {
+                Some(ETHERTYPE_IPV4 | ETHERTYPE_IPV6) => header,
+                Some(0x8100) => header + 4,
+                Some(_) => {
+                    skipped.not_ip += 1;
+                    return None;
+                }
+                None => {
+                    skipped.headers_cut += 1;
+                    return None;
+                }
+            }
+        }
+        Link::Unknown => {
+            skipped.link_unknown += 1;
+            return None;
+        }
+    };
+    let Some(ip) = frame.get(ip_at..) else {
+        skipped.headers_cut += 1;
+        return None;
+    };
+    let ip_wire = wire_len.saturating_sub(ip_at as u32);
+    match ip.first().map(|byte| byte >> 4) {
+        Some(4) => ipv4(ip, ip_wire, at_ns, skipped),
+        Some(6) => ipv6(ip, ip_wire, at_ns, skipped),
+        Some(_) => {
+            skipped.not_ip += 1;
+            None
+        }
+        None => {
+            skipped.headers_cut += 1;
+            None
+        }
+    }
+}
+
+const PROTOCOL_TCP: u8 = 6;
+
+#[inline]
+fn ipv4(ip: &[u8], ip_wire: u32, at_ns: u64, skipped: &mut Skipped) -> Option<Segment> {
+    let Some(head) = ip.first_chunk::<20>() else {
+        skipped.headers_cut += 1;
+        return None;
+    };
+    if head[9] != PROTOCOL_TCP {
+        skipped.not_tcp += 1;
+        return None;
+    }
+    // More fragments, or an offset.
+    if u16::from_be_bytes([head[6], head[7]]) & 0x3fff != 0 {
+        skipped.fragments += 1;
+        return None;
+    }
+    let header = usize::from(head[0] & 15) * 4;
+    // 0 stands in a super-segment beyond 64 KiB (BIG TCP) and in what some drivers segment.
+    let octets = match u16::from_be_bytes([head[2], head[3]]) {
+        0 => ip_wire,
+        length => u32::from(length),
+    };
+    if header < 20 || octets < header as u32 {
+        skipped.malformed += 1;
+        return None;
+    }
+    let address = |at: usize| {
+        Host::from(Ipv4Addr::new(
+            head[at],
+            head[at + 1],
+            head[at + 2],
+            head[at + 3],
+        ))
+    };
+    let ip_id = u16::from_be_bytes([head[4], head[5]]);
+    let hosts = (address(12), address(16));
+    tcp(ip, header, octets, ip_id, hosts, at_ns, skipped)
+}
+
+fn ipv6(ip: &[u8], ip_wire: u32, at_ns: u64, skipped: &mut Skipped) -> Option<Segment> {
+    let Some(head) = ip.first_chunk::<40>() else {
+        skipped.headers_cut += 1;
+        return None;
+    };
+    // 0: a jumbogram (RFC 2675, BIG TCP).
+    let octets = match u16::from_be_bytes([head[4], head[5]]) {
+        0 => ip_wire,
+        length => u32::from(length) + 40,
+    };
+    let mut next = head[6];
+    let mut at = 40;
+    while next != PROTOCOL_TCP {
+        let length = match next {
+            // Hop-by-hop, routing, destination options, mobility: in units of 8 after the first.
+            0 | 43 | 60 | 135 => ip.get(at + 1).map(|units| usize::from(*units) * 8 + 8),
+            // Authentication: in units of 4, less 2.
+            51 => ip.get(at + 1).map(|units| usize::from(*units) * 4 + 8),
+            44 => {
+                // An atomic fragment (RFC 6946) is a whole datagram.
+                match be16(ip, at + 2) {
+                    Some(offset) if offset & 0xfff9 != 0 => {
+                        skipped.fragments += 1;
+                        return None;
+                    }
+                    Some(_) => Some(8),
+                    None => None,
+                }
+            }
+            _ => {
+                skipped.not_tcp += 1;
+                return None;
+            }
+        };
+        let (Some(length), Some(&following)) = (length, ip.get(at)) else {
+            skipped.headers_cut += 1;
+            return None;
+        };
+        next = following;
+        at += length;
+    }
+    let address = |at: usize| {
+        let mut bytes = [0; 16];
+        bytes.copy_from_slice(&head[at..at + 16]);
+        Host::from(Ipv6Addr::from(bytes))
+    };
+    tcp(ip, at, octets, 0, (address(8), address(24)), at_ns, skipped)
+}
+
+#[inline(always)]
+fn tcp(
+    ip: &[u8],
+    at: usize,
+    ip_octets: u32,
+    ip_id: u16,
+    (source, destination): (Host, Host),
+    at_ns: u64,
+    skipped: &mut Skipped,
+) -> Option<Segment> {
+    let Some((tcp, head)) = ip
+        .get(at..)
+        .and_then(|tcp| Some((tcp, tcp.first_chunk::<20>()?)))
+    else {
+        skipped.headers_cut += 1;
+        return None;
+    };
+    let header = usize::from(head[12] >> 4) * 4;
+    let headers = (at + header) as u32;
+    if header < 20 || ip_octets < headers {
+        skipped.malformed += 1;
+        return None;
+    }
+    let be32 = |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+    let end = |host, at: usize| Endpoint {
+        host,
+        port: u16::from_be_bytes([head[at], head[at + 1]]),
+    };
+    let held = header.min(tcp.len());
+    Some(Segment {
+        at_ns: Some(at_ns),
+        source: end(source, 0),
+        destination: end(destination, 2),
+        seq: Some(be32(4)),
+        ack: be32(8),
+        window: u16::from_be_bytes([head[14], head[15]]),
+        flags: head[13],
+        ip_id,
+        payload: ip_octets - headers,
+        ip_octets,
+        options: options(&tcp[20..held], held == header, head[13] & flag::SYN != 0),
+    })
+}
+
+#[inline(always)]
+fn options(bytes: &[u8], complete: bool, syn: bool) -> Options {
+    let none = Options {
+        complete,
+        ..Options::default()
+    };
+    // What nearly every segment has: nothing, or NOP NOP timestamps.
+    match bytes.first_chunk::<12>() {
+        _ if bytes.is_empty() => none,
+        Some(&[1, 1, 8, 10, a, b, c, d, e, f, g, h]) if bytes.len() == 12 => Options {
+            timestamps: Some((
+                u32::from_be_bytes([a, b, c, d]),
+                u32::from_be_bytes([e, f, g, h]),
+            )),
+            ..none
+        },
+        _ => any_options(bytes, none, syn),
+    }
+}
+
+#[cold]
+fn any_options(mut bytes: &[u8], mut options: Options, syn: bool) -> Options {
+    let be32 = |value: &[u8]| u32::from_be_bytes([value[0], value[1], value[2], value[3]]);
+    while let Some((&kind, rest)) = bytes.split_first() {
+        match kind {
+            0 => break,
+            1 => {
+                bytes = rest;
+                continue;
+            }
+            _ => {}
+        }
+        let Some(value) = rest
+            .first()
+            .and_then(|&length| bytes.get(2..usize::from(length)))
+        else {
+            break;
+        };
+        match (kind, value.len()) {
+            (2, 2) if syn => options.mss = Some(u16::from_be_bytes([value[0], value[1]])),
+            (3, 1) if syn => options.window_scale = Some(value[0].min(14)),
+            (4, 0) if syn => options.sack_permitted = true,
+            (5, length) if length % 8 == 0 => {
+                options.sack_blocks = (length / 8) as u8;
+                for (block, kept) in value.chunks_exact(8).zip(&mut options.sack) {
+                    *kept = (be32(block), be32(&block[4..]));
+                }
+            }
+            (8, 8) => options.timestamps = Some((be32(value), be32(&value[4..]))),
+            _ => {}
+        }
+        bytes = &bytes[2 + value.len()..];
+    }
+    options
+}
+
+fn be16(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_be_bytes([*bytes.get(at)?, *bytes.get(at + 1)?]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// IPv4 and TCP headers with these options before a payload of `payload` bytes.
+    fn ipv4_tcp(options: &[u8], payload: u16) -> Vec<u8> {
+        let header = 20 + options.len();
+        let total = (20 + header) as u16 + payload;
+        let mut ip = vec![0x45, 0];
+        ip.extend(total.to_be_bytes());
+        ip.extend([0, 7, 0x40, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+        ip.extend([
+            0x30,
+            0x39,
+            0,
+            80,
+            0,
+            0,
+            0,
+            5,
+            0,
+            0,
+            0,
+            9,
+            (header as u8 / 4) << 4,
+            0x18,
+            1,
+            0,
+            0,
+            0,
+            0,
+            0,
+        ]);
+        ip.extend(options);
+        ip
+    }
+
+    fn read(link: Link, frame: &[u8]) -> (Option<Segment>, Skipped) {
+        let mut skipped = Skipped::default();
+        let wire = frame.len() as u32 + 1000;
+        (segment(link, frame, wire, 1, &mut skipped), skipped)
+    }
+
+    fn framed(before: &[u8], ip: &[u8]) -> Vec<u8> {
+        [before, ip].concat()
+    }
+
+    #[test]
+    fn every_link_type_leads_to_the_same_segment() {
+        let ip = ipv4_tcp(&[1, 1, 8, 10, 0, 0, 0, 1, 0, 0, 0, 2], 1000);
+        let (expected, _) = read(Link::Raw, &ip);
+        let segment = expected.unwrap();
+        assert_eq!((segment.payload, segment.ip_octets), (1000, 1052));
+        assert_eq!(segment.options.timestamps, Some((1, 2)));
+        assert_eq!((segment.source.port, segment.destination.port), (12345, 80));
+        let ether = [0; 12];
+        for (link, before) in [
+            (Link::Ethernet, [&ether[..], &[8, 0]].concat()),
+            (
+                Link::Ethernet,
+                [&ether[..], &[0x81, 0, 0, 5, 8, 0]].concat(),
+            ),
+            (
+                Link::Ethernet,
+                [&ether[..], &[0x88, 0xa8, 0, 5, 0x81, 0, 0, 6, 8, 0]].concat(),
+            ),
+            (Link::Null, vec![2, 0, 0, 0]),
+            (Link::Cooked1, [&[0; 14][..], &[8, 0]].concat()),
+            (Link::Cooked2, [&[8, 0][..], &[0; 18]].concat()),
+        ] {
+            let (found, skipped) = read(link, &framed(&before, &ip));
+            assert_eq!((found, skipped.total()), (expected, 0), "{link:?}");
+        }
+    }
+
+    #[test]
+    fn extension_headers_are_passed_over_and_fragments_counted() {
+        let tcp = &ipv4_tcp(&[], 0)[20..];
+        let mut ip = vec![0x60, 0, 0, 0, 0, 8 + 8 + 20 + 50, 0, 64];
+        ip.extend([0; 32]);
+        ip.extend([44, 0, 0, 0, 0, 0, 0, 0]);
+        ip.extend([6, 0, 0, 0, 0, 0, 0, 9]);
+        let cut = ip.len();
+        ip.extend(tcp);
+        assert_eq!(read(Link::Raw, &ip).0.unwrap().payload, 50);
+        ip[cut - 5] = 1;
+        assert_eq!(read(Link::Raw, &ip).1.fragments, 1);
+    }
+
+    #[test]
+    fn a_snap_length_that_cuts_the_options_is_noticed_and_one_that_cuts_headers_skips() {
+        let ip = ipv4_tcp(&[2, 4, 5, 180, 1, 3, 3, 7], 0);
+        assert!(read(Link::Raw, &ip).0.unwrap().options.complete);
+        let cut = read(Link::Raw, &ip[..44]).0.unwrap();
+        assert!(!cut.options.complete);
+        let (none, skipped) = read(Link::Raw, &ip[..39]);
+        assert_eq!((none, skipped.headers_cut), (None, 1));
+    }
+
+    #[test]
+    fn a_length_field_of_zero_means_the_length_on_the_wire() {
+        let mut ip = ipv4_tcp(&[], 0);
+        ip[2..4].fill(0);
+        assert_eq!(read(Link::Raw, &ip).0.unwrap().payload, 1000);
+    }
+}

@@ -1,0 +1,280 @@
+//! pcapng: sections of either byte order, any number of interfaces, stamps of any resolution.
+
+use std::io::Read;
+
+use crate::bytes::{Bytes, LONGEST};
+use crate::packet::{Link, segment};
+use crate::read::{Broken, Reading, Sink};
+
+const SECTION: u32 = 0x0a0d_0d0a;
+const INTERFACE: u32 = 1;
+const OLD_PACKET: u32 = 2;
+const SIMPLE_PACKET: u32 = 3;
+const STATISTICS: u32 = 5;
+const ENHANCED_PACKET: u32 = 6;
+
+/// One interface of a section.
+#[derive(Debug, Clone, Copy)]
+struct Interface {
+    link: Link,
+    snap_len: u32,
+    resolution: Resolution,
+    /// Added to every stamp, s.
+    offset_s: i64,
+    dropped: Option<u64>,
+}
+
+/// The unit of an interface's stamps.
+#[derive(Debug, Clone, Copy)]
+enum Resolution {
+    /// This many ns are one unit.
+    Ns(u64),
+    /// This many units are one second.
+    PerSecond(u64),
+}
+
+impl Resolution {
+    /// From option if_tsresol: a power of 10, or of 2 where the high bit is set.
+    fn from_option(value: u8) -> Option<Resolution> {
+        let exponent = u32::from(value & 0x7f);
+        if value & 0x80 != 0 {
+            return 1u64.checked_shl(exponent).map(Resolution::PerSecond);
+        }
+        match exponent {
+            0..=9 => Some(Resolution::Ns(10u64.pow(9 - exponent))),
+            10..=19 => Some(Resolution::PerSecond(10u64.pow(exponent))),
+            _ => None,
+        }
+    }
+
+    fn ns(self, units: u64) -> u64 {
+        match self {
+            Resolution::Ns(ns) => units.saturating_mul(ns),
+            Resolution::PerSecond(per_second) => {
+                let ns = u128::from(units) * 1_000_000_000 / u128::from(per_second);
+                u64::try_from(ns).unwrap_or(u64::MAX)
+            }
+        }
+    }
+}
+
+/// Reads the blocks of a file that begins with a section header.
+pub(crate) fn read<R: Read>(
+    bytes: &mut Bytes<R>,
+    sink: &mut impl Sink,
+    reading: &mut Reading,
+) -> Result<(), Broken> {
+    let mut big = false;
+    let mut interfaces: Vec<Interface> = Vec::new();
+    loop {
+        let offset = bytes.offset();
+        let broken = |what: &str| Err(Broken::new(offset, what));
+        let held = bytes.fill(12).map_err(|error| Broken::io(offset, &error))?;
+        let head = match bytes.held().first_chunk::<12>() {
+            Some(head) => *head,
+            None if held == 0 => return Ok(()),
+            None => return broken("ends within a block"),
+        };
+        if head[..4] == SECTION.to_be_bytes() {
+            big = match &head[8..12] {
+                [0x1a, 0x2b, 0x3c, 0x4d] => true,
+                [0x4d, 0x3c, 0x2b, 0x1a] => false,
+                _ => return broken("a section header without byte order"),
+            };
+        }
+        let fields = Fields { bytes: &head, big };
+        let (kind, length) = (
+            fields.u32(0).unwrap_or(0),
+            fields.u32(4).unwrap_or(0) as usize,
+        );
+        if length < 12 || length % 4 != 0 || length > LONGEST {
+            return Err(Broken::new(offset, format!("a block of {length} bytes")));
+        }
+        if bytes
+            .fill(length)
+            .map_err(|error| Broken::io(offset, &error))?
+            < length
+        {
+            return broken("ends within a block");
+        }
+        let block = &bytes.held()[..length];
+        let body = Fields {
+            bytes: &block[8..length - 4],
+            big,
+        };
+        match kind {
+            SECTION => interfaces.clear(),
+            INTERFACE => match interface(body) {
+                Some(interface) => interfaces.push(interface),
+                None => return broken("a short description of an interface"),
+            },
+            ENHANCED_PACKET | OLD_PACKET | SIMPLE_PACKET => {
+                let Some(packet) = packet(kind, body, &interfaces) else {
+                    return broken("a packet block of lengths that cannot be, or of no interface");
+                };
+                reading.packets += 1;
+                let Packet {
+                    link,
+                    frame,
+                    wire_len,
+                    at_ns,
+                } = packet;
+                if let Some(mut segment) = segment(
+                    link,
+                    frame,
+                    wire_len,
+                    at_ns.unwrap_or(0),
+                    &mut reading.skipped,
+                ) {
+                    segment.at_ns = at_ns;
+                    sink.segment(&segment);
+                }
+            }
+            STATISTICS => {
+                let of = body
+                    .u32(0)
+                    .and_then(|index| interfaces.get_mut(index as usize));
+                if let Some(of) = of {
+                    let dropped = [5, 7].map(|code| body.option(12, code).and_then(|o| o.u64(0)));
+                    if dropped.iter().any(Option::is_some) {
+                        // Totals of the interface: a later block replaces an earlier one.
+                        let now = dropped
+                            .iter()
+                            .flatten()
+                            .fold(0u64, |sum, n| sum.saturating_add(*n));
+                        let total = reading.dropped_by_capture.unwrap_or(0);
+                        reading.dropped_by_capture = Some(
+                            total
+                                .saturating_sub(of.dropped.unwrap_or(0))
+                                .saturating_add(now),
+                        );
+                        of.dropped = Some(now);
+                    }
+                }
+            }
+            _ => {}
+        }
+        bytes.consume(length);
+    }
+}
+
+fn interface(body: Fields<'_>) -> Option<Interface> {
+    let resolution = body
+        .option(8, 9)
+        .and_then(|option| option.bytes.first().copied());
+    Some(Interface {
+        link: Link::from_number(u32::from(body.u16(0)?)),
+        snap_len: body.u32(4)?,
+        resolution: match resolution {
+            Some(value) => Resolution::from_option(value)?,
+            None => Resolution::Ns(1_000),
+        },
+        offset_s: body
+            .option(8, 14)
+            .and_then(|option| option.u64(0))
+            .unwrap_or(0)
+            .cast_signed(),
+        dropped: None,
+    })
+}
+
+struct Packet<'a> {
+    link: Link,
+    frame: &'a [u8],
+    wire_len: u32,
+    at_ns: Option<u64>,
+}
+
+#[inline]
+fn packet<'a>(kind: u32, body: Fields<'a>, interfaces: &[Interface]) -> Option<Packet<'a>> {
+    if kind == SIMPLE_PACKET {
+        let of = interfaces.first()?;
+        let wire_len = body.u32(0)?;
+        let data = body.bytes.get(4..)?;
+        let limit = if of.snap_len == 0 {
+            u32::MAX
+        } else {
+            of.snap_len
+        };
+        let frame = &data[..data.len().min(wire_len.min(limit) as usize)];
+        return Some(Packet {
+            link: of.link,
+            frame,
+            wire_len,
+            at_ns: None,
+        });
+    }
+    let index = match kind {
+        ENHANCED_PACKET => body.u32(0)?,
+        _ => u32::from(body.u16(0)?),
+    };
+    let of = interfaces.get(index as usize)?;
+    let units = u64::from(body.u32(4)?) << 32 | u64::from(body.u32(8)?);
+    let captured = body.u32(12)? as usize;
+    let frame = body.bytes.get(20..20usize.checked_add(captured)?)?;
+    let at_ns = of
+        .resolution
+        .ns(units)
+        .saturating_add_signed(of.offset_s.saturating_mul(1_000_000_000));
+    Some(Packet {
+        link: of.link,
+        frame,
+        wire_len: body.u32(16)?,
+        at_ns: Some(at_ns),
+    })
+}
+
+/// Numbers in a block.
+#[derive(Clone, Copy)]
+struct Fields<'a> {
+    bytes: &'a [u8],
+    big: bool,
+}
+
+impl<'a> Fields<'a> {
+    #[inline]
+    fn u16(self, at: usize) -> Option<u16> {
+        let bytes = *self.bytes.get(at..)?.first_chunk()?;
+        Some(if self.big {
+            u16::from_be_bytes(bytes)
+        } else {
+            u16::from_le_bytes(bytes)
+        })
+    }
+
+    #[inline]
+    fn u32(self, at: usize) -> Option<u32> {
+        let bytes = *self.bytes.get(at..)?.first_chunk()?;
+        Some(if self.big {
+            u32::from_be_bytes(bytes)
+        } else {
+            u32::from_le_bytes(bytes)
+        })
+    }
+
+    fn u64(self, at: usize) -> Option<u64> {
+        let bytes = *self.bytes.get(at..)?.first_chunk()?;
+        Some(if self.big {
+            u64::from_be_bytes(bytes)
+        } else {
+            u64::from_le_bytes(bytes)
+        })
+    }
+
+    /// The value of the first option with this code, options beginning at `at`.
+    fn option(self, mut at: usize, code: u16) -> Option<Fields<'a>> {
+        loop {
+            let (found, length) = (self.u16(at)?, usize::from(self.u16(at + 2)?));
+            if found == 0 {
+                return None;
+            }
+            if found == code {
+                return Some(Fields {
+                    bytes: self.bytes.get(at + 4..at + 4 + length)?,
+                    big: self.big,
+                });
+            }
+            at += 4 + length.next_multiple_of(4);
+        }
+    }
+}

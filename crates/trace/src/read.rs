@@ -1,0 +1,173 @@
+//! Reads a capture of any known form and gives its segments one by one to a sink.
+
+use std::fmt;
+use std::io::{self, BufReader, Cursor, Read};
+
+use crate::bytes::Bytes;
+use crate::segment::{Segment, Skipped};
+use crate::{pcap, pcapng, tcpdump};
+
+/// Takes what a capture holds.
+pub trait Sink {
+    /// One segment, in the order of the capture.
+    fn segment(&mut self, segment: &Segment);
+}
+
+impl<F: FnMut(&Segment)> Sink for F {
+    fn segment(&mut self, segment: &Segment) {
+        self(segment);
+    }
+}
+
+/// The form of a capture.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Form {
+    /// libpcap's.
+    Pcap,
+    /// pcapng.
+    Pcapng,
+    /// What tcpdump prints.
+    TcpdumpText,
+}
+
+/// Names of hosts in a text, by the number that a [`crate::Host::Named`] holds.
+pub type Names = Vec<String>;
+
+/// What reading found beside the segments.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Reading {
+    /// The form, once known.
+    pub form: Option<Form>,
+    /// Packets, or lines of a text.
+    pub packets: u64,
+    /// Bytes of the capture, after decompression.
+    pub bytes: u64,
+    /// Packets left out.
+    pub skipped: Skipped,
+    /// Packets that the capture itself says it dropped (pcapng's statistics).
+    pub dropped_by_capture: Option<u64>,
+    /// Names of hosts of a text.
+    pub names: Names,
+}
+
+impl Reading {
+    /// Goes on with another piece of the same capture. Names are those of the last piece that has
+    /// any: pieces of a text with names are to be joined before they are read.
+    pub fn add(&mut self, piece: Reading) {
+        self.form = self.form.or(piece.form);
+        self.packets += piece.packets;
+        self.bytes += piece.bytes;
+        self.skipped.add(&piece.skipped);
+        self.dropped_by_capture = match (self.dropped_by_capture, piece.dropped_by_capture) {
+            (Some(a), Some(b)) => Some(a.saturating_add(b)),
+            (a, b) => a.or(b),
+        };
+        if !piece.names.is_empty() {
+            self.names = piece.names;
+        }
+    }
+}
+
+/// Why reading stopped before the end. What was read until then stands.
+#[derive(Debug)]
+pub struct Broken {
+    /// Where, in bytes after decompression.
+    pub offset: u64,
+    /// What was found.
+    pub what: String,
+}
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "at byte {}: {}", self.offset, self.what)
+    }
+}
+
+impl std::error::Error for Broken {}
+
+impl Broken {
+    pub(crate) fn new(offset: u64, what: impl Into<String>) -> Broken {
+        Broken {
+            offset,
+            what: what.into(),
+        }
+    }
+
+    pub(crate) fn io(offset: u64, error: &io::Error) -> Broken {
+        Broken::new(offset, format!("read: {error}"))
+    }
+}
+
+/// Reads a capture to its end: pcap, pcapng or tcpdump's text, as it is or compressed by gzip,
+/// zstd or lz4, each known by how it begins. Needs no seek: a pipe will do.
+///
+/// Returns what was read, and why it stopped if that was not at the end.
+pub fn read<'r>(input: impl Read + 'r, sink: &mut impl Sink) -> (Reading, Result<(), Broken>) {
+    let mut reading = Reading::default();
+    let outcome = decompressed(Box::new(input))
+        .map_err(|error| Broken::io(0, &error))
+        .and_then(|input| read_plain(Bytes::new(input), sink, &mut reading));
+    (reading, outcome)
+}
+
+fn read_plain<R: Read>(
+    mut bytes: Bytes<R>,
+    sink: &mut impl Sink,
+    reading: &mut Reading,
+) -> Result<(), Broken> {
+    bytes.fill(4).map_err(|error| Broken::io(0, &error))?;
+    let outcome = match bytes.held() {
+        [] => Err(Broken::new(0, "empty")),
+        held if pcap::Order::of(held).is_some() => {
+            reading.form = Some(Form::Pcap);
+            pcap::read(&mut bytes, sink, reading)
+        }
+        [0x0a, 0x0d, 0x0d, 0x0a, ..] => {
+            reading.form = Some(Form::Pcapng);
+            pcapng::read(&mut bytes, sink, reading)
+        }
+        held if held
+            .iter()
+            .all(|byte| byte.is_ascii_graphic() || byte.is_ascii_whitespace()) =>
+        {
+            reading.form = Some(Form::TcpdumpText);
+            tcpdump::read(&mut bytes, sink, reading)
+        }
+        held => {
+            let magic: String = held
+                .iter()
+                .take(4)
+                .map(|byte| format!("{byte:02x}"))
+                .collect();
+            let what = format!("neither pcap, pcapng nor tcpdump's text: begins with {magic}");
+            Err(Broken::new(0, what))
+        }
+    };
+    reading.bytes = bytes.offset();
+    outcome
+}
+
+/// The input behind its compression, if it has any.
+fn decompressed<'r>(mut input: Box<dyn Read + 'r>) -> io::Result<Box<dyn Read + 'r>> {
+    let mut head = [0; 4];
+    let mut held = 0;
+    while held < head.len() {
+        match input.read(&mut head[held..]) {
+            Ok(0) => break,
+            Ok(count) => held += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let whole = Cursor::new(head).take(held as u64).chain(input);
+    Ok(match &head[..held] {
+        [0x1f, 0x8b, ..] => Box::new(flate2::read::MultiGzDecoder::new(whole)),
+        [0x28, 0xb5, 0x2f, 0xfd] => Box::new(
+            ruzstd::decoding::StreamingDecoder::new(BufReader::new(whole))
+                .map_err(|error| io::Error::other(format!("zstd: {error}")))?,
+        ),
+        [0x04, 0x22, 0x4d, 0x18] => Box::new(lz4_flex::frame::FrameDecoder::new(whole)),
+        _ => Box::new(whole),
+    })
+}

@@ -1,0 +1,283 @@
+//! An analysed capture as data: what the text, JSON, CSV and HTML forms say is decided here.
+
+use serde::Serialize;
+use tcpcost_study::{Counts, Quantity};
+
+use crate::acks::PolicyGuess;
+use crate::connection::{Began, Connection, Ended};
+use crate::findings::{Finding, findings};
+use crate::half::{Half, SynOptions};
+use crate::histogram::Histogram;
+use crate::mss::Mss;
+use crate::read::{Broken, Form, Names, Reading};
+use crate::segment::{Endpoint, Host, Skipped};
+use crate::sent::Sent;
+
+/// Version of the JSON form; a changed meaning of a field raises it.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// An analysed capture.
+#[derive(Debug, Clone, Serialize)]
+pub struct Report {
+    /// Name of the file, `-` for standard input.
+    pub file: String,
+    /// Its form, if it has a known one.
+    pub form: Option<Form>,
+    /// Packets, or lines of a text.
+    pub packets: u64,
+    /// Bytes after decompression.
+    pub bytes: u64,
+    /// Packets left out.
+    pub skipped: Skipped,
+    /// Packets that the capture says it dropped; `None` if it does not say.
+    pub dropped_by_capture: Option<u64>,
+    /// Why reading stopped before the end.
+    pub broken: Option<String>,
+    /// What costs most, first.
+    pub findings: Vec<Finding>,
+    /// Counts of all connections and both directions.
+    pub total: Sent,
+    /// The connections in the order of their first packets.
+    pub connections: Vec<ConnectionReport>,
+}
+
+/// A connection.
+#[derive(Debug, Clone, Serialize)]
+pub struct ConnectionReport {
+    /// From 1 on.
+    pub number: usize,
+    /// How it began.
+    pub began: Began,
+    /// How it ended.
+    pub ended: Ended,
+    /// Time of the first packet since the epoch, ns.
+    pub first_ns: Option<u64>,
+    /// From the first packet to the last, ns.
+    pub duration_ns: Option<u64>,
+    /// Time with nothing outstanding, ns.
+    pub idle_ns: Option<u64>,
+    /// The longest time without a packet, ns.
+    pub longest_silence_ns: Option<u64>,
+    /// From the first SYN to the ACK of the other, ns.
+    pub handshake_ns: Option<u64>,
+    /// Whether only one direction was captured.
+    pub one_sided: bool,
+    /// Packets stamped earlier than the one before.
+    pub clock_went_back: u64,
+    /// The ends: the client first, or who was seen first.
+    pub ends: [EndReport; 2],
+}
+
+/// One end of a connection: what it sent, and how it acknowledged.
+#[derive(Debug, Clone, Serialize)]
+pub struct EndReport {
+    /// Address and port.
+    pub address: String,
+    /// Options of its SYN; `None` if not captured.
+    pub syn: Option<SynOptions>,
+    /// Payload of its full-sized wire segments, and how that is known.
+    pub mss: Mss,
+    /// Counts of what it sent.
+    pub sent: Sent,
+    /// IP octets for each captured packet.
+    pub ip_octets_per_datagram: Option<f64>,
+    /// Payload bytes of its captured data packets.
+    pub packet_bytes: Distribution,
+    /// Wire segments for each captured data packet.
+    pub wire_segments_per_packet: Distribution,
+    /// Tail splits for each captured data packet: packets that an unsplit tail would save.
+    pub tail_split_ratio: Option<f64>,
+    /// The other end's data wire segments for each pure ACK of this one.
+    pub wire_segments_per_pure_ack: Option<f64>,
+    /// Wire segments that each pure ACK covers.
+    pub wire_segments_covered: Distribution,
+    /// Payload bytes that each pure ACK covers.
+    pub bytes_per_ack: Distribution,
+    /// Pure ACKs that cover more than two full-sized segments.
+    pub stretch_acks: u64,
+    /// ACKs that came with data.
+    pub piggybacked_acks: u64,
+    /// How this end acknowledges, guessed.
+    pub ack_policy: PolicyGuess,
+    /// Wire segments of its data bursts.
+    pub data_burst_wire_segments: Distribution,
+    /// Pure ACKs in a row.
+    pub ack_burst: Distribution,
+    /// RTT from the capture to the other end and back, data to ACK, µs.
+    pub rtt_by_ack_us: Distribution,
+    /// The same from timestamps, µs.
+    pub rtt_by_timestamp_us: Distribution,
+    /// The smallest by either, ns.
+    pub rtt_min_ns: Option<u64>,
+    /// The counts in the words of the meters (docs/quantities.md), as this end would tell them.
+    pub quantities: Counts,
+}
+
+/// A distribution.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Distribution {
+    /// Values.
+    pub n: u64,
+    /// Mean.
+    pub mean: Option<f64>,
+    /// Median; it and the other quantiles are exact below 64, above in steps of 1/16.
+    pub p50: Option<u64>,
+    /// 90th percentile.
+    pub p90: Option<u64>,
+    /// 99th percentile.
+    pub p99: Option<u64>,
+    /// Largest.
+    pub max: Option<u64>,
+    /// The smallest value of each step that has any (of the last step the largest), and how many.
+    pub steps: Vec<(u64, u64)>,
+}
+
+impl From<&Histogram> for Distribution {
+    fn from(histogram: &Histogram) -> Distribution {
+        Distribution {
+            n: histogram.n(),
+            mean: histogram.mean(),
+            p50: histogram.quantile(0.5),
+            p90: histogram.quantile(0.9),
+            p99: histogram.quantile(0.99),
+            max: histogram.max(),
+            steps: histogram.buckets().collect(),
+        }
+    }
+}
+
+impl Report {
+    /// Of a capture that was read and analysed.
+    pub fn new(
+        file: &str,
+        reading: &Reading,
+        outcome: Result<(), &Broken>,
+        connections: &[Connection],
+    ) -> Report {
+        let mut total = Sent::default();
+        for connection in connections {
+            total.add(&connection.total());
+        }
+        let numbered = connections.iter().enumerate();
+        Report {
+            file: file.to_string(),
+            form: reading.form,
+            packets: reading.packets,
+            bytes: reading.bytes,
+            skipped: reading.skipped,
+            dropped_by_capture: reading.dropped_by_capture,
+            broken: outcome.err().map(ToString::to_string),
+            findings: findings(connections),
+            total,
+            connections: numbered
+                .map(|(place, connection)| {
+                    ConnectionReport::new(place + 1, connection, &reading.names)
+                })
+                .collect(),
+        }
+    }
+}
+
+impl ConnectionReport {
+    fn new(number: usize, connection: &Connection, names: &Names) -> ConnectionReport {
+        let duration_ns = connection.duration_ns();
+        let timed = |ns: u64| duration_ns.map(|_| ns);
+        let [client, server] = &connection.halves;
+        let named = connection.ends.map(|end| endpoint_name(end, names));
+        let [client_name, server_name] = named;
+        ConnectionReport {
+            number,
+            began: connection.began(),
+            ended: connection.ended(),
+            first_ns: connection.first_ns,
+            duration_ns,
+            idle_ns: timed(connection.idle_ns),
+            longest_silence_ns: timed(connection.longest_silence_ns),
+            handshake_ns: connection.handshake_ns,
+            one_sided: connection.is_one_sided(),
+            clock_went_back: connection.clock_went_back,
+            ends: [
+                EndReport::new(client_name, client, server),
+                EndReport::new(server_name, server, client),
+            ],
+        }
+    }
+}
+
+impl EndReport {
+    fn new(address: String, own: &Half, other: &Half) -> EndReport {
+        let sent = &own.sent;
+        EndReport {
+            address,
+            syn: own.syn,
+            mss: own.mss,
+            ip_octets_per_datagram: ratio(sent.ip_octets, sent.captured_packets),
+            packet_bytes: (&own.packet_bytes).into(),
+            wire_segments_per_packet: (&own.wire_segments_per_packet).into(),
+            tail_split_ratio: ratio(sent.tail_splits, sent.captured_data_packets),
+            wire_segments_per_pure_ack: ratio(other.sent.data_wire_segments, sent.pure_acks),
+            wire_segments_covered: (&own.acks.wire_segments_per_pure_ack).into(),
+            bytes_per_ack: (&own.acks.bytes_per_pure_ack).into(),
+            stretch_acks: own.acks.stretch_acks,
+            piggybacked_acks: own.acks.piggybacked_acks,
+            ack_policy: own.acks.policy(),
+            data_burst_wire_segments: (&own.data_burst_wire_segments).into(),
+            ack_burst: (&own.ack_burst).into(),
+            rtt_by_ack_us: (&own.rtt.by_ack_us).into(),
+            rtt_by_timestamp_us: (&own.rtt.by_timestamp_us).into(),
+            rtt_min_ns: own.rtt.min_ns,
+            quantities: quantities(own, other),
+            sent: sent.clone(),
+        }
+    }
+}
+
+/// What this end's meters would count. Of an end whose packets the capture lost some, none: a count
+/// that is too small is no count.
+fn quantities(own: &Half, other: &Half) -> Counts {
+    let mut counts = Counts::new();
+    if own.sent.captured_packets > 0 && own.sent.bytes_missing_from_capture == 0 {
+        counts.extend([
+            (Quantity::ConnSegmentsSent, own.sent.wire_segments),
+            (Quantity::ConnDataSegmentsSent, own.sent.data_wire_segments),
+            (Quantity::ConnBytesSent, own.sent.payload_bytes),
+            (
+                Quantity::ConnSegmentsRetransmitted,
+                own.sent.retransmitted_wire_segments,
+            ),
+        ]);
+    }
+    if own.sent.captured_packets > 0 {
+        counts.insert(Quantity::ConnBytesReceived, own.acks.bytes_acked);
+    }
+    if other.sent.captured_packets > 0 {
+        counts.insert(Quantity::ConnBytesAcked, other.acks.bytes_acked);
+    }
+    if other.sent.captured_packets > 0 && other.sent.bytes_missing_from_capture == 0 {
+        counts.extend([
+            (Quantity::ConnSegmentsReceived, other.sent.wire_segments),
+            (
+                Quantity::ConnDataSegmentsReceived,
+                other.sent.data_wire_segments,
+            ),
+        ]);
+    }
+    counts
+}
+
+pub(crate) fn ratio(of: u64, to: u64) -> Option<f64> {
+    (to > 0).then(|| of as f64 / to as f64)
+}
+
+fn endpoint_name(end: Endpoint, names: &Names) -> String {
+    let name = match end.host {
+        Host::Address(std::net::IpAddr::V6(address)) => format!("[{address}]"),
+        Host::Address(address) => address.to_string(),
+        Host::Named(index) => names.get(index as usize).cloned().unwrap_or_default(),
+    };
+    if end.port == 0 {
+        name
+    } else {
+        format!("{name}:{}", end.port)
+    }
+}

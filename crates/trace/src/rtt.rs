@@ -1,0 +1,53 @@
+//! Round-trip times as the point of capture sees them: from data to its ACK, so each direction
+//! tells the way to the end that acknowledges and back.
+
+use crate::histogram::Histogram;
+
+/// RTT samples of one direction, µs in the distribution.
+#[derive(Debug, Clone, Default)]
+pub struct Rtt {
+    /// From data to the ACK that covers it; never of what was sent twice (Karn).
+    pub by_ack_us: Histogram,
+    /// From a timestamp to its echo.
+    pub by_timestamp_us: Histogram,
+    /// The smallest by either, ns.
+    pub min_ns: Option<u64>,
+    awaited: Option<(u32, u64)>,
+}
+
+impl Rtt {
+    /// Data was acknowledged.
+    #[inline]
+    pub(crate) fn on_ack(&mut self, ns: u64) {
+        self.by_ack_us.add(ns / 1000);
+        self.smaller(ns);
+    }
+
+    /// A segment with this TSval went out. One echo is awaited at a time.
+    #[inline]
+    pub(crate) fn on_sent(&mut self, value: u32, at_ns: u64) {
+        if self.awaited.is_none() {
+            self.awaited = Some((value, at_ns));
+        }
+    }
+
+    /// A segment with this TSecr came back.
+    #[inline]
+    pub(crate) fn on_echo(&mut self, echo: u32, at_ns: u64) {
+        if let Some((value, sent_ns)) = self.awaited
+            && echo.wrapping_sub(value).cast_signed() >= 0
+        {
+            self.awaited = None;
+            // A later stamp tells nothing about this one.
+            if echo == value {
+                let ns = at_ns.saturating_sub(sent_ns);
+                self.by_timestamp_us.add(ns / 1000);
+                self.smaller(ns);
+            }
+        }
+    }
+
+    fn smaller(&mut self, ns: u64) {
+        self.min_ns = Some(self.min_ns.map_or(ns, |min| min.min(ns)));
+    }
+}

@@ -1,0 +1,531 @@
+//! What tcpdump prints, in its forms before and since 2009 (4.0): `P 1:257(256) ack 1 win 502` and
+//! `Flags [P.], seq 1:257, ack 1, win 502, length 256`.
+//!
+//! With any of -n, -S, -t to -tttt, -e, -v. Relative sequence numbers are made absolute again by
+//! the SYNs. Names of hosts and ports are kept as they stand. What stands in no line is unknown:
+//! the IP header counts as 20 bytes (IPv6: 40) where -v does not tell the datagram's length.
+
+use std::collections::HashMap;
+use std::io::Read;
+use std::net::IpAddr;
+
+use crate::bytes::Bytes;
+use crate::read::{Broken, Reading, Sink};
+use crate::segment::{Endpoint, Host, Options, Segment, flag};
+
+/// Longer lines are cut here; tcpdump prints no segment so long.
+const LONGEST_LINE: usize = 16 << 10;
+
+/// Reads all lines.
+pub(crate) fn read<R: Read>(
+    bytes: &mut Bytes<R>,
+    sink: &mut impl Sink,
+    reading: &mut Reading,
+) -> Result<(), Broken> {
+    let mut text = Text::default();
+    let mut understood = false;
+    loop {
+        let mut want = 1;
+        let length = loop {
+            let held = bytes
+                .fill(want)
+                .map_err(|error| Broken::io(bytes.offset(), &error))?;
+            let seen = want.saturating_sub(1);
+            let tail = bytes.held().get(seen..).unwrap_or_default();
+            if let Some(newline) = tail.iter().position(|byte| *byte == b'\n') {
+                break seen + newline + 1;
+            }
+            if held < want || held >= LONGEST_LINE {
+                break held;
+            }
+            want = held + 1;
+        };
+        if length == 0 {
+            break;
+        }
+        let line = String::from_utf8_lossy(&bytes.held()[..length]);
+        if !line.trim().is_empty() {
+            reading.packets += 1;
+            match text.line(line.trim_end()) {
+                Line::Segment(segment) => {
+                    understood = true;
+                    sink.segment(&segment);
+                }
+                // The first line of two that -v prints.
+                Line::Header => reading.packets -= 1,
+                Line::Other => reading.skipped.not_tcp += 1,
+            }
+        }
+        bytes.consume(length);
+    }
+    reading.names = text.names;
+    if understood {
+        Ok(())
+    } else {
+        Err(Broken::new(
+            0,
+            "a text without a TCP segment as tcpdump prints it",
+        ))
+    }
+}
+
+enum Line {
+    Segment(Segment),
+    Header,
+    Other,
+}
+
+#[derive(Default)]
+struct Text {
+    names: Vec<String>,
+    by_name: HashMap<String, u32>,
+    /// Of each direction whose SYN was seen: its sequence number, and what is to be added to those
+    /// after it, which the first of them decides.
+    isn: HashMap<(Endpoint, Endpoint), (u32, Option<u32>)>,
+    clock: Clock,
+    /// Of the -v line before: its time, length and id.
+    header: Option<(Option<u64>, u32, u16)>,
+}
+
+impl Text {
+    fn line(&mut self, line: &str) -> Line {
+        let continued = line.starts_with([' ', '\t']) && self.header.is_some();
+        let header = self.header.take();
+        let at_ns = if continued {
+            header.and_then(|header| header.0)
+        } else {
+            self.clock.read(line)
+        };
+        if !continued && line.contains("proto TCP (6)") {
+            let number = |key: &str| after(line, key).and_then(leading::<u32>);
+            let octets = number("length ");
+            let id = number(" id ").unwrap_or(0) as u16;
+            self.header = octets.map(|octets| (at_ns, octets, id));
+            if !line.contains("Flags [") {
+                return Line::Header;
+            }
+        }
+        let known = self.header.take().or(if continued { header } else { None });
+        match self.segment(line, at_ns, known.map(|(_, octets, id)| (octets, id))) {
+            Some(segment) => Line::Segment(segment),
+            None => Line::Other,
+        }
+    }
+
+    fn segment(
+        &mut self,
+        line: &str,
+        at_ns: Option<u64>,
+        known: Option<(u32, u16)>,
+    ) -> Option<Segment> {
+        // The last " > " whose right side ends in ": ": a link-layer header (-e) stands before it.
+        let (left, right) = line.rmatch_indices(" > ").find_map(|(at, _)| {
+            let (destination, rest) = line[at + 3..].split_once(": ")?;
+            let source = line[..at].rsplit([' ', '\t']).next()?;
+            (!destination.contains([' ', ',']) && !source.is_empty())
+                .then_some(((source, destination), rest))
+        })?;
+        let (source, destination) = (self.endpoint(left.0), self.endpoint(left.1));
+        let numbers = if right.starts_with("Flags [") {
+            new_form(right)?
+        } else {
+            old_form(right)?
+        };
+        let ipv6 = matches!(source.host, Host::Address(IpAddr::V6(_)));
+        let ip_header = if ipv6 { 40 } else { 20 };
+        let (ip_octets, ip_id) =
+            known.unwrap_or((ip_header + 20 + numbers.option_bytes + numbers.payload, 0));
+        let mut segment = Segment {
+            at_ns,
+            source,
+            destination,
+            seq: numbers.seq,
+            ack: numbers.ack,
+            window: numbers.window,
+            flags: numbers.flags,
+            ip_id,
+            payload: numbers.payload,
+            ip_octets,
+            options: numbers.options,
+        };
+        self.make_absolute(&mut segment);
+        Some(segment)
+    }
+
+    fn endpoint(&mut self, text: &str) -> Endpoint {
+        let split = text
+            .rsplit_once('.')
+            .and_then(|(host, port)| Some((host, port.parse().ok()?)));
+        if let Some((host, port)) = split
+            && let Ok(address) = host.parse()
+        {
+            return Endpoint {
+                host: Host::Address(address),
+                port,
+            };
+        }
+        let (name, port) = split.unwrap_or((text, 0));
+        let next = self.names.len() as u32;
+        let index = *self.by_name.entry(name.to_string()).or_insert(next);
+        if index == next {
+            self.names.push(name.to_string());
+        }
+        Endpoint {
+            host: Host::Named(index),
+            port,
+        }
+    }
+
+    fn make_absolute(&mut self, segment: &mut Segment) {
+        let here = (segment.source, segment.destination);
+        if segment.any(flag::SYN) {
+            if let Some(seq) = segment.seq {
+                self.isn.insert(here, (seq, None));
+            }
+            return;
+        }
+        // Without -S numbers count from the SYN: the first one is nearer to 0 than to it.
+        let mut absolute = |number: u32, direction| match self.isn.get_mut(&direction) {
+            Some((isn, add)) => {
+                let nearer_to_syn = number.wrapping_sub(*isn) < number;
+                number.wrapping_add(*add.get_or_insert(if nearer_to_syn { 0 } else { *isn }))
+            }
+            None => number,
+        };
+        segment.seq = segment.seq.map(|seq| absolute(seq, here));
+        if segment.any(flag::ACK) {
+            segment.ack = absolute(segment.ack, (here.1, here.0));
+        }
+    }
+}
+
+#[derive(Default)]
+struct Numbers {
+    flags: u8,
+    seq: Option<u32>,
+    ack: u32,
+    window: u16,
+    payload: u32,
+    option_bytes: u32,
+    options: Options,
+}
+
+/// `Flags [P.], seq 1:257, ack 1, win 502, options [nop,nop,TS val 1 ecr 2], length 256`.
+fn new_form(text: &str) -> Option<Numbers> {
+    let letters = after(text, "Flags [")?.split(']').next()?;
+    let mut numbers = Numbers {
+        flags: flags(letters)?,
+        ..Numbers::default()
+    };
+    let payload = after(text, "length ").and_then(leading::<u32>);
+    if let Some(seq) = after(text, " seq ") {
+        numbers.seq = Some(leading(seq)?);
+    }
+    let from_range = after(text, " seq ").and_then(|seq| {
+        let end: u32 = leading(after(seq.split(',').next()?, ":")?)?;
+        Some(end.wrapping_sub(numbers.seq?))
+    });
+    numbers.payload = payload.or(from_range)?;
+    match after(text, " ack ") {
+        Some(ack) => {
+            numbers.ack = leading(ack)?;
+            numbers.flags |= flag::ACK;
+        }
+        None => numbers.flags &= !flag::ACK,
+    }
+    numbers.window = after(text, " win ").and_then(leading::<u32>)?.min(65535) as u16;
+    if let Some(options) = after(text, "options [").and_then(|rest| rest.split(']').next()) {
+        (numbers.options, numbers.option_bytes) = read_options(options);
+    }
+    numbers.options.complete = true;
+    Some(numbers)
+}
+
+/// `P 1:257(256) ack 1 win 502 <nop,nop,timestamp 1 2> (DF)`.
+fn old_form(text: &str) -> Option<Numbers> {
+    let letters = text.split(' ').next()?;
+    let mut numbers = Numbers {
+        flags: flags(letters)?,
+        ..Numbers::default()
+    };
+    let rest = text[letters.len()..].trim_start();
+    if let Some((range, after_range)) = rest.split_once('(')
+        && let Some((first, _)) = range.split_once(':')
+    {
+        numbers.seq = Some(first.parse().ok()?);
+        numbers.payload = leading(after_range)?;
+    }
+    match after(text, " ack ") {
+        Some(ack) => {
+            numbers.ack = leading(ack)?;
+            numbers.flags |= flag::ACK;
+        }
+        None => numbers.flags &= !flag::ACK,
+    }
+    numbers.window = after(text, " win ").and_then(leading::<u32>)?.min(65535) as u16;
+    if let Some(options) = after(text, " <").and_then(|rest| rest.split('>').next()) {
+        (numbers.options, numbers.option_bytes) = read_options(options);
+        numbers.options.complete = true;
+    } else {
+        // Published texts often leave the options out; only a segment that is no SYN may have none.
+        numbers.options.complete = numbers.flags & flag::SYN == 0;
+    }
+    Some(numbers)
+}
+
+/// `S`, `P.`, `.`, `FP`, `none`; `None` if another letter is among them.
+fn flags(letters: &str) -> Option<u8> {
+    if letters == "none" {
+        return Some(0);
+    }
+    let mut flags = 0;
+    for letter in letters.chars() {
+        flags |= match letter {
+            'S' => flag::SYN,
+            'F' => flag::FIN,
+            'R' => flag::RST,
+            'P' => flag::PSH,
+            '.' => flag::ACK,
+            'E' => flag::ECE,
+            'W' => flag::CWR,
+            'U' | 'e' => 0,
+            _ => return None,
+        };
+    }
+    Some(flags)
+}
+
+/// The options between their brackets, and the bytes they take in the header.
+fn read_options(text: &str) -> (Options, u32) {
+    let mut options = Options {
+        complete: true,
+        ..Options::default()
+    };
+    let mut bytes = 0;
+    for option in text.split(',') {
+        let mut words = option.split([' ', ':']).filter(|word| !word.is_empty());
+        let kind = words.next().unwrap_or_default();
+        let mut number = || words.find_map(|word| word.parse::<u32>().ok());
+        bytes += match kind {
+            "nop" | "eol" => 1,
+            "mss" => {
+                options.mss = number().map(|mss| mss.min(65535) as u16);
+                4
+            }
+            "wscale" => {
+                options.window_scale = number().map(|scale| scale.min(14) as u8);
+                3
+            }
+            "sackOK" => {
+                options.sack_permitted = true;
+                2
+            }
+            "TS" | "timestamp" => {
+                options.timestamps = number().zip(number());
+                10
+            }
+            "sack" => sack(option, &mut options),
+            _ => 0,
+        };
+    }
+    (options, bytes.div_ceil(4) * 4)
+}
+
+/// `sack 1 {1:1449}` and the older `sack sack 1 {1:1449} `; the bytes it takes.
+fn sack(text: &str, options: &mut Options) -> u32 {
+    let mut blocks = 0;
+    for block in text.split('{').skip(1) {
+        let edges = block
+            .split('}')
+            .next()
+            .and_then(|edges| edges.split_once(':'));
+        if let Some((Ok(left), Ok(right))) = edges.map(|(l, r)| (l.parse(), r.parse())) {
+            if let Some(kept) = options.sack.get_mut(usize::from(blocks)) {
+                *kept = (left, right);
+            }
+            blocks += 1;
+        }
+        if blocks == 4 {
+            break;
+        }
+    }
+    options.sack_blocks = blocks;
+    2 + 8 * u32::from(blocks)
+}
+
+/// The stamps of lines, whichever of tcpdump's -t options printed them.
+#[derive(Default)]
+struct Clock {
+    /// Sum of the deltas, or the last stamp.
+    now_ns: u64,
+    seen: bool,
+}
+
+const DAY_NS: u64 = 86_400 * 1_000_000_000;
+
+impl Clock {
+    /// The time of a line, and the clock moves there.
+    fn read(&mut self, line: &str) -> Option<u64> {
+        let mut words = line.split(' ').filter(|word| !word.is_empty());
+        let first = words.next()?;
+        let delta = line.starts_with(' ');
+        if let Some(of_day) = time_of_day(first) {
+            // -ttt since 4.0 prints a space, then the time since the line before.
+            self.now_ns = if delta {
+                self.now_ns.saturating_add(of_day)
+            } else if self.seen && of_day + DAY_NS / 2 < self.now_ns % DAY_NS {
+                ((self.now_ns / DAY_NS + 1).saturating_mul(DAY_NS)).saturating_add(of_day)
+            } else {
+                (self.now_ns / DAY_NS * DAY_NS).saturating_add(of_day)
+            };
+        } else if let Some(day) = date(first) {
+            self.now_ns = day
+                .checked_mul(DAY_NS)?
+                .checked_add(time_of_day(words.next()?)?)?;
+        } else if first.len() == 6 && first.bytes().all(|byte| byte.is_ascii_digit()) {
+            // -ttt before 4.0: µs since the line before, behind whole seconds if there are any.
+            self.now_ns = self
+                .now_ns
+                .saturating_add(first.parse::<u64>().ok()? * 1000);
+        } else if let Some((seconds, fraction)) = first.split_once('.')
+            && let Ok(seconds) = seconds.parse::<u64>()
+            && !fraction.contains('.')
+        {
+            if fraction.is_empty() {
+                let us: u64 = words.next()?.parse().ok()?;
+                let delta = seconds
+                    .checked_mul(1_000_000_000)?
+                    .checked_add(us.checked_mul(1000)?)?;
+                self.now_ns = self.now_ns.saturating_add(delta);
+            } else {
+                self.now_ns = seconds
+                    .checked_mul(1_000_000_000)?
+                    .checked_add(fraction_ns(fraction)?)?;
+            }
+        } else {
+            return None;
+        }
+        self.seen = true;
+        Some(self.now_ns)
+    }
+}
+
+/// `12:34:56.789012` as ns.
+fn time_of_day(word: &str) -> Option<u64> {
+    let (clock, fraction) = word.split_once('.')?;
+    let mut parts = clock
+        .split(':')
+        .map(|part| part.parse::<u64>().ok().filter(|n| *n < 100));
+    let (hours, minutes, seconds) = (parts.next()??, parts.next()??, parts.next()??);
+    if parts.next().is_some() {
+        return None;
+    }
+    Some(((hours * 60 + minutes) * 60 + seconds) * 1_000_000_000 + fraction_ns(fraction)?)
+}
+
+fn fraction_ns(digits: &str) -> Option<u64> {
+    if digits.is_empty() || digits.len() > 9 || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    Some(digits.parse::<u64>().ok()? * 10u64.pow(9 - digits.len() as u32))
+}
+
+/// `2024-05-17` as days since 1970 (Howard Hinnant's days_from_civil).
+fn date(word: &str) -> Option<u64> {
+    let mut parts = word.split('-').map(|part| part.parse::<u64>().ok());
+    let (year, month, day) = (parts.next()??, parts.next()??, parts.next()??);
+    if !(1970..10_000).contains(&year) || !(1..=12).contains(&month) || !(1..=31).contains(&day) {
+        return None;
+    }
+    let year = if month <= 2 { year - 1 } else { year };
+    let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
+    let day_of_era = year % 400 * 365 + year % 400 / 4 - year % 400 / 100 + day_of_year;
+    (year / 400 * 146_097 + day_of_era).checked_sub(719_468)
+}
+
+fn after<'a>(text: &'a str, key: &str) -> Option<&'a str> {
+    text.find(key).map(|at| &text[at + key.len()..])
+}
+
+/// The number that the text begins with.
+fn leading<T: std::str::FromStr>(text: &str) -> Option<T> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    text[..digits].parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one(line: &str) -> Segment {
+        match Text::default().line(line) {
+            Line::Segment(segment) => segment,
+            _ => panic!("no segment: {line}"),
+        }
+    }
+
+    #[test]
+    fn both_forms_and_every_switch_tell_the_same() {
+        let expected = one(
+            "12:00:00.5 IP 10.0.0.1.80 > 10.0.0.2.9: Flags [P.], seq 1:257, ack 7, win 502, options [nop,nop,TS val 1 ecr 2], length 256",
+        );
+        assert_eq!((expected.payload, expected.ip_octets), (256, 308));
+        assert_eq!(expected.flags, flag::PSH | flag::ACK);
+        for line in [
+            "12:00:00.500000 10.0.0.1.80 > 10.0.0.2.9: P 1:257(256) ack 7 win 502 <nop,nop,timestamp 1 2> (DF)",
+            "43200.500000 IP 10.0.0.1.80 > 10.0.0.2.9: Flags [P.], seq 1:257, ack 7, win 502, options [nop,nop,TS val 1 ecr 2], length 256: HTTP",
+            "1970-01-01 12:00:00.500000 eth0  In  IP 10.0.0.1.80 > 10.0.0.2.9: Flags [P.], seq 1:257, ack 7, win 502, options [nop,nop,TS val 1 ecr 2], length 256",
+            "12:00:00.500000 02:00:00:00:00:01 > 02:00:00:00:00:02, ethertype IPv4 (0x0800), length 322: 10.0.0.1.80 > 10.0.0.2.9: Flags [P.], seq 1:257, ack 7, win 502, options [nop,nop,TS val 1 ecr 2], length 256",
+        ] {
+            assert_eq!(one(line), expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn two_lines_of_v_are_one_segment_with_the_datagram_length() {
+        let mut text = Text::default();
+        assert!(matches!(text.line("12:00:00.5 IP (tos 0x0, ttl 64, id 17, offset 0, flags [DF], proto TCP (6), length 324)"), Line::Header));
+        let Line::Segment(segment) = text.line("    10.0.0.1.80 > 10.0.0.2.9: Flags [P.], cksum 0x1 (correct), seq 1:257, ack 7, win 502, length 256") else {
+            panic!("no segment");
+        };
+        assert_eq!((segment.ip_octets, segment.ip_id), (324, 17));
+        assert_eq!(segment.at_ns, Some(43_200_500_000_000));
+    }
+
+    #[test]
+    fn relative_numbers_become_absolute_by_the_syn() {
+        let mut text = Text::default();
+        for line in [
+            "000000 1.1.1.1.5 > 2.2.2.2.6: S 4294967290:4294967290(0) win 32768 (DF)",
+            "000005 2.2.2.2.6 > 1.1.1.1.5: S 100:100(0) ack 4294967291 win 5840 (DF)",
+        ] {
+            text.line(line);
+        }
+        let Line::Segment(segment) =
+            text.line("000010 1.1.1.1.5 > 2.2.2.2.6: P 1:11(10) ack 1 win 1 (DF)")
+        else {
+            panic!("no segment");
+        };
+        assert_eq!(
+            (segment.seq, segment.ack, segment.at_ns),
+            (Some(4294967291), 101, Some(15_000))
+        );
+    }
+
+    #[test]
+    fn names_and_sack_blocks_are_read() {
+        let mut text = Text::default();
+        let Line::Segment(segment) =
+            text.line("IP A > B.example.80: . ack 98 win 2 <nop,nop,sack 2 {1:5}{7:9}>")
+        else {
+            panic!("no segment");
+        };
+        assert_eq!(segment.options.sack, [(1, 5), (7, 9)]);
+        assert_eq!(
+            (segment.source.host, segment.destination.port),
+            (Host::Named(0), 80)
+        );
+        assert_eq!(text.names, ["A", "B.example"]);
+        assert_eq!((segment.seq, segment.at_ns), (None, None));
+    }
+}

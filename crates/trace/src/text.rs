@@ -1,0 +1,493 @@
+//! Reports as text: findings first, then a row for each direction, or one connection in depth.
+
+use std::fmt::Write as _;
+
+use crate::acks::Policy;
+use crate::connection::{Began, Ended};
+use crate::mss::MssSource;
+use crate::report::{ConnectionReport, Distribution, EndReport, Report};
+
+/// Connections that the table shows: those with most payload. `--connection` shows any.
+const ROWS: usize = 20;
+
+/// A capture: what it holds, what costs most, and its largest connections.
+pub fn text(report: &Report) -> String {
+    let mut out = head(report);
+    if report.findings.is_empty() {
+        out += "\nNothing in it stands out.\n";
+    } else {
+        out += "\nWhat costs most (estimates: a capture holds no CPU time)\n";
+        for (place, finding) in report.findings.iter().enumerate() {
+            let _ = writeln!(
+                out,
+                "  {}. {:.0} % of {}: {}\n     knob: {}",
+                place + 1,
+                finding.share_ratio * 100.0,
+                finding.share_of,
+                finding.text,
+                finding.knob
+            );
+        }
+    }
+    let mut order: Vec<&ConnectionReport> = report.connections.iter().collect();
+    let payload = |connection: &ConnectionReport| -> u64 {
+        connection
+            .ends
+            .iter()
+            .map(|end| end.sent.payload_bytes)
+            .sum()
+    };
+    order.sort_by_key(|connection| std::cmp::Reverse(payload(connection)));
+    let shown = &order[..order.len().min(ROWS)];
+    if !shown.is_empty() {
+        out += "\n";
+        out += &table(shown);
+    }
+    if shown.len() < order.len() {
+        let _ = writeln!(
+            out,
+            "{} connections more, with less payload; --csv and --json have all",
+            order.len() - shown.len()
+        );
+    }
+    out
+}
+
+/// One connection in depth.
+pub fn connection_text(report: &Report, connection: &ConnectionReport) -> String {
+    format!("{}\n{}", head(report), depth(connection))
+}
+
+pub(crate) fn depth(connection: &ConnectionReport) -> String {
+    let mut out = String::new();
+    let [client, server] = &connection.ends;
+    let _ = writeln!(
+        out,
+        "connection {}: {} and {}\n  {}, {}",
+        connection.number,
+        client.address,
+        server.address,
+        began(connection.began),
+        ended(connection)
+    );
+    let mut times = vec![
+        ("duration", connection.duration_ns),
+        ("idle (nothing outstanding)", connection.idle_ns),
+        ("longest silence", connection.longest_silence_ns),
+        ("handshake", connection.handshake_ns),
+    ];
+    times.retain(|(_, ns)| ns.is_some());
+    for (name, ns) in times {
+        line(&mut out, name, ns.map(ms).unwrap_or_default());
+    }
+    if connection.duration_ns.is_none() {
+        line(&mut out, "times", "unknown: the capture tells none");
+    }
+    if connection.one_sided {
+        line(
+            &mut out,
+            "capture",
+            "one direction only: what needs both is unknown",
+        );
+    }
+    for (end, other) in [(client, server), (server, client)] {
+        let _ = writeln!(out, "\n{} sent", end.address);
+        end_lines(&mut out, end, other, connection.duration_ns.is_some());
+    }
+    out
+}
+
+fn head(report: &Report) -> String {
+    let mut out = format!("{}: ", report.file);
+    let form = report.form.map_or("unknown form", |form| match form {
+        crate::Form::Pcap => "pcap",
+        crate::Form::Pcapng => "pcapng",
+        crate::Form::TcpdumpText => "tcpdump's text",
+    });
+    let _ = writeln!(
+        out,
+        "{form}, {} packets, {} connections",
+        report.packets,
+        report.connections.len()
+    );
+    let skipped = &report.skipped;
+    let parts = [
+        (skipped.not_ip, "not IP"),
+        (skipped.not_tcp, "not TCP"),
+        (skipped.fragments, "IP fragments"),
+        (skipped.headers_cut, "headers cut by the snap length"),
+        (skipped.malformed, "malformed"),
+        (skipped.link_unknown, "of a link type that is not read"),
+    ];
+    let parts: Vec<String> = parts
+        .iter()
+        .filter(|part| part.0 > 0)
+        .map(|(count, what)| format!("{count} {what}"))
+        .collect();
+    if !parts.is_empty() {
+        let _ = writeln!(out, "left out: {}", parts.join(", "));
+    }
+    let lost = report.total.bytes_missing_from_capture;
+    if report.dropped_by_capture.is_some_and(|dropped| dropped > 0) || lost > 0 {
+        let dropped = report
+            .dropped_by_capture
+            .map_or("an unknown number of".to_string(), |n| n.to_string());
+        let _ = writeln!(
+            out,
+            "the capture lost {dropped} packets; {lost} acknowledged bytes are not in it: its counts are too small"
+        );
+    }
+    if report.total.captured_twice > 0 {
+        let _ = writeln!(
+            out,
+            "{} packets are in it twice and counted once",
+            report.total.captured_twice
+        );
+    }
+    if let Some(broken) = &report.broken {
+        let _ = writeln!(out, "broken {broken}; what was read until there follows");
+    }
+    out
+}
+
+fn table(connections: &[&ConnectionReport]) -> String {
+    let header = [
+        "#",
+        "sender > receiver",
+        "KiB",
+        "data wire segs",
+        "per packet",
+        "receiver's pure ACKs",
+        "segs/ACK",
+        "stretch",
+        "tail splits",
+        "resent",
+        "stalls ms",
+        "receiver's ACK policy",
+    ];
+    let mut rows: Vec<[String; 12]> = Vec::new();
+    for connection in connections {
+        let [client, server] = &connection.ends;
+        for (place, (sender, receiver)) in
+            [(client, server), (server, client)].into_iter().enumerate()
+        {
+            if place == 1 && sender.sent.payload_bytes == 0 {
+                continue;
+            }
+            let sent = &sender.sent;
+            let number = if place == 0 {
+                connection.number.to_string()
+            } else {
+                String::new()
+            };
+            let stalls = connection
+                .duration_ns
+                .map(|_| format!("{:.1}", sent.delayed_ack_stall_ns as f64 / 1e6));
+            rows.push([
+                number,
+                format!("{} > {}", sender.address, receiver.address),
+                format!("{:.1}", sent.payload_bytes as f64 / 1024.0),
+                sent.data_wire_segments.to_string(),
+                decimal(sender.wire_segments_per_packet.mean),
+                receiver.sent.pure_acks.to_string(),
+                decimal(receiver.wire_segments_per_pure_ack),
+                receiver.stretch_acks.to_string(),
+                sent.tail_splits.to_string(),
+                sent.retransmitted_packets.to_string(),
+                stalls.unwrap_or_else(|| ABSENT.to_string()),
+                policy(receiver.ack_policy.policy),
+            ]);
+        }
+    }
+    let width = |column: usize| {
+        let cells = rows.iter().map(|row| row[column].chars().count());
+        cells
+            .chain([header[column].chars().count()])
+            .max()
+            .unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..header.len()).map(width).collect();
+    let mut out = String::new();
+    let mut put = |cells: &mut dyn Iterator<Item = &str>| {
+        let mut text = String::new();
+        for (column, (cell, &width)) in cells.zip(&widths).enumerate() {
+            let _ = match column {
+                1 | 11 => write!(text, "{cell:<width$}  "),
+                _ => write!(text, "{cell:>width$}  "),
+            };
+        }
+        out += text.trim_end();
+        out += "\n";
+    };
+    put(&mut header.iter().copied());
+    for row in &rows {
+        put(&mut row.iter().map(String::as_str));
+    }
+    out
+}
+
+fn end_lines(out: &mut String, end: &EndReport, other: &EndReport, timed: bool) {
+    let sent = &end.sent;
+    match &end.syn {
+        Some(syn) => {
+            let mut options = vec![
+                syn.mss
+                    .map_or("no MSS".to_string(), |mss| format!("MSS {mss}")),
+            ];
+            options.extend(
+                syn.window_scale
+                    .map(|scale| format!("window scale {scale}")),
+            );
+            let flags = [
+                (syn.sack_permitted, "SACK"),
+                (syn.timestamps, "timestamps"),
+                (syn.ecn, "ECN"),
+            ];
+            options.extend(
+                flags
+                    .iter()
+                    .filter(|flag| flag.0)
+                    .map(|flag| flag.1.to_string()),
+            );
+            line(out, "SYN options", options.join(", "));
+        }
+        None => line(out, "SYN options", "not captured"),
+    }
+    line(
+        out,
+        "MSS",
+        format!("{} bytes, {}", end.mss.bytes, source(end.mss.source)),
+    );
+    line(out, "payload", format!("{} bytes", sent.payload_bytes));
+    line(
+        out,
+        "captured packets",
+        format!(
+            "{}, {} with payload, {} of them super-segments",
+            sent.captured_packets, sent.captured_data_packets, sent.super_segments
+        ),
+    );
+    line(
+        out,
+        "wire segments",
+        format!(
+            "{}, {} with payload",
+            sent.wire_segments, sent.data_wire_segments
+        ),
+    );
+    distribution(
+        out,
+        "wire segments per data packet",
+        &end.wire_segments_per_packet,
+    );
+    distribution(out, "payload bytes per data packet", &end.packet_bytes);
+    line(
+        out,
+        "IP octets per datagram",
+        decimal(end.ip_octets_per_datagram),
+    );
+    line(
+        out,
+        "sub-MSS tail splits",
+        format!(
+            "{} ({} % of data packets)",
+            sent.tail_splits,
+            decimal(end.tail_split_ratio.map(|share| share * 100.0))
+        ),
+    );
+    distribution(
+        out,
+        "data burst, wire segments",
+        &end.data_burst_wire_segments,
+    );
+    line(
+        out,
+        "pure ACKs",
+        format!(
+            "{}, {} of them window updates, {} duplicates; {} ACKs came with data",
+            sent.pure_acks, sent.window_updates, sent.duplicate_acks, end.piggybacked_acks
+        ),
+    );
+    line(
+        out,
+        "other's wire segments per pure ACK",
+        decimal(end.wire_segments_per_pure_ack),
+    );
+    distribution(
+        out,
+        "wire segments that an ACK covers",
+        &end.wire_segments_covered,
+    );
+    distribution(out, "bytes that an ACK covers", &end.bytes_per_ack);
+    bars(out, &end.wire_segments_covered);
+    line(
+        out,
+        "stretch ACKs (more than 2 segments)",
+        end.stretch_acks.to_string(),
+    );
+    line(
+        out,
+        "ACK policy, guessed",
+        format!(
+            "{}: {}",
+            policy(end.ack_policy.policy),
+            end.ack_policy.evidence
+        ),
+    );
+    distribution(out, "pure ACKs in a row", &end.ack_burst);
+    let resent = format!(
+        "{} packets, {} bytes; {} after their ACK, {} spurious by DSACK",
+        sent.retransmitted_packets,
+        sent.retransmitted_bytes,
+        sent.retransmitted_after_ack,
+        sent.spurious_by_dsack
+    );
+    line(out, "retransmitted", resent);
+    line(
+        out,
+        "late packets (reordered)",
+        sent.reordered_packets.to_string(),
+    );
+    line(
+        out,
+        "segments with SACK blocks",
+        sent.sack_segments.to_string(),
+    );
+    line(
+        out,
+        "zero windows",
+        format!(
+            "{}{}",
+            sent.zero_windows,
+            if timed {
+                format!(", {} in all", ms(sent.zero_window_ns))
+            } else {
+                String::new()
+            }
+        ),
+    );
+    if timed {
+        line(
+            out,
+            "delayed-ACK stalls",
+            format!(
+                "{}, {} in all",
+                sent.delayed_ack_stalls,
+                ms(sent.delayed_ack_stall_ns)
+            ),
+        );
+        line(
+            out,
+            "limited by",
+            format!(
+                "window {}, receiver {}, application {}, unknown {}",
+                ms(sent.window_limited_ns),
+                ms(sent.receiver_limited_ns),
+                ms(sent.application_limited_ns),
+                ms(sent.limit_unknown_ns)
+            ),
+        );
+        distribution(
+            out,
+            &format!("RTT to {} by ACK, µs", other.address),
+            &end.rtt_by_ack_us,
+        );
+        distribution(out, "RTT by timestamps, µs", &end.rtt_by_timestamp_us);
+    }
+}
+
+fn line(out: &mut String, name: &str, value: impl AsRef<str>) {
+    let _ = writeln!(out, "  {name:<36}{}", value.as_ref());
+}
+
+fn distribution(out: &mut String, name: &str, of: &Distribution) {
+    if of.n > 0 {
+        let number =
+            |value: Option<u64>| value.map_or(ABSENT.to_string(), |value| value.to_string());
+        line(
+            out,
+            name,
+            format!(
+                "mean {}, median {}, p90 {}, p99 {}, max {} (n {})",
+                decimal(of.mean),
+                number(of.p50),
+                number(of.p90),
+                number(of.p99),
+                number(of.max),
+                of.n
+            ),
+        );
+    }
+}
+
+/// The commonest values, each with a bar.
+fn bars(out: &mut String, of: &Distribution) {
+    let mut steps = of.steps.clone();
+    steps.sort_by_key(|step| std::cmp::Reverse(step.1));
+    steps.truncate(8);
+    steps.sort_unstable();
+    for (value, count) in steps {
+        let share = count as f64 / of.n.max(1) as f64;
+        let mark = if value > 2 { " stretch" } else { "" };
+        let bar = "#".repeat((share * 40.0).ceil() as usize);
+        let _ = writeln!(out, "    {value:>6} {:>5.1} % {bar}{mark}", share * 100.0);
+    }
+}
+
+const ABSENT: &str = "–";
+
+fn decimal(value: Option<f64>) -> String {
+    value.map_or(ABSENT.to_string(), |value| {
+        if value >= 100.0 {
+            format!("{value:.0}")
+        } else {
+            format!("{value:.2}")
+        }
+    })
+}
+
+fn ms(ns: u64) -> String {
+    format!("{:.3} ms", ns as f64 / 1e6)
+}
+
+fn source(source: MssSource) -> &'static str {
+    match source {
+        MssSource::Given => "given",
+        MssSource::Handshake => "from the handshake",
+        MssSource::OneSyn => "from the one SYN captured",
+        MssSource::Inferred => "inferred from payload sizes",
+        MssSource::Assumed => "assumed: nothing tells it",
+    }
+}
+
+fn began(began: Began) -> &'static str {
+    match began {
+        Began::Handshake => "began with its handshake",
+        Began::OneSyn => "one SYN captured",
+        Began::BeforeCapture => "began before the capture",
+    }
+}
+
+fn ended(connection: &ConnectionReport) -> String {
+    let name = |end: usize| connection.ends[end].address.as_str();
+    match connection.ended {
+        Ended::Fin { first } => format!("closed, first by {}", name(first)),
+        Ended::HalfClosed { by } => format!("closed by {} alone", name(by)),
+        Ended::Reset { by } => format!("reset by {}", name(by)),
+        Ended::NotSeen => "end not captured".to_string(),
+    }
+}
+
+fn policy(policy: Policy) -> String {
+    match policy {
+        Policy::Unknown => "unknown".to_string(),
+        Policy::EverySegments { segments: 1 } => "every segment".to_string(),
+        Policy::EverySegments { segments: 2 } => "every two segments".to_string(),
+        Policy::EverySegments { segments } => format!("every {segments} segments"),
+        Policy::GrowingAvoidance { most } => format!("avoidance growing to {most}"),
+        Policy::PerBatch => "one per batch (GRO/TSO)".to_string(),
+        Policy::ByTimer => "by timer".to_string(),
+        Policy::OnRead => "on read".to_string(),
+        Policy::Mixed => "mixed".to_string(),
+    }
+}

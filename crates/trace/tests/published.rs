@@ -1,0 +1,204 @@
+//! The published traces, against what was counted in them by hand.
+
+use std::fmt::Write as _;
+
+use tcpcost_trace::{
+    AckEvent, Analysis, BurstEvent, Connection, Filter, MssSource, PacketEvent, Policy, Settings,
+    Watch, read,
+};
+
+#[derive(Default)]
+struct Log {
+    packets: Vec<PacketEvent>,
+    acks: Vec<(usize, AckEvent)>,
+    bursts: Vec<(usize, BurstEvent, usize)>,
+}
+
+impl Watch for Log {
+    fn on_packet(&mut self, _: usize, packet: &PacketEvent) {
+        self.packets.push(*packet);
+    }
+    fn on_ack(&mut self, connection: usize, ack: &AckEvent) {
+        self.acks.push((connection, *ack));
+    }
+    fn on_burst(&mut self, connection: usize, burst: &BurstEvent) {
+        self.bursts.push((connection, *burst, self.packets.len()));
+    }
+}
+
+fn data(name: &str) -> String {
+    let path = format!("{}/tests/data/{name}", env!("CARGO_MANIFEST_DIR"));
+    std::fs::read_to_string(path).unwrap()
+}
+
+fn analyse(name: &str) -> (Vec<Connection>, Log) {
+    let mut analysis = Analysis::watched(Settings::default(), Filter::default(), Log::default());
+    let (_, outcome) = read(data(name).as_bytes(), &mut analysis);
+    outcome.unwrap();
+    analysis.finish()
+}
+
+/// The rows of an expected file that begin with this word, behind it.
+fn expected(name: &str, first: &str) -> String {
+    let rows = data(name);
+    let rows = rows
+        .lines()
+        .filter_map(|row| row.strip_prefix(&format!("{first},")));
+    rows.fold(String::new(), |all, row| all + row + "\n")
+}
+
+const SERVER: usize = 1;
+
+#[test]
+fn every_packet_of_the_tso_traces_is_split_as_counted() {
+    for phase in ["before", "after"] {
+        let (connections, log) = analyse(&format!("dumazet2013_trace_{phase}.txt"));
+        let mut found = String::new();
+        for packet in &log.packets {
+            let ends = if packet.from == 0 { "A,B" } else { "B,A" };
+            let PacketEvent {
+                seq,
+                payload_bytes: bytes,
+                wire_segments,
+                full_segments,
+                ..
+            } = *packet;
+            let (push, range) = match bytes {
+                0 => ("", ",".to_string()),
+                _ => (
+                    if packet.push { "PSH" } else { "" },
+                    format!("{seq},{}", seq + bytes),
+                ),
+            };
+            let tail = bytes - full_segments * 1448;
+            let ack = packet.ack.unwrap().0;
+            writeln!(
+                found,
+                "{ends},{push},{range},{bytes},{full_segments},{tail},{wire_segments},{ack}"
+            )
+            .unwrap();
+        }
+        assert_eq!(
+            found,
+            expected("expected_dumazet2013_skbs.csv", phase),
+            "{phase}"
+        );
+        let total = connections[0].total();
+        let (tails, octets) = if phase == "before" {
+            (3, 4252.0 / 3.0)
+        } else {
+            (0, 2100.0)
+        };
+        assert_eq!(total.tail_splits, tails, "{phase}");
+        let mean = total.ip_octets as f64 / total.captured_packets as f64;
+        assert!((mean - octets).abs() < 1e-9, "{phase}: {mean}");
+        let source = if phase == "before" {
+            MssSource::Inferred
+        } else {
+            MssSource::Assumed
+        };
+        assert!(
+            connections[0]
+                .halves
+                .iter()
+                .all(|half| half.mss.bytes == 1448 && half.mss.source == source)
+        );
+        assert_eq!(
+            (connections[0].first_ns, connections[0].duration_ns()),
+            (None, None)
+        );
+    }
+}
+
+#[test]
+fn every_ack_of_the_ack_traces_covers_what_was_counted() {
+    for trace in ["ack_avoidance", "ack_every_other"] {
+        let (connections, log) = analyse(&format!("jones2005_trace_{trace}.txt"));
+        let data = connections.len() - 1;
+        let mut found = String::new();
+        // Relative numbers: the text's own.
+        let isn = log.packets.iter().find(|packet| packet.seq > 3_000_000_000);
+        let isn = isn.map_or(0, |_| 3_760_261_556_u32);
+        for (_, ack) in log
+            .acks
+            .iter()
+            .filter(|(at, ack)| *at == data && ack.from == 0)
+        {
+            let kind = if ack.pure {
+                "pure"
+            } else {
+                "piggyback_on_request"
+            };
+            let AckEvent {
+                previous,
+                ack,
+                bytes,
+                wire_segments,
+                full_segments,
+                ..
+            } = *ack;
+            let (previous, ack) = (previous.wrapping_sub(isn), ack.wrapping_sub(isn));
+            writeln!(
+                found,
+                "{kind},{previous},{ack},{bytes},{wire_segments},{full_segments}"
+            )
+            .unwrap();
+        }
+        assert_eq!(
+            found,
+            expected("expected_jones2005_acks.csv", trace),
+            "{trace}"
+        );
+        let server = &connections[data].halves[SERVER];
+        let client = &connections[data].halves[0];
+        let (data_segments, pure_acks) = if trace == "ack_avoidance" {
+            (48, 8)
+        } else {
+            (24, 10)
+        };
+        assert_eq!(server.sent.data_wire_segments, data_segments);
+        assert_eq!(client.sent.pure_acks, pure_acks);
+        let expected = match trace {
+            "ack_avoidance" => Policy::GrowingAvoidance { most: 8 },
+            _ => Policy::EverySegments { segments: 2 },
+        };
+        assert_eq!(client.acks.policy().policy, expected);
+        assert_eq!(
+            (server.mss.bytes, server.mss.source),
+            (1460, MssSource::Inferred)
+        );
+        assert_eq!(connections[data].total().retransmitted_packets, 0);
+    }
+}
+
+#[test]
+fn every_burst_of_the_ack_traces_is_as_long_as_counted() {
+    for (trace, first_transaction) in [("ack_avoidance", 1), ("ack_every_other", 2)] {
+        let (connections, log) = analyse(&format!("jones2005_trace_{trace}.txt"));
+        let data = connections.len() - 1;
+        let requests = |until: usize| {
+            // The connection's own requests: the client's packets with payload.
+            let of_client = log.packets[..until]
+                .iter()
+                .filter(|packet| packet.from == 0);
+            of_client
+                .filter(|packet| packet.payload_bytes == 128)
+                .count()
+        };
+        let mut found = String::new();
+        for (kind, is_data, from) in [("data_segments", true, SERVER), ("pure_acks", false, 0)] {
+            let of_kind = log.bursts.iter().filter(|(at, burst, _)| {
+                *at == data && burst.data == is_data && burst.from == from
+            });
+            for (index, (_, burst, until)) in of_kind.enumerate() {
+                let transaction = requests(*until) + first_transaction - 1;
+                writeln!(found, "{kind},{transaction},{index},{}", burst.packets).unwrap();
+            }
+        }
+        assert_eq!(
+            found,
+            expected("expected_jones2005_bursts.csv", trace),
+            "{trace}"
+        );
+    }
+}
