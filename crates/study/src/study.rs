@@ -18,6 +18,10 @@ use crate::value::{Raw, Value};
 pub const BUILT_IN: &[(&str, &str)] = &[
     ("tour", include_str!("../../../studies/tour.toml")),
     (
+        "accounting",
+        include_str!("../../../studies/accounting.toml"),
+    ),
+    (
         "copy-paths",
         include_str!("../../../studies/copy-paths.toml"),
     ),
@@ -493,6 +497,16 @@ mod tests {
 
     fn error(text: &str) -> String {
         Study::parse("s", text, "s.toml").unwrap_err().to_string()
+    }
+
+    #[test]
+    fn every_file_of_the_studies_folder_is_shipped() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../studies");
+        for file in std::fs::read_dir(folder).unwrap() {
+            let path = file.unwrap().path();
+            let name = path.file_stem().unwrap().to_str().unwrap();
+            assert!(built_in(name).is_some(), "{name} is in no list");
+        }
     }
 
     #[test]
