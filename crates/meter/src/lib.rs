@@ -25,6 +25,7 @@ mod clock;
 mod error;
 pub mod netstat;
 pub mod others;
+pub mod own;
 pub mod proc;
 pub mod quantities;
 pub mod rusage;

@@ -1,6 +1,7 @@
 //! The command line.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
@@ -37,6 +38,8 @@ pub enum Command {
     Knobs,
     /// Draw reports again from the records of earlier runs.
     Report(Report),
+    /// Show what TCP costs on this host as it runs, line by line: any application, no benchmark.
+    Watch(Watch),
     /// Put back what a killed run left changed on this host.
     Restore,
     /// One end of a bed, driven by standard input; `tcpcost run` starts it.
@@ -104,4 +107,48 @@ pub struct Report {
     /// Form of the results.
     #[command(flatten)]
     pub format: Format,
+}
+
+/// `tcpcost watch`.
+#[derive(Debug, Args)]
+pub struct Watch {
+    /// Time between lines, e.g. 1s, 500ms; a plain number is seconds.
+    #[arg(default_value = "1s", value_parser = interval)]
+    pub interval: Duration,
+    /// Lines to show; without it until Ctrl-C.
+    #[arg(value_parser = clap::value_parser!(u64).range(1..))]
+    pub count: Option<u64>,
+    /// One JSON object a line (docs/watch.md).
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// An interval of `watch`: at least 10 ms, below which a line costs more than it shows.
+fn interval(text: &str) -> Result<Duration, String> {
+    const EXPECTED: &str = "a time such as 1s, 500ms, or plain seconds; at least 10ms";
+    let parsed = match text.parse::<f64>() {
+        Ok(seconds) => Duration::try_from_secs_f64(seconds).ok(),
+        Err(_) => tcpcost_study::units::duration(text).ok(),
+    };
+    // A year is as good as never, and fits every clock.
+    const YEAR: Duration = Duration::from_secs(365 * 86_400);
+    parsed
+        .filter(|interval| (Duration::from_millis(10)..=YEAR).contains(interval))
+        .ok_or_else(|| EXPECTED.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interval_has_a_unit_or_is_in_seconds() {
+        assert_eq!(interval("1s"), Ok(Duration::from_secs(1)));
+        assert_eq!(interval("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(interval("2"), Ok(Duration::from_secs(2)));
+        assert_eq!(interval("0.5"), Ok(Duration::from_millis(500)));
+        for wrong in ["0", "-1", "1ms", "nan", "inf", "1e300", "1h", "", "s"] {
+            assert!(interval(wrong).is_err(), "{wrong}");
+        }
+    }
 }

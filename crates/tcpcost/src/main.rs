@@ -10,6 +10,7 @@ mod output;
 mod protocol;
 mod run;
 mod studies;
+mod watch;
 
 use std::process::ExitCode;
 
@@ -83,6 +84,7 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Show { name } => print(studies::show(&name)?),
         Command::Knobs => print(studies::knobs()),
         Command::Report(args) => Ok(output::report(&args)?.into()),
+        Command::Watch(args) => Ok(watch::watch(&args)?.into()),
         Command::Restore => restore(),
         Command::Agent { isolate } => match agent::main(isolate)? {},
     }

@@ -1,0 +1,137 @@
+//! `tcpcost watch` as it is run: lines, JSON, how it ends, with and without privileges.
+
+mod common;
+
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Stdio};
+
+use common::{Place, Ran, is_root, skip};
+
+/// Objects of `--json`.
+fn objects(ran: &Ran) -> Vec<serde_json::Value> {
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let lines = ran.stdout.lines();
+    lines
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+/// Runs it as a user without privileges, if we are root.
+fn unprivileged(place: &Place, args: &[&str]) -> Ran {
+    let mut command = place.command(args);
+    if is_root() {
+        command.uid(65534).gid(65534).current_dir("/");
+    }
+    Ran::from(command.output().unwrap())
+}
+
+#[test]
+fn so_many_lines_are_printed_under_a_header() {
+    let ran = Place::new().run(&["watch", "20ms", "3"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let rows: Vec<&str> = ran
+        .stdout
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+        .collect();
+    assert_eq!(rows.len(), 4, "{ran:?}");
+    assert!(rows[0].contains("us/KiB"), "{ran:?}");
+    let columns = |row: &str| row.split_whitespace().count();
+    // "out Gb/s", "in Gb/s" and "skb B" are two words each.
+    assert!(
+        rows[1..]
+            .iter()
+            .all(|row| columns(row) == columns(rows[0]) - 3)
+    );
+    assert!(ran.stdout.starts_with("# tier: "), "{ran:?}");
+}
+
+#[test]
+fn without_privileges_it_says_what_is_missing_and_counts_the_rest() {
+    let place = Place::new();
+    let ran = unprivileged(&place, &["watch", "20ms", "1", "--json"]);
+    let line = &objects(&ran)[0];
+    assert_eq!(line["tier"], "counters", "{line}");
+    assert_eq!(line["cpu_method"], "proc", "{line}");
+    assert!(line["refused"][0].is_string(), "{line}");
+    assert!(
+        line["counts"]["netstat"]["ip_octets_sent"].is_u64(),
+        "{line}"
+    );
+    assert!(line.get("tail_ratio").is_none(), "{line}");
+}
+
+#[cfg(feature = "bpf")]
+#[test]
+fn as_root_it_counts_skbs_and_exact_time() {
+    if !is_root() {
+        return skip("needs root to load eBPF");
+    }
+    let ran = Place::new().run(&["watch", "50ms", "1", "--json"]);
+    let line = &objects(&ran)[0];
+    if line["tier"] == "counters" {
+        return skip(&line["refused"].to_string());
+    }
+    let exact = line["counts"]["exact"].as_object().unwrap();
+    assert!(
+        exact["exact_idle_ns"].as_u64().unwrap() + exact["exact_task_own_ns"].as_u64().unwrap() > 0
+    );
+    assert!(exact.contains_key("exact_softirq_net_rx_ns"), "{line}");
+    assert!(
+        line["counts"]["segments"]["data_skbs_sent"].is_u64(),
+        "{line}"
+    );
+    assert_eq!(line["bytes_method"], "segments", "{line}");
+}
+
+/// Starts it and gives its output.
+fn start(place: &Place, args: &[&str]) -> (Child, BufReader<std::process::ChildStdout>) {
+    let mut child = place.command(args).stdout(Stdio::piped()).spawn().unwrap();
+    let out = BufReader::new(child.stdout.take().unwrap());
+    (child, out)
+}
+
+fn signal(child: &Child, signal: i32) {
+    // SAFETY: the child is ours and not yet waited for, so its id names it.
+    assert_eq!(unsafe { libc::kill(child.id() as i32, signal) }, 0);
+}
+
+#[test]
+fn ctrl_c_ends_it_cleanly() {
+    for number in [libc::SIGINT, libc::SIGTERM] {
+        let place = Place::new();
+        let (mut child, mut out) = start(&place, &["watch", "20ms", "--json"]);
+        let mut line = String::new();
+        out.read_line(&mut line).unwrap();
+        signal(&child, number);
+        assert_eq!(child.wait().unwrap().code(), Some(0));
+        // Whole lines only.
+        out.read_to_string(&mut line).unwrap();
+        assert!(line.ends_with("}\n"), "{line}");
+    }
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    let place = Place::new();
+    let (mut child, mut out) = start(&place, &["watch", "10ms"]);
+    out.read_line(&mut String::new()).unwrap();
+    drop(out);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn a_wrong_interval_or_count_is_a_usage_error_of_one_line() {
+    let place = Place::new();
+    for args in [
+        &["watch", "1h"][..],
+        &["watch", "0"],
+        &["watch", "1s", "0"],
+        &["watch", "1s", "x"],
+    ] {
+        let ran = place.run(args);
+        assert_eq!(ran.code, Some(2), "{args:?} {ran:?}");
+        assert_eq!(ran.stderr.lines().count(), 1, "{ran:?}");
+    }
+}
