@@ -29,6 +29,7 @@ pub mod own;
 pub mod proc;
 pub mod quantities;
 pub mod rusage;
+pub mod sock_diag;
 pub mod tcp_info;
 pub mod tsc;
 

@@ -1,5 +1,6 @@
 //! The command line.
 
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -121,6 +122,36 @@ pub struct Watch {
     /// One JSON object a line (docs/watch.md).
     #[arg(long)]
     pub json: bool,
+    /// Lines on a terminal too, not a screen.
+    #[arg(long)]
+    pub lines: bool,
+    /// Show the N connections that moved the most bytes.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub connections: Option<u64>,
+    /// Show the N processes whose connections moved the most bytes.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub processes: Option<u64>,
+    /// Show the N cgroups whose processes' connections moved the most bytes.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub cgroups: Option<u64>,
+    /// Only IPv4 connections; as all filters, for the views of connections, processes and cgroups.
+    #[arg(short = '4', conflicts_with = "ipv6")]
+    pub ipv4: bool,
+    /// Only IPv6 connections; one with an IPv4 peer on an IPv6 socket counts as IPv4.
+    #[arg(short = '6')]
+    pub ipv6: bool,
+    /// Only connections with this port at either end; may be repeated.
+    #[arg(long)]
+    pub port: Vec<u16>,
+    /// Only connections with this address at either end; may be repeated.
+    #[arg(long)]
+    pub address: Vec<IpAddr>,
+    /// Serve base-unit counters to Prometheus at http://ADDR/metrics; a port alone is of 127.0.0.1.
+    #[arg(long, value_name = "ADDR", value_parser = listen_address)]
+    pub prometheus: Option<SocketAddr>,
+    /// Measure the run time of the eBPF programs too (costs two clock reads a run).
+    #[arg(long)]
+    pub self_programs: bool,
 }
 
 /// An interval of `watch`: at least 10 ms, below which a line costs more than it shows.
@@ -137,6 +168,17 @@ fn interval(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| EXPECTED.to_string())
 }
 
+/// `127.0.0.1:9464`, `[::1]:9464`, or a port.
+fn listen_address(text: &str) -> Result<SocketAddr, String> {
+    let port = text.strip_prefix(':').unwrap_or(text).parse::<u16>();
+    match port {
+        Ok(port) => Ok(([127, 0, 0, 1], port).into()),
+        Err(_) => text
+            .parse()
+            .map_err(|_| "an address such as 127.0.0.1:9464, or a port".to_string()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -150,5 +192,14 @@ mod tests {
         for wrong in ["0", "-1", "1ms", "nan", "inf", "1e300", "1h", "", "s"] {
             assert!(interval(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn metrics_are_on_loopback_unless_told_otherwise() {
+        for text in ["9464", ":9464", "127.0.0.1:9464"] {
+            assert_eq!(listen_address(text), Ok(([127, 0, 0, 1], 9464).into()));
+        }
+        assert!(listen_address("0.0.0.0:9464").is_ok());
+        assert!(listen_address("localhost").is_err());
     }
 }

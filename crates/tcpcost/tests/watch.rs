@@ -2,7 +2,8 @@
 
 mod common;
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Stdio};
 
@@ -129,9 +130,55 @@ fn a_wrong_interval_or_count_is_a_usage_error_of_one_line() {
         &["watch", "0"],
         &["watch", "1s", "0"],
         &["watch", "1s", "x"],
+        &["watch", "-4", "-6"],
+        &["watch", "--prometheus", "everywhere"],
     ] {
         let ran = place.run(args);
         assert_eq!(ran.code, Some(2), "{args:?} {ran:?}");
         assert_eq!(ran.stderr.lines().count(), 1, "{ran:?}");
     }
+}
+
+#[test]
+fn a_connection_is_told_with_its_process_and_filtered_by_port() {
+    let place = Place::new();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port().to_string();
+    let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (mut server, _) = listener.accept().unwrap();
+    let views = ["--connections", "5", "--processes", "5", "--cgroups", "5"];
+    let mut args = vec!["watch", "100ms", "--json", "--port", port.as_str()];
+    args.extend(views);
+    let (mut child, out) = start(&place, &args);
+    let mut lines = out.lines().map(Result::unwrap);
+    // Bytes until they show: the first look may be before or after the first of them.
+    let line: serde_json::Value = loop {
+        client.write_all(&[1; 1000]).unwrap();
+        server.read_exact(&mut [0; 1000]).unwrap();
+        let line: serde_json::Value = serde_json::from_str(&lines.next().unwrap()).unwrap();
+        if line["connections"].as_array().unwrap().len() == 2 {
+            break line;
+        }
+    };
+    signal(&child, libc::SIGINT);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    for connection in line["connections"].as_array().unwrap() {
+        assert_eq!(connection["pid"], std::process::id(), "{line}");
+        let ends = [&connection["local"], &connection["remote"]];
+        let has_port =
+            |end: &serde_json::Value| end.as_str().unwrap().ends_with(&format!(":{port}"));
+        assert!(ends.into_iter().any(has_port), "{line}");
+    }
+    let process = &line["processes"][0];
+    assert_eq!(process["connections"], 2, "{line}");
+    let counts = &process["counts"];
+    assert_eq!(
+        counts["conn_bytes_received"].as_u64().unwrap() % 1000,
+        0,
+        "{line}"
+    );
+    assert!(
+        counts["conn_data_segments_sent"].as_u64().unwrap() > 0,
+        "{line}"
+    );
 }

@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 
 use serde_json::{Map, Value, json};
 
+use super::connections::{self, ROW_FIGURES, Row, Wanted};
 use super::looping::{Moment, View};
 use super::sample::{FIGURES, Sample};
 use super::sources::About;
@@ -16,16 +17,18 @@ pub const SCHEMA_VERSION: u64 = 1;
 pub struct Json<W> {
     out: W,
     about: About,
+    wanted: Wanted,
     /// The time of day, RFC 3339.
     now: fn() -> String,
 }
 
 impl<W: Write> Json<W> {
     /// To a pipe, a file or a terminal.
-    pub fn new(out: W, about: &About) -> Json<W> {
+    pub fn new(out: W, about: &About, wanted: &Wanted) -> Json<W> {
         Json {
             out,
             about: about.clone(),
+            wanted: wanted.clone(),
             now: || jiff::Timestamp::now().to_string(),
         }
     }
@@ -33,7 +36,15 @@ impl<W: Write> Json<W> {
 
 impl<W: Write> View for Json<W> {
     fn show(&mut self, _: &Moment, sample: &Sample) -> io::Result<ControlFlow<()>> {
-        let line = Value::Object(object(&self.about, (self.now)(), sample));
+        let mut line = object(&self.about, (self.now)(), sample);
+        if let Some(rows) = &sample.rows {
+            for (&by, &most) in &self.wanted.rows {
+                let top = connections::top(rows, by, most);
+                let top = top.iter().map(|row| row_object(row, sample.duration_ns));
+                line.insert(by.name().to_string(), top.collect());
+            }
+        }
+        let line = Value::Object(line);
         writeln!(self.out, "{line}")?;
         self.out.flush()?;
         Ok(ControlFlow::Continue(()))
@@ -65,11 +76,43 @@ fn object(about: &About, time: String, sample: &Sample) -> Map<String, Value> {
     object
 }
 
+/// A connection, or all of one owner.
+fn row_object(row: &Row, duration_ns: u64) -> Map<String, Value> {
+    let mut object = Map::new();
+    let mut set = |name: &str, value: Value| object.insert(name.to_string(), value);
+    match row.ends {
+        Some([local, remote]) => {
+            set("local", json!(local));
+            set("remote", json!(remote));
+        }
+        None => {
+            set("connections", json!(row.connections));
+        }
+    }
+    if let Some(process) = &row.process {
+        set("pid", json!(process.pid));
+        set("process", json!(process.name));
+    }
+    if let Some(cgroup) = &row.cgroup {
+        set("cgroup", json!(cgroup));
+    }
+    set("counts", json!(row.counts));
+    for figure in ROW_FIGURES {
+        if let Some(value) = figure.value(row, duration_ns) {
+            set(figure.name, json!(value));
+        }
+    }
+    object
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::sources::Tier;
-    use super::super::testing::{counters_only, tracepoints};
+    use super::super::testing::{counters_only, row, tracepoints};
     use super::*;
+    use crate::watch::connections::By;
+    use std::collections::BTreeSet;
+    use tcpcost_study::Quantity;
 
     fn line(sample: &Sample) -> Map<String, Value> {
         let about = About {
@@ -80,7 +123,11 @@ mod tests {
             refused: vec!["meter x: no".to_string()],
         };
         let mut out = Vec::new();
-        let mut json = Json::new(&mut out, &about);
+        let mut wanted = Wanted::default();
+        for by in [By::Connection, By::Process, By::Cgroup] {
+            wanted.rows.insert(by, 5);
+        }
+        let mut json = Json::new(&mut out, &about, &wanted);
         json.now = || "2026-01-02T03:04:05Z".to_string();
         assert!(json.show(&Moment::default(), sample).unwrap().is_continue());
         let text = String::from_utf8(out).unwrap();
@@ -108,7 +155,7 @@ mod tests {
     }
 
     /// docs/watch.md, the words in backquotes that begin a row of a table.
-    fn documented() -> Vec<String> {
+    fn documented() -> BTreeSet<String> {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/watch.md");
         let page = std::fs::read_to_string(path).unwrap();
         let rows = page.lines().filter_map(|line| line.strip_prefix("| `"));
@@ -120,13 +167,16 @@ mod tests {
     fn every_field_is_documented_and_every_documented_field_is_there() {
         let mut sample = tracepoints(0);
         sample.notes.push("something".to_string());
+        let mut both = row(1, "one", 10);
+        both.counts.insert(Quantity::ConnSegmentsSent, 20_001);
+        both.counts.insert(Quantity::ConnDataSegmentsReceived, 5);
+        sample.rows = Some(vec![both]);
         let line = line(&sample);
-        let documented = documented();
-        for name in line.keys() {
-            assert!(documented.contains(name), "{name} is not in docs/watch.md");
+        let mut there: BTreeSet<String> = line.keys().cloned().collect();
+        for view in ["connections", "processes", "cgroups"] {
+            let row = line[view][0].as_object().unwrap();
+            there.extend(row.keys().cloned());
         }
-        for name in documented {
-            assert!(line.contains_key(&name), "{name} is only in docs/watch.md");
-        }
+        assert_eq!(documented(), there);
     }
 }

@@ -1,11 +1,13 @@
 //! The loop: look; wait; look; show what grew between. It knows no clock, no meter and no terminal.
 
+use std::collections::HashMap;
 use std::io;
 use std::ops::ControlFlow;
 
 use ratatui::crossterm::event::KeyCode;
 use tcpcost_study::Snapshot;
 
+use super::connections::{self, Seen};
 use super::sample::Sample;
 use super::ticker::{Event, Ticker};
 
@@ -14,7 +16,9 @@ use super::ticker::{Event, Ticker};
 pub struct Moment {
     /// Totals of each meter.
     pub snapshots: Vec<Snapshot>,
-    /// Meters that could not be read, a line each.
+    /// Connections by cookie, where they were asked for and could be read.
+    pub connections: Option<HashMap<u64, Seen>>,
+    /// What could not be read, a line each.
     pub notes: Vec<String>,
 }
 
@@ -49,6 +53,8 @@ pub fn watch(
                 let now = look();
                 let mut sample = Sample::between(&before.snapshots, &now.snapshots);
                 sample.notes.extend(now.notes.iter().cloned());
+                let both = before.connections.as_ref().zip(now.connections.as_ref());
+                sample.rows = both.map(|(before, now)| connections::growth(before, now));
                 let flow = view.show(&now, &sample)?;
                 before = now;
                 left = left.map(|left| left - 1);
@@ -106,6 +112,7 @@ mod tests {
                     }],
                 }],
                 notes: vec![format!("look {looks}")],
+                connections: None,
             }
         };
         let mut kept = Kept(Vec::new());

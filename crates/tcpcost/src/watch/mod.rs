@@ -1,11 +1,14 @@
 //! `tcpcost watch`: what TCP costs on this host as it runs, whatever runs on it.
 //!
 //! [`sources`] are the meters; [`looping`] looks at them each time that [`ticker`] says so, and hands
-//! the growth, a [`sample`], to a view: [`lines`] or [`json`].
+//! the growth, a [`sample`], to a view: [`lines`] or [`json`]. [`connections`] are looked at on request,
+//! with their [`owners`].
 
+mod connections;
 mod json;
 mod lines;
 mod looping;
+mod owners;
 mod sample;
 mod sources;
 mod ticker;
@@ -20,7 +23,9 @@ use anyhow::Context;
 use crate::cli;
 use crate::exit::Exit;
 
+use connections::Wanted;
 use looping::{Moment, View};
+use owners::Owners;
 use sources::Sources;
 use ticker::Clock;
 
@@ -28,16 +33,24 @@ use ticker::Clock;
 pub fn watch(args: &cli::Watch) -> anyhow::Result<Exit> {
     ticker::block_signals();
     let (mut sources, about) = Sources::open();
+    let wanted = Wanted::new(args);
+    let mut owners = Owners::default();
     let mut look = || {
         let mut moment = Moment::default();
         moment.snapshots = sources.snapshots(&mut moment.notes);
+        if !wanted.rows.is_empty() {
+            match connections::look(&wanted, &mut owners) {
+                Ok(seen) => moment.connections = Some(seen),
+                Err(error) => moment.notes.push(error.to_string()),
+            }
+        }
         moment
     };
     let mut run = || {
         let out = io::stdout().lock();
         let mut view: Box<dyn View> = match args.json {
-            true => Box::new(json::Json::new(out, &about)),
-            false => Box::new(lines::Lines::new(out, &about)?),
+            true => Box::new(json::Json::new(out, &about, &wanted)),
+            false => Box::new(lines::Lines::new(out, &about, &wanted)?),
         };
         let mut clock = Clock::new(args.interval);
         looping::watch(&mut look, &mut clock, view.as_mut(), args.count)

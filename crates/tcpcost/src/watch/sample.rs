@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 
 use tcpcost_study::{Counts, Quantity, Reading, Snapshot, Whose};
 
+use super::connections::Row;
+
 /// Growth between two instants.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Sample {
@@ -13,6 +15,8 @@ pub struct Sample {
     pub duration_ns: u64,
     /// Growth by meter, each of its widest owner: all CPUs, the host, the namespace.
     pub counts: BTreeMap<String, Counts>,
+    /// Growth by connection, where asked for.
+    pub rows: Option<Vec<Row>>,
     /// Why something is absent in this interval.
     pub notes: Vec<String>,
 }

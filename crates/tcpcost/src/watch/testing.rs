@@ -5,6 +5,8 @@ use std::io;
 
 use tcpcost_study::{Counts, Quantity};
 
+use super::connections::Row;
+use super::owners::Process;
 use super::sample::Sample;
 use super::ticker::{Event, Ticker};
 
@@ -78,6 +80,28 @@ pub fn counters_only(step: u64) -> Sample {
             ("netstat".to_string(), Counts::from(netstat)),
             ("self".to_string(), Counts::from(own)),
         ]),
+        rows: None,
         notes: Vec::new(),
+    }
+}
+
+/// A connection of a process in the cgroup `/a` that sent so many bytes in 20,000 segments.
+pub fn row(pid: u32, name: &str, bytes: u64) -> Row {
+    let counts = [
+        (Quantity::ConnBytesAcked, bytes),
+        (Quantity::ConnBytesReceived, 0),
+        (Quantity::ConnSegmentsSent, 20_000),
+        (Quantity::ConnSegmentsReceived, 2_000),
+        (Quantity::ConnDataSegmentsSent, 20_000),
+        (Quantity::ConnDataSegmentsReceived, 0),
+        (Quantity::ConnSegmentsRetransmitted, 3),
+    ];
+    let name = name.to_string();
+    Row {
+        ends: Some([([10, 0, 0, 1], 40_000).into(), ([10, 0, 0, 2], 443).into()]),
+        process: Some(Process { pid, name }),
+        cgroup: Some("/a".to_string()),
+        connections: 1,
+        counts: Counts::from(counts),
     }
 }
