@@ -27,6 +27,8 @@ pub mod netstat;
 pub mod others;
 pub mod own;
 pub mod proc;
+#[cfg(feature = "bpf")]
+pub mod programs;
 pub mod quantities;
 pub mod rusage;
 pub mod sock_diag;

@@ -69,7 +69,7 @@ fn as_root_it_counts_skbs_and_exact_time() {
     if !is_root() {
         return skip("needs root to load eBPF");
     }
-    let ran = Place::new().run(&["watch", "50ms", "1", "--json"]);
+    let ran = Place::new().run(&["watch", "50ms", "1", "--json", "--self-programs"]);
     let line = &objects(&ran)[0];
     if line["tier"] == "counters" {
         return skip(&line["refused"].to_string());
@@ -84,6 +84,14 @@ fn as_root_it_counts_skbs_and_exact_time() {
         "{line}"
     );
     assert_eq!(line["bytes_method"], "segments", "{line}");
+    // At the latest our own wake-up is a task switch.
+    assert!(
+        line["counts"]["programs"]["self_programs_ns"]
+            .as_u64()
+            .unwrap()
+            > 0,
+        "{line}"
+    );
 }
 
 /// Starts it and gives its output.
@@ -181,4 +189,58 @@ fn a_connection_is_told_with_its_process_and_filtered_by_port() {
         counts["conn_data_segments_sent"].as_u64().unwrap() > 0,
         "{line}"
     );
+}
+
+/// The answer to an HTTP request.
+fn http(address: &str, request: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    let head = format!("{request} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    stream.write_all(head.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn metrics_are_served_over_http_while_it_watches() {
+    let place = Place::new();
+    let (mut child, mut out) = start(&place, &["watch", "100ms", "--prometheus", "0"]);
+    let address = loop {
+        let mut line = String::new();
+        assert!(out.read_line(&mut line).unwrap() > 0);
+        if let Some((_, url)) = line.trim_end().split_once("metrics: http://") {
+            break url.strip_suffix("/metrics").unwrap().to_string();
+        }
+    };
+    assert!(address.starts_with("127.0.0.1:"), "{address}");
+    // A line is shown only after a look, from when on there are totals.
+    while !{
+        let mut line = String::new();
+        out.read_line(&mut line).unwrap();
+        line.contains("us/KiB seg")
+    } {}
+    let answer = http(&address, "GET /metrics");
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+    assert!(answer.contains("openmetrics-text"), "{answer}");
+    for name in [
+        "tcpcost_cpu_seconds_total{context=",
+        "tcpcost_self_cpu_seconds_total ",
+    ] {
+        assert!(answer.contains(name), "{name}: {answer}");
+    }
+    assert!(!answer.contains("127.0.0.1"), "{answer}");
+    assert!(http(&address, "GET /").starts_with("HTTP/1.1 404 "));
+    assert!(http(&address, "POST /metrics").starts_with("HTTP/1.1 405 "));
+    signal(&child, libc::SIGINT);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn an_address_that_cannot_be_served_is_said_in_one_line() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let ran = Place::new().run(&["watch", "20ms", "1", "--prometheus", &address]);
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(ran.stderr.contains(&address), "{ran:?}");
+    assert_eq!(ran.stderr.lines().count(), 1, "{ran:?}");
 }

@@ -107,21 +107,15 @@ fn row_object(row: &Row, duration_ns: u64) -> Map<String, Value> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sources::Tier;
-    use super::super::testing::{counters_only, row, tracepoints};
+    use super::super::testing::{about, counters_only, row, tracepoints};
     use super::*;
     use crate::watch::connections::By;
     use std::collections::BTreeSet;
     use tcpcost_study::Quantity;
 
     fn line(sample: &Sample) -> Map<String, Value> {
-        let about = About {
-            tier: Tier::Tracepoints,
-            cpus: 2,
-            has_exact: true,
-            has_segments: true,
-            refused: vec!["meter x: no".to_string()],
-        };
+        let mut about = about(true);
+        about.refused.push("meter x: no".to_string());
         let mut out = Vec::new();
         let mut wanted = Wanted::default();
         for by in [By::Connection, By::Process, By::Cgroup] {

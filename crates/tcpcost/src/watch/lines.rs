@@ -84,24 +84,8 @@ const HEADER_EVERY: u64 = 20;
 
 #[cfg(test)]
 mod tests {
-    use super::super::sources::Tier;
-    use super::super::testing::{counters_only, row, tracepoints};
+    use super::super::testing::{about, counters_only, row, tracepoints};
     use super::*;
-
-    fn about(has_ebpf: bool) -> About {
-        let refused = "meter exact: load: Operation not permitted (needs CAP_BPF)".to_string();
-        About {
-            tier: if has_ebpf {
-                Tier::Tracepoints
-            } else {
-                Tier::Counters
-            },
-            cpus: 2,
-            has_exact: has_ebpf,
-            has_segments: has_ebpf,
-            refused: if has_ebpf { vec![] } else { vec![refused] },
-        }
-    }
 
     fn printed(has_ebpf: bool, samples: &[Sample]) -> String {
         let mut out = Vec::new();

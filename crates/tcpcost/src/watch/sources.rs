@@ -1,6 +1,7 @@
 //! The meters that this host and user let us have, and what they are together: the tier.
 
 use std::fs;
+use std::net::SocketAddr;
 
 use tcpcost_meter::netstat::Netstat;
 use tcpcost_meter::own::Own;
@@ -40,6 +41,8 @@ pub struct About {
     pub has_segments: bool,
     /// Meters that cannot be had, a line each.
     pub refused: Vec<String>,
+    /// Where metrics are served.
+    pub metrics: Option<SocketAddr>,
 }
 
 impl About {
@@ -77,6 +80,10 @@ impl About {
                 "Gb/s: {bytes} of this network namespace; us/KiB: all busy CPU of the host per KiB out and in"
             ),
         ];
+        lines.extend(
+            self.metrics
+                .map(|at| format!("metrics: http://{at}/metrics")),
+        );
         lines.extend(self.refused.iter().cloned());
         lines
     }
@@ -88,8 +95,8 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// Those that can be had. A meter that cannot is a line of [`About::refused`].
-    pub fn open() -> (Sources, About) {
+    /// Those that can be had, with the run time of our eBPF programs if asked for. A meter that cannot is a line of [`About::refused`].
+    pub fn open(with_programs: bool) -> (Sources, About) {
         let cpus = online_cpus();
         let mut about = About {
             tier: Tier::Counters,
@@ -97,6 +104,7 @@ impl Sources {
             has_exact: false,
             has_segments: false,
             refused: Vec::new(),
+            metrics: None,
         };
         let mut meters: Vec<Box<dyn Meter + Send>> = vec![
             Box::new(Proc::new(&[])),
@@ -119,6 +127,13 @@ impl Sources {
                 None => {}
             }
         }
+        if with_programs {
+            // After the others: it looks for what they loaded.
+            match programs() {
+                Ok(meter) => meters.push(meter),
+                Err(error) => about.refused.push(refusal(&error)),
+            }
+        }
         (Sources { meters }, about)
     }
 
@@ -133,6 +148,20 @@ impl Sources {
         }
         snapshots
     }
+}
+
+#[cfg(feature = "bpf")]
+fn programs() -> Result<Box<dyn Meter + Send>, MeterError> {
+    Ok(Box::new(tcpcost_meter::programs::Programs::new()?))
+}
+
+#[cfg(not(feature = "bpf"))]
+fn programs() -> Result<Box<dyn Meter + Send>, MeterError> {
+    let (meter, reason) = (
+        "programs",
+        "this program was built without eBPF".to_string(),
+    );
+    Err(MeterError::Load { meter, reason })
 }
 
 /// One line, with what to do here: there is no study to drop a meter from.

@@ -8,6 +8,7 @@ use tcpcost_study::{Counts, Quantity};
 use super::connections::Row;
 use super::owners::Process;
 use super::sample::Sample;
+use super::sources::{About, Tier};
 use super::ticker::{Event, Ticker};
 
 /// Events, then the end.
@@ -103,5 +104,22 @@ pub fn row(pid: u32, name: &str, bytes: u64) -> Row {
         cgroup: Some("/a".to_string()),
         connections: 1,
         counts: Counts::from(counts),
+    }
+}
+
+/// With both eBPF meters, or with none.
+pub fn about(has_ebpf: bool) -> About {
+    let refused = "meter exact: load: Operation not permitted (needs CAP_BPF)".to_string();
+    About {
+        tier: if has_ebpf {
+            Tier::Tracepoints
+        } else {
+            Tier::Counters
+        },
+        cpus: 2,
+        has_exact: has_ebpf,
+        has_segments: has_ebpf,
+        refused: if has_ebpf { vec![] } else { vec![refused] },
+        metrics: None,
     }
 }
