@@ -72,7 +72,7 @@ fn held() -> Result<Vec<u32>, MeterError> {
     Ok(texts.flatten().filter_map(|text| prog_id(&text)).collect())
 }
 
-/// The line `prog_id:	12`.
+/// The value of the line `prog_id:`.
 fn prog_id(text: &str) -> Option<u32> {
     let mut values = text
         .lines()

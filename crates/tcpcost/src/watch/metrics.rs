@@ -229,7 +229,9 @@ mod tests {
     use super::*;
     use tcpcost_study::Totals;
 
-    fn text(meters: &[(&str, Whose, &[(Quantity, u64)])]) -> String {
+    type Meter<'a> = (&'a str, Whose, &'a [(Quantity, u64)]);
+
+    fn text(meters: &[Meter<'_>]) -> String {
         let snapshots = meters.iter().map(|(meter, whose, counts)| Snapshot {
             meter: meter.to_string(),
             at_ns: 1,
