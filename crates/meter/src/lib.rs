@@ -25,11 +25,15 @@ mod clock;
 mod error;
 pub mod netstat;
 pub mod others;
+pub mod own;
 pub mod perf;
 pub mod proc;
+#[cfg(feature = "bpf")]
+pub mod programs;
 pub mod quantities;
 pub mod rusage;
 pub mod soak;
+pub mod sock_diag;
 pub mod tcp_info;
 pub mod tsc;
 

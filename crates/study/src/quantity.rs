@@ -81,6 +81,10 @@ quantities! {
     OtherTasksNs = "other_tasks_ns",
     /// CPU time of kworker threads on the trial's CPUs, read as `other_tasks_ns` is: the kernel's deferred work, the network's and the rest.
     KworkerNs = "kworker_ns",
+    /// CPU time of tcpcost itself, all its threads. CLOCK_PROCESS_CPUTIME_ID; its eBPF programs run in what they interrupt and are not in it.
+    SelfCpuNs = "self_cpu_ns",
+    /// Time that tcpcost's eBPF programs ran, the kernel's measuring of it (two clock reads a run) included. bpf_prog_info `run_time_ns`, where run-time statistics are on.
+    SelfProgramsNs = "self_programs_ns",
     /// Time that the trial's own processes ran, interrupts and softirqs taken out. eBPF on sched_switch, as all `exact` times are; each ns of a CPU is in one of them.
     ExactTaskOwnNs = "exact_task_own_ns",
     /// Time that the soaker's spinners ran: tasks of the trial's own processes at SCHED_IDLE. No cost, they only take what is left.

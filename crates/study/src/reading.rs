@@ -27,6 +27,8 @@ pub enum Whose {
     Workload,
     /// The whole host.
     Host,
+    /// tcpcost itself: what measuring costs.
+    Tcpcost,
 }
 
 /// Totals of one owner.

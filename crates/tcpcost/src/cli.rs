@@ -1,6 +1,8 @@
 //! The command line.
 
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
@@ -47,6 +49,8 @@ pub enum Command {
     Soak(Soak),
     /// Tell what captures say about ACKs, bursts, splits and stalls.
     Trace(Trace),
+    /// Show what TCP costs on this host as it runs, line by line: any application, no benchmark.
+    Watch(Watch),
     /// Put back what a killed run left changed on this host.
     Restore,
     /// One end of a bed, driven by standard input; `tcpcost run` starts it.
@@ -180,4 +184,98 @@ pub struct Trace {
     /// Form of the results.
     #[command(flatten)]
     pub format: Format,
+}
+
+/// `tcpcost watch`.
+#[derive(Debug, Args)]
+pub struct Watch {
+    /// Time between lines, e.g. 1s, 500ms; a plain number is seconds.
+    #[arg(default_value = "1s", value_parser = interval)]
+    pub interval: Duration,
+    /// Lines to show; without it until Ctrl-C.
+    #[arg(value_parser = clap::value_parser!(u64).range(1..))]
+    pub count: Option<u64>,
+    /// One JSON object a line (docs/watch.md).
+    #[arg(long)]
+    pub json: bool,
+    /// Lines on a terminal too, not a screen.
+    #[arg(long)]
+    pub lines: bool,
+    /// Show the N connections that moved the most bytes.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub connections: Option<u64>,
+    /// Show the N processes whose connections moved the most bytes.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub processes: Option<u64>,
+    /// Show the N cgroups whose processes' connections moved the most bytes.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub cgroups: Option<u64>,
+    /// Only IPv4 connections; as all filters, for the views of connections, processes and cgroups.
+    #[arg(short = '4', conflicts_with = "ipv6")]
+    pub ipv4: bool,
+    /// Only IPv6 connections; one with an IPv4 peer on an IPv6 socket counts as IPv4.
+    #[arg(short = '6')]
+    pub ipv6: bool,
+    /// Only connections with this port at either end; may be repeated.
+    #[arg(long)]
+    pub port: Vec<u16>,
+    /// Only connections with this address at either end; may be repeated.
+    #[arg(long)]
+    pub address: Vec<IpAddr>,
+    /// Serve base-unit counters to Prometheus at http://ADDR/metrics; a port alone is of 127.0.0.1.
+    #[arg(long, value_name = "ADDR", value_parser = listen_address)]
+    pub prometheus: Option<SocketAddr>,
+    /// Measure the run time of the eBPF programs too (costs two clock reads a run).
+    #[arg(long)]
+    pub self_programs: bool,
+}
+
+/// An interval of `watch`: at least 10 ms, below which a line costs more than it shows.
+fn interval(text: &str) -> Result<Duration, String> {
+    const EXPECTED: &str = "a time such as 1s, 500ms, or plain seconds; at least 10ms";
+    let parsed = match text.parse::<f64>() {
+        Ok(seconds) => Duration::try_from_secs_f64(seconds).ok(),
+        Err(_) => tcpcost_study::units::duration(text).ok(),
+    };
+    // A year is as good as never, and fits every clock.
+    const YEAR: Duration = Duration::from_secs(365 * 86_400);
+    parsed
+        .filter(|interval| (Duration::from_millis(10)..=YEAR).contains(interval))
+        .ok_or_else(|| EXPECTED.to_string())
+}
+
+/// `127.0.0.1:9464`, `[::1]:9464`, or a port.
+fn listen_address(text: &str) -> Result<SocketAddr, String> {
+    let port = text.strip_prefix(':').unwrap_or(text).parse::<u16>();
+    match port {
+        Ok(port) => Ok(([127, 0, 0, 1], port).into()),
+        Err(_) => text
+            .parse()
+            .map_err(|_| "an address such as 127.0.0.1:9464, or a port".to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interval_has_a_unit_or_is_in_seconds() {
+        assert_eq!(interval("1s"), Ok(Duration::from_secs(1)));
+        assert_eq!(interval("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(interval("2"), Ok(Duration::from_secs(2)));
+        assert_eq!(interval("0.5"), Ok(Duration::from_millis(500)));
+        for wrong in ["0", "-1", "1ms", "nan", "inf", "1e300", "1h", "", "s"] {
+            assert!(interval(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn metrics_are_on_loopback_unless_told_otherwise() {
+        for text in ["9464", ":9464", "127.0.0.1:9464"] {
+            assert_eq!(listen_address(text), Ok(([127, 0, 0, 1], 9464).into()));
+        }
+        assert!(listen_address("0.0.0.0:9464").is_ok());
+        assert!(listen_address("localhost").is_err());
+    }
 }

@@ -13,6 +13,7 @@ mod run;
 mod soak;
 mod studies;
 mod trace;
+mod watch;
 
 use std::process::ExitCode;
 
@@ -93,6 +94,7 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         }
         Command::Soak(args) => Ok(soak::soak(&args)?.into()),
         Command::Trace(args) => Ok(trace::trace(&args)?.into()),
+        Command::Watch(args) => Ok(watch::watch(&args)?.into()),
         Command::Restore => restore(),
         Command::Agent { isolate } => match agent::main(isolate)? {},
     }

@@ -1,0 +1,37 @@
+//! What measuring costs: CPU time of this very process.
+
+use tcpcost_study::{Counts, Quantity, Snapshot, Whose};
+
+use crate::{Meter, MeterError, clock, snapshot_of};
+
+/// The meter `self`: [`Whose::Tcpcost`].
+#[derive(Debug, Default)]
+pub struct Own;
+
+impl Meter for Own {
+    fn name(&self) -> &'static str {
+        "self"
+    }
+
+    fn snapshot(&mut self) -> Result<Snapshot, MeterError> {
+        let cpu_ns = clock::now_ns(libc::CLOCK_PROCESS_CPUTIME_ID);
+        let counts = Counts::from([(Quantity::SelfCpuNs, cpu_ns)]);
+        Ok(snapshot_of(self.name(), Whose::Tcpcost, counts))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_work_is_counted() {
+        let mut meter = Own;
+        let before = meter.snapshot().unwrap();
+        std::hint::black_box((0..1_000_000_u64).fold(0, |sum, n| sum ^ std::hint::black_box(n)));
+        let after = meter.snapshot().unwrap();
+        let readings = after.since(&before).unwrap();
+        let cpu_ns = readings[0].counts[&Quantity::SelfCpuNs];
+        assert!(cpu_ns > 0);
+    }
+}
