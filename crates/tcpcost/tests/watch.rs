@@ -2,8 +2,10 @@
 
 mod common;
 
+use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::fd::FromRawFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Stdio};
 
@@ -243,4 +245,47 @@ fn an_address_that_cannot_be_served_is_said_in_one_line() {
     assert_eq!(ran.code, Some(1), "{ran:?}");
     assert!(ran.stderr.contains(&address), "{ran:?}");
     assert_eq!(ran.stderr.lines().count(), 1, "{ran:?}");
+}
+
+#[test]
+fn on_a_terminal_there_is_a_screen_that_q_ends() {
+    let (mut near, mut far) = (-1, -1);
+    let size = libc::winsize {
+        ws_row: 24,
+        ws_col: 100,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
+    // SAFETY: both descriptors and the size are valid to write and read; null asks for no name and no
+    // modes. On success both are new and ours.
+    let (mut near, far) = unsafe {
+        let null = std::ptr::null_mut();
+        assert_eq!(
+            libc::openpty(&mut near, &mut far, null, null.cast(), &size),
+            0
+        );
+        (File::from_raw_fd(near), File::from_raw_fd(far))
+    };
+    let mut command = Place::new().command(&["watch", "50ms"]);
+    command.current_dir("/");
+    command.stdin(far.try_clone().unwrap());
+    command.stderr(far.try_clone().unwrap());
+    let mut child = command.stdout(far).spawn().unwrap();
+    drop(command);
+    let mut seen = Vec::new();
+    let mut buffer = [0; 4096];
+    let mut is_asked = false;
+    // The kernel says EIO once nobody has the other end any more.
+    while let Ok(read @ 1..) = near.read(&mut buffer) {
+        seen.extend_from_slice(&buffer[..read]);
+        if !is_asked && String::from_utf8_lossy(&seen).contains("overview") {
+            near.write_all(b"q").unwrap();
+            is_asked = true;
+        }
+    }
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    let seen = String::from_utf8_lossy(&seen);
+    assert!(is_asked, "{seen}");
+    // The screen is left again (xterm's alternate screen off).
+    assert!(seen.contains("\x1b[?1049l"), "{seen}");
 }

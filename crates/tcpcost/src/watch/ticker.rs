@@ -50,7 +50,10 @@ impl Clock {
         let now = Instant::now();
         let is_due = now >= self.next;
         if is_due {
-            self.next = (self.next + self.interval).max(now);
+            self.next += self.interval;
+            if self.next <= now {
+                self.next = now + self.interval;
+            }
         }
         is_due
     }
@@ -111,13 +114,20 @@ fn set() -> libc::sigset_t {
 mod tests {
     use super::*;
 
+    /// So long that no test is late by one.
+    const HOUR: Duration = Duration::from_secs(3600);
+
     #[test]
     fn a_missed_tick_is_left_out() {
-        let mut clock = Clock::new(Duration::from_secs(1));
-        clock.next -= Duration::from_secs(10);
-        assert!(clock.is_due());
-        clock.next -= Duration::from_millis(1);
+        let mut clock = Clock::new(HOUR);
+        clock.next -= 3 * HOUR;
         assert!(clock.is_due());
         assert!(!clock.is_due());
+        assert_eq!(clock.remaining(HOUR / 2), HOUR / 2);
+        // On time, the distance is kept.
+        let next = Instant::now();
+        clock.next = next;
+        assert!(clock.is_due());
+        assert_eq!(clock.next, next + HOUR);
     }
 }
