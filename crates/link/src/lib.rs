@@ -1,0 +1,36 @@
+//! Ends of a wire and wrappers around them. Bytes only: what they mean is nobody's business here,
+//! so every wrapper works on every end and under any protocol.
+//!
+//! A [`Device`] carries IP packets that stay whoever's they are ([`Frame`]): it looks at their
+//! bytes when it must, moves them when it can, and copies none. Ends: [`memory::pair`] and
+//! [`Tap`]. Wrappers compose: [`Impaired`] and [`Captured`].
+//!
+//! Start with [`Device`], then [`memory::pair`]:
+//!
+//! ```
+//! use std::{collections::VecDeque, time::Instant};
+//! use tcpcost_link::{Copied, Device, Impaired, Impairment, memory};
+//!
+//! let (near, mut far) = memory::pair::<Copied>(100);
+//! let mut near = Impaired::new(near, Impairment { duplicate: 1.0, ..Impairment::default() }, Impairment::default(), 1);
+//! let (now, mut out, mut arrived) = (Instant::now(), VecDeque::from([Copied::from(b"hello".as_slice())]), VecDeque::new());
+//! near.send(&mut out, now)?;
+//! far.receive(&mut Copied::source(), &mut arrived, 10, now)?;
+//! assert_eq!(arrived.len(), 2);
+//! # Ok::<(), std::io::Error>(())
+//! ```
+#![warn(missing_docs)]
+
+mod captured;
+mod device;
+mod impaired;
+pub mod memory;
+mod random;
+mod tap;
+
+pub use captured::Captured;
+pub use device::{
+    Copied, Device, Filled, Frame, Offload, Offloads, PartialChecksum, Segmentation, Source,
+};
+pub use impaired::{Impaired, Impairment, Lanes};
+pub use tap::{Layer, Tap, TapCounters, TapError};

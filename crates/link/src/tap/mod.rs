@@ -1,0 +1,320 @@
+//! TAP and TUN: a wire with the kernel's network stack at the other end.
+//!
+//! Every packet has a virtio-net header, so that super-segments and unfinished checksums cross in
+//! both directions. Ethernet headers, ARP and neighbour discovery end here: above are IP packets.
+//! The `unsafe` of the crate is here, around system calls.
+
+mod neighbours;
+mod virtio;
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::net::IpAddr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use crate::{Device, Filled, Frame, Offload, Offloads, Source};
+use neighbours::{ETHERNET_BYTES, Ethernet};
+use virtio::HEADER_BYTES;
+
+/// What the interface carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layer {
+    /// TAP: Ethernet frames.
+    Ethernet,
+    /// TUN: IP packets.
+    Ip,
+}
+
+/// An interface of this machine whose wire ends here.
+pub struct Tap {
+    file: File,
+    name: String,
+    ethernet: Option<Ethernet>,
+    offloads: Offloads,
+    counters: TapCounters,
+}
+
+/// What an interface counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TapCounters {
+    /// Packets written.
+    pub sent: u64,
+    /// Packets read.
+    pub received: u64,
+    /// Packets the kernel refused: the interface is down, or the header was not to its taste.
+    pub refused: u64,
+    /// ARP requests and neighbour solicitations answered.
+    pub neighbours_answered: u64,
+}
+
+/// Why an interface cannot be opened.
+#[derive(Debug)]
+pub enum TapError {
+    /// The device file.
+    Open {
+        /// Its path.
+        path: &'static str,
+        /// What the system said.
+        inner: io::Error,
+    },
+    /// A call on it.
+    Call {
+        /// Its name.
+        call: &'static str,
+        /// What the system said.
+        inner: io::Error,
+    },
+}
+
+impl std::fmt::Display for TapError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (what, inner) = match self {
+            Self::Open { path, inner } => (path, inner),
+            Self::Call { call, inner } => (call, inner),
+        };
+        write!(f, "{what}: {inner}")?;
+        if inner.kind() == io::ErrorKind::PermissionDenied
+            || inner.raw_os_error() == Some(libc::EPERM)
+        {
+            f.write_str(" (needs CAP_NET_ADMIN, or an interface that was made for this user)")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for TapError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Open { inner, .. } | Self::Call { inner, .. } => Some(inner),
+        }
+    }
+}
+
+impl Tap {
+    /// Opens interface `name`, making it if it does not exist ("tap%d" lets the kernel number it);
+    /// it goes with the value unless it was made persistent. Bringing it up and giving it
+    /// addresses is the caller's part. With `offloads` in `false` the kernel segments and sums
+    /// before it hands packets over, and expects the same.
+    ///
+    /// # Errors
+    /// Which step failed.
+    pub fn open(name: &str, layer: Layer, offloads: Offloads) -> Result<Self, TapError> {
+        let file = virtio::open()?;
+        let name = virtio::attach(&file, name, layer)?;
+        virtio::set_offloads(&file, offloads)?;
+        let ethernet = match layer {
+            Layer::Ethernet => Some(Ethernet::new(virtio::hardware_address(&file)?)),
+            Layer::Ip => None,
+        };
+        Ok(Self {
+            file,
+            name,
+            ethernet,
+            offloads,
+            counters: TapCounters::default(),
+        })
+    }
+
+    /// The interface's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What it counted.
+    pub fn counters(&self) -> TapCounters {
+        self.counters
+    }
+
+    /// Answers for `address` when the kernel asks who has it. Nothing to do on a TUN.
+    pub fn answer_for(&mut self, address: IpAddr) {
+        if let Some(ethernet) = &mut self.ethernet {
+            ethernet.addresses.push(address);
+        }
+    }
+
+    /// Sleeps until a packet can be read or `timeout` is over; for ever without one. A signal ends
+    /// it early.
+    ///
+    /// # Errors
+    /// If the system cannot wait.
+    pub fn wait(&self, timeout: Option<Duration>) -> io::Result<()> {
+        let mut poll = libc::pollfd {
+            fd: self.as_raw_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        let timeout = timeout.map(|timeout| libc::timespec {
+            tv_sec: timeout.as_secs().try_into().unwrap_or(libc::time_t::MAX),
+            tv_nsec: timeout.subsec_nanos().into(),
+        });
+        let timeout = timeout
+            .as_ref()
+            .map_or(std::ptr::null(), std::ptr::from_ref);
+        // SAFETY: one descriptor, open as long as `self`; a time that lives until the call ends.
+        let result = unsafe { libc::ppoll(&raw mut poll, 1, timeout, std::ptr::null()) };
+        match io::Error::last_os_error() {
+            error if result < 0 && error.kind() != io::ErrorKind::Interrupted => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    fn write<F: Frame>(&self, frame: &F, offload: &Offload) -> io::Result<usize> {
+        let link_bytes = if self.ethernet.is_some() {
+            ETHERNET_BYTES as u16
+        } else {
+            0
+        };
+        let virtio = virtio::encode(offload, link_bytes);
+        let first = frame
+            .runs()
+            .next()
+            .and_then(|run| run.first().copied())
+            .unwrap_or(0);
+        let ethernet = self
+            .ethernet
+            .as_ref()
+            .map(|ethernet| ethernet.header(first >> 4 == 6));
+        let link = ethernet.as_ref().map_or(&[][..], |header| &header[..]);
+        let mut slices = [io::IoSlice::new(&[]); RUNS_MAX + 2];
+        slices[0] = io::IoSlice::new(&virtio);
+        slices[1] = io::IoSlice::new(link);
+        let mut count = 2;
+        for run in frame.runs() {
+            if count == slices.len() {
+                // More pieces than anybody cuts a segment into: gather them.
+                let bytes: Vec<u8> = [&virtio[..], link]
+                    .into_iter()
+                    .chain(frame.runs())
+                    .flatten()
+                    .copied()
+                    .collect();
+                return (&self.file).write(&bytes);
+            }
+            slices[count] = io::IoSlice::new(run);
+            count += 1;
+        }
+        (&self.file).write_vectored(&slices[..count])
+    }
+}
+
+impl<F: Frame> Device<F> for Tap {
+    fn offloads(&self) -> Offloads {
+        self.offloads
+    }
+
+    fn send(&mut self, frames: &mut VecDeque<F>, _now: Instant) -> io::Result<()> {
+        while let Some(frame) = frames.front() {
+            let mut offload = frame.offload();
+            let written = if offload.partial.is_some() && !self.offloads.checksum {
+                let mut bytes: Vec<u8> = frame.runs().flatten().copied().collect();
+                offload.complete(&mut bytes);
+                self.write(&F::from_bytes(bytes, offload), &offload)
+            } else {
+                self.write(frame, &offload)
+            };
+            match written {
+                Ok(_) => self.counters.sent += 1,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => {
+                    self.counters.refused += 1;
+                    match error.raw_os_error() {
+                        // A kernel that does not take this super-segment: none any more. Who sends
+                        // asks for the offloads again and sends ordinary segments.
+                        Some(libc::EINVAL) if offload.segmentation.is_some() => {
+                            self.offloads.segmentation = false
+                        }
+                        // Down, or out of memory for now: a wire that loses.
+                        Some(libc::EINVAL | libc::EIO | libc::ENOBUFS | libc::ENOMEM) => {}
+                        _ => return Err(error),
+                    }
+                }
+            }
+            frames.pop_front();
+        }
+        Ok(())
+    }
+
+    fn receive(
+        &mut self,
+        source: &mut dyn Source<F>,
+        frames: &mut VecDeque<F>,
+        max: usize,
+        _now: Instant,
+    ) -> io::Result<()> {
+        for _ in 0..max {
+            let Self { file, ethernet, .. } = self;
+            let mut reply = None;
+            let frame = source.fill(&mut |buffer| {
+                let (filled, answer) = read(file, ethernet.as_mut(), buffer)?;
+                reply = answer;
+                Ok(filled)
+            });
+            match frame {
+                Ok(frame) if !frame.is_empty() => {
+                    self.counters.received += 1;
+                    frames.push_back(frame);
+                }
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+            if let Some(reply) = reply {
+                self.counters.neighbours_answered += 1;
+                // If it does not fit the kernel asks again.
+                let _ = (&self.file).write(&reply);
+            }
+        }
+        Ok(())
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.file.as_fd())
+    }
+}
+
+/// Reads one packet into `buffer`; nothing is left in it if the packet was a question, which is
+/// answered by the second value.
+fn read(
+    file: &File,
+    ethernet: Option<&mut Ethernet>,
+    buffer: &mut [u8],
+) -> io::Result<(Filled, Option<Vec<u8>>)> {
+    let mut virtio = [0; HEADER_BYTES];
+    let mut link = [0; ETHERNET_BYTES];
+    let link_bytes = if ethernet.is_some() {
+        ETHERNET_BYTES
+    } else {
+        0
+    };
+    let read = {
+        let mut slices = [
+            io::IoSliceMut::new(&mut virtio),
+            io::IoSliceMut::new(&mut link[..link_bytes]),
+            io::IoSliceMut::new(buffer),
+        ];
+        (&*file).read_vectored(&mut slices)?
+    };
+    let offload = virtio::decode(&virtio, link_bytes as u16);
+    let mut bytes = read.saturating_sub(HEADER_BYTES + link_bytes);
+    let mut answer = None;
+    if let Some(ethernet) = ethernet {
+        answer = ethernet.answer(&link, &buffer[..bytes]);
+        if answer.is_some() || !Ethernet::carries_ip(&link) {
+            bytes = 0;
+        }
+    }
+    Ok((Filled { bytes, offload }, answer))
+}
+
+impl AsRawFd for Tap {
+    fn as_raw_fd(&self) -> i32 {
+        self.file.as_raw_fd()
+    }
+}
+
+/// A super-segment is headers and two slabs; written in small pieces it may be some more.
+const RUNS_MAX: usize = 30;

@@ -1,0 +1,381 @@
+//! What the data path costs: `cargo bench -p tcpcost-tcp [-- idle]`. CPU time of this process, best
+//! of several runs, beside a memcpy in the same run.
+#![allow(clippy::disallowed_methods, reason = "a bench is about time")]
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tcpcost_tcp::wire::{Checksum, Packet, Segment};
+use tcpcost_tcp::{
+    Clock, Config, CongestionControl, ConnId, Connection, Endpoint, Piece, Pool, SeqNum,
+};
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().collect();
+    if arguments.iter().any(|argument| argument == "idle") {
+        idle(1_000_000);
+        return;
+    }
+    memcpy();
+    for (name, way) in [
+        (
+            "endpoints, 64 KiB units, no copies",
+            Way {
+                copies: false,
+                checksum: Checksum::Partial,
+            },
+        ),
+        (
+            "endpoints, 64 KiB units, copied in and out",
+            Way {
+                copies: true,
+                checksum: Checksum::Partial,
+            },
+        ),
+        (
+            "endpoints, 64 KiB units, copied, checksummed twice",
+            Way {
+                copies: true,
+                checksum: Checksum::Complete,
+            },
+        ),
+    ] {
+        stream(name, &Config::default(), way);
+    }
+    let mut segments = Config::default();
+    segments.segmentation.super_segment_bytes_max = 0;
+    stream(
+        "endpoints, MTU 1500, no copies",
+        &segments,
+        Way {
+            copies: false,
+            checksum: Checksum::Partial,
+        },
+    );
+    calls();
+    idle(10_000);
+}
+
+#[derive(Clone, Copy)]
+struct Way {
+    copies: bool,
+    checksum: Checksum,
+}
+
+const RUNS: usize = 7;
+const BYTES: usize = 256 << 20;
+
+fn memcpy() {
+    let (from, mut to) = (vec![1u8; 64 << 10], vec![0u8; 64 << 10]);
+    let best = best_of(|| {
+        for _ in 0..BYTES / from.len() {
+            to.copy_from_slice(black_box(&from));
+            black_box(&to);
+        }
+    });
+    report("memcpy of 64 KiB in cache", best, BYTES);
+}
+
+fn stream(name: &str, config: &Config, way: Way) {
+    // Half a megabyte in flight: it stays in the second-level cache.
+    let config = Config {
+        congestion: CongestionControl::Fixed(512 << 10),
+        receive_buffer: 1 << 20,
+        receive_buffer_max: 0,
+        ..config.clone()
+    };
+    let mut units = 0;
+    let best = best_of(|| units = Pair::new(&config, way).transfer(BYTES));
+    report(name, best, BYTES);
+    println!(
+        "{:>12.0} ns per data unit, all of both ends",
+        best.as_nanos() as f64 / units as f64
+    );
+}
+
+struct Pair {
+    client: Endpoint,
+    server: Endpoint,
+    id: ConnId,
+    accepted: ConnId,
+    now: Instant,
+    way: Way,
+}
+
+impl Pair {
+    fn new(config: &Config, way: Way) -> Self {
+        let now = Instant::now();
+        let endpoint = |seed| {
+            Endpoint::new(
+                config.clone(),
+                Pool::default(),
+                [seed; 16],
+                way.checksum,
+                now,
+            )
+        };
+        let (mut client, mut server) = (endpoint(1), endpoint(2));
+        server.listen(80, 5, config.clone()).unwrap();
+        let id = client
+            .connect(
+                "10.0.0.1:0".parse().unwrap(),
+                "10.0.0.2:80".parse().unwrap(),
+                now,
+            )
+            .unwrap();
+        for _ in 0..3 {
+            pass(&mut client, &mut server, now);
+            pass(&mut server, &mut client, now);
+        }
+        let accepted = server.accept(80).unwrap();
+        Self {
+            client,
+            server,
+            id,
+            accepted,
+            now,
+            way,
+        }
+    }
+
+    fn transfer(&mut self, bytes: usize) -> u64 {
+        let source = vec![7u8; 64 << 10];
+        let shared = Piece::from(source.clone());
+        let mut buffer = vec![0; 64 << 10];
+        let (mut written, mut read) = (0, 0);
+        let way = self.way;
+        while read < bytes {
+            // One reading of time a turn, as a driver would.
+            self.now += Duration::from_micros(50);
+            let now = self.now;
+            self.client.apply(self.id, |connection| {
+                while written < bytes && connection.writable() >= source.len() {
+                    if way.copies {
+                        written += connection.write(&source).unwrap();
+                    } else {
+                        connection.write_piece(shared.clone()).unwrap();
+                        written += shared.len();
+                    }
+                }
+            });
+            pass(&mut self.client, &mut self.server, now);
+            self.server.apply(self.accepted, |connection| {
+                if way.copies {
+                    while let Ok(n) = connection.read(&mut buffer, now) {
+                        read += n;
+                    }
+                } else {
+                    while let Ok(piece) = connection.read_piece(usize::MAX, now) {
+                        read += piece.len();
+                    }
+                }
+            });
+            pass(&mut self.server, &mut self.client, now);
+        }
+        self.client
+            .connection(self.id)
+            .unwrap()
+            .counters()
+            .super_segments_sent
+    }
+}
+
+fn pass(from: &mut Endpoint, to: &mut Endpoint, now: Instant) {
+    while let Some(packet) = from.poll_packet(now) {
+        to.on_packet(packet, now);
+    }
+    to.on_timeout(now);
+}
+
+/// The two calls alone, without addresses, wire or hash.
+fn calls() {
+    let config = Arc::new(Config {
+        congestion: CongestionControl::Fixed(1 << 20),
+        receive_buffer: 4 << 20,
+        receive_buffer_max: 0,
+        ..Config::default()
+    });
+    let (now, pool) = (Instant::now(), Pool::default());
+    let clock = Clock {
+        epoch: now,
+        offset: 0,
+    };
+    let mut client = Connection::connect(
+        Arc::clone(&config),
+        pool.clone(),
+        SeqNum::new(1),
+        clock,
+        now,
+    );
+    let syn = client.poll_segment(now).unwrap();
+    let mut server = Connection::accept(config, pool, SeqNum::new(9), clock, &syn, now);
+    client.on_segment(server.poll_segment(now).unwrap(), now);
+    server.on_segment(client.poll_segment(now).unwrap(), now);
+    let piece = Piece::from(vec![1; 65_160]);
+    let mut spent = [Duration::ZERO; 4];
+    let mut counts = [0u32; 4];
+    let mut timed = |which: usize, call: &mut dyn FnMut() -> u32| {
+        let begun = Instant::now();
+        counts[which] += call();
+        spent[which] += begun.elapsed();
+    };
+    for _ in 0..20_000 {
+        for _ in 0..8 {
+            let _ = client.write_piece(piece.clone());
+        }
+        let mut data: Vec<Segment> = Vec::with_capacity(16);
+        timed(0, &mut || {
+            data.extend(std::iter::from_fn(|| client.poll_segment(now)));
+            data.len() as u32
+        });
+        let mut acks: Vec<Segment> = Vec::with_capacity(16);
+        let units = data.len() as u32;
+        timed(1, &mut || {
+            data.drain(..)
+                .for_each(|segment| server.on_segment(segment, now));
+            units
+        });
+        while server.read_piece(usize::MAX, now).is_ok() {}
+        timed(2, &mut || {
+            acks.extend(std::iter::from_fn(|| server.poll_segment(now)));
+            acks.len() as u32
+        });
+        let units = acks.len() as u32;
+        timed(3, &mut || {
+            acks.drain(..)
+                .for_each(|segment| client.on_segment(segment, now));
+            units
+        });
+    }
+    for (name, n) in [
+        ("poll_segment, data", 0),
+        ("on_segment, data", 1),
+        ("poll_segment, ACK of 8", 2),
+        ("on_segment, ACK of 8", 3),
+    ] {
+        println!(
+            "{:>12.0} ns {name}",
+            spent[n].as_nanos() as f64 / f64::from(counts[n].max(1))
+        );
+    }
+}
+
+/// Memory of established connections that do nothing, and what their endpoint does about them.
+fn idle(count: u32) {
+    let config = Config::default();
+    let now = Instant::now();
+    let mut server = Endpoint::new(
+        config.clone(),
+        Pool::default(),
+        [1; 16],
+        Checksum::Partial,
+        now,
+    );
+    server.listen(80, 16, config).unwrap();
+    let before = resident_bytes();
+    for n in 0..count {
+        open(&mut server, n, now);
+    }
+    let each = (resident_bytes() - before) / u64::from(count);
+    println!(
+        "{count:>12} idle connections, {each} bytes each, {} on size_of",
+        size_of::<Connection>()
+    );
+    assert_eq!(server.connections(), count as usize);
+    let begun = Instant::now();
+    for _ in 0..1000 {
+        server.on_timeout(now);
+        black_box(server.poll_packet(now));
+        black_box(server.next_timeout());
+    }
+    println!(
+        "{:>12.0} ns per turn with all of them idle",
+        begun.elapsed().as_nanos() as f64 / 1000.0
+    );
+}
+
+/// A client's three segments, made by hand: clients of our own would double the memory.
+fn open(server: &mut Endpoint, n: u32, now: Instant) {
+    use tcpcost_tcp::wire::{Flags, FourTuple};
+    let local = std::net::SocketAddr::from((
+        [10, 1, (n >> 24) as u8, (n >> 16) as u8],
+        1024 + (n & 0x7fff) as u16,
+    ));
+    let local = if n & 0x8000 == 0 {
+        local
+    } else {
+        (
+            std::net::Ipv4Addr::from(u32::from_be_bytes([
+                10,
+                2,
+                (n >> 24) as u8,
+                (n >> 16) as u8,
+            ])),
+            local.port(),
+        )
+            .into()
+    };
+    let path = FourTuple {
+        local,
+        remote: "10.0.0.2:80".parse().unwrap(),
+    };
+    let syn = Segment {
+        flags: Flags::SYN,
+        window: 65535,
+        ..Segment::default()
+    };
+    server.on_packet(Packet::emit(&path, syn, Checksum::Partial), now);
+    let (_, answer) = server.poll_packet(now).unwrap().parse().unwrap();
+    let ack = Segment {
+        seq: SeqNum::new(1),
+        ack: answer.seq + 1,
+        flags: Flags::ACK,
+        window: 65535,
+        ..Segment::default()
+    };
+    server.on_packet(Packet::emit(&path, ack, Checksum::Partial), now);
+    server.accept(80).unwrap();
+    while server.poll_packet(now).is_some()
+        || server.poll_ready().is_some()
+        || server.poll_acceptable().is_some()
+    {}
+}
+
+fn resident_bytes() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    statm
+        .split_whitespace()
+        .nth(1)
+        .and_then(|pages| pages.parse::<u64>().ok())
+        .unwrap_or(0)
+        * 4096
+}
+
+fn best_of(mut run: impl FnMut()) -> Duration {
+    let once = || {
+        let begun = cpu();
+        run();
+        cpu() - begun
+    };
+    std::iter::repeat_with(once)
+        .take(RUNS)
+        .min()
+        .unwrap_or_default()
+}
+
+fn cpu() -> Duration {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: writes one `timespec`.
+    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) };
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+fn report(name: &str, took: Duration, bytes: usize) {
+    let us_per_kib = took.as_secs_f64() * 1e6 / (bytes as f64 / 1024.0);
+    let gbit_per_s = bytes as f64 * 8.0 / took.as_secs_f64() / 1e9;
+    println!("{us_per_kib:>12.4} us/KiB {gbit_per_s:>8.1} Gbit/s  {name}");
+}

@@ -1,0 +1,110 @@
+//! What can be chosen about a connection: plain data.
+
+use std::time::Duration;
+
+use crate::congestion::CongestionControl;
+use crate::connection::{AckPolicy, Segmentation};
+
+/// Choices of a connection. An [`Endpoint`](crate::Endpoint) gives each of its connections a copy;
+/// most can be changed later.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// Largest payload of one segment without options that our side of the path takes: the MTU
+    /// less 40 (IPv4) or 60 (IPv6) bytes. Announced as MSS. Default 1460.
+    pub mss: u16,
+    /// Bytes written and not acknowledged that a connection holds. Default 1 MiB.
+    pub send_buffer: u32,
+    /// Bytes received and not read that a connection offers to hold at first. Default 256 KiB.
+    pub receive_buffer: u32,
+    /// What the receive buffer may grow to when the reader keeps up and the path could carry more;
+    /// at or below `receive_buffer` it stays as it is. Decides the window scale. Default 4 MiB.
+    pub receive_buffer_max: u32,
+    /// Offer timestamps and PAWS (RFC 7323). Default yes.
+    pub timestamps: bool,
+    /// Offer selective acknowledgements (RFC 2018). Default yes.
+    pub sack: bool,
+    /// Offer window scaling (RFC 7323). Default yes.
+    pub window_scaling: bool,
+    /// Offer explicit congestion notification (RFC 3168). Default no, as in Linux for connections
+    /// it opens.
+    pub ecn: bool,
+    /// When to acknowledge. Default [`AckPolicy::Delayed`] with 40 ms.
+    pub ack: AckPolicy,
+    /// How to cut segments.
+    pub segmentation: Segmentation,
+    /// How much may be in flight. Default CUBIC.
+    pub congestion: CongestionControl,
+    /// Lower bound of the retransmission timeout. RFC 6298 (2.4) says 1 s; default 200 ms as in
+    /// Linux: peers delay ACKs by no more.
+    pub rto_min: Duration,
+    /// Give up after this many timeouts in a row (R2 of RFC 9293 §3.8.3). Default 15: about a
+    /// quarter of an hour.
+    pub retries_max: u8,
+    /// The same for SYNs. Default 6: about a minute.
+    pub syn_retries_max: u8,
+    /// Give up when written data stays unacknowledged for this long (RFC 9293 §3.8.3, RFC 5482).
+    /// Default none.
+    pub user_timeout: Option<Duration>,
+    /// Probe an idle connection. Default none (MUST-25: off unless asked for).
+    pub keepalive: Option<KeepAlive>,
+    /// 2 MSL. Default 60 s as in Linux; RFC 9293 §3.4.2 says 4 minutes.
+    pub time_wait: Duration,
+}
+
+impl Config {
+    /// The smallest shift with which 16 bits tell of the whole buffer (RFC 7323 §2.3: at most 14).
+    pub(crate) fn window_shift(&self) -> u8 {
+        let buffer = self.receive_buffer.max(self.receive_buffer_max);
+        (0..14)
+            .find(|shift| buffer >> shift <= 0xffff)
+            .unwrap_or(14)
+    }
+}
+
+/// Keepalive (RFC 9293 §3.8.4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeepAlive {
+    /// Silence before the first probe. MUST-28: no less than two hours by default.
+    pub idle: Duration,
+    /// Time between probes.
+    pub interval: Duration,
+    /// Probes without an answer before the connection is given up.
+    pub probes: u8,
+}
+
+impl Default for KeepAlive {
+    /// 2 h, 75 s, 9: as in Linux.
+    fn default() -> Self {
+        Self {
+            idle: Duration::from_secs(7200),
+            interval: Duration::from_secs(75),
+            probes: 9,
+        }
+    }
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            mss: 1460,
+            send_buffer: 1 << 20,
+            receive_buffer: 256 << 10,
+            receive_buffer_max: 4 << 20,
+            timestamps: true,
+            sack: true,
+            window_scaling: true,
+            ecn: false,
+            ack: AckPolicy::Delayed {
+                delay_max: Duration::from_millis(40),
+            },
+            segmentation: Segmentation::default(),
+            congestion: CongestionControl::Cubic,
+            rto_min: Duration::from_millis(200),
+            retries_max: 15,
+            syn_retries_max: 6,
+            user_timeout: None,
+            keepalive: None,
+            time_wait: Duration::from_secs(60),
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! Congestion control: how much may be in flight.
+//!
+//! An enum matched statically, not a trait object: it is asked once per ACK. All of it counts
+//! bytes acknowledged, never ACKs (RFC 3465), so that a receiver that acknowledges rarely does not
+//! slow its sender down. Not here: pacing, HyStart, rate-based control.
+
+mod cubic;
+
+use std::time::{Duration, Instant};
+
+use cubic::Cubic;
+
+/// Which algorithm a connection uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CongestionControl {
+    /// RFC 5681 with RFC 3465's byte counting.
+    NewReno,
+    /// RFC 9438.
+    Cubic,
+    /// A window of this many bytes whatever happens: takes congestion control out of a question.
+    Fixed(u32),
+}
+
+/// The congestion window and what moves it.
+#[derive(Clone, Debug)]
+pub(crate) struct Congestion {
+    cwnd: u32,
+    ssthresh: u32,
+    mss: u32,
+    algorithm: Algorithm,
+}
+
+#[derive(Clone, Debug)]
+enum Algorithm {
+    NewReno { bytes_acked: u32 },
+    Cubic(Cubic),
+    Fixed,
+}
+
+/// What an ACK says to congestion control.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Acked {
+    /// Bytes newly acknowledged cumulatively.
+    pub bytes: u32,
+    /// Bytes in flight when the sender last sent: less than the window if the application is what
+    /// limits it, and then the window must not grow (RFC 9293 has no rule; RFC 7661 argues it).
+    pub flight: u32,
+    /// Smoothed round-trip time.
+    pub srtt: Option<Duration>,
+    pub now: Instant,
+}
+
+impl Congestion {
+    pub(crate) fn new(control: CongestionControl, mss: u32) -> Self {
+        let (cwnd, algorithm) = match control {
+            CongestionControl::NewReno => {
+                (initial_window(mss), Algorithm::NewReno { bytes_acked: 0 })
+            }
+            CongestionControl::Cubic => (initial_window(mss), Algorithm::Cubic(Cubic::default())),
+            CongestionControl::Fixed(bytes) => (bytes.max(mss), Algorithm::Fixed),
+        };
+        Self {
+            cwnd,
+            ssthresh: u32::MAX,
+            mss,
+            algorithm,
+        }
+    }
+
+    /// Bytes that may be in flight.
+    pub(crate) fn cwnd(&self) -> u32 {
+        self.cwnd
+    }
+
+    pub(crate) fn ssthresh(&self) -> u32 {
+        self.ssthresh
+    }
+
+    /// Whether the window stays what it is told to be through losses.
+    pub(crate) fn is_fixed(&self) -> bool {
+        matches!(self.algorithm, Algorithm::Fixed)
+    }
+
+    /// The segment size changed: at the handshake, or with the path. Keeps the initial window
+    /// right if nothing was sent yet.
+    pub(crate) fn on_mss(&mut self, mss: u32, nothing_sent: bool) {
+        self.mss = mss;
+        if self.is_fixed() {
+            self.cwnd = self.cwnd.max(mss);
+        } else if nothing_sent {
+            self.cwnd = initial_window(mss);
+        } else {
+            self.cwnd = self.cwnd.max(2 * mss);
+        }
+    }
+
+    /// New data was acknowledged outside of recovery.
+    pub(crate) fn on_ack(&mut self, acked: Acked) {
+        let slow_start = self.cwnd < self.ssthresh;
+        let limit = if slow_start {
+            2 * u64::from(acked.flight)
+        } else {
+            u64::from(acked.flight + self.mss)
+        };
+        if limit <= u64::from(self.cwnd) || self.is_fixed() {
+            return;
+        }
+        if slow_start {
+            // RFC 3465 §2.2 with L unlimited, as Linux: an ACK for forty segments opens the
+            // window as forty ACKs would.
+            let room = self.ssthresh - self.cwnd;
+            self.cwnd = self
+                .cwnd
+                .saturating_add(acked.bytes.min(room))
+                .min(CWND_MAX);
+            return;
+        }
+        match &mut self.algorithm {
+            Algorithm::NewReno { bytes_acked } => {
+                // RFC 3465 §2.1.
+                *bytes_acked = bytes_acked.saturating_add(acked.bytes);
+                if *bytes_acked >= self.cwnd {
+                    *bytes_acked -= self.cwnd;
+                    self.cwnd = self.cwnd.saturating_add(self.mss).min(CWND_MAX);
+                }
+            }
+            Algorithm::Cubic(cubic) => {
+                self.cwnd = cubic.on_ack(self.cwnd, self.mss, &acked).min(CWND_MAX);
+            }
+            Algorithm::Fixed => {}
+        }
+    }
+
+    /// A loss or a congestion mark: ssthresh falls (RFC 5681 (4), RFC 9438 §4.6). The window
+    /// follows at once for a mark and step by step, by proportional rate reduction, for a loss.
+    pub(crate) fn on_congestion(&mut self, flight: u32) {
+        self.ssthresh = match &mut self.algorithm {
+            Algorithm::NewReno { bytes_acked } => {
+                *bytes_acked = 0;
+                flight / 2
+            }
+            Algorithm::Cubic(cubic) => cubic.on_congestion(self.cwnd, self.mss),
+            Algorithm::Fixed => return,
+        }
+        .max(2 * self.mss);
+    }
+
+    /// The retransmission timer fired: from the beginning (RFC 5681 §3.1).
+    pub(crate) fn on_timeout(&mut self, flight: u32, first: bool) {
+        if self.is_fixed() {
+            return;
+        }
+        if first {
+            self.on_congestion(flight);
+        }
+        if let Algorithm::Cubic(cubic) = &mut self.algorithm {
+            cubic.restart();
+        }
+        self.cwnd = self.mss;
+    }
+
+    /// Idle for longer than a timeout: what the window knew is stale (RFC 5681 §4.1).
+    pub(crate) fn on_idle(&mut self) {
+        if self.is_fixed() {
+            return;
+        }
+        if let Algorithm::Cubic(cubic) = &mut self.algorithm {
+            cubic.restart();
+        }
+        self.cwnd = self.cwnd.min(initial_window(self.mss));
+    }
+
+    /// Recovery sets the window itself while it lasts.
+    pub(crate) fn set_cwnd(&mut self, bytes: u32) {
+        if !self.is_fixed() {
+            self.cwnd = bytes.max(self.mss);
+        }
+    }
+}
+
+/// RFC 6928 §2.
+fn initial_window(mss: u32) -> u32 {
+    (10 * mss).min(14600.max(2 * mss))
+}
+
+/// The largest window that can be advertised to us (RFC 7323 §2.2).
+const CWND_MAX: u32 = 1 << 30;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::ms;
+
+    fn acked(bytes: u32, flight: u32) -> Acked {
+        Acked {
+            bytes,
+            flight,
+            srtt: Some(Duration::from_millis(10)),
+            now: ms(0),
+        }
+    }
+
+    #[test]
+    fn a_stretch_ack_opens_the_window_like_the_acks_it_stands_for() {
+        for control in [CongestionControl::NewReno, CongestionControl::Cubic] {
+            let mut often = Congestion::new(control, 1000);
+            let mut rarely = often.clone();
+            for _ in 0..10 {
+                often.on_ack(acked(1000, often.cwnd()));
+            }
+            rarely.on_ack(acked(10_000, rarely.cwnd()));
+            assert_eq!(often.cwnd(), 20_000);
+            assert_eq!(rarely.cwnd(), 20_000);
+        }
+    }
+
+    #[test]
+    fn reno_grows_by_one_segment_a_window() {
+        let mut reno = Congestion::new(CongestionControl::NewReno, 1000);
+        reno.on_congestion(10_000);
+        reno.set_cwnd(reno.ssthresh());
+        assert_eq!(reno.cwnd(), 5000);
+        for _ in 0..5 {
+            reno.on_ack(acked(1000, reno.cwnd()));
+        }
+        assert_eq!(reno.cwnd(), 6000);
+    }
+
+    #[test]
+    fn a_window_that_is_not_used_does_not_grow() {
+        let mut reno = Congestion::new(CongestionControl::NewReno, 1000);
+        reno.on_ack(acked(3000, 3000));
+        assert_eq!(reno.cwnd(), 10_000);
+    }
+
+    #[test]
+    fn fixed_stays_fixed() {
+        let mut fixed = Congestion::new(CongestionControl::Fixed(123_456), 1000);
+        fixed.on_ack(acked(50_000, 123_456));
+        fixed.on_congestion(123_456);
+        fixed.on_timeout(123_456, true);
+        fixed.on_idle();
+        fixed.set_cwnd(1);
+        assert_eq!(fixed.cwnd(), 123_456);
+    }
+
+    #[test]
+    fn a_timeout_starts_over_with_one_segment() {
+        let mut cubic = Congestion::new(CongestionControl::Cubic, 1000);
+        cubic.on_timeout(10_000, true);
+        assert_eq!((cubic.cwnd(), cubic.ssthresh()), (1000, 7000));
+        cubic.on_timeout(1000, false);
+        assert_eq!(
+            cubic.ssthresh(),
+            7000,
+            "a second timeout in a row does not halve again"
+        );
+    }
+}

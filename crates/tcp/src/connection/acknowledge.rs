@@ -1,0 +1,221 @@
+//! Fifth, check the ACK field (RFC 9293 §3.10.7.4), with SACK (RFC 6675, RFC 2883).
+
+use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
+
+use super::recovery::tail_probe::Outcome;
+use super::timers::Timer;
+use super::{Connection, State};
+use crate::wire::{Flags, Segment};
+
+/// What one ACK told.
+#[derive(Debug, Default)]
+pub(super) struct Progress {
+    /// Bytes by which SND.UNA moved.
+    pub acked: u32,
+    /// Bytes that left the network: newly acknowledged, cumulatively or selectively.
+    pub delivered: u32,
+    /// A duplicate in the sense of RFC 5681 §2: nothing but a repeated acknowledgement.
+    pub repeats: bool,
+    /// The peer reports a segment that arrived twice.
+    pub says_duplicate: bool,
+}
+
+impl Connection {
+    pub(super) fn process_ack(&mut self, segment: &Segment, now: Instant) -> ControlFlow<()> {
+        if !segment.flags.contains(Flags::ACK) {
+            self.counters.dropped_bad_ack += 1;
+            return ControlFlow::Break(());
+        }
+        if self.state == State::SynReceived {
+            self.process_ack_of_syn(segment, now)?;
+        }
+        self.check_ack_range(segment, now)?;
+        let window_before = self.snd.wnd;
+        self.update_window(segment);
+        let progress = self.acknowledge(segment, window_before, now);
+        self.on_ack_progress(&progress, segment, now);
+        self.process_ack_of_fin(now)
+    }
+
+    fn process_ack_of_syn(&mut self, segment: &Segment, now: Instant) -> ControlFlow<()> {
+        let acceptable = segment.ack.after(self.snd.una) && segment.ack.at_or_before(self.snd.nxt);
+        if !acceptable {
+            self.counters.dropped_bad_ack += 1;
+            self.owed.reset = Some((segment.ack, false));
+            return ControlFlow::Break(());
+        }
+        self.establish(segment, now);
+        ControlFlow::Continue(())
+    }
+
+    /// RFC 5961 §5.2: an ACK of what was never sent, or older than a window, is not to be believed.
+    fn check_ack_range(&mut self, segment: &Segment, now: Instant) -> ControlFlow<()> {
+        let oldest = self.snd.una - self.snd.wnd_max;
+        if segment.ack.after(self.snd.nxt) || segment.ack.before(oldest) {
+            self.counters.dropped_bad_ack += 1;
+            self.challenge(now);
+            return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// SND.WND from the newest segment (SND.WL1, SND.WL2).
+    fn update_window(&mut self, segment: &Segment) {
+        let newer = self.snd.wl1.before(segment.seq)
+            || (self.snd.wl1 == segment.seq && self.snd.wl2.at_or_before(segment.ack));
+        if segment.ack.before(self.snd.una) || !newer {
+            return;
+        }
+        self.snd.wnd = u32::from(segment.window) << self.snd.shift;
+        self.snd.wnd_max = self.snd.wnd_max.max(self.snd.wnd);
+        self.snd.wl1 = segment.seq;
+        self.snd.wl2 = segment.ack;
+        if self.snd.wnd > 0 {
+            self.timers.stop(Timer::Persist);
+        } else {
+            // The peer lives and says so; it may keep its window shut for ever (MUST-36).
+            self.retries = 0;
+        }
+    }
+
+    /// SND.UNA and the scoreboard.
+    fn acknowledge(&mut self, segment: &Segment, window_before: u32, now: Instant) -> Progress {
+        let mut progress = Progress {
+            acked: if segment.ack.after(self.snd.una) {
+                segment.ack.since(self.snd.una)
+            } else {
+                0
+            },
+            repeats: segment.ack == self.snd.una
+                && segment.is_empty()
+                && self.snd.wnd == window_before
+                && !self.recovery.scoreboard.is_empty(),
+            ..Progress::default()
+        };
+        let rtt_min = self.rtt.rtt_min();
+        let mut rtt: Option<Duration> = None;
+        let (scoreboard, rack) = (&mut self.recovery.scoreboard, &mut self.recovery.rack);
+        if progress.acked > 0 {
+            scoreboard.on_acknowledged(segment.ack, |sent| {
+                progress.delivered += sent.end.since(sent.start);
+                rack.on_delivered(sent, rtt_min, now);
+                if !sent.retransmitted && rtt.is_none() {
+                    rtt = Some(now.saturating_duration_since(sent.sent_at));
+                }
+            });
+            self.snd.una = segment.ack;
+            self.snd.queue.acknowledge(segment.ack);
+        }
+        if self.sack {
+            self.take_sack_blocks(segment, rtt_min, &mut progress, now);
+        }
+        if progress.acked > 0 {
+            self.take_rtt(segment, rtt, now);
+        }
+        progress
+    }
+
+    fn take_sack_blocks(
+        &mut self,
+        segment: &Segment,
+        rtt_min: Option<Duration>,
+        progress: &mut Progress,
+        now: Instant,
+    ) {
+        let blocks = segment.options.sack.as_slice();
+        for (index, &(start, end)) in blocks.iter().enumerate() {
+            // RFC 2883 §4: the first block, below the ACK or inside the second, is a duplicate.
+            let inside = |outer: &(_, _)| start.at_or_after(outer.0) && end.at_or_before(outer.1);
+            if index == 0 && (end.at_or_before(segment.ack) || blocks.get(1).is_some_and(inside)) {
+                progress.says_duplicate = true;
+                self.recovery.rack.on_dsack(self.snd.una, self.snd.nxt);
+                continue;
+            }
+            let possible = start.before(end)
+                && start.at_or_after(self.snd.una)
+                && end.at_or_before(self.snd.nxt);
+            if !possible {
+                continue;
+            }
+            let (scoreboard, rack) = (&mut self.recovery.scoreboard, &mut self.recovery.rack);
+            scoreboard.on_sacked(start, end, self.snd.mss, |sent| {
+                progress.delivered += sent.end.since(sent.start);
+                rack.on_delivered(sent, rtt_min, now);
+            });
+        }
+    }
+
+    /// The sample is the oldest segment's that was sent once; else the timestamps', which know
+    /// which copy arrived (RFC 7323 §4.1).
+    fn take_rtt(&mut self, segment: &Segment, rtt: Option<Duration>, now: Instant) {
+        let echo = segment
+            .options
+            .timestamps
+            .filter(|stamps| self.timestamps && stamps.echo != 0);
+        let by_echo = || self.clock.since(now, echo?.echo);
+        if let Some(rtt) = rtt.or_else(by_echo) {
+            self.rtt.on_sample(rtt);
+        }
+        self.rtt.on_progress();
+        self.retries = 0;
+    }
+
+    /// What the progress means for probes, recovery, the window and the timers.
+    fn on_ack_progress(&mut self, progress: &Progress, segment: &Segment, now: Instant) {
+        if let Some(probe) = self.recovery.tail_probe {
+            match probe.on_ack(
+                segment.ack,
+                progress.says_duplicate,
+                progress.repeats && segment.options.sack.is_empty(),
+            ) {
+                Outcome::Pending => {}
+                Outcome::NoLoss => self.recovery.tail_probe = None,
+                Outcome::RepairedLoss => {
+                    self.recovery.tail_probe = None;
+                    self.reduce_window();
+                }
+            }
+        }
+        if self.ecn.on && segment.flags.contains(Flags::ECE) {
+            self.on_congestion_echo();
+        }
+        self.repair(progress, segment.ack, now);
+        if progress.acked > 0 {
+            self.restart_retransmission_timers(now);
+        } else if progress.delivered > 0 {
+            self.arm_tail_probe(now);
+        }
+    }
+
+    /// Our FIN is acknowledged when everything is.
+    fn process_ack_of_fin(&mut self, now: Instant) -> ControlFlow<()> {
+        if !self.snd.fin_sent || self.snd.una != self.snd.nxt {
+            return ControlFlow::Continue(());
+        }
+        match self.state {
+            State::FinWait1 => {
+                self.become_state(State::FinWait2);
+                if self.rcv.abandoned {
+                    // Nobody waits for the peer's FIN; as Linux, neither do we for ever.
+                    self.timers
+                        .set(Timer::TimeWait, now + self.config.time_wait);
+                }
+            }
+            State::Closing => self.enter_time_wait(now),
+            State::LastAck => {
+                self.end(None);
+                return ControlFlow::Break(());
+            }
+            _ => {}
+        }
+        ControlFlow::Continue(())
+    }
+
+    pub(super) fn enter_time_wait(&mut self, now: Instant) {
+        self.become_state(State::TimeWait);
+        self.timers.stop_all();
+        self.timers
+            .set(Timer::TimeWait, now + self.config.time_wait);
+    }
+}

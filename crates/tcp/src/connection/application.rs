@@ -1,0 +1,206 @@
+//! The calls of the application (RFC 9293 §3.10.2 to §3.10.5).
+
+use std::time::Instant;
+
+use super::ack::{AckDecision, Read};
+use super::timers::Timer;
+use super::{Connection, Ended, State};
+use crate::Piece;
+
+/// Why nothing can be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteError {
+    /// It was closed for writing.
+    Closed,
+    /// The connection ended.
+    Ended(Ended),
+}
+
+/// Why there is nothing to read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadError {
+    /// Nothing has come yet.
+    Empty,
+    /// The peer closed; nothing more will come.
+    Finished,
+    /// The connection ended.
+    Ended(Ended),
+}
+
+impl std::fmt::Display for WriteError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Closed => f.write_str("closed for writing"),
+            Self::Ended(reason) => write!(f, "connection ended: {reason:?}"),
+        }
+    }
+}
+
+impl std::fmt::Display for ReadError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Empty => f.write_str("nothing to read yet"),
+            Self::Finished => f.write_str("the peer has closed"),
+            Self::Ended(reason) => write!(f, "connection ended: {reason:?}"),
+        }
+    }
+}
+
+impl std::error::Error for WriteError {}
+impl std::error::Error for ReadError {}
+
+impl Connection {
+    /// Copies bytes into the send queue; returns how many fitted (0: full). Data written before
+    /// the connection is established waits for it.
+    ///
+    /// # Errors
+    /// When nothing can be written any more.
+    pub fn write(&mut self, bytes: &[u8]) -> Result<usize, WriteError> {
+        self.write_more(bytes, false)
+    }
+
+    /// As [`write`](Self::write); with `more`, a partial segment at the end waits for the next
+    /// write as if corked (MSG_MORE).
+    ///
+    /// # Errors
+    /// When nothing can be written any more.
+    pub fn write_more(&mut self, bytes: &[u8], more: bool) -> Result<usize, WriteError> {
+        self.check_write()?;
+        let space = self.writable() as u32;
+        let written = self.snd.queue.write(&self.pool, bytes, space);
+        self.snd.more = more;
+        Ok(written)
+    }
+
+    /// Queues a piece without copying it; gives back what did not fit.
+    ///
+    /// # Errors
+    /// When nothing can be written any more.
+    pub fn write_piece(&mut self, mut piece: Piece) -> Result<Option<Piece>, WriteError> {
+        self.check_write()?;
+        let space = self.writable();
+        self.snd.more = false;
+        if piece.len() <= space {
+            self.snd.queue.push(piece);
+            return Ok(None);
+        }
+        if space > 0 {
+            self.snd.queue.push(piece.slice(0..space));
+            piece.trim_front(space);
+        }
+        Ok(Some(piece))
+    }
+
+    fn check_write(&self) -> Result<(), WriteError> {
+        match (self.ended, self.snd.closed || !self.state.may_write()) {
+            (Some(reason), _) => Err(WriteError::Ended(reason)),
+            (None, true) => Err(WriteError::Closed),
+            (None, false) => Ok(()),
+        }
+    }
+
+    /// Copies received bytes out; returns how many, at least 1 unless `to` is empty.
+    ///
+    /// # Errors
+    /// When there is nothing to read, and why.
+    pub fn read(&mut self, to: &mut [u8], now: Instant) -> Result<usize, ReadError> {
+        self.check_read()?;
+        let read = self.rcv.queue.read(to);
+        self.on_read(read, now);
+        Ok(read)
+    }
+
+    /// Takes the next received bytes without copying them, at most `max`.
+    ///
+    /// # Errors
+    /// When there is nothing to read, and why.
+    pub fn read_piece(&mut self, max: usize, now: Instant) -> Result<Piece, ReadError> {
+        self.check_read()?;
+        let piece = self.rcv.queue.take_piece(max).unwrap_or_default();
+        self.on_read(piece.len(), now);
+        Ok(piece)
+    }
+
+    fn check_read(&self) -> Result<(), ReadError> {
+        if self.readable() > 0 {
+            return Ok(());
+        }
+        match self.ended {
+            _ if self.rcv.finished => Err(ReadError::Finished),
+            Some(reason) => Err(ReadError::Ended(reason)),
+            None if self.state == State::Closed => Err(ReadError::Finished),
+            None => Err(ReadError::Empty),
+        }
+    }
+
+    fn on_read(&mut self, read: usize, now: Instant) {
+        self.tune_buffer(read, now);
+        if !self.state.may_receive() {
+            return;
+        }
+        let opened = Read {
+            window_known: self.rcv.edge.since(self.rcv.nxt),
+            window_new: self.window_free().min(self.window_max()),
+            buffer: self.rcv.buffer.min(self.window_max()),
+            full_segment_bytes: self.rcv.full_segment,
+        };
+        match self.ack.on_read(&opened) {
+            AckDecision::Now => self.owe_ack(),
+            AckDecision::By(deadline) => self.timers.start(Timer::Ack, deadline),
+            AckDecision::Nothing => {}
+        }
+    }
+
+    /// Holds partial segments back, or lets them go (TCP_CORK).
+    pub fn cork(&mut self, cork: bool) {
+        self.snd.cork = cork;
+        if !cork {
+            self.snd.more = false;
+            self.snd.flush = self.unsent() > 0;
+            self.timers.stop(Timer::Cork);
+        }
+    }
+
+    /// No more will be written: a FIN follows what was. Reading goes on (half-close).
+    pub fn close(&mut self) {
+        if self.snd.closed {
+            return;
+        }
+        self.snd.closed = true;
+        match self.state {
+            // RFC 9293 §3.10.4 drops what was written; it was promised, so it goes first.
+            State::SynSent if self.snd.queue.len() == 0 => self.end(None),
+            State::Established => self.become_state(State::FinWait1),
+            State::CloseWait => self.become_state(State::LastAck),
+            // From SYN-SENT and SYN-RECEIVED when the handshake is over.
+            _ => {}
+        }
+        self.debug_assert_invariants();
+    }
+
+    /// Nobody will read any more: what is here is dropped and what comes is answered with a reset.
+    /// If something is dropped unread, so is the connection (RFC 9293 §3.6.1; RFC 2525 §2.17).
+    pub fn abandon(&mut self, now: Instant) {
+        self.rcv.abandoned = true;
+        if self.readable() > 0 {
+            self.abort();
+            return;
+        }
+        if self.state == State::FinWait2 {
+            self.timers
+                .start(Timer::TimeWait, now + self.config.time_wait);
+        }
+    }
+
+    /// Ends the connection at once, with a reset if the peer knows of it.
+    pub fn abort(&mut self) {
+        let known = self.state.is_synchronized() || self.state == State::SynReceived;
+        let reset = (known && self.state != State::TimeWait).then_some((self.snd.nxt, true));
+        if self.state != State::Closed {
+            self.end(Some(Ended::Aborted));
+            self.owed.reset = reset;
+        }
+        self.rcv.queue = super::recv_queue::RecvQueue::default();
+        self.debug_assert_invariants();
+    }
+}

@@ -1,0 +1,58 @@
+//! SEGMENT ARRIVES (RFC 9293 §3.10.7): the list of steps; each is a leaf elsewhere.
+
+use std::ops::ControlFlow;
+use std::time::Instant;
+
+use super::{Connection, State};
+use crate::wire::Segment;
+
+impl Connection {
+    /// Takes in a segment, or a super-segment, of this connection.
+    pub fn on_segment(&mut self, mut segment: Segment, now: Instant) {
+        self.count_received(&segment);
+        match self.state {
+            State::Closed => {}
+            State::SynSent => self.on_segment_in_syn_sent(&segment, now),
+            _ => {
+                // A step that breaks has dropped the segment and arranged for any answer.
+                let _ = self.on_segment_otherwise(&mut segment, now);
+            }
+        }
+        self.debug_assert_invariants();
+    }
+
+    /// RFC 9293 §3.10.7.4.
+    fn on_segment_otherwise(&mut self, segment: &mut Segment, now: Instant) -> ControlFlow<()> {
+        // First, check the sequence number; RFC 7323 §5.3 puts PAWS before it.
+        self.check_repeated_syn(segment)?;
+        self.check_timestamps(segment, now)?;
+        self.check_sequence(segment, now)?;
+        self.take_timestamps(segment, now);
+        // Second, check the RST bit.
+        self.check_reset(segment, now)?;
+        // Third, security: nobody uses it. Fourth, check the SYN bit.
+        self.check_syn(segment, now)?;
+        self.on_heard(now);
+        // Fifth, check the ACK field.
+        self.process_ack(segment, now)?;
+        // Sixth, URG: ignored (see `wire`). Seventh, process the segment text.
+        self.process_congestion_mark(segment);
+        self.note_fin(segment);
+        self.process_text(segment, now)?;
+        // Eighth, check the FIN bit.
+        self.process_fin(now);
+        ControlFlow::Continue(())
+    }
+
+    pub(super) fn count_received(&mut self, segment: &Segment) {
+        self.counters.super_segments_received += 1;
+        self.counters.segments_received += u64::from(segment.wire_segments());
+        self.counters.pure_acks_received += u64::from(segment.is_empty());
+    }
+
+    /// The peer lives.
+    fn on_heard(&mut self, now: Instant) {
+        self.heard = now;
+        self.unanswered = 0;
+    }
+}

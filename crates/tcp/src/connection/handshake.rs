@@ -1,0 +1,270 @@
+//! Opening, from either side or from both at once (RFC 9293 §3.5, §3.10.7.2, §3.10.7.3).
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::send_queue::SendQueue;
+use super::spaces::{Ecn, ReceiveSpace, SendSpace};
+use super::timers::{Timer, Timers};
+use super::{Clock, Connection, Ended, Owed, Recovery, RttEstimator, State};
+use crate::congestion::Congestion;
+use crate::wire::{Flags, Options, Segment, Timestamps};
+use crate::{Config, Counters, Pool, SeqNum};
+
+impl Connection {
+    /// Opens a connection: the first poll gives its SYN. `iss` must be hard to guess
+    /// (RFC 9293 §3.4.1).
+    pub fn connect(
+        config: Arc<Config>,
+        pool: Pool,
+        iss: SeqNum,
+        clock: Clock,
+        now: Instant,
+    ) -> Self {
+        let ecn = config.ecn;
+        let mut connection = Self::new(config, pool, iss, clock, now);
+        connection.ecn.on = ecn;
+        connection.owed.syn = true;
+        connection
+    }
+
+    /// Answers `syn`: the first poll gives the SYN-ACK.
+    pub fn accept(
+        config: Arc<Config>,
+        pool: Pool,
+        iss: SeqNum,
+        clock: Clock,
+        syn: &Segment,
+        now: Instant,
+    ) -> Self {
+        let mut connection = Self::new(config, pool, iss, clock, now);
+        connection.passive = true;
+        // RFC 3168 §6.1.1: an ECN-setup SYN has both bits.
+        connection.ecn.on = connection.config.ecn && syn.flags.contains(Flags::ECE | Flags::CWR);
+        connection.take_peer_syn(syn, now);
+        connection.count_received(syn);
+        connection.become_state(State::SynReceived);
+        connection.owed.syn = true;
+        connection
+    }
+
+    /// The SYN-ACK has left already, as a cookie.
+    pub(crate) fn consider_syn_sent(&mut self) {
+        self.owed.syn = false;
+        self.snd.nxt = self.snd.iss + 1;
+        self.offer_window();
+    }
+
+    fn new(config: Arc<Config>, pool: Pool, iss: SeqNum, clock: Clock, now: Instant) -> Self {
+        let mss = u32::from(config.mss.max(MSS_MIN));
+        let data = iss + 1;
+        let snd = SendSpace {
+            iss,
+            una: iss,
+            nxt: iss,
+            wnd: 0,
+            wl1: SeqNum::default(),
+            wl2: SeqNum::default(),
+            wnd_max: 0,
+            shift: 0,
+            mss,
+            mss_peer: u32::from(MSS_DEFAULT),
+            mss_path: mss,
+            small_end: iss,
+            queue: SendQueue::new(data),
+            closed: false,
+            fin_sent: false,
+            more: false,
+            cork: false,
+            flush: false,
+            syn_sent: None,
+        };
+        let mut rcv = ReceiveSpace::new(now, config.receive_buffer.max(MSS_MIN.into()));
+        if config.window_scaling {
+            rcv.shift = config.window_shift();
+        }
+        Self {
+            state: State::SynSent,
+            snd,
+            rcv,
+            sack: config.sack,
+            timestamps: config.timestamps,
+            clock,
+            ecn: Ecn::default(),
+            rtt: RttEstimator::new(config.rto_min),
+            timers: Timers::new(now),
+            recovery: Recovery::new(data),
+            congestion: Congestion::new(config.congestion, mss),
+            ack: super::AckScheduler::default(),
+            owed: Owed::default(),
+            passive: false,
+            retries: 0,
+            unanswered: 0,
+            heard: now,
+            nonsense: (now, 0),
+            ended: None,
+            counters: Counters::default(),
+            config,
+            pool,
+        }
+    }
+
+    /// RFC 9293 §3.10.7.3, in its order.
+    pub(super) fn on_segment_in_syn_sent(&mut self, segment: &Segment, now: Instant) {
+        let flags = segment.flags;
+        // First, check the ACK bit.
+        let acceptable = segment.ack.after(self.snd.iss) && segment.ack.at_or_before(self.snd.nxt);
+        if flags.contains(Flags::ACK) && !acceptable {
+            self.counters.dropped_bad_ack += 1;
+            if !flags.contains(Flags::RST) {
+                self.owed.reset = Some((segment.ack, false));
+            }
+            return;
+        }
+        // Second, check the RST bit.
+        if flags.contains(Flags::RST) {
+            if flags.contains(Flags::ACK) {
+                self.end(Some(Ended::Refused));
+            }
+            return;
+        }
+        // Fourth, check the SYN bit; fifth, without it drop.
+        if !flags.contains(Flags::SYN) {
+            self.counters.dropped_bad_ack += 1;
+            return;
+        }
+        self.take_peer_syn(segment, now);
+        if !flags.contains(Flags::ACK) {
+            // Both open at once: answer with a SYN-ACK, from the same ISS.
+            self.ecn.on = false;
+            self.become_state(State::SynReceived);
+            self.owed.syn = true;
+            return;
+        }
+        // RFC 3168 §6.1.1: an ECN-setup SYN-ACK has ECE alone.
+        self.ecn.on &= flags.contains(Flags::ECE) && !flags.contains(Flags::CWR);
+        self.establish(segment, now);
+        self.owe_ack();
+        // Data with the SYN-ACK is not taken: it comes again (as without RFC 7413).
+    }
+
+    /// IRS and the options of a SYN.
+    fn take_peer_syn(&mut self, syn: &Segment, now: Instant) {
+        self.rcv.irs = syn.seq;
+        self.rcv.nxt = syn.seq + 1;
+        self.rcv.edge = self.rcv.nxt;
+        self.rcv.acked = self.rcv.nxt;
+        self.heard = now;
+        let options = &syn.options;
+        match options.window_scale {
+            Some(shift) if self.config.window_scaling => self.snd.shift = shift,
+            _ => self.rcv.shift = 0,
+        }
+        self.sack &= options.sack_permitted;
+        self.timestamps &= options.timestamps.is_some();
+        if let Some(timestamps) = options.timestamps {
+            self.rcv.ts_recent = (timestamps.value, now);
+        }
+        self.snd.mss_peer = u32::from(options.mss.unwrap_or(MSS_DEFAULT).max(MSS_MIN));
+        self.set_mss();
+        // The window of a SYN is never scaled (RFC 7323 §2.2).
+        self.snd.wnd = u32::from(syn.window);
+        self.snd.wnd_max = self.snd.wnd;
+        self.snd.wl1 = syn.seq;
+        self.snd.wl2 = self.snd.iss;
+    }
+
+    /// Our SYN is acknowledged by `segment`.
+    pub(super) fn establish(&mut self, segment: &Segment, now: Instant) {
+        self.snd.una = self.snd.iss + 1;
+        if let Some(sent) = self.snd.syn_sent.take()
+            && self.retries == 0
+        {
+            self.rtt.on_sample(now.saturating_duration_since(sent));
+        }
+        if self.retries > 0 {
+            // RFC 6928 §2: after a lost SYN, one segment.
+            self.congestion.set_cwnd(self.snd.mss);
+        }
+        self.retries = 0;
+        self.rtt.on_progress();
+        self.timers.stop(Timer::Retransmit);
+        let shift = if segment.flags.contains(Flags::SYN) {
+            0
+        } else {
+            self.snd.shift
+        };
+        self.snd.wnd = u32::from(segment.window) << shift;
+        self.snd.wnd_max = self.snd.wnd_max.max(self.snd.wnd);
+        self.snd.wl1 = segment.seq;
+        self.snd.wl2 = segment.ack;
+        self.owed.syn = false;
+        self.become_state(State::Established);
+        if let Some(keepalive) = self.config.keepalive {
+            self.timers.set(Timer::KeepAlive, now + keepalive.idle);
+        }
+        if self.snd.closed {
+            self.become_state(State::FinWait1);
+        }
+    }
+
+    /// The SYN or SYN-ACK.
+    pub(super) fn next_syn(&mut self, now: Instant) -> Option<Segment> {
+        if !std::mem::take(&mut self.owed.syn) {
+            return None;
+        }
+        self.snd.nxt = self.snd.iss + 1;
+        self.snd.syn_sent.get_or_insert(now);
+        self.timers.start(Timer::Retransmit, now + self.rtt.rto());
+        let answer = self.state == State::SynReceived;
+        let mut flags = Flags::SYN.with(Flags::ACK, answer);
+        flags = flags
+            .with(Flags::ECE, self.ecn.on)
+            .with(Flags::CWR, self.ecn.on && !answer);
+        let options = self.syn_options(answer, now);
+        let window = self.offer_window_unscaled();
+        self.counters.segments_retransmitted += u64::from(self.retries > 0);
+        self.count_sent(1, 0);
+        let ack = self.rcv.nxt;
+        self.rcv.acked = ack;
+        Some(Segment {
+            seq: self.snd.iss,
+            ack,
+            flags,
+            window,
+            options,
+            ..Segment::default()
+        })
+    }
+
+    fn syn_options(&self, answer: bool, now: Instant) -> Options {
+        let echo = if answer { self.rcv.ts_recent.0 } else { 0 };
+        let scaling =
+            self.config.window_scaling && (!answer || self.rcv.shift > 0 || self.snd.shift > 0);
+        Options {
+            mss: Some(self.config.mss),
+            window_scale: scaling.then_some(self.rcv.shift),
+            sack_permitted: self.sack,
+            timestamps: self.timestamps.then(|| Timestamps {
+                value: self.clock.at(now),
+                echo,
+            }),
+            ..Options::default()
+        }
+    }
+
+    /// Payload of a full segment: what the peer takes and the path carries, less the options that
+    /// every segment has (RFC 6691).
+    pub(super) fn set_mss(&mut self) {
+        let options = if self.timestamps { 12 } else { 0 };
+        let limit = self.snd.mss_peer.min(self.snd.mss_path);
+        self.snd.mss = limit.saturating_sub(options).max(u32::from(MSS_MIN) / 2);
+        self.congestion
+            .on_mss(self.snd.mss, self.recovery.last_sent.is_none());
+    }
+}
+
+/// RFC 9293 §3.7.1 (MUST-15), for IPv4; an IPv6 peer without the option loses a little.
+const MSS_DEFAULT: u16 = 536;
+/// A peer that announces less asks for work without end.
+const MSS_MIN: u16 = 64;

@@ -1,0 +1,210 @@
+//! From what was acknowledged to what is lost and how large the window is.
+
+use std::time::Instant;
+
+use super::acknowledge::Progress;
+use super::recovery::Phase;
+use super::recovery::prr::Prr;
+use super::recovery::rack::Rtts;
+use super::recovery::tail_probe::probe_timeout;
+use super::timers::Timer;
+use super::{Connection, State};
+use crate::SeqNum;
+use crate::congestion::Acked;
+
+impl Connection {
+    /// Loss detection, then the phase's view of the ACK.
+    pub(super) fn repair(&mut self, progress: &Progress, ack: SeqNum, now: Instant) {
+        let mss = self.snd.mss;
+        let flight_before = self.recovery.flight(mss).saturating_add(progress.delivered);
+        self.leave_phase(ack);
+        self.detect_loss(progress, now);
+        let flight = self.recovery.flight(mss);
+        match &mut self.recovery.phase {
+            Phase::Open | Phase::Reduced { .. } if self.recovery.scoreboard.lost_bytes() > 0 => {
+                self.enter_recovery(flight_before, progress);
+            }
+            Phase::Open | Phase::Loss { .. } if progress.acked > 0 => {
+                self.congestion.on_ack(Acked {
+                    bytes: progress.acked,
+                    flight: self.recovery.flight_at_send,
+                    srtt: self.rtt.srtt(),
+                    now,
+                });
+            }
+            Phase::Recovery { prr, .. } if progress.delivered > 0 || progress.repeats => {
+                // Without SACK a duplicate ACK is all there is to tell of a delivery.
+                let delivered = if self.sack || progress.acked > 0 {
+                    progress.delivered
+                } else {
+                    mss
+                };
+                let ssthresh = self.congestion.ssthresh();
+                let cwnd = prr.on_ack(delivered, progress.acked > 0, flight, ssthresh, mss);
+                self.congestion.set_cwnd(cwnd);
+            }
+            _ => {}
+        }
+    }
+
+    /// Everything sent before the phase began has arrived.
+    fn leave_phase(&mut self, ack: SeqNum) {
+        match self.recovery.phase {
+            Phase::Recovery { until, .. } if ack.at_or_after(until) => {
+                self.congestion
+                    .set_cwnd(self.congestion.ssthresh().min(CWND_AFTER_MAX));
+                self.recovery.rack.on_recovered();
+            }
+            Phase::Loss { until } if ack.at_or_after(until) => self.recovery.rack.on_recovered(),
+            Phase::Reduced { until } if ack.at_or_after(until) => {}
+            _ => return,
+        }
+        self.recovery.phase = Phase::Open;
+        self.recovery.duplicate_acks = 0;
+    }
+
+    /// RACK with SACK; three duplicate ACKs and partial ACKs without (RFC 5681, RFC 6582).
+    fn detect_loss(&mut self, progress: &Progress, now: Instant) {
+        if self.sack {
+            if progress.delivered > 0 && !self.recovery.scoreboard.is_empty() {
+                self.detect_loss_by_time(now);
+            }
+            return;
+        }
+        let mss = self.snd.mss;
+        let recovery = &mut self.recovery;
+        if progress.acked > 0 {
+            let others = progress.acked.div_ceil(mss).saturating_sub(1);
+            recovery.duplicate_acks = match recovery.phase {
+                Phase::Recovery { .. } => recovery.duplicate_acks.saturating_sub(others),
+                _ => 0,
+            };
+            if matches!(recovery.phase, Phase::Recovery { .. }) {
+                recovery.scoreboard.mark_head_lost(mss);
+            }
+        } else if progress.repeats {
+            // No more than there are segments to have caused them: an attacker's do not count.
+            let segments = recovery.scoreboard.flight().div_ceil(mss);
+            recovery.duplicate_acks = (recovery.duplicate_acks + 1).min(segments);
+            if recovery.duplicate_acks == DUPLICATES
+                && matches!(recovery.phase, Phase::Open | Phase::Reduced { .. })
+            {
+                recovery.scoreboard.mark_head_lost(mss);
+            }
+        }
+    }
+
+    /// RFC 8985 §6.2 step 5.
+    pub(super) fn detect_loss_by_time(&mut self, now: Instant) {
+        let repairing = self.recovery.is_repairing();
+        let rtt = Rtts {
+            min: self.rtt.rtt_min(),
+            smoothed: self.rtt.srtt(),
+        };
+        let recovery = &mut self.recovery;
+        match recovery.rack.detect_loss(
+            &mut recovery.scoreboard,
+            repairing,
+            &rtt,
+            self.snd.mss,
+            now,
+        ) {
+            Some(wait) => self.timers.set(Timer::Reorder, now + wait),
+            None => self.timers.stop(Timer::Reorder),
+        }
+    }
+
+    pub(super) fn enter_recovery(&mut self, flight_before: u32, progress: &Progress) {
+        // Once a round trip: a congestion mark may have reduced the window already.
+        if matches!(self.recovery.phase, Phase::Open) {
+            self.congestion.on_congestion(flight_before);
+        }
+        self.counters.recoveries += 1;
+        self.timers.stop(Timer::TailProbe);
+        self.ecn.reduced = self.ecn.on;
+        let mut prr = Prr::new(flight_before);
+        let (flight, mss) = (self.recovery.flight(self.snd.mss), self.snd.mss);
+        let cwnd = prr.on_ack(
+            progress.delivered,
+            progress.acked > 0,
+            flight,
+            self.congestion.ssthresh(),
+            mss,
+        );
+        self.congestion.set_cwnd(cwnd);
+        self.recovery.phase = Phase::Recovery {
+            until: self.snd.nxt,
+            prr,
+        };
+    }
+
+    /// The peer saw a congestion mark (RFC 3168 §6.1.2).
+    pub(super) fn on_congestion_echo(&mut self) {
+        if matches!(self.recovery.phase, Phase::Open) {
+            self.counters.ecn_reductions += 1;
+            self.reduce_window();
+        }
+    }
+
+    /// Halves the window at once, once a round trip.
+    pub(super) fn reduce_window(&mut self) {
+        if !matches!(self.recovery.phase, Phase::Open) {
+            return;
+        }
+        self.congestion.on_congestion(self.recovery.flight_at_send);
+        self.congestion
+            .set_cwnd(self.congestion.ssthresh().min(CWND_AFTER_MAX));
+        self.ecn.reduced = self.ecn.on;
+        self.recovery.phase = Phase::Reduced {
+            until: self.snd.nxt,
+        };
+    }
+
+    /// RFC 6298 (5.2), (5.3): new data was acknowledged.
+    pub(super) fn restart_retransmission_timers(&mut self, now: Instant) {
+        if self.recovery.scoreboard.is_empty() {
+            for timer in [Timer::Retransmit, Timer::TailProbe, Timer::Reorder] {
+                self.timers.stop(timer);
+            }
+        } else {
+            self.timers.set(Timer::Retransmit, now + self.rtt.rto());
+            self.arm_tail_probe(now);
+        }
+        match self
+            .config
+            .user_timeout
+            .filter(|_| !self.snd.queue_is_quiet())
+        {
+            Some(timeout) => self.timers.set(Timer::User, now + timeout),
+            None => self.timers.stop(Timer::User),
+        }
+    }
+
+    /// RFC 8985 §7.2: with SACK, outside of recovery, one probe at a time.
+    pub(super) fn arm_tail_probe(&mut self, now: Instant) {
+        let recovery = &self.recovery;
+        let wanted = self.sack
+            && matches!(recovery.phase, Phase::Open | Phase::Reduced { .. })
+            && recovery.tail_probe.is_none()
+            && recovery.scoreboard.flight() > 0
+            && recovery.scoreboard.sacked_bytes() == 0
+            && self.state != State::SynReceived;
+        if !wanted {
+            self.timers.stop(Timer::TailProbe);
+            return;
+        }
+        let one_segment = recovery.scoreboard.flight() <= self.snd.mss;
+        let timeout = probe_timeout(
+            self.rtt.srtt(),
+            one_segment,
+            self.config.rto_min,
+            self.rtt.rto(),
+        );
+        self.timers.set(Timer::TailProbe, now + timeout);
+    }
+}
+
+/// DupThresh of RFC 5681 §3.2.
+const DUPLICATES: u32 = 3;
+/// `Fixed` has no ssthresh; its window is not touched anyhow.
+const CWND_AFTER_MAX: u32 = 1 << 30;

@@ -1,0 +1,234 @@
+//! One connection.
+
+mod ack;
+mod acknowledge;
+mod application;
+mod arrives;
+mod checks;
+mod handshake;
+mod invariants;
+mod loss;
+mod reassembly;
+mod recovery;
+mod recv_queue;
+mod rtt;
+mod segmentation;
+mod send_queue;
+mod spaces;
+mod state;
+mod text;
+mod timeouts;
+mod timers;
+mod transmit;
+mod window;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::congestion::Congestion;
+use crate::endpoint::TimeWait;
+use crate::wire::FourTuple;
+use crate::{Config, Counters, Pool, SeqNum};
+
+use ack::AckScheduler;
+use recovery::Recovery;
+use rtt::RttEstimator;
+use spaces::{Ecn, ReceiveSpace, SendSpace};
+use timers::Timers;
+
+pub use ack::{AckDecision, AckPolicy};
+pub use application::{ReadError, WriteError};
+pub use segmentation::{Nagle, Segmentation, TailRule};
+pub use spaces::Clock;
+pub use state::State;
+
+/// A TCP connection without its addresses.
+///
+/// Its methods are of four kinds:
+/// - something happened: [`on_segment`](Self::on_segment), [`on_timeout`](Self::on_timeout),
+///   [`on_mtu`](Self::on_mtu);
+/// - the application calls: [`write`](Self::write), [`read`](Self::read), [`close`](Self::close)
+///   and their relatives;
+/// - what there is to do: [`poll_segment`](Self::poll_segment), until it gives `None`;
+/// - plain nouns look and change nothing.
+///
+/// After calls of the first two kinds drain `poll_segment`, then ask
+/// [`next_timeout`](Self::next_timeout). Several segments may be taken in before polling: then one
+/// acknowledgement answers them all. `now` must never go back.
+#[derive(Debug)]
+pub struct Connection {
+    state: State,
+    config: Arc<Config>,
+    pool: Pool,
+    snd: SendSpace,
+    rcv: ReceiveSpace,
+    /// Both sides understand SACK.
+    sack: bool,
+    /// Both sides use timestamps.
+    timestamps: bool,
+    clock: Clock,
+    ecn: Ecn,
+    rtt: RttEstimator,
+    timers: Timers,
+    recovery: Recovery,
+    congestion: Congestion,
+    ack: AckScheduler,
+    owed: Owed,
+    /// The peer opened it.
+    passive: bool,
+    /// Timeouts in a row without new acknowledgement.
+    retries: u8,
+    /// Probes of an idle or closed window without any answer.
+    unanswered: u8,
+    /// When the peer was last heard.
+    heard: Instant,
+    /// Acknowledgements of nonsense in the current second (RFC 5961 §7).
+    nonsense: (Instant, u8),
+    ended: Option<Ended>,
+    counters: Counters,
+}
+
+/// What `poll_segment` has to send beside data.
+#[derive(Debug, Default)]
+struct Owed {
+    /// SYN or SYN-ACK.
+    syn: bool,
+    /// Acknowledgements: more than one only to a peer that counts duplicates for want of SACK.
+    acks: u8,
+    /// A reset, with its sequence number; with the ACK flag unless it answers an ACK.
+    reset: Option<(SeqNum, bool)>,
+    /// An old sequence number that makes the peer say where it stands: for zero-window and
+    /// keepalive probes.
+    probe: bool,
+    /// A tail loss probe.
+    tail_probe: bool,
+}
+
+/// Why a connection ended other than by both sides closing it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// The peer reset it.
+    Reset,
+    /// The peer answered our SYN with a reset.
+    Refused,
+    /// The peer did not answer for too long.
+    TimedOut,
+    /// We aborted it.
+    Aborted,
+}
+
+impl Connection {
+    /// State by RFC 9293 §3.3.2.
+    pub fn state(&self) -> State {
+        self.state
+    }
+
+    /// Why it ended, if it did not end by both sides closing.
+    pub fn ended(&self) -> Option<Ended> {
+        self.ended
+    }
+
+    /// The earliest time at which [`on_timeout`](Self::on_timeout) has something to do.
+    pub fn next_timeout(&self) -> Option<Instant> {
+        self.timers.next()
+    }
+
+    /// What it counted.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// What was chosen for it.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Bytes that can be read.
+    pub fn readable(&self) -> usize {
+        self.rcv.queue.bytes() as usize
+    }
+
+    /// Whether reading would say that nothing more will come.
+    pub fn is_finished(&self) -> bool {
+        self.readable() == 0 && (self.rcv.finished || self.state == State::Closed)
+    }
+
+    /// Bytes that can be written; 0 also when writing would fail.
+    pub fn writable(&self) -> usize {
+        if !self.state.may_write() || self.snd.closed {
+            return 0;
+        }
+        self.config.send_buffer.saturating_sub(self.snd.queue.len()) as usize
+    }
+
+    /// Bytes written that the peer has not acknowledged.
+    pub fn unacknowledged(&self) -> usize {
+        self.snd.queue.len() as usize
+    }
+
+    /// SND.UNA, SND.NXT and RCV.NXT.
+    pub fn sequence(&self) -> (SeqNum, SeqNum, SeqNum) {
+        (self.snd.una, self.snd.nxt, self.rcv.nxt)
+    }
+
+    /// Congestion window in bytes.
+    pub fn cwnd(&self) -> u32 {
+        self.congestion.cwnd()
+    }
+
+    /// Bytes believed to be in the network.
+    pub fn in_flight(&self) -> u32 {
+        self.recovery.flight(self.snd.mss)
+    }
+
+    /// Payload bytes of a full segment to the peer.
+    pub fn mss(&self) -> u32 {
+        self.snd.mss
+    }
+
+    /// Smoothed round-trip time, once measured.
+    pub fn srtt(&self) -> Option<Duration> {
+        self.rtt.srtt()
+    }
+
+    /// The only place that assigns the state.
+    fn become_state(&mut self, next: State) {
+        debug_assert!(self.state.may_become(next), "{:?} to {next:?}", self.state);
+        self.state = next;
+    }
+
+    /// The end, for a reason; what the peer sent can still be read.
+    fn end(&mut self, reason: Option<Ended>) {
+        self.become_state(State::Closed);
+        self.ended = self.ended.or(reason);
+        self.timers.stop_all();
+        self.owed = Owed::default();
+        self.recovery = Recovery::new(self.snd.nxt);
+        self.snd.queue = send_queue::SendQueue::new(self.snd.nxt);
+        self.snd.una = self.snd.nxt;
+    }
+
+    /// What is left of it in TIME-WAIT, for the endpoint's table.
+    pub(crate) fn time_wait(&self, path: FourTuple) -> TimeWait {
+        TimeWait {
+            path,
+            snd_nxt: self.snd.nxt,
+            rcv_nxt: self.rcv.nxt,
+            ts_recent: self.timestamps.then_some(self.rcv.ts_recent.0),
+            clock: self.clock,
+            length: self.config.time_wait,
+            until: self
+                .timers
+                .next()
+                .unwrap_or(self.heard + self.config.time_wait),
+        }
+    }
+
+    /// Takes the choices of `change` into effect for what comes.
+    pub fn configure(&mut self, change: impl FnOnce(&mut Config)) {
+        change(Arc::make_mut(&mut self.config));
+    }
+}

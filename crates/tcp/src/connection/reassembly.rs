@@ -1,0 +1,294 @@
+//! Payload that arrived ahead of a gap.
+
+use crate::wire::SackBlocks;
+use crate::{Chain, Piece, SeqNum};
+
+/// Disjoint ranges above RCV.NXT, in order, none touching the next. At most [`RANGES_MAX`]: what a
+/// peer scatters costs it, not us.
+#[derive(Debug, Default)]
+pub(super) struct Reassembly {
+    ranges: Vec<Range>,
+    /// Grows with every insertion; the range with the highest was touched last.
+    stamp: u32,
+    /// Ranges up to this stamp were reported to the peer since they last changed.
+    reported: u32,
+}
+
+#[derive(Debug)]
+struct Range {
+    start: SeqNum,
+    end: SeqNum,
+    pieces: Vec<Piece>,
+    stamp: u32,
+}
+
+/// What an insertion did.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Inserted {
+    /// Some of it was new.
+    New,
+    /// All of it was here already.
+    Duplicate,
+    /// It would have been a range too many and was dropped.
+    TooMany,
+}
+
+impl Reassembly {
+    pub(super) fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
+    /// Bytes held.
+    pub(super) fn bytes(&self) -> u32 {
+        self.ranges
+            .iter()
+            .map(|range| range.end.since(range.start))
+            .sum()
+    }
+
+    /// Takes in `chain`, which begins at `start`. Where it overlaps what is here, what came first
+    /// stays: nobody can change bytes already promised by a SACK.
+    pub(super) fn insert(&mut self, start: SeqNum, chain: &Chain) -> Inserted {
+        let end = start + chain.len() as u32;
+        self.stamp += 1;
+        let stamp = self.stamp;
+        // Ranges first..last touch or overlap the new one.
+        let first = self.ranges.partition_point(|range| range.end.before(start));
+        let last = self
+            .ranges
+            .partition_point(|range| range.start.at_or_before(end));
+        if first >= last {
+            if self.ranges.len() >= RANGES_MAX {
+                return Inserted::TooMany;
+            }
+            let pieces = chain.iter().cloned().collect();
+            self.ranges.insert(
+                first,
+                Range {
+                    start,
+                    end,
+                    pieces,
+                    stamp,
+                },
+            );
+            return Inserted::New;
+        }
+        let part = |from: SeqNum, to: SeqNum, into: &mut Vec<Piece>| {
+            let part = chain.slice(from.since(start) as usize..to.since(start) as usize);
+            part.into_pieces()
+                .filter(|piece| !piece.is_empty())
+                .for_each(|piece| add(into, piece));
+        };
+        let mut merged = Range {
+            start,
+            end: start,
+            pieces: Vec::new(),
+            stamp,
+        };
+        let mut new = false;
+        for (index, range) in self.ranges.drain(first..last).enumerate() {
+            if index == 0 && range.start.at_or_before(start) {
+                merged = Range { stamp, ..range };
+                continue;
+            }
+            if range.start.after(merged.end) {
+                new = true;
+                part(merged.end, range.start, &mut merged.pieces);
+            }
+            range
+                .pieces
+                .into_iter()
+                .for_each(|piece| add(&mut merged.pieces, piece));
+            merged.end = range.end;
+        }
+        if end.after(merged.end) {
+            new = true;
+            part(merged.end, end, &mut merged.pieces);
+            merged.end = end;
+        }
+        self.ranges.insert(first, merged);
+        if new {
+            Inserted::New
+        } else {
+            Inserted::Duplicate
+        }
+    }
+
+    /// Takes out the first range if it begins at or before `next`, without what lies before it.
+    pub(super) fn take(&mut self, next: SeqNum) -> Option<Chain> {
+        let first = self.ranges.first()?;
+        if first.start.after(next) {
+            return None;
+        }
+        let range = self.ranges.remove(0);
+        let mut skip = next.since(range.start) as usize;
+        let mut chain = Chain::new();
+        for mut piece in range.pieces {
+            let skipped = skip.min(piece.len());
+            piece.trim_front(skipped);
+            skip -= skipped;
+            chain.push(piece);
+        }
+        Some(chain)
+    }
+
+    /// Adds at most `room` blocks to `blocks`, the range touched last in front (RFC 2018 §4). When
+    /// more ranges changed since the last report than fit, because many segments were taken in
+    /// together, the oldest changes come first and [`has_news`](Self::has_news) asks for another
+    /// report: what a peer is not told of it takes for lost.
+    pub(super) fn sack_blocks(&mut self, blocks: &mut SackBlocks, room: usize) {
+        let reported = self.reported;
+        let mut chosen: Vec<(u32, SeqNum, SeqNum)> = Vec::new();
+        let mut news: Vec<_> = self
+            .ranges
+            .iter()
+            .filter(|range| range.stamp > reported)
+            .collect();
+        news.sort_unstable_by_key(|range| range.stamp);
+        chosen.extend(
+            news.iter()
+                .take(room)
+                .map(|range| (range.stamp, range.start, range.end)),
+        );
+        while chosen.len() < room {
+            let before = chosen
+                .iter()
+                .map(|(stamp, ..)| *stamp)
+                .min()
+                .unwrap_or(u32::MAX);
+            let older = self.ranges.iter().filter(|range| range.stamp < before);
+            let Some(range) = older.max_by_key(|range| range.stamp) else {
+                break;
+            };
+            chosen.push((range.stamp, range.start, range.end));
+        }
+        chosen.sort_unstable_by_key(|(stamp, ..)| std::cmp::Reverse(*stamp));
+        for &(stamp, start, end) in &chosen {
+            blocks.push(start, end);
+            self.reported = self.reported.max(stamp);
+        }
+    }
+
+    /// Some range changed since it was last reported.
+    pub(super) fn has_news(&self) -> bool {
+        self.ranges.iter().any(|range| range.stamp > self.reported)
+    }
+
+    /// The range that contains `seq`, if one does.
+    pub(super) fn range_around(&self, seq: SeqNum) -> Option<(SeqNum, SeqNum)> {
+        let index = self
+            .ranges
+            .partition_point(|range| range.end.at_or_before(seq));
+        let range = self.ranges.get(index)?;
+        range
+            .start
+            .at_or_before(seq)
+            .then_some((range.start, range.end))
+    }
+
+    pub(super) fn debug_assert_invariants(&self, next: SeqNum) {
+        let mut at = next;
+        for range in &self.ranges {
+            debug_assert!(
+                range.start.after(at) && range.end.after(range.start),
+                "{self:?} at {at:?}"
+            );
+            let bytes: usize = range.pieces.iter().map(Piece::len).sum();
+            debug_assert_eq!(bytes as u32, range.end.since(range.start));
+            at = range.end;
+        }
+        debug_assert!(self.ranges.len() <= RANGES_MAX);
+    }
+}
+
+fn add(pieces: &mut Vec<Piece>, piece: Piece) {
+    if !pieces
+        .last_mut()
+        .is_some_and(|last| last.try_extend(&piece))
+    {
+        pieces.push(piece);
+    }
+}
+
+/// Enough for one segment in ten lost of a window of 2500; a peer that needs more is slow, not
+/// broken: what is dropped here is retransmitted.
+pub(super) const RANGES_MAX: usize = 256;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn equals_a_naive_map_of_bytes(
+            segments in prop::collection::vec((0usize..200, 1usize..40), 1..40),
+            base: u32,
+        ) {
+            let base = SeqNum::new(base);
+            let mut reassembly = Reassembly::default();
+            let mut model = vec![false; 300];
+            for (at, len) in segments {
+                // Byte at offset n always has value n, so overlaps agree.
+                let bytes: Vec<u8> = (at..at + len).map(|n| n as u8).collect();
+                let new = model[at..at + len].iter().any(|here| !here);
+                model[at..at + len].fill(true);
+                // Offset 0 is RCV.NXT + 1: a gap stays in front.
+                let inserted = reassembly.insert(base + 1 + at as u32, &Piece::from(bytes).into());
+                prop_assert_eq!(inserted == Inserted::New, new);
+                reassembly.debug_assert_invariants(base);
+            }
+            prop_assert_eq!(reassembly.bytes() as usize, model.iter().filter(|here| **here).count());
+            let mut taken = vec![false; 300];
+            while let Some((start, _)) = reassembly.ranges.first().map(|range| (range.start, range.end)) {
+                let at = start.since(base + 1) as usize;
+                for (n, byte) in reassembly.take(start).unwrap().to_vec().into_iter().enumerate() {
+                    prop_assert_eq!(byte, (at + n) as u8);
+                    taken[at + n] = true;
+                }
+            }
+            prop_assert_eq!(taken, model);
+        }
+    }
+
+    #[test]
+    fn the_range_touched_last_is_reported_first() {
+        let mut reassembly = Reassembly::default();
+        let byte = Chain::from(Piece::from(vec![0]));
+        for at in [10, 20, 30, 40, 50, 21] {
+            reassembly.insert(SeqNum::new(at), &byte);
+        }
+        let mut report = |room| {
+            let mut blocks = SackBlocks::default();
+            reassembly.sack_blocks(&mut blocks, room);
+            blocks
+                .as_slice()
+                .iter()
+                .map(|block| block.0.value())
+                .collect::<Vec<u32>>()
+        };
+        // Five changed: the first three changes, then the rest and the latest of the old.
+        assert_eq!(report(3), [40, 30, 10]);
+        assert_eq!(report(3), [20, 50, 40]);
+        assert_eq!(report(4), [20, 50, 40, 30]);
+        assert!(!reassembly.has_news());
+    }
+
+    #[test]
+    fn a_range_too_many_is_dropped() {
+        let mut reassembly = Reassembly::default();
+        let byte = Chain::from(Piece::from(vec![0]));
+        for n in 0..RANGES_MAX as u32 {
+            assert_eq!(reassembly.insert(SeqNum::new(n * 2), &byte), Inserted::New);
+        }
+        assert_eq!(
+            reassembly.insert(SeqNum::new(9999), &byte),
+            Inserted::TooMany
+        );
+        assert_eq!(
+            reassembly.insert(SeqNum::new(1), &byte),
+            Inserted::New,
+            "filling a gap is no new range"
+        );
+    }
+}

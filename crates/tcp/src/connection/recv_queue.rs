@@ -1,0 +1,165 @@
+//! Bytes received in order that the application has not read, and those that wait for a gap.
+
+use std::collections::VecDeque;
+
+use super::reassembly::{Inserted, Reassembly};
+use crate::{Chain, Piece, Pool, SeqNum, Writer};
+
+/// Payload from its arrival to its reader.
+#[derive(Debug, Default)]
+pub(super) struct RecvQueue {
+    pieces: VecDeque<Piece>,
+    bytes: u32,
+    pub(super) reassembly: Reassembly,
+    /// Sum of the memory each queued piece keeps alive, counting shared slabs once per piece.
+    held_bytes: usize,
+    writer: Option<Writer>,
+}
+
+impl RecvQueue {
+    /// Bytes that can be read.
+    pub(super) fn bytes(&self) -> u32 {
+        self.bytes
+    }
+
+    /// Adds `chain`, which begins at RCV.NXT, and what was waiting for it; returns the new
+    /// RCV.NXT. `budget` is the receive buffer in bytes.
+    pub(super) fn push(&mut self, pool: &Pool, next: SeqNum, chain: Chain, budget: u32) -> SeqNum {
+        let mut next = next + chain.len() as u32;
+        self.push_pieces(pool, chain, budget);
+        while let Some(chain) = self.reassembly.take(next) {
+            next += chain.len() as u32;
+            self.push_pieces(pool, chain, budget);
+        }
+        next
+    }
+
+    /// Keeps `chain`, which begins at `start` above RCV.NXT. Always compact: a peer that scatters
+    /// single bytes must not pin a slab with each.
+    pub(super) fn keep(&mut self, pool: &Pool, start: SeqNum, chain: Chain) -> Inserted {
+        let wasteful = chain
+            .iter()
+            .any(|piece| piece.held_bytes() > 4 * piece.len() + SMALL_BYTES);
+        if !wasteful {
+            return self.reassembly.insert(start, &chain);
+        }
+        let compact = chain
+            .into_pieces()
+            .flat_map(|piece| self.compact(pool, piece))
+            .collect();
+        self.reassembly.insert(start, &compact)
+    }
+
+    /// Copies at most `to.len()` bytes out; returns how many.
+    pub(super) fn read(&mut self, to: &mut [u8]) -> usize {
+        let mut done = 0;
+        while done < to.len() {
+            let Some(piece) = self.take_piece(to.len() - done) else {
+                break;
+            };
+            to[done..done + piece.len()].copy_from_slice(piece.as_ref());
+            done += piece.len();
+        }
+        done
+    }
+
+    /// Takes out the next piece, or its first `max` bytes.
+    pub(super) fn take_piece(&mut self, max: usize) -> Option<Piece> {
+        let first = self.pieces.front_mut()?;
+        let piece = if first.len() <= max {
+            let piece = self.pieces.pop_front()?;
+            self.held_bytes = self.held_bytes.saturating_sub(piece.held_bytes());
+            piece
+        } else {
+            let piece = first.slice(0..max);
+            first.trim_front(max);
+            piece
+        };
+        self.bytes -= piece.len() as u32;
+        if self.bytes == 0 {
+            (self.held_bytes, self.writer) = (0, None);
+        }
+        Some(piece)
+    }
+
+    fn push_pieces(&mut self, pool: &Pool, chain: Chain, budget: u32) {
+        self.bytes += chain.len() as u32;
+        for piece in chain.into_pieces().filter(|piece| !piece.is_empty()) {
+            // A reader that keeps up never pays for this copy; one that does not must not pin
+            // many times its buffer in slabs that hold a few bytes each.
+            let full = self.held_bytes > 4 * budget as usize;
+            if full && piece.held_bytes() > 4 * piece.len() + SMALL_BYTES {
+                self.compact(pool, piece)
+                    .into_iter()
+                    .for_each(|piece| self.push_piece(piece));
+            } else {
+                self.push_piece(piece);
+            }
+        }
+    }
+
+    fn push_piece(&mut self, piece: Piece) {
+        if !self
+            .pieces
+            .back_mut()
+            .is_some_and(|last| last.try_extend(&piece))
+        {
+            self.held_bytes += piece.held_bytes();
+            self.pieces.push_back(piece);
+        }
+    }
+
+    /// Copies `piece` behind what was copied before.
+    fn compact(&mut self, pool: &Pool, piece: Piece) -> Vec<Piece> {
+        let mut copies = Vec::with_capacity(2);
+        let mut bytes = piece.as_ref();
+        while !bytes.is_empty() {
+            let writer = match &mut self.writer {
+                Some(writer) if writer.space() > 0 => writer,
+                spent => spent.insert(pool.writer()),
+            };
+            let copy = writer.append(bytes);
+            bytes = &bytes[copy.len()..];
+            copies.push(copy);
+        }
+        copies
+    }
+}
+
+/// A piece that keeps no more than this alive beside itself is not worth copying.
+const SMALL_BYTES: usize = 2048;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_waited_for_the_gap_follows_it() {
+        let pool = Pool::new(64, 4);
+        let mut queue = RecvQueue::default();
+        let chain = |bytes: &[u8]| Chain::from(Piece::from(bytes));
+        queue.keep(&pool, SeqNum::new(3), chain(b"def"));
+        queue.keep(&pool, SeqNum::new(8), chain(b"i"));
+        assert_eq!(
+            queue.push(&pool, SeqNum::new(0), chain(b"abcd"), 100),
+            SeqNum::new(6)
+        );
+        let mut read = [0; 10];
+        assert_eq!(queue.read(&mut read[..4]), 4);
+        assert_eq!(queue.read(&mut read[4..]), 2);
+        assert_eq!(&read[..6], b"abcdef");
+        assert_eq!(queue.bytes(), 0);
+        assert_eq!(queue.reassembly.bytes(), 1);
+    }
+
+    #[test]
+    fn scattered_bytes_do_not_pin_a_slab_each() {
+        let pool = Pool::new(65536, 4);
+        let mut queue = RecvQueue::default();
+        for n in 0..200 {
+            let piece = pool.writer().append(b"x");
+            queue.keep(&pool, SeqNum::new(n * 2), piece.into());
+        }
+        assert_eq!(pool.spare(), 1, "all two hundred share one slab");
+    }
+}

@@ -1,0 +1,141 @@
+//! Round-trip time and the retransmission timeout (RFC 6298).
+
+use std::time::Duration;
+
+/// Smoothed round-trip time, its variation, and the timeout made of them.
+#[derive(Clone, Debug)]
+pub(super) struct RttEstimator {
+    measured: Option<Measured>,
+    /// Doublings of the timeout since the last new acknowledgement.
+    backoff: u8,
+    rto_min: Duration,
+}
+
+/// In nanoseconds: half the memory of a `Duration`.
+#[derive(Clone, Copy, Debug)]
+struct Measured {
+    srtt_ns: u64,
+    rttvar_ns: u64,
+    rtt_min_ns: u64,
+}
+
+impl RttEstimator {
+    /// `rto_min`: the lower bound of the timeout.
+    pub(super) fn new(rto_min: Duration) -> Self {
+        Self {
+            measured: None,
+            backoff: 0,
+            rto_min,
+        }
+    }
+
+    /// Takes a sample, never of a retransmitted segment unless timestamps tell which copy was
+    /// acknowledged (Karn's rule, RFC 6298 §3).
+    pub(super) fn on_sample(&mut self, rtt: Duration) {
+        let rtt_ns = rtt.as_nanos().min(1 << 58) as u64;
+        let measured = match self.measured {
+            // RFC 6298 (2.2).
+            None => Measured {
+                srtt_ns: rtt_ns,
+                rttvar_ns: rtt_ns / 2,
+                rtt_min_ns: rtt_ns,
+            },
+            // RFC 6298 (2.3), alpha 1/8 and beta 1/4.
+            Some(old) => Measured {
+                rttvar_ns: (old.rttvar_ns * 3 + old.srtt_ns.abs_diff(rtt_ns)) / 4,
+                srtt_ns: (old.srtt_ns * 7 + rtt_ns) / 8,
+                rtt_min_ns: old.rtt_min_ns.min(rtt_ns),
+            },
+        };
+        self.measured = Some(measured);
+    }
+
+    /// Forgets the doublings: new data was acknowledged.
+    pub(super) fn on_progress(&mut self) {
+        self.backoff = 0;
+    }
+
+    /// Doubles the timeout (RFC 6298 (5.5)).
+    pub(super) fn back_off(&mut self) {
+        self.backoff = self.backoff.saturating_add(1);
+    }
+
+    pub(super) fn srtt(&self) -> Option<Duration> {
+        self.measured
+            .map(|measured| Duration::from_nanos(measured.srtt_ns))
+    }
+
+    pub(super) fn rtt_min(&self) -> Option<Duration> {
+        self.measured
+            .map(|measured| Duration::from_nanos(measured.rtt_min_ns))
+    }
+
+    /// The retransmission timeout with its doublings, between `rto_min` and [`RTO_MAX`].
+    pub(super) fn rto(&self) -> Duration {
+        let base = match self.measured {
+            None => RTO_INITIAL,
+            Some(measured) => {
+                let variation = Duration::from_nanos(measured.rttvar_ns.saturating_mul(4));
+                Duration::from_nanos(measured.srtt_ns) + variation.max(GRANULARITY)
+            }
+        };
+        // From Linux: the lower bound is on the variation's share, so that a steady long path
+        // does not time out at its own round-trip time.
+        let floor = self
+            .srtt()
+            .map_or(self.rto_min, |srtt| (srtt + GRANULARITY).max(self.rto_min));
+        base.max(floor)
+            .saturating_mul(1 << self.backoff.min(16))
+            .min(RTO_MAX)
+    }
+}
+
+/// RFC 6298 (2.1).
+const RTO_INITIAL: Duration = Duration::from_secs(1);
+/// RFC 6298 (2.5) allows a maximum of at least 60 s; Linux's TCP_RTO_MAX.
+const RTO_MAX: Duration = Duration::from_secs(120);
+/// G of RFC 6298: time here is exact, but whoever drives us wakes up late.
+const GRANULARITY: Duration = Duration::from_millis(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(n: u64) -> Duration {
+        Duration::from_millis(n)
+    }
+
+    #[test]
+    fn the_first_sample_triples_and_doublings_end_with_progress() {
+        let mut rtt = RttEstimator::new(ms(200));
+        assert_eq!(rtt.rto(), ms(1000));
+        rtt.on_sample(ms(100));
+        assert_eq!(rtt.rto(), ms(300));
+        rtt.back_off();
+        rtt.back_off();
+        assert_eq!(rtt.rto(), ms(1200));
+        rtt.on_progress();
+        assert_eq!(rtt.rto(), ms(300));
+    }
+
+    #[test]
+    fn it_stays_within_its_bounds() {
+        let mut rtt = RttEstimator::new(ms(200));
+        rtt.on_sample(ms(0));
+        assert_eq!(rtt.rto(), ms(200));
+        for _ in 0..100 {
+            rtt.back_off();
+        }
+        assert_eq!(rtt.rto(), RTO_MAX);
+    }
+
+    #[test]
+    fn a_steady_path_converges_to_its_round_trip_time() {
+        let mut rtt = RttEstimator::new(ms(1));
+        for _ in 0..200 {
+            rtt.on_sample(ms(50));
+        }
+        assert_eq!(rtt.srtt(), Some(ms(50)));
+        assert!(rtt.rto() <= ms(52), "{:?}", rtt.rto());
+    }
+}

@@ -1,0 +1,184 @@
+//! Bytes the application has written and the peer has not acknowledged.
+
+use std::collections::VecDeque;
+
+use crate::{Chain, Piece, Pool, SeqNum, Writer};
+
+/// The bytes from SND.UNA on, sent or not. Copying a range out of it copies references.
+#[derive(Debug)]
+pub(super) struct SendQueue {
+    pieces: VecDeque<Piece>,
+    /// Sequence number of the first byte.
+    start: SeqNum,
+    len: u32,
+    /// Where small writes are gathered; given up when the queue runs empty, so that an idle
+    /// connection holds no slab.
+    writer: Option<Writer>,
+    /// The piece last cut from and the offset of its first byte from `start`: new data is cut in
+    /// order, so the search for a piece nearly always ends where it starts.
+    cursor: (usize, u32),
+}
+
+impl SendQueue {
+    pub(super) fn new(start: SeqNum) -> Self {
+        Self {
+            pieces: VecDeque::new(),
+            start,
+            len: 0,
+            writer: None,
+            cursor: (0, 0),
+        }
+    }
+
+    /// Sequence number of the first byte it holds.
+    pub(super) fn start(&self) -> SeqNum {
+        self.start
+    }
+
+    /// Sequence number after the last byte written.
+    pub(super) fn end(&self) -> SeqNum {
+        self.start + self.len
+    }
+
+    pub(super) fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// Copies in at most `space` bytes; returns how many.
+    pub(super) fn write(&mut self, pool: &Pool, mut bytes: &[u8], space: u32) -> usize {
+        bytes = &bytes[..bytes.len().min(space as usize)];
+        let total = bytes.len();
+        while !bytes.is_empty() {
+            let writer = match &mut self.writer {
+                Some(writer) if writer.space() > 0 => writer,
+                spent => spent.insert(pool.writer()),
+            };
+            let piece = writer.append(bytes);
+            bytes = &bytes[piece.len()..];
+            self.push(piece);
+        }
+        total
+    }
+
+    /// Adds a piece of the application's without copying it.
+    pub(super) fn push(&mut self, piece: Piece) {
+        self.len += piece.len() as u32;
+        if !self
+            .pieces
+            .back_mut()
+            .is_some_and(|last| last.try_extend(&piece))
+        {
+            self.pieces.push_back(piece);
+        }
+    }
+
+    /// Drops what lies before `una`.
+    pub(super) fn acknowledge(&mut self, una: SeqNum) {
+        if una.at_or_before(self.start) {
+            return;
+        }
+        let mut bytes = una.since(self.start).min(self.len);
+        self.start += bytes;
+        self.len -= bytes;
+        self.cursor.1 = self.cursor.1.saturating_sub(bytes);
+        while let Some(first) = self.pieces.front_mut()
+            && bytes > 0
+        {
+            let len = first.len() as u32;
+            if bytes < len {
+                first.trim_front(bytes as usize);
+                break;
+            }
+            bytes -= len;
+            self.pieces.pop_front();
+            self.cursor.0 = self.cursor.0.saturating_sub(1);
+        }
+        if self.cursor.0 == 0 {
+            self.cursor.1 = 0;
+        }
+        if self.len == 0 {
+            self.writer = None;
+            self.cursor = (0, 0);
+        }
+    }
+
+    /// The bytes from `seq` on, `len` of them or as many as there are.
+    pub(super) fn chain(&mut self, seq: SeqNum, len: u32) -> Chain {
+        let mut chain = Chain::new();
+        if seq.before(self.start) || seq.at_or_after(self.end()) {
+            return chain;
+        }
+        let offset = seq.since(self.start);
+        let (mut index, mut at) = if self.cursor.1 <= offset {
+            self.cursor
+        } else {
+            (0, 0)
+        };
+        while let Some(piece) = self.pieces.get(index) {
+            let end = at + piece.len() as u32;
+            if offset < end {
+                break;
+            }
+            (index, at) = (index + 1, end);
+        }
+        let (from, mut left) = (offset - at, len.min(self.end().since(seq)));
+        let mut skip = from;
+        while let Some(piece) = self.pieces.get(index) {
+            let take = left.min(piece.len() as u32 - skip);
+            chain.push(piece.slice(skip as usize..(skip + take) as usize));
+            left -= take;
+            if left == 0 {
+                break;
+            }
+            (index, at, skip) = (index + 1, at + piece.len() as u32, 0);
+        }
+        self.cursor = (index.min(self.pieces.len().saturating_sub(1)), at);
+        chain
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[derive(Clone, Debug)]
+    enum Op {
+        Write(Vec<u8>),
+        Push(Vec<u8>),
+        Acknowledge(u32),
+        Cut(u32, u32),
+    }
+
+    fn ops() -> impl Strategy<Value = Op> {
+        let bytes = || prop::collection::vec(any::<u8>(), 1..40);
+        prop_oneof![
+            bytes().prop_map(Op::Write),
+            bytes().prop_map(Op::Push),
+            (0u32..60).prop_map(Op::Acknowledge),
+            (0u32..80, 1u32..80).prop_map(|(at, len)| Op::Cut(at, len)),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn equals_a_vector_of_bytes(ops in prop::collection::vec(ops(), 0..60)) {
+            let pool = Pool::new(32, 2);
+            let mut queue = SendQueue::new(SeqNum::new(u32::MAX - 20));
+            let mut model = Vec::new();
+            for op in ops {
+                match op {
+                    Op::Write(bytes) => { queue.write(&pool, &bytes, 25); model.extend(&bytes[..bytes.len().min(25)]); }
+                    Op::Push(bytes) => { model.extend(&bytes); queue.push(bytes.into()); }
+                    Op::Acknowledge(n) => { queue.acknowledge(queue.start() + n.min(queue.len())); model.drain(..(n as usize).min(model.len())); }
+                    Op::Cut(at, len) => {
+                        let at = at as usize;
+                        let expected = if at < model.len() { &model[at..(at + len as usize).min(model.len())] } else { &[] };
+                        prop_assert_eq!(queue.chain(queue.start() + at as u32, len).to_vec(), expected);
+                    }
+                }
+                prop_assert_eq!(queue.len() as usize, model.len());
+            }
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! Seventh and eighth: the segment text and the FIN bit (RFC 9293 §3.10.7.4).
+
+use std::ops::ControlFlow;
+use std::time::Instant;
+
+use super::ack::{AckDecision, Arrival};
+use super::reassembly::Inserted;
+use super::timers::Timer;
+use super::{Connection, Ended, State};
+use crate::wire::{Ecn, Flags, Segment};
+use crate::{Chain, SeqNum};
+
+impl Connection {
+    /// RFC 3168 §6.1.3: echo a mark in every ACK until the peer says that it slowed down.
+    pub(super) fn process_congestion_mark(&mut self, segment: &Segment) {
+        if !self.ecn.on || segment.payload.is_empty() {
+            return;
+        }
+        let before = self.ecn.echo;
+        if segment.flags.contains(Flags::CWR) {
+            self.ecn.echo = false;
+        }
+        if segment.ecn == Ecn::Congested {
+            self.ecn.echo = true;
+        }
+        if self.ecn.echo != before {
+            self.owe_ack();
+        }
+    }
+
+    pub(super) fn process_text(&mut self, segment: &mut Segment, now: Instant) -> ControlFlow<()> {
+        let bytes = segment.payload.len() as u32;
+        if bytes == 0 {
+            return ControlFlow::Continue(());
+        }
+        if !self.state.may_receive() {
+            // After the peer's FIN nothing can follow.
+            self.counters.dropped_payload += 1;
+            return ControlFlow::Continue(());
+        }
+        let (start, end) = (segment.seq, segment.seq + bytes);
+        if end.at_or_before(self.rcv.nxt) {
+            self.note_duplicate(start, end);
+            self.owe_ack();
+            return ControlFlow::Continue(());
+        }
+        if self.rcv.abandoned {
+            // RFC 9293 §3.6.1 (SHLD-3): data for nobody is lost, and the peer must know.
+            self.counters.dropped_payload += 1;
+            self.owed.reset = Some((self.snd.nxt, true));
+            let reset = self.owed.reset;
+            self.end(Some(Ended::Aborted));
+            self.owed.reset = reset;
+            return ControlFlow::Break(());
+        }
+        self.learn_full_segment(segment, bytes);
+        let border = self
+            .rcv
+            .fin
+            .map_or(self.rcv.edge, |fin| fin.min(self.rcv.edge));
+        let (from, to) = (start.max(self.rcv.nxt), end.min(border));
+        if from.at_or_after(to) {
+            // A probe of a closed window.
+            self.counters.dropped_payload += 1;
+            self.owe_ack();
+            return ControlFlow::Continue(());
+        }
+        let wire_segments = segment.wire_segments();
+        let mut text = std::mem::take(&mut segment.payload);
+        if (from, to) != (start, end) {
+            text = text.slice(from.since(start) as usize..to.since(start) as usize);
+        }
+        if from == self.rcv.nxt {
+            self.take_in_order(text, wire_segments, now);
+        } else {
+            self.take_ahead(from, text);
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn take_in_order(&mut self, text: Chain, wire_segments: u32, now: Instant) {
+        let gap = !self.rcv.queue.reassembly.is_empty();
+        let before = self.rcv.nxt;
+        let held = self.rcv.queue.reassembly.bytes();
+        self.rcv.nxt = self
+            .rcv
+            .queue
+            .push(&self.pool, before, text, self.rcv.buffer);
+        let taken = held - self.rcv.queue.reassembly.bytes();
+        self.counters.payload_bytes_received +=
+            u64::from(self.rcv.nxt.since(before).saturating_sub(taken));
+        if gap {
+            // RFC 5681 §4.2: a segment that fills all or part of a gap.
+            self.owe_ack();
+            return;
+        }
+        let arrival = Arrival {
+            wire_segments,
+            full_segment_bytes: self.rcv.full_segment,
+            unacked_bytes: self.rcv.nxt.since(self.rcv.acked),
+            window_bytes: self.rcv.acked_window,
+            now,
+        };
+        match self.ack.on_segment(&self.config.ack, &arrival) {
+            AckDecision::Now => self.owe_ack(),
+            AckDecision::By(deadline) => self.timers.start(Timer::Ack, deadline),
+            AckDecision::Nothing => {}
+        }
+    }
+
+    fn take_ahead(&mut self, start: SeqNum, text: Chain) {
+        self.counters.out_of_order_received += 1;
+        let bytes = text.len() as u32;
+        let before = self.rcv.queue.reassembly.bytes();
+        match self.rcv.queue.keep(&self.pool, start, text) {
+            Inserted::New => {
+                let new = self.rcv.queue.reassembly.bytes() - before;
+                self.counters.payload_bytes_received += u64::from(new);
+            }
+            Inserted::Duplicate => self.note_duplicate(start, start + bytes),
+            Inserted::TooMany => self.counters.dropped_payload += 1,
+        }
+        // Every one of them: duplicates are counted by a peer without SACK.
+        self.owed.acks = if self.sack {
+            1
+        } else {
+            self.owed.acks.saturating_add(1)
+        };
+    }
+
+    /// Notes where the peer's FIN lies; it may be ahead of a gap.
+    pub(super) fn note_fin(&mut self, segment: &Segment) {
+        if !segment.flags.contains(Flags::FIN) || self.rcv.fin.is_some() {
+            return;
+        }
+        let fin = segment.end() - 1;
+        // One more than the window: a FIN needs no buffer.
+        if fin.at_or_after(self.rcv.nxt) && fin.at_or_before(self.rcv.edge) {
+            self.rcv.fin = Some(fin);
+            if segment.payload.is_empty() {
+                self.owe_ack();
+            }
+        }
+    }
+
+    /// Acts on the FIN when everything before it is here.
+    pub(super) fn process_fin(&mut self, now: Instant) {
+        if self.rcv.fin != Some(self.rcv.nxt) || self.rcv.finished {
+            return;
+        }
+        self.rcv.finished = true;
+        self.rcv.nxt += 1;
+        self.rcv.edge = self.rcv.edge.max(self.rcv.nxt);
+        self.owe_ack();
+        match self.state {
+            State::SynReceived | State::Established => self.become_state(State::CloseWait),
+            State::FinWait1 => self.become_state(State::Closing),
+            State::FinWait2 => self.enter_time_wait(now),
+            _ => {}
+        }
+    }
+
+    /// Reports a duplicate with the next ACK (RFC 2883).
+    pub(super) fn note_duplicate(&mut self, start: SeqNum, end: SeqNum) {
+        self.counters.duplicates_received += 1;
+        self.rcv.duplicate = Some((start, end));
+    }
+
+    /// RMSS as seen: the longest segment, within what we announced.
+    fn learn_full_segment(&mut self, segment: &Segment, bytes: u32) {
+        let size = if segment.segment_size > 0 {
+            u32::from(segment.segment_size)
+        } else {
+            bytes
+        };
+        let size = size.min(u32::from(self.config.mss));
+        self.rcv.full_segment = self.rcv.full_segment.max(size);
+    }
+
+    pub(super) fn owe_ack(&mut self) {
+        self.owed.acks = self.owed.acks.max(1);
+    }
+}

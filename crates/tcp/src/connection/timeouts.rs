@@ -1,0 +1,164 @@
+//! What happens when time passes, and when the path changes.
+
+use std::time::Instant;
+
+use super::recovery::Phase;
+use super::timers::Timer;
+use super::{Connection, Ended, State};
+use crate::SeqNum;
+
+impl Connection {
+    /// Lets timers that are due at `now` fire.
+    pub fn on_timeout(&mut self, now: Instant) {
+        while let Some(timer) = self.timers.expire(now) {
+            match timer {
+                Timer::Retransmit => self.on_retransmission_timeout(now),
+                Timer::TailProbe => self.owed.tail_probe = true,
+                Timer::Reorder => self.on_reordering_timeout(now),
+                Timer::Persist => self.on_persist_timeout(now),
+                Timer::Ack => {
+                    self.counters.delayed_acks_sent += 1;
+                    self.owe_ack();
+                }
+                Timer::Cork => self.snd.flush = true,
+                Timer::KeepAlive => self.on_keepalive_timeout(now),
+                Timer::User => self.end(Some(Ended::TimedOut)),
+                Timer::TimeWait => self.end(None),
+            }
+            if self.state == State::Closed {
+                break;
+            }
+        }
+        self.debug_assert_invariants();
+    }
+
+    /// RFC 6298 (5.4) to (5.7), RFC 5681 §3.1.
+    fn on_retransmission_timeout(&mut self, now: Instant) {
+        self.counters.timeouts += 1;
+        self.retries = self.retries.saturating_add(1);
+        self.rtt.back_off();
+        if matches!(self.state, State::SynSent | State::SynReceived) {
+            if self.retries > self.config.syn_retries_max {
+                self.end(Some(Ended::TimedOut));
+            } else {
+                self.owed.syn = true;
+                // RFC 3168 §6.1.1.1: a SYN that was lost may have been for its ECN bits.
+                self.ecn.on = false;
+            }
+            return;
+        }
+        if self.retries > self.config.retries_max {
+            self.end(Some(Ended::TimedOut));
+            return;
+        }
+        let first = !matches!(self.recovery.phase, Phase::Loss { .. });
+        let flight = self.recovery.flight(self.snd.mss);
+        self.congestion
+            .on_timeout(flight, first && !self.is_repaired_once());
+        self.recovery.scoreboard.mark_all_lost();
+        self.recovery.duplicate_acks = 0;
+        self.recovery.tail_probe = None;
+        self.owed.tail_probe = false;
+        self.recovery.phase = Phase::Loss {
+            until: self.snd.nxt,
+        };
+        self.timers.stop(Timer::TailProbe);
+        self.timers.stop(Timer::Reorder);
+        self.timers.start(Timer::Retransmit, now + self.rtt.rto());
+    }
+
+    /// Recovery has lowered ssthresh already for this flight.
+    fn is_repaired_once(&self) -> bool {
+        matches!(self.recovery.phase, Phase::Recovery { .. })
+    }
+
+    /// RFC 8985 §6.2: what could have been late is lost.
+    fn on_reordering_timeout(&mut self, now: Instant) {
+        let flight = self.recovery.flight(self.snd.mss);
+        self.detect_loss_by_time(now);
+        let lost = self.recovery.scoreboard.lost_bytes() > 0;
+        if lost && !self.recovery.is_repairing() {
+            self.enter_recovery(flight, &super::acknowledge::Progress::default());
+        } else if lost && let Phase::Recovery { prr, .. } = &mut self.recovery.phase {
+            let flight = self.recovery.scoreboard.flight();
+            let cwnd = prr.on_ack(0, false, flight, self.congestion.ssthresh(), self.snd.mss);
+            self.congestion.set_cwnd(cwnd);
+        }
+    }
+
+    /// The peer's window is shut, or too small to be worth a segment: send what fits, or ask.
+    fn on_persist_timeout(&mut self, now: Instant) {
+        self.unanswered = self.unanswered.saturating_add(1);
+        if self.unanswered > self.config.retries_max {
+            self.end(Some(Ended::TimedOut));
+            return;
+        }
+        self.rtt.back_off();
+        if self.window_left() > 0 {
+            self.snd.flush = true;
+            return;
+        }
+        // As Linux: an old sequence number instead of a byte beyond the window. RFC 9293
+        // §3.10.7.4 has it answered all the same, and it leaves nothing to take back.
+        self.owed.probe = true;
+        self.counters.window_probes_sent += 1;
+        self.timers.set(Timer::Persist, now + self.rtt.rto());
+    }
+
+    /// RFC 9293 §3.8.4. The timer runs on through activity and looks back when it fires: a store
+    /// per probe instead of one per segment.
+    fn on_keepalive_timeout(&mut self, now: Instant) {
+        let Some(keepalive) = self.config.keepalive else {
+            return;
+        };
+        let busy = !self.recovery.scoreboard.is_empty();
+        let due = self.heard + keepalive.idle;
+        if self.unanswered == 0 && (busy || due > now) {
+            let next = if due > now {
+                due
+            } else {
+                now + keepalive.interval
+            };
+            self.timers.set(Timer::KeepAlive, next);
+            return;
+        }
+        if self.unanswered >= keepalive.probes {
+            self.owed.reset = Some((self.snd.nxt, true));
+            let reset = self.owed.reset;
+            self.end(Some(Ended::TimedOut));
+            self.owed.reset = reset;
+            return;
+        }
+        self.unanswered += 1;
+        self.owed.probe = true;
+        self.counters.keepalives_sent += 1;
+        self.timers.set(Timer::KeepAlive, now + keepalive.interval);
+    }
+
+    /// A router said that a packet starting at `seq` was too big and carries `payload_bytes` of
+    /// payload and options (RFC 1191, RFC 8201). Believed only about what is in flight
+    /// (RFC 5927 §7), and never below 536 bytes.
+    pub fn on_mtu(&mut self, seq: SeqNum, payload_bytes: u32) {
+        let in_flight = seq.at_or_after(self.snd.una) && seq.before(self.snd.nxt);
+        let mss = payload_bytes.max(PATH_MSS_MIN);
+        if !self.state.is_synchronized()
+            || !in_flight
+            || mss >= self.snd.mss_path.min(self.snd.mss_peer)
+        {
+            return;
+        }
+        self.snd.mss_path = mss;
+        self.set_mss();
+        // What is in flight and larger will not arrive; no sign of congestion.
+        self.recovery.scoreboard.mark_all_lost();
+        self.recovery.tail_probe = None;
+        self.recovery.phase = Phase::Loss {
+            until: self.snd.nxt,
+        };
+        self.timers.stop(Timer::TailProbe);
+        self.debug_assert_invariants();
+    }
+}
+
+/// What every path carries (RFC 9293 §3.7.1); a lie below it would only cost us segments.
+const PATH_MSS_MIN: u32 = 536;

@@ -1,0 +1,340 @@
+//! What leaves.
+
+use std::time::Instant;
+
+use super::recovery::Phase;
+use super::recovery::scoreboard::Fate;
+use super::recovery::tail_probe::TailProbe;
+use super::segmentation::{Cut, Queue};
+use super::timers::Timer;
+use super::{Connection, State};
+use crate::wire::{Ecn, Flags, Options, Segment, Timestamps};
+use crate::{Chain, SeqNum};
+
+impl Connection {
+    /// The next segment to send, or `None` when there is nothing to send now.
+    pub fn poll_segment(&mut self, now: Instant) -> Option<Segment> {
+        let segment = self.next_segment(now);
+        self.debug_assert_invariants();
+        segment
+    }
+
+    fn next_segment(&mut self, now: Instant) -> Option<Segment> {
+        if let Some(segment) = self.next_reset() {
+            return Some(segment);
+        }
+        if matches!(self.state, State::SynSent | State::SynReceived) {
+            return self.next_syn(now);
+        }
+        if self.state == State::Closed {
+            return None;
+        }
+        // SACK blocks travel in segments without payload only, so that they never cost a segment
+        // its full size; those leave first.
+        if self.owed.acks > 0 && self.has_sack_to_tell() {
+            return Some(self.next_ack(now));
+        }
+        if let Some(segment) = self.next_retransmission(now) {
+            return Some(segment);
+        }
+        if let Some(segment) = self.next_tail_probe(now) {
+            return Some(segment);
+        }
+        if let Some(segment) = self.next_data(now) {
+            return Some(segment);
+        }
+        if std::mem::take(&mut self.owed.probe) {
+            return Some(self.segment(self.snd.una - 1, Flags::ACK, Chain::new(), now));
+        }
+        (self.owed.acks > 0).then(|| self.next_ack(now))
+    }
+
+    fn next_reset(&mut self) -> Option<Segment> {
+        let (seq, with_ack) = self.owed.reset.take()?;
+        self.count_sent(1, 0);
+        let flags = Flags::RST.with(Flags::ACK, with_ack);
+        Some(Segment {
+            seq,
+            ack: self.rcv.nxt,
+            flags,
+            ..Segment::default()
+        })
+    }
+
+    fn next_ack(&mut self, now: Instant) -> Segment {
+        let more = self.owed.acks - 1;
+        let mut segment = self.segment(self.snd.nxt, Flags::ACK, Chain::new(), now);
+        self.owed.acks = more;
+        self.add_sack_blocks(&mut segment.options);
+        self.counters.pure_acks_sent += 1;
+        segment
+    }
+
+    /// The first lost range, or as much of it as the congestion window lets out.
+    fn next_retransmission(&mut self, now: Instant) -> Option<Segment> {
+        let lost = self.recovery.scoreboard.next_lost()?;
+        let (mss, flight) = (self.snd.mss, self.recovery.flight(self.snd.mss));
+        let room = self.congestion.cwnd().saturating_sub(flight);
+        let len = lost.end.since(lost.start);
+        // With nothing in flight nothing would ever come back to open the window.
+        if room < len.min(mss) && flight > 0 {
+            return None;
+        }
+        let ceiling = self
+            .config
+            .segmentation
+            .super_segment_bytes_max
+            .min(SUPER_SEGMENT_MAX)
+            .max(mss);
+        let len = len.min((room.min(ceiling) / mss * mss).max(mss));
+        let segment = self.retransmit(lost.start, lost.start + len, now);
+        self.timers.start(Timer::Retransmit, now + self.rtt.rto());
+        self.on_left(len);
+        Some(segment)
+    }
+
+    fn retransmit(&mut self, start: SeqNum, end: SeqNum, now: Instant) -> Segment {
+        let fin = self.snd.fin_sent && end == self.snd.nxt;
+        let bytes = end.since(start) - u32::from(fin);
+        let payload = self.snd.queue.chain(start, bytes);
+        self.recovery.scoreboard.on_retransmitted(start, end, now);
+        self.recovery.last_sent = Some(now);
+        self.counters.payload_bytes_retransmitted += u64::from(bytes);
+        self.counters.segments_retransmitted += u64::from(bytes.div_ceil(self.snd.mss).max(1));
+        let push = end == self.snd.nxt && bytes > 0;
+        self.segment(
+            start,
+            Flags::ACK.with(Flags::FIN, fin).with(Flags::PSH, push),
+            payload,
+            now,
+        )
+    }
+
+    /// RFC 8985 §7.3: new data if there is any that the peer takes, else the last segment again.
+    fn next_tail_probe(&mut self, now: Instant) -> Option<Segment> {
+        if !std::mem::take(&mut self.owed.tail_probe) {
+            return None;
+        }
+        let unsent = self.unsent();
+        let segment = if unsent > 0 && self.window_left() >= unsent.min(self.snd.mss) {
+            self.recovery.tail_probe = Some(TailProbe {
+                end: self.snd.nxt,
+                is_retransmission: false,
+            });
+            self.send_new(unsent.min(self.snd.mss), now)
+        } else {
+            let last = *self
+                .recovery
+                .scoreboard
+                .last()
+                .filter(|last| last.fate != Fate::Sacked)?;
+            let len = last.end.since(last.start);
+            let len = match len % self.snd.mss {
+                0 => self.snd.mss.min(len),
+                partial => partial,
+            };
+            self.recovery.tail_probe = Some(TailProbe {
+                end: self.snd.nxt,
+                is_retransmission: true,
+            });
+            self.retransmit(last.end - len, last.end, now)
+        };
+        self.counters.tail_probes_sent += 1;
+        self.timers.stop(Timer::TailProbe);
+        self.timers.set(Timer::Retransmit, now + self.rtt.rto());
+        Some(segment)
+    }
+
+    /// New data, a FIN, or both.
+    fn next_data(&mut self, now: Instant) -> Option<Segment> {
+        let may_send = matches!(
+            self.state,
+            State::Established
+                | State::CloseWait
+                | State::FinWait1
+                | State::Closing
+                | State::LastAck
+        );
+        if !may_send || self.snd.fin_sent {
+            return None;
+        }
+        let unsent = self.unsent();
+        if unsent == 0 {
+            return self.snd.closed.then(|| self.send_new(0, now));
+        }
+        self.restart_after_idle(now);
+        match self.config.segmentation.cut(&self.send_queue_view(unsent)) {
+            Cut::Send(bytes) => Some(self.send_new(bytes, now)),
+            Cut::Corked => {
+                self.timers
+                    .start(Timer::Cork, now + self.config.segmentation.cork_max);
+                None
+            }
+            Cut::WindowFull if self.recovery.scoreboard.is_empty() => {
+                self.timers.start(Timer::Persist, now + self.rtt.rto());
+                None
+            }
+            Cut::Wait | Cut::WindowFull | Cut::CwndFull => None,
+        }
+    }
+
+    fn send_queue_view(&self, unsent: u32) -> Queue {
+        let snd = &self.snd;
+        let flight = self.recovery.flight(snd.mss);
+        Queue {
+            unsent,
+            window_left: self.window_left(),
+            window_max: snd.wnd_max,
+            cwnd_left: self.congestion.cwnd().saturating_sub(flight),
+            window: snd.wnd.min(self.congestion.cwnd()),
+            mss: snd.mss,
+            in_flight: !self.recovery.scoreboard.is_empty(),
+            small_in_flight: snd.small_end.after(snd.una) && snd.small_end.at_or_before(snd.nxt),
+            corked: snd.cork || snd.more,
+            closed: snd.closed,
+            flush: snd.flush,
+        }
+    }
+
+    /// Sends `bytes` new bytes, with the FIN if it is due right behind them.
+    fn send_new(&mut self, bytes: u32, now: Instant) -> Segment {
+        let start = self.snd.nxt;
+        let payload = self.snd.queue.chain(start, bytes);
+        let last = start + bytes == self.snd.queue.end();
+        let fin = self.snd.closed && last;
+        let reduced = bytes > 0 && std::mem::take(&mut self.ecn.reduced);
+        let push = last && bytes > 0 && (!self.snd.more || fin);
+        let flags = Flags::ACK
+            .with(Flags::PSH, push)
+            .with(Flags::FIN, fin)
+            .with(Flags::CWR, reduced);
+        let len = bytes + u32::from(fin);
+        self.snd.nxt += len;
+        self.snd.fin_sent |= fin;
+        self.snd.flush = false;
+        if !bytes.is_multiple_of(self.snd.mss) {
+            self.snd.small_end = start + bytes;
+        }
+        self.recovery.scoreboard.on_sent(start, self.snd.nxt, now);
+        self.on_left(len);
+        self.recovery.last_sent = Some(now);
+        self.timers.stop(Timer::Persist);
+        self.timers.stop(Timer::Cork);
+        self.timers.start(Timer::Retransmit, now + self.rtt.rto());
+        if let Some(timeout) = self.config.user_timeout {
+            self.timers.start(Timer::User, now + timeout);
+        }
+        self.arm_tail_probe(now);
+        let mut segment = self.segment(start, flags, payload, now);
+        if self.ecn.on && bytes > 0 {
+            segment.ecn = Ecn::Capable0;
+        }
+        segment
+    }
+
+    /// Something that occupies sequence numbers left.
+    fn on_left(&mut self, bytes: u32) {
+        if let Phase::Recovery { prr, .. } = &mut self.recovery.phase {
+            prr.on_sent(bytes);
+        }
+        self.recovery.flight_at_send = self.recovery.flight(self.snd.mss);
+    }
+
+    /// A segment with all that every segment carries: acknowledgement, window, timestamps, echo.
+    fn segment(&mut self, seq: SeqNum, flags: Flags, payload: Chain, now: Instant) -> Segment {
+        let window = self.offer_window();
+        let bytes = payload.len() as u32;
+        let segment_size = if bytes > self.snd.mss {
+            self.snd.mss as u16
+        } else {
+            0
+        };
+        let timestamps = Timestamps {
+            value: self.clock.at(now),
+            echo: self.rcv.ts_recent.0,
+        };
+        let segment = Segment {
+            seq,
+            ack: self.rcv.nxt,
+            flags: flags.with(Flags::ECE, self.ecn.echo),
+            window,
+            options: Options {
+                timestamps: self.timestamps.then_some(timestamps),
+                ..Options::default()
+            },
+            payload,
+            segment_size,
+            ecn: Ecn::NotCapable,
+        };
+        self.count_sent(segment.wire_segments(), bytes);
+        self.rcv.acked = self.rcv.nxt;
+        self.ack.on_sent();
+        self.owed.acks = 0;
+        self.timers.stop(Timer::Ack);
+        segment
+    }
+
+    fn has_sack_to_tell(&self) -> bool {
+        self.sack && (self.rcv.duplicate.is_some() || !self.rcv.queue.reassembly.is_empty())
+    }
+
+    fn add_sack_blocks(&mut self, options: &mut Options) {
+        let duplicate = self.rcv.duplicate.take();
+        if !self.sack {
+            return;
+        }
+        // RFC 2018 §3: three beside timestamps.
+        let mut room = if self.timestamps { 3 } else { 4 };
+        if let Some((start, end)) = duplicate {
+            options.sack.push(start, end);
+            room -= 1;
+            // RFC 2883 §4.2: if it lies in a range we hold, that range comes second.
+            if let Some((start, end)) = self.rcv.queue.reassembly.range_around(start) {
+                options.sack.push(start, end);
+                room -= 1;
+            }
+        }
+        self.rcv
+            .queue
+            .reassembly
+            .sack_blocks(&mut options.sack, room);
+        if self.rcv.queue.reassembly.has_news() {
+            self.owe_ack();
+        }
+    }
+
+    pub(super) fn count_sent(&mut self, wire_segments: u32, bytes: u32) {
+        self.counters.super_segments_sent += 1;
+        self.counters.segments_sent += u64::from(wire_segments);
+        self.counters.payload_bytes_sent += u64::from(bytes);
+    }
+
+    /// Bytes written and never sent.
+    pub(super) fn unsent(&self) -> u32 {
+        if self.snd.fin_sent || self.snd.nxt == self.snd.iss {
+            return 0;
+        }
+        self.snd.queue.end().since(self.snd.nxt)
+    }
+
+    /// What is left of the peer's window.
+    pub(super) fn window_left(&self) -> u32 {
+        self.snd
+            .wnd
+            .saturating_sub(self.snd.nxt.since(self.snd.una))
+    }
+
+    /// RFC 5681 §4.1.
+    fn restart_after_idle(&mut self, now: Instant) {
+        let idle = self
+            .recovery
+            .last_sent
+            .map(|sent| now.saturating_duration_since(sent));
+        if self.recovery.scoreboard.is_empty() && idle.is_some_and(|idle| idle > self.rtt.rto()) {
+            self.congestion.on_idle();
+        }
+    }
+}
+
+/// As for new data: no more than an IP packet holds.
+const SUPER_SEGMENT_MAX: u32 = 65_535 - 100;

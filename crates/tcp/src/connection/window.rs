@@ -1,0 +1,68 @@
+//! The window we offer (RFC 9293 §3.8.6), and its growth with the path.
+
+use std::time::Instant;
+
+use super::Connection;
+
+impl Connection {
+    /// The window field of a segment that leaves now. Never takes back what was offered.
+    pub(super) fn offer_window(&mut self) -> u16 {
+        let shift = self.rcv.shift;
+        let current = self.rcv.wnd();
+        let free = self.window_free().min(self.window_max());
+        // §3.8.6.2.2: the right edge stays until it can move by a segment or half the buffer.
+        let step = self.rcv.full_segment.min(self.rcv.buffer / 2);
+        let window = if free >= current.saturating_add(step) {
+            free >> shift << shift
+        } else {
+            current
+        };
+        // Rounded up, or the edge would move back by what the shift cuts off.
+        let field = window.div_ceil(1 << shift).min(0xffff);
+        self.rcv.edge = self.rcv.edge.max(self.rcv.nxt + (field << shift));
+        self.rcv.acked_window = self.rcv.wnd();
+        field as u16
+    }
+
+    /// The window field of a SYN, which is never scaled (RFC 7323 §2.2).
+    pub(super) fn offer_window_unscaled(&mut self) -> u16 {
+        let window = self.window_free().min(0xffff);
+        self.rcv.edge = self.rcv.edge.max(self.rcv.nxt + window);
+        self.rcv.acked_window = window;
+        window as u16
+    }
+
+    /// Bytes the buffer has room for.
+    pub(super) fn window_free(&self) -> u32 {
+        if self.rcv.abandoned {
+            self.rcv.buffer
+        } else {
+            self.rcv.buffer.saturating_sub(self.rcv.queue.bytes())
+        }
+    }
+
+    /// The largest window the field can tell of.
+    pub(super) fn window_max(&self) -> u32 {
+        0xffff << self.rcv.shift
+    }
+
+    /// Dynamic right-sizing: if the reader took more than half the buffer in one round trip, the
+    /// buffer is what limits the peer; offer it twice what was read.
+    pub(super) fn tune_buffer(&mut self, read: usize, now: Instant) {
+        let max = self.config.receive_buffer_max;
+        let (bytes, since) = &mut self.rcv.tuning;
+        *bytes = bytes.saturating_add(read.min(u32::MAX as usize) as u32);
+        if self.rcv.buffer >= max {
+            return;
+        }
+        let Some(srtt) = self.rtt.srtt() else { return };
+        if now.saturating_duration_since(*since) < srtt {
+            return;
+        }
+        let wanted = bytes.saturating_mul(2);
+        (*bytes, *since) = (0, now);
+        if wanted > self.rcv.buffer {
+            self.rcv.buffer = wanted.min(max);
+        }
+    }
+}

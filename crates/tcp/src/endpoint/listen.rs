@@ -1,0 +1,245 @@
+//! Listeners: SYNs in, connections to accept out.
+
+use std::collections::VecDeque;
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use super::{Configs, ConnId, Endpoint, Slot, cookie};
+use crate::connection::{Connection, State};
+use crate::wire::{Flags, FourTuple, Segment};
+use crate::{Config, SeqNum};
+
+/// Waits for connections on a port.
+pub(super) struct Listener {
+    /// Most connections being opened, and most waiting for `accept`.
+    pub backlog: usize,
+    /// Connections in SYN-RECEIVED.
+    pub half_open: usize,
+    /// Established and not yet accepted.
+    pub pending: VecDeque<ConnId>,
+    pub configs: Configs,
+    /// Its port waits in the list of those the application should look at.
+    pub told: bool,
+    /// When a cookie was last sent: an ACK can only be one for a while after that.
+    cookies_sent: Option<Instant>,
+}
+
+/// Why a port cannot be listened on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ListenError {
+    /// Somebody listens there already.
+    InUse,
+    /// Port 0 is none.
+    BadPort,
+}
+
+impl std::fmt::Display for ListenError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::InUse => "somebody listens on this port already",
+            Self::BadPort => "port 0 cannot be listened on",
+        })
+    }
+}
+
+impl std::error::Error for ListenError {}
+
+impl Endpoint {
+    /// Takes connections to `port`, whatever the address. At most `backlog` of them are kept while
+    /// they open (more get a SYN cookie) and at most `backlog` wait to be accepted (more SYNs are
+    /// dropped; their senders try again).
+    ///
+    /// # Errors
+    /// If the port cannot be had.
+    pub fn listen(&mut self, port: u16, backlog: usize, config: Config) -> Result<(), ListenError> {
+        if port == 0 {
+            return Err(ListenError::BadPort);
+        }
+        if self.listeners.contains_key(&port) {
+            return Err(ListenError::InUse);
+        }
+        let listener = Listener {
+            backlog: backlog.max(1),
+            half_open: 0,
+            pending: VecDeque::new(),
+            configs: Configs::new(config),
+            told: false,
+            cookies_sent: None,
+        };
+        self.listeners.insert(port, listener);
+        Ok(())
+    }
+
+    /// Listens no more; connections that nobody accepted are aborted.
+    pub fn unlisten(&mut self, port: u16, now: Instant) {
+        let Some(listener) = self.listeners.remove(&port) else {
+            return;
+        };
+        for id in listener.pending {
+            self.apply(id, Connection::abort);
+            self.release(id, now);
+        }
+    }
+
+    /// The next connection that is established on `port`.
+    pub fn accept(&mut self, port: u16) -> Option<ConnId> {
+        let listener = self.listeners.get_mut(&port)?;
+        while let Some(id) = listener.pending.pop_front() {
+            if self.table.get(id).is_some() {
+                self.tell(id.index);
+                return Some(id);
+            }
+        }
+        None
+    }
+
+    /// A segment for no connection: RFC 9293 §3.10.7.2 if somebody listens, else §3.10.7.1.
+    /// `above`: the sequence number an earlier connection of this path ended with.
+    pub(super) fn on_segment_for_none(
+        &mut self,
+        path: FourTuple,
+        key: u64,
+        segment: Segment,
+        above: Option<SeqNum>,
+        now: Instant,
+    ) {
+        let flags = segment.flags;
+        // First, an RST is ignored.
+        if flags.contains(Flags::RST) {
+            return;
+        }
+        let Some(listener) = self.listeners.get_mut(&path.local.port()) else {
+            self.counters.refused += 1;
+            self.reset(&path, &segment);
+            return;
+        };
+        // Second, an ACK is refused, unless it answers a cookie.
+        if flags.contains(Flags::ACK) {
+            let recent = listener
+                .cookies_sent
+                .is_some_and(|sent| now - sent < COOKIE_LIFE);
+            let full = listener.pending.len() >= listener.backlog;
+            let clock = self.clock_for(&path);
+            let syn = (recent && !flags.contains(Flags::SYN))
+                .then(|| cookie::recover(&self.secret, &clock, &path, &segment, now))
+                .flatten();
+            match syn {
+                Some(_) if full => self.counters.dropped_backlog += 1,
+                Some(syn) => self.open_from_cookie(path, key, &syn, segment, now),
+                None => self.reset(&path, &segment),
+            }
+            return;
+        }
+        // Third, a SYN begins a connection.
+        if !flags.contains(Flags::SYN) || flags.contains(Flags::FIN) || !is_unicast(&path) {
+            self.counters.dropped_no_connection += 1;
+            return;
+        }
+        if listener.pending.len() >= listener.backlog {
+            self.counters.dropped_backlog += 1;
+            return;
+        }
+        if listener.half_open >= listener.backlog {
+            self.answer_with_cookie(path, &segment, now);
+            return;
+        }
+        listener.half_open += 1;
+        let config = listener.configs.for_address(path.remote.ip());
+        let (iss, clock) = (
+            self.initial_sequence(&path, above, now),
+            self.clock_for(&path),
+        );
+        let connection = Connection::accept(config, self.pool.clone(), iss, clock, &segment, now);
+        let half_open = Some(path.local.port());
+        self.add(Slot {
+            half_open,
+            ..Slot::new(connection, path, key)
+        });
+    }
+
+    fn answer_with_cookie(&mut self, path: FourTuple, syn: &Segment, now: Instant) {
+        let clock = self.clock_for(&path);
+        let Some(listener) = self.listeners.get_mut(&path.local.port()) else {
+            return;
+        };
+        listener.cookies_sent = Some(now);
+        let config = listener.configs.for_address(path.remote.ip());
+        let answer = cookie::answer(&self.secret, &clock, &config, &path, syn, now);
+        self.counters.cookies_sent += 1;
+        self.answer(&path, answer);
+    }
+
+    fn open_from_cookie(
+        &mut self,
+        path: FourTuple,
+        key: u64,
+        syn: &Segment,
+        ack: Segment,
+        now: Instant,
+    ) {
+        let clock = self.clock_for(&path);
+        let Some(listener) = self.listeners.get_mut(&path.local.port()) else {
+            return;
+        };
+        let config = listener.configs.for_address(path.remote.ip());
+        let mut connection =
+            Connection::accept(config, self.pool.clone(), ack.ack - 1, clock, syn, now);
+        connection.consider_syn_sent();
+        self.counters.cookies_accepted += 1;
+        listener.half_open += 1;
+        let half_open = Some(path.local.port());
+        let index = self
+            .add(Slot {
+                half_open,
+                ..Slot::new(connection, path, key)
+            })
+            .index;
+        self.deliver(index, ack, now);
+    }
+
+    /// A connection has left SYN-RECEIVED: to `accept`, or to nowhere.
+    pub(super) fn settle_half_open(&mut self, index: u32) {
+        let id = self.table.id(index);
+        let Some(slot) = self.table.at_mut(index) else {
+            return;
+        };
+        let state = slot.connection.state();
+        if state == State::SynReceived {
+            return;
+        }
+        let Some(port) = slot.half_open.take() else {
+            return;
+        };
+        let opened = state != State::Closed;
+        slot.owned = opened;
+        match self.listeners.get_mut(&port) {
+            Some(listener) => {
+                listener.half_open = listener.half_open.saturating_sub(1);
+                if opened {
+                    listener.pending.push_back(id);
+                    if !std::mem::replace(&mut listener.told, true) {
+                        self.acceptable.push_back(port);
+                    }
+                }
+            }
+            None => {
+                slot.owned = false;
+                slot.connection.abort();
+            }
+        }
+    }
+}
+
+/// RFC 9293 MUST-57: a SYN from or to many is dropped.
+fn is_unicast(path: &FourTuple) -> bool {
+    let one = |address: IpAddr| match address {
+        IpAddr::V4(address) => {
+            !(address.is_multicast() || address.is_broadcast() || address.is_unspecified())
+        }
+        IpAddr::V6(address) => !(address.is_multicast() || address.is_unspecified()),
+    };
+    one(path.local.ip()) && one(path.remote.ip()) && path.remote.port() != 0
+}
+
+/// Two turns of the cookies' minute.
+const COOKIE_LIFE: Duration = Duration::from_secs(128);

@@ -1,0 +1,656 @@
+//! Many connections behind one device: packets in, packets out.
+
+mod cookie;
+mod listen;
+mod secret;
+mod table;
+mod time_wait;
+
+#[cfg(test)]
+mod tests;
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::connection::{Clock, Connection, State};
+use crate::wire::{self, Checksum, DropReason, Flags, FourTuple, Packet, Segment};
+use crate::{Config, Pool, SeqNum};
+
+use listen::Listener;
+use secret::{Purpose, Secret};
+use table::{Slot, Table};
+use time_wait::{TimeWaits, Verdict};
+
+pub(crate) use time_wait::TimeWait;
+
+pub use listen::ListenError;
+pub use table::ConnId;
+
+/// All connections of one stack instance, found by hash, with their timers in a heap and those
+/// that have something to do in a list: an idle connection costs nothing but its memory.
+///
+/// Its methods are of the four kinds of [`Connection`]'s. After [`on_packet`](Self::on_packet) (of
+/// as many as the device had), [`on_timeout`](Self::on_timeout) and the application's calls, drain
+/// [`poll_packet`](Self::poll_packet), look at what [`poll_ready`](Self::poll_ready) names, and
+/// ask [`next_timeout`](Self::next_timeout) how long to wait.
+pub struct Endpoint {
+    configs: Configs,
+    pool: Pool,
+    secret: Secret,
+    epoch: Instant,
+    checksum: Checksum,
+    table: Table,
+    listeners: HashMap<u16, Listener>,
+    time_waits: TimeWaits,
+    timers: BinaryHeap<Reverse<(Instant, u32, u32)>>,
+    /// Connections that may have something to send.
+    work: VecDeque<u32>,
+    /// Units the first of them has sent in this turn.
+    turn: u32,
+    ready: VecDeque<ConnId>,
+    acceptable: VecDeque<u16>,
+    /// Answers that belong to no connection; bounded, the rest is dropped.
+    answers: VecDeque<Packet>,
+    next_port: u16,
+    counters: EndpointCounters,
+}
+
+/// What an endpoint counts beside its connections.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EndpointCounters {
+    /// Packets given to it.
+    pub packets_received: u64,
+    /// Packets it gave out.
+    pub packets_sent: u64,
+    /// Dropped: neither IPv4 nor IPv6, or no TCP.
+    pub dropped_protocol: u64,
+    /// Dropped: shorter than its headers say, or impossible.
+    pub dropped_malformed: u64,
+    /// Dropped: a wrong checksum.
+    pub dropped_checksum: u64,
+    /// Dropped: a fragment.
+    pub dropped_fragment: u64,
+    /// Dropped: for a listener, but no SYN.
+    pub dropped_no_connection: u64,
+    /// Dropped: a listener's backlog was full.
+    pub dropped_backlog: u64,
+    /// Answered with a reset because nobody listened.
+    pub refused: u64,
+    /// Answers not sent because too many were waiting.
+    pub answers_suppressed: u64,
+    /// SYN cookies sent.
+    pub cookies_sent: u64,
+    /// Connections opened from a SYN cookie.
+    pub cookies_accepted: u64,
+    /// "Packet too big" messages received.
+    pub too_big_received: u64,
+}
+
+/// Why a connection cannot be opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConnectError {
+    /// The same two ends have a connection, or one in TIME-WAIT.
+    InUse,
+    /// Every local port is taken.
+    NoPort,
+    /// The addresses are of different families, or there is no port to connect to.
+    BadAddress,
+}
+
+impl std::fmt::Display for ConnectError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::InUse => "these two ends have a connection already",
+            Self::NoPort => "every local port is taken",
+            Self::BadAddress => "addresses of one family and a port are needed",
+        })
+    }
+}
+
+impl std::error::Error for ConnectError {}
+
+impl Endpoint {
+    /// An endpoint for connections of `config`, with payload from `pool`. `secret` must be random
+    /// and kept: initial sequence numbers, cookies and the connection table depend on it.
+    /// `checksum`: [`Checksum::Partial`] if the device completes TCP checksums, else
+    /// [`Checksum::Complete`].
+    pub fn new(
+        config: Config,
+        pool: Pool,
+        secret: [u8; 16],
+        checksum: Checksum,
+        now: Instant,
+    ) -> Self {
+        Self {
+            configs: Configs::new(config),
+            pool,
+            secret: Secret::new(secret),
+            epoch: now,
+            checksum,
+            table: Table::default(),
+            listeners: HashMap::new(),
+            time_waits: TimeWaits::default(),
+            timers: BinaryHeap::new(),
+            work: VecDeque::new(),
+            turn: 0,
+            ready: VecDeque::new(),
+            acceptable: VecDeque::new(),
+            answers: VecDeque::new(),
+            next_port: 0,
+            counters: EndpointCounters::default(),
+        }
+    }
+
+    /// Takes in a packet.
+    pub fn on_packet(&mut self, packet: Packet, now: Instant) {
+        self.counters.packets_received += 1;
+        if !packet.is_tcp() {
+            self.on_other_packet(&packet);
+            return;
+        }
+        match packet.parse() {
+            Ok((path, segment)) => self.on_segment(path, segment, now),
+            Err(reason) => self.count_drop(reason),
+        }
+    }
+
+    fn on_segment(&mut self, path: FourTuple, segment: Segment, now: Instant) {
+        let key = self.secret.hash(&path, Purpose::Table, 0);
+        if let Some(index) = self.table.find(key, &path) {
+            if let Some(above) = self.reopens(index, &segment) {
+                self.table.remove(index);
+                self.on_segment_for_none(path, key, segment, Some(above), now);
+            } else {
+                self.deliver(index, segment, now);
+            }
+            return;
+        }
+        match self.time_waits.on_segment(key, &path, &segment, now) {
+            Some(Verdict::Answer(answer)) => self.answer(&path, answer),
+            Some(Verdict::Reopen(above)) => {
+                self.on_segment_for_none(path, key, segment, Some(above), now)
+            }
+            Some(Verdict::Drop) => {}
+            None => self.on_segment_for_none(path, key, segment, None, now),
+        }
+    }
+
+    /// Whether a SYN may take the place of a connection in TIME-WAIT that somebody still holds.
+    fn reopens(&self, index: u32, segment: &Segment) -> Option<SeqNum> {
+        let slot = self.table.at(index)?;
+        let reopens = slot.connection.state() == State::TimeWait
+            && segment.flags.contains(Flags::SYN)
+            && !segment.flags.contains(Flags::ACK)
+            && self.listeners.contains_key(&slot.path.local.port())
+            && segment.seq.after(slot.connection.sequence().2);
+        reopens.then(|| slot.connection.sequence().1)
+    }
+
+    /// Gives a segment to its connection and sees to the consequences.
+    fn deliver(&mut self, index: u32, segment: Segment, now: Instant) {
+        let Some(slot) = self.table.at_mut(index) else {
+            return;
+        };
+        let before = Glance::at(&slot.connection);
+        slot.connection.on_segment(segment, now);
+        self.follow_up(index, before);
+    }
+
+    /// Puts a connection on the lists it belongs on after something happened to it.
+    fn follow_up(&mut self, index: u32, before: Glance) {
+        if self
+            .table
+            .at(index)
+            .is_some_and(|slot| slot.half_open.is_some())
+        {
+            self.settle_half_open(index);
+        }
+        self.enqueue(index);
+        let Some(slot) = self.table.at(index) else {
+            return;
+        };
+        if slot.owned && Glance::at(&slot.connection).is_news(&before) {
+            self.tell(index);
+        }
+    }
+
+    /// What is not TCP: only "too big" messages matter.
+    fn on_other_packet(&mut self, packet: &Packet) {
+        let Some(message) = wire::parse_too_big(packet) else {
+            self.counters.dropped_protocol += 1;
+            return;
+        };
+        self.counters.too_big_received += 1;
+        let key = self.secret.hash(&message.path, Purpose::Table, 0);
+        let Some(index) = self.table.find(key, &message.path) else {
+            return;
+        };
+        let headers = if message.path.remote.is_ipv4() {
+            40
+        } else {
+            60
+        };
+        if let Some(slot) = self.table.at_mut(index) {
+            slot.connection
+                .on_mtu(message.seq, message.mtu.saturating_sub(headers));
+        }
+        self.enqueue(index);
+    }
+
+    /// Lets timers that are due at `now` fire.
+    pub fn on_timeout(&mut self, now: Instant) {
+        self.time_waits.on_timeout(now);
+        while let Some(&Reverse((deadline, index, generation))) = self.timers.peek()
+            && deadline <= now
+        {
+            self.timers.pop();
+            if !self.table.is_current(ConnId { index, generation }) {
+                continue;
+            }
+            let Some(slot) = self
+                .table
+                .at_mut(index)
+                .filter(|slot| slot.timer == Some(deadline))
+            else {
+                continue;
+            };
+            slot.timer = None;
+            if slot.connection.next_timeout().is_some_and(|due| due <= now) {
+                let before = Glance::at(&slot.connection);
+                slot.connection.on_timeout(now);
+                self.follow_up(index, before);
+            }
+            self.arm(index);
+        }
+    }
+
+    /// The earliest time at which [`on_timeout`](Self::on_timeout) may have something to do.
+    /// Deadlines that moved back are found out when their time comes, so it can be early.
+    pub fn next_timeout(&self) -> Option<Instant> {
+        let connections = self
+            .timers
+            .peek()
+            .map(|Reverse((deadline, _, _))| *deadline);
+        [connections, self.time_waits.next_timeout()]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// The next packet to send, or `None` when there is nothing to send now.
+    pub fn poll_packet(&mut self, now: Instant) -> Option<Packet> {
+        if let Some(answer) = self.answers.pop_front() {
+            self.counters.packets_sent += 1;
+            return Some(answer);
+        }
+        while let Some(&index) = self.work.front() {
+            let segment = self
+                .table
+                .at_mut(index)
+                .and_then(|slot| Some((slot.connection.poll_segment(now)?, slot.path)));
+            let Some((segment, path)) = segment else {
+                self.work.pop_front();
+                self.turn = 0;
+                self.rest(index);
+                continue;
+            };
+            self.turn += 1;
+            if self.turn >= TURN_UNITS {
+                self.work.rotate_left(1);
+                self.turn = 0;
+            }
+            self.counters.packets_sent += 1;
+            return Some(Packet::emit(&path, segment, self.checksum));
+        }
+        None
+    }
+
+    /// A connection that the application should look at: it can be read or written where it could
+    /// not before, or it changed its state.
+    pub fn poll_ready(&mut self) -> Option<ConnId> {
+        while let Some(id) = self.ready.pop_front() {
+            if !self.table.is_current(id) {
+                continue;
+            }
+            if let Some(slot) = self.table.at_mut(id.index) {
+                slot.told = false;
+                return Some(id);
+            }
+        }
+        None
+    }
+
+    /// A port on which [`accept`](Self::accept) has something; call it until it has no more.
+    pub fn poll_acceptable(&mut self) -> Option<u16> {
+        let port = self.acceptable.pop_front()?;
+        if let Some(listener) = self.listeners.get_mut(&port) {
+            listener.told = false;
+        }
+        Some(port)
+    }
+
+    /// Opens a connection. A local port of 0 asks for a free one.
+    ///
+    /// # Errors
+    /// If the ends cannot have a connection.
+    pub fn connect(
+        &mut self,
+        local: SocketAddr,
+        remote: SocketAddr,
+        now: Instant,
+    ) -> Result<ConnId, ConnectError> {
+        if local.is_ipv4() != remote.is_ipv4() || remote.port() == 0 {
+            return Err(ConnectError::BadAddress);
+        }
+        let mut path = FourTuple { local, remote };
+        if local.port() == 0 {
+            path.local
+                .set_port(self.free_port(&path).ok_or(ConnectError::NoPort)?);
+        }
+        let key = self.secret.hash(&path, Purpose::Table, 0);
+        if self.is_taken(key, &path) {
+            return Err(ConnectError::InUse);
+        }
+        let config = self.configs.for_address(remote.ip());
+        let (iss, clock) = (
+            self.initial_sequence(&path, None, now),
+            self.clock_for(&path),
+        );
+        let connection = Connection::connect(config, self.pool.clone(), iss, clock, now);
+        Ok(self.add(Slot {
+            owned: true,
+            ..Slot::new(connection, path, key)
+        }))
+    }
+
+    /// RFC 6056 §3.3.3: begin somewhere that depends on the destination, go on with a counter.
+    fn free_port(&mut self, path: &FourTuple) -> Option<u16> {
+        let begin = self.secret.hash(path, Purpose::Port, 0) as u16;
+        for _ in 0..=u16::MAX - PORT_MIN {
+            self.next_port = self.next_port.wrapping_add(1);
+            let port = PORT_MIN + begin.wrapping_add(self.next_port) % (u16::MAX - PORT_MIN + 1);
+            let mut path = *path;
+            path.local.set_port(port);
+            if !self.is_taken(self.secret.hash(&path, Purpose::Table, 0), &path) {
+                return Some(port);
+            }
+        }
+        None
+    }
+
+    fn is_taken(&self, key: u64, path: &FourTuple) -> bool {
+        self.table.find(key, path).is_some() || self.time_waits.contains(key, path)
+    }
+
+    /// Calls the application's methods of a connection ([`write`](Connection::write),
+    /// [`read`](Connection::read), [`close`](Connection::close), …) and sees to what they cause.
+    /// `None` if there is no such connection any more.
+    pub fn apply<R>(&mut self, id: ConnId, call: impl FnOnce(&mut Connection) -> R) -> Option<R> {
+        if !self.table.is_current(id) {
+            return None;
+        }
+        let slot = self.table.at_mut(id.index)?;
+        let result = call(&mut slot.connection);
+        self.enqueue(id.index);
+        Some(result)
+    }
+
+    /// Looks at a connection.
+    pub fn connection(&self, id: ConnId) -> Option<&Connection> {
+        self.table.get(id).map(|slot| &slot.connection)
+    }
+
+    /// The two ends of a connection.
+    pub fn path(&self, id: ConnId) -> Option<FourTuple> {
+        self.table.get(id).map(|slot| slot.path)
+    }
+
+    /// The application has done with a connection: it is closed if it was not, read no more, and
+    /// forgotten when it has ended.
+    pub fn release(&mut self, id: ConnId, now: Instant) {
+        if !self.table.is_current(id) {
+            return;
+        }
+        let Some(slot) = self.table.at_mut(id.index) else {
+            return;
+        };
+        slot.owned = false;
+        slot.connection.close();
+        slot.connection.abandon(now);
+        self.enqueue(id.index);
+    }
+
+    /// Connections it keeps, those in TIME-WAIT that were released not counted.
+    pub fn connections(&self) -> usize {
+        self.table.len()
+    }
+
+    /// Released connections in TIME-WAIT.
+    pub fn time_waits(&self) -> usize {
+        self.time_waits.len()
+    }
+
+    /// What it counted.
+    pub fn counters(&self) -> &EndpointCounters {
+        &self.counters
+    }
+
+    /// Where its payload comes from: read packets into slabs of this.
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    fn add(&mut self, slot: Slot) -> ConnId {
+        let id = self.table.insert(slot);
+        self.enqueue(id.index);
+        id
+    }
+
+    /// It may have something to send.
+    fn enqueue(&mut self, index: u32) {
+        if let Some(slot) = self.table.at_mut(index)
+            && !std::mem::replace(&mut slot.queued, true)
+        {
+            self.work.push_back(index);
+        }
+    }
+
+    /// The application should look at it.
+    fn tell(&mut self, index: u32) {
+        let id = self.table.id(index);
+        if let Some(slot) = self.table.at_mut(index)
+            && !std::mem::replace(&mut slot.told, true)
+        {
+            self.ready.push_back(id);
+        }
+    }
+
+    /// It has nothing to send for now.
+    fn rest(&mut self, index: u32) {
+        let Some(slot) = self.table.at_mut(index) else {
+            return;
+        };
+        slot.queued = false;
+        match slot.connection.state() {
+            State::Closed if !slot.owned => {
+                self.settle_half_open(index);
+                self.table.remove(index);
+            }
+            State::TimeWait if !slot.owned => {
+                if let Some(slot) = self.table.remove(index) {
+                    self.time_waits
+                        .insert(slot.key, slot.connection.time_wait(slot.path));
+                }
+            }
+            _ => self.arm(index),
+        }
+    }
+
+    /// Sees to it that the heap has a deadline no later than the connection's.
+    fn arm(&mut self, index: u32) {
+        let generation = self.table.id(index).generation;
+        let Some(slot) = self.table.at_mut(index) else {
+            return;
+        };
+        let Some(next) = slot.connection.next_timeout() else {
+            return;
+        };
+        if slot.timer.is_none_or(|armed| next < armed) {
+            slot.timer = Some(next);
+            self.timers.push(Reverse((next, index, generation)));
+            if self.timers.len() > 2 * self.table.len() + SPARE_TIMERS {
+                self.forget_stale_timers();
+            }
+        }
+    }
+
+    /// Deadlines of connections that ended or that have an earlier one would otherwise stay until
+    /// their time comes; this keeps the heap within twice the connections, at no cost to speak of
+    /// because it halves it.
+    fn forget_stale_timers(&mut self) {
+        let table = &self.table;
+        self.timers
+            .retain(|&Reverse((deadline, index, generation))| {
+                table
+                    .get(ConnId { index, generation })
+                    .is_some_and(|slot| slot.timer == Some(deadline))
+            });
+    }
+
+    fn clock_for(&self, path: &FourTuple) -> Clock {
+        Clock {
+            epoch: self.epoch,
+            offset: self.secret.timestamp_offset(path),
+        }
+    }
+
+    fn initial_sequence(&self, path: &FourTuple, above: Option<SeqNum>, now: Instant) -> SeqNum {
+        let iss = self
+            .secret
+            .initial_sequence(path, now.saturating_duration_since(self.epoch));
+        match above {
+            // RFC 9293 §3.6.1: beyond what the earlier connection used.
+            Some(above) if iss.at_or_before(above) => above + 65_536,
+            _ => iss,
+        }
+    }
+
+    /// RFC 9293 §3.10.7.1.
+    fn reset(&mut self, path: &FourTuple, segment: &Segment) {
+        let answer = if segment.flags.contains(Flags::ACK) {
+            Segment {
+                seq: segment.ack,
+                flags: Flags::RST,
+                ..Segment::default()
+            }
+        } else {
+            Segment {
+                ack: segment.end(),
+                flags: Flags::RST | Flags::ACK,
+                ..Segment::default()
+            }
+        };
+        self.answer(path, answer);
+    }
+
+    fn answer(&mut self, path: &FourTuple, segment: Segment) {
+        if self.answers.len() >= ANSWERS_MAX {
+            self.counters.answers_suppressed += 1;
+            return;
+        }
+        self.answers
+            .push_back(Packet::emit(path, segment, self.checksum));
+    }
+
+    fn count_drop(&mut self, reason: DropReason) {
+        let counters = &mut self.counters;
+        let counter = match reason {
+            DropReason::NotIp | DropReason::NotTcp => &mut counters.dropped_protocol,
+            DropReason::Truncated | DropReason::BadIp | DropReason::BadTcp => {
+                &mut counters.dropped_malformed
+            }
+            DropReason::BadIpChecksum | DropReason::BadTcpChecksum => {
+                &mut counters.dropped_checksum
+            }
+            DropReason::Fragment => &mut counters.dropped_fragment,
+        };
+        *counter += 1;
+    }
+}
+
+impl Slot {
+    fn new(connection: Connection, path: FourTuple, key: u64) -> Self {
+        Self {
+            connection,
+            path,
+            key,
+            half_open: None,
+            owned: false,
+            queued: false,
+            told: false,
+            timer: None,
+        }
+    }
+}
+
+/// The choices for IPv4 and, with its longer header, for IPv6: made once, shared by all.
+#[derive(Clone)]
+struct Configs {
+    v4: Arc<Config>,
+    v6: Arc<Config>,
+}
+
+impl Configs {
+    fn new(config: Config) -> Self {
+        let v6 = Config {
+            mss: config.mss.saturating_sub(20),
+            ..config.clone()
+        };
+        Self {
+            v4: Arc::new(config),
+            v6: Arc::new(v6),
+        }
+    }
+
+    fn for_address(&self, remote: IpAddr) -> Arc<Config> {
+        Arc::clone(if remote.is_ipv4() { &self.v4 } else { &self.v6 })
+    }
+}
+
+/// What the application sees of a connection.
+struct Glance {
+    state: State,
+    readable: usize,
+    finished: bool,
+    writable: bool,
+}
+
+impl Glance {
+    fn at(connection: &Connection) -> Self {
+        Self {
+            state: connection.state(),
+            readable: connection.readable(),
+            finished: connection.is_finished(),
+            writable: connection.writable() > 0,
+        }
+    }
+
+    fn is_news(&self, before: &Self) -> bool {
+        self.readable > before.readable
+            || self.state != before.state
+            || self.finished != before.finished
+            || (self.writable && !before.writable)
+    }
+}
+
+/// Units a connection sends before the next has its turn.
+const TURN_UNITS: u32 = 16;
+/// Stale deadlines that are not worth a search.
+const SPARE_TIMERS: usize = 1024;
+/// Resets and cookies waiting for the device.
+const ANSWERS_MAX: usize = 1024;
+/// RFC 6335 §6: dynamic ports.
+const PORT_MIN: u16 = 49_152;

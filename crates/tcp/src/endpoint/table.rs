@@ -1,0 +1,126 @@
+//! Where connections are kept and how they are found.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::time::Instant;
+
+use crate::connection::Connection;
+use crate::wire::FourTuple;
+
+/// A connection of an endpoint. Never names another connection once its own is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ConnId {
+    pub(super) index: u32,
+    pub(super) generation: u32,
+}
+
+/// A connection and its place in the endpoint's lists.
+pub(super) struct Slot {
+    pub connection: Connection,
+    pub path: FourTuple,
+    pub key: u64,
+    /// Port of the listener that still counts it as half open.
+    pub half_open: Option<u16>,
+    /// The application has it, or will get it from `accept`.
+    pub owned: bool,
+    /// Waits in the list of those that may have something to send.
+    pub queued: bool,
+    /// Waits in the list of those the application should look at.
+    pub told: bool,
+    /// The deadline in the heap by which it will be looked at.
+    pub timer: Option<Instant>,
+}
+
+/// Connections by index and by the hash of their path.
+#[derive(Default)]
+pub(super) struct Table {
+    slots: Vec<(u32, Option<Box<Slot>>)>,
+    free: Vec<u32>,
+    by_key: HashMap<u64, u32, Hashed>,
+}
+
+impl Table {
+    pub(super) fn len(&self) -> usize {
+        self.by_key.len()
+    }
+
+    /// The key is a keyed 64-bit hash: two paths with the same cannot be sought, so the path is
+    /// compared once and there is no chain to walk.
+    pub(super) fn find(&self, key: u64, path: &FourTuple) -> Option<u32> {
+        let index = *self.by_key.get(&key)?;
+        self.at(index)
+            .filter(|slot| slot.path == *path)
+            .map(|_| index)
+    }
+
+    pub(super) fn insert(&mut self, slot: Slot) -> ConnId {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.slots.push((0, None));
+            (self.slots.len() - 1) as u32
+        });
+        self.by_key.insert(slot.key, index);
+        let (generation, place) = &mut self.slots[index as usize];
+        *place = Some(Box::new(slot));
+        ConnId {
+            index,
+            generation: *generation,
+        }
+    }
+
+    pub(super) fn remove(&mut self, index: u32) -> Option<Box<Slot>> {
+        let (generation, place) = self.slots.get_mut(index as usize)?;
+        let slot = place.take()?;
+        *generation = generation.wrapping_add(1);
+        self.by_key.remove(&slot.key);
+        self.free.push(index);
+        Some(slot)
+    }
+
+    pub(super) fn at(&self, index: u32) -> Option<&Slot> {
+        self.slots.get(index as usize)?.1.as_deref()
+    }
+
+    pub(super) fn at_mut(&mut self, index: u32) -> Option<&mut Slot> {
+        self.slots.get_mut(index as usize)?.1.as_deref_mut()
+    }
+
+    pub(super) fn get(&self, id: ConnId) -> Option<&Slot> {
+        self.is_current(id).then(|| self.at(id.index))?
+    }
+
+    pub(super) fn is_current(&self, id: ConnId) -> bool {
+        self.slots
+            .get(id.index as usize)
+            .is_some_and(|(generation, _)| *generation == id.generation)
+    }
+
+    pub(super) fn id(&self, index: u32) -> ConnId {
+        let generation = self
+            .slots
+            .get(index as usize)
+            .map_or(0, |(generation, _)| *generation);
+        ConnId { index, generation }
+    }
+}
+
+/// Keys are hashes already.
+pub(super) type Hashed = BuildHasherDefault<AlreadyHashed>;
+
+#[derive(Default)]
+pub(super) struct AlreadyHashed(u64);
+
+impl Hasher for AlreadyHashed {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
+        }
+    }
+
+    fn write_u64(&mut self, key: u64) {
+        self.0 = key;
+    }
+}

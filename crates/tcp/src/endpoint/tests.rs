@@ -1,0 +1,387 @@
+//! Two endpoints with a wire of 1 ms between them.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::time::ms;
+use crate::{Ended, Piece, ReadError};
+
+struct Net {
+    client: Endpoint,
+    server: Endpoint,
+    now: Instant,
+    wire: VecDeque<(Instant, bool, Packet)>,
+}
+
+const CLIENT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
+const SERVER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2));
+
+impl Net {
+    fn new(backlog: usize) -> Self {
+        let endpoint = |seed| {
+            Endpoint::new(
+                Config::default(),
+                Pool::default(),
+                [seed; 16],
+                Checksum::Complete,
+                ms(0),
+            )
+        };
+        let mut net = Self {
+            client: endpoint(1),
+            server: endpoint(2),
+            now: ms(0),
+            wire: VecDeque::new(),
+        };
+        net.server.listen(80, backlog, Config::default()).unwrap();
+        net
+    }
+
+    fn connect(&mut self, port: u16) -> ConnId {
+        self.client
+            .connect(
+                SocketAddr::new(CLIENT, port),
+                SocketAddr::new(SERVER, 80),
+                self.now,
+            )
+            .unwrap()
+    }
+
+    fn run_for(&mut self, milliseconds: u64) {
+        let until = self.now + Duration::from_millis(milliseconds);
+        loop {
+            let later = self.now + Duration::from_millis(1);
+            while let Some(packet) = self.client.poll_packet(self.now) {
+                self.wire.push_back((later, true, packet));
+            }
+            while let Some(packet) = self.server.poll_packet(self.now) {
+                self.wire.push_back((later, false, packet));
+            }
+            let wire = self.wire.front().map(|(at, _, _)| *at);
+            let next = [wire, self.client.next_timeout(), self.server.next_timeout()]
+                .into_iter()
+                .flatten()
+                .min();
+            let Some(next) = next.filter(|next| *next <= until) else {
+                break;
+            };
+            self.now = self.now.max(next);
+            while self.wire.front().is_some_and(|(at, _, _)| *at <= self.now) {
+                let (_, to_server, packet) = self.wire.pop_front().unwrap();
+                if to_server {
+                    self.server.on_packet(packet, self.now)
+                } else {
+                    self.client.on_packet(packet, self.now)
+                }
+            }
+            self.client.on_timeout(self.now);
+            self.server.on_timeout(self.now);
+        }
+        self.now = until;
+    }
+
+    fn write(&mut self, id: ConnId, bytes: &[u8]) {
+        assert_eq!(
+            self.client.apply(id, |connection| connection.write(bytes)),
+            Some(Ok(bytes.len()))
+        );
+    }
+
+    fn read_at_server(&mut self, id: ConnId) -> Result<Vec<u8>, ReadError> {
+        let now = self.now;
+        let mut buffer = [0; 100];
+        let n = self
+            .server
+            .apply(id, |connection| connection.read(&mut buffer, now))
+            .unwrap()?;
+        Ok(buffer[..n].to_vec())
+    }
+}
+
+#[test]
+fn a_connection_is_accepted_used_and_forgotten() {
+    let mut net = Net::new(5);
+    let id = net.connect(0);
+    net.run_for(5);
+    assert_eq!(net.client.poll_ready(), Some(id));
+    assert_eq!(net.server.poll_acceptable(), Some(80));
+    let accepted = net.server.accept(80).unwrap();
+    assert_eq!(net.server.accept(80), None);
+    net.write(id, b"hello");
+    net.run_for(5);
+    assert_eq!(net.server.poll_ready(), Some(accepted));
+    assert_eq!(net.read_at_server(accepted), Ok(b"hello".to_vec()));
+    net.client.release(id, net.now);
+    net.run_for(5);
+    assert_eq!(net.read_at_server(accepted), Err(ReadError::Finished));
+    net.server.release(accepted, net.now);
+    net.run_for(5);
+    assert_eq!(
+        (
+            net.client.connections(),
+            net.client.time_waits(),
+            net.server.connections()
+        ),
+        (0, 1, 0)
+    );
+    net.run_for(61_000);
+    assert_eq!(
+        (net.client.time_waits(), net.client.next_timeout()),
+        (0, None)
+    );
+}
+
+#[test]
+fn nobody_listens_and_the_caller_learns_it() {
+    let mut net = Net::new(5);
+    let id = net
+        .client
+        .connect(
+            SocketAddr::new(CLIENT, 0),
+            SocketAddr::new(SERVER, 81),
+            net.now,
+        )
+        .unwrap();
+    net.run_for(5);
+    assert_eq!(
+        net.client.connection(id).unwrap().ended(),
+        Some(Ended::Refused)
+    );
+    assert_eq!(net.server.counters().refused, 1);
+}
+
+#[test]
+fn a_full_backlog_answers_with_cookies_and_the_connections_work() {
+    let mut net = Net::new(4);
+    // SYNs of callers that never answer fill the backlog.
+    for port in 1..=4 {
+        let path = FourTuple {
+            local: SocketAddr::new(IpAddr::from([10, 9, 9, 9]), port),
+            remote: SocketAddr::new(SERVER, 80),
+        };
+        let syn = Segment {
+            flags: Flags::SYN,
+            window: 1000,
+            ..Segment::default()
+        };
+        net.server
+            .on_packet(Packet::emit(&path, syn, Checksum::Complete), net.now);
+    }
+    let id = net.connect(5000);
+    net.run_for(5);
+    assert_eq!(
+        net.client.connection(id).unwrap().state(),
+        State::Established
+    );
+    assert_eq!(
+        (
+            net.server.counters().cookies_sent,
+            net.server.counters().cookies_accepted
+        ),
+        (1, 1)
+    );
+    let accepted = net.server.accept(80).unwrap();
+    net.write(id, &[7; 50]);
+    net.run_for(100);
+    assert_eq!(net.read_at_server(accepted), Ok(vec![7; 50]));
+}
+
+#[test]
+fn connections_beyond_the_backlog_wait_for_accept_to_make_room() {
+    let mut net = Net::new(2);
+    let ids: Vec<ConnId> = (0..5).map(|_| net.connect(0)).collect();
+    net.run_for(50);
+    assert!(net.server.connections() <= 4);
+    // Of a cookie whose ACK found no room the server knows nothing until data comes.
+    for id in &ids {
+        net.client.apply(*id, |connection| connection.write(b"x"));
+    }
+    let mut accepted = 0;
+    for _ in 0..20 {
+        while net.server.accept(80).is_some() {
+            accepted += 1;
+        }
+        net.run_for(1000);
+    }
+    assert_eq!(accepted, 5);
+    assert!(
+        ids.iter()
+            .all(|id| net.client.connection(*id).unwrap().state() == State::Established)
+    );
+}
+
+#[test]
+fn the_same_ports_can_be_used_again_while_the_server_waits() {
+    let mut net = Net::new(5);
+    for _ in 0..3 {
+        let id = net.connect(5000);
+        net.run_for(5);
+        let accepted = net.server.accept(80).unwrap();
+        // The server closes first and has the TIME-WAIT.
+        net.server.release(accepted, net.now);
+        net.run_for(5);
+        net.client.release(id, net.now);
+        net.run_for(50);
+        assert_eq!((net.client.connections(), net.server.time_waits()), (0, 1));
+    }
+}
+
+#[test]
+fn an_idle_connection_is_on_no_list() {
+    let mut net = Net::new(500);
+    let ids: Vec<ConnId> = (0..100).map(|_| net.connect(0)).collect();
+    net.run_for(1000);
+    while net.client.poll_ready().is_some() {}
+    assert!(net.client.work.is_empty() && net.client.ready.is_empty());
+    assert!(
+        net.client
+            .connection(ids[0])
+            .unwrap()
+            .next_timeout()
+            .is_none()
+    );
+    net.run_for(100_000);
+    assert_eq!(net.client.next_timeout(), None);
+}
+
+#[test]
+fn connections_that_come_and_go_leave_nothing_behind() {
+    let mut net = Net::new(50);
+    for _ in 0..3000 {
+        let id = net.connect(0);
+        net.run_for(3);
+        let accepted = net.server.accept(80).unwrap();
+        net.client.apply(id, Connection::abort);
+        net.client.release(id, net.now);
+        net.server.release(accepted, net.now);
+        net.run_for(3);
+        while net.client.poll_ready().is_some() || net.server.poll_ready().is_some() {}
+    }
+    for endpoint in [&net.client, &net.server] {
+        assert_eq!(endpoint.connections(), 0);
+        assert!(
+            endpoint.timers.len() <= SPARE_TIMERS + 1,
+            "{}",
+            endpoint.timers.len()
+        );
+        assert!(
+            endpoint.acceptable.len() <= 1 && endpoint.ready.is_empty() && endpoint.work.is_empty()
+        );
+    }
+}
+
+#[test]
+fn a_damaged_packet_is_counted_and_nothing_else() {
+    let mut net = Net::new(5);
+    let path = FourTuple {
+        local: SocketAddr::new(CLIENT, 9),
+        remote: SocketAddr::new(SERVER, 80),
+    };
+    let syn = Packet::emit(
+        &path,
+        Segment {
+            flags: Flags::SYN,
+            ..Segment::default()
+        },
+        Checksum::Complete,
+    );
+    let mut bytes = syn.header.as_ref().to_vec();
+    bytes[25] ^= 1;
+    net.server
+        .on_packet(Packet::from_piece(Piece::from(bytes)), net.now);
+    assert_eq!(net.server.counters().dropped_checksum, 1);
+    assert_eq!(net.server.connections(), 0);
+}
+
+#[test]
+fn a_router_that_says_too_big_is_heard() {
+    let mut net = Net::new(5);
+    let id = net.connect(5000);
+    net.run_for(5);
+    net.write(id, &[1; 5000]);
+    let packet = net.client.poll_packet(net.now).unwrap();
+    // IPv4, ICMP type 3 code 4, MTU 1000, then the packet it is about.
+    let inner = &packet.header.as_ref()[..28];
+    let mut icmp = [&[3, 4, 0, 0, 0, 0, 3, 232], inner].concat();
+    let sum = wire::Sum::new().add_bytes(&icmp).finish();
+    icmp[2..4].copy_from_slice(&sum.to_be_bytes());
+    let mut ip = vec![
+        0x45,
+        0,
+        0,
+        20 + icmp.len() as u8,
+        0,
+        0,
+        0x40,
+        0,
+        64,
+        1,
+        0,
+        0,
+        10,
+        0,
+        0,
+        9,
+        10,
+        0,
+        0,
+        1,
+    ];
+    let sum = wire::Sum::new().add_bytes(&ip).finish();
+    ip[10..12].copy_from_slice(&sum.to_be_bytes());
+    net.client.on_packet(
+        Packet::from_piece(Piece::from([ip, icmp].concat())),
+        net.now,
+    );
+    assert_eq!(net.client.connection(id).unwrap().mss(), 1000 - 40 - 12);
+}
+
+#[test]
+fn ipv6_works_with_smaller_segments() {
+    let mut net = Net::new(5);
+    let (a, b) = (
+        "[fd00::1]:0".parse().unwrap(),
+        "[fd00::2]:80".parse().unwrap(),
+    );
+    let id = net.client.connect(a, b, net.now).unwrap();
+    net.run_for(5);
+    assert_eq!(net.client.connection(id).unwrap().mss(), 1440 - 12);
+    assert!(net.server.accept(80).is_some());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    /// Anybody's segments, near and far from the window, leave every invariant standing and do not
+    /// make the endpoint keep more than its backlog.
+    #[test]
+    fn strangers_cannot_break_it(
+        segments in prop::collection::vec((0u8..4, any::<u8>(), 0u32..4, -70_000i32..70_000, -70_000i32..70_000, 0usize..200, any::<u16>()), 1..120),
+    ) {
+        let mut net = Net::new(3);
+        let id = net.connect(5000);
+        net.run_for(5);
+        let accepted = net.server.accept(80).unwrap();
+        net.write(id, &[9; 3000]);
+        let (una, nxt, rcv_nxt) = net.server.connection(accepted).unwrap().sequence();
+        for (port, flags, wait, seq, ack, len, window) in segments {
+            let port = if port == 0 { 6000 + u16::from(flags) } else { 5000 };
+            let path = FourTuple { local: SocketAddr::new(CLIENT, port), remote: SocketAddr::new(SERVER, 80) };
+            let segment = Segment {
+                seq: SeqNum::new(rcv_nxt.value().wrapping_add_signed(seq)),
+                ack: SeqNum::new(nxt.max(una).value().wrapping_add_signed(ack)),
+                flags: Flags::from_bits(flags),
+                window,
+                payload: Piece::from(vec![1; len]).into(),
+                options: wire::Options { timestamps: Some(wire::Timestamps { value: u32::MAX / 2, echo: 1 }), ..wire::Options::default() },
+                ..Segment::default()
+            };
+            net.server.on_packet(Packet::emit(&path, segment, Checksum::Complete), net.now);
+            net.run_for(u64::from(wait) * 30);
+        }
+        prop_assert!(net.server.connections() <= 8);
+    }
+}

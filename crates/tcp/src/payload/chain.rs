@@ -1,0 +1,129 @@
+//! A short list of pieces: the payload of one segment.
+
+use std::ops::Range;
+
+use super::Piece;
+
+/// The payload of a segment or super-segment, in order. Up to two pieces take no
+/// allocation.
+#[derive(Clone, Debug, Default)]
+pub struct Chain {
+    inline: [Piece; INLINE],
+    inline_count: u32,
+    len: u32,
+    rest: Vec<Piece>,
+}
+
+impl Chain {
+    /// No bytes.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Bytes in all pieces.
+    pub fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    /// Whether there are no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Adds `piece` at the end, joined to the piece before where they are neighbours in one slab.
+    pub fn push(&mut self, piece: Piece) {
+        if piece.is_empty() {
+            return;
+        }
+        self.len += piece.len() as u32;
+        let count = self.inline_count as usize;
+        let last = self.rest.last_mut().or(self.inline[..count].last_mut());
+        if last.is_some_and(|last| last.try_extend(&piece)) {
+            return;
+        }
+        if count < INLINE {
+            self.inline[count] = piece;
+            self.inline_count += 1;
+        } else {
+            self.rest.push(piece);
+        }
+    }
+
+    /// The pieces, in order.
+    pub fn iter(&self) -> impl Iterator<Item = &Piece> {
+        self.inline[..self.inline_count as usize]
+            .iter()
+            .chain(&self.rest)
+    }
+
+    /// The pieces, in order, leaving the chain empty.
+    pub fn into_pieces(mut self) -> impl Iterator<Item = Piece> {
+        let inline = std::mem::take(&mut self.inline);
+        let rest = std::mem::take(&mut self.rest);
+        inline
+            .into_iter()
+            .take(self.inline_count as usize)
+            .chain(rest)
+    }
+
+    /// The part of it in `range`; parts beyond its end are left out.
+    pub fn slice(&self, range: Range<usize>) -> Self {
+        let mut part = Self::new();
+        let mut start = 0;
+        for piece in self.iter() {
+            let end = start + piece.len();
+            if end > range.start && start < range.end {
+                part.push(piece.slice(range.start.saturating_sub(start)..range.end - start));
+            }
+            start = end;
+        }
+        part
+    }
+
+    /// Copies the bytes together: for tests and captures.
+    pub fn to_vec(&self) -> Vec<u8> {
+        self.iter()
+            .flat_map(|piece| piece.as_ref().iter().copied())
+            .collect()
+    }
+}
+
+impl From<Piece> for Chain {
+    fn from(piece: Piece) -> Self {
+        let mut chain = Self::new();
+        chain.push(piece);
+        chain
+    }
+}
+
+impl FromIterator<Piece> for Chain {
+    fn from_iter<I: IntoIterator<Item = Piece>>(pieces: I) -> Self {
+        let mut chain = Self::new();
+        pieces.into_iter().for_each(|piece| chain.push(piece));
+        chain
+    }
+}
+
+/// A super-segment cut from slabs of its own size touches at most two of them.
+pub const INLINE: usize = 2;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_slice_is_what_it_is_of_the_bytes(
+            parts in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..20), 0..6),
+            a in 0usize..80, b in 0usize..80,
+        ) {
+            let chain: Chain = parts.iter().map(|part| Piece::from(part.as_slice())).collect();
+            let bytes = parts.concat();
+            prop_assert_eq!(chain.to_vec(), bytes.clone());
+            let range = a.min(b).min(bytes.len())..a.max(b).min(bytes.len());
+            prop_assert_eq!(chain.slice(a.min(b)..a.max(b)).to_vec(), &bytes[range]);
+            prop_assert_eq!(chain.len(), bytes.len());
+        }
+    }
+}

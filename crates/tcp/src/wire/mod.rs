@@ -1,0 +1,21 @@
+//! What crosses the wire: views that parse bytes into plain values, and values that emit bytes.
+//!
+//! The TCP above works on [`Segment`]s and never sees bytes. What cannot be parsed is a
+//! [`DropReason`], to be counted. Not here: IP fragments (dropped: we set DF and so does every
+//! TCP that does path MTU discovery), IP options beyond skipping them, urgent data (its pointer is
+//! ignored, as RFC 6093 §6 advises new applications to expect).
+
+mod checksum;
+mod ip;
+mod options;
+mod packet;
+mod segment;
+mod tcp;
+
+pub use checksum::{Sum, copy_and_sum};
+pub use ip::Ecn;
+pub use options::{Options, SackBlocks, Timestamps};
+pub use packet::{Checksum, DropReason, FourTuple, Header, Packet};
+pub use segment::{Flags, Segment};
+
+pub(crate) use packet::parse_too_big;

@@ -1,0 +1,219 @@
+//! TCP options: MSS (RFC 9293 §3.2), window scale and timestamps (RFC 7323), SACK (RFC 2018).
+
+use crate::SeqNum;
+
+/// The options of one segment that we know.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Largest segment the sender of this is willing to receive, in payload bytes. On SYNs only.
+    pub mss: Option<u16>,
+    /// Shift of every later window field, 0..=14 (RFC 7323 §2.3). On SYNs only.
+    pub window_scale: Option<u8>,
+    /// SACK blocks are understood. On SYNs only.
+    pub sack_permitted: bool,
+    /// The sender's clock, and the clock it echoes.
+    pub timestamps: Option<Timestamps>,
+    /// Ranges received out of order, the latest first.
+    pub sack: SackBlocks,
+}
+
+/// RFC 7323 §3.2.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timestamps {
+    /// TSval: the sender's clock.
+    pub value: u32,
+    /// TSecr: the last clock the sender took over from us; 0 without the ACK flag.
+    pub echo: u32,
+}
+
+/// Up to four ranges `[start, end)` of sequence numbers.
+#[derive(Clone, Copy, Default)]
+pub struct SackBlocks {
+    blocks: [(SeqNum, SeqNum); 4],
+    count: u8,
+}
+
+impl SackBlocks {
+    /// Adds a block at the end if there is room for it; says whether there was.
+    pub fn push(&mut self, start: SeqNum, end: SeqNum) -> bool {
+        let Some(slot) = self.blocks.get_mut(usize::from(self.count)) else {
+            return false;
+        };
+        *slot = (start, end);
+        self.count += 1;
+        true
+    }
+
+    /// The blocks, in the order of the wire.
+    pub fn as_slice(&self) -> &[(SeqNum, SeqNum)] {
+        &self.blocks[..usize::from(self.count)]
+    }
+
+    /// Keeps only the first `count`.
+    pub fn truncate(&mut self, count: usize) {
+        self.count = self.count.min(count as u8);
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+}
+
+impl PartialEq for SackBlocks {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_slice() == other.as_slice()
+    }
+}
+
+impl Eq for SackBlocks {}
+
+impl std::fmt::Debug for SackBlocks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.as_slice()).finish()
+    }
+}
+
+impl Options {
+    /// Reads the options between the fixed header and the payload. An option with an impossible
+    /// length ends the reading (MUST-7: it must not crash us); what came before it holds, as in
+    /// Linux. Unknown kinds are skipped by their length (MUST-6).
+    pub(super) fn parse(mut bytes: &[u8]) -> Self {
+        let mut options = Self::default();
+        while let [kind, after @ ..] = bytes {
+            match *kind {
+                END => break,
+                NOP => bytes = after,
+                kind => {
+                    let Some(&len) = after.first() else { break };
+                    let len = usize::from(len);
+                    if len < 2 || len > bytes.len() {
+                        break;
+                    }
+                    options.take(kind, &bytes[2..len]);
+                    bytes = &bytes[len..];
+                }
+            }
+        }
+        options
+    }
+
+    fn take(&mut self, kind: u8, body: &[u8]) {
+        match (kind, body) {
+            (MSS, &[a, b]) => self.mss = Some(u16::from_be_bytes([a, b])),
+            // RFC 7323 §2.3: a shift above 14 is used as 14.
+            (WINDOW_SCALE, &[shift]) => self.window_scale = Some(shift.min(14)),
+            (SACK_PERMITTED, &[]) => self.sack_permitted = true,
+            (TIMESTAMPS, body) if body.len() == 8 => {
+                self.timestamps = Some(Timestamps {
+                    value: word(body),
+                    echo: word(&body[4..]),
+                });
+            }
+            (SACK, body) if body.len() % 8 == 0 => {
+                for block in body.chunks_exact(8) {
+                    self.sack
+                        .push(SeqNum::new(word(block)), SeqNum::new(word(&block[4..])));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Writes them in the order and with the padding Linux uses, so that the same scripts fit both;
+    /// returns the length, a multiple of four and at most 40. SACK blocks that do not fit are left
+    /// out.
+    pub(super) fn emit(&self, to: &mut [u8; 40]) -> usize {
+        let mut out = Out { to, len: 0 };
+        if let Some(mss) = self.mss {
+            out.put(&[MSS, 4]);
+            out.put(&mss.to_be_bytes());
+        }
+        match (self.sack_permitted, self.timestamps) {
+            (true, Some(_)) => out.put(&[SACK_PERMITTED, 2]),
+            (true, None) => out.put(&[NOP, NOP, SACK_PERMITTED, 2]),
+            (false, Some(_)) => out.put(&[NOP, NOP]),
+            (false, None) => {}
+        }
+        if let Some(timestamps) = self.timestamps {
+            out.put(&[TIMESTAMPS, 10]);
+            out.put(&timestamps.value.to_be_bytes());
+            out.put(&timestamps.echo.to_be_bytes());
+        }
+        if let Some(shift) = self.window_scale {
+            out.put(&[NOP, WINDOW_SCALE, 3, shift]);
+        }
+        let fit = (40 - out.len).saturating_sub(4) / 8;
+        let blocks = &self.sack.as_slice()[..fit.min(self.sack.as_slice().len())];
+        if !blocks.is_empty() {
+            out.put(&[NOP, NOP, SACK, 2 + 8 * blocks.len() as u8]);
+            for (start, end) in blocks {
+                out.put(&start.value().to_be_bytes());
+                out.put(&end.value().to_be_bytes());
+            }
+        }
+        out.len
+    }
+}
+
+struct Out<'a> {
+    to: &'a mut [u8; 40],
+    len: usize,
+}
+
+impl Out<'_> {
+    fn put(&mut self, bytes: &[u8]) {
+        self.to[self.len..self.len + bytes.len()].copy_from_slice(bytes);
+        self.len += bytes.len();
+    }
+}
+
+fn word(bytes: &[u8]) -> u32 {
+    u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
+}
+
+const END: u8 = 0;
+const NOP: u8 = 1;
+const MSS: u8 = 2;
+const WINDOW_SCALE: u8 = 3;
+const SACK_PERMITTED: u8 = 4;
+const SACK: u8 = 5;
+const TIMESTAMPS: u8 = 8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_impossible_length_ends_the_options_and_nothing_else() {
+        for bad in [&[3u8, 0][..], &[3, 1], &[3, 9, 1], &[8], &[5, 255, 0]] {
+            let bytes = [&[MSS, 4, 5, 180], bad].concat();
+            assert_eq!(Options::parse(&bytes).mss, Some(1460));
+        }
+    }
+
+    #[test]
+    fn unknown_options_are_skipped_by_their_length() {
+        let options = Options::parse(&[254, 4, 2, 4, 3, 3, 99]);
+        assert_eq!(options.window_scale, Some(14));
+        assert_eq!(options.mss, None);
+    }
+
+    #[test]
+    fn three_sack_blocks_fit_beside_timestamps() {
+        let mut options = Options {
+            timestamps: Some(Timestamps { value: 1, echo: 2 }),
+            ..Options::default()
+        };
+        for n in 0..4 {
+            options
+                .sack
+                .push(SeqNum::new(n * 10), SeqNum::new(n * 10 + 5));
+        }
+        let mut bytes = [0; 40];
+        let len = options.emit(&mut bytes);
+        assert_eq!(len, 40);
+        options.sack.truncate(3);
+        assert_eq!(Options::parse(&bytes[..len]), options);
+    }
+}

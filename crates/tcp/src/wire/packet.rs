@@ -1,0 +1,404 @@
+//! A packet: header bytes, payload pieces, and what the device has to do or has done about it.
+
+use std::net::{IpAddr, SocketAddr};
+
+use super::ip::IpHeader;
+use super::tcp::TcpHeader;
+use super::{Segment, Sum};
+use crate::{Chain, Piece, SeqNum};
+
+/// The two ends of a connection. In an arriving packet `local` is its destination.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FourTuple {
+    /// Our end.
+    pub local: SocketAddr,
+    /// The peer's end.
+    pub remote: SocketAddr,
+}
+
+/// One packet as a device carries it: IP and TCP headers, then payload. A packet from a device
+/// that reads everything into one buffer has an empty `header` and its headers at the beginning of
+/// the first piece.
+#[derive(Clone, Debug, Default)]
+pub struct Packet {
+    /// IP and TCP headers.
+    pub header: Header,
+    /// What follows them.
+    pub payload: Chain,
+    /// State of the TCP checksum.
+    pub checksum: Checksum,
+    /// Payload bytes of each wire segment but the last, if this is a super-segment; else 0.
+    pub segment_size: u16,
+}
+
+/// State of a TCP checksum.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Checksum {
+    /// Is in the header, over everything: to be verified on arrival.
+    #[default]
+    Complete,
+    /// The header holds only the sum over the pseudo-header; the device completes it when it
+    /// leaves the machine. An arriving packet in this state has never been on a wire.
+    Partial,
+    /// Found right by the device.
+    Verified,
+}
+
+/// Why a packet was dropped before it reached a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DropReason {
+    /// Neither IPv4 nor IPv6.
+    NotIp,
+    /// Shorter than its headers claim.
+    Truncated,
+    /// An IP header that cannot be.
+    BadIp,
+    /// A wrong IPv4 header checksum.
+    BadIpChecksum,
+    /// Part of a fragmented packet.
+    Fragment,
+    /// Not TCP.
+    NotTcp,
+    /// A TCP header that cannot be.
+    BadTcp,
+    /// A wrong TCP checksum.
+    BadTcpChecksum,
+}
+
+/// IP and TCP header bytes in place: 40 + 60 at most.
+#[derive(Clone)]
+pub struct Header {
+    bytes: [u8; HEADER_BYTES_MAX],
+    len: u8,
+}
+
+impl Default for Header {
+    fn default() -> Self {
+        Self {
+            bytes: [0; HEADER_BYTES_MAX],
+            len: 0,
+        }
+    }
+}
+
+impl AsRef<[u8]> for Header {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.len)]
+    }
+}
+
+impl From<&[u8]> for Header {
+    /// The first 100 bytes.
+    fn from(bytes: &[u8]) -> Self {
+        let mut header = Self::default();
+        let len = bytes.len().min(HEADER_BYTES_MAX);
+        header.bytes[..len].copy_from_slice(&bytes[..len]);
+        header.len = len as u8;
+        header
+    }
+}
+
+impl std::fmt::Debug for Header {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Header({} bytes)", self.len)
+    }
+}
+
+impl Packet {
+    /// A packet whose bytes are all in one piece.
+    pub fn from_piece(piece: Piece) -> Self {
+        Self {
+            payload: piece.into(),
+            ..Self::default()
+        }
+    }
+
+    /// Bytes of the whole packet.
+    pub fn len(&self) -> usize {
+        self.header.as_ref().len() + self.payload.len()
+    }
+
+    /// Whether it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether it claims to be TCP over IP; all else about it may still be wrong.
+    pub fn is_tcp(&self) -> bool {
+        let head = self.head();
+        match head.first().map(|first| first >> 4) {
+            Some(4) => head.get(9) == Some(&TCP),
+            Some(6) => head.get(6) == Some(&TCP),
+            _ => false,
+        }
+    }
+
+    /// Writes the headers of `segment` from `path.local` to `path.remote`. With
+    /// [`Checksum::Partial`] asked for, the payload is not touched; otherwise it is summed here.
+    pub fn emit(path: &FourTuple, mut segment: Segment, checksum: Checksum) -> Self {
+        let mut header = Header::default();
+        let ip_bytes = IpHeader::emitted_bytes(path.remote.ip());
+        let tcp_bytes = TcpHeader::emit(
+            path.local.port(),
+            path.remote.port(),
+            &segment,
+            &mut header.bytes[ip_bytes..],
+        );
+        let ip = IpHeader {
+            source: path.local.ip(),
+            dest: path.remote.ip(),
+            protocol: TCP,
+            ecn: segment.ecn,
+            header_bytes: ip_bytes,
+            body_bytes: tcp_bytes + segment.payload.len(),
+        };
+        ip.emit(&mut header.bytes);
+        let pseudo = ip.pseudo_sum();
+        let field = if checksum == Checksum::Partial {
+            pseudo.partial()
+        } else {
+            let tcp = &header.bytes[ip_bytes..ip_bytes + tcp_bytes];
+            pseudo
+                .add_bytes(tcp)
+                .add_pieces(segment.payload.iter().map(Piece::as_ref))
+                .finish()
+        };
+        header.bytes[ip_bytes + 16..ip_bytes + 18].copy_from_slice(&field.to_be_bytes());
+        header.len = (ip_bytes + tcp_bytes) as u8;
+        Self {
+            header,
+            payload: std::mem::take(&mut segment.payload),
+            checksum,
+            segment_size: segment.segment_size,
+        }
+    }
+
+    /// Takes the packet apart. The headers must lie in one piece.
+    ///
+    /// # Errors
+    /// Why it cannot be a segment for us.
+    pub fn parse(self) -> Result<(FourTuple, Segment), DropReason> {
+        let total = self.len();
+        let (ip, tcp) = {
+            let head = self.head();
+            let ip = IpHeader::parse(head, total)?;
+            if ip.protocol != TCP {
+                return Err(DropReason::NotTcp);
+            }
+            let body = &head[ip.header_bytes..];
+            (
+                ip,
+                TcpHeader::parse(&body[..body.len().min(ip.body_bytes)])?,
+            )
+        };
+        if self.checksum == Checksum::Complete && !self.checksum_is_valid(&ip) {
+            return Err(DropReason::BadTcpChecksum);
+        }
+        let headers = ip.header_bytes + tcp.header_bytes;
+        let apart = self.header.as_ref().len();
+        // A header that came apart from its payload must end where it says it does.
+        if apart != 0 && apart != headers {
+            return Err(DropReason::BadTcp);
+        }
+        let (start, end) = (headers - apart, ip.header_bytes + ip.body_bytes - apart);
+        let payload = if start == 0 && end == self.payload.len() {
+            self.payload
+        } else {
+            self.payload.slice(start..end)
+        };
+        let path = FourTuple {
+            local: SocketAddr::new(ip.dest, tcp.dest),
+            remote: SocketAddr::new(ip.source, tcp.source),
+        };
+        let segment_size = self.segment_size;
+        Ok((
+            path,
+            Segment {
+                payload,
+                segment_size,
+                ecn: ip.ecn,
+                ..tcp.segment
+            },
+        ))
+    }
+
+    /// The run of bytes that holds the headers.
+    fn head(&self) -> &[u8] {
+        match self.header.as_ref() {
+            [] => self.payload.iter().next().map_or(&[], Piece::as_ref),
+            header => header,
+        }
+    }
+
+    fn checksum_is_valid(&self, ip: &IpHeader) -> bool {
+        let mut skip = ip.header_bytes;
+        let mut left = ip.body_bytes;
+        let runs =
+            std::iter::once(self.header.as_ref()).chain(self.payload.iter().map(Piece::as_ref));
+        let body = runs.map(|run| {
+            let skipped = skip.min(run.len());
+            skip -= skipped;
+            let run = &run[skipped..];
+            let run = &run[..run.len().min(left)];
+            left -= run.len();
+            run
+        });
+        ip.pseudo_sum().add_pieces(body).is_valid()
+    }
+}
+
+/// "Packet too big" of ICMP or ICMPv6 about one of our segments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TooBig {
+    /// The connection it is about.
+    pub path: FourTuple,
+    /// SEG.SEQ of the segment that was too big.
+    pub seq: SeqNum,
+    /// Largest packet the hop would have taken, in bytes with headers.
+    pub mtu: u32,
+}
+
+/// Reads an ICMP "fragmentation needed" (RFC 1191 §4) or ICMPv6 "packet too big" (RFC 4443 §3.2).
+pub(crate) fn parse_too_big(packet: &Packet) -> Option<TooBig> {
+    let head = packet.head();
+    let ip = IpHeader::parse(head, packet.len()).ok()?;
+    let icmp = head.get(ip.header_bytes..ip.header_bytes + ip.body_bytes)?;
+    let (sum, mtu) = match (ip.protocol, icmp.get(..8)?) {
+        (ICMP, &[3, 4, _, _, _, _, a, b]) => (Sum::new(), u32::from(u16::from_be_bytes([a, b]))),
+        (ICMPV6, &[2, _, _, _, a, b, c, d]) => (ip.pseudo_sum(), u32::from_be_bytes([a, b, c, d])),
+        _ => return None,
+    };
+    if !sum.add_bytes(icmp).is_valid() {
+        return None;
+    }
+    // The beginning of the packet it is about: its IP header and at least eight bytes of TCP.
+    let inner = &icmp[8..];
+    let inner_ip = IpHeader::parse(inner, usize::MAX).ok()?;
+    let tcp: &[u8; 8] = inner.get(inner_ip.header_bytes..)?.first_chunk()?;
+    if inner_ip.protocol != TCP {
+        return None;
+    }
+    let end =
+        |ip: IpAddr, at: usize| SocketAddr::new(ip, u16::from_be_bytes([tcp[at], tcp[at + 1]]));
+    Some(TooBig {
+        path: FourTuple {
+            local: end(inner_ip.source, 0),
+            remote: end(inner_ip.dest, 2),
+        },
+        seq: SeqNum::new(u32::from_be_bytes([tcp[4], tcp[5], tcp[6], tcp[7]])),
+        mtu,
+    })
+}
+
+/// IPv6 without extension headers and TCP with 40 bytes of options.
+pub const HEADER_BYTES_MAX: usize = 100;
+const ICMP: u8 = 1;
+const TCP: u8 = 6;
+const ICMPV6: u8 = 58;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::{Ecn, Flags, Options, Timestamps};
+    use proptest::prelude::*;
+
+    fn path(v6: bool) -> FourTuple {
+        let (a, b) = if v6 {
+            ("[fd00::1]:80", "[fd00::2]:40000")
+        } else {
+            ("10.0.0.1:80", "10.0.0.2:40000")
+        };
+        FourTuple {
+            local: a.parse().unwrap(),
+            remote: b.parse().unwrap(),
+        }
+    }
+
+    fn swapped(path: FourTuple) -> FourTuple {
+        FourTuple {
+            local: path.remote,
+            remote: path.local,
+        }
+    }
+
+    prop_compose! {
+        fn segments()(
+            seq: u32, ack: u32, flags: u8, window: u16, mss: Option<u16>, shift in prop::option::of(0u8..=14),
+            sack_permitted: bool, timestamps: Option<(u32, u32)>, blocks in prop::collection::vec(any::<(u32, u32)>(), 0..=2),
+            payload in prop::collection::vec(any::<u8>(), 0..3000), cut in 0usize..3000, ecn in 0u8..4,
+        ) -> Segment {
+            let cut = cut.min(payload.len());
+            let mut options = Options { mss, window_scale: shift, sack_permitted, ..Options::default() };
+            options.timestamps = timestamps.map(|(value, echo)| Timestamps { value, echo });
+            // SYN options and SACK blocks together would not fit.
+            if mss.is_none() && shift.is_none() && !sack_permitted {
+                for (a, b) in blocks { options.sack.push(SeqNum::new(a), SeqNum::new(b)); }
+            }
+            let flags = Flags::from_bits(flags);
+            Segment {
+                seq: SeqNum::new(seq),
+                ack: if flags.contains(Flags::ACK) { SeqNum::new(ack) } else { SeqNum::default() },
+                flags, window, options,
+                payload: [Piece::from(&payload[..cut]), Piece::from(&payload[cut..])].into_iter().collect(),
+                segment_size: 0,
+                ecn: [Ecn::NotCapable, Ecn::Capable1, Ecn::Capable0, Ecn::Congested][usize::from(ecn)],
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_emitted_parses_to_itself(segment in segments(), v6: bool, one_piece: bool) {
+            let mut packet = Packet::emit(&path(v6), segment.clone(), Checksum::Complete);
+            if one_piece {
+                let bytes = [packet.header.as_ref(), &packet.payload.to_vec(), b"padding"].concat();
+                packet = Packet::from_piece(bytes.into());
+            }
+            let (parsed_path, parsed) = packet.parse().unwrap();
+            prop_assert_eq!(parsed_path, swapped(path(v6)));
+            prop_assert_eq!(parsed.payload.to_vec(), segment.payload.to_vec());
+            prop_assert_eq!((parsed.seq, parsed.ack, parsed.flags, parsed.window), (segment.seq, segment.ack, segment.flags, segment.window));
+            prop_assert_eq!((parsed.options, parsed.ecn), (segment.options, segment.ecn));
+        }
+
+        #[test]
+        fn one_changed_bit_is_noticed(segment in segments(), at: prop::sample::Index, bit in 0u8..8) {
+            let packet = Packet::emit(&path(false), segment, Checksum::Complete);
+            let mut bytes = [packet.header.as_ref(), &packet.payload.to_vec()].concat();
+            let at = at.index(bytes.len());
+            bytes[at] ^= 1 << bit;
+            prop_assert!(Packet::from_piece(bytes.into()).parse().is_err());
+        }
+
+        #[test]
+        fn no_bytes_make_the_parser_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..120), v6: bool, partial: bool, apart: bool) {
+            if let Some(first) = bytes.first_mut() { *first = if v6 { 0x60 } else { 0x45 }; }
+            let mut packet = Packet::from_piece(bytes.as_slice().into());
+            if apart {
+                packet = Packet { header: Header::from(bytes.as_slice()), payload: Piece::from(bytes).into(), ..Packet::default() };
+            }
+            packet.checksum = if partial { Checksum::Partial } else { Checksum::Complete };
+            let _ = parse_too_big(&packet);
+            let _ = packet.parse();
+        }
+    }
+
+    #[test]
+    fn a_partial_checksum_is_completed_by_summing_the_rest() {
+        for v6 in [false, true] {
+            let segment = Segment {
+                payload: Piece::from(b"odd".as_slice()).into(),
+                ..Segment::default()
+            };
+            let packet = Packet::emit(&path(v6), segment.clone(), Checksum::Partial);
+            let bytes = [packet.header.as_ref(), &packet.payload.to_vec()].concat();
+            let tcp = &bytes[if v6 { 40 } else { 20 }..];
+            let whole = Packet::emit(&path(v6), segment, Checksum::Complete);
+            let field = whole.header.as_ref()[if v6 { 56 } else { 36 }..][..2].to_vec();
+            assert_eq!(
+                Sum::new().add_bytes(tcp).finish().to_be_bytes().to_vec(),
+                field
+            );
+        }
+    }
+}

@@ -1,0 +1,443 @@
+//! Runs exchanges in packetdrill's notation against an endpoint in virtual time.
+//!
+//! Understood: times (`0`, `+0.1`, `+.1`), segments in (`<`) and out (`>`) with flags, sequence
+//! numbers, `ack`, `win`, `<options>` (`<...>` for any), `[ce]` and `[ect0]`; the calls in
+//! [`Runner::call`]. As packetdrill: sequence numbers are relative to each side's first, timestamps
+//! to the script's, and what is sent must be just what is expected, when it is expected, within
+//! [`TOLERANCE`]. Choices of ours that Linux makes by sysctl are in comments: `// config: sack=no`.
+
+mod parse;
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use tcpcost_tcp::wire::{Checksum, Ecn, Flags, FourTuple, Packet, SackBlocks, Segment, Timestamps};
+use tcpcost_tcp::{
+    AckPolicy, Config, CongestionControl, ConnId, Connection, Endpoint, KeepAlive, Nagle, Piece,
+    Pool, ReadError, Segmentation, SeqNum,
+};
+
+use crate::common::ms;
+use parse::{Call, Event, Expected, Line};
+
+/// Runs the script; the message of the first difference.
+pub fn run(text: &str) -> Result<(), String> {
+    let mut runner = Runner::new(config(text)?);
+    for line in parse::lines(text)? {
+        runner
+            .line(&line)
+            .map_err(|message| format!("line {}: {}\n  {message}", line.number, line.text))?;
+    }
+    runner.nothing_more()
+}
+
+fn config(text: &str) -> Result<Config, String> {
+    let mut config = Config {
+        segmentation: Segmentation {
+            super_segment_bytes_max: 0,
+            ..Segmentation::default()
+        },
+        congestion: CongestionControl::NewReno,
+        ..Config::default()
+    };
+    let words = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("// config:"))
+        .flat_map(str::split_whitespace);
+    for word in words {
+        let (name, value) = word.split_once('=').ok_or(format!("config {word}"))?;
+        let number = || value.parse::<u32>().map_err(|_| format!("config {word}"));
+        match name {
+            "timestamps" => config.timestamps = value == "yes",
+            "sack" => config.sack = value == "yes",
+            "ecn" => config.ecn = value == "yes",
+            "scaling" => config.window_scaling = value == "yes",
+            "cc" if value == "cubic" => config.congestion = CongestionControl::Cubic,
+            "cwnd" => config.congestion = CongestionControl::Fixed(number()?),
+            "rcvbuf" => (config.receive_buffer, config.receive_buffer_max) = (number()?, 0),
+            "delay_ms" => {
+                config.ack = AckPolicy::Delayed {
+                    delay_max: Duration::from_millis(number()?.into()),
+                }
+            }
+            "ack_every" => {
+                config.ack = AckPolicy::Every {
+                    segments: number()?,
+                    delay_max: Duration::from_millis(40),
+                };
+            }
+            "retries" => config.retries_max = number()? as u8,
+            "user_timeout_ms" => {
+                config.user_timeout = Some(Duration::from_millis(number()?.into()))
+            }
+            "keepalive_ms" => {
+                let every = Duration::from_millis(number()?.into());
+                config.keepalive = Some(KeepAlive {
+                    idle: every,
+                    interval: every,
+                    probes: 2,
+                });
+            }
+            _ => return Err(format!("config {word}")),
+        }
+    }
+    Ok(config)
+}
+
+struct Runner {
+    endpoint: Endpoint,
+    config: Config,
+    now: Duration,
+    sent: VecDeque<(Duration, Segment)>,
+    path: FourTuple,
+    connections: Vec<(i64, ConnId)>,
+    /// Our first sequence number, once sent.
+    iss: Option<SeqNum>,
+    /// What to add to the script's timestamps of ours to get the real ones.
+    clock: Option<u32>,
+    nodelay: bool,
+}
+
+impl Runner {
+    fn new(config: Config) -> Self {
+        let endpoint = Endpoint::new(
+            config.clone(),
+            Pool::default(),
+            [8; 16],
+            Checksum::Complete,
+            ms(0),
+        );
+        let local: SocketAddr = "192.168.0.1:8080".parse().unwrap();
+        let path = FourTuple {
+            local,
+            remote: "192.0.2.1:40000".parse().unwrap(),
+        };
+        Self {
+            endpoint,
+            config,
+            now: Duration::ZERO,
+            sent: VecDeque::new(),
+            path,
+            connections: Vec::new(),
+            iss: None,
+            clock: None,
+            nodelay: false,
+        }
+    }
+
+    fn at(&self) -> Instant {
+        ms(0) + self.now
+    }
+
+    /// Lets time pass to `until`, with all that happens on the way.
+    fn advance(&mut self, until: Duration) {
+        loop {
+            while let Some(packet) = self.endpoint.poll_packet(self.at()) {
+                let (path, segment) = packet.parse().expect("what we send can be parsed");
+                self.path = FourTuple {
+                    local: path.remote,
+                    remote: path.local,
+                };
+                if segment.flags.contains(Flags::SYN) {
+                    self.iss = Some(segment.seq);
+                }
+                self.sent.push_back((self.now, segment));
+            }
+            let next = self
+                .endpoint
+                .next_timeout()
+                .map(|at| at - ms(0))
+                .filter(|next| *next <= until);
+            let Some(next) = next else { break };
+            self.now = self.now.max(next);
+            self.endpoint.on_timeout(self.at());
+        }
+        self.now = self.now.max(until);
+    }
+
+    fn line(&mut self, line: &Line) -> Result<(), String> {
+        let at = if line.relative {
+            self.now + line.time
+        } else {
+            line.time
+        };
+        self.advance(at);
+        match &line.event {
+            Event::In(segment) => {
+                let segment = self.inbound(segment)?;
+                let back = FourTuple {
+                    local: self.path.remote,
+                    remote: self.path.local,
+                };
+                self.endpoint
+                    .on_packet(Packet::emit(&back, segment, Checksum::Complete), self.at());
+                self.advance(self.now);
+                Ok(())
+            }
+            Event::Out(expected) => self.expect(expected, at),
+            Event::Call(call) => {
+                let result = self.call(call)?;
+                self.advance(self.now);
+                if result == call.result {
+                    Ok(())
+                } else {
+                    Err(format!("the call gave {result}"))
+                }
+            }
+        }
+    }
+
+    fn inbound(&self, line: &Expected) -> Result<Segment, String> {
+        let ours = |n: u32| self.iss.unwrap_or_default() + n;
+        let mut options = line.options.unwrap_or_default();
+        if let Some(timestamps) = &mut options.timestamps
+            && timestamps.echo != 0
+        {
+            let clock = self.clock.ok_or("no timestamp of ours to echo yet")?;
+            timestamps.echo = timestamps.echo.wrapping_add(clock);
+        }
+        let mut sack = SackBlocks::default();
+        for (start, end) in options.sack.as_slice() {
+            sack.push(ours(start.value()), ours(end.value()));
+        }
+        options.sack = sack;
+        Ok(Segment {
+            seq: theirs(line.seq),
+            ack: line.ack.map_or(SeqNum::default(), ours),
+            flags: line.flags.with(Flags::ACK, line.ack.is_some()),
+            window: line.window.unwrap_or(0),
+            options,
+            payload: Piece::from(vec![7; line.bytes as usize]).into(),
+            segment_size: 0,
+            ecn: line.ecn.unwrap_or(Ecn::NotCapable),
+        })
+    }
+
+    fn expect(&mut self, expected: &Expected, at: Duration) -> Result<(), String> {
+        let Some((sent, segment)) = self.sent.pop_front() else {
+            self.advance(at + TOLERANCE);
+            let next = self.endpoint.next_timeout().map(|next| next - ms(0));
+            return Err(format!(
+                "nothing was sent by {at:?}; next timer {next:?}, then {:?}",
+                self.sent.front()
+            ));
+        };
+        let found = self.describe(&segment);
+        let check = |what: &str, same: bool| {
+            if same {
+                Ok(())
+            } else {
+                Err(format!("{what}; sent at {sent:?} was {found}"))
+            }
+        };
+        check("at another time", sent.abs_diff(at) <= TOLERANCE)?;
+        check(
+            "other flags",
+            segment.flags.without(Flags::ACK) == expected.flags
+                && segment.flags.contains(Flags::ACK) == expected.ack.is_some(),
+        )?;
+        // A reset of what never was has sequence numbers of the peer's choosing.
+        let iss = self.iss.unwrap_or_default();
+        check(
+            "another sequence number",
+            segment.seq.since(iss) == expected.seq,
+        )?;
+        check(
+            "another length",
+            segment.payload.len() as u32 == expected.bytes,
+        )?;
+        check(
+            "another acknowledgement",
+            expected.ack.is_none_or(|ack| segment.ack == theirs(ack)),
+        )?;
+        check(
+            "another window",
+            expected
+                .window
+                .is_none_or(|window| segment.window == window),
+        )?;
+        check(
+            "another congestion mark",
+            expected.ecn.is_none_or(|ecn| segment.ecn == ecn),
+        )?;
+        if let Some(options) = &expected.options {
+            let mut wanted = *options;
+            if let (Some(script), Some(real)) = (&mut wanted.timestamps, segment.options.timestamps)
+            {
+                let clock = *self
+                    .clock
+                    .get_or_insert(real.value.wrapping_sub(script.value));
+                *script = Timestamps {
+                    value: script.value.wrapping_add(clock),
+                    ..*script
+                };
+            }
+            let mut sack = SackBlocks::default();
+            for (start, end) in options.sack.as_slice() {
+                sack.push(theirs(start.value()), theirs(end.value()));
+            }
+            wanted.sack = sack;
+            check("other options", wanted == segment.options)?;
+        }
+        Ok(())
+    }
+
+    fn describe(&self, segment: &Segment) -> String {
+        let seq = segment.seq.since(self.iss.unwrap_or_default());
+        let len = segment.payload.len() as u32;
+        let ack = segment.ack.value().wrapping_sub(PEER);
+        format!(
+            "{:?} {seq}:{}({len}) ack {ack} win {} {:?}",
+            segment.flags,
+            seq.wrapping_add(len),
+            segment.window,
+            segment.options
+        )
+    }
+
+    /// The calls of a script; the result as packetdrill writes it.
+    fn call(&mut self, call: &Call) -> Result<String, String> {
+        let ok = || Ok("0".into());
+        let argument = |n: usize| {
+            call.arguments
+                .get(n)
+                .map(String::as_str)
+                .ok_or("an argument is missing".to_string())
+        };
+        let number = |n: usize| {
+            argument(n)?
+                .parse::<i64>()
+                .map_err(|_| format!("argument {n}"))
+        };
+        match call.name.as_str() {
+            "socket" => Ok("3".into()),
+            "bind" | "fcntl" => Ok(call.result.clone()),
+            "setsockopt" if argument(2)? == "TCP_NODELAY" => {
+                self.nodelay = argument(3)? != "[0]";
+                let nagle = if self.nodelay {
+                    Nagle::Off
+                } else {
+                    Nagle::Minshall
+                };
+                match self.connection(number(0)?) {
+                    Ok(id) => self.apply(id, |connection| {
+                        connection.configure(|config| config.segmentation.nagle = nagle)
+                    }),
+                    Err(_) => self.config.segmentation.nagle = nagle,
+                }
+                ok()
+            }
+            "setsockopt" if argument(2)? == "TCP_CORK" => {
+                let (id, cork) = (self.connection(number(0)?)?, argument(3)? != "[0]");
+                self.apply(id, |connection| connection.cork(cork));
+                ok()
+            }
+            "setsockopt" => ok(),
+            "listen" => {
+                let backlog = number(1)?.max(1) as usize;
+                self.endpoint
+                    .listen(self.path.local.port(), backlog, self.config.clone())
+                    .map_err(|error| error.to_string())?;
+                ok()
+            }
+            "accept" => {
+                let id = self
+                    .endpoint
+                    .accept(self.path.local.port())
+                    .ok_or("nothing to accept")?;
+                let descriptor = call.result.parse().map_err(|_| "accept gives a number")?;
+                self.connections.push((descriptor, id));
+                Ok(call.result.clone())
+            }
+            "connect" => {
+                let at = self.at();
+                let mut local = self.path.local;
+                local.set_port(0);
+                let id = self
+                    .endpoint
+                    .connect(local, self.path.remote, at)
+                    .map_err(|error| error.to_string())?;
+                self.connections.push((number(0)?, id));
+                Ok(call.result.clone())
+            }
+            "write" | "send" => {
+                let (id, bytes) = (self.connection(number(0)?)?, vec![7; number(2)? as usize]);
+                let more = call
+                    .arguments
+                    .get(3)
+                    .is_some_and(|flags| flags == "MSG_MORE");
+                Ok(
+                    match self.apply(id, |connection| connection.write_more(&bytes, more)) {
+                        Ok(n) => n.to_string(),
+                        Err(_) => "-1 EPIPE".into(),
+                    },
+                )
+            }
+            "read" | "recv" => {
+                let (id, at) = (self.connection(number(0)?)?, self.at());
+                let mut buffer = vec![0; number(2)? as usize];
+                Ok(
+                    match self.apply(id, |connection| connection.read(&mut buffer, at)) {
+                        Ok(n) => n.to_string(),
+                        Err(ReadError::Finished) => "0".into(),
+                        Err(ReadError::Empty) => "-1 EAGAIN".into(),
+                        Err(ReadError::Ended(reason)) => match reason {
+                            tcpcost_tcp::Ended::TimedOut => "-1 ETIMEDOUT".into(),
+                            tcpcost_tcp::Ended::Refused => "-1 ECONNREFUSED".into(),
+                            _ => "-1 ECONNRESET".into(),
+                        },
+                    },
+                )
+            }
+            "shutdown" => {
+                let id = self.connection(number(0)?)?;
+                self.apply(id, Connection::close);
+                ok()
+            }
+            "close" => {
+                let (id, at) = (self.connection(number(0)?)?, self.at());
+                self.endpoint.release(id, at);
+                ok()
+            }
+            name => Err(format!("no such call: {name}")),
+        }
+    }
+
+    fn connection(&self, descriptor: i64) -> Result<ConnId, String> {
+        let found = self
+            .connections
+            .iter()
+            .rev()
+            .find(|(number, _)| *number == descriptor);
+        found
+            .map(|(_, id)| *id)
+            .ok_or(format!("no connection {descriptor}"))
+    }
+
+    fn apply<R>(&mut self, id: ConnId, call: impl FnOnce(&mut Connection) -> R) -> R {
+        self.endpoint
+            .apply(id, call)
+            .expect("the connection is there")
+    }
+
+    fn nothing_more(&mut self) -> Result<(), String> {
+        self.advance(self.now);
+        match self.sent.front() {
+            Some((at, segment)) => Err(format!(
+                "at the end, unexpected at {at:?}: {}",
+                self.describe(segment)
+            )),
+            None => Ok(()),
+        }
+    }
+}
+
+fn theirs(n: u32) -> SeqNum {
+    SeqNum::new(PEER) + n
+}
+
+/// The peer's first sequence number: near the end of the circle.
+const PEER: u32 = u32::MAX - 3000;
+/// As packetdrill's, but time here is exact.
+const TOLERANCE: Duration = Duration::from_millis(1);

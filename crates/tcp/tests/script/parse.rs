@@ -1,0 +1,184 @@
+//! Packetdrill's notation, as much of it as the scripts use.
+
+use std::time::Duration;
+
+use tcpcost_tcp::SeqNum;
+use tcpcost_tcp::wire::{Ecn, Flags, Options, Timestamps};
+
+/// A line of a script.
+pub struct Line {
+    pub number: usize,
+    pub text: String,
+    pub time: Duration,
+    pub relative: bool,
+    pub event: Event,
+}
+
+pub enum Event {
+    In(Expected),
+    Out(Expected),
+    Call(Call),
+}
+
+/// A segment with relative numbers.
+pub struct Expected {
+    pub ecn: Option<Ecn>,
+    /// Without ACK, which `ack` tells.
+    pub flags: Flags,
+    pub seq: u32,
+    pub bytes: u32,
+    pub ack: Option<u32>,
+    pub window: Option<u16>,
+    /// `None`: any.
+    pub options: Option<Options>,
+}
+
+pub struct Call {
+    pub name: String,
+    pub arguments: Vec<String>,
+    pub result: String,
+}
+
+pub fn lines(text: &str) -> Result<Vec<Line>, String> {
+    let mut lines = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        let code = line
+            .split("//")
+            .next()
+            .unwrap_or("")
+            .split('#')
+            .next()
+            .unwrap_or("")
+            .trim();
+        if code.is_empty() || code.starts_with("--") || code.starts_with('`') {
+            continue;
+        }
+        let parsed = parse_line(code).ok_or(format!("line {}: cannot read: {line}", index + 1))?;
+        lines.push(Line {
+            number: index + 1,
+            text: code.into(),
+            ..parsed
+        });
+    }
+    Ok(lines)
+}
+
+fn parse_line(code: &str) -> Option<Line> {
+    let (time, rest) = code.split_once(char::is_whitespace)?;
+    let relative = time.starts_with('+');
+    let time = Duration::from_secs_f64(time.trim_start_matches('+').parse().ok()?);
+    let rest = rest.trim();
+    let event = if let Some(segment) = rest.strip_prefix('<') {
+        Event::In(parse_segment(segment)?)
+    } else if let Some(segment) = rest.strip_prefix('>') {
+        Event::Out(parse_segment(segment)?)
+    } else {
+        Event::Call(parse_call(rest)?)
+    };
+    Some(Line {
+        number: 0,
+        text: String::new(),
+        time,
+        relative,
+        event,
+    })
+}
+
+fn parse_segment(text: &str) -> Option<Expected> {
+    let (text, options) = match text.split_once('<') {
+        Some((text, options)) => (text, parse_options(options.trim().strip_suffix('>')?)?),
+        None => (text, Some(Options::default())),
+    };
+    let mut words = text.split_whitespace().peekable();
+    let ecn = match words.next_if(|word| word.starts_with('[')) {
+        Some("[ce]") => Some(Ecn::Congested),
+        Some("[ect0]") => Some(Ecn::Capable0),
+        Some("[noecn]") => Some(Ecn::NotCapable),
+        Some(_) => return None,
+        None => None,
+    };
+    let mut flags = Flags::none();
+    for letter in words.next()?.chars() {
+        flags = flags
+            | match letter {
+                'S' => Flags::SYN,
+                'F' => Flags::FIN,
+                'R' => Flags::RST,
+                'P' => Flags::PSH,
+                'E' => Flags::ECE,
+                'W' => Flags::CWR,
+                '.' => Flags::none(),
+                _ => return None,
+            };
+    }
+    let (seq, rest) = words.next()?.split_once(':')?;
+    let (_, bytes) = rest.split_once('(')?;
+    let mut expected = Expected {
+        ecn,
+        flags,
+        seq: seq.parse().ok()?,
+        bytes: bytes.strip_suffix(')')?.parse().ok()?,
+        ack: None,
+        window: None,
+        options,
+    };
+    while let Some(word) = words.next() {
+        match word {
+            "ack" => expected.ack = Some(words.next()?.parse().ok()?),
+            "win" => expected.window = Some(words.next()?.parse().ok()?),
+            _ => return None,
+        }
+    }
+    Some(expected)
+}
+
+/// `Some(None)`: any options.
+fn parse_options(text: &str) -> Option<Option<Options>> {
+    if text.trim() == "..." {
+        return Some(None);
+    }
+    let mut options = Options::default();
+    for option in text.split(',') {
+        let words: Vec<&str> = option.split_whitespace().collect();
+        match words.as_slice() {
+            [] | ["nop"] => {}
+            ["mss", mss] => options.mss = Some(mss.parse().ok()?),
+            ["sackOK"] => options.sack_permitted = true,
+            ["wscale", shift] => options.window_scale = Some(shift.parse().ok()?),
+            ["TS", "val", value, "ecr", echo] => {
+                options.timestamps = Some(Timestamps {
+                    value: value.parse().ok()?,
+                    echo: echo.parse().ok()?,
+                });
+            }
+            ["sack", blocks @ ..] => {
+                for block in blocks {
+                    let (start, end) = block.split_once(':')?;
+                    options.sack.push(
+                        SeqNum::new(start.parse().ok()?),
+                        SeqNum::new(end.parse().ok()?),
+                    );
+                }
+            }
+            _ => return None,
+        }
+    }
+    Some(Some(options))
+}
+
+fn parse_call(text: &str) -> Option<Call> {
+    let (call, result) = text.rsplit_once('=')?;
+    let (name, arguments) = call.trim().split_once('(')?;
+    let arguments = arguments
+        .strip_suffix(')')?
+        .split(',')
+        .map(|argument| argument.trim().into())
+        .collect();
+    // `-1 EAGAIN (Try again)`: the parenthesis is for people.
+    let result = result.split('(').next()?.trim().into();
+    Some(Call {
+        name: name.trim().into(),
+        arguments,
+        result,
+    })
+}

@@ -1,0 +1,350 @@
+//! Our TCP against the kernel's over TAP, in a network namespace of its own: checked data in both
+//! directions. Needs root; says that it was skipped without.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use common::{Host, pattern};
+use tcpcost_link::{Impaired, Impairment, Layer, Offloads, Tap};
+use tcpcost_tcp::wire::Checksum;
+use tcpcost_tcp::{Config, ConnId, Connection, Endpoint, Pool, ReadError, Segmentation, State};
+
+const OFFLOADS: Offloads = Offloads::ALL;
+const NO_OFFLOADS: Offloads = Offloads::NONE;
+
+#[derive(Clone, Copy)]
+struct Bed {
+    layer: Layer,
+    offloads: Offloads,
+    v6: bool,
+    impairment: Option<Impairment>,
+    bytes: u64,
+}
+
+impl Bed {
+    const fn new(layer: Layer, offloads: Offloads, v6: bool) -> Self {
+        Self {
+            layer,
+            offloads,
+            v6,
+            impairment: None,
+            bytes: 20_000_000,
+        }
+    }
+
+    fn kernel(&self) -> IpAddr {
+        if self.v6 { "fd77::1" } else { "10.77.0.1" }
+            .parse()
+            .unwrap()
+    }
+
+    fn ours(&self) -> IpAddr {
+        if self.v6 { "fd77::2" } else { "10.77.0.2" }
+            .parse()
+            .unwrap()
+    }
+
+    /// Runs `test` in a namespace that ends with its thread.
+    fn run(self, test: fn(Self, Peer)) {
+        // SAFETY: reads an id.
+        if unsafe { libc::geteuid() } != 0 {
+            eprintln!("skipped: needs root to make a network namespace and a TAP");
+            return;
+        }
+        let thread = kernel_side(move || {
+            // SAFETY: moves this thread alone into a new namespace.
+            if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
+                eprintln!(
+                    "skipped: no network namespace: {}",
+                    std::io::Error::last_os_error()
+                );
+                return;
+            }
+            let mut tap = match Tap::open("tap%d", self.layer, self.offloads) {
+                Ok(tap) => tap,
+                Err(error) => {
+                    eprintln!("skipped: {error}");
+                    return;
+                }
+            };
+            tap.answer_for(self.ours());
+            self.bring_up(tap.name());
+            test(self, Peer::new(&self, tap));
+        });
+        thread.join().unwrap();
+    }
+
+    fn bring_up(&self, name: &str) {
+        let ip = |arguments: &str| {
+            let status = Command::new("ip")
+                .args(arguments.split_whitespace())
+                .status()
+                .unwrap();
+            assert!(status.success(), "ip {arguments}");
+        };
+        ip("link set lo up");
+        ip(&format!("link set {name} up"));
+        if self.v6 {
+            ip(&format!("addr add fd77::1/64 dev {name} nodad"));
+        } else {
+            ip(&format!("addr add 10.77.0.1/24 dev {name}"));
+        }
+    }
+}
+
+/// The test looks at its own conditions this often.
+const TURN_MAX: Duration = Duration::from_millis(50);
+
+type OurDevice = Impaired<Tap, common::Wire>;
+
+/// Our side, driven by hand.
+struct Peer {
+    host: Host<OurDevice>,
+}
+
+impl Peer {
+    fn new(bed: &Bed, tap: Tap) -> Self {
+        let checksum = if bed.offloads.checksum {
+            Checksum::Partial
+        } else {
+            Checksum::Complete
+        };
+        let mut config = Config::default();
+        if !bed.offloads.segmentation {
+            config.segmentation = Segmentation {
+                super_segment_bytes_max: 0,
+                ..config.segmentation
+            };
+        }
+        let impairment = bed.impairment.unwrap_or_default();
+        let mut endpoint = Endpoint::new(config.clone(), Pool::default(), [5; 16], checksum, now());
+        endpoint.listen(5000, 10, config).unwrap();
+        Self {
+            host: Host::new(endpoint, Impaired::new(tap, impairment, impairment, 9)),
+        }
+    }
+
+    /// One turn: packets out, packets in, wait if nothing came.
+    fn turn(&mut self) {
+        self.host.transmit(now());
+        if !self.host.receive(now()) {
+            self.host.transmit(now());
+            let due = self.host.next_event();
+            let wait = due.map_or(TURN_MAX, |at| {
+                at.saturating_duration_since(now()).min(TURN_MAX)
+            });
+            self.host.device.inner().wait(Some(wait)).unwrap();
+        }
+    }
+
+    fn turn_until<T>(&mut self, mut done: impl FnMut(&mut Endpoint) -> Option<T>) -> T {
+        let deadline = now() + Duration::from_secs(60);
+        loop {
+            if let Some(value) = done(&mut self.host.endpoint) {
+                return value;
+            }
+            assert!(now() < deadline, "no end after a minute");
+            self.turn();
+        }
+    }
+}
+
+#[allow(clippy::disallowed_methods, reason = "the kernel keeps real time")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+#[allow(
+    clippy::disallowed_methods,
+    reason = "the kernel's side blocks in its calls"
+)]
+fn kernel_side<T: Send + 'static>(
+    run: impl FnOnce() -> T + Send + 'static,
+) -> std::thread::JoinHandle<T> {
+    // A new thread is in the namespace of the one that starts it.
+    std::thread::spawn(run)
+}
+
+/// The kernel connects and sends; we compare.
+fn kernel_sends(bed: Bed, mut peer: Peer) {
+    let to = SocketAddr::new(bed.ours(), 5000);
+    let sender = kernel_side(move || {
+        let mut stream = TcpStream::connect(to).unwrap();
+        let (mut at, mut buffer) = (0, vec![0; 1 << 17]);
+        while at < bed.bytes {
+            let len = buffer.len().min((bed.bytes - at) as usize);
+            pattern(at, &mut buffer[..len]);
+            stream.write_all(&buffer[..len]).unwrap();
+            at += len as u64;
+        }
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        assert_eq!(stream.read(&mut [0]).unwrap(), 0, "our end closes in order");
+    });
+    let id = peer.turn_until(|endpoint| endpoint.accept(5000));
+    let (mut at, mut buffer, mut expected) = (0, vec![0; 1 << 17], vec![0; 1 << 17]);
+    peer.turn_until(|endpoint| {
+        endpoint.apply(id, |connection| {
+            loop {
+                match connection.read(&mut buffer, now()) {
+                    Ok(n) => {
+                        pattern(at, &mut expected[..n]);
+                        assert!(
+                            buffer[..n] == expected[..n],
+                            "bytes {at}.. are as they were written"
+                        );
+                        at += n as u64;
+                    }
+                    Err(ReadError::Empty) => return None,
+                    Err(ReadError::Finished) => return Some(()),
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        })?
+    });
+    assert_eq!(at, bed.bytes);
+    let counters = *peer.host.endpoint.connection(id).unwrap().counters();
+    finish(&mut peer, id);
+    sender.join().unwrap();
+    eprintln!(
+        "kernel sends: {} wire segments in {} units, {} ACKs, {} out of order",
+        counters.segments_received,
+        counters.super_segments_received,
+        counters.pure_acks_sent,
+        counters.out_of_order_received,
+    );
+    if bed.offloads.segmentation && bed.impairment.is_none() {
+        assert!(
+            counters.super_segments_received * 4 < counters.segments_received,
+            "super-segments arrive whole"
+        );
+    }
+    assert_eq!(peer.host.endpoint.counters().dropped_malformed, 0);
+}
+
+/// We connect and send; the kernel compares.
+fn we_send(bed: Bed, mut peer: Peer) {
+    let listener = TcpListener::bind(SocketAddr::new(bed.kernel(), 6000)).unwrap();
+    let receiver = kernel_side(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let (mut at, mut buffer, mut expected) = (0, vec![0; 1 << 17], vec![0; 1 << 17]);
+        loop {
+            let n = stream.read(&mut buffer).unwrap();
+            if n == 0 {
+                return at;
+            }
+            pattern(at, &mut expected[..n]);
+            assert!(
+                buffer[..n] == expected[..n],
+                "bytes {at}.. are as they were written"
+            );
+            at += n as u64;
+        }
+    });
+    let (local, remote) = (
+        SocketAddr::new(bed.ours(), 0),
+        SocketAddr::new(bed.kernel(), 6000),
+    );
+    let id = peer.host.endpoint.connect(local, remote, now()).unwrap();
+    let (mut at, mut buffer) = (0, vec![0; 1 << 16]);
+    peer.turn_until(|endpoint| {
+        endpoint.apply(id, |connection| {
+            while at < bed.bytes {
+                let len = buffer
+                    .len()
+                    .min((bed.bytes - at) as usize)
+                    .min(connection.writable());
+                pattern(at, &mut buffer[..len]);
+                match connection.write(&buffer[..len]).unwrap() {
+                    0 => return None,
+                    n => at += n as u64,
+                }
+            }
+            connection.close();
+            (connection.unacknowledged() == 0).then_some(())
+        })?
+    });
+    let counters = *peer.host.endpoint.connection(id).unwrap().counters();
+    peer.turn_until(|endpoint| (endpoint.connection(id)?.state() == State::TimeWait).then_some(()));
+    assert_eq!(receiver.join().unwrap(), bed.bytes);
+    eprintln!(
+        "we send: {} wire segments in {} units, {} ACKs received, {} retransmitted, {} timeouts",
+        counters.segments_sent,
+        counters.super_segments_sent,
+        counters.pure_acks_received,
+        counters.segments_retransmitted,
+        counters.timeouts,
+    );
+    if bed.offloads.segmentation && bed.impairment.is_none() {
+        assert!(
+            counters.super_segments_sent * 4 < counters.segments_sent,
+            "super-segments leave whole"
+        );
+    }
+    assert_eq!(peer.host.device.inner().counters().refused, 0);
+}
+
+fn finish(peer: &mut Peer, id: ConnId) {
+    peer.host.endpoint.apply(id, Connection::close);
+    peer.turn_until(|endpoint| match endpoint.connection(id)?.state() {
+        State::Closed | State::TimeWait => Some(()),
+        _ => None,
+    });
+}
+
+#[test]
+fn the_kernel_sends_with_offloads() {
+    Bed::new(Layer::Ethernet, OFFLOADS, false).run(kernel_sends);
+}
+
+#[test]
+fn the_kernel_sends_without_offloads() {
+    Bed::new(Layer::Ethernet, NO_OFFLOADS, false).run(kernel_sends);
+}
+
+#[test]
+fn we_send_with_offloads() {
+    Bed::new(Layer::Ethernet, OFFLOADS, false).run(we_send);
+}
+
+#[test]
+fn we_send_without_offloads() {
+    Bed::new(Layer::Ethernet, NO_OFFLOADS, false).run(we_send);
+}
+
+#[test]
+fn over_ipv6_neighbours_find_each_other() {
+    Bed::new(Layer::Ethernet, OFFLOADS, true).run(kernel_sends);
+    Bed::new(Layer::Ethernet, OFFLOADS, true).run(we_send);
+}
+
+#[test]
+fn over_a_tun_there_is_no_ethernet() {
+    Bed::new(Layer::Ip, OFFLOADS, false).run(kernel_sends);
+    Bed::new(Layer::Ip, OFFLOADS, false).run(we_send);
+}
+
+#[test]
+fn over_a_bad_wire_everything_arrives() {
+    let impairment = Impairment {
+        delay: Duration::from_millis(1),
+        loss: 0.01,
+        duplicate: 0.01,
+        corrupt: 0.01,
+        reorder: 0.02,
+        reorder_delay: Duration::from_millis(1),
+        ..Impairment::default()
+    };
+    for offloads in [OFFLOADS, NO_OFFLOADS] {
+        let bed = Bed {
+            impairment: Some(impairment),
+            bytes: 1_500_000,
+            ..Bed::new(Layer::Ethernet, offloads, false)
+        };
+        bed.run(kernel_sends);
+        bed.run(we_send);
+    }
+}
