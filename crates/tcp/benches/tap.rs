@@ -1,0 +1,315 @@
+//! Our TCP against the kernel's over TAP, on one CPU in a network namespace of its own, beside the
+//! bare system calls: `cargo bench -p tcpcost-tcp --bench tap` as root.
+#![allow(clippy::disallowed_methods, reason = "a bench is about time")]
+
+#[path = "../tests/common/mod.rs"]
+mod common;
+
+use std::collections::VecDeque;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use common::{Host, Wire};
+use tcpcost_link::{Device, Layer, Offloads, Tap};
+use tcpcost_tcp::wire::{Checksum, Header, Packet};
+use tcpcost_tcp::{AckPolicy, Config, CongestionControl, Endpoint, Piece, Pool, ReadError};
+
+/// So much is transferred in each run.
+const BYTES: u64 = 1 << 30;
+const RUNS: usize = 3;
+
+fn main() {
+    // SAFETY: reads an id; moves this process, which has one thread, into a new namespace.
+    if unsafe { libc::geteuid() != 0 || libc::unshare(libc::CLONE_NEWNET) != 0 } {
+        println!("skipped: needs root to make a network namespace and a TAP");
+        return;
+    }
+    pin();
+    ip("link set lo up");
+    println!("us of CPU per KiB: this process's thread, and with the kernel's reader or writer");
+    for offloads in [Offloads::ALL, Offloads::NONE] {
+        println!(
+            "offloads {}",
+            if offloads.segmentation { "on" } else { "off" }
+        );
+        run("  bare write of units that the kernel drops", || {
+            raw_write(offloads)
+        });
+        for copies in [false, true] {
+            let how = if copies { "one copy" } else { "no copy" };
+            run(&format!("  we send, {how}"), || send(offloads, copies));
+            run(&format!("  we receive, {how}"), || {
+                receive(offloads, copies)
+            });
+        }
+    }
+}
+
+/// Bytes carried, this thread's CPU time and all threads' of the process.
+struct Cost {
+    bytes: u64,
+    own: Duration,
+    all: Duration,
+}
+
+fn run(name: &str, mut once: impl FnMut() -> Cost) {
+    let costs: Vec<Cost> = std::iter::repeat_with(&mut once).take(RUNS).collect();
+    let per_kib = |time: Duration, bytes: u64| time.as_secs_f64() * 1e6 / (bytes as f64 / 1024.0);
+    let best = |of: fn(&Cost) -> Duration| {
+        costs
+            .iter()
+            .map(|cost| per_kib(of(cost), cost.bytes))
+            .fold(f64::MAX, f64::min)
+    };
+    println!(
+        "{:>8.3} {:>8.3} {name}",
+        best(|cost| cost.own),
+        best(|cost| cost.all)
+    );
+}
+
+fn host(offloads: Offloads) -> Host<Tap> {
+    let mut tap = Tap::open("tap%d", Layer::Ethernet, offloads).unwrap();
+    tap.answer_for("10.77.0.2".parse().unwrap());
+    ip(&format!("addr add 10.77.0.1/24 dev {}", tap.name()));
+    ip(&format!("link set {} txqueuelen 1000 up", tap.name()));
+    let mut config = Config {
+        receive_buffer: 1 << 20,
+        receive_buffer_max: 0,
+        // An ACK for 128 KiB: the measurements in `bench/` say why.
+        ack: AckPolicy::Every {
+            segments: 90,
+            delay_max: Duration::from_millis(20),
+        },
+        congestion: CongestionControl::Fixed(1 << 20),
+        ..Config::default()
+    };
+    if !offloads.segmentation {
+        config.segmentation.super_segment_bytes_max = 0;
+    }
+    let checksum = if offloads.checksum {
+        Checksum::Partial
+    } else {
+        Checksum::Complete
+    };
+    let mut endpoint = Endpoint::new(
+        config.clone(),
+        Pool::default(),
+        [5; 16],
+        checksum,
+        Instant::now(),
+    );
+    endpoint.listen(5000, 5, config).unwrap();
+    Host::new(endpoint, tap)
+}
+
+fn turn(host: &mut Host<Tap>, now: Instant) {
+    host.transmit(now);
+    if !host.receive(now) {
+        let wait = host.next_event().map_or(Duration::from_millis(50), |at| {
+            at.saturating_duration_since(now)
+        });
+        host.device.wait(Some(wait)).unwrap();
+    }
+}
+
+fn send(offloads: Offloads, copies: bool) -> Cost {
+    let mut host = host(offloads);
+    let listener = TcpListener::bind("10.77.0.1:6000").unwrap();
+    let reader = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let (mut buffer, mut total) = (vec![0; 1 << 18], 0u64);
+        while let Ok(n @ 1..) = stream.read(&mut buffer) {
+            total += n as u64;
+        }
+        total
+    });
+    let (local, remote): (SocketAddr, SocketAddr) = (
+        "10.77.0.2:0".parse().unwrap(),
+        "10.77.0.1:6000".parse().unwrap(),
+    );
+    let id = host
+        .endpoint
+        .connect(local, remote, Instant::now())
+        .unwrap();
+    let source = vec![7; 64_240];
+    let piece = Piece::from(source.clone());
+    let begun = Clocks::now();
+    let (mut written, mut done) = (0, false);
+    while !done {
+        let now = Instant::now();
+        done = host
+            .endpoint
+            .apply(id, |connection| {
+                while written < BYTES && connection.writable() >= source.len() {
+                    if copies {
+                        connection.write(&source).unwrap();
+                    } else {
+                        connection.write_piece(piece.clone()).unwrap();
+                    }
+                    written += source.len() as u64;
+                }
+                if written >= BYTES {
+                    connection.close();
+                }
+                written >= BYTES && connection.unacknowledged() == 0
+            })
+            .unwrap();
+        turn(&mut host, now);
+    }
+    let cost = begun.cost(written);
+    host.endpoint.apply(id, tcpcost_tcp::Connection::abort);
+    host.transmit(Instant::now());
+    assert_eq!(reader.join().unwrap(), written);
+    cost
+}
+
+fn receive(offloads: Offloads, copies: bool) -> Cost {
+    let mut host = host(offloads);
+    let writer = std::thread::spawn(move || {
+        let mut stream = TcpStream::connect("10.77.0.2:5000").unwrap();
+        let source = vec![7; 1 << 18];
+        for _ in 0..BYTES / source.len() as u64 {
+            stream.write_all(&source).unwrap();
+        }
+    });
+    let id = loop {
+        let now = Instant::now();
+        if let Some(id) = host.endpoint.accept(5000) {
+            break id;
+        }
+        turn(&mut host, now);
+    };
+    let begun = Clocks::now();
+    let (mut read, mut finished, mut buffer) = (0, false, vec![0; 1 << 18]);
+    while !finished {
+        let now = Instant::now();
+        turn(&mut host, now);
+        finished = host
+            .endpoint
+            .apply(id, |connection| {
+                loop {
+                    let n = if copies {
+                        connection.read(&mut buffer, now)
+                    } else {
+                        connection
+                            .read_piece(usize::MAX, now)
+                            .map(|piece| piece.len())
+                    };
+                    match n {
+                        Ok(n) => read += n as u64,
+                        Err(error) => return error == ReadError::Finished,
+                    }
+                }
+            })
+            .unwrap();
+    }
+    let cost = begun.cost(read);
+    host.endpoint.release(id, Instant::now());
+    host.transmit(Instant::now());
+    writer.join().unwrap();
+    cost
+}
+
+/// What the calls cost without TCP of ours: units that the kernel answers with nothing.
+fn raw_write(offloads: Offloads) -> Cost {
+    let mut host = host(offloads);
+    let size = if offloads.segmentation {
+        44 * 1448
+    } else {
+        1448
+    };
+    let (payload, mut written) = (Piece::from(vec![7u8; size]), 0);
+    // IPv4 of protocol 253 (for experiments) to the kernel, which drops it.
+    let total = 40 + size as u16;
+    let mut header = [
+        0x45,
+        0,
+        (total >> 8) as u8,
+        total as u8,
+        0,
+        0,
+        0x40,
+        0,
+        64,
+        253,
+        0,
+        0,
+        10,
+        77,
+        0,
+        2,
+        10,
+        77,
+        0,
+        1,
+    ];
+    let sum = tcpcost_tcp::wire::Sum::new().add_bytes(&header).finish();
+    header[10..12].copy_from_slice(&sum.to_be_bytes());
+    let header = [&header[..], &[0; 20]].concat();
+    let packet = Packet {
+        header: Header::from(header.as_slice()),
+        payload: payload.into(),
+        ..Packet::default()
+    };
+    let begun = Clocks::now();
+    while written < BYTES / 4 {
+        let mut out: VecDeque<Wire> = VecDeque::from([Wire(packet.clone())]);
+        host.device.send(&mut out, Instant::now()).unwrap();
+        written += size as u64;
+    }
+    begun.cost(written)
+}
+
+struct Clocks {
+    own: Duration,
+    all: Duration,
+}
+
+impl Clocks {
+    fn now() -> Self {
+        Self {
+            own: cpu(libc::CLOCK_THREAD_CPUTIME_ID),
+            all: cpu(libc::CLOCK_PROCESS_CPUTIME_ID),
+        }
+    }
+
+    fn cost(&self, bytes: u64) -> Cost {
+        let end = Self::now();
+        Cost {
+            bytes,
+            own: end.own - self.own,
+            all: end.all - self.all,
+        }
+    }
+}
+
+fn cpu(clock: libc::clockid_t) -> Duration {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: writes one `timespec`.
+    unsafe { libc::clock_gettime(clock, &raw mut time) };
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// Everything on one CPU: so the sum of both sides is what the wall clock shows too.
+fn pin() {
+    // SAFETY: a set of CPUs is plain bits; this thread and those it starts are moved to the first.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(0, &mut set);
+        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set);
+    }
+}
+
+fn ip(arguments: &str) {
+    let status = Command::new("ip")
+        .args(arguments.split_whitespace())
+        .status()
+        .unwrap();
+    assert!(status.success(), "ip {arguments}");
+}
