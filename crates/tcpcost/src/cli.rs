@@ -39,6 +39,8 @@ pub enum Command {
     Report(Report),
     /// Put back what a killed run left changed on this host.
     Restore,
+    /// Our own TCP, live on a TAP or TUN of this host: anybody's client can talk to it.
+    Peer(Box<crate::peer::Flags>),
     /// One end of a bed, driven by standard input; `tcpcost run` starts it.
     #[command(hide = true)]
     Agent {

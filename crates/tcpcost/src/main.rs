@@ -7,6 +7,7 @@ mod cli;
 mod exit;
 mod host;
 mod output;
+mod peer;
 mod protocol;
 mod run;
 mod studies;
@@ -84,6 +85,7 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Knobs => print(studies::knobs()),
         Command::Report(args) => Ok(output::report(&args)?.into()),
         Command::Restore => restore(),
+        Command::Peer(flags) => Ok(peer::run(&flags)?.into()),
         Command::Agent { isolate } => agent::main(isolate),
     }
 }

@@ -134,10 +134,16 @@ impl<D: Device<Wire>> UserStack<D> {
         &self.device
     }
 
-    /// Closes this direction only: what was written is sent, then the end of the stream. The peer
-    /// may go on.
-    pub fn shut_down(&mut self, conn: UserConn) {
-        self.endpoint.apply(conn.0, Connection::close);
+    /// Calls the methods of a connection itself, which can more than a [`Stack`] asks for; the time
+    /// is that of the last batch. `None` once closed.
+    pub fn with<R>(
+        &mut self,
+        conn: UserConn,
+        call: impl FnOnce(&mut Connection, Instant) -> R,
+    ) -> Option<R> {
+        let now = self.now;
+        self.endpoint
+            .apply(conn.0, |connection| call(connection, now))
     }
 
     /// Sends what there is to send, without waiting and without taking anything in. `poll` does
