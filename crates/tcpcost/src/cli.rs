@@ -47,6 +47,9 @@ pub enum Command {
         /// Move into a network namespace of its own first.
         #[arg(long)]
         isolate: bool,
+        /// Be both ends, joined in memory; lines then begin with the end's name.
+        #[arg(long, conflicts_with = "isolate")]
+        pair: bool,
     },
 }
 

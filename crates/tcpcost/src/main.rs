@@ -86,7 +86,7 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Report(args) => Ok(output::report(&args)?.into()),
         Command::Restore => restore(),
         Command::Peer(flags) => Ok(peer::run(&flags)?.into()),
-        Command::Agent { isolate } => agent::main(isolate),
+        Command::Agent { isolate, pair } => agent::main(isolate, pair),
     }
 }
 

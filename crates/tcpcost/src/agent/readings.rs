@@ -12,13 +12,13 @@ use tcpcost_study::{Reading, Snapshot, WentBackwards};
 use crate::protocol::Prepare;
 
 /// The meters that count for a whole end. `rusage` and `tcp_info` are each worker's own, `others`
-/// is read outside the interval.
-pub fn meters(prepare: &Prepare) -> Vec<Box<dyn Meter + Send>> {
+/// is read outside the interval. The kernel's counts of segments say nothing of our own TCP's.
+pub fn meters(prepare: &Prepare, is_kernel: bool) -> Vec<Box<dyn Meter + Send>> {
     let mut meters: Vec<Box<dyn Meter + Send>> = Vec::new();
     for name in &prepare.meters {
         match name.as_str() {
             "proc" => meters.push(Box::new(Proc::new(&prepare.cpus))),
-            "netstat" => meters.push(Box::new(Netstat::default())),
+            "netstat" if is_kernel => meters.push(Box::new(Netstat::default())),
             "tsc" => meters.push(Box::new(Tsc)),
             _ => {}
         }

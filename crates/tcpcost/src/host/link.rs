@@ -117,6 +117,15 @@ pub fn set_up(device: &str) -> Result<(), SystemError> {
     Ok(())
 }
 
+/// Moves a device to the network namespace of a process. It is down and has no address there.
+///
+/// # Errors
+/// EPERM without CAP_NET_ADMIN here and there, ESRCH where the process has gone.
+pub fn move_to(device: &str, pid: u32) -> Result<(), SystemError> {
+    let what = format!("namespace of process {pid}");
+    change(device, &what, vec![LinkAttribute::NetNsPid(pid)])
+}
+
 /// Sets the MTU, bytes.
 pub fn set_mtu(device: &str, bytes: u32) -> Result<(), SystemError> {
     change(
