@@ -14,9 +14,10 @@ pub type Values = BTreeMap<Derived, f64>;
 
 /// Every derived quantity that this record has the counts for; none unless it was measured.
 ///
-/// CPU of one end is told only where the ends' CPUs are disjoint, the bed is `netns` and receive work
-/// is steered: else the receiver's softirq runs on the sender's CPU. A count of a namespace is one end's only in
-/// `netns`: on loopback both ends are in one, which then counts once.
+/// CPU of one end is told only where the ends' CPUs are disjoint and the kernel's receive work is
+/// steered, which it is not on loopback: else the receiver's softirq runs on the sender's CPU. A
+/// count of a namespace is one end's, but on loopback both ends are in one, which then counts once;
+/// an end that is not the kernel's has none.
 pub fn derive(record: &Record) -> Values {
     let mut values = Values::new();
     if !record.is_measured() {

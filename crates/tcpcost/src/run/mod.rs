@@ -12,7 +12,9 @@ mod warnings;
 use std::path::PathBuf;
 
 use tcpcost_report::Summary;
-use tcpcost_study::{Cell, End, Outcome, Record, Study, Value, Warning, WarningCode};
+use tcpcost_study::{
+    Cell, End, HostEnvironment, Outcome, Record, Study, Value, Warning, WarningCode,
+};
 
 use self::bed::{Bed, BedKind};
 use self::directory::{Directory, Overrides};
@@ -77,6 +79,7 @@ pub fn run(args: &cli::Run) -> anyhow::Result<Exit> {
         study: &study,
         records,
         bed: None,
+        host: None,
         access: &access,
     };
     let interrupted = runner.all(&mut store, &mut events, &mut progress)?;
@@ -224,6 +227,8 @@ struct Runner<'a> {
     study: &'a Study,
     records: Vec<Record>,
     bed: Option<Bed>,
+    /// The machine, as the first bed found it.
+    host: Option<HostEnvironment>,
     access: &'a Access,
 }
 
@@ -264,7 +269,7 @@ impl Runner<'_> {
         let kind = match bed_of(trial.cell, &self.access.netns) {
             Ok(kind) => kind,
             Err((kind, reason)) => {
-                let mut record = trial.record(kind, tcpcost_study::HostEnvironment::default());
+                let mut record = trial.record(kind, HostEnvironment::default());
                 record.outcome = Outcome::Skipped {
                     reason: format!("bed: {reason}"),
                 };
@@ -274,7 +279,12 @@ impl Runner<'_> {
         if self.bed.as_ref().is_none_or(|bed| bed.kind != kind) {
             self.bed = None; // The old one is gone before the new one is made.
             match Bed::make(kind, events) {
-                Ok(bed) => self.bed = Some(bed),
+                Ok(mut bed) => {
+                    // What is measured of the machine (its time-stamp counter's rate) is measured
+                    // once: a run that goes from bed to bed is still of one machine.
+                    bed.host = self.host.get_or_insert(bed.host).clone();
+                    self.bed = Some(bed);
+                }
                 Err(ends::Halt::Interrupted) => return Ok(None),
                 Err(halt) => anyhow::bail!("make the {} bed: {halt}", kind.name()),
             }
