@@ -27,9 +27,13 @@ bench: build          ## side by side with iperf3, neper and netperf, as far as 
 
 deps:
 	@./scripts/need cc gcc "Rust calls the C compiler's linker"
+	@./scripts/need libelf.h libelf-dev "libbpf, which loads the eBPF meters, reads ELF files"
+	@./scripts/need zlib.h zlib1g-dev "libelf reads compressed sections"
+	@./scripts/need pkg-config pkg-config "libbpf's build asks it where libelf and zlib are"
 	@./scripts/need $(CARGO) "" "the project is built with Rust 1.88 or newer: https://rustup.rs or your distribution's"
 
 deps-test:
+	@./scripts/need --optional clang clang "it builds the eBPF meters from their sources, and one test compares the checked-in objects with those; without it the checked-in ones are used"
 	@./scripts/need --optional "chromium chromium-browser google-chrome" chromium "one test loads report.html in a real browser; without it that test is skipped"
 	@./scripts/need --optional iperf3 iperf3 "one test measures another program's traffic; without it that test is skipped"
 

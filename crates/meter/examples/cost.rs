@@ -8,7 +8,9 @@ use std::time::Instant;
 
 use tcpcost_meter::netstat::Netstat;
 use tcpcost_meter::others::Others;
+use tcpcost_meter::perf::Perf;
 use tcpcost_meter::proc::Proc;
+use tcpcost_meter::soak::{DIRTY_LINES_DEFAULT, Soakers};
 use tcpcost_meter::tcp_info::TcpInfo;
 use tcpcost_meter::{Meter, rusage, tsc};
 
@@ -42,6 +44,13 @@ fn main() {
         std::hint::black_box(tsc::now());
     });
     println!("             at {:?} Hz", tsc::rate_hz());
+    match Perf::open(&[0]) {
+        Ok(mut meter) => median_us("perf", || drop(meter.snapshot().expect("events"))),
+        Err(why) => println!("perf: {why}"),
+    }
+    let mut meter = Soakers::start(&[0], DIRTY_LINES_DEFAULT).expect("a spinner on CPU 0");
+    median_us("soak", || drop(meter.snapshot().expect("a spinner")));
+    drop(meter);
 
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port on loopback");
     let address = listener.local_addr().expect("a bound address");

@@ -32,6 +32,14 @@ pub enum MeterError {
         /// What the kernel said.
         source: io::Error,
     },
+    /// A meter that cannot be had here: the trial goes on without it.
+    #[error("meter {meter}: {reason}")]
+    Load {
+        /// The meter.
+        meter: &'static str,
+        /// What was tried, what the kernel said and what to do, one line.
+        reason: String,
+    },
 }
 
 impl MeterError {

@@ -20,13 +20,16 @@
 
 #![warn(missing_docs)]
 
+pub mod bpf;
 mod clock;
 mod error;
 pub mod netstat;
 pub mod others;
+pub mod perf;
 pub mod proc;
 pub mod quantities;
 pub mod rusage;
+pub mod soak;
 pub mod tcp_info;
 pub mod tsc;
 

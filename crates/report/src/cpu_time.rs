@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use tcpcost_study::{EndRecord, Quantity, Reading, Whose};
 
-/// What the `proc` meter told of a set of CPUs, each once.
+/// What one meter told of a set of CPUs, each once.
 pub(crate) struct CpuTime<'a> {
     readings: Vec<&'a Reading>,
     /// CPUs.
@@ -15,7 +15,11 @@ pub(crate) struct CpuTime<'a> {
 
 impl<'a> CpuTime<'a> {
     /// `None` where a CPU of these ends has no reading, or one of two ends is missing.
-    pub(crate) fn new(ends: impl Iterator<Item = &'a EndRecord>, complete: bool) -> Option<Self> {
+    pub(crate) fn new(
+        meter: &str,
+        ends: impl Iterator<Item = &'a EndRecord>,
+        complete: bool,
+    ) -> Option<Self> {
         if !complete {
             return None;
         }
@@ -24,7 +28,7 @@ impl<'a> CpuTime<'a> {
         let proc = || {
             ends.iter()
                 .flat_map(|end| &end.readings)
-                .filter(|reading| reading.meter == "proc")
+                .filter(|reading| reading.meter == meter)
         };
         let single = |cpu: usize| proc().find(move |reading| reading.whose == Whose::Cpu(cpu));
         let (readings, count): (Vec<&Reading>, usize) = match wanted

@@ -2,6 +2,9 @@
 //!
 //! Whatever lacks an input is absent, never 0. Nothing here averages over trials.
 
+mod exact;
+mod segments;
+
 use std::collections::BTreeMap;
 
 use tcpcost_study::{Derived, DerivedKind, End, EndRecord, Quantity, Record, Whose, WorkloadKind};
@@ -25,7 +28,14 @@ pub fn derive(record: &Record) -> Values {
     }
     let trial = Trial::new(record);
     for scope in [None, Some(End::Client), Some(End::Server)] {
-        for (kind, value) in trial.cpu(scope).into_iter().chain(trial.counts(scope)) {
+        let kinds = [
+            trial.cpu(scope),
+            trial.exact(scope),
+            trial.counters(scope),
+            trial.segments(scope),
+            trial.counts(scope),
+        ];
+        for (kind, value) in kinds.into_iter().flatten() {
             if let Some(value) = value.filter(|value| value.is_finite())
                 && (scope.is_none() || kind.per_end())
             {
@@ -190,25 +200,19 @@ impl<'a> Trial<'a> {
     /// What CPU time amounts to.
     fn cpu(&self, scope: Option<End>) -> Kinds {
         use DerivedKind as D;
-        if scope.is_some() && !self.cpus_apart {
-            return Vec::new();
-        }
-        let Some(cpus) = CpuTime::new(self.ends(scope), self.record.ends.len() == 2) else {
+        let Some(cpus) = self.cpu_time("proc", scope) else {
             return Vec::new();
         };
-        let busy_us = cpus.sum(&BUSY).map(|ns| ns / 1e3);
+        let busy_us = cpus.sum(&BUSY).map(|ns| (ns - self.soaker_ns(scope)) / 1e3);
         let kib = self.delivered().map(|(bytes, _)| bytes / 1024.0);
         let transactions = self.transactions().map(|(count, _)| count);
         let per = |of: Option<f64>| ratio(busy_us?, of?);
         let tsc = self.tsc_per_us(scope);
         let cycles = |us: Option<f64>| Some(us? * tsc?);
         let share = |of: &[Quantity]| ratio(cpus.sum(of)?, cpus.available_ns);
-        let tasks_ns = self
-            .sum(scope, "rusage", &Whose::Threads, Quantity::TaskUserNs)
-            .zip(self.sum(scope, "rusage", &Whose::Threads, Quantity::TaskSystemNs))
-            .map(|(user, system)| user + system);
+        let tasks_ns = self.tasks_ns(scope);
         let others = || {
-            let others_ns = cpus.sum(&OF_TASKS)? - tasks_ns?;
+            let others_ns = cpus.sum(&OF_TASKS)? - tasks_ns? - self.soaker_ns(scope);
             // Within one step of /proc/stat on each CPU nothing can be told from nothing.
             let told = others_ns > TICK_NS * cpus.count;
             ratio(if told { others_ns } else { 0.0 }, cpus.available_ns)
@@ -232,6 +236,33 @@ impl<'a> Trial<'a> {
             (D::StealRatio, share(&[Quantity::CpuStealNs])),
             (D::OthersRatio, others()),
         ]
+    }
+
+    /// CPU time of the workload's threads, by getrusage.
+    fn tasks_ns(&self, scope: Option<End>) -> Option<f64> {
+        let of = |quantity| self.sum(scope, "rusage", &Whose::Threads, quantity);
+        Some(of(Quantity::TaskUserNs)? + of(Quantity::TaskSystemNs)?)
+    }
+
+    /// What a meter told of the CPUs of one end, or of both; `None` where ends cannot be told apart.
+    fn cpu_time(&self, meter: &str, scope: Option<End>) -> Option<CpuTime<'a>> {
+        if scope.is_some() && !self.cpus_apart {
+            return None;
+        }
+        CpuTime::new(meter, self.ends(scope), self.record.ends.len() == 2)
+    }
+
+    /// CPU time of the soaker's own spinners: no part of any cost. 0 where none ran.
+    fn soaker_ns(&self, scope: Option<End>) -> f64 {
+        let of = |end: &EndRecord| {
+            let sums = end
+                .readings
+                .iter()
+                .filter(|reading| matches!(reading.whose, Whose::Cpus(_)));
+            sums.filter_map(|reading| reading.counts.get(&Quantity::SoakTaskNs))
+                .sum::<u64>()
+        };
+        self.ends(scope).map(of).sum::<u64>() as f64
     }
 
     /// What all other counts amount to.
@@ -277,7 +308,13 @@ impl<'a> Trial<'a> {
             (D::TaskUsPerKib, per(task_us, kib)),
             (
                 D::SegmentsPerSkb,
-                per(namespaces(Quantity::SegmentsSent), packets),
+                per(
+                    both(
+                        namespaces(Quantity::SegmentsSent),
+                        namespaces(Quantity::SegmentsRetransmitted),
+                    ),
+                    packets,
+                ),
             ),
             (
                 D::OctetsPerDatagram,
@@ -348,7 +385,8 @@ impl<'a> Trial<'a> {
                 let reading = end.readings.iter().find(|reading| reading.meter == meter)?;
                 ratio(*reading.counts.get(&of)? as f64, reading.duration_ns as f64)
             };
-            by_namespace += per_s("netstat", Quantity::SegmentsSent)?;
+            by_namespace += per_s("netstat", Quantity::SegmentsSent)?
+                + per_s("netstat", Quantity::SegmentsRetransmitted)?;
             by_connections += per_s("tcp_info", Quantity::ConnSegmentsSent)?;
         }
         ratio((by_namespace - by_connections).abs(), by_connections)

@@ -61,6 +61,7 @@ pub fn html(summary: &Summary) -> String {
                     (published(summary))
                     (figures(&charts, |chart| chart.form == "split", "Where the CPU time went"))
                     (split(summary))
+                    (exact(summary))
                     (environment(summary))
                     (everything(summary))
                 }
@@ -237,6 +238,31 @@ fn split(summary: &Summary) -> Markup {
                 &cells,
                 &wanted,
             ))
+        }
+    }
+}
+
+fn exact(summary: &Summary) -> Markup {
+    let cells: Vec<&CellSummary> = summary
+        .cells
+        .iter()
+        .filter(|cell| words::has_exact(cell))
+        .collect();
+    html! {
+        @if !cells.is_empty() {
+            h2 { "Exactly, and how far other methods are off" }
+            @for end in [None, Some(End::Client), Some(End::Server)] {
+                @let wanted = words::EXACT
+                    .iter()
+                    .map(|&(title, kind)| (Derived { kind, end }, title))
+                    .collect::<Vec<_>>();
+                (cells_table(
+                    &format!("CPU time by the meter exact, {}", end.map_or("both ends together", End::name)),
+                    &cells,
+                    &wanted,
+                ))
+            }
+            ul.notes { @for line in words::methods(summary) { li { (line) } } }
         }
     }
 }

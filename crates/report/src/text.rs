@@ -23,6 +23,7 @@ pub fn text(summary: &Summary, colour: bool) -> String {
     sections.extend([
         page.response_times(),
         page.split(),
+        page.exact(),
         Page::lines(words::regimes(summary)),
         page.published(),
         page.thresholds(),
@@ -215,6 +216,47 @@ impl Page<'_> {
         }
         let mut out = self.heading("Whose CPU, doing what (cost in µs/KiB or µs/transaction)");
         self.table(&table, &mut out);
+        out
+    }
+
+    fn exact(&self) -> String {
+        let header: Vec<&str> = words::EXACT.iter().map(|(title, _)| *title).collect();
+        let mut table = Table::new(&[&["% of the CPUs, by exact"], &header[..]].concat());
+        for cell in self
+            .summary
+            .cells
+            .iter()
+            .filter(|cell| words::has_exact(cell))
+        {
+            table.heading(&cell.name);
+            for end in [None, Some(End::Client), Some(End::Server)] {
+                let shown = words::EXACT.iter().map(|&(_, kind)| {
+                    let of = Derived { kind, end };
+                    let estimate = cell.estimates.get(&of);
+                    match (estimate, kind.unit()) {
+                        (Some(estimate), "ratio") => show_percent(estimate),
+                        _ => shown(cell, of),
+                    }
+                });
+                let row: Vec<String> =
+                    std::iter::once(format!("  {}", words::whose_cpus(cell, end)))
+                        .chain(shown)
+                        .collect();
+                if row[1..].iter().any(|shown| shown != ABSENT) {
+                    table.row(row);
+                }
+            }
+        }
+        if table.is_empty() {
+            return String::new();
+        }
+        let mut out =
+            self.heading("Where the CPU time went, exactly, and how far other methods are off");
+        self.table(&table, &mut out);
+        for line in words::methods(self.summary) {
+            out += &wrap(&line, WIDTH, "  ");
+            out.push('\n');
+        }
         out
     }
 

@@ -154,6 +154,61 @@ pub(crate) fn marks(cell: &CellSummary) -> &'static str {
     }
 }
 
+/// Columns of the table by the meter `exact`.
+pub(crate) const EXACT: &[(&str, DerivedKind)] = &[
+    ("µs/KiB", DerivedKind::ExactUsPerKib),
+    ("µs/trans.", DerivedKind::ExactUsPerTransaction),
+    ("own tasks", DerivedKind::ExactOwnRatio),
+    ("NET_RX", DerivedKind::ExactNetRxRatio),
+    ("deferred", DerivedKind::ExactDeferredRatio),
+    ("hard irq", DerivedKind::ExactHardirqRatio),
+    ("others", DerivedKind::ExactOthersRatio),
+    ("proc ÷", DerivedKind::ProcToExact),
+    ("rusage ÷", DerivedKind::RusageToExact),
+    ("soak ÷", DerivedKind::SoakToExact),
+];
+
+/// Whether a cell was measured by the meter `exact`.
+pub(crate) fn has_exact(cell: &CellSummary) -> bool {
+    cell.estimates
+        .contains_key(&Derived::both(DerivedKind::ExactIdleRatio))
+}
+
+/// What the exact table says of the other methods.
+pub(crate) fn methods(summary: &Summary) -> Vec<String> {
+    let range = |kind| {
+        let medians = summary
+            .cells
+            .iter()
+            .flat_map(|cell| cell.estimates.iter().filter(move |(of, _)| of.kind == kind))
+            .map(|(_, estimate)| estimate.median);
+        let (lo, hi) = medians.fold((f64::INFINITY, 0.0_f64), |(lo, hi), x| {
+            (lo.min(x), hi.max(x))
+        });
+        (lo <= hi).then(|| format!("{} to {}", crate::number::show(lo), crate::number::show(hi)))
+    };
+    let mut lines = Vec::new();
+    if let Some(range) = range(DerivedKind::ProcToExact) {
+        lines.push(format!(
+            "proc ÷: busy time by /proc/stat is {range} times the exact one (medians of cells and ends), \
+             since a tick charges all of its milliseconds to whatever it interrupts."
+        ));
+    }
+    if let Some(range) = range(DerivedKind::RusageToExact) {
+        lines.push(format!(
+            "rusage ÷: getrusage of the workload's threads is {range} times the exact cost (all but idle \
+             and tasks of others), since softirqs that ran on idle or in other tasks are not in it."
+        ));
+    }
+    if let Some(range) = range(DerivedKind::SoakToExact) {
+        lines.push(format!(
+            "soak ÷: the soaker's load is {range} times the exact busy share: it also feels caches, memory \
+             and interrupt entry, which no accounting sees."
+        ));
+    }
+    lines
+}
+
 /// Trials without numbers, and why.
 pub(crate) fn not_measured(summary: &Summary) -> Vec<String> {
     let mut lines = Vec::new();

@@ -53,7 +53,7 @@ fn pages() -> Vec<(&'static str, String, usize)> {
         ("two", page("two", TWO, "netns"), 2 * 3 + 2),
         ("tour", shipped("tour", "netns"), 14),
         ("copy-paths", shipped("copy-paths", "netns"), 18),
-        ("connections", shipped("connections", "netns"), 6),
+        ("connections", shipped("connections", "netns"), 12),
         (
             "request-response",
             shipped("request-response", "loopback"),

@@ -76,12 +76,66 @@ derived! {
     StealRatio = "steal_ratio", "ratio", true, Some(true);
     /// Share of the CPUs' time that tasks of others used: busy time that is neither the workload's threads' nor softirq's nor irq's.
     OthersRatio = "others_ratio", "ratio", true, Some(true);
-    /// Wire segments per skb handed to IP (TcpOutSegs / IpOutRequests): the mean super-segment, pure ACKs included.
+    /// CPU µs per KiB by the meter `exact` (eBPF): all time of the CPUs that is neither idle nor tasks of others; softirqs and interrupts on behalf of others are in it.
+    ExactUsPerKib = "exact_cpu_us_per_kib", "µs/KiB", true, Some(true);
+    /// CPU µs per transaction, by the meter `exact` as above.
+    ExactUsPerTransaction = "exact_cpu_us_per_transaction", "µs", true, Some(true);
+    /// Share of the CPUs' time in the trial's own tasks, interrupts taken out. Meter `exact`, as all `exact` quantities.
+    ExactOwnRatio = "exact_own_tasks_ratio", "ratio", true, None;
+    /// Share of the CPUs' time in softirq NET_RX.
+    ExactNetRxRatio = "exact_net_rx_ratio", "ratio", true, None;
+    /// Share of the CPUs' time in all other softirqs, ksoftirqd, threaded NAPI and kworkers.
+    ExactDeferredRatio = "exact_deferred_ratio", "ratio", true, None;
+    /// Share of the CPUs' time in hard interrupts.
+    ExactHardirqRatio = "exact_hardirq_ratio", "ratio", true, None;
+    /// Share of the CPUs' time in tasks of others.
+    ExactOthersRatio = "exact_others_ratio", "ratio", true, Some(true);
+    /// Share of the CPUs' time idle.
+    ExactIdleRatio = "exact_idle_ratio", "ratio", true, None;
+    /// Busy time by /proc/stat over busy time by `exact`, tasks of others in both: how far the tick's sampling is off. 1 is right.
+    ProcToExact = "proc_to_exact_factor", "factor", true, None;
+    /// CPU time of the workload's threads by getrusage over the CPU time of `exact_cpu_us_per_kib`: what the per-process view makes of the whole cost. 1 is right.
+    RusageToExact = "rusage_to_exact_factor", "factor", true, None;
+    /// Load by the soaker (Morton 2001): the share of a lowest-priority spinner's work that went missing, interrupts, cache and memory contention included; an upper bound of busy time. Tasks of others are in it.
+    SoakLoadRatio = "soak_load_ratio", "ratio", true, None;
+    /// Load by the soaker over the busy share by `exact`, the spinner itself taken out, tasks of others in both. 1 would be right; more is what contention costs.
+    SoakToExact = "soak_to_exact_factor", "factor", true, None;
+    /// Core cycles (PMU) of all that ran on the CPUs, per KiB; absent without a PMU and while a soaker spins.
+    CoreCyclesPerKib = "core_cycles_per_kib", "cycles/KiB", true, Some(true);
+    /// Core cycles (PMU) per transaction.
+    CoreCyclesPerTransaction = "core_cycles_per_transaction", "cycles", true, Some(true);
+    /// Instructions per core cycle (PMU).
+    InstructionsPerCycle = "instructions_per_cycle", "1/cycle", true, Some(false);
+    /// Last-level cache misses (PMU) per KiB.
+    CacheMissesPerKib = "cache_misses_per_kib", "1/KiB", true, Some(true);
+    /// Wire segments per skb handed to IP ((TcpOutSegs + TcpRetransSegs) / IpOutRequests): the mean super-segment, pure ACKs included.
     SegmentsPerSkb = "segments_per_skb", "segments", true, Some(false);
     /// Octets per IP datagram sent, a super-segment being one (IpExtOutOctets / IpOutRequests): Dumazet's occupancy.
     OctetsPerDatagram = "octets_per_datagram", "bytes", true, Some(false);
     /// IP packets sent per transaction, a super-segment being one.
     PacketsPerTransaction = "packets_per_transaction", "packets", true, Some(true);
+    /// Mean payload of the skbs with data that TCP handed down: the LSO size, each skb counting once. Meter `segments` (eBPF), as the rows below.
+    SkbBytesMean = "skb_bytes_mean", "bytes", true, None;
+    /// The same weighted by bytes: the size of the skb that a mean byte travels in. Short tails pull the plain mean down and hardly this one.
+    SkbBytesWeighted = "skb_bytes_weighted_mean", "bytes", true, None;
+    /// Wire segments per skb with data.
+    WireSegmentsPerDataSkb = "wire_segments_per_data_skb", "segments", true, None;
+    /// Share of skbs with data that are a short tail right behind a full one.
+    TailRatio = "tail_ratio", "ratio", true, Some(true);
+    /// Payload bytes sent per pure ACK received.
+    BytesPerAck = "payload_bytes_per_pure_ack", "bytes", true, None;
+    /// Wire segments of data sent in a row, with no ACK taken in between: the mean burst.
+    DataBurst = "data_burst_segments", "segments", true, None;
+    /// Pure ACKs taken in in a row.
+    AckBurst = "ack_burst_received", "ACKs", true, None;
+    /// Share of skbs with data sent from the writer's system call: who drains (Sun 2008).
+    DrainedBySystemCall = "drained_by_system_call_ratio", "ratio", true, None;
+    /// Share sent from softirq NET_RX: an ACK's arrival.
+    DrainedByNetRx = "drained_by_net_rx_ratio", "ratio", true, None;
+    /// Share sent from softirq TASKLET or a work queue: TCP small queues.
+    DrainedByTasklet = "drained_by_tasklet_ratio", "ratio", true, None;
+    /// Share sent from timers, pacing's among them.
+    DrainedByTimer = "drained_by_timer_ratio", "ratio", true, None;
     /// Wire segments with payload that this end sent, per segment without payload that the other end sent.
     DataSegmentsPerPureAck = "data_segments_per_pure_ack", "segments", true, None;
     /// Share of the data segments sent that were retransmissions.
@@ -108,7 +162,7 @@ derived! {
     ResponseP9999 = "response_us_p99_99", "µs", false, Some(true);
     /// How far the kernel's count of payload received (TCP_INFO) is from the workload's at the same two moments: |kernel - workload| / workload. Bytes in receive queues, counted by one and not yet by the other, are in it.
     PayloadDisagreement = "payload_disagreement_ratio", "ratio", false, Some(true);
-    /// How far the namespace's count of segments sent (TcpOutSegs) is from its connections' (TCP_INFO), both per second: |namespace - connections| / connections. `netns` only.
+    /// How far the namespace's count of segments sent (TcpOutSegs + TcpRetransSegs) is from its connections' (TCP_INFO), both per second: |namespace - connections| / connections. `netns` only.
     SegmentDisagreement = "segment_disagreement_ratio", "ratio", true, Some(true);
 }
 

@@ -51,15 +51,32 @@ impl Measure {
         ("tcp_info", "TCP_INFO of each connection, summed"),
         ("tsc", "the time-stamp counter"),
         ("others", "CPU time of all other tasks by /proc/PID/stat"),
+        ("exact", "CPU time by context to the nanosecond, by eBPF"),
+        (
+            "segments",
+            "skbs, wire segments and ACKs of each namespace, and what sent them, by eBPF",
+        ),
+        (
+            "perf",
+            "core cycles, instructions and cache misses of each CPU, where there is a PMU",
+        ),
+        (
+            "soak",
+            "work that a spinner on each CPU could not do; it keeps the CPUs from idling",
+        ),
     ];
+
+    /// Meters of a study that names none: those that need no privilege and change nothing of what
+    /// the others see.
+    pub const DEFAULT_METERS: &[&str] = &["proc", "rusage", "netstat", "tcp_info", "tsc", "others"];
 }
 
 impl Default for Measure {
     fn default() -> Self {
         Measure {
-            meters: Measure::METERS
+            meters: Measure::DEFAULT_METERS
                 .iter()
-                .map(|(name, _)| (*name).to_string())
+                .map(|name| (*name).to_string())
                 .collect(),
             repetitions: 6,
             repetitions_max: 6,
@@ -109,4 +126,15 @@ pub struct Threshold {
     pub at_least: Option<f64>,
     /// The cells it holds for: those that have these knobs.
     pub matching: Knobs,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn default_meters_exist() {
+        let exists = |name: &&str| Measure::METERS.iter().any(|(meter, _)| meter == name);
+        assert!(Measure::DEFAULT_METERS.iter().all(exists));
+    }
 }

@@ -61,10 +61,132 @@ quantities! {
     InvoluntarySwitches = "involuntary_switches",
     /// Cycles of the time-stamp counter (x86-64 TSC, arm64 CNTVCT): a clock at a constant rate, not core cycles.
     TscCycles = "tsc_cycles",
+    /// Core cycles in user and kernel mode of all that ran, interrupts included. perf_event_open PERF_COUNT_HW_CPU_CYCLES; absent where there is no PMU. The time that the counter looked elsewhere is scaled up.
+    CoreCycles = "core_cycles",
+    /// Instructions retired, as `core_cycles`. PERF_COUNT_HW_INSTRUCTIONS.
+    Instructions = "instructions",
+    /// Accesses that missed the last-level cache, as `core_cycles`; what exactly is the CPU model's own. PERF_COUNT_HW_CACHE_MISSES.
+    CacheMisses = "cache_misses",
+    /// Time that the events of `core_cycles`, `instructions` and `cache_misses` were to be counted, summed over events. PERF_FORMAT_TOTAL_TIME_ENABLED.
+    PmuEnabledNs = "pmu_enabled_ns",
+    /// Of it, time in which the PMU did count them; where it is less, events took turns and the counts are scaled up. PERF_FORMAT_TOTAL_TIME_RUNNING.
+    PmuRunningNs = "pmu_running_ns",
+    /// Work that the soaker's spinners did: units of a fixed amount of it, comparable only between spinners of one start.
+    SoakWorkUnits = "soak_work_units",
+    /// Work that they would have done in the same time on an idle CPU, steal taken out: the idle rate, mean of the calibrations before and after, times the time. 1 - `soak_work_units` / `soak_idle_work_units` is the load.
+    SoakIdleWorkUnits = "soak_idle_work_units",
+    /// CPU time of the spinners themselves, interrupts that fell into it included. The clock of CPU time of each thread.
+    SoakTaskNs = "soak_task_ns",
     /// CPU time of all tasks that are not the trial's, on the trial's CPUs; ksoftirqd, napi and kworker threads, which carry the network's own work, are not in it. /proc/PID/stat, by the CPU where each thread ran last, in steps of 10 ms; a thread that ended between the snapshots is in it up to the earlier one.
     OtherTasksNs = "other_tasks_ns",
     /// CPU time of kworker threads on the trial's CPUs, read as `other_tasks_ns` is: the kernel's deferred work, the network's and the rest.
     KworkerNs = "kworker_ns",
+    /// Time that the trial's own processes ran, interrupts and softirqs taken out. eBPF on sched_switch, as all `exact` times are; each ns of a CPU is in one of them.
+    ExactTaskOwnNs = "exact_task_own_ns",
+    /// Time that the soaker's spinners ran: tasks of the trial's own processes at SCHED_IDLE. No cost, they only take what is left.
+    ExactSoakerNs = "exact_soaker_ns",
+    /// Time that tasks of others ran, kernel threads without a row of their own included.
+    ExactTaskOthersNs = "exact_task_others_ns",
+    /// Time that ksoftirqd ran outside of softirqs; the softirqs that it runs are by their vector.
+    ExactKsoftirqdNs = "exact_ksoftirqd_ns",
+    /// Time that kworkers ran: the kernel's deferred work, the network's and the rest.
+    ExactKworkerNs = "exact_kworker_ns",
+    /// Time that threads of threaded NAPI ran.
+    ExactNapiNs = "exact_napi_ns",
+    /// Time in hard interrupts: irq_handler_entry to irq_handler_exit, and x86's own vectors (timer, reschedule, function calls, irq_work).
+    ExactHardirqNs = "exact_hardirq_ns",
+    /// Time in softirq NET_RX, hard interrupts in it taken out, as in all of these: packets received, and what an ACK lets TCP send.
+    ExactSoftirqNetRxNs = "exact_softirq_net_rx_ns",
+    /// Time in softirq NET_TX: queueing disciplines that were put off, skbs freed.
+    ExactSoftirqNetTxNs = "exact_softirq_net_tx_ns",
+    /// Time in softirq TIMER: retransmission and delayed-ACK timers among others.
+    ExactSoftirqTimerNs = "exact_softirq_timer_ns",
+    /// Time in softirq HRTIMER: TCP's pacing among others.
+    ExactSoftirqHrtimerNs = "exact_softirq_hrtimer_ns",
+    /// Time in softirqs TASKLET and HI: TCP small queues, work queues in softirq context.
+    ExactSoftirqTaskletNs = "exact_softirq_tasklet_ns",
+    /// Time in softirq SCHED: the scheduler's load balancing.
+    ExactSoftirqSchedNs = "exact_softirq_sched_ns",
+    /// Time in softirq RCU.
+    ExactSoftirqRcuNs = "exact_softirq_rcu_ns",
+    /// Time in the softirqs without a row of their own (BLOCK, IRQ_POLL).
+    ExactSoftirqOthersNs = "exact_softirq_others_ns",
+    /// Time that the CPU had nothing to run, interrupts taken out. What the hypervisor stole is in the context that it hit.
+    ExactIdleNs = "exact_idle_ns",
+    /// skbs with payload that TCP handed down, a super-segment being one, retransmissions included. eBPF at net_dev_queue in this namespace, as all `…skbs_sent` of the meter `segments`; IPv4 options and IPv6 extension headers are not looked into.
+    DataSkbsSent = "data_skbs_sent",
+    /// Payload bytes in them.
+    DataSkbBytesSent = "data_skb_bytes_sent",
+    /// Wire segments that they are or become.
+    DataWireSegmentsSent = "data_wire_segments_sent",
+    /// Sum of the squares of their payloads, in squared bytes: divided by `data_skb_bytes_sent` it is the byte-weighted mean.
+    DataSkbSquaredBytesSent = "data_skb_squared_bytes_sent",
+    /// Segments sent that have no payload, SYN, FIN and RST apart.
+    PureAcksSent = "pure_acks_sent",
+    /// skbs with payload that came in, after GRO. eBPF at netif_receive_skb, as all `…received` of the meter `segments`.
+    DataSkbsReceived = "data_skbs_received",
+    /// Payload bytes in them.
+    DataSkbBytesReceived = "data_skb_bytes_received",
+    /// Wire segments that they are made of.
+    DataWireSegmentsReceived = "data_wire_segments_received",
+    /// Sum of the squares of their payloads, in squared bytes.
+    DataSkbSquaredBytesReceived = "data_skb_squared_bytes_received",
+    /// Segments received that have no payload, SYN, FIN and RST apart.
+    PureAcksReceived = "pure_acks_received",
+    /// Runs of data skbs sent with no other packet of the connection between; connections that share one of 4096 places cut each other's bursts. Means nothing on a loopback device, where what is sent is received.
+    DataBurstsSent = "data_bursts_sent",
+    /// Runs of pure ACKs sent, as `data_bursts_sent`.
+    AckBurstsSent = "ack_bursts_sent",
+    /// Runs of data skbs received, as `data_bursts_sent`.
+    DataBurstsReceived = "data_bursts_received",
+    /// Runs of pure ACKs received, as `data_bursts_sent`.
+    AckBurstsReceived = "ack_bursts_received",
+    /// Data skbs of less than an MSS right behind, in sequence and on the same CPU, an skb of full segments.
+    TailSkbsSent = "tail_skbs_sent",
+    /// skbs that a driver was given, after software segmentation, of all protocols. eBPF at net_dev_start_xmit.
+    DeviceSkbsSent = "device_skbs_sent",
+    /// Data skbs sent with a payload below 128 bytes.
+    SkbsSentBelow128 = "skbs_sent_below_128_bytes",
+    /// Of 128 bytes and more, below 256.
+    SkbsSentBelow256 = "skbs_sent_below_256_bytes",
+    /// Of 256 bytes and more, below 512.
+    SkbsSentBelow512 = "skbs_sent_below_512_bytes",
+    /// Of 512 bytes and more, below 1024.
+    SkbsSentBelow1024 = "skbs_sent_below_1024_bytes",
+    /// Of 1024 bytes and more, below 2048.
+    SkbsSentBelow2048 = "skbs_sent_below_2048_bytes",
+    /// Of 2048 bytes and more, below 4096.
+    SkbsSentBelow4096 = "skbs_sent_below_4096_bytes",
+    /// Of 4096 bytes and more, below 8192.
+    SkbsSentBelow8192 = "skbs_sent_below_8192_bytes",
+    /// Of 8192 bytes and more, below 16384.
+    SkbsSentBelow16384 = "skbs_sent_below_16384_bytes",
+    /// Of 16384 bytes and more, below 32768.
+    SkbsSentBelow32768 = "skbs_sent_below_32768_bytes",
+    /// Of 32768 bytes and more, below 65536.
+    SkbsSentBelow65536 = "skbs_sent_below_65536_bytes",
+    /// Of 65536 bytes and more (BIG TCP).
+    SkbsSentFrom65536 = "skbs_sent_from_65536_bytes",
+    /// Data skbs sent from a task outside of softirqs: its system call, the backlog that it then works off included.
+    DrainedSystemCallSkbs = "drained_by_system_call_skbs",
+    /// Payload bytes in them.
+    DrainedSystemCallBytes = "drained_by_system_call_bytes",
+    /// Data skbs sent from softirq NET_RX or threaded NAPI: an ACK that came in let TCP send.
+    DrainedNetRxSkbs = "drained_by_net_rx_skbs",
+    /// Payload bytes in them.
+    DrainedNetRxBytes = "drained_by_net_rx_bytes",
+    /// Data skbs sent from softirq TASKLET or HI, or from a kworker: TCP small queues, work queues.
+    DrainedTaskletSkbs = "drained_by_tasklet_skbs",
+    /// Payload bytes in them.
+    DrainedTaskletBytes = "drained_by_tasklet_bytes",
+    /// Data skbs sent from softirq TIMER or HRTIMER: timers and pacing.
+    DrainedTimerSkbs = "drained_by_timer_skbs",
+    /// Payload bytes in them.
+    DrainedTimerBytes = "drained_by_timer_bytes",
+    /// Data skbs sent from elsewhere.
+    DrainedOthersSkbs = "drained_by_others_skbs",
+    /// Payload bytes in them.
+    DrainedOthersBytes = "drained_by_others_bytes",
     /// Payload bytes that the application handed to TCP.
     PayloadBytesSent = "payload_bytes_sent",
     /// Payload bytes that the application took from TCP.
@@ -95,7 +217,7 @@ quantities! {
     IpOctetsSent = "ip_octets_sent",
     /// Octets of IP packets received. IpExtInOctets + Ip6InOctets.
     IpOctetsReceived = "ip_octets_received",
-    /// TCP segments sent as on the wire, pure ACKs and retransmissions included. TcpOutSegs.
+    /// TCP segments sent as on the wire, pure ACKs included; retransmissions are not in it but in `segments_retransmitted`. TcpOutSegs.
     SegmentsSent = "segments_sent",
     /// TCP segments received, a GRO super-segment counting as one. TcpInSegs.
     SuperSegmentsReceived = "super_segments_received",
@@ -131,6 +253,28 @@ quantities! {
     ConnReceiveWindowLimitedNs = "conn_receive_window_limited_ns",
     /// Of it, time limited by the send buffer. `tcpi_sndbuf_limited`.
     ConnSendBufferLimitedNs = "conn_send_buffer_limited_ns",
+}
+
+impl Quantity {
+    /// The contexts of the meter `exact`: each ns of a CPU is in one of them.
+    pub const EXACT_CONTEXTS: &[Quantity] = &[
+        Quantity::ExactTaskOwnNs,
+        Quantity::ExactSoakerNs,
+        Quantity::ExactTaskOthersNs,
+        Quantity::ExactKsoftirqdNs,
+        Quantity::ExactKworkerNs,
+        Quantity::ExactNapiNs,
+        Quantity::ExactHardirqNs,
+        Quantity::ExactSoftirqNetRxNs,
+        Quantity::ExactSoftirqNetTxNs,
+        Quantity::ExactSoftirqTimerNs,
+        Quantity::ExactSoftirqHrtimerNs,
+        Quantity::ExactSoftirqTaskletNs,
+        Quantity::ExactSoftirqSchedNs,
+        Quantity::ExactSoftirqRcuNs,
+        Quantity::ExactSoftirqOthersNs,
+        Quantity::ExactIdleNs,
+    ];
 }
 
 impl fmt::Display for Quantity {

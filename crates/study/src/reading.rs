@@ -62,6 +62,25 @@ pub struct Reading {
     pub counts: Counts,
 }
 
+impl Reading {
+    /// How well the meter `exact` accounts for its CPUs' time: the sum over all contexts divided by wall
+    /// time times CPUs. 1 but for the microsecond between reading the clock and reading a CPU; `None`
+    /// for readings that are not of CPUs or lack a context.
+    pub fn closure(&self) -> Option<f64> {
+        let cpus = match &self.whose {
+            Whose::Cpus(cpus) => cpus.len(),
+            Whose::Cpu(_) => 1,
+            _ => return None,
+        };
+        let counts = Quantity::EXACT_CONTEXTS
+            .iter()
+            .map(|context| self.counts.get(context));
+        let sum_ns: u64 = counts.sum::<Option<u64>>()?;
+        let wall_ns = self.duration_ns as f64 * cpus as f64;
+        (wall_ns > 0.0).then(|| sum_ns as f64 / wall_ns)
+    }
+}
+
 /// A total that shrank: the source was reset or is broken, and a difference would be a lie.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("meter {meter}: {quantity} of {whose:?} went back from {before} to {after}")]
@@ -152,6 +171,29 @@ mod tests {
         let readings = after.since(&before).unwrap();
         assert_eq!(readings[0].duration_ns, 20);
         assert_eq!(readings[0].counts, Counts::from([(Quantity::CpuUserNs, 4)]));
+    }
+
+    #[test]
+    fn closure_is_the_sum_over_contexts_by_wall_time() {
+        let mut reading = Reading {
+            meter: "exact".into(),
+            whose: Whose::Cpus(vec![0, 1]),
+            duration_ns: 80,
+            counts: Quantity::EXACT_CONTEXTS.iter().map(|&q| (q, 10)).collect(),
+        };
+        assert_eq!(reading.closure(), Some(1.0));
+        reading.counts.remove(&Quantity::ExactIdleNs);
+        assert_eq!(reading.closure(), None);
+        let (whose, counts) = (Whose::Cpu(0), Counts::new());
+        assert_eq!(
+            Reading {
+                whose,
+                counts,
+                ..reading
+            }
+            .closure(),
+            None
+        );
     }
 
     #[test]

@@ -100,6 +100,9 @@ pub struct HostEnvironment {
     pub cpu_accounting: String,
     /// Kernel command line mitigations and the like: /proc/cmdline.
     pub cmdline: String,
+    /// Sysctls that move TCP's cost and are the host's alone: a namespace does not show them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub sysctls: BTreeMap<String, String>,
     /// Version of tcpcost.
     pub tcpcost: String,
     /// Whether it ran as root in the host's own user namespace.

@@ -1,5 +1,6 @@
 //! Our TCP against the kernel's over TAP, on one CPU in a network namespace of its own, beside the
-//! bare system calls: `cargo bench -p tcpcost-tcp --bench tap` as root.
+//! bare system calls: `cargo bench -p tcpcost-tcp --bench tap` as root. With `-- loss`: how much
+//! either side's CUBIC brings through the same lossy wire.
 #![allow(clippy::disallowed_methods, reason = "a bench is about time")]
 
 #[path = "../tests/common/mod.rs"]
@@ -8,11 +9,12 @@ mod common;
 use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use common::{Host, Wire};
-use tcpcost_link::{Device, Layer, Offloads, Tap};
+use tcpcost_link::{Device, Impaired, Impairment, Layer, Offloads, Tap};
 use tcpcost_tcp::wire::{Checksum, Header, Packet};
 use tcpcost_tcp::{AckPolicy, Config, CongestionControl, Endpoint, Piece, Pool, ReadError};
 
@@ -28,6 +30,10 @@ fn main() {
     }
     pin();
     ip("link set lo up");
+    if std::env::args().any(|argument| argument == "loss") {
+        goodput_under_loss();
+        return;
+    }
     println!("us of CPU per KiB: this process's thread, and with the kernel's reader or writer");
     for offloads in [Offloads::ALL, Offloads::NONE] {
         println!(
@@ -45,6 +51,124 @@ fn main() {
             });
         }
     }
+}
+
+/// Mbit/s over a wire of 10 ms each way that loses one segment in a hundred.
+fn goodput_under_loss() {
+    let impairment = Impairment {
+        delay: Duration::from_millis(10),
+        loss: 0.01,
+        ..Impairment::default()
+    };
+    let clean = Impairment {
+        loss: 0.0,
+        ..impairment
+    };
+    for seed in 1..=3 {
+        let ours = lossy(|tap| Impaired::new(tap, impairment, clean, seed), true);
+        let kernels = lossy(|tap| Impaired::new(tap, clean, impairment, seed), false);
+        println!("seed {seed}: ours {ours:.1} Mbit/s, the kernel's {kernels:.1} Mbit/s");
+    }
+}
+
+fn lossy(wrap: impl FnOnce(Tap) -> Impaired<Tap, Wire>, we_send: bool) -> f64 {
+    const SECONDS: u64 = 8;
+    let mut tap = Tap::open("tap%d", Layer::Ethernet, Offloads::NONE).unwrap();
+    tap.answer_for("10.77.0.2".parse().unwrap());
+    ip(&format!("addr add 10.77.0.1/24 dev {}", tap.name()));
+    ip(&format!("link set {} txqueuelen 10000 up", tap.name()));
+    let mut config = Config {
+        receive_buffer: 4 << 20,
+        ..Config::default()
+    };
+    config.segmentation.super_segment_bytes_max = 0;
+    let mut endpoint = Endpoint::new(
+        config.clone(),
+        Pool::default(),
+        [5; 16],
+        Checksum::Complete,
+        Instant::now(),
+    );
+    endpoint.listen(5000, 5, config).unwrap();
+    let mut host = Host::new(endpoint, wrap(tap));
+    let listener = TcpListener::bind("10.77.0.1:6000").unwrap();
+    let kernel = std::thread::spawn(move || {
+        if we_send {
+            let (mut stream, _) = listener.accept().unwrap();
+            let (mut buffer, mut total) = (vec![0; 1 << 18], 0u64);
+            while let Ok(n @ 1..) = stream.read(&mut buffer) {
+                total += n as u64;
+            }
+            total
+        } else {
+            let mut stream = TcpStream::connect("10.77.0.2:5000").unwrap();
+            use_cubic(&stream);
+            while stream.write_all(&[7; 1 << 16]).is_ok() {}
+            0
+        }
+    });
+    let mut id = we_send.then(|| {
+        let (local, remote) = (
+            "10.77.0.2:0".parse().unwrap(),
+            "10.77.0.1:6000".parse().unwrap(),
+        );
+        host.endpoint
+            .connect(local, remote, Instant::now())
+            .unwrap()
+    });
+    let begun = Instant::now();
+    let mut received = 0;
+    while begun.elapsed() < Duration::from_secs(SECONDS) {
+        let now = Instant::now();
+        id = id.or_else(|| host.endpoint.accept(5000));
+        if let Some(id) = id {
+            host.endpoint.apply(id, |connection| {
+                while we_send && connection.writable() > 65_536 {
+                    connection.write(&[7; 1 << 16]).unwrap();
+                }
+                while let Ok(piece) = connection.read_piece(usize::MAX, now) {
+                    received += piece.len() as u64;
+                }
+            });
+        }
+        host.transmit(now);
+        if !host.receive(now) {
+            let due = host.next_event().map_or(Duration::from_millis(50), |at| {
+                at.saturating_duration_since(now)
+            });
+            host.device.inner().wait(Some(due)).unwrap();
+        }
+    }
+    if let Some(id) = id {
+        received = received.max(host.endpoint.connection(id).map_or(0, |connection| {
+            connection.counters().payload_bytes_sent
+                - connection.counters().payload_bytes_retransmitted
+        }));
+        host.endpoint.apply(id, tcpcost_tcp::Connection::abort);
+    }
+    for _ in 0..5 {
+        host.transmit(Instant::now());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let total = kernel.join().unwrap();
+    let bytes = if we_send { total } else { received };
+    bytes as f64 * 8.0 / SECONDS as f64 / 1e6
+}
+
+/// Whatever this machine's default is, ours is compared with its like.
+fn use_cubic(stream: &TcpStream) {
+    let name = b"cubic";
+    // SAFETY: an open socket and the bytes of a name.
+    let result = unsafe {
+        libc::setsockopt(
+            stream.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_CONGESTION,
+            name.as_ptr().cast(),
+            name.len() as u32,
+        )
+    };
+    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
 }
 
 /// Bytes carried, this thread's CPU time and all threads' of the process.
@@ -75,7 +199,7 @@ fn host(offloads: Offloads) -> Host<Tap> {
     tap.answer_for("10.77.0.2".parse().unwrap());
     ip(&format!("addr add 10.77.0.1/24 dev {}", tap.name()));
     ip(&format!("link set {} txqueuelen 1000 up", tap.name()));
-    let mut config = Config {
+    let config = Config {
         receive_buffer: 1 << 20,
         receive_buffer_max: 0,
         // An ACK for 128 KiB: the measurements in `bench/` say why.
@@ -86,21 +210,14 @@ fn host(offloads: Offloads) -> Host<Tap> {
         congestion: CongestionControl::Fixed(1 << 20),
         ..Config::default()
     };
-    if !offloads.segmentation {
-        config.segmentation.super_segment_bytes_max = 0;
-    }
-    let checksum = if offloads.checksum {
-        Checksum::Partial
-    } else {
-        Checksum::Complete
-    };
     let mut endpoint = Endpoint::new(
         config.clone(),
         Pool::default(),
         [5; 16],
-        checksum,
+        Checksum::Complete,
         Instant::now(),
     );
+    endpoint.set_offloads(offloads.checksum, offloads.segmentation);
     endpoint.listen(5000, 5, config).unwrap();
     Host::new(endpoint, tap)
 }

@@ -36,6 +36,8 @@ pub struct Counters {
     pub keepalives_sent: u32,
     /// Times loss recovery began.
     pub recoveries: u32,
+    /// Times what was taken for lost turned out to be late, and the window was given back.
+    pub spurious_repairs: u32,
     /// Times the window was reduced for a congestion mark.
     pub ecn_reductions: u32,
     /// Segments dropped: outside the window, or old.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use common::{Host, pattern};
 use tcpcost_link::{Impaired, Impairment, Layer, Offloads, Tap};
 use tcpcost_tcp::wire::Checksum;
-use tcpcost_tcp::{Config, ConnId, Connection, Endpoint, Pool, ReadError, Segmentation, State};
+use tcpcost_tcp::{Config, ConnId, Connection, Endpoint, Pool, ReadError, State};
 
 const OFFLOADS: Offloads = Offloads::ALL;
 const NO_OFFLOADS: Offloads = Offloads::NONE;
@@ -26,13 +26,17 @@ struct Bed {
 }
 
 impl Bed {
-    const fn new(layer: Layer, offloads: Offloads, v6: bool) -> Self {
+    /// 20 MB, or what the variable BYTES says: `BYTES=10000000000 cargo test --test tap`.
+    fn new(layer: Layer, offloads: Offloads, v6: bool) -> Self {
+        let bytes = std::env::var("BYTES")
+            .ok()
+            .and_then(|bytes| bytes.parse().ok());
         Self {
             layer,
             offloads,
             v6,
             impairment: None,
-            bytes: 20_000_000,
+            bytes: bytes.unwrap_or(20_000_000),
         }
     }
 
@@ -108,20 +112,16 @@ struct Peer {
 
 impl Peer {
     fn new(bed: &Bed, tap: Tap) -> Self {
-        let checksum = if bed.offloads.checksum {
-            Checksum::Partial
-        } else {
-            Checksum::Complete
-        };
-        let mut config = Config::default();
-        if !bed.offloads.segmentation {
-            config.segmentation = Segmentation {
-                super_segment_bytes_max: 0,
-                ..config.segmentation
-            };
-        }
+        let config = Config::default();
         let impairment = bed.impairment.unwrap_or_default();
-        let mut endpoint = Endpoint::new(config.clone(), Pool::default(), [5; 16], checksum, now());
+        let mut endpoint = Endpoint::new(
+            config.clone(),
+            Pool::default(),
+            [5; 16],
+            Checksum::Complete,
+            now(),
+        );
+        endpoint.set_offloads(bed.offloads.checksum, bed.offloads.segmentation);
         endpoint.listen(5000, 10, config).unwrap();
         Self {
             host: Host::new(endpoint, Impaired::new(tap, impairment, impairment, 9)),
@@ -142,12 +142,12 @@ impl Peer {
     }
 
     fn turn_until<T>(&mut self, mut done: impl FnMut(&mut Endpoint) -> Option<T>) -> T {
-        let deadline = now() + Duration::from_secs(60);
+        let deadline = now() + Duration::from_secs(600);
         loop {
             if let Some(value) = done(&mut self.host.endpoint) {
                 return value;
             }
-            assert!(now() < deadline, "no end after a minute");
+            assert!(now() < deadline, "no end after ten minutes");
             self.turn();
         }
     }

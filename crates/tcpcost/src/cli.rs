@@ -37,6 +37,14 @@ pub enum Command {
     Knobs,
     /// Draw reports again from the records of earlier runs.
     Report(Report),
+    /// Say what can and cannot be measured on this host, why, and what to do.
+    Doctor {
+        /// One JSON document: schema_version, checks.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show each CPU's load by the work that a spinner cannot do, interrupts and cache damage included.
+    Soak(Soak),
     /// Put back what a killed run left changed on this host.
     Restore,
     /// Our own TCP, live on a TAP or TUN of this host: anybody's client can talk to it.
@@ -109,4 +117,32 @@ pub struct Report {
     /// Form of the results.
     #[command(flatten)]
     pub format: Format,
+}
+
+/// `tcpcost soak`.
+#[derive(Debug, Args)]
+pub struct Soak {
+    /// Time between two lines, in seconds or as in 500ms.
+    #[arg(default_value = "1")]
+    pub interval: String,
+    /// Number of lines; without it, until Ctrl-C.
+    #[arg(value_parser = clap::value_parser!(u64).range(1..))]
+    pub count: Option<u64>,
+    /// CPUs to soak, e.g. 0-3,8 [default: all that are online and allowed].
+    #[arg(long, value_name = "LIST")]
+    pub cpus: Option<String>,
+    /// Cache lines per second that each spinner dirties; 0 for none.
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = tcpcost_meter::soak::DIRTY_LINES_DEFAULT,
+        value_parser = clap::value_parser!(u64).range(..=tcpcost_meter::soak::DIRTY_LINES_MAX)
+    )]
+    pub dirty_lines: u64,
+    /// Length of the calibration at each end, when the host is to be idle.
+    #[arg(long, value_name = "TIME", default_value = "1")]
+    pub calibrate: String,
+    /// One JSON document a line: calibration, intervals, calibration.
+    #[arg(long)]
+    pub json: bool,
 }

@@ -4,12 +4,14 @@
 
 mod agent;
 mod cli;
+mod doctor;
 mod exit;
 mod host;
 mod output;
 mod peer;
 mod protocol;
 mod run;
+mod soak;
 mod studies;
 
 use std::process::ExitCode;
@@ -84,9 +86,15 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Show { name } => print(studies::show(&name)?),
         Command::Knobs => print(studies::knobs()),
         Command::Report(args) => Ok(output::report(&args)?.into()),
+        Command::Doctor { json } => {
+            let (text, exit) = doctor::doctor(json);
+            output::write(&text)?;
+            Ok(exit.into())
+        }
+        Command::Soak(args) => Ok(soak::soak(&args)?.into()),
         Command::Restore => restore(),
         Command::Peer(flags) => Ok(peer::run(&flags)?.into()),
-        Command::Agent { isolate, pair } => agent::main(isolate, pair),
+        Command::Agent { isolate, pair } => match agent::main(isolate, pair)? {},
     }
 }
 

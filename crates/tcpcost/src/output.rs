@@ -31,8 +31,7 @@ pub fn write_html(directory: &Path, summary: &Summary) -> anyhow::Result<()> {
 
 /// Prints results. Several runs are several tables, one JSON list, or CSV under one head.
 pub fn print(summaries: &[Summary], format: Format) -> anyhow::Result<()> {
-    let mut stdout = std::io::stdout().lock();
-    let colour = stdout.is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    let colour = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     let out = match (format, summaries) {
         (Format { json: true, .. }, [one]) => json(one) + "\n",
         (Format { json: true, .. }, many) => {
@@ -56,13 +55,19 @@ pub fn print(summaries: &[Summary], format: Format) -> anyhow::Result<()> {
             .collect::<Vec<_>>()
             .join("\n"),
     };
+    write(&out).map(|_| ())
+}
+
+/// Writes to standard output at once. Tells whether anybody still reads it: `tcpcost report DIR | head`
+/// is no error.
+pub fn write(text: &str) -> anyhow::Result<bool> {
+    let mut stdout = std::io::stdout().lock();
     match stdout
-        .write_all(out.as_bytes())
+        .write_all(text.as_bytes())
         .and_then(|()| stdout.flush())
     {
-        // `tcpcost report DIR | head` is no error.
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        other => other.context("write to standard output"),
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(false),
+        other => other.map(|()| true).context("write to standard output"),
     }
 }
 

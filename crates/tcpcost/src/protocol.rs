@@ -60,6 +60,8 @@ pub enum Ask {
     },
     /// Wait until the server has all its connections.
     Accepted,
+    /// Start the soaker and calibrate it: both ends are idle.
+    Soak,
     /// Run traffic and measure.
     Run(Span),
     /// Close the connections and end the workers.
@@ -171,6 +173,8 @@ pub struct Measured {
     pub record: EndRecord,
     /// The busiest tasks of others, `name share`, largest first.
     pub others: Vec<String>,
+    /// Meters that could not be had, one line each.
+    pub cautions: Vec<String>,
 }
 
 /// Monotonic clock of this host, ns.

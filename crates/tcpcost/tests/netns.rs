@@ -4,9 +4,8 @@
 mod common;
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
-use common::{Place, able, count, in_namespace};
+use common::{Exit, Place, able, count, in_namespace};
 
 const STUDY: &str = r#"
 [bed]
@@ -20,6 +19,7 @@ warm_up = "50ms"
 duration = "300ms"
 repetitions = 1
 others_max = "100%"
+retries = 0
 "#;
 
 #[test]
@@ -53,6 +53,7 @@ warm_up = "20ms"
 duration = "60ms"
 repetitions = 2
 others_max = "100%"
+retries = 0
 "#;
     let study = place.write("knobs.toml", text);
     let ran = place.run(&["run", &study, "--out", "out"]);
@@ -103,7 +104,11 @@ others_max = "100%"
                     count(record, "client", "netstat", "segments_sent"),
                     count(record, "client", "netstat", "ip_packets_sent"),
                 );
-                assert_eq!(segments, packets);
+                // The kernel sums the one a moment before the other, and ACKs send meanwhile.
+                assert!(
+                    segments.abs_diff(packets) * 100 <= segments,
+                    "{segments} {packets}"
+                );
             }
             _ => assert_eq!(client["segmentation"], "tso"),
         }
@@ -129,26 +134,13 @@ fn a_run_killed_in_the_middle_leaves_nothing_behind() {
     let study = place.write("study.toml", STUDY);
     let mut started = place.start(&["run", &study, "--out", "out", "--repetitions", "40"]);
     started.wait_for("[1/40]");
-    let agents = started.agents();
-    assert_eq!(agents.len(), 2, "{agents:?}");
+    let agents: Vec<Exit> = started.agents().into_iter().map(Exit::of).collect();
+    assert_eq!(agents.len(), 2);
     started.signal(libc::SIGKILL);
-    // Reads stderr to its end, which comes when the last process that holds it is gone.
     started.end();
-    for agent in agents {
-        assert!(
-            !Path::new(&format!("/proc/{agent}")).exists() || is_zombie(agent),
-            "agent {agent} lives"
-        );
-    }
+    assert!(agents.iter().all(Exit::wait), "an agent lives on");
     assert_eq!(devices(), devices_before);
     assert_eq!(named(), named_before);
-}
-
-fn is_zombie(pid: i32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit(") ")
-        .next()
-        .is_none_or(|rest| rest.starts_with(['Z', 'X']) || rest.is_empty())
 }
 
 const SYSCTL: &str = "/proc/sys/net/ipv4/tcp_autocorking";
@@ -169,6 +161,7 @@ warm_up = "10ms"
 duration = "50ms"
 repetitions = 1
 others_max = "100%"
+retries = 0
 "#;
 
 #[test]
@@ -186,11 +179,14 @@ fn a_hosts_sysctl_is_put_back_after_the_run_after_ctrl_c_and_after_the_agents_in
         assert_eq!(autocorking(), "1");
 
         for (signal, out) in [(libc::SIGINT, "interrupted"), (libc::SIGKILL, "killed")] {
-            let mut started = place.start(&["run", &study, "--out", out, "--repetitions", "50"]);
-            started.wait_for("[1/50]");
-            assert_eq!(autocorking(), "0", "in the middle of a run");
+            let started = place.start(&["run", &study, "--out", out, "--duration", "60s"]);
+            while autocorking() != "0" {
+                std::thread::yield_now();
+            }
+            let agents: Vec<Exit> = started.agents().into_iter().map(Exit::of).collect();
             started.signal(signal);
             started.end();
+            assert!(agents.iter().all(Exit::wait), "an agent lives on");
             assert_eq!(autocorking(), "1", "{out}");
         }
     });
@@ -202,8 +198,11 @@ fn what_killed_agents_left_changed_is_put_back_by_restore_and_by_the_next_start(
         let place = Place::new();
         let study = place.write("study.toml", ON_LOOPBACK);
         let kill_all = |out: &str| {
-            let mut started = place.start(&["run", &study, "--out", out, "--repetitions", "50"]);
-            started.wait_for("[1/50]");
+            // One trial that outlasts the test, so that the sysctl stays changed until the kill.
+            let started = place.start(&["run", &study, "--out", out, "--duration", "60s"]);
+            while autocorking() != "0" {
+                std::thread::yield_now();
+            }
             let agents = started.agents();
             started.signal(libc::SIGSTOP); // So that it does not answer an agent's death first.
             for agent in agents {

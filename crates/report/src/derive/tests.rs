@@ -60,6 +60,7 @@ fn stream(bed: &str) -> Record {
     let netstat = |segments, packets, octets| {
         let counts = [
             (Quantity::SegmentsSent, segments),
+            (Quantity::SegmentsRetransmitted, 0),
             (Quantity::IpPacketsSent, packets),
             (Quantity::IpOctetsSent, octets),
         ];
@@ -285,4 +286,84 @@ fn others_within_a_tick_of_each_cpu_are_none() {
         .counts
         .insert(Quantity::TaskSystemNs, 690_000_000);
     check(&derive(&record), &[("client_others_ratio", Some(0.0))]);
+}
+
+#[test]
+fn exact_time_is_told_without_the_tasks_of_others_and_other_methods_are_held_against_it() {
+    let mut record = stream("netns");
+    for (cpu, end) in record.ends.values_mut().enumerate() {
+        // 2 s: 0.5 own tasks, 0.2 of others, 0.3 NET_RX, 0.1 hard interrupts, the rest idle.
+        let mut counts: Counts = Quantity::EXACT_CONTEXTS.iter().map(|&of| (of, 0)).collect();
+        counts.extend([
+            (Quantity::ExactTaskOwnNs, S / 2),
+            (Quantity::ExactTaskOthersNs, S / 5),
+            (Quantity::ExactSoftirqNetRxNs, 3 * S / 10),
+            (Quantity::ExactHardirqNs, S / 10),
+            (Quantity::ExactIdleNs, 9 * S / 10),
+        ]);
+        let all: Vec<(Quantity, u64)> = counts.into_iter().collect();
+        end.readings.push(reading("exact", Whose::Cpu(cpu), &all));
+    }
+    check(
+        &derive(&record),
+        &[
+            ("exact_cpu_us_per_kib", Some(1.8e6 / 1024.0)),
+            ("client_exact_cpu_us_per_kib", Some(0.9e6 / 1024.0)),
+            ("exact_own_tasks_ratio", Some(0.25)),
+            ("exact_others_ratio", Some(0.1)),
+            ("server_exact_net_rx_ratio", Some(0.15)),
+            ("exact_deferred_ratio", Some(0.0)),
+            ("exact_idle_ratio", Some(0.45)),
+            // Both with the tasks of others: 1.1 s of 1.1.
+            ("proc_to_exact_factor", Some(1.0)),
+            ("client_rusage_to_exact_factor", Some(0.6 / 0.9)),
+            ("exact_cpu_us_per_transaction", None),
+        ],
+    );
+    let server = record.ends.get_mut(&End::Server).unwrap();
+    server.environment.rps_cpus = None;
+    check(&derive(&record), &[("client_exact_cpu_us_per_kib", None)]);
+}
+
+#[test]
+fn super_segments_tails_acks_and_drains_are_the_senders_own() {
+    use Quantity as Q;
+    let mut record = stream("netns");
+    let counts = |data: u64, acks: u64| {
+        [
+            (Q::DataSkbsSent, 10 * data),
+            (Q::DataSkbBytesSent, 400_000 * data),
+            (Q::DataSkbSquaredBytesSent, 20_000_000_000 * data),
+            (Q::DataWireSegmentsSent, 280 * data),
+            (Q::TailSkbsSent, 2 * data),
+            (Q::DataBurstsSent, 4 * data),
+            (Q::PureAcksReceived, 8 * acks),
+            (Q::AckBurstsReceived, 4 * acks),
+            (Q::DrainedSystemCallSkbs, 3 * data),
+            (Q::DrainedNetRxSkbs, 7 * data),
+            (Q::DrainedTaskletSkbs, 0),
+            (Q::DrainedTimerSkbs, 0),
+        ]
+    };
+    for (end, counts) in [(End::Client, counts(1, 1)), (End::Server, counts(0, 0))] {
+        let reading = reading("segments", Whose::Namespace, &counts);
+        record.ends.get_mut(&end).unwrap().readings.push(reading);
+    }
+    check(
+        &derive(&record),
+        &[
+            ("client_skb_bytes_mean", Some(40_000.0)),
+            ("client_skb_bytes_weighted_mean", Some(50_000.0)),
+            ("client_wire_segments_per_data_skb", Some(28.0)),
+            ("client_tail_ratio", Some(0.2)),
+            ("client_payload_bytes_per_pure_ack", Some(50_000.0)),
+            ("client_data_burst_segments", Some(70.0)),
+            ("client_ack_burst_received", Some(2.0)),
+            ("client_drained_by_system_call_ratio", Some(0.3)),
+            ("drained_by_net_rx_ratio", Some(0.7)),
+            ("client_drained_by_timer_ratio", Some(0.0)),
+            // It sent no data: shares of nothing.
+            ("server_tail_ratio", None),
+        ],
+    );
 }

@@ -96,6 +96,7 @@ fn host(bed: &str) -> HostEnvironment {
         tsc_hz: Some(2_500_000_000),
         cpu_accounting: "tick".into(),
         cmdline: "console=ttyS0".into(),
+        sysctls: [("net.ipv4.tcp_mem".to_string(), "1 2 3".to_string())].into(),
         tcpcost: "0.1.0".into(),
         privileged: bed == "netns",
     }

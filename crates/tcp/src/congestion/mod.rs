@@ -32,15 +32,18 @@ pub(crate) struct Congestion {
 
 #[derive(Clone, Debug)]
 enum Algorithm {
-    NewReno { bytes_acked: u32 },
-    Cubic(Cubic),
+    NewReno {
+        bytes_acked: u32,
+    },
+    /// Apart, and only once there was congestion: most connections are too short for any.
+    Cubic(Option<Box<Cubic>>),
     Fixed,
 }
 
 /// What an ACK says to congestion control.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Acked {
-    /// Bytes newly acknowledged cumulatively.
+    /// Bytes newly acknowledged.
     pub bytes: u32,
     /// Bytes in flight when the sender last sent: less than the window if the application is what
     /// limits it, and then the window must not grow (RFC 9293 has no rule; RFC 7661 argues it).
@@ -56,7 +59,7 @@ impl Congestion {
             CongestionControl::NewReno => {
                 (initial_window(mss), Algorithm::NewReno { bytes_acked: 0 })
             }
-            CongestionControl::Cubic => (initial_window(mss), Algorithm::Cubic(Cubic::default())),
+            CongestionControl::Cubic => (initial_window(mss), Algorithm::Cubic(None)),
             CongestionControl::Fixed(bytes) => (bytes.max(mss), Algorithm::Fixed),
         };
         Self {
@@ -125,7 +128,10 @@ impl Congestion {
                 }
             }
             Algorithm::Cubic(cubic) => {
-                self.cwnd = cubic.on_ack(self.cwnd, self.mss, &acked).min(CWND_MAX);
+                self.cwnd = cubic
+                    .get_or_insert_default()
+                    .on_ack(self.cwnd, self.mss, &acked)
+                    .min(CWND_MAX);
             }
             Algorithm::Fixed => {}
         }
@@ -139,7 +145,9 @@ impl Congestion {
                 *bytes_acked = 0;
                 flight / 2
             }
-            Algorithm::Cubic(cubic) => cubic.on_congestion(self.cwnd, self.mss),
+            Algorithm::Cubic(cubic) => cubic
+                .get_or_insert_default()
+                .on_congestion(self.cwnd, self.mss),
             Algorithm::Fixed => return,
         }
         .max(2 * self.mss);
@@ -153,7 +161,7 @@ impl Congestion {
         if first {
             self.on_congestion(flight);
         }
-        if let Algorithm::Cubic(cubic) = &mut self.algorithm {
+        if let Algorithm::Cubic(Some(cubic)) = &mut self.algorithm {
             cubic.restart();
         }
         self.cwnd = self.mss;
@@ -164,10 +172,21 @@ impl Congestion {
         if self.is_fixed() {
             return;
         }
-        if let Algorithm::Cubic(cubic) = &mut self.algorithm {
+        if let Algorithm::Cubic(Some(cubic)) = &mut self.algorithm {
             cubic.restart();
         }
         self.cwnd = self.cwnd.min(initial_window(self.mss));
+    }
+
+    /// Back to what it was `before`, or stays if it has grown beyond.
+    pub(crate) fn restore(&mut self, before: Self) {
+        let cwnd = self.cwnd.max(before.cwnd);
+        *self = Self {
+            cwnd,
+            mss: self.mss,
+            ssthresh: self.ssthresh.max(before.ssthresh),
+            ..before
+        };
     }
 
     /// Recovery sets the window itself while it lasts.

@@ -25,6 +25,36 @@ pub enum AckPolicy {
         /// Longest wait for the last of them.
         delay_max: Duration,
     },
+    /// One for each `segments` full-sized segments, counted in bytes, also when they arrive
+    /// together: a super-segment then gets several, as its parts would have. For studies that need
+    /// a certain number of ACKs at any speed. Else as `Every`.
+    Exactly {
+        /// Full-sized segments per acknowledgement, from 1.
+        segments: u32,
+        /// Longest wait for the last of them.
+        delay_max: Duration,
+    },
+}
+
+impl AckPolicy {
+    /// Bytes each acknowledgement advances by, if one for all that has arrived will not do.
+    pub(super) fn step_bytes(&self, full_segment_bytes: u32) -> Option<u32> {
+        match *self {
+            Self::Exactly { segments, .. } => {
+                Some(segments.max(1).saturating_mul(full_segment_bytes))
+            }
+            Self::Delayed { .. } | Self::Every { .. } => None,
+        }
+    }
+
+    /// Longest wait for the segment that makes an acknowledgement due.
+    pub(super) fn delay_max(&self) -> Duration {
+        match *self {
+            Self::Delayed { delay_max }
+            | Self::Every { delay_max, .. }
+            | Self::Exactly { delay_max, .. } => delay_max.min(DELAY_MAX),
+        }
+    }
 }
 
 /// What to do about an acknowledgement.
@@ -74,26 +104,19 @@ pub(super) struct AckScheduler {
 impl AckScheduler {
     pub(super) fn on_segment(&mut self, policy: &AckPolicy, arrival: &Arrival) -> AckDecision {
         self.unacked_segments = self.unacked_segments.saturating_add(arrival.wire_segments);
-        let (due, delay_max) = match *policy {
-            AckPolicy::Delayed { delay_max } => (
-                arrival.unacked_bytes >= 2 * arrival.full_segment_bytes,
-                delay_max,
-            ),
-            AckPolicy::Every {
-                segments,
-                delay_max,
-            } => {
-                let enough = self.unacked_segments >= segments;
-                (
-                    enough || arrival.unacked_bytes >= arrival.window_bytes / 2,
-                    delay_max,
-                )
+        let half_window = arrival.unacked_bytes >= arrival.window_bytes / 2;
+        let due = match *policy {
+            AckPolicy::Delayed { .. } => arrival.unacked_bytes >= 2 * arrival.full_segment_bytes,
+            AckPolicy::Every { segments, .. } => self.unacked_segments >= segments || half_window,
+            AckPolicy::Exactly { .. } => {
+                let step = policy.step_bytes(arrival.full_segment_bytes);
+                step.is_some_and(|step| arrival.unacked_bytes >= step) || half_window
             }
         };
         if due {
             AckDecision::Now
         } else {
-            AckDecision::By(arrival.now + delay_max.min(DELAY_MAX))
+            AckDecision::By(arrival.now + policy.delay_max())
         }
     }
 

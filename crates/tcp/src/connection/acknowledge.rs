@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use super::recovery::tail_probe::Outcome;
 use super::timers::Timer;
 use super::{Connection, State};
+use crate::SeqNum;
 use crate::wire::{Flags, Segment};
 
 /// What one ACK told.
@@ -18,7 +19,7 @@ pub(super) struct Progress {
     /// A duplicate in the sense of RFC 5681 §2: nothing but a repeated acknowledgement.
     pub repeats: bool,
     /// The peer reports a segment that arrived twice.
-    pub says_duplicate: bool,
+    pub duplicate: Option<(SeqNum, SeqNum)>,
 }
 
 impl Connection {
@@ -128,7 +129,7 @@ impl Connection {
             // RFC 2883 §4: the first block, below the ACK or inside the second, is a duplicate.
             let inside = |outer: &(_, _)| start.at_or_after(outer.0) && end.at_or_before(outer.1);
             if index == 0 && (end.at_or_before(segment.ack) || blocks.get(1).is_some_and(inside)) {
-                progress.says_duplicate = true;
+                progress.duplicate = Some((start, end));
                 self.recovery.rack.on_dsack(self.snd.una, self.snd.nxt);
                 continue;
             }
@@ -166,7 +167,7 @@ impl Connection {
         if let Some(probe) = self.recovery.tail_probe {
             match probe.on_ack(
                 segment.ack,
-                progress.says_duplicate,
+                progress.duplicate.is_some(),
                 progress.repeats && segment.options.sack.is_empty(),
             ) {
                 Outcome::Pending => {}
@@ -180,6 +181,7 @@ impl Connection {
         if self.ecn.on && segment.flags.contains(Flags::ECE) {
             self.on_congestion_echo();
         }
+        self.check_spurious(progress, segment);
         self.repair(progress, segment.ack, now);
         if progress.acked > 0 {
             self.restart_retransmission_timers(now);

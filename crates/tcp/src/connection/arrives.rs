@@ -27,7 +27,7 @@ impl Connection {
         self.check_repeated_syn(segment)?;
         self.check_timestamps(segment, now)?;
         self.check_sequence(segment, now)?;
-        self.take_timestamps(segment, now);
+        self.take_timestamps(segment);
         // Second, check the RST bit.
         self.check_reset(segment, now)?;
         // Third, security: nobody uses it. Fourth, check the SYN bit.

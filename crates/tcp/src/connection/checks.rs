@@ -35,10 +35,9 @@ impl Connection {
             self.counters.dropped_paws += 1;
             return ControlFlow::Break(());
         };
-        let (recent, taken) = self.rcv.ts_recent;
-        let older = (timestamps.value.wrapping_sub(recent) as i32) < 0;
+        let older = (timestamps.value.wrapping_sub(self.rcv.ts_recent) as i32) < 0;
         // §5.5: a TS.Recent older than the clock's wrap says nothing.
-        if older && now.saturating_duration_since(taken) < PAWS_IDLE_MAX {
+        if older && now.saturating_duration_since(self.heard) < PAWS_IDLE_MAX {
             self.counters.dropped_paws += 1;
             self.answer_nonsense(segment, now);
             return ControlFlow::Break(());
@@ -76,12 +75,12 @@ impl Connection {
 
     /// TS.Recent (RFC 7323 §4.3 (2)): only from a segment that covers the last ACK sent, so that
     /// the echo dates from the oldest segment that the next ACK acknowledges.
-    pub(super) fn take_timestamps(&mut self, segment: &Segment, now: Instant) {
+    pub(super) fn take_timestamps(&mut self, segment: &Segment) {
         let Some(timestamps) = segment.options.timestamps.filter(|_| self.timestamps) else {
             return;
         };
         if segment.seq.at_or_before(self.rcv.acked) {
-            self.rcv.ts_recent = (timestamps.value, now);
+            self.rcv.ts_recent = timestamps.value;
         }
     }
 
@@ -132,7 +131,8 @@ impl Connection {
     /// RFC 5961 §7. Per connection: a shared limit is a side channel.
     fn may_answer_nonsense(&mut self, now: Instant) -> bool {
         let (since, count) = self.nonsense;
-        if now.saturating_duration_since(since) >= Duration::from_secs(1) {
+        let now = self.clock.at(now);
+        if now.wrapping_sub(since) >= 1000 {
             self.nonsense = (now, 1);
             return true;
         }

@@ -77,7 +77,6 @@ impl Connection {
             more: false,
             cork: false,
             flush: false,
-            syn_sent: None,
         };
         let mut rcv = ReceiveSpace::new(now, config.receive_buffer.max(MSS_MIN.into()));
         if config.window_scaling {
@@ -101,7 +100,7 @@ impl Connection {
             retries: 0,
             unanswered: 0,
             heard: now,
-            nonsense: (now, 0),
+            nonsense: (clock.at(now), 0),
             ended: None,
             counters: Counters::default(),
             config,
@@ -163,7 +162,7 @@ impl Connection {
         self.sack &= options.sack_permitted;
         self.timestamps &= options.timestamps.is_some();
         if let Some(timestamps) = options.timestamps {
-            self.rcv.ts_recent = (timestamps.value, now);
+            self.rcv.ts_recent = timestamps.value;
         }
         self.snd.mss_peer = u32::from(options.mss.unwrap_or(MSS_DEFAULT).max(MSS_MIN));
         self.set_mss();
@@ -177,7 +176,7 @@ impl Connection {
     /// Our SYN is acknowledged by `segment`.
     pub(super) fn establish(&mut self, segment: &Segment, now: Instant) {
         self.snd.una = self.snd.iss + 1;
-        if let Some(sent) = self.snd.syn_sent.take()
+        if let Some(sent) = self.recovery.last_sent
             && self.retries == 0
         {
             self.rtt.on_sample(now.saturating_duration_since(sent));
@@ -214,7 +213,7 @@ impl Connection {
             return None;
         }
         self.snd.nxt = self.snd.iss + 1;
-        self.snd.syn_sent.get_or_insert(now);
+        self.recovery.last_sent.get_or_insert(now);
         self.timers.start(Timer::Retransmit, now + self.rtt.rto());
         let answer = self.state == State::SynReceived;
         let mut flags = Flags::SYN.with(Flags::ACK, answer);
@@ -238,7 +237,7 @@ impl Connection {
     }
 
     fn syn_options(&self, answer: bool, now: Instant) -> Options {
-        let echo = if answer { self.rcv.ts_recent.0 } else { 0 };
+        let echo = if answer { self.rcv.ts_recent } else { 0 };
         let scaling =
             self.config.window_scaling && (!answer || self.rcv.shift > 0 || self.snd.shift > 0);
         Options {
@@ -259,8 +258,8 @@ impl Connection {
         let options = if self.timestamps { 12 } else { 0 };
         let limit = self.snd.mss_peer.min(self.snd.mss_path);
         self.snd.mss = limit.saturating_sub(options).max(u32::from(MSS_MIN) / 2);
-        self.congestion
-            .on_mss(self.snd.mss, self.recovery.last_sent.is_none());
+        let no_data_sent = self.snd.nxt.since(self.snd.iss) <= 1;
+        self.congestion.on_mss(self.snd.mss, no_data_sent);
     }
 }
 

@@ -7,17 +7,19 @@ use super::recovery::Phase;
 use super::recovery::prr::Prr;
 use super::recovery::rack::Rtts;
 use super::recovery::tail_probe::probe_timeout;
+use super::recovery::undo::Undo;
 use super::timers::Timer;
 use super::{Connection, State};
 use crate::SeqNum;
 use crate::congestion::Acked;
+use crate::wire::Segment;
 
 impl Connection {
     /// Loss detection, then the phase's view of the ACK.
     pub(super) fn repair(&mut self, progress: &Progress, ack: SeqNum, now: Instant) {
         let mss = self.snd.mss;
         let flight_before = self.recovery.flight(mss).saturating_add(progress.delivered);
-        self.leave_phase(ack);
+        let recovered = self.leave_phase(ack);
         self.detect_loss(progress, now);
         let flight = self.recovery.flight(mss);
         match &mut self.recovery.phase {
@@ -26,7 +28,12 @@ impl Connection {
             }
             Phase::Open | Phase::Loss { .. } if progress.acked > 0 => {
                 self.congestion.on_ack(Acked {
-                    bytes: progress.acked,
+                    // The ACK that ends a recovery moves SND.UNA over what ssthresh paid for.
+                    bytes: if recovered {
+                        progress.delivered
+                    } else {
+                        progress.acked
+                    },
                     flight: self.recovery.flight_at_send,
                     srtt: self.rtt.srtt(),
                     now,
@@ -47,20 +54,24 @@ impl Connection {
         }
     }
 
-    /// Everything sent before the phase began has arrived.
-    fn leave_phase(&mut self, ack: SeqNum) {
-        match self.recovery.phase {
+    /// Ends the phase if everything sent before it began has arrived; says whether it was a
+    /// recovery.
+    fn leave_phase(&mut self, ack: SeqNum) -> bool {
+        let recovered = match self.recovery.phase {
             Phase::Recovery { until, .. } if ack.at_or_after(until) => {
                 self.congestion
                     .set_cwnd(self.congestion.ssthresh().min(CWND_AFTER_MAX));
-                self.recovery.rack.on_recovered();
+                true
             }
-            Phase::Loss { until } if ack.at_or_after(until) => self.recovery.rack.on_recovered(),
-            Phase::Reduced { until } if ack.at_or_after(until) => {}
-            _ => return,
+            Phase::Loss { until } | Phase::Reduced { until } if ack.at_or_after(until) => false,
+            _ => return false,
+        };
+        if !matches!(self.recovery.phase, Phase::Reduced { .. }) {
+            self.recovery.rack.on_recovered();
         }
         self.recovery.phase = Phase::Open;
         self.recovery.duplicate_acks = 0;
+        recovered
     }
 
     /// RACK with SACK; three duplicate ACKs and partial ACKs without (RFC 5681, RFC 6582).
@@ -116,8 +127,16 @@ impl Connection {
 
     pub(super) fn enter_recovery(&mut self, flight_before: u32, progress: &Progress) {
         // Once a round trip: a congestion mark may have reduced the window already.
+        self.recovery.undo = None;
         if matches!(self.recovery.phase, Phase::Open) {
-            self.congestion.on_congestion(flight_before);
+            self.remember_window();
+            // FlightSize of RFC 5681: what is reported to have arrived is still in it.
+            let flight_size = self
+                .snd
+                .nxt
+                .since(self.snd.una)
+                .saturating_add(progress.acked);
+            self.congestion.on_congestion(flight_size);
         }
         self.counters.recoveries += 1;
         self.timers.stop(Timer::TailProbe);
@@ -136,6 +155,42 @@ impl Connection {
             until: self.snd.nxt,
             prr,
         };
+    }
+
+    /// Before a reduction that may turn out to be for nothing.
+    pub(super) fn remember_window(&mut self) {
+        self.recovery.undo = Some(Box::new(Undo::new(self.congestion.clone(), self.snd.nxt)));
+    }
+
+    /// Looks for signs that nothing was lost, and takes the reduction back.
+    pub(super) fn check_spurious(&mut self, progress: &Progress, segment: &Segment) {
+        let Some(undo) = &mut self.recovery.undo else {
+            return;
+        };
+        let echo = segment
+            .options
+            .timestamps
+            .filter(|stamps| self.timestamps && stamps.echo != 0);
+        let by_echo = progress.acked > 0
+            && echo.is_some_and(|stamps| undo.is_spurious_by_echo(segment.ack, stamps.echo));
+        let by_report = progress
+            .duplicate
+            .is_some_and(|(start, end)| undo.is_spurious_by_report(start, end));
+        // After the repair an old echo proves nothing: it may be of data in between.
+        let by_echo = by_echo && self.recovery.is_repairing();
+        if !by_echo && !by_report {
+            return;
+        }
+        if let Some(undo) = self.recovery.undo.take() {
+            self.congestion.restore(undo.before);
+        }
+        self.counters.spurious_repairs += 1;
+        self.recovery.rack.on_spurious();
+        if self.recovery.is_repairing() {
+            self.recovery.scoreboard.mark_none_lost();
+            self.recovery.phase = Phase::Open;
+            self.recovery.duplicate_acks = 0;
+        }
     }
 
     /// The peer saw a congestion mark (RFC 3168 §6.1.2).

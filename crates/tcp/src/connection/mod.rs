@@ -85,8 +85,9 @@ pub struct Connection {
     unanswered: u8,
     /// When the peer was last heard.
     heard: Instant,
-    /// Acknowledgements of nonsense in the current second (RFC 5961 §7).
-    nonsense: (Instant, u8),
+    /// When a second began, by the timestamp clock, and how often nonsense was answered in it
+    /// (RFC 5961 §7).
+    nonsense: (u32, u8),
     ended: Option<Ended>,
     counters: Counters,
 }
@@ -217,7 +218,7 @@ impl Connection {
             path,
             snd_nxt: self.snd.nxt,
             rcv_nxt: self.rcv.nxt,
-            ts_recent: self.timestamps.then_some(self.rcv.ts_recent.0),
+            ts_recent: self.timestamps.then_some(self.rcv.ts_recent),
             clock: self.clock,
             length: self.config.time_wait,
             until: self
@@ -227,7 +228,9 @@ impl Connection {
         }
     }
 
-    /// Takes the choices of `change` into effect for what comes.
+    /// Changes choices while it runs: acknowledgement, segmentation, timeouts and the send buffer
+    /// take effect for what comes. What was agreed on or set up at the beginning (options, MSS,
+    /// receive buffer, congestion control, whether there are keepalives) stays.
     pub fn configure(&mut self, change: impl FnOnce(&mut Config)) {
         change(Arc::make_mut(&mut self.config));
     }

@@ -46,6 +46,11 @@ impl Reassembly {
             .sum()
     }
 
+    /// The sequence number after the last byte held.
+    pub(super) fn end(&self) -> Option<SeqNum> {
+        self.ranges.last().map(|range| range.end)
+    }
+
     /// Takes in `chain`, which begins at `start`. Where it overlaps what is here, what came first
     /// stays: nobody can change bytes already promised by a SACK.
     pub(super) fn insert(&mut self, start: SeqNum, chain: &Chain) -> Inserted {

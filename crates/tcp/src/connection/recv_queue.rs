@@ -12,7 +12,7 @@ pub(super) struct RecvQueue {
     bytes: u32,
     pub(super) reassembly: Reassembly,
     /// Sum of the memory each queued piece keeps alive, counting shared slabs once per piece.
-    held_bytes: usize,
+    held_bytes: u32,
     writer: Option<Writer>,
 }
 
@@ -68,7 +68,7 @@ impl RecvQueue {
         let first = self.pieces.front_mut()?;
         let piece = if first.len() <= max {
             let piece = self.pieces.pop_front()?;
-            self.held_bytes = self.held_bytes.saturating_sub(piece.held_bytes());
+            self.held_bytes = self.held_bytes.saturating_sub(piece.held_bytes() as u32);
             piece
         } else {
             let piece = first.slice(0..max);
@@ -87,7 +87,7 @@ impl RecvQueue {
         for piece in chain.into_pieces().filter(|piece| !piece.is_empty()) {
             // A reader that keeps up never pays for this copy; one that does not must not pin
             // many times its buffer in slabs that hold a few bytes each.
-            let full = self.held_bytes > 4 * budget as usize;
+            let full = self.held_bytes > budget.saturating_mul(4);
             if full && piece.held_bytes() > 4 * piece.len() + SMALL_BYTES {
                 self.compact(pool, piece)
                     .into_iter()
@@ -104,7 +104,7 @@ impl RecvQueue {
             .back_mut()
             .is_some_and(|last| last.try_extend(&piece))
         {
-            self.held_bytes += piece.held_bytes();
+            self.held_bytes = self.held_bytes.saturating_add(piece.held_bytes() as u32);
             self.pieces.push_back(piece);
         }
     }

@@ -8,7 +8,7 @@ pub(super) struct RttEstimator {
     measured: Option<Measured>,
     /// Doublings of the timeout since the last new acknowledgement.
     backoff: u8,
-    rto_min: Duration,
+    rto_min_ms: u32,
 }
 
 /// In nanoseconds: half the memory of a `Duration`.
@@ -25,7 +25,7 @@ impl RttEstimator {
         Self {
             measured: None,
             backoff: 0,
-            rto_min,
+            rto_min_ms: rto_min.as_millis().min(u128::from(u32::MAX)) as u32,
         }
     }
 
@@ -81,9 +81,10 @@ impl RttEstimator {
         };
         // From Linux: the lower bound is on the variation's share, so that a steady long path
         // does not time out at its own round-trip time.
+        let rto_min = Duration::from_millis(self.rto_min_ms.into());
         let floor = self
             .srtt()
-            .map_or(self.rto_min, |srtt| (srtt + GRANULARITY).max(self.rto_min));
+            .map_or(rto_min, |srtt| (srtt + GRANULARITY).max(rto_min));
         base.max(floor)
             .saturating_mul(1 << self.backoff.min(16))
             .min(RTO_MAX)

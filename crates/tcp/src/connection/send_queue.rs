@@ -16,7 +16,7 @@ pub(super) struct SendQueue {
     writer: Option<Writer>,
     /// The piece last cut from and the offset of its first byte from `start`: new data is cut in
     /// order, so the search for a piece nearly always ends where it starts.
-    cursor: (usize, u32),
+    cursor: (u32, u32),
 }
 
 impl SendQueue {
@@ -109,11 +109,12 @@ impl SendQueue {
             return chain;
         }
         let offset = seq.since(self.start);
-        let (mut index, mut at) = if self.cursor.1 <= offset {
+        let (index, mut at) = if self.cursor.1 <= offset {
             self.cursor
         } else {
             (0, 0)
         };
+        let mut index = index as usize;
         while let Some(piece) = self.pieces.get(index) {
             let end = at + piece.len() as u32;
             if offset < end {
@@ -132,7 +133,7 @@ impl SendQueue {
             }
             (index, at, skip) = (index + 1, at + piece.len() as u32, 0);
         }
-        self.cursor = (index.min(self.pieces.len().saturating_sub(1)), at);
+        self.cursor = (index.min(self.pieces.len().saturating_sub(1)) as u32, at);
         chain
     }
 }

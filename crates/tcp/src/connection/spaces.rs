@@ -39,8 +39,6 @@ pub(super) struct SendSpace {
     pub cork: bool,
     /// A partial segment may leave once, whatever holds it.
     pub flush: bool,
-    /// When the SYN left, for the first round-trip time.
-    pub syn_sent: Option<Instant>,
 }
 
 /// Receive sequence space.
@@ -67,8 +65,8 @@ pub(super) struct ReceiveSpace {
     pub buffer: u32,
     /// Payload of a full segment of the peer's, by what was seen.
     pub full_segment: u32,
-    /// TS.Recent and when it was taken.
-    pub ts_recent: (u32, Instant),
+    /// TS.Recent.
+    pub ts_recent: u32,
     /// A duplicate to report (RFC 2883).
     pub duplicate: Option<(SeqNum, SeqNum)>,
     /// For auto-tuning: bytes read since the instant.
@@ -90,7 +88,7 @@ impl ReceiveSpace {
             abandoned: false,
             buffer,
             full_segment: 536,
-            ts_recent: (0, now),
+            ts_recent: 0,
             duplicate: None,
             tuning: (0, now),
         }

@@ -134,6 +134,17 @@ impl Connection {
             return;
         }
         let fin = segment.end() - 1;
+        if self
+            .rcv
+            .queue
+            .reassembly
+            .end()
+            .is_some_and(|end| end.after(fin))
+        {
+            // A peer that has sent data beyond its end: one of the two is not its own.
+            self.counters.dropped_unacceptable += 1;
+            return;
+        }
         // One more than the window: a FIN needs no buffer.
         if fin.at_or_after(self.rcv.nxt) && fin.at_or_before(self.rcv.edge) {
             self.rcv.fin = Some(fin);

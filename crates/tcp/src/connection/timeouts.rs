@@ -52,9 +52,12 @@ impl Connection {
             return;
         }
         let first = !matches!(self.recovery.phase, Phase::Loss { .. });
-        let flight = self.recovery.flight(self.snd.mss);
-        self.congestion
-            .on_timeout(flight, first && !self.is_repaired_once());
+        let flight = self.snd.nxt.since(self.snd.una);
+        let reduces = first && !self.is_repaired_once();
+        if reduces {
+            self.remember_window();
+        }
+        self.congestion.on_timeout(flight, reduces);
         self.recovery.scoreboard.mark_all_lost();
         self.recovery.duplicate_acks = 0;
         self.recovery.tail_probe = None;

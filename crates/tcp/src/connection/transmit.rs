@@ -63,11 +63,43 @@ impl Connection {
 
     fn next_ack(&mut self, now: Instant) -> Segment {
         let more = self.owed.acks - 1;
+        let partial = self.partial_ack();
         let mut segment = self.segment(self.snd.nxt, Flags::ACK, Chain::new(), now);
         self.owed.acks = more;
+        if let Some(ack) = partial {
+            self.acknowledge_only(ack, &mut segment, now);
+        }
         self.add_sack_blocks(&mut segment.options);
         self.counters.pure_acks_sent += 1;
         segment
+    }
+
+    /// How far the next ACK reaches if the policy wants more than one for what has arrived.
+    fn partial_ack(&self) -> Option<SeqNum> {
+        let step = self.config.ack.step_bytes(self.rcv.full_segment)?;
+        let ack = self.rcv.acked + step;
+        let in_order = self.rcv.queue.reassembly.is_empty() && !self.rcv.finished;
+        (in_order && ack.before(self.rcv.nxt)).then_some(ack)
+    }
+
+    /// Lets `segment` acknowledge up to `ack` and sees to the rest: at once while it is a whole
+    /// step, else when its delay is over.
+    fn acknowledge_only(&mut self, ack: SeqNum, segment: &mut Segment, now: Instant) {
+        let window = self.rcv.edge.since(ack).div_ceil(1 << self.rcv.shift);
+        segment.window = window.min(0xffff) as u16;
+        segment.ack = ack;
+        self.rcv.acked = ack;
+        let step = self
+            .config
+            .ack
+            .step_bytes(self.rcv.full_segment)
+            .unwrap_or(0);
+        if self.rcv.nxt.since(ack) >= step {
+            self.owe_ack();
+        } else {
+            self.timers
+                .start(Timer::Ack, now + self.config.ack.delay_max());
+        }
     }
 
     /// The first lost range, or as much of it as the congestion window lets out.
@@ -99,6 +131,11 @@ impl Connection {
         let payload = self.snd.queue.chain(start, bytes);
         self.recovery.scoreboard.on_retransmitted(start, end, now);
         self.recovery.last_sent = Some(now);
+        if self.recovery.is_repairing()
+            && let Some(undo) = &mut self.recovery.undo
+        {
+            undo.on_retransmitted(start, end.since(start), self.clock.at(now));
+        }
         self.counters.payload_bytes_retransmitted += u64::from(bytes);
         self.counters.segments_retransmitted += u64::from(bytes.div_ceil(self.snd.mss).max(1));
         let push = end == self.snd.nxt && bytes > 0;
@@ -251,7 +288,7 @@ impl Connection {
         };
         let timestamps = Timestamps {
             value: self.clock.at(now),
-            echo: self.rcv.ts_recent.0,
+            echo: self.rcv.ts_recent,
         };
         let segment = Segment {
             seq,

@@ -151,10 +151,13 @@ impl Endpoint {
         );
         let connection = Connection::accept(config, self.pool.clone(), iss, clock, &segment, now);
         let half_open = Some(path.local.port());
-        self.add(Slot {
-            half_open,
-            ..Slot::new(connection, path, key)
-        });
+        self.add(
+            Slot {
+                half_open,
+                ..Slot::new(connection, path)
+            },
+            key,
+        );
     }
 
     fn answer_with_cookie(&mut self, path: FourTuple, syn: &Segment, now: Instant) {
@@ -189,10 +192,13 @@ impl Endpoint {
         listener.half_open += 1;
         let half_open = Some(path.local.port());
         let index = self
-            .add(Slot {
-                half_open,
-                ..Slot::new(connection, path, key)
-            })
+            .add(
+                Slot {
+                    half_open,
+                    ..Slot::new(connection, path)
+                },
+                key,
+            )
             .index;
         self.deliver(index, ack, now);
     }

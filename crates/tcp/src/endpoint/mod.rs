@@ -1,17 +1,19 @@
 //! Many connections behind one device: packets in, packets out.
 
+mod connect;
 mod cookie;
 mod listen;
 mod secret;
 mod table;
 mod time_wait;
+mod timers;
 
 #[cfg(test)]
 mod tests;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -23,9 +25,11 @@ use listen::Listener;
 use secret::{Purpose, Secret};
 use table::{Slot, Table};
 use time_wait::{TimeWaits, Verdict};
+use timers::{Deadline, NO_TIMER};
 
 pub(crate) use time_wait::TimeWait;
 
+pub use connect::ConnectError;
 pub use listen::ListenError;
 pub use table::ConnId;
 
@@ -42,10 +46,14 @@ pub struct Endpoint {
     secret: Secret,
     epoch: Instant,
     checksum: Checksum,
+    /// The device does not cut super-segments: they are cut here.
+    cut: bool,
+    /// The rest of one that is being cut.
+    parts: VecDeque<Packet>,
     table: Table,
     listeners: HashMap<u16, Listener>,
     time_waits: TimeWaits,
-    timers: BinaryHeap<Reverse<(Instant, u32, u32)>>,
+    timers: BinaryHeap<Reverse<Deadline>>,
     /// Connections that may have something to send.
     work: VecDeque<u32>,
     /// Units the first of them has sent in this turn.
@@ -89,29 +97,6 @@ pub struct EndpointCounters {
     pub too_big_received: u64,
 }
 
-/// Why a connection cannot be opened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ConnectError {
-    /// The same two ends have a connection, or one in TIME-WAIT.
-    InUse,
-    /// Every local port is taken.
-    NoPort,
-    /// The addresses are of different families, or there is no port to connect to.
-    BadAddress,
-}
-
-impl std::fmt::Display for ConnectError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::InUse => "these two ends have a connection already",
-            Self::NoPort => "every local port is taken",
-            Self::BadAddress => "addresses of one family and a port are needed",
-        })
-    }
-}
-
-impl std::error::Error for ConnectError {}
-
 impl Endpoint {
     /// An endpoint for connections of `config`, with payload from `pool`. `secret` must be random
     /// and kept: initial sequence numbers, cookies and the connection table depend on it.
@@ -130,6 +115,8 @@ impl Endpoint {
             secret: Secret::new(secret),
             epoch: now,
             checksum,
+            cut: false,
+            parts: VecDeque::new(),
             table: Table::default(),
             listeners: HashMap::new(),
             time_waits: TimeWaits::default(),
@@ -142,6 +129,18 @@ impl Endpoint {
             next_port: 0,
             counters: EndpointCounters::default(),
         }
+    }
+
+    /// What the device does of what was hoped for: complete checksums, cut super-segments. To be
+    /// called again when a device finds out that it cannot. What it does not do is done here; the
+    /// connections keep working in super-segments, which costs them less.
+    pub fn set_offloads(&mut self, checksum: bool, segmentation: bool) {
+        self.checksum = if checksum {
+            Checksum::Partial
+        } else {
+            Checksum::Complete
+        };
+        self.cut = !segmentation;
     }
 
     /// Takes in a packet.
@@ -158,10 +157,10 @@ impl Endpoint {
     }
 
     fn on_segment(&mut self, path: FourTuple, segment: Segment, now: Instant) {
-        let key = self.secret.hash(&path, Purpose::Table, 0);
+        let key = self.key(&path);
         if let Some(index) = self.table.find(key, &path) {
             if let Some(above) = self.reopens(index, &segment) {
-                self.table.remove(index);
+                self.table.remove(index, key);
                 self.on_segment_for_none(path, key, segment, Some(above), now);
             } else {
                 self.deliver(index, segment, now);
@@ -184,7 +183,9 @@ impl Endpoint {
         let reopens = slot.connection.state() == State::TimeWait
             && segment.flags.contains(Flags::SYN)
             && !segment.flags.contains(Flags::ACK)
-            && self.listeners.contains_key(&slot.path.local.port())
+            && self
+                .listeners
+                .contains_key(&FourTuple::from(slot.path).local.port())
             && segment.seq.after(slot.connection.sequence().2);
         reopens.then(|| slot.connection.sequence().1)
     }
@@ -224,7 +225,7 @@ impl Endpoint {
             return;
         };
         self.counters.too_big_received += 1;
-        let key = self.secret.hash(&message.path, Purpose::Table, 0);
+        let key = self.key(&message.path);
         let Some(index) = self.table.find(key, &message.path) else {
             return;
         };
@@ -240,51 +241,11 @@ impl Endpoint {
         self.enqueue(index);
     }
 
-    /// Lets timers that are due at `now` fire.
-    pub fn on_timeout(&mut self, now: Instant) {
-        self.time_waits.on_timeout(now);
-        while let Some(&Reverse((deadline, index, generation))) = self.timers.peek()
-            && deadline <= now
-        {
-            self.timers.pop();
-            if !self.table.is_current(ConnId { index, generation }) {
-                continue;
-            }
-            let Some(slot) = self
-                .table
-                .at_mut(index)
-                .filter(|slot| slot.timer == Some(deadline))
-            else {
-                continue;
-            };
-            slot.timer = None;
-            if slot.connection.next_timeout().is_some_and(|due| due <= now) {
-                let before = Glance::at(&slot.connection);
-                slot.connection.on_timeout(now);
-                self.follow_up(index, before);
-            }
-            self.arm(index);
-        }
-    }
-
-    /// The earliest time at which [`on_timeout`](Self::on_timeout) may have something to do.
-    /// Deadlines that moved back are found out when their time comes, so it can be early.
-    pub fn next_timeout(&self) -> Option<Instant> {
-        let connections = self
-            .timers
-            .peek()
-            .map(|Reverse((deadline, _, _))| *deadline);
-        [connections, self.time_waits.next_timeout()]
-            .into_iter()
-            .flatten()
-            .min()
-    }
-
     /// The next packet to send, or `None` when there is nothing to send now.
     pub fn poll_packet(&mut self, now: Instant) -> Option<Packet> {
-        if let Some(answer) = self.answers.pop_front() {
+        if let Some(packet) = self.parts.pop_front().or_else(|| self.answers.pop_front()) {
             self.counters.packets_sent += 1;
-            return Some(answer);
+            return Some(packet);
         }
         while let Some(&index) = self.work.front() {
             let segment = self
@@ -303,6 +264,16 @@ impl Endpoint {
                 self.turn = 0;
             }
             self.counters.packets_sent += 1;
+            let path = path.into();
+            if self.cut && segment.segment_size > 0 {
+                let checksum = self.checksum;
+                self.parts.extend(
+                    segment
+                        .split()
+                        .map(|part| Packet::emit(&path, part, checksum)),
+                );
+                return self.parts.pop_front();
+            }
             return Some(Packet::emit(&path, segment, self.checksum));
         }
         None
@@ -330,59 +301,6 @@ impl Endpoint {
             listener.told = false;
         }
         Some(port)
-    }
-
-    /// Opens a connection. A local port of 0 asks for a free one.
-    ///
-    /// # Errors
-    /// If the ends cannot have a connection.
-    pub fn connect(
-        &mut self,
-        local: SocketAddr,
-        remote: SocketAddr,
-        now: Instant,
-    ) -> Result<ConnId, ConnectError> {
-        if local.is_ipv4() != remote.is_ipv4() || remote.port() == 0 {
-            return Err(ConnectError::BadAddress);
-        }
-        let mut path = FourTuple { local, remote };
-        if local.port() == 0 {
-            path.local
-                .set_port(self.free_port(&path).ok_or(ConnectError::NoPort)?);
-        }
-        let key = self.secret.hash(&path, Purpose::Table, 0);
-        if self.is_taken(key, &path) {
-            return Err(ConnectError::InUse);
-        }
-        let config = self.configs.for_address(remote.ip());
-        let (iss, clock) = (
-            self.initial_sequence(&path, None, now),
-            self.clock_for(&path),
-        );
-        let connection = Connection::connect(config, self.pool.clone(), iss, clock, now);
-        Ok(self.add(Slot {
-            owned: true,
-            ..Slot::new(connection, path, key)
-        }))
-    }
-
-    /// RFC 6056 §3.3.3: begin somewhere that depends on the destination, go on with a counter.
-    fn free_port(&mut self, path: &FourTuple) -> Option<u16> {
-        let begin = self.secret.hash(path, Purpose::Port, 0) as u16;
-        for _ in 0..=u16::MAX - PORT_MIN {
-            self.next_port = self.next_port.wrapping_add(1);
-            let port = PORT_MIN + begin.wrapping_add(self.next_port) % (u16::MAX - PORT_MIN + 1);
-            let mut path = *path;
-            path.local.set_port(port);
-            if !self.is_taken(self.secret.hash(&path, Purpose::Table, 0), &path) {
-                return Some(port);
-            }
-        }
-        None
-    }
-
-    fn is_taken(&self, key: u64, path: &FourTuple) -> bool {
-        self.table.find(key, path).is_some() || self.time_waits.contains(key, path)
     }
 
     /// Calls the application's methods of a connection ([`write`](Connection::write),
@@ -419,7 +337,7 @@ impl Endpoint {
 
     /// The two ends of a connection.
     pub fn path(&self, id: ConnId) -> Option<FourTuple> {
-        self.table.get(id).map(|slot| slot.path)
+        self.table.get(id).map(|slot| slot.path.into())
     }
 
     /// The application has done with a connection: it is closed if it was not, read no more, and
@@ -457,8 +375,8 @@ impl Endpoint {
         &self.pool
     }
 
-    fn add(&mut self, slot: Slot) -> ConnId {
-        let id = self.table.insert(slot);
+    fn add(&mut self, slot: Slot, key: u64) -> ConnId {
+        let id = self.table.insert(slot, key);
         self.enqueue(id.index);
         id
     }
@@ -488,50 +406,25 @@ impl Endpoint {
             return;
         };
         slot.queued = false;
-        match slot.connection.state() {
-            State::Closed if !slot.owned => {
+        let (state, owned) = (slot.connection.state(), slot.owned);
+        let path = FourTuple::from(slot.path);
+        match state {
+            State::Closed if !owned => {
                 self.settle_half_open(index);
-                self.table.remove(index);
+                self.table.remove(index, self.key(&path));
             }
-            State::TimeWait if !slot.owned => {
-                if let Some(slot) = self.table.remove(index) {
-                    self.time_waits
-                        .insert(slot.key, slot.connection.time_wait(slot.path));
+            State::TimeWait if !owned => {
+                let key = self.key(&path);
+                if let Some(slot) = self.table.remove(index, key) {
+                    self.time_waits.insert(key, slot.connection.time_wait(path));
                 }
             }
             _ => self.arm(index),
         }
     }
 
-    /// Sees to it that the heap has a deadline no later than the connection's.
-    fn arm(&mut self, index: u32) {
-        let generation = self.table.id(index).generation;
-        let Some(slot) = self.table.at_mut(index) else {
-            return;
-        };
-        let Some(next) = slot.connection.next_timeout() else {
-            return;
-        };
-        if slot.timer.is_none_or(|armed| next < armed) {
-            slot.timer = Some(next);
-            self.timers.push(Reverse((next, index, generation)));
-            if self.timers.len() > 2 * self.table.len() + SPARE_TIMERS {
-                self.forget_stale_timers();
-            }
-        }
-    }
-
-    /// Deadlines of connections that ended or that have an earlier one would otherwise stay until
-    /// their time comes; this keeps the heap within twice the connections, at no cost to speak of
-    /// because it halves it.
-    fn forget_stale_timers(&mut self) {
-        let table = &self.table;
-        self.timers
-            .retain(|&Reverse((deadline, index, generation))| {
-                table
-                    .get(ConnId { index, generation })
-                    .is_some_and(|slot| slot.timer == Some(deadline))
-            });
+    fn key(&self, path: &FourTuple) -> u64 {
+        self.secret.hash(path, Purpose::Table, 0)
     }
 
     fn clock_for(&self, path: &FourTuple) -> Clock {
@@ -596,16 +489,15 @@ impl Endpoint {
 }
 
 impl Slot {
-    fn new(connection: Connection, path: FourTuple, key: u64) -> Self {
+    fn new(connection: Connection, path: FourTuple) -> Self {
         Self {
             connection,
-            path,
-            key,
+            path: path.into(),
             half_open: None,
             owned: false,
             queued: false,
             told: false,
-            timer: None,
+            timer_ns: NO_TIMER,
         }
     }
 }
@@ -669,9 +561,5 @@ impl Glance {
 
 /// Units a connection sends before the next has its turn.
 const TURN_UNITS: u32 = 16;
-/// Stale deadlines that are not worth a search.
-const SPARE_TIMERS: usize = 1024;
 /// Resets and cookies waiting for the device.
 const ANSWERS_MAX: usize = 1024;
-/// RFC 6335 §6: dynamic ports.
-const PORT_MIN: u16 = 49_152;

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
-use std::time::Instant;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use crate::connection::Connection;
 use crate::wire::FourTuple;
@@ -25,8 +25,7 @@ impl ConnId {
 /// A connection and its place in the endpoint's lists.
 pub(super) struct Slot {
     pub connection: Connection,
-    pub path: FourTuple,
-    pub key: u64,
+    pub path: CompactPath,
     /// Port of the listener that still counts it as half open.
     pub half_open: Option<u16>,
     /// The application has it, or will get it from `accept`.
@@ -36,7 +35,45 @@ pub(super) struct Slot {
     /// Waits in the list of those the application should look at.
     pub told: bool,
     /// The deadline in the heap by which it will be looked at.
-    pub timer: Option<Instant>,
+    pub timer_ns: u64,
+}
+
+/// A [`FourTuple`] in little more than half its memory: without flow labels and scopes, which are
+/// no part of what names a connection.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct CompactPath {
+    addresses: [[u8; 16]; 2],
+    ports: [u16; 2],
+    v6: [bool; 2],
+}
+
+impl From<FourTuple> for CompactPath {
+    fn from(path: FourTuple) -> Self {
+        let ends = [path.local, path.remote];
+        let addresses = ends.map(|end| match end.ip() {
+            IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
+            IpAddr::V6(address) => address.octets(),
+        });
+        Self {
+            addresses,
+            ports: ends.map(|end| end.port()),
+            v6: ends.map(|end| end.is_ipv6()),
+        }
+    }
+}
+
+impl From<CompactPath> for FourTuple {
+    fn from(path: CompactPath) -> Self {
+        let end = |n: usize| {
+            let address = Ipv6Addr::from(path.addresses[n]);
+            let v4 = address.to_ipv4_mapped().filter(|_| !path.v6[n]);
+            SocketAddr::new(v4.map_or(IpAddr::V6(address), IpAddr::V4), path.ports[n])
+        };
+        Self {
+            local: end(0),
+            remote: end(1),
+        }
+    }
 }
 
 /// Connections by index and by the hash of their path.
@@ -62,16 +99,16 @@ impl Table {
     pub(super) fn find(&self, key: u64, path: &FourTuple) -> Option<u32> {
         let index = *self.by_key.get(&key)?;
         self.at(index)
-            .filter(|slot| slot.path == *path)
+            .filter(|slot| slot.path == CompactPath::from(*path))
             .map(|_| index)
     }
 
-    pub(super) fn insert(&mut self, slot: Slot) -> ConnId {
+    pub(super) fn insert(&mut self, slot: Slot, key: u64) -> ConnId {
         let index = self.free.pop().unwrap_or_else(|| {
             self.slots.push((0, None));
             (self.slots.len() - 1) as u32
         });
-        self.by_key.insert(slot.key, index);
+        self.by_key.insert(key, index);
         let (generation, place) = &mut self.slots[index as usize];
         *place = Some(Box::new(slot));
         ConnId {
@@ -80,11 +117,11 @@ impl Table {
         }
     }
 
-    pub(super) fn remove(&mut self, index: u32) -> Option<Box<Slot>> {
+    pub(super) fn remove(&mut self, index: u32, key: u64) -> Option<Box<Slot>> {
         let (generation, place) = self.slots.get_mut(index as usize)?;
         let slot = place.take()?;
         *generation = generation.wrapping_add(1);
-        self.by_key.remove(&slot.key);
+        self.by_key.remove(&key);
         self.free.push(index);
         Some(slot)
     }
@@ -135,5 +172,24 @@ impl Hasher for AlreadyHashed {
 
     fn write_u64(&mut self, key: u64) {
         self.0 = key;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_compact_path_is_the_same_path() {
+        for (local, remote) in [
+            ("10.0.0.1:80", "1.2.3.4:5"),
+            ("[fd00::1]:80", "[::ffff:1.2.3.4]:5"),
+        ] {
+            let path = FourTuple {
+                local: local.parse().unwrap(),
+                remote: remote.parse().unwrap(),
+            };
+            assert_eq!(FourTuple::from(CompactPath::from(path)), path);
+        }
     }
 }

@@ -1,10 +1,12 @@
 //! Two endpoints with a wire of 1 ms between them.
 
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use proptest::prelude::*;
 
+use super::timers::SPARE_TIMERS;
 use super::*;
 use crate::time::ms;
 use crate::{Ended, Piece, ReadError};
@@ -337,6 +339,46 @@ fn a_router_that_says_too_big_is_heard() {
         net.now,
     );
     assert_eq!(net.client.connection(id).unwrap().mss(), 1000 - 40 - 12);
+}
+
+#[test]
+fn a_device_that_does_not_cut_gets_ordinary_segments() {
+    let mut net = Net::new(5);
+    net.client.set_offloads(false, false);
+    let id = net.connect(0);
+    net.run_for(5);
+    net.write(id, &[3; 5000]);
+    let mut sizes = Vec::new();
+    while let Some(packet) = net.client.poll_packet(net.now) {
+        assert_eq!(packet.segment_size, 0);
+        sizes.push(packet.payload.len());
+        net.server.on_packet(packet, net.now);
+    }
+    assert_eq!(sizes, [1448, 1448, 1448, 656]);
+    let accepted = net.server.accept(80).unwrap();
+    assert_eq!(net.server.connection(accepted).unwrap().readable(), 5000);
+}
+
+#[test]
+fn an_endpoint_may_move_to_another_thread() {
+    fn check<T: Send>() {}
+    check::<Endpoint>();
+}
+
+#[test]
+fn a_connection_can_have_choices_of_its_own() {
+    let mut net = Net::new(5);
+    let config = Config {
+        timestamps: false,
+        ..Config::default()
+    };
+    let (local, remote) = (SocketAddr::new(CLIENT, 0), SocketAddr::new(SERVER, 80));
+    let id = net
+        .client
+        .connect_with(config, local, remote, net.now)
+        .unwrap();
+    net.run_for(5);
+    assert_eq!(net.client.connection(id).unwrap().mss(), 1460);
 }
 
 #[test]

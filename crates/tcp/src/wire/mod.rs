@@ -12,7 +12,7 @@ mod packet;
 mod segment;
 mod tcp;
 
-pub use checksum::{Sum, copy_and_sum};
+pub use checksum::Sum;
 pub use ip::Ecn;
 pub use options::{Options, SackBlocks, Timestamps};
 pub use packet::{Checksum, DropReason, FourTuple, Header, Packet};

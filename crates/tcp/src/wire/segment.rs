@@ -47,6 +47,38 @@ impl Segment {
         self.seq + self.len()
     }
 
+    /// The segments on the wire that it stands for, as a device would cut them: PSH and FIN on the
+    /// last only, CWR on the first only.
+    pub fn split(self) -> impl Iterator<Item = Self> {
+        let (count, size) = (self.wire_segments(), u32::from(self.segment_size));
+        (0..count).map(move |n| {
+            if count == 1 {
+                return Self {
+                    segment_size: 0,
+                    ..self.clone()
+                };
+            }
+            let (first, last) = (n == 0, n + 1 == count);
+            let mut flags = self.flags;
+            if !first {
+                flags = flags.without(Flags::CWR);
+            }
+            if !last {
+                flags = flags.without(Flags::PSH | Flags::FIN);
+            }
+            let payload = self
+                .payload
+                .slice((n * size) as usize..((n + 1) * size) as usize);
+            Self {
+                seq: self.seq + n * size,
+                flags,
+                payload,
+                segment_size: 0,
+                ..self.clone()
+            }
+        })
+    }
+
     /// Segments on the wire that it stands for, at least 1.
     pub fn wire_segments(&self) -> u32 {
         match self.segment_size {
@@ -147,7 +179,45 @@ impl fmt::Debug for Flags {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Piece;
+    use crate::{Chain, Piece, SeqNum};
+
+    #[test]
+    fn split_it_is_the_same_bytes_with_the_flags_where_they_belong() {
+        let payload = Chain::from(Piece::from((0..10).collect::<Vec<u8>>()));
+        let flags = Flags::ACK | Flags::PSH | Flags::FIN | Flags::CWR;
+        let whole = Segment {
+            seq: SeqNum::new(5),
+            flags,
+            payload,
+            segment_size: 4,
+            ..Segment::default()
+        };
+        let parts: Vec<String> = whole
+            .clone()
+            .split()
+            .map(|part| {
+                format!(
+                    "{:?} {:?} {:?}",
+                    part.seq,
+                    part.flags,
+                    part.payload.to_vec()
+                )
+            })
+            .collect();
+        assert_eq!(
+            parts,
+            ["5 W. [0, 1, 2, 3]", "9 . [4, 5, 6, 7]", "13 FP. [8, 9]"]
+        );
+        assert_eq!(
+            Segment {
+                segment_size: 0,
+                ..whole
+            }
+            .split()
+            .count(),
+            1
+        );
+    }
 
     #[test]
     fn a_super_segment_stands_for_its_wire_segments() {

@@ -14,6 +14,7 @@ use tcpcost_workload::CONNECTS_OUTSTANDING;
 
 use super::ground::{self, Ground};
 use super::readings;
+use super::soak::Soak;
 use super::worker::{Duty, Found, Place, Ready, WorkerThread};
 use super::{Refusal, failed};
 use crate::host::apply::{ApplyError, apply, steer};
@@ -33,6 +34,9 @@ pub struct AgentEnd {
     ground: Ground,
     settings: WorkloadSettings,
     workers: Vec<WorkerThread>,
+    soak: Option<Soak>,
+    /// Meters that could not be had, one line each.
+    cautions: Vec<String>,
 }
 
 impl AgentEnd {
@@ -65,6 +69,8 @@ impl AgentEnd {
                 ground,
                 settings,
                 workers: Vec::new(),
+                soak: None,
+                cautions: Vec::new(),
             },
             environment,
             cautions,
@@ -112,18 +118,12 @@ impl AgentEnd {
     }
 
     fn start(&mut self, index: usize, duty: Duty) -> Result<(), Refusal> {
-        let meters = if index == 0 {
-            readings::meters(&self.prepare, self.ground.is_kernel())
-        } else {
-            Vec::new()
-        };
-        let threads = self.threads();
         let place = Place {
             index,
-            threads,
+            threads: self.threads(),
             ground: self.ground.clone(),
         };
-        let worker = WorkerThread::start(place, &self.prepare, &self.settings, duty, meters);
+        let worker = WorkerThread::start(place, &self.prepare, &self.settings, duty);
         self.workers.push(worker.map_err(failed)?);
         Ok(())
     }
@@ -165,6 +165,15 @@ impl AgentEnd {
         })
     }
 
+    /// Starts the soaker and calibrates it, while both ends are idle. One that cannot be had is a
+    /// caution: the trial goes on without.
+    pub fn soak(&mut self) {
+        match Soak::start(&self.prepare.cpus) {
+            Ok(soak) => self.soak = Some(soak),
+            Err(error) => self.cautions.push(error.to_string()),
+        }
+    }
+
     /// Runs traffic over the span and reads the meters at its two instants.
     pub fn run(&mut self, span: Span) -> Result<Measured, Refusal> {
         // Reading every task takes milliseconds: it is done outside the span, and its own duration
@@ -179,6 +188,12 @@ impl AgentEnd {
             .map_err(failed)?;
 
         self.workers.iter_mut().for_each(|worker| worker.run(span));
+        let soaked = self
+            .soak
+            .as_mut()
+            .map(|soak| soak.measure(span))
+            .transpose()?;
+        self.soak = None; // The spinners end.
         let found: Vec<Result<Found, String>> =
             self.workers.iter().map(WorkerThread::found).collect();
         let found = found
@@ -187,6 +202,10 @@ impl AgentEnd {
             .map_err(Refusal::Failed)?;
 
         let mut readings = readings::sum(found.iter().map(|found| &found.readings[..]));
+        if let Some((soaked, caution)) = soaked {
+            readings.extend(soaked);
+            self.cautions.extend(caution);
+        }
         let mut busiest = Vec::new();
         if let (Some(others), Some(before)) = (&mut others, before) {
             let after: Snapshot = others.snapshot().map_err(failed)?;
@@ -199,6 +218,11 @@ impl AgentEnd {
                 .map(|task| format!("{} {} %", task.name, percent(task.ratio)))
                 .collect();
         }
+        let of_workers = found.iter().flat_map(|found| found.cautions.clone());
+        let cautions = std::mem::take(&mut self.cautions)
+            .into_iter()
+            .chain(of_workers)
+            .collect();
         let record = EndRecord {
             cpus: self.prepare.cpus.clone(),
             threads: self.workers.len(),
@@ -209,6 +233,7 @@ impl AgentEnd {
         Ok(Measured {
             record,
             others: busiest,
+            cautions,
         })
     }
 }

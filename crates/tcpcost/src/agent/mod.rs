@@ -6,10 +6,11 @@
 mod end;
 mod ground;
 mod readings;
+mod soak;
 mod worker;
 
+use std::convert::Infallible;
 use std::io::{BufRead, Write};
-use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 
@@ -28,7 +29,7 @@ use self::ground::Ground;
 const MEMORY_PACKETS: usize = 256;
 
 /// Answers until the input ends: as one end, or as a pair of both.
-pub fn main(isolate: bool, pair: bool) -> anyhow::Result<ExitCode> {
+pub fn main(isolate: bool, pair: bool) -> anyhow::Result<Infallible> {
     // Ctrl-C in a terminal reaches the whole process group; the command decides what it means.
     // SAFETY: ignoring a signal installs no handler.
     unsafe { libc::signal(libc::SIGINT, libc::SIG_IGN) };
@@ -48,7 +49,6 @@ pub fn main(isolate: bool, pair: bool) -> anyhow::Result<ExitCode> {
             to_client.send(line).is_ok()
         });
         serve(agent(Ground::Kernel), &client_asks, "");
-        return Ok(Exit::Ok.into());
     }
     let (near, far) = memory::waitable_pair(MEMORY_PACKETS)?;
     let (to_server, server_asks) = channel();
@@ -60,17 +60,14 @@ pub fn main(isolate: bool, pair: bool) -> anyhow::Result<ExitCode> {
         }
         .is_ok()
     });
-    std::thread::scope(|scope| {
-        let server = agent(Ground::Memory(far));
-        scope.spawn(move || serve(server, &server_asks, &format!("{} ", End::Server)));
-        let client = agent(Ground::Memory(near));
-        serve(client, &client_asks, &format!("{} ", End::Client));
-    });
-    Ok(Exit::Ok.into())
+    let server = agent(Ground::Memory(far));
+    std::thread::spawn(move || serve(server, &server_asks, &format!("{} ", End::Server)));
+    let client = agent(Ground::Memory(near));
+    serve(client, &client_asks, &format!("{} ", End::Client))
 }
 
-/// Answers each question, every line behind `tag`.
-fn serve(mut agent: Agent, asks: &Receiver<String>, tag: &str) {
+/// Answers each question, every line behind `tag`, until the command is gone.
+fn serve(mut agent: Agent, asks: &Receiver<String>, tag: &str) -> ! {
     while let Ok(line) = asks.recv() {
         let answer = match serde_json::from_str::<Ask>(&line) {
             Ok(ask) => agent.answer(ask).unwrap_or_else(|refusal| refusal.into()),
@@ -84,9 +81,10 @@ fn serve(mut agent: Agent, asks: &Receiver<String>, tag: &str) {
             .and_then(|()| stdout.flush())
             .is_err()
         {
-            break; // Nobody listens any more; the input has ended or is about to.
+            break; // Nobody listens any more.
         }
     }
+    leave(&agent.journal)
 }
 
 /// Reads questions on a thread of its own, so that the end of the input is seen at once, even in
@@ -102,19 +100,25 @@ fn listen(
                 break;
             }
         }
-        let mut journal = journal
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
-        let code = match journal.as_mut().map_or(Ok(()), Journal::put_back) {
-            Ok(()) => Exit::Ok,
-            Err(error) => {
-                eprintln!("tcpcost agent: put back: {error}; `tcpcost restore` tries again");
-                Exit::Failed
-            }
-        };
-        drop(journal.take()); // Takes the file away, as nothing is left in it.
-        std::process::exit(code as i32);
+        leave(&journal);
     });
+}
+
+/// Puts back what was changed and ends the process. Whoever of the two threads first sees that the
+/// command is gone does it; the other waits for the lock until the process has ended.
+fn leave(journal: &Mutex<Option<Journal>>) -> ! {
+    let mut journal = journal
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    let code = match journal.as_mut().map_or(Ok(()), Journal::put_back) {
+        Ok(()) => Exit::Ok,
+        Err(error) => {
+            eprintln!("tcpcost agent: put back: {error}; `tcpcost restore` tries again");
+            Exit::Failed
+        }
+    };
+    drop(journal.take()); // Takes the file away, if nothing is left in it.
+    std::process::exit(code as i32)
 }
 
 /// Why a question was not answered as asked.
@@ -212,6 +216,10 @@ impl Agent {
                 end.connected()
             }
             Ask::Accepted => self.end()?.connected(),
+            Ask::Soak => {
+                self.end()?.soak();
+                Ok(Answer::Done)
+            }
             Ask::Run(span) => Ok(Answer::Measured(Box::new(self.end()?.run(span)?))),
             Ask::Finish => {
                 self.end = None;

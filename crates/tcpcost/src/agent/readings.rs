@@ -6,24 +6,39 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Serializer, V2Serializer};
-use tcpcost_meter::{Meter, netstat::Netstat, proc::Proc, tsc::Tsc};
+use tcpcost_meter::bpf::{self, Scope};
+use tcpcost_meter::{Meter, netstat::Netstat, perf::Perf, proc::Proc, tsc::Tsc};
 use tcpcost_study::{Reading, Snapshot, WentBackwards};
 
 use crate::protocol::Prepare;
 
 /// The meters that count for a whole end. `rusage` and `tcp_info` are each worker's own, `others`
-/// is read outside the interval. The kernel's counts of segments say nothing of our own TCP's.
-pub fn meters(prepare: &Prepare, is_kernel: bool) -> Vec<Box<dyn Meter + Send>> {
+/// is read outside the interval. The kernel's counts of segments say nothing of our own TCP's. One
+/// that cannot be had is a caution, one line, and not among them.
+pub fn meters(prepare: &Prepare, is_kernel: bool) -> (Vec<Box<dyn Meter + Send>>, Vec<String>) {
     let mut meters: Vec<Box<dyn Meter + Send>> = Vec::new();
+    let mut cautions = Vec::new();
+    let scope = Scope {
+        cpus: prepare.cpus.clone(),
+        own_pids: prepare.own_pids.clone(),
+    };
     for name in &prepare.meters {
         match name.as_str() {
             "proc" => meters.push(Box::new(Proc::new(&prepare.cpus))),
             "netstat" if is_kernel => meters.push(Box::new(Netstat::default())),
             "tsc" => meters.push(Box::new(Tsc)),
-            _ => {}
+            "perf" => match Perf::open(&prepare.cpus) {
+                Ok(meter) => meters.push(Box::new(meter)),
+                Err(why) => cautions.push(why.to_string()),
+            },
+            name => match bpf::load(name, &scope) {
+                Some(Ok(meter)) => meters.push(meter),
+                Some(Err(error)) => cautions.push(error.to_string()),
+                None => {}
+            },
         }
     }
-    meters
+    (meters, cautions)
 }
 
 /// The growth of each meter that both lists have.

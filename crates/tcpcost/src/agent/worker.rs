@@ -67,6 +67,8 @@ pub struct Found {
     pub readings: Vec<Reading>,
     /// Response times of the interval, ns.
     pub response_times: Option<Histogram<u64>>,
+    /// Meters that could not be had, one line each.
+    pub cautions: Vec<String>,
 }
 
 enum Order {
@@ -89,24 +91,23 @@ pub struct WorkerThread {
 }
 
 impl WorkerThread {
-    /// Starts a worker on its CPU. `meters` are read at the snapshots: the first
-    /// worker's alone, since they count for the whole end.
+    /// Starts a worker on its CPU. The first alone reads the meters that count for the whole end.
     pub fn start(
         place: Place,
         prepare: &Prepare,
         settings: &WorkloadSettings,
         duty: Duty,
-        meters: Vec<Box<dyn Meter + Send>>,
     ) -> std::io::Result<WorkerThread> {
         let (orders, inbox) = channel();
         let (outbox, answers) = channel();
         let stop = Arc::new(AtomicBool::new(false));
         let wants = |name: &str| prepare.meters.iter().any(|meter| meter == name);
-        let body = Body {
+        let mut body = Body {
             inbox,
             outbox,
             stop: Arc::clone(&stop),
-            meters,
+            meters: Vec::new(),
+            cautions: Vec::new(),
             tcp_info: (wants("tcp_info") && settings.kind != WorkloadKind::Crr)
                 .then(TcpInfo::default),
             reads_rusage: wants("rusage"),
@@ -117,7 +118,13 @@ impl WorkerThread {
             .name(format!("{}-{}", prepare.end, place.index))
             .spawn(move || {
                 let outbox = body.outbox.clone();
-                let outcome = own_files().and_then(|()| pin(cpu)).and_then(|()| {
+                let ready = own_files().and_then(|()| pin(cpu));
+                // Here, so that descriptors of meters are in this thread's table and end with it.
+                if place.index == 0 {
+                    (body.meters, body.cautions) =
+                        readings::meters(&prepare, place.ground.is_kernel());
+                }
+                let outcome = ready.and_then(|()| {
                     let options = socket_options(&settings);
                     match place.ground.clone() {
                         Ground::Kernel => {
@@ -289,6 +296,7 @@ struct Body {
     outbox: Sender<Result<Answer, String>>,
     stop: Arc<AtomicBool>,
     meters: Vec<Box<dyn Meter + Send>>,
+    cautions: Vec<String>,
     /// Not for `crr`, whose connections come and go.
     tcp_info: Option<TcpInfo>,
     reads_rusage: bool,
@@ -345,6 +353,7 @@ impl Body {
         Ok(Found {
             readings,
             response_times,
+            cautions: std::mem::take(&mut self.cautions),
         })
     }
 

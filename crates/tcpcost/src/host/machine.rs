@@ -1,5 +1,6 @@
 //! The machine: what does not change from trial to trial.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -72,6 +73,7 @@ fn from_root(root: &Path) -> HostEnvironment {
             .map_or("unknown", |config| cpu_accounting(&config))
             .into(),
         cmdline: read("proc/cmdline").unwrap_or_default(),
+        sysctls: BTreeMap::new(),
         tcpcost: String::new(),
         privileged: false,
     }
@@ -142,7 +144,7 @@ fn hypervisor(cpuinfo: &str, read: &impl Fn(&str) -> Option<String>) -> Option<S
 }
 
 /// The governors in use, each once.
-fn governor(root: &Path) -> Option<String> {
+pub fn governor(root: &Path) -> Option<String> {
     let folder = root.join("sys/devices/system/cpu/cpufreq");
     let mut governors: Vec<String> = fs::read_dir(folder)
         .ok()?
@@ -154,7 +156,7 @@ fn governor(root: &Path) -> Option<String> {
 }
 
 /// /proc/config.gz (through gzip(1), which every distribution has) or /boot/config-RELEASE.
-fn kernel_config(root: &Path, release: &str) -> Option<String> {
+pub fn kernel_config(root: &Path, release: &str) -> Option<String> {
     let packed = root.join("proc/config.gz");
     if packed.exists()
         && let Ok(output) = Command::new("gzip").arg("-dc").arg(packed).output()
@@ -165,7 +167,8 @@ fn kernel_config(root: &Path, release: &str) -> Option<String> {
     fs::read_to_string(root.join(format!("boot/config-{release}"))).ok()
 }
 
-fn cpu_accounting(config: &str) -> &'static str {
+/// How the kernel sums CPU time, by its configuration: `vtime`, `irq-time`, `tick` or `unknown`.
+pub fn cpu_accounting(config: &str) -> &'static str {
     let is_on = |option: &str| config.lines().any(|line| line == format!("{option}=y"));
     if is_on("CONFIG_VIRT_CPU_ACCOUNTING_NATIVE") || is_on("CONFIG_VIRT_CPU_ACCOUNTING_GEN") {
         "vtime"

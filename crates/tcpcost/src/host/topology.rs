@@ -181,7 +181,7 @@ pub fn allowed() -> Result<Vec<usize>, SystemError> {
 }
 
 /// CPUs of the kernel's list form, e.g. `0-3,8`; `None` where it is none.
-fn from_list(list: &str) -> Option<Vec<usize>> {
+pub fn from_list(list: &str) -> Option<Vec<usize>> {
     let mut cpus = Vec::new();
     for part in list.split(',').filter(|part| !part.is_empty()) {
         let (first, last) = part.split_once('-').unwrap_or((part, part));

@@ -1,13 +1,16 @@
 //! Beds: where a trial's two ends are, and over which device they meet.
 //!
-//! A bed is two agents: in `memory` both in one process, else a process each. In `netns` and `tap` each is alone in an anonymous network namespace, so
-//! when they end, however they end, the kernel removes namespaces, devices, qdiscs and routes.
+//! A bed is two agents: in `memory` both in one process, else a process each. In `netns` and `tap`
+//! each is alone in an anonymous network namespace, so when they end, however they end, the kernel
+//! removes namespaces, devices, qdiscs and routes.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 
 use tcpcost_study::{End, HostEnvironment};
 
 use super::ends::{Ends, Events, Halt, Processes};
+use crate::host::{environment, sysctl};
 use crate::protocol::{Answer, Ask, PROTOCOL};
 
 /// Which bed.
@@ -79,11 +82,10 @@ impl Bed {
                 format!("speaks protocol {protocol}, this command {PROTOCOL}: install one version");
             return Err(Halt::Gone(End::Client, text));
         }
-        let bed = Bed {
-            kind,
-            ends,
-            host: *host,
-        };
+        let mut host = *host;
+        // The agents may be in namespaces, which do not show them all; the command is not.
+        host.sysctls = environment::sysctls(sysctl::root(), &BTreeSet::new());
+        let bed = Bed { kind, ends, host };
         match kind {
             BedKind::Netns => bed.join(events),
             BedKind::Tap(ours) => bed.tap(ours, events),

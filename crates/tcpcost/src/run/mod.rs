@@ -291,7 +291,13 @@ impl Runner<'_> {
         }
         let bed = self.bed.as_mut().expect("just made");
         match trial.run(bed, events) {
-            Ok(record) => Ok(Some(record)),
+            Ok(record) => {
+                // What failed may be the bed: a veth goes with the other end's dead agent.
+                if matches!(record.outcome, Outcome::Failed { .. }) {
+                    self.bed = None;
+                }
+                Ok(Some(record))
+            }
             Err(Broken::Interrupted) => Ok(None),
             Err(Broken::Bed(record)) => {
                 self.bed = None;

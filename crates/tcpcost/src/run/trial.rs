@@ -51,11 +51,24 @@ impl Trial<'_> {
     pub fn run(&self, bed: &mut Bed, events: &Events) -> Result<Record, Broken> {
         let mut record = self.record(bed.kind, bed.host.clone());
         match self.measure(bed, events) {
-            Ok((found, cautions)) => {
+            Ok((found, mut cautions)) => {
                 let mut others = BTreeMap::new();
                 for (end, measured) in found {
+                    for news in measured.cautions.into_iter().map(caution) {
+                        // Most are of the host: both ends say the same.
+                        if !cautions.contains(&news) {
+                            cautions.push(news);
+                        }
+                    }
                     others.insert(end, measured.others);
                     record.ends.insert(end, measured.record);
+                }
+                if let Some(client) = record.ends.get(&End::Client) {
+                    let shown = &client.environment.sysctls;
+                    record
+                        .host
+                        .sysctls
+                        .retain(|name, _| !shown.contains_key(name));
                 }
                 record.warnings = cautions;
                 record.warnings.extend(warnings::judge(
@@ -189,12 +202,14 @@ impl Trial<'_> {
                 return Err(nonsense(end, &answer));
             };
             environments.insert(end, *environment);
-            cautions.extend(more.into_iter().map(|text| Warning {
-                code: WarningCode::Other,
-                text,
-            }));
+            cautions.extend(more.into_iter().map(caution));
         }
         Ok(environments)
+    }
+
+    fn shares_cpus(&self) -> Result<bool, Halt> {
+        let (client, server) = place(&self.cell.knobs)?;
+        Ok(client.iter().any(|cpu| server.contains(cpu)))
     }
 
     fn traffic(
@@ -225,6 +240,26 @@ impl Trial<'_> {
             environment.mss = mss;
         }
 
+        let wants_soak = self
+            .study
+            .measure
+            .meters
+            .iter()
+            .any(|meter| meter == "soak");
+        if wants_soak {
+            // On CPUs that both ends share there is one spinner, the client's.
+            let soaking: &[End] = if self.shares_cpus()? {
+                &[End::Client]
+            } else {
+                &End::BOTH
+            };
+            for &end in soaking {
+                bed.ends.ask(end, &Ask::Soak)?;
+            }
+            for &end in soaking {
+                bed.ends.answer(events, end)?;
+            }
+        }
         let span = span(&self.study.measure, clock_ns());
         let answers = bed.ends.call_both(events, |_| Ask::Run(span))?;
         let mut found = BTreeMap::new();
@@ -275,6 +310,11 @@ fn place(knobs: &Knobs) -> Result<(Vec<usize>, Vec<usize>), Halt> {
     topology
         .place(&placement, client.as_deref(), server.as_deref())
         .map_err(unsupported)
+}
+
+fn caution(text: String) -> Warning {
+    let code = WarningCode::Other;
+    Warning { code, text }
 }
 
 fn nonsense(end: End, answer: &Answer) -> Halt {

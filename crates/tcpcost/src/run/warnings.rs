@@ -15,6 +15,8 @@ const STEAL_MAX: f64 = 0.01;
 const DISAGREEMENT_MAX: f64 = 0.01;
 /// A fixed rate is met if 98 % of the work was done: the schedule may be a write behind at each end.
 const RATE_MET: f64 = 0.98;
+/// The contexts of the meter `exact` add up to wall time within this: reading the cells takes some µs.
+const CLOSURE_MAX: f64 = 0.001;
 /// Involuntary switches per second and thread above which the CPU was not the trial's alone.
 const PREEMPTIONS_MAX_PER_S: f64 = 200.0;
 
@@ -51,6 +53,22 @@ pub fn judge(
                 others_max * 100.0
             ),
         );
+    }
+    for (end, found) in &record.ends {
+        let open = found
+            .readings
+            .iter()
+            .filter_map(|reading| reading.closure())
+            .find(|closure| (closure - 1.0).abs() > CLOSURE_MAX);
+        if let Some(closure) = open {
+            warn(
+                WarningCode::Other,
+                format!(
+                    "the meter exact accounts for {:.2} % of the {end}'s CPU time: its figures are not to be trusted here",
+                    closure * 100.0
+                ),
+            );
+        }
     }
     if let Some(ratio) = of(DerivedKind::StealRatio).filter(|&ratio| ratio > STEAL_MAX) {
         warn(
@@ -155,4 +173,57 @@ fn frequency(host: &HostEnvironment) -> Option<String> {
     (governor != "performance").then(|| {
         format!("the CPU frequency governor is {governor}: times vary with it; cpupower frequency-set -g performance")
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tcpcost_study::{EndRecord, Environment, Knobs, Outcome, Reading, SCHEMA_VERSION};
+
+    fn record(idle_ns: u64) -> Record {
+        let mut counts: BTreeMap<Quantity, u64> = Quantity::EXACT_CONTEXTS
+            .iter()
+            .map(|&context| (context, 0))
+            .collect();
+        counts.insert(Quantity::ExactIdleNs, idle_ns);
+        let end = EndRecord {
+            cpus: vec![0],
+            threads: 1,
+            environment: Environment::default(),
+            readings: vec![Reading {
+                meter: "exact".into(),
+                whose: Whose::Cpus(vec![0]),
+                duration_ns: 1_000_000,
+                counts,
+            }],
+            response_time_hdr: None,
+        };
+        Record {
+            schema_version: SCHEMA_VERSION,
+            study: "x".into(),
+            cell: "x".into(),
+            knobs: Knobs::default(),
+            repetition: 0,
+            attempt: 0,
+            seed: 1,
+            started: "2026-01-01T00:00:00Z".into(),
+            bed: "netns".into(),
+            interval_ns: 1_000_000,
+            outcome: Outcome::Measured,
+            warnings: vec![],
+            host: HostEnvironment::default(),
+            ends: [(End::Server, end)].into(),
+        }
+    }
+
+    #[test]
+    fn exact_time_that_does_not_add_up_to_wall_time_is_not_to_be_trusted() {
+        for (idle_ns, expected) in [(999_100, 0), (1_000_900, 0), (998_000, 1), (1_002_000, 1)] {
+            let warnings = judge(&record(idle_ns), 1.0, &BTreeMap::new());
+            let told = warnings
+                .iter()
+                .filter(|warning| warning.text.contains("meter exact"));
+            assert_eq!(told.count(), expected, "{idle_ns}");
+        }
+    }
 }

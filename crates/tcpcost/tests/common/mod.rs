@@ -150,6 +150,38 @@ impl Started {
     }
 }
 
+/// A process to wait for that is not our child.
+pub struct Exit(std::os::fd::OwnedFd);
+
+impl Exit {
+    /// Of a process that is there now.
+    pub fn of(pid: i32) -> Exit {
+        use std::os::fd::FromRawFd;
+        // SAFETY: pidfd_open takes no pointers; what it returns is a new descriptor or -1.
+        unsafe {
+            let fd = libc::syscall(libc::SYS_pidfd_open, pid, 0);
+            assert!(
+                fd >= 0,
+                "pidfd_open {pid}: {}",
+                std::io::Error::last_os_error()
+            );
+            Exit(std::os::fd::OwnedFd::from_raw_fd(fd as i32))
+        }
+    }
+
+    /// Waits until it has ended; a minute is as good as never.
+    pub fn wait(&self) -> bool {
+        use std::os::fd::AsRawFd;
+        let mut poll = libc::pollfd {
+            fd: self.0.as_raw_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        // SAFETY: one valid pollfd.
+        unsafe { libc::poll(&mut poll, 1, 60_000) == 1 }
+    }
+}
+
 pub fn is_root() -> bool {
     // SAFETY: geteuid cannot fail.
     unsafe { libc::geteuid() == 0 }

@@ -4,6 +4,7 @@ pub(super) mod prr;
 pub(super) mod rack;
 pub(super) mod scoreboard;
 pub(super) mod tail_probe;
+pub(super) mod undo;
 
 use std::time::Instant;
 
@@ -12,6 +13,7 @@ use prr::Prr;
 use rack::Rack;
 use scoreboard::Scoreboard;
 use tail_probe::TailProbe;
+use undo::Undo;
 
 /// Everything about loss.
 #[derive(Debug)]
@@ -20,6 +22,9 @@ pub(super) struct Recovery {
     pub(super) rack: Rack,
     pub(super) phase: Phase,
     pub(super) tail_probe: Option<TailProbe>,
+    /// What to go back to if the last reduction was for nothing; kept until the next one, because
+    /// the proof can come after the repair.
+    pub(super) undo: Option<Box<Undo>>,
     /// Duplicate ACKs in a row, where the peer does not say what it has (no SACK).
     pub(super) duplicate_acks: u32,
     /// Bytes in flight when we last sent.
@@ -58,6 +63,7 @@ impl Recovery {
             rack: Rack::new(start),
             phase: Phase::Open,
             tail_probe: None,
+            undo: None,
             duplicate_acks: 0,
             flight_at_send: 0,
             last_sent: None,

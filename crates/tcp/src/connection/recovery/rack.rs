@@ -78,6 +78,13 @@ impl Rack {
         self.window_persist = WINDOW_PERSIST;
     }
 
+    /// What was taken for lost was late: from now on expect it. What the repetitions' ACKs said of
+    /// time is forgotten, as they were the originals'.
+    pub(in crate::connection) fn on_spurious(&mut self) {
+        self.reordering_seen = true;
+        self.newest = None;
+    }
+
     /// A recovery ended.
     pub(in crate::connection) fn on_recovered(&mut self) {
         if self.window_persist > 0 {

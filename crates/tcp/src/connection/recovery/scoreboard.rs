@@ -12,7 +12,7 @@ use crate::SeqNum;
 pub(in crate::connection) struct Scoreboard {
     sent: VecDeque<Sent>,
     /// No range before this index is lost.
-    lost_from: usize,
+    lost_from: u32,
     bytes: u32,
     sacked_bytes: u32,
     lost_bytes: u32,
@@ -185,14 +185,24 @@ impl Scoreboard {
         }
     }
 
+    /// Nothing is lost after all.
+    pub(in crate::connection) fn mark_none_lost(&mut self) {
+        for index in 0..self.sent.len() {
+            if self.sent[index].fate == Fate::Lost {
+                self.set_fate(index, Fate::InFlight);
+            }
+        }
+    }
+
     /// The first lost range.
     pub(in crate::connection) fn next_lost(&mut self) -> Option<Sent> {
         if self.lost_bytes == 0 {
             return None;
         }
         let is_lost = |sent: &Sent| sent.fate == Fate::Lost;
-        let index = self.sent.iter().skip(self.lost_from).position(is_lost)? + self.lost_from;
-        self.lost_from = index;
+        let skip = self.lost_from as usize;
+        let index = self.sent.iter().skip(skip).position(is_lost)? + skip;
+        self.lost_from = index as u32;
         self.sent.get(index).copied()
     }
 
@@ -250,7 +260,7 @@ impl Scoreboard {
             index -= 1;
         }
         // Indices behind moved down by at most two.
-        self.lost_from = self.lost_from.min(index);
+        self.lost_from = self.lost_from.min(index as u32);
         index
     }
 
@@ -268,7 +278,7 @@ impl Scoreboard {
             Fate::Sacked => self.sacked_bytes += len,
             Fate::Lost => {
                 self.lost_bytes += len;
-                self.lost_from = self.lost_from.min(index);
+                self.lost_from = self.lost_from.min(index as u32);
             }
         }
     }
@@ -279,7 +289,7 @@ impl Scoreboard {
         for (index, sent) in self.sent.iter().enumerate() {
             debug_assert_eq!(sent.start, at, "no gaps");
             debug_assert!(sent.end.after(sent.start));
-            debug_assert!(sent.fate != Fate::Lost || index >= self.lost_from);
+            debug_assert!(sent.fate != Fate::Lost || index >= self.lost_from as usize);
             sums[sent.fate as usize] += sent.len();
             at = sent.end;
         }

@@ -190,6 +190,36 @@ fn every_eighth_segment_is_acknowledged_if_so_chosen() {
 }
 
 #[test]
+fn a_super_segment_gets_as_many_acks_as_its_segments_if_so_chosen() {
+    let ack = AckPolicy::Exactly {
+        segments: 2,
+        delay_max: Duration::from_millis(40),
+    };
+    let mut pair = Pair::connected(plain(), Config { ack, ..plain() });
+    pair.client.write(&[1; 9 * 1460]).unwrap();
+    pair.run_for(100);
+    let acks: Vec<(u64, u32)> = pair
+        .log
+        .iter()
+        .filter(|(_, way, _)| *way == Way::ToClient)
+        .map(|(at, _, segment)| (*at, segment.ack.since(SeqNum::new(u32::MAX - 499)) / 1460))
+        .collect();
+    assert_eq!(acks, [(110, 2), (110, 4), (110, 6), (110, 8), (150, 9)]);
+    let mut pair = Pair::connected(
+        Config::default(),
+        Config {
+            ack,
+            ..Config::default()
+        },
+    );
+    pair.transfer(2_000_000);
+    pair.run_for(100);
+    // One for every two segments, the last, and at most two window updates.
+    let acks = pair.server().counters().pure_acks_sent;
+    assert!((691..=693).contains(&acks), "{acks}");
+}
+
+#[test]
 fn a_closed_window_is_probed_until_it_opens() {
     let server = Config {
         receive_buffer: 5000,
@@ -441,4 +471,37 @@ fn a_duplicate_is_reported() {
     pair.server().on_segment(twin.clone(), now);
     let ack = pair.server().poll_segment(now).unwrap();
     assert_eq!(ack.options.sack.as_slice(), [(twin.seq, twin.end())]);
+}
+
+#[test]
+fn a_window_reduced_for_a_late_segment_is_given_back() {
+    for timestamps in [true, false] {
+        let segmentation = Segmentation {
+            super_segment_bytes_max: 0,
+            ..Segmentation::default()
+        };
+        let config = Config {
+            segmentation,
+            timestamps,
+            ..Config::default()
+        };
+        let mut pair = Pair::connected(config.clone(), config);
+        let before = pair.client.cwnd();
+        pair.client.write(&[1; 10_000]).unwrap();
+        pair.transmit();
+        let late = pair.wire.pop_front().unwrap().2;
+        // The others arrive, their ACKs show a gap, and what is late is sent again.
+        pair.run_for(20);
+        assert_eq!(pair.client.counters().segments_retransmitted, 1);
+        assert!(pair.client.cwnd() < before);
+        let now = pair.now;
+        pair.server().on_segment(late, now);
+        pair.run_for(100);
+        assert_eq!(
+            pair.client.counters().spurious_repairs,
+            1,
+            "timestamps {timestamps}"
+        );
+        assert!(pair.client.cwnd() >= before);
+    }
 }

@@ -3,9 +3,9 @@
 use super::*;
 
 #[test]
-fn a_connection_fits_a_kibibyte() {
+fn a_connection_and_its_place_in_an_endpoint_fit_a_kibibyte() {
     assert!(
-        size_of::<Connection>() <= 1024,
+        size_of::<Connection>() <= 896,
         "{} bytes",
         size_of::<Connection>()
     );
@@ -166,4 +166,29 @@ fn challenges_are_limited_to_ten_a_second() {
     }
     assert_eq!(answers, 10);
     assert_eq!(pair.client.counters().acks_suppressed, 40);
+}
+
+#[test]
+fn a_fin_before_data_already_here_is_not_believed() {
+    let mut pair = Pair::connected(plain(), plain());
+    let now = pair.now;
+    let (una, _, rcv_nxt) = pair.client.sequence();
+    let segment = |seq, flags, bytes| Segment {
+        seq,
+        ack: una,
+        flags,
+        window: 1000,
+        payload: Piece::from(vec![0; bytes]).into(),
+        ..Segment::default()
+    };
+    pair.client
+        .on_segment(segment(rcv_nxt + 100, Flags::ACK, 50), now);
+    pair.client
+        .on_segment(segment(rcv_nxt + 50, Flags::ACK | Flags::FIN, 49), now);
+    pair.client
+        .on_segment(segment(rcv_nxt, Flags::ACK, 100), now);
+    assert_eq!(
+        (pair.client.state(), pair.client.readable()),
+        (State::Established, 150)
+    );
 }

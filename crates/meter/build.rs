@@ -1,0 +1,88 @@
+//! eBPF objects: `src/bpf/*.bpf.c` by clang where it is found, else the ones in `bpf/prebuilt`.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+const OBJECTS: &[&str] = &["exact", "profile", "segments"];
+
+fn main() {
+    println!("cargo::rerun-if-changed=build.rs");
+    if env::var_os("CARGO_FEATURE_BPF").is_none() {
+        return;
+    }
+    println!("cargo::rerun-if-changed=src/bpf");
+    println!("cargo::rerun-if-changed=bpf/prebuilt");
+    println!("cargo::rerun-if-env-changed=CLANG");
+    need_header("libelf.h", "libelf-dev (Fedora: elfutils-libelf-devel)");
+    need_header("zlib.h", "zlib1g-dev (Fedora: zlib-devel)");
+
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
+    let clang = env::var("CLANG").unwrap_or_else(|_| "clang".to_string());
+    let version = Command::new(&clang).arg("--version").output();
+    let version = version.ok().filter(|output| output.status.success());
+    let built_by = version.as_ref().map(|output| {
+        let text = String::from_utf8_lossy(&output.stdout);
+        text.lines().next().unwrap_or_default().to_string()
+    });
+    for name in OBJECTS {
+        let object = out.join(format!("{name}.bpf.o"));
+        if built_by.is_some() {
+            compile(&clang, name, &object);
+        } else {
+            let prebuilt = Path::new("bpf/prebuilt").join(format!("{name}.bpf.o"));
+            fs::copy(&prebuilt, &object)
+                .unwrap_or_else(|error| panic!("copy {}: {error}", prebuilt.display()));
+        }
+    }
+    if built_by.is_none() {
+        println!(
+            "cargo::warning={clang} not found: using the checked-in eBPF objects; install the package clang to build them"
+        );
+    }
+    let built_by = built_by.unwrap_or_else(|| "checked in".to_string());
+    println!("cargo::rustc-env=TCPCOST_BPF_BUILT_BY={built_by}");
+}
+
+/// The flags make the object the same wherever it is built: no path of this machine is in it.
+fn compile(clang: &str, name: &str, object: &Path) {
+    let folder = env::current_dir().expect("cargo starts build scripts in the package");
+    let source = format!("src/bpf/{name}.bpf.c");
+    let status = Command::new(clang)
+        .args([
+            "-target", "bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-Werror",
+        ])
+        .arg(format!("-ffile-prefix-map={}=.", folder.display()))
+        .args(["-fdebug-compilation-dir=.", "-c", &source, "-o"])
+        .arg(object)
+        .status();
+    assert!(
+        status.as_ref().is_ok_and(|status| status.success()),
+        "{clang} could not build {source} ({status:?}); CLANG= takes the checked-in object"
+    );
+}
+
+/// libbpf's own build script fails without these headers, in many lines that do not name a package.
+fn need_header(header: &str, package: &str) {
+    let compiler = env::var("CC").unwrap_or_else(|_| "cc".to_string());
+    let found = Command::new(compiler)
+        .args([
+            "-E",
+            "-include",
+            header,
+            "-x",
+            "c",
+            "/dev/null",
+            "-o",
+            "/dev/null",
+        ])
+        .stderr(Stdio::null())
+        .status();
+    // Without a compiler nothing links anyway, and that error says what is missing.
+    if found.is_ok_and(|status| !status.success()) {
+        println!(
+            "cargo::error={header} not found: install the package {package}, or build without eBPF: --no-default-features"
+        );
+    }
+}

@@ -1,0 +1,159 @@
+//! What the eBPF meters cost: one-byte request/response and bulk over loopback, both ends on one
+//! CPU, with and without each meter in turn; and ns per run of each program (which include the two
+//! clock reads of the kernel's own measuring). As root:
+//! `cargo run --release -p tcpcost-meter --example bpf_cost -- 24`: that many rounds.
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use libbpf_rs::query::ProgInfoIter;
+use tcpcost_meter::bpf::{self, METERS, Scope};
+
+const CPU: usize = 0;
+const RUN: Duration = Duration::from_millis(200);
+
+fn main() {
+    let rounds = std::env::args().nth(1).and_then(|text| text.parse().ok());
+    let rounds: usize = rounds.unwrap_or(24);
+    for (load, request, response) in [("rr", 1, 1), ("bulk", 65_536, 1)] {
+        let (mut client, server) = pair(request, response);
+        let mut ratios: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
+        let mut offs = Vec::new();
+        rate(&mut client, request, response); // Warm.
+        for round in 0..rounds {
+            for &meter in METERS {
+                let mut with = |on: bool| {
+                    let loaded =
+                        on.then(|| bpf::load(meter, &scope()).expect("known").expect("root"));
+                    let rate = rate(&mut client, request, response);
+                    drop(loaded);
+                    rate
+                };
+                // Both orders, so that a drift does no harm.
+                let (on, off) = if round % 2 == 0 {
+                    let on = with(true);
+                    (on, with(false))
+                } else {
+                    let off = with(false);
+                    (with(true), off)
+                };
+                ratios.entry(meter).or_default().push(on / off);
+                offs.push(off);
+            }
+        }
+        println!(
+            "{load}: {:.0} transactions/s without",
+            interval(&mut offs).1
+        );
+        for (meter, mut ratios) in ratios {
+            let (low, median, high) = interval(&mut ratios);
+            println!("  {meter:10} {median:.3} [{low:.3}, {high:.3}] of it");
+        }
+        for &meter in METERS {
+            let _loaded = bpf::load(meter, &scope()).expect("known").expect("root");
+            std::fs::write(STATS, "1").expect("root");
+            let before = runs();
+            let rate = rate(&mut client, request, response);
+            let after = runs();
+            std::fs::write(STATS, "0").expect("root");
+            let mut sum_ns = 0;
+            for (name, (ns, count)) in &after {
+                let (ns_before, count_before) = before.get(name).copied().unwrap_or_default();
+                let (ns, count) = (ns - ns_before, count - count_before);
+                sum_ns += ns;
+                if count > 0 {
+                    let per_transaction = count as f64 / (rate * RUN.as_secs_f64());
+                    println!(
+                        "  {meter:10} {name:16} {:4} ns/run {per_transaction:6.2} runs/transaction",
+                        ns / count
+                    );
+                }
+            }
+            println!(
+                "  {meter:10} {:.2} % of the CPU",
+                sum_ns as f64 / RUN.as_nanos() as f64 * 100.0
+            );
+        }
+        drop(client);
+        server.join().expect("the server ends with its connection");
+    }
+}
+
+fn scope() -> Scope {
+    Scope {
+        cpus: vec![CPU],
+        own_pids: vec![std::process::id()],
+    }
+}
+
+/// Transactions per second of one run.
+fn rate(client: &mut TcpStream, request: usize, response: usize) -> f64 {
+    let mut buffer = vec![0; request.max(response)];
+    let started = Instant::now();
+    let mut transactions = 0;
+    while started.elapsed() < RUN {
+        client
+            .write_all(&buffer[..request])
+            .expect("the server reads");
+        client
+            .read_exact(&mut buffer[..response])
+            .expect("the server answers");
+        transactions += 1;
+    }
+    f64::from(transactions) / started.elapsed().as_secs_f64()
+}
+
+/// A connection whose both ends' threads are pinned to [`CPU`].
+fn pair(request: usize, response: usize) -> (TcpStream, JoinHandle<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port on loopback");
+    let address = listener.local_addr().expect("a bound address");
+    let server = thread::spawn(move || {
+        pin();
+        let (mut stream, _) = listener.accept().expect("a connection");
+        stream.set_nodelay(true).expect("a socket");
+        let mut buffer = vec![0; request.max(response)];
+        while stream.read_exact(&mut buffer[..request]).is_ok() {
+            if stream.write_all(&buffer[..response]).is_err() {
+                break;
+            }
+        }
+    });
+    pin();
+    let client = TcpStream::connect(address).expect("a connection");
+    client.set_nodelay(true).expect("a socket");
+    (client, server)
+}
+
+fn pin() {
+    // SAFETY: an all-zero set is a valid one, CPU is below its size, the kernel only reads it.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(CPU, &mut set);
+        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set);
+    }
+}
+
+/// Median, and the interval that holds the true one with some 95 %.
+fn interval(values: &mut [f64]) -> (f64, f64, f64) {
+    values.sort_by(f64::total_cmp);
+    let n = values.len();
+    let low = (n as f64 / 2.0 - 0.98 * (n as f64).sqrt()).floor().max(0.0) as usize;
+    (values[low], values[n / 2], values[n - 1 - low])
+}
+
+/// Time and runs of each loaded tracing program.
+fn runs() -> BTreeMap<String, (u64, u64)> {
+    ProgInfoIter::default()
+        .map(|program| {
+            (
+                program.name.to_string_lossy().into_owned(),
+                (program.run_time_ns, program.run_cnt),
+            )
+        })
+        .collect()
+}
+
+const STATS: &str = "/proc/sys/kernel/bpf_stats_enabled";

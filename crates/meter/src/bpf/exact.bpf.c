@@ -1,0 +1,138 @@
+/* CPU time by context. On each CPU one context runs at a time; every event charges the time since the
+ * last one to the context that was running, so nothing is lost and nothing counted twice. exact.rs
+ * reads the cells. */
+#include "core.h"
+
+/* As in exact.rs. 0 stands for "none", so that the stack below can be a number. */
+enum { IDLE = 1, OWN, OTHERS, KSOFTIRQD, KWORKER, NAPI, HARDIRQ, SOFTIRQ = 8, SOAKER = 18, CONTEXTS = 32 };
+#define SOFTIRQ_VECTORS 10
+
+/* Set before loading: filters known to the verifier cost nothing where they are off. */
+const volatile struct {
+	u32 own[8];        /* process ids of the trial, as the first PID namespace numbers them; 0 ends */
+	u8 cpus[MAX_CPUS]; /* 1: counted. Other CPUs are left at once, so two loaded copies cost as one. */
+} targ = {};
+
+/* One writer, the CPU itself. Odd sequence: being written. */
+struct cell {
+	u64 sequence;
+	u64 last_ns;
+	u64 contexts; /* a stack, one byte each, the running one lowest */
+	u64 ns[CONTEXTS];
+} __attribute__((aligned(64)));
+
+struct cell cells[MAX_CPUS] = {};
+
+/* The cell of this CPU with the time until now charged, to be given back by end(). Null where this
+ * CPU is not counted, or where a hard interrupt hit one of our own programs: it then belongs to what
+ * it interrupted, entry and exit alike, since both find the sequence odd. */
+static inline struct cell *begin(void)
+{
+	u32 cpu = bpf_get_smp_processor_id();
+	struct cell *cell;
+	u64 now, last;
+
+	if (cpu >= MAX_CPUS || !targ.cpus[cpu])
+		return 0;
+	cell = &cells[cpu];
+	if (cell->sequence & 1)
+		return 0;
+	cell->sequence++;
+	barrier();
+	now = bpf_ktime_get_ns();
+	last = cell->last_ns;
+	if (last && now > last)
+		cell->ns[cell->contexts & (CONTEXTS - 1)] += now - last;
+	cell->last_ns = now;
+	return cell;
+}
+
+static inline void end(struct cell *cell)
+{
+	barrier();
+	cell->sequence++;
+}
+
+static inline int enter(u64 context)
+{
+	struct cell *cell = begin();
+	if (!cell)
+		return 0;
+	cell->contexts = cell->contexts << 8 | context;
+	end(cell);
+	return 0;
+}
+
+static inline int leave(void)
+{
+	struct cell *cell = begin();
+	if (!cell)
+		return 0;
+	/* An exit whose entry was before we were loaded has nothing to go back to. */
+	if (cell->contexts >> 8)
+		cell->contexts >>= 8;
+	end(cell);
+	return 0;
+}
+
+static inline u64 class_of(struct task_struct *task)
+{
+	u32 tgid;
+
+	if (!task->pid)
+		return IDLE;
+	if (task->flags & PF_KTHREAD) {
+		switch (kthread_of(task)) {
+		case KSOFTIRQD_THREAD: return KSOFTIRQD;
+		case KWORKER_THREAD: return KWORKER;
+		case NAPI_THREAD: return NAPI;
+		default: return OTHERS;
+		}
+	}
+	tgid = task->tgid;
+#pragma unroll
+	for (int i = 0; i < 8; i++) {
+		if (!targ.own[i])
+			break;
+		if (targ.own[i] == tgid)
+			/* Nothing of ours but the soaker's spinners runs at this policy. */
+			return task->policy == SCHED_IDLE ? SOAKER : OWN;
+	}
+	return OTHERS;
+}
+
+SEC("tp_btf/sched_switch")
+int sched_switch(u64 *ctx)
+{
+	struct cell *cell = begin();
+	if (!cell)
+		return 0;
+	/* Tasks switch outside of all interrupts: what is left on the stack lost its exit. */
+	cell->contexts = class_of((struct task_struct *)ctx[2]);
+	end(cell);
+	return 0;
+}
+
+SEC("tp_btf/softirq_entry")
+int softirq_entry(u64 *ctx)
+{
+	u32 vector = ctx[0];
+	return enter(SOFTIRQ + (vector < SOFTIRQ_VECTORS ? vector : 0));
+}
+
+SEC("tp_btf/softirq_exit")
+int softirq_exit(u64 *ctx)
+{
+	return leave();
+}
+
+/* Devices' interrupts pass irq_handler_*; x86's own vectors have a pair of tracepoints each. */
+#define HARD(entry, exit) \
+	SEC("tp_btf/" #entry) int entry(u64 *ctx) { return enter(HARDIRQ); } \
+	SEC("tp_btf/" #exit) int exit(u64 *ctx) { return leave(); }
+HARD(irq_handler_entry, irq_handler_exit)
+HARD(local_timer_entry, local_timer_exit)
+HARD(reschedule_entry, reschedule_exit)
+HARD(call_function_entry, call_function_exit)
+HARD(call_function_single_entry, call_function_single_exit)
+HARD(irq_work_entry, irq_work_exit)

@@ -1,0 +1,247 @@
+//! CPU time by context to the nanosecond: which task, which softirq, hard interrupt or idle.
+//!
+//! Programs at sched_switch, softirq_entry/exit, irq_handler_entry/exit and x86's interrupt vectors
+//! charge the time since the last event on their CPU to what was running. The kernel's own accounting
+//! by the tick sees a softirq as part of what it interrupts, and samples it 4 ms apart.
+//!
+//! An event costs 35 to 40 ns and the way to the program (examples/bpf_cost.rs): a one-byte transaction on
+//! one CPU is six events.
+//!
+//! It cannot see what the hypervisor stole: that is in the context that it hit. Compare
+//! `cpu_steal_ns` of the meter `proc`.
+
+use std::fmt;
+use std::os::linux::fs::MetadataExt;
+use std::sync::atomic::{Ordering, fence};
+use std::time::Duration;
+use std::{fs, ptr, thread};
+
+use tcpcost_study::{Counts, Quantity, Snapshot, Totals, Whose};
+
+use super::Scope;
+use super::object::Attached;
+use crate::{Meter, MeterError, clock};
+
+/// The meter `exact`: [`Quantity::EXACT_CONTEXTS`] of each CPU ([`Whose::Cpu`]) and of all
+/// ([`Whose::Cpus`]).
+pub struct Exact {
+    attached: Attached,
+    cpus: Vec<usize>,
+    /// The totals last given, by CPU: none ever shrinks.
+    given: Vec<[u64; CONTEXTS]>,
+}
+
+impl Exact {
+    /// Loads the programs and makes each CPU switch tasks once, from where on its context is known.
+    ///
+    /// # Errors
+    /// [`MeterError::Load`]: no privilege, no BTF, a CPU that is not there, more than eight processes,
+    /// or a PID namespace of our own, in which process ids are not the kernel's.
+    pub fn load(scope: &Scope) -> Result<Exact, MeterError> {
+        let mut targ = Targ::default();
+        for &cpu in &scope.cpus {
+            let known = targ.cpus.get_mut(cpu);
+            *known.ok_or_else(|| {
+                refuse(format!("CPU {cpu}: only CPUs below {MAX_CPUS} are known"))
+            })? = 1;
+        }
+        if scope.own_pids.len() > targ.own.len() {
+            return Err(refuse(format!("at most {} own processes", targ.own.len())));
+        }
+        targ.own[..scope.own_pids.len()].copy_from_slice(&scope.own_pids);
+        let attached = Attached::new(METER, OBJECT, &targ.bytes(), MAX_CPUS * size_of::<Cell>())?;
+        if fs::metadata("/proc/self/ns/pid").is_ok_and(|file| file.st_ino() != FIRST_PID_NAMESPACE)
+        {
+            return Err(refuse(
+                "needs the kernel's first PID namespace, or it cannot tell own processes (container: --pid=host)".to_string(),
+            ));
+        }
+        let given = vec![[0; CONTEXTS]; scope.cpus.len()];
+        let meter = Exact {
+            attached,
+            cpus: scope.cpus.clone(),
+            given,
+        };
+        for &cpu in &meter.cpus {
+            switch_tasks_on(cpu).map_err(|error| refuse(format!("run on CPU {cpu}: {error}")))?;
+            if meter.cell(cpu).last_ns == 0 {
+                return Err(refuse(format!("CPU {cpu} shows no task switch")));
+            }
+        }
+        Ok(meter)
+    }
+
+    /// A CPU's cell, whole: as it was at one instant.
+    fn cell(&self, cpu: usize) -> Cell {
+        assert!(cpu < MAX_CPUS, "checked when it was loaded");
+        // SAFETY: so many cells were mapped, and a page is aligned for all.
+        let cell = unsafe { self.attached.variables().cast::<Cell>().add(cpu) };
+        // The CPU writes a cell in some 50 ns and stays away for microseconds. On machines that reorder
+        // stores the sequence alone would not do: two equal copies make up for it.
+        let mut earlier = Cell::default();
+        loop {
+            // SAFETY: in bounds and aligned as above; volatile since another CPU writes it.
+            let copy = unsafe { ptr::read_volatile(cell) };
+            fence(Ordering::Acquire);
+            if copy.sequence % 2 == 0 && copy == earlier {
+                return copy;
+            }
+            earlier = copy;
+        }
+    }
+
+    /// A CPU's total in each context at `now_ns` or, if it wrote after that, right then.
+    fn totals(&mut self, index: usize, now_ns: u64) -> [u64; CONTEXTS] {
+        let cell = self.cell(self.cpus[index]);
+        let mut ns = cell.ns;
+        ns[(cell.contexts & 31) as usize] += now_ns.saturating_sub(cell.last_ns);
+        // The kernel's clock for programs and that of clock_gettime may be some ns apart.
+        for (ns, given) in ns.iter_mut().zip(&mut self.given[index]) {
+            *ns = (*ns).max(*given);
+            *given = *ns;
+        }
+        ns
+    }
+}
+
+impl Meter for Exact {
+    fn name(&self) -> &'static str {
+        METER
+    }
+
+    fn snapshot(&mut self) -> Result<Snapshot, MeterError> {
+        // Before the cells: a span that has not begun by now is no part of what was running.
+        let now_ns = clock::now_ns(libc::CLOCK_MONOTONIC);
+        let mut sum = [0; CONTEXTS];
+        let mut totals = Vec::with_capacity(self.cpus.len() + 1);
+        for index in 0..self.cpus.len() {
+            let ns = self.totals(index, now_ns);
+            sum.iter_mut().zip(ns).for_each(|(sum, ns)| *sum += ns);
+            totals.push(Totals {
+                whose: Whose::Cpu(self.cpus[index]),
+                counts: counts(&ns),
+            });
+        }
+        totals.push(Totals {
+            whose: Whose::Cpus(self.cpus.clone()),
+            counts: counts(&sum),
+        });
+        Ok(Snapshot {
+            meter: METER.to_string(),
+            at_ns: now_ns,
+            totals,
+        })
+    }
+}
+
+impl fmt::Debug for Exact {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Exact")
+            .field("cpus", &self.cpus)
+            .finish_non_exhaustive()
+    }
+}
+
+/// By quantity; several contexts may be one.
+fn counts(ns: &[u64; CONTEXTS]) -> Counts {
+    let mut counts = Counts::new();
+    for (&ns, quantity) in ns.iter().zip(QUANTITIES) {
+        if let Some(quantity) = quantity {
+            *counts.entry(*quantity).or_insert(0) += ns;
+        }
+    }
+    counts
+}
+
+/// Puts a thread on the CPU that goes to sleep there: it is switched to, and away from.
+fn switch_tasks_on(cpu: usize) -> std::io::Result<()> {
+    thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            // SAFETY: an all-zero set is a valid one, `cpu` is below its size, the kernel only reads it.
+            let status = unsafe {
+                let mut set: libc::cpu_set_t = std::mem::zeroed();
+                libc::CPU_SET(cpu, &mut set);
+                libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set)
+            };
+            if status != 0 {
+                return Err(std::io::Error::last_os_error());
+            }
+            thread::sleep(Duration::from_micros(1));
+            Ok(())
+        });
+        thread.join().expect("it does not panic")
+    })
+}
+
+fn refuse(reason: String) -> MeterError {
+    MeterError::Load {
+        meter: METER,
+        reason: format!("{reason} (or drop \"exact\" from meters)"),
+    }
+}
+
+const METER: &str = "exact";
+const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/exact.bpf.o"));
+/// include/linux/proc_ns.h, PROC_PID_INIT_INO.
+const FIRST_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
+
+/// As in core.h.
+const MAX_CPUS: usize = 1024;
+/// As in exact.bpf.c.
+const CONTEXTS: usize = 32;
+
+/// What each of the contexts of exact.bpf.c is, softirqs from 8 on by vector. The first stands for
+/// "none" and is never charged.
+const QUANTITIES: &[Option<Quantity>] = &[
+    None,
+    Some(Quantity::ExactIdleNs),
+    Some(Quantity::ExactTaskOwnNs),
+    Some(Quantity::ExactTaskOthersNs),
+    Some(Quantity::ExactKsoftirqdNs),
+    Some(Quantity::ExactKworkerNs),
+    Some(Quantity::ExactNapiNs),
+    Some(Quantity::ExactHardirqNs),
+    Some(Quantity::ExactSoftirqTaskletNs), // HI
+    Some(Quantity::ExactSoftirqTimerNs),
+    Some(Quantity::ExactSoftirqNetTxNs),
+    Some(Quantity::ExactSoftirqNetRxNs),
+    Some(Quantity::ExactSoftirqOthersNs), // BLOCK
+    Some(Quantity::ExactSoftirqOthersNs), // IRQ_POLL
+    Some(Quantity::ExactSoftirqTaskletNs),
+    Some(Quantity::ExactSoftirqSchedNs),
+    Some(Quantity::ExactSoftirqHrtimerNs),
+    Some(Quantity::ExactSoftirqRcuNs),
+    Some(Quantity::ExactSoakerNs),
+];
+
+/// `targ` of exact.bpf.c.
+struct Targ {
+    own: [u32; 8],
+    cpus: [u8; MAX_CPUS],
+}
+
+impl Default for Targ {
+    fn default() -> Self {
+        Targ {
+            own: [0; 8],
+            cpus: [0; MAX_CPUS],
+        }
+    }
+}
+
+impl Targ {
+    fn bytes(&self) -> Vec<u8> {
+        let own = self.own.iter().flat_map(|pid| pid.to_ne_bytes());
+        own.chain(self.cpus).collect()
+    }
+}
+
+/// `struct cell` of exact.bpf.c.
+#[repr(C, align(64))]
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+struct Cell {
+    sequence: u64,
+    last_ns: u64,
+    contexts: u64,
+    ns: [u64; CONTEXTS],
+}

@@ -1,0 +1,258 @@
+/* What TCP builds, what leaves it and what comes in, of one network namespace. segments.rs reads the
+ * counts. None of these hooks can interrupt another on its CPU: all run with softirqs off. */
+#include "core.h"
+
+/* Indices of counts, as in segments.rs. */
+enum { DATA_SKBS, DATA_BYTES, DATA_SEGMENTS, DATA_SQUARES, PURE_ACKS };
+enum {
+	SENT = 0,
+	RECEIVED = 5,
+	RUNS = 10, /* of data sent, ACKs sent, data received, ACKs received */
+	TAILS = 14,
+	DEVICE_SKBS = 15,
+	SIZES = 16,   /* eleven: below 128 bytes, 256, ... 65536, and above */
+	DRAINED = 27, /* skbs and bytes of each drainer */
+	COUNTS = 64,
+};
+enum drainer { SYSTEM_CALL, NET_RX, TASKLET, TIMER, OTHER };
+enum kind { DATA_SENT, ACK_SENT, DATA_RECEIVED, ACK_RECEIVED };
+
+const volatile struct {
+	u32 netns; /* its inode */
+} targ = {};
+
+struct cell {
+	u64 counts[COUNTS];
+	/* The last data skb handed down: of which socket, what comes next, and its MSS if it was full. */
+	u64 socket;
+	u32 next, full_mss;
+	u32 softirq; /* the running one, plus one; 0: none */
+} __attribute__((aligned(64)));
+
+struct cell cells[MAX_CPUS] = {};
+
+/* Kind of each connection's last packet, in the two lowest bits of the connection's hash. */
+#define FLOWS 4096
+u32 flows[FLOWS] = {};
+
+struct packet {
+	u32 payload, sequence, flow;
+	u8 flags;
+};
+enum { FIN = 1, SYN = 2, RST = 4, ACK = 16 };
+
+static inline struct cell *mine(void)
+{
+	u32 cpu = bpf_get_smp_processor_id();
+	return cpu < MAX_CPUS ? &cells[cpu] : 0;
+}
+
+static inline u32 mix(u32 address, u32 port)
+{
+	return (address ^ port * 0x9e3779b1) * 0x85ebca6b;
+}
+
+/* Of a TCP header at this word; both directions of a connection have one hash. */
+static inline int tcp(struct packet *packet, const u32 *tcp, u32 from, u32 to, u32 length)
+{
+	u32 ports = __builtin_bswap32(tcp[0]), word = __builtin_bswap32(tcp[3]);
+	u32 header = word >> 28 << 2;
+
+	packet->flow = mix(from, ports >> 16) ^ mix(to, ports & 0xffff);
+	packet->sequence = __builtin_bswap32(tcp[1]);
+	packet->flags = word >> 16;
+	packet->payload = length > header ? length - header : 0;
+	return 1;
+}
+
+/* `all`: bytes from the network header on. 0: not TCP. IPv4 with options and IPv6 with extension
+ * headers are not looked into. */
+static inline int parse(struct packet *packet, struct sk_buff *skb, u32 all)
+{
+	u32 head[15], from = 0, to = 0, length;
+
+	if (bpf_probe_read_kernel(head, sizeof(head), skb->head + skb->network_header))
+		return 0;
+	/* Lengths are those of the headers, since a frame may be padded; 0 stands for more than fits there. */
+	if (skb->protocol == __builtin_bswap16(0x0800)) {
+		if ((head[0] & 0xff) != 0x45 || (head[2] >> 8 & 0xff) != 6)
+			return 0;
+		length = __builtin_bswap32(head[0]) & 0xffff;
+		if (!length)
+			length = all;
+		return length > 20 && tcp(packet, head + 5, head[3], head[4], length - 20);
+	}
+	if (skb->protocol == __builtin_bswap16(0x86dd)) {
+		if ((head[1] >> 16 & 0xff) != 6)
+			return 0;
+		length = __builtin_bswap32(head[1]) >> 16;
+		if (!length)
+			length = all - 40;
+		from = head[2] ^ head[3] ^ head[4] ^ head[5];
+		to = head[6] ^ head[7] ^ head[8] ^ head[9];
+		return tcp(packet, head + 10, from, to, length);
+	}
+	return 0;
+}
+
+static inline int is_ours(struct net_device *dev)
+{
+	return dev->nd_net.net->ns.inum == targ.netns;
+}
+
+static inline void note_run(struct cell *cell, u32 flow, enum kind kind)
+{
+	u32 *last = &flows[(flow ^ flow >> 15) & (FLOWS - 1)];
+	u32 now = (flow & ~3) | kind;
+
+	if (*last != now) {
+		*last = now;
+		cell->counts[RUNS + kind]++;
+	}
+}
+
+/* A payload up to this is one segment: no MSS is below (TCP_MIN_MSS). */
+#define ONE_SEGMENT 88
+
+/* Counts what both directions have. 0: no payload. */
+static inline int count(struct cell *cell, struct sk_buff *skb, struct packet *packet, u32 direction,
+			enum kind data, u32 *gso_size)
+{
+	u32 payload = packet->payload, segments = 1;
+	u16 gso[2] = {};
+
+	if (!payload) {
+		if ((packet->flags & (FIN | SYN | RST | ACK)) == ACK) {
+			cell->counts[direction + PURE_ACKS]++;
+			note_run(cell, packet->flow, data + 1);
+		}
+		return 0;
+	}
+	if (payload > ONE_SEGMENT) {
+		struct skb_shared_info *shared = (void *)(skb->head + skb->end);
+		bpf_probe_read_kernel(&gso[0], sizeof(u16), &shared->gso_size);
+		bpf_probe_read_kernel(&gso[1], sizeof(u16), &shared->gso_segs);
+		if (gso[1])
+			segments = gso[1];
+	}
+	*gso_size = gso[0];
+	cell->counts[direction + DATA_SKBS]++;
+	cell->counts[direction + DATA_BYTES] += payload;
+	cell->counts[direction + DATA_SEGMENTS] += segments;
+	cell->counts[direction + DATA_SQUARES] += (u64)payload * payload;
+	note_run(cell, packet->flow, data);
+	return 1;
+}
+
+static inline enum drainer drainer(struct cell *cell)
+{
+	struct task_struct *task;
+
+	switch (cell->softirq) {
+	case 0: break;
+	case 1 + 3: return NET_RX;
+	case 1 + 0: /* HI */
+	case 1 + 6: return TASKLET;
+	case 1 + 1:
+	case 1 + 8: return TIMER; /* HRTIMER */
+	default: return OTHER;
+	}
+	task = bpf_get_current_task_btf();
+	if (!(task->flags & PF_KTHREAD))
+		return SYSTEM_CALL;
+	switch (kthread_of(task)) {
+	case KWORKER_THREAD: return TASKLET;
+	case NAPI_THREAD: return NET_RX;
+	default: return OTHER;
+	}
+}
+
+static inline u32 size_class(u32 payload)
+{
+	u32 class = 0;
+
+#pragma unroll
+	for (int i = 0; i < 10; i++)
+		class += payload >= 128u << i;
+	return class;
+}
+
+/* Tells the verifier what clang forgets to: an index below 64. */
+#define COUNT(cell, index) (cell)->counts[({ u64 at = (index); asm volatile("%0 &= 63" : "+r"(at)); at; })]
+
+SEC("tp_btf/net_dev_queue")
+int net_dev_queue(u64 *ctx)
+{
+	struct sk_buff *skb = (void *)ctx[0];
+	struct cell *cell = mine();
+	struct packet packet;
+	u32 mss = 0, who;
+	u64 socket, last;
+
+	if (!cell || !is_ours(skb->dev))
+		return 0;
+	/* The skb begins with its link-layer header. */
+	if (!parse(&packet, skb, skb->len - (u16)(skb->network_header - skb->mac_header)))
+		return 0;
+	if (!count(cell, skb, &packet, SENT, DATA_SENT, &mss))
+		return 0;
+	COUNT(cell, SIZES + size_class(packet.payload))++;
+	who = DRAINED + 2 * drainer(cell);
+	COUNT(cell, who)++;
+	COUNT(cell, who + 1) += packet.payload;
+
+	last = cell->socket;
+	cell->socket = (u64)skb->sk;
+	barrier(); /* Read back as a number: the verifier forbids arithmetic with the pointer. */
+	socket = cell->socket;
+	if (cell->full_mss > packet.payload && last == socket && cell->next == packet.sequence)
+		cell->counts[TAILS]++;
+	cell->next = packet.sequence + packet.payload;
+	cell->full_mss = 0;
+	if (!mss && packet.payload > ONE_SEGMENT && socket)
+		bpf_probe_read_kernel(&mss, sizeof(mss), &((struct tcp_sock *)socket)->mss_cache);
+	if (mss && packet.payload % mss == 0)
+		cell->full_mss = mss;
+	return 0;
+}
+
+SEC("tp_btf/net_dev_start_xmit")
+int net_dev_start_xmit(u64 *ctx)
+{
+	struct cell *cell = mine();
+
+	if (cell && is_ours((struct net_device *)ctx[1]))
+		cell->counts[DEVICE_SKBS]++;
+	return 0;
+}
+
+SEC("tp_btf/netif_receive_skb")
+int netif_receive_skb(u64 *ctx)
+{
+	struct sk_buff *skb = (void *)ctx[0];
+	struct cell *cell = mine();
+	struct packet packet;
+	u32 gso_size;
+
+	if (cell && is_ours(skb->dev) && parse(&packet, skb, skb->len))
+		count(cell, skb, &packet, RECEIVED, DATA_RECEIVED, &gso_size);
+	return 0;
+}
+
+SEC("tp_btf/softirq_entry")
+int softirq_entry(u64 *ctx)
+{
+	struct cell *cell = mine();
+	if (cell)
+		cell->softirq = 1 + (u32)ctx[0];
+	return 0;
+}
+
+SEC("tp_btf/softirq_exit")
+int softirq_exit(u64 *ctx)
+{
+	struct cell *cell = mine();
+	if (cell)
+		cell->softirq = 0;
+	return 0;
+}

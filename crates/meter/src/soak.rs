@@ -1,0 +1,577 @@
+//! The cycle soaker (Morton 2001): a spinner on each CPU takes all that nobody else wants, and what is
+//! missing from its work is the load. It sees what CPU accounting does not: interrupts, softirqs, and
+//! the caches and memory bandwidth that others' work takes from a neighbour. It reads high, since a
+//! spinner also pays for being interrupted: an upper bound of what the work itself costs.
+//!
+//! A spinner is a thread pinned to its CPU under SCHED_IDLE. It computes, dirties cache lines at a set
+//! rate, and counts units of this on a page of its own. How many an idle CPU makes per second is
+//! calibrated beside the measurement, before and after ([`Calibration`]); the host is to be idle then,
+//! and a calibration says whether it was. A snapshot takes 0.5 µs for one CPU (examples/cost.rs).
+//!
+//! Traps:
+//! - SCHED_IDLE gives way inside its own cgroup and autogroup only. Against work of another group it
+//!   has its group's whole share: start the work from the same session, or in the same cgroup.
+//! - While spinners run, no CPU is idle: /proc/stat reads 100 % busy, the spinners' part as `nice`,
+//!   frequency stays up, and waking an idle CPU costs nothing.
+//! - A spinner slows the other thread of its core: the work on an SMT sibling costs more.
+//! - A hypervisor takes the time that it gives to others from the spinner, too: it is taken out by
+//!   /proc/stat's steal, which is in steps of 10 ms.
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+
+use tcpcost_study::{Counts, Quantity, Reading, Snapshot, Totals, Whose};
+
+use crate::{Meter, MeterError, clock, snapshot_of};
+
+/// Lines per second and CPU as Morton's soaker dirtied them.
+pub const DIRTY_LINES_DEFAULT: u64 = 10_000;
+
+/// More lines per second would leave no time for anything else.
+pub const DIRTY_LINES_MAX: u64 = 10_000_000;
+
+/// The meter `soak`: [`Quantity::SoakWorkUnits`] and [`Quantity::SoakTaskNs`] of [`Whose::Cpu`] each
+/// and of all ([`Whose::Cpus`]). The spinners run until it is dropped.
+#[derive(Debug)]
+pub struct Soakers {
+    cpus: Vec<usize>,
+    spinners: Vec<Spinner>,
+    stop: Arc<AtomicBool>,
+}
+
+#[derive(Debug)]
+struct Spinner {
+    page: Arc<Page>,
+    /// CPU time of the thread.
+    clock: libc::clockid_t,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// A count that shares no page, and so no cache line fetched in pairs, with anything else.
+#[derive(Debug, Default)]
+#[repr(align(4096))]
+struct Page {
+    units: AtomicU64,
+}
+
+impl Soakers {
+    /// Starts a spinner on each CPU, which dirties this many cache lines per second while it has the
+    /// CPU to itself: 0 for none, at most [`DIRTY_LINES_MAX`]. When it returns they all spin. Takes
+    /// 8 ms of each CPU to find the pace.
+    ///
+    /// # Errors
+    /// EINVAL for a CPU that is offline or outside of this process' cpuset; no more threads.
+    pub fn start(cpus: &[usize], dirty_lines_per_s: u64) -> Result<Soakers, MeterError> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let mut soakers = Soakers {
+            cpus: cpus.to_vec(),
+            spinners: Vec::new(),
+            stop: Arc::clone(&stop),
+        };
+        let mut settled = Vec::new();
+        for &cpu in cpus {
+            let page = Arc::new(Page::default());
+            let (ready, answer) = mpsc::channel();
+            let (own, stop) = (Arc::clone(&page), Arc::clone(&stop));
+            let thread = std::thread::Builder::new()
+                .name(format!("soak/{cpu}"))
+                .spawn(move || spin(cpu, dirty_lines_per_s, &own, &stop, &ready))
+                .map_err(|source| MeterError::Call {
+                    call: "start a soaker's thread",
+                    source,
+                })?;
+            settled.push(answer);
+            soakers.spinners.push(Spinner {
+                page,
+                clock: libc::CLOCK_MONOTONIC,
+                thread: Some(thread),
+            });
+        }
+        for (spinner, answer) in soakers.spinners.iter_mut().zip(settled) {
+            let answer = answer.recv();
+            spinner.clock = answer.expect("a spinner says how it went before it ends")?;
+        }
+        Ok(soakers)
+    }
+}
+
+impl Drop for Soakers {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        for spinner in &mut self.spinners {
+            if let Some(thread) = spinner.thread.take() {
+                // Nothing in a spinner panics, and there is nobody to tell.
+                let _ = thread.join();
+            }
+        }
+    }
+}
+
+impl Meter for Soakers {
+    fn name(&self) -> &'static str {
+        "soak"
+    }
+
+    fn snapshot(&mut self) -> Result<Snapshot, MeterError> {
+        let (mut all_units, mut all_ns) = (0_u64, 0_u64);
+        let mut snapshot = snapshot_of(self.name(), Whose::Cpus(self.cpus.clone()), Counts::new());
+        for (&cpu, spinner) in self.cpus.iter().zip(&self.spinners) {
+            let units = spinner.page.units.load(Ordering::Relaxed);
+            let ns = clock::now_ns(spinner.clock);
+            snapshot.totals.push(Totals {
+                whose: Whose::Cpu(cpu),
+                counts: counts(units, ns),
+            });
+            all_units = all_units.saturating_add(units);
+            all_ns = all_ns.saturating_add(ns);
+        }
+        snapshot.totals[0].counts = counts(all_units, all_ns);
+        Ok(snapshot)
+    }
+}
+
+fn counts(units: u64, ns: u64) -> Counts {
+    Counts::from([(Quantity::SoakWorkUnits, units), (Quantity::SoakTaskNs, ns)])
+}
+
+/// What a CPU gives a spinner alone.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Calibration {
+    /// The CPU.
+    pub cpu: usize,
+    /// Units per second in which the spinner had the CPU; `None` where it had it for less than a
+    /// millisecond.
+    pub units_per_s: Option<f64>,
+    /// Share of the time in which others had the CPU. With them the caches were not the spinner's
+    /// alone either, and the rate is too low.
+    pub others_ratio: f64,
+    /// Share of the time that the hypervisor took; `None` where it is not told.
+    pub steal_ratio: Option<f64>,
+}
+
+impl Calibration {
+    /// From what `soak` and `proc` read over one interval in which nothing else ran, one for each
+    /// [`Whose::Cpu`] of `soak`.
+    pub fn of(soak: &[Reading], proc: &[Reading]) -> Vec<Calibration> {
+        let each = soak.iter().filter_map(|reading| {
+            let Whose::Cpu(cpu) = reading.whose else {
+                return None;
+            };
+            let units = *reading.counts.get(&Quantity::SoakWorkUnits)?;
+            let task_ns = *reading.counts.get(&Quantity::SoakTaskNs)?;
+            let steal_ns = steal_ns(proc, &reading.whose);
+            let own_ns = reading.duration_ns.saturating_sub(steal_ns.unwrap_or(0));
+            // Whether a thread's CPU time holds what was stolen from it depends on the kernel.
+            let had_ns = task_ns.min(own_ns);
+            let ratio = |ns: u64| ns as f64 / reading.duration_ns.max(1) as f64;
+            Some(Calibration {
+                cpu,
+                units_per_s: (had_ns >= HAD_MIN_NS).then(|| units as f64 * 1e9 / had_ns as f64),
+                others_ratio: ratio(own_ns - had_ns),
+                steal_ratio: steal_ns.map(ratio),
+            })
+        });
+        each.collect()
+    }
+
+    /// Whether the CPU was as good as idle but for the spinner: no more than 1 % for others, and no
+    /// more than 1 % stolen.
+    pub fn is_quiet(&self) -> bool {
+        self.others_ratio <= 0.01 && self.steal_ratio.is_none_or(|ratio| ratio <= 0.01)
+    }
+
+    /// Growth of the rate from an `earlier` calibration of the same CPU, as a ratio: 0 for none.
+    pub fn drift(&self, earlier: &Calibration) -> Option<f64> {
+        Some(self.units_per_s? / earlier.units_per_s? - 1.0)
+    }
+
+    /// Both calibrations as one: the mean rate, and the worse of what disturbed them.
+    pub fn with(&self, later: &Calibration) -> Calibration {
+        let mean = |one: f64, other: f64| (one + other) / 2.0;
+        Calibration {
+            cpu: self.cpu,
+            units_per_s: self
+                .units_per_s
+                .zip(later.units_per_s)
+                .map(|(one, other)| mean(one, other)),
+            others_ratio: self.others_ratio.max(later.others_ratio),
+            steal_ratio: self
+                .steal_ratio
+                .zip(later.steal_ratio)
+                .map(|(one, other)| one.max(other)),
+        }
+    }
+}
+
+/// Less says nothing about a rate.
+const HAD_MIN_NS: u64 = 1_000_000;
+
+/// Adds [`Quantity::SoakIdleWorkUnits`] to readings of `soak`, from what `proc` read over the same
+/// interval: to each CPU's that has a rate, and to the set's where all of them have.
+pub fn add_idle_work(soak: &mut [Reading], proc: &[Reading], idle: &[Calibration]) {
+    let mut each = Vec::new();
+    for reading in soak.iter_mut() {
+        let Whose::Cpu(cpu) = reading.whose else {
+            continue;
+        };
+        let rate = idle.iter().find(|calibration| calibration.cpu == cpu);
+        let Some(rate) = rate.and_then(|calibration| calibration.units_per_s) else {
+            continue;
+        };
+        let steal_ns = steal_ns(proc, &reading.whose).unwrap_or(0);
+        let own_ns = reading.duration_ns.saturating_sub(steal_ns);
+        let units = (rate * own_ns as f64 / 1e9).round() as u64;
+        reading.counts.insert(Quantity::SoakIdleWorkUnits, units);
+        each.push((cpu, units));
+    }
+    for reading in soak {
+        let Whose::Cpus(cpus) = &reading.whose else {
+            continue;
+        };
+        let of = |cpu: &usize| Some(each.iter().find(|(found, _)| found == cpu)?.1);
+        if let Some(sum) = cpus.iter().map(of).sum::<Option<u64>>() {
+            reading.counts.insert(Quantity::SoakIdleWorkUnits, sum);
+        }
+    }
+}
+
+/// The share of a spinner's work that went missing. Noise may take it a little below 0. `None` without
+/// a calibration, and where all the time was stolen.
+pub fn load(counts: &Counts) -> Option<f64> {
+    let work = *counts.get(&Quantity::SoakWorkUnits)?;
+    let idle = *counts.get(&Quantity::SoakIdleWorkUnits)?;
+    (idle > 0).then(|| 1.0 - work as f64 / idle as f64)
+}
+
+fn steal_ns(proc: &[Reading], whose: &Whose) -> Option<u64> {
+    let reading = proc.iter().find(|reading| reading.whose == *whose)?;
+    reading.counts.get(&Quantity::CpuStealNs).copied()
+}
+
+/// A spinner's life.
+fn spin(
+    cpu: usize,
+    dirty_lines_per_s: u64,
+    page: &Page,
+    stop: &AtomicBool,
+    ready: &mpsc::Sender<Result<libc::clockid_t, MeterError>>,
+) {
+    let settled = settle(cpu, dirty_lines_per_s).and_then(|work| Ok((work, own_clock()?)));
+    // Whoever does not listen any more has had another spinner's error.
+    let mut work = match settled {
+        Ok((work, clock)) => {
+            let _ = ready.send(Ok(clock));
+            work
+        }
+        Err(error) => {
+            let _ = ready.send(Err(error));
+            return;
+        }
+    };
+    let mut units = 0;
+    while !stop.load(Ordering::Relaxed) {
+        work.unit();
+        units += 1;
+        page.units.store(units, Ordering::Relaxed);
+    }
+}
+
+/// Moves this thread to its CPU, finds the pace, and gives way to all others from then on.
+fn settle(cpu: usize, dirty_lines_per_s: u64) -> Result<Work, MeterError> {
+    pin(cpu)?;
+    // With a normal thread's share of the CPU: as an idle one it might take seconds.
+    let work = Work::paced(dirty_lines_per_s.min(DIRTY_LINES_MAX));
+    // SAFETY: takes no pointers. Done for /proc/stat, which then counts the spinner as `nice`; under
+    // SCHED_IDLE it changes no share, so a refusal does not matter.
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 19) };
+    // SAFETY: sched_param is plain data; SCHED_IDLE takes priority 0.
+    let parameters: libc::sched_param = unsafe { std::mem::zeroed() };
+    // By number, because musl's wrapper refuses. SAFETY: `parameters` outlives the call.
+    let done = unsafe {
+        libc::syscall(
+            libc::SYS_sched_setscheduler,
+            0,
+            libc::SCHED_IDLE,
+            &raw const parameters,
+        )
+    };
+    match done {
+        0 => Ok(work),
+        _ => Err(MeterError::last("sched_setscheduler to SCHED_IDLE")),
+    }
+}
+
+/// The clock of this thread's CPU time, for others to read as long as the thread is there.
+fn own_clock() -> Result<libc::clockid_t, MeterError> {
+    let mut clock = 0;
+    // SAFETY: the id is the calling thread's; `clock` outlives the call.
+    match unsafe { libc::pthread_getcpuclockid(libc::pthread_self(), &mut clock) } {
+        0 => Ok(clock),
+        code => Err(MeterError::Call {
+            call: "pthread_getcpuclockid",
+            source: std::io::Error::from_raw_os_error(code),
+        }),
+    }
+}
+
+fn pin(cpu: usize) -> Result<(), MeterError> {
+    let mut mask = vec![0_u64; cpu / 64 + 1];
+    mask[cpu / 64] = 1 << (cpu % 64);
+    // SAFETY: the kernel reads the given number of bytes of `mask`.
+    match unsafe { libc::sched_setaffinity(0, mask.len() * 8, mask.as_ptr().cast()) } {
+        0 => Ok(()),
+        _ => Err(MeterError::last("sched_setaffinity of a soaker to its CPU")),
+    }
+}
+
+/// The work of one spinner.
+struct Work {
+    state: u64,
+    lines: Vec<Line>,
+    next_line: usize,
+    /// Lines per unit and lines owed, in 2⁻³².
+    lines_per_unit: u64,
+    owed: u64,
+}
+
+#[derive(Clone)]
+#[repr(align(64))]
+struct Line(u64);
+
+impl Work {
+    fn new(lines_per_unit: u64) -> Work {
+        Work {
+            state: 0x9e37_79b9_7f4a_7c15,
+            // Written, so that no unit has a page fault.
+            lines: vec![Line(1); LINES],
+            next_line: 0,
+            lines_per_unit,
+            owed: 0,
+        }
+    }
+
+    /// Work whose units dirty as many lines as make `dirty_lines_per_s` on this CPU.
+    fn paced(dirty_lines_per_s: u64) -> Work {
+        let mut work = Work::new(0);
+        // The fastest of some batches: others may have interrupted the rest.
+        let batch_ns = (0..8).map(|_| {
+            let before_ns = clock::now_ns(libc::CLOCK_THREAD_CPUTIME_ID);
+            (0..BATCH).for_each(|_| work.unit());
+            clock::now_ns(libc::CLOCK_THREAD_CPUTIME_ID).saturating_sub(before_ns)
+        });
+        let batch_ns = batch_ns.min().unwrap_or(0);
+        Work::new(lines_per_unit(dirty_lines_per_s, batch_ns, BATCH))
+    }
+
+    /// A fixed amount of work, about a microsecond.
+    fn unit(&mut self) {
+        let mut state = self.state;
+        for _ in 0..STEPS {
+            // xorshift64: a chain in which each step waits for the last.
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+        }
+        self.state = black_box(state);
+        self.owed += self.lines_per_unit;
+        while self.owed >= ONE {
+            self.owed -= ONE;
+            let line = &mut self.lines[self.next_line];
+            line.0 = line.0.wrapping_add(1);
+            black_box(line);
+            self.next_line = (self.next_line + 1) % LINES;
+        }
+    }
+}
+
+/// In 2⁻³².
+fn lines_per_unit(lines_per_s: u64, batch_ns: u64, batch: u64) -> u64 {
+    let per_batch = u128::from(lines_per_s)
+        .saturating_mul(batch_ns.into())
+        .saturating_mul(ONE.into())
+        / 1_000_000_000;
+    // A clock that jumped must not make a unit that never ends.
+    let most = u128::from(ONE) * 1024;
+    u64::try_from((per_batch / u128::from(batch)).min(most)).unwrap_or(0)
+}
+
+const ONE: u64 = 1 << 32;
+const STEPS: u32 = 512;
+/// Units of one batch, about a millisecond.
+const BATCH: u64 = 1024;
+/// 1 MiB: at the default rate a line comes around after 1.6 s, long evicted where others had the cache.
+const LINES: usize = 16_384;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::{Duration, Instant};
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn soak(whose: Whose, duration_ns: u64, units: u64, task_ns: u64) -> Reading {
+        Reading {
+            meter: "soak".into(),
+            whose,
+            duration_ns,
+            counts: counts(units, task_ns),
+        }
+    }
+
+    fn stolen(cpu: usize, steal_ns: u64) -> Reading {
+        Reading {
+            meter: "proc".into(),
+            whose: Whose::Cpu(cpu),
+            duration_ns: SECOND,
+            counts: Counts::from([(Quantity::CpuStealNs, steal_ns)]),
+        }
+    }
+
+    fn idle(cpu: usize, units_per_s: f64) -> Calibration {
+        Calibration {
+            cpu,
+            units_per_s: Some(units_per_s),
+            others_ratio: 0.0,
+            steal_ratio: Some(0.0),
+        }
+    }
+
+    #[test]
+    fn an_idle_cpu_is_calibrated_by_its_whole_time() {
+        let reading = soak(Whose::Cpu(3), SECOND, 5000, SECOND);
+        let calibration = Calibration::of(&[reading], &[stolen(3, 0)])[0];
+        assert_eq!(calibration, idle(3, 5000.0));
+        assert!(calibration.is_quiet());
+    }
+
+    #[test]
+    fn others_and_steal_are_taken_out_of_a_calibration_and_said() {
+        // 0.1 s stolen, 0.4 s with others.
+        let reading = soak(Whose::Cpu(0), SECOND, 2500, SECOND / 2);
+        let calibration = Calibration::of(&[reading], &[stolen(0, SECOND / 10)])[0];
+        assert_eq!(calibration.units_per_s, Some(5000.0));
+        assert!((calibration.others_ratio - 0.4).abs() < 1e-9);
+        assert_eq!(calibration.steal_ratio, Some(0.1));
+        assert!(!calibration.is_quiet());
+        // A kernel that counts what is stolen as the thread's own.
+        let reading = soak(Whose::Cpu(0), SECOND, 4500, SECOND);
+        let calibration = Calibration::of(&[reading], &[stolen(0, SECOND / 10)])[0];
+        assert_eq!(calibration.units_per_s, Some(5000.0));
+        assert_eq!(calibration.others_ratio, 0.0);
+    }
+
+    #[test]
+    fn a_spinner_that_never_ran_has_no_rate_and_untold_steal_is_not_zero() {
+        let reading = soak(Whose::Cpu(0), SECOND, 1, 900_000);
+        let calibration = Calibration::of(&[reading], &[])[0];
+        assert_eq!(calibration.units_per_s, None);
+        assert_eq!(calibration.steal_ratio, None);
+        assert_eq!(calibration.drift(&idle(0, 1.0)), None);
+    }
+
+    #[test]
+    fn load_is_the_missing_share_of_the_time_that_was_not_stolen() {
+        let mut readings = [soak(Whose::Cpu(1), SECOND, 3000, SECOND)];
+        add_idle_work(&mut readings, &[stolen(1, SECOND / 4)], &[idle(1, 5000.0)]);
+        assert_eq!(readings[0].counts[&Quantity::SoakIdleWorkUnits], 3750);
+        assert!((load(&readings[0].counts).unwrap() - 0.2).abs() < 1e-9);
+        // Faster than calibrated is below 0, not cut off.
+        readings[0].counts.insert(Quantity::SoakWorkUnits, 3900);
+        assert!((load(&readings[0].counts).unwrap() + 0.04).abs() < 1e-9);
+    }
+
+    #[test]
+    fn without_a_calibration_there_is_no_load() {
+        let whole = Whose::Cpus(vec![0, 1]);
+        let mut readings = [
+            soak(whole, SECOND, 7000, 2 * SECOND),
+            soak(Whose::Cpu(0), SECOND, 3000, SECOND),
+            soak(Whose::Cpu(1), SECOND, 4000, SECOND),
+        ];
+        add_idle_work(&mut readings, &[], &[idle(0, 5000.0)]);
+        assert_eq!(load(&readings[0].counts), None);
+        assert!((load(&readings[1].counts).unwrap() - 0.4).abs() < 1e-9);
+        assert_eq!(load(&readings[2].counts), None);
+        add_idle_work(&mut readings, &[], &[idle(0, 5000.0), idle(1, 5000.0)]);
+        assert!((load(&readings[0].counts).unwrap() - 0.3).abs() < 1e-9);
+        // All of it stolen.
+        add_idle_work(&mut readings, &[stolen(1, SECOND)], &[idle(1, 5000.0)]);
+        assert_eq!(load(&readings[2].counts), None);
+    }
+
+    #[test]
+    fn two_calibrations_have_a_drift_and_a_mean() {
+        let (before, mut after) = (idle(0, 5000.0), idle(0, 4900.0));
+        after.others_ratio = 0.3;
+        assert!((after.drift(&before).unwrap() + 0.02).abs() < 1e-9);
+        let both = before.with(&after);
+        assert_eq!(both.units_per_s, Some(4950.0));
+        assert!(!both.is_quiet());
+    }
+
+    #[test]
+    fn lines_are_dirtied_at_the_rate_that_was_asked_for() {
+        // 1024 units in 2 ms are 512,000 per second.
+        let per_unit = lines_per_unit(256_000, 2_000_000, 1024);
+        assert_eq!(per_unit, ONE / 2);
+        let mut work = Work::new(per_unit);
+        (0..1000).for_each(|_| work.unit());
+        let dirty = work.lines.iter().filter(|line| line.0 > 1).count();
+        assert_eq!(dirty, 500);
+        assert_eq!(lines_per_unit(0, 2_000_000, 1024), 0);
+        assert_eq!(lines_per_unit(u64::MAX, u64::MAX, 1), ONE * 1024);
+    }
+
+    #[test]
+    fn a_cpu_that_is_not_there_is_an_error() {
+        let error = Soakers::start(&[1 << 15], 0).unwrap_err();
+        assert!(error.to_string().contains("sched_setaffinity"), "{error}");
+    }
+
+    #[test]
+    fn what_a_busy_thread_takes_is_missing_from_the_spinners_work() {
+        // SAFETY: takes nothing.
+        let cpu = usize::try_from(unsafe { libc::sched_getcpu() }).unwrap();
+        let mut soakers = Soakers::start(&[cpu], DIRTY_LINES_DEFAULT).unwrap();
+        let mut proc = crate::proc::Proc::new(&[cpu]);
+        let before = (soakers.snapshot().unwrap(), proc.snapshot().unwrap());
+        let busy_ns = std::thread::spawn(move || {
+            pin(cpu).unwrap();
+            let spent_ns = || clock::now_ns(libc::CLOCK_THREAD_CPUTIME_ID);
+            while spent_ns() < 200_000_000 {}
+            spent_ns()
+        });
+        let busy_ns = busy_ns.join().unwrap();
+        let beside = (soakers.snapshot().unwrap(), proc.snapshot().unwrap());
+
+        // Then alone, until it has had as much as a rate needs, however long that takes.
+        let soak_of = |after: &Snapshot, before: &Snapshot| {
+            let readings = after.since(before).unwrap();
+            let own = |reading: &Reading| reading.whose == Whose::Cpu(cpu);
+            vec![readings.into_iter().find(own).unwrap()]
+        };
+        let started = Instant::now();
+        let calibration = loop {
+            std::thread::yield_now();
+            let soak = soak_of(&soakers.snapshot().unwrap(), &beside.0);
+            let calibration = Calibration::of(&soak, &[])[0];
+            if calibration.units_per_s.is_some() {
+                break calibration;
+            }
+            assert!(started.elapsed() < Duration::from_secs(300), "starved");
+        };
+
+        let mut soak = soak_of(&beside.0, &before.0);
+        // Of one CPU's time, SCHED_IDLE leaves the spinner 3 parts beside a normal thread's 1024;
+        // what others take from both changes nothing about that.
+        let task_ns = soak[0].counts[&Quantity::SoakTaskNs];
+        assert!(task_ns * 2 < busy_ns, "{task_ns} beside {busy_ns}");
+        let stolen = beside.1.since(&before.1).unwrap();
+        add_idle_work(&mut soak, &stolen, &[calibration]);
+        let load = load(&soak[0].counts);
+        assert!(load.is_none_or(|load| load > 0.5), "{load:?} {soak:?}");
+    }
+}

@@ -1,0 +1,149 @@
+//! The meter `exact` on this kernel. Needs root; says so and passes without.
+#![cfg(feature = "bpf")]
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+use tcpcost_meter::bpf::{self, Scope};
+use tcpcost_meter::{Meter, MeterError};
+use tcpcost_study::{Quantity, Reading, Whose};
+
+/// Both CPUs' worth of this process, or why not.
+fn load(own_pids: Vec<u32>) -> Option<Box<dyn Meter + Send>> {
+    let cpus = cpus();
+    match bpf::load("exact", &Scope { cpus, own_pids })? {
+        Ok(meter) => Some(meter),
+        Err(error) => {
+            let line = error.to_string();
+            assert!(line.contains("needs "), "{line}");
+            println!("skipped: {line}");
+            None
+        }
+    }
+}
+
+/// The CPUs that this process may run on.
+fn cpus() -> Vec<usize> {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let list = status
+        .lines()
+        .find_map(|line| line.strip_prefix("Cpus_allowed_list:"))
+        .unwrap();
+    list.trim()
+        .split(',')
+        .flat_map(|range| {
+            let (first, last) = range.split_once('-').unwrap_or((range, range));
+            first.parse().unwrap()..=last.parse().unwrap()
+        })
+        .collect()
+}
+
+/// Loopback traffic of `rounds` small and large messages, there and back.
+fn traffic(rounds: usize) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let echo = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut buffer = vec![0; 65_536];
+        while let Ok(length @ 1..) = stream.read(&mut buffer) {
+            stream.write_all(&buffer[..length]).unwrap();
+        }
+    });
+    let mut stream = TcpStream::connect(address).unwrap();
+    let mut buffer = vec![0; 65_536];
+    for round in 0..rounds {
+        let length = if round % 2 == 0 { 1 } else { 65_536 };
+        stream.write_all(&buffer[..length]).unwrap();
+        stream.read_exact(&mut buffer[..length]).unwrap();
+    }
+    drop(stream);
+    echo.join().unwrap();
+}
+
+fn of(readings: &[Reading], whose: &Whose) -> Reading {
+    readings
+        .iter()
+        .find(|reading| reading.whose == *whose)
+        .unwrap()
+        .clone()
+}
+
+#[test]
+fn the_contexts_of_each_cpu_add_up_to_wall_time() {
+    let Some(mut meter) = load(vec![std::process::id()]) else {
+        return;
+    };
+    // Twice, since another copy of the programs must not disturb the first.
+    let _second = load(vec![]);
+    let before = meter.snapshot().unwrap();
+    let started = Instant::now();
+    while started.elapsed() < Duration::from_millis(300) {
+        traffic(200);
+    }
+    let after = meter.snapshot().unwrap();
+    let readings = after.since(&before).unwrap();
+    for reading in &readings {
+        let closure = reading.closure().unwrap();
+        println!("{:?} {closure:.6}", reading.whose);
+        assert!((closure - 1.0).abs() < 0.001, "{closure} {reading:?}");
+    }
+    let all = of(&readings, &Whose::Cpus(cpus())).counts;
+    for busy in [Quantity::ExactTaskOwnNs, Quantity::ExactSoftirqNetRxNs] {
+        assert!(all[&busy] > 0, "{busy} {all:?}");
+    }
+}
+
+#[test]
+fn own_work_is_told_from_that_of_others() {
+    let Some(mut own) = load(vec![std::process::id()]) else {
+        return;
+    };
+    let Some(mut others) = load(vec![]) else {
+        return;
+    };
+    let before = (own.snapshot().unwrap(), others.snapshot().unwrap());
+    traffic(500);
+    let growth = |readings: Vec<Reading>| of(&readings, &Whose::Cpus(cpus())).counts;
+    let theirs = growth(others.snapshot().unwrap().since(&before.1).unwrap());
+    let ours = growth(own.snapshot().unwrap().since(&before.0).unwrap());
+    assert!(ours[&Quantity::ExactTaskOwnNs] > 0);
+    assert_eq!(theirs[&Quantity::ExactTaskOwnNs], 0);
+    assert!(theirs[&Quantity::ExactTaskOthersNs] > 0);
+}
+
+/// The end of a network namespace is a kworker's work.
+#[test]
+fn kworkers_are_a_class_of_their_own() {
+    let Some(mut meter) = load(vec![]) else {
+        return;
+    };
+    let before = meter.snapshot().unwrap();
+    let grown = (0..1000).any(|_| {
+        std::thread::spawn(|| {
+            // SAFETY: takes no pointers; the namespace ends with the thread.
+            assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWNET) }, 0);
+        })
+        .join()
+        .unwrap();
+        let readings = meter.snapshot().unwrap().since(&before).unwrap();
+        of(&readings, &Whose::Cpus(cpus())).counts[&Quantity::ExactKworkerNs] > 0
+    });
+    assert!(grown);
+}
+
+#[test]
+fn what_cannot_be_had_is_one_line() {
+    let scope = Scope {
+        cpus: vec![5000],
+        own_pids: vec![],
+    };
+    let error = bpf::load("exact", &scope).unwrap().err().unwrap();
+    assert!(matches!(error, MeterError::Load { .. }), "{error:?}");
+    let line = error.to_string();
+    assert_eq!(
+        line,
+        "meter exact: CPU 5000: only CPUs below 1024 are known (or drop \"exact\" from meters)"
+    );
+    assert!(bpf::load("no-such", &Scope::default()).is_none());
+}

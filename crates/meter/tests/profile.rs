@@ -1,0 +1,72 @@
+//! The sampler on this kernel. Needs root; says so and passes without.
+#![cfg(feature = "bpf")]
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+
+use tcpcost_meter::bpf::Scope;
+use tcpcost_meter::bpf::layer::Layer;
+use tcpcost_meter::bpf::profile::{Chains, Profile};
+
+#[test]
+fn samples_of_an_interval_have_names_and_layers() {
+    let scope = Scope {
+        cpus: vec![0],
+        own_pids: vec![std::process::id()],
+    };
+    let mut profile = match Profile::load(&scope, 999) {
+        Ok(profile) => profile,
+        Err(error) => {
+            let line = error.to_string();
+            assert!(line.contains("needs "), "{line}");
+            return println!("skipped: {line}");
+        }
+    };
+    let samples = |profile: &Profile| profile.chains().unwrap().samples();
+    assert_eq!(samples(&profile), 0, "it does not run yet");
+    profile.start().unwrap();
+    pin();
+    let mut pair = pair();
+    // Until it was seen in TCP, however slow this machine is.
+    loop {
+        for _ in 0..2000 {
+            pair.0.write_all(&[7; 16_384]).unwrap();
+            pair.1.read_exact(&mut [0; 16_384]).unwrap();
+        }
+        if sends(&profile.chains().unwrap()) > 0 {
+            break;
+        }
+    }
+    profile.stop().unwrap();
+    let chains = profile.chains().unwrap();
+    assert!(sends(&chains) > 0);
+    assert!(chains.layers.contains_key(&Layer::SystemCall));
+    assert_eq!(chains.layers.values().sum::<u64>(), chains.samples());
+    assert_eq!(samples(&profile), chains.samples(), "stopped is stopped");
+    profile.start().unwrap();
+    profile.stop().unwrap();
+    assert!(samples(&profile) < chains.samples(), "a new interval");
+}
+
+fn sends(chains: &Chains) -> u64 {
+    let functions = chains.functions();
+    let sends = functions
+        .iter()
+        .filter(|(name, _)| name.starts_with("tcp_sendmsg"));
+    sends.map(|(_, samples)| samples.inclusive).sum()
+}
+
+fn pin() {
+    // SAFETY: an all-zero set is a valid one, CPU 0 is within it, the kernel only reads it.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(0, &mut set);
+        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set);
+    }
+}
+
+fn pair() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    (client, listener.accept().unwrap().0)
+}

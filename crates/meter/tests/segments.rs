@@ -1,0 +1,179 @@
+//! The meter `segments` held against the kernel's own counters. Needs root; says so and passes
+//! without.
+#![cfg(feature = "bpf")]
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+
+use tcpcost_meter::bpf::{self, Scope};
+use tcpcost_meter::netstat::Netstat;
+use tcpcost_meter::{Meter, MeterError};
+use tcpcost_study::{Counts, Quantity, Reading};
+
+/// Runs on a thread in a fresh network namespace with lo up, with the meter loaded there.
+fn in_namespace(work: impl FnOnce(Box<dyn Meter + Send>) + Send + 'static) {
+    let thread = std::thread::spawn(|| {
+        // SAFETY: takes no pointers; moves this thread alone.
+        if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
+            return println!("skipped: needs root to make a network namespace");
+        }
+        lo_up();
+        match bpf::load("segments", &Scope::default()).unwrap() {
+            Ok(meter) => work(meter),
+            Err(MeterError::Load { reason, .. }) if reason.contains("needs ") => {
+                println!("skipped: {reason}");
+            }
+            Err(error) => panic!("{error}"),
+        }
+    });
+    if let Err(panic) = thread.join() {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+fn lo_up() {
+    // SAFETY: an all-zero ifreq is valid; the name "lo" fits; the kernel reads and writes within it.
+    unsafe {
+        let socket = libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0);
+        let mut request: libc::ifreq = std::mem::zeroed();
+        request.ifr_name[0] = b'l' as libc::c_char;
+        request.ifr_name[1] = b'o' as libc::c_char;
+        request.ifr_ifru.ifru_flags = libc::IFF_UP as libc::c_short;
+        assert_eq!(libc::ioctl(socket, libc::SIOCSIFFLAGS as _, &request), 0);
+        libc::close(socket);
+    }
+}
+
+/// Growth by eBPF and by /proc/net, of an instant at which nothing was sent in between.
+fn growth(meter: &mut dyn Meter, work: impl FnOnce()) -> (Counts, Counts) {
+    let mut netstat = Netstat::default();
+    let mut both = || loop {
+        let earlier = meter.snapshot().unwrap();
+        let kernel = netstat.snapshot().unwrap();
+        let later = meter.snapshot().unwrap();
+        if earlier.totals == later.totals {
+            return (later, kernel);
+        }
+    };
+    let before = both();
+    work();
+    let after = both();
+    let counts = |readings: Vec<Reading>| readings.into_iter().next().unwrap().counts;
+    (
+        counts(after.0.since(&before.0).unwrap()),
+        counts(after.1.since(&before.1).unwrap()),
+    )
+}
+
+fn pair(address: &str) -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind(address).unwrap();
+    let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    (client, listener.accept().unwrap().0)
+}
+
+/// Sends messages of `length` bytes one way, the other end taking each in before the next.
+fn send((from, to): &mut (TcpStream, TcpStream), messages: usize, length: usize) {
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..messages {
+                from.write_all(&vec![7; length]).unwrap();
+                from.read_exact(&mut [0]).unwrap();
+            }
+        });
+        let mut buffer = vec![0; length];
+        for _ in 0..messages {
+            to.read_exact(&mut buffer).unwrap();
+            to.write_all(&[1]).unwrap();
+        }
+    });
+}
+
+#[test]
+fn segments_and_bytes_are_those_of_the_kernels_counters() {
+    for address in ["127.0.0.1:0", "[::1]:0"] {
+        in_namespace(move |mut meter| {
+            let mut pair = pair(address);
+            let (ours, kernel) = growth(&mut *meter, || {
+                send(&mut pair, 300, 65_536);
+                send(&mut pair, 300, 1);
+            });
+            use Quantity as Q;
+            // Connections stand before and after, so there is no SYN, FIN or RST.
+            assert_eq!(
+                ours[&Q::DataWireSegmentsSent] + ours[&Q::PureAcksSent],
+                kernel[&Q::SegmentsSent] + kernel[&Q::SegmentsRetransmitted],
+                "{address}: {ours:?} {kernel:?}"
+            );
+            assert_eq!(
+                ours[&Q::DataSkbsSent] + ours[&Q::PureAcksSent],
+                kernel[&Q::IpPacketsSent]
+            );
+            // On a machine that stalls for milliseconds a tail loss probe may send a message twice.
+            let once = 300 * (65_536 + 1 + 1 + 1);
+            let again = kernel[&Q::SegmentsRetransmitted] * 65_536;
+            assert!(
+                (once..=once + again).contains(&ours[&Q::DataSkbBytesSent]),
+                "{ours:?}"
+            );
+            // All that is sent on loopback is received.
+            assert_eq!(ours[&Q::DataSkbBytesReceived], ours[&Q::DataSkbBytesSent]);
+            assert_eq!(ours[&Q::DataSkbsReceived], ours[&Q::DataSkbsSent]);
+            assert_eq!(ours[&Q::PureAcksReceived], ours[&Q::PureAcksSent]);
+            assert_eq!(ours[&Q::DeviceSkbsSent], kernel[&Q::IpPacketsSent]);
+        });
+    }
+}
+
+#[test]
+fn sizes_and_drainers_each_account_for_every_skb() {
+    in_namespace(|mut meter| {
+        let mut pair = pair("127.0.0.1:0");
+        let (counts, _) = growth(&mut *meter, || send(&mut pair, 200, 65_536));
+        let sum = |start: &str, end: &str| -> u64 {
+            let of = |quantity: &Quantity| {
+                quantity.name().starts_with(start) && quantity.name().ends_with(end)
+            };
+            counts
+                .iter()
+                .filter(|(quantity, _)| of(quantity))
+                .map(|(_, count)| count)
+                .sum()
+        };
+        let (skbs, bytes) = (
+            counts[&Quantity::DataSkbsSent],
+            counts[&Quantity::DataSkbBytesSent],
+        );
+        assert_eq!(sum("skbs_sent_", "_bytes"), skbs);
+        assert_eq!(sum("drained_by_", "_skbs"), skbs);
+        assert_eq!(sum("drained_by_", "_bytes"), bytes);
+        // The answers of one byte leave from a system call, and are the only ones this small.
+        assert!(counts[&Quantity::DrainedSystemCallSkbs] > 0);
+        assert!(counts[&Quantity::SkbsSentBelow128] >= 200);
+        let squares = counts[&Quantity::DataSkbSquaredBytesSent];
+        assert!(squares >= bytes && squares <= bytes * 65_536, "{squares}");
+    });
+}
+
+/// The MSS of lo is below 64 KiB, so a write of that much is a full segment and a rest.
+#[test]
+fn the_rest_of_a_write_behind_full_segments_is_a_tail() {
+    in_namespace(|mut meter| {
+        let mut pair = pair("127.0.0.1:0");
+        // Past the first doubling of the congestion window.
+        send(&mut pair, 50, 65_536);
+        let (large, _) = growth(&mut *meter, || send(&mut pair, 100, 65_536));
+        assert!(large[&Quantity::TailSkbsSent] > 0, "{large:?}");
+        let (small, _) = growth(&mut *meter, || send(&mut pair, 100, 1000));
+        assert_eq!(small[&Quantity::TailSkbsSent], 0);
+    });
+}
+
+#[test]
+fn what_happens_in_another_namespace_is_not_counted() {
+    in_namespace(|mut meter| {
+        let (counts, _) = growth(&mut *meter, || {
+            in_namespace(|_| send(&mut pair("127.0.0.1:0"), 10, 1000))
+        });
+        assert!(counts.values().all(|&count| count == 0), "{counts:?}");
+    });
+}

@@ -1,0 +1,113 @@
+//! What a `netns` bed is made of: a veth pair, and tbf for a bottleneck. Tried for real in a namespace
+//! that goes away with its thread.
+
+use super::{Check, kernel};
+use crate::host::error::SystemError;
+use crate::host::qdisc::{self, Tbf};
+use crate::host::{link, namespace};
+
+const VETH: Kind = Kind {
+    name: "veth",
+    option: "CONFIG_VETH",
+    consequence: "netns beds cannot be made, only loopback",
+};
+const TBF: Kind = Kind {
+    name: "qdisc_tbf",
+    option: "CONFIG_NET_SCH_TBF",
+    consequence: "bed.bottleneck cannot be had",
+};
+
+struct Kind {
+    name: &'static str,
+    option: &'static str,
+    consequence: &'static str,
+}
+
+/// `config` answers where nothing may be tried.
+pub fn checks(config: Option<&str>) -> [Check; 2] {
+    match tried() {
+        Some((veth, tbf)) => [VETH.by_trial(&veth), TBF.by_trial(&tbf)],
+        None => [VETH.by_config(config), TBF.by_config(config)],
+    }
+}
+
+type Tried = Result<(), SystemError>;
+
+/// `None` where this process may not make a namespace.
+fn tried() -> Option<(Tried, Tried)> {
+    let thread = std::thread::spawn(|| {
+        namespace::enter_new().ok()?;
+        // SAFETY: takes nothing and cannot fail.
+        let thread_id = u32::try_from(unsafe { libc::gettid() }).ok()?;
+        // A bottleneck that is never reached, on a loopback that carries nothing.
+        let tbf = Tbf::new(1_000_000_000, 1 << 20, 65536);
+        Some((
+            link::create_veth("tcpcost0", "tcpcost1", thread_id),
+            qdisc::set_tbf("lo", tbf),
+        ))
+    });
+    thread.join().ok().flatten()
+}
+
+impl Kind {
+    fn by_trial(&self, trial: &Tried) -> Check {
+        match trial {
+            Ok(()) => Check::ok(self.name, "made in a namespace for trial"),
+            Err(error) => self.missing(error.to_string()),
+        }
+    }
+
+    fn by_config(&self, config: Option<&str>) -> Check {
+        match config.map(|config| kernel::has(config, self.option)) {
+            Some(true) => Check::ok(self.name, format!("{} is set; not tried", self.option)),
+            Some(false) => self.missing(format!("{} is not set", self.option)),
+            None => Check::lesser(
+                self.name,
+                "not tried, for want of privileges",
+                "whether the kernel has it is not known",
+                "run it with sudo",
+            ),
+        }
+    }
+
+    fn missing(&self, found: String) -> Check {
+        Check::missing(
+            self.name,
+            found,
+            self.consequence,
+            format!(
+                "use a kernel with {}, and its module installed",
+                self.option
+            ),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Verdict;
+    use super::*;
+
+    #[test]
+    fn where_nothing_can_be_tried_the_configuration_answers() {
+        let config = "CONFIG_VETH=m\n# CONFIG_NET_SCH_TBF is not set\n";
+        assert_eq!(VETH.by_config(Some(config)).verdict, Verdict::Ok);
+        assert_eq!(TBF.by_config(Some(config)).verdict, Verdict::Missing);
+        assert_eq!(TBF.by_config(None).verdict, Verdict::Lesser);
+    }
+
+    #[test]
+    fn a_refusal_keeps_the_kernels_words() {
+        let refusal = SystemError::new("set tbf", std::io::Error::from_raw_os_error(libc::ENOENT));
+        let check = TBF.by_trial(&Err(refusal));
+        assert_eq!(check.verdict, Verdict::Missing);
+        assert!(check.found.contains("set tbf"), "{check:?}");
+    }
+
+    #[test]
+    fn trying_moves_nobody() {
+        let before = namespace::inode().unwrap();
+        let _ = tried();
+        assert_eq!(namespace::inode().unwrap(), before);
+    }
+}

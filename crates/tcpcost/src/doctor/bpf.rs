@@ -1,0 +1,243 @@
+//! Which BPF programs the kernel takes here: a program of two instructions of each type is given to
+//! bpf(2), and dropped again without being attached to anything.
+
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::FromRawFd;
+use std::path::Path;
+
+use super::{Check, btf};
+
+/// One check per type of program.
+pub fn checks(root: &Path) -> Vec<Check> {
+    let mut checks: Vec<Check> = TYPES
+        .iter()
+        .map(|kind| match load(kind.number, 0, 0) {
+            Ok(()) => loaded(kind, root),
+            Err(error) => refused(kind.name, kind.purpose, &error),
+        })
+        .collect();
+    checks.push(tracing(root));
+    checks
+}
+
+fn loaded(kind: &Type, root: &Path) -> Check {
+    let kprobes = root.join("sys/bus/event_source/devices/kprobe");
+    if kind.name == "bpf_kprobe" && !kprobes.exists() {
+        return Check::lesser(
+            kind.name,
+            "loads, but this kernel has no kprobes to attach it to",
+            "functions without a tracepoint cannot be watched; no meter here needs it",
+            "use a kernel with CONFIG_KPROBES",
+        );
+    }
+    Check::ok(kind.name, "loads")
+}
+
+/// BTF-typed tracepoints (`tp_btf`): one that context switches need.
+fn tracing(root: &Path) -> Check {
+    const NAME: &str = "bpf_tracing";
+    const PURPOSE: &str = "no exact CPU accounting and no segment counts by eBPF";
+    const TRACEPOINT: &str = "btf_trace_sched_switch";
+    let found = std::fs::read(root.join("sys/kernel/btf/vmlinux"))
+        .ok()
+        .and_then(|types| btf::type_id(&types, btf::TYPEDEF, TRACEPOINT));
+    let Some(id) = found else {
+        return Check::missing(
+            NAME,
+            format!("not tried: no {TRACEPOINT} in /sys/kernel/btf/vmlinux"),
+            PURPOSE,
+            "use a kernel with CONFIG_DEBUG_INFO_BTF",
+        );
+    };
+    match load(BPF_PROG_TYPE_TRACING, BPF_TRACE_RAW_TP, id) {
+        Ok(()) => Check::ok(NAME, "tp_btf on sched_switch loads; fentry not tried"),
+        Err(error) => refused(NAME, PURPOSE, &error),
+    }
+}
+
+fn refused(name: &'static str, purpose: &str, error: &io::Error) -> Check {
+    let advice = match error.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => {
+            "run it with sudo (CAP_BPF and CAP_PERFMON, for network types CAP_NET_ADMIN)"
+        }
+        Some(libc::ENOSYS) => "use a kernel with CONFIG_BPF_SYSCALL",
+        _ => {
+            "use a kernel with this type (CONFIG_BPF_EVENTS, CONFIG_NET, CONFIG_BPF_STREAM_PARSER)"
+        }
+    };
+    let reason = error.to_string();
+    let reason = reason.split(" (os error").next().unwrap_or_default();
+    Check::missing(name, format!("refused: {reason}"), purpose, advice)
+}
+
+struct Type {
+    name: &'static str,
+    number: u32,
+    /// What there is not without it.
+    purpose: &'static str,
+}
+
+/// linux/bpf.h: enum bpf_prog_type.
+const TYPES: &[Type] = &[
+    Type {
+        name: "bpf_tracepoint",
+        number: 5,
+        purpose: "no counts from tracepoints",
+    },
+    Type {
+        name: "bpf_raw_tracepoint",
+        number: 17,
+        purpose: "no counts from raw tracepoints",
+    },
+    Type {
+        name: "bpf_perf_event",
+        number: 7,
+        purpose: "no call-chain profile",
+    },
+    Type {
+        name: "bpf_sched_cls",
+        number: 3,
+        purpose: "no ACK thinning at a device's egress",
+    },
+    Type {
+        name: "bpf_xdp",
+        number: 6,
+        purpose: "no packets below the stack; no meter here needs it",
+    },
+    Type {
+        name: "bpf_sock_ops",
+        number: 13,
+        purpose: "no relay by sockmap",
+    },
+    Type {
+        name: "bpf_sk_msg",
+        number: 16,
+        purpose: "no relay by sockmap",
+    },
+    Type {
+        name: "bpf_sk_skb",
+        number: 14,
+        purpose: "no relay by sockmap",
+    },
+    Type {
+        name: "bpf_kprobe",
+        number: 2,
+        purpose: "functions without a tracepoint cannot be watched; no meter here needs it",
+    },
+];
+
+const BPF_PROG_TYPE_TRACING: u32 = 26;
+const BPF_TRACE_RAW_TP: u32 = 23;
+const BPF_PROG_LOAD: libc::c_int = 5;
+
+/// `r0 = 0; exit`: BPF_ALU64 | BPF_MOV | BPF_K and BPF_JMP | BPF_EXIT, eight bytes each.
+const PROGRAM: [u8; 16] = [0xb7, 0, 0, 0, 0, 0, 0, 0, 0x95, 0, 0, 0, 0, 0, 0, 0];
+const LICENSE: &CStr = c"GPL";
+
+/// The part of union bpf_attr that BPF_PROG_LOAD uses, up to `attach_btf_id` (Linux 5.5). An older
+/// kernel takes it too, as long as what it does not know is 0.
+#[repr(C)]
+#[derive(Default)]
+struct Load {
+    prog_type: u32,
+    insn_cnt: u32,
+    insns: u64,
+    license: u64,
+    log_level: u32,
+    log_size: u32,
+    log_buf: u64,
+    kern_version: u32,
+    prog_flags: u32,
+    prog_name: [u8; 16],
+    prog_ifindex: u32,
+    expected_attach_type: u32,
+    prog_btf_fd: u32,
+    func_info_rec_size: u32,
+    func_info: u64,
+    func_info_cnt: u32,
+    line_info_rec_size: u32,
+    line_info: u64,
+    line_info_cnt: u32,
+    attach_btf_id: u32,
+}
+
+/// Has the kernel verify the program; it is gone when this returns.
+fn load(prog_type: u32, expected_attach_type: u32, attach_btf_id: u32) -> io::Result<()> {
+    let attributes = Load {
+        prog_type,
+        insn_cnt: 2,
+        insns: PROGRAM.as_ptr() as u64,
+        license: LICENSE.as_ptr() as u64,
+        expected_attach_type,
+        attach_btf_id,
+        ..Load::default()
+    };
+    // SAFETY: `attributes` and the two constants that it points to outlive the call; its size is given.
+    let descriptor = unsafe {
+        libc::syscall(
+            libc::SYS_bpf,
+            BPF_PROG_LOAD,
+            &raw const attributes,
+            size_of::<Load>(),
+        )
+    };
+    match libc::c_int::try_from(descriptor) {
+        Ok(descriptor) if descriptor >= 0 => {
+            // SAFETY: a descriptor that was just made and that nobody else has.
+            drop(unsafe { std::os::fd::OwnedFd::from_raw_fd(descriptor) });
+            Ok(())
+        }
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Verdict, fake_root};
+    use super::*;
+
+    #[test]
+    fn the_attributes_are_laid_out_as_the_kernels() {
+        assert_eq!(size_of::<Load>(), 112);
+        assert_eq!(std::mem::offset_of!(Load, prog_name), 48);
+        assert_eq!(std::mem::offset_of!(Load, attach_btf_id), 108);
+    }
+
+    #[test]
+    fn a_type_that_no_kernel_has_is_refused() {
+        assert!(load(9999, 0, 0).is_err());
+    }
+
+    #[test]
+    fn a_refusal_says_which_privilege_or_option() {
+        for (code, part) in [
+            (libc::EPERM, "sudo"),
+            (libc::ENOSYS, "CONFIG_BPF_SYSCALL"),
+            (libc::EINVAL, "CONFIG_BPF_EVENTS"),
+        ] {
+            let error = io::Error::from_raw_os_error(code);
+            let check = refused("bpf_xdp", "nothing", &error);
+            assert_eq!(check.verdict, Verdict::Missing);
+            assert!(check.advice.unwrap().contains(part));
+            assert!(!check.found.contains("os error"));
+        }
+    }
+
+    #[test]
+    fn a_kprobe_without_kprobes_is_lesser() {
+        let kind = TYPES.last().unwrap();
+        let without = fake_root(&[]);
+        assert_eq!(loaded(kind, without.path()).verdict, Verdict::Lesser);
+        let with = fake_root(&[("sys/bus/event_source/devices/kprobe/type", "8\n")]);
+        assert_eq!(loaded(kind, with.path()).verdict, Verdict::Ok);
+    }
+
+    #[test]
+    fn without_btf_tracing_is_not_tried() {
+        let root = fake_root(&[]);
+        let check = tracing(root.path());
+        assert!(check.found.starts_with("not tried"), "{check:?}");
+        assert_eq!(check.verdict, Verdict::Missing);
+    }
+}

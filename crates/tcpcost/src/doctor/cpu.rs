@@ -1,0 +1,321 @@
+//! The CPUs: counters, siblings, frequency, clock, and what the hypervisor takes.
+
+use std::path::Path;
+use std::time::Duration;
+
+use tcpcost_meter::perf::{NoPmu, Perf};
+use tcpcost_meter::proc::Proc;
+use tcpcost_meter::{Meter, MeterError};
+use tcpcost_study::{Counts, Quantity, Snapshot, Whose};
+
+use super::Check;
+use crate::host::topology::Topology;
+
+pub fn proc_stat(root: &Path) -> Check {
+    const NAME: &str = "proc_stat";
+    match snapshot(root) {
+        Ok(_) => Check::ok(NAME, "/proc/stat is understood"),
+        Err(error) => Check::missing(
+            NAME,
+            error.to_string(),
+            "no CPU time of the trial's CPUs: nothing to report",
+            "mount /proc",
+        ),
+    }
+}
+
+fn snapshot(root: &Path) -> Result<Snapshot, MeterError> {
+    // Only ratios are made of it, so the length of a tick does not matter.
+    Proc::at(&root.join("proc"), &[], 100).snapshot()
+}
+
+pub fn pmu() -> Check {
+    let cpu = crate::host::topology::allowed()
+        .ok()
+        .and_then(|cpus| cpus.first().copied())
+        .unwrap_or(0);
+    // Opening and reading run on that CPU, so that a counter that works has counted by then.
+    let counts = Perf::open(&[cpu]).and_then(|mut perf| {
+        let snapshot = perf.snapshot().map_err(|error| NoPmu(error.to_string()))?;
+        let totals = snapshot.totals.into_iter().next();
+        Ok(totals.map(|totals| totals.counts).unwrap_or_default())
+    });
+    counted(counts)
+}
+
+fn counted(counts: Result<Counts, NoPmu>) -> Check {
+    const NAME: &str = "pmu";
+    const EVENTS: [Quantity; 3] = [
+        Quantity::CoreCycles,
+        Quantity::Instructions,
+        Quantity::CacheMisses,
+    ];
+    let missing = |why: &str| {
+        Check::missing(
+            NAME,
+            why,
+            "no core cycles, instructions or cache misses",
+            "cost in CPU time and in cycles of the time-stamp counter is there all the same",
+        )
+    };
+    let counts = match counts {
+        Ok(counts) => counts,
+        Err(NoPmu(why)) => return missing(&why),
+    };
+    // A hypervisor may show a PMU and let it stand still.
+    if counts
+        .get(&Quantity::CoreCycles)
+        .is_none_or(|cycles| *cycles == 0)
+    {
+        return missing("the PMU does not count cycles, though it can be opened");
+    }
+    let counted = EVENTS.iter().filter(|event| counts.contains_key(event));
+    let names: Vec<&str> = counted.map(|event| event.name()).collect();
+    if names.len() == EVENTS.len() {
+        return Check::ok(NAME, format!("counts {}", names.join(", ")));
+    }
+    Check::lesser(
+        NAME,
+        format!("counts {} only", names.join(", ")),
+        "what it does not count is absent",
+        "run on metal",
+    )
+}
+
+pub fn count(root: &Path) -> Check {
+    const NAME: &str = "cpus";
+    let count = Topology::read(&root.join("sys")).map(|topology| topology.cpus.len());
+    match count {
+        Ok(count) if count >= 2 => Check::ok(NAME, format!("{count} for this process")),
+        Ok(_) => Check::lesser(
+            NAME,
+            "one for this process",
+            "both ends share it, and CPU cannot be told by end",
+            "allow it two CPUs (taskset, cpuset), or set placement = \"same-cpu\"",
+        ),
+        Err(error) => Check::lesser(
+            NAME,
+            error.to_string(),
+            "where the ends run cannot be chosen",
+            "allow sched_getaffinity",
+        ),
+    }
+}
+
+pub fn smt(root: &Path) -> Check {
+    const NAME: &str = "smt";
+    match read(root, "sys/devices/system/cpu/smt/active").as_deref() {
+        Some("1") => Check::lesser(
+            NAME,
+            "on",
+            "a CPU's speed depends on what its sibling does, and soakers slow each other",
+            "keep siblings idle (client_cpus, server_cpus), or echo off > /sys/devices/system/cpu/smt/control",
+        ),
+        Some(_) => Check::ok(NAME, "off, or there is none"),
+        // A hypervisor may show two threads of one core as two cores.
+        None => Check::ok(NAME, "not told by this kernel"),
+    }
+}
+
+pub fn governor(root: &Path) -> Check {
+    const NAME: &str = "frequency_governor";
+    match crate::host::machine::governor(root) {
+        None => Check::ok(NAME, "none: the kernel does not set the frequency here"),
+        Some(governor) if governor == "performance" => Check::ok(NAME, governor),
+        Some(governor) => Check::lesser(
+            NAME,
+            governor,
+            "a CPU that is little loaded runs slower, so its cost in time is higher",
+            "cpupower frequency-set -g performance",
+        ),
+    }
+}
+
+pub fn clock_source(root: &Path) -> Check {
+    const NAME: &str = "clock_source";
+    let path = "sys/devices/system/clocksource/clocksource0/current_clocksource";
+    match read(root, path) {
+        // Read without a system call.
+        Some(source)
+            if [
+                "tsc",
+                "kvm-clock",
+                "arch_sys_counter",
+                "hyperv_clocksource_tsc_page",
+            ]
+            .contains(&source.as_str()) =>
+        {
+            Check::ok(NAME, source)
+        }
+        Some(source) => Check::lesser(
+            NAME,
+            source,
+            "reading the clock is a system call or worse, which every transaction pays",
+            "boot with clocksource=tsc if the counter is reliable",
+        ),
+        None => Check::lesser(
+            NAME,
+            "unknown",
+            "what reading the clock costs is not known",
+            "mount /sys",
+        ),
+    }
+}
+
+pub fn steal(root: &Path) -> Check {
+    let counts = || {
+        let totals = snapshot(root).ok()?.totals;
+        let host = totals
+            .into_iter()
+            .find(|totals| totals.whose == Whose::Host);
+        Some(host?.counts)
+    };
+    let before = counts();
+    if before.is_some() {
+        // Ten ticks: enough to see a neighbour that takes a CPU away now.
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    stolen(before, counts())
+}
+
+fn stolen(before: Option<Counts>, after: Option<Counts>) -> Check {
+    const NAME: &str = "steal";
+    let unknown = || {
+        Check::lesser(
+            NAME,
+            "unknown: not in /proc/stat",
+            "time that the hypervisor takes is in whatever runs",
+            "run on metal, or on a hypervisor that tells",
+        )
+    };
+    let (Some(before), Some(after)) = (before, after) else {
+        return unknown();
+    };
+    let Some(since_boot) = ratio(&after, None) else {
+        return unknown();
+    };
+    let now = ratio(&after, Some(&before));
+    let found = match now {
+        Some(now) => format!(
+            "{:.2} % since boot, {:.1} % now",
+            since_boot * 100.0,
+            now * 100.0
+        ),
+        // No tick in between.
+        None => format!("{:.2} % since boot", since_boot * 100.0),
+    };
+    if since_boot.max(now.unwrap_or(0.0)) > STEAL_MAX {
+        return Check::lesser(
+            NAME,
+            found,
+            "the hypervisor takes CPU away: throughput falls, and stolen time may be charged to what ran",
+            "use a host of your own, or more repetitions",
+        );
+    }
+    Check::ok(NAME, found)
+}
+
+/// As much as a trial's own error by ticks.
+const STEAL_MAX: f64 = 0.01;
+
+/// Share of steal in the time counted since `before`, or since boot; `None` where nothing was.
+fn ratio(after: &Counts, before: Option<&Counts>) -> Option<f64> {
+    let grown = |quantity: &Quantity| {
+        let earlier = before.and_then(|before| before.get(quantity)).unwrap_or(&0);
+        Some(after.get(quantity)?.saturating_sub(*earlier))
+    };
+    let steal = grown(&Quantity::CpuStealNs)?;
+    let all: u64 = after.keys().filter_map(grown).sum();
+    (all > 0).then(|| steal as f64 / all as f64)
+}
+
+fn read(root: &Path, path: &str) -> Option<String> {
+    let text = std::fs::read_to_string(root.join(path)).ok()?;
+    Some(text.trim().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Verdict, fake_root};
+    use super::*;
+
+    fn counts(idle: u64, steal: u64) -> Option<Counts> {
+        let counts = [(Quantity::CpuIdleNs, idle), (Quantity::CpuStealNs, steal)];
+        Some(Counts::from(counts))
+    }
+
+    #[test]
+    fn steal_counts_since_boot_and_now() {
+        let quiet = stolen(counts(1000, 0), counts(1100, 0));
+        assert_eq!(quiet.verdict, Verdict::Ok);
+        let now = stolen(counts(100_000, 0), counts(100_090, 10));
+        assert_eq!(now.verdict, Verdict::Lesser);
+        assert!(now.found.contains("10.0 % now"), "{now:?}");
+        let no_tick = stolen(counts(95, 5), counts(95, 5));
+        assert_eq!(no_tick.verdict, Verdict::Lesser);
+        assert_eq!(no_tick.found, "5.00 % since boot");
+        let untold = Some(Counts::from([(Quantity::CpuIdleNs, 5)]));
+        assert!(stolen(untold.clone(), untold).found.starts_with("unknown"));
+    }
+
+    #[test]
+    fn proc_stat_that_is_torn_is_missing() {
+        let whole = fake_root(&[("proc/stat", "cpu  1 2 3 4 0 0 0 0 0 0\n")]);
+        assert_eq!(proc_stat(whole.path()).verdict, Verdict::Ok);
+        let torn = fake_root(&[("proc/stat", "cpu  1 2\n")]);
+        assert_eq!(proc_stat(torn.path()).verdict, Verdict::Missing);
+    }
+
+    #[test]
+    fn siblings_governor_and_clock_are_read() {
+        let noisy = fake_root(&[
+            ("sys/devices/system/cpu/smt/active", "1\n"),
+            (
+                "sys/devices/system/cpu/cpufreq/policy0/scaling_governor",
+                "powersave\n",
+            ),
+            (
+                "sys/devices/system/clocksource/clocksource0/current_clocksource",
+                "hpet\n",
+            ),
+        ]);
+        let noisy = noisy.path();
+        for check in [smt(noisy), governor(noisy), clock_source(noisy)] {
+            assert_eq!(check.verdict, Verdict::Lesser, "{check:?}");
+        }
+        let calm = fake_root(&[
+            ("sys/devices/system/cpu/smt/active", "0\n"),
+            (
+                "sys/devices/system/cpu/cpufreq/policy0/scaling_governor",
+                "performance\n",
+            ),
+            (
+                "sys/devices/system/clocksource/clocksource0/current_clocksource",
+                "tsc\n",
+            ),
+        ]);
+        let calm = calm.path();
+        for check in [smt(calm), governor(calm), clock_source(calm)] {
+            assert_eq!(check.verdict, Verdict::Ok, "{check:?}");
+        }
+    }
+
+    #[test]
+    fn without_cycles_the_reason_is_kept() {
+        let check = counted(Err(NoPmu("count cycles of CPU 0: no PMU".into())));
+        assert_eq!(check.verdict, Verdict::Missing);
+        assert_eq!(check.found, "count cycles of CPU 0: no PMU");
+        assert_eq!(counted(Ok(Counts::new())).verdict, Verdict::Missing);
+        let cycles = [(Quantity::CoreCycles, 0)];
+        assert_eq!(counted(Ok(cycles.into())).verdict, Verdict::Missing);
+        let cycles = [(Quantity::CoreCycles, 9)];
+        assert_eq!(counted(Ok(cycles.into())).verdict, Verdict::Lesser);
+        let all = [
+            Quantity::CoreCycles,
+            Quantity::Instructions,
+            Quantity::CacheMisses,
+        ];
+        let all = all.map(|event| (event, 9)).into();
+        assert_eq!(counted(Ok(all)).verdict, Verdict::Ok);
+    }
+}

@@ -1,0 +1,190 @@
+//! The kernel: version, configuration, BTF, and how it accounts CPU time.
+
+use std::path::Path;
+
+use super::Check;
+use crate::host::machine;
+
+/// The kernel's configuration, where it is kept.
+pub fn config(root: &Path) -> Option<String> {
+    machine::kernel_config(root, &release(root)?)
+}
+
+fn release(root: &Path) -> Option<String> {
+    let text = std::fs::read_to_string(root.join("proc/sys/kernel/osrelease")).ok()?;
+    Some(text.trim().to_string())
+}
+
+pub fn version(root: &Path) -> Check {
+    const NAME: &str = "kernel";
+    let Some(release) = release(root) else {
+        return Check::missing(
+            NAME,
+            "unknown: /proc/sys/kernel/osrelease cannot be read",
+            "records will not say which kernel they are of",
+            "mount /proc",
+        );
+    };
+    match major_minor(&release) {
+        Some(version) if version < OLDEST => Check::lesser(
+            NAME,
+            format!("Linux {release}"),
+            "older than any kernel this was tried on: some counters and BPF types are not there",
+            "use Linux 5.11 or newer",
+        ),
+        _ => Check::ok(NAME, format!("Linux {release}")),
+    }
+}
+
+/// The first with epoll_pwait2(2), and with BPF memory that RLIMIT_MEMLOCK does not limit.
+const OLDEST: (u32, u32) = (5, 11);
+
+fn major_minor(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|other: char| !other.is_ascii_digit());
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
+pub fn configuration(config: Option<&str>) -> Check {
+    const NAME: &str = "kernel_config";
+    let Some(config) = config else {
+        return Check::lesser(
+            NAME,
+            "neither /proc/config.gz nor /boot/config-RELEASE can be read",
+            "what the kernel was built with is not known, and how it accounts CPU time is not recorded",
+            "install the kernel's config file, or gzip for /proc/config.gz",
+        );
+    };
+    let lacking: Vec<String> = WANTED
+        .iter()
+        .filter(|(option, _)| !has(config, option))
+        .map(|(option, purpose)| format!("{option} ({purpose})"))
+        .collect();
+    if lacking.is_empty() {
+        let count = WANTED.len();
+        return Check::ok(NAME, format!("all {count} options that matter are set"));
+    }
+    Check::lesser(
+        NAME,
+        format!("not set: {}", lacking.join(", ")),
+        "what stands in brackets cannot be had",
+        "use a distribution's kernel, or build one with these options",
+    )
+}
+
+/// Whether an option is built in or a module.
+pub fn has(config: &str, option: &str) -> bool {
+    config.lines().any(|line| {
+        line.strip_prefix(option)
+            .is_some_and(|value| value == "=y" || value == "=m")
+    })
+}
+
+/// Options and what they are for. Debian, Ubuntu, Fedora and RHEL set all of them.
+const WANTED: &[(&str, &str)] = &[
+    ("CONFIG_NET_NS", "netns beds"),
+    ("CONFIG_USER_NS", "netns beds without root"),
+    ("CONFIG_VETH", "netns beds"),
+    ("CONFIG_RPS", "receive work on the receiver's CPU"),
+    ("CONFIG_NET_SCH_TBF", "bottleneck"),
+    ("CONFIG_BPF_SYSCALL", "meters by eBPF"),
+    ("CONFIG_BPF_JIT", "meters by eBPF at a bearable cost"),
+    ("CONFIG_DEBUG_INFO_BTF", "meters by eBPF"),
+    ("CONFIG_PERF_EVENTS", "cycles and profiles"),
+];
+
+pub fn accounting(config: Option<&str>) -> Check {
+    const NAME: &str = "cpu_accounting";
+    let kind = config.map_or("unknown", machine::cpu_accounting);
+    match kind {
+        "irq-time" | "vtime" => Check::ok(NAME, format!("{kind}: exact sums in /proc/stat")),
+        "tick" => Check::lesser(
+            NAME,
+            "tick: a whole tick is charged to what it interrupts",
+            "/proc/stat is wrong for softirqs and below a tenth busy, irq reads near 0",
+            "use long trials, or a kernel with CONFIG_IRQ_TIME_ACCOUNTING",
+        ),
+        _ => Check::lesser(
+            NAME,
+            "unknown",
+            "how far /proc/stat can be trusted is not known",
+            "make the kernel's configuration readable",
+        ),
+    }
+}
+
+pub fn btf(root: &Path) -> Check {
+    const NAME: &str = "btf";
+    match std::fs::metadata(root.join("sys/kernel/btf/vmlinux")) {
+        Ok(file) => Check::ok(
+            NAME,
+            format!("/sys/kernel/btf/vmlinux, {} KiB", file.len() / 1024),
+        ),
+        Err(_) => Check::missing(
+            NAME,
+            "no /sys/kernel/btf/vmlinux",
+            "programs that read kernel structures cannot be loaded: no meters by eBPF",
+            "use a kernel with CONFIG_DEBUG_INFO_BTF",
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Verdict, fake_root};
+    use super::*;
+
+    fn verdict_of(release: &str) -> Verdict {
+        let root = fake_root(&[("proc/sys/kernel/osrelease", release)]);
+        version(root.path()).verdict
+    }
+
+    #[test]
+    fn versions_are_compared_as_numbers() {
+        assert_eq!(verdict_of("6.1.0-18-amd64\n"), Verdict::Ok);
+        assert_eq!(verdict_of("5.11.0\n"), Verdict::Ok);
+        assert_eq!(verdict_of("5.9.1\n"), Verdict::Lesser);
+        assert_eq!(verdict_of("4.18.0-305.el8\n"), Verdict::Lesser);
+    }
+
+    #[test]
+    fn an_option_that_is_a_module_is_there_and_one_that_is_a_prefix_is_not() {
+        let config = "CONFIG_VETH=m\nCONFIG_NET_NSX=y\n# CONFIG_RPS is not set\n";
+        assert!(has(config, "CONFIG_VETH"));
+        assert!(!has(config, "CONFIG_NET_NS"));
+        let check = configuration(Some(config));
+        assert_eq!(check.verdict, Verdict::Lesser);
+        assert!(check.found.contains("CONFIG_RPS (receive"), "{check:?}");
+        assert!(!check.found.contains("CONFIG_VETH"), "{check:?}");
+    }
+
+    #[test]
+    fn a_whole_configuration_is_ok_and_none_is_lesser() {
+        let all: String = WANTED
+            .iter()
+            .map(|(name, _)| format!("{name}=y\n"))
+            .collect();
+        assert_eq!(configuration(Some(&all)).verdict, Verdict::Ok);
+        assert_eq!(configuration(None).verdict, Verdict::Lesser);
+    }
+
+    #[test]
+    fn ticks_are_lesser_than_exact_sums() {
+        let tick = accounting(Some("CONFIG_TICK_CPU_ACCOUNTING=y\n"));
+        let exact = accounting(Some("CONFIG_IRQ_TIME_ACCOUNTING=y\n"));
+        assert_eq!(
+            (tick.verdict, exact.verdict),
+            (Verdict::Lesser, Verdict::Ok)
+        );
+        assert_eq!(accounting(None).verdict, Verdict::Lesser);
+    }
+
+    #[test]
+    fn the_configuration_is_found_by_the_release() {
+        let root = fake_root(&[
+            ("proc/sys/kernel/osrelease", "6.1.0\n"),
+            ("boot/config-6.1.0", "CONFIG_VETH=y\n"),
+        ]);
+        assert!(has(&config(root.path()).unwrap(), "CONFIG_VETH"));
+        assert_eq!(btf(root.path()).verdict, Verdict::Missing);
+    }
+}

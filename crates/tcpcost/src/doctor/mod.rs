@@ -1,0 +1,241 @@
+//! `tcpcost doctor`: what can and cannot be measured on this host, why, and what to do.
+//!
+//! A check looks and tries; it changes nothing that outlives it. What it reads comes from a root
+//! folder that tests replace; what it tries goes through the same code as a run.
+
+mod bed;
+mod bpf;
+mod btf;
+mod cpu;
+mod kernel;
+mod network;
+mod privileges;
+
+use std::fmt::Write;
+use std::path::Path;
+
+use serde::Serialize;
+
+use crate::exit::Exit;
+
+/// One thing that a measurement may need.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+struct Check {
+    /// Its name, which scripts may rely on.
+    name: &'static str,
+    verdict: Verdict,
+    /// What is there.
+    found: String,
+    /// What that means for measurements; absent where all is well.
+    consequence: Option<String>,
+    /// What to do about it; absent where all is well.
+    advice: Option<String>,
+}
+
+/// How a check ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Verdict {
+    /// As it should be.
+    Ok,
+    /// It goes, with less to see, or with noise.
+    Lesser,
+    /// It does not go.
+    Missing,
+}
+
+impl Check {
+    fn ok(name: &'static str, found: impl Into<String>) -> Check {
+        Check {
+            name,
+            verdict: Verdict::Ok,
+            found: found.into(),
+            consequence: None,
+            advice: None,
+        }
+    }
+
+    fn lesser(
+        name: &'static str,
+        found: impl Into<String>,
+        consequence: impl Into<String>,
+        advice: impl Into<String>,
+    ) -> Check {
+        Check {
+            name,
+            verdict: Verdict::Lesser,
+            found: found.into(),
+            consequence: Some(consequence.into()),
+            advice: Some(advice.into()),
+        }
+    }
+
+    fn missing(
+        name: &'static str,
+        found: impl Into<String>,
+        consequence: impl Into<String>,
+        advice: impl Into<String>,
+    ) -> Check {
+        Check {
+            verdict: Verdict::Missing,
+            ..Check::lesser(name, found, consequence, advice)
+        }
+    }
+}
+
+/// Checks without which no study runs at all.
+const REQUIRED: [&str; 2] = ["tcp_loopback", "proc_stat"];
+
+/// `tcpcost doctor`: text or JSON, and [`Exit::Unavailable`] where no study can run.
+pub fn doctor(json: bool) -> (String, Exit) {
+    let checks = checks(Path::new("/"));
+    let text = if json {
+        let document = serde_json::json!({"schema_version": 1, "checks": checks});
+        format!("{document:#}\n")
+    } else {
+        text(&checks)
+    };
+    (text, exit(&checks))
+}
+
+fn checks(root: &Path) -> Vec<Check> {
+    let config = kernel::config(root);
+    let config = config.as_deref();
+    let mut checks = vec![
+        network::loopback(),
+        cpu::proc_stat(root),
+        kernel::version(root),
+        kernel::configuration(config),
+        kernel::accounting(config),
+        privileges::capabilities(root),
+        privileges::namespaces(),
+    ];
+    checks.extend(bed::checks(config));
+    checks.push(kernel::btf(root));
+    checks.extend(bpf::checks(root));
+    checks.extend([
+        cpu::pmu(),
+        cpu::count(root),
+        cpu::smt(root),
+        cpu::governor(root),
+        cpu::clock_source(root),
+        cpu::steal(root),
+    ]);
+    checks.extend([
+        network::offloads(root),
+        network::congestion_control(root),
+        network::tcp_mem(root),
+        network::open_files(),
+    ]);
+    checks
+}
+
+fn exit(checks: &[Check]) -> Exit {
+    let is_in_the_way =
+        |check: &Check| check.verdict == Verdict::Missing && REQUIRED.contains(&check.name);
+    if checks.iter().any(is_in_the_way) {
+        Exit::Unavailable
+    } else {
+        Exit::Ok
+    }
+}
+
+fn text(checks: &[Check]) -> String {
+    let mut text = String::new();
+    let width = checks.iter().map(|check| check.name.len()).max();
+    let width = width.unwrap_or(0);
+    for check in checks {
+        let verdict = match check.verdict {
+            Verdict::Ok => "ok",
+            Verdict::Lesser => "lesser",
+            Verdict::Missing => "missing",
+        };
+        write!(text, "{verdict:<8} {:<width$}  {}", check.name, check.found).expect(INFALLIBLE);
+        for more in [&check.consequence, &check.advice].into_iter().flatten() {
+            write!(text, "; {more}").expect(INFALLIBLE);
+        }
+        text.push('\n');
+    }
+    let count = |verdict| {
+        checks
+            .iter()
+            .filter(|check| check.verdict == verdict)
+            .count()
+    };
+    let can = match exit(checks) {
+        Exit::Ok => "studies can run here",
+        _ => "no study can run here",
+    };
+    let (ok, lesser) = (count(Verdict::Ok), count(Verdict::Lesser));
+    let missing = count(Verdict::Missing);
+    writeln!(text, "{ok} ok, {lesser} lesser, {missing} missing: {can}").expect(INFALLIBLE);
+    text
+}
+
+const INFALLIBLE: &str = "a String takes all";
+
+/// A folder of tests that stands for `/`.
+#[cfg(test)]
+fn fake_root(files: &[(&str, &str)]) -> tempfile::TempDir {
+    let root = tempfile::tempdir().unwrap();
+    for (path, text) in files {
+        let path = root.path().join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+    root
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_every_study_needs_ends_with_77() {
+        let missing = |name| Check::missing(name, "nothing", "less", "get it");
+        assert_eq!(
+            exit(&[missing("pmu"), Check::ok("proc_stat", "")]),
+            Exit::Ok
+        );
+        for name in REQUIRED {
+            assert_eq!(exit(&[missing(name)]), Exit::Unavailable);
+        }
+        let lesser = Check::lesser("proc_stat", "", "", "");
+        assert_eq!(exit(&[lesser]), Exit::Ok);
+    }
+
+    #[test]
+    fn a_check_is_one_line_that_ends_with_what_to_do() {
+        let checks = [
+            Check::ok("kernel", "Linux 6.18"),
+            Check::missing("pmu", "no cycles", "cost in time only", "run on metal"),
+        ];
+        assert_eq!(
+            text(&checks),
+            "ok       kernel  Linux 6.18\n\
+             missing  pmu     no cycles; cost in time only; run on metal\n\
+             1 ok, 0 lesser, 1 missing: studies can run here\n"
+        );
+    }
+
+    #[test]
+    fn an_empty_root_is_said_to_be_empty_and_nothing_panics() {
+        let root = fake_root(&[]);
+        let checks = checks(root.path());
+        let names: std::collections::BTreeSet<_> = checks.iter().map(|check| check.name).collect();
+        assert_eq!(names.len(), checks.len(), "{checks:?}");
+        assert!(REQUIRED.iter().all(|name| names.contains(name)));
+        assert_eq!(exit(&checks), Exit::Unavailable);
+        for check in &checks {
+            assert!(
+                !check.found.is_empty() && !check.found.contains('\n'),
+                "{check:?}"
+            );
+            assert_eq!(
+                check.verdict == Verdict::Ok,
+                check.advice.is_none(),
+                "{check:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! What this process may do.
+
+use std::path::Path;
+
+use super::Check;
+use crate::host::namespace::{self, Way};
+
+pub fn capabilities(root: &Path) -> Check {
+    const NAME: &str = "capabilities";
+    let read = |path: &str| std::fs::read_to_string(root.join(path)).ok();
+    let effective = read("proc/self/status").and_then(|status| effective(&status));
+    let Some(effective) = effective else {
+        return Check::lesser(
+            NAME,
+            "unknown: /proc/self/status has no CapEff",
+            "what this process may do is found out by trying",
+            "mount /proc",
+        );
+    };
+    // In a user namespace of its own a process has all of them, over nothing of the host's.
+    let map = read("proc/self/uid_map").unwrap_or_default();
+    let is_host = map.split_whitespace().eq(["0", "0", "4294967295"]);
+    let has = |bit: u32| effective >> bit & 1 == 1;
+    let lacking: Vec<&str> = CAPABILITIES
+        .iter()
+        .filter(|(bit, _)| !(has(*bit) || SPLIT_OFF.contains(bit) && has(SYS_ADMIN)))
+        .map(|(_, name)| *name)
+        .collect();
+    if !lacking.is_empty() {
+        return Check::lesser(
+            NAME,
+            format!("without {}", lacking.join(", ")),
+            "counters, getrusage and loopback go without; meters by eBPF and whole-CPU events do not, \
+             and netns beds are made in a user namespace, without steering receive work",
+            "run it with sudo",
+        );
+    }
+    if !is_host {
+        return Check::lesser(
+            NAME,
+            "all, but only inside a user namespace",
+            "the kernel refuses BPF, whole-CPU events and steering receive work there",
+            "run it as root of the host",
+        );
+    }
+    Check::ok(NAME, "all that are needed")
+}
+
+/// The mask of CapEff.
+fn effective(status: &str) -> Option<u64> {
+    let mask = status
+        .lines()
+        .find_map(|line| line.strip_prefix("CapEff:"))?;
+    u64::from_str_radix(mask.trim(), 16).ok()
+}
+
+const SYS_ADMIN: u32 = 21;
+/// CAP_PERFMON and CAP_BPF, for which CAP_SYS_ADMIN still stands (capabilities(7)).
+const SPLIT_OFF: [u32; 2] = [38, 39];
+
+/// Bit and name, linux/capability.h.
+const CAPABILITIES: &[(u32, &str)] = &[
+    (12, "CAP_NET_ADMIN"),
+    (SYS_ADMIN, "CAP_SYS_ADMIN"),
+    (38, "CAP_PERFMON"),
+    (39, "CAP_BPF"),
+];
+
+pub fn namespaces() -> Check {
+    const NAME: &str = "namespaces";
+    match namespace::can_make_namespaces() {
+        Ok(Way::Privileged) => Check::ok(NAME, "network namespaces can be made"),
+        Ok(Way::UserNamespace) => Check::lesser(
+            NAME,
+            "network namespaces can be made inside a user namespace",
+            "the kernel refuses to steer receive work there: the sender's CPU pays for the receiver",
+            "run it with sudo",
+        ),
+        Err(why) => Check::missing(
+            NAME,
+            why,
+            "netns beds cannot be made, only loopback",
+            "run it with sudo, or use bed.kind = \"loopback\"",
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Verdict, fake_root};
+    use super::*;
+
+    const HOST: &str = "         0          0 4294967295\n";
+
+    fn with(mask: &str, map: &str) -> Check {
+        let status = format!("Name:\tx\nCapEff:\t{mask}\n");
+        let root = fake_root(&[("proc/self/status", &status), ("proc/self/uid_map", map)]);
+        capabilities(root.path())
+    }
+
+    #[test]
+    fn roots_mask_is_ok_on_the_host_alone() {
+        assert_eq!(with("000001ffffffffff", HOST).verdict, Verdict::Ok);
+        let inside = with("000001ffffffffff", "0 1000 1\n");
+        assert_eq!(inside.verdict, Verdict::Lesser);
+        assert!(inside.found.contains("user namespace"));
+    }
+
+    #[test]
+    fn what_is_lacking_is_named() {
+        let check = with("0000000000000000", HOST);
+        assert!(check.found.contains("CAP_NET_ADMIN") && check.found.contains("CAP_BPF"));
+        // CAP_SYS_ADMIN and CAP_NET_ADMIN, as a kernel before 5.8 knows them.
+        assert_eq!(with("0000000000201000", HOST).verdict, Verdict::Ok);
+        assert_eq!(with("not hex", HOST).verdict, Verdict::Lesser);
+    }
+
+    #[test]
+    fn namespaces_are_what_trying_says() {
+        let verdict = namespaces().verdict;
+        let expected = match namespace::can_make_namespaces() {
+            Ok(Way::Privileged) => Verdict::Ok,
+            Ok(Way::UserNamespace) => Verdict::Lesser,
+            Err(_) => Verdict::Missing,
+        };
+        assert_eq!(verdict, expected);
+    }
+}

@@ -1,0 +1,428 @@
+//! `tcpcost soak`: a line per interval, as vmstat's, of the load that soakers see; calibrated at both
+//! ends, and ended by Ctrl-C.
+
+use std::fmt::Write;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tcpcost_meter::Meter;
+use tcpcost_meter::proc::Proc;
+use tcpcost_meter::soak::{Calibration, Soakers, add_idle_work, load};
+use tcpcost_study::{Quantity, Reading, Whose, units};
+
+use crate::cli;
+use crate::exit::{Exit, usage};
+use crate::host::topology::{self, Topology};
+use crate::output;
+
+/// Runs until `count` lines are printed, Ctrl-C, or nobody reads them.
+pub fn soak(args: &cli::Soak) -> anyhow::Result<Exit> {
+    let interval = time("interval", &args.interval)?;
+    let calibrate = time("--calibrate", &args.calibrate)?;
+    let cpus = cpus(args.cpus.as_deref())?;
+    // Before the spinners start, which inherit it.
+    let signals = Signals::block();
+    let mut meters = Meters {
+        soakers: Soakers::start(&cpus, args.dirty_lines)?,
+        proc: Proc::new(&cpus),
+    };
+    let print = |text: String, document: Value| {
+        let line = if args.json {
+            format!("{document}\n")
+        } else {
+            text
+        };
+        output::write(&line)
+    };
+
+    let Some(idle) = meters.over(&signals, Instant::now() + calibrate)? else {
+        return Ok(Exit::Interrupted);
+    };
+    let before = Calibration::of(&idle.soak, &idle.proc);
+    let text = format!(
+        "idle rate, units/s: {}\n{}",
+        each(&before, |one| one
+            .units_per_s
+            .map(|rate| format!("{rate:.0}"))),
+        disturbances(&before)
+    );
+    if !print(text, calibration("before", &before, None))? {
+        return Ok(Exit::Ok);
+    }
+
+    let mut printed = 0;
+    let mut deadline = Instant::now();
+    let ended = loop {
+        if args.count == Some(printed) {
+            break Exit::Ok;
+        }
+        // On a beat; but one that comes late leaves the next at least half of its time.
+        deadline = (deadline + interval).max(Instant::now() + interval / 2);
+        let Some(mut grown) = meters.over(&signals, deadline)? else {
+            // Without a count, this is how it ends.
+            break args.count.map_or(Exit::Ok, |_| Exit::Interrupted);
+        };
+        add_idle_work(&mut grown.soak, &grown.proc, &before);
+        let head = if printed % LINES_PER_HEAD == 0 {
+            head(&cpus)
+        } else {
+            String::new()
+        };
+        if !print(head + &line(&grown), interval_document(&grown))? {
+            return Ok(Exit::Ok);
+        }
+        printed += 1;
+    };
+
+    let Some(idle) = meters.over(&signals, Instant::now() + calibrate)? else {
+        return Ok(Exit::Interrupted);
+    };
+    let after = Calibration::of(&idle.soak, &idle.proc);
+    let drifts = drifts(&before, &after);
+    let mut text = String::from("drift of the idle rate since, %: ");
+    text += &each(&after, |one| {
+        Some(format!("{:+.1}", drift_of(&drifts, one.cpu)? * 100.0))
+    });
+    text.push('\n');
+    text += &disturbances(&after);
+    if drifts
+        .iter()
+        .any(|(_, drift)| drift.is_some_and(|drift| drift.abs() > DRIFT_MAX))
+    {
+        text += "more than 1 %: the loads above are no better than that\n";
+    }
+    print(text, calibration("after", &after, Some(&drifts)))?;
+    Ok(ended)
+}
+
+const LINES_PER_HEAD: u64 = 20;
+const DRIFT_MAX: f64 = 0.01;
+
+/// A time as units or, as vmstat has it, in bare seconds.
+fn time(what: &str, text: &str) -> anyhow::Result<Duration> {
+    let bare = text
+        .bytes()
+        .all(|byte| byte.is_ascii_digit() || byte == b'.');
+    let with_unit = if bare {
+        format!("{text}s")
+    } else {
+        text.to_string()
+    };
+    match units::duration(&with_unit) {
+        Ok(time) if (SHORTEST..=LONGEST).contains(&time) => Ok(time),
+        Ok(_) => Err(usage(format!("{what} {text}: expected 10ms to 1440min"))),
+        Err(error) => Err(usage(format!("{what} {text}: {error}"))),
+    }
+}
+
+/// A tick of /proc/stat.
+const SHORTEST: Duration = Duration::from_millis(10);
+const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+
+fn cpus(list: Option<&str>) -> anyhow::Result<Vec<usize>> {
+    let usable = Topology::read(Path::new("/sys"))?.cpus;
+    let Some(list) = list else {
+        return Ok(usable);
+    };
+    let mut cpus = topology::from_list(list)
+        .filter(|cpus| !cpus.is_empty())
+        .ok_or_else(|| usage(format!("--cpus {list}: expected a list such as 0-3,8")))?;
+    cpus.sort_unstable();
+    cpus.dedup();
+    match cpus.iter().find(|cpu| !usable.contains(cpu)) {
+        None => Ok(cpus),
+        Some(cpu) => Err(usage(format!(
+            "--cpus {list}: CPU {cpu} is offline or not allowed here; usable: {usable:?}"
+        ))),
+    }
+}
+
+/// What both meters grew by over one interval.
+struct Grown {
+    soak: Vec<Reading>,
+    proc: Vec<Reading>,
+}
+
+struct Meters {
+    soakers: Soakers,
+    proc: Proc,
+}
+
+impl Meters {
+    /// From now until the deadline; `None` if a signal came first.
+    fn over(&mut self, signals: &Signals, deadline: Instant) -> anyhow::Result<Option<Grown>> {
+        let (soak, proc) = (self.soakers.snapshot()?, self.proc.snapshot()?);
+        if !signals.none_until(deadline) {
+            return Ok(None);
+        }
+        Ok(Some(Grown {
+            soak: self.soakers.snapshot()?.since(&soak)?,
+            proc: self.proc.snapshot()?.since(&proc)?,
+        }))
+    }
+}
+
+impl Grown {
+    /// Readings of each CPU by the soaker, in their order.
+    fn each(&self) -> impl Iterator<Item = (usize, &Reading)> {
+        self.soak.iter().filter_map(|reading| match reading.whose {
+            Whose::Cpu(cpu) => Some((cpu, reading)),
+            _ => None,
+        })
+    }
+
+    /// Load of the CPUs together, in CPUs; `None` where one of them has none.
+    fn sum(&self) -> Option<f64> {
+        self.each().map(|(_, reading)| load(&reading.counts)).sum()
+    }
+
+    /// Stolen share of this owner's time.
+    fn steal(&self, whose: &Whose) -> Option<f64> {
+        let reading = self.proc.iter().find(|reading| reading.whose == *whose)?;
+        let cpus = match whose {
+            Whose::Cpus(cpus) => cpus.len(),
+            _ => 1,
+        };
+        let steal_ns = *reading.counts.get(&Quantity::CpuStealNs)?;
+        Some(steal_ns as f64 / (reading.duration_ns.max(1) as f64 * cpus as f64))
+    }
+
+    /// The soaker's CPUs as one owner.
+    fn all(&self) -> Whose {
+        Whose::Cpus(self.each().map(|(cpu, _)| cpu).collect())
+    }
+}
+
+fn head(cpus: &[usize]) -> String {
+    let mut head = String::new();
+    for cpu in cpus {
+        write!(head, "{:>7}", format!("cpu{cpu}%")).expect(INFALLIBLE);
+    }
+    head + &format!("{:>8}{:>8}\n", "sum%", "steal%")
+}
+
+fn line(grown: &Grown) -> String {
+    let percent = |ratio: Option<f64>| match ratio {
+        Some(ratio) => format!("{:.1}", ratio * 100.0),
+        None => "-".into(),
+    };
+    let mut line = String::new();
+    for (_, reading) in grown.each() {
+        write!(line, "{:>7}", percent(load(&reading.counts))).expect(INFALLIBLE);
+    }
+    let steal = grown.steal(&grown.all());
+    line + &format!("{:>8}{:>8}\n", percent(grown.sum()), percent(steal))
+}
+
+const INFALLIBLE: &str = "a String takes all";
+
+fn interval_document(grown: &Grown) -> Value {
+    let cpus: Vec<Value> = grown
+        .each()
+        .map(|(cpu, reading)| {
+            let count = |quantity| reading.counts.get(&quantity);
+            json!({
+                "cpu": cpu,
+                "soak_work_units": count(Quantity::SoakWorkUnits),
+                "soak_idle_work_units": count(Quantity::SoakIdleWorkUnits),
+                "soak_task_ns": count(Quantity::SoakTaskNs),
+                "load_ratio": load(&reading.counts),
+                "steal_ratio": grown.steal(&Whose::Cpu(cpu)),
+            })
+        })
+        .collect();
+    json!({
+        "schema_version": 1,
+        "kind": "interval",
+        "at": jiff::Timestamp::now().to_string(),
+        "duration_ns": grown.soak.first().map(|reading| reading.duration_ns),
+        "load_cpus": grown.sum(),
+        "cpus": cpus,
+    })
+}
+
+fn calibration(when: &str, all: &[Calibration], drifts: Option<&[Drift]>) -> Value {
+    let cpus: Vec<Value> = all
+        .iter()
+        .map(|one| {
+            let mut cpu = json!({
+                "cpu": one.cpu,
+                "units_per_s": one.units_per_s,
+                "others_ratio": one.others_ratio,
+                "steal_ratio": one.steal_ratio,
+                "is_quiet": one.is_quiet(),
+            });
+            if let Some(drifts) = drifts {
+                cpu["drift_ratio"] = json!(drift_of(drifts, one.cpu));
+            }
+            cpu
+        })
+        .collect();
+    json!({"schema_version": 1, "kind": "calibration", "when": when, "cpus": cpus})
+}
+
+type Drift = (usize, Option<f64>);
+
+fn drifts(before: &[Calibration], after: &[Calibration]) -> Vec<Drift> {
+    let pairs = before.iter().zip(after);
+    pairs
+        .map(|(before, after)| (after.cpu, after.drift(before)))
+        .collect()
+}
+
+fn drift_of(drifts: &[Drift], cpu: usize) -> Option<f64> {
+    drifts.iter().find(|(of, _)| *of == cpu)?.1
+}
+
+/// `cpu0 12, cpu1 -`.
+fn each(all: &[Calibration], word: impl Fn(&Calibration) -> Option<String>) -> String {
+    let words: Vec<String> = all
+        .iter()
+        .map(|one| format!("cpu{} {}", one.cpu, word(one).unwrap_or_else(|| "-".into())))
+        .collect();
+    words.join(", ")
+}
+
+/// A line for each CPU that was not the spinner's alone.
+fn disturbances(all: &[Calibration]) -> String {
+    let mut text = String::new();
+    for one in all.iter().filter(|one| !one.is_quiet()) {
+        let steal = one.steal_ratio.map_or(String::new(), |ratio| {
+            format!(", the hypervisor for {:.1} %", ratio * 100.0)
+        });
+        writeln!(
+            text,
+            "calibrated while others had cpu{} for {:.1} % of the time{steal}: {}",
+            one.cpu,
+            one.others_ratio * 100.0,
+            match one.units_per_s {
+                Some(_) => "its rate is too low",
+                None => "it has no rate",
+            }
+        )
+        .expect(INFALLIBLE);
+    }
+    text
+}
+
+/// SIGINT and SIGTERM, waited for instead of handled.
+struct Signals(libc::sigset_t);
+
+impl Signals {
+    /// Blocks both in this thread and in those that it starts later.
+    fn block() -> Signals {
+        // SAFETY: `set` is initialised by sigemptyset before it is used; both signals may be blocked.
+        unsafe {
+            let mut set = std::mem::zeroed::<libc::sigset_t>();
+            libc::sigemptyset(&mut set);
+            libc::sigaddset(&mut set, libc::SIGINT);
+            libc::sigaddset(&mut set, libc::SIGTERM);
+            libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
+            Signals(set)
+        }
+    }
+
+    /// Waits; tells whether the deadline came before a signal.
+    fn none_until(&self, deadline: Instant) -> bool {
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            // SAFETY: timespec is plain data, for which all zeros is a value.
+            let mut timeout: libc::timespec = unsafe { std::mem::zeroed() };
+            // A day at most, so neither is cut off.
+            timeout.tv_sec = left.as_secs() as libc::time_t;
+            timeout.tv_nsec = left.subsec_nanos() as libc::c_long;
+            // SAFETY: set and timeout outlive the call; no information on the signal is asked for.
+            let signal = unsafe { libc::sigtimedwait(&self.0, std::ptr::null_mut(), &timeout) };
+            if signal >= 0 {
+                return false;
+            }
+            let error = std::io::Error::last_os_error();
+            // Else the process was stopped and goes on.
+            if error.raw_os_error() == Some(libc::EAGAIN) {
+                return true;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tcpcost_study::Counts;
+
+    fn grown(loads: &[Option<u64>]) -> Grown {
+        let reading = |meter: &str, whose: Whose, counts: Counts| Reading {
+            meter: meter.into(),
+            whose,
+            duration_ns: 1_000_000_000,
+            counts,
+        };
+        let soak = loads.iter().enumerate().map(|(cpu, idle)| {
+            let mut counts = Counts::from([(Quantity::SoakWorkUnits, 750)]);
+            counts.extend(idle.map(|idle| (Quantity::SoakIdleWorkUnits, idle)));
+            reading("soak", Whose::Cpu(cpu), counts)
+        });
+        let all = Whose::Cpus((0..loads.len()).collect());
+        let stolen = Counts::from([(Quantity::CpuStealNs, 100_000_000)]);
+        Grown {
+            soak: soak.collect(),
+            proc: vec![reading("proc", all, stolen)],
+        }
+    }
+
+    #[test]
+    fn a_line_stands_under_its_head() {
+        assert_eq!(head(&[0, 1]), "  cpu0%  cpu1%    sum%  steal%\n");
+        let line_of = |loads: &[Option<u64>]| line(&grown(loads));
+        assert_eq!(
+            line_of(&[Some(1000), Some(1500)]),
+            "   25.0   50.0    75.0     5.0\n"
+        );
+        assert_eq!(
+            line_of(&[Some(1000), None]),
+            "   25.0      -       -     5.0\n"
+        );
+    }
+
+    #[test]
+    fn what_is_not_told_is_null_in_a_document() {
+        let document = interval_document(&grown(&[Some(1000), None]));
+        assert_eq!(document["cpus"][0]["load_ratio"], 0.25);
+        assert!(document["cpus"][1]["load_ratio"].is_null());
+        assert!(document["cpus"][0]["steal_ratio"].is_null());
+        assert!(document["load_cpus"].is_null());
+    }
+
+    #[test]
+    fn a_disturbed_calibration_says_so() {
+        let one = Calibration {
+            cpu: 2,
+            units_per_s: None,
+            others_ratio: 0.125,
+            steal_ratio: Some(0.0),
+        };
+        let text = disturbances(&[one]);
+        assert!(text.contains("others had cpu2 for 12.5 %"), "{text}");
+        assert!(text.ends_with(": it has no rate\n"), "{text}");
+        let quiet = Calibration {
+            others_ratio: 0.001,
+            ..one
+        };
+        assert_eq!(disturbances(&[quiet]), "");
+        assert_eq!(
+            each(&[one], |one| one.units_per_s.map(|_| "x".into())),
+            "cpu2 -"
+        );
+    }
+
+    #[test]
+    fn times_are_seconds_or_have_a_unit() {
+        assert_eq!(time("interval", "2").unwrap(), Duration::from_secs(2));
+        assert_eq!(time("interval", "0.5").unwrap(), Duration::from_millis(500));
+        assert_eq!(time("interval", "20ms").unwrap(), Duration::from_millis(20));
+        for wrong in ["0", "1ms", "x", "", ".", "-1", "2000min"] {
+            assert!(time("interval", wrong).is_err(), "{wrong}");
+        }
+    }
+}
