@@ -41,6 +41,34 @@ pub trait Device<F: Frame> {
     }
 }
 
+impl<F: Frame, D: Device<F> + ?Sized> Device<F> for Box<D> {
+    fn offloads(&self) -> Offloads {
+        (**self).offloads()
+    }
+
+    fn send(&mut self, frames: &mut VecDeque<F>, now: Instant) -> io::Result<()> {
+        (**self).send(frames, now)
+    }
+
+    fn receive(
+        &mut self,
+        source: &mut dyn Source<F>,
+        frames: &mut VecDeque<F>,
+        max: usize,
+        now: Instant,
+    ) -> io::Result<()> {
+        (**self).receive(source, frames, max, now)
+    }
+
+    fn next_event(&self) -> Option<Instant> {
+        (**self).next_event()
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        (**self).descriptor()
+    }
+}
+
 /// An IP packet as its owner keeps it: headers in one place, payload in as many as there are.
 pub trait Frame: Clone {
     /// The bytes, in order, in as many runs as they lie in.

@@ -32,5 +32,5 @@ pub use captured::Captured;
 pub use device::{
     Copied, Device, Filled, Frame, Offload, Offloads, PartialChecksum, Segmentation, Source,
 };
-pub use impaired::{Impaired, Impairment, Lanes};
+pub use impaired::{Impaired, Impairment, LaneCounters, Lanes};
 pub use tap::{Layer, Tap, TapCounters, TapError};

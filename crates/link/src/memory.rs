@@ -1,7 +1,10 @@
 //! Two ends in memory: packets are moved, nothing is copied. Also across threads.
 
 use std::collections::VecDeque;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
@@ -11,29 +14,125 @@ use crate::{Device, Frame, Offloads, Source};
 pub struct Memory<F> {
     out: Arc<Queue<F>>,
     arrived: Arc<Queue<F>>,
+    /// Ours, and the other end's; none where nobody sleeps.
+    bells: Option<(Arc<Bell>, Arc<Bell>)>,
 }
 
 struct Queue<F> {
-    frames: Mutex<VecDeque<F>>,
+    state: Mutex<State<F>>,
     frames_max: usize,
+}
+
+struct State<F> {
+    frames: VecDeque<F>,
+    /// Who takes from it found nothing and may be asleep.
+    awaited: bool,
+    /// Who puts into it found no room and may be asleep.
+    blocked: bool,
+}
+
+impl<F> Queue<F> {
+    fn new(frames_max: usize) -> Arc<Self> {
+        Arc::new(Self {
+            state: Mutex::new(State {
+                frames: VecDeque::new(),
+                awaited: false,
+                blocked: false,
+            }),
+            frames_max,
+        })
+    }
+
+    fn lock(&self) -> io::Result<std::sync::MutexGuard<'_, State<F>>> {
+        self.state
+            .lock()
+            .map_err(|_| io::Error::other("the other end panicked"))
+    }
 }
 
 /// Two ends; each direction holds at most `frames_max` packets, then sending blocks.
 pub fn pair<F: Frame>(frames_max: usize) -> (Memory<F>, Memory<F>) {
-    let queue = || {
-        Arc::new(Queue {
-            frames: Mutex::new(VecDeque::new()),
-            frames_max,
-        })
+    let (a, b) = (Queue::new(frames_max), Queue::new(frames_max));
+    let near = Memory {
+        out: Arc::clone(&a),
+        arrived: Arc::clone(&b),
+        bells: None,
     };
-    let (a, b) = (queue(), queue());
-    (
-        Memory {
-            out: Arc::clone(&a),
-            arrived: Arc::clone(&b),
-        },
-        Memory { out: b, arrived: a },
-    )
+    let far = Memory {
+        out: b,
+        arrived: a,
+        bells: None,
+    };
+    (near, far)
+}
+
+/// Two ends whose users can sleep until there is something to do: each has a
+/// [`descriptor`](Device::descriptor). Whoever sleeps on it must have received (until nothing came)
+/// and then sent what is left to send, in this order, or may not be woken.
+///
+/// # Errors
+/// Of eventfd(2).
+pub fn waitable_pair<F: Frame>(frames_max: usize) -> io::Result<(Memory<F>, Memory<F>)> {
+    let (mut near, mut far) = pair(frames_max);
+    let (a, b) = (Bell::new()?, Bell::new()?);
+    near.bells = Some((Arc::clone(&a), Arc::clone(&b)));
+    far.bells = Some((b, a));
+    Ok((near, far))
+}
+
+/// What wakes an end.
+struct Bell {
+    event: File,
+    /// Rung and not heard: once is enough.
+    rung: AtomicBool,
+}
+
+impl Bell {
+    fn new() -> io::Result<Arc<Self>> {
+        // SAFETY: eventfd takes no pointers.
+        let fd = unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Arc::new(Self {
+            // SAFETY: a descriptor that was just made and that nobody else has.
+            event: unsafe { File::from_raw_fd(fd) },
+            rung: AtomicBool::new(false),
+        }))
+    }
+
+    fn ring(&self) {
+        if !self.rung.swap(true, Ordering::AcqRel) {
+            // It fails only if it was rung 2^64 times and never heard.
+            let _ = (&self.event).write(&1u64.to_ne_bytes());
+        }
+    }
+
+    /// Takes back what rang. While it runs a ring may be lost: see who calls it.
+    fn hear(&self) {
+        if self.rung.load(Ordering::Acquire) && (&self.event).read(&mut [0; 8]).is_ok() {
+            self.rung.store(false, Ordering::Release);
+        }
+    }
+}
+
+impl<F> Clone for Memory<F> {
+    /// The same end once more, for one user after the other.
+    fn clone(&self) -> Self {
+        Self {
+            out: Arc::clone(&self.out),
+            arrived: Arc::clone(&self.arrived),
+            bells: self.bells.clone(),
+        }
+    }
+}
+
+impl<F> Memory<F> {
+    fn ring_other(&self) {
+        if let Some((_, others)) = &self.bells {
+            others.ring();
+        }
+    }
 }
 
 impl<F: Frame> Device<F> for Memory<F> {
@@ -49,13 +148,15 @@ impl<F: Frame> Device<F> for Memory<F> {
         if frames.is_empty() {
             return Ok(());
         }
-        let mut queue = self
-            .out
-            .frames
-            .lock()
-            .map_err(|_| io::Error::other("the other end panicked"))?;
-        let room = self.out.frames_max.saturating_sub(queue.len());
-        queue.extend(frames.drain(..room.min(frames.len())));
+        let mut queue = self.out.lock()?;
+        let room = self.out.frames_max.saturating_sub(queue.frames.len());
+        queue.frames.extend(frames.drain(..room.min(frames.len())));
+        queue.blocked = !frames.is_empty();
+        let rings = std::mem::take(&mut queue.awaited);
+        drop(queue);
+        if rings {
+            self.ring_other();
+        }
         Ok(())
     }
 
@@ -66,14 +167,25 @@ impl<F: Frame> Device<F> for Memory<F> {
         max: usize,
         _now: Instant,
     ) -> io::Result<()> {
-        let mut queue = self
-            .arrived
-            .frames
-            .lock()
-            .map_err(|_| io::Error::other("the other end panicked"))?;
-        let count = max.min(queue.len());
-        frames.extend(queue.drain(..count));
+        let mut queue = self.arrived.lock()?;
+        let count = max.min(queue.frames.len());
+        frames.extend(queue.frames.drain(..count));
+        queue.awaited = count == 0;
+        let rings = count > 0 && std::mem::take(&mut queue.blocked);
+        if let (0, Some((ours, _))) = (count, &self.bells) {
+            // Under the lock, so no ring about what is put in from now on is lost; one about room
+            // may be, but its room is there for the `send` that comes before any sleep.
+            ours.hear();
+        }
+        drop(queue);
+        if rings {
+            self.ring_other();
+        }
         Ok(())
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.bells.as_ref().map(|(ours, _)| ours.event.as_fd())
     }
 }
 
@@ -96,5 +208,32 @@ mod tests {
             .unwrap();
         let bytes: Vec<u8> = arrived.iter().map(|frame| frame.bytes[0]).collect();
         assert_eq!(bytes, [0, 1]);
+    }
+
+    fn rings(end: &Memory<Copied>) -> bool {
+        end.bells.as_ref().unwrap().0.rung.load(Ordering::Acquire)
+    }
+
+    #[test]
+    fn who_found_nothing_is_rung_and_so_is_who_found_no_room() {
+        let (mut a, mut b) = waitable_pair(1).unwrap();
+        let (now, mut arrived) = (Instant::now(), VecDeque::new());
+        let frame = || Copied::from([1].as_slice());
+        a.send(&mut VecDeque::from([frame()]), now).unwrap();
+        assert!(!rings(&b), "nobody has looked yet");
+        let mut left = VecDeque::from([frame()]);
+        a.send(&mut left, now).unwrap();
+        let mut receive = |b: &mut Memory<Copied>| {
+            b.receive(&mut Copied::source(), &mut arrived, 9, now)
+                .unwrap()
+        };
+        receive(&mut b);
+        assert!(rings(&a), "there is room");
+        receive(&mut b);
+        a.send(&mut left, now).unwrap();
+        assert!(rings(&b), "there is a packet");
+        receive(&mut b);
+        receive(&mut b);
+        assert!(!rings(&b), "heard");
     }
 }

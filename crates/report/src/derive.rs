@@ -17,9 +17,10 @@ pub type Values = BTreeMap<Derived, f64>;
 
 /// Every derived quantity that this record has the counts for; none unless it was measured.
 ///
-/// CPU of one end is told only where the ends' CPUs are disjoint, the bed is `netns` and receive work
-/// is steered: else the receiver's softirq runs on the sender's CPU. A count of a namespace is one end's only in
-/// `netns`: on loopback both ends are in one, which then counts once.
+/// CPU of one end is told only where the ends' CPUs are disjoint and the kernel's receive work is
+/// steered, which it is not on loopback: else the receiver's softirq runs on the sender's CPU. A
+/// count of a namespace is one end's, but on loopback both ends are in one, which then counts once;
+/// an end that is not the kernel's has none.
 pub fn derive(record: &Record) -> Values {
     let mut values = Values::new();
     if !record.is_measured() {
@@ -100,15 +101,21 @@ impl<'a> Trial<'a> {
             (Some(client), Some(server)) => client.iter().all(|cpu| !server.contains(cpu)),
             _ => false,
         };
-        let netns = record.bed == "netns";
+        // Our own TCP does all its work in its own thread; receive work of the kernel's is where it
+        // is steered to, which is seen at the ends that are the kernel's.
+        let steered = match record.bed.as_str() {
+            "netns" => record.ends.values().all(is_steered),
+            "tap" => record.ends.values().any(is_steered),
+            bed => bed == "memory",
+        };
         Trial {
             record,
             kind: record
                 .knobs
                 .word("workload")
                 .and_then(|word| WorkloadKind::from_word(&word)),
-            cpus_apart: netns && disjoint && record.ends.values().all(is_steered),
-            namespaces_apart: netns,
+            cpus_apart: disjoint && steered,
+            namespaces_apart: record.bed != "loopback",
         }
     }
 

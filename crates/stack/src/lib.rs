@@ -1,10 +1,10 @@
 //! A TCP under test, seen as non-blocking sockets.
 //!
-//! [`Stack`] is what a workload drives; [`KernelStack`] is the kernel's TCP behind it. A workload
-//! is generic over the trait, never `dyn`: a virtual call per read would be part of what is
-//! measured. This crate knows no workload, no trial and no clock: it moves bytes when asked.
+//! [`Stack`] is what a workload drives: the kernel's TCP ([`KernelStack`]) or our own over a device
+//! ([`UserStack`]). A workload is generic over the trait, never `dyn`: a virtual call per read would
+//! be part of what is measured. This crate knows no workload and no trial: it moves bytes when asked.
 //!
-//! Start with [`Stack`], [`KernelStack`] and, before a large trial, [`limits`].
+//! Start with [`Stack`], [`KernelStack`], [`UserStack`] and, before a large trial, [`limits`].
 //!
 //! ```
 //! use tcpcost_stack::{KernelStack, SocketOptions, Stack};
@@ -24,7 +24,9 @@ mod error;
 mod kernel;
 pub mod limits;
 mod stack;
+mod user;
 
 pub use error::StackError;
 pub use kernel::{KernelConn, KernelListener, KernelSink, KernelSource, KernelStack};
 pub use stack::{Completions, Moved, Ready, SocketOptions, Stack};
+pub use user::{UserConn, UserListener, UserSink, UserSource, UserStack, Wire, config_for};

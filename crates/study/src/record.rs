@@ -187,7 +187,7 @@ pub struct Record {
     pub seed: u64,
     /// RFC 3339, UTC.
     pub started: String,
-    /// The bed it ran in: `netns` or `loopback`.
+    /// The bed it ran in: `netns`, `loopback`, `tap` or `memory`.
     pub bed: String,
     /// Interval asked for, ns.
     pub interval_ns: u64,

@@ -265,9 +265,18 @@ pub const KNOBS: &[Knob] = &[
         key: "kind",
         ..bed(
             "bed",
-            Kind::Choice(&["auto", "netns", "loopback"]),
+            Kind::Choice(&["auto", "netns", "loopback", "tap", "memory"]),
             "auto",
-            "`netns`: two network namespaces joined by a veth pair, receive work steered to each end's CPUs, so that CPU accounting is per host. `loopback`: this host's own. `auto`: `netns` where it can be had.",
+            "`netns`: two network namespaces joined by a veth pair, receive work steered to each end's CPUs, so that CPU accounting is per host. `loopback`: this host's own. `tap`: our TCP at one end, the kernel's at the other, a TAP between their namespaces. `memory`: our TCP at both ends, in one process. `auto`: what `stack` asks for; for the kernel's at both ends `netns` where it can be had.",
+        )
+    },
+    Knob {
+        per_end: true,
+        ..bed(
+            "stack",
+            Kind::Choice(&["kernel", "user"]),
+            "kernel",
+            "Whose TCP an end is: the kernel's, or our own in user space, one thread an end.",
         )
     },
     Knob {

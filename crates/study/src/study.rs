@@ -17,6 +17,7 @@ use crate::value::{Raw, Value};
 /// The shipped studies: name, text.
 pub const BUILT_IN: &[(&str, &str)] = &[
     ("tour", include_str!("../../../studies/tour.toml")),
+    ("stacks", include_str!("../../../studies/stacks.toml")),
     (
         "accounting",
         include_str!("../../../studies/accounting.toml"),

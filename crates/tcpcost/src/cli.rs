@@ -53,12 +53,17 @@ pub enum Command {
     Watch(Watch),
     /// Put back what a killed run left changed on this host.
     Restore,
+    /// Our own TCP, live on a TAP or TUN of this host: anybody's client can talk to it.
+    Peer(Box<crate::peer::Flags>),
     /// One end of a bed, driven by standard input; `tcpcost run` starts it.
     #[command(hide = true)]
     Agent {
         /// Move into a network namespace of its own first.
         #[arg(long)]
         isolate: bool,
+        /// Be both ends, joined in memory; lines then begin with the end's name.
+        #[arg(long, conflicts_with = "isolate")]
+        pair: bool,
     },
 }
 

@@ -8,6 +8,7 @@ mod doctor;
 mod exit;
 mod host;
 mod output;
+mod peer;
 mod protocol;
 mod run;
 mod soak;
@@ -96,7 +97,8 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Trace(args) => Ok(trace::trace(&args)?.into()),
         Command::Watch(args) => Ok(watch::watch(&args)?.into()),
         Command::Restore => restore(),
-        Command::Agent { isolate } => match agent::main(isolate)? {},
+        Command::Peer(flags) => Ok(peer::run(&flags)?.into()),
+        Command::Agent { isolate, pair } => match agent::main(isolate, pair)? {},
     }
 }
 

@@ -30,6 +30,16 @@ pub enum Ask {
         /// A process of the other namespace.
         peer_pid: u32,
     },
+    /// Make a TAP whose wire ends here, for our own TCP with this address, and move its device to
+    /// the namespace of a process.
+    Tap {
+        /// Name of the device.
+        device: String,
+        /// Our address.
+        address: Ipv4Addr,
+        /// A process of the other namespace.
+        peer_pid: u32,
+    },
     /// Give the device its address and take it up.
     Attach {
         /// The device.

@@ -117,6 +117,20 @@ impl Tap {
         })
     }
 
+    /// The same interface once more, for one user after the other; its counters begin anew.
+    ///
+    /// # Errors
+    /// No free descriptor.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        Ok(Self {
+            file: self.file.try_clone()?,
+            name: self.name.clone(),
+            ethernet: self.ethernet.clone(),
+            offloads: self.offloads,
+            counters: TapCounters::default(),
+        })
+    }
+
     /// The interface's name.
     pub fn name(&self) -> &str {
         &self.name

@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use super::virtio::HEADER_BYTES;
 
 /// The link between us and the kernel.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Ethernet {
     ours: [u8; 6],
     kernels: [u8; 6],

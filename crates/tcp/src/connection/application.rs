@@ -76,10 +76,22 @@ impl Connection {
     ///
     /// # Errors
     /// When nothing can be written any more.
-    pub fn write_piece(&mut self, mut piece: Piece) -> Result<Option<Piece>, WriteError> {
+    pub fn write_piece(&mut self, piece: Piece) -> Result<Option<Piece>, WriteError> {
+        self.write_piece_more(piece, false)
+    }
+
+    /// As [`write_piece`](Self::write_piece), with `more` as in [`write_more`](Self::write_more).
+    ///
+    /// # Errors
+    /// When nothing can be written any more.
+    pub fn write_piece_more(
+        &mut self,
+        mut piece: Piece,
+        more: bool,
+    ) -> Result<Option<Piece>, WriteError> {
         self.check_write()?;
         let space = self.writable();
-        self.snd.more = false;
+        self.snd.more = more;
         if piece.len() <= space {
             self.snd.queue.push(piece);
             return Ok(None);

@@ -279,8 +279,8 @@ impl Endpoint {
         None
     }
 
-    /// A connection that the application should look at: it can be read or written where it could
-    /// not before, or it changed its state.
+    /// A connection that the application should look at: there is more to read, a third of its
+    /// send buffer is free where it was not, or it changed its state.
     pub fn poll_ready(&mut self) -> Option<ConnId> {
         while let Some(id) = self.ready.pop_front() {
             if !self.table.is_current(id) {
@@ -314,6 +314,20 @@ impl Endpoint {
         let result = call(&mut slot.connection);
         self.enqueue(id.index);
         Some(result)
+    }
+
+    /// Changes the choices of every connection that there is and of those to come: for what turns
+    /// out about a device. Looks at each connection.
+    pub fn configure(&mut self, change: impl Fn(&mut Config)) {
+        self.configs.change(&change);
+        for listener in self.listeners.values_mut() {
+            listener.configs.change(&change);
+        }
+        for index in 0..self.table.slots() {
+            if let Some(slot) = self.table.at_mut(index) {
+                slot.connection.configure(&change);
+            }
+        }
     }
 
     /// Looks at a connection.
@@ -507,6 +521,11 @@ impl Configs {
         }
     }
 
+    fn change(&mut self, change: impl Fn(&mut Config)) {
+        change(Arc::make_mut(&mut self.v4));
+        change(Arc::make_mut(&mut self.v6));
+    }
+
     fn for_address(&self, remote: IpAddr) -> Arc<Config> {
         Arc::clone(if remote.is_ipv4() { &self.v4 } else { &self.v6 })
     }
@@ -526,7 +545,9 @@ impl Glance {
             state: connection.state(),
             readable: connection.readable(),
             finished: connection.is_finished(),
-            writable: connection.writable() > 0,
+            // As Linux (sk_stream_is_writeable): a third of the buffer, so that a writer that filled
+            // it is not woken for every acknowledgement.
+            writable: connection.writable() >= connection.config().send_buffer as usize / 3,
         }
     }
 

@@ -14,6 +14,14 @@ pub struct ConnId {
     pub(super) generation: u32,
 }
 
+impl ConnId {
+    /// A small number that no other connection has at the same time: for an application's own
+    /// table.
+    pub fn index(self) -> usize {
+        self.index as usize
+    }
+}
+
 /// A connection and its place in the endpoint's lists.
 pub(super) struct Slot {
     pub connection: Connection,
@@ -79,6 +87,11 @@ pub(super) struct Table {
 impl Table {
     pub(super) fn len(&self) -> usize {
         self.by_key.len()
+    }
+
+    /// Places, taken or not.
+    pub(super) fn slots(&self) -> u32 {
+        self.slots.len() as u32
     }
 
     /// The key is a keyed 64-bit hash: two paths with the same cannot be sought, so the path is

@@ -12,9 +12,10 @@ use tcpcost_study::{DeviceSettings, End, EndRecord, Environment, Snapshot, Workl
 
 use tcpcost_workload::CONNECTS_OUTSTANDING;
 
+use super::ground::{self, Ground};
 use super::readings;
 use super::soak::Soak;
-use super::worker::{Duty, Found, Ready, WorkerThread};
+use super::worker::{Duty, Found, Place, Ready, WorkerThread};
 use super::{Refusal, failed};
 use crate::host::apply::{ApplyError, apply, steer};
 use crate::host::environment;
@@ -30,6 +31,7 @@ const FILES_BESIDE: usize = 64;
 /// One end, from `prepare` to `finish`.
 pub struct AgentEnd {
     prepare: Prepare,
+    ground: Ground,
     settings: WorkloadSettings,
     workers: Vec<WorkerThread>,
     soak: Option<Soak>,
@@ -41,6 +43,7 @@ impl AgentEnd {
     /// Turns the knobs and reads them back.
     pub fn prepare(
         prepare: Prepare,
+        ground: Ground,
         journal: &mut Option<Journal>,
     ) -> Result<(AgentEnd, Environment, Vec<String>), Refusal> {
         let settings = WorkloadSettings::from_knobs(&prepare.knobs).map_err(failed)?;
@@ -51,13 +54,19 @@ impl AgentEnd {
         if prepare.changes_device {
             turn(&prepare, &device, journal)?;
         }
-        let sysctls = device.sysctls.keys().cloned().collect();
-        let environment =
-            environment::end(&prepare.device, prepare.peer, &sysctls).map_err(failed)?;
-        let cautions = check_limits(&settings, prepare.end, threads(&settings, &prepare))?;
+        let (environment, cautions) = if ground.is_kernel() {
+            let sysctls = device.sysctls.keys().cloned().collect();
+            let environment =
+                environment::end(&prepare.device, prepare.peer, &sysctls).map_err(failed)?;
+            let cautions = check_limits(&settings, prepare.end, threads(&settings, &prepare))?;
+            (environment, cautions)
+        } else {
+            (ground::prepare(&prepare, &settings, &device)?, Vec::new())
+        };
         Ok((
             AgentEnd {
                 prepare,
+                ground,
                 settings,
                 workers: Vec::new(),
                 soak: None,
@@ -101,12 +110,20 @@ impl AgentEnd {
     }
 
     fn threads(&self) -> usize {
-        threads(&self.settings, &self.prepare)
+        if self.ground.is_kernel() {
+            threads(&self.settings, &self.prepare)
+        } else {
+            1 // One stack, one wire, one thread.
+        }
     }
 
     fn start(&mut self, index: usize, duty: Duty) -> Result<(), Refusal> {
-        let threads = self.threads();
-        let worker = WorkerThread::start(index, threads, &self.prepare, &self.settings, duty);
+        let place = Place {
+            index,
+            threads: self.threads(),
+            ground: self.ground.clone(),
+        };
+        let worker = WorkerThread::start(place, &self.prepare, &self.settings, duty);
         self.workers.push(worker.map_err(failed)?);
         Ok(())
     }

@@ -4,6 +4,7 @@
 //! ends it puts back what it changed and exits at once, whatever it was doing.
 
 mod end;
+mod ground;
 mod readings;
 mod soak;
 mod worker;
@@ -13,15 +14,22 @@ use std::io::{BufRead, Write};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 
+use tcpcost_link::{Layer, Offloads, Tap, memory};
+use tcpcost_study::End;
+
 use crate::exit::Exit;
 use crate::host::journal::Journal;
 use crate::host::{link, machine, namespace, sysctl};
 use crate::protocol::{Answer, Ask, PROTOCOL, clock_ns};
 
 use self::end::AgentEnd;
+use self::ground::Ground;
 
-/// Answers until the input ends.
-pub fn main(isolate: bool) -> anyhow::Result<Infallible> {
+/// Packets that wait between two ends in memory, each way: a window of super-segments.
+const MEMORY_PACKETS: usize = 256;
+
+/// Answers until the input ends: as one end, or as a pair of both.
+pub fn main(isolate: bool, pair: bool) -> anyhow::Result<Infallible> {
     // Ctrl-C in a terminal reaches the whole process group; the command decides what it means.
     // SAFETY: ignoring a signal installs no handler.
     unsafe { libc::signal(libc::SIGINT, libc::SIG_IGN) };
@@ -30,9 +38,36 @@ pub fn main(isolate: bool) -> anyhow::Result<Infallible> {
         namespace::enter_new()?;
     }
     let journal = Arc::new(Mutex::new(None));
-    let asks = listen(Arc::clone(&journal));
-    let mut agent = Agent { end: None, journal };
-    let mut stdout = std::io::stdout().lock();
+    let agent = |ground| Agent {
+        end: None,
+        ground,
+        journal: Arc::clone(&journal),
+    };
+    let (to_client, client_asks) = channel();
+    if !pair {
+        listen(Arc::clone(&journal), move |line| {
+            to_client.send(line).is_ok()
+        });
+        serve(agent(Ground::Kernel), &client_asks, "");
+    }
+    let (near, far) = memory::waitable_pair(MEMORY_PACKETS)?;
+    let (to_server, server_asks) = channel();
+    listen(Arc::clone(&journal), move |line| {
+        match line.split_once(' ') {
+            Some(("client", ask)) => to_client.send(ask.to_string()),
+            Some(("server", ask)) => to_server.send(ask.to_string()),
+            _ => return false,
+        }
+        .is_ok()
+    });
+    let server = agent(Ground::Memory(far));
+    std::thread::spawn(move || serve(server, &server_asks, &format!("{} ", End::Server)));
+    let client = agent(Ground::Memory(near));
+    serve(client, &client_asks, &format!("{} ", End::Client))
+}
+
+/// Answers each question, every line behind `tag`, until the command is gone.
+fn serve(mut agent: Agent, asks: &Receiver<String>, tag: &str) -> ! {
     while let Ok(line) = asks.recv() {
         let answer = match serde_json::from_str::<Ask>(&line) {
             Ok(ask) => agent.answer(ask).unwrap_or_else(|refusal| refusal.into()),
@@ -41,7 +76,8 @@ pub fn main(isolate: bool) -> anyhow::Result<Infallible> {
             },
         };
         let line = serde_json::to_string(&answer).expect("answers have only text keys");
-        if writeln!(stdout, "{line}")
+        let mut stdout = std::io::stdout().lock();
+        if writeln!(stdout, "{tag}{line}")
             .and_then(|()| stdout.flush())
             .is_err()
         {
@@ -53,18 +89,19 @@ pub fn main(isolate: bool) -> anyhow::Result<Infallible> {
 
 /// Reads questions on a thread of its own, so that the end of the input is seen at once, even in
 /// the middle of a trial.
-fn listen(journal: Arc<Mutex<Option<Journal>>>) -> Receiver<String> {
-    let (sender, asks) = channel();
+fn listen(
+    journal: Arc<Mutex<Option<Journal>>>,
+    mut hand_over: impl FnMut(String) -> bool + Send + 'static,
+) {
     std::thread::spawn(move || {
         for line in std::io::stdin().lock().lines() {
             let Ok(line) = line else { break };
-            if sender.send(line).is_err() {
+            if !hand_over(line) {
                 break;
             }
         }
         leave(&journal);
     });
-    asks
 }
 
 /// Puts back what was changed and ends the process. Whoever of the two threads first sees that the
@@ -110,6 +147,7 @@ fn failed(error: impl Into<anyhow::Error>) -> Refusal {
 struct Agent {
     /// Set from `Prepare` on.
     end: Option<AgentEnd>,
+    ground: Ground,
     journal: Arc<Mutex<Option<Journal>>>,
 }
 
@@ -131,6 +169,17 @@ impl Agent {
                 link::create_veth(&device, &peer_device, peer_pid).map_err(failed)?;
                 Ok(Answer::Done)
             }
+            Ask::Tap {
+                device,
+                address,
+                peer_pid,
+            } => {
+                let mut tap = Tap::open(&device, Layer::Ethernet, Offloads::ALL).map_err(failed)?;
+                tap.answer_for(address.into());
+                link::move_to(tap.name(), peer_pid).map_err(failed)?;
+                self.ground = Ground::Tap(Arc::new(tap));
+                Ok(Answer::Done)
+            }
             Ask::Attach {
                 device,
                 address,
@@ -150,7 +199,8 @@ impl Agent {
                     .journal
                     .lock()
                     .unwrap_or_else(std::sync::PoisonError::into_inner);
-                let (end, environment, cautions) = AgentEnd::prepare(*prepare, &mut journal)?;
+                let (end, environment, cautions) =
+                    AgentEnd::prepare(*prepare, self.ground.clone(), &mut journal)?;
                 self.end = Some(end);
                 Ok(Answer::Prepared {
                     environment: Box::new(environment),

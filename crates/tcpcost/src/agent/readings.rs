@@ -13,8 +13,9 @@ use tcpcost_study::{Reading, Snapshot, WentBackwards};
 use crate::protocol::Prepare;
 
 /// The meters that count for a whole end. `rusage` and `tcp_info` are each worker's own, `others`
-/// is read outside the interval. One that cannot be had is a caution, one line, and not among them.
-pub fn meters(prepare: &Prepare) -> (Vec<Box<dyn Meter + Send>>, Vec<String>) {
+/// is read outside the interval. The kernel's counts of segments say nothing of our own TCP's. One
+/// that cannot be had is a caution, one line, and not among them.
+pub fn meters(prepare: &Prepare, is_kernel: bool) -> (Vec<Box<dyn Meter + Send>>, Vec<String>) {
     let mut meters: Vec<Box<dyn Meter + Send>> = Vec::new();
     let mut cautions = Vec::new();
     let scope = Scope {
@@ -24,7 +25,7 @@ pub fn meters(prepare: &Prepare) -> (Vec<Box<dyn Meter + Send>>, Vec<String>) {
     for name in &prepare.meters {
         match name.as_str() {
             "proc" => meters.push(Box::new(Proc::new(&prepare.cpus))),
-            "netstat" => meters.push(Box::new(Netstat::default())),
+            "netstat" if is_kernel => meters.push(Box::new(Netstat::default())),
             "tsc" => meters.push(Box::new(Tsc)),
             "perf" => match Perf::open(&prepare.cpus) {
                 Ok(meter) => meters.push(Box::new(meter)),

@@ -9,12 +9,13 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use tcpcost_meter::tcp_info::{self, TcpInfo};
+use tcpcost_meter::tcp_info::TcpInfo;
 use tcpcost_meter::{Meter, rusage};
-use tcpcost_stack::KernelStack;
+use tcpcost_stack::{KernelStack, Stack};
 use tcpcost_study::{Quantity, Reading, Snapshot, Totals, Whose, WorkloadKind, WorkloadSettings};
 use tcpcost_workload::{Token, Worker, flows_of, socket_options};
 
+use super::ground::{self, Ground, Observed};
 use super::readings;
 use crate::protocol::{Prepare, Span, clock_ns};
 
@@ -22,6 +23,16 @@ use crate::protocol::{Prepare, Span, clock_ns};
 /// the time that reading takes, twice over, and two milliseconds.
 const TCP_INFO_NS_PER_CONNECTION: u64 = 4_000;
 const TCP_INFO_NS: u64 = 2_000_000;
+
+/// Which worker, and over what.
+pub struct Place {
+    /// Its number, from 0.
+    pub index: usize,
+    /// How many there are.
+    pub threads: usize,
+    /// What its stack stands on.
+    pub ground: Ground,
+}
 
 /// What a worker is for.
 pub enum Duty {
@@ -80,11 +91,9 @@ pub struct WorkerThread {
 }
 
 impl WorkerThread {
-    /// Starts worker `index` of `threads` on its CPU. The first worker alone reads the meters that
-    /// count for the whole end.
+    /// Starts a worker on its CPU. The first alone reads the meters that count for the whole end.
     pub fn start(
-        index: usize,
-        threads: usize,
+        place: Place,
         prepare: &Prepare,
         settings: &WorkloadSettings,
         duty: Duty,
@@ -103,19 +112,36 @@ impl WorkerThread {
                 .then(TcpInfo::default),
             reads_rusage: wants("rusage"),
         };
-        let cpu = prepare.cpus[index % prepare.cpus.len()];
+        let cpu = prepare.cpus[place.index % prepare.cpus.len()];
         let (prepare, settings) = (prepare.clone(), settings.clone());
         let thread = std::thread::Builder::new()
-            .name(format!("{}-{index}", prepare.end))
+            .name(format!("{}-{}", prepare.end, place.index))
             .spawn(move || {
                 let outbox = body.outbox.clone();
                 let ready = own_files().and_then(|()| pin(cpu));
                 // Here, so that descriptors of meters are in this thread's table and end with it.
-                if index == 0 {
-                    (body.meters, body.cautions) = readings::meters(&prepare);
+                if place.index == 0 {
+                    (body.meters, body.cautions) =
+                        readings::meters(&prepare, place.ground.is_kernel());
                 }
-                let worker = ready.and_then(|()| make(index, threads, &prepare, &settings, duty));
-                let outcome = worker.and_then(|worker| body.work(worker));
+                let outcome = ready.and_then(|()| {
+                    let options = socket_options(&settings);
+                    match place.ground.clone() {
+                        Ground::Kernel => {
+                            let stack = KernelStack::new(&options).map_err(one_line)?;
+                            body.work(make(stack, &place, &prepare, &settings, duty)?)
+                        }
+                        Ground::Tap(tap) => {
+                            let tap = tap.try_clone().map_err(one_line)?;
+                            let stack = ground::stack(tap, &prepare, &options)?;
+                            body.work(make(stack, &place, &prepare, &settings, duty)?)
+                        }
+                        Ground::Memory(memory) => {
+                            let stack = ground::stack(memory, &prepare, &options)?;
+                            body.work(make(stack, &place, &prepare, &settings, duty)?)
+                        }
+                    }
+                });
                 if let Err(reason) = outcome {
                     // Nobody listens any more when the trial is given up; then it is of no interest.
                     let _ = outbox.send(Err(reason));
@@ -222,14 +248,18 @@ fn pin(cpu: usize) -> Result<(), String> {
     }
 }
 
-fn make(
-    index: usize,
-    threads: usize,
+fn one_line(error: impl std::error::Error) -> String {
+    error.to_string()
+}
+
+fn make<S: Stack>(
+    stack: S,
+    place: &Place,
     prepare: &Prepare,
     settings: &WorkloadSettings,
     duty: Duty,
-) -> Result<Worker<KernelStack>, String> {
-    let stack = KernelStack::new(&socket_options(settings)).map_err(|error| error.to_string())?;
+) -> Result<Worker<S>, String> {
+    let (index, threads) = (place.index, place.threads);
     let token = token(&prepare.token)?;
     match duty {
         Duty::Listen { address, ports } => {
@@ -273,7 +303,7 @@ struct Body {
 }
 
 impl Body {
-    fn work(mut self, mut worker: Worker<KernelStack>) -> Result<(), String> {
+    fn work<S: Observed>(mut self, mut worker: Worker<S>) -> Result<(), String> {
         if !worker.ports().is_empty() {
             self.send(Answer::Listening(worker.ports().to_vec()))?;
         }
@@ -281,7 +311,9 @@ impl Body {
             let answer = match order {
                 Order::SetUp(deadline) => {
                     worker.set_up(deadline).map_err(|error| error.to_string())?;
-                    Answer::Ready(ready(&worker))
+                    let mut ready = S::describe(&worker);
+                    ready.connections = worker.conns().count();
+                    Answer::Ready(ready)
                 }
                 Order::Run(span) => Answer::Found(Box::new(self.run(&mut worker, span)?)),
             };
@@ -297,7 +329,7 @@ impl Body {
             .map_err(|_| "the trial was given up".to_string())
     }
 
-    fn run(&mut self, worker: &mut Worker<KernelStack>, span: Span) -> Result<Found, String> {
+    fn run<S: Observed>(&mut self, worker: &mut Worker<S>, span: Span) -> Result<Found, String> {
         let connections = worker.conns().count() as u64;
         let lead_ns = TCP_INFO_NS + TCP_INFO_NS_PER_CONNECTION * connections;
         self.drive(worker, span.from_ns.saturating_sub(lead_ns))?;
@@ -325,7 +357,7 @@ impl Body {
         })
     }
 
-    fn drive(&self, worker: &mut Worker<KernelStack>, until_ns: u64) -> Result<(), String> {
+    fn drive<S: Observed>(&self, worker: &mut Worker<S>, until_ns: u64) -> Result<(), String> {
         let left = Duration::from_nanos(until_ns.saturating_sub(clock_ns()));
         worker
             .run_until(Instant::now() + left, &self.stop)
@@ -346,7 +378,7 @@ impl Body {
     }
 
     /// What this thread counts of itself.
-    fn own(&self, worker: &Worker<KernelStack>) -> Result<Vec<Snapshot>, String> {
+    fn own<S: Observed>(&self, worker: &Worker<S>) -> Result<Vec<Snapshot>, String> {
         let snapshot = |meter: &str, whose, counts| Snapshot {
             meter: meter.to_string(),
             at_ns: clock_ns(),
@@ -362,15 +394,14 @@ impl Body {
 
     /// TCP_INFO of this worker's standing connections, with the workload's own count of payload at the same
     /// moment beside it, so that the two can be held against each other.
-    fn connections(&mut self, worker: &Worker<KernelStack>) -> Result<Option<Snapshot>, String> {
+    fn connections<S: Observed>(&mut self, worker: &Worker<S>) -> Result<Option<Snapshot>, String> {
         let Some(meter) = &mut self.tcp_info else {
             return Ok(None);
         };
         if worker.conns().next().is_none() {
             return Ok(None);
         }
-        let sockets = worker.conns().filter_map(|conn| worker.stack().fd(conn));
-        let mut snapshot = meter.snapshot(sockets).map_err(|error| error.to_string())?;
+        let mut snapshot = S::tcp_info(worker, meter)?;
         for totals in &mut snapshot.totals {
             totals
                 .counts
@@ -382,17 +413,5 @@ impl Body {
                 }));
         }
         Ok(Some(snapshot))
-    }
-}
-
-fn ready(worker: &Worker<KernelStack>) -> Ready {
-    let connections = worker.conns().count();
-    let first = worker.conns().find_map(|conn| worker.stack().fd(conn));
-    let congestion_control = first.and_then(|first| tcp_info::congestion_control(first).ok());
-    let mss = first.and_then(|first| tcp_info::mss(first).ok());
-    Ready {
-        connections,
-        congestion_control,
-        mss,
     }
 }

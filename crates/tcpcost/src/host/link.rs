@@ -1,9 +1,9 @@
 //! Devices: making a veth pair, addresses, MTU, and how large super-segments may be.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
-use netlink_packet_route::address::{AddressAttribute, AddressMessage};
+use netlink_packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage};
 use netlink_packet_route::link::{
     InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
 };
@@ -117,6 +117,15 @@ pub fn set_up(device: &str) -> Result<(), SystemError> {
     Ok(())
 }
 
+/// Moves a device to the network namespace of a process. It is down and has no address there.
+///
+/// # Errors
+/// EPERM without CAP_NET_ADMIN here and there, ESRCH where the process has gone.
+pub fn move_to(device: &str, pid: u32) -> Result<(), SystemError> {
+    let what = format!("namespace of process {pid}");
+    change(device, &what, vec![LinkAttribute::NetNsPid(pid)])
+}
+
 /// Sets the MTU, bytes.
 pub fn set_mtu(device: &str, bytes: u32) -> Result<(), SystemError> {
     change(
@@ -144,14 +153,28 @@ pub fn set_gso_max_size(
 }
 
 /// Gives a device an address; the route to its prefix comes with it when the device is up.
-pub fn add_address(device: &str, address: Ipv4Addr, prefix_length: u8) -> Result<(), SystemError> {
+///
+/// # Errors
+/// EPERM without CAP_NET_ADMIN, EEXIST where it has it already.
+pub fn add_address(
+    device: &str,
+    address: impl Into<IpAddr>,
+    prefix_length: u8,
+) -> Result<(), SystemError> {
+    let address = address.into();
     let mut message = AddressMessage::default();
-    message.header.family = AddressFamily::Inet;
+    message.header.family = if address.is_ipv4() {
+        AddressFamily::Inet
+    } else {
+        // Nobody else is on a link of our own, and a second of asking around would be lost.
+        message.header.flags = AddressHeaderFlags::Nodad;
+        AddressFamily::Inet6
+    };
     message.header.prefix_len = prefix_length;
     message.header.index = read(device)?.index;
     message.attributes = vec![
-        AddressAttribute::Address(IpAddr::V4(address)),
-        AddressAttribute::Local(IpAddr::V4(address)),
+        AddressAttribute::Address(address),
+        AddressAttribute::Local(address),
     ];
     ask(
         &format!("give {device} the address {address}/{prefix_length}"),

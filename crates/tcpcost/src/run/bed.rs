@@ -1,14 +1,15 @@
 //! Beds: where a trial's two ends are, and over which device they meet.
 //!
-//! A bed is two agent processes. In `netns` each is alone in an anonymous network namespace, so
-//! when they end, however they end, the kernel removes namespaces, veth pair, qdiscs and routes.
+//! A bed is two agents: in `memory` both in one process, else a process each. In `netns` and `tap`
+//! each is alone in an anonymous network namespace, so when they end, however they end, the kernel
+//! removes namespaces, devices, qdiscs and routes.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 
 use tcpcost_study::{End, HostEnvironment};
 
-use super::ends::{Ends, Events, Halt};
+use super::ends::{Ends, Events, Halt, Processes};
 use crate::host::{environment, sysctl};
 use crate::protocol::{Answer, Ask, PROTOCOL};
 
@@ -19,6 +20,10 @@ pub enum BedKind {
     Netns,
     /// This host's loopback.
     Loopback,
+    /// Two namespaces; our own TCP in that of this end, with a TAP into the other.
+    Tap(End),
+    /// Our own TCP at both ends, in one process.
+    Memory,
 }
 
 impl BedKind {
@@ -27,6 +32,25 @@ impl BedKind {
         match self {
             BedKind::Netns => "netns",
             BedKind::Loopback => "loopback",
+            BedKind::Tap(_) => "tap",
+            BedKind::Memory => "memory",
+        }
+    }
+
+    /// Whether the kernel's TCP at this end is in a namespace of its own.
+    pub fn owns(self, end: End) -> bool {
+        match self {
+            BedKind::Netns => true,
+            BedKind::Tap(ours) => end != ours,
+            BedKind::Loopback | BedKind::Memory => false,
+        }
+    }
+
+    fn processes(self) -> Processes {
+        match self {
+            BedKind::Netns | BedKind::Tap(_) => Processes::Isolated,
+            BedKind::Loopback => Processes::Two,
+            BedKind::Memory => Processes::One,
         }
     }
 }
@@ -47,7 +71,7 @@ const NETNS_PREFIX: u8 = 30;
 impl Bed {
     /// Makes a bed.
     pub fn make(kind: BedKind, events: &mut Events) -> Result<Bed, Halt> {
-        let mut ends = Ends::start(events, kind == BedKind::Netns)
+        let mut ends = Ends::start(events, kind.processes())
             .map_err(|error| Halt::Gone(End::Client, format!("{error:#}")))?;
         let hellos = ends.call_both(events, |_| Ask::Hello { protocol: PROTOCOL })?;
         let [Answer::Hello { host, protocol, .. }, Answer::Hello { .. }] = hellos else {
@@ -62,11 +86,34 @@ impl Bed {
         // The agents may be in namespaces, which do not show them all; the command is not.
         host.sysctls = environment::sysctls(sysctl::root(), &BTreeSet::new());
         let bed = Bed { kind, ends, host };
-        if kind == BedKind::Netns {
-            bed.join(events)
-        } else {
-            Ok(bed)
+        match kind {
+            BedKind::Netns => bed.join(events),
+            BedKind::Tap(ours) => bed.tap(ours, events),
+            BedKind::Loopback | BedKind::Memory => Ok(bed),
         }
+    }
+
+    /// Makes the TAP at our end and gives the kernel's its address.
+    fn tap(mut self, ours: End, events: &Events) -> Result<Bed, Halt> {
+        let [client_pid, server_pid] = self.ends.pids();
+        let device = self.device(ours).to_string();
+        let tap = Ask::Tap {
+            device: device.clone(),
+            address: address(self.kind, ours),
+            peer_pid: if ours == End::Client {
+                server_pid
+            } else {
+                client_pid
+            },
+        };
+        self.ends.call(events, ours, &tap)?;
+        let attach = Ask::Attach {
+            device,
+            address: address(self.kind, ours.peer()),
+            prefix: NETNS_PREFIX,
+        };
+        self.ends.call(events, ours.peer(), &attach)?;
+        Ok(self)
     }
 
     /// Makes the veth pair and gives both ends their addresses.
@@ -103,13 +150,15 @@ fn device(kind: BedKind, end: End) -> &'static str {
         (BedKind::Loopback, _) => "lo",
         (BedKind::Netns, End::Client) => "tc-client",
         (BedKind::Netns, End::Server) => "tc-server",
+        (BedKind::Tap(_), _) => "tc-tap",
+        (BedKind::Memory, _) => "memory",
     }
 }
 
 fn address(kind: BedKind, end: End) -> Ipv4Addr {
     match (kind, end) {
         (BedKind::Loopback, _) => Ipv4Addr::LOCALHOST,
-        (BedKind::Netns, End::Client) => Ipv4Addr::new(10, 0, 0, 1),
-        (BedKind::Netns, End::Server) => Ipv4Addr::new(10, 0, 0, 2),
+        (_, End::Client) => Ipv4Addr::new(10, 0, 0, 1),
+        (_, End::Server) => Ipv4Addr::new(10, 0, 0, 2),
     }
 }

@@ -78,22 +78,35 @@ pub enum Halt {
 }
 
 struct Process {
-    child: Child,
+    /// `None` where the other end's process is this one's too.
+    child: Option<Child>,
     /// `None` once the agent is told to end.
     stdin: Option<ChildStdin>,
     answers: VecDeque<Answer>,
+}
+
+/// How agents are started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Processes {
+    /// Two, in the command's own network namespace.
+    Two,
+    /// Two, each in a network namespace of its own.
+    Isolated,
+    /// One for both ends; each line begins with the end's name.
+    One,
 }
 
 /// Both agents.
 pub struct Ends {
     client: Process,
     server: Process,
+    processes: Processes,
     generation: u64,
 }
 
 impl Ends {
-    /// Starts both; each in a namespace of its own if `isolate`.
-    pub fn start(events: &mut Events, isolate: bool) -> anyhow::Result<Ends> {
+    /// Starts both.
+    pub fn start(events: &mut Events, processes: Processes) -> anyhow::Result<Ends> {
         events.generation += 1;
         let generation = events.generation;
         let start = |end: End| -> anyhow::Result<Process> {
@@ -103,8 +116,10 @@ impl Ends {
                 .arg("agent")
                 .stdin(Stdio::piped())
                 .stdout(Stdio::piped());
-            if isolate {
-                command.arg("--isolate");
+            match processes {
+                Processes::Two => {}
+                Processes::Isolated => drop(command.arg("--isolate")),
+                Processes::One => drop(command.arg("--pair")),
             }
             let mut child = command
                 .spawn()
@@ -115,6 +130,15 @@ impl Ends {
             std::thread::spawn(move || {
                 for line in BufReader::new(stdout).lines() {
                     let Ok(line) = line else { break };
+                    let (end, line) = match line.split_once(' ') {
+                        Some(("client", rest)) if processes == Processes::One => {
+                            (End::Client, rest.to_string())
+                        }
+                        Some(("server", rest)) if processes == Processes::One => {
+                            (End::Server, rest.to_string())
+                        }
+                        _ => (end, line),
+                    };
                     if sender.send(Event::Line(generation, end, line)).is_err() {
                         return;
                     }
@@ -123,14 +147,23 @@ impl Ends {
                 let _ = sender.send(Event::Gone(generation, end));
             });
             Ok(Process {
-                child,
+                child: Some(child),
                 stdin,
                 answers: VecDeque::new(),
             })
         };
+        let server = match processes {
+            Processes::Two | Processes::Isolated => start(End::Server)?,
+            Processes::One => Process {
+                child: None,
+                stdin: None,
+                answers: VecDeque::new(),
+            },
+        };
         Ok(Ends {
             client: start(End::Client)?,
-            server: start(End::Server)?,
+            server,
+            processes,
             generation,
         })
     }
@@ -144,10 +177,13 @@ impl Ends {
 
     /// Asks without waiting.
     pub fn ask(&mut self, end: End, ask: &Ask) -> Result<(), Halt> {
-        let mut line = serde_json::to_string(ask).expect("questions have only text keys");
-        line.push('\n');
+        let line = serde_json::to_string(ask).expect("questions have only text keys");
+        let (listens, line) = match self.processes {
+            Processes::One => (End::Client, format!("{end} {line}\n")),
+            Processes::Two | Processes::Isolated => (end, format!("{line}\n")),
+        };
         let stdin = self
-            .process(end)
+            .process(listens)
             .stdin
             .as_mut()
             .expect("open until the agents are dropped");
@@ -179,9 +215,10 @@ impl Ends {
                     self.process(from).answers.push_back(answer);
                 }
                 Event::Gone(generation, from) if generation == self.generation => {
-                    let status = match self.process(from).child.wait() {
-                        Ok(status) => status.to_string(),
-                        Err(error) => error.to_string(),
+                    let status = match self.process(from).child.as_mut().map(Child::wait) {
+                        Some(Ok(status)) => status.to_string(),
+                        Some(Err(error)) => error.to_string(),
+                        None => "it had no process".to_string(),
                     };
                     return Err(Halt::Gone(from, format!("ended during a trial ({status})")));
                 }
@@ -216,7 +253,9 @@ impl Ends {
 
     /// Process ids, client first.
     pub fn pids(&self) -> [u32; 2] {
-        [self.client.child.id(), self.server.child.id()]
+        let id = |process: &Process| process.child.as_ref().map(Child::id);
+        let client = id(&self.client).expect("the client always has a process");
+        [client, id(&self.server).unwrap_or(client)]
     }
 }
 
@@ -228,7 +267,7 @@ impl Drop for Ends {
         }
         for process in [&mut self.client, &mut self.server] {
             // An agent that is already gone was waited for; then this is an error of no interest.
-            let _ = process.child.wait();
+            let _ = process.child.as_mut().map(Child::wait);
         }
     }
 }

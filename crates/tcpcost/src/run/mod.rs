@@ -12,7 +12,9 @@ mod warnings;
 use std::path::PathBuf;
 
 use tcpcost_report::Summary;
-use tcpcost_study::{Outcome, Record, Study, Warning, WarningCode};
+use tcpcost_study::{
+    Cell, End, HostEnvironment, Outcome, Record, Study, Value, Warning, WarningCode,
+};
 
 use self::bed::{Bed, BedKind};
 use self::directory::{Directory, Overrides};
@@ -77,6 +79,7 @@ pub fn run(args: &cli::Run) -> anyhow::Result<Exit> {
         study: &study,
         records,
         bed: None,
+        host: None,
         access: &access,
     };
     let interrupted = runner.all(&mut store, &mut events, &mut progress)?;
@@ -193,14 +196,39 @@ impl Access {
     }
 }
 
-fn bed_word(cell: &tcpcost_study::Cell) -> String {
+fn bed_word(cell: &Cell) -> String {
     cell.knobs.word("bed").expect("the bed has a default")
+}
+
+/// The bed that a cell asks for by its knobs `bed` and `stack`; or the one it would be, and why it
+/// cannot be had.
+fn bed_of(cell: &Cell, netns: &Result<(), String>) -> Result<BedKind, (BedKind, String)> {
+    let is_ours = |end| cell.knobs.value_at(end, "stack") == Some(Value::Word("user".to_string()));
+    let word = bed_word(cell);
+    let (kind, stacks) = match (is_ours(End::Client), is_ours(End::Server)) {
+        (false, false) if word == "loopback" || (word == "auto" && netns.is_err()) => {
+            (BedKind::Loopback, "kernel at both ends")
+        }
+        (false, false) => (BedKind::Netns, "kernel at both ends"),
+        (true, true) => (BedKind::Memory, "user at both ends"),
+        (true, false) => (BedKind::Tap(End::Client), "user at one end"),
+        (false, true) => (BedKind::Tap(End::Server), "user at one end"),
+    };
+    if word != "auto" && word != kind.name() {
+        return Err((kind, format!("{word} is no bed for stack = {stacks}")));
+    }
+    match (kind, netns) {
+        (BedKind::Netns | BedKind::Tap(_), Err(reason)) => Err((kind, reason.clone())),
+        _ => Ok(kind),
+    }
 }
 
 struct Runner<'a> {
     study: &'a Study,
     records: Vec<Record>,
     bed: Option<Bed>,
+    /// The machine, as the first bed found it.
+    host: Option<HostEnvironment>,
     access: &'a Access,
 }
 
@@ -238,12 +266,10 @@ impl Runner<'_> {
 
     /// One trial's record; `None` if interrupted.
     fn one(&mut self, trial: &Trial<'_>, events: &mut Events) -> anyhow::Result<Option<Record>> {
-        let kind = match (bed_word(trial.cell).as_str(), &self.access.netns) {
-            ("loopback", _) | ("auto", Err(_)) => BedKind::Loopback,
-            (_, Ok(())) => BedKind::Netns,
-            (_, Err(reason)) => {
-                let mut record =
-                    trial.record(BedKind::Netns, tcpcost_study::HostEnvironment::default());
+        let kind = match bed_of(trial.cell, &self.access.netns) {
+            Ok(kind) => kind,
+            Err((kind, reason)) => {
+                let mut record = trial.record(kind, HostEnvironment::default());
                 record.outcome = Outcome::Skipped {
                     reason: format!("bed: {reason}"),
                 };
@@ -253,7 +279,12 @@ impl Runner<'_> {
         if self.bed.as_ref().is_none_or(|bed| bed.kind != kind) {
             self.bed = None; // The old one is gone before the new one is made.
             match Bed::make(kind, events) {
-                Ok(bed) => self.bed = Some(bed),
+                Ok(mut bed) => {
+                    // What is measured of the machine (its time-stamp counter's rate) is measured
+                    // once: a run that goes from bed to bed is still of one machine.
+                    bed.host = self.host.get_or_insert(bed.host).clone();
+                    self.bed = Some(bed);
+                }
                 Err(ends::Halt::Interrupted) => return Ok(None),
                 Err(halt) => anyhow::bail!("make the {} bed: {halt}", kind.name()),
             }

@@ -179,9 +179,10 @@ impl Trial<'_> {
             device: bed.device(end).to_string(),
             address: bed.address(end),
             peer: bed.address(end.peer()),
-            owned: bed.kind == BedKind::Netns,
-            changes_device: bed.kind == BedKind::Netns || end == End::Client,
-            steering: bed.kind == BedKind::Netns
+            owned: bed.kind.owns(end),
+            changes_device: bed.kind.owns(end)
+                || (bed.kind == BedKind::Loopback && end == End::Client),
+            steering: bed.kind.owns(end)
                 && knobs.is_on("steering").expect("a switch has a default"),
             meters: self.study.measure.meters.clone(),
             own_pids: vec![std::process::id(), client_pid, server_pid],

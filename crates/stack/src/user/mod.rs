@@ -1,0 +1,552 @@
+//! Our own TCP as a [`Stack`]: an endpoint of `tcpcost-tcp` over a device of `tcpcost-link`, driven
+//! by whoever calls [`Stack::poll`].
+//!
+//! One thread, no sleep but in `poll`, one reading of the clock per batch. Idle connections cost
+//! nothing: what has something to do is on the endpoint's lists. Several instances on several
+//! devices are how several CPUs are used.
+//!
+//! Packets leave at the next `poll`, so whatever an application does between two of them leaves
+//! together and an acknowledgement travels with the answer; only [`Stack::write`] sends at once.
+//! While nobody polls, the stack stands still: it neither acknowledges nor retransmits. Not here: a listener on one of several
+//! addresses (a port is listened on for all), SO_REUSEPORT, urgent data.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use tcpcost_link::Device;
+use tcpcost_study::{ReceiveWith, SendWith};
+use tcpcost_tcp::wire::Checksum;
+use tcpcost_tcp::{
+    Config, ConnId, ConnectError, Connection, Ended, Endpoint, ListenError, Pool, State,
+};
+
+use crate::error::{StackError, call};
+use crate::stack::{Completions, Moved, Ready, SocketOptions, Stack};
+
+mod options;
+mod payload;
+mod wire;
+
+use payload::{read_result, write_error};
+use wire::Slabs;
+
+pub use options::config_for;
+pub use payload::{UserSink, UserSource};
+pub use wire::Wire;
+
+/// A connection of a [`UserStack`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UserConn(ConnId);
+
+/// A listener of a [`UserStack`]: its address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UserListener(SocketAddr);
+
+/// Our TCP over a device, for one thread.
+pub struct UserStack<D: Device<Wire>> {
+    endpoint: Endpoint,
+    device: D,
+    addresses: Vec<IpAddr>,
+    config: Config,
+    slabs: Slabs,
+    arrived: VecDeque<Wire>,
+    /// What the device had no room for goes first the next time.
+    out: VecDeque<Wire>,
+    /// The token of each connection, by its index; none before `accept` and after `close`.
+    tokens: Vec<Option<(ConnId, u32)>>,
+    listeners: Vec<Listening>,
+    ready: Vec<Ready>,
+    completions: Completions,
+    /// Whether the device still took super-segments when it was last asked.
+    segmentation: bool,
+    next_port: u16,
+    /// The clock, as the last batch read it.
+    now: Instant,
+}
+
+struct Listening {
+    address: SocketAddr,
+    token: u32,
+    /// Connections may wait for `accept`.
+    pending: bool,
+}
+
+impl<D: Device<Wire>> UserStack<D> {
+    /// A stack with these addresses whose connections are of `config`, changed as `options` ask
+    /// ([`config_for`]). Super-segments are used if the device takes them.
+    ///
+    /// # Errors
+    /// An option that this stack does not have; no random numbers.
+    pub fn new(
+        device: D,
+        addresses: &[IpAddr],
+        config: &Config,
+        options: &SocketOptions,
+    ) -> Result<Self, StackError> {
+        let offloads = device.offloads();
+        let mut config = config_for(config, options)?;
+        if !offloads.segmentation {
+            config.segmentation.super_segment_bytes_max = 0;
+        }
+        let checksum = if offloads.checksum {
+            Checksum::Partial
+        } else {
+            Checksum::Complete
+        };
+        let mut secret = [0; 16];
+        let filled = rustix::rand::getrandom(&mut secret, rustix::rand::GetRandomFlags::empty())
+            .map_err(call("getrandom"))?;
+        debug_assert_eq!(filled, secret.len(), "short only above 256 bytes");
+        let (pool, now) = (Pool::default(), Instant::now());
+        Ok(Self {
+            endpoint: Endpoint::new(config.clone(), pool.clone(), secret, checksum, now),
+            device,
+            addresses: addresses.to_vec(),
+            config,
+            slabs: Slabs(pool),
+            arrived: VecDeque::new(),
+            out: VecDeque::new(),
+            tokens: Vec::new(),
+            listeners: Vec::new(),
+            ready: Vec::with_capacity(EVENTS),
+            completions: Completions::default(),
+            segmentation: offloads.segmentation,
+            next_port: 0,
+            now,
+        })
+    }
+
+    /// The endpoint, so that a meter can read its counters.
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    /// A connection, so that a meter can read its counters. `None` once closed.
+    pub fn connection(&self, conn: UserConn) -> Option<&Connection> {
+        self.endpoint.connection(conn.0)
+    }
+
+    /// What is under it.
+    pub fn device(&self) -> &D {
+        &self.device
+    }
+
+    /// Calls the methods of a connection itself, which can more than a [`Stack`] asks for; the time
+    /// is that of the last batch. `None` once closed.
+    pub fn with<R>(
+        &mut self,
+        conn: UserConn,
+        call: impl FnOnce(&mut Connection, Instant) -> R,
+    ) -> Option<R> {
+        let now = self.now;
+        self.endpoint
+            .apply(conn.0, |connection| call(connection, now))
+    }
+
+    /// Sends what there is to send, without waiting and without taking anything in. `poll` does
+    /// it, and so does dropping the stack, so that the peers of connections just closed hear of it.
+    ///
+    /// # Errors
+    /// Only of a broken device.
+    pub fn flush(&mut self) -> io::Result<()> {
+        loop {
+            let room = BATCH_PACKETS.saturating_sub(self.out.len());
+            let endpoint = &mut self.endpoint;
+            let now = self.now;
+            self.out
+                .extend(std::iter::from_fn(|| endpoint.poll_packet(now).map(Wire)).take(room));
+            let full = self.out.len() >= BATCH_PACKETS;
+            self.device.send(&mut self.out, now)?;
+            if self.segmentation && !self.device.offloads().segmentation {
+                // It found out at run time that its kernel does not take them.
+                self.segmentation = false;
+                let no_super_segments =
+                    |config: &mut Config| config.segmentation.super_segment_bytes_max = 0;
+                no_super_segments(&mut self.config);
+                self.endpoint.configure(no_super_segments);
+            }
+            if !full || !self.out.is_empty() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// One batch: packets in, timers, what became ready. Says whether there were packets.
+    fn turn(&mut self) -> io::Result<bool> {
+        let now = self.now;
+        self.device
+            .receive(&mut self.slabs, &mut self.arrived, BATCH_PACKETS, now)?;
+        let any = !self.arrived.is_empty();
+        for Wire(packet) in self.arrived.drain(..) {
+            self.endpoint.on_packet(packet, now);
+        }
+        if self.endpoint.next_timeout().is_some_and(|due| due <= now) {
+            self.endpoint.on_timeout(now);
+        }
+        while let Some(port) = self.endpoint.poll_acceptable() {
+            if let Some(listening) = self.listening(port) {
+                listening.pending = true;
+            }
+        }
+        let waiting = self.listeners.iter().filter(|listening| listening.pending);
+        self.ready.extend(waiting.map(|listening| Ready {
+            token: listening.token,
+            readable: true,
+            writable: false,
+            peer_closed: false,
+            error: false,
+        }));
+        while self.ready.len() < EVENTS
+            && let Some(id) = self.endpoint.poll_ready()
+        {
+            let token = self.tokens.get(id.index()).copied().flatten();
+            if let Some((known, token)) = token
+                && known == id
+                && let Some(connection) = self.endpoint.connection(id)
+            {
+                self.ready.push(readiness(connection, token));
+            }
+        }
+        Ok(any)
+    }
+
+    /// Sleeps until a packet comes, a timer is due or `deadline` is there.
+    fn sleep(&self, deadline: Option<Instant>) -> io::Result<()> {
+        let due = [
+            deadline,
+            self.endpoint.next_timeout(),
+            self.device.next_event(),
+        ];
+        let timeout = due
+            .into_iter()
+            .flatten()
+            .min()
+            .map(|due| due.saturating_duration_since(Instant::now()));
+        if timeout == Some(Duration::ZERO) {
+            return Ok(());
+        }
+        let Some(descriptor) = self.device.descriptor() else {
+            // Nothing to wait on: let others run, and look again.
+            std::thread::yield_now();
+            return Ok(());
+        };
+        let mut events = PollFlags::IN;
+        if !self.out.is_empty() {
+            events |= PollFlags::OUT;
+        }
+        let timeout = timeout.map(|timeout| Timespec {
+            tv_sec: timeout.as_secs().try_into().unwrap_or(i64::MAX),
+            tv_nsec: timeout.subsec_nanos().into(),
+        });
+        let mut fds = [PollFd::from_borrowed_fd(descriptor, events)];
+        match rustix::event::poll(&mut fds, timeout.as_ref()) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn listening(&mut self, port: u16) -> Option<&mut Listening> {
+        self.listeners
+            .iter_mut()
+            .find(|listening| listening.address.port() == port)
+    }
+
+    fn keep(&mut self, id: ConnId, token: u32) -> UserConn {
+        let index = id.index();
+        if index >= self.tokens.len() {
+            self.tokens.resize(index + 1, None);
+        }
+        self.tokens[index] = Some((id, token));
+        UserConn(id)
+    }
+
+    fn forget(&mut self, id: ConnId) {
+        if let Some(place) = self.tokens.get_mut(id.index())
+            && place.is_some_and(|(known, _)| known == id)
+        {
+            *place = None;
+        }
+    }
+
+    fn apply<R>(
+        &mut self,
+        conn: UserConn,
+        call: impl FnOnce(&mut Connection) -> R,
+    ) -> io::Result<R> {
+        self.endpoint
+            .apply(conn.0, call)
+            .ok_or_else(|| io::Error::from_raw_os_error(libc::EBADF))
+    }
+
+    /// Dynamic ports of RFC 6335 are for connections; this takes registered ones from where
+    /// nothing well known is.
+    fn free_port(&mut self) -> Option<u16> {
+        (0..PORTS).find_map(|_| {
+            let port = PORT_MIN + self.next_port % PORTS;
+            self.next_port = self.next_port.wrapping_add(1);
+            self.listening(port).is_none().then_some(port)
+        })
+    }
+}
+
+impl<D: Device<Wire>> Stack for UserStack<D> {
+    type Listener = UserListener;
+    type Conn = UserConn;
+    type Source = UserSource;
+    type Sink = UserSink;
+
+    fn listen(
+        &mut self,
+        local: SocketAddr,
+        backlog: u32,
+        token: u32,
+    ) -> Result<UserListener, StackError> {
+        let refused = |kind| call("listen")(io::Error::from(kind));
+        if !local.ip().is_unspecified() && !self.addresses.contains(&local.ip()) {
+            return Err(refused(io::ErrorKind::AddrNotAvailable));
+        }
+        let port = match local.port() {
+            0 => self
+                .free_port()
+                .ok_or_else(|| refused(io::ErrorKind::AddrInUse))?,
+            port => port,
+        };
+        let backlog = usize::try_from(backlog).unwrap_or(usize::MAX);
+        match self.endpoint.listen(port, backlog, self.config.clone()) {
+            Ok(()) => {}
+            Err(ListenError::InUse) => return Err(refused(io::ErrorKind::AddrInUse)),
+            Err(ListenError::BadPort) => return Err(refused(io::ErrorKind::InvalidInput)),
+        }
+        let address = SocketAddr::new(local.ip(), port);
+        self.listeners.push(Listening {
+            address,
+            token,
+            pending: false,
+        });
+        Ok(UserListener(address))
+    }
+
+    fn local_addr(&self, listener: UserListener) -> Result<SocketAddr, StackError> {
+        Ok(listener.0)
+    }
+
+    fn close_listener(&mut self, listener: UserListener) {
+        self.listeners
+            .retain(|listening| listening.address != listener.0);
+        self.endpoint.unlisten(listener.0.port(), self.now);
+    }
+
+    fn accept(&mut self, listener: UserListener, token: u32) -> io::Result<(UserConn, SocketAddr)> {
+        let port = listener.0.port();
+        let accepted = self
+            .endpoint
+            .accept(port)
+            .and_then(|id| Some((id, self.endpoint.path(id)?.remote)));
+        let Some((id, remote)) = accepted else {
+            if let Some(listening) = self.listening(port) {
+                listening.pending = false;
+            }
+            return Err(io::ErrorKind::WouldBlock.into());
+        };
+        Ok((self.keep(id, token), remote))
+    }
+
+    fn connect(&mut self, remote: SocketAddr, token: u32) -> Result<UserConn, StackError> {
+        let refused = |kind| call("connect")(io::Error::from(kind));
+        let local = self
+            .addresses
+            .iter()
+            .find(|address| address.is_ipv4() == remote.is_ipv4())
+            .ok_or_else(|| refused(io::ErrorKind::AddrNotAvailable))?;
+        let local = SocketAddr::new(*local, 0);
+        match self.endpoint.connect(local, remote, self.now) {
+            Ok(id) => Ok(self.keep(id, token)),
+            Err(ConnectError::NoPort) => Err(call(
+                "connect (every local port is taken: more server ports)",
+            )(io::Error::from(
+                io::ErrorKind::AddrNotAvailable,
+            ))),
+            Err(ConnectError::InUse) => Err(refused(io::ErrorKind::AddrInUse)),
+            Err(ConnectError::BadAddress) => Err(refused(io::ErrorKind::InvalidInput)),
+        }
+    }
+
+    fn connected(&mut self, conn: UserConn) -> io::Result<()> {
+        let connection = self
+            .connection(conn)
+            .ok_or_else(|| io::Error::from_raw_os_error(libc::EBADF))?;
+        match (connection.ended(), connection.state()) {
+            (Some(reason), _) => Err(ended(reason)),
+            (None, State::SynSent | State::SynReceived) => Err(io::ErrorKind::WouldBlock.into()),
+            (None, _) => Ok(()),
+        }
+    }
+
+    fn poll(&mut self, timeout: Option<Duration>) -> io::Result<usize> {
+        self.ready.clear();
+        self.now = Instant::now();
+        // `None` also if it is too far away to be a time.
+        let deadline = timeout.and_then(|timeout| self.now.checked_add(timeout));
+        self.flush()?;
+        loop {
+            let any = self.turn()?;
+            if !self.ready.is_empty() {
+                return Ok(self.ready.len());
+            }
+            // What arrived made no difference to the application, but may have to be answered.
+            self.flush()?;
+            if deadline.is_some_and(|deadline| deadline <= self.now) {
+                return Ok(0);
+            }
+            // Whoever got something looks for more before it sleeps.
+            if !any {
+                match self.sleep(deadline) {
+                    Ok(()) => {}
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(0),
+                    Err(error) => return Err(error),
+                }
+            }
+            self.now = Instant::now();
+        }
+    }
+
+    fn use_precise_timeouts(&mut self) {
+        // As the kernel's stack does, and for the same reason.
+        let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
+    }
+
+    #[inline]
+    fn ready(&self, index: usize) -> Ready {
+        self.ready[index]
+    }
+
+    fn read(&mut self, conn: UserConn, buffer: &mut [u8]) -> io::Result<usize> {
+        let now = self.now;
+        read_result(self.apply(conn, |connection| connection.read(buffer, now))?)
+    }
+
+    fn write(&mut self, conn: UserConn, bytes: &[u8]) -> io::Result<usize> {
+        match self.apply(conn, |connection| connection.write(bytes))? {
+            Ok(0) if !bytes.is_empty() => Err(io::ErrorKind::WouldBlock.into()),
+            Ok(written) => {
+                // What is no payload is rare, and may be the last word before a pause in which
+                // nobody polls: a greeting that the peer waits for.
+                self.flush()?;
+                Ok(written)
+            }
+            Err(error) => Err(write_error(error)),
+        }
+    }
+
+    fn source(
+        &mut self,
+        with: SendWith,
+        len: u64,
+        _write_bytes: usize,
+        fill: &mut dyn FnMut(u64, &mut [u8]),
+    ) -> Result<UserSource, StackError> {
+        UserSource::new(with, len, fill)
+    }
+
+    #[inline]
+    fn send(
+        &mut self,
+        conn: UserConn,
+        source: &mut UserSource,
+        at: u64,
+        len: usize,
+        more: bool,
+    ) -> io::Result<Moved> {
+        let moved = self.apply(conn, |connection| source.send(connection, at, len, more))??;
+        if source.is_zerocopy() {
+            // The source's memory is kept by counting, so nobody has to wait until it is free.
+            self.completions.sends += 1;
+        }
+        Ok(moved)
+    }
+
+    fn sink(&mut self, with: ReceiveWith, read_bytes: usize) -> Result<UserSink, StackError> {
+        Ok(UserSink::new(with, read_bytes))
+    }
+
+    #[inline]
+    fn receive(&mut self, conn: UserConn, sink: &mut UserSink) -> io::Result<Moved> {
+        let now = self.now;
+        self.apply(conn, |connection| sink.receive(connection, now))?
+    }
+
+    #[inline]
+    fn received<'a>(&self, sink: &'a UserSink, bytes: usize) -> Option<&'a [u8]> {
+        sink.received(bytes)
+    }
+
+    fn cork(&mut self, conn: UserConn, on: bool) -> io::Result<()> {
+        self.apply(conn, |connection| connection.cork(on))
+    }
+
+    fn reap(&mut self, conn: UserConn) -> io::Result<()> {
+        match self.connection(conn).and_then(Connection::ended) {
+            Some(reason) => Err(ended(reason)),
+            None => Ok(()),
+        }
+    }
+
+    fn completions(&self) -> Completions {
+        self.completions
+    }
+
+    fn close(&mut self, conn: UserConn) {
+        self.forget(conn.0);
+        self.endpoint.release(conn.0, self.now);
+    }
+
+    fn abort(&mut self, conn: UserConn) {
+        self.forget(conn.0);
+        self.endpoint.apply(conn.0, Connection::abort);
+        self.endpoint.release(conn.0, self.now);
+    }
+}
+
+impl<D: Device<Wire>> Drop for UserStack<D> {
+    fn drop(&mut self) {
+        // A broken device has nobody at its other end to hear it.
+        let _ = self.flush();
+    }
+}
+
+fn readiness(connection: &Connection, token: u32) -> Ready {
+    let state = connection.state();
+    let over = state == State::Closed;
+    Ready {
+        token,
+        readable: connection.readable() > 0 || connection.is_finished(),
+        writable: over || (state != State::SynSent && connection.writable() > 0),
+        peer_closed: matches!(
+            state,
+            State::CloseWait | State::Closing | State::LastAck | State::TimeWait | State::Closed
+        ),
+        error: connection.ended().is_some(),
+    }
+}
+
+/// What a socket of the kernel's would say.
+fn ended(reason: Ended) -> io::Error {
+    match reason {
+        Ended::Reset => io::ErrorKind::ConnectionReset,
+        Ended::Refused => io::ErrorKind::ConnectionRefused,
+        Ended::TimedOut => io::ErrorKind::TimedOut,
+        Ended::Aborted => io::ErrorKind::ConnectionAborted,
+    }
+    .into()
+}
+
+/// Packets per call of the device: enough to share its cost, few enough to stay in the cache.
+const BATCH_PACKETS: usize = 64;
+/// Events of one poll, as of [`KernelStack`](crate::KernelStack).
+const EVENTS: usize = 512;
+/// Ports for listeners that leave the choice to the stack.
+const PORT_MIN: u16 = 20_000;
+const PORTS: u16 = 20_000;

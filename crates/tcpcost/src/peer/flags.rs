@@ -1,0 +1,302 @@
+//! The command line of `tcpcost peer`, and the choices of TCP and wire that it stands for.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use clap::Args;
+use tcpcost_link::{Impairment, Layer, Offloads};
+use tcpcost_study::units;
+use tcpcost_tcp::{AckPolicy, Config, CongestionControl, Nagle};
+
+/// An address and the length of its network's prefix.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Network {
+    /// The address.
+    pub address: IpAddr,
+    /// Bits.
+    pub prefix: u8,
+}
+
+impl FromStr for Network {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || "expected an address with a prefix such as 10.9.0.2/24".to_string();
+        let (address, prefix) = text.split_once('/').ok_or_else(wrong)?;
+        let address: IpAddr = address.parse().map_err(|_| wrong())?;
+        let prefix: u8 = prefix.parse().map_err(|_| wrong())?;
+        let most = if address.is_ipv4() { 32 } else { 128 };
+        if prefix > most {
+            return Err(wrong());
+        }
+        Ok(Self { address, prefix })
+    }
+}
+
+/// A congestion control by name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Congestion(CongestionControl);
+
+impl FromStr for Congestion {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || "expected cubic, reno or fixed:SIZE".to_string();
+        Ok(Self(match text.split_once(':') {
+            None if text == "cubic" => CongestionControl::Cubic,
+            None if text == "reno" => CongestionControl::NewReno,
+            Some(("fixed", size)) => CongestionControl::Fixed(size_of(size)?),
+            _ => return Err(wrong()),
+        }))
+    }
+}
+
+fn size_of(text: &str) -> Result<u32, String> {
+    let bytes = units::bytes(text).map_err(|error| error.to_string())?;
+    u32::try_from(bytes)
+        .ok()
+        .filter(|&bytes| bytes < 1 << 30)
+        .ok_or_else(|| "expected less than 1GiB".to_string())
+}
+
+fn bytes(text: &str) -> Result<u64, String> {
+    units::bytes(text).map_err(|error| error.to_string())
+}
+
+fn ratio(text: &str) -> Result<f64, String> {
+    units::ratio(text).map_err(|error| error.to_string())
+}
+
+fn time(text: &str) -> Result<Duration, String> {
+    units::duration(text).map_err(|error| error.to_string())
+}
+
+fn rate(text: &str) -> Result<u64, String> {
+    units::bits_per_s(text).map_err(|error| error.to_string())
+}
+
+/// `tcpcost peer`.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = "Example, as root, and then from another terminal:\n  \
+    tcpcost peer --tap tcp0 --address 10.9.0.2/24 --host-address 10.9.0.1/24 --listen 80 --serve 1GiB --ack-every 8\n  \
+    curl -o /dev/null http://10.9.0.2/\n\
+A wire that is impaired carries ordinary segments, no super-segments: both directions of it are meant.")]
+pub struct Flags {
+    /// Make or take the TAP interface NAME.
+    #[arg(long, value_name = "NAME", required_unless_present = "tun")]
+    pub tap: Option<String>,
+    /// Make or take the TUN interface NAME.
+    #[arg(long, value_name = "NAME", conflicts_with = "tap")]
+    pub tun: Option<String>,
+    /// Our address; one of each family at most.
+    #[arg(long, value_name = "ADDR/PREFIX", required = true)]
+    pub address: Vec<Network>,
+    /// Address to give the kernel's side; without it the interface is left as it is.
+    #[arg(long, value_name = "ADDR/PREFIX")]
+    pub host_address: Vec<Network>,
+
+    /// Take connections to this port.
+    #[arg(long, value_name = "PORT", required_unless_present = "connect", value_parser = clap::value_parser!(u16).range(1..))]
+    pub listen: Option<u16>,
+    /// Connect once, and end when the connection has.
+    #[arg(long, value_name = "ADDR:PORT", conflicts_with = "listen")]
+    pub connect: Option<SocketAddr>,
+
+    /// What to do with connections.
+    #[command(flatten)]
+    pub service: ServiceFlags,
+    /// Bytes after which --source closes [default: goes on until the peer resets].
+    #[arg(long, value_name = "SIZE", value_parser = bytes, requires = "source")]
+    pub bytes: Option<u64>,
+    /// Compare what --sink receives with the bytes that --source sends: byte n is n modulo 251.
+    #[arg(long, requires = "sink")]
+    pub check: bool,
+
+    /// Acknowledge every N wire segments instead of every second.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub ack_every: Option<u32>,
+    /// Longest wait for a segment to acknowledge with.
+    #[arg(long, value_name = "TIME", value_parser = time, default_value = "40ms")]
+    pub ack_delay: Duration,
+    /// Most payload of one segment, without options [default: the MTU less 40, IPv6 less 60].
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(88..=65_495))]
+    pub mss: Option<u16>,
+    /// MTU to set on the interface.
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1280..=65_535))]
+    pub mtu: Option<u32>,
+    /// Congestion control: cubic, reno or fixed:SIZE.
+    #[arg(long, value_name = "NAME", default_value = "cubic")]
+    pub cc: Congestion,
+    /// Send buffer.
+    #[arg(long, value_name = "SIZE", value_parser = size_of)]
+    pub send_buffer: Option<u32>,
+    /// Receive buffer; ends its tuning.
+    #[arg(long, value_name = "SIZE", value_parser = size_of)]
+    pub receive_buffer: Option<u32>,
+    /// Most payload handed to the device at once; 0B: ordinary segments.
+    #[arg(long, value_name = "SIZE", value_parser = size_of)]
+    pub super_segment: Option<u32>,
+    /// Send partial segments at once (TCP_NODELAY).
+    #[arg(long)]
+    pub nodelay: bool,
+    /// Use explicit congestion notification.
+    #[arg(long)]
+    pub ecn: bool,
+    /// Offer no selective acknowledgements.
+    #[arg(long)]
+    pub no_sack: bool,
+    /// Offer no timestamps.
+    #[arg(long)]
+    pub no_timestamps: bool,
+    /// No segmentation and checksum offload, in either direction.
+    #[arg(long)]
+    pub no_offloads: bool,
+
+    /// Packets lost, e.g. 1%.
+    #[arg(long, value_name = "RATIO", value_parser = ratio, default_value = "0%")]
+    pub loss: f64,
+    /// Packets sent twice.
+    #[arg(long, value_name = "RATIO", value_parser = ratio, default_value = "0%")]
+    pub duplicate: f64,
+    /// Packets in which a bit is changed.
+    #[arg(long, value_name = "RATIO", value_parser = ratio, default_value = "0%")]
+    pub corrupt: f64,
+    /// Packets kept back by 1 ms.
+    #[arg(long, value_name = "RATIO", value_parser = ratio, default_value = "0%")]
+    pub reorder: f64,
+    /// Time from one end to the other.
+    #[arg(long, value_name = "TIME", value_parser = time, default_value = "0s")]
+    pub delay: Duration,
+    /// Rate of the wire, e.g. 100Mbit/s.
+    #[arg(long, value_name = "RATE", value_parser = rate)]
+    pub rate: Option<u64>,
+    /// Bytes that wait for the rate before more are dropped.
+    #[arg(long, value_name = "SIZE", value_parser = size_of, requires = "rate")]
+    pub queue: Option<u32>,
+    /// Seed of what happens on the wire.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+
+    /// One JSON object a line.
+    #[arg(long)]
+    pub json: bool,
+    /// Write what passes the interface to FILE, as pcapng.
+    #[arg(long, value_name = "FILE")]
+    pub pcap: Option<PathBuf>,
+}
+
+/// What to do with connections: one of these.
+#[derive(Debug, Clone, Copy, Args)]
+#[group(required = true, multiple = false)]
+pub struct ServiceFlags {
+    /// Receive and drop.
+    #[arg(long)]
+    pub sink: bool,
+    /// Send back what comes.
+    #[arg(long)]
+    pub echo: bool,
+    /// Send without end, or as many as --bytes says.
+    #[arg(long)]
+    pub source: bool,
+    /// Answer an HTTP request with this many bytes and close.
+    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    pub serve: Option<u64>,
+}
+
+impl Flags {
+    /// Name and layer of the interface.
+    pub fn interface(&self) -> (&str, Layer) {
+        match (&self.tap, &self.tun) {
+            (Some(name), _) => (name, Layer::Ethernet),
+            (None, name) => (
+                name.as_deref().expect("clap asks for one of the two"),
+                Layer::Ip,
+            ),
+        }
+    }
+
+    /// What is wrong with each direction of the wire.
+    pub fn impairment(&self) -> Impairment {
+        Impairment {
+            delay: self.delay,
+            rate_bits_per_s: self.rate,
+            queue_bytes: self.queue.map(|bytes| bytes as usize),
+            loss: self.loss,
+            reorder: self.reorder,
+            reorder_delay: Duration::from_millis(1),
+            duplicate: self.duplicate,
+            corrupt: self.corrupt,
+            ..Impairment::default()
+        }
+    }
+
+    /// What the interface is to do: nothing on an impaired wire, where what is lost is a packet and
+    /// what is changed must show in a checksum.
+    pub fn offloads(&self) -> Offloads {
+        let whole = Impairment {
+            reorder_delay: Duration::from_millis(1),
+            ..Impairment::default()
+        };
+        if self.no_offloads || self.impairment() != whole {
+            Offloads::NONE
+        } else {
+            Offloads::ALL
+        }
+    }
+
+    /// The choices of its connections over an interface of this MTU.
+    pub fn config(&self, mtu: u32) -> Config {
+        let mut config = Config::default();
+        let fits = u16::try_from(mtu.saturating_sub(40)).unwrap_or(u16::MAX);
+        config.mss = self.mss.unwrap_or(fits);
+        config.ack = match self.ack_every {
+            None => AckPolicy::Delayed {
+                delay_max: self.ack_delay,
+            },
+            Some(segments) => AckPolicy::Every {
+                segments,
+                delay_max: self.ack_delay,
+            },
+        };
+        config.congestion = self.cc.0;
+        config.send_buffer = self.send_buffer.unwrap_or(config.send_buffer);
+        if let Some(bytes) = self.receive_buffer {
+            (config.receive_buffer, config.receive_buffer_max) = (bytes, 0);
+        }
+        if let Some(bytes) = self.super_segment {
+            config.segmentation.super_segment_bytes_max = bytes;
+        }
+        if self.nodelay {
+            config.segmentation.nagle = Nagle::Off;
+        }
+        config.ecn = self.ecn;
+        config.sack = !self.no_sack;
+        config.timestamps = !self.no_timestamps;
+        config
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_network_is_an_address_and_a_prefix_that_fits_it() {
+        let network: Network = "fd00::2/64".parse().unwrap();
+        assert_eq!(network.prefix, 64);
+        for wrong in ["10.0.0.1", "10.0.0.1/33", "10.0.0/24", "fd00::1/129", "/"] {
+            assert!(wrong.parse::<Network>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_fixed_window_has_a_size() {
+        let fixed = Congestion(CongestionControl::Fixed(65536));
+        assert_eq!("fixed:64KiB".parse(), Ok(fixed));
+        for wrong in ["fixed", "fixed:", "bbr", "fixed:2GiB"] {
+            assert!(wrong.parse::<Congestion>().is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! What the peer says every second and at the end.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use tcpcost_link::Lanes;
+use tcpcost_tcp::{Counters, EndpointCounters};
+
+/// Totals since the start. Names are the quantities' where there is one.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct Totals {
+    /// Time since the start.
+    pub elapsed_ns: u64,
+    /// Connections there are.
+    pub connections: u64,
+    /// Connections there were, these included.
+    pub connections_opened: u64,
+    pub payload_bytes_sent: u64,
+    pub payload_bytes_received: u64,
+    /// Bytes that --check found wrong.
+    pub wrong_bytes: u64,
+    pub segments_sent: u64,
+    pub super_segments_sent: u64,
+    pub segments_received: u64,
+    pub super_segments_received: u64,
+    pub pure_acks_sent: u64,
+    pub pure_acks_received: u64,
+    pub segments_retransmitted: u64,
+    pub timeouts: u64,
+    pub out_of_order_received: u64,
+    /// Packets dropped because of what was in them.
+    pub packets_dropped: u64,
+    /// Packets that the impaired wire lost, both ways.
+    pub packets_lost_on_the_wire: u64,
+}
+
+impl Totals {
+    /// Adds a connection's. Payload sent is without what was sent again.
+    pub fn add(&mut self, counters: &Counters) {
+        self.payload_bytes_sent +=
+            counters.payload_bytes_sent - counters.payload_bytes_retransmitted;
+        self.payload_bytes_received += counters.payload_bytes_received;
+        self.segments_sent += counters.segments_sent;
+        self.super_segments_sent += counters.super_segments_sent;
+        self.segments_received += counters.segments_received;
+        self.super_segments_received += counters.super_segments_received;
+        self.pure_acks_sent += counters.pure_acks_sent;
+        self.pure_acks_received += counters.pure_acks_received;
+        self.segments_retransmitted += counters.segments_retransmitted;
+        self.timeouts += u64::from(counters.timeouts);
+        self.out_of_order_received += u64::from(counters.out_of_order_received);
+    }
+
+    /// Takes in what the endpoint and the wire count.
+    pub fn of_all(&mut self, endpoint: &EndpointCounters, lanes: &Lanes) {
+        self.packets_dropped = endpoint.dropped_checksum
+            + endpoint.dropped_malformed
+            + endpoint.dropped_fragment
+            + endpoint.dropped_protocol
+            + endpoint.dropped_no_connection
+            + endpoint.dropped_backlog;
+        let lost = |lane: &tcpcost_link::LaneCounters| lane.lost + lane.overflowed;
+        self.packets_lost_on_the_wire = lost(&lanes.sent) + lost(&lanes.received);
+    }
+
+    /// One line for people. Rates are over the time since `before`.
+    pub fn line(&self, before: &Totals) -> String {
+        let elapsed = Duration::from_nanos(self.elapsed_ns);
+        let seconds = (self.elapsed_ns - before.elapsed_ns) as f64 / 1e9;
+        let rate = |now: u64, then: u64| {
+            if seconds > 0.0 {
+                now.saturating_sub(then) as f64 * 8.0 / seconds / 1e6
+            } else {
+                0.0
+            }
+        };
+        format!(
+            "{:7.1} s  {} of {} connections  sent {:.1} Mbit/s ({} B)  received {:.1} Mbit/s ({} B)  \
+             segments {}/{}  pure ACKs {}/{}  retransmitted {}  timeouts {}  lost {}  dropped {}{}",
+            elapsed.as_secs_f64(),
+            self.connections,
+            self.connections_opened,
+            rate(self.payload_bytes_sent, before.payload_bytes_sent),
+            self.payload_bytes_sent,
+            rate(self.payload_bytes_received, before.payload_bytes_received),
+            self.payload_bytes_received,
+            self.segments_sent,
+            self.segments_received,
+            self.pure_acks_sent,
+            self.pure_acks_received,
+            self.segments_retransmitted,
+            self.timeouts,
+            self.packets_lost_on_the_wire,
+            self.packets_dropped,
+            match self.wrong_bytes {
+                0 => String::new(),
+                wrong => format!("  WRONG {wrong} B"),
+            },
+        )
+    }
+}

@@ -1,0 +1,186 @@
+//! What is done with one connection: sink, echo, source, or a minimal web server.
+//!
+//! No HTTP but what a client needs to be content: the request is not looked at, the answer is
+//! HTTP/1.0 with a length.
+
+use std::time::Instant;
+
+use tcpcost_tcp::{Connection, Piece, ReadError};
+
+/// What to do with connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Service {
+    /// Receive and drop; `check` compares with [`pattern`] first.
+    Sink {
+        /// Whether to compare.
+        check: bool,
+    },
+    /// Send back.
+    Echo,
+    /// Send the pattern: so many bytes, or without end.
+    Source(Option<u64>),
+    /// The same behind an HTTP header, once a request is in.
+    Serve(u64),
+}
+
+/// A connection that is being served.
+#[derive(Debug, Clone)]
+pub struct Session {
+    service: Service,
+    /// Bytes of the pattern received or sent so far.
+    at: u64,
+    /// Bytes of the end of a request's head seen so far; `None` once it is complete.
+    head: Option<usize>,
+    /// Bytes that were not as they should be.
+    pub wrong_bytes: u64,
+}
+
+/// Whether a connection goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// Until something happens to it.
+    Wait,
+    /// It is over: release it.
+    Over,
+}
+
+impl Session {
+    /// Nothing has happened yet.
+    pub fn new(service: Service) -> Self {
+        Self {
+            service,
+            at: 0,
+            head: Some(0),
+            wrong_bytes: 0,
+        }
+    }
+
+    /// Does all that can be done now. `pattern` is [`pattern`]'s.
+    pub fn serve(&mut self, connection: &mut Connection, pattern: &Piece, now: Instant) -> Next {
+        loop {
+            self.send(connection, pattern);
+            let space = match self.service {
+                Service::Echo => connection.writable(),
+                _ => usize::MAX,
+            };
+            if space == 0 && connection.ended().is_none() {
+                return Next::Wait;
+            }
+            match connection.read_piece(space, now) {
+                Ok(piece) => self.receive(connection, piece),
+                Err(ReadError::Empty) => return Next::Wait,
+                Err(ReadError::Ended(_)) => return Next::Over,
+                Err(ReadError::Finished) => return self.on_finished(connection),
+            }
+        }
+    }
+
+    fn receive(&mut self, connection: &mut Connection, piece: Piece) {
+        match self.service {
+            Service::Sink { check: true } => {
+                let expected = (self.at..).map(|n| (n % PERIOD) as u8);
+                let pairs = piece.as_ref().iter().zip(expected);
+                self.wrong_bytes += pairs.filter(|(found, wanted)| *found != wanted).count() as u64;
+                self.at += piece.len() as u64;
+            }
+            // No more was taken than fits, so nothing comes back; an error shows at the next read.
+            Service::Echo => drop(connection.write_piece(piece)),
+            Service::Serve(bytes) => {
+                let before = self.head;
+                self.head = head_after(self.head, piece.as_ref());
+                if before.is_some() && self.head.is_none() {
+                    let head = format!(
+                        "HTTP/1.0 200 OK\r\nContent-Type: application/octet-stream\r\nContent-Length: {bytes}\r\n\r\n"
+                    );
+                    // The send queue is empty, and larger than this.
+                    let _ = connection.write_more(head.as_bytes(), bytes > 0);
+                }
+            }
+            Service::Sink { check: false } | Service::Source(_) => {}
+        }
+    }
+
+    /// Keeps the send queue of those that send full, and closes behind the last byte.
+    fn send(&mut self, connection: &mut Connection, pattern: &Piece) {
+        let bytes = match self.service {
+            Service::Source(bytes) => bytes.unwrap_or(u64::MAX),
+            Service::Serve(bytes) if self.head.is_none() => bytes,
+            _ => return,
+        };
+        while self.at < bytes && connection.writable() > 0 {
+            // A whole number of periods lies behind any offset within the first.
+            let from = (self.at % PERIOD) as usize;
+            let left = usize::try_from(bytes - self.at).unwrap_or(usize::MAX);
+            let len = (pattern.len() - from).min(left).min(connection.writable());
+            if connection
+                .write_piece(pattern.slice(from..from + len))
+                .is_err()
+            {
+                return; // It has ended, which the next read says.
+            }
+            self.at += len as u64;
+        }
+        if self.at >= bytes {
+            connection.close();
+        }
+    }
+
+    /// The peer sends no more.
+    fn on_finished(&mut self, connection: &mut Connection) -> Next {
+        let goes_on = match self.service {
+            Service::Source(bytes) => bytes.is_none_or(|bytes| self.at < bytes),
+            Service::Serve(bytes) => self.head.is_none() && self.at < bytes,
+            Service::Sink { .. } | Service::Echo => false,
+        };
+        if goes_on && connection.ended().is_none() {
+            Next::Wait
+        } else {
+            Next::Over
+        }
+    }
+}
+
+/// How much of an empty line was seen at the end of `bytes`, with `seen` of it before; `None` once
+/// all of it was.
+fn head_after(mut seen: Option<usize>, bytes: &[u8]) -> Option<usize> {
+    const END: &[u8] = b"\r\n\r\n";
+    for &byte in bytes {
+        let count = seen?;
+        let next = match byte {
+            byte if byte == END[count] => count + 1,
+            b'\r' => 1,
+            _ => 0,
+        };
+        seen = (next < END.len()).then_some(next);
+    }
+    seen
+}
+
+/// Bytes n modulo 251, [`SHARED_PERIODS`] periods of them: memory that all connections send from.
+pub fn pattern() -> Piece {
+    let bytes: Vec<u8> = (0..PERIOD * SHARED_PERIODS)
+        .map(|n| (n % PERIOD) as u8)
+        .collect();
+    bytes.into()
+}
+
+/// A prime, so that a piece lost, doubled or moved shows.
+const PERIOD: u64 = 251;
+/// Some 256 KiB: four super-segments at a call, and still in the cache.
+const SHARED_PERIODS: u64 = 1044;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_head_is_found_wherever_it_is_cut() {
+        let request = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n";
+        for cut in 0..request.len() {
+            let seen = head_after(Some(0), &request[..cut]);
+            assert!(seen.is_some(), "{cut}");
+            assert_eq!(head_after(seen, &request[cut..]), None, "{cut}");
+        }
+        assert_eq!(head_after(Some(0), b"\r\n\r\r\n\r"), Some(3));
+    }
+}

@@ -1,0 +1,250 @@
+//! `tcpcost peer` and ordinary clients, in a network namespace of its own: every byte checked.
+//!
+//! iperf3 is not among the clients: it talks to a server of its own kind on a second connection.
+//! Sockets of the kernel, driven from here, are.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::process::Command;
+
+use common::{Place, Ran, Started, in_namespace, skip};
+
+/// The bytes of `--source` and `--serve` from offset `at`.
+fn pattern(at: usize, len: usize) -> Vec<u8> {
+    (at..at + len).map(|n| (n % 251) as u8).collect()
+}
+
+const V4: &str = "10.78.0.2";
+const V6: &str = "fd78::2";
+
+/// Each way to reach it: layer and address, and what is wrong with the wire.
+const BEDS: [(&str, &str, &[&str]); 6] = [
+    ("--tap", V4, &[]),
+    ("--tap", V6, &[]),
+    ("--tun", V4, &[]),
+    ("--tun", V6, &[]),
+    ("--tap", V4, LOSSY),
+    ("--tap", V6, LOSSY),
+];
+const LOSSY: &[&str] = &["--loss", "1%", "--reorder", "1%", "--corrupt", "0.5%"];
+
+/// Bytes of a transfer: less where a wire loses.
+fn bytes(wire: &[&str]) -> usize {
+    if wire.is_empty() {
+        30_000_000
+    } else {
+        2_000_000
+    }
+}
+
+/// Starts it with these flags.
+fn peer(place: &Place, layer: &str, flags: &[&[&str]]) -> Started {
+    let mut args = vec!["peer", layer, "tcp0", "--json"];
+    args.extend([
+        "--address",
+        "10.78.0.2/24",
+        "--host-address",
+        "10.78.0.1/24",
+    ]);
+    args.extend(["--address", "fd78::2/64", "--host-address", "fd78::1/64"]);
+    args.extend(flags.iter().copied().flatten());
+    let mut peer = place.start(&args);
+    peer.wait_for("ready");
+    peer
+}
+
+/// Ctrl-C; the totals it ended with.
+fn end(peer: Started) -> serde_json::Value {
+    peer.signal(libc::SIGINT);
+    ended_well(peer.end())
+}
+
+fn ended_well(ran: Ran) -> serde_json::Value {
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(
+        !std::fs::read_to_string("/proc/thread-self/net/dev")
+            .unwrap()
+            .contains("tcp0"),
+        "the interface went with it"
+    );
+    serde_json::from_str(ran.stdout.lines().last().unwrap()).unwrap()
+}
+
+fn address(ip: &str, port: u16) -> SocketAddr {
+    SocketAddr::new(ip.parse().unwrap(), port)
+}
+
+/// Runs a test on every bed.
+fn on_every_bed(test: impl Fn(&Place, &str, &str, &[&str]) + Sync) {
+    in_namespace(|| {
+        if !std::path::Path::new("/dev/net/tun").exists() {
+            return skip("needs /dev/net/tun");
+        }
+        for (layer, ip, wire) in BEDS {
+            println!("{layer} {ip} {wire:?}");
+            test(&Place::new(), layer, ip, wire);
+        }
+    });
+}
+
+#[test]
+fn curl_gets_what_is_served() {
+    if Command::new("curl").arg("--version").output().is_err() {
+        return skip("needs curl");
+    }
+    on_every_bed(|place, layer, ip, wire| {
+        let bytes = bytes(wire);
+        let peer = peer(
+            place,
+            layer,
+            &[&["--listen", "80", "--serve", &format!("{bytes}B")], wire],
+        );
+        for _ in 0..2 {
+            let url = match ip {
+                V4 => format!("http://{V4}/"),
+                _ => format!("http://[{V6}]/"),
+            };
+            let got = Command::new("curl")
+                .args(["-sS", "--max-time", "60", &url])
+                .output()
+                .unwrap();
+            assert!(got.status.success(), "{:?}", got.stderr);
+            assert!(got.stdout == pattern(0, bytes));
+        }
+        let totals = end(peer);
+        assert_eq!(totals["connections_opened"], 2);
+        assert!(totals["payload_bytes_sent"].as_u64().unwrap() >= 2 * bytes as u64);
+        if !wire.is_empty() {
+            assert!(totals["segments_retransmitted"].as_u64().unwrap() > 0);
+        }
+    });
+}
+
+#[test]
+fn what_the_kernel_sends_arrives_as_it_was() {
+    on_every_bed(|place, layer, ip, wire| {
+        let bytes = bytes(wire);
+        let sink = ["--listen", "5000", "--sink", "--check", "--ack-every", "8"];
+        let peer = peer(place, layer, &[&sink, wire]);
+        let mut stream = TcpStream::connect(address(ip, 5000)).unwrap();
+        stream.write_all(&pattern(0, bytes)).unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(stream.read(&mut [0]).unwrap(), 0, "it closes in its turn");
+        let totals = end(peer);
+        assert_eq!(totals["payload_bytes_received"], bytes);
+        assert_eq!(totals["wrong_bytes"], 0);
+        let count = |name: &str| totals[name].as_u64().unwrap();
+        if wire.is_empty() {
+            assert!(
+                count("pure_acks_sent") * 4 < count("segments_received"),
+                "{totals}"
+            );
+        }
+    });
+}
+
+#[test]
+fn wrong_bytes_are_found_and_are_a_failure() {
+    in_namespace(|| {
+        let place = Place::new();
+        let peer = peer(
+            &place,
+            "--tun",
+            &[&["--listen", "5000", "--sink", "--check"]],
+        );
+        let mut stream = TcpStream::connect(address(V4, 5000)).unwrap();
+        let mut bytes = pattern(0, 10_000);
+        bytes[5000] ^= 1;
+        stream.write_all(&bytes).unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(stream.read(&mut [0]).unwrap(), 0);
+        peer.signal(libc::SIGTERM);
+        let ran = peer.end();
+        assert_eq!(ran.code, Some(1), "{ran:?}");
+        assert!(ran.stdout.contains("\"wrong_bytes\":1,"), "{ran:?}");
+    });
+}
+
+#[test]
+fn an_echo_is_what_was_sent() {
+    on_every_bed(|place, layer, ip, wire| {
+        let bytes = bytes(wire) / 2;
+        let peer = peer(place, layer, &[&["--listen", "7", "--echo"], wire]);
+        let mut stream = TcpStream::connect(address(ip, 7)).unwrap();
+        let mut sender = stream.try_clone().unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                sender.write_all(&pattern(3, bytes)).unwrap();
+                sender.shutdown(Shutdown::Write).unwrap();
+            });
+            let mut heard = Vec::new();
+            stream.read_to_end(&mut heard).unwrap();
+            assert!(heard == pattern(3, bytes));
+        });
+        end(peer);
+    });
+}
+
+#[test]
+fn it_connects_sends_and_ends_by_itself() {
+    on_every_bed(|place, layer, ip, wire| {
+        let (bytes, any) = (bytes(wire), if ip == V4 { "0.0.0.0" } else { "::" });
+        let listener = TcpListener::bind(address(any, 6000)).unwrap();
+        let (to, size) = (
+            address(if ip == V4 { "10.78.0.1" } else { "fd78::1" }, 6000),
+            format!("{bytes}B"),
+        );
+        let source = ["--connect", &to.to_string(), "--source", "--bytes", &size];
+        let peer = peer(place, layer, &[&source, wire]);
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut heard = Vec::new();
+        stream.read_to_end(&mut heard).unwrap();
+        assert!(heard == pattern(0, bytes));
+        drop(stream);
+        let totals = ended_well(peer.end());
+        assert_eq!(totals["payload_bytes_sent"], bytes);
+    });
+}
+
+#[test]
+fn a_refused_connect_is_an_error_that_says_so() {
+    in_namespace(|| {
+        let place = Place::new();
+        let connect = ["--connect", "10.78.0.1:9", "--sink"];
+        let ran = peer(&place, "--tap", &[&connect]).end();
+        assert_eq!(ran.code, Some(1));
+        assert!(
+            ran.stderr
+                .contains("connection to 10.78.0.1:9: connection refused"),
+            "{ran:?}"
+        );
+    });
+}
+
+#[test]
+fn a_capture_holds_what_passed() {
+    in_namespace(|| {
+        let place = Place::new();
+        let peer = peer(
+            &place,
+            "--tap",
+            &[&[
+                "--listen", "80", "--source", "--bytes", "100000B", "--pcap", "p.pcapng",
+            ]],
+        );
+        let mut heard = Vec::new();
+        TcpStream::connect(address(V4, 80))
+            .unwrap()
+            .read_to_end(&mut heard)
+            .unwrap();
+        assert!(heard == pattern(0, 100_000));
+        end(peer);
+        let capture = std::fs::read(place.path("p.pcapng")).unwrap();
+        assert_eq!(capture[..4], [0x0a, 0x0d, 0x0d, 0x0a]);
+        assert!(capture.len() > 100_000);
+        let part = &heard[50_000..50_100];
+        assert!(capture.windows(100).any(|window| window == part));
+    });
+}

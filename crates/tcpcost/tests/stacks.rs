@@ -1,0 +1,111 @@
+//! The kernel's TCP and our own by the same workloads, every byte checked. Root for the TAP; in
+//! memory anybody can.
+
+mod common;
+
+use common::{Place, able, skip};
+
+/// Each workload in a cell, over these stacks.
+fn study(stacks: &str) -> String {
+    format!(
+        r#"
+[bed]
+kind = "auto"
+{stacks}
+[workload]
+client_cpus = [0]
+server_cpus = [1]
+check = "on"
+flows = 3
+[vary]
+workload = ["stream", "maerts", "bidirectional", "rr", "crr"]
+[measure]
+warm_up = "20ms"
+duration = "60ms"
+repetitions = 1
+others_max = "100%"
+"#
+    )
+}
+
+/// All trials are measured in this bed, and nothing came that was not sent.
+fn check(stacks: &str, bed: &str, ours: &[&str]) {
+    let place = Place::new();
+    let ran = place.run(&[
+        "run",
+        &place.write("s.toml", &study(stacks)),
+        "--out",
+        "out",
+    ]);
+    let records = place.records("out");
+    assert_eq!(records.len(), 5, "{ran:?}");
+    for record in records {
+        assert_eq!(record["outcome"], "measured", "{record}");
+        assert_eq!(record["bed"], bed);
+        let checked = ["client", "server"].iter().any(|end| {
+            let readings = record["ends"][end]["readings"].as_array().unwrap();
+            readings
+                .iter()
+                .any(|reading| reading["counts"]["payload_bytes_checked"].as_u64() > Some(0))
+        });
+        assert!(checked, "{record}");
+        for end in ["client", "server"] {
+            let end_record = &record["ends"][end];
+            let meters: Vec<_> = end_record["readings"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|reading| reading["meter"].as_str().unwrap())
+                .collect();
+            // The kernel's counts say nothing of ours.
+            assert_eq!(meters.contains(&"netstat"), !ours.contains(&end), "{end}");
+            if record["knobs"]["workload"] != "crr" {
+                assert_eq!(end_record["environment"]["mss"], 1448, "{record}");
+                assert!(meters.contains(&"tcp_info"));
+            }
+        }
+    }
+}
+
+#[test]
+fn ours_at_both_ends_meets_in_memory() {
+    if std::thread::available_parallelism().map_or(1, std::num::NonZero::get) < 2 {
+        return skip("needs two CPUs");
+    }
+    check("stack = \"user\"", "memory", &["client", "server"]);
+}
+
+#[test]
+fn ours_meets_the_kernel_over_a_tap() {
+    if !able() {
+        return;
+    }
+    check("client = { stack = \"user\" }", "tap", &["client"]);
+    check("server = { stack = \"user\" }", "tap", &["server"]);
+}
+
+#[test]
+fn what_ours_does_not_have_is_a_skip_that_says_so() {
+    for (knobs, said) in [
+        (
+            "kind = \"loopback\"\nstack = \"user\"",
+            "loopback is no bed for stack = user at both ends",
+        ),
+        (
+            "kind = \"memory\"",
+            "memory is no bed for stack = kernel at both ends",
+        ),
+        (
+            "kind = \"memory\"\nstack = \"user\"\ntso = \"off\"",
+            "set them there",
+        ),
+    ] {
+        let place = Place::new();
+        let text = format!("[bed]\n{knobs}\n[measure]\nrepetitions = 1\nduration = \"50ms\"\n");
+        let ran = place.run(&["run", &place.write("s.toml", &text), "--out", "out"]);
+        let records = place.records("out");
+        assert_eq!(records[0]["outcome"], "skipped", "{ran:?}");
+        let reason = records[0]["reason"].as_str().unwrap();
+        assert!(reason.contains(said), "{reason}");
+    }
+}

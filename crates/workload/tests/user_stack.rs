@@ -1,0 +1,223 @@
+//! The same traffic over our own TCP: two stacks on two threads, a pair of devices in memory
+//! between them.
+
+mod common;
+
+use std::net::IpAddr;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use common::{TOKEN, limit, settings};
+use tcpcost_link::memory::{self, Memory};
+use tcpcost_link::{Impaired, Impairment};
+use tcpcost_stack::{UserStack, Wire};
+use tcpcost_study::{Quantity as Q, ReceiveWith, SendWith, WorkloadSettings};
+use tcpcost_tcp::Config;
+use tcpcost_workload::{Worker, socket_options};
+
+const SENDS: [SendWith; 6] = [
+    SendWith::Write,
+    SendWith::Send,
+    SendWith::Sendfile,
+    SendWith::SendfileMemfd,
+    SendWith::Splice,
+    SendWith::Zerocopy,
+];
+const RECEIVES: [ReceiveWith; 3] = [
+    ReceiveWith::Read,
+    ReceiveWith::RecvTrunc,
+    ReceiveWith::Splice,
+];
+
+const CLIENT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
+const SERVER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2));
+
+static NEVER: AtomicBool = AtomicBool::new(false);
+
+type Device = Impaired<Memory<Wire>, Wire>;
+
+/// Client and server, each with its end of the wire.
+fn workers(
+    settings: &WorkloadSettings,
+    ports: usize,
+    wire: Impairment,
+    config: &Config,
+) -> [Worker<UserStack<Device>>; 2] {
+    // Few enough that a sender often finds no room.
+    let (near, far) = memory::waitable_pair(16).unwrap();
+    let stack = |device, address| {
+        let device = Impaired::new(device, wire, Impairment::default(), 5);
+        UserStack::new(device, &[address], config, &socket_options(settings)).unwrap()
+    };
+    let (client, server) = (stack(near, CLIENT), stack(far, SERVER));
+    let server = Worker::listen(server, settings, TOKEN, SERVER, ports, settings.flows).unwrap();
+    let targets = server.ports().to_vec();
+    let flows = 0..settings.flows;
+    let client = Worker::connect(client, settings, TOKEN, &targets, flows, 1).unwrap();
+    [client, server]
+}
+
+/// Runs both ends until each has done `least`: a user stack stands still while nobody runs it, so
+/// neither may stop before the other is through.
+fn check(knobs: &[(&str, &str)], wire: Impairment, config: &Config, least: u64) {
+    let (settings, limit) = (settings(knobs), limit());
+    let [client, server] = workers(&settings, 2, wire, config);
+    let started = Barrier::new(2);
+    let unfinished = AtomicUsize::new(2);
+    let run = |mut worker: Worker<UserStack<Device>>, seen: Q| {
+        let set_up = worker.set_up(limit);
+        started.wait();
+        set_up.unwrap();
+        let mut done = false;
+        while unfinished.load(Ordering::Relaxed) > 0 {
+            assert!(Instant::now() < limit, "{knobs:?}: {:?}", worker.totals());
+            worker
+                .run_until(Instant::now() + Duration::from_millis(2), &NEVER)
+                .unwrap();
+            if !done && worker.totals()[&seen] >= least {
+                done = true;
+                unfinished.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+        worker
+    };
+    let (at_client, at_server) = match knobs[0].1 {
+        "stream" => (Q::PayloadBytesSent, Q::PayloadBytesReceived),
+        "maerts" => (Q::PayloadBytesReceived, Q::PayloadBytesSent),
+        "bidirectional" => (Q::PayloadBytesReceived, Q::PayloadBytesReceived),
+        _ => (Q::Transactions, Q::PayloadBytesReceived),
+    };
+    let (client, server) = std::thread::scope(|scope| {
+        let server = scope.spawn(|| run(server, at_server));
+        (run(client, at_client), server.join().unwrap())
+    });
+    let [client, server] = [client, server].map(|worker| {
+        let totals = worker.totals();
+        worker.close();
+        totals
+    });
+    for (from, to) in [(&client, &server), (&server, &client)] {
+        if let (Some(sent), Some(received)) = (
+            from.get(&Q::PayloadBytesSent),
+            to.get(&Q::PayloadBytesReceived),
+        ) {
+            assert!(received <= sent, "{knobs:?}: {received} of {sent}");
+        }
+        if let Some(checked) = to.get(&Q::PayloadBytesChecked) {
+            let received = to[&Q::PayloadBytesReceived];
+            // Requests of crr begin with the token, which is checked apart.
+            assert!(*checked == received || knobs[0].1 == "crr", "{knobs:?}");
+        }
+    }
+}
+
+/// All ways of one kind; bytes are checked where the way to receive shows them.
+fn every_way(kind: &str, more: &[(&str, &str)], least: u64) {
+    for send in SENDS {
+        for receive in RECEIVES {
+            let check_bytes = if receive == ReceiveWith::Read {
+                "on"
+            } else {
+                "off"
+            };
+            let mut knobs = vec![
+                ("workload", kind),
+                ("send_with", send.word()),
+                ("receive_with", receive.word()),
+                ("check", check_bytes),
+                ("flows", "3"),
+                ("file_size", "100000B"),
+                ("write_size", "20000B"),
+            ];
+            knobs.extend_from_slice(more);
+            println!("{knobs:?}");
+            check(&knobs, Impairment::default(), &Config::default(), least);
+        }
+    }
+}
+
+#[test]
+fn stream_by_every_way() {
+    every_way("stream", &[], 1_000_000);
+}
+
+#[test]
+fn maerts_by_every_way() {
+    every_way("maerts", &[], 1_000_000);
+}
+
+#[test]
+fn bidirectional_by_every_way() {
+    every_way("bidirectional", &[], 1_000_000);
+}
+
+#[test]
+fn rr_by_every_way() {
+    let more = [
+        ("request_size", "30001B"),
+        ("response_size", "777B"),
+        ("in_flight", "3"),
+    ];
+    every_way("rr", &more, 40);
+}
+
+#[test]
+fn crr_by_every_way() {
+    every_way(
+        "crr",
+        &[("request_size", "300B"), ("response_size", "50000B")],
+        40,
+    );
+}
+
+#[test]
+fn corked_messages_arrive_whole() {
+    for cork in ["on", "msg-more"] {
+        for kind in ["rr", "crr"] {
+            for send in ["send", "zerocopy"] {
+                let knobs = [
+                    ("workload", kind),
+                    ("cork", cork),
+                    ("send_with", send),
+                    ("check", "on"),
+                    ("write_size", "7B"),
+                    ("request_size", "100B"),
+                    ("response_size", "50B"),
+                    ("nodelay", "on"),
+                ];
+                check(&knobs, Impairment::default(), &Config::default(), 20);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_thousand_connections_at_once() {
+    let knobs = [
+        ("workload", "rr"),
+        ("flows", "1000"),
+        ("check", "on"),
+        ("request_size", "100B"),
+        ("response_size", "3000B"),
+    ];
+    check(&knobs, Impairment::default(), &Config::default(), 5000);
+}
+
+#[test]
+fn over_a_bad_wire_every_byte_is_right() {
+    let wire = Impairment {
+        loss: 0.01,
+        duplicate: 0.01,
+        corrupt: 0.0,
+        reorder: 0.02,
+        reorder_delay: Duration::from_micros(100),
+        ..Impairment::default()
+    };
+    let mut config = Config::default();
+    config.segmentation.super_segment_bytes_max = 0;
+    for kind in ["stream", "maerts", "bidirectional"] {
+        let knobs = [("workload", kind), ("check", "on"), ("flows", "3")];
+        check(&knobs, wire, &config, 2_000_000);
+    }
+}
