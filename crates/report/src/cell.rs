@@ -210,10 +210,18 @@ impl CellSummary {
             .word("workload")
             .and_then(|word| WorkloadKind::from_word(&word));
         let asked = study.measure.quantity.unwrap_or_else(|| {
-            Derived::both(match workload {
-                Some(kind) if kind.has_transactions() => DerivedKind::CpuUsPerTransaction,
-                _ => DerivedKind::CpuUsPerKib,
-            })
+            let (exact, by_tick) = match workload {
+                Some(kind) if kind.has_transactions() => (
+                    DerivedKind::ExactUsPerTransaction,
+                    DerivedKind::CpuUsPerTransaction,
+                ),
+                _ => (DerivedKind::ExactUsPerKib, DerivedKind::CpuUsPerKib),
+            };
+            // Better where every trial has it; a mixture of methods would compare nothing.
+            let used = trials.iter().filter(|trial| trial.used).count();
+            let everywhere = |estimate: &Estimate| estimate.n == used;
+            let has_exact = estimates.get(&Derived::both(exact)).is_some_and(everywhere);
+            Derived::both(if has_exact { exact } else { by_tick })
         });
         let stand_in = stands_in(&estimates, asked);
         let main = stand_in.unwrap_or(asked);

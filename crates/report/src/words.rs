@@ -59,7 +59,23 @@ pub(crate) fn host(host: &HostEnvironment) -> String {
 }
 
 /// By which method CPU was counted and whose it is.
-pub(crate) fn method(summary: &Summary) -> &'static str {
+pub(crate) fn method(summary: &Summary) -> String {
+    let is_exact = |cell: &CellSummary| {
+        let exact = [
+            DerivedKind::ExactUsPerKib,
+            DerivedKind::ExactUsPerTransaction,
+        ];
+        exact.contains(&cell.main.kind)
+    };
+    let exact = if summary.cells.iter().any(is_exact) {
+        "Exact CPU is all time of the CPUs but idle and tasks of others, to the nanosecond by eBPF. Other "
+    } else {
+        ""
+    };
+    format!("{exact}{}", by_tick(summary))
+}
+
+fn by_tick(summary: &Summary) -> &'static str {
     if summary.beds.iter().any(|bed| bed == "loopback") {
         "CPU is user + nice + system + irq + softirq of /proc/stat on the CPUs of both ends together, \
          other tasks' there included; on loopback it cannot be told by end, the threads' own \
@@ -90,6 +106,8 @@ pub(crate) fn quantity(of: Derived) -> String {
         DerivedKind::Goodput => "Goodput",
         DerivedKind::TransactionsPerS => "Transactions per s",
         DerivedKind::CpuUsPerKib => "CPU µs per KiB",
+        DerivedKind::ExactUsPerKib => "Exact CPU µs per KiB",
+        DerivedKind::ExactUsPerTransaction => "Exact CPU µs per transaction",
         DerivedKind::TaskUsPerKib => "CPU µs per KiB by getrusage",
         DerivedKind::CpuUsPerTransaction => "CPU µs per transaction",
         DerivedKind::TscCyclesPerKib => "TSC cycles per KiB",

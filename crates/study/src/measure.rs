@@ -19,7 +19,8 @@ pub struct Measure {
     /// Half-width of the 95 % interval of the main quantity over its median, at which a cell is
     /// converged; `None` runs just `repetitions`.
     pub target: Option<f64>,
-    /// The main quantity; `None` is `cpu_us_per_transaction` for `rr` and `crr`, else `cpu_us_per_kib`.
+    /// The main quantity; `None` is `exact_cpu_us_per_transaction` for `rr` and `crr`, else
+    /// `exact_cpu_us_per_kib`, or the same without `exact_` where the meter `exact` is not in every trial.
     pub quantity: Option<Derived>,
     /// Traffic before the first snapshot: slow start and buffer tuning are over by then.
     pub warm_up: Duration,

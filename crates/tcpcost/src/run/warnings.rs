@@ -31,7 +31,9 @@ pub fn judge(
     let mut warnings = Vec::new();
     let mut warn = |code, text: String| warnings.push(Warning { code, text });
 
-    if let Some(ratio) = of(DerivedKind::OthersRatio).filter(|&ratio| ratio > others_max) {
+    // The tick's sampling of a short trial is a guess; eBPF's is not.
+    let of_others = of(DerivedKind::ExactOthersRatio).or_else(|| of(DerivedKind::OthersRatio));
+    if let Some(ratio) = of_others.filter(|&ratio| ratio > others_max) {
         let names: Vec<&str> = others
             .values()
             .flat_map(|names| names.iter().map(String::as_str))
