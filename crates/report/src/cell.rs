@@ -286,17 +286,30 @@ fn stands_in(estimates: &BTreeMap<Derived, Estimate>, asked: Derived) -> Option<
 }
 
 fn warned<'a>(warnings: impl Iterator<Item = &'a Warning>) -> Vec<Warned> {
-    let mut by_code: BTreeMap<WarningCode, Warned> = BTreeMap::new();
+    let mut all: Vec<Warned> = Vec::new();
     for Warning { code, text } in warnings {
-        let warned = by_code.entry(*code).or_insert_with(|| Warned {
-            code: *code,
-            count: 0,
-            text: String::new(),
-        });
-        warned.count += 1;
-        warned.text.clone_from(text);
+        match all.iter_mut().find(|seen| seen.is_like(*code, text)) {
+            Some(seen) => {
+                seen.count += 1;
+                seen.text.clone_from(text);
+            }
+            None => all.push(Warned {
+                code: *code,
+                count: 1,
+                text: text.clone(),
+            }),
+        }
     }
-    by_code.into_values().collect()
+    all.sort_by_key(|warned| warned.code);
+    all
+}
+
+impl Warned {
+    /// Whether a warning is one of these. Texts of one code tell the same with other numbers, but
+    /// for `other`, where each text is a matter of its own.
+    pub(crate) fn is_like(&self, code: WarningCode, text: &str) -> bool {
+        self.code == code && (code != WarningCode::Other || self.text == text)
+    }
 }
 
 /// Whether a cell has all of these knobs, defaults included.
@@ -309,6 +322,30 @@ pub(crate) fn has_knobs(cell: &Knobs, wanted: &Knobs) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn warnings_are_counted_by_code_and_other_ones_by_their_text() {
+        let warning = |code, text: &str| Warning {
+            code,
+            text: text.into(),
+        };
+        let all = [
+            warning(WarningCode::Other, "no steering"),
+            warning(WarningCode::Steal, "1 %"),
+            warning(WarningCode::Other, "no eBPF"),
+            warning(WarningCode::Steal, "2 %"),
+            warning(WarningCode::Other, "no steering"),
+        ];
+        let told: Vec<(usize, String)> = warned(all.iter())
+            .into_iter()
+            .map(|warned| (warned.count, warned.text))
+            .collect();
+        let expected = [(2, "2 %"), (2, "no steering"), (1, "no eBPF")];
+        assert_eq!(
+            told,
+            expected.map(|(count, text)| (count, text.to_string()))
+        );
+    }
 
     #[test]
     fn a_rate_or_a_bottleneck_fixes_the_work() {

@@ -101,7 +101,10 @@ impl Summary {
     pub fn warnings(&self) -> Vec<Warned> {
         let mut all: Vec<Warned> = Vec::new();
         for warning in self.cells.iter().flat_map(|cell| &cell.warnings) {
-            match all.iter_mut().find(|seen| seen.code == warning.code) {
+            match all
+                .iter_mut()
+                .find(|seen| seen.is_like(warning.code, &warning.text))
+            {
                 Some(seen) => seen.count += warning.count,
                 None => all.push(warning.clone()),
             }
