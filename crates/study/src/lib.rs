@@ -23,6 +23,7 @@
 #![warn(missing_docs)]
 
 mod cell;
+mod chains;
 mod derived;
 mod knob;
 mod measure;
@@ -36,7 +37,8 @@ mod study;
 pub mod units;
 mod value;
 
-pub use cell::{Cell, Shuffle};
+pub use cell::{Cell, MeterTrial, Shuffle};
+pub use chains::{CallChain, CallChains, TaskClass, UNKNOWN};
 pub use derived::{Derived, DerivedKind};
 pub use knob::{End, Knobs, UnknownKnob};
 pub use measure::{Measure, Published, Series, Threshold};

@@ -9,7 +9,6 @@
 
 #[cfg(feature = "bpf")]
 pub mod exact;
-pub mod layer;
 #[cfg(feature = "bpf")]
 mod object;
 #[cfg(feature = "bpf")]
