@@ -6,6 +6,7 @@
 mod end;
 mod ground;
 mod readings;
+mod sampler;
 mod soak;
 mod worker;
 
