@@ -9,6 +9,7 @@ use tcpcost_study::{
 
 use crate::derive::{Values, derive};
 use crate::estimate::Estimate;
+use crate::profile::{Profile, profiles};
 
 /// What holds a cell's amount of work.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -114,6 +115,8 @@ pub struct CellSummary {
     pub estimates: BTreeMap<Derived, Estimate>,
     /// The measured trials, by repetition and attempt.
     pub trials: Vec<TrialValues>,
+    /// Where the CPU time went by call chain: by end, or of both. Empty without the meter `profile`.
+    pub profiles: Vec<Profile>,
 }
 
 impl CellSummary {
@@ -250,7 +253,19 @@ impl CellSummary {
             converged,
             estimates,
             trials,
+            profiles: Vec::new(),
         };
+        let used: Vec<(&Record, &Values)> = summary
+            .trials
+            .iter()
+            .filter(|trial| trial.used)
+            .filter_map(|trial| {
+                let place = (trial.repetition, trial.attempt);
+                let is_it = |record: &&&Record| (record.repetition, record.attempt) == place;
+                Some((*records.iter().find(is_it)?, &trial.values))
+            })
+            .collect();
+        summary.profiles = profiles(&used, summary.has_transactions());
         for record in records {
             match &record.outcome {
                 Outcome::Measured => {}

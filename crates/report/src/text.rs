@@ -7,6 +7,7 @@ use tcpcost_study::{Derived, DerivedKind, End};
 use crate::cell::CellSummary;
 use crate::compare::Group;
 use crate::number::{show, show_estimate, show_percent, unit_in_tables};
+use crate::profile::table as profile;
 use crate::summary::Summary;
 use crate::table::{ABSENT, Table, WIDTH, wrap};
 use crate::verdict::Verdict;
@@ -24,6 +25,7 @@ pub fn text(summary: &Summary, colour: bool) -> String {
         page.response_times(),
         page.split(),
         page.exact(),
+        page.profiles(),
         Page::lines(words::regimes(summary)),
         page.published(),
         page.thresholds(),
@@ -34,6 +36,9 @@ pub fn text(summary: &Summary, colour: bool) -> String {
     sections.retain(|section| !section.is_empty());
     sections.join("\n")
 }
+
+/// Functions of a cell in the text: those that run most themselves. The page has them all.
+const FUNCTIONS: usize = 8;
 
 /// ANSI attributes, or none.
 struct Style(bool);
@@ -258,6 +263,41 @@ impl Page<'_> {
             out.push('\n');
         }
         out
+    }
+
+    fn profiles(&self) -> String {
+        let mut out = String::new();
+        for group in self.summary.groups() {
+            for &cell in &group.cells {
+                for rows in profile::rows(&group, cell) {
+                    let whose = format!("{}, {}", cell.name, rows.whose);
+                    let unit = profile::unit(cell);
+                    let mut table =
+                        Table::new(&[&whose, "%", "with callees", "ms/s", unit, "× first"]);
+                    let functions = rows.functions.into_iter().take(FUNCTIONS);
+                    for row in rows.layers.into_iter().chain(functions) {
+                        table.row(vec![
+                            row.name.chars().take(32).collect(),
+                            row.own,
+                            row.inclusive,
+                            row.ms_per_s,
+                            row.us_per_unit,
+                            row.ratio,
+                        ]);
+                    }
+                    out.push('\n');
+                    self.table(&table, &mut out);
+                }
+            }
+        }
+        if out.is_empty() {
+            return out;
+        }
+        out.insert_str(
+            0,
+            &self.heading("Where the CPU time went, by layer and by function (cost: with callees)"),
+        );
+        out + &Page::lines(profile::notes(self.summary.cells.iter()))
     }
 
     fn published(&self) -> String {
