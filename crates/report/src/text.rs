@@ -29,6 +29,7 @@ pub fn text(summary: &Summary, colour: bool) -> String {
         Page::lines(words::regimes(summary)),
         page.published(),
         page.thresholds(),
+        page.meter_costs(),
         Page::lines(words::not_measured(summary)),
         Page::lines(words::notes(summary)),
         page.warnings(),
@@ -277,7 +278,7 @@ impl Page<'_> {
                     let functions = rows.functions.into_iter().take(FUNCTIONS);
                     for row in rows.layers.into_iter().chain(functions) {
                         table.row(vec![
-                            row.name.chars().take(32).collect(),
+                            profile::shortened(&row.name),
                             row.own,
                             row.inclusive,
                             row.ms_per_s,
@@ -349,6 +350,27 @@ impl Page<'_> {
                 one.limits()
             );
         }
+        out
+    }
+
+    fn meter_costs(&self) -> String {
+        let mut table = Table::new(&["cell", "meter", "× the cost without", "by", "n"]);
+        for cost in &self.summary.meter_costs {
+            table.row(vec![
+                cost.cell.clone(),
+                cost.meter.clone(),
+                cost.ratio
+                    .map_or(ABSENT.to_string(), |ratio| show_estimate(&ratio, 1.0)),
+                cost.of.name().to_string(),
+                cost.ratio.map_or(0, |ratio| ratio.n).to_string(),
+            ]);
+        }
+        if table.is_empty() {
+            return String::new();
+        }
+        let mut out =
+            self.heading("What the meters themselves cost, by trials with and without in turn");
+        self.table(&table, &mut out);
         out
     }
 

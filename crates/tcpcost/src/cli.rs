@@ -123,6 +123,12 @@ pub struct Report {
     /// Directories of earlier runs.
     #[arg(required = true, value_name = "DIR")]
     pub directories: Vec<PathBuf>,
+    /// Print the flame graph of a cell, an SVG. A cell is named, or numbered as --dry-run numbers it.
+    #[arg(long, value_name = "CELL", conflicts_with_all = ["json", "csv"])]
+    pub flame: Option<String>,
+    /// Print a differential flame graph, an SVG: what CELL costs more and less than FIRST.
+    #[arg(long, num_args = 2, value_names = ["FIRST", "CELL"], conflicts_with_all = ["json", "csv", "flame"])]
+    pub flame_diff: Option<Vec<String>>,
     /// Form of the results.
     #[command(flatten)]
     pub format: Format,

@@ -7,6 +7,7 @@
 mod context;
 pub(crate) mod flame;
 mod layer;
+pub(crate) mod page;
 pub(crate) mod table;
 
 use std::collections::{BTreeMap, HashMap};

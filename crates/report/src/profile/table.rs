@@ -81,6 +81,15 @@ fn row(name: String, own: String, inclusive: String, cost: &Cost, before: Option
     }
 }
 
+/// A name for a column: those of Rust's functions may fill a screen.
+pub(crate) fn shortened(name: &str) -> String {
+    const LONGEST: usize = 32;
+    match name.char_indices().nth(LONGEST) {
+        Some(_) => name.chars().take(LONGEST - 1).chain(['…']).collect(),
+        None => name.to_string(),
+    }
+}
+
 /// The unit of a cell's costs.
 pub(crate) fn unit(cell: &CellSummary) -> &'static str {
     if cell.has_transactions() {
