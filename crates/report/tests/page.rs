@@ -63,6 +63,11 @@ fn pages() -> Vec<(&'static str, String, usize)> {
             5,
         ),
         (
+            "profile",
+            page("profile", include_str!("data/profile.toml"), "netns"),
+            3 + 2,
+        ),
+        (
             "empty",
             html(&Summary::new(
                 &Study::parse("empty", NUMBER, "page.toml").unwrap(),

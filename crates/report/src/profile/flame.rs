@@ -26,7 +26,8 @@ pub fn flame(cell: &CellSummary) -> Option<String> {
     )
 }
 
-/// What `cell` costs more (red) and less (blue) than `first`; widths are the cell's.
+/// What `cell` costs more (red) and less (blue) than `first`, each function by itself; widths are the cell's,
+/// so what only the first has is not to be seen: draw the two the other way round for that.
 ///
 /// # Errors
 /// One line: a cell without call chains, or two whose costs are of different things.
@@ -63,7 +64,7 @@ pub fn flame_difference(first: &CellSummary, cell: &CellSummary) -> Result<Strin
         first.name,
         told(first)
     );
-    let title = "What costs more (red) and less (blue)";
+    let title = "What costs itself more (red) and less (blue)";
     draw(title, &subtitle, after.unit, lines.collect())
         .ok_or_else(|| "the call chains cannot be drawn".to_string())
 }
@@ -118,6 +119,8 @@ fn draw(title: &str, subtitle: &str, unit: &str, lines: Vec<String>) -> Option<S
     options.count_name = unit.to_string();
     // The same records give the same picture.
     options.deterministic = true;
+    // A width that follows the window's is negative in a part of a page that is still folded up.
+    options.image_width = Some(1200);
     // Below a thousandth of the width there is nothing to see or to hit with a mouse.
     options.min_width = 0.1;
     let mut svg = Vec::new();

@@ -73,8 +73,8 @@ impl Cost {
     }
 }
 
-/// Functions on fewer of the samples are in no table: with some hundred samples they are one or two.
-pub const SHARE_MIN: f64 = 0.005;
+/// Functions on fewer of the samples are in no table: of some hundred samples they are one or two.
+pub const SHARE_MIN: f64 = 0.01;
 
 impl Profile {
     /// The same end's of another cell.

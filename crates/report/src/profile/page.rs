@@ -29,18 +29,25 @@ pub(crate) fn profiles(summary: &Summary) -> Markup {
 }
 
 fn of_cell(group: &Group<'_>, cell: &CellSummary) -> Markup {
+    let ends = rows(group, cell);
+    let unit = unit(cell);
     html! {
         details {
             summary { (cell.name) }
-            @for Rows { whose, layers, functions } in rows(group, cell) {
-                (table(&format!("Layers, {whose}"), &layers, false, unit(cell)))
-                (table(&format!("Functions, {whose} (cost: with what they call)"), &functions, true, unit(cell)))
+            @for Rows { whose, layers, .. } in &ends {
+                (table(&format!("Layers, {whose}"), layers, false, unit))
             }
             // A document of its own, so that its script and its names are not this page's; the policy of
             // this page holds in it too.
             @if let Some(svg) = flame(cell) {
                 iframe.flame loading="lazy" src={ "data:image/svg+xml;base64," (STANDARD.encode(svg)) }
                     title={ "Flame graph, " (cell.name) } {}
+            }
+            @for Rows { whose, functions, .. } in &ends {
+                details {
+                    summary { "Functions, " (whose) }
+                    (table("Cost: with what they call", functions, true, unit))
+                }
             }
         }
     }
