@@ -42,6 +42,7 @@ pub const BUILT_IN: &[(&str, &str)] = &[
         "request-response",
         include_str!("../../../studies/request-response.toml"),
     ),
+    ("profile", include_str!("../../../studies/profile.toml")),
 ];
 
 /// The text of a shipped study.
