@@ -179,6 +179,12 @@ impl Trial<'_> {
             let hz = self.study.measure.profile_hz;
             wanted.then_some(Sampling { hz, cpus })
         };
+        let all_shared = server_cpus.iter().all(|cpu| client_cpus.contains(cpu));
+        // Of CPUs that both ends share the client counts for both: a second copy would cost twice.
+        let is_read = |end: End, meter: &str| {
+            let of_cpus = matches!(meter, "exact" | "perf");
+            !(end == End::Server && all_shared && of_cpus)
+        };
         let prepare = |bed: &Bed, end: End| Prepare {
             end,
             knobs: knobs.clone(),
@@ -195,7 +201,11 @@ impl Trial<'_> {
                 || (bed.kind == BedKind::Loopback && end == End::Client),
             steering: bed.kind.owns(end)
                 && knobs.is_on("steering").expect("a switch has a default"),
-            meters: meters.clone(),
+            meters: meters
+                .iter()
+                .filter(|meter| is_read(end, meter))
+                .cloned()
+                .collect(),
             sampling: sampling(end),
             own_pids: vec![std::process::id(), client_pid, server_pid],
             token: token.clone(),
