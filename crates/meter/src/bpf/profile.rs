@@ -130,7 +130,8 @@ impl Profile {
         for event in &self.events {
             // SAFETY: the descriptor is the link's, which lives as long as `self`; no pointer is passed.
             if unsafe { libc::ioctl(event.fd, request as _, 0) } != 0 {
-                return Err(MeterError::last("ioctl of a sampling event"));
+                let error = io::Error::last_os_error().into();
+                return Err(object::failure(METER, "start or stop sampling", &error));
             }
         }
         Ok(())
@@ -140,13 +141,19 @@ impl Profile {
     /// while these live. Takes some 100 ms.
     ///
     /// # Errors
-    /// The kernel's maps cannot be read.
+    /// The kernel's maps cannot be read, or were full before the interval's end.
     pub fn chains(&self) -> Result<CallChains, MeterError> {
         let failed = |error| object::failure(METER, "read the samples", &error);
         let (samples, stacks) = (self.map("samples"), self.map("stacks"));
         let mut names = Names::default();
         let mut chains: BTreeMap<(String, TaskClass, Vec<u32>, Vec<u32>), u64> = BTreeMap::new();
-        for key in samples.keys() {
+        let keys: Vec<Vec<u8>> = samples.keys().collect();
+        if keys.len() >= samples.max_entries() as usize {
+            let doing = "keep every chain, which takes a shorter duration or a lower profile_hz";
+            let full = io::Error::from_raw_os_error(libc::ENOSPC).into();
+            return Err(object::failure(METER, doing, &full));
+        }
+        for key in keys {
             let Some(count) = samples.lookup(&key, MapFlags::ANY).map_err(failed)? else {
                 continue;
             };

@@ -19,6 +19,8 @@ pub enum Layer {
     TcpInput,
     /// Wake-ups and task switches.
     WakeUp,
+    /// Hard interrupts that do nothing of the above: between CPUs, timers, the tick.
+    Interrupts,
     /// Tracepoints and eBPF programs: the meters' own, and whoever else's.
     Measuring,
     /// Anything else.
@@ -36,6 +38,7 @@ impl Layer {
             Layer::Driver => "driver",
             Layer::TcpInput => "TCP input and ACK",
             Layer::WakeUp => "wake-ups",
+            Layer::Interrupts => "hard interrupts",
             Layer::Measuring => "measuring",
             Layer::Rest => "the rest",
         }
@@ -84,6 +87,7 @@ const TABLE: &[(Layer, &[&str])] = &[
             "ttwu_",
             "schedule",
             "__schedule",
+            "__switch_to",
             "sched_ttwu",
         ],
     ),
@@ -247,6 +251,15 @@ const TABLE: &[(Layer, &[&str])] = &[
             "__fget",
         ],
     ),
+    (
+        Layer::Interrupts,
+        &[
+            "asm_sysvec_",
+            "asm_common_interrupt",
+            "el0t_64_irq",
+            "el1h_64_irq",
+        ],
+    ),
 ];
 
 #[cfg(test)]
@@ -294,6 +307,9 @@ mod tests {
             &format!("{softirq} __traceiter_softirq_exit bpf_trace_run1 __rcu_read_lock"),
             Layer::Measuring,
         );
+        let tick = "asm_sysvec_apic_timer_interrupt sysvec_apic_timer_interrupt";
+        check(&format!("{tick} hrtimer_interrupt"), Layer::Interrupts);
+        check(&format!("{tick} try_to_wake_up"), Layer::WakeUp);
         check("ret_from_fork kthread", Layer::Rest);
         check("", Layer::User);
     }

@@ -45,7 +45,7 @@ impl Sampler {
             Err(_) => return,
         };
         if let Err(error) = acted {
-            self.0 = Err(format!("meter profile: {error}"));
+            self.0 = Err(error.to_string());
         }
     }
 
