@@ -12,7 +12,7 @@ pub struct MeterCost {
     pub cell: String,
     /// The meter, or `all` of the study's standing ones together.
     pub meter: String,
-    /// What was compared: the rate of a CPU-bound cell, else CPU by `proc`.
+    /// What was compared: the rate of a CPU-bound cell, else CPU by `proc`; or the threads' CPU by `rusage`.
     pub of: DerivedKind,
     /// CPU per unit of work with the meter over that without; absent where it cannot be told.
     pub ratio: Option<Estimate>,
@@ -44,16 +44,20 @@ pub(crate) fn meter_costs(study: &Study, cells: &[CellSummary]) -> Vec<MeterCost
             _ => with.push(("all", summary)),
         }
         for (meter, with) in with {
-            let (of, ratio) = ratio(with, without);
             // Under spinners no CPU idles: /proc/stat reads 100 % busy.
             let spins = standing.contains(&"soak") && ["soak", "all"].contains(&meter);
-            let told = !(spins && of != rate(summary));
-            costs.push(MeterCost {
-                cell: cell.name.clone(),
-                meter: meter.to_string(),
-                of,
-                ratio: ratio.filter(|_| told),
-            });
+            for of in compared(summary) {
+                let ratio = ratio(of, with, without);
+                let by_tick = ![rate(summary), DerivedKind::TaskUsPerKib].contains(&of);
+                if ratio.is_some() || of != DerivedKind::TaskUsPerKib {
+                    costs.push(MeterCost {
+                        cell: cell.name.clone(),
+                        meter: meter.to_string(),
+                        of,
+                        ratio: ratio.filter(|_| !(spins && by_tick)),
+                    });
+                }
+            }
         }
     }
     costs
@@ -67,18 +71,22 @@ fn rate(cell: &CellSummary) -> DerivedKind {
     }
 }
 
-/// CPU-bound, cost is time per unit of work, so the rates are compared the other way round.
-fn ratio(with: &CellSummary, without: &CellSummary) -> (DerivedKind, Option<Estimate>) {
-    let by = |cell: &CellSummary, kind| cell.by_repetition(Derived::both(kind));
-    if with.load == Load::CpuBound {
-        let rate = rate(with);
-        (rate, Estimate::ratio(&by(without, rate), &by(with, rate)))
+/// All CPU there is, and that of the workload's threads: less, but no work of others is in it.
+fn compared(cell: &CellSummary) -> [DerivedKind; 2] {
+    let all = match (&cell.load, cell.has_transactions()) {
+        (Load::CpuBound, _) => rate(cell),
+        (_, true) => DerivedKind::CpuUsPerTransaction,
+        (_, false) => DerivedKind::CpuUsPerKib,
+    };
+    [all, DerivedKind::TaskUsPerKib]
+}
+
+/// CPU-bound, cost is time per unit of work, so rates are compared the other way round.
+fn ratio(of: DerivedKind, with: &CellSummary, without: &CellSummary) -> Option<Estimate> {
+    let by = |cell: &CellSummary| cell.by_repetition(Derived::both(of));
+    if of == rate(with) {
+        Estimate::ratio(&by(without), &by(with))
     } else {
-        let cost = if with.has_transactions() {
-            DerivedKind::CpuUsPerTransaction
-        } else {
-            DerivedKind::CpuUsPerKib
-        };
-        (cost, Estimate::ratio(&by(with, cost), &by(without, cost)))
+        Estimate::ratio(&by(with), &by(without))
     }
 }
