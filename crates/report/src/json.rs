@@ -34,9 +34,27 @@ struct Document<'a> {
     warnings: Vec<Warned>,
     #[serde(skip_serializing_if = "Option::is_none")]
     published: Option<Published<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    published_functions: Option<PublishedFunctions<'a>>,
     thresholds: Vec<Threshold<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     meter_costs: Vec<MeterCost<'a>>,
+}
+
+#[derive(Serialize)]
+struct PublishedFunctions<'a> {
+    source: &'a str,
+    cell: &'a str,
+    end: End,
+    functions: Vec<PublishedFunction<'a>>,
+}
+
+#[derive(Serialize)]
+struct PublishedFunction<'a> {
+    published: &'a str,
+    function: &'a str,
+    figure: f64,
+    ratio: Option<Estimate>,
 }
 
 #[derive(Serialize)]
@@ -213,6 +231,23 @@ impl<'a> Document<'a> {
             cells: cells(summary),
             warnings: warned(&summary.warnings()),
             published: published(summary),
+            published_functions: study
+                .published_functions
+                .as_ref()
+                .map(|of| PublishedFunctions {
+                    source: &of.source,
+                    cell: &of.cell,
+                    end: of.end,
+                    functions: crate::profile::table::published(summary)
+                        .into_iter()
+                        .map(|row| PublishedFunction {
+                            published: row.theirs,
+                            function: row.function,
+                            figure: row.published,
+                            ratio: row.ours,
+                        })
+                        .collect(),
+                }),
             thresholds: summary
                 .judged
                 .iter()

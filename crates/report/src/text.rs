@@ -298,7 +298,30 @@ impl Page<'_> {
             0,
             &self.heading("Where the CPU time went, by layer and by function (cost: with callees)"),
         );
-        out + &Page::lines(profile::notes(self.summary.cells.iter()))
+        out + &Page::lines(profile::notes(self.summary.cells.iter())) + &self.published_functions()
+    }
+
+    fn published_functions(&self) -> String {
+        let Some(published) = &self.summary.study.published_functions else {
+            return String::new();
+        };
+        let title = format!(
+            "Beside {}: {} {}, × first",
+            published.source, published.cell, published.end
+        );
+        let mut table = Table::new(&["function", "published", "ours", "our function"]);
+        for row in profile::published(self.summary) {
+            table.row(vec![
+                row.theirs.to_string(),
+                show(row.published),
+                row.ours
+                    .map_or(ABSENT.to_string(), |ours| show_estimate(&ours, 1.0)),
+                row.function.to_string(),
+            ]);
+        }
+        let mut out = format!("\n{}", self.heading(&title));
+        self.table(&table, &mut out);
+        out
     }
 
     fn published(&self) -> String {

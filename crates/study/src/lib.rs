@@ -41,7 +41,7 @@ pub use cell::{Cell, MeterTrial, Shuffle};
 pub use chains::{CallChain, CallChains, TaskClass, UNKNOWN};
 pub use derived::{Derived, DerivedKind};
 pub use knob::{End, Knobs, UnknownKnob};
-pub use measure::{Measure, Published, Series, Threshold};
+pub use measure::{Measure, Published, PublishedFunctions, Series, Threshold};
 pub use parse::StudyError;
 pub use quantity::Quantity;
 pub use reading::{Counts, Reading, Snapshot, Totals, WentBackwards, Whose};

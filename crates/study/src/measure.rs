@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::derived::Derived;
-use crate::knob::Knobs;
+use crate::knob::{End, Knobs};
 use crate::value::Value;
 
 /// `[measure]`: by which meters, how long, how often.
@@ -131,6 +131,20 @@ pub struct Series {
     pub matching: Knobs,
     /// Knob value, figure.
     pub points: Vec<(Value, f64)>,
+}
+
+/// `[published_functions]`: how many times as dear somebody found functions in one case as in another, to show
+/// beside our cell's ratio to the first.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PublishedFunctions {
+    /// Who, when, where, of what over what.
+    pub source: String,
+    /// Name of our cell that is like theirs.
+    pub cell: String,
+    /// The end of ours.
+    pub end: End,
+    /// Their function, ours, their ratio.
+    pub ratios: Vec<(String, String, f64)>,
 }
 
 /// `[[threshold]]`: a limit that makes the command fail (exit 3) or say that it cannot tell (exit 4).

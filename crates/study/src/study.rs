@@ -6,8 +6,8 @@ use toml::Spanned;
 use toml::de::DeValue;
 
 use crate::cell::{Cell, MeterTrial};
-use crate::knob::{Knobs, UnknownKnob, find_full, nearest};
-use crate::measure::{Measure, Published, Series, Threshold};
+use crate::knob::{End, Knobs, UnknownKnob, find_full, nearest};
+use crate::measure::{Measure, Published, PublishedFunctions, Series, Threshold};
 use crate::parse::{Section, Source, StudyError, number, raw};
 use crate::registry::{Group, KNOBS};
 use crate::settings::WorkloadSettings;
@@ -70,6 +70,8 @@ pub struct Study {
     pub measure: Measure,
     /// Published figures.
     pub published: Option<Published>,
+    /// Published ratios of functions.
+    pub published_functions: Option<PublishedFunctions>,
     /// Limits.
     pub thresholds: Vec<Threshold>,
 }
@@ -99,6 +101,10 @@ impl Study {
             .section("measure")?
             .map_or_else(|| Ok(Measure::default()), measure)?;
         let published = top.section("published")?.map(published).transpose()?;
+        let published_functions = top.section("published_functions")?;
+        let published_functions = published_functions
+            .map(|section| functions(section, &cells))
+            .transpose()?;
         let thresholds = top
             .sections("threshold")?
             .into_iter()
@@ -119,6 +125,7 @@ impl Study {
             vary,
             measure,
             published,
+            published_functions,
             thresholds,
         };
         if study.measure.meter_cost {
@@ -544,6 +551,49 @@ fn published(mut section: Section<'_>) -> Result<Published, StudyError> {
     })
 }
 
+/// `[published_functions]`.
+fn functions(mut section: Section<'_>, cells: &[Cell]) -> Result<PublishedFunctions, StudyError> {
+    let any = |text: &str| Ok::<_, String>(text.to_string());
+    let source = section.text("source", any)?;
+    let source = required(&section, "source", source)?;
+    let cell = section.text("cell", |text| {
+        let known = cells.iter().any(|cell| cell.name == text);
+        known.then(|| text.to_string()).ok_or("the name of a cell")
+    })?;
+    let cell = required(&section, "cell", cell)?;
+    let end = section.text("end", |text| {
+        let found = End::BOTH.into_iter().find(|end| end.name() == text);
+        found.ok_or("\"client\" or \"server\"")
+    })?;
+    let end = required(&section, "end", end)?;
+    let expected = "a list of [their function, ours, ratio]";
+    let ratios = section.read("ratios", expected, |value| {
+        let DeValue::Array(rows) = value else {
+            return None;
+        };
+        let row = |row: &Spanned<DeValue<'_>>| match row.get_ref() {
+            DeValue::Array(row) if row.len() == 3 => {
+                match (raw(row[0].get_ref()), raw(row[1].get_ref())) {
+                    (Raw::Text(theirs), Raw::Text(ours)) => {
+                        Some((theirs, ours, number(row[2].get_ref())?))
+                    }
+                    _ => None,
+                }
+            }
+            _ => None,
+        };
+        rows.iter().map(row).collect::<Option<Vec<_>>>()
+    })?;
+    let ratios = required(&section, "ratios", ratios)?;
+    section.end()?;
+    Ok(PublishedFunctions {
+        source,
+        cell,
+        end,
+        ratios,
+    })
+}
+
 fn threshold(mut section: Section<'_>) -> Result<Threshold, StudyError> {
     let of = section.text("quantity", quantity)?;
     let of = required(&section, "quantity", of)?;
@@ -653,6 +703,10 @@ mod tests {
             (
                 "[bed.client]\nsteering = \"on\"\n",
                 "s.toml:2: bed.client.steering: both ends share it: set it in [bed]",
+            ),
+            (
+                "[published_functions]\nsource = \"x\"\ncell = \"y\"\n",
+                "s.toml:3: published_functions.cell: expected the name of a cell",
             ),
             (
                 "[published]\nquantity = \"cpu_us_per_kib\"\n",

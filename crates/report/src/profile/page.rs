@@ -5,10 +5,10 @@ use base64::engine::general_purpose::STANDARD;
 use maud::{Markup, html};
 
 use super::flame::flame;
-use super::table::{Row, Rows, notes, rows, unit};
+use super::table::{Row, Rows, notes, published, rows, unit};
 use crate::cell::CellSummary;
 use crate::compare::Group;
-use crate::number::show_estimate;
+use crate::number::{show, show_estimate};
 use crate::summary::Summary;
 use crate::table::ABSENT;
 
@@ -24,6 +24,29 @@ pub(crate) fn profiles(summary: &Summary) -> Markup {
                 }
             }
             ul.notes { @for note in notes(summary.cells.iter()) { li { (note) } } }
+            (published_functions(summary))
+        }
+    }
+}
+
+fn published_functions(summary: &Summary) -> Markup {
+    html! {
+        @if let Some(of) = &summary.study.published_functions {
+            div.scroll { table {
+                caption { (of.source) ", beside ours: " (of.cell) ", " (of.end) ", × first" }
+                thead { tr {
+                    th scope="col" { "function" }
+                    th scope="col" { "published" }
+                    th scope="col" { "ours" }
+                    th.left scope="col" { "our function" }
+                } }
+                tbody { @for row in published(summary) { tr {
+                    th scope="row" { (row.theirs) }
+                    td { (show(row.published)) }
+                    td { (row.ours.map_or(ABSENT.to_string(), |ours| show_estimate(&ours, 1.0))) }
+                    td.left { (row.function) }
+                } } }
+            } }
         }
     }
 }

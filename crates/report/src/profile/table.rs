@@ -6,7 +6,9 @@ use super::flame::samples;
 use super::{Cost, Profile};
 use crate::cell::CellSummary;
 use crate::compare::Group;
+use crate::estimate::Estimate;
 use crate::number::{show_estimate, show_percent_fine};
+use crate::summary::Summary;
 use crate::table::ABSENT;
 
 /// A layer, or a function.
@@ -66,7 +68,7 @@ pub(crate) fn rows(group: &Group<'_>, cell: &CellSummary) -> Vec<Rows> {
 }
 
 fn row(name: String, own: String, inclusive: String, cost: &Cost, before: Option<&Cost>) -> Row {
-    let shown = |estimate: Option<crate::Estimate>, scale| {
+    let shown = |estimate: Option<Estimate>, scale| {
         estimate.map_or(ABSENT.to_string(), |estimate| {
             show_estimate(&estimate, scale)
         })
@@ -79,6 +81,49 @@ fn row(name: String, own: String, inclusive: String, cost: &Cost, before: Option
         us_per_unit: shown(cost.us_per_unit, 1.0),
         ratio: shown(before.and_then(|before| cost.ratio(before)), 1.0),
     }
+}
+
+/// A published ratio of a function beside ours.
+pub(crate) struct Beside<'a> {
+    pub(crate) theirs: &'a str,
+    pub(crate) function: &'a str,
+    pub(crate) published: f64,
+    /// Ours: the cell's cost with callees over the first cell's.
+    pub(crate) ours: Option<Estimate>,
+}
+
+/// The study's published functions, and our ratios; none where it has none.
+pub(crate) fn published(summary: &Summary) -> Vec<Beside<'_>> {
+    let Some(published) = &summary.study.published_functions else {
+        return Vec::new();
+    };
+    let groups = summary.groups();
+    let found = groups.iter().find_map(|group| {
+        let cell = group
+            .cells
+            .iter()
+            .find(|cell| cell.name == published.cell)?;
+        let of_end = |cell: &'_ &CellSummary| {
+            let mut profiles = cell.profiles.iter();
+            profiles
+                .find(|profile| profile.end == Some(published.end))
+                .cloned()
+        };
+        Some((of_end(cell)?, of_end(group.cells.first()?)?))
+    });
+    let ours = |name: &str| {
+        let (cell, first) = found.as_ref()?;
+        let of = |profile: &Profile| Some(profile.function(name)?.inclusive.clone());
+        of(cell)?.ratio(&of(first)?)
+    };
+    let rows = published.ratios.iter();
+    rows.map(|(theirs, function, ratio)| Beside {
+        theirs,
+        function,
+        published: *ratio,
+        ours: ours(function),
+    })
+    .collect()
 }
 
 /// A name for a column: those of Rust's functions may fill a screen.
