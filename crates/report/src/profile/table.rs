@@ -97,24 +97,22 @@ pub(crate) fn published(summary: &Summary) -> Vec<Beside<'_>> {
     let Some(published) = &summary.study.published_functions else {
         return Vec::new();
     };
-    let groups = summary.groups();
-    let found = groups.iter().find_map(|group| {
-        let cell = group
-            .cells
-            .iter()
-            .find(|cell| cell.name == published.cell)?;
-        let of_end = |cell: &'_ &CellSummary| {
-            let mut profiles = cell.profiles.iter();
-            profiles
-                .find(|profile| profile.end == Some(published.end))
-                .cloned()
-        };
-        Some((of_end(cell)?, of_end(group.cells.first()?)?))
-    });
+    let of_end = |cell: &CellSummary, name: &str| {
+        let mut profiles = cell.profiles.iter();
+        let profile = profiles.find(|profile| profile.end == Some(published.end))?;
+        Some(profile.function(name)?.inclusive.clone())
+    };
     let ours = |name: &str| {
-        let (cell, first) = found.as_ref()?;
-        let of = |profile: &Profile| Some(profile.function(name)?.inclusive.clone());
-        of(cell)?.ratio(&of(first)?)
+        let groups = summary.groups().into_iter();
+        let mut pairs = groups.filter_map(|group| {
+            let mut cells = group.cells.iter();
+            Some((
+                *cells.clone().next()?,
+                *cells.find(|cell| cell.name == published.cell)?,
+            ))
+        });
+        let (first, cell) = pairs.next()?;
+        of_end(cell, name)?.ratio(&of_end(first, name)?)
     };
     let rows = published.ratios.iter();
     rows.map(|(theirs, function, ratio)| Beside {
