@@ -8,7 +8,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::mem;
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::time::Instant;
@@ -55,12 +56,18 @@ impl Profile {
     /// # Errors
     /// [`MeterError::Load`]: no privilege, or a kernel without perf events or BTF.
     pub fn load(scope: &Scope, hz: u32) -> Result<Profile, MeterError> {
+        Profile::by(&[Clock::Cycles, Clock::CpuClock], scope, hz)
+    }
+
+    /// By the first of the clocks that can be had on all CPUs: samples of two could not be added.
+    fn by(clocks: &[Clock], scope: &Scope, hz: u32) -> Result<Profile, MeterError> {
         let object = object::load(METER, OBJECT, &[])?;
         let failed = |doing, error| object::failure(METER, doing, &error);
-        // All CPUs by one clock, or their samples could not be added.
-        let (clock, files) = open_all(Clock::Cycles, hz, &scope.cpus)
-            .or_else(|_| open_all(Clock::CpuClock, hz, &scope.cpus))
-            .map_err(|error| failed("perf_event_open", error.into()))?;
+        let mut opened = Err(io::ErrorKind::Unsupported.into());
+        for &clock in clocks {
+            opened = opened.or_else(|_| open_all(clock, hz, &scope.cpus));
+        }
+        let (clock, files) = opened.map_err(|error| failed("perf_event_open", error.into()))?;
         let mut events = Vec::new();
         for event in files {
             let program = object.progs_mut().next();
@@ -315,8 +322,24 @@ impl Clock {
 }
 
 fn open_all(clock: Clock, hz: u32, cpus: &[usize]) -> io::Result<(Clock, Vec<OwnedFd>)> {
-    let files = cpus.iter().map(|&cpu| open(clock, hz, cpu));
+    if matches!(clock, Clock::Cycles) && !counts_cycles()? {
+        return Err(io::ErrorKind::Unsupported.into());
+    }
+    let open_one = |&cpu: &usize| {
+        let cpu = libc::c_int::try_from(cpu).map_err(|_| io::ErrorKind::InvalidInput)?;
+        open(clock, clock.period(hz), DISABLED, (-1, cpu))
+    };
+    let files = cpus.iter().map(open_one);
     Ok((clock, files.collect::<io::Result<_>>()?))
+}
+
+/// Some hypervisors show a PMU that stands still: it would never give a sample.
+fn counts_cycles() -> io::Result<bool> {
+    const THIS_THREAD: (i32, i32) = (0, -1);
+    let mut count = File::from(open(Clock::Cycles, 0, 0, THIS_THREAD)?);
+    let mut bytes = [0; 8];
+    count.read_exact(&mut bytes)?;
+    Ok(u64::from_ne_bytes(bytes) > 0)
 }
 
 const PERF_EVENT_IOC_ENABLE: libc::c_ulong = 0x2400;
@@ -341,24 +364,24 @@ struct Attributes {
 /// A bit of `flags`: begin disabled.
 const DISABLED: u64 = 1 << 0;
 
-fn open(clock: Clock, hz: u32, cpu: usize) -> io::Result<OwnedFd> {
+/// An event of a thread, or (-1) of all on a CPU; with a period of 0 it only counts.
+fn open(clock: Clock, period: u64, flags: u64, (thread, cpu): (i32, i32)) -> io::Result<OwnedFd> {
     let size = mem::size_of::<Attributes>() as u32;
     let (kind, config) = clock.kind();
     let attributes = Attributes {
         kind,
         size,
         config,
-        sample_period: clock.period(hz),
-        flags: DISABLED,
+        sample_period: period,
+        flags,
         ..Attributes::default()
     };
-    let cpu = libc::c_int::try_from(cpu).map_err(|_| io::ErrorKind::InvalidInput)?;
     // SAFETY: the kernel reads `size` bytes of the attributes, which outlive the call.
     let fd = unsafe {
         libc::syscall(
             libc::SYS_perf_event_open,
             &attributes,
-            -1,
+            thread,
             cpu,
             -1,
             PERF_FLAG_FD_CLOEXEC,
@@ -393,6 +416,31 @@ mod tests {
         check(9, "kworker/u8:2", TaskClass::Kernel);
         check(9, "napi/eth0-8193", TaskClass::Kernel);
         check(9, "cc1", TaskClass::Others);
+    }
+
+    /// Hosts without a PMU have no other.
+    #[test]
+    fn the_cpu_clock_gives_samples_too() {
+        // SAFETY: takes no pointers.
+        let cpus = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };
+        let scope = Scope {
+            cpus: (0..usize::try_from(cpus).unwrap()).collect(),
+            own_pids: vec![std::process::id()],
+        };
+        let mut profile = match Profile::by(&[Clock::CpuClock], &scope, 999) {
+            Ok(profile) => profile,
+            Err(error) => return println!("skipped: {error}"),
+        };
+        profile.start().unwrap();
+        let is_own = |chain: &CallChain| chain.whose == TaskClass::Own;
+        // Until this thread was met, however slow the machine is.
+        while !profile.chains().unwrap().chains.iter().any(is_own) {}
+        profile.stop().unwrap();
+        let chains = profile.chains().unwrap();
+        assert_eq!(
+            (chains.source.as_str(), chains.period),
+            ("cpu-clock", 1_001_001)
+        );
     }
 
     #[test]
