@@ -20,6 +20,7 @@ use tcpcost_workload::{Token, Worker, flows_of, socket_options};
 use super::ground::{self, Ground, Observed};
 use super::readings;
 use super::sampler::Sampler;
+use super::soak;
 use crate::protocol::{Prepare, Span, clock_ns};
 
 /// TCP_INFO is read this long before the first snapshot, so that traffic is in its stride again:
@@ -113,6 +114,7 @@ impl WorkerThread {
             stop: Arc::clone(&stop),
             meters: Vec::new(),
             sampler: None,
+            beside_soak: wants("soak"),
             cautions: Vec::new(),
             tcp_info: (wants("tcp_info") && settings.kind != WorkloadKind::Crr)
                 .then(TcpInfo::default),
@@ -304,6 +306,7 @@ struct Body {
     stop: Arc<AtomicBool>,
     meters: Vec<Box<dyn Meter + Send>>,
     sampler: Option<Sampler>,
+    beside_soak: bool,
     cautions: Vec<String>,
     /// Not for `crr`, whose connections come and go.
     tcp_info: Option<TcpInfo>,
@@ -365,7 +368,13 @@ impl Body {
         before.extend(connections_before);
         let readings = readings::since(&before, &after).map_err(|error| error.to_string())?;
         let cautions = &mut self.cautions;
-        let profile = self.sampler.take().and_then(|it| it.chains(cautions));
+        let profile = self.sampler.take().and_then(|sampler| {
+            if self.beside_soak {
+                // Looking names up is work that would disturb the calibration.
+                soak::sleep_until(soak::over_ns(span));
+            }
+            sampler.chains(cautions)
+        });
         Ok(Found {
             readings,
             response_times,
