@@ -24,6 +24,7 @@ warm_up = "20ms"
 duration = "60ms"
 repetitions = 1
 others_max = "100%"
+retries = 0
 "#
     )
 }
