@@ -71,10 +71,9 @@ fn check_kernel_acks(prepare: &Prepare, policies: &PolicySettings) -> Result<(),
 }
 
 /// `config` with the policies of our TCP's end.
-pub fn user_config(config: &Config, prepare: &Prepare) -> Result<Config, Refusal> {
+pub fn user_config(config: &Config, prepare: &Prepare) -> Config {
     let policies = PolicySettings::from_knobs(&prepare.knobs, prepare.end);
     config_with(config, &policies)
-        .map_err(|knob| unsupported(prepare, knob, "our TCP does not have it"))
 }
 
 fn unsupported(prepare: &Prepare, knob: &str, reason: &str) -> Refusal {
