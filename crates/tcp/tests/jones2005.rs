@@ -174,5 +174,6 @@ fn every_two_needs_three_times_as_many_acks() {
         data.filter_map(|row| row.rsplit(',').next()?.parse::<u32>().ok())
             .max()
     };
-    assert_eq!(longest(&passed), Some(12), "all of a response at once");
+    // 9 with avoidance, whose fewer ACKs open such a sender's window less.
+    assert!(longest(&passed) > Some(9), "{:?}", longest(&passed));
 }
