@@ -54,8 +54,8 @@ fn wireshark_reads_what_we_write() {
         return;
     }
     let rates = [1, 8, 127, 0];
-    let mut packets = vec![packet(Flags::SYN, AckRate::Announced)];
-    packets.extend(rates.map(|rate| packet(Flags::ACK, AckRate::Request(rate))));
+    let mut packets = vec![packet(Flags::SYN, AckRate::ANNOUNCED)];
+    packets.extend(rates.map(|rate| packet(Flags::ACK, AckRate::request(rate))));
     let name = format!("tcpcost-ack-rate-{}.pcap", std::process::id());
     let path = std::env::temp_dir().join(name);
     write_pcap(&path, &packets);

@@ -18,10 +18,10 @@ fn run(text: &str) -> Vec<serde_json::Value> {
 fn acks_per_segment(record: &serde_json::Value) -> f64 {
     let count = |end: &str, quantity: &str| {
         let readings = record["ends"][end]["readings"].as_array().unwrap();
-        let mut counts = readings.iter().filter_map(|reading| {
-            (reading["meter"] == "tcp_info").then(|| reading["counts"][quantity].as_f64())
-        });
-        counts.next().flatten().unwrap()
+        let mut own = readings
+            .iter()
+            .filter(|reading| reading["meter"] == "tcp_info");
+        own.next().unwrap()["counts"][quantity].as_f64().unwrap()
     };
     count("server", "conn_segments_sent") / count("client", "conn_segments_sent")
 }
