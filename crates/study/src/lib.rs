@@ -28,6 +28,7 @@ mod derived;
 mod knob;
 mod measure;
 mod parse;
+mod policy;
 mod quantity;
 mod reading;
 mod record;
@@ -36,6 +37,7 @@ mod settings;
 mod study;
 pub mod units;
 mod value;
+mod words;
 
 pub use cell::{Cell, MeterTrial, Shuffle};
 pub use chains::{CallChain, CallChains, TaskClass, UNKNOWN};
@@ -43,6 +45,7 @@ pub use derived::{Derived, DerivedKind};
 pub use knob::{End, Knobs, UnknownKnob};
 pub use measure::{Measure, Published, PublishedFunctions, Series, Threshold};
 pub use parse::StudyError;
+pub use policy::{AckKind, PolicySettings, TailSplit, WindowGrowth};
 pub use quantity::Quantity;
 pub use reading::{Counts, Reading, Snapshot, Totals, WentBackwards, Whose};
 pub use record::{
