@@ -13,8 +13,8 @@ use tcpcost_study::{
 use tcpcost_tcp::{Config, CongestionControl, Connection};
 use tcpcost_workload::Worker;
 
-use super::Refusal;
 use super::worker::Ready;
+use super::{Refusal, policy};
 use crate::protocol::{Prepare, clock_ns};
 
 /// What a worker's stack stands on.
@@ -64,6 +64,7 @@ pub fn prepare(
             "offloads, routes, bottleneck and sysctls are of the kernel's end alone: set them there",
         ));
     }
+    policy::user_config(&Config::default(), prepare)?;
     Ok(Environment {
         device: prepare.device.clone(),
         mtu: u64::from(device.mtu.unwrap_or(MTU)),
@@ -86,6 +87,7 @@ pub fn stack<D: Device<Wire>>(
         mss: u16::try_from(mtu.saturating_sub(40)).unwrap_or(u16::MAX),
         ..Config::default()
     };
+    let config = policy::user_config(&config, prepare).map_err(|refusal| refusal.to_string())?;
     UserStack::new(device, &[prepare.address], &config, options).map_err(|error| error.to_string())
 }
 
