@@ -43,7 +43,7 @@ pub use derived::{Derived, DerivedKind};
 pub use knob::{End, Knobs, UnknownKnob};
 pub use measure::{Measure, Published, Series, Threshold};
 pub use parse::StudyError;
-pub use policy::{AckKind, PolicySettings, TailSplit, WindowGrowth};
+pub use policy::{AckKind, AckThinning, PolicySettings, TailSplit, WindowGrowth};
 pub use quantity::Quantity;
 pub use reading::{Counts, Reading, Snapshot, Totals, WentBackwards, Whose};
 pub use record::{

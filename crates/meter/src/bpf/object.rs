@@ -7,6 +7,8 @@ use libbpf_rs::btf::{Btf, types::Typedef};
 use libbpf_rs::{ErrorKind, Link, MapCore, Object, ObjectBuilder};
 use memmap2::{Mmap, MmapOptions};
 
+use tcpcost_study::Measure;
+
 use crate::MeterError;
 
 /// Programs that run at their tracepoints until this is dropped.
@@ -109,7 +111,12 @@ fn reason(meter: &str, doing: &str, error: &libbpf_rs::Error) -> String {
         ErrorKind::NotFound => "needs a kernel with BTF, CONFIG_DEBUG_INFO_BTF; ",
         _ => "",
     };
-    format!("{doing}: {said} ({needs}or drop \"{meter}\" from meters)")
+    let without = if Measure::METERS.iter().any(|(name, _)| *name == meter) {
+        format!("drop \"{meter}\" from meters")
+    } else {
+        format!("leave {meter} out")
+    };
+    format!("{doing}: {said} ({needs}or {without})")
 }
 
 #[cfg(test)]

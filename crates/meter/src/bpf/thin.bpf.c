@@ -23,7 +23,8 @@ struct flow {
 	u32 held;	/* ACKs held since */
 	u32 version;	/* odd while the packet is written */
 	u32 length;	/* of the packet, bytes */
-	u8 packet[84];	/* 128 bytes in all; no gap, or clang takes it for initialised data */
+	u32 hole;	/* whether the last to leave told of a hole: what fills it leaves too */
+	u8 packet[80];	/* 128 bytes in all; no gap, or clang takes it for initialised data */
 };
 
 struct {
@@ -40,7 +41,12 @@ struct __sk_buff {
 	u32 wire_len, gso_segs;
 	struct bpf_sock *sk __attribute__((aligned(8)));
 };
-struct bpf_sock;
+#define ESTABLISHED 1
+struct bpf_sock {
+	u32 bound_dev_if, family, type, protocol, mark, priority, src_ip4, src_ip6[4], src_port;
+	u16 dst_port, unused;
+	u32 dst_ip4, dst_ip6[4], state;
+};
 
 struct inet_connection_sock {
 	struct {
@@ -106,6 +112,7 @@ static inline void leaves(struct flow *flow, u32 ack, u32 edge)
 	flow->edge = edge;
 	flow->held = 0;
 	flow->held_at_ns = 0;
+	flow->hole = 0;
 }
 
 /* What the flush sends again: gone if a later ACK has left meanwhile. */
@@ -161,7 +168,7 @@ int thin(struct __sk_buff *skb)
 	struct segment segment;
 	struct flow *flow;
 	u32 edge;
-	int is_new;
+	int is_new, is_duplicate;
 
 	if ((skb->mark & ~(FLOWS - 1)) == FLUSH)
 		return flush(skb);
@@ -186,10 +193,14 @@ int thin(struct __sk_buff *skb)
 	if ((s32)(segment.ack - flow->seen) < 0)
 		return PASS;
 	/* Anything but a pure ACK of something new leaves: data, FIN, RST, ECN's echo, SACK, a duplicate,
-	 * an update of the window. It carries the acknowledgement of all that is held. */
-	if (segment.payload || (segment.flags & ~PSH) != ACK || !segment.plain || segment.ack == flow->seen) {
+	 * an update of the window; and all once an end has closed. It carries the acknowledgement of all
+	 * that is held. */
+	is_duplicate = segment.ack == flow->seen && edge == flow->edge;
+	if (segment.payload || (segment.flags & ~PSH) != ACK || !segment.plain || segment.ack == flow->seen
+	    || sk->state != ESTABLISHED || flow->hole) {
 		flow->seen = segment.ack;
 		leaves(flow, segment.ack, edge);
+		flow->hole = !segment.payload && (!segment.plain || is_duplicate);
 		return PASS;
 	}
 	flow->seen = segment.ack;

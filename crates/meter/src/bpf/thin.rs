@@ -2,38 +2,30 @@
 //!
 //! A program at the device's tc egress (clsact) holds the others back. Never held: SYN, FIN, RST, anything
 //! with data, options other than timestamps (SACK), ECN's echo, URG, a number that was seen before
-//! (duplicates, updates of the window), the first segment of a connection, IPv4 with options, IPv6;
-//! and an ACK of whose window the peer knows less than half. So what is held is always covered by
+//! (duplicates, updates of the window), the ACK after one that told of a hole, the first segment of a
+//! connection and all once an end has closed, IPv4 with options, IPv6; and an ACK of whose window
+//! the peer knows less than half. So what is held is always covered by
 //! something that leaves later, and TCP hears of no loss.
 //!
 //! Nothing comes later where the sender waits. The program keeps a copy of the ACK held last, and
 //! whoever loads it sends that again in time: [`Thin::overdue`] and [`Overdue::mark`]. If a later one has left
 //! meanwhile, the program drops the copy.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{Ordering, fence};
 use std::{fmt, ptr};
 
 use libbpf_rs::{TC_EGRESS, TC_INGRESS, TcHook, TcHookBuilder};
 use memmap2::Mmap;
-use tcpcost_study::{Counts, Quantity, Snapshot, Whose};
+use tcpcost_study::{AckThinning, Counts, Quantity, Snapshot, Whose};
 
 use super::object::{failure, load, variables};
 use crate::{MeterError, snapshot_of};
 
-/// Which pure ACKs leave: the first rule that says so.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Every {
-    /// Every so many-th.
-    Acks(u32),
-    /// One for so many segments, of the size that the receiver takes for the sender's MSS.
-    Segments(u32),
-}
-
 /// The program at the egress of one device of this thread's network namespace. Dropping it, in the
 /// same namespace, takes it and the device's clsact away.
 pub struct Thin {
-    hook: TcHook,
+    device_index: i32,
     variables: Mmap,
 }
 
@@ -59,14 +51,15 @@ impl Overdue {
 
 impl Thin {
     /// Loads the program and puts it at the egress of the device with this index, which must be the
-    /// caller's own: a clsact that is there already goes with it.
+    /// caller's own: a clsact that is there already goes with it. Segments are of the size that the
+    /// receiver takes for the sender's MSS.
     ///
     /// # Errors
     /// [`MeterError::Load`]: no privilege, no BTF, no clsact, or a kernel older than 5.11.
-    pub fn attach(device_index: u32, every: Every) -> Result<Thin, MeterError> {
-        let (acks, segments) = match every {
-            Every::Acks(acks) => (acks, 0),
-            Every::Segments(segments) => (0, segments),
+    pub fn attach(device_index: u32, thinning: AckThinning) -> Result<Thin, MeterError> {
+        let (acks, segments) = match thinning {
+            AckThinning::Acks(acks) => (acks, 0),
+            AckThinning::Segments(segments) => (0, segments),
         };
         let mut targ = [0; 8];
         targ[..4].copy_from_slice(&acks.to_ne_bytes());
@@ -74,16 +67,18 @@ impl Thin {
         let object = load(NAME, OBJECT, &targ)?;
         let variables = variables(NAME, &object, size_of::<All>())?;
         let program = object.progs().next().expect("the object has one program");
-        let index = i32::try_from(device_index).expect("the kernel's indices are positive ints");
-        let both = TC_EGRESS | TC_INGRESS;
-        let mut hook = TcHookBuilder::new(program.as_fd());
-        let mut hook = hook.ifindex(index).hook(both);
-        hook.create().map_err(|error| failure(NAME, "make clsact", &error))?;
-        hook.attach_point(TC_EGRESS);
-        let attached = hook.attach();
-        hook.attach_point(both);
-        let thin = Thin { hook, variables };
-        attached.map_err(|error| failure(NAME, "attach", &error))?;
+        let device_index =
+            i32::try_from(device_index).expect("the kernel's indices are positive ints");
+        let mut hook = clsact(program.as_fd(), device_index);
+        hook.create()
+            .map_err(|error| failure(NAME, "make clsact", &error))?;
+        let thin = Thin {
+            device_index,
+            variables,
+        };
+        hook.attach_point(TC_EGRESS)
+            .attach()
+            .map_err(|error| failure(NAME, "attach", &error))?;
         Ok(thin)
     }
 
@@ -130,6 +125,13 @@ impl Thin {
     }
 }
 
+/// The clsact of a device.
+fn clsact(program: BorrowedFd<'_>, device_index: i32) -> TcHook {
+    TcHookBuilder::new(program)
+        .ifindex(device_index)
+        .hook(TC_EGRESS | TC_INGRESS)
+}
+
 /// A flow's held packet, unless the program is about to write another.
 fn copy(flow: *const Flow, index: u32) -> Option<Overdue> {
     // SAFETY: of every read here: `flow` is one of the mapped array; volatile since the programs go on
@@ -153,8 +155,9 @@ fn copy(flow: *const Flow, index: u32) -> Option<Overdue> {
 
 impl Drop for Thin {
     fn drop(&mut self) {
-        // It fails where the device is gone already, and the program with it.
-        let _ = self.hook.destroy();
+        // It fails where the device is gone already, and the program with it. The descriptor is of no
+        // meaning: clsact goes whatever is attached to it.
+        let _ = clsact(std::io::stdin().as_fd(), self.device_index).destroy();
     }
 }
 
@@ -195,5 +198,6 @@ struct Flow {
     _numbers: [u32; 5],
     version: u32,
     length: u32,
-    packet: [u8; 84],
+    _hole: u32,
+    packet: [u8; 80],
 }

@@ -6,13 +6,16 @@ use std::sync::Arc;
 use tcpcost_link::memory::Memory;
 use tcpcost_link::{Device, Tap};
 use tcpcost_meter::tcp_info::{self, TcpInfo};
-use tcpcost_stack::{KernelStack, SocketOptions, Stack, UserStack, Wire};
+use tcpcost_stack::{
+    KernelStack, SocketOptions, Stack, UserStack, Wire, set_ack_delay_max, set_receive_low_water,
+};
 use tcpcost_study::{
     Counts, DeviceSettings, Environment, Quantity, Snapshot, Totals, Value, Whose, WorkloadSettings,
 };
 use tcpcost_tcp::{Config, CongestionControl, Connection};
 use tcpcost_workload::Worker;
 
+use super::policy::AckOptions;
 use super::worker::Ready;
 use super::{Refusal, policy};
 use crate::protocol::{Prepare, clock_ns};
@@ -98,6 +101,9 @@ pub trait Observed: Stack + Sized {
 
     /// The totals of all connections, in TCP_INFO's quantities.
     fn tcp_info(worker: &Worker<Self>, meter: &mut TcpInfo) -> Result<Snapshot, String>;
+
+    /// Sets what is set of each socket once its connection is up.
+    fn set(worker: &Worker<Self>, options: AckOptions) -> Result<(), String>;
 }
 
 impl Observed for KernelStack {
@@ -113,6 +119,20 @@ impl Observed for KernelStack {
     fn tcp_info(worker: &Worker<Self>, meter: &mut TcpInfo) -> Result<Snapshot, String> {
         let sockets = worker.conns().filter_map(|conn| worker.stack().fd(conn));
         meter.snapshot(sockets).map_err(|error| error.to_string())
+    }
+
+    fn set(worker: &Worker<Self>, options: AckOptions) -> Result<(), String> {
+        for socket in worker.conns().filter_map(|conn| worker.stack().fd(conn)) {
+            if let Some(bytes) = options.low_water {
+                set_receive_low_water(socket, bytes)
+                    .map_err(|error| format!("setsockopt SO_RCVLOWAT: {error}"))?;
+            }
+            if let Some(delay) = options.delay_max {
+                set_ack_delay_max(socket, delay)
+                    .map_err(|error| format!("setsockopt TCP_DELACK_MAX_US: {error}"))?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -149,6 +169,11 @@ impl<D: Device<Wire>> Observed for UserStack<D> {
                 counts,
             }],
         })
+    }
+
+    /// Ours has them in its configuration.
+    fn set(_: &Worker<Self>, _: AckOptions) -> Result<(), String> {
+        Ok(())
     }
 }
 

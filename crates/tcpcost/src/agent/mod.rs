@@ -8,6 +8,11 @@ mod ground;
 mod policy;
 mod readings;
 mod soak;
+#[cfg(feature = "bpf")]
+mod thinning;
+#[cfg(not(feature = "bpf"))]
+#[path = "thinning/absent.rs"]
+mod thinning;
 mod worker;
 
 use std::convert::Infallible;

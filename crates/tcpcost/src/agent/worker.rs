@@ -16,6 +16,7 @@ use tcpcost_study::{Quantity, Reading, Snapshot, Totals, Whose, WorkloadKind, Wo
 use tcpcost_workload::{Token, Worker, flows_of, socket_options};
 
 use super::ground::{self, Ground, Observed};
+use super::policy::AckOptions;
 use super::readings;
 use crate::protocol::{Prepare, Span, clock_ns};
 
@@ -32,6 +33,8 @@ pub struct Place {
     pub threads: usize,
     /// What its stack stands on.
     pub ground: Ground,
+    /// Meters of the end that are there already, for the first worker to read.
+    pub meters: Vec<Box<dyn Meter + Send>>,
 }
 
 /// What a worker is for.
@@ -93,7 +96,7 @@ pub struct WorkerThread {
 impl WorkerThread {
     /// Starts a worker on its CPU. The first alone reads the meters that count for the whole end.
     pub fn start(
-        place: Place,
+        mut place: Place,
         prepare: &Prepare,
         settings: &WorkloadSettings,
         duty: Duty,
@@ -111,6 +114,7 @@ impl WorkerThread {
             tcp_info: (wants("tcp_info") && settings.kind != WorkloadKind::Crr)
                 .then(TcpInfo::default),
             reads_rusage: wants("rusage"),
+            options: AckOptions::new(prepare),
         };
         let cpu = prepare.cpus[place.index % prepare.cpus.len()];
         let (prepare, settings) = (prepare.clone(), settings.clone());
@@ -123,6 +127,7 @@ impl WorkerThread {
                 if place.index == 0 {
                     (body.meters, body.cautions) =
                         readings::meters(&prepare, place.ground.is_kernel());
+                    body.meters.append(&mut place.meters);
                 }
                 let outcome = ready.and_then(|()| {
                     let options = socket_options(&settings);
@@ -229,7 +234,8 @@ fn own_files() -> Result<(), String> {
     }
 }
 
-fn pin(cpu: usize) -> Result<(), String> {
+/// Pins the calling thread.
+pub fn pin(cpu: usize) -> Result<(), String> {
     // SAFETY: an all-zero set is a valid one, CPU_SET stays within it, the kernel only reads it.
     let status = unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
@@ -300,6 +306,7 @@ struct Body {
     /// Not for `crr`, whose connections come and go.
     tcp_info: Option<TcpInfo>,
     reads_rusage: bool,
+    options: AckOptions,
 }
 
 impl Body {
@@ -311,6 +318,7 @@ impl Body {
             let answer = match order {
                 Order::SetUp(deadline) => {
                     worker.set_up(deadline).map_err(|error| error.to_string())?;
+                    S::set(&worker, self.options)?;
                     let mut ready = S::describe(&worker);
                     ready.connections = worker.conns().count();
                     Answer::Ready(ready)
