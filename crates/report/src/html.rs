@@ -10,6 +10,7 @@ use crate::charts::{Chart, PARTS, charts};
 use crate::compare::Group;
 use crate::estimate::Estimate;
 use crate::number::{show, show_estimate, show_percent, unit_in_tables};
+use crate::sentences::sentence;
 use crate::summary::Summary;
 use crate::table::ABSENT;
 use crate::verdict::Verdict;
@@ -51,6 +52,7 @@ pub fn html(summary: &Summary) -> String {
                 }
                 main {
                     (warnings(summary))
+                    (found(summary))
                     (thresholds(summary))
                     h2 { "Cost" }
                     @for group in summary.groups() { (cost(&group)) }
@@ -311,6 +313,15 @@ fn published(summary: &Summary) -> Markup {
                 td.left { (row.cell.map_or(ABSENT, |cell| &cell.name)) }
             } } }
         } }
+    }
+}
+
+fn found(summary: &Summary) -> Markup {
+    html! {
+        @if !summary.found.is_empty() {
+            h2 { "What was found" }
+            @for found in &summary.found { p { (sentence(found)) } }
+        }
     }
 }
 

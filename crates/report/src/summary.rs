@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use tcpcost_study::{Cell, End, Environment, HostEnvironment, Record, Study};
 
 use crate::cell::{CellSummary, Warned};
+use crate::found::{Found, found};
 use crate::verdict::{Judged, Verdict, judge};
 
 /// Everything that the renderings draw.
@@ -31,6 +32,8 @@ pub struct Summary {
     pub cells: Vec<CellSummary>,
     /// Each threshold at each of its cells.
     pub judged: Vec<Judged>,
+    /// What the study set out to conclude.
+    pub found: Vec<Found>,
 }
 
 impl Summary {
@@ -72,6 +75,7 @@ impl Summary {
             .collect();
         Summary {
             judged: judge(&study.thresholds, &cells),
+            found: found(study, &cells),
             study: study.clone(),
             hosts,
             beds,

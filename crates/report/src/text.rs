@@ -7,6 +7,7 @@ use tcpcost_study::{Derived, DerivedKind, End};
 use crate::cell::CellSummary;
 use crate::compare::Group;
 use crate::number::{show, show_estimate, show_percent, unit_in_tables};
+use crate::sentences::sentence;
 use crate::summary::Summary;
 use crate::table::{ABSENT, Table, WIDTH, wrap};
 use crate::verdict::Verdict;
@@ -30,6 +31,7 @@ pub fn text(summary: &Summary, colour: bool) -> String {
         Page::lines(words::not_measured(summary)),
         Page::lines(words::notes(summary)),
         page.warnings(),
+        page.found(),
     ]);
     sections.retain(|section| !section.is_empty());
     sections.join("\n")
@@ -284,6 +286,15 @@ impl Page<'_> {
         }
         self.table(&table, &mut out);
         out
+    }
+
+    /// Last, where a terminal shows it.
+    fn found(&self) -> String {
+        if self.summary.found.is_empty() {
+            return String::new();
+        }
+        let sentences = self.summary.found.iter().map(sentence);
+        self.heading("What was found") + &Page::lines(sentences.collect())
     }
 
     fn thresholds(&self) -> String {

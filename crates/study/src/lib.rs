@@ -23,12 +23,14 @@
 #![warn(missing_docs)]
 
 mod cell;
+mod conclusion;
 mod derived;
 mod knob;
 mod measure;
 mod parse;
 mod policy;
 mod quantity;
+mod quick;
 mod reading;
 mod record;
 mod registry;
@@ -39,12 +41,14 @@ mod value;
 mod words;
 
 pub use cell::{Cell, Shuffle};
+pub use conclusion::{Change, Conclusion, Fit};
 pub use derived::{Derived, DerivedKind};
 pub use knob::{End, Knobs, UnknownKnob};
 pub use measure::{Measure, Published, Series, Threshold};
 pub use parse::StudyError;
 pub use policy::{AckKind, AckThinning, PolicySettings, TailSplit, WindowGrowth};
 pub use quantity::Quantity;
+pub use quick::Quick;
 pub use reading::{Counts, Reading, Snapshot, Totals, WentBackwards, Whose};
 pub use record::{
     EndRecord, Environment, HostEnvironment, Outcome, Record, RecordError, SCHEMA_VERSION, Warning,

@@ -97,11 +97,14 @@ pub struct Run {
     /// Seed of the order of trials and of payload.
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
+    /// Less than a minute: shorter intervals, fewer repetitions, and of the cells those that the study's [quick] keeps.
+    #[arg(long)]
+    pub quick: bool,
     /// Directory for records and report [default: tcpcost-out/STUDY-TIME].
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Go on with an interrupted or killed run: no trial is repeated, none lost.
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["study", "set", "repetitions", "duration", "seed", "out"])]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["study", "set", "repetitions", "duration", "seed", "quick", "out"])]
     pub resume: Option<PathBuf>,
     /// Print the cells and the estimated time, and run nothing.
     #[arg(long)]

@@ -102,6 +102,9 @@ pub trait Observed: Stack + Sized {
     /// The totals of all connections, in TCP_INFO's quantities.
     fn tcp_info(worker: &Worker<Self>, meter: &mut TcpInfo) -> Result<Snapshot, String>;
 
+    /// What the stack counts of itself as /proc/net counts for a namespace; `None` where it does that.
+    fn counts(worker: &Worker<Self>) -> Option<Counts>;
+
     /// Sets what is set of each socket once its connection is up.
     fn set(worker: &Worker<Self>, options: AckOptions) -> Result<(), String>;
 }
@@ -119,6 +122,10 @@ impl Observed for KernelStack {
     fn tcp_info(worker: &Worker<Self>, meter: &mut TcpInfo) -> Result<Snapshot, String> {
         let sockets = worker.conns().filter_map(|conn| worker.stack().fd(conn));
         meter.snapshot(sockets).map_err(|error| error.to_string())
+    }
+
+    fn counts(_: &Worker<Self>) -> Option<Counts> {
+        None
     }
 
     fn set(worker: &Worker<Self>, options: AckOptions) -> Result<(), String> {
@@ -171,6 +178,14 @@ impl<D: Device<Wire>> Observed for UserStack<D> {
         })
     }
 
+    fn counts(worker: &Worker<Self>) -> Option<Counts> {
+        let counters = worker.stack().endpoint().counters();
+        Some(Counts::from([
+            (Quantity::IpPacketsSent, counters.packets_sent),
+            (Quantity::IpOctetsSent, counters.octets_sent),
+        ]))
+    }
+
     /// Ours has them in its configuration.
     fn set(_: &Worker<Self>, _: AckOptions) -> Result<(), String> {
         Ok(())
@@ -178,11 +193,26 @@ impl<D: Device<Wire>> Observed for UserStack<D> {
 }
 
 /// What ours counts in the same sense as TCP_INFO; the rest is absent.
-fn counts_of(connection: &Connection) -> [(Quantity, u64); 5] {
+fn counts_of(connection: &Connection) -> [(Quantity, u64); 9] {
     let counters = connection.counters();
     [
         (Quantity::ConnSegmentsSent, counters.segments_sent),
         (Quantity::ConnSegmentsReceived, counters.segments_received),
+        // SYN and FIN, which have no data either, are outside the interval.
+        (
+            Quantity::ConnDataSegmentsSent,
+            counters
+                .segments_sent
+                .saturating_sub(counters.pure_acks_sent),
+        ),
+        (
+            Quantity::ConnDataSegmentsReceived,
+            counters
+                .segments_received
+                .saturating_sub(counters.pure_acks_received),
+        ),
+        (Quantity::DelayedAcksSent, counters.delayed_acks_sent),
+        (Quantity::Timeouts, counters.timeouts.into()),
         (Quantity::ConnBytesSent, counters.payload_bytes_sent),
         (Quantity::ConnBytesReceived, counters.payload_bytes_received),
         (

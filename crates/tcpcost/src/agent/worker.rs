@@ -393,6 +393,9 @@ impl Body {
             totals: vec![Totals { whose, counts }],
         };
         let mut snapshots = vec![snapshot("workload", Whose::Workload, worker.totals())];
+        if let Some(counts) = S::counts(worker) {
+            snapshots.push(snapshot("tcp", Whose::Namespace, counts));
+        }
         if self.reads_rusage {
             let counts = rusage::thread_counts().map_err(|error| error.to_string())?;
             snapshots.push(snapshot("rusage", Whose::Threads, counts));

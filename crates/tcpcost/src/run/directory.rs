@@ -27,6 +27,9 @@ pub struct Overrides {
     /// `--seed`.
     #[serde(default)]
     pub seed: Option<u64>,
+    /// `--quick`.
+    #[serde(default)]
+    pub quick: bool,
 }
 
 impl Overrides {
@@ -42,6 +45,10 @@ impl Overrides {
             if let Err(error) = WorkloadSettings::from_knobs(&cell.knobs) {
                 return Err(usage(format!("--set, cell \"{}\": {error}", cell.name)));
             }
+        }
+        // Before what is said in so many words.
+        if self.quick {
+            study.make_quick();
         }
         if let Some(repetitions) = self.repetitions {
             if repetitions == 0 {
