@@ -180,11 +180,17 @@ fn changes(study: &Study, one: &Conclusion, change: &Change, cells: &[CellSummar
         let words = names.filter_map(|name| Some(format!("{name}={}", cell.knobs.value(name)?)));
         words.collect::<Vec<_>>().join(" ")
     };
+    // Of the others only what tells these groups apart.
+    let differs = |name: &str| {
+        let mut values = picked(cells, &one.matching).map(|cell| cell.knobs.value(name));
+        let first = values.next();
+        values.any(|value| Some(value) != first)
+    };
     let shown = |cell: &CellSummary| -> String {
         let names = study
             .vary
             .iter()
-            .filter(|name| **name != change.knob && one.matching.get(name).is_none());
+            .filter(|name| **name != change.knob && differs(name));
         let words = names.filter_map(|name| Some(format!("{name} {}", cell.knobs.value(name)?)));
         words.collect::<Vec<_>>().join(", ")
     };

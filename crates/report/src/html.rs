@@ -5,6 +5,7 @@
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use tcpcost_study::{Derived, DerivedKind, End};
 
+use crate::acks;
 use crate::cell::CellSummary;
 use crate::charts::{Chart, PARTS, charts};
 use crate::compare::Group;
@@ -56,6 +57,7 @@ pub fn html(summary: &Summary) -> String {
                     (thresholds(summary))
                     h2 { "Cost" }
                     @for group in summary.groups() { (cost(&group)) }
+                    (cells_table("ACKs and packets", &summary.cells.iter().collect::<Vec<_>>(), &acks::columns(summary)))
                     (response_times(summary))
                     ul.notes { @for note in words::regimes(summary).iter().chain(&words::notes(summary)) { li { (note) } } }
                     (not_measured(summary))

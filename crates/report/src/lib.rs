@@ -14,6 +14,7 @@
 
 #![warn(missing_docs)]
 
+mod acks;
 mod beside;
 mod cell;
 mod charts;

@@ -177,7 +177,7 @@ mod tests {
             ),
             (
                 "[[fit]]\nsays = \"x\"\nover = \"acks_per_kib\"\nfrom = 2\n",
-                "s.toml:4: fit.from: no such key in [fit]; known here: says, quantity, over, where, published",
+                "s.toml:4: from: no such key in [fit]; known here: says, quantity, over, where, published",
             ),
         ] {
             assert_eq!(parse(text).unwrap_err(), expected);

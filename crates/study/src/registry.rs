@@ -407,7 +407,7 @@ pub const KNOBS: &[Knob] = &[
     policy(
         "ack_limit_max",
         Kind::Count(1, 64),
-        "Where the limit of `avoidance` ends: 22 as on HP-UX; illumos has 8 for neighbours, 2 through a router.",
+        "Where the limit of `avoidance` ends: `ack_segments` if that is set, else 22 as on HP-UX; illumos has 8 for neighbours, 2 through a router.",
     ),
     policy(
         "tail_split",

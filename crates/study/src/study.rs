@@ -19,6 +19,12 @@ use crate::value::{Raw, Value};
 /// The shipped studies: name, text.
 pub const BUILT_IN: &[(&str, &str)] = &[
     ("tour", include_str!("../../../studies/tour.toml")),
+    ("acks", include_str!("../../../studies/acks.toml")),
+    (
+        "ack-bursts",
+        include_str!("../../../studies/ack-bursts.toml"),
+    ),
+    ("tso-split", include_str!("../../../studies/tso-split.toml")),
     ("stacks", include_str!("../../../studies/stacks.toml")),
     (
         "accounting",

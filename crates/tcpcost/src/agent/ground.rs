@@ -67,7 +67,7 @@ pub fn prepare(
             "offloads, routes, bottleneck and sysctls are of the kernel's end alone: set them there",
         ));
     }
-    policy::user_config(&Config::default(), prepare)?;
+    policy::check_user(prepare)?;
     Ok(Environment {
         device: prepare.device.clone(),
         mtu: u64::from(device.mtu.unwrap_or(MTU)),
@@ -90,7 +90,7 @@ pub fn stack<D: Device<Wire>>(
         mss: u16::try_from(mtu.saturating_sub(40)).unwrap_or(u16::MAX),
         ..Config::default()
     };
-    let config = policy::user_config(&config, prepare).map_err(|refusal| refusal.to_string())?;
+    let config = policy::user_config(&config, prepare);
     UserStack::new(device, &[prepare.address], &config, options).map_err(|error| error.to_string())
 }
 

@@ -150,14 +150,18 @@ impl AckOptions {
     }
 }
 
-/// `config` with the policies of our TCP's end.
-pub fn user_config(config: &Config, prepare: &Prepare) -> Result<Config, Refusal> {
-    if AckOptions::new(prepare).low_water.is_some() {
-        return Err(unsupported(prepare, "rcvlowat", "our TCP does not have it"));
+/// Refuses what our TCP cannot be told.
+pub fn check_user(prepare: &Prepare) -> Result<(), Refusal> {
+    match AckOptions::new(prepare).low_water {
+        None => Ok(()),
+        Some(_) => Err(unsupported(prepare, "rcvlowat", "our TCP does not have it")),
     }
+}
+
+/// `config` with the policies of our TCP's end.
+pub fn user_config(config: &Config, prepare: &Prepare) -> Config {
     let policies = PolicySettings::from_knobs(&prepare.knobs, prepare.end);
     config_with(config, &policies)
-        .map_err(|knob| unsupported(prepare, knob, "our TCP does not have it"))
 }
 
 fn unsupported(prepare: &Prepare, knob: &str, reason: &str) -> Refusal {
