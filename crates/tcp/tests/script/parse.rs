@@ -151,8 +151,8 @@ fn parse_options(text: &str) -> Option<Option<Options>> {
                     echo: echo.parse().ok()?,
                 });
             }
-            ["tarr"] => options.ack_rate = Some(AckRate::Announced),
-            ["tarr", rate] => options.ack_rate = Some(AckRate::Request(rate.parse().ok()?)),
+            ["tarr"] => options.ack_rate = Some(AckRate::ANNOUNCED),
+            ["tarr", rate] => options.ack_rate = Some(AckRate::request(rate.parse().ok()?)),
             ["sack", blocks @ ..] => {
                 for block in blocks {
                     let (start, end) = block.split_once(':')?;
