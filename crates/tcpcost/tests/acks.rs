@@ -71,11 +71,23 @@ fn a_kernels_end_acknowledges_every_nth_segment_by_quickack_and_thinning() {
     let held = count(fourth, "server", "ack_thin", "thin_acks_held").unwrap();
     let passed = count(fourth, "server", "ack_thin", "thin_acks_passed").unwrap();
     assert!(held > 0 && passed > 0, "{held} {passed}");
-    let route = fourth["ends"]["server"]["environment"]["route"].as_str().unwrap();
+    let route = fourth["ends"]["server"]["environment"]["route"]
+        .as_str()
+        .unwrap();
     assert!(route.contains("quickack 1"), "{route}");
-    assert_eq!(fourth["ends"]["server"]["environment"]["offloads"]["gro"], false);
-    assert!(segments_per_ack(fourth) > segments_per_ack(each), "{fourth}");
-    assert!(segments_per_ack(fourth) > 3.0, "{}", segments_per_ack(fourth));
+    assert_eq!(
+        fourth["ends"]["server"]["environment"]["offloads"]["gro"],
+        false
+    );
+    assert!(
+        segments_per_ack(fourth) > segments_per_ack(each),
+        "{fourth}"
+    );
+    assert!(
+        segments_per_ack(fourth) > 3.0,
+        "{}",
+        segments_per_ack(fourth)
+    );
 }
 
 #[test]
@@ -85,7 +97,11 @@ fn thinning_ends_with_its_trial() {
     }
     let place = Place::new();
     let bed = "[bed]\nkind = \"netns\"\n[bed.server]\nquickack = \"on\"";
-    let records = run(&place, bed, "[vary]\n\"server.ack_thin\" = [8, \"leave\", 2]");
+    let records = run(
+        &place,
+        bed,
+        "[vary]\n\"server.ack_thin\" = [8, \"leave\", 2]",
+    );
     let untouched = cell(&records, "server.ack_thin=leave");
     assert_eq!(untouched["outcome"], "measured");
     assert!(count(untouched, "server", "ack_thin", "thin_acks_held").is_none());
@@ -130,7 +146,10 @@ workload = "crr"
     }
     skipped("delay too long", "server.ack_delay: TCP_DELACK_MAX_US: ");
     skipped("low water of messages", "server.rcvlowat: of streams alone");
-    skipped("delay of crr", "server.ack_delay: of connections that stand");
+    skipped(
+        "delay of crr",
+        "server.ack_delay: of connections that stand",
+    );
 }
 
 #[test]
@@ -163,11 +182,17 @@ bed = "loopback"
 "#;
     let records = run(&place, "", cells);
     for (name, reason) in [
-        ("exactly", "server.ack_policy: the kernel's TCP has no policy \"exactly\""),
+        (
+            "exactly",
+            "server.ack_policy: the kernel's TCP has no policy \"exactly\"",
+        ),
         ("every without quickack", "server.quickack: "),
         ("every with gro", "server.gro: "),
         ("every and thinning", "server.ack_thin: "),
-        ("on loopback", "client.ack_thin: of a bed's own device alone"),
+        (
+            "on loopback",
+            "client.ack_thin: of a bed's own device alone",
+        ),
     ] {
         let record = cell(&records, name);
         assert_eq!(record["outcome"], "skipped", "{name}: {record}");
@@ -183,7 +208,10 @@ fn quick_keeps_what_the_study_says_and_resumes_as_it_began() {
                  [quick]\nduration = \"30ms\"\nwarm_up = \"10ms\"\nrepetitions = 1\n[quick.keep]\nflows = [1, 4]\n";
     let file = place.write("s.toml", study);
     let plan = place.run(&["run", &file, "--quick", "--dry-run"]);
-    assert!(plan.stdout.contains("2 cells, 1 repetitions of 30ms"), "{plan:?}");
+    assert!(
+        plan.stdout.contains("2 cells, 1 repetitions of 30ms"),
+        "{plan:?}"
+    );
     let ran = place.run(&["run", &file, "--quick", "--out", "out"]);
     assert_eq!(place.records("out").len(), 2, "{ran:?}");
     let again = place.run(&["run", "--resume", "out"]);
