@@ -199,7 +199,7 @@ mod tests {
         let memory = record(&[("net.core.a", "1"), ("net.ipv4.b", "2")]);
         let hosts = |records: &[Record]| Summary::new(&study, records).hosts;
         let one = hosts(&[memory.clone(), tap.clone()]);
-        assert_eq!(one, [tap.host.clone()]);
+        assert_eq!(one, std::slice::from_ref(&tap.host));
         let changed = record(&[("net.core.a", "3"), ("net.ipv4.b", "2")]);
         assert_eq!(hosts(&[tap, memory, changed]).len(), 2);
     }

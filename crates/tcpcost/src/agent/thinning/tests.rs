@@ -62,7 +62,7 @@ impl Peer {
             options,
             ..Segment::default()
         });
-        peer.next = peer.next + 1;
+        peer.next += 1;
         let answer = peer.receive();
         assert!(answer.flags.contains(Flags::SYN.with(Flags::ACK, true)));
         peer.ack = answer.end();
@@ -90,7 +90,7 @@ impl Peer {
     fn send_data(&mut self, segments: u32) {
         for _ in 0..segments {
             self.send(self.data(0));
-            self.next = self.next + MSS;
+            self.next += MSS;
         }
     }
 
@@ -233,7 +233,7 @@ fn check_what_is_never_held(timestamps: bool) {
             assert_eq!(sack.options.sack.as_slice().len(), 1);
             // What fills it, too.
             peer.send_data(1);
-            peer.next = peer.next + MSS;
+            peer.next += MSS;
             peer.expect_ack();
             held(5);
 
@@ -264,7 +264,7 @@ fn check_what_is_never_held(timestamps: bool) {
                 flags: fin,
                 ..peer.empty()
             });
-            peer.next = peer.next + 1;
+            peer.next += 1;
             peer.expect_ack();
             held(9);
             drop(stream);
@@ -316,7 +316,7 @@ fn an_ack_leaves_for_so_many_full_segments() {
                 let mut large = peer.data(0);
                 large.payload = Piece::from(vec![7; 460]).into();
                 peer.send(large);
-                peer.next = peer.next + 460;
+                peer.next += 460;
             }
             peer.send_data(3);
             expect_held(thin, 8);
