@@ -43,6 +43,7 @@ pub(crate) fn columns(summary: &Summary) -> Vec<(Derived, &'static str)> {
             ),
             (both(DerivedKind::SwitchesPerTransaction), "switches/trans."),
             (both(DerivedKind::DelayedAcksPerS), "delayed ACKs/s"),
+            (both(DerivedKind::RetransmitRatio), "% sent again"),
         ];
     }
     vec![
@@ -58,7 +59,8 @@ pub(crate) fn columns(summary: &Summary) -> Vec<(Derived, &'static str)> {
         (both(DerivedKind::BacklogCoalescedPerMib), "coalesced/MiB"),
         (
             Derived::of(sender.peer(), DerivedKind::ThinnedRatio),
-            "thinned",
+            "% thinned",
         ),
+        (both(DerivedKind::RetransmitRatio), "% sent again"),
     ]
 }
