@@ -35,7 +35,7 @@ pub enum What {
         knob: String,
         /// The value that the others are held against.
         from: Value,
-        /// Other knobs that vary, as they are in these cells; empty where none does.
+        /// Which cells, where there are several pairs: the first one's name without the knob.
         at: String,
         /// The other values.
         steps: Vec<Step>,
@@ -180,20 +180,6 @@ fn changes(study: &Study, one: &Conclusion, change: &Change, cells: &[CellSummar
         let words = names.filter_map(|name| Some(format!("{name}={}", cell.knobs.value(name)?)));
         words.collect::<Vec<_>>().join(" ")
     };
-    // Of the others only what tells these groups apart.
-    let differs = |name: &str| {
-        let mut values = picked(cells, &one.matching).map(|cell| cell.knobs.value(name));
-        let first = values.next();
-        values.any(|value| Some(value) != first)
-    };
-    let shown = |cell: &CellSummary| -> String {
-        let names = study
-            .vary
-            .iter()
-            .filter(|name| **name != change.knob && differs(name));
-        let words = names.filter_map(|name| Some(format!("{name} {}", cell.knobs.value(name)?)));
-        words.collect::<Vec<_>>().join(", ")
-    };
     let mut groups: BTreeMap<String, Vec<&CellSummary>> = BTreeMap::new();
     let mut order = Vec::new();
     for cell in picked(cells, &one.matching) {
@@ -235,13 +221,25 @@ fn changes(study: &Study, one: &Conclusion, change: &Change, cells: &[CellSummar
                 what: What::Change {
                     knob: change.knob.clone(),
                     from: change.from.clone(),
-                    at: shown(first),
+                    at: if groups.len() > 1 {
+                        without(first, change)
+                    } else {
+                        String::new()
+                    },
                     steps,
                 },
             });
         }
     }
     all
+}
+
+/// A cell's name without the knob that changes.
+fn without(cell: &CellSummary, change: &Change) -> String {
+    let varied = format!("{}={}", change.knob, change.from);
+    let words = cell.name.split(' ').filter(|word| *word != varied);
+    let name = words.collect::<Vec<_>>().join(" ");
+    name.trim_end_matches(',').to_string()
 }
 
 /// The change from one cell to another in percent, trial by trial.

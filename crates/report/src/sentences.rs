@@ -70,7 +70,7 @@ fn change(of: Derived, knob: &str, from: &Value, at: &str, steps: &[Step]) -> St
     let at = if at.is_empty() {
         String::new()
     } else {
-        format!("with {at}, ")
+        format!("{at}: ")
     };
     let steps: Vec<String> = steps.iter().map(step).collect();
     format!(
@@ -270,11 +270,11 @@ mod tests {
             what: What::Change {
                 knob: "server.ack_segments".to_string(),
                 from: Value::Count(2),
-                at: "rate 941Mbit".to_string(),
+                at: "rate=941Mbit".to_string(),
                 steps,
             },
         };
-        let beginning = "Fewer ACKs: with rate 941Mbit, Exact CPU µs per KiB, client, against server.ack_segments 2, ";
+        let beginning = "Fewer ACKs: rate=941Mbit: Exact CPU µs per KiB, client, against server.ack_segments 2, ";
         assert_eq!(sentence(&found), format!("{beginning}{expected}."));
     }
 
