@@ -18,6 +18,7 @@ use tcpcost_study::{
 use tcpcost_workload::{Token, Worker, flows_of, socket_options};
 
 use super::ground::{self, Ground, Observed};
+use super::policy::AckOptions;
 use super::readings;
 use super::sampler::Sampler;
 use super::soak;
@@ -36,6 +37,8 @@ pub struct Place {
     pub threads: usize,
     /// What its stack stands on.
     pub ground: Ground,
+    /// Meters of the end that are there already, for the first worker to read.
+    pub meters: Vec<Box<dyn Meter + Send>>,
 }
 
 /// What a worker is for.
@@ -99,7 +102,7 @@ pub struct WorkerThread {
 impl WorkerThread {
     /// Starts a worker on its CPU. The first alone reads the meters that count for the whole end.
     pub fn start(
-        place: Place,
+        mut place: Place,
         prepare: &Prepare,
         settings: &WorkloadSettings,
         duty: Duty,
@@ -119,6 +122,7 @@ impl WorkerThread {
             tcp_info: (wants("tcp_info") && settings.kind != WorkloadKind::Crr)
                 .then(TcpInfo::default),
             reads_rusage: wants("rusage"),
+            options: AckOptions::new(prepare),
         };
         let cpu = prepare.cpus[place.index % prepare.cpus.len()];
         let (prepare, settings) = (prepare.clone(), settings.clone());
@@ -132,6 +136,7 @@ impl WorkerThread {
                     (body.meters, body.cautions) =
                         readings::meters(&prepare, place.ground.is_kernel());
                     body.sampler = Sampler::load(&prepare, &mut body.cautions);
+                    body.meters.append(&mut place.meters);
                 }
                 let outcome = ready.and_then(|()| {
                     let options = socket_options(&settings);
@@ -238,7 +243,8 @@ fn own_files() -> Result<(), String> {
     }
 }
 
-fn pin(cpu: usize) -> Result<(), String> {
+/// Pins the calling thread.
+pub fn pin(cpu: usize) -> Result<(), String> {
     // SAFETY: an all-zero set is a valid one, CPU_SET stays within it, the kernel only reads it.
     let status = unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
@@ -311,6 +317,7 @@ struct Body {
     /// Not for `crr`, whose connections come and go.
     tcp_info: Option<TcpInfo>,
     reads_rusage: bool,
+    options: AckOptions,
 }
 
 impl Body {
@@ -322,6 +329,7 @@ impl Body {
             let answer = match order {
                 Order::SetUp(deadline) => {
                     worker.set_up(deadline).map_err(|error| error.to_string())?;
+                    S::set(&worker, self.options)?;
                     let mut ready = S::describe(&worker);
                     ready.connections = worker.conns().count();
                     Answer::Ready(ready)
@@ -411,6 +419,9 @@ impl Body {
             totals: vec![Totals { whose, counts }],
         };
         let mut snapshots = vec![snapshot("workload", Whose::Workload, worker.totals())];
+        if let Some(counts) = S::counts(worker) {
+            snapshots.push(snapshot("tcp", Whose::Namespace, counts));
+        }
         if self.reads_rusage {
             let counts = rusage::thread_counts().map_err(|error| error.to_string())?;
             snapshots.push(snapshot("rusage", Whose::Threads, counts));
