@@ -8,6 +8,7 @@ mod common;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::process::Command;
+use std::time::Duration;
 
 use common::{Place, Ran, Started, in_namespace, skip};
 
@@ -76,6 +77,28 @@ fn address(ip: &str, port: u16) -> SocketAddr {
     SocketAddr::new(ip.parse().unwrap(), port)
 }
 
+/// A client whose calls fail when nothing moves for a minute, instead of waiting for ever for a
+/// peer that is gone.
+fn client(stream: TcpStream) -> TcpStream {
+    let minute = Some(Duration::from_secs(60));
+    stream.set_read_timeout(minute).unwrap();
+    stream.set_write_timeout(minute).unwrap();
+    stream
+}
+
+fn connect(ip: &str, port: u16) -> TcpStream {
+    client(TcpStream::connect(address(ip, port)).unwrap())
+}
+
+/// Everything until the peer closes.
+fn hear(stream: &mut TcpStream) -> Vec<u8> {
+    let mut heard = Vec::new();
+    if let Err(error) = stream.read_to_end(&mut heard) {
+        panic!("after {} bytes: {error}", heard.len());
+    }
+    heard
+}
+
 /// Runs a test on every bed.
 fn on_every_bed(test: impl Fn(&Place, &str, &str, &[&str]) + Sync) {
     in_namespace(|| {
@@ -128,7 +151,7 @@ fn what_the_kernel_sends_arrives_as_it_was() {
         let bytes = bytes(wire);
         let sink = ["--listen", "5000", "--sink", "--check", "--ack-every", "8"];
         let peer = peer(place, layer, &[&sink, wire]);
-        let mut stream = TcpStream::connect(address(ip, 5000)).unwrap();
+        let mut stream = connect(ip, 5000);
         stream.write_all(&pattern(0, bytes)).unwrap();
         stream.shutdown(Shutdown::Write).unwrap();
         assert_eq!(stream.read(&mut [0]).unwrap(), 0, "it closes in its turn");
@@ -154,7 +177,7 @@ fn wrong_bytes_are_found_and_are_a_failure() {
             "--tun",
             &[&["--listen", "5000", "--sink", "--check"]],
         );
-        let mut stream = TcpStream::connect(address(V4, 5000)).unwrap();
+        let mut stream = connect(V4, 5000);
         let mut bytes = pattern(0, 10_000);
         bytes[5000] ^= 1;
         stream.write_all(&bytes).unwrap();
@@ -172,16 +195,14 @@ fn an_echo_is_what_was_sent() {
     on_every_bed(|place, layer, ip, wire| {
         let bytes = bytes(wire) / 2;
         let peer = peer(place, layer, &[&["--listen", "7", "--echo"], wire]);
-        let mut stream = TcpStream::connect(address(ip, 7)).unwrap();
+        let mut stream = connect(ip, 7);
         let mut sender = stream.try_clone().unwrap();
         std::thread::scope(|scope| {
             scope.spawn(move || {
                 sender.write_all(&pattern(3, bytes)).unwrap();
                 sender.shutdown(Shutdown::Write).unwrap();
             });
-            let mut heard = Vec::new();
-            stream.read_to_end(&mut heard).unwrap();
-            assert!(heard == pattern(3, bytes));
+            assert!(hear(&mut stream) == pattern(3, bytes));
         });
         end(peer);
     });
@@ -198,10 +219,8 @@ fn it_connects_sends_and_ends_by_itself() {
         );
         let source = ["--connect", &to.to_string(), "--source", "--bytes", &size];
         let peer = peer(place, layer, &[&source, wire]);
-        let (mut stream, _) = listener.accept().unwrap();
-        let mut heard = Vec::new();
-        stream.read_to_end(&mut heard).unwrap();
-        assert!(heard == pattern(0, bytes));
+        let mut stream = client(listener.accept().unwrap().0);
+        assert!(hear(&mut stream) == pattern(0, bytes));
         drop(stream);
         let totals = ended_well(peer.end());
         assert_eq!(totals["payload_bytes_sent"], bytes);
@@ -234,11 +253,7 @@ fn a_capture_holds_what_passed() {
                 "--listen", "80", "--source", "--bytes", "100000B", "--pcap", "p.pcapng",
             ]],
         );
-        let mut heard = Vec::new();
-        TcpStream::connect(address(V4, 80))
-            .unwrap()
-            .read_to_end(&mut heard)
-            .unwrap();
+        let heard = hear(&mut connect(V4, 80));
         assert!(heard == pattern(0, 100_000));
         end(peer);
         let capture = std::fs::read(place.path("p.pcapng")).unwrap();
