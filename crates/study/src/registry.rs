@@ -120,7 +120,7 @@ pub const KNOBS: &[Knob] = &[
         "threads",
         Kind::Count(0, 1024),
         "0",
-        "Worker threads per end, each with its own epoll; 0 is one for each CPU of the end.",
+        "Worker threads per end, each with its own epoll, or with an instance of our own TCP (a queue of the TAP each; in memory both ends have as many); 0 is one for each CPU of the end.",
     ),
     workload(
         "write_size",

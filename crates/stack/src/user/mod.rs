@@ -2,13 +2,19 @@
 //! by whoever calls [`Stack::poll`].
 //!
 //! One thread, no sleep but in `poll`, one reading of the clock per batch. Idle connections cost
-//! nothing: what has something to do is on the endpoint's lists. Several instances on several
-//! devices are how several CPUs are used.
+//! nothing: what has something to do is on the endpoint's lists. Several instances, each with a
+//! device or a queue of one ([`UserStack::with_ports`]), are how several CPUs are used.
 //!
 //! Packets leave at the next `poll`, so whatever an application does between two of them leaves
 //! together and an acknowledgement travels with the answer; only [`Stack::write`] sends at once.
-//! While nobody polls, the stack stands still: it neither acknowledges nor retransmits. Not here: a listener on one of several
-//! addresses (a port is listened on for all), SO_REUSEPORT, urgent data.
+//! While nobody polls, the stack stands still: it neither acknowledges nor retransmits. A thread of
+//! its own for timers would need a lock around every call, which the measured path would pay for,
+//! and would buy little: one poll makes at most as many connections ready as a batch has packets,
+//! 64, so between two polls lies the work of these, milliseconds at the most, where the peer's
+//! shortest timeout is 200 ms (RFC 6298 asks for a second, Linux takes 200 ms) and a tail loss probe
+//! that comes early costs one segment. Who computes for longer calls `poll` with no time to wait.
+//! Not here: a listener on one of several addresses (a port is listened on for all), SO_REUSEPORT,
+//! urgent data.
 
 use std::collections::VecDeque;
 use std::io;
@@ -20,7 +26,7 @@ use tcpcost_link::Device;
 use tcpcost_study::{ReceiveWith, SendWith};
 use tcpcost_tcp::wire::Checksum;
 use tcpcost_tcp::{
-    Config, ConnId, ConnectError, Connection, Ended, Endpoint, ListenError, Pool, State,
+    Config, ConnId, ConnectError, Connection, Ended, Endpoint, ListenError, Pool, Ports, State,
 };
 
 use crate::error::{StackError, call};
@@ -31,11 +37,10 @@ mod payload;
 mod wire;
 
 use payload::{read_result, write_error};
-use wire::Slabs;
 
 pub use options::config_for;
 pub use payload::{UserSink, UserSource};
-pub use wire::Wire;
+pub use wire::{Slabs, Wire};
 
 /// A connection of a [`UserStack`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,6 +68,7 @@ pub struct UserStack<D: Device<Wire>> {
     /// Whether the device still took super-segments when it was last asked.
     segmentation: bool,
     next_port: u16,
+    ports: Ports,
     /// The clock, as the last batch read it.
     now: Instant,
 }
@@ -115,8 +121,18 @@ impl<D: Device<Wire>> UserStack<D> {
             completions: Completions::default(),
             segmentation: offloads.segmentation,
             next_port: 0,
+            ports: Ports::default(),
             now,
         })
+    }
+
+    /// One of several instances with the same addresses, each with a queue of
+    /// [`Tap::open_queues`](tcpcost_link::Tap::open_queues): uses these ports only.
+    #[must_use]
+    pub fn with_ports(mut self, ports: Ports) -> Self {
+        self.ports = ports;
+        self.endpoint.set_ports(ports);
+        self
     }
 
     /// The endpoint, so that a meter can read its counters.
@@ -287,7 +303,7 @@ impl<D: Device<Wire>> UserStack<D> {
         (0..PORTS).find_map(|_| {
             let port = PORT_MIN + self.next_port % PORTS;
             self.next_port = self.next_port.wrapping_add(1);
-            self.listening(port).is_none().then_some(port)
+            (self.ports.contain(port) && self.listening(port).is_none()).then_some(port)
         })
     }
 }
@@ -312,6 +328,10 @@ impl<D: Device<Wire>> Stack for UserStack<D> {
             0 => self
                 .free_port()
                 .ok_or_else(|| refused(io::ErrorKind::AddrInUse))?,
+            // Its packets would go to another instance.
+            port if !self.ports.contain(port) => {
+                return Err(refused(io::ErrorKind::AddrNotAvailable));
+            }
             port => port,
         };
         let backlog = usize::try_from(backlog).unwrap_or(usize::MAX);

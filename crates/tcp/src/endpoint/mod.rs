@@ -63,7 +63,34 @@ pub struct Endpoint {
     /// Answers that belong to no connection; bounded, the rest is dropped.
     answers: VecDeque<Packet>,
     next_port: u16,
+    ports: Ports,
     counters: EndpointCounters,
+}
+
+/// Which local ports an endpoint may use: all, or its share where several endpoints have one address
+/// and packets are dealt out to them by port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ports {
+    /// Number of endpoints, from 1. Default 1.
+    pub every: u16,
+    /// Which of them this is, below `every`: it has the ports p with p % `every` = `offset`.
+    pub offset: u16,
+}
+
+impl Ports {
+    /// Whether it may use this one.
+    pub fn contain(self, port: u16) -> bool {
+        port % self.every.max(1) == self.offset
+    }
+}
+
+impl Default for Ports {
+    fn default() -> Self {
+        Self {
+            every: 1,
+            offset: 0,
+        }
+    }
 }
 
 /// What an endpoint counts beside its connections.
@@ -127,6 +154,7 @@ impl Endpoint {
             acceptable: VecDeque::new(),
             answers: VecDeque::new(),
             next_port: 0,
+            ports: Ports::default(),
             counters: EndpointCounters::default(),
         }
     }
@@ -141,6 +169,11 @@ impl Endpoint {
             Checksum::Complete
         };
         self.cut = !segmentation;
+    }
+
+    /// From now on takes only these for connections that leave the choice of a port to it.
+    pub fn set_ports(&mut self, ports: Ports) {
+        self.ports = ports;
     }
 
     /// Takes in a packet.
