@@ -69,8 +69,18 @@ impl<D: Device<Wire>> Host<D> {
 }
 
 /// Bytes of a stream that repeats after a prime number: a lost, doubled or moved byte shows.
-pub fn pattern(at: u64, to: &mut [u8]) {
-    for (byte, n) in to.iter_mut().zip(at..) {
-        *byte = (n % 251 + n / 251 % 241) as u8;
+pub fn pattern(at: u64, mut to: &mut [u8]) {
+    const PERIOD: u64 = 251 * 241;
+    static BYTES: OnceLock<Vec<u8>> = OnceLock::new();
+    let bytes = BYTES.get_or_init(|| {
+        let byte = |n| (n % 251 + n / 251 % 241) as u8;
+        (0..PERIOD).map(byte).collect()
+    });
+    let mut from = (at % PERIOD) as usize;
+    while !to.is_empty() {
+        let run = to.len().min(bytes.len() - from);
+        to[..run].copy_from_slice(&bytes[from..from + run]);
+        to = &mut to[run..];
+        from = 0;
     }
 }
