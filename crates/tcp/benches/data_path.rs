@@ -6,7 +6,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tcpcost_tcp::wire::{Checksum, Packet, Segment};
+use tcpcost_tcp::wire::{Checksum, Packet, Segment, Sum};
 use tcpcost_tcp::{
     Clock, Config, CongestionControl, ConnId, Connection, Endpoint, Piece, Pool, SeqNum,
 };
@@ -18,6 +18,7 @@ fn main() {
         return;
     }
     memcpy();
+    fused();
     for (name, way) in [
         (
             "endpoints, 64 KiB units, no copies",
@@ -45,14 +46,22 @@ fn main() {
     }
     let mut segments = Config::default();
     segments.segmentation.super_segment_bytes_max = 0;
-    stream(
-        "endpoints, MTU 1500, no copies",
-        &segments,
-        Way {
-            copies: false,
-            checksum: Checksum::Partial,
-        },
-    );
+    for (name, copies, checksum) in [
+        ("endpoints, MTU 1500, no copies", false, Checksum::Partial),
+        ("endpoints, MTU 1500, copied", true, Checksum::Partial),
+        (
+            "endpoints, MTU 1500, copied and summed in one pass, verified",
+            true,
+            Checksum::Complete,
+        ),
+        (
+            "endpoints, MTU 1500, no copies, summed, verified",
+            false,
+            Checksum::Complete,
+        ),
+    ] {
+        stream(name, &segments, Way { copies, checksum });
+    }
     calls();
     idle(10_000);
 }
@@ -75,6 +84,56 @@ fn memcpy() {
         }
     });
     report("memcpy of 64 KiB in cache", best, BYTES);
+}
+
+/// A segment's copy and its sum: one after the other as they were, and in one pass; in turn, the
+/// median of the ratios.
+fn fused() {
+    let (from, mut to) = (vec![1u8; 64 << 10], vec![0u8; 64 << 10]);
+    let once = |one_pass: bool, to: &mut [u8]| {
+        let begun = cpu();
+        for _ in 0..BYTES / 4 / from.len() {
+            let from = black_box(&from[..]);
+            if one_pass {
+                for (to, from) in to.chunks_mut(1448).zip(from.chunks(1448)) {
+                    black_box(Sum::new().add_copied(to, from));
+                }
+            } else {
+                to.copy_from_slice(from);
+                for part in black_box(&*to).chunks(1448) {
+                    black_box(Sum::new().add_bytes(part));
+                }
+            }
+        }
+        cpu() - begun
+    };
+    let mut pairs: Vec<(Duration, Duration)> = (0..21)
+        .map(|_| (once(false, &mut to), once(true, &mut to)))
+        .collect();
+    let ratio = |(two, one): &(Duration, Duration)| one.as_secs_f64() / two.as_secs_f64();
+    pairs.sort_by(|a, b| ratio(a).total_cmp(&ratio(b)));
+    let best = |of: fn(&(Duration, Duration)) -> Duration| pairs.iter().map(of).min();
+    for (name, of) in [
+        (
+            "copy of 64 KiB, then a sum of each segment",
+            (|pair| pair.0) as fn(&_) -> _,
+        ),
+        ("copy and sum of each segment in one pass", |pair| pair.1),
+    ] {
+        let took = best(of).unwrap_or_default();
+        report(name, took, BYTES / 4);
+        println!(
+            "{:>12.0} ns per segment of 1448 bytes",
+            took.as_nanos() as f64 / (BYTES as f64 / 4.0 / 1448.0)
+        );
+    }
+    println!(
+        "{:>12.3} one pass / two, median of {} pairs in turn [{:.3}, {:.3}]",
+        ratio(&pairs[10]),
+        pairs.len(),
+        ratio(&pairs[5]),
+        ratio(&pairs[15])
+    );
 }
 
 fn stream(name: &str, config: &Config, way: Way) {

@@ -16,6 +16,7 @@ mod segmentation;
 mod send_queue;
 mod spaces;
 mod state;
+mod sums;
 mod text;
 mod timeouts;
 mod timers;

@@ -59,7 +59,7 @@ impl Endpoint {
         remote: SocketAddr,
         now: Instant,
     ) -> Result<ConnId, ConnectError> {
-        let config = Configs::new(config).for_address(remote.ip());
+        let config = Configs::new(config, self.checksum).for_address(remote.ip());
         self.connect_as(config, local, remote, now)
     }
 

@@ -137,7 +137,7 @@ impl Endpoint {
         now: Instant,
     ) -> Self {
         Self {
-            configs: Configs::new(config),
+            configs: Configs::new(config, checksum),
             pool,
             secret: Secret::new(secret),
             epoch: now,
@@ -169,6 +169,8 @@ impl Endpoint {
             Checksum::Complete
         };
         self.cut = !segmentation;
+        let sum_on_write = !checksum;
+        self.configure(|config| config.sum_on_write = sum_on_write);
     }
 
     /// From now on takes only these for connections that leave the choice of a port to it.
@@ -543,7 +545,8 @@ struct Configs {
 }
 
 impl Configs {
-    fn new(config: Config) -> Self {
+    fn new(mut config: Config, checksum: Checksum) -> Self {
+        config.sum_on_write = checksum == Checksum::Complete;
         let v6 = Config {
             mss: config.mss.saturating_sub(20),
             ..config.clone()

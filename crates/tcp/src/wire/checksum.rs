@@ -28,6 +28,33 @@ impl Sum {
         Self(self.0 + fold(sum))
     }
 
+    /// Copies `from` into `to`, which is as long, and adds it: one pass for both.
+    #[must_use]
+    pub fn add_copied(self, to: &mut [u8], from: &[u8]) -> Self {
+        let whole = from.len() / 4 * 4;
+        let (words, tail) = from.split_at(whole);
+        let (to_words, to_tail) = to.split_at_mut(whole);
+        let mut sum = 0u64;
+        for (to, word) in to_words.chunks_exact_mut(4).zip(words.chunks_exact(4)) {
+            let word = u32::from_ne_bytes(word.try_into().unwrap_or_default());
+            to.copy_from_slice(&word.to_ne_bytes());
+            sum += u64::from(word);
+        }
+        to_tail.copy_from_slice(tail);
+        Self(self.0 + fold(sum)).add_bytes(tail)
+    }
+
+    /// The sum of a run of `bytes` bytes with this sum and of one right behind it.
+    #[must_use]
+    pub fn followed_by(self, bytes: u32, next: Self) -> Self {
+        // RFC 1071 §2(B): the sum of swapped bytes is the swapped sum.
+        let next = match bytes % 2 {
+            0 => fold(next.0),
+            _ => u64::from((fold(next.0) as u16).swap_bytes()),
+        };
+        Self(fold(self.0) + next)
+    }
+
     /// Adds one 16-bit word given in host order.
     #[must_use]
     pub fn add_word(self, word: u16) -> Self {
@@ -97,6 +124,21 @@ mod tests {
         #[test]
         fn equals_the_definition(bytes in prop::collection::vec(any::<u8>(), 0..5000)) {
             prop_assert_eq!(Sum::new().add_bytes(&bytes).finish(), naive(&bytes));
+        }
+
+        #[test]
+        fn a_copy_that_sums_is_a_copy_and_a_sum(
+            parts in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..70), 0..5),
+        ) {
+            let (mut all, mut bytes) = (Sum::new(), 0);
+            for part in &parts {
+                let mut to = vec![0; part.len()];
+                let sum = Sum::new().add_copied(&mut to, part);
+                prop_assert_eq!(&to, part);
+                all = all.followed_by(bytes, sum);
+                bytes += part.len() as u32;
+            }
+            prop_assert_eq!(all.finish(), naive(&parts.concat()));
         }
 
         #[test]
