@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::ack::{AckDecision, Read};
-use super::send_queue::Summing;
+use super::sums::Summing;
 use super::timers::Timer;
 use super::{Connection, Ended, State};
 use crate::Piece;

@@ -1,8 +1,9 @@
 //! Bytes the application has written and the peer has not acknowledged.
 
 use std::collections::VecDeque;
+use std::convert::Infallible;
 
-use super::sums::Sums;
+use super::sums::{Summing, Sums};
 use crate::{Chain, Piece, Pool, SeqNum, Writer};
 
 /// The bytes from SND.UNA on, sent or not. Copying a range out of it copies references.
@@ -20,15 +21,6 @@ pub(super) struct SendQueue {
     cursor: (u32, u32),
     /// Sums of what was copied in, where they are wanted.
     sums: Option<Box<Sums>>,
-}
-
-/// How to sum while copying: what segments will be like.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Summing {
-    /// SND.NXT.
-    pub sent: SeqNum,
-    /// Payload of a full segment.
-    pub mss: u32,
 }
 
 impl SendQueue {
@@ -75,12 +67,11 @@ impl SendQueue {
             let at = self.start + self.len;
             let piece = match summing {
                 None => writer.append(bytes),
-                Some(Summing { sent, mss }) => {
+                Some(summing) => {
                     let sums = self.sums.get_or_insert_default();
-                    let room = sums.room(at, sent, mss).min(bytes.len());
-                    let (piece, sum) = writer.append_summed(&bytes[..room]);
-                    sums.add(at, sent, mss, piece.len() as u32, sum);
-                    piece
+                    let copied: Result<Piece, Infallible> =
+                        writer.fill(|space| Ok(sums.copy(space, bytes, at, summing)));
+                    copied.unwrap_or_default()
                 }
             };
             bytes = &bytes[piece.len()..];

@@ -23,36 +23,53 @@ struct Cell {
     sum: Sum,
 }
 
-impl Sums {
-    /// How many bytes from `at`, where the queue ends, belong into one cell, if everything before
-    /// `sent` has left in segments of at most `mss`.
-    pub(super) fn room(&mut self, at: SeqNum, sent: SeqNum, mss: u32) -> usize {
-        let goes_on = |last: &&Cell| last.end == at && last.start.at_or_after(sent);
-        let filled = self.cells.back().filter(goes_on);
-        let filled = filled.map_or(0, |last| last.end.since(last.start));
-        match mss.saturating_sub(filled) {
-            // Full, or the segments became shorter meanwhile.
-            0 => mss.max(1) as usize,
-            room => room as usize,
-        }
-    }
+/// What the segments will be like.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Summing {
+    /// SND.NXT: what lies before has left.
+    pub sent: SeqNum,
+    /// Payload of a full segment.
+    pub mss: u32,
+}
 
-    /// `bytes` bytes with this sum were added at `at`: no more than [`room`](Self::room) said.
-    pub(super) fn add(&mut self, at: SeqNum, sent: SeqNum, mss: u32, bytes: u32, sum: Sum) {
-        if let Some(last) = self.cells.back_mut()
-            && last.end == at
-            && last.start.at_or_after(sent)
-            && last.end.since(last.start) + bytes <= mss
-        {
-            last.sum = last.sum.followed_by(last.end.since(last.start), sum);
-            last.end += bytes;
-            return;
+impl Sums {
+    /// Copies as much of `from` into `to` as fits and sums it, in cells that end where full segments
+    /// will; the queue ends at `at`. Returns how many bytes.
+    pub(super) fn copy(
+        &mut self,
+        to: &mut [u8],
+        from: &[u8],
+        mut at: SeqNum,
+        summing: Summing,
+    ) -> usize {
+        let (mss, total) = (summing.mss.max(1), to.len().min(from.len()));
+        let mut done = 0;
+        while done < total {
+            // The last cell goes on if no part of it has left and it has not got too long meanwhile.
+            let last = self.cells.back_mut().filter(|last| {
+                last.end == at
+                    && last.start.at_or_after(summing.sent)
+                    && last.end.since(last.start) < mss
+            });
+            let filled = last.as_ref().map_or(0, |last| last.end.since(last.start));
+            let next = (total - done).min((mss - filled) as usize) + done;
+            let sum = Sum::new().add_copied(&mut to[done..next], &from[done..next]);
+            let start = at;
+            at += (next - done) as u32;
+            done = next;
+            match last {
+                Some(last) => {
+                    last.sum = last.sum.followed_by(filled, sum);
+                    last.end = at;
+                }
+                None => self.cells.push_back(Cell {
+                    start,
+                    end: at,
+                    sum,
+                }),
+            }
         }
-        self.cells.push_back(Cell {
-            start: at,
-            end: at + bytes,
-            sum,
-        });
+        total
     }
 
     /// The sum over `[start, end)`, if whole cells are just that.

@@ -9,8 +9,6 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, Weak};
 
-use crate::wire::Sum;
-
 /// Hands out slabs and takes them back when their last piece is gone: last in, first out, because
 /// the slab freed last is the one still in cache, and never cleared, because nobody can read what
 /// was not written.
@@ -151,17 +149,6 @@ impl Writer {
             Ok(len)
         });
         copied.unwrap_or_default()
-    }
-
-    /// As [`append`](Self::append), with the sum of what was copied.
-    pub(crate) fn append_summed(&mut self, bytes: &[u8]) -> (Piece, Sum) {
-        let len = bytes.len().min(self.space());
-        let mut sum = Sum::new();
-        let copied: Result<Piece, std::convert::Infallible> = self.fill(|space| {
-            sum = sum.add_copied(&mut space[..len], &bytes[..len]);
-            Ok(len)
-        });
-        (copied.unwrap_or_default(), sum)
     }
 
     /// Lends the space left to `fill`, which says how many bytes it wrote from its beginning.
