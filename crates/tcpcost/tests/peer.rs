@@ -1,7 +1,6 @@
 //! `tcpcost peer` and ordinary clients, in a network namespace of its own: every byte checked.
 //!
-//! iperf3 is not among the clients: it talks to a server of its own kind on a second connection.
-//! Sockets of the kernel, driven from here, are.
+//! curl, iperf3, and sockets of the kernel that are driven from here.
 
 mod common;
 
@@ -142,6 +141,69 @@ fn curl_gets_what_is_served() {
         if !wire.is_empty() {
             assert!(totals["segments_retransmitted"].as_u64().unwrap() > 0);
         }
+    });
+}
+
+#[test]
+fn iperf3_measures_both_directions() {
+    if Command::new("iperf3").arg("--version").output().is_err() {
+        return skip("needs iperf3");
+    }
+    on_every_bed(|place, layer, ip, wire| {
+        let peer = peer(place, layer, &[&["--listen", "5201", "--iperf3"], wire]);
+        let bytes = bytes(wire);
+        for (way, streams) in [
+            (&[][..], 1),
+            (&["-R"], 1),
+            (&["-P", "3"], 3),
+            (&["-R", "-P", "3"], 3),
+        ] {
+            let ran = Command::new("timeout")
+                .args(["60", "iperf3", "-J", "-c", ip, "-C", "cubic"])
+                .args(["-n", &bytes.to_string()])
+                .args(way)
+                .output()
+                .unwrap();
+            let said = String::from_utf8_lossy(&ran.stdout);
+            assert!(ran.status.success(), "{way:?}: {said}");
+            let said: serde_json::Value = serde_json::from_str(&said).unwrap();
+            assert!(said.get("error").is_none(), "{said}");
+            assert_eq!(said["end"]["streams"].as_array().unwrap().len(), streams);
+            let count = |sum: &str| said["end"][sum]["bytes"].as_u64().unwrap();
+            let (sent, received) = (count("sum_sent"), count("sum_received"));
+            assert!(sent >= bytes as u64, "{way:?}: {sent} of {bytes}");
+            // What is in the queues when the client says that it is done is not received.
+            assert!(
+                received > 0 && received <= sent,
+                "{way:?}: {received} of {sent}"
+            );
+        }
+        let totals = end(peer);
+        assert_eq!(totals["connections_opened"], 4 + 1 + 1 + 3 + 3);
+        assert_eq!(totals["connections"], 0, "nothing is left of a test");
+    });
+}
+
+#[test]
+fn what_iperf3_cannot_have_here_is_refused_and_the_next_test_runs() {
+    if Command::new("iperf3").arg("--version").output().is_err() {
+        return skip("needs iperf3");
+    }
+    in_namespace(|| {
+        let place = Place::new();
+        let peer = peer(&place, "--tun", &[&["--listen", "5201", "--iperf3"]]);
+        let run = |more: &[&str]| {
+            Command::new("timeout")
+                .args(["60", "iperf3", "-c", V4, "-n", "1M"])
+                .args(more)
+                .output()
+                .unwrap()
+        };
+        let refused = run(&["--bidir"]);
+        assert!(!refused.status.success(), "{refused:?}");
+        let measured = run(&[]);
+        assert!(measured.status.success(), "{measured:?}");
+        end(peer);
     });
 }
 

@@ -203,6 +203,9 @@ pub struct ServiceFlags {
     /// Answer an HTTP request with this many bytes and close.
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     pub serve: Option<u64>,
+    /// Be the server of an iperf3 client: TCP, -t, -n, -R, -P.
+    #[arg(long, conflicts_with = "connect")]
+    pub iperf3: bool,
 }
 
 impl Flags {
