@@ -34,12 +34,14 @@ use crate::stack::{Completions, Moved, Ready, SocketOptions, Stack};
 
 mod options;
 mod payload;
+mod policy;
 mod wire;
 
 use payload::{read_result, write_error};
 
 pub use options::config_for;
 pub use payload::{UserSink, UserSource};
+pub use policy::config_with;
 pub use wire::{Slabs, Wire};
 
 /// A connection of a [`UserStack`].

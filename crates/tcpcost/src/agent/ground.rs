@@ -14,8 +14,8 @@ use tcpcost_study::{
 use tcpcost_tcp::{Config, CongestionControl, Connection, Ports};
 use tcpcost_workload::Worker;
 
-use super::Refusal;
 use super::worker::Ready;
+use super::{Refusal, policy};
 use crate::protocol::{Prepare, clock_ns};
 
 /// What a worker's stack stands on.
@@ -119,6 +119,7 @@ pub fn stack<D: Device<Wire>>(
         mss: u16::try_from(mtu.saturating_sub(40)).unwrap_or(u16::MAX),
         ..Config::default()
     };
+    let config = policy::user_config(&config, prepare);
     let ports = Ports {
         every: u16::try_from(prepare.instances).map_err(|error| error.to_string())?,
         offset: u16::try_from(index).map_err(|error| error.to_string())?,

@@ -6,6 +6,7 @@
 
 mod flags;
 mod iperf3;
+mod policy;
 mod report;
 mod service;
 

@@ -1,6 +1,7 @@
 //! Two connections face to face in virtual time, and what must be true of them.
 
 mod flow;
+mod mandatory;
 mod states;
 
 use std::collections::VecDeque;
