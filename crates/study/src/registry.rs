@@ -444,6 +444,11 @@ pub const KNOBS: &[Knob] = &[
         Kind::Choice(&["bytes", "per-ack"]),
         "What opens the congestion window: the bytes that an ACK covers (RFC 3465), or one segment for each ACK that found the window full (Linux of 2005; with `congestion_control = \"reno\"`).",
     ),
+    policy(
+        "busy_poll_us",
+        Kind::Count(0, 1_000_000),
+        "Microseconds that our TCP looks on at its device, when nothing comes, before it sleeps; 0. Spares a lone request the waking up and costs CPU, which is counted.",
+    ),
     bed(
         "steering",
         Kind::Switch,

@@ -126,6 +126,7 @@ pub fn stack<D: Device<Wire>>(
     };
     UserStack::new(device, &[prepare.address], &config, options)
         .map(|stack| stack.with_ports(ports))
+        .map(|stack| stack.with_busy_poll(policy::busy_poll(prepare).unwrap_or_default()))
         .map_err(|error| error.to_string())
 }
 

@@ -1,7 +1,9 @@
 //! Policies of an end's TCP: which of them the kernel's has, and ours with those that are set.
 
+use std::time::Duration;
+
 use tcpcost_stack::config_with;
-use tcpcost_study::{AckKind, PolicySettings, TailSplit, WindowGrowth};
+use tcpcost_study::{AckKind, PolicySettings, TailSplit, Value, WindowGrowth};
 use tcpcost_tcp::Config;
 
 use super::Refusal;
@@ -39,6 +41,11 @@ pub fn check_kernel(prepare: &Prepare) -> Result<(), Refusal> {
             "the kernel's is of the route (initcwnd), which is not set here",
         ),
         (
+            "busy_poll_us",
+            busy_poll(prepare).is_some(),
+            "the kernel's is the sysctl net.core.busy_poll",
+        ),
+        (
             "window_growth",
             policies.window_growth == Some(WindowGrowth::PerAck),
             "the kernel's TCP counts what is acknowledged",
@@ -67,6 +74,14 @@ fn check_kernel_acks(prepare: &Prepare, policies: &PolicySettings) -> Result<(),
             "ack_delay",
             "the kernel's delay is not set here",
         )),
+    }
+}
+
+/// How long our TCP looks on at its device before it sleeps, if the study says.
+pub fn busy_poll(prepare: &Prepare) -> Option<Duration> {
+    match prepare.knobs.value_at(prepare.end, "busy_poll_us") {
+        Some(Value::Count(us)) => Some(Duration::from_micros(us)),
+        _ => None,
     }
 }
 

@@ -60,7 +60,8 @@ pub fn run(flags: &Flags) -> anyhow::Result<Exit> {
     };
     let device = Impaired::new(device, flags.impairment(), flags.impairment(), flags.seed);
     let config = flags.config(mtu);
-    let mut stack = UserStack::new(device, &addresses, &config, &SocketOptions::default())?;
+    let mut stack = UserStack::new(device, &addresses, &config, &SocketOptions::default())?
+        .with_busy_poll(Duration::from_micros(flags.busy_poll_us));
 
     let mut peer = Peer::new(flags);
     if let Some(port) = flags.listen {
