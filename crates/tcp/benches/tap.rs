@@ -36,7 +36,11 @@ fn main() {
         goodput_under_loss(pairs.unwrap_or(12));
         return;
     }
-    println!("us of CPU per KiB: this process's thread, and with the kernel's reader or writer");
+    println!(
+        "us of CPU per KiB: this process's thread, and with the kernel's reader or writer; Gbit/s that \
+         one CPU carries so"
+    );
+    run("memcpy of 64 KiB in cache", memcpy);
     for offloads in [Offloads::ALL, Offloads::NONE] {
         println!(
             "offloads {}",
@@ -230,11 +234,22 @@ fn run(name: &str, mut once: impl FnMut() -> Cost) {
             .map(|cost| per_kib(of(cost), cost.bytes))
             .fold(f64::MAX, f64::min)
     };
+    let all = best(|cost| cost.all);
     println!(
-        "{:>8.3} {:>8.3} {name}",
+        "{:>8.4} {all:>8.4} {:>7.1} {name}",
         best(|cost| cost.own),
-        best(|cost| cost.all)
+        8.192 / all
     );
+}
+
+fn memcpy() -> Cost {
+    let (from, mut to) = (vec![1u8; 64 << 10], vec![0u8; 64 << 10]);
+    let begun = Clocks::now();
+    for _ in 0..BYTES / from.len() as u64 {
+        to.copy_from_slice(std::hint::black_box(&from));
+        std::hint::black_box(&to);
+    }
+    begun.cost(BYTES)
 }
 
 fn host(offloads: Offloads) -> Host<Tap> {

@@ -156,7 +156,7 @@ impl Connection {
             .options
             .timestamps
             .filter(|stamps| self.timestamps && stamps.echo != 0);
-        let by_echo = || self.clock.since(now, echo?.echo);
+        let by_echo = || self.clock().since(now, echo?.echo);
         if let Some(rtt) = rtt.or_else(by_echo) {
             self.rtt.on_sample(rtt);
         }
