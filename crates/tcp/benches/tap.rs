@@ -42,17 +42,17 @@ fn main() {
     );
     run("memcpy of 64 KiB in cache", memcpy);
     for offloads in [Offloads::ALL, Offloads::NONE] {
-        println!(
-            "offloads {}",
-            if offloads.segmentation { "on" } else { "off" }
+        let on = if offloads.segmentation { "on" } else { "off" };
+        run(
+            &format!("bare write of units that the kernel drops, offloads {on}"),
+            || raw_write(offloads),
         );
-        run("  bare write of units that the kernel drops", || {
-            raw_write(offloads)
-        });
         for copies in [false, true] {
             let how = if copies { "one copy" } else { "no copy" };
-            run(&format!("  we send, {how}"), || send(offloads, copies));
-            run(&format!("  we receive, {how}"), || {
+            run(&format!("we send, {how}, offloads {on}"), || {
+                send(offloads, copies)
+            });
+            run(&format!("we receive, {how}, offloads {on}"), || {
                 receive(offloads, copies)
             });
         }
@@ -225,7 +225,14 @@ struct Cost {
     all: Duration,
 }
 
+/// Only those whose name has every word of the command line: for a profiler.
 fn run(name: &str, mut once: impl FnMut() -> Cost) {
+    let mut words = std::env::args()
+        .skip(1)
+        .filter(|word| !word.starts_with('-'));
+    if !words.all(|word| name.contains(&word)) {
+        return;
+    }
     let costs: Vec<Cost> = std::iter::repeat_with(&mut once).take(RUNS).collect();
     let per_kib = |time: Duration, bytes: u64| time.as_secs_f64() * 1e6 / (bytes as f64 / 1024.0);
     let best = |of: fn(&Cost) -> Duration| {
