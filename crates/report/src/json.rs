@@ -7,7 +7,9 @@ use tcpcost_study::{End, HostEnvironment, Knobs, SCHEMA_VERSION, units};
 
 use crate::cell::{CellSummary, Load};
 use crate::estimate::Estimate;
+use crate::found::{Against, Found, Sign, What};
 use crate::profile::table::unit;
+use crate::sentences::{sentence, slope_unit};
 use crate::summary::Summary;
 use crate::verdict::Verdict;
 
@@ -39,6 +41,7 @@ struct Document<'a> {
     thresholds: Vec<Threshold<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     meter_costs: Vec<MeterCost<'a>>,
+    findings: Vec<Finding<'a>>,
 }
 
 #[derive(Serialize)]
@@ -199,6 +202,56 @@ struct Threshold<'a> {
     verdict: &'static str,
 }
 
+#[derive(Serialize)]
+struct Finding<'a> {
+    says: &'a str,
+    sentence: String,
+    quantity: String,
+    #[serde(flatten)]
+    what: Finds<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+enum Finds<'a> {
+    Value {
+        unit: &'static str,
+        cells: Vec<OfCell<'a>>,
+        published: Option<f64>,
+    },
+    Change {
+        knob: &'a str,
+        from: &'a tcpcost_study::Value,
+        at: &'a str,
+        steps: Vec<OfStep<'a>>,
+    },
+    Line {
+        over: String,
+        cells: usize,
+        unit: String,
+        slope: Option<Estimate>,
+        intercept: Option<Estimate>,
+        published: Option<f64>,
+        against: Option<&'static str>,
+    },
+}
+
+#[derive(Serialize)]
+struct OfCell<'a> {
+    cell: &'a str,
+    estimate: Option<Estimate>,
+    against: Option<&'static str>,
+}
+
+#[derive(Serialize)]
+struct OfStep<'a> {
+    to: &'a tcpcost_study::Value,
+    change_percent: Option<Estimate>,
+    established: bool,
+    published_percent: Option<f64>,
+    against: Option<&'static str>,
+}
+
 impl<'a> Document<'a> {
     fn new(summary: &'a Summary) -> Self {
         let study = &summary.study;
@@ -271,6 +324,7 @@ impl<'a> Document<'a> {
                     ratio: cost.ratio,
                 })
                 .collect(),
+            findings: summary.found.iter().map(finding).collect(),
         }
     }
 }
@@ -306,6 +360,71 @@ fn profile<'a>(profile: &'a crate::Profile, unit: &'static str) -> Profile<'a> {
             })
             .collect(),
     }
+}
+
+fn finding(found: &Found) -> Finding<'_> {
+    let unit = found.quantity.kind.unit();
+    let what = match &found.what {
+        What::Value { cells, published } => Finds::Value {
+            unit,
+            cells: cells
+                .iter()
+                .map(|(cell, estimate)| OfCell {
+                    cell,
+                    estimate: *estimate,
+                    against: against(*estimate, *published),
+                })
+                .collect(),
+            published: *published,
+        },
+        What::Change {
+            knob,
+            from,
+            at,
+            steps,
+        } => Finds::Change {
+            knob,
+            from,
+            at,
+            steps: steps
+                .iter()
+                .map(|step| OfStep {
+                    to: &step.to,
+                    change_percent: step.percent,
+                    established: step.percent.is_some_and(|percent| {
+                        matches!(Sign::of(&percent), Sign::Below | Sign::Above)
+                    }),
+                    published_percent: step.published_percent,
+                    against: against(step.percent, step.published_percent),
+                })
+                .collect(),
+        },
+        What::Line {
+            over,
+            cells,
+            slope,
+            intercept,
+            published,
+        } => Finds::Line {
+            over: over.to_string(),
+            cells: *cells,
+            unit: slope_unit(found.quantity, *over).0,
+            slope: *slope,
+            intercept: *intercept,
+            published: *published,
+            against: against(*slope, *published),
+        },
+    };
+    Finding {
+        says: &found.says,
+        sentence: sentence(found),
+        quantity: found.quantity.to_string(),
+        what,
+    }
+}
+
+fn against(estimate: Option<Estimate>, published: Option<f64>) -> Option<&'static str> {
+    Some(Against::of(&estimate?, published?).name())
 }
 
 fn warned(warnings: &[crate::cell::Warned]) -> Vec<Warned> {

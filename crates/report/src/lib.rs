@@ -14,6 +14,7 @@
 
 #![warn(missing_docs)]
 
+mod acks;
 mod beside;
 mod cell;
 mod charts;
@@ -22,6 +23,7 @@ mod cpu_time;
 mod csv;
 mod derive;
 mod estimate;
+mod found;
 mod html;
 mod json;
 mod meter_cost;
@@ -29,6 +31,7 @@ mod netperf;
 mod number;
 mod profile;
 mod response;
+mod sentences;
 mod summary;
 mod table;
 mod text;
@@ -40,6 +43,7 @@ pub use compare::{Beside, Group};
 pub use csv::csv;
 pub use derive::{Values, derive};
 pub use estimate::{CONFIDENCE, Estimate};
+pub use found::{Against, Found, Sign, Step, What};
 pub use html::html;
 pub use json::json;
 pub use meter_cost::MeterCost;

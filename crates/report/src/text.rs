@@ -4,10 +4,12 @@ use std::fmt::Write;
 
 use tcpcost_study::{Derived, DerivedKind, End};
 
+use crate::acks;
 use crate::cell::CellSummary;
 use crate::compare::Group;
 use crate::number::{show, show_estimate, show_percent, unit_in_tables};
 use crate::profile::table as profile;
+use crate::sentences::sentence;
 use crate::summary::Summary;
 use crate::table::{ABSENT, Table, WIDTH, wrap};
 use crate::verdict::Verdict;
@@ -22,6 +24,7 @@ pub fn text(summary: &Summary, colour: bool) -> String {
     let mut sections = vec![page.head()];
     sections.extend(summary.groups().iter().map(|group| page.cost(group)));
     sections.extend([
+        page.acks(),
         page.response_times(),
         page.split(),
         page.exact(),
@@ -33,6 +36,7 @@ pub fn text(summary: &Summary, colour: bool) -> String {
         Page::lines(words::not_measured(summary)),
         Page::lines(words::notes(summary)),
         page.warnings(),
+        page.found(),
     ]);
     sections.retain(|section| !section.is_empty());
     sections.join("\n")
@@ -129,6 +133,27 @@ impl Page<'_> {
                 cell.n.to_string(),
             ]);
         }
+        self.table(&table, &mut out);
+        out
+    }
+
+    fn acks(&self) -> String {
+        let has = |of: &Derived| {
+            let mut cells = self.summary.cells.iter();
+            cells.any(|cell| cell.estimates.contains_key(of))
+        };
+        let mut columns = acks::columns(self.summary);
+        columns.retain(|(of, _)| has(of));
+        if columns.is_empty() {
+            return String::new();
+        }
+        let titles: Vec<&str> = columns.iter().map(|(_, title)| *title).collect();
+        let mut table = Table::new(&[&["cell"], &titles[..]].concat());
+        for cell in self.summary.cells.iter().filter(|cell| cell.n > 0) {
+            let shown = columns.iter().map(|&(of, _)| shown(cell, of));
+            table.row(std::iter::once(cell.name.clone()).chain(shown).collect());
+        }
+        let mut out = self.heading("ACKs and packets");
         self.table(&table, &mut out);
         out
     }
@@ -348,6 +373,15 @@ impl Page<'_> {
         }
         self.table(&table, &mut out);
         out
+    }
+
+    /// Last, where a terminal shows it.
+    fn found(&self) -> String {
+        if self.summary.found.is_empty() {
+            return String::new();
+        }
+        let sentences = self.summary.found.iter().map(sentence);
+        self.heading("What was found") + &Page::lines(sentences.collect())
     }
 
     fn thresholds(&self) -> String {

@@ -133,7 +133,7 @@ pub const KNOBS: &[Knob] = &[
         "threads",
         Kind::Count(0, 1024),
         "0",
-        "Worker threads per end, each with its own epoll; 0 is one for each CPU of the end.",
+        "Worker threads per end, each with its own epoll, or with an instance of our own TCP (a queue of the TAP each; in memory both ends have as many); 0 is one for each CPU of the end.",
     ),
     workload(
         "write_size",
@@ -366,6 +366,16 @@ pub const KNOBS: &[Knob] = &[
         Kind::Switch,
         "`quickack 1` on the route: the end acknowledges every segment at once.",
     ),
+    device(
+        "ack_thin",
+        Kind::Count(1, 64),
+        "Of the pure ACKs that the kernel's TCP sends only every so many-th leaves the device (eBPF at tc egress; docs/acks.md says which are never held, and when one held is sent after all). With `quickack = \"on\"`, `gro = \"off\"` and the peer's `segmentation = \"per-mss\"` that is so many segments an ACK.",
+    ),
+    device(
+        "rcvlowat",
+        Kind::Bytes(1, GIB),
+        "SO_RCVLOWAT: the kernel wakes the reader only when so much can be read. Of streams alone.",
+    ),
     policy(
         "ack_policy",
         Kind::Choice(&[
@@ -397,7 +407,7 @@ pub const KNOBS: &[Knob] = &[
     policy(
         "ack_limit_max",
         Kind::Count(1, 64),
-        "Where the limit of `avoidance` ends: 22 as on HP-UX; illumos has 8 for neighbours, 2 through a router.",
+        "Where the limit of `avoidance` ends: `ack_segments` if that is set, else 22 as on HP-UX; illumos has 8 for neighbours, 2 through a router.",
     ),
     policy(
         "tail_split",
@@ -443,6 +453,11 @@ pub const KNOBS: &[Knob] = &[
         "window_growth",
         Kind::Choice(&["bytes", "per-ack"]),
         "What opens the congestion window: the bytes that an ACK covers (RFC 3465), or one segment for each ACK that found the window full (Linux of 2005; with `congestion_control = \"reno\"`).",
+    ),
+    policy(
+        "busy_poll_us",
+        Kind::Count(0, 1_000_000),
+        "Microseconds that our TCP looks on at its device, when nothing comes, before it sleeps; 0. Spares a lone request the waking up and costs CPU, which is counted.",
     ),
     bed(
         "steering",

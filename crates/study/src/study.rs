@@ -6,9 +6,11 @@ use toml::Spanned;
 use toml::de::DeValue;
 
 use crate::cell::{Cell, MeterTrial};
+use crate::conclusion::{Conclusion, Fit};
 use crate::knob::{End, Knobs, UnknownKnob, find_full, nearest};
 use crate::measure::{Measure, Published, PublishedFunctions, Series, Threshold};
 use crate::parse::{Section, Source, StudyError, number, raw};
+use crate::quick::Quick;
 use crate::registry::{Group, KNOBS};
 use crate::settings::WorkloadSettings;
 use crate::units;
@@ -17,6 +19,12 @@ use crate::value::{Raw, Value};
 /// The shipped studies: name, text.
 pub const BUILT_IN: &[(&str, &str)] = &[
     ("tour", include_str!("../../../studies/tour.toml")),
+    ("acks", include_str!("../../../studies/acks.toml")),
+    (
+        "ack-bursts",
+        include_str!("../../../studies/ack-bursts.toml"),
+    ),
+    ("tso-split", include_str!("../../../studies/tso-split.toml")),
     ("stacks", include_str!("../../../studies/stacks.toml")),
     (
         "accounting",
@@ -74,6 +82,12 @@ pub struct Study {
     pub published_functions: Option<PublishedFunctions>,
     /// Limits.
     pub thresholds: Vec<Threshold>,
+    /// Sentences to be made of the numbers.
+    pub conclusions: Vec<Conclusion>,
+    /// Straight lines to be laid through them.
+    pub fits: Vec<Fit>,
+    /// What `--quick` changes.
+    pub quick: Quick,
 }
 
 impl Study {
@@ -110,6 +124,19 @@ impl Study {
             .into_iter()
             .map(threshold)
             .collect::<Result<_, _>>()?;
+        let conclusions = top
+            .sections("conclusion")?
+            .into_iter()
+            .map(Conclusion::parse)
+            .collect::<Result<_, _>>()?;
+        let fits = top
+            .sections("fit")?
+            .into_iter()
+            .map(Fit::parse)
+            .collect::<Result<_, _>>()?;
+        let quick = top
+            .section("quick")?
+            .map_or_else(|| Ok(Quick::default()), Quick::parse)?;
         top.end()?;
 
         for cell in &cells {
@@ -127,6 +154,9 @@ impl Study {
             published,
             published_functions,
             thresholds,
+            conclusions,
+            fits,
+            quick,
         };
         if study.measure.meter_cost {
             study.ask_meter_cost();
@@ -366,7 +396,7 @@ fn cells(
     Ok((cells, vary))
 }
 
-fn quantity(text: &str) -> Result<crate::Derived, String> {
+pub(crate) fn quantity(text: &str) -> Result<crate::Derived, String> {
     text.parse().map_err(|error| format!("a quantity: {error}"))
 }
 
@@ -484,7 +514,7 @@ fn measure(mut section: Section<'_>) -> Result<Measure, StudyError> {
 }
 
 /// `where = { knob = value }`.
-fn matching(section: &mut Section<'_>) -> Result<Knobs, StudyError> {
+pub(crate) fn matching(section: &mut Section<'_>) -> Result<Knobs, StudyError> {
     let mut knobs = Knobs::default();
     if let Some(mut inner) = section.section("where")? {
         for (key, span, value) in inner.rest() {
@@ -494,7 +524,11 @@ fn matching(section: &mut Section<'_>) -> Result<Knobs, StudyError> {
     Ok(knobs)
 }
 
-fn required<T>(section: &Section<'_>, key: &str, value: Option<T>) -> Result<T, StudyError> {
+pub(crate) fn required<T>(
+    section: &Section<'_>,
+    key: &str,
+    value: Option<T>,
+) -> Result<T, StudyError> {
     value.ok_or_else(|| section.error(section.start(), key, "is missing"))
 }
 

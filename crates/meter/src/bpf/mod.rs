@@ -15,6 +15,8 @@ mod object;
 pub mod profile;
 #[cfg(feature = "bpf")]
 pub mod segments;
+#[cfg(feature = "bpf")]
+pub mod thin;
 
 use crate::{Meter, MeterError};
 
@@ -72,7 +74,7 @@ mod tests {
             println!("skipped: built by {built_by}, not by {PINNED}");
             return;
         }
-        for name in ["exact", "profile", "segments"] {
+        for name in ["exact", "profile", "segments", "thin"] {
             let file = format!("{name}.bpf.o");
             let built = fs::read(Path::new(env!("OUT_DIR")).join(&file)).unwrap();
             let prebuilt = Path::new(env!("CARGO_MANIFEST_DIR"))

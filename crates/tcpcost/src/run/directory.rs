@@ -30,6 +30,9 @@ pub struct Overrides {
     /// `--meter-cost`.
     #[serde(default)]
     pub meter_cost: bool,
+    /// `--quick`.
+    #[serde(default)]
+    pub quick: bool,
 }
 
 impl Overrides {
@@ -45,6 +48,10 @@ impl Overrides {
             if let Err(error) = WorkloadSettings::from_knobs(&cell.knobs) {
                 return Err(usage(format!("--set, cell \"{}\": {error}", cell.name)));
             }
+        }
+        // Before what is said in so many words.
+        if self.quick {
+            study.make_quick();
         }
         if let Some(repetitions) = self.repetitions {
             if repetitions == 0 {
