@@ -26,6 +26,7 @@ duration = "60ms"
 repetitions = 1
 retries = 0
 others_max = "100%"
+retries = 0
 "#
     )
 }
