@@ -23,6 +23,7 @@
 #![warn(missing_docs)]
 
 mod cell;
+mod chains;
 mod conclusion;
 mod derived;
 mod knob;
@@ -40,11 +41,12 @@ pub mod units;
 mod value;
 mod words;
 
-pub use cell::{Cell, Shuffle};
+pub use cell::{Cell, MeterTrial, Shuffle};
+pub use chains::{CallChain, CallChains, TaskClass, UNKNOWN};
 pub use conclusion::{Change, Conclusion, Fit};
 pub use derived::{Derived, DerivedKind};
 pub use knob::{End, Knobs, UnknownKnob};
-pub use measure::{Measure, Published, Series, Threshold};
+pub use measure::{Measure, Published, PublishedFunctions, Series, Threshold};
 pub use parse::StudyError;
 pub use policy::{AckKind, AckThinning, PolicySettings, TailSplit, WindowGrowth};
 pub use quantity::Quantity;

@@ -30,6 +30,9 @@ pub struct Overrides {
     /// `--quick`.
     #[serde(default)]
     pub quick: bool,
+    /// `--meter-cost`.
+    #[serde(default)]
+    pub meter_cost: bool,
 }
 
 impl Overrides {
@@ -72,6 +75,9 @@ impl Overrides {
         }
         if let Some(seed) = self.seed {
             study.measure.seed = seed;
+        }
+        if self.meter_cost {
+            study.ask_meter_cost();
         }
         Ok(study)
     }

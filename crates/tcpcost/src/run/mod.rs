@@ -138,6 +138,7 @@ fn overrides(args: &cli::Run, study: String) -> anyhow::Result<Overrides> {
         duration: args.duration.clone(),
         seed: args.seed,
         quick: args.quick,
+        meter_cost: args.meter_cost,
     })
 }
 
