@@ -39,9 +39,9 @@ struct Document<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     published_functions: Option<PublishedFunctions<'a>>,
     thresholds: Vec<Threshold<'a>>,
-    findings: Vec<Finding<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     meter_costs: Vec<MeterCost<'a>>,
+    findings: Vec<Finding<'a>>,
 }
 
 #[derive(Serialize)]
@@ -314,7 +314,6 @@ impl<'a> Document<'a> {
                     verdict: Verdict::name(judged.verdict),
                 })
                 .collect(),
-            findings: summary.found.iter().map(finding).collect(),
             meter_costs: summary
                 .meter_costs
                 .iter()
@@ -325,7 +324,41 @@ impl<'a> Document<'a> {
                     ratio: cost.ratio,
                 })
                 .collect(),
+            findings: summary.found.iter().map(finding).collect(),
         }
+    }
+}
+
+fn profile<'a>(profile: &'a crate::Profile, unit: &'static str) -> Profile<'a> {
+    let cost = |cost: &crate::Cost| Cost {
+        share_ratio: cost.share,
+        cpu_us_per_s: cost.us_per_s,
+        cpu_us_per_unit: cost.us_per_unit,
+    };
+    Profile {
+        end: profile.end,
+        source: &profile.source,
+        samples: profile.samples,
+        samples_unknown: profile.samples_unknown,
+        samples_left_out: profile.samples_left_out,
+        unit,
+        layers: profile
+            .layers
+            .iter()
+            .map(|(layer, of)| Layer {
+                layer: layer.name(),
+                cost: cost(of),
+            })
+            .collect(),
+        functions: profile
+            .functions
+            .iter()
+            .map(|function| Function {
+                function: &function.name,
+                inclusive: cost(&function.inclusive),
+                exclusive: cost(&function.exclusive),
+            })
+            .collect(),
     }
 }
 
@@ -392,39 +425,6 @@ fn finding(found: &Found) -> Finding<'_> {
 
 fn against(estimate: Option<Estimate>, published: Option<f64>) -> Option<&'static str> {
     Some(Against::of(&estimate?, published?).name())
-}
-
-fn profile<'a>(profile: &'a crate::Profile, unit: &'static str) -> Profile<'a> {
-    let cost = |cost: &crate::Cost| Cost {
-        share_ratio: cost.share,
-        cpu_us_per_s: cost.us_per_s,
-        cpu_us_per_unit: cost.us_per_unit,
-    };
-    Profile {
-        end: profile.end,
-        source: &profile.source,
-        samples: profile.samples,
-        samples_unknown: profile.samples_unknown,
-        samples_left_out: profile.samples_left_out,
-        unit,
-        layers: profile
-            .layers
-            .iter()
-            .map(|(layer, of)| Layer {
-                layer: layer.name(),
-                cost: cost(of),
-            })
-            .collect(),
-        functions: profile
-            .functions
-            .iter()
-            .map(|function| Function {
-                function: &function.name,
-                inclusive: cost(&function.inclusive),
-                exclusive: cost(&function.exclusive),
-            })
-            .collect(),
-    }
 }
 
 fn warned(warnings: &[crate::cell::Warned]) -> Vec<Warned> {

@@ -31,5 +31,5 @@ pub use kernel::acks::{ack_delay_max_here, set_ack_delay_max, set_receive_low_wa
 pub use kernel::{KernelConn, KernelListener, KernelSink, KernelSource, KernelStack};
 pub use stack::{Completions, Moved, Ready, SocketOptions, Stack};
 pub use user::{
-    UserConn, UserListener, UserSink, UserSource, UserStack, Wire, config_for, config_with,
+    Slabs, UserConn, UserListener, UserSink, UserSource, UserStack, Wire, config_for, config_with,
 };

@@ -133,7 +133,7 @@ pub const KNOBS: &[Knob] = &[
         "threads",
         Kind::Count(0, 1024),
         "0",
-        "Worker threads per end, each with its own epoll; 0 is one for each CPU of the end.",
+        "Worker threads per end, each with its own epoll, or with an instance of our own TCP (a queue of the TAP each; in memory both ends have as many); 0 is one for each CPU of the end.",
     ),
     workload(
         "write_size",
@@ -453,6 +453,11 @@ pub const KNOBS: &[Knob] = &[
         "window_growth",
         Kind::Choice(&["bytes", "per-ack"]),
         "What opens the congestion window: the bytes that an ACK covers (RFC 3465), or one segment for each ACK that found the window full (Linux of 2005; with `congestion_control = \"reno\"`).",
+    ),
+    policy(
+        "busy_poll_us",
+        Kind::Count(0, 1_000_000),
+        "Microseconds that our TCP looks on at its device, when nothing comes, before it sleeps; 0. Spares a lone request the waking up and costs CPU, which is counted.",
     ),
     bed(
         "steering",

@@ -29,6 +29,9 @@ pub struct Config {
     /// Offer explicit congestion notification (RFC 3168). Default no, as in Linux for connections
     /// it opens.
     pub ecn: bool,
+    /// Sum payload in the pass that copies it into the send queue, because no device will. Default
+    /// no; an [`Endpoint`](crate::Endpoint) sets it by what its device does.
+    pub sum_on_write: bool,
     /// When to acknowledge. Default [`AckPolicy::Delayed`] with 40 ms.
     pub ack: AckPolicy,
     /// How to cut segments.
@@ -100,6 +103,7 @@ impl Default for Config {
             sack: true,
             window_scaling: true,
             ecn: false,
+            sum_on_write: false,
             ack: AckPolicy::Delayed {
                 delay_max: Duration::from_millis(40),
             },

@@ -83,6 +83,6 @@ pub use connection::{
     State, TailRule, WriteError,
 };
 pub use counters::Counters;
-pub use endpoint::{ConnId, ConnectError, Endpoint, EndpointCounters, ListenError};
+pub use endpoint::{ConnId, ConnectError, Endpoint, EndpointCounters, ListenError, Ports};
 pub use payload::{Chain, Piece, Pool, Writer};
 pub use seq::SeqNum;

@@ -97,17 +97,17 @@ pub struct Run {
     /// Seed of the order of trials and of payload.
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
-    /// Less than a minute: shorter intervals, fewer repetitions, and of the cells those that the study's [quick] keeps.
-    #[arg(long)]
-    pub quick: bool,
     /// Tell what each standing meter costs: trials without them, and with each alone, in turn with the study's.
     #[arg(long)]
     pub meter_cost: bool,
+    /// Less than a minute: shorter intervals, fewer repetitions, and of the cells those that the study's [quick] keeps.
+    #[arg(long)]
+    pub quick: bool,
     /// Directory for records and report [default: tcpcost-out/STUDY-TIME].
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Go on with an interrupted or killed run: no trial is repeated, none lost.
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["study", "set", "repetitions", "duration", "seed", "quick", "meter_cost", "out"])]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["study", "set", "repetitions", "duration", "seed", "meter_cost", "quick", "out"])]
     pub resume: Option<PathBuf>,
     /// Print the cells and the estimated time, and run nothing.
     #[arg(long)]

@@ -37,6 +37,8 @@ pub enum Ask {
         device: String,
         /// Our address.
         address: Ipv4Addr,
+        /// Its queues: one for each instance of our TCP.
+        queues: usize,
         /// A process of the other namespace.
         peer_pid: u32,
     },
@@ -77,6 +79,8 @@ pub struct Prepare {
     pub knobs: Knobs,
     /// CPUs of the workers.
     pub cpus: Vec<usize>,
+    /// Instances of our own TCP at this end, one worker each; 0 where the kernel's is under test.
+    pub instances: usize,
     /// The device under test.
     pub device: String,
     /// This end's address.

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use super::ack::Read;
+use super::sums::Summing;
 use super::timers::Timer;
 use super::{Connection, Ended, State};
 use crate::Piece;
@@ -67,7 +68,11 @@ impl Connection {
     pub fn write_more(&mut self, bytes: &[u8], more: bool) -> Result<usize, WriteError> {
         self.check_write()?;
         let space = self.writable() as u32;
-        let written = self.snd.queue.write(&self.pool, bytes, space);
+        let summing = self.config.sum_on_write.then_some(Summing {
+            sent: self.snd.nxt.max(self.snd.queue.start()),
+            mss: self.snd.mss,
+        });
+        let written = self.snd.queue.write(&self.pool, bytes, space, summing);
         self.snd.more = more;
         Ok(written)
     }

@@ -133,7 +133,7 @@ impl Connection {
     /// RFC 5961 §7. Per connection: a shared limit is a side channel.
     fn may_answer_nonsense(&mut self, now: Instant) -> bool {
         let (since, count) = self.nonsense;
-        let now = self.clock.at(now);
+        let now = self.clock().at(now);
         if now.wrapping_sub(since) >= 1000 {
             self.nonsense = (now, 1);
             return true;

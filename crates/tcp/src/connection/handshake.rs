@@ -88,10 +88,10 @@ impl Connection {
             rcv,
             sack: config.sack,
             timestamps: config.timestamps,
-            clock,
+            clock_offset: clock.offset,
             ecn: Ecn::default(),
             rtt: RttEstimator::new(config.rto_min),
-            timers: Timers::new(now),
+            timers: Timers::new(clock.epoch),
             recovery: Recovery::new(data),
             congestion: Congestion::new(&config, mss),
             ack: super::AckScheduler::default(),
@@ -253,7 +253,7 @@ impl Connection {
             window_scale: scaling.then_some(self.rcv.shift),
             sack_permitted: self.sack,
             timestamps: self.timestamps.then(|| Timestamps {
-                value: self.clock.at(now),
+                value: self.clock().at(now),
                 echo,
             }),
             ..Options::default()

@@ -17,6 +17,7 @@ mod segmentation;
 mod send_queue;
 mod spaces;
 mod state;
+mod sums;
 mod text;
 mod timeouts;
 mod timers;
@@ -71,7 +72,8 @@ pub struct Connection {
     sack: bool,
     /// Both sides use timestamps.
     timestamps: bool,
-    clock: Clock,
+    /// Of the timestamp clock, whose epoch is the timers'.
+    clock_offset: u32,
     ecn: Ecn,
     rtt: RttEstimator,
     timers: Timers,
@@ -198,6 +200,13 @@ impl Connection {
         self.rtt.srtt()
     }
 
+    fn clock(&self) -> Clock {
+        Clock {
+            epoch: self.timers.base(),
+            offset: self.clock_offset,
+        }
+    }
+
     /// The only place that assigns the state.
     fn become_state(&mut self, next: State) {
         debug_assert!(self.state.may_become(next), "{:?} to {next:?}", self.state);
@@ -222,7 +231,7 @@ impl Connection {
             snd_nxt: self.snd.nxt,
             rcv_nxt: self.rcv.nxt,
             ts_recent: self.timestamps.then_some(self.rcv.ts_recent),
-            clock: self.clock,
+            clock: self.clock(),
             length: self.config.time_wait,
             until: self
                 .timers

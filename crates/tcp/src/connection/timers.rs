@@ -58,6 +58,11 @@ impl Timers {
         }
     }
 
+    /// What deadlines are told from.
+    pub(super) fn base(&self) -> Instant {
+        self.base
+    }
+
     pub(super) fn set(&mut self, timer: Timer, deadline: Instant) {
         self.deadlines_ns[timer as usize] = self.ns(deadline);
     }

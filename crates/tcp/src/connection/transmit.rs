@@ -137,10 +137,11 @@ impl Connection {
         self.recovery.scoreboard.on_retransmitted(start, end, now);
         self.doubt_ack_rate();
         self.recovery.last_sent = Some(now);
+        let stamp = self.clock().at(now);
         if self.recovery.is_repairing()
             && let Some(undo) = &mut self.recovery.undo
         {
-            undo.on_retransmitted(start, end.since(start), self.clock.at(now));
+            undo.on_retransmitted(start, end.since(start), stamp);
         }
         self.counters.payload_bytes_retransmitted += u64::from(bytes);
         self.counters.segments_retransmitted += u64::from(bytes.div_ceil(self.snd.mss).max(1));
@@ -326,7 +327,7 @@ impl Connection {
             0
         };
         let timestamps = Timestamps {
-            value: self.clock.at(now),
+            value: self.clock().at(now),
             echo: self.rcv.ts_recent,
         };
         let segment = Segment {

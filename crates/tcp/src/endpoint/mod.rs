@@ -63,7 +63,34 @@ pub struct Endpoint {
     /// Answers that belong to no connection; bounded, the rest is dropped.
     answers: VecDeque<Packet>,
     next_port: u16,
+    ports: Ports,
     counters: EndpointCounters,
+}
+
+/// Which local ports an endpoint may use: all, or its share where several endpoints have one address
+/// and packets are dealt out to them by port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ports {
+    /// Number of endpoints, from 1. Default 1.
+    pub every: u16,
+    /// Which of them this is, below `every`: it has the ports p with p % `every` = `offset`.
+    pub offset: u16,
+}
+
+impl Ports {
+    /// Whether it may use this one.
+    pub fn contain(self, port: u16) -> bool {
+        port % self.every.max(1) == self.offset
+    }
+}
+
+impl Default for Ports {
+    fn default() -> Self {
+        Self {
+            every: 1,
+            offset: 0,
+        }
+    }
 }
 
 /// What an endpoint counts beside its connections.
@@ -112,7 +139,7 @@ impl Endpoint {
         now: Instant,
     ) -> Self {
         Self {
-            configs: Configs::new(config),
+            configs: Configs::new(config, checksum),
             pool,
             secret: Secret::new(secret),
             epoch: now,
@@ -129,6 +156,7 @@ impl Endpoint {
             acceptable: VecDeque::new(),
             answers: VecDeque::new(),
             next_port: 0,
+            ports: Ports::default(),
             counters: EndpointCounters::default(),
         }
     }
@@ -143,6 +171,13 @@ impl Endpoint {
             Checksum::Complete
         };
         self.cut = !segmentation;
+        let sum_on_write = !checksum;
+        self.configure(|config| config.sum_on_write = sum_on_write);
+    }
+
+    /// From now on takes only these for connections that leave the choice of a port to it.
+    pub fn set_ports(&mut self, ports: Ports) {
+        self.ports = ports;
     }
 
     /// Takes in a packet.
@@ -517,7 +552,8 @@ struct Configs {
 }
 
 impl Configs {
-    fn new(config: Config) -> Self {
+    fn new(mut config: Config, checksum: Checksum) -> Self {
+        config.sum_on_write = checksum == Checksum::Complete;
         let v6 = Config {
             mss: config.mss.saturating_sub(20),
             ..config.clone()

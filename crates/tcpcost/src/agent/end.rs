@@ -75,7 +75,7 @@ impl AgentEnd {
             let cautions = check_limits(&settings, prepare.end, threads(&settings, &prepare))?;
             (environment, cautions)
         } else {
-            (ground::prepare(&prepare, &settings, &device)?, Vec::new())
+            (ground::prepare(&ground, &prepare, &device)?, Vec::new())
         };
         Ok((
             AgentEnd {
@@ -128,7 +128,7 @@ impl AgentEnd {
         if self.ground.is_kernel() {
             threads(&self.settings, &self.prepare)
         } else {
-            1 // One stack, one wire, one thread.
+            self.prepare.instances
         }
     }
 

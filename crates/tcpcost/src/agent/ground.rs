@@ -1,18 +1,19 @@
 //! What an end's stack stands on: the kernel's sockets, or our own TCP over a TAP or over memory;
 //! and what each tells about its connections.
 
-use std::sync::Arc;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use tcpcost_link::memory::Memory;
+use tcpcost_link::memory::{self, Memory};
 use tcpcost_link::{Device, Tap};
 use tcpcost_meter::tcp_info::{self, TcpInfo};
 use tcpcost_stack::{
     KernelStack, SocketOptions, Stack, UserStack, Wire, set_ack_delay_max, set_receive_low_water,
 };
 use tcpcost_study::{
-    Counts, DeviceSettings, Environment, Quantity, Snapshot, Totals, Value, Whose, WorkloadSettings,
+    Counts, DeviceSettings, End, Environment, Quantity, Snapshot, Totals, Value, Whose,
 };
-use tcpcost_tcp::{Config, CongestionControl, Connection};
+use tcpcost_tcp::{Config, CongestionControl, Connection, Ports};
 use tcpcost_workload::Worker;
 
 use super::policy::AckOptions;
@@ -25,10 +26,39 @@ use crate::protocol::{Prepare, clock_ns};
 pub enum Ground {
     /// The kernel's sockets.
     Kernel,
-    /// Our end of a TAP.
-    Tap(Arc<Tap>),
-    /// An end of a pair in memory.
-    Memory(Memory<Wire>),
+    /// Our end of a TAP: its queues, one for each instance of our TCP.
+    Tap(Arc<Vec<Tap>>),
+    /// One end of wires in memory, each from an instance to its partner at the other end.
+    Memory(Wires, End),
+}
+
+/// Pairs in memory between client and server, by number of the instance.
+#[derive(Clone, Default)]
+pub struct Wires(Arc<Mutex<Vec<Pair>>>);
+
+/// The client's end and the server's.
+type Pair = (Memory<Wire>, Memory<Wire>);
+
+impl Wires {
+    /// Sees to it that there are so many. Before the workers start: each has a file table of its
+    /// own, with what was open when it began.
+    fn make(&self, count: usize) -> io::Result<()> {
+        let mut pairs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        while pairs.len() < count {
+            pairs.push(memory::waitable_pair(MEMORY_PACKETS)?);
+        }
+        Ok(())
+    }
+
+    /// One end of the wire between the instances of this number, if there is one.
+    pub fn end(&self, index: usize, end: End) -> Option<Memory<Wire>> {
+        let pairs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (client, server) = pairs.get(index)?;
+        Some(match end {
+            End::Client => client.clone(),
+            End::Server => server.clone(),
+        })
+    }
 }
 
 impl Ground {
@@ -38,22 +68,21 @@ impl Ground {
     }
 }
 
+/// Packets that wait between two ends in memory, each way: a window of super-segments.
+const MEMORY_PACKETS: usize = 256;
 /// Ethernet's, and what a TAP begins with.
 const MTU: u32 = 1500;
 
-/// Refuses what our TCP does not have; the state it will work in.
+/// Refuses what our TCP does not have, makes its wires; the state it will work in.
 pub fn prepare(
+    ground: &Ground,
     prepare: &Prepare,
-    settings: &WorkloadSettings,
     device: &DeviceSettings,
 ) -> Result<Environment, Refusal> {
     let refuse = |knob: &str, reason: &str| Refusal::Unsupported {
         knob: knob.to_string(),
         reason: reason.to_string(),
     };
-    if settings.threads.is_some_and(|threads| threads > 1) {
-        return Err(refuse("threads", "our TCP has one thread an end"));
-    }
     // The MTU is the path's, so both ends know it; all else is of a device of the kernel's.
     let untouched = DeviceSettings {
         mtu: device.mtu,
@@ -68,6 +97,9 @@ pub fn prepare(
         ));
     }
     policy::check_user(prepare)?;
+    if let Ground::Memory(wires, _) = ground {
+        wires.make(prepare.instances).map_err(super::failed)?;
+    }
     Ok(Environment {
         device: prepare.device.clone(),
         mtu: u64::from(device.mtu.unwrap_or(MTU)),
@@ -76,9 +108,10 @@ pub fn prepare(
     })
 }
 
-/// Our TCP over one end of a wire.
+/// Our TCP over one end of a wire: instance `index` of so many.
 pub fn stack<D: Device<Wire>>(
     device: D,
+    index: usize,
     prepare: &Prepare,
     options: &SocketOptions,
 ) -> Result<UserStack<D>, String> {
@@ -91,7 +124,14 @@ pub fn stack<D: Device<Wire>>(
         ..Config::default()
     };
     let config = policy::user_config(&config, prepare);
-    UserStack::new(device, &[prepare.address], &config, options).map_err(|error| error.to_string())
+    let ports = Ports {
+        every: u16::try_from(prepare.instances).map_err(|error| error.to_string())?,
+        offset: u16::try_from(index).map_err(|error| error.to_string())?,
+    };
+    UserStack::new(device, &[prepare.address], &config, options)
+        .map(|stack| stack.with_ports(ports))
+        .map(|stack| stack.with_busy_poll(policy::busy_poll(prepare).unwrap_or_default()))
+        .map_err(|error| error.to_string())
 }
 
 /// A stack whose connections tell what they count.

@@ -21,7 +21,7 @@ use std::io::{BufRead, Write};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 
-use tcpcost_link::{Layer, Offloads, Tap, memory};
+use tcpcost_link::{Layer, Offloads, Tap};
 use tcpcost_study::End;
 
 use crate::exit::Exit;
@@ -30,10 +30,7 @@ use crate::host::{link, machine, namespace, sysctl};
 use crate::protocol::{Answer, Ask, PROTOCOL, clock_ns};
 
 use self::end::AgentEnd;
-use self::ground::Ground;
-
-/// Packets that wait between two ends in memory, each way: a window of super-segments.
-const MEMORY_PACKETS: usize = 256;
+use self::ground::{Ground, Wires};
 
 /// Answers until the input ends: as one end, or as a pair of both.
 pub fn main(isolate: bool, pair: bool) -> anyhow::Result<Infallible> {
@@ -57,7 +54,7 @@ pub fn main(isolate: bool, pair: bool) -> anyhow::Result<Infallible> {
         });
         serve(agent(Ground::Kernel), &client_asks, "");
     }
-    let (near, far) = memory::waitable_pair(MEMORY_PACKETS)?;
+    let wires = Wires::default();
     let (to_server, server_asks) = channel();
     listen(Arc::clone(&journal), move |line| {
         match line.split_once(' ') {
@@ -67,9 +64,9 @@ pub fn main(isolate: bool, pair: bool) -> anyhow::Result<Infallible> {
         }
         .is_ok()
     });
-    let server = agent(Ground::Memory(far));
+    let server = agent(Ground::Memory(wires.clone(), End::Server));
     std::thread::spawn(move || serve(server, &server_asks, &format!("{} ", End::Server)));
-    let client = agent(Ground::Memory(near));
+    let client = agent(Ground::Memory(wires, End::Client));
     serve(client, &client_asks, &format!("{} ", End::Client))
 }
 
@@ -181,12 +178,15 @@ impl Agent {
             Ask::Tap {
                 device,
                 address,
+                queues,
                 peer_pid,
             } => {
-                let mut tap = Tap::open(&device, Layer::Ethernet, Offloads::ALL).map_err(failed)?;
-                tap.answer_for(address.into());
-                link::move_to(tap.name(), peer_pid).map_err(failed)?;
-                self.ground = Ground::Tap(Arc::new(tap));
+                let mut taps = Tap::open_queues(&device, Layer::Ethernet, Offloads::ALL, queues)
+                    .map_err(failed)?;
+                taps.iter_mut()
+                    .for_each(|tap| tap.answer_for(address.into()));
+                link::move_to(&device, peer_pid).map_err(failed)?;
+                self.ground = Ground::Tap(Arc::new(taps));
                 Ok(Answer::Done)
             }
             Ask::Attach {

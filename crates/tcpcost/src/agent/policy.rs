@@ -43,6 +43,11 @@ pub fn check_kernel(prepare: &Prepare) -> Result<(), Refusal> {
             "the kernel's is of the route (initcwnd), which is not set here",
         ),
         (
+            "busy_poll_us",
+            busy_poll(prepare).is_some(),
+            "the kernel's is the sysctl net.core.busy_poll",
+        ),
+        (
             "window_growth",
             policies.window_growth == Some(WindowGrowth::PerAck),
             "the kernel's TCP counts what is acknowledged",
@@ -155,6 +160,14 @@ pub fn check_user(prepare: &Prepare) -> Result<(), Refusal> {
     match AckOptions::new(prepare).low_water {
         None => Ok(()),
         Some(_) => Err(unsupported(prepare, "rcvlowat", "our TCP does not have it")),
+    }
+}
+
+/// How long our TCP looks on at its device before it sleeps, if the study says.
+pub fn busy_poll(prepare: &Prepare) -> Option<Duration> {
+    match prepare.knobs.value_at(prepare.end, "busy_poll_us") {
+        Some(Value::Count(us)) => Some(Duration::from_micros(us)),
+        _ => None,
     }
 }
 

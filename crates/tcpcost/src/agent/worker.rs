@@ -135,8 +135,8 @@ impl WorkerThread {
                 if place.index == 0 {
                     (body.meters, body.cautions) =
                         readings::meters(&prepare, place.ground.is_kernel());
-                    body.meters.append(&mut place.meters);
                     body.sampler = Sampler::load(&prepare, &mut body.cautions);
+                    body.meters.append(&mut place.meters);
                 }
                 let outcome = ready.and_then(|()| {
                     let options = socket_options(&settings);
@@ -145,13 +145,18 @@ impl WorkerThread {
                             let stack = KernelStack::new(&options).map_err(one_line)?;
                             body.work(make(stack, &place, &prepare, &settings, duty)?)
                         }
-                        Ground::Tap(tap) => {
-                            let tap = tap.try_clone().map_err(one_line)?;
-                            let stack = ground::stack(tap, &prepare, &options)?;
+                        Ground::Tap(queues) => {
+                            let queue =
+                                queues.get(place.index).ok_or("more threads than queues")?;
+                            let tap = queue.try_clone().map_err(one_line)?;
+                            let stack = ground::stack(tap, place.index, &prepare, &options)?;
                             body.work(make(stack, &place, &prepare, &settings, duty)?)
                         }
-                        Ground::Memory(memory) => {
-                            let stack = ground::stack(memory, &prepare, &options)?;
+                        Ground::Memory(wires, end) => {
+                            let memory = wires
+                                .end(place.index, end)
+                                .ok_or("more threads than wires")?;
+                            let stack = ground::stack(memory, place.index, &prepare, &options)?;
                             body.work(make(stack, &place, &prepare, &settings, duty)?)
                         }
                     }
@@ -276,21 +281,30 @@ fn make<S: Stack>(
 ) -> Result<Worker<S>, String> {
     let (index, threads) = (place.index, place.threads);
     let token = token(&prepare.token)?;
+    // In memory a client's instance reaches one of the server's: its flows go there, not all round.
+    let paired = matches!(place.ground, Ground::Memory(..));
+    let share = index * settings.flows / threads..(index + 1) * settings.flows / threads;
     match duty {
         Duty::Listen { address, ports } => {
-            let flows = flows_of(
-                settings.flows,
-                threads * ports,
-                index * ports..(index + 1) * ports,
-            );
+            let mine = index * ports..(index + 1) * ports;
+            let flows = match paired {
+                true => share.len(),
+                false => flows_of(settings.flows, threads * ports, mine),
+            };
             let worker = Worker::listen(stack, settings, token, address, ports, flows);
             worker.map_err(|error| error.to_string())
         }
-        Duty::Connect { targets } => {
-            let flows = index * settings.flows / threads..(index + 1) * settings.flows / threads;
+        Duty::Connect { mut targets } => {
+            if paired {
+                let ports = targets.len() / threads;
+                targets = targets
+                    .get(index * ports..(index + 1) * ports)
+                    .unwrap_or_default()
+                    .to_vec();
+            }
             // Each worker a seed of its own, so that their due times are spread.
             let seed = prepare.seed.wrapping_add(index as u64);
-            let worker = Worker::connect(stack, settings, token, &targets, flows, seed);
+            let worker = Worker::connect(stack, settings, token, &targets, share, seed);
             worker.map_err(|error| error.to_string())
         }
     }

@@ -120,6 +120,9 @@ pub struct Flags {
     /// Most payload of one segment, without options [default: the MTU less 40, IPv6 less 60].
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(88..=65_495))]
     pub mss: Option<u16>,
+    /// Microseconds to look on at the interface, when nothing comes, before sleeping.
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=1_000_000))]
+    pub busy_poll_us: u64,
     /// MTU to set on the interface.
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1280..=65_535))]
     pub mtu: Option<u32>,
@@ -201,6 +204,9 @@ pub struct ServiceFlags {
     /// Answer an HTTP request with this many bytes and close.
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     pub serve: Option<u64>,
+    /// Be the server of an iperf3 client: TCP, -t, -n, -R, -P.
+    #[arg(long, conflicts_with = "connect")]
+    pub iperf3: bool,
 }
 
 impl Flags {

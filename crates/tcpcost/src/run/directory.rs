@@ -27,12 +27,12 @@ pub struct Overrides {
     /// `--seed`.
     #[serde(default)]
     pub seed: Option<u64>,
-    /// `--quick`.
-    #[serde(default)]
-    pub quick: bool,
     /// `--meter-cost`.
     #[serde(default)]
     pub meter_cost: bool,
+    /// `--quick`.
+    #[serde(default)]
+    pub quick: bool,
 }
 
 impl Overrides {

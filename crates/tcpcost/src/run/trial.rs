@@ -193,6 +193,11 @@ impl Trial<'_> {
             } else {
                 server_cpus.clone()
             },
+            instances: match bed.kind {
+                BedKind::Tap(ours, queues) if ours == end => queues,
+                BedKind::Memory => instances(knobs, &End::BOTH),
+                _ => 0,
+            },
             device: bed.device(end).to_string(),
             address: bed.address(end),
             peer: bed.address(end.peer()),
@@ -328,6 +333,22 @@ fn place(knobs: &Knobs) -> Result<(Vec<usize>, Vec<usize>), Halt> {
     topology
         .place(&placement, client.as_deref(), server.as_deref())
         .map_err(unsupported)
+}
+
+/// How many instances of our own TCP each of these ends has: one for each CPU unless the study
+/// says. In memory each has a partner, so the end with fewer CPUs decides.
+pub fn instances(knobs: &Knobs, ours: &[End]) -> usize {
+    // What is wrong with the knobs is said, with its reason, when the trial is prepared.
+    let (Ok(settings), Ok((client, server))) = (WorkloadSettings::from_knobs(knobs), place(knobs))
+    else {
+        return 1;
+    };
+    let cpus = ours.iter().map(|&end| match end {
+        End::Client => client.len(),
+        End::Server => server.len(),
+    });
+    let threads = settings.threads.or(cpus.min()).unwrap_or(1);
+    threads.min(settings.flows).max(1)
 }
 
 fn caution(text: String) -> Warning {
