@@ -42,6 +42,7 @@ fn every_field_of_records_and_summaries_is_described() {
     for (name, text) in [
         ("copy-paths", built_in("copy-paths").unwrap()),
         ("request-response", built_in("request-response").unwrap()),
+        ("acks", include_str!("data/acks.toml")),
         (
             "limits",
             "[[threshold]]\nquantity = \"cpu_us_per_kib\"\nat_most = 1.0\n",

@@ -55,7 +55,7 @@ impl Thin {
     /// receiver takes for the sender's MSS.
     ///
     /// # Errors
-    /// [`MeterError::Load`]: no privilege, no BTF, no clsact, or a kernel older than 5.11.
+    /// [`MeterError::Load`]: no privilege, no BTF, no clsact, or a kernel older than 5.12.
     pub fn attach(device_index: u32, thinning: AckThinning) -> Result<Thin, MeterError> {
         let (acks, segments) = match thinning {
             AckThinning::Acks(acks) => (acks, 0),
