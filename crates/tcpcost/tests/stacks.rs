@@ -26,7 +26,6 @@ duration = "60ms"
 repetitions = 1
 retries = 0
 others_max = "100%"
-retries = 0
 "#
     )
 }
