@@ -128,9 +128,9 @@ pub struct Report {
 /// `tcpcost soak`.
 #[derive(Debug, Args)]
 pub struct Soak {
-    /// Time between two lines, in seconds or as in 500ms.
-    #[arg(default_value = "1")]
-    pub interval: String,
+    /// Time between two lines, e.g. 1s, 500ms; a plain number is seconds.
+    #[arg(default_value = "1s", value_parser = interval)]
+    pub interval: Duration,
     /// Number of lines; without it, until Ctrl-C.
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     pub count: Option<u64>,
@@ -146,8 +146,8 @@ pub struct Soak {
     )]
     pub dirty_lines: u64,
     /// Length of the calibration at each end, when the host is to be idle.
-    #[arg(long, value_name = "TIME", default_value = "1")]
-    pub calibrate: String,
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
+    pub calibrate: Duration,
     /// One JSON document a line: calibration, intervals, calibration.
     #[arg(long)]
     pub json: bool,
@@ -235,7 +235,8 @@ pub struct Watch {
     pub self_programs: bool,
 }
 
-/// An interval of `watch`: at least 10 ms, below which a line costs more than it shows.
+/// An interval of `watch` and `soak`: at least 10 ms, a tick of /proc/stat, below which a line costs more than it
+/// shows.
 fn interval(text: &str) -> Result<Duration, String> {
     const EXPECTED: &str = "a time such as 1s, 500ms, or plain seconds; at least 10ms";
     let parsed = match text.parse::<f64>() {

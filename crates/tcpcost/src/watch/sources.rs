@@ -9,6 +9,8 @@ use tcpcost_meter::proc::Proc;
 use tcpcost_meter::{Meter, MeterError, bpf};
 use tcpcost_study::Snapshot;
 
+use crate::host::topology::from_list;
+
 /// How much can be seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tier {
@@ -186,31 +188,12 @@ fn refusal(error: &MeterError) -> String {
 /// CPUs that are online, none where the kernel does not say.
 fn online_cpus() -> Vec<usize> {
     let text = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
-    cpu_list(&text)
-}
-
-/// `0-3,8` as numbers. What is no number is passed over.
-fn cpu_list(text: &str) -> Vec<usize> {
-    let ranges = text.trim().split(',').filter_map(|range| {
-        let (first, last) = range.split_once('-').unwrap_or((range, range));
-        let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
-        // No kernel has more (CONFIG_NR_CPUS).
-        Some(first..=last.min(8192))
-    });
-    ranges.flatten().collect()
+    from_list(text.trim()).unwrap_or_default()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_list_of_cpus_is_read_as_the_kernel_writes_it() {
-        assert_eq!(cpu_list("0-2,5\n"), [0, 1, 2, 5]);
-        assert_eq!(cpu_list("0\n"), [0]);
-        assert!(cpu_list("").is_empty());
-        assert!(cpu_list("x-,3-1,-").is_empty());
-    }
 
     #[test]
     fn a_refusal_says_what_to_do_without_a_study() {
