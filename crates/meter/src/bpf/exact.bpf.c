@@ -23,20 +23,24 @@ struct cell {
 
 struct cell cells[MAX_CPUS] = {};
 
-/* The cell of this CPU with the time until now charged, to be given back by end(). Null where this
- * CPU is not counted, or where a hard interrupt hit one of our own programs: it then belongs to what
- * it interrupted, entry and exit alike, since both find the sequence odd. */
-static inline struct cell *begin(void)
+/* The cell of this CPU. Null where this CPU is not counted, or where a hard interrupt hit one of our own
+ * programs: it then belongs to what it interrupted, entry and exit alike, since both find the sequence odd. */
+static inline struct cell *mine(void)
 {
 	u32 cpu = bpf_get_smp_processor_id();
 	struct cell *cell;
-	u64 now, last;
 
 	if (cpu >= MAX_CPUS || !targ.cpus[cpu])
 		return 0;
 	cell = &cells[cpu];
-	if (cell->sequence & 1)
-		return 0;
+	return cell->sequence & 1 ? 0 : cell;
+}
+
+/* Charges the time until now; the cell is to be given back by end(). */
+static inline void charge(struct cell *cell)
+{
+	u64 now, last;
+
 	cell->sequence++;
 	barrier();
 	now = bpf_ktime_get_ns();
@@ -44,7 +48,6 @@ static inline struct cell *begin(void)
 	if (last && now > last)
 		cell->ns[cell->contexts & (CONTEXTS - 1)] += now - last;
 	cell->last_ns = now;
-	return cell;
 }
 
 static inline void end(struct cell *cell)
@@ -55,9 +58,10 @@ static inline void end(struct cell *cell)
 
 static inline int enter(u64 context)
 {
-	struct cell *cell = begin();
+	struct cell *cell = mine();
 	if (!cell)
 		return 0;
+	charge(cell);
 	cell->contexts = cell->contexts << 8 | context;
 	end(cell);
 	return 0;
@@ -65,9 +69,10 @@ static inline int enter(u64 context)
 
 static inline int leave(void)
 {
-	struct cell *cell = begin();
+	struct cell *cell = mine();
 	if (!cell)
 		return 0;
+	charge(cell);
 	/* An exit whose entry was before we were loaded has nothing to go back to. */
 	if (cell->contexts >> 8)
 		cell->contexts >>= 8;
@@ -104,11 +109,18 @@ static inline u64 class_of(struct task_struct *task)
 SEC("tp_btf/sched_switch")
 int sched_switch(u64 *ctx)
 {
-	struct cell *cell = begin();
+	struct cell *cell = mine();
+	u64 class;
+
 	if (!cell)
 		return 0;
+	class = class_of((struct task_struct *)ctx[2]);
+	/* From one task of a class to another nothing changes: the clock is half of what an event costs. */
+	if (cell->contexts == class)
+		return 0;
+	charge(cell);
 	/* Tasks switch outside of all interrupts: what is left on the stack lost its exit. */
-	cell->contexts = class_of((struct task_struct *)ctx[2]);
+	cell->contexts = class;
 	end(cell);
 	return 0;
 }
