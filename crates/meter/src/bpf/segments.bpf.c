@@ -26,7 +26,7 @@ struct cell {
 	/* The last data skb handed down: of which socket, what comes next, and its MSS if it was full. */
 	u64 socket;
 	u32 next, full_mss;
-	u32 softirq; /* the running one, plus one; 0: none */
+	u32 softirq; /* entered last */
 } __attribute__((aligned(64)));
 
 struct cell cells[MAX_CPUS] = {};
@@ -52,6 +52,9 @@ static inline u32 mix(u32 address, u32 port)
 	return (address ^ port * 0x9e3779b1) * 0x85ebca6b;
 }
 
+/* As much of a TCP header as is looked at: ports, sequence, acknowledgement, flags. */
+#define TCP_HEADER 16
+
 /* Of a TCP header at this word; both directions of a connection have one hash. */
 static inline int tcp(struct packet *packet, const u32 *tcp, u32 from, u32 to, u32 length)
 {
@@ -69,12 +72,13 @@ static inline int tcp(struct packet *packet, const u32 *tcp, u32 from, u32 to, u
  * headers are not looked into. */
 static inline int parse(struct packet *packet, struct sk_buff *skb, u32 all)
 {
+	const unsigned char *header = skb->head + skb->network_header;
 	u32 head[15], from = 0, to = 0, length;
 
-	if (bpf_probe_read_kernel(head, sizeof(head), skb->head + skb->network_header))
-		return 0;
 	/* Lengths are those of the headers, since a frame may be padded; 0 stands for more than fits there. */
 	if (skb->protocol == __builtin_bswap16(0x0800)) {
+		if (bpf_probe_read_kernel(head, 20 + TCP_HEADER, header))
+			return 0;
 		if ((head[0] & 0xff) != 0x45 || (head[2] >> 8 & 0xff) != 6)
 			return 0;
 		length = __builtin_bswap32(head[0]) & 0xffff;
@@ -83,6 +87,8 @@ static inline int parse(struct packet *packet, struct sk_buff *skb, u32 all)
 		return length > 20 && tcp(packet, head + 5, head[3], head[4], length - 20);
 	}
 	if (skb->protocol == __builtin_bswap16(0x86dd)) {
+		if (bpf_probe_read_kernel(head, 40 + TCP_HEADER, header))
+			return 0;
 		if ((head[1] >> 16 & 0xff) != 6)
 			return 0;
 		length = __builtin_bswap32(head[1]) >> 16;
@@ -144,25 +150,28 @@ static inline int count(struct cell *cell, struct sk_buff *skb, struct packet *p
 	return 1;
 }
 
-static inline enum drainer drainer(struct cell *cell)
+/* TCP sends data with its socket locked: by a task, which then owns it, or in a softirq, which then is the one
+ * entered last, since they do not nest. So softirq_exit is not needed. What has no socket is forwarded. */
+static inline enum drainer drainer(struct cell *cell, struct sock *socket)
 {
 	struct task_struct *task;
 
-	switch (cell->softirq) {
-	case 0: break;
-	case 1 + 3: return NET_RX;
-	case 1 + 0: /* HI */
-	case 1 + 6: return TASKLET;
-	case 1 + 1:
-	case 1 + 8: return TIMER; /* HRTIMER */
-	default: return OTHER;
+	if (socket && socket->sk_lock.owned) {
+		task = bpf_get_current_task_btf();
+		if (!(task->flags & PF_KTHREAD))
+			return SYSTEM_CALL;
+		switch (kthread_of(task)) {
+		case KWORKER_THREAD: return TASKLET;
+		case NAPI_THREAD: return NET_RX;
+		default: return OTHER;
+		}
 	}
-	task = bpf_get_current_task_btf();
-	if (!(task->flags & PF_KTHREAD))
-		return SYSTEM_CALL;
-	switch (kthread_of(task)) {
-	case KWORKER_THREAD: return TASKLET;
-	case NAPI_THREAD: return NET_RX;
+	switch (cell->softirq) {
+	case 3: return NET_RX;
+	case 0: /* HI */
+	case 6: return TASKLET;
+	case 1:
+	case 8: return TIMER; /* HRTIMER */
 	default: return OTHER;
 	}
 }
@@ -197,7 +206,7 @@ int net_dev_queue(u64 *ctx)
 	if (!count(cell, skb, &packet, SENT, DATA_SENT, &mss))
 		return 0;
 	COUNT(cell, SIZES + size_class(packet.payload))++;
-	who = DRAINED + 2 * drainer(cell);
+	who = DRAINED + 2 * drainer(cell, skb->sk);
 	COUNT(cell, who)++;
 	COUNT(cell, who + 1) += packet.payload;
 
@@ -244,15 +253,6 @@ int softirq_entry(u64 *ctx)
 {
 	struct cell *cell = mine();
 	if (cell)
-		cell->softirq = 1 + (u32)ctx[0];
-	return 0;
-}
-
-SEC("tp_btf/softirq_exit")
-int softirq_exit(u64 *ctx)
-{
-	struct cell *cell = mine();
-	if (cell)
-		cell->softirq = 0;
+		cell->softirq = ctx[0];
 	return 0;
 }
