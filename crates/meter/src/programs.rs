@@ -1,6 +1,6 @@
 //! What our own eBPF programs cost: the kernel's run-time statistics of them.
 //!
-//! Statistics are on while a [`Programs`] lives; they cost every program on the host two clock reads a run,
+//! Statistics are on while a [`Programs`] lives and is not paused; they cost every program on the host two clock reads a run,
 //! which is in the figure.
 
 use std::fs;
@@ -16,7 +16,7 @@ use crate::{Meter, MeterError, snapshot_of};
 #[derive(Debug)]
 pub struct Programs {
     ids: Vec<u32>,
-    _statistics: OwnedFd,
+    statistics: Option<OwnedFd>,
 }
 
 impl Programs {
@@ -25,26 +25,45 @@ impl Programs {
     /// # Errors
     /// [`MeterError::Load`]: no privilege, or a kernel older than 5.8.
     pub fn new() -> Result<Programs, MeterError> {
-        // SAFETY: takes no pointers; what it returns is a new descriptor of ours or negative.
-        let statistics = unsafe {
-            match bpf_enable_stats(BPF_STATS_RUN_TIME) {
-                fd if fd >= 0 => OwnedFd::from_raw_fd(fd),
-                _ => {
-                    let error = std::io::Error::last_os_error();
-                    return Err(MeterError::Load {
-                        meter: METER,
-                        reason: format!("turn statistics on: {error} (needs CAP_SYS_ADMIN)"),
-                    });
-                }
-            }
-        };
+        let statistics = statistics()?;
         let mut ids = held()?;
         ids.sort_unstable();
         ids.dedup();
         Ok(Programs {
             ids,
-            _statistics: statistics,
+            statistics: Some(statistics),
         })
+    }
+
+    /// Turns statistics off: the programs rest, or their time is not asked for.
+    pub fn pause(&mut self) {
+        self.statistics = None;
+    }
+
+    /// Turns them on again.
+    ///
+    /// # Errors
+    /// As [`Programs::new`].
+    pub fn resume(&mut self) -> Result<(), MeterError> {
+        self.statistics = Some(statistics()?);
+        Ok(())
+    }
+}
+
+/// Statistics are on while this is open.
+fn statistics() -> Result<OwnedFd, MeterError> {
+    // SAFETY: takes no pointers; what it returns is a new descriptor of ours or negative.
+    unsafe {
+        match bpf_enable_stats(BPF_STATS_RUN_TIME) {
+            fd if fd >= 0 => Ok(OwnedFd::from_raw_fd(fd)),
+            _ => {
+                let error = std::io::Error::last_os_error();
+                Err(MeterError::Load {
+                    meter: METER,
+                    reason: format!("turn statistics on: {error} (needs CAP_SYS_ADMIN)"),
+                })
+            }
+        }
     }
 }
 

@@ -41,11 +41,32 @@ pub const METERS: &[&str] = &["exact", "segments"];
 /// It cannot be had here: no privilege, no BTF, refused by the kernel, or built without eBPF.
 pub fn load(meter: &str, scope: &Scope) -> Option<Result<Box<dyn Meter + Send>, MeterError>> {
     let meter = METERS.iter().find(|name| **name == meter)?;
+    Some(load_known(meter, scope).map(|meter| meter as Box<dyn Meter + Send>))
+}
+
+/// A meter whose programs can rest: its totals then stand still, and it costs next to nothing.
+pub trait Pausable: Meter {
+    /// Lets the programs rest.
+    fn pause(&mut self);
+
+    /// Lets them run again.
+    ///
+    /// # Errors
+    /// A program can no longer be attached.
+    fn resume(&mut self) -> Result<(), MeterError>;
+}
+
+/// As [`load`], of meters that can rest: all of [`METERS`].
+pub fn load_pausable(
+    meter: &str,
+    scope: &Scope,
+) -> Option<Result<Box<dyn Pausable + Send>, MeterError>> {
+    let meter = METERS.iter().find(|name| **name == meter)?;
     Some(load_known(meter, scope))
 }
 
 #[cfg(feature = "bpf")]
-fn load_known(meter: &'static str, scope: &Scope) -> Result<Box<dyn Meter + Send>, MeterError> {
+fn load_known(meter: &'static str, scope: &Scope) -> Result<Box<dyn Pausable + Send>, MeterError> {
     Ok(match meter {
         "exact" => Box::new(exact::Exact::load(scope)?),
         _ => Box::new(segments::Segments::load()?),
@@ -53,7 +74,7 @@ fn load_known(meter: &'static str, scope: &Scope) -> Result<Box<dyn Meter + Send
 }
 
 #[cfg(not(feature = "bpf"))]
-fn load_known(meter: &'static str, _: &Scope) -> Result<Box<dyn Meter + Send>, MeterError> {
+fn load_known(meter: &'static str, _: &Scope) -> Result<Box<dyn Pausable + Send>, MeterError> {
     let reason = "this program was built without eBPF, its feature `bpf`".to_string();
     Err(MeterError::Load { meter, reason })
 }

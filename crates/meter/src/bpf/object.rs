@@ -5,15 +5,18 @@ use std::os::fd::AsFd;
 
 use libbpf_rs::btf::{Btf, types::Typedef};
 use libbpf_rs::{ErrorKind, Link, MapCore, Object, ObjectBuilder};
-use memmap2::{Mmap, MmapOptions};
+use memmap2::{MmapMut, MmapOptions};
 
 use crate::MeterError;
 
-/// Programs that run at their tracepoints until this is dropped.
+/// Programs that run at their tracepoints until this is dropped or detached.
 pub(super) struct Attached {
-    _links: Vec<Link>,
+    meter: &'static str,
+    /// By the name of the program.
+    links: Vec<(String, Link)>,
+    object: Object,
     /// The object's zero-initialised variables, as the programs see them.
-    variables: Mmap,
+    variables: MmapMut,
 }
 
 impl Attached {
@@ -25,33 +28,54 @@ impl Attached {
         targ: &[u8],
         length: usize,
     ) -> Result<Attached, MeterError> {
-        let failed = |doing, error| failure(meter, doing, &error);
         let object = load(meter, object, targ)?;
-        let mut links = Vec::new();
-        for program in object.progs_mut().filter(|program| program.autoload()) {
-            links.push(program.attach().map_err(|error| failed("attach", error))?);
-        }
-        for map in object.maps() {
+        let variables = object.maps().find(|map| {
             let is_known = map.value_size() as usize >= length;
-            if is_known && map.name().to_string_lossy().ends_with(".bss") {
-                // SAFETY: the memory is the kernel's own, of at least this length, and stays as long as
-                // it is mapped. It changes under us: readers copy it word by word with volatile loads
-                // and take no reference into it.
-                let mapped = unsafe { MmapOptions::new().len(length).map(&map.as_fd()) };
-                let variables = mapped.map_err(|error| failed("map variables", error.into()))?;
-                return Ok(Attached {
-                    _links: links,
-                    variables,
-                });
+            is_known && map.name().to_string_lossy().ends_with(".bss")
+        });
+        let variables = variables.ok_or_else(|| MeterError::Load {
+            meter,
+            reason: "the object's variables are not those of its reader".to_string(),
+        })?;
+        // SAFETY: the memory is the kernel's own, of at least this length, and stays as long as
+        // it is mapped. It changes under us: readers copy it word by word with volatile loads
+        // and take no reference into it.
+        let variables = unsafe { MmapOptions::new().len(length).map_mut(&variables.as_fd()) };
+        let variables =
+            variables.map_err(|error| failure(meter, "map variables", &error.into()))?;
+        let mut attached = Attached {
+            meter,
+            links: Vec::new(),
+            object,
+            variables,
+        };
+        attached.attach()?;
+        Ok(attached)
+    }
+
+    /// Lets those programs run that do not yet. Each takes some 40 µs of CPU, and the kernel may wait for some
+    /// ms until those that were detached before are at rest.
+    pub(super) fn attach(&mut self) -> Result<(), MeterError> {
+        for program in self.object.progs_mut().filter(|program| program.autoload()) {
+            let name = program.name().to_string_lossy().into_owned();
+            if self.links.iter().any(|(of, _)| *of == name) {
+                continue;
             }
+            let link = program.attach();
+            let link = link.map_err(|error| failure(self.meter, "attach", &error))?;
+            self.links.push((name, link));
         }
-        let reason = "the object's variables are not those of its reader".to_string();
-        Err(MeterError::Load { meter, reason })
+        Ok(())
+    }
+
+    /// Stops those that this names; variables stay as they are.
+    pub(super) fn detach(&mut self, is_named: impl Fn(&str) -> bool) {
+        self.links.retain(|(name, _)| !is_named(name));
     }
 
     /// The first of the variables' bytes, at the start of a page.
-    pub(super) fn variables(&self) -> *const u8 {
-        self.variables.as_ptr()
+    pub(super) fn variables(&self) -> *mut u8 {
+        self.variables.as_ptr().cast_mut()
     }
 }
 

@@ -11,6 +11,7 @@ use std::{fmt, fs, ptr};
 
 use tcpcost_study::{Counts, Quantity, Snapshot, Whose};
 
+use super::Pausable;
 use super::object::Attached;
 use crate::{Meter, MeterError, snapshot_of};
 
@@ -63,6 +64,16 @@ impl Meter for Segments {
             }
         }
         Ok(snapshot_of(METER, Whose::Namespace, counts))
+    }
+}
+
+impl Pausable for Segments {
+    fn pause(&mut self) {
+        self.attached.detach(|_| true);
+    }
+
+    fn resume(&mut self) -> Result<(), MeterError> {
+        self.attached.attach()
     }
 }
 
