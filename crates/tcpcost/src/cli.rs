@@ -230,9 +230,9 @@ pub struct Watch {
     /// Serve base-unit counters to Prometheus at http://ADDR/metrics; a port alone is of 127.0.0.1.
     #[arg(long, value_name = "ADDR", value_parser = listen_address)]
     pub prometheus: Option<SocketAddr>,
-    /// Measure the run time of the eBPF programs too (costs two clock reads a run).
-    #[arg(long)]
-    pub self_programs: bool,
+    /// Sample once the eBPF programs would take more than so many percent of one CPU; 100 is never.
+    #[arg(long, value_name = "PERCENT", default_value_t = 0.6, value_parser = percent)]
+    pub self_max: f64,
 }
 
 /// An interval of `watch` and `soak`: at least 10 ms, a tick of /proc/stat, below which a line costs more than it
@@ -248,6 +248,14 @@ fn interval(text: &str) -> Result<Duration, String> {
     parsed
         .filter(|interval| (Duration::from_millis(10)..=YEAR).contains(interval))
         .ok_or_else(|| EXPECTED.to_string())
+}
+
+/// Of one CPU; 0 would see nothing.
+fn percent(text: &str) -> Result<f64, String> {
+    let percent = text.parse().ok();
+    percent
+        .filter(|percent| (0.01..=100.0).contains(percent))
+        .ok_or_else(|| "a number from 0.01 to 100".to_string())
 }
 
 /// `127.0.0.1:9464`, `[::1]:9464`, or a port.

@@ -16,6 +16,10 @@ use super::ticker::{Event, Ticker};
 pub struct Moment {
     /// Totals of each meter.
     pub snapshots: Vec<Snapshot>,
+    /// Meters that saw nothing since the last look: their programs rested.
+    pub unseen: Vec<&'static str>,
+    /// Standard error of payload bytes since the last look, over them, where they are sampled.
+    pub sampling_error: Option<f64>,
     /// Connections by cookie, where they were asked for and could be read.
     pub connections: Option<HashMap<u64, Seen>>,
     /// What could not be read, a line each.
@@ -53,6 +57,8 @@ pub fn watch(
                 let now = look();
                 let mut sample = Sample::between(&before.snapshots, &now.snapshots);
                 sample.notes.extend(now.notes.iter().cloned());
+                sample.unseen = [&before.unseen[..], &now.unseen].concat();
+                sample.sampling_error = now.sampling_error;
                 let both = before.connections.as_ref().zip(now.connections.as_ref());
                 sample.rows = both.map(|(before, now)| connections::growth(before, now));
                 let flow = view.show(&now, &sample)?;
@@ -112,7 +118,7 @@ mod tests {
                     }],
                 }],
                 notes: vec![format!("look {looks}")],
-                connections: None,
+                ..Moment::default()
             }
         };
         let mut kept = Kept(Vec::new());

@@ -50,6 +50,22 @@ impl Collector for Metrics {
                 counter.encode(counts, &mut encoder)?;
             }
         }
+        if let Some(own) = of("self").and_then(|counts| counts.get(&Quantity::SelfCpuNs)) {
+            let programs = of("programs").and_then(|counts| counts.get(&Quantity::SelfProgramsNs));
+            let (name, help) = (
+                "tcpcost_self_cpu",
+                "CPU time of tcpcost itself and of its eBPF programs",
+            );
+            let counts = Counts::from([(Quantity::SelfCpuNs, own + programs.unwrap_or(&0))]);
+            family(
+                name,
+                help,
+                "",
+                &[("", Quantity::SelfCpuNs)],
+                &counts,
+                &mut encoder,
+            )?;
+        }
         // One method alone: the contexts of a method add up to all CPU time.
         if let Some(exact) = of("exact") {
             cpu(Quantity::EXACT_CONTEXTS, "exact_", exact, &mut encoder)
@@ -204,11 +220,18 @@ const COUNTERS: &[Counter] = &[
         values: &[("", Quantity::SegmentsRetransmitted)],
     },
     Counter {
-        meter: "self",
-        name: "tcpcost_self_cpu",
-        help: "CPU time of tcpcost itself, its eBPF programs not included",
+        meter: "perf",
+        name: "tcpcost_core_cycles",
+        help: "Core cycles of all CPUs of the host, user and kernel",
         label: "",
-        values: &[("", Quantity::SelfCpuNs)],
+        values: &[("", Quantity::CoreCycles)],
+    },
+    Counter {
+        meter: "programs",
+        name: "tcpcost_seen",
+        help: "Time in which the eBPF programs ran: the other counters are estimates where it is less than all",
+        label: "",
+        values: &[("", Quantity::SelfProgramsSeenNs)],
     },
 ];
 
@@ -263,6 +286,19 @@ mod tests {
             ),
             ("self", Whose::Tcpcost, &[(Quantity::SelfCpuNs, 2_500_000)]),
             (
+                "programs",
+                Whose::Tcpcost,
+                &[
+                    (Quantity::SelfProgramsNs, 500_000),
+                    (Quantity::SelfProgramsSeenNs, 1_000_000_000),
+                ],
+            ),
+            (
+                "perf",
+                Whose::Cpus(vec![0]),
+                &[(Quantity::CoreCycles, 3_000_000_000)],
+            ),
+            (
                 "exact",
                 Whose::Cpus(vec![0]),
                 &[(Quantity::ExactSoftirqNetRxNs, 1_500_000_000)],
@@ -282,10 +318,17 @@ tcpcost_tcp_payload_bytes_total{direction=\"received\"} 1000
 # HELP tcpcost_xmit_drain Data skbs sent, by what sent them
 # TYPE tcpcost_xmit_drain counter
 tcpcost_xmit_drain_total{drainer=\"net_rx\"} 5
-# HELP tcpcost_self_cpu_seconds CPU time of tcpcost itself, its eBPF programs not included
+# HELP tcpcost_core_cycles Core cycles of all CPUs of the host, user and kernel
+# TYPE tcpcost_core_cycles counter
+tcpcost_core_cycles_total 3000000000
+# HELP tcpcost_seen_seconds Time in which the eBPF programs ran: the other counters are estimates where it is less than all
+# TYPE tcpcost_seen_seconds counter
+# UNIT tcpcost_seen_seconds seconds
+tcpcost_seen_seconds_total 1.0
+# HELP tcpcost_self_cpu_seconds CPU time of tcpcost itself and of its eBPF programs
 # TYPE tcpcost_self_cpu_seconds counter
 # UNIT tcpcost_self_cpu_seconds seconds
-tcpcost_self_cpu_seconds_total 0.0025
+tcpcost_self_cpu_seconds_total 0.003
 # HELP tcpcost_cpu_seconds CPU time of all CPUs of the host by context (docs/quantities.md)
 # TYPE tcpcost_cpu_seconds counter
 # UNIT tcpcost_cpu_seconds seconds

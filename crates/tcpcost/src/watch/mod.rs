@@ -1,10 +1,12 @@
 //! `tcpcost watch`: what TCP costs on this host as it runs, whatever runs on it.
 //!
-//! [`sources`] are the meters; [`looping`] looks at them each time that [`ticker`] says so, and hands
+//! [`sources`] are the meters, those of eBPF kept cheap by a [`sampler`] whose [`estimate`]s make up for what it did not
+//! see; [`looping`] looks at them each time that [`ticker`] says so, and hands
 //! the growth, a [`sample`], to a view: [`lines`], [`json`] or the [`screen`]. [`connections`] are looked at on request,
 //! with their [`owners`], and totals are served as [`metrics`] by [`http`].
 
 mod connections;
+mod estimate;
 mod http;
 mod json;
 mod lines;
@@ -12,6 +14,7 @@ mod looping;
 mod metrics;
 mod owners;
 mod sample;
+mod sampler;
 mod screen;
 mod sources;
 mod ticker;
@@ -41,7 +44,7 @@ use ticker::Clock;
 /// `tcpcost watch`.
 pub fn watch(args: &cli::Watch) -> anyhow::Result<Exit> {
     ticker::block_signals();
-    let (mut sources, mut about) = Sources::open(args.self_programs);
+    let (mut sources, mut about) = Sources::open(args.self_max / 100.0, args.interval);
     let metrics = args.prometheus.map(|address| -> anyhow::Result<Metrics> {
         let failed = || format!("serve metrics at {address}");
         let listener = TcpListener::bind(address).with_context(failed)?;
@@ -58,7 +61,7 @@ pub fn watch(args: &cli::Watch) -> anyhow::Result<Exit> {
     let mut owners = Owners::default();
     let mut look = || {
         let mut moment = Moment::default();
-        moment.snapshots = sources.snapshots(&mut moment.notes);
+        sources.look(&mut moment);
         if has_screen {
             // What nobody sees costs nothing.
             looked_at.rows = on_screen

@@ -2,13 +2,17 @@
 
 use std::fs;
 use std::net::SocketAddr;
+use std::time::Duration;
 
+use tcpcost_meter::bpf::Pausable;
 use tcpcost_meter::netstat::Netstat;
 use tcpcost_meter::own::Own;
+use tcpcost_meter::perf::Perf;
 use tcpcost_meter::proc::Proc;
 use tcpcost_meter::{Meter, MeterError, bpf};
-use tcpcost_study::Snapshot;
 
+use super::looping::Moment;
+use super::sampler::Sampler;
 use crate::host::topology::from_list;
 
 /// How much can be seen.
@@ -18,6 +22,8 @@ pub enum Tier {
     Counters,
     /// eBPF at tracepoints besides.
     Tracepoints,
+    /// Hardware cycles besides, with or without eBPF.
+    Pmu,
 }
 
 impl Tier {
@@ -26,6 +32,7 @@ impl Tier {
         match self {
             Tier::Counters => "counters",
             Tier::Tracepoints => "tracepoints",
+            Tier::Pmu => "pmu",
         }
     }
 }
@@ -41,6 +48,9 @@ pub struct About {
     pub has_exact: bool,
     /// Whether skbs are seen, by eBPF.
     pub has_segments: bool,
+    /// Share of one CPU that the eBPF programs may cost before they are sampled; `None` where nobody knows
+    /// what they cost, and they run all the time.
+    pub cost_max: Option<f64>,
     /// Meters that cannot be had, a line each.
     pub refused: Vec<String>,
     /// Where metrics are served.
@@ -72,9 +82,12 @@ impl About {
             true => "TCP payload",
             false => "IP octets of all protocols",
         };
-        let tier = match self.tier {
-            Tier::Counters => "counters only",
-            Tier::Tracepoints => "tracepoints (no PMU used)",
+        let has_ebpf = self.has_exact || self.has_segments;
+        let tier = match (self.tier, has_ebpf) {
+            (Tier::Counters, _) => "counters only",
+            (Tier::Tracepoints, _) => "counters, tracepoints",
+            (Tier::Pmu, true) => "counters, tracepoints, PMU (core cycles)",
+            (Tier::Pmu, false) => "counters, PMU (core cycles)",
         };
         let mut lines = vec![
             format!("tier: {tier}; CPU: {cpu} of {} CPUs", self.cpus),
@@ -82,6 +95,12 @@ impl About {
                 "Gb/s: {bytes} of this network namespace; us/KiB: all busy CPU of the host per KiB out and in"
             ),
         ];
+        lines.extend(self.cost_max.filter(|_| has_ebpf).map(|most| {
+            format!(
+                "eBPF above {} % of a CPU is sampled: seen% is its share of time, +-% the error of Gb/s",
+                most * 100.0
+            )
+        }));
         lines.extend(
             self.metrics
                 .map(|at| format!("metrics: http://{at}/metrics")),
@@ -94,17 +113,20 @@ impl About {
 /// All meters, on the thread that reads them.
 pub struct Sources {
     meters: Vec<Box<dyn Meter + Send>>,
+    sampler: Option<Sampler>,
 }
 
 impl Sources {
-    /// Those that can be had, with the run time of our eBPF programs if asked for. A meter that cannot is a line of [`About::refused`].
-    pub fn open(with_programs: bool) -> (Sources, About) {
+    /// Those that can be had; eBPF as long as it costs no more than this share of one CPU. A meter that cannot be
+    /// had is a line of [`About::refused`].
+    pub fn open(cost_max: f64, interval: Duration) -> (Sources, About) {
         let cpus = online_cpus();
         let mut about = About {
             tier: Tier::Counters,
             cpus: cpus.len(),
             has_exact: false,
             has_segments: false,
+            cost_max: None,
             refused: Vec::new(),
             metrics: None,
         };
@@ -114,13 +136,14 @@ impl Sources {
             Box::new(Own),
         ];
         let scope = bpf::Scope {
-            cpus,
+            cpus: cpus.clone(),
             own_pids: vec![std::process::id()],
         };
+        let mut programs = Vec::new();
         for &name in &["exact", "segments"] {
-            match bpf::load(name, &scope) {
+            match bpf::load_pausable(name, &scope) {
                 Some(Ok(meter)) => {
-                    meters.push(meter);
+                    programs.push(meter);
                     about.tier = Tier::Tracepoints;
                     about.has_exact |= name == "exact";
                     about.has_segments |= name == "segments";
@@ -129,41 +152,60 @@ impl Sources {
                 None => {}
             }
         }
-        if with_programs {
-            // After the others: it looks for what they loaded.
-            match programs() {
-                Ok(meter) => meters.push(meter),
-                Err(error) => about.refused.push(refusal(&error)),
+        let mut sampler = None;
+        if !programs.is_empty() {
+            // After the others: they look for what was loaded.
+            let statistics = statistics();
+            let statistics = statistics.map_err(|error| about.refused.push(refusal(&error)));
+            about.cost_max = statistics.is_ok().then_some(cost_max);
+            match Sampler::new(programs, cpus.len(), statistics.ok(), cost_max, interval) {
+                Ok(made) => sampler = Some(made),
+                Err(error) => about.refused.push(format!("eBPF meters: {error}")),
             }
         }
-        (Sources { meters }, about)
+        match Perf::cycles(&cpus) {
+            Ok(meter) => {
+                meters.push(Box::new(meter));
+                about.tier = Tier::Pmu;
+            }
+            Err(error) => about.refused.push(format!("meter perf: {error}")),
+        }
+        (Sources { meters, sampler }, about)
     }
 
-    /// What all of them say now; one that fails is a note, and absent.
-    pub fn snapshots(&mut self, notes: &mut Vec<String>) -> Vec<Snapshot> {
-        let mut snapshots = Vec::with_capacity(self.meters.len());
+    /// What all of them say now.
+    pub fn look(&mut self, moment: &mut Moment) {
         for meter in &mut self.meters {
             match meter.snapshot() {
-                Ok(snapshot) => snapshots.push(snapshot),
-                Err(error) => notes.push(format!("meter {}: {error}", meter.name())),
+                Ok(snapshot) => moment.snapshots.push(snapshot),
+                Err(error) => moment
+                    .notes
+                    .push(format!("meter {}: {error}", meter.name())),
             }
         }
-        snapshots
+        if let Some(sampler) = &mut self.sampler {
+            let taken = sampler.take(&moment.snapshots, &mut moment.notes);
+            moment.snapshots.extend(taken.snapshots);
+            moment.unseen = taken.unseen;
+            moment.sampling_error = taken.error;
+        }
     }
 }
 
+/// The run time of our eBPF programs.
 #[cfg(feature = "bpf")]
-fn programs() -> Result<Box<dyn Meter + Send>, MeterError> {
+fn statistics() -> Result<Box<dyn Pausable + Send>, MeterError> {
     Ok(Box::new(tcpcost_meter::programs::Programs::new()?))
 }
 
+/// Nothing was loaded that could ask.
 #[cfg(not(feature = "bpf"))]
-fn programs() -> Result<Box<dyn Meter + Send>, MeterError> {
-    let (meter, reason) = (
-        "programs",
-        "this program was built without eBPF".to_string(),
-    );
-    Err(MeterError::Load { meter, reason })
+fn statistics() -> Result<Box<dyn Pausable + Send>, MeterError> {
+    let reason = "this program was built without eBPF".to_string();
+    Err(MeterError::Load {
+        meter: "programs",
+        reason,
+    })
 }
 
 /// One line, with what to do here: there is no study to drop a meter from.
