@@ -147,6 +147,14 @@ fn line_over_traffic(
     }
 }
 
+/// Within a hundredth: a look may fall between two counts of one skb.
+#[cfg(feature = "bpf")]
+fn is_near(value: &serde_json::Value, expected: f64) -> bool {
+    value
+        .as_f64()
+        .is_some_and(|value| (value / expected - 1.0).abs() < 0.01)
+}
+
 #[cfg(feature = "bpf")]
 fn lacks_segments(line: &serde_json::Value) -> bool {
     line["refused"].to_string().contains("meter segments")
@@ -163,7 +171,7 @@ fn above_its_limit_it_samples_and_the_figures_stay_right() {
         });
         let Some(line) = line else { return };
         let count = |meter: &str, of: &str| line["counts"][meter][of].as_f64().unwrap();
-        assert_eq!(line["skb_bytes_mean"], 1000.0, "{line}");
+        assert!(is_near(&line["skb_bytes_mean"], 1000.0), "{line}");
         // Each 1000 bytes have 52 or 72 of headers, and few ACKs have none.
         let payload = count("segments", "data_skb_bytes_sent");
         let octets = count("netstat", "ip_octets_sent");
@@ -186,8 +194,8 @@ fn figures_are_those_of_the_traffic() {
         let of = |name: &str| line[name].as_f64().unwrap_or(f64::NAN);
         let count = |meter: &str, of: &str| line["counts"][meter][of].as_f64().unwrap();
         assert_eq!(of("seen_ratio"), 1.0, "{line}");
-        assert_eq!(of("skb_bytes_mean"), 1000.0, "{line}");
-        assert_eq!(of("wire_segments_per_skb"), 1.0, "{line}");
+        assert!(is_near(&line["skb_bytes_mean"], 1000.0), "{line}");
+        assert!(is_near(&line["wire_segments_per_skb"], 1.0), "{line}");
         assert_eq!(of("tail_ratio"), 0.0, "{line}");
         // Both meters read at some µs' distance while traffic goes on.
         let sent = count("segments", "data_wire_segments_sent");
@@ -197,7 +205,7 @@ fn figures_are_those_of_the_traffic() {
         assert!((of("sent_bits_per_s") / bits_per_s - 1.0).abs() < 1e-9);
         let drained = ["system_call", "net_rx", "tasklet", "timer"]
             .map(|by| of(&format!("drained_by_{by}_ratio")));
-        assert!((drained.iter().sum::<f64>() - 1.0).abs() < 1e-9, "{line}");
+        assert!(is_near(&drained.iter().sum::<f64>().into(), 1.0), "{line}");
         assert!(of("self_cpu_ratio") > 0.0, "{line}");
         assert!((0.0..=1.0).contains(&of("softirq_ratio")), "{line}");
         match line["tier"].as_str() {
@@ -212,6 +220,8 @@ fn figures_are_those_of_the_traffic() {
         }
         for connection in line["connections"].as_array().unwrap() {
             assert!(connection["local"].as_str().unwrap().starts_with("[::1]:"));
+            assert!(is_near(&connection["skb_bytes_mean"], 1000.0), "{line}");
+            assert!(is_near(&connection["data_burst_segments"], 1.0), "{line}");
         }
     });
 }

@@ -49,7 +49,13 @@ impl Exact {
             return Err(refuse(format!("at most {} own processes", targ.own.len())));
         }
         targ.own[..scope.own_pids.len()].copy_from_slice(&scope.own_pids);
-        let attached = Attached::new(METER, OBJECT, &targ.bytes(), MAX_CPUS * size_of::<Cell>())?;
+        let attached = Attached::new(
+            METER,
+            OBJECT,
+            &targ.bytes(),
+            &[],
+            MAX_CPUS * size_of::<Cell>(),
+        )?;
         if fs::metadata("/proc/self/ns/pid").is_ok_and(|file| file.st_ino() != FIRST_PID_NAMESPACE)
         {
             return Err(refuse(

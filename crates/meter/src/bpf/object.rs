@@ -1,10 +1,10 @@
 //! An eBPF object in the kernel: loaded, attached, its variables mapped.
 
 use std::error::Error;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 
 use libbpf_rs::btf::{Btf, types::Typedef};
-use libbpf_rs::{ErrorKind, Link, MapCore, Object, ObjectBuilder};
+use libbpf_rs::{ErrorKind, Link, MapCore, MapFlags, Object, ObjectBuilder};
 use memmap2::{MmapMut, MmapOptions};
 
 use crate::MeterError;
@@ -21,14 +21,16 @@ pub(super) struct Attached {
 
 impl Attached {
     /// Loads an object with its `targ` set to these bytes, whose variables begin with `length` bytes
-    /// that the caller knows. Programs of tracepoints that this kernel does not have are left out.
+    /// that the caller knows. Programs of tracepoints that this kernel does not have are left out, and maps
+    /// that these bytes make needless.
     pub(super) fn new(
         meter: &'static str,
         object: &[u8],
         targ: &[u8],
+        without_maps: &[&str],
         length: usize,
     ) -> Result<Attached, MeterError> {
-        let object = load(meter, object, targ)?;
+        let object = load_without(meter, object, targ, without_maps)?;
         let variables = object.maps().find(|map| {
             let is_known = map.value_size() as usize >= length;
             is_known && map.name().to_string_lossy().ends_with(".bss")
@@ -73,6 +75,19 @@ impl Attached {
         self.links.retain(|(name, _)| !is_named(name));
     }
 
+    /// Keys and values of a map; none where it was left out or cannot be read.
+    pub(super) fn entries(&self, map: &str) -> impl Iterator<Item = (Vec<u8>, Vec<u8>)> {
+        let mut maps = self.object.maps();
+        let map = maps.find(|one| one.name() == map && one.as_fd().as_raw_fd() >= 0);
+        let mut entries = Vec::new();
+        if let Some(map) = map
+            && let Ok(found) = map.lookup_batch(1024, MapFlags::ANY, MapFlags::ANY)
+        {
+            entries.extend(found);
+        }
+        entries.into_iter()
+    }
+
     /// The first of the variables' bytes, at the start of a page.
     pub(super) fn variables(&self) -> *mut u8 {
         self.variables.as_ptr().cast_mut()
@@ -81,6 +96,15 @@ impl Attached {
 
 /// Loads an object, attached to nothing yet.
 pub(super) fn load(meter: &'static str, object: &[u8], targ: &[u8]) -> Result<Object, MeterError> {
+    load_without(meter, object, targ, &[])
+}
+
+fn load_without(
+    meter: &'static str,
+    object: &[u8],
+    targ: &[u8],
+    without_maps: &[&str],
+) -> Result<Object, MeterError> {
     let failed = |doing, error| failure(meter, doing, &error);
     // What libbpf has to say is for its developers; the error has what a user can act on.
     libbpf_rs::set_print(None);
@@ -97,6 +121,10 @@ pub(super) fn load(meter: &'static str, object: &[u8], targ: &[u8]) -> Result<Ob
         }
     }
     for mut map in open.maps_mut() {
+        if without_maps.iter().any(|name| map.name() == *name) {
+            map.set_autocreate(false)
+                .map_err(|error| failed("leave a map out", error))?;
+        }
         if map.name().to_string_lossy().ends_with(".rodata") {
             map.set_initial_value(targ)
                 .map_err(|error| failed("set the filters", error))?;

@@ -153,11 +153,11 @@ out Gb/s in Gb/s us/KiB cyc/KiB seg/skb skb B tail% seg/ack> seg/ack< call% ack%
         assert_eq!(
             views.collect::<String>(),
             "  \
-out Gb/s  in Gb/s   seg/s>   seg/s< seg/ack> seg/ack<   retr/s connections
-     1.000    0.000    20000     2000     10.0        -        3 10.0.0.1:40000 10.0.0.2:443 8 db
-  out Gb/s  in Gb/s   seg/s>   seg/s< seg/ack> seg/ack<   retr/s processes
-     1.000    0.000    20000     2000     10.0        -        3 8 db (1)
-     0.008    0.000    20000     2000     10.0        -        3 7 web (1)
+out Gb/s  in Gb/s   seg/s>   seg/s< seg/ack> seg/ack<   retr/s  seg/skb    skb B    tail%   burst>    acks< connections
+     1.000    0.000    20000     2000     10.0        -        3     40.0   250000     10.0     50.0      1.6 10.0.0.1:40000 10.0.0.2:443 8 db
+  out Gb/s  in Gb/s   seg/s>   seg/s< seg/ack> seg/ack<   retr/s  seg/skb    skb B    tail%   burst>    acks< processes
+     1.000    0.000    20000     2000     10.0        -        3     40.0   250000     10.0     50.0      1.6 8 db (1)
+     0.008    0.000    20000     2000     10.0        -        3     40.0     2000     10.0     50.0      1.6 7 web (1)
 "
         );
     }

@@ -5,7 +5,7 @@ use std::io;
 use std::ops::ControlFlow;
 
 use ratatui::crossterm::event::KeyCode;
-use tcpcost_study::Snapshot;
+use tcpcost_study::{Counts, Snapshot};
 
 use super::connections::{self, Seen};
 use super::sample::Sample;
@@ -22,6 +22,8 @@ pub struct Moment {
     pub sampling_error: Option<f64>,
     /// Connections by cookie, where they were asked for and could be read.
     pub connections: Option<HashMap<u64, Seen>>,
+    /// What the meter `segments` saw of each, by [`tcpcost_meter::bpf::connection_key`], where it can be had.
+    pub skbs: Option<HashMap<u64, Counts>>,
     /// What could not be read, a line each.
     pub notes: Vec<String>,
 }
@@ -60,7 +62,8 @@ pub fn watch(
                 sample.unseen = [&before.unseen[..], &now.unseen].concat();
                 sample.sampling_error = now.sampling_error;
                 let both = before.connections.as_ref().zip(now.connections.as_ref());
-                sample.rows = both.map(|(before, now)| connections::growth(before, now));
+                let skbs = before.skbs.as_ref().zip(now.skbs.as_ref());
+                sample.rows = both.map(|(before, now)| connections::growth(before, now, skbs));
                 let flow = view.show(&now, &sample)?;
                 before = now;
                 left = left.map(|left| left - 1);
@@ -84,7 +87,7 @@ pub fn watch(
 mod tests {
     use super::super::testing::Script;
     use super::*;
-    use tcpcost_study::{Counts, Quantity, Totals, Whose};
+    use tcpcost_study::{Quantity, Totals, Whose};
 
     struct Kept(Vec<Sample>);
 

@@ -228,10 +228,10 @@ const COUNTERS: &[Counter] = &[
     },
     Counter {
         meter: "programs",
-        name: "tcpcost_seen",
-        help: "Time in which the eBPF programs ran: the other counters are estimates where it is less than all",
+        name: "tcpcost_self_rested",
+        help: "Time in which the eBPF programs rested: while it grows other counters grow by estimates",
         label: "",
-        values: &[("", Quantity::SelfProgramsSeenNs)],
+        values: &[("", Quantity::SelfProgramsRestedNs)],
     },
 ];
 
@@ -290,7 +290,7 @@ mod tests {
                 Whose::Tcpcost,
                 &[
                     (Quantity::SelfProgramsNs, 500_000),
-                    (Quantity::SelfProgramsSeenNs, 1_000_000_000),
+                    (Quantity::SelfProgramsRestedNs, 1_000_000_000),
                 ],
             ),
             (
@@ -321,10 +321,10 @@ tcpcost_xmit_drain_total{drainer=\"net_rx\"} 5
 # HELP tcpcost_core_cycles Core cycles of all CPUs of the host, user and kernel
 # TYPE tcpcost_core_cycles counter
 tcpcost_core_cycles_total 3000000000
-# HELP tcpcost_seen_seconds Time in which the eBPF programs ran: the other counters are estimates where it is less than all
-# TYPE tcpcost_seen_seconds counter
-# UNIT tcpcost_seen_seconds seconds
-tcpcost_seen_seconds_total 1.0
+# HELP tcpcost_self_rested_seconds Time in which the eBPF programs rested: while it grows other counters grow by estimates
+# TYPE tcpcost_self_rested_seconds counter
+# UNIT tcpcost_self_rested_seconds seconds
+tcpcost_self_rested_seconds_total 1.0
 # HELP tcpcost_self_cpu_seconds CPU time of tcpcost itself and of its eBPF programs
 # TYPE tcpcost_self_cpu_seconds counter
 # UNIT tcpcost_self_cpu_seconds seconds

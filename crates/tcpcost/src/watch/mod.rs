@@ -44,7 +44,11 @@ use ticker::Clock;
 /// `tcpcost watch`.
 pub fn watch(args: &cli::Watch) -> anyhow::Result<Exit> {
     ticker::block_signals();
-    let (mut sources, mut about) = Sources::open(args.self_max / 100.0, args.interval);
+    let has_screen = !args.json && !args.lines && io::stdout().is_terminal();
+    let wanted = Wanted::new(args);
+    let by_connection = has_screen || !wanted.rows.is_empty();
+    let (mut sources, mut about) =
+        Sources::open(args.self_max / 100.0, args.interval, by_connection);
     let metrics = args.prometheus.map(|address| -> anyhow::Result<Metrics> {
         let failed = || format!("serve metrics at {address}");
         let listener = TcpListener::bind(address).with_context(failed)?;
@@ -54,14 +58,11 @@ pub fn watch(args: &cli::Watch) -> anyhow::Result<Exit> {
         Ok(metrics)
     });
     let metrics = metrics.transpose()?;
-    let has_screen = !args.json && !args.lines && io::stdout().is_terminal();
-    let wanted = Wanted::new(args);
     let mut looked_at = wanted.clone();
     let on_screen = Rc::new(Cell::new(None));
     let mut owners = Owners::default();
     let mut look = || {
         let mut moment = Moment::default();
-        sources.look(&mut moment);
         if has_screen {
             // What nobody sees costs nothing.
             looked_at.rows = on_screen
@@ -70,6 +71,7 @@ pub fn watch(args: &cli::Watch) -> anyhow::Result<Exit> {
                 .into_iter()
                 .collect();
         }
+        sources.look(&mut moment, !looked_at.rows.is_empty());
         if !looked_at.rows.is_empty() {
             match connections::look(&looked_at, &mut owners) {
                 Ok(seen) => moment.connections = Some(seen),

@@ -301,8 +301,8 @@ pub const FIGURES: &[Figure] = &[
         scale: 100.0,
         decimals: 1,
         value: |sample| {
-            let seen_ns = sample.count("programs", Quantity::SelfProgramsSeenNs)?;
-            ratio(seen_ns, sample.duration_ns as f64).map(|seen| seen.min(1.0))
+            let rested_ns = sample.count("programs", Quantity::SelfProgramsRestedNs)?;
+            ratio(rested_ns, sample.duration_ns as f64).map(|rested| (1.0 - rested).max(0.0))
         },
     },
     Figure {

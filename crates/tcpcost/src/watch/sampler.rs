@@ -3,6 +3,7 @@
 //!
 //! A thread opens and closes the windows; the loop that looks takes what they saw.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -21,7 +22,9 @@ pub struct Sampler {
     estimates: Vec<Estimate>,
     /// The last windows' segments, oldest first.
     recent: Vec<Stretch>,
-    seen_ns: u64,
+    /// When the last look was, and how long the programs rested until then.
+    taken: Instant,
+    rested: Duration,
     cost_ns: Option<u64>,
 }
 
@@ -74,7 +77,8 @@ impl Sampler {
             shared,
             estimates,
             recent: Vec::new(),
-            seen_ns: 0,
+            taken: Instant::now(),
+            rested: Duration::ZERO,
             cost_ns: None,
         })
     }
@@ -93,8 +97,12 @@ impl Sampler {
         drop(shared);
 
         let mut taken = Taken::default();
+        let seen: Duration = closed.iter().map(|window| window.duration).sum();
+        let passed = std::mem::replace(&mut self.taken, Instant::now()).elapsed();
+        if !is_whole {
+            self.rested += passed.saturating_sub(seen);
+        }
         for window in &closed {
-            self.seen_ns += window.duration_ns;
             self.cost_ns = window.programs_ns.or(self.cost_ns);
         }
         for (index, name) in names.into_iter().enumerate() {
@@ -120,7 +128,8 @@ impl Sampler {
                 .push(snapshot(name, now.at_ns, Whose::Host, counts));
         }
         if let Some(now) = beside.first() {
-            let mut counts = Counts::from([(Quantity::SelfProgramsSeenNs, self.seen_ns)]);
+            let rested_ns = self.rested.as_nanos() as u64;
+            let mut counts = Counts::from([(Quantity::SelfProgramsRestedNs, rested_ns)]);
             counts.extend(self.cost_ns.map(|ns| (Quantity::SelfProgramsNs, ns)));
             let programs = snapshot("programs", now.at_ns, Whose::Tcpcost, counts);
             taken.snapshots.push(programs);
@@ -130,6 +139,13 @@ impl Sampler {
 }
 
 impl Sampler {
+    /// Totals of what was seen of each connection: not scaled.
+    pub fn by_connection(&self) -> HashMap<u64, Counts> {
+        let mut shared = lock(&self.shared);
+        let all = shared.meters.iter_mut();
+        all.flat_map(|meter| meter.by_connection()).collect()
+    }
+
     /// The standard error of what these windows gave; the scatter of the last ones goes into it, since an interval
     /// has but a few.
     fn error(&mut self, windows: Vec<Stretch>, is_whole: bool) -> Option<f64> {
@@ -177,7 +193,7 @@ struct Edge {
 
 /// What one window saw.
 struct Window {
-    duration_ns: u64,
+    duration: Duration,
     /// By meter.
     stretches: Vec<Option<Stretch>>,
     /// Total until its end.
@@ -210,7 +226,6 @@ impl Shared {
             return;
         };
         let end = self.edge();
-        let duration_ns = end.at.duration_since(begin.at).as_nanos() as u64;
         let growth = |before: &Option<Snapshot>, after: &Option<Snapshot>| {
             let readings = after.as_ref()?.since(before.as_ref()?).ok()?;
             let mut all = readings.into_iter();
@@ -226,7 +241,7 @@ impl Shared {
             })
         });
         self.closed.push(Window {
-            duration_ns,
+            duration: end.at.duration_since(begin.at),
             stretches: stretches.collect(),
             programs_ns: end.programs_ns,
         });

@@ -117,9 +117,9 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// Those that can be had; eBPF as long as it costs no more than this share of one CPU. A meter that cannot be
-    /// had is a line of [`About::refused`].
-    pub fn open(cost_max: f64, interval: Duration) -> (Sources, About) {
+    /// Those that can be had; eBPF as long as it costs no more than this share of one CPU, with skbs by connection
+    /// if so asked. A meter that cannot be had is a line of [`About::refused`].
+    pub fn open(cost_max: f64, interval: Duration, by_connection: bool) -> (Sources, About) {
         let cpus = online_cpus();
         let mut about = About {
             tier: Tier::Counters,
@@ -141,7 +141,11 @@ impl Sources {
         };
         let mut programs = Vec::new();
         for &name in &["exact", "segments"] {
-            match bpf::load_pausable(name, &scope) {
+            let loaded = match by_connection && name == "segments" {
+                true => Some(bpf::load_by_connection()),
+                false => bpf::load_pausable(name, &scope),
+            };
+            match loaded {
                 Some(Ok(meter)) => {
                     programs.push(meter);
                     about.tier = Tier::Tracepoints;
@@ -173,8 +177,8 @@ impl Sources {
         (Sources { meters, sampler }, about)
     }
 
-    /// What all of them say now.
-    pub fn look(&mut self, moment: &mut Moment) {
+    /// What all of them say now, with skbs by connection if that is shown.
+    pub fn look(&mut self, moment: &mut Moment, by_connection: bool) {
         for meter in &mut self.meters {
             match meter.snapshot() {
                 Ok(snapshot) => moment.snapshots.push(snapshot),
@@ -188,6 +192,7 @@ impl Sources {
             moment.snapshots.extend(taken.snapshots);
             moment.unseen = taken.unseen;
             moment.sampling_error = taken.error;
+            moment.skbs = by_connection.then(|| sampler.by_connection());
         }
     }
 }

@@ -50,7 +50,7 @@ pub fn tracepoints(step: u64) -> Sample {
     sample.counts.insert("exact".to_string(), exact);
     let programs = [
         (Quantity::SelfProgramsNs, 2_500_000),
-        (Quantity::SelfProgramsSeenNs, 50_000_000),
+        (Quantity::SelfProgramsRestedNs, 950_000_000),
     ];
     let cycles = [(Quantity::CoreCycles, 3_200_000_000)];
     for (meter, counts) in [
@@ -105,6 +105,13 @@ pub fn row(pid: u32, name: &str, bytes: u64) -> Row {
         (Quantity::ConnDataSegmentsSent, 20_000),
         (Quantity::ConnDataSegmentsReceived, 0),
         (Quantity::ConnSegmentsRetransmitted, 3),
+        (Quantity::DataSkbsSent, 500),
+        (Quantity::DataSkbBytesSent, bytes),
+        (Quantity::DataWireSegmentsSent, 20_000),
+        (Quantity::TailSkbsSent, 50),
+        (Quantity::DataBurstsSent, 400),
+        (Quantity::PureAcksReceived, 2_000),
+        (Quantity::AckBurstsReceived, 1_250),
     ];
     let name = name.to_string();
     Row {
