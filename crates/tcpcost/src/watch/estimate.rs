@@ -1,8 +1,8 @@
 //! From stretches of time in which the eBPF programs counted to totals of all time.
 //!
 //! What the kernel counts anyway is known for all time and for the stretches: what was seen is scaled by the
-//! quotient of the two (a ratio estimate; its bias falls as 1 / packets seen, its error is told). Segments are scaled
-//! by TCP's own counts of segments, CPU time by the time that /proc/stat has neither as idle nor as stolen, which the
+//! quotient of the two (a ratio estimate; its bias falls as 1 / packets seen, its error is told). Payload is scaled by
+//! octets of IP, segments and skbs by TCP's own counts of segments, CPU time by the time that /proc/stat has neither as idle nor as stolen, which the
 //! kernel measures at every change (NO_HZ) and gives in steps of 10 ms.
 
 use tcpcost_study::{Counts, Quantity, Reading, Snapshot, Whose};
@@ -92,14 +92,19 @@ fn segments(stretches: &[Stretch], known: &Reading, _: usize) -> Option<Counts> 
             _ => Some((all as f64 / seen as f64).max(1.0)),
         }
     };
-    let (sent, received) = (factor(SENT)?, factor(RECEIVED)?);
+    // The factor of all that goes one way, and that of payload.
+    let sent = (factor(SENT)?, factor(OCTETS_SENT)?);
+    let received = (factor(RECEIVED)?, factor(OCTETS_RECEIVED)?);
     let seen = sum(stretches.iter().map(|stretch| &stretch.seen));
     let scaled = seen.into_iter().map(|(quantity, count)| {
-        let factor = match OF_RECEIVED.contains(&quantity) {
+        let (packets, payload) = match OF_RECEIVED.contains(&quantity) {
             true => received,
             false => sent,
         };
-        (quantity, times(count, factor))
+        match OF_BYTES.contains(&quantity) {
+            true => (quantity, times(count, payload)),
+            false => (quantity, times(count, packets)),
+        }
     });
     Some(scaled.collect())
 }
@@ -130,15 +135,15 @@ pub fn error(stretches: &[Stretch]) -> Option<f64> {
         return None;
     }
     let of = |stretch: &Stretch| {
-        let segments = total(&stretch.known, SENT)? + total(&stretch.known, RECEIVED)?;
+        let octets = total(&stretch.known, OCTETS_SENT)? + total(&stretch.known, OCTETS_RECEIVED)?;
         let bytes = total(&stretch.seen, BYTES)?;
-        Some((segments as f64, bytes as f64))
+        Some((octets as f64, bytes as f64))
     };
     let pairs: Vec<(f64, f64)> = stretches.iter().map(of).collect::<Option<_>>()?;
-    let (segments, bytes) = pairs
+    let (octets, bytes) = pairs
         .iter()
         .fold((0.0, 0.0), |(x, y), pair| (x + pair.0, y + pair.1));
-    let ratio = bytes / segments;
+    let ratio = bytes / octets;
     let residues: f64 = pairs.iter().map(|(x, y)| (y - ratio * x).powi(2)).sum();
     let n = pairs.len() as f64;
     let error = (residues * n / (n - 1.0)).sqrt() / bytes;
@@ -170,6 +175,22 @@ fn times(count: u64, factor: f64) -> u64 {
 /// What `netstat` knows of segments sent, and of skbs received.
 const SENT: &[Quantity] = &[Quantity::SegmentsSent, Quantity::SegmentsRetransmitted];
 const RECEIVED: &[Quantity] = &[Quantity::SuperSegmentsReceived];
+
+const OCTETS_SENT: &[Quantity] = &[Quantity::IpOctetsSent];
+const OCTETS_RECEIVED: &[Quantity] = &[Quantity::IpOctetsReceived];
+
+/// What `segments` counts of payload.
+const OF_BYTES: &[Quantity] = &[
+    Quantity::DataSkbBytesSent,
+    Quantity::DataSkbSquaredBytesSent,
+    Quantity::DataSkbBytesReceived,
+    Quantity::DataSkbSquaredBytesReceived,
+    Quantity::DrainedSystemCallBytes,
+    Quantity::DrainedNetRxBytes,
+    Quantity::DrainedTaskletBytes,
+    Quantity::DrainedTimerBytes,
+    Quantity::DrainedOthersBytes,
+];
 
 /// What `segments` counts of packets received.
 const OF_RECEIVED: &[Quantity] = &[
@@ -206,61 +227,75 @@ mod tests {
         }
     }
 
-    fn segments_now(sent: u64, received: u64) -> Snapshot {
+    fn segments_now(sent: u64, received: u64, octets: [u64; 2]) -> Snapshot {
         now(
             0,
             &[
                 (Quantity::SegmentsSent, sent),
                 (Quantity::SegmentsRetransmitted, 0),
                 (Quantity::SuperSegmentsReceived, received),
+                (Quantity::IpOctetsSent, octets[0]),
+                (Quantity::IpOctetsReceived, octets[1]),
             ],
         )
     }
 
-    /// So many segments sent, of 100 bytes, and received, of 10; the kernel counted as many.
+    /// So many segments sent, of 100 bytes, and received, of 10; the kernel counted as many, and 10 octets more each.
     fn stretch(sent: u64, received: u64) -> Stretch {
         Stretch {
             seen: Counts::from([
+                (Quantity::DataSkbsSent, sent),
                 (Quantity::DataSkbBytesSent, sent * 100),
                 (Quantity::DataSkbBytesReceived, received * 10),
             ]),
-            known: segments_now(sent, received).totals[0].counts.clone(),
+            known: segments_now(sent, received, [sent * 110, received * 20]).totals[0]
+                .counts
+                .clone(),
         }
     }
 
-    fn bytes(counts: &Counts) -> [u64; 2] {
-        [Quantity::DataSkbBytesSent, Quantity::DataSkbBytesReceived].map(|of| counts[&of])
+    fn counts(counts: &Counts) -> [u64; 3] {
+        [
+            Quantity::DataSkbsSent,
+            Quantity::DataSkbBytesSent,
+            Quantity::DataSkbBytesReceived,
+        ]
+        .map(|of| counts[&of])
     }
 
     #[test]
     fn what_was_seen_whole_is_not_scaled() {
         let mut estimate = Estimate::of_segments();
-        let first = estimate.take([stretch(0, 0)], true, &segments_now(5, 5));
-        assert_eq!(bytes(&first.unwrap()), [0, 0]);
+        let first = estimate.take([stretch(0, 0)], true, &segments_now(5, 5, [5, 5]));
+        assert_eq!(counts(&first.unwrap()), [0, 0, 0]);
         // Read a moment apart, the kernel's counts are a little ahead.
-        let second = estimate.take([stretch(10, 10)], true, &segments_now(16, 16));
-        assert_eq!(bytes(&second.unwrap()), [1000, 100]);
+        let second = estimate.take([stretch(10, 10)], true, &segments_now(16, 16, [2000, 300]));
+        assert_eq!(counts(&second.unwrap()), [10, 1000, 100]);
     }
 
     #[test]
     fn what_was_not_seen_is_scaled_by_what_the_kernel_counted_each_way() {
         let mut estimate = Estimate::of_segments();
-        estimate.take([], true, &segments_now(0, 0));
+        estimate.take([], true, &segments_now(0, 0, [0, 0]));
         let windows = [stretch(10, 20), stretch(30, 0)];
-        let counts = estimate.take(windows, false, &segments_now(400, 60));
-        assert_eq!(bytes(&counts.unwrap()), [40_000, 600]);
+        // Ten times the segments sent, eleven times the octets; three times both received.
+        let now = segments_now(400, 60, [40 * 110 * 11, 20 * 20 * 3]);
+        let totals = estimate.take(windows, false, &now);
+        assert_eq!(counts(&totals.unwrap()), [400, 44_000, 600]);
     }
 
     #[test]
     fn what_nothing_was_seen_of_waits() {
         let mut estimate = Estimate::of_segments();
-        estimate.take([], true, &segments_now(0, 0));
-        assert_eq!(estimate.take([], false, &segments_now(50, 50)), None);
-        let counts = estimate.take([stretch(10, 10)], true, &segments_now(100, 100));
-        assert_eq!(bytes(&counts.unwrap()), [10_000, 1_000]);
+        let known =
+            |segments: u64| segments_now(segments, segments, [segments * 110, segments * 20]);
+        estimate.take([], true, &known(0));
+        assert_eq!(estimate.take([], false, &known(50)), None);
+        let totals = estimate.take([stretch(10, 10)], true, &known(100));
+        assert_eq!(counts(&totals.unwrap()), [100, 10_000, 1_000]);
         // No traffic is known without a look.
-        let counts = estimate.take([stretch(0, 0)], false, &segments_now(100, 100));
-        assert_eq!(bytes(&counts.unwrap()), [10_000, 1_000]);
+        let totals = estimate.take([stretch(0, 0)], false, &known(100));
+        assert_eq!(counts(&totals.unwrap()), [100, 10_000, 1_000]);
     }
 
     #[test]
@@ -314,10 +349,11 @@ mod tests {
             told += error(&windows).unwrap();
             let seen = sum(windows.iter().map(|window| &window.seen));
             let known = sum(windows.iter().map(|window| &window.known));
-            let per_segment = total(&seen, BYTES).unwrap() as f64
-                / (total(&known, SENT).unwrap() + total(&known, RECEIVED).unwrap()) as f64;
-            let truth = (200.0 * 74.5 + 100.0) / 84.5;
-            squares += (per_segment / truth - 1.0).powi(2);
+            let octets =
+                total(&known, OCTETS_SENT).unwrap() + total(&known, OCTETS_RECEIVED).unwrap();
+            let share = total(&seen, BYTES).unwrap() as f64 / octets as f64;
+            let truth = (200.0 * 74.5 + 100.0) / (110.0 * 74.5 + 200.0);
+            squares += (share / truth - 1.0).powi(2);
         }
         let scatter = (squares / f64::from(rounds)).sqrt();
         let told = told / f64::from(rounds);
