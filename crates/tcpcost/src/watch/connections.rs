@@ -124,6 +124,9 @@ pub fn look(wanted: &Wanted, owners: &mut Owners) -> Result<HashMap<u64, Seen>, 
     Ok(seen.collect())
 }
 
+/// What the meter `segments` saw of each connection, by [`connection_key`].
+pub type Skbs = HashMap<u64, Counts>;
+
 /// Growth of one connection, or of all of one owner.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Row {
@@ -144,14 +147,14 @@ pub struct Row {
 pub fn growth(
     before: &HashMap<u64, Seen>,
     after: &HashMap<u64, Seen>,
-    skbs: Option<(&HashMap<u64, Counts>, &HashMap<u64, Counts>)>,
+    skbs: Option<(&Skbs, &Skbs)>,
 ) -> Vec<Row> {
     let rows = after.iter().map(|(cookie, seen)| {
         let earlier = before.get(cookie).map(|seen| &seen.connection);
         let mut counts = seen.connection.since(earlier);
         if let Some((before, after)) = skbs {
             let key = connection_key(seen.connection.local, seen.connection.remote);
-            let total = |all: &HashMap<u64, Counts>, of| {
+            let total = |all: &Skbs, of| {
                 // None seen yet, or forgotten since.
                 let counts = all.get(&key)?;
                 counts.get(&of).copied()

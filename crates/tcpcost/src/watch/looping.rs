@@ -5,9 +5,9 @@ use std::io;
 use std::ops::ControlFlow;
 
 use ratatui::crossterm::event::KeyCode;
-use tcpcost_study::{Counts, Snapshot};
+use tcpcost_study::Snapshot;
 
-use super::connections::{self, Seen};
+use super::connections::{self, Seen, Skbs};
 use super::sample::Sample;
 use super::ticker::{Event, Ticker};
 
@@ -22,8 +22,8 @@ pub struct Moment {
     pub sampling_error: Option<f64>,
     /// Connections by cookie, where they were asked for and could be read.
     pub connections: Option<HashMap<u64, Seen>>,
-    /// What the meter `segments` saw of each, by [`tcpcost_meter::bpf::connection_key`], where it can be had.
-    pub skbs: Option<HashMap<u64, Counts>>,
+    /// Their skbs, where these can be had.
+    pub skbs: Option<Skbs>,
     /// What could not be read, a line each.
     pub notes: Vec<String>,
 }
@@ -87,7 +87,7 @@ pub fn watch(
 mod tests {
     use super::super::testing::Script;
     use super::*;
-    use tcpcost_study::{Quantity, Totals, Whose};
+    use tcpcost_study::{Counts, Quantity, Totals, Whose};
 
     struct Kept(Vec<Sample>);
 
