@@ -91,14 +91,17 @@ static inline u64 class_of(struct task_struct *task)
 }
 
 /* On the first event after a pause: what has run since is the task, or what now ends in it. */
+static __attribute__((noinline)) void learn(struct cell *cell, u64 context)
+{
+	u64 class = class_of(bpf_get_current_task_btf());
+
+	cell->contexts = context ? class << 8 | context : class;
+}
+
 static inline void know(struct cell *cell, u64 context)
 {
-	u64 class;
-
-	if (cell->contexts)
-		return;
-	class = class_of(bpf_get_current_task_btf());
-	cell->contexts = context ? class << 8 | context : class;
+	if (!cell->contexts)
+		learn(cell, context);
 }
 
 static inline int enter(u64 context)
