@@ -173,6 +173,9 @@ impl Pausable for Exact {
     fn resume(&mut self) -> Result<(), MeterError> {
         self.attached.attach()?;
         for &cpu in &self.cpus {
+            if self.cell(cpu).is_paused == 0 {
+                continue;
+            }
             let place = self.place(cpu);
             // SAFETY: in bounds and aligned; the cell is ours until it is no longer paused.
             unsafe {

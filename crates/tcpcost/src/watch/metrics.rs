@@ -18,11 +18,12 @@ use super::looping::Moment;
 pub struct Metrics(Arc<Mutex<Vec<Snapshot>>>);
 
 impl Metrics {
-    /// Replaces the totals.
+    /// Replaces the totals; those of meters that saw nothing since stay.
     pub fn set(&self, now: &Moment) {
         // Whoever panicked with the lock left whole snapshots.
         let mut snapshots = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        snapshots.clone_from(&now.snapshots);
+        snapshots.retain(|old| now.unseen.contains(&old.meter.as_str()));
+        snapshots.extend(now.snapshots.iter().cloned());
     }
 
     /// The text that Prometheus reads (OpenMetrics 1.0).
@@ -336,6 +337,31 @@ tcpcost_cpu_seconds_total{context=\"softirq_net_rx\"} 1.5
 # EOF
 "
         );
+    }
+
+    #[test]
+    fn a_meter_that_saw_nothing_keeps_its_totals() {
+        let metrics = Metrics::default();
+        let netstat = |count| Snapshot {
+            meter: "netstat".to_string(),
+            at_ns: 1,
+            totals: vec![Totals {
+                whose: Whose::Namespace,
+                counts: Counts::from([(Quantity::SegmentsRetransmitted, count)]),
+            }],
+        };
+        let mut moment = Moment {
+            snapshots: vec![netstat(7)],
+            ..Moment::default()
+        };
+        metrics.set(&moment);
+        moment.snapshots.clear();
+        moment.unseen = vec!["netstat"];
+        metrics.set(&moment);
+        assert!(metrics.text().unwrap().contains("_segments_total 7\n"));
+        moment.unseen.clear();
+        metrics.set(&moment);
+        assert!(!metrics.text().unwrap().contains("_segments_total"));
     }
 
     #[test]

@@ -40,13 +40,13 @@ pub struct Taken {
 }
 
 impl Sampler {
-    /// Keeps the programs' run time below this share of one CPU, with a window at least in each interval between two
-    /// looks. Without statistics nobody knows what they cost, and they run all the time.
+    /// Keeps what the programs and their windows take below this share of one CPU, where there is one, with a window
+    /// at least in each interval between two looks.
     pub fn new(
         meters: Vec<Box<dyn Pausable + Send>>,
         cpus: usize,
         statistics: Option<Box<dyn Pausable + Send>>,
-        cost_max: f64,
+        cost_max: Option<f64>,
         interval: Duration,
     ) -> anyhow::Result<Sampler> {
         let estimates = meters.iter().map(|meter| match meter.name() {
@@ -54,7 +54,6 @@ impl Sampler {
             _ => Estimate::of_segments(),
         });
         let estimates = estimates.collect();
-        let has_statistics = statistics.is_some();
         let mut shared = Shared {
             meters,
             statistics,
@@ -66,7 +65,7 @@ impl Sampler {
         };
         shared.open()?;
         let shared = Arc::new(Mutex::new(shared));
-        if has_statistics {
+        if let Some(cost_max) = cost_max {
             let shared = Arc::clone(&shared);
             let name = "windows".to_string();
             thread::Builder::new()
@@ -86,9 +85,7 @@ impl Sampler {
     /// What there is to say now, beside what the meters `proc` and `netstat` say now.
     pub fn take(&mut self, beside: &[Snapshot], notes: &mut Vec<String>) -> Taken {
         let mut shared = lock(&self.shared);
-        if shared.open.is_some() {
-            shared.close(After::GoOn);
-        }
+        shared.close(After::GoOn);
         let closed = std::mem::take(&mut shared.closed);
         let is_whole = shared.is_whole;
         shared.is_whole = shared.open.is_some();
@@ -136,9 +133,7 @@ impl Sampler {
         }
         taken
     }
-}
 
-impl Sampler {
     /// Totals of what was seen of each connection: not scaled.
     pub fn by_connection(&self) -> Skbs {
         let mut shared = lock(&self.shared);
@@ -201,7 +196,6 @@ struct Window {
 }
 
 /// What the programs do after a window.
-#[derive(PartialEq)]
 enum After {
     GoOn,
     Rest,
@@ -293,7 +287,9 @@ fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
 /// Opens and closes windows until that fails.
 fn keep_below(mut pace: Pace, shared: &Mutex<Shared>) {
     if let Err(error) = pace.keep(shared) {
-        lock(shared).failure = Some(format!("eBPF programs rest from now on: {error}"));
+        let mut shared = lock(shared);
+        shared.meters.iter_mut().for_each(|meter| meter.pause());
+        shared.failure = Some(format!("eBPF programs rest from now on: {error}"));
     }
 }
 

@@ -48,8 +48,8 @@ pub struct About {
     pub has_exact: bool,
     /// Whether skbs are seen, by eBPF.
     pub has_segments: bool,
-    /// Share of one CPU that the eBPF programs may cost before they are sampled; `None` where nobody knows
-    /// what they cost, and they run all the time.
+    /// Share of one CPU that the eBPF programs may cost before they are sampled; `None` where they run all the
+    /// time: nobody knows what they cost, or nobody minds.
     pub cost_max: Option<f64>,
     /// Meters that cannot be had, a line each.
     pub refused: Vec<String>,
@@ -161,8 +161,15 @@ impl Sources {
             // After the others: they look for what was loaded.
             let statistics = statistics();
             let statistics = statistics.map_err(|error| about.refused.push(refusal(&error)));
-            about.cost_max = statistics.is_ok().then_some(cost_max);
-            match Sampler::new(programs, cpus.len(), statistics.ok(), cost_max, interval) {
+            let is_limited = statistics.is_ok() && cost_max < 1.0;
+            about.cost_max = is_limited.then_some(cost_max);
+            match Sampler::new(
+                programs,
+                cpus.len(),
+                statistics.ok(),
+                about.cost_max,
+                interval,
+            ) {
                 Ok(made) => sampler = Some(made),
                 Err(error) => about.refused.push(format!("eBPF meters: {error}")),
             }
