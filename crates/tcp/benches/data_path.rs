@@ -6,7 +6,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tcpcost_tcp::wire::{Checksum, Packet, Segment};
+use tcpcost_tcp::wire::{Checksum, Packet, Segment, Sum};
 use tcpcost_tcp::{
     Clock, Config, CongestionControl, ConnId, Connection, Endpoint, Piece, Pool, SeqNum,
 };
@@ -18,6 +18,7 @@ fn main() {
         return;
     }
     memcpy();
+    fused();
     for (name, way) in [
         (
             "endpoints, 64 KiB units, no copies",
@@ -45,14 +46,23 @@ fn main() {
     }
     let mut segments = Config::default();
     segments.segmentation.super_segment_bytes_max = 0;
-    stream(
-        "endpoints, MTU 1500, no copies",
-        &segments,
-        Way {
-            copies: false,
-            checksum: Checksum::Partial,
-        },
-    );
+    for (name, copies, checksum) in [
+        ("endpoints, MTU 1500, no copies", false, Checksum::Partial),
+        ("endpoints, MTU 1500, copied", true, Checksum::Partial),
+        (
+            "endpoints, MTU 1500, copied and summed in one pass, verified",
+            true,
+            Checksum::Complete,
+        ),
+        (
+            "endpoints, MTU 1500, no copies, summed, verified",
+            false,
+            Checksum::Complete,
+        ),
+    ] {
+        stream(name, &segments, Way { copies, checksum });
+    }
+    one_pass_or_two(&segments);
     calls();
     idle(10_000);
 }
@@ -77,14 +87,79 @@ fn memcpy() {
     report("memcpy of 64 KiB in cache", best, BYTES);
 }
 
-fn stream(name: &str, config: &Config, way: Way) {
-    // Half a megabyte in flight: it stays in the second-level cache.
-    let config = Config {
-        congestion: CongestionControl::Fixed(512 << 10),
-        receive_buffer: 1 << 20,
-        receive_buffer_max: 0,
-        ..config.clone()
+/// The row "copied and summed in one pass" beside the same with the sum taken when a segment leaves:
+/// in turn, the median of the ratios.
+fn one_pass_or_two(segments: &Config) {
+    let config = bulk(segments);
+    let way = Way {
+        copies: true,
+        checksum: Checksum::Complete,
     };
+    let once = |one_pass: bool| {
+        let mut pair = Pair::new(&config, way);
+        pair.client
+            .configure(|config| config.sum_on_write = one_pass);
+        let begun = cpu();
+        pair.transfer(BYTES);
+        (cpu() - begun).as_secs_f64()
+    };
+    let mut ratios: Vec<f64> = (0..21).map(|_| once(true) / once(false)).collect();
+    ratios.sort_by(f64::total_cmp);
+    println!(
+        "{:>12.3} of it / of the same summed when it leaves, median of 21 pairs in turn [{:.3}, {:.3}]",
+        ratios[10], ratios[5], ratios[15]
+    );
+}
+
+/// A segment's copy and its sum: one after the other as they were, and in one pass; in turn, the
+/// median of the ratios.
+fn fused() {
+    let (from, mut to) = (vec![1u8; 64 << 10], vec![0u8; 64 << 10]);
+    let once = |one_pass: bool, to: &mut [u8]| {
+        let begun = cpu();
+        for _ in 0..BYTES / 4 / from.len() {
+            let from = black_box(&from[..]);
+            if one_pass {
+                for (to, from) in to.chunks_mut(1448).zip(from.chunks(1448)) {
+                    black_box(Sum::new().add_copied(to, from));
+                }
+            } else {
+                to.copy_from_slice(from);
+                for part in black_box(&*to).chunks(1448) {
+                    black_box(Sum::new().add_bytes(part));
+                }
+            }
+        }
+        cpu() - begun
+    };
+    let mut pairs: Vec<(Duration, Duration)> = (0..21)
+        .map(|_| (once(false, &mut to), once(true, &mut to)))
+        .collect();
+    let ratio = |(two, one): &(Duration, Duration)| one.as_secs_f64() / two.as_secs_f64();
+    pairs.sort_by(|a, b| ratio(a).total_cmp(&ratio(b)));
+    let two = pairs.iter().map(|pair| pair.0).min().unwrap_or_default();
+    let one = pairs.iter().map(|pair| pair.1).min().unwrap_or_default();
+    for (name, took) in [
+        ("copy of 64 KiB, then a sum of each segment", two),
+        ("copy and sum of each segment in one pass", one),
+    ] {
+        report(name, took, BYTES / 4);
+        println!(
+            "{:>12.0} ns per segment of 1448 bytes",
+            took.as_nanos() as f64 / (BYTES as f64 / 4.0 / 1448.0)
+        );
+    }
+    println!(
+        "{:>12.3} one pass / two, median of {} pairs in turn [{:.3}, {:.3}]",
+        ratio(&pairs[10]),
+        pairs.len(),
+        ratio(&pairs[5]),
+        ratio(&pairs[15])
+    );
+}
+
+fn stream(name: &str, config: &Config, way: Way) {
+    let config = bulk(config);
     let mut units = 0;
     let best = best_of(|| units = Pair::new(&config, way).transfer(BYTES));
     report(name, best, BYTES);
@@ -92,6 +167,16 @@ fn stream(name: &str, config: &Config, way: Way) {
         "{:>12.0} ns per data unit, all of both ends",
         best.as_nanos() as f64 / units as f64
     );
+}
+
+/// Half a megabyte in flight: it stays in the second-level cache.
+fn bulk(config: &Config) -> Config {
+    Config {
+        congestion: CongestionControl::Fixed(512 << 10),
+        receive_buffer: 1 << 20,
+        receive_buffer_max: 0,
+        ..config.clone()
+    }
 }
 
 struct Pair {

@@ -1,6 +1,6 @@
 //! Our TCP against the kernel's over TAP, on one CPU in a network namespace of its own, beside the
-//! bare system calls: `cargo bench -p tcpcost-tcp --bench tap` as root. With `-- loss`: how much
-//! either side's CUBIC brings through the same lossy wire.
+//! bare system calls: `cargo bench -p tcpcost-tcp --bench tap` as root. With `-- loss [PAIRS]`: how
+//! much either side's CUBIC brings through the same lossy wire, in turn.
 #![allow(clippy::disallowed_methods, reason = "a bench is about time")]
 
 #[path = "../tests/common/mod.rs"]
@@ -30,23 +30,29 @@ fn main() {
     }
     pin();
     ip("link set lo up");
-    if std::env::args().any(|argument| argument == "loss") {
-        goodput_under_loss();
+    let mut arguments = std::env::args().skip_while(|argument| argument != "loss");
+    if arguments.next().is_some() {
+        let pairs = arguments.next().and_then(|pairs| pairs.parse().ok());
+        goodput_under_loss(pairs.unwrap_or(12));
         return;
     }
-    println!("us of CPU per KiB: this process's thread, and with the kernel's reader or writer");
+    println!(
+        "us of CPU per KiB: this process's thread, and with the kernel's reader or writer; Gbit/s that \
+         one CPU carries so"
+    );
+    run("memcpy of 64 KiB in cache", memcpy);
     for offloads in [Offloads::ALL, Offloads::NONE] {
-        println!(
-            "offloads {}",
-            if offloads.segmentation { "on" } else { "off" }
+        let on = if offloads.segmentation { "on" } else { "off" };
+        run(
+            &format!("bare write of units that the kernel drops, offloads {on}"),
+            || raw_write(offloads),
         );
-        run("  bare write of units that the kernel drops", || {
-            raw_write(offloads)
-        });
         for copies in [false, true] {
             let how = if copies { "one copy" } else { "no copy" };
-            run(&format!("  we send, {how}"), || send(offloads, copies));
-            run(&format!("  we receive, {how}"), || {
+            run(&format!("we send, {how}, offloads {on}"), || {
+                send(offloads, copies)
+            });
+            run(&format!("we receive, {how}, offloads {on}"), || {
                 receive(offloads, copies)
             });
         }
@@ -54,7 +60,7 @@ fn main() {
 }
 
 /// Mbit/s over a wire of 10 ms each way that loses one segment in a hundred.
-fn goodput_under_loss() {
+fn goodput_under_loss(pairs: u64) {
     let impairment = Impairment {
         delay: Duration::from_millis(10),
         loss: 0.01,
@@ -64,11 +70,52 @@ fn goodput_under_loss() {
         loss: 0.0,
         ..impairment
     };
-    for seed in 1..=3 {
-        let ours = lossy(|tap| Impaired::new(tap, impairment, clean, seed), true);
-        let kernels = lossy(|tap| Impaired::new(tap, clean, impairment, seed), false);
-        println!("seed {seed}: ours {ours:.1} Mbit/s, the kernel's {kernels:.1} Mbit/s");
+    let mut all: Vec<(f64, f64)> = Vec::new();
+    for seed in 1..=pairs {
+        let ours = || lossy(|tap| Impaired::new(tap, impairment, clean, seed), true);
+        let kernels = || lossy(|tap| Impaired::new(tap, clean, impairment, seed), false);
+        // Who is first changes from pair to pair.
+        let (ours, kernels) = if seed % 2 == 0 {
+            (ours(), kernels())
+        } else {
+            let kernels = kernels();
+            (ours(), kernels)
+        };
+        println!("seed {seed}: ours {ours:.2} Mbit/s, the kernel's {kernels:.2} Mbit/s");
+        all.push((ours, kernels));
     }
+    let sorted = |of: fn(&(f64, f64)) -> f64| {
+        let mut values: Vec<f64> = all.iter().map(of).collect();
+        values.sort_by(f64::total_cmp);
+        values
+    };
+    let median = |values: &[f64]| (values[(values.len() - 1) / 2] + values[values.len() / 2]) / 2.0;
+    let ratios = sorted(|(ours, kernels)| ours / kernels);
+    let out = interval_out(ratios.len());
+    println!(
+        "medians: ours {:.2}, the kernel's {:.2}; ratio {:.3} [{:.3}, {:.3}] (n = {}, 95 % by order statistics)",
+        median(&sorted(|pair| pair.0)),
+        median(&sorted(|pair| pair.1)),
+        median(&ratios),
+        ratios[out],
+        ratios[ratios.len() - 1 - out],
+        ratios.len(),
+    );
+}
+
+/// How many values lie outside, at each end, of the interval that holds the true median with at least
+/// 95 % (docs/method.md); none of fewer than six.
+fn interval_out(n: usize) -> usize {
+    let (mut chance, mut sum, mut out) = (0.5f64.powi(n as i32), 0.0, 0);
+    for below in 0..n / 2 {
+        sum += chance;
+        if 2.0 * sum > 0.05 {
+            break;
+        }
+        out = below;
+        chance *= (n - below) as f64 / (below + 1) as f64;
+    }
+    out
 }
 
 fn lossy(wrap: impl FnOnce(Tap) -> Impaired<Tap, Wire>, we_send: bool) -> f64 {
@@ -178,7 +225,14 @@ struct Cost {
     all: Duration,
 }
 
+/// Only those whose name has every word of the command line: for a profiler.
 fn run(name: &str, mut once: impl FnMut() -> Cost) {
+    let mut words = std::env::args()
+        .skip(1)
+        .filter(|word| !word.starts_with('-'));
+    if !words.all(|word| name.contains(&word)) {
+        return;
+    }
     let costs: Vec<Cost> = std::iter::repeat_with(&mut once).take(RUNS).collect();
     let per_kib = |time: Duration, bytes: u64| time.as_secs_f64() * 1e6 / (bytes as f64 / 1024.0);
     let best = |of: fn(&Cost) -> Duration| {
@@ -187,11 +241,22 @@ fn run(name: &str, mut once: impl FnMut() -> Cost) {
             .map(|cost| per_kib(of(cost), cost.bytes))
             .fold(f64::MAX, f64::min)
     };
+    let all = best(|cost| cost.all);
     println!(
-        "{:>8.3} {:>8.3} {name}",
+        "{:>8.4} {all:>8.4} {:>7.1} {name}",
         best(|cost| cost.own),
-        best(|cost| cost.all)
+        8.192 / all
     );
+}
+
+fn memcpy() -> Cost {
+    let (from, mut to) = (vec![1u8; 64 << 10], vec![0u8; 64 << 10]);
+    let begun = Clocks::now();
+    for _ in 0..BYTES / from.len() as u64 {
+        to.copy_from_slice(std::hint::black_box(&from));
+        std::hint::black_box(&to);
+    }
+    begun.cost(BYTES)
 }
 
 fn host(offloads: Offloads) -> Host<Tap> {

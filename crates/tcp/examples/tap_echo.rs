@@ -2,14 +2,11 @@
 //! set tap0 up; nc 10.88.0.2 7`.
 #![allow(clippy::disallowed_methods, reason = "a driver is where time is read")]
 
-#[path = "../tests/common/mod.rs"]
-mod common;
-
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use common::{Slabs, Wire};
 use tcpcost_link::{Device, Layer, Offloads, Tap};
+use tcpcost_stack::{Slabs, Wire};
 use tcpcost_tcp::wire::Checksum;
 use tcpcost_tcp::{Config, Connection, Endpoint, Pool, ReadError};
 

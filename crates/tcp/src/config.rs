@@ -1,8 +1,9 @@
 //! What can be chosen about a connection: plain data.
 
+use std::num::NonZeroU16;
 use std::time::Duration;
 
-use crate::congestion::CongestionControl;
+use crate::congestion::{CongestionControl, WindowGrowth};
 use crate::connection::{AckPolicy, Segmentation};
 
 /// Choices of a connection. An [`Endpoint`](crate::Endpoint) gives each of its connections a copy;
@@ -28,12 +29,20 @@ pub struct Config {
     /// Offer explicit congestion notification (RFC 3168). Default no, as in Linux for connections
     /// it opens.
     pub ecn: bool,
+    /// Sum payload in the pass that copies it into the send queue, because no device will. Default
+    /// no; an [`Endpoint`](crate::Endpoint) sets it by what its device does.
+    pub sum_on_write: bool,
     /// When to acknowledge. Default [`AckPolicy::Delayed`] with 40 ms.
     pub ack: AckPolicy,
     /// How to cut segments.
     pub segmentation: Segmentation,
     /// How much may be in flight. Default CUBIC.
     pub congestion: CongestionControl,
+    /// What opens the congestion window. Default [`WindowGrowth::Bytes`].
+    pub window_growth: WindowGrowth,
+    /// Congestion window of a new connection, in segments. Default RFC 6928's 10, at most
+    /// 14,600 bytes.
+    pub initial_window: Option<NonZeroU16>,
     /// Lower bound of the retransmission timeout. RFC 6298 (2.4) says 1 s; default 200 ms as in
     /// Linux: peers delay ACKs by no more.
     pub rto_min: Duration,
@@ -94,11 +103,14 @@ impl Default for Config {
             sack: true,
             window_scaling: true,
             ecn: false,
+            sum_on_write: false,
             ack: AckPolicy::Delayed {
                 delay_max: Duration::from_millis(40),
             },
             segmentation: Segmentation::default(),
             congestion: CongestionControl::Cubic,
+            window_growth: WindowGrowth::Bytes,
+            initial_window: None,
             rto_min: Duration::from_millis(200),
             retries_max: 15,
             syn_retries_max: 6,

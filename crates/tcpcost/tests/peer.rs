@@ -1,13 +1,13 @@
 //! `tcpcost peer` and ordinary clients, in a network namespace of its own: every byte checked.
 //!
-//! iperf3 is not among the clients: it talks to a server of its own kind on a second connection.
-//! Sockets of the kernel, driven from here, are.
+//! curl, iperf3, and sockets of the kernel that are driven from here.
 
 mod common;
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::process::Command;
+use std::time::Duration;
 
 use common::{Place, Ran, Started, in_namespace, skip};
 
@@ -76,6 +76,28 @@ fn address(ip: &str, port: u16) -> SocketAddr {
     SocketAddr::new(ip.parse().unwrap(), port)
 }
 
+/// A client whose calls fail when nothing moves for a minute, instead of waiting for ever for a
+/// peer that is gone.
+fn client(stream: TcpStream) -> TcpStream {
+    let minute = Some(Duration::from_secs(60));
+    stream.set_read_timeout(minute).unwrap();
+    stream.set_write_timeout(minute).unwrap();
+    stream
+}
+
+fn connect(ip: &str, port: u16) -> TcpStream {
+    client(TcpStream::connect(address(ip, port)).unwrap())
+}
+
+/// Everything until the peer closes.
+fn hear(stream: &mut TcpStream) -> Vec<u8> {
+    let mut heard = Vec::new();
+    if let Err(error) = stream.read_to_end(&mut heard) {
+        panic!("after {} bytes: {error}", heard.len());
+    }
+    heard
+}
+
 /// Runs a test on every bed.
 fn on_every_bed(test: impl Fn(&Place, &str, &str, &[&str]) + Sync) {
     in_namespace(|| {
@@ -123,12 +145,75 @@ fn curl_gets_what_is_served() {
 }
 
 #[test]
+fn iperf3_measures_both_directions() {
+    if Command::new("iperf3").arg("--version").output().is_err() {
+        return skip("needs iperf3");
+    }
+    on_every_bed(|place, layer, ip, wire| {
+        let peer = peer(place, layer, &[&["--listen", "5201", "--iperf3"], wire]);
+        let bytes = bytes(wire);
+        for (way, streams) in [
+            (&[][..], 1),
+            (&["-R"], 1),
+            (&["-P", "3"], 3),
+            (&["-R", "-P", "3"], 3),
+        ] {
+            let ran = Command::new("timeout")
+                .args(["60", "iperf3", "-J", "-c", ip, "-C", "cubic"])
+                .args(["-n", &bytes.to_string()])
+                .args(way)
+                .output()
+                .unwrap();
+            let said = String::from_utf8_lossy(&ran.stdout);
+            assert!(ran.status.success(), "{way:?}: {said}");
+            let said: serde_json::Value = serde_json::from_str(&said).unwrap();
+            assert!(said.get("error").is_none(), "{said}");
+            assert_eq!(said["end"]["streams"].as_array().unwrap().len(), streams);
+            let count = |sum: &str| said["end"][sum]["bytes"].as_u64().unwrap();
+            let (sent, received) = (count("sum_sent"), count("sum_received"));
+            assert!(sent >= bytes as u64, "{way:?}: {sent} of {bytes}");
+            // What is in the queues when the client says that it is done is not received.
+            assert!(
+                received > 0 && received <= sent,
+                "{way:?}: {received} of {sent}"
+            );
+        }
+        let totals = end(peer);
+        assert_eq!(totals["connections_opened"], 4 + 1 + 1 + 3 + 3);
+        assert_eq!(totals["connections"], 0, "nothing is left of a test");
+    });
+}
+
+#[test]
+fn what_iperf3_cannot_have_here_is_refused_and_the_next_test_runs() {
+    if Command::new("iperf3").arg("--version").output().is_err() {
+        return skip("needs iperf3");
+    }
+    in_namespace(|| {
+        let place = Place::new();
+        let peer = peer(&place, "--tun", &[&["--listen", "5201", "--iperf3"]]);
+        let run = |more: &[&str]| {
+            Command::new("timeout")
+                .args(["60", "iperf3", "-c", V4, "-n", "1M"])
+                .args(more)
+                .output()
+                .unwrap()
+        };
+        let refused = run(&["--bidir"]);
+        assert!(!refused.status.success(), "{refused:?}");
+        let measured = run(&[]);
+        assert!(measured.status.success(), "{measured:?}");
+        end(peer);
+    });
+}
+
+#[test]
 fn what_the_kernel_sends_arrives_as_it_was() {
     on_every_bed(|place, layer, ip, wire| {
         let bytes = bytes(wire);
         let sink = ["--listen", "5000", "--sink", "--check", "--ack-every", "8"];
         let peer = peer(place, layer, &[&sink, wire]);
-        let mut stream = TcpStream::connect(address(ip, 5000)).unwrap();
+        let mut stream = connect(ip, 5000);
         stream.write_all(&pattern(0, bytes)).unwrap();
         stream.shutdown(Shutdown::Write).unwrap();
         assert_eq!(stream.read(&mut [0]).unwrap(), 0, "it closes in its turn");
@@ -154,7 +239,7 @@ fn wrong_bytes_are_found_and_are_a_failure() {
             "--tun",
             &[&["--listen", "5000", "--sink", "--check"]],
         );
-        let mut stream = TcpStream::connect(address(V4, 5000)).unwrap();
+        let mut stream = connect(V4, 5000);
         let mut bytes = pattern(0, 10_000);
         bytes[5000] ^= 1;
         stream.write_all(&bytes).unwrap();
@@ -172,16 +257,14 @@ fn an_echo_is_what_was_sent() {
     on_every_bed(|place, layer, ip, wire| {
         let bytes = bytes(wire) / 2;
         let peer = peer(place, layer, &[&["--listen", "7", "--echo"], wire]);
-        let mut stream = TcpStream::connect(address(ip, 7)).unwrap();
+        let mut stream = connect(ip, 7);
         let mut sender = stream.try_clone().unwrap();
         std::thread::scope(|scope| {
             scope.spawn(move || {
                 sender.write_all(&pattern(3, bytes)).unwrap();
                 sender.shutdown(Shutdown::Write).unwrap();
             });
-            let mut heard = Vec::new();
-            stream.read_to_end(&mut heard).unwrap();
-            assert!(heard == pattern(3, bytes));
+            assert!(hear(&mut stream) == pattern(3, bytes));
         });
         end(peer);
     });
@@ -198,10 +281,8 @@ fn it_connects_sends_and_ends_by_itself() {
         );
         let source = ["--connect", &to.to_string(), "--source", "--bytes", &size];
         let peer = peer(place, layer, &[&source, wire]);
-        let (mut stream, _) = listener.accept().unwrap();
-        let mut heard = Vec::new();
-        stream.read_to_end(&mut heard).unwrap();
-        assert!(heard == pattern(0, bytes));
+        let mut stream = client(listener.accept().unwrap().0);
+        assert!(hear(&mut stream) == pattern(0, bytes));
         drop(stream);
         let totals = ended_well(peer.end());
         assert_eq!(totals["payload_bytes_sent"], bytes);
@@ -234,11 +315,7 @@ fn a_capture_holds_what_passed() {
                 "--listen", "80", "--source", "--bytes", "100000B", "--pcap", "p.pcapng",
             ]],
         );
-        let mut heard = Vec::new();
-        TcpStream::connect(address(V4, 80))
-            .unwrap()
-            .read_to_end(&mut heard)
-            .unwrap();
+        let heard = hear(&mut connect(V4, 80));
         assert!(heard == pattern(0, 100_000));
         end(peer);
         let capture = std::fs::read(place.path("p.pcapng")).unwrap();

@@ -5,8 +5,8 @@ mod common;
 
 use common::{Place, able, skip};
 
-/// Each workload in a cell, over these stacks.
-fn study(stacks: &str) -> String {
+/// Each workload in a cell, over these stacks and with these knobs.
+fn study(stacks: &str, knobs: &str) -> String {
     format!(
         r#"
 [bed]
@@ -17,23 +17,25 @@ client_cpus = [0]
 server_cpus = [1]
 check = "on"
 flows = 3
+{knobs}
 [vary]
 workload = ["stream", "maerts", "bidirectional", "rr", "crr"]
 [measure]
 warm_up = "20ms"
 duration = "60ms"
 repetitions = 1
+retries = 0
 others_max = "100%"
 "#
     )
 }
 
-/// All trials are measured in this bed, and nothing came that was not sent.
-fn check(stacks: &str, bed: &str, ours: &[&str]) {
+/// All trials are measured in this bed by so many threads an end, and nothing came that was not sent.
+fn check(stacks: &str, bed: &str, ours: &[&str], threads: usize) {
     let place = Place::new();
     let ran = place.run(&[
         "run",
-        &place.write("s.toml", &study(stacks)),
+        &place.write("s.toml", &study(stacks, &format!("threads = {threads}"))),
         "--out",
         "out",
     ]);
@@ -51,6 +53,7 @@ fn check(stacks: &str, bed: &str, ours: &[&str]) {
         assert!(checked, "{record}");
         for end in ["client", "server"] {
             let end_record = &record["ends"][end];
+            assert_eq!(end_record["threads"], threads, "{record}");
             let meters: Vec<_> = end_record["readings"]
                 .as_array()
                 .unwrap()
@@ -72,7 +75,9 @@ fn ours_at_both_ends_meets_in_memory() {
     if std::thread::available_parallelism().map_or(1, std::num::NonZero::get) < 2 {
         return skip("needs two CPUs");
     }
-    check("stack = \"user\"", "memory", &["client", "server"]);
+    for threads in [1, 3] {
+        check("stack = \"user\"", "memory", &["client", "server"], threads);
+    }
 }
 
 #[test]
@@ -80,8 +85,10 @@ fn ours_meets_the_kernel_over_a_tap() {
     if !able() {
         return;
     }
-    check("client = { stack = \"user\" }", "tap", &["client"]);
-    check("server = { stack = \"user\" }", "tap", &["server"]);
+    for threads in [1, 2] {
+        check("client = { stack = \"user\" }", "tap", &["client"], threads);
+        check("server = { stack = \"user\" }", "tap", &["server"], threads);
+    }
 }
 
 #[test]

@@ -43,12 +43,15 @@ fn workers(
     ports: usize,
     wire: Impairment,
     config: &Config,
+    busy_poll: Duration,
 ) -> [Worker<UserStack<Device>>; 2] {
     // Few enough that a sender often finds no room.
     let (near, far) = memory::waitable_pair(16).unwrap();
     let stack = |device, address| {
         let device = Impaired::new(device, wire, Impairment::default(), 5);
-        UserStack::new(device, &[address], config, &socket_options(settings)).unwrap()
+        UserStack::new(device, &[address], config, &socket_options(settings))
+            .unwrap()
+            .with_busy_poll(busy_poll)
     };
     let (client, server) = (stack(near, CLIENT), stack(far, SERVER));
     let server = Worker::listen(server, settings, TOKEN, SERVER, ports, settings.flows).unwrap();
@@ -61,8 +64,18 @@ fn workers(
 /// Runs both ends until each has done `least`: a user stack stands still while nobody runs it, so
 /// neither may stop before the other is through.
 fn check(knobs: &[(&str, &str)], wire: Impairment, config: &Config, least: u64) {
+    check_with(knobs, wire, config, least, Duration::ZERO);
+}
+
+fn check_with(
+    knobs: &[(&str, &str)],
+    wire: Impairment,
+    config: &Config,
+    least: u64,
+    busy_poll: Duration,
+) {
     let (settings, limit) = (settings(knobs), limit());
-    let [client, server] = workers(&settings, 2, wire, config);
+    let [client, server] = workers(&settings, 2, wire, config, busy_poll);
     let started = Barrier::new(2);
     let unfinished = AtomicUsize::new(2);
     let run = |mut worker: Worker<UserStack<Device>>, seen: Q| {
@@ -168,6 +181,19 @@ fn crr_by_every_way() {
         "crr",
         &[("request_size", "300B"), ("response_size", "50000B")],
         40,
+    );
+}
+
+#[test]
+fn who_looks_on_before_sleeping_has_the_same_traffic() {
+    let knobs = [("workload", "rr"), ("check", "on"), ("flows", "2")];
+    let looks_on = Duration::from_micros(300);
+    check_with(
+        &knobs,
+        Impairment::default(),
+        &Config::default(),
+        200,
+        looks_on,
     );
 }
 

@@ -5,6 +5,7 @@
 //! The `unsafe` of the crate is here, around system calls.
 
 mod neighbours;
+mod steering;
 mod virtio;
 
 use std::collections::VecDeque;
@@ -101,8 +102,42 @@ impl Tap {
     /// # Errors
     /// Which step failed.
     pub fn open(name: &str, layer: Layer, offloads: Offloads) -> Result<Self, TapError> {
+        Self::open_queue(name, layer, offloads, false)
+    }
+
+    /// The same with `count` queues, one value each, for users on several CPUs: queue n gets the
+    /// packets to ports p with p % `count` = n, and any queue may send. With 1 it is
+    /// [`open`](Self::open).
+    ///
+    /// # Errors
+    /// Which step failed; more than 256 queues, or a kernel that refuses the eBPF program that
+    /// deals the packets out (CAP_BPF, where `kernel.unprivileged_bpf_disabled` is on).
+    pub fn open_queues(
+        name: &str,
+        layer: Layer,
+        offloads: Offloads,
+        count: usize,
+    ) -> Result<Vec<Self>, TapError> {
+        let first = Self::open_queue(name, layer, offloads, count > 1)?;
+        let mut queues = vec![first];
+        while queues.len() < count {
+            let next = Self::open_queue(&queues[0].name, layer, offloads, true)?;
+            queues.push(next);
+        }
+        if count > 1 {
+            steering::by_port(&queues[0].file, layer)?;
+        }
+        Ok(queues)
+    }
+
+    fn open_queue(
+        name: &str,
+        layer: Layer,
+        offloads: Offloads,
+        several: bool,
+    ) -> Result<Self, TapError> {
         let file = virtio::open()?;
-        let name = virtio::attach(&file, name, layer)?;
+        let name = virtio::attach(&file, name, layer, several)?;
         virtio::set_offloads(&file, offloads)?;
         let ethernet = match layer {
             Layer::Ethernet => Some(Ethernet::new(virtio::hardware_address(&file)?)),

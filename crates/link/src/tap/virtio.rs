@@ -17,8 +17,13 @@ pub(super) fn open() -> Result<File, TapError> {
         .map_err(|inner| TapError::Open { path: PATH, inner })
 }
 
-/// Ties the file to an interface; returns its name.
-pub(super) fn attach(file: &File, name: &str, layer: Layer) -> Result<String, TapError> {
+/// Ties the file to an interface, as its only queue or as one of `several`; returns its name.
+pub(super) fn attach(
+    file: &File,
+    name: &str,
+    layer: Layer,
+    several: bool,
+) -> Result<String, TapError> {
     let mut request = empty_request();
     for (to, from) in request
         .ifr_name
@@ -31,7 +36,9 @@ pub(super) fn attach(file: &File, name: &str, layer: Layer) -> Result<String, Ta
         Layer::Ethernet => libc::IFF_TAP,
         Layer::Ip => libc::IFF_TUN,
     };
-    request.ifr_ifru.ifru_flags = (layer | libc::IFF_NO_PI | libc::IFF_VNET_HDR) as libc::c_short;
+    let queues = if several { libc::IFF_MULTI_QUEUE } else { 0 };
+    request.ifr_ifru.ifru_flags =
+        (layer | libc::IFF_NO_PI | libc::IFF_VNET_HDR | queues) as libc::c_short;
     // SAFETY: TUNSETIFF reads and writes an `ifreq`.
     check("TUNSETIFF", unsafe {
         libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF, &raw mut request)

@@ -7,6 +7,8 @@ use libbpf_rs::btf::{Btf, types::Typedef};
 use libbpf_rs::{ErrorKind, Link, MapCore, MapFlags, Object, ObjectBuilder};
 use memmap2::{MmapMut, MmapOptions};
 
+use tcpcost_study::Measure;
+
 use crate::MeterError;
 
 /// Programs that run at their tracepoints until this is dropped or detached.
@@ -31,20 +33,7 @@ impl Attached {
         length: usize,
     ) -> Result<Attached, MeterError> {
         let object = load_without(meter, object, targ, without_maps)?;
-        let variables = object.maps().find(|map| {
-            let is_known = map.value_size() as usize >= length;
-            is_known && map.name().to_string_lossy().ends_with(".bss")
-        });
-        let variables = variables.ok_or_else(|| MeterError::Load {
-            meter,
-            reason: "the object's variables are not those of its reader".to_string(),
-        })?;
-        // SAFETY: the memory is the kernel's own, of at least this length, and stays as long as
-        // it is mapped. It changes under us: readers copy it word by word with volatile loads
-        // and take no reference into it.
-        let variables = unsafe { MmapOptions::new().len(length).map_mut(&variables.as_fd()) };
-        let variables =
-            variables.map_err(|error| failure(meter, "map variables", &error.into()))?;
+        let variables = variables(meter, &object, length)?;
         let mut attached = Attached {
             meter,
             links: Vec::new(),
@@ -92,6 +81,26 @@ impl Attached {
     pub(super) fn variables(&self) -> *mut u8 {
         self.variables.as_ptr().cast_mut()
     }
+}
+
+/// The object's zero-initialised variables, which begin with `length` bytes that the caller knows.
+pub(super) fn variables(
+    meter: &'static str,
+    object: &Object,
+    length: usize,
+) -> Result<MmapMut, MeterError> {
+    for map in object.maps() {
+        let is_known = map.value_size() as usize >= length;
+        if is_known && map.name().to_string_lossy().ends_with(".bss") {
+            // SAFETY: the memory is the kernel's own, of at least this length, and stays as long as
+            // it is mapped. It changes under us: readers copy it word by word with volatile loads
+            // and take no reference into it.
+            let mapped = unsafe { MmapOptions::new().len(length).map_mut(&map.as_fd()) };
+            return mapped.map_err(|error| failure(meter, "map variables", &error.into()));
+        }
+    }
+    let reason = "the object's variables are not those of its reader".to_string();
+    Err(MeterError::Load { meter, reason })
 }
 
 /// Loads an object, attached to nothing yet.
@@ -152,7 +161,12 @@ fn reason(meter: &str, doing: &str, error: &libbpf_rs::Error) -> String {
         ErrorKind::NotFound => "needs a kernel with BTF, CONFIG_DEBUG_INFO_BTF; ",
         _ => "",
     };
-    format!("{doing}: {said} ({needs}or drop \"{meter}\" from meters)")
+    let without = if Measure::METERS.iter().any(|(name, _)| *name == meter) {
+        format!("drop \"{meter}\" from meters")
+    } else {
+        format!("leave {meter} out")
+    };
+    format!("{doing}: {said} ({needs}or {without})")
 }
 
 #[cfg(test)]

@@ -2,13 +2,19 @@
 //! by whoever calls [`Stack::poll`].
 //!
 //! One thread, no sleep but in `poll`, one reading of the clock per batch. Idle connections cost
-//! nothing: what has something to do is on the endpoint's lists. Several instances on several
-//! devices are how several CPUs are used.
+//! nothing: what has something to do is on the endpoint's lists. Several instances, each with a
+//! device or a queue of one ([`UserStack::with_ports`]), are how several CPUs are used.
 //!
 //! Packets leave at the next `poll`, so whatever an application does between two of them leaves
 //! together and an acknowledgement travels with the answer; only [`Stack::write`] sends at once.
-//! While nobody polls, the stack stands still: it neither acknowledges nor retransmits. Not here: a listener on one of several
-//! addresses (a port is listened on for all), SO_REUSEPORT, urgent data.
+//! While nobody polls, the stack stands still: it neither acknowledges nor retransmits. A thread of
+//! its own for timers would need a lock around every call, which the measured path would pay for,
+//! and would buy little: one poll makes at most as many connections ready as a batch has packets,
+//! 64, so between two polls lies the work of these, milliseconds at the most, where the peer's
+//! shortest timeout is 200 ms (RFC 6298 asks for a second, Linux takes 200 ms) and a tail loss probe
+//! that comes early costs one segment. Who computes for longer calls `poll` with no time to wait.
+//! Not here: a listener on one of several addresses (a port is listened on for all), SO_REUSEPORT,
+//! urgent data.
 
 use std::collections::VecDeque;
 use std::io;
@@ -20,7 +26,7 @@ use tcpcost_link::Device;
 use tcpcost_study::{ReceiveWith, SendWith};
 use tcpcost_tcp::wire::Checksum;
 use tcpcost_tcp::{
-    Config, ConnId, ConnectError, Connection, Ended, Endpoint, ListenError, Pool, State,
+    Config, ConnId, ConnectError, Connection, Ended, Endpoint, ListenError, Pool, Ports, State,
 };
 
 use crate::error::{StackError, call};
@@ -28,14 +34,15 @@ use crate::stack::{Completions, Moved, Ready, SocketOptions, Stack};
 
 mod options;
 mod payload;
+mod policy;
 mod wire;
 
 use payload::{read_result, write_error};
-use wire::Slabs;
 
 pub use options::config_for;
 pub use payload::{UserSink, UserSource};
-pub use wire::Wire;
+pub use policy::config_with;
+pub use wire::{Slabs, Wire};
 
 /// A connection of a [`UserStack`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,6 +70,8 @@ pub struct UserStack<D: Device<Wire>> {
     /// Whether the device still took super-segments when it was last asked.
     segmentation: bool,
     next_port: u16,
+    ports: Ports,
+    busy_poll: Duration,
     /// The clock, as the last batch read it.
     now: Instant,
 }
@@ -115,8 +124,28 @@ impl<D: Device<Wire>> UserStack<D> {
             completions: Completions::default(),
             segmentation: offloads.segmentation,
             next_port: 0,
+            ports: Ports::default(),
+            busy_poll: Duration::ZERO,
             now,
         })
+    }
+
+    /// One of several instances with the same addresses, each with a queue of
+    /// [`Tap::open_queues`](tcpcost_link::Tap::open_queues): uses these ports only.
+    #[must_use]
+    pub fn with_ports(mut self, ports: Ports) -> Self {
+        self.ports = ports;
+        self.endpoint.set_ports(ports);
+        self
+    }
+
+    /// Looks on at the device for so long, when nothing comes, before it sleeps; default not at all.
+    /// A sleeper on a TAP is woken some 10 µs after its packet came, which is most of a lone
+    /// request's time; this spends CPU instead.
+    #[must_use]
+    pub fn with_busy_poll(mut self, busy_poll: Duration) -> Self {
+        self.busy_poll = busy_poll;
+        self
     }
 
     /// The endpoint, so that a meter can read its counters.
@@ -287,7 +316,7 @@ impl<D: Device<Wire>> UserStack<D> {
         (0..PORTS).find_map(|_| {
             let port = PORT_MIN + self.next_port % PORTS;
             self.next_port = self.next_port.wrapping_add(1);
-            self.listening(port).is_none().then_some(port)
+            (self.ports.contain(port) && self.listening(port).is_none()).then_some(port)
         })
     }
 }
@@ -312,6 +341,10 @@ impl<D: Device<Wire>> Stack for UserStack<D> {
             0 => self
                 .free_port()
                 .ok_or_else(|| refused(io::ErrorKind::AddrInUse))?,
+            // Its packets would go to another instance.
+            port if !self.ports.contain(port) => {
+                return Err(refused(io::ErrorKind::AddrNotAvailable));
+            }
             port => port,
         };
         let backlog = usize::try_from(backlog).unwrap_or(usize::MAX);
@@ -390,6 +423,7 @@ impl<D: Device<Wire>> Stack for UserStack<D> {
         self.now = Instant::now();
         // `None` also if it is too far away to be a time.
         let deadline = timeout.and_then(|timeout| self.now.checked_add(timeout));
+        let mut sleeps_at = self.now + self.busy_poll;
         self.flush()?;
         loop {
             let any = self.turn()?;
@@ -402,7 +436,9 @@ impl<D: Device<Wire>> Stack for UserStack<D> {
                 return Ok(0);
             }
             // Whoever got something looks for more before it sleeps.
-            if !any {
+            if any {
+                sleeps_at = self.now + self.busy_poll;
+            } else if self.now >= sleeps_at {
                 match self.sleep(deadline) {
                     Ok(()) => {}
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(0),

@@ -6,9 +6,9 @@ use tcpcost_link::{Filled, Frame, Offload, PartialChecksum, Segmentation, Source
 use tcpcost_tcp::wire::{Checksum, Header, Packet};
 use tcpcost_tcp::{Piece, Pool};
 
-/// A packet of a [`UserStack`](super::UserStack) on its device.
+/// A packet of our TCP on a device.
 #[derive(Clone, Debug)]
-pub struct Wire(pub(super) Packet);
+pub struct Wire(pub Packet);
 
 impl Frame for Wire {
     fn runs(&self) -> impl Iterator<Item = &[u8]> {
@@ -58,8 +58,8 @@ fn packet(piece: Piece, offload: &Offload) -> Packet {
     }
 }
 
-/// Slabs of the stack's pool for a device that reads.
-pub(super) struct Slabs(pub(super) Pool);
+/// Slabs of a pool for a device that reads.
+pub struct Slabs(pub Pool);
 
 impl Source<Wire> for Slabs {
     fn fill(&mut self, read: &mut dyn FnMut(&mut [u8]) -> io::Result<Filled>) -> io::Result<Wire> {

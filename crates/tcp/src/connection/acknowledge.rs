@@ -61,9 +61,11 @@ impl Connection {
         ControlFlow::Continue(())
     }
 
-    /// SND.WND from the newest segment (SND.WL1, SND.WL2).
+    /// SND.WND from the newest segment (SND.WL1, SND.WL2). As Linux, one that acknowledges new data
+    /// is newer, too: a repetition of early data carries today's window.
     fn update_window(&mut self, segment: &Segment) {
-        let newer = self.snd.wl1.before(segment.seq)
+        let newer = segment.ack.after(self.snd.una)
+            || self.snd.wl1.before(segment.seq)
             || (self.snd.wl1 == segment.seq && self.snd.wl2.at_or_before(segment.ack));
         if segment.ack.before(self.snd.una) || !newer {
             return;
@@ -154,7 +156,7 @@ impl Connection {
             .options
             .timestamps
             .filter(|stamps| self.timestamps && stamps.echo != 0);
-        let by_echo = || self.clock.since(now, echo?.echo);
+        let by_echo = || self.clock().since(now, echo?.echo);
         if let Some(rtt) = rtt.or_else(by_echo) {
             self.rtt.on_sample(rtt);
         }

@@ -125,13 +125,15 @@ impl Connection {
     fn answer_nonsense(&mut self, segment: &Segment, now: Instant) {
         if !segment.is_empty() || self.may_answer_nonsense(now) {
             self.owe_ack();
+            self.ack
+                .on_nonsense(&self.config.ack, self.rcv.acked_window);
         }
     }
 
     /// RFC 5961 §7. Per connection: a shared limit is a side channel.
     fn may_answer_nonsense(&mut self, now: Instant) -> bool {
         let (since, count) = self.nonsense;
-        let now = self.clock.at(now);
+        let now = self.clock().at(now);
         if now.wrapping_sub(since) >= 1000 {
             self.nonsense = (now, 1);
             return true;

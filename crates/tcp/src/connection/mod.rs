@@ -1,6 +1,7 @@
 //! One connection.
 
 mod ack;
+mod ack_rate;
 mod acknowledge;
 mod application;
 mod arrives;
@@ -16,6 +17,7 @@ mod segmentation;
 mod send_queue;
 mod spaces;
 mod state;
+mod sums;
 mod text;
 mod timeouts;
 mod timers;
@@ -34,6 +36,7 @@ use crate::wire::FourTuple;
 use crate::{Config, Counters, Pool, SeqNum};
 
 use ack::AckScheduler;
+use ack_rate::AckRateState;
 use recovery::Recovery;
 use rtt::RttEstimator;
 use spaces::{Ecn, ReceiveSpace, SendSpace};
@@ -41,7 +44,7 @@ use timers::Timers;
 
 pub use ack::{AckDecision, AckPolicy};
 pub use application::{ReadError, WriteError};
-pub use segmentation::{Nagle, Segmentation, TailRule};
+pub use segmentation::{Nagle, Pacing, Segmentation, TailRule};
 pub use spaces::Clock;
 pub use state::State;
 
@@ -69,13 +72,15 @@ pub struct Connection {
     sack: bool,
     /// Both sides use timestamps.
     timestamps: bool,
-    clock: Clock,
+    /// Of the timestamp clock, whose epoch is the timers'.
+    clock_offset: u32,
     ecn: Ecn,
     rtt: RttEstimator,
     timers: Timers,
     recovery: Recovery,
     congestion: Congestion,
     ack: AckScheduler,
+    ack_rate: AckRateState,
     owed: Owed,
     /// The peer opened it.
     passive: bool,
@@ -195,6 +200,13 @@ impl Connection {
         self.rtt.srtt()
     }
 
+    fn clock(&self) -> Clock {
+        Clock {
+            epoch: self.timers.base(),
+            offset: self.clock_offset,
+        }
+    }
+
     /// The only place that assigns the state.
     fn become_state(&mut self, next: State) {
         debug_assert!(self.state.may_become(next), "{:?} to {next:?}", self.state);
@@ -219,7 +231,7 @@ impl Connection {
             snd_nxt: self.snd.nxt,
             rcv_nxt: self.rcv.nxt,
             ts_recent: self.timestamps.then_some(self.rcv.ts_recent),
-            clock: self.clock,
+            clock: self.clock(),
             length: self.config.time_wait,
             until: self
                 .timers

@@ -13,7 +13,7 @@ pub(super) struct RecvQueue {
     pub(super) reassembly: Reassembly,
     /// Sum of the memory each queued piece keeps alive, counting shared slabs once per piece.
     held_bytes: u32,
-    writer: Option<Writer>,
+    writer: Writer,
 }
 
 impl RecvQueue {
@@ -77,7 +77,7 @@ impl RecvQueue {
         };
         self.bytes -= piece.len() as u32;
         if self.bytes == 0 {
-            (self.held_bytes, self.writer) = (0, None);
+            (self.held_bytes, self.writer) = (0, Writer::default());
         }
         Some(piece)
     }
@@ -114,11 +114,10 @@ impl RecvQueue {
         let mut copies = Vec::with_capacity(2);
         let mut bytes = piece.as_ref();
         while !bytes.is_empty() {
-            let writer = match &mut self.writer {
-                Some(writer) if writer.space() > 0 => writer,
-                spent => spent.insert(pool.writer()),
-            };
-            let copy = writer.append(bytes);
+            if self.writer.space() == 0 {
+                self.writer = pool.writer();
+            }
+            let copy = self.writer.append(bytes);
             bytes = &bytes[copy.len()..];
             copies.push(copy);
         }

@@ -1,7 +1,9 @@
 //! Bytes the application has written and the peer has not acknowledged.
 
 use std::collections::VecDeque;
+use std::convert::Infallible;
 
+use super::sums::{Summing, Sums};
 use crate::{Chain, Piece, Pool, SeqNum, Writer};
 
 /// The bytes from SND.UNA on, sent or not. Copying a range out of it copies references.
@@ -13,10 +15,12 @@ pub(super) struct SendQueue {
     len: u32,
     /// Where small writes are gathered; given up when the queue runs empty, so that an idle
     /// connection holds no slab.
-    writer: Option<Writer>,
+    writer: Writer,
     /// The piece last cut from and the offset of its first byte from `start`: new data is cut in
     /// order, so the search for a piece nearly always ends where it starts.
     cursor: (u32, u32),
+    /// Sums of what was copied in, where they are wanted.
+    sums: Option<Box<Sums>>,
 }
 
 impl SendQueue {
@@ -25,8 +29,9 @@ impl SendQueue {
             pieces: VecDeque::new(),
             start,
             len: 0,
-            writer: None,
+            writer: Writer::default(),
             cursor: (0, 0),
+            sums: None,
         }
     }
 
@@ -44,16 +49,31 @@ impl SendQueue {
         self.len
     }
 
-    /// Copies in at most `space` bytes; returns how many.
-    pub(super) fn write(&mut self, pool: &Pool, mut bytes: &[u8], space: u32) -> usize {
+    /// Copies in at most `space` bytes, and sums them if that is wanted; returns how many.
+    pub(super) fn write(
+        &mut self,
+        pool: &Pool,
+        mut bytes: &[u8],
+        space: u32,
+        summing: Option<Summing>,
+    ) -> usize {
         bytes = &bytes[..bytes.len().min(space as usize)];
         let total = bytes.len();
         while !bytes.is_empty() {
-            let writer = match &mut self.writer {
-                Some(writer) if writer.space() > 0 => writer,
-                spent => spent.insert(pool.writer()),
+            if self.writer.space() == 0 {
+                self.writer = pool.writer();
+            }
+            let writer = &mut self.writer;
+            let at = self.start + self.len;
+            let piece = match summing {
+                None => writer.append(bytes),
+                Some(summing) => {
+                    let sums = self.sums.get_or_insert_default();
+                    let copied: Result<Piece, Infallible> =
+                        writer.fill(|space| Ok(sums.copy(space, bytes, at, summing)));
+                    copied.unwrap_or_default()
+                }
             };
-            let piece = writer.append(bytes);
             bytes = &bytes[piece.len()..];
             self.push(piece);
         }
@@ -97,8 +117,11 @@ impl SendQueue {
             self.cursor.1 = 0;
         }
         if self.len == 0 {
-            self.writer = None;
+            self.writer = Writer::default();
             self.cursor = (0, 0);
+        }
+        if let Some(sums) = &mut self.sums {
+            sums.acknowledge(una);
         }
     }
 
@@ -134,6 +157,8 @@ impl SendQueue {
             (index, at, skip) = (index + 1, at + piece.len() as u32, 0);
         }
         self.cursor = (index.min(self.pieces.len().saturating_sub(1)) as u32, at);
+        let end = seq + chain.len() as u32;
+        chain.set_sum(self.sums.as_ref().and_then(|sums| sums.of(seq, end)));
         chain
     }
 }
@@ -141,6 +166,7 @@ impl SendQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::Sum;
     use proptest::prelude::*;
 
     #[derive(Clone, Debug)]
@@ -167,15 +193,21 @@ mod tests {
             let pool = Pool::new(32, 2);
             let mut queue = SendQueue::new(SeqNum::new(u32::MAX - 20));
             let mut model = Vec::new();
+            let mut sent = queue.start();
             for op in ops {
                 match op {
-                    Op::Write(bytes) => { queue.write(&pool, &bytes, 25); model.extend(&bytes[..bytes.len().min(25)]); }
+                    Op::Write(bytes) => {
+                        let summing = Summing { sent, mss: 11 };
+                        queue.write(&pool, &bytes, 25, Some(summing)); model.extend(&bytes[..bytes.len().min(25)]); }
                     Op::Push(bytes) => { model.extend(&bytes); queue.push(bytes.into()); }
                     Op::Acknowledge(n) => { queue.acknowledge(queue.start() + n.min(queue.len())); model.drain(..(n as usize).min(model.len())); }
                     Op::Cut(at, len) => {
                         let at = at as usize;
                         let expected = if at < model.len() { &model[at..(at + len as usize).min(model.len())] } else { &[] };
-                        prop_assert_eq!(queue.chain(queue.start() + at as u32, len).to_vec(), expected);
+                        let chain = queue.chain(queue.start() + at as u32, len);
+                        prop_assert_eq!(chain.to_vec(), expected);
+                        prop_assert_eq!(chain.sum().finish(), Sum::new().add_bytes(expected).finish());
+                        sent = sent.max(queue.start() + (at + expected.len()).min(model.len()) as u32);
                     }
                 }
                 prop_assert_eq!(queue.len() as usize, model.len());

@@ -17,8 +17,15 @@ impl Connection {
         } else {
             current
         };
-        // Rounded up, or the edge would move back by what the shift cuts off.
-        let field = window.div_ceil(1 << shift).min(0xffff);
+        // Rounded up, or the edge would move back by what the shift cuts off; but only while the
+        // buffer has room for it: rounding adds up from ACK to ACK while nobody reads.
+        let up = window.div_ceil(1 << shift);
+        let field = if up << shift <= free {
+            up
+        } else {
+            window >> shift
+        }
+        .min(0xffff);
         self.rcv.edge = self.rcv.edge.max(self.rcv.nxt + (field << shift));
         self.rcv.acked_window = self.rcv.wnd();
         field as u16

@@ -59,7 +59,7 @@ impl Endpoint {
         remote: SocketAddr,
         now: Instant,
     ) -> Result<ConnId, ConnectError> {
-        let config = Configs::new(config).for_address(remote.ip());
+        let config = Configs::new(config, self.checksum).for_address(remote.ip());
         self.connect_as(config, local, remote, now)
     }
 
@@ -104,7 +104,7 @@ impl Endpoint {
             let port = PORT_MIN + begin.wrapping_add(self.next_port) % (u16::MAX - PORT_MIN + 1);
             let mut path = *path;
             path.local.set_port(port);
-            if !self.is_taken(self.key(&path), &path) {
+            if self.ports.contain(port) && !self.is_taken(self.key(&path), &path) {
                 return Some(port);
             }
         }

@@ -62,7 +62,7 @@ impl Endpoint {
             backlog: backlog.max(1),
             half_open: 0,
             pending: VecDeque::new(),
-            configs: Configs::new(config),
+            configs: Configs::new(config, self.checksum),
             told: false,
             cookies_sent: None,
         };

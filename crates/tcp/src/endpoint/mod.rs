@@ -63,7 +63,34 @@ pub struct Endpoint {
     /// Answers that belong to no connection; bounded, the rest is dropped.
     answers: VecDeque<Packet>,
     next_port: u16,
+    ports: Ports,
     counters: EndpointCounters,
+}
+
+/// Which local ports an endpoint may use: all, or its share where several endpoints have one address
+/// and packets are dealt out to them by port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ports {
+    /// Number of endpoints, from 1. Default 1.
+    pub every: u16,
+    /// Which of them this is, below `every`: it has the ports p with p % `every` = `offset`.
+    pub offset: u16,
+}
+
+impl Ports {
+    /// Whether it may use this one.
+    pub fn contain(self, port: u16) -> bool {
+        port % self.every.max(1) == self.offset
+    }
+}
+
+impl Default for Ports {
+    fn default() -> Self {
+        Self {
+            every: 1,
+            offset: 0,
+        }
+    }
 }
 
 /// What an endpoint counts beside its connections.
@@ -73,6 +100,8 @@ pub struct EndpointCounters {
     pub packets_received: u64,
     /// Packets it gave out.
     pub packets_sent: u64,
+    /// Bytes of them, IP headers included.
+    pub octets_sent: u64,
     /// Dropped: neither IPv4 nor IPv6, or no TCP.
     pub dropped_protocol: u64,
     /// Dropped: shorter than its headers say, or impossible.
@@ -110,7 +139,7 @@ impl Endpoint {
         now: Instant,
     ) -> Self {
         Self {
-            configs: Configs::new(config),
+            configs: Configs::new(config, checksum),
             pool,
             secret: Secret::new(secret),
             epoch: now,
@@ -127,6 +156,7 @@ impl Endpoint {
             acceptable: VecDeque::new(),
             answers: VecDeque::new(),
             next_port: 0,
+            ports: Ports::default(),
             counters: EndpointCounters::default(),
         }
     }
@@ -141,6 +171,13 @@ impl Endpoint {
             Checksum::Complete
         };
         self.cut = !segmentation;
+        let sum_on_write = !checksum;
+        self.configure(|config| config.sum_on_write = sum_on_write);
+    }
+
+    /// From now on takes only these for connections that leave the choice of a port to it.
+    pub fn set_ports(&mut self, ports: Ports) {
+        self.ports = ports;
     }
 
     /// Takes in a packet.
@@ -243,8 +280,14 @@ impl Endpoint {
 
     /// The next packet to send, or `None` when there is nothing to send now.
     pub fn poll_packet(&mut self, now: Instant) -> Option<Packet> {
+        let packet = self.next_packet(now)?;
+        self.counters.packets_sent += 1;
+        self.counters.octets_sent += packet.len() as u64;
+        Some(packet)
+    }
+
+    fn next_packet(&mut self, now: Instant) -> Option<Packet> {
         if let Some(packet) = self.parts.pop_front().or_else(|| self.answers.pop_front()) {
-            self.counters.packets_sent += 1;
             return Some(packet);
         }
         while let Some(&index) = self.work.front() {
@@ -263,7 +306,6 @@ impl Endpoint {
                 self.work.rotate_left(1);
                 self.turn = 0;
             }
-            self.counters.packets_sent += 1;
             let path = path.into();
             if self.cut && segment.segment_size > 0 {
                 let checksum = self.checksum;
@@ -510,7 +552,8 @@ struct Configs {
 }
 
 impl Configs {
-    fn new(config: Config) -> Self {
+    fn new(mut config: Config, checksum: Checksum) -> Self {
+        config.sum_on_write = checksum == Checksum::Complete;
         let v6 = Config {
             mss: config.mss.saturating_sub(20),
             ..config.clone()

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::Piece;
+use crate::wire::Sum;
 
 /// The payload of a segment or super-segment, in order. Up to two pieces take no
 /// allocation.
@@ -12,6 +13,8 @@ pub struct Chain {
     inline_count: u32,
     len: u32,
     rest: Vec<Piece>,
+    /// The checksum's sum over all of it, where it is known already.
+    sum: Option<Sum>,
 }
 
 impl Chain {
@@ -36,6 +39,7 @@ impl Chain {
             return;
         }
         self.len += piece.len() as u32;
+        self.sum = None;
         let count = self.inline_count as usize;
         let last = self.rest.last_mut().or(self.inline[..count].last_mut());
         if last.is_some_and(|last| last.try_extend(&piece)) {
@@ -47,6 +51,17 @@ impl Chain {
         } else {
             self.rest.push(piece);
         }
+    }
+
+    /// Says what the sum over all of it is.
+    pub(crate) fn set_sum(&mut self, sum: Option<Sum>) {
+        self.sum = sum;
+    }
+
+    /// The sum over all of it: the one that is known, or one taken now.
+    pub(crate) fn sum(&self) -> Sum {
+        self.sum
+            .unwrap_or_else(|| Sum::new().add_pieces(self.iter().map(Piece::as_ref)))
     }
 
     /// The pieces, in order.

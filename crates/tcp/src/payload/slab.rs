@@ -1,6 +1,6 @@
 //! Slabs, the pool they come from, and the pieces that are parts of them.
 //!
-//! The only `unsafe` of the crate lives here. It buys one thing: the unfilled end of a slab can be
+//! All `unsafe` of the crate but two calls in `wire/checksum.rs` lives here. It buys one thing: the unfilled end of a slab can be
 //! written while pieces of its filled beginning are in flight, so that many small writes share one
 //! slab instead of pinning one each.
 
@@ -127,6 +127,7 @@ fn shared(bytes: Box<[u8]>) -> Box<[UnsafeCell<u8>]> {
 }
 
 /// The one place that may write into a slab, from its beginning to its end.
+#[derive(Default)]
 pub struct Writer {
     slab: Option<Arc<Slab>>,
     filled: usize,

@@ -158,9 +158,9 @@ impl Packet {
             pseudo.partial()
         } else {
             let tcp = &header.bytes[ip_bytes..ip_bytes + tcp_bytes];
-            pseudo
-                .add_bytes(tcp)
-                .add_pieces(segment.payload.iter().map(Piece::as_ref))
+            let headers = pseudo.add_bytes(tcp);
+            headers
+                .followed_by(tcp_bytes as u32, segment.payload.sum())
                 .finish()
         };
         header.bytes[ip_bytes + 16..ip_bytes + 18].copy_from_slice(&field.to_be_bytes());

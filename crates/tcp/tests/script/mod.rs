@@ -1,21 +1,23 @@
 //! Runs exchanges in packetdrill's notation against an endpoint in virtual time.
 //!
 //! Understood: times (`0`, `+0.1`, `+.1`), segments in (`<`) and out (`>`) with flags, sequence
-//! numbers, `ack`, `win`, `<options>` (`<...>` for any), `[ce]` and `[ect0]`; the calls in
-//! [`Runner::call`]. As packetdrill: sequence numbers are relative to each side's first, timestamps
-//! to the script's, and what is sent must be just what is expected, when it is expected, within
+//! numbers, `ack`, `win`, `<options>` (`<...>` for any), `[ce]` and `[ect0]`; a router's
+//! `< icmp unreachable frag_needed mtu 1200 [1:1461(1460)]`; the calls in [`Runner::call`]. As
+//! packetdrill: sequence numbers are relative to each side's first, timestamps to the script's, and what is sent must be just what is expected, when it is expected, within
 //! [`TOLERANCE`]. Choices of ours that Linux makes by sysctl are in comments: `// config: sack=no`.
 
 mod parse;
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
+use std::num::NonZeroU16;
 use std::time::{Duration, Instant};
 
-use tcpcost_tcp::wire::{Checksum, Ecn, Flags, FourTuple, Packet, SackBlocks, Segment, Timestamps};
+use tcpcost_tcp::wire::{
+    Checksum, Ecn, Flags, FourTuple, Options, Packet, SackBlocks, Segment, Sum, Timestamps,
+};
 use tcpcost_tcp::{
-    AckPolicy, Config, CongestionControl, ConnId, Connection, Endpoint, KeepAlive, Nagle, Piece,
-    Pool, ReadError, Segmentation, SeqNum,
+    AckPolicy, Config, CongestionControl, ConnId, Connection, Endpoint, KeepAlive, ListenError,
+    Nagle, Pacing, Piece, Pool, ReadError, Segmentation, SeqNum, TailRule, WindowGrowth,
 };
 
 use crate::common::ms;
@@ -23,7 +25,10 @@ use parse::{Call, Event, Expected, Line};
 
 /// Runs the script; the message of the first difference.
 pub fn run(text: &str) -> Result<(), String> {
-    let mut runner = Runner::new(config(text)?);
+    let mut runner = Runner::new(config(text)?, text.contains("// config: ipv6"));
+    if text.contains("// config: others") {
+        runner.fill_backlog();
+    }
     for line in parse::lines(text)? {
         runner
             .line(&line)
@@ -44,7 +49,8 @@ fn config(text: &str) -> Result<Config, String> {
     let words = text
         .lines()
         .filter_map(|line| line.strip_prefix("// config:"))
-        .flat_map(str::split_whitespace);
+        .flat_map(str::split_whitespace)
+        .filter(|word| !matches!(*word, "ipv6" | "others"));
     for word in words {
         let (name, value) = word.split_once('=').ok_or(format!("config {word}"))?;
         let number = || value.parse::<u32>().map_err(|_| format!("config {word}"));
@@ -55,18 +61,24 @@ fn config(text: &str) -> Result<Config, String> {
             "scaling" => config.window_scaling = value == "yes",
             "cc" if value == "cubic" => config.congestion = CongestionControl::Cubic,
             "cwnd" => config.congestion = CongestionControl::Fixed(number()?),
+            "rcvbuf_max" => config.receive_buffer_max = number()?,
             "rcvbuf" => (config.receive_buffer, config.receive_buffer_max) = (number()?, 0),
             "delay_ms" => {
                 config.ack = AckPolicy::Delayed {
                     delay_max: Duration::from_millis(number()?.into()),
                 }
             }
-            "ack_every" => {
-                config.ack = AckPolicy::Every {
-                    segments: number()?,
-                    delay_max: Duration::from_millis(40),
-                };
+            // `every:4`, `avoidance:1` (its first limit): the policy and its number.
+            "ack" => config.ack = policy(value).ok_or(format!("config {word}"))?,
+            "supers" => config.segmentation.super_segment_bytes_max = number()?,
+            "tail" if value == "always" => config.segmentation.tail = TailRule::OnItsOwn,
+            "divisor" => config.segmentation.window_divisor = Some(number()?),
+            "whole" => config.segmentation.whole_only = value == "yes",
+            "pacing_bytes_per_s" => {
+                config.segmentation.pacing = Pacing::BytesPerSecond(number()?.into());
             }
+            "iw" => config.initial_window = NonZeroU16::new(number()? as u16),
+            "growth" if value == "per-ack" => config.window_growth = WindowGrowth::PerAck,
             "retries" => config.retries_max = number()? as u8,
             "user_timeout_ms" => {
                 config.user_timeout = Some(Duration::from_millis(number()?.into()))
@@ -85,6 +97,38 @@ fn config(text: &str) -> Result<Config, String> {
     Ok(config)
 }
 
+fn policy(text: &str) -> Option<AckPolicy> {
+    let (name, number) = text.split_once(':').unwrap_or((text, "1"));
+    let segments = number.parse().ok()?;
+    let delay_max = Duration::from_millis(40);
+    Some(match name {
+        "delayed" => AckPolicy::Delayed { delay_max },
+        "linux-like" => AckPolicy::LinuxLike { delay_max },
+        "every" => AckPolicy::Every {
+            segments,
+            delay_max,
+        },
+        "exactly" => AckPolicy::Exactly {
+            segments,
+            delay_max,
+        },
+        "avoidance" => AckPolicy::Avoidance {
+            limit_initial: segments,
+            limit_max: 8,
+            delay_max,
+        },
+        "on-read" => AckPolicy::OnRead {
+            segments,
+            delay_max,
+        },
+        "requested" => AckPolicy::Requested {
+            segments,
+            delay_max,
+        },
+        _ => return None,
+    })
+}
+
 struct Runner {
     endpoint: Endpoint,
     config: Config,
@@ -100,7 +144,7 @@ struct Runner {
 }
 
 impl Runner {
-    fn new(config: Config) -> Self {
+    fn new(config: Config, v6: bool) -> Self {
         let endpoint = Endpoint::new(
             config.clone(),
             Pool::default(),
@@ -108,10 +152,13 @@ impl Runner {
             Checksum::Complete,
             ms(0),
         );
-        let local: SocketAddr = "192.168.0.1:8080".parse().unwrap();
+        let (local, remote) = match v6 {
+            false => ("192.168.0.1:8080", "192.0.2.1:40000"),
+            true => ("[fd3d::1]:8080", "[2001:db8::1]:40000"),
+        };
         let path = FourTuple {
-            local,
-            remote: "192.0.2.1:40000".parse().unwrap(),
+            local: local.parse().unwrap(),
+            remote: remote.parse().unwrap(),
         };
         Self {
             endpoint,
@@ -124,6 +171,25 @@ impl Runner {
             clock: None,
             nodelay: false,
         }
+    }
+
+    /// Somebody else has begun a connection and gone: the one place of the backlog is taken.
+    fn fill_backlog(&mut self) {
+        let port = self.path.local.port();
+        self.endpoint.listen(port, 1, self.config.clone()).unwrap();
+        let path = FourTuple {
+            local: "192.0.2.99:1".parse().unwrap(),
+            remote: self.path.local,
+        };
+        let syn = Segment {
+            flags: Flags::SYN,
+            window: 1000,
+            options: Options::default(),
+            ..Segment::default()
+        };
+        let packet = Packet::emit(&path, syn, Checksum::Complete);
+        self.endpoint.on_packet(packet, self.at());
+        self.endpoint.poll_packet(self.at()).expect("a SYN-ACK");
     }
 
     fn at(&self) -> Instant {
@@ -176,6 +242,12 @@ impl Runner {
                 Ok(())
             }
             Event::Out(expected) => self.expect(expected, at),
+            Event::TooBig { mtu, seq } => {
+                let packet = self.too_big(*mtu, *seq);
+                self.endpoint.on_packet(packet, self.at());
+                self.advance(self.now);
+                Ok(())
+            }
             Event::Call(call) => {
                 let result = self.call(call)?;
                 self.advance(self.now);
@@ -212,6 +284,28 @@ impl Runner {
             segment_size: 0,
             ecn: line.ecn.unwrap_or(Ecn::NotCapable),
         })
+    }
+
+    /// IPv4 alone: type 3, code 4, with the first bytes of what was too big.
+    fn too_big(&self, mtu: u16, seq: u32) -> Packet {
+        let ours = Segment {
+            seq: self.iss.unwrap_or_default() + seq,
+            flags: Flags::ACK,
+            ..Segment::default()
+        };
+        let about = Packet::emit(&self.path, ours, Checksum::Complete);
+        let mut icmp = vec![3, 4, 0, 0, 0, 0, (mtu >> 8) as u8, mtu as u8];
+        icmp.extend(&about.header.as_ref()[..28]);
+        let sum = Sum::new().add_bytes(&icmp).finish();
+        icmp[2..4].copy_from_slice(&sum.to_be_bytes());
+        let mut ip = about.header.as_ref()[..20].to_vec();
+        ip[9] = 1;
+        ip[2..4].copy_from_slice(&(20 + icmp.len() as u16).to_be_bytes());
+        ip[12..20].rotate_left(4);
+        ip[10..12].fill(0);
+        let sum = Sum::new().add_bytes(&ip).finish();
+        ip[10..12].copy_from_slice(&sum.to_be_bytes());
+        Packet::from_piece(Piece::from([ip, icmp].concat()))
     }
 
     fn expect(&mut self, expected: &Expected, at: Duration) -> Result<(), String> {
@@ -336,10 +430,14 @@ impl Runner {
             "setsockopt" => ok(),
             "listen" => {
                 let backlog = number(1)?.max(1) as usize;
-                self.endpoint
+                match self
+                    .endpoint
                     .listen(self.path.local.port(), backlog, self.config.clone())
-                    .map_err(|error| error.to_string())?;
-                ok()
+                {
+                    // `others` made it listen already.
+                    Ok(()) | Err(ListenError::InUse) => ok(),
+                    Err(error) => Err(error.to_string()),
+                }
             }
             "accept" => {
                 let id = self

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tcpcost_tcp::SeqNum;
-use tcpcost_tcp::wire::{Ecn, Flags, Options, Timestamps};
+use tcpcost_tcp::wire::{AckRate, Ecn, Flags, Options, Timestamps};
 
 /// A line of a script.
 pub struct Line {
@@ -17,6 +17,11 @@ pub struct Line {
 pub enum Event {
     In(Expected),
     Out(Expected),
+    /// A router says that the packet with this sequence number of ours was larger than so many bytes.
+    TooBig {
+        mtu: u16,
+        seq: u32,
+    },
     Call(Call),
 }
 
@@ -68,7 +73,14 @@ fn parse_line(code: &str) -> Option<Line> {
     let relative = time.starts_with('+');
     let time = Duration::from_secs_f64(time.trim_start_matches('+').parse().ok()?);
     let rest = rest.trim();
-    let event = if let Some(segment) = rest.strip_prefix('<') {
+    let event = if let Some(message) = rest.strip_prefix("< icmp unreachable frag_needed mtu") {
+        let (mtu, about) = message.trim().split_once(" [")?;
+        let seq = about.split(':').next()?.parse().ok()?;
+        Event::TooBig {
+            mtu: mtu.parse().ok()?,
+            seq,
+        }
+    } else if let Some(segment) = rest.strip_prefix('<') {
         Event::In(parse_segment(segment)?)
     } else if let Some(segment) = rest.strip_prefix('>') {
         Event::Out(parse_segment(segment)?)
@@ -151,6 +163,8 @@ fn parse_options(text: &str) -> Option<Option<Options>> {
                     echo: echo.parse().ok()?,
                 });
             }
+            ["tarr"] => options.ack_rate = Some(AckRate::ANNOUNCED),
+            ["tarr", rate] => options.ack_rate = Some(AckRate::request(rate.parse().ok()?)),
             ["sack", blocks @ ..] => {
                 for block in blocks {
                     let (start, end) = block.split_once(':')?;

@@ -1,20 +1,24 @@
 //! What an end's stack stands on: the kernel's sockets, or our own TCP over a TAP or over memory;
 //! and what each tells about its connections.
 
-use std::sync::Arc;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use tcpcost_link::memory::Memory;
+use tcpcost_link::memory::{self, Memory};
 use tcpcost_link::{Device, Tap};
 use tcpcost_meter::tcp_info::{self, TcpInfo};
-use tcpcost_stack::{KernelStack, SocketOptions, Stack, UserStack, Wire};
-use tcpcost_study::{
-    Counts, DeviceSettings, Environment, Quantity, Snapshot, Totals, Value, Whose, WorkloadSettings,
+use tcpcost_stack::{
+    KernelStack, SocketOptions, Stack, UserStack, Wire, set_ack_delay_max, set_receive_low_water,
 };
-use tcpcost_tcp::{Config, CongestionControl, Connection};
+use tcpcost_study::{
+    Counts, DeviceSettings, End, Environment, Quantity, Snapshot, Totals, Value, Whose,
+};
+use tcpcost_tcp::{Config, CongestionControl, Connection, Ports};
 use tcpcost_workload::Worker;
 
-use super::Refusal;
+use super::policy::AckOptions;
 use super::worker::Ready;
+use super::{Refusal, policy};
 use crate::protocol::{Prepare, clock_ns};
 
 /// What a worker's stack stands on.
@@ -22,10 +26,39 @@ use crate::protocol::{Prepare, clock_ns};
 pub enum Ground {
     /// The kernel's sockets.
     Kernel,
-    /// Our end of a TAP.
-    Tap(Arc<Tap>),
-    /// An end of a pair in memory.
-    Memory(Memory<Wire>),
+    /// Our end of a TAP: its queues, one for each instance of our TCP.
+    Tap(Arc<Vec<Tap>>),
+    /// One end of wires in memory, each from an instance to its partner at the other end.
+    Memory(Wires, End),
+}
+
+/// Pairs in memory between client and server, by number of the instance.
+#[derive(Clone, Default)]
+pub struct Wires(Arc<Mutex<Vec<Pair>>>);
+
+/// The client's end and the server's.
+type Pair = (Memory<Wire>, Memory<Wire>);
+
+impl Wires {
+    /// Sees to it that there are so many. Before the workers start: each has a file table of its
+    /// own, with what was open when it began.
+    fn make(&self, count: usize) -> io::Result<()> {
+        let mut pairs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        while pairs.len() < count {
+            pairs.push(memory::waitable_pair(MEMORY_PACKETS)?);
+        }
+        Ok(())
+    }
+
+    /// One end of the wire between the instances of this number, if there is one.
+    pub fn end(&self, index: usize, end: End) -> Option<Memory<Wire>> {
+        let pairs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (client, server) = pairs.get(index)?;
+        Some(match end {
+            End::Client => client.clone(),
+            End::Server => server.clone(),
+        })
+    }
 }
 
 impl Ground {
@@ -35,22 +68,21 @@ impl Ground {
     }
 }
 
+/// Packets that wait between two ends in memory, each way: a window of super-segments.
+const MEMORY_PACKETS: usize = 256;
 /// Ethernet's, and what a TAP begins with.
 const MTU: u32 = 1500;
 
-/// Refuses what our TCP does not have; the state it will work in.
+/// Refuses what our TCP does not have, makes its wires; the state it will work in.
 pub fn prepare(
+    ground: &Ground,
     prepare: &Prepare,
-    settings: &WorkloadSettings,
     device: &DeviceSettings,
 ) -> Result<Environment, Refusal> {
     let refuse = |knob: &str, reason: &str| Refusal::Unsupported {
         knob: knob.to_string(),
         reason: reason.to_string(),
     };
-    if settings.threads.is_some_and(|threads| threads > 1) {
-        return Err(refuse("threads", "our TCP has one thread an end"));
-    }
     // The MTU is the path's, so both ends know it; all else is of a device of the kernel's.
     let untouched = DeviceSettings {
         mtu: device.mtu,
@@ -64,6 +96,10 @@ pub fn prepare(
             "offloads, routes, bottleneck and sysctls are of the kernel's end alone: set them there",
         ));
     }
+    policy::check_user(prepare)?;
+    if let Ground::Memory(wires, _) = ground {
+        wires.make(prepare.instances).map_err(super::failed)?;
+    }
     Ok(Environment {
         device: prepare.device.clone(),
         mtu: u64::from(device.mtu.unwrap_or(MTU)),
@@ -72,9 +108,10 @@ pub fn prepare(
     })
 }
 
-/// Our TCP over one end of a wire.
+/// Our TCP over one end of a wire: instance `index` of so many.
 pub fn stack<D: Device<Wire>>(
     device: D,
+    index: usize,
     prepare: &Prepare,
     options: &SocketOptions,
 ) -> Result<UserStack<D>, String> {
@@ -86,7 +123,15 @@ pub fn stack<D: Device<Wire>>(
         mss: u16::try_from(mtu.saturating_sub(40)).unwrap_or(u16::MAX),
         ..Config::default()
     };
-    UserStack::new(device, &[prepare.address], &config, options).map_err(|error| error.to_string())
+    let config = policy::user_config(&config, prepare);
+    let ports = Ports {
+        every: u16::try_from(prepare.instances).map_err(|error| error.to_string())?,
+        offset: u16::try_from(index).map_err(|error| error.to_string())?,
+    };
+    UserStack::new(device, &[prepare.address], &config, options)
+        .map(|stack| stack.with_ports(ports))
+        .map(|stack| stack.with_busy_poll(policy::busy_poll(prepare).unwrap_or_default()))
+        .map_err(|error| error.to_string())
 }
 
 /// A stack whose connections tell what they count.
@@ -96,6 +141,12 @@ pub trait Observed: Stack + Sized {
 
     /// The totals of all connections, in TCP_INFO's quantities.
     fn tcp_info(worker: &Worker<Self>, meter: &mut TcpInfo) -> Result<Snapshot, String>;
+
+    /// What the stack counts of itself as /proc/net counts for a namespace; `None` where it does that.
+    fn counts(worker: &Worker<Self>) -> Option<Counts>;
+
+    /// Sets what is set of each socket once its connection is up.
+    fn set(worker: &Worker<Self>, options: AckOptions) -> Result<(), String>;
 }
 
 impl Observed for KernelStack {
@@ -111,6 +162,24 @@ impl Observed for KernelStack {
     fn tcp_info(worker: &Worker<Self>, meter: &mut TcpInfo) -> Result<Snapshot, String> {
         let sockets = worker.conns().filter_map(|conn| worker.stack().fd(conn));
         meter.snapshot(sockets).map_err(|error| error.to_string())
+    }
+
+    fn counts(_: &Worker<Self>) -> Option<Counts> {
+        None
+    }
+
+    fn set(worker: &Worker<Self>, options: AckOptions) -> Result<(), String> {
+        for socket in worker.conns().filter_map(|conn| worker.stack().fd(conn)) {
+            if let Some(bytes) = options.low_water {
+                set_receive_low_water(socket, bytes)
+                    .map_err(|error| format!("setsockopt SO_RCVLOWAT: {error}"))?;
+            }
+            if let Some(delay) = options.delay_max {
+                set_ack_delay_max(socket, delay)
+                    .map_err(|error| format!("setsockopt TCP_DELACK_MAX_US: {error}"))?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -148,14 +217,42 @@ impl<D: Device<Wire>> Observed for UserStack<D> {
             }],
         })
     }
+
+    fn counts(worker: &Worker<Self>) -> Option<Counts> {
+        let counters = worker.stack().endpoint().counters();
+        Some(Counts::from([
+            (Quantity::IpPacketsSent, counters.packets_sent),
+            (Quantity::IpOctetsSent, counters.octets_sent),
+        ]))
+    }
+
+    /// Ours has them in its configuration.
+    fn set(_: &Worker<Self>, _: AckOptions) -> Result<(), String> {
+        Ok(())
+    }
 }
 
 /// What ours counts in the same sense as TCP_INFO; the rest is absent.
-fn counts_of(connection: &Connection) -> [(Quantity, u64); 5] {
+fn counts_of(connection: &Connection) -> [(Quantity, u64); 9] {
     let counters = connection.counters();
     [
         (Quantity::ConnSegmentsSent, counters.segments_sent),
         (Quantity::ConnSegmentsReceived, counters.segments_received),
+        // SYN and FIN, which have no data either, are outside the interval.
+        (
+            Quantity::ConnDataSegmentsSent,
+            counters
+                .segments_sent
+                .saturating_sub(counters.pure_acks_sent),
+        ),
+        (
+            Quantity::ConnDataSegmentsReceived,
+            counters
+                .segments_received
+                .saturating_sub(counters.pure_acks_received),
+        ),
+        (Quantity::DelayedAcksSent, counters.delayed_acks_sent),
+        (Quantity::Timeouts, counters.timeouts.into()),
         (Quantity::ConnBytesSent, counters.payload_bytes_sent),
         (Quantity::ConnBytesReceived, counters.payload_bytes_received),
         (

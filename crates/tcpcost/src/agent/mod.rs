@@ -5,8 +5,15 @@
 
 mod end;
 mod ground;
+mod policy;
 mod readings;
+mod sampler;
 mod soak;
+#[cfg(feature = "bpf")]
+mod thinning;
+#[cfg(not(feature = "bpf"))]
+#[path = "thinning/absent.rs"]
+mod thinning;
 mod worker;
 
 use std::convert::Infallible;
@@ -14,7 +21,7 @@ use std::io::{BufRead, Write};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 
-use tcpcost_link::{Layer, Offloads, Tap, memory};
+use tcpcost_link::{Layer, Offloads, Tap};
 use tcpcost_study::End;
 
 use crate::exit::Exit;
@@ -23,10 +30,7 @@ use crate::host::{link, machine, namespace, sysctl};
 use crate::protocol::{Answer, Ask, PROTOCOL, clock_ns};
 
 use self::end::AgentEnd;
-use self::ground::Ground;
-
-/// Packets that wait between two ends in memory, each way: a window of super-segments.
-const MEMORY_PACKETS: usize = 256;
+use self::ground::{Ground, Wires};
 
 /// Answers until the input ends: as one end, or as a pair of both.
 pub fn main(isolate: bool, pair: bool) -> anyhow::Result<Infallible> {
@@ -50,7 +54,7 @@ pub fn main(isolate: bool, pair: bool) -> anyhow::Result<Infallible> {
         });
         serve(agent(Ground::Kernel), &client_asks, "");
     }
-    let (near, far) = memory::waitable_pair(MEMORY_PACKETS)?;
+    let wires = Wires::default();
     let (to_server, server_asks) = channel();
     listen(Arc::clone(&journal), move |line| {
         match line.split_once(' ') {
@@ -60,9 +64,9 @@ pub fn main(isolate: bool, pair: bool) -> anyhow::Result<Infallible> {
         }
         .is_ok()
     });
-    let server = agent(Ground::Memory(far));
+    let server = agent(Ground::Memory(wires.clone(), End::Server));
     std::thread::spawn(move || serve(server, &server_asks, &format!("{} ", End::Server)));
-    let client = agent(Ground::Memory(near));
+    let client = agent(Ground::Memory(wires, End::Client));
     serve(client, &client_asks, &format!("{} ", End::Client))
 }
 
@@ -110,7 +114,9 @@ fn leave(journal: &Mutex<Option<Journal>>) -> ! {
     let mut journal = journal
         .lock()
         .unwrap_or_else(std::sync::PoisonError::into_inner);
-    let code = match journal.as_mut().map_or(Ok(()), Journal::put_back) {
+    // A namespace of ours ends with this process, and a TAP of it with the other end's.
+    let of_host = journal.as_mut().filter(|journal| journal.is_of_host());
+    let code = match of_host.map_or(Ok(()), Journal::put_back) {
         Ok(()) => Exit::Ok,
         Err(error) => {
             eprintln!("tcpcost agent: put back: {error}; `tcpcost restore` tries again");
@@ -172,12 +178,15 @@ impl Agent {
             Ask::Tap {
                 device,
                 address,
+                queues,
                 peer_pid,
             } => {
-                let mut tap = Tap::open(&device, Layer::Ethernet, Offloads::ALL).map_err(failed)?;
-                tap.answer_for(address.into());
-                link::move_to(tap.name(), peer_pid).map_err(failed)?;
-                self.ground = Ground::Tap(Arc::new(tap));
+                let mut taps = Tap::open_queues(&device, Layer::Ethernet, Offloads::ALL, queues)
+                    .map_err(failed)?;
+                taps.iter_mut()
+                    .for_each(|tap| tap.answer_for(address.into()));
+                link::move_to(&device, peer_pid).map_err(failed)?;
+                self.ground = Ground::Tap(Arc::new(taps));
                 Ok(Answer::Done)
             }
             Ask::Attach {

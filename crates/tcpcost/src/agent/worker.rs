@@ -12,11 +12,16 @@ use hdrhistogram::Histogram;
 use tcpcost_meter::tcp_info::TcpInfo;
 use tcpcost_meter::{Meter, rusage};
 use tcpcost_stack::{KernelStack, Stack};
-use tcpcost_study::{Quantity, Reading, Snapshot, Totals, Whose, WorkloadKind, WorkloadSettings};
+use tcpcost_study::{
+    CallChains, Quantity, Reading, Snapshot, Totals, Whose, WorkloadKind, WorkloadSettings,
+};
 use tcpcost_workload::{Token, Worker, flows_of, socket_options};
 
 use super::ground::{self, Ground, Observed};
+use super::policy::AckOptions;
 use super::readings;
+use super::sampler::Sampler;
+use super::soak;
 use crate::protocol::{Prepare, Span, clock_ns};
 
 /// TCP_INFO is read this long before the first snapshot, so that traffic is in its stride again:
@@ -32,6 +37,8 @@ pub struct Place {
     pub threads: usize,
     /// What its stack stands on.
     pub ground: Ground,
+    /// Meters of the end that are there already, for the first worker to read.
+    pub meters: Vec<Box<dyn Meter + Send>>,
 }
 
 /// What a worker is for.
@@ -67,6 +74,8 @@ pub struct Found {
     pub readings: Vec<Reading>,
     /// Response times of the interval, ns.
     pub response_times: Option<Histogram<u64>>,
+    /// Call chains of the interval.
+    pub profile: Option<CallChains>,
     /// Meters that could not be had, one line each.
     pub cautions: Vec<String>,
 }
@@ -93,7 +102,7 @@ pub struct WorkerThread {
 impl WorkerThread {
     /// Starts a worker on its CPU. The first alone reads the meters that count for the whole end.
     pub fn start(
-        place: Place,
+        mut place: Place,
         prepare: &Prepare,
         settings: &WorkloadSettings,
         duty: Duty,
@@ -107,10 +116,13 @@ impl WorkerThread {
             outbox,
             stop: Arc::clone(&stop),
             meters: Vec::new(),
+            sampler: None,
+            beside_soak: wants("soak"),
             cautions: Vec::new(),
             tcp_info: (wants("tcp_info") && settings.kind != WorkloadKind::Crr)
                 .then(TcpInfo::default),
             reads_rusage: wants("rusage"),
+            options: AckOptions::new(prepare),
         };
         let cpu = prepare.cpus[place.index % prepare.cpus.len()];
         let (prepare, settings) = (prepare.clone(), settings.clone());
@@ -123,6 +135,8 @@ impl WorkerThread {
                 if place.index == 0 {
                     (body.meters, body.cautions) =
                         readings::meters(&prepare, place.ground.is_kernel());
+                    body.sampler = Sampler::load(&prepare, &mut body.cautions);
+                    body.meters.append(&mut place.meters);
                 }
                 let outcome = ready.and_then(|()| {
                     let options = socket_options(&settings);
@@ -131,13 +145,18 @@ impl WorkerThread {
                             let stack = KernelStack::new(&options).map_err(one_line)?;
                             body.work(make(stack, &place, &prepare, &settings, duty)?)
                         }
-                        Ground::Tap(tap) => {
-                            let tap = tap.try_clone().map_err(one_line)?;
-                            let stack = ground::stack(tap, &prepare, &options)?;
+                        Ground::Tap(queues) => {
+                            let queue =
+                                queues.get(place.index).ok_or("more threads than queues")?;
+                            let tap = queue.try_clone().map_err(one_line)?;
+                            let stack = ground::stack(tap, place.index, &prepare, &options)?;
                             body.work(make(stack, &place, &prepare, &settings, duty)?)
                         }
-                        Ground::Memory(memory) => {
-                            let stack = ground::stack(memory, &prepare, &options)?;
+                        Ground::Memory(wires, end) => {
+                            let memory = wires
+                                .end(place.index, end)
+                                .ok_or("more threads than wires")?;
+                            let stack = ground::stack(memory, place.index, &prepare, &options)?;
                             body.work(make(stack, &place, &prepare, &settings, duty)?)
                         }
                     }
@@ -229,7 +248,8 @@ fn own_files() -> Result<(), String> {
     }
 }
 
-fn pin(cpu: usize) -> Result<(), String> {
+/// Pins the calling thread.
+pub fn pin(cpu: usize) -> Result<(), String> {
     // SAFETY: an all-zero set is a valid one, CPU_SET stays within it, the kernel only reads it.
     let status = unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
@@ -261,21 +281,30 @@ fn make<S: Stack>(
 ) -> Result<Worker<S>, String> {
     let (index, threads) = (place.index, place.threads);
     let token = token(&prepare.token)?;
+    // In memory a client's instance reaches one of the server's: its flows go there, not all round.
+    let paired = matches!(place.ground, Ground::Memory(..));
+    let share = index * settings.flows / threads..(index + 1) * settings.flows / threads;
     match duty {
         Duty::Listen { address, ports } => {
-            let flows = flows_of(
-                settings.flows,
-                threads * ports,
-                index * ports..(index + 1) * ports,
-            );
+            let mine = index * ports..(index + 1) * ports;
+            let flows = match paired {
+                true => share.len(),
+                false => flows_of(settings.flows, threads * ports, mine),
+            };
             let worker = Worker::listen(stack, settings, token, address, ports, flows);
             worker.map_err(|error| error.to_string())
         }
-        Duty::Connect { targets } => {
-            let flows = index * settings.flows / threads..(index + 1) * settings.flows / threads;
+        Duty::Connect { mut targets } => {
+            if paired {
+                let ports = targets.len() / threads;
+                targets = targets
+                    .get(index * ports..(index + 1) * ports)
+                    .unwrap_or_default()
+                    .to_vec();
+            }
             // Each worker a seed of its own, so that their due times are spread.
             let seed = prepare.seed.wrapping_add(index as u64);
-            let worker = Worker::connect(stack, settings, token, &targets, flows, seed);
+            let worker = Worker::connect(stack, settings, token, &targets, share, seed);
             worker.map_err(|error| error.to_string())
         }
     }
@@ -296,10 +325,13 @@ struct Body {
     outbox: Sender<Result<Answer, String>>,
     stop: Arc<AtomicBool>,
     meters: Vec<Box<dyn Meter + Send>>,
+    sampler: Option<Sampler>,
+    beside_soak: bool,
     cautions: Vec<String>,
     /// Not for `crr`, whose connections come and go.
     tcp_info: Option<TcpInfo>,
     reads_rusage: bool,
+    options: AckOptions,
 }
 
 impl Body {
@@ -311,6 +343,7 @@ impl Body {
             let answer = match order {
                 Order::SetUp(deadline) => {
                     worker.set_up(deadline).map_err(|error| error.to_string())?;
+                    S::set(&worker, self.options)?;
                     let mut ready = S::describe(&worker);
                     ready.connections = worker.conns().count();
                     Answer::Ready(ready)
@@ -339,9 +372,15 @@ impl Body {
         let mut before = self.meters()?;
         before.extend(self.own(worker)?);
         drop(worker.take_response_times());
+        if let Some(sampler) = &mut self.sampler {
+            sampler.start();
+        }
 
         self.drive(worker, span.to_ns)?;
 
+        if let Some(sampler) = &mut self.sampler {
+            sampler.stop();
+        }
         let mut after = self.own(worker)?;
         let response_times = worker.take_response_times();
         after.extend(self.meters()?);
@@ -350,9 +389,18 @@ impl Body {
 
         before.extend(connections_before);
         let readings = readings::since(&before, &after).map_err(|error| error.to_string())?;
+        let cautions = &mut self.cautions;
+        let profile = self.sampler.take().and_then(|sampler| {
+            if self.beside_soak {
+                // Looking names up is work that would disturb the calibration.
+                soak::sleep_until(soak::over_ns(span));
+            }
+            sampler.chains(cautions)
+        });
         Ok(Found {
             readings,
             response_times,
+            profile,
             cautions: std::mem::take(&mut self.cautions),
         })
     }
@@ -385,6 +433,9 @@ impl Body {
             totals: vec![Totals { whose, counts }],
         };
         let mut snapshots = vec![snapshot("workload", Whose::Workload, worker.totals())];
+        if let Some(counts) = S::counts(worker) {
+            snapshots.push(snapshot("tcp", Whose::Namespace, counts));
+        }
         if self.reads_rusage {
             let counts = rusage::thread_counts().map_err(|error| error.to_string())?;
             snapshots.push(snapshot("rusage", Whose::Threads, counts));

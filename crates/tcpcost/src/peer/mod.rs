@@ -5,6 +5,8 @@
 //! the kernel's side was given. It changes nothing else on this host.
 
 mod flags;
+mod iperf3;
+mod policy;
 mod report;
 mod service;
 
@@ -58,7 +60,8 @@ pub fn run(flags: &Flags) -> anyhow::Result<Exit> {
     };
     let device = Impaired::new(device, flags.impairment(), flags.impairment(), flags.seed);
     let config = flags.config(mtu);
-    let mut stack = UserStack::new(device, &addresses, &config, &SocketOptions::default())?;
+    let mut stack = UserStack::new(device, &addresses, &config, &SocketOptions::default())?
+        .with_busy_poll(Duration::from_micros(flags.busy_poll_us));
 
     let mut peer = Peer::new(flags);
     if let Some(port) = flags.listen {
@@ -103,6 +106,7 @@ struct Peer<'a> {
     flags: &'a Flags,
     service: Service,
     pattern: Piece,
+    iperf3: iperf3::Server,
     listener: Option<<UserStack<WireUnderTest> as Stack>::Listener>,
     /// By token.
     sessions: Vec<Option<(UserConn, Session)>>,
@@ -125,6 +129,7 @@ impl<'a> Peer<'a> {
                 serve: Some(bytes), ..
             } => Service::Serve(bytes),
             flags::ServiceFlags { echo: true, .. } => Service::Echo,
+            flags::ServiceFlags { iperf3: true, .. } => Service::Iperf3,
             flags::ServiceFlags { source: true, .. } => Service::Source(flags.bytes),
             _ => Service::Sink { check: flags.check },
         };
@@ -132,6 +137,7 @@ impl<'a> Peer<'a> {
             flags,
             service,
             pattern: service::pattern(),
+            iperf3: iperf3::Server::default(),
             listener: None,
             sessions: Vec::new(),
             free: Vec::new(),
@@ -182,19 +188,31 @@ impl<'a> Peer<'a> {
         };
         let conn = *conn;
         let pattern = &self.pattern;
+        if self.service == Service::Iperf3 {
+            for token in self.iperf3.serve(stack, token as u32, conn, pattern) {
+                self.end(stack, token as usize);
+            }
+            return;
+        }
         let next = stack.with(conn, |connection, now| {
             session.serve(connection, pattern, now)
         });
-        if next == Some(Next::Wait) {
-            return;
+        if next != Some(Next::Wait) {
+            self.end(stack, token);
         }
+    }
+
+    /// A connection is over.
+    fn end(&mut self, stack: &mut UserStack<WireUnderTest>, token: usize) {
+        let Some((conn, session)) = self.sessions.get_mut(token).and_then(Option::take) else {
+            return;
+        };
         self.ended.wrong_bytes += session.wrong_bytes;
         if let Some(connection) = stack.connection(conn) {
             self.ended.add(connection.counters());
         }
         self.failed = stack.reap(conn).err();
         stack.close(conn);
-        self.sessions[token] = None;
         self.free.push(token as u32);
     }
 

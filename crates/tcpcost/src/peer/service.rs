@@ -21,6 +21,8 @@ pub enum Service {
     Source(Option<u64>),
     /// The same behind an HTTP header, once a request is in.
     Serve(u64),
+    /// An iperf3 server's, whose connections belong together: see `iperf3.rs`.
+    Iperf3,
 }
 
 /// A connection that is being served.
@@ -96,7 +98,7 @@ impl Session {
                     let _ = connection.write_more(head.as_bytes(), bytes > 0);
                 }
             }
-            Service::Sink { check: false } | Service::Source(_) => {}
+            Service::Sink { check: false } | Service::Source(_) | Service::Iperf3 => {}
         }
     }
 
@@ -130,7 +132,7 @@ impl Session {
         let goes_on = match self.service {
             Service::Source(bytes) => bytes.is_none_or(|bytes| self.at < bytes),
             Service::Serve(bytes) => self.head.is_none() && self.at < bytes,
-            Service::Sink { .. } | Service::Echo => false,
+            Service::Sink { .. } | Service::Echo | Service::Iperf3 => false,
         };
         if goes_on && connection.ended().is_none() {
             Next::Wait

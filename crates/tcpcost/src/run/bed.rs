@@ -20,8 +20,8 @@ pub enum BedKind {
     Netns,
     /// This host's loopback.
     Loopback,
-    /// Two namespaces; our own TCP in that of this end, with a TAP into the other.
-    Tap(End),
+    /// Two namespaces; our own TCP in that of this end, with a TAP of so many queues into the other.
+    Tap(End, usize),
     /// Our own TCP at both ends, in one process.
     Memory,
 }
@@ -32,7 +32,7 @@ impl BedKind {
         match self {
             BedKind::Netns => "netns",
             BedKind::Loopback => "loopback",
-            BedKind::Tap(_) => "tap",
+            BedKind::Tap(..) => "tap",
             BedKind::Memory => "memory",
         }
     }
@@ -41,14 +41,14 @@ impl BedKind {
     pub fn owns(self, end: End) -> bool {
         match self {
             BedKind::Netns => true,
-            BedKind::Tap(ours) => end != ours,
+            BedKind::Tap(ours, _) => end != ours,
             BedKind::Loopback | BedKind::Memory => false,
         }
     }
 
     fn processes(self) -> Processes {
         match self {
-            BedKind::Netns | BedKind::Tap(_) => Processes::Isolated,
+            BedKind::Netns | BedKind::Tap(..) => Processes::Isolated,
             BedKind::Loopback => Processes::Two,
             BedKind::Memory => Processes::One,
         }
@@ -88,18 +88,19 @@ impl Bed {
         let bed = Bed { kind, ends, host };
         match kind {
             BedKind::Netns => bed.join(events),
-            BedKind::Tap(ours) => bed.tap(ours, events),
+            BedKind::Tap(ours, queues) => bed.tap(ours, queues, events),
             BedKind::Loopback | BedKind::Memory => Ok(bed),
         }
     }
 
     /// Makes the TAP at our end and gives the kernel's its address.
-    fn tap(mut self, ours: End, events: &Events) -> Result<Bed, Halt> {
+    fn tap(mut self, ours: End, queues: usize, events: &Events) -> Result<Bed, Halt> {
         let [client_pid, server_pid] = self.ends.pids();
         let device = self.device(ours).to_string();
         let tap = Ask::Tap {
             device: device.clone(),
             address: address(self.kind, ours),
+            queues,
             peer_pid: if ours == End::Client {
                 server_pid
             } else {
@@ -150,7 +151,7 @@ fn device(kind: BedKind, end: End) -> &'static str {
         (BedKind::Loopback, _) => "lo",
         (BedKind::Netns, End::Client) => "tc-client",
         (BedKind::Netns, End::Server) => "tc-server",
-        (BedKind::Tap(_), _) => "tc-tap",
+        (BedKind::Tap(..), _) => "tc-tap",
         (BedKind::Memory, _) => "memory",
     }
 }

@@ -137,6 +137,8 @@ fn overrides(args: &cli::Run, study: String) -> anyhow::Result<Overrides> {
         repetitions: args.repetitions,
         duration: args.duration.clone(),
         seed: args.seed,
+        meter_cost: args.meter_cost,
+        quick: args.quick,
     })
 }
 
@@ -211,16 +213,21 @@ fn bed_of(cell: &Cell, netns: &Result<(), String>) -> Result<BedKind, (BedKind, 
         }
         (false, false) => (BedKind::Netns, "kernel at both ends"),
         (true, true) => (BedKind::Memory, "user at both ends"),
-        (true, false) => (BedKind::Tap(End::Client), "user at one end"),
-        (false, true) => (BedKind::Tap(End::Server), "user at one end"),
+        (true, false) => (tap(cell, End::Client), "user at one end"),
+        (false, true) => (tap(cell, End::Server), "user at one end"),
     };
     if word != "auto" && word != kind.name() {
         return Err((kind, format!("{word} is no bed for stack = {stacks}")));
     }
     match (kind, netns) {
-        (BedKind::Netns | BedKind::Tap(_), Err(reason)) => Err((kind, reason.clone())),
+        (BedKind::Tap(_, 257..), _) => Err((kind, "a TAP has at most 256 queues".to_string())),
+        (BedKind::Netns | BedKind::Tap(..), Err(reason)) => Err((kind, reason.clone())),
         _ => Ok(kind),
     }
+}
+
+fn tap(cell: &Cell, ours: End) -> BedKind {
+    BedKind::Tap(ours, trial::instances(&cell.knobs, &[ours]))
 }
 
 struct Runner<'a> {

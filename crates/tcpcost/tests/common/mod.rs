@@ -150,6 +150,18 @@ impl Started {
     }
 }
 
+impl Drop for Started {
+    /// A test that fails leaves nothing running, and shows what the command said.
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let _ = self.child.kill();
+            let mut stderr = String::new();
+            let _ = self.stderr.read_to_string(&mut stderr);
+            eprintln!("it was killed; its stderr:\n{stderr}");
+        }
+    }
+}
+
 /// A process to wait for that is not our child.
 pub struct Exit(std::os::fd::OwnedFd);
 

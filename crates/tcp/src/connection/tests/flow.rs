@@ -505,3 +505,54 @@ fn a_window_reduced_for_a_late_segment_is_given_back() {
         assert!(pair.client.cwnd() >= before);
     }
 }
+
+#[test]
+fn a_window_is_never_larger_than_the_buffer_however_often_it_is_rounded() {
+    // Shifts of 7 and more; segments of a size that no window is a multiple of.
+    let server = Config {
+        receive_buffer: 60_000,
+        receive_buffer_max: 8 << 20,
+        ..plain()
+    };
+    let mut client = plain();
+    client.segmentation.nagle = Nagle::Off;
+    let mut pair = Pair::connected(client, server);
+    for _ in 0..1000 {
+        pair.client.write(&[7; 101]).unwrap();
+        pair.run_for(25);
+        let server = pair.server();
+        assert!(server.readable() as u32 + server.rcv.wnd() <= server.rcv.buffer);
+    }
+    assert!(pair.server().readable() > 59_000, "and it is made use of");
+}
+
+#[test]
+fn a_window_comes_with_new_acknowledgements_whatever_they_ride_on() {
+    let mut pair = Pair::connected(plain(), plain());
+    pair.client.write(&[7; 5000]).unwrap();
+    pair.server().write(&[8; 3000]).unwrap();
+    pair.run_for(100);
+    let now = pair.now;
+    let (una, nxt, rcv_nxt) = pair.client.sequence();
+    assert_eq!(una, nxt);
+    pair.client.write(&[7; 3000]).unwrap();
+    while pair.client.poll_segment(now).is_some() {}
+    // Later data comes first; then a repetition of earlier data acknowledges and shuts the window.
+    let ahead = Segment {
+        seq: rcv_nxt + 1000,
+        ack: una,
+        flags: Flags::ACK,
+        window: 500,
+        payload: Piece::from(vec![8; 100]).into(),
+        ..Segment::default()
+    };
+    let earlier = Segment {
+        seq: rcv_nxt,
+        ack: una + 3000,
+        window: 0,
+        ..ahead.clone()
+    };
+    pair.client.on_segment(ahead, now);
+    pair.client.on_segment(earlier, now);
+    assert_eq!(pair.client.snd.wnd, 0);
+}
