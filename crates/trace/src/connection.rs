@@ -177,6 +177,11 @@ impl Connection {
         }
     }
 
+    /// Its number, from 1 on in the order of first packets.
+    pub fn number(&self) -> usize {
+        self.place + 1
+    }
+
     /// How it began.
     pub fn began(&self) -> Began {
         match self.halves.each_ref().map(|half| half.syn_seen) {
@@ -351,7 +356,11 @@ impl Connection {
 
         let seq = here.sequence(segment.seq);
         let control = u64::from(segment.any(flag::SYN)) + u64::from(segment.any(flag::FIN));
-        let length = u64::from(segment.payload) + control;
+        // Where data without a number stand is unknown.
+        let length = match segment.seq {
+            Some(_) => u64::from(segment.payload) + control,
+            None => 0,
+        };
         let ack = if has_ack && there.nxt != 0 {
             crate::sequence::extend(there.nxt.max(there.una), segment.ack)
         } else if has_ack {
@@ -411,7 +420,6 @@ impl Connection {
 
         // What it acknowledges, and the window it offers.
         let pure = segment.is_pure_ack();
-        let keepalive = pure && seq + 1 == here.nxt && here.una == here.nxt;
         let mut coverage = None;
         let window_changed = here.on_window(segment);
         if has_ack && !segment.any(flag::RST) {
@@ -445,6 +453,7 @@ impl Connection {
                         .map(|(at, first)| at.saturating_sub(first));
                 }
             }
+            let keepalive = seq + 1 == here.nxt && here.una == here.nxt && coverage.is_none();
             if pure && keepalive {
                 here.sent.keepalives += 1;
             } else if pure {

@@ -53,7 +53,7 @@ pub use html::page;
 pub use json::{csv, json};
 pub use mss::{Mss, MssSource};
 pub use packet::{Link, segment as parse};
-pub use read::{Broken, Form, Names, Reading, Sink, read};
+pub use read::{Broken, Form, Names, Reading, Sink, follow, read};
 pub use report::{ConnectionReport, Distribution, EndReport, Report, SCHEMA_VERSION};
 pub use rtt::Rtt;
 pub use segment::{Endpoint, Host, Options, Segment, Skipped, flag};
