@@ -68,7 +68,7 @@ impl<R: Read> Bytes<R> {
         &mut self,
         want: usize,
         sink: &mut impl Sink,
-        so_far: &Reading,
+        so_far: &mut Reading,
     ) -> io::Result<usize> {
         debug_assert!(want <= LONGEST);
         if self.end - self.start >= want {
@@ -82,7 +82,7 @@ impl<R: Read> Bytes<R> {
         &mut self,
         want: usize,
         sink: &mut impl Sink,
-        so_far: &Reading,
+        so_far: &mut Reading,
     ) -> io::Result<usize> {
         self.buffer.copy_within(self.start..self.end, 0);
         self.end -= self.start;
@@ -91,6 +91,7 @@ impl<R: Read> Bytes<R> {
             self.buffer.resize(want.next_power_of_two(), 0);
         }
         while self.end < want {
+            so_far.bytes = self.offset;
             self.stopped |= !sink.goes_on(so_far);
             if self.stopped {
                 break;

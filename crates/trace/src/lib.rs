@@ -50,7 +50,7 @@ pub use graph::{Curves, Graph, Points};
 pub use half::{Half, SynOptions};
 pub use histogram::Histogram;
 pub use html::page;
-pub use json::{csv, json};
+pub use json::{csv, json, json_line};
 pub use mss::{Mss, MssSource};
 pub use packet::{Link, segment as parse};
 pub use read::{Broken, Form, Names, Reading, Sink, follow, read};

@@ -14,7 +14,7 @@ mod owners;
 mod sample;
 mod screen;
 mod sources;
-mod ticker;
+pub mod ticker;
 
 #[cfg(test)]
 mod testing;
