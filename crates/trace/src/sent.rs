@@ -50,6 +50,9 @@ pub struct Sent {
     pub tail_splits: u64,
     /// Captured packets with payload shorter than one MSS that are no such tail.
     pub small_packets: u64,
+    /// Of these, what larger writes would save: a small packet right after a small one (no other packet
+    /// and no pause between them) whose bytes would have fitted into that.
+    pub joinable_packets: u64,
     /// Times that this end closed its window.
     pub zero_windows: u64,
     /// How long its window was closed, ns.
@@ -60,7 +63,8 @@ pub struct Sent {
     pub delayed_ack_stall_ns: u64,
     /// Silence of the connection that ended in a retransmission of this end, ns.
     pub silence_before_retransmission_ns: u64,
-    /// Time that this end waited for ACKs: its congestion window, or its own limit, was full, ns.
+    /// Time that this end waited for ACKs: its congestion window, or its own limit, was full, or (Nagle)
+    /// a short packet was outstanding in a delayed-ACK stall, ns.
     pub window_limited_ns: u64,
     /// Time that the other end's window was full, ns.
     pub receiver_limited_ns: u64,
@@ -83,7 +87,8 @@ impl Sent {
             super_segments payload_bytes pure_acks window_updates duplicate_acks keepalives
             retransmitted_packets retransmitted_wire_segments retransmitted_bytes
             retransmitted_after_ack spurious_by_dsack reordered_packets sack_segments captured_twice
-            bytes_missing_from_capture tail_splits small_packets zero_windows zero_window_ns
+            bytes_missing_from_capture tail_splits small_packets joinable_packets
+            zero_windows zero_window_ns
             delayed_ack_stalls delayed_ack_stall_ns silence_before_retransmission_ns
             window_limited_ns receiver_limited_ns application_limited_ns limit_unknown_ns);
     }

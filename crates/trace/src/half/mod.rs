@@ -1,7 +1,10 @@
 //! One direction of a connection: what one end sent, and how far the other acknowledged it.
 
 mod acked;
+mod acking;
 mod data;
+
+pub(crate) use self::acking::Acking;
 
 use std::collections::VecDeque;
 
@@ -131,6 +134,8 @@ pub struct Half {
     last_data_full: bool,
     small_end: u64,
     ran_out: bool,
+    /// Payload of the small packets that followed each other without a pause or another packet.
+    small_run_bytes: u64,
     recent: [u64; 8],
     recent_at: [u64; 8],
     recent_next: usize,
@@ -159,11 +164,15 @@ pub(crate) enum Data {
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Coverage {
     pub(crate) from: u64,
+    pub(crate) to: u64,
+    /// Payload bytes.
     pub(crate) bytes: u64,
     pub(crate) wire_segments: u64,
     pub(crate) full_segments: u64,
     pub(crate) packets: u64,
     pub(crate) on_boundary: bool,
+    /// Whether the SYN is in it.
+    pub(crate) of_syn: bool,
     pub(crate) newest_at_ns: Option<u64>,
 }
 
@@ -199,6 +208,7 @@ impl Half {
             last_data_full: false,
             small_end: 0,
             ran_out: false,
+            small_run_bytes: 0,
             recent: [0; 8],
             recent_at: [0; 8],
             recent_next: 0,
@@ -310,6 +320,23 @@ impl Half {
             self.small_end = seq + u64::from(payload);
         }
         self.ran_out = short && push;
+        self.sent.tail_splits += u64::from(tail);
+        if payload < mss && !tail {
+            self.sent.small_packets += 1;
+            let before = if directly && seq == self.nxt {
+                self.small_run_bytes
+            } else {
+                0
+            };
+            let after = before + u64::from(payload);
+            let mss = u64::from(mss);
+            // Their bytes need no packet more than those before.
+            let saved = before > 0 && after.div_ceil(mss) == before.div_ceil(mss);
+            self.sent.joinable_packets += u64::from(saved);
+            self.small_run_bytes = after;
+        } else {
+            self.small_run_bytes = 0;
+        }
         tail
     }
 
@@ -364,9 +391,10 @@ impl Half {
         }
     }
 
-    /// Packets outstanding.
-    pub(crate) fn packets_outstanding(&self) -> usize {
-        self.outstanding.len()
+    /// Whether one wire segment is outstanding, and no more.
+    #[inline]
+    pub(crate) fn has_one_segment_outstanding(&self) -> bool {
+        self.outstanding.len() == 1 && self.outstanding[0].wire_segments == 1
     }
 }
 
