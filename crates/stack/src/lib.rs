@@ -29,4 +29,6 @@ mod user;
 pub use error::StackError;
 pub use kernel::{KernelConn, KernelListener, KernelSink, KernelSource, KernelStack};
 pub use stack::{Completions, Moved, Ready, SocketOptions, Stack};
-pub use user::{UserConn, UserListener, UserSink, UserSource, UserStack, Wire, config_for};
+pub use user::{
+    UserConn, UserListener, UserSink, UserSource, UserStack, Wire, config_for, config_with,
+};

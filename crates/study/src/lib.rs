@@ -27,6 +27,7 @@ mod derived;
 mod knob;
 mod measure;
 mod parse;
+mod policy;
 mod quantity;
 mod reading;
 mod record;
@@ -35,12 +36,14 @@ mod settings;
 mod study;
 pub mod units;
 mod value;
+mod words;
 
 pub use cell::{Cell, Shuffle};
 pub use derived::{Derived, DerivedKind};
 pub use knob::{End, Knobs, UnknownKnob};
 pub use measure::{Measure, Published, Series, Threshold};
 pub use parse::StudyError;
+pub use policy::{AckKind, PolicySettings, TailSplit, WindowGrowth};
 pub use quantity::Quantity;
 pub use reading::{Counts, Reading, Snapshot, Totals, WentBackwards, Whose};
 pub use record::{

@@ -1,6 +1,8 @@
 //! Every knob that a study may set: one row each, from which parsing, defaults and
 //! `docs/study-file.md` are made.
 
+use std::time::Duration;
+
 use crate::units;
 use crate::value::{Raw, Value};
 
@@ -24,6 +26,8 @@ pub enum Kind {
     BitRate,
     /// Events per second.
     EventRate,
+    /// A span of time in this range, milliseconds.
+    Time(u64, u64),
     /// On or off.
     Switch,
     /// One of these words.
@@ -92,6 +96,15 @@ const fn device(name: &'static str, kind: Kind, doc: &'static str) -> Knob {
         or_word: Some("leave"),
         per_end: true,
         ..bed(name, kind, "leave", doc)
+    }
+}
+
+/// A policy of an end's TCP; `default` is its stack's own.
+const fn policy(name: &'static str, kind: Kind, doc: &'static str) -> Knob {
+    Knob {
+        or_word: Some("default"),
+        per_end: true,
+        ..bed(name, kind, "default", doc)
     }
 }
 
@@ -353,6 +366,84 @@ pub const KNOBS: &[Knob] = &[
         Kind::Switch,
         "`quickack 1` on the route: the end acknowledges every segment at once.",
     ),
+    policy(
+        "ack_policy",
+        Kind::Choice(&[
+            "delayed",
+            "linux-like",
+            "every",
+            "exactly",
+            "avoidance",
+            "on-read",
+            "requested",
+        ]),
+        "When an end acknowledges: `delayed` (RFC 9293: every second full-sized segment), `linux-like` (quick ACKs, pingpong, adaptive timeout), `every` (each `ack_segments` wire segments), `exactly` (the same also inside a super-segment), `avoidance` (HP-UX and Solaris: a limit that grows with each ACK), `on-read` (the reader's read acknowledges), `requested` (the sender asks, TCP ACK Rate Request). Our own default is `delayed`; the kernel's is `linux-like`.",
+    ),
+    policy(
+        "ack_segments",
+        Kind::Count(1, 64),
+        "Wire segments per ACK of `every` and `exactly` (2), the most that `on-read` leaves unacknowledged (64), what `requested` asks its peer for (8). Never more than half the window.",
+    ),
+    policy(
+        "ack_delay",
+        Kind::Time(1, 499),
+        "Longest wait of an ACK; 40ms, for `linux-like` 200ms, for `avoidance` 50ms.",
+    ),
+    policy(
+        "ack_limit_initial",
+        Kind::Count(0, 64),
+        "Where the limit of `avoidance` begins: 1 as on HP-UX in 2005, 0 as in illumos.",
+    ),
+    policy(
+        "ack_limit_max",
+        Kind::Count(1, 64),
+        "Where the limit of `avoidance` ends: 22 as on HP-UX; illumos has 8 for neighbours, 2 through a router.",
+    ),
+    policy(
+        "tail_split",
+        Kind::Choice(&["always", "nagle"]),
+        "Whether a partial segment behind full ones leaves by itself: `always` (Linux before 3.14) or only where Nagle's rule holds it (`nagle`, since; the default of both stacks).",
+    ),
+    policy(
+        "tso_win_divisor",
+        Kind::Count(0, 64),
+        "A sender waits until this fraction of its window is free before it sends less than a whole super-segment; 0 waits for more than three segments. Linux: 3, as sysctl; ours does not wait unless set.",
+    ),
+    policy(
+        "super_segment",
+        Kind::Bytes(0, 65_535),
+        "Most payload that our TCP hands to its device at once, 65160B; 0 for ordinary segments. The kernel's is `gso_max_size`.",
+    ),
+    policy(
+        "tso_min_segs",
+        Kind::Count(1, 45),
+        "Least segments of a super-segment that a pacing rate makes smaller; 2.",
+    ),
+    policy(
+        "whole_super_segments",
+        Kind::Switch,
+        "A super-segment leaves only whole, and a partial one counts as small for Nagle: Linux of 2005. Its size is the window's over `tso_win_divisor` (8).",
+    ),
+    policy(
+        "pacing",
+        Kind::Choice(&["off", "timer"]),
+        "Whether a timer spreads what is sent over the round trip.",
+    ),
+    policy(
+        "pacing_rate",
+        Kind::BitRate,
+        "Payload rate of pacing; by default the window over the round trip, times 1.2 (2 in slow start), as Linux.",
+    ),
+    policy(
+        "initial_window",
+        Kind::Count(1, 64),
+        "Congestion window of a new connection in segments; 10 (RFC 6928).",
+    ),
+    policy(
+        "window_growth",
+        Kind::Choice(&["bytes", "per-ack"]),
+        "What opens the congestion window: the bytes that an ACK covers (RFC 3465), or one segment for each ACK that found the window full (Linux of 2005; with `congestion_control = \"reno\"`).",
+    ),
     bed(
         "steering",
         Kind::Switch,
@@ -387,6 +478,9 @@ impl Knob {
             ),
             Kind::BitRate => "a rate such as \"941Mbit\" (bit, kbit, Mbit, Gbit)".to_string(),
             Kind::EventRate => "a rate such as \"10000/s\"".to_string(),
+            Kind::Time(lo, hi) => {
+                format!("a time such as \"40ms\" (ns, us, ms, s), {lo}ms to {hi}ms")
+            }
             Kind::Switch => "\"on\" or \"off\"".to_string(),
             Kind::Choice(words) => {
                 format!(
@@ -429,6 +523,12 @@ impl Knob {
             }
             (Kind::BitRate, Raw::Text(text)) => units::bits_per_s(text).ok().map(Value::BitsPerS),
             (Kind::EventRate, Raw::Text(text)) => units::per_s(text).ok().map(Value::PerS),
+            (Kind::Time(lo, hi), Raw::Text(text)) => units::duration(text)
+                .ok()
+                .filter(|time| {
+                    (Duration::from_millis(lo)..=Duration::from_millis(hi)).contains(time)
+                })
+                .map(Value::Time),
             (Kind::Switch, Raw::Boolean(on)) => Some(Value::Switch(*on)),
             (Kind::Switch, Raw::Text(text)) => match text.as_str() {
                 "on" => Some(Value::Switch(true)),

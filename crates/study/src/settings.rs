@@ -3,27 +3,9 @@
 use std::collections::BTreeMap;
 
 use crate::knob::{End, Knobs};
+use crate::policy::PolicySettings;
 use crate::value::Value;
-
-macro_rules! words {
-    ($(#[doc = $doc:literal])+ $name:ident { $($(#[doc = $variant_doc:literal])+ $variant:ident = $word:literal,)+ }) => {
-        $(#[doc = $doc])+
-        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-        pub enum $name { $($(#[doc = $variant_doc])+ $variant,)+ }
-
-        impl $name {
-            /// From its word in a study file.
-            pub fn from_word(word: &str) -> Option<$name> {
-                match word { $($word => Some($name::$variant),)+ _ => None }
-            }
-
-            /// Its word in a study file.
-            pub fn word(self) -> &'static str {
-                match self { $($name::$variant => $word,)+ }
-            }
-        }
-    };
-}
+use crate::words::words;
 
 words! {
     /// What traffic.
@@ -270,6 +252,11 @@ impl DeviceSettings {
             Some(Value::Switch(on)) => Some(on),
             _ => None,
         };
+        let mut sysctls = BTreeMap::new();
+        if knobs.value_at(end, "stack") == Some(Value::Word("kernel".to_string())) {
+            sysctls = PolicySettings::from_knobs(knobs, end).sysctls();
+        }
+        sysctls.extend(knobs.sysctls(end));
         DeviceSettings {
             mtu: number("mtu"),
             segmentation: match knobs.value_at(end, "segmentation") {
@@ -288,7 +275,7 @@ impl DeviceSettings {
             },
             bottleneck_queue_bytes: number("bottleneck_queue").expect("a size has a default"),
             quickack: switch("quickack"),
-            sysctls: knobs.sysctls(end),
+            sysctls,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! A knob's value, and how it is written: the same text in a study file, a record and a table.
 
 use std::fmt;
+use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 
@@ -17,6 +18,8 @@ pub enum Value {
     BitsPerS(u64),
     /// Events per second; written `"10000/s"`.
     PerS(u64),
+    /// A span of time; written `"40ms"`.
+    Time(Duration),
     /// On or off.
     Switch(bool),
     /// CPU numbers, in the order in which threads are placed on them; written `[0, 2]`.
@@ -32,6 +35,7 @@ impl fmt::Display for Value {
             Value::Bytes(bytes) => f.write_str(&units::show_bytes(*bytes)),
             Value::BitsPerS(rate) => f.write_str(&units::show_bits_per_s(*rate)),
             Value::PerS(rate) => write!(f, "{rate}/s"),
+            Value::Time(time) => f.write_str(&units::show_duration(*time)),
             Value::Switch(on) => f.write_str(if *on { "on" } else { "off" }),
             Value::Cpus(cpus) => {
                 for (index, cpu) in cpus.iter().enumerate() {
@@ -45,13 +49,14 @@ impl fmt::Display for Value {
 }
 
 impl Value {
-    /// The value as a number for an axis: bytes, bits per second, or the count itself.
+    /// The value as a number for an axis: bytes, bits per second, seconds, or the count itself.
     /// Absent for words, switches and CPU lists, which have no distance from each other.
     pub fn number(&self) -> Option<f64> {
         match self {
             Value::Count(n) | Value::Bytes(n) | Value::BitsPerS(n) | Value::PerS(n) => {
                 Some(*n as f64)
             }
+            Value::Time(time) => Some(time.as_secs_f64()),
             Value::Switch(_) | Value::Cpus(_) | Value::Word(_) => None,
         }
     }

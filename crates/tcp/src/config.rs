@@ -1,8 +1,9 @@
 //! What can be chosen about a connection: plain data.
 
+use std::num::NonZeroU16;
 use std::time::Duration;
 
-use crate::congestion::CongestionControl;
+use crate::congestion::{CongestionControl, WindowGrowth};
 use crate::connection::{AckPolicy, Segmentation};
 
 /// Choices of a connection. An [`Endpoint`](crate::Endpoint) gives each of its connections a copy;
@@ -34,6 +35,11 @@ pub struct Config {
     pub segmentation: Segmentation,
     /// How much may be in flight. Default CUBIC.
     pub congestion: CongestionControl,
+    /// What opens the congestion window. Default [`WindowGrowth::Bytes`].
+    pub window_growth: WindowGrowth,
+    /// Congestion window of a new connection, in segments. Default RFC 6928's 10, at most
+    /// 14,600 bytes.
+    pub initial_window: Option<NonZeroU16>,
     /// Lower bound of the retransmission timeout. RFC 6298 (2.4) says 1 s; default 200 ms as in
     /// Linux: peers delay ACKs by no more.
     pub rto_min: Duration,
@@ -99,6 +105,8 @@ impl Default for Config {
             },
             segmentation: Segmentation::default(),
             congestion: CongestionControl::Cubic,
+            window_growth: WindowGrowth::Bytes,
+            initial_window: None,
             rto_min: Duration::from_millis(200),
             retries_max: 15,
             syn_retries_max: 6,

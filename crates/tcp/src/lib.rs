@@ -12,7 +12,7 @@
 //! retransmissions share what was sent. Packets are handed over as headers and pieces
 //! ([`wire::Packet`]), up to 64 KiB at once if the device cuts segments.
 //!
-//! Not here: IP fragments, urgent data, TCP Fast Open, pacing, MPTCP, authentication options.
+//! Not here: IP fragments, urgent data, TCP Fast Open, MPTCP, authentication options.
 //!
 //! # The driver loop
 //!
@@ -77,10 +77,10 @@ mod time;
 pub mod wire;
 
 pub use config::{Config, KeepAlive};
-pub use congestion::CongestionControl;
+pub use congestion::{CongestionControl, WindowGrowth};
 pub use connection::{
-    AckDecision, AckPolicy, Clock, Connection, Ended, Nagle, ReadError, Segmentation, State,
-    TailRule, WriteError,
+    AckDecision, AckPolicy, Clock, Connection, Ended, Nagle, Pacing, ReadError, Segmentation,
+    State, TailRule, WriteError,
 };
 pub use counters::Counters;
 pub use endpoint::{ConnId, ConnectError, Endpoint, EndpointCounters, ListenError};

@@ -28,6 +28,7 @@ use crate::stack::{Completions, Moved, Ready, SocketOptions, Stack};
 
 mod options;
 mod payload;
+mod policy;
 mod wire;
 
 use payload::{read_result, write_error};
@@ -35,6 +36,7 @@ use wire::Slabs;
 
 pub use options::config_for;
 pub use payload::{UserSink, UserSource};
+pub use policy::config_with;
 pub use wire::Wire;
 
 /// A connection of a [`UserStack`].

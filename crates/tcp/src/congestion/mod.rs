@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 
 use cubic::Cubic;
 
+use crate::Config;
+
 /// Which algorithm a connection uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CongestionControl {
@@ -19,6 +21,17 @@ pub enum CongestionControl {
     Cubic,
     /// A window of this many bytes whatever happens: takes congestion control out of a question.
     Fixed(u32),
+}
+
+/// What opens the window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WindowGrowth {
+    /// The bytes that an ACK acknowledges (RFC 3465), if the sender used the window.
+    Bytes,
+    /// One segment for each ACK (in congestion avoidance, for each window's worth of ACKs) that
+    /// finds the window full, whatever it acknowledges: Linux of 2005. For studies of what stretch
+    /// ACKs do to such a sender; CUBIC's own growth is not changed.
+    PerAck,
 }
 
 /// The congestion window and what moves it.
@@ -48,18 +61,19 @@ pub(crate) struct Acked {
     /// Bytes in flight when the sender last sent: less than the window if the application is what
     /// limits it, and then the window must not grow (RFC 9293 has no rule; RFC 7661 argues it).
     pub flight: u32,
+    /// Bytes in flight when the ACK arrived.
+    pub flight_before: u32,
     /// Smoothed round-trip time.
     pub srtt: Option<Duration>,
     pub now: Instant,
 }
 
 impl Congestion {
-    pub(crate) fn new(control: CongestionControl, mss: u32) -> Self {
-        let (cwnd, algorithm) = match control {
-            CongestionControl::NewReno => {
-                (initial_window(mss), Algorithm::NewReno { bytes_acked: 0 })
-            }
-            CongestionControl::Cubic => (initial_window(mss), Algorithm::Cubic(None)),
+    pub(crate) fn new(config: &Config, mss: u32) -> Self {
+        let initial = initial_window(config, mss);
+        let (cwnd, algorithm) = match config.congestion {
+            CongestionControl::NewReno => (initial, Algorithm::NewReno { bytes_acked: 0 }),
+            CongestionControl::Cubic => (initial, Algorithm::Cubic(None)),
             CongestionControl::Fixed(bytes) => (bytes.max(mss), Algorithm::Fixed),
         };
         Self {
@@ -86,27 +100,31 @@ impl Congestion {
 
     /// The segment size changed: at the handshake, or with the path. Keeps the initial window
     /// right if nothing was sent yet.
-    pub(crate) fn on_mss(&mut self, mss: u32, nothing_sent: bool) {
+    pub(crate) fn on_mss(&mut self, config: &Config, mss: u32, nothing_sent: bool) {
         self.mss = mss;
         if self.is_fixed() {
             self.cwnd = self.cwnd.max(mss);
         } else if nothing_sent {
-            self.cwnd = initial_window(mss);
+            self.cwnd = initial_window(config, mss);
         } else {
             self.cwnd = self.cwnd.max(2 * mss);
         }
     }
 
     /// New data was acknowledged outside of recovery.
-    pub(crate) fn on_ack(&mut self, acked: Acked) {
+    pub(crate) fn on_ack(&mut self, growth: WindowGrowth, mut acked: Acked) {
         let slow_start = self.cwnd < self.ssthresh;
-        let limit = if slow_start {
-            2 * u64::from(acked.flight)
-        } else {
-            u64::from(acked.flight + self.mss)
+        let limit = match (growth, slow_start) {
+            // 2.6.11, `tcp_ack`: packets in flight before it >= snd_cwnd.
+            (WindowGrowth::PerAck, _) => u64::from(acked.flight_before) + u64::from(self.mss),
+            (WindowGrowth::Bytes, true) => 2 * u64::from(acked.flight),
+            (WindowGrowth::Bytes, false) => u64::from(acked.flight) + u64::from(self.mss),
         };
         if limit <= u64::from(self.cwnd) || self.is_fixed() {
             return;
+        }
+        if growth == WindowGrowth::PerAck {
+            acked.bytes = self.mss;
         }
         if slow_start {
             // RFC 3465 §2.2 with L unlimited, as Linux: an ACK for forty segments opens the
@@ -168,14 +186,14 @@ impl Congestion {
     }
 
     /// Idle for longer than a timeout: what the window knew is stale (RFC 5681 §4.1).
-    pub(crate) fn on_idle(&mut self) {
+    pub(crate) fn on_idle(&mut self, config: &Config) {
         if self.is_fixed() {
             return;
         }
         if let Algorithm::Cubic(Some(cubic)) = &mut self.algorithm {
             cubic.restart();
         }
-        self.cwnd = self.cwnd.min(initial_window(self.mss));
+        self.cwnd = self.cwnd.min(initial_window(config, self.mss));
     }
 
     /// Back to what it was `before`, or stays if it has grown beyond.
@@ -198,8 +216,11 @@ impl Congestion {
 }
 
 /// RFC 6928 §2.
-fn initial_window(mss: u32) -> u32 {
-    (10 * mss).min(14600.max(2 * mss))
+fn initial_window(config: &Config, mss: u32) -> u32 {
+    match config.initial_window {
+        None => (10 * mss).min(14600.max(2 * mss)),
+        Some(segments) => (u32::from(segments.get()) * mss).min(CWND_MAX),
+    }
 }
 
 /// The largest window that can be advertised to us (RFC 7323 §2.2).
@@ -207,6 +228,8 @@ const CWND_MAX: u32 = 1 << 30;
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU16;
+
     use super::*;
     use crate::time::ms;
 
@@ -214,20 +237,45 @@ mod tests {
         Acked {
             bytes,
             flight,
+            flight_before: flight,
             srtt: Some(Duration::from_millis(10)),
             now: ms(0),
         }
     }
 
+    fn congestion(control: CongestionControl) -> Congestion {
+        let config = Config {
+            congestion: control,
+            ..Config::default()
+        };
+        Congestion::new(&config, 1000)
+    }
+
+    #[test]
+    fn a_sender_of_2005_counts_acks_and_only_when_its_window_is_full() {
+        let config = Config {
+            congestion: CongestionControl::NewReno,
+            initial_window: NonZeroU16::new(3),
+            ..Config::default()
+        };
+        let mut reno = Congestion::new(&config, 1000);
+        reno.on_ack(WindowGrowth::PerAck, acked(3000, 3000));
+        assert_eq!(reno.cwnd(), 4000, "one segment for three");
+        reno.on_ack(WindowGrowth::PerAck, acked(1000, 3000));
+        assert_eq!(reno.cwnd(), 4000, "another would have fitted");
+        reno.on_ack(WindowGrowth::PerAck, acked(1000, 3400));
+        assert_eq!(reno.cwnd(), 5000, "none would have fitted");
+    }
+
     #[test]
     fn a_stretch_ack_opens_the_window_like_the_acks_it_stands_for() {
         for control in [CongestionControl::NewReno, CongestionControl::Cubic] {
-            let mut often = Congestion::new(control, 1000);
+            let mut often = congestion(control);
             let mut rarely = often.clone();
             for _ in 0..10 {
-                often.on_ack(acked(1000, often.cwnd()));
+                often.on_ack(WindowGrowth::Bytes, acked(1000, often.cwnd()));
             }
-            rarely.on_ack(acked(10_000, rarely.cwnd()));
+            rarely.on_ack(WindowGrowth::Bytes, acked(10_000, rarely.cwnd()));
             assert_eq!(often.cwnd(), 20_000);
             assert_eq!(rarely.cwnd(), 20_000);
         }
@@ -235,37 +283,37 @@ mod tests {
 
     #[test]
     fn reno_grows_by_one_segment_a_window() {
-        let mut reno = Congestion::new(CongestionControl::NewReno, 1000);
+        let mut reno = congestion(CongestionControl::NewReno);
         reno.on_congestion(10_000);
         reno.set_cwnd(reno.ssthresh());
         assert_eq!(reno.cwnd(), 5000);
         for _ in 0..5 {
-            reno.on_ack(acked(1000, reno.cwnd()));
+            reno.on_ack(WindowGrowth::Bytes, acked(1000, reno.cwnd()));
         }
         assert_eq!(reno.cwnd(), 6000);
     }
 
     #[test]
     fn a_window_that_is_not_used_does_not_grow() {
-        let mut reno = Congestion::new(CongestionControl::NewReno, 1000);
-        reno.on_ack(acked(3000, 3000));
+        let mut reno = congestion(CongestionControl::NewReno);
+        reno.on_ack(WindowGrowth::Bytes, acked(3000, 3000));
         assert_eq!(reno.cwnd(), 10_000);
     }
 
     #[test]
     fn fixed_stays_fixed() {
-        let mut fixed = Congestion::new(CongestionControl::Fixed(123_456), 1000);
-        fixed.on_ack(acked(50_000, 123_456));
+        let mut fixed = congestion(CongestionControl::Fixed(123_456));
+        fixed.on_ack(WindowGrowth::Bytes, acked(50_000, 123_456));
         fixed.on_congestion(123_456);
         fixed.on_timeout(123_456, true);
-        fixed.on_idle();
+        fixed.on_idle(&Config::default());
         fixed.set_cwnd(1);
         assert_eq!(fixed.cwnd(), 123_456);
     }
 
     #[test]
     fn a_timeout_starts_over_with_one_segment() {
-        let mut cubic = Congestion::new(CongestionControl::Cubic, 1000);
+        let mut cubic = congestion(CongestionControl::Cubic);
         cubic.on_timeout(10_000, true);
         assert_eq!((cubic.cwnd(), cubic.ssthresh()), (1000, 7000));
         cubic.on_timeout(1000, false);

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::ack::{AckDecision, Read};
+use super::ack::Read;
 use super::timers::Timer;
 use super::{Connection, Ended, State};
 use crate::Piece;
@@ -150,17 +150,16 @@ impl Connection {
         if !self.state.may_receive() {
             return;
         }
-        let opened = Read {
+        let read = Read {
+            unacked_bytes: self.rcv.nxt.since(self.rcv.acked),
+            drained: self.rcv.queue.bytes() == 0,
             window_known: self.rcv.edge.since(self.rcv.nxt),
             window_new: self.window_free().min(self.window_max()),
             buffer: self.rcv.buffer.min(self.window_max()),
             full_segment_bytes: self.rcv.full_segment,
         };
-        match self.ack.on_read(&opened) {
-            AckDecision::Now => self.owe_ack(),
-            AckDecision::By(deadline) => self.timers.start(Timer::Ack, deadline),
-            AckDecision::Nothing => {}
-        }
+        let decision = self.ack.on_read(&self.config.ack, &read);
+        self.follow(decision);
     }
 
     /// Holds partial segments back, or lets them go (TCP_CORK).

@@ -39,6 +39,9 @@ impl Connection {
         self.process_congestion_mark(segment);
         self.note_fin(segment);
         self.process_text(segment, now)?;
+        if segment.options.ack_rate.is_some() {
+            self.take_ack_rate(segment);
+        }
         // Eighth, check the FIN bit.
         self.process_fin(now);
         ControlFlow::Continue(())

@@ -125,6 +125,8 @@ impl Connection {
     fn answer_nonsense(&mut self, segment: &Segment, now: Instant) {
         if !segment.is_empty() || self.may_answer_nonsense(now) {
             self.owe_ack();
+            self.ack
+                .on_nonsense(&self.config.ack, self.rcv.acked_window);
         }
     }
 

@@ -8,7 +8,7 @@ use super::spaces::{Ecn, ReceiveSpace, SendSpace};
 use super::timers::{Timer, Timers};
 use super::{Clock, Connection, Ended, Owed, Recovery, RttEstimator, State};
 use crate::congestion::Congestion;
-use crate::wire::{Flags, Options, Segment, Timestamps};
+use crate::wire::{AckRate, Flags, Options, Segment, Timestamps};
 use crate::{Config, Counters, Pool, SeqNum};
 
 impl Connection {
@@ -93,8 +93,9 @@ impl Connection {
             rtt: RttEstimator::new(config.rto_min),
             timers: Timers::new(now),
             recovery: Recovery::new(data),
-            congestion: Congestion::new(config.congestion, mss),
+            congestion: Congestion::new(&config, mss),
             ack: super::AckScheduler::default(),
+            ack_rate: super::AckRateState::default(),
             owed: Owed::default(),
             passive: false,
             retries: 0,
@@ -161,6 +162,7 @@ impl Connection {
         }
         self.sack &= options.sack_permitted;
         self.timestamps &= options.timestamps.is_some();
+        self.ack_rate.agreed = self.offers_ack_rate() && options.ack_rate.is_some();
         if let Some(timestamps) = options.timestamps {
             self.rcv.ts_recent = timestamps.value;
         }
@@ -240,8 +242,14 @@ impl Connection {
         let echo = if answer { self.rcv.ts_recent } else { 0 };
         let scaling =
             self.config.window_scaling && (!answer || self.rcv.shift > 0 || self.snd.shift > 0);
+        let ack_rate = if answer {
+            self.ack_rate.agreed
+        } else {
+            self.offers_ack_rate()
+        };
         Options {
             mss: Some(self.config.mss),
+            ack_rate: ack_rate.then_some(AckRate::Announced),
             window_scale: scaling.then_some(self.rcv.shift),
             sack_permitted: self.sack,
             timestamps: self.timestamps.then(|| Timestamps {
@@ -259,7 +267,8 @@ impl Connection {
         let limit = self.snd.mss_peer.min(self.snd.mss_path);
         self.snd.mss = limit.saturating_sub(options).max(u32::from(MSS_MIN) / 2);
         let no_data_sent = self.snd.nxt.since(self.snd.iss) <= 1;
-        self.congestion.on_mss(self.snd.mss, no_data_sent);
+        self.congestion
+            .on_mss(&self.config, self.snd.mss, no_data_sent);
     }
 }
 

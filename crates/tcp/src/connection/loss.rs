@@ -27,17 +27,22 @@ impl Connection {
                 self.enter_recovery(flight_before, progress);
             }
             Phase::Open | Phase::Loss { .. } if progress.acked > 0 => {
-                self.congestion.on_ack(Acked {
-                    // The ACK that ends a recovery moves SND.UNA over what ssthresh paid for.
-                    bytes: if recovered {
-                        progress.delivered
-                    } else {
-                        progress.acked
+                let growth = self.config.window_growth;
+                self.congestion.on_ack(
+                    growth,
+                    Acked {
+                        // The ACK that ends a recovery moves SND.UNA over what ssthresh paid for.
+                        bytes: if recovered {
+                            progress.delivered
+                        } else {
+                            progress.acked
+                        },
+                        flight: self.recovery.flight_at_send,
+                        flight_before,
+                        srtt: self.rtt.srtt(),
+                        now,
                     },
-                    flight: self.recovery.flight_at_send,
-                    srtt: self.rtt.srtt(),
-                    now,
-                });
+                );
             }
             Phase::Recovery { prr, .. } if progress.delivered > 0 || progress.repeats => {
                 // Without SACK a duplicate ACK is all there is to tell of a delivery.

@@ -1,6 +1,7 @@
 //! One connection.
 
 mod ack;
+mod ack_rate;
 mod acknowledge;
 mod application;
 mod arrives;
@@ -34,6 +35,7 @@ use crate::wire::FourTuple;
 use crate::{Config, Counters, Pool, SeqNum};
 
 use ack::AckScheduler;
+use ack_rate::AckRateState;
 use recovery::Recovery;
 use rtt::RttEstimator;
 use spaces::{Ecn, ReceiveSpace, SendSpace};
@@ -41,7 +43,7 @@ use timers::Timers;
 
 pub use ack::{AckDecision, AckPolicy};
 pub use application::{ReadError, WriteError};
-pub use segmentation::{Nagle, Segmentation, TailRule};
+pub use segmentation::{Nagle, Pacing, Segmentation, TailRule};
 pub use spaces::Clock;
 pub use state::State;
 
@@ -76,6 +78,7 @@ pub struct Connection {
     recovery: Recovery,
     congestion: Congestion,
     ack: AckScheduler,
+    ack_rate: AckRateState,
     owed: Owed,
     /// The peer opened it.
     passive: bool,

@@ -26,6 +26,10 @@ impl Connection {
         if self.ecn.echo != before {
             self.owe_ack();
         }
+        if segment.ecn == Ecn::Congested {
+            self.ack
+                .on_congestion_mark(&self.config.ack, self.rcv.acked_window);
+        }
     }
 
     pub(super) fn process_text(&mut self, segment: &mut Segment, now: Instant) -> ControlFlow<()> {
@@ -42,6 +46,8 @@ impl Connection {
         if end.at_or_before(self.rcv.nxt) {
             self.note_duplicate(start, end);
             self.owe_ack();
+            self.ack
+                .on_nonsense(&self.config.ack, self.rcv.acked_window);
             return ControlFlow::Continue(());
         }
         if self.rcv.abandoned {
@@ -65,20 +71,24 @@ impl Connection {
             self.owe_ack();
             return ControlFlow::Continue(());
         }
-        let wire_segments = segment.wire_segments();
+        let unit = Unit {
+            wire_segments: segment.wire_segments(),
+            segment_bytes: segment_bytes(segment, bytes),
+            push: segment.flags.contains(Flags::PSH),
+        };
         let mut text = std::mem::take(&mut segment.payload);
         if (from, to) != (start, end) {
             text = text.slice(from.since(start) as usize..to.since(start) as usize);
         }
         if from == self.rcv.nxt {
-            self.take_in_order(text, wire_segments, now);
+            self.take_in_order(text, unit, now);
         } else {
             self.take_ahead(from, text);
         }
         ControlFlow::Continue(())
     }
 
-    fn take_in_order(&mut self, text: Chain, wire_segments: u32, now: Instant) {
+    fn take_in_order(&mut self, text: Chain, unit: Unit, now: Instant) {
         let gap = !self.rcv.queue.reassembly.is_empty();
         let before = self.rcv.nxt;
         let held = self.rcv.queue.reassembly.bytes();
@@ -95,15 +105,26 @@ impl Connection {
             return;
         }
         let arrival = Arrival {
-            wire_segments,
+            wire_segments: unit.wire_segments,
+            bytes: self.rcv.nxt.since(before),
+            segment_bytes: unit.segment_bytes,
+            push: unit.push,
             full_segment_bytes: self.rcv.full_segment,
             unacked_bytes: self.rcv.nxt.since(self.rcv.acked),
             window_bytes: self.rcv.acked_window,
+            window_new: self.window_free().min(self.window_max()),
+            srtt: self.rtt.srtt(),
             now,
         };
-        match self.ack.on_segment(&self.config.ack, &arrival) {
-            AckDecision::Now => self.owe_ack(),
-            AckDecision::By(deadline) => self.timers.start(Timer::Ack, deadline),
+        let decision = self.ack.on_segment(&self.config.ack, &arrival);
+        self.follow(decision);
+    }
+
+    /// Does what the policy decided.
+    pub(super) fn follow(&mut self, decision: AckDecision) {
+        match decision {
+            AckDecision::Now => self.owed.acks = self.owed.acks.max(1),
+            AckDecision::By(deadline) => self.timers.advance(Timer::Ack, deadline),
             AckDecision::Nothing => {}
         }
     }
@@ -120,6 +141,7 @@ impl Connection {
             Inserted::Duplicate => self.note_duplicate(start, start + bytes),
             Inserted::TooMany => self.counters.dropped_payload += 1,
         }
+        self.ack.on_mandatory();
         // Every one of them: duplicates are counted by a peer without SACK.
         self.owed.acks = if self.sack {
             1
@@ -179,16 +201,29 @@ impl Connection {
 
     /// RMSS as seen: the longest segment, within what we announced.
     fn learn_full_segment(&mut self, segment: &Segment, bytes: u32) {
-        let size = if segment.segment_size > 0 {
-            u32::from(segment.segment_size)
-        } else {
-            bytes
-        };
-        let size = size.min(u32::from(self.config.mss));
+        let size = segment_bytes(segment, bytes).min(u32::from(self.config.mss));
         self.rcv.full_segment = self.rcv.full_segment.max(size);
     }
 
+    /// An acknowledgement that no policy may delay.
     pub(super) fn owe_ack(&mut self) {
         self.owed.acks = self.owed.acks.max(1);
+        self.ack.on_mandatory();
+    }
+}
+
+/// What a policy may know of a segment.
+struct Unit {
+    wire_segments: u32,
+    segment_bytes: u32,
+    push: bool,
+}
+
+/// Payload of one wire segment.
+fn segment_bytes(segment: &Segment, bytes: u32) -> u32 {
+    if segment.segment_size > 0 {
+        u32::from(segment.segment_size)
+    } else {
+        bytes
     }
 }

@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use super::ack::AckDecision;
 use super::recovery::Phase;
 use super::timers::Timer;
 use super::{Connection, Ended, State};
@@ -18,9 +19,14 @@ impl Connection {
                 Timer::Persist => self.on_persist_timeout(now),
                 Timer::Ack => {
                     self.counters.delayed_acks_sent += 1;
-                    self.owe_ack();
+                    let unacked = self.rcv.nxt.since(self.rcv.acked);
+                    self.ack
+                        .on_timer(&self.config.ack, unacked, self.rcv.full_segment);
+                    self.follow(AckDecision::Now);
                 }
                 Timer::Cork => self.snd.flush = true,
+                // That it no longer runs is what it had to say.
+                Timer::Pace => {}
                 Timer::KeepAlive => self.on_keepalive_timeout(now),
                 Timer::User => self.end(Some(Ended::TimedOut)),
                 Timer::TimeWait => self.end(None),

@@ -18,6 +18,8 @@ pub(super) enum Timer {
     Ack,
     /// A corked partial segment leaves all the same.
     Cork,
+    /// Pacing lets the next data go.
+    Pace,
     /// Keepalive (RFC 9293 §3.8.4).
     KeepAlive,
     /// User timeout (RFC 9293 §3.8.3).
@@ -26,20 +28,21 @@ pub(super) enum Timer {
     TimeWait,
 }
 
-const KINDS: [Timer; 9] = [
+const KINDS: [Timer; 10] = [
     Timer::Retransmit,
     Timer::TailProbe,
     Timer::Reorder,
     Timer::Persist,
     Timer::Ack,
     Timer::Cork,
+    Timer::Pace,
     Timer::KeepAlive,
     Timer::User,
     Timer::TimeWait,
 ];
 
 /// Nothing else in the crate knows how deadlines are kept: as nanoseconds since `base`, because
-/// nine `Option<Instant>` would be a seventh of a connection's memory.
+/// ten `Option<Instant>` would be a seventh of a connection's memory.
 #[derive(Debug)]
 pub(super) struct Timers {
     base: Instant,
@@ -64,6 +67,12 @@ impl Timers {
         if !self.is_running(timer) {
             self.set(timer, deadline);
         }
+    }
+
+    /// Sets it unless it runs already and is due earlier.
+    pub(super) fn advance(&mut self, timer: Timer, deadline: Instant) {
+        let slot = timer as usize;
+        self.deadlines_ns[slot] = self.deadlines_ns[slot].min(self.ns(deadline));
     }
 
     pub(super) fn stop(&mut self, timer: Timer) {

@@ -1,7 +1,9 @@
 //! What leaves.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use super::ack::AckDecision;
+use super::ack_rate::REQUEST_BYTES;
 use super::recovery::Phase;
 use super::recovery::scoreboard::Fate;
 use super::recovery::tail_probe::TailProbe;
@@ -63,11 +65,11 @@ impl Connection {
 
     fn next_ack(&mut self, now: Instant) -> Segment {
         let more = self.owed.acks - 1;
-        let partial = self.partial_ack();
+        let (partial, whole) = (self.partial_ack(), self.ack.is_whole());
         let mut segment = self.segment(self.snd.nxt, Flags::ACK, Chain::new(), now);
         self.owed.acks = more;
         if let Some(ack) = partial {
-            self.acknowledge_only(ack, &mut segment, now);
+            self.acknowledge_only(ack, whole, &mut segment, now);
         }
         self.add_sack_blocks(&mut segment.options);
         self.counters.pure_acks_sent += 1;
@@ -76,30 +78,33 @@ impl Connection {
 
     /// How far the next ACK reaches if the policy wants more than one for what has arrived.
     fn partial_ack(&self) -> Option<SeqNum> {
-        let step = self.config.ack.step_bytes(self.rcv.full_segment)?;
+        let step = self
+            .ack
+            .step_bytes(&self.config.ack, self.rcv.full_segment)?;
         let ack = self.rcv.acked + step;
         let in_order = self.rcv.queue.reassembly.is_empty() && !self.rcv.finished;
         (in_order && ack.before(self.rcv.nxt)).then_some(ack)
     }
 
-    /// Lets `segment` acknowledge up to `ack` and sees to the rest: at once while it is a whole
-    /// step, else when its delay is over.
-    fn acknowledge_only(&mut self, ack: SeqNum, segment: &mut Segment, now: Instant) {
+    /// Lets `segment` acknowledge up to `ack` and sees to the rest: at once if all of it is owed or
+    /// while it is a whole step, else when its delay is over.
+    fn acknowledge_only(&mut self, ack: SeqNum, whole: bool, segment: &mut Segment, now: Instant) {
         let window = self.rcv.edge.since(ack).div_ceil(1 << self.rcv.shift);
         segment.window = window.min(0xffff) as u16;
         segment.ack = ack;
         self.rcv.acked = ack;
-        let step = self
-            .config
-            .ack
-            .step_bytes(self.rcv.full_segment)
-            .unwrap_or(0);
-        if self.rcv.nxt.since(ack) >= step {
+        let left = self.rcv.nxt.since(ack);
+        let (window, full) = (self.rcv.acked_window, self.rcv.full_segment);
+        let due = self.ack.on_step(&self.config.ack, left, window, full);
+        if whole {
             self.owe_ack();
-        } else {
-            self.timers
-                .start(Timer::Ack, now + self.config.ack.delay_max());
+            return;
         }
+        self.follow(if due {
+            AckDecision::Now
+        } else {
+            AckDecision::By(now + self.config.ack.delay_max())
+        });
     }
 
     /// The first lost range, or as much of it as the congestion window lets out.
@@ -130,6 +135,7 @@ impl Connection {
         let bytes = end.since(start) - u32::from(fin);
         let payload = self.snd.queue.chain(start, bytes);
         self.recovery.scoreboard.on_retransmitted(start, end, now);
+        self.doubt_ack_rate();
         self.recovery.last_sent = Some(now);
         if self.recovery.is_repairing()
             && let Some(undo) = &mut self.recovery.undo
@@ -158,7 +164,7 @@ impl Connection {
                 end: self.snd.nxt,
                 is_retransmission: false,
             });
-            self.send_new(unsent.min(self.snd.mss), now)
+            self.send_new(unsent.min(self.snd.mss), unsent < self.snd.mss, now)
         } else {
             let last = *self
                 .recovery
@@ -197,11 +203,15 @@ impl Connection {
         }
         let unsent = self.unsent();
         if unsent == 0 {
-            return self.snd.closed.then(|| self.send_new(0, now));
+            return self.snd.closed.then(|| self.send_new(0, false, now));
+        }
+        if self.is_paced_out() {
+            return None;
         }
         self.restart_after_idle(now);
-        match self.config.segmentation.cut(&self.send_queue_view(unsent)) {
-            Cut::Send(bytes) => Some(self.send_new(bytes, now)),
+        let queue = self.send_queue_view(unsent, now);
+        match self.config.segmentation.cut(&queue) {
+            Cut::Send(bytes) => Some(self.send_cut(bytes, &queue, now)),
             Cut::Corked => {
                 self.timers
                     .start(Timer::Cork, now + self.config.segmentation.cork_max);
@@ -215,7 +225,24 @@ impl Connection {
         }
     }
 
-    fn send_queue_view(&self, unsent: u32) -> Queue {
+    /// Sends new data, with a request for a rate of acknowledgements if there is one to make.
+    fn send_cut(&mut self, bytes: u32, queue: &Queue, now: Instant) -> Segment {
+        let request = self.ack_rate_to_ask();
+        let bytes = match request {
+            None => bytes,
+            Some(_) => bytes.min(self.snd.mss - REQUEST_BYTES),
+        };
+        // Short for the option's sake, not for want of data, is nothing for Nagle's rule.
+        let small = request.is_none() && self.config.segmentation.is_small(bytes, queue);
+        let mut segment = self.send_new(bytes, small, now);
+        self.pace(bytes, now);
+        if let Some(rate) = request {
+            self.ask_ack_rate(rate, &mut segment);
+        }
+        segment
+    }
+
+    fn send_queue_view(&self, unsent: u32, now: Instant) -> Queue {
         let snd = &self.snd;
         let flight = self.recovery.flight(snd.mss);
         Queue {
@@ -224,6 +251,9 @@ impl Connection {
             window_max: snd.wnd_max,
             cwnd_left: self.congestion.cwnd().saturating_sub(flight),
             window: snd.wnd.min(self.congestion.cwnd()),
+            cwnd: self.congestion.cwnd(),
+            paced_rate: self.paced_rate(),
+            ack_is_near: self.config.segmentation.window_divisor.is_some() && self.is_ack_near(now),
             mss: snd.mss,
             in_flight: !self.recovery.scoreboard.is_empty(),
             small_in_flight: snd.small_end.after(snd.una) && snd.small_end.at_or_before(snd.nxt),
@@ -233,8 +263,23 @@ impl Connection {
         }
     }
 
-    /// Sends `bytes` new bytes, with the FIN if it is due right behind them.
-    fn send_new(&mut self, bytes: u32, now: Instant) -> Segment {
+    /// Linux's conditions for waiting: something was sent within a millisecond, nothing is being
+    /// repaired, and by the round-trip time the next ACK is due within half of it or a millisecond.
+    fn is_ack_near(&self, now: Instant) -> bool {
+        let recent = |sent| now.saturating_duration_since(sent) <= NEAR;
+        if self.recovery.is_repairing() || !self.recovery.last_sent.is_some_and(recent) {
+            return false;
+        }
+        let (Some(head), Some(srtt)) = (self.recovery.scoreboard.first(), self.rtt.srtt()) else {
+            return false;
+        };
+        let expected = head.sent_at + srtt;
+        expected.saturating_duration_since(now) <= NEAR.min(srtt / 2)
+    }
+
+    /// Sends `bytes` new bytes, with the FIN if it is due right behind them. `small`: to be
+    /// remembered as a small segment (Minshall's `snd_sml`).
+    fn send_new(&mut self, bytes: u32, small: bool, now: Instant) -> Segment {
         let start = self.snd.nxt;
         let payload = self.snd.queue.chain(start, bytes);
         let last = start + bytes == self.snd.queue.end();
@@ -249,7 +294,7 @@ impl Connection {
         self.snd.nxt += len;
         self.snd.fin_sent |= fin;
         self.snd.flush = false;
-        if !bytes.is_multiple_of(self.snd.mss) {
+        if small {
             self.snd.small_end = start + bytes;
         }
         self.recovery.scoreboard.on_sent(start, self.snd.nxt, now);
@@ -305,7 +350,7 @@ impl Connection {
         };
         self.count_sent(segment.wire_segments(), bytes);
         self.rcv.acked = self.rcv.nxt;
-        self.ack.on_sent();
+        self.ack.on_sent(bytes > 0, now);
         self.owed.acks = 0;
         self.timers.stop(Timer::Ack);
         segment
@@ -368,10 +413,12 @@ impl Connection {
             .last_sent
             .map(|sent| now.saturating_duration_since(sent));
         if self.recovery.scoreboard.is_empty() && idle.is_some_and(|idle| idle > self.rtt.rto()) {
-            self.congestion.on_idle();
+            self.congestion.on_idle(&self.config);
         }
     }
 }
 
+/// Linux defers for no longer.
+const NEAR: Duration = Duration::from_millis(1);
 /// As for new data: no more than an IP packet holds.
 const SUPER_SEGMENT_MAX: u32 = 65_535 - 100;

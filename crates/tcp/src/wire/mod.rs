@@ -14,7 +14,7 @@ mod tcp;
 
 pub use checksum::Sum;
 pub use ip::Ecn;
-pub use options::{Options, SackBlocks, Timestamps};
+pub use options::{AckRate, Options, SackBlocks, Timestamps};
 pub use packet::{Checksum, DropReason, FourTuple, Header, Packet};
 pub use segment::{Flags, Segment};
 

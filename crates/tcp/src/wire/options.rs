@@ -13,8 +13,19 @@ pub struct Options {
     pub sack_permitted: bool,
     /// The sender's clock, and the clock it echoes.
     pub timestamps: Option<Timestamps>,
+    /// ACK rate request: announced on SYNs, asked for later.
+    pub ack_rate: Option<AckRate>,
     /// Ranges received out of order, the latest first.
     pub sack: SackBlocks,
+}
+
+/// The TCP ACK Rate Request option (draft-ietf-tcpm-ack-rate-request-11).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AckRate {
+    /// It is understood: on SYNs.
+    Announced,
+    /// One acknowledgement per so many full-sized segments, 0..=127; 0: for this segment, at once.
+    Request(u8),
 }
 
 /// RFC 7323 §3.2.
@@ -110,6 +121,17 @@ impl Options {
                     echo: word(&body[4..]),
                 });
             }
+            // RFC 6994 §3: shared kinds, told apart by an identifier.
+            (EXPERIMENT_1 | EXPERIMENT_2, &[a, b, ref rest @ ..])
+                if u16::from_be_bytes([a, b]) == ACK_RATE =>
+            {
+                match *rest {
+                    [] => self.ack_rate = Some(AckRate::Announced),
+                    // Seven bits of rate and a reserved one.
+                    [rate] => self.ack_rate = Some(AckRate::Request(rate >> 1)),
+                    _ => {}
+                }
+            }
             (SACK, body) if body.len() % 8 == 0 => {
                 for block in body.chunks_exact(8) {
                     self.sack
@@ -142,6 +164,14 @@ impl Options {
         }
         if let Some(shift) = self.window_scale {
             out.put(&[NOP, WINDOW_SCALE, 3, shift]);
+        }
+        let [a, b] = ACK_RATE.to_be_bytes();
+        match self.ack_rate {
+            None => {}
+            Some(AckRate::Announced) => out.put(&[EXPERIMENT_1, 4, a, b]),
+            Some(AckRate::Request(rate)) => {
+                out.put(&[NOP, NOP, NOP, EXPERIMENT_1, 5, a, b, rate << 1]);
+            }
         }
         let fit = (40 - out.len).saturating_sub(4) / 8;
         let blocks = &self.sack.as_slice()[..fit.min(self.sack.as_slice().len())];
@@ -179,6 +209,11 @@ const WINDOW_SCALE: u8 = 3;
 const SACK_PERMITTED: u8 = 4;
 const SACK: u8 = 5;
 const TIMESTAMPS: u8 = 8;
+/// RFC 4727 §2.2.
+const EXPERIMENT_1: u8 = 253;
+const EXPERIMENT_2: u8 = 254;
+/// ExID of the ACK rate request.
+const ACK_RATE: u16 = 0x00AC;
 
 #[cfg(test)]
 mod tests {
@@ -197,6 +232,28 @@ mod tests {
         let options = Options::parse(&[254, 4, 2, 4, 3, 3, 99]);
         assert_eq!(options.window_scale, Some(14));
         assert_eq!(options.mss, None);
+    }
+
+    #[test]
+    fn an_ack_rate_is_told_and_understood() {
+        for ack_rate in [
+            AckRate::Announced,
+            AckRate::Request(0),
+            AckRate::Request(127),
+        ] {
+            let options = Options {
+                timestamps: Some(Timestamps { value: 1, echo: 2 }),
+                ack_rate: Some(ack_rate),
+                ..Options::default()
+            };
+            let mut bytes = [0; 40];
+            let len = options.emit(&mut bytes);
+            assert!(len.is_multiple_of(4));
+            assert_eq!(Options::parse(&bytes[..len]), options);
+        }
+        // Another experiment, and a length that the draft does not have.
+        assert_eq!(Options::parse(&[253, 4, 0xf9, 0x89]).ack_rate, None);
+        assert_eq!(Options::parse(&[254, 6, 0, 0xac, 1, 2]).ack_rate, None);
     }
 
     #[test]

@@ -16,7 +16,7 @@ use super::ground::{self, Ground};
 use super::readings;
 use super::soak::Soak;
 use super::worker::{Duty, Found, Place, Ready, WorkerThread};
-use super::{Refusal, failed};
+use super::{Refusal, failed, policy};
 use crate::host::apply::{ApplyError, apply, steer};
 use crate::host::environment;
 use crate::host::journal::Journal;
@@ -48,6 +48,9 @@ impl AgentEnd {
     ) -> Result<(AgentEnd, Environment, Vec<String>), Refusal> {
         let settings = WorkloadSettings::from_knobs(&prepare.knobs).map_err(failed)?;
         let device = DeviceSettings::from_knobs(&prepare.knobs, prepare.end);
+        if ground.is_kernel() {
+            policy::check_kernel(&prepare)?;
+        }
         if let Some(journal) = journal {
             journal.put_back().map_err(failed)?;
         }

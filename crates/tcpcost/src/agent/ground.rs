@@ -13,8 +13,8 @@ use tcpcost_study::{
 use tcpcost_tcp::{Config, CongestionControl, Connection};
 use tcpcost_workload::Worker;
 
-use super::Refusal;
 use super::worker::Ready;
+use super::{Refusal, policy};
 use crate::protocol::{Prepare, clock_ns};
 
 /// What a worker's stack stands on.
@@ -86,6 +86,7 @@ pub fn stack<D: Device<Wire>>(
         mss: u16::try_from(mtu.saturating_sub(40)).unwrap_or(u16::MAX),
         ..Config::default()
     };
+    let config = policy::user_config(&config, prepare);
     UserStack::new(device, &[prepare.address], &config, options).map_err(|error| error.to_string())
 }
 

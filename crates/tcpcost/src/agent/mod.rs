@@ -5,6 +5,7 @@
 
 mod end;
 mod ground;
+mod policy;
 mod readings;
 mod soak;
 mod worker;

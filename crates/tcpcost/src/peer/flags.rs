@@ -7,8 +7,11 @@ use std::time::Duration;
 
 use clap::Args;
 use tcpcost_link::{Impairment, Layer, Offloads};
+use tcpcost_stack::config_with;
 use tcpcost_study::units;
-use tcpcost_tcp::{AckPolicy, Config, CongestionControl, Nagle};
+use tcpcost_tcp::{Config, CongestionControl, Nagle};
+
+use super::policy::PolicyFlags;
 
 /// An address and the length of its network's prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -114,12 +117,6 @@ pub struct Flags {
     #[arg(long, requires = "sink")]
     pub check: bool,
 
-    /// Acknowledge every N wire segments instead of every second.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    pub ack_every: Option<u32>,
-    /// Longest wait for a segment to acknowledge with.
-    #[arg(long, value_name = "TIME", value_parser = time, default_value = "40ms")]
-    pub ack_delay: Duration,
     /// Most payload of one segment, without options [default: the MTU less 40, IPv6 less 60].
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(88..=65_495))]
     pub mss: Option<u16>,
@@ -135,9 +132,6 @@ pub struct Flags {
     /// Receive buffer; ends its tuning.
     #[arg(long, value_name = "SIZE", value_parser = size_of)]
     pub receive_buffer: Option<u32>,
-    /// Most payload handed to the device at once; 0B: ordinary segments.
-    #[arg(long, value_name = "SIZE", value_parser = size_of)]
-    pub super_segment: Option<u32>,
     /// Send partial segments at once (TCP_NODELAY).
     #[arg(long)]
     pub nodelay: bool,
@@ -185,6 +179,10 @@ pub struct Flags {
     /// Write what passes the interface to FILE, as pcapng.
     #[arg(long, value_name = "FILE")]
     pub pcap: Option<PathBuf>,
+
+    /// Policies of its TCP.
+    #[command(flatten)]
+    pub policies: PolicyFlags,
 }
 
 /// What to do with connections: one of these.
@@ -251,22 +249,10 @@ impl Flags {
         let mut config = Config::default();
         let fits = u16::try_from(mtu.saturating_sub(40)).unwrap_or(u16::MAX);
         config.mss = self.mss.unwrap_or(fits);
-        config.ack = match self.ack_every {
-            None => AckPolicy::Delayed {
-                delay_max: self.ack_delay,
-            },
-            Some(segments) => AckPolicy::Every {
-                segments,
-                delay_max: self.ack_delay,
-            },
-        };
         config.congestion = self.cc.0;
         config.send_buffer = self.send_buffer.unwrap_or(config.send_buffer);
         if let Some(bytes) = self.receive_buffer {
             (config.receive_buffer, config.receive_buffer_max) = (bytes, 0);
-        }
-        if let Some(bytes) = self.super_segment {
-            config.segmentation.super_segment_bytes_max = bytes;
         }
         if self.nodelay {
             config.segmentation.nagle = Nagle::Off;
@@ -274,7 +260,7 @@ impl Flags {
         config.ecn = self.ecn;
         config.sack = !self.no_sack;
         config.timestamps = !self.no_timestamps;
-        config
+        config_with(&config, &self.policies.settings())
     }
 }
 

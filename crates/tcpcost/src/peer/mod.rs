@@ -5,6 +5,7 @@
 //! the kernel's side was given. It changes nothing else on this host.
 
 mod flags;
+mod policy;
 mod report;
 mod service;
 

@@ -231,6 +231,11 @@ impl Scoreboard {
         self.sent[index].retransmitted = true;
     }
 
+    /// The first range, whatever its fate.
+    pub(in crate::connection) fn first(&self) -> Option<&Sent> {
+        self.sent.front()
+    }
+
     /// The last range, whatever its fate.
     pub(in crate::connection) fn last(&self) -> Option<&Sent> {
         self.sent.back()

@@ -64,13 +64,14 @@ impl Undo {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::CongestionControl;
+    use crate::{Config, CongestionControl};
 
     fn undo() -> Undo {
-        let mut undo = Undo::new(
-            Congestion::new(CongestionControl::NewReno, 1000),
-            SeqNum::new(9000),
-        );
+        let reno = Config {
+            congestion: CongestionControl::NewReno,
+            ..Config::default()
+        };
+        let mut undo = Undo::new(Congestion::new(&reno, 1000), SeqNum::new(9000));
         undo.on_retransmitted(SeqNum::new(100), 1000, 50);
         undo.on_retransmitted(SeqNum::new(5100), 1000, 60);
         undo

@@ -1,0 +1,198 @@
+//! The policies of one end's TCP: when it acknowledges, how it cuts and paces what it sends.
+//!
+//! Which of them a stack has is not known here: the stack takes or refuses them.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::knob::{End, Knobs};
+use crate::value::Value;
+use crate::words::words;
+
+words! {
+    /// When to acknowledge.
+    AckKind {
+        /// RFC 9293: every second full-sized segment.
+        Delayed = "delayed",
+        /// As the kernel's TCP.
+        LinuxLike = "linux-like",
+        /// Each so many wire segments.
+        Every = "every",
+        /// Each so many segments, also within a super-segment.
+        Exactly = "exactly",
+        /// HP-UX and Solaris.
+        Avoidance = "avoidance",
+        /// The reader's read acknowledges.
+        OnRead = "on-read",
+        /// As the sender asks (TCP ACK Rate Request).
+        Requested = "requested",
+    }
+}
+
+words! {
+    /// When a partial segment behind full ones leaves by itself.
+    TailSplit {
+        /// Always: Linux before 3.14.
+        Always = "always",
+        /// Where Nagle's rule holds it back.
+        Nagle = "nagle",
+    }
+}
+
+words! {
+    /// What opens the congestion window.
+    WindowGrowth {
+        /// The bytes acknowledged.
+        Bytes = "bytes",
+        /// Each ACK that found the window full.
+        PerAck = "per-ack",
+    }
+}
+
+/// The policies of one end; `None` is the stack's own.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PolicySettings {
+    /// `ack_policy`.
+    pub ack: Option<AckKind>,
+    /// `ack_segments`.
+    pub ack_segments: Option<u32>,
+    /// `ack_delay`.
+    pub ack_delay: Option<Duration>,
+    /// `ack_limit_initial`.
+    pub ack_limit_initial: Option<u32>,
+    /// `ack_limit_max`.
+    pub ack_limit_max: Option<u32>,
+    /// `tail_split`.
+    pub tail_split: Option<TailSplit>,
+    /// `tso_win_divisor`.
+    pub tso_win_divisor: Option<u32>,
+    /// `super_segment`, bytes.
+    pub super_segment_bytes: Option<u32>,
+    /// `tso_min_segs`.
+    pub tso_min_segs: Option<u32>,
+    /// `whole_super_segments`.
+    pub whole_super_segments: Option<bool>,
+    /// `pacing`.
+    pub pacing: Option<bool>,
+    /// `pacing_rate`, bits per second.
+    pub pacing_bits_per_s: Option<u64>,
+    /// `initial_window`, segments.
+    pub initial_window: Option<u32>,
+    /// `window_growth`.
+    pub window_growth: Option<WindowGrowth>,
+}
+
+impl PolicySettings {
+    /// Reads one end's policies out of a cell's knobs.
+    pub fn from_knobs(knobs: &Knobs, end: End) -> PolicySettings {
+        let small = |value: u64| u32::try_from(value).expect("the registry's ranges fit 32 bits");
+        let number = |name: &str| match knobs.value_at(end, name) {
+            Some(Value::Bytes(n) | Value::Count(n)) => Some(small(n)),
+            _ => None,
+        };
+        let word = |name: &str| match knobs.value_at(end, name) {
+            Some(Value::Word(word)) => Some(word),
+            _ => None,
+        };
+        PolicySettings {
+            ack: word("ack_policy").and_then(|word| AckKind::from_word(&word)),
+            ack_segments: number("ack_segments"),
+            ack_delay: match knobs.value_at(end, "ack_delay") {
+                Some(Value::Time(delay)) => Some(delay),
+                _ => None,
+            },
+            ack_limit_initial: number("ack_limit_initial"),
+            ack_limit_max: number("ack_limit_max"),
+            tail_split: word("tail_split").and_then(|word| TailSplit::from_word(&word)),
+            tso_win_divisor: number("tso_win_divisor"),
+            super_segment_bytes: number("super_segment"),
+            tso_min_segs: number("tso_min_segs"),
+            whole_super_segments: match knobs.value_at(end, "whole_super_segments") {
+                Some(Value::Switch(on)) => Some(on),
+                _ => None,
+            },
+            pacing: match word("pacing").as_deref() {
+                Some("timer") => Some(true),
+                Some("off") => Some(false),
+                _ => None,
+            },
+            pacing_bits_per_s: match knobs.value_at(end, "pacing_rate") {
+                Some(Value::BitsPerS(rate)) => Some(rate),
+                _ => None,
+            },
+            initial_window: number("initial_window"),
+            window_growth: word("window_growth").and_then(|word| WindowGrowth::from_word(&word)),
+        }
+    }
+
+    /// Those that the kernel has as sysctls, by their dotted names.
+    pub fn sysctls(&self) -> BTreeMap<String, String> {
+        let sysctls = [
+            ("net.ipv4.tcp_tso_win_divisor", self.tso_win_divisor),
+            ("net.ipv4.tcp_min_tso_segs", self.tso_min_segs),
+        ];
+        sysctls
+            .into_iter()
+            .filter_map(|(name, value)| Some((name.to_string(), value?.to_string())))
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::DeviceSettings;
+
+    fn knobs(pairs: &[(&str, &str)]) -> Knobs {
+        let mut knobs = Knobs::default();
+        for (name, text) in pairs {
+            knobs.set(name, text).unwrap();
+        }
+        knobs
+    }
+
+    #[test]
+    fn nothing_set_is_every_stacks_own() {
+        let settings = PolicySettings::from_knobs(&Knobs::default(), End::Client);
+        assert_eq!(settings, PolicySettings::default());
+    }
+
+    #[test]
+    fn each_end_has_its_own() {
+        let knobs = knobs(&[
+            ("server.ack_policy", "avoidance"),
+            ("server.ack_delay", "50ms"),
+            ("ack_limit_max", "22"),
+            ("client.whole_super_segments", "on"),
+            ("client.pacing_rate", "1Gbit"),
+        ]);
+        let server = PolicySettings::from_knobs(&knobs, End::Server);
+        assert_eq!(server.ack, Some(AckKind::Avoidance));
+        assert_eq!(server.ack_delay, Some(Duration::from_millis(50)));
+        let client = PolicySettings::from_knobs(&knobs, End::Client);
+        assert_eq!((client.ack, client.ack_limit_max), (None, Some(22)));
+        assert_eq!(client.whole_super_segments, Some(true));
+        assert_eq!(client.pacing_bits_per_s, Some(1_000_000_000));
+    }
+
+    #[test]
+    fn every_word_of_the_registry_is_a_variant() {
+        let words = |name: &str| match crate::find(name).unwrap().kind {
+            crate::Kind::Choice(words) => words,
+            _ => panic!("{name} is a choice"),
+        };
+        let every = |name, known: fn(&str) -> bool| words(name).iter().all(|word| known(word));
+        assert!(every("ack_policy", |word| AckKind::from_word(word).is_some()));
+        assert!(every("tail_split", |word| TailSplit::from_word(word).is_some()));
+        assert!(every("window_growth", |word| WindowGrowth::from_word(word)
+            .is_some()));
+    }
+
+    #[test]
+    fn the_kernels_divisor_is_a_sysctl_and_ours_is_not() {
+        let knobs = knobs(&[("tso_win_divisor", "8"), ("server.stack", "user")]);
+        let sysctls = |end| DeviceSettings::from_knobs(&knobs, end).sysctls;
+        assert_eq!(sysctls(End::Client)["net.ipv4.tcp_tso_win_divisor"], "8");
+        assert!(sysctls(End::Server).is_empty());
+    }
+}

@@ -1,0 +1,25 @@
+//! Waiting for a larger super-segment: `tcp_tso_should_defer` with `tcp_tso_win_divisor`.
+
+use super::{Queue, Segmentation};
+
+impl Segmentation {
+    /// Whether `full` bytes, less than a whole super-segment although more is unsent, wait for the
+    /// next ACK. Without anything in flight none would come.
+    pub(super) fn defers(&self, queue: &Queue, full: u32, ceiling: u32) -> bool {
+        let Some(divisor) = self.window_divisor else {
+            return false;
+        };
+        let is_whole = full >= queue.unsent.min(ceiling);
+        if is_whole || !queue.in_flight || !queue.ack_is_near {
+            return false;
+        }
+        let limit = queue.window_left.min(queue.cwnd_left);
+        match divisor {
+            0 => limit <= DEFERRED_SEGMENTS_MAX * queue.mss,
+            _ => limit < queue.window / divisor,
+        }
+    }
+}
+
+/// `tcp_max_tso_deferred_mss`.
+const DEFERRED_SEGMENTS_MAX: u32 = 3;

@@ -1,0 +1,66 @@
+//! Spreading what is sent over the round trip by a timer, as Linux's internal pacing
+//! (`tcp_update_pacing_rate`, `tcp_tso_autosize`).
+//!
+//! Not here: Linux's allowance for larger super-segments on short paths (`tcp_tso_rtt_log`), which
+//! would take the effect away where it is measured; pacing of retransmissions.
+
+use std::time::{Duration, Instant};
+
+use super::Segmentation;
+use crate::connection::Connection;
+use crate::connection::timers::Timer;
+
+/// Whether a timer spreads new data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pacing {
+    /// It leaves as soon as the windows allow.
+    Off,
+    /// At the congestion window over the smoothed round-trip time, times 2 in slow start and 1.2
+    /// later, so that the window is still what limits.
+    Window,
+    /// At so many payload bytes per second.
+    BytesPerSecond(u64),
+}
+
+impl Segmentation {
+    /// A millisecond of the rate, as Linux (`sk_pacing_shift` 10), but some segments.
+    pub(super) fn paced_bytes_max(&self, rate: u64, mss: u32) -> u32 {
+        let millisecond = (rate >> 10).min(u64::from(u32::MAX)) as u32;
+        millisecond.max(self.paced_segments_min.saturating_mul(mss))
+    }
+}
+
+impl Connection {
+    /// Payload bytes per second, where pacing is on and a rate is known.
+    pub(in crate::connection) fn paced_rate(&self) -> Option<u64> {
+        match self.config.segmentation.pacing {
+            Pacing::Off => None,
+            Pacing::BytesPerSecond(rate) => Some(rate.max(1)),
+            Pacing::Window => {
+                let srtt_ns = self.rtt.srtt()?.as_nanos().max(1);
+                let (cwnd, ssthresh) = (self.congestion.cwnd(), self.congestion.ssthresh());
+                let percent = if cwnd < ssthresh / 2 { 200 } else { 120 };
+                let window = u128::from(cwnd.max(self.in_flight()));
+                let rate = window * percent * 10_000_000 / srtt_ns;
+                Some(u64::try_from(rate).unwrap_or(u64::MAX).max(1))
+            }
+        }
+    }
+
+    /// Whether new data has to wait; the timer that is running says until when.
+    pub(in crate::connection) fn is_paced_out(&self) -> bool {
+        self.timers.is_running(Timer::Pace)
+    }
+
+    /// `bytes` left: the next may when they have had their time.
+    pub(in crate::connection) fn pace(&mut self, bytes: u32, now: Instant) {
+        if let Some(rate) = self.paced_rate() {
+            let ns = u128::from(bytes) * 1_000_000_000 / u128::from(rate);
+            let gap = Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX));
+            self.timers.set(Timer::Pace, now + gap.min(GAP_MAX));
+        }
+    }
+}
+
+/// A rate of next to nothing must not look like a stall for ever.
+const GAP_MAX: Duration = Duration::from_secs(1);
