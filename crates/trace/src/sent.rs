@@ -36,10 +36,15 @@ pub struct Sent {
     pub retransmitted_bytes: u64,
     /// Retransmitted packets of which all was acknowledged before they passed the capture.
     pub retransmitted_after_ack: u64,
-    /// Duplicates that the other end reported (DSACK, RFC 2883): spurious retransmissions.
+    /// Duplicates that the other end reported (DSACK, RFC 2883).
+    pub dsacks: u64,
+    /// Of these, such as were sent again: spurious retransmissions. Others the network doubled.
     pub spurious_by_dsack: u64,
     /// Packets that filled a gap so soon that they were late rather than lost.
     pub reordered_packets: u64,
+    /// Segments with numbers that no window offered: damaged on the way to the capture. What they
+    /// acknowledge or carry is left out.
+    pub doubtful_segments: u64,
     /// Segments with SACK blocks.
     pub sack_segments: u64,
     /// Packets that the capture holds a second time, as on both sides of a loopback.
@@ -86,7 +91,7 @@ impl Sent {
             captured_packets wire_segments ip_octets captured_data_packets data_wire_segments
             super_segments payload_bytes pure_acks window_updates duplicate_acks keepalives
             retransmitted_packets retransmitted_wire_segments retransmitted_bytes
-            retransmitted_after_ack spurious_by_dsack reordered_packets sack_segments captured_twice
+            retransmitted_after_ack dsacks spurious_by_dsack reordered_packets doubtful_segments sack_segments captured_twice
             bytes_missing_from_capture tail_splits small_packets joinable_packets
             zero_windows zero_window_ns
             delayed_ack_stalls delayed_ack_stall_ns silence_before_retransmission_ns

@@ -278,6 +278,7 @@ impl Connection {
                 seq,
                 ack,
                 at_ns,
+                silence_ns,
                 timed: self.clock,
                 window_changed,
                 new: length > 0 && outcome == Data::New,

@@ -136,6 +136,13 @@ pub struct Half {
     ran_out: bool,
     /// Payload of the small packets that followed each other without a pause or another packet.
     small_run_bytes: u64,
+    /// What was sent again last.
+    resent: [(u64, u64); 16],
+    resent_next: usize,
+    /// The last ACK of this end was a duplicate or told of a gap: the next one fills that.
+    answers_disturbed: bool,
+    /// The last number that no window offered; 0 for none.
+    doubted: u64,
     recent: [u64; 8],
     recent_at: [u64; 8],
     recent_next: usize,
@@ -151,6 +158,10 @@ const HOLES_MOST: usize = 16;
 /// that is more, came late; after it, it is a retransmission (Wireshark's rule).
 const LATE_NS: u64 = 3_000_000;
 
+/// Two numbers this near to each other are of the same stream, not two damaged ones: a flipped bit is
+/// within that of the truth only in the lower half, and there mostly within a window.
+const NEAR_BYTES: u64 = 1 << 20;
+
 /// What data were to the direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Data {
@@ -158,6 +169,8 @@ pub(crate) enum Data {
     Late,
     Retransmitted,
     Keepalive,
+    /// No window offered its numbers.
+    Doubtful,
 }
 
 /// What an ACK covered for the first time.
@@ -209,6 +222,10 @@ impl Half {
             small_end: 0,
             ran_out: false,
             small_run_bytes: 0,
+            resent: [(0, 0); 16],
+            resent_next: 0,
+            answers_disturbed: false,
+            doubted: 0,
             recent: [0; 8],
             recent_at: [0; 8],
             recent_next: 0,
@@ -389,6 +406,37 @@ impl Half {
         if self.window_closed {
             self.sent.zero_window_ns += ns;
         }
+    }
+
+    /// Whether a number beyond all that was seen cannot be, since no window offered it: a damaged
+    /// header, whose checksum is not looked at. Where the next one is as far ahead, the capture
+    /// missed what offered it.
+    #[cold]
+    pub(crate) fn is_doubtful(&mut self, number: u64) -> bool {
+        let most = self.allowed + u64::from(self.mss.bytes);
+        let is_beyond =
+            self.seen && self.window_shift.is_some() && self.allowed > 0 && number > most;
+        let before = std::mem::replace(&mut self.doubted, if is_beyond { number } else { 0 });
+        is_beyond && (before == 0 || number.abs_diff(before) > NEAR_BYTES)
+    }
+
+    /// Whether the capture misses something behind the last ACK.
+    #[inline]
+    pub(crate) fn has_gap(&self) -> bool {
+        !self.holes.is_empty()
+    }
+
+    /// The other end got what begins here twice. Where this end did not send it again, the network
+    /// doubled it.
+    #[cold]
+    pub(crate) fn on_dsack(&mut self, left: u32) {
+        let left = extend(self.nxt, left);
+        self.sent.dsacks += 1;
+        let again = self
+            .resent
+            .iter()
+            .any(|(start, end)| (*start..*end).contains(&left));
+        self.sent.spurious_by_dsack += u64::from(again);
     }
 
     /// Whether one wire segment is outstanding, and no more.
