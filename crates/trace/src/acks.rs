@@ -130,6 +130,14 @@ impl AckCoverage {
                     "the first {ramp} pure ACKs cover 1 to {ramp} wire segments, each one more than before; at most {max}"
                 ),
             )
+        } else if share(seen.delayed) >= MOST {
+            (
+                Policy::ByTimer,
+                format!(
+                    "{} come after a silence of 5 ms more than the RTT",
+                    of(seen.delayed)
+                ),
+            )
         } else if share(seen.exactly_one_super_segment) >= MOST {
             (
                 Policy::PerBatch,
@@ -146,14 +154,6 @@ impl AckCoverage {
             (
                 policy,
                 format!("{} cover exactly {mode} wire segments", of(of_mode)),
-            )
-        } else if share(seen.delayed) >= MOST {
-            (
-                Policy::ByTimer,
-                format!(
-                    "{} come after a silence of 5 ms more than the RTT",
-                    of(seen.delayed)
-                ),
             )
         } else if seen.reads() * 2 >= n + seen.window_opening_alone {
             (
