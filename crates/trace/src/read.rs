@@ -187,13 +187,26 @@ fn decompressed<'r>(mut input: Box<dyn Read + 'r>) -> io::Result<Box<dyn Read + 
         }
     }
     let whole = Cursor::new(head).take(held as u64).chain(input);
-    Ok(match &head[..held] {
+    let compressed: Box<dyn Read> = match &head[..held] {
         [0x1f, 0x8b, ..] => Box::new(flate2::read::MultiGzDecoder::new(whole)),
         [0x28, 0xb5, 0x2f, 0xfd] => Box::new(
             ruzstd::decoding::StreamingDecoder::new(BufReader::new(whole))
                 .map_err(|error| io::Error::other(format!("zstd: {error}")))?,
         ),
         [0x04, 0x22, 0x4d, 0x18] => Box::new(lz4_flex::frame::FrameDecoder::new(whole)),
-        _ => Box::new(whole),
-    })
+        _ => return Ok(Box::new(whole)),
+    };
+    Ok(Box::new(Steps(compressed)))
+}
+
+/// Asks a decompressor for little at a time: what it had made before it found the input broken goes
+/// with the error.
+struct Steps<R>(R);
+
+impl<R: Read> Read for Steps<R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        const MOST: usize = 4096;
+        let length = into.len().min(MOST);
+        self.0.read(&mut into[..length])
+    }
 }

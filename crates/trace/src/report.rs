@@ -260,6 +260,8 @@ fn quantities(own: &Half, other: &Half) -> Counts {
                 Quantity::ConnSegmentsRetransmitted,
                 own.sent.retransmitted_wire_segments,
             ),
+            (Quantity::DataWireSegmentsSent, own.sent.data_wire_segments),
+            (Quantity::PureAcksSent, own.sent.pure_acks),
         ]);
     }
     if own.sent.captured_packets > 0 {
@@ -275,6 +277,11 @@ fn quantities(own: &Half, other: &Half) -> Counts {
                 Quantity::ConnDataSegmentsReceived,
                 other.sent.data_wire_segments,
             ),
+            (
+                Quantity::DataWireSegmentsReceived,
+                other.sent.data_wire_segments,
+            ),
+            (Quantity::PureAcksReceived, other.sent.pure_acks),
         ]);
     }
     counts
