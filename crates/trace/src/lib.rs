@@ -21,6 +21,7 @@
 mod acks;
 mod analysis;
 mod bytes;
+mod compressed;
 mod connection;
 mod findings;
 mod graph;

@@ -1,9 +1,10 @@
 //! Reads a capture of any known form and gives its segments one by one to a sink.
 
 use std::fmt;
-use std::io::{self, BufReader, Cursor, Read};
+use std::io::{self, Read};
 
 use crate::bytes::Bytes;
+use crate::compressed::decompressed;
 use crate::segment::{Segment, Skipped};
 use crate::{pcap, pcapng, tcpdump};
 
@@ -172,41 +173,4 @@ fn read_plain<R: Read>(
     reading.bytes = bytes.offset();
     // What the sink ended may end within a packet.
     if bytes.stopped() { Ok(()) } else { outcome }
-}
-
-/// The input behind its compression, if it has any.
-fn decompressed<'r>(mut input: Box<dyn Read + 'r>) -> io::Result<Box<dyn Read + 'r>> {
-    let mut head = [0; 4];
-    let mut held = 0;
-    while held < head.len() {
-        match input.read(&mut head[held..]) {
-            Ok(0) => break,
-            Ok(count) => held += count,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    let whole = Cursor::new(head).take(held as u64).chain(input);
-    let compressed: Box<dyn Read> = match &head[..held] {
-        [0x1f, 0x8b, ..] => Box::new(flate2::read::MultiGzDecoder::new(whole)),
-        [0x28, 0xb5, 0x2f, 0xfd] => Box::new(
-            ruzstd::decoding::StreamingDecoder::new(BufReader::new(whole))
-                .map_err(|error| io::Error::other(format!("zstd: {error}")))?,
-        ),
-        [0x04, 0x22, 0x4d, 0x18] => Box::new(lz4_flex::frame::FrameDecoder::new(whole)),
-        _ => return Ok(Box::new(whole)),
-    };
-    Ok(Box::new(Steps(compressed)))
-}
-
-/// Asks a decompressor for little at a time: what it had made before it found the input broken goes
-/// with the error.
-struct Steps<R>(R);
-
-impl<R: Read> Read for Steps<R> {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        const MOST: usize = 4096;
-        let length = into.len().min(MOST);
-        self.0.read(&mut into[..length])
-    }
 }
