@@ -209,8 +209,8 @@ impl Grounds {
             of_packets,
             "larger writes (write_size, study: write-size), TCP_CORK or MSG_MORE (cork), no TCP_NODELAY",
             format!(
-                "{} packets shorter than one MSS; joined two by two half of them go",
-                all.small_packets
+                "{} of {} packets shorter than one MSS followed a short one at once and fit into it",
+                all.joinable_packets, all.small_packets
             ),
         );
         add(

@@ -243,8 +243,15 @@ fn small_packets_are_joinable_where_they_follow_each_other_and_fit() {
     script.after(100).ack(SERVER, 1600);
     script.after(10).data(CLIENT, 1600, 100);
     script.after(50_000).data(CLIENT, 1700, 100);
+    script
+        .after(100)
+        .raw(SERVER, ACK | PSH, ISN[1] + 1, ISN[0] + 1801, 50);
+    script
+        .after(10)
+        .raw(CLIENT, ACK, ISN[0] + 1801, ISN[1] + 51, 0);
+    script.after(10).data(CLIENT, 1800, 100);
     let sent = &script.one().halves[CLIENT].sent;
-    assert_eq!((sent.small_packets, sent.joinable_packets), (6, 1));
+    assert_eq!((sent.small_packets, sent.joinable_packets), (7, 1));
 }
 
 #[test]

@@ -22,6 +22,18 @@ pub(super) enum Kind {
 }
 
 impl Connection {
+    /// Whether data of this end now follow data of it directly.
+    #[inline]
+    pub(super) fn is_data_burst(&self, from: usize, silence_ns: u64) -> bool {
+        let Burst {
+            from: by,
+            data,
+            packets,
+            ..
+        } = self.burst;
+        packets > 0 && data && by == from && silence_ns <= self.settings.burst_gap_ns
+    }
+
     #[inline]
     pub(super) fn on_burst<W: Watch>(
         &mut self,

@@ -241,6 +241,7 @@ impl Connection {
             return;
         }
         let silence_ns = self.pass(segment.at_ns, at_ns);
+        let directly = self.is_data_burst(from, silence_ns);
 
         // What it is.
         let (here, there) = sides(&mut self.halves, from);
@@ -254,7 +255,6 @@ impl Connection {
         here.on_packet(segment, wire_segments);
         let mut tail_split = false;
         if payload > 0 {
-            let directly = self.last_from == Some(from) && silence_ns <= self.settings.burst_gap_ns;
             tail_split = here.on_tail(seq, payload, segment.any(flag::PSH), directly);
         }
         if segment.any(flag::FIN) {
