@@ -351,6 +351,8 @@ fn one_direction_alone_says_so_and_invents_no_loss() {
     assert!(connection.is_one_sided());
     assert_eq!(connection.total().bytes_missing_from_capture, 0);
     assert_eq!(connection.total().pure_acks, 10);
+    // Of the end that was not captured nothing is known.
+    assert_eq!(connection.total().limit_unknown_ns, 2 * 90_000);
 }
 
 #[test]

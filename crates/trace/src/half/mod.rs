@@ -378,7 +378,10 @@ impl Half {
         let in_flight = self.in_flight();
         if window_closed {
             Limit::Receiver
-        } else if self.una == 0 || (in_flight > 0 && self.allowed == 0) {
+        } else if self.sent.captured_packets == 0
+            || self.una == 0
+            || (in_flight > 0 && self.allowed == 0)
+        {
             Limit::Unknown
         } else if in_flight == 0 {
             Limit::Application
