@@ -221,8 +221,8 @@ impl PolicyGuess {
     }
 }
 
-/// Above what a receiver needs to answer at once, below the shortest delayed-ACK timer (8 ms: Linux
-/// with 250 Hz).
+/// Above what a receiver needs to answer at once, below the shortest delayed ACK of Linux (12 ms, where
+/// connection/stall.rs tells how it was measured).
 const DELAYED_NS: u64 = 5_000_000;
 
 /// Pure ACKs that a guess needs.

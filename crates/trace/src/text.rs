@@ -305,6 +305,11 @@ fn end_lines(out: &mut String, end: &EndReport, other: &EndReport, timed: bool) 
             decimal(end.tail_split_ratio.map(|share| share * 100.0))
         ),
     );
+    line(
+        out,
+        "small packets",
+        format!("{}, {} joinable", sent.small_packets, sent.joinable_packets),
+    );
     distribution(
         out,
         "data burst, wire segments",
@@ -358,6 +363,16 @@ fn end_lines(out: &mut String, end: &EndReport, other: &EndReport, timed: bool) 
         "late packets (reordered)",
         sent.reordered_packets.to_string(),
     );
+    if sent.doubtful_segments > 0 {
+        line(
+            out,
+            "doubtful segments",
+            format!(
+                "{} (no window offered their numbers)",
+                sent.doubtful_segments
+            ),
+        );
+    }
     line(
         out,
         "segments with SACK blocks",
