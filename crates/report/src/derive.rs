@@ -84,6 +84,11 @@ fn is_steered(end: &EndRecord) -> bool {
     mask.contains(|digit: char| digit.is_ascii_hexdigit() && digit != '0')
 }
 
+/// Whether each end's CPUs do its own work alone.
+pub(crate) fn cpus_apart(record: &Record) -> bool {
+    Trial::new(record).cpus_apart
+}
+
 /// A measured record, and what can be told apart in it.
 struct Trial<'a> {
     record: &'a Record,

@@ -10,6 +10,7 @@ use crate::charts::{Chart, PARTS, charts};
 use crate::compare::Group;
 use crate::estimate::Estimate;
 use crate::number::{show, show_estimate, show_percent, unit_in_tables};
+use crate::profile::page;
 use crate::summary::Summary;
 use crate::table::ABSENT;
 use crate::verdict::Verdict;
@@ -20,8 +21,8 @@ const PLOT: &str = include_str!("../assets/plot.min.js");
 const LICENCES: &str = include_str!("../assets/LICENSES.txt");
 const SCRIPT: &str = include_str!("../assets/report.js");
 const STYLE: &str = include_str!("../assets/report.css");
-const POLICY: &str =
-    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:";
+const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; \
+     frame-src data:";
 
 /// The summary as one HTML page that refers to nothing outside itself.
 pub fn html(summary: &Summary) -> String {
@@ -62,6 +63,8 @@ pub fn html(summary: &Summary) -> String {
                     (figures(&charts, |chart| chart.form == "split", "Where the CPU time went"))
                     (split(summary))
                     (exact(summary))
+                    (page::profiles(summary))
+                    (page::meter_costs(summary))
                     (environment(summary))
                     (everything(summary))
                 }

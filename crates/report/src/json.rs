@@ -7,6 +7,7 @@ use tcpcost_study::{End, HostEnvironment, Knobs, SCHEMA_VERSION, units};
 
 use crate::cell::{CellSummary, Load};
 use crate::estimate::Estimate;
+use crate::profile::table::unit;
 use crate::summary::Summary;
 use crate::verdict::Verdict;
 
@@ -33,7 +34,35 @@ struct Document<'a> {
     warnings: Vec<Warned>,
     #[serde(skip_serializing_if = "Option::is_none")]
     published: Option<Published<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    published_functions: Option<PublishedFunctions<'a>>,
     thresholds: Vec<Threshold<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    meter_costs: Vec<MeterCost<'a>>,
+}
+
+#[derive(Serialize)]
+struct PublishedFunctions<'a> {
+    source: &'a str,
+    cell: &'a str,
+    end: End,
+    functions: Vec<PublishedFunction<'a>>,
+}
+
+#[derive(Serialize)]
+struct PublishedFunction<'a> {
+    published: &'a str,
+    function: &'a str,
+    figure: f64,
+    ratio: Option<Estimate>,
+}
+
+#[derive(Serialize)]
+struct MeterCost<'a> {
+    cell: &'a str,
+    meter: &'a str,
+    quantity: &'static str,
+    ratio: Option<Estimate>,
 }
 
 #[derive(Serialize)]
@@ -77,6 +106,41 @@ struct Cell<'a> {
     ratio_to_first: Option<Ratio<'a>>,
     warnings: Vec<Warned>,
     estimates: BTreeMap<String, WithUnit>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    profiles: Vec<Profile<'a>>,
+}
+
+#[derive(Serialize)]
+struct Profile<'a> {
+    end: Option<End>,
+    source: &'a str,
+    samples: u64,
+    samples_unknown: u64,
+    samples_left_out: u64,
+    unit: &'static str,
+    layers: Vec<Layer>,
+    functions: Vec<Function<'a>>,
+}
+
+#[derive(Serialize)]
+struct Layer {
+    layer: &'static str,
+    #[serde(flatten)]
+    cost: Cost,
+}
+
+#[derive(Serialize)]
+struct Function<'a> {
+    function: &'a str,
+    inclusive: Cost,
+    exclusive: Cost,
+}
+
+#[derive(Serialize)]
+struct Cost {
+    share_ratio: Estimate,
+    cpu_us_per_s: Option<Estimate>,
+    cpu_us_per_unit: Option<Estimate>,
 }
 
 #[derive(Serialize)]
@@ -167,6 +231,23 @@ impl<'a> Document<'a> {
             cells: cells(summary),
             warnings: warned(&summary.warnings()),
             published: published(summary),
+            published_functions: study
+                .published_functions
+                .as_ref()
+                .map(|of| PublishedFunctions {
+                    source: &of.source,
+                    cell: &of.cell,
+                    end: of.end,
+                    functions: crate::profile::table::published(summary)
+                        .into_iter()
+                        .map(|row| PublishedFunction {
+                            published: row.theirs,
+                            function: row.function,
+                            figure: row.published,
+                            ratio: row.ours,
+                        })
+                        .collect(),
+                }),
             thresholds: summary
                 .judged
                 .iter()
@@ -180,7 +261,50 @@ impl<'a> Document<'a> {
                     verdict: Verdict::name(judged.verdict),
                 })
                 .collect(),
+            meter_costs: summary
+                .meter_costs
+                .iter()
+                .map(|cost| MeterCost {
+                    cell: &cost.cell,
+                    meter: &cost.meter,
+                    quantity: cost.of.name(),
+                    ratio: cost.ratio,
+                })
+                .collect(),
         }
+    }
+}
+
+fn profile<'a>(profile: &'a crate::Profile, unit: &'static str) -> Profile<'a> {
+    let cost = |cost: &crate::Cost| Cost {
+        share_ratio: cost.share,
+        cpu_us_per_s: cost.us_per_s,
+        cpu_us_per_unit: cost.us_per_unit,
+    };
+    Profile {
+        end: profile.end,
+        source: &profile.source,
+        samples: profile.samples,
+        samples_unknown: profile.samples_unknown,
+        samples_left_out: profile.samples_left_out,
+        unit,
+        layers: profile
+            .layers
+            .iter()
+            .map(|(layer, of)| Layer {
+                layer: layer.name(),
+                cost: cost(of),
+            })
+            .collect(),
+        functions: profile
+            .functions
+            .iter()
+            .map(|function| Function {
+                function: &function.name,
+                inclusive: cost(&function.inclusive),
+                exclusive: cost(&function.exclusive),
+            })
+            .collect(),
     }
 }
 
@@ -240,6 +364,11 @@ fn cells(summary: &Summary) -> Vec<Cell<'_>> {
                     let unit = derived.kind.unit();
                     (derived.to_string(), WithUnit { estimate, unit })
                 })
+                .collect(),
+            profiles: cell
+                .profiles
+                .iter()
+                .map(|one| profile(one, unit(cell)))
                 .collect(),
         })
         .collect()

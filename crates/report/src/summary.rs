@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use tcpcost_study::{Cell, End, Environment, HostEnvironment, Record, Study};
 
 use crate::cell::{CellSummary, Warned};
+use crate::meter_cost::{MeterCost, meter_costs};
 use crate::verdict::{Judged, Verdict, judge};
 
 /// Everything that the renderings draw.
@@ -27,8 +28,10 @@ pub struct Summary {
     pub trials_planned: usize,
     /// Records that belong to no cell of this study; they are in no number.
     pub records_of_others: usize,
-    /// The cells, in the study's order.
+    /// The cells, in the study's order; not those that only tell what a meter costs.
     pub cells: Vec<CellSummary>,
+    /// What the standing meters cost, where the study asks.
+    pub meter_costs: Vec<MeterCost>,
     /// Each threshold at each of its cells.
     pub judged: Vec<Judged>,
 }
@@ -70,6 +73,15 @@ impl Summary {
                 CellSummary::new(study, cell, &of_cell)
             })
             .collect();
+        let trials_planned = cells.iter().map(|cell| planned(study, cell, &done)).sum();
+        let meter_costs = meter_costs(study, &cells);
+        let is_own = |cell: &Cell| cell.meter_trial.is_none();
+        let cells: Vec<CellSummary> = study
+            .cells
+            .iter()
+            .zip(cells)
+            .filter_map(|(cell, summary)| is_own(cell).then_some(summary))
+            .collect();
         Summary {
             judged: judge(&study.thresholds, &cells),
             study: study.clone(),
@@ -77,9 +89,10 @@ impl Summary {
             beds,
             started: started().min().cloned().zip(started().max().cloned()),
             trials_done: done.len(),
-            trials_planned: cells.iter().map(|cell| planned(study, cell, &done)).sum(),
+            trials_planned,
             records_of_others: others.len(),
             cells,
+            meter_costs,
         }
     }
 

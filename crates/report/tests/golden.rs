@@ -74,6 +74,11 @@ fn request_response_on_loopback() {
 }
 
 #[test]
+fn call_chains_and_what_the_meters_cost() {
+    check("profile", "netns", 6, all_measured);
+}
+
+#[test]
 fn skips_failures_and_marks() {
     check("marks", "netns", 6, |cell: &Cell, repetition| {
         match (cell.name.as_str(), repetition) {

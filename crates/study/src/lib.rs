@@ -23,6 +23,7 @@
 #![warn(missing_docs)]
 
 mod cell;
+mod chains;
 mod derived;
 mod knob;
 mod measure;
@@ -38,10 +39,11 @@ pub mod units;
 mod value;
 mod words;
 
-pub use cell::{Cell, Shuffle};
+pub use cell::{Cell, MeterTrial, Shuffle};
+pub use chains::{CallChain, CallChains, TaskClass, UNKNOWN};
 pub use derived::{Derived, DerivedKind};
 pub use knob::{End, Knobs, UnknownKnob};
-pub use measure::{Measure, Published, Series, Threshold};
+pub use measure::{Measure, Published, PublishedFunctions, Series, Threshold};
 pub use parse::StudyError;
 pub use policy::{AckKind, PolicySettings, TailSplit, WindowGrowth};
 pub use quantity::Quantity;

@@ -5,11 +5,10 @@
 //! without it. A loaded copy leaves at once where it has nothing to count (`exact` another's CPU,
 //! `segments` another's namespace), so that two ends of a trial on one host cost little more than one.
 //!
-//! `exact` of two ends that share CPUs does cost twice.
+//! `exact` of two ends that share CPUs would cost twice: one copy is to count for both.
 
 #[cfg(feature = "bpf")]
 pub mod exact;
-pub mod layer;
 #[cfg(feature = "bpf")]
 mod object;
 #[cfg(feature = "bpf")]

@@ -47,6 +47,7 @@ fn stream(bed: &str) -> Record {
         },
         readings,
         response_time_hdr: None,
+        profile: None,
     };
     let rusage = |user, system| {
         let counts = [

@@ -8,8 +8,9 @@ use base64::Engine;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Serializer, V2Serializer};
 use tcpcost_study::{
-    Cell, Counts, End, EndRecord, Environment, HostEnvironment, Outcome, Quantity as Q, Reading,
-    Record, SCHEMA_VERSION, Study, Value, Warning, WarningCode, Whose, WorkloadKind,
+    CallChain, CallChains, Cell, Counts, End, EndRecord, Environment, HostEnvironment, Outcome,
+    Quantity as Q, Reading, Record, SCHEMA_VERSION, Study, TaskClass, Value, Warning, WarningCode,
+    Whose, WorkloadKind,
 };
 
 /// What befalls a repetition of a cell: its outcome, and how many of its tries are marked.
@@ -49,6 +50,10 @@ pub fn records(study: &Study, bed: &str, repetitions: u32, fate: Fate) -> Vec<Re
                 seconds += 2;
                 if record.is_measured() {
                     record.ends = ends(&record, &mut noise);
+                    let meters = study.meters(cell);
+                    if meters.iter().any(|meter| meter == "profile") {
+                        sample(&mut record, study.measure.profile_hz, &mut noise);
+                    }
                 }
                 if attempt < marked {
                     record.warnings.push(Warning {
@@ -99,6 +104,105 @@ fn host(bed: &str) -> HostEnvironment {
         sysctls: [("net.ipv4.tcp_mem".to_string(), "1 2 3".to_string())].into(),
         tcpcost: "0.1.0".into(),
         privileged: bed == "netns",
+    }
+}
+
+/// Call chains, a line each: whose task, user functions, the kernel's, share of a busy end's samples.
+const CHAINS: [(TaskClass, &str, &str, f64); 10] = [
+    (TaskClass::Own, "main run_until", "", 0.03),
+    (
+        TaskClass::Own,
+        "main run_until",
+        "entry_SYSCALL_64 ksys_write tcp_sendmsg _copy_from_iter",
+        0.3,
+    ),
+    (
+        TaskClass::Own,
+        "main run_until",
+        "entry_SYSCALL_64 ksys_write tcp_sendmsg _copy_from_iter asm_sysvec_reschedule_ipi",
+        0.1,
+    ),
+    (
+        TaskClass::Own,
+        "main [unknown]",
+        "entry_SYSCALL_64 ksys_write tcp_sendmsg tcp_write_xmit kmalloc",
+        0.12,
+    ),
+    (
+        TaskClass::Own,
+        "main run_until",
+        "entry_SYSCALL_64 ksys_write tcp_sendmsg tcp_write_xmit __ip_queue_xmit",
+        0.1,
+    ),
+    (
+        TaskClass::Own,
+        "main run_until",
+        "entry_SYSCALL_64 ksys_write tcp_sendmsg tcp_write_xmit __dev_queue_xmit handle_softirqs net_rx_action tcp_v4_rcv tcp_ack",
+        0.15,
+    ),
+    (
+        TaskClass::Idle,
+        "",
+        "do_idle asm_sysvec_call_function_single handle_softirqs net_rx_action tcp_v4_rcv",
+        0.1,
+    ),
+    (
+        TaskClass::Kernel,
+        "",
+        "ret_from_fork kthread handle_softirqs tcp_tsq_handler",
+        0.04,
+    ),
+    (TaskClass::Idle, "", "do_idle default_idle", 0.2),
+    (
+        TaskClass::Others,
+        "",
+        "entry_SYSCALL_64 do_syscall_64 ext4_write",
+        0.1,
+    ),
+];
+
+/// Gives each end call chains. More connections make TCP's own part of them larger.
+fn sample(record: &mut Record, hz: u32, noise: &mut Noise) {
+    let flows = record.knobs.count("flows").unwrap() as f64;
+    for (end, found) in &mut record.ends {
+        let mut chains = CallChains {
+            source: "cycles".into(),
+            period: 3_000_000_000 / u64::from(hz),
+            cpus: found.cpus.clone(),
+            duration_ns: record.interval_ns,
+            ..CallChains::default()
+        };
+        let mut place = |name: &str| {
+            let known = chains.functions.iter().position(|known| known == name);
+            known.unwrap_or_else(|| {
+                chains.functions.push(name.into());
+                chains.functions.len() - 1
+            }) as u32
+        };
+        let mut kept = Vec::new();
+        for (whose, user, kernel, share) in CHAINS {
+            let more = if kernel.contains("tcp_write_xmit") {
+                1.0 + flows / 1000.0
+            } else {
+                1.0
+            };
+            let samples = share * more * f64::from(hz) * noise.factor(0.2);
+            kept.push(CallChain {
+                task: match whose {
+                    TaskClass::Own => format!("{end}-0"),
+                    TaskClass::Kernel => "ksoftirqd/0".into(),
+                    TaskClass::Others => "others".into(),
+                    TaskClass::Idle => "swapper/0".into(),
+                },
+                whose,
+                user: user.split_whitespace().map(&mut place).collect(),
+                kernel: kernel.split_whitespace().map(&mut place).collect(),
+                samples: samples as u64,
+            });
+        }
+        chains.chains = kept;
+        let most = CHAINS.len() - usize::from(*end == End::Server);
+        found.profile = Some(chains.bound(most));
     }
 }
 
@@ -290,6 +394,7 @@ fn ends(record: &Record, noise: &mut Noise) -> BTreeMap<End, EndRecord> {
                 readings,
                 response_time_hdr: (kind.has_transactions() && end == End::Client)
                     .then(|| response_times(flows * 1e6 / units_per_s, units as u64, noise)),
+                profile: None,
             },
         );
     }

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use tcpcost_tcp::wire::{Checksum, Ecn, Flags, Header, Options, Packet, Segment, Timestamps};
 use tcpcost_tcp::{
-    AckPolicy, Clock, Config, Connection, Endpoint, Piece, Pool, Segmentation, SeqNum, State,
+    AckPolicy, Clock, Config, Connection, Endpoint, Pacing, Piece, Pool, Segmentation, SeqNum,
+    State,
 };
 
 /// Any bytes as a packet: to the parser, and to an endpoint that listens.
@@ -193,20 +194,51 @@ fn config(bits: u8) -> Config {
         receive_buffer: if bits & 16 == 0 { 60_000 } else { 3000 },
         receive_buffer_max: 0,
         send_buffer: 200_000,
-        ack: if bits & 32 == 0 {
-            AckPolicy::Delayed { delay_max }
-        } else {
-            AckPolicy::Every {
-                segments: 16,
-                delay_max,
-            }
-        },
+        ack: ack(bits >> 5, delay_max),
         segmentation: Segmentation {
             super_segment_bytes_max: supers,
+            // With the policies of 2005's receiver its sender, too.
+            whole_only: bits >> 5 == 3,
+            window_divisor: (bits >> 5 > 3).then_some(3),
+            pacing: if bits >> 5 == 6 {
+                Pacing::BytesPerSecond(10_000_000)
+            } else {
+                Pacing::Off
+            },
             ..Segmentation::default()
         },
         retries_max: 250,
         ..Config::default()
+    }
+}
+
+/// Each policy by three bits.
+fn ack(bits: u8, delay_max: Duration) -> AckPolicy {
+    let segments = 16;
+    match bits {
+        0 => AckPolicy::Delayed { delay_max },
+        2 => AckPolicy::LinuxLike { delay_max },
+        3 => AckPolicy::Avoidance {
+            limit_initial: 1,
+            limit_max: 22,
+            delay_max,
+        },
+        4 => AckPolicy::OnRead {
+            segments,
+            delay_max,
+        },
+        5 => AckPolicy::Requested {
+            segments,
+            delay_max,
+        },
+        6 => AckPolicy::Exactly {
+            segments: 2,
+            delay_max,
+        },
+        _ => AckPolicy::Every {
+            segments,
+            delay_max,
+        },
     }
 }
 

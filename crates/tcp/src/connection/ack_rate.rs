@@ -17,8 +17,8 @@ pub(super) struct AckRateState {
     pub agreed: bool,
     /// The rate last asked for; 0: none.
     asked: u8,
-    /// The end of the data it travelled with.
-    asked_end: SeqNum,
+    /// The beginning of the data it travelled with.
+    asked_from: SeqNum,
 }
 
 impl Connection {
@@ -29,36 +29,40 @@ impl Connection {
 
     /// What a segment after the handshake asks for.
     pub(super) fn take_ack_rate(&mut self, segment: &Segment) {
-        match segment.options.ack_rate {
-            Some(AckRate::Request(0)) if self.ack_rate.agreed => self.owe_ack(),
-            Some(AckRate::Request(segments)) if self.ack_rate.agreed => {
-                self.ack.on_request(segments);
-            }
-            _ => {}
+        let requested = segment.options.ack_rate.and_then(AckRate::requested);
+        match requested.filter(|_| self.ack_rate.agreed) {
+            None => {}
+            Some(0) => self.owe_ack(),
+            Some(segments) => self.ack.on_request(segments),
         }
     }
 
-    /// What the next new data has to ask for.
-    pub(super) fn ack_rate_to_ask(&self) -> Option<u8> {
-        if !self.ack_rate.agreed {
-            return None;
+    /// What the new data that leaves now has to ask for.
+    #[inline]
+    pub(super) fn ack_rate_to_ask(&mut self) -> Option<AckRate> {
+        if self.ack_rate.agreed {
+            self.ack_rate_if_new()
+        } else {
+            None
         }
+    }
+
+    #[cold]
+    fn ack_rate_if_new(&mut self) -> Option<AckRate> {
         let AckPolicy::Requested { segments, .. } = self.config.ack else {
             return None;
         };
         let wanted = segments.clamp(1, REQUEST_MAX) as u8;
-        (self.ack_rate.asked != wanted).then_some(wanted)
-    }
-
-    /// Puts the request into a segment of new data.
-    pub(super) fn ask_ack_rate(&mut self, rate: u8, segment: &mut Segment) {
-        segment.options.ack_rate = Some(AckRate::Request(rate));
-        (self.ack_rate.asked, self.ack_rate.asked_end) = (rate, self.snd.nxt);
+        if self.ack_rate.asked == wanted {
+            return None;
+        }
+        (self.ack_rate.asked, self.ack_rate.asked_from) = (wanted, self.snd.nxt);
+        Some(AckRate::request(wanted))
     }
 
     /// Something is sent again: perhaps the request was lost with it.
     pub(super) fn doubt_ack_rate(&mut self) {
-        if self.ack_rate.asked_end.after(self.snd.una) {
+        if self.ack_rate.asked_from.at_or_after(self.snd.una) {
             self.ack_rate.asked = 0;
         }
     }

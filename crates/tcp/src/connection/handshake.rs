@@ -249,7 +249,7 @@ impl Connection {
         };
         Options {
             mss: Some(self.config.mss),
-            ack_rate: ack_rate.then_some(AckRate::Announced),
+            ack_rate: ack_rate.then_some(AckRate::ANNOUNCED),
             window_scale: scaling.then_some(self.rcv.shift),
             sack_permitted: self.sack,
             timestamps: self.timestamps.then(|| Timestamps {

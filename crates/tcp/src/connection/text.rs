@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::time::Instant;
 
-use super::ack::{AckDecision, Arrival};
+use super::ack::{AckDecision, AckPolicy, Arrival};
 use super::reassembly::Inserted;
 use super::timers::Timer;
 use super::{Connection, Ended, State};
@@ -113,7 +113,9 @@ impl Connection {
             unacked_bytes: self.rcv.nxt.since(self.rcv.acked),
             window_bytes: self.rcv.acked_window,
             window_new: self.window_free().min(self.window_max()),
-            srtt: self.rtt.srtt(),
+            srtt: matches!(self.config.ack, AckPolicy::LinuxLike { .. })
+                .then(|| self.rtt.srtt())
+                .flatten(),
             now,
         };
         let decision = self.ack.on_segment(&self.config.ack, &arrival);
@@ -124,7 +126,11 @@ impl Connection {
     pub(super) fn follow(&mut self, decision: AckDecision) {
         match decision {
             AckDecision::Now => self.owed.acks = self.owed.acks.max(1),
-            AckDecision::By(deadline) => self.timers.advance(Timer::Ack, deadline),
+            // Linux moves its deadline forward; all others begin with the oldest segment.
+            AckDecision::By(deadline) if matches!(self.config.ack, AckPolicy::LinuxLike { .. }) => {
+                self.timers.advance(Timer::Ack, deadline);
+            }
+            AckDecision::By(deadline) => self.timers.start(Timer::Ack, deadline),
             AckDecision::Nothing => {}
         }
     }

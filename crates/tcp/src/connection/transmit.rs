@@ -10,7 +10,7 @@ use super::recovery::tail_probe::TailProbe;
 use super::segmentation::{Cut, Queue};
 use super::timers::Timer;
 use super::{Connection, State};
-use crate::wire::{Ecn, Flags, Options, Segment, Timestamps};
+use crate::wire::{AckRate, Ecn, Flags, Options, Segment, Timestamps};
 use crate::{Chain, SeqNum};
 
 impl Connection {
@@ -164,7 +164,7 @@ impl Connection {
                 end: self.snd.nxt,
                 is_retransmission: false,
             });
-            self.send_new(unsent.min(self.snd.mss), unsent < self.snd.mss, now)
+            self.send_new(unsent.min(self.snd.mss), unsent < self.snd.mss, None, now)
         } else {
             let last = *self
                 .recovery
@@ -203,7 +203,7 @@ impl Connection {
         }
         let unsent = self.unsent();
         if unsent == 0 {
-            return self.snd.closed.then(|| self.send_new(0, false, now));
+            return self.snd.closed.then(|| self.send_new(0, false, None, now));
         }
         if self.is_paced_out() {
             return None;
@@ -211,7 +211,16 @@ impl Connection {
         self.restart_after_idle(now);
         let queue = self.send_queue_view(unsent, now);
         match self.config.segmentation.cut(&queue) {
-            Cut::Send(bytes) => Some(self.send_cut(bytes, &queue, now)),
+            Cut::Send(bytes) => {
+                self.pace(bytes, now);
+                let ask = self.ack_rate_to_ask();
+                let (bytes, small) = match ask {
+                    None => (bytes, self.config.segmentation.is_small(bytes, &queue)),
+                    // Short for the option's sake, not for want of data: nothing for Nagle's rule.
+                    Some(_) => (bytes.min(self.snd.mss - REQUEST_BYTES), false),
+                };
+                Some(self.send_new(bytes, small, ask, now))
+            }
             Cut::Corked => {
                 self.timers
                     .start(Timer::Cork, now + self.config.segmentation.cork_max);
@@ -223,23 +232,6 @@ impl Connection {
             }
             Cut::Wait | Cut::WindowFull | Cut::CwndFull => None,
         }
-    }
-
-    /// Sends new data, with a request for a rate of acknowledgements if there is one to make.
-    fn send_cut(&mut self, bytes: u32, queue: &Queue, now: Instant) -> Segment {
-        let request = self.ack_rate_to_ask();
-        let bytes = match request {
-            None => bytes,
-            Some(_) => bytes.min(self.snd.mss - REQUEST_BYTES),
-        };
-        // Short for the option's sake, not for want of data, is nothing for Nagle's rule.
-        let small = request.is_none() && self.config.segmentation.is_small(bytes, queue);
-        let mut segment = self.send_new(bytes, small, now);
-        self.pace(bytes, now);
-        if let Some(rate) = request {
-            self.ask_ack_rate(rate, &mut segment);
-        }
-        segment
     }
 
     fn send_queue_view(&self, unsent: u32, now: Instant) -> Queue {
@@ -278,8 +270,9 @@ impl Connection {
     }
 
     /// Sends `bytes` new bytes, with the FIN if it is due right behind them. `small`: to be
-    /// remembered as a small segment (Minshall's `snd_sml`).
-    fn send_new(&mut self, bytes: u32, small: bool, now: Instant) -> Segment {
+    /// remembered as a small segment (Minshall's `snd_sml`). `ask`: with a request for a rate of
+    /// acknowledgements.
+    fn send_new(&mut self, bytes: u32, small: bool, ask: Option<AckRate>, now: Instant) -> Segment {
         let start = self.snd.nxt;
         let payload = self.snd.queue.chain(start, bytes);
         let last = start + bytes == self.snd.queue.end();
@@ -311,6 +304,7 @@ impl Connection {
         if self.ecn.on && bytes > 0 {
             segment.ecn = Ecn::Capable0;
         }
+        segment.options.ack_rate = ask;
         segment
     }
 

@@ -1,5 +1,7 @@
 //! TCP options: MSS (RFC 9293 §3.2), window scale and timestamps (RFC 7323), SACK (RFC 2018).
 
+use std::num::NonZeroU8;
+
 use crate::SeqNum;
 
 /// The options of one segment that we know.
@@ -20,12 +22,26 @@ pub struct Options {
 }
 
 /// The TCP ACK Rate Request option (draft-ietf-tcpm-ack-rate-request-11).
+///
+/// One byte with a niche, because [`Options`] travel with every segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AckRate {
+pub struct AckRate(NonZeroU8);
+
+impl AckRate {
     /// It is understood: on SYNs.
-    Announced,
+    pub const ANNOUNCED: Self = Self(NonZeroU8::MAX);
+
     /// One acknowledgement per so many full-sized segments, 0..=127; 0: for this segment, at once.
-    Request(u8),
+    pub const fn request(segments: u8) -> Self {
+        // Seven bits on the wire.
+        let segments = segments & 0x7f;
+        Self(NonZeroU8::MIN.saturating_add(segments))
+    }
+
+    /// What is asked for, if it is not an announcement.
+    pub fn requested(self) -> Option<u8> {
+        (self != Self::ANNOUNCED).then(|| self.0.get() - 1)
+    }
 }
 
 /// RFC 7323 §3.2.
@@ -126,9 +142,9 @@ impl Options {
                 if u16::from_be_bytes([a, b]) == ACK_RATE =>
             {
                 match *rest {
-                    [] => self.ack_rate = Some(AckRate::Announced),
+                    [] => self.ack_rate = Some(AckRate::ANNOUNCED),
                     // Seven bits of rate and a reserved one.
-                    [rate] => self.ack_rate = Some(AckRate::Request(rate >> 1)),
+                    [rate] => self.ack_rate = Some(AckRate::request(rate >> 1)),
                     _ => {}
                 }
             }
@@ -166,12 +182,10 @@ impl Options {
             out.put(&[NOP, WINDOW_SCALE, 3, shift]);
         }
         let [a, b] = ACK_RATE.to_be_bytes();
-        match self.ack_rate {
+        match self.ack_rate.map(AckRate::requested) {
             None => {}
-            Some(AckRate::Announced) => out.put(&[EXPERIMENT_1, 4, a, b]),
-            Some(AckRate::Request(rate)) => {
-                out.put(&[NOP, NOP, NOP, EXPERIMENT_1, 5, a, b, rate << 1]);
-            }
+            Some(None) => out.put(&[EXPERIMENT_1, 4, a, b]),
+            Some(Some(rate)) => out.put(&[NOP, NOP, NOP, EXPERIMENT_1, 5, a, b, rate << 1]),
         }
         let fit = (40 - out.len).saturating_sub(4) / 8;
         let blocks = &self.sack.as_slice()[..fit.min(self.sack.as_slice().len())];
@@ -237,9 +251,9 @@ mod tests {
     #[test]
     fn an_ack_rate_is_told_and_understood() {
         for ack_rate in [
-            AckRate::Announced,
-            AckRate::Request(0),
-            AckRate::Request(127),
+            AckRate::ANNOUNCED,
+            AckRate::request(0),
+            AckRate::request(127),
         ] {
             let options = Options {
                 timestamps: Some(Timestamps { value: 1, echo: 2 }),

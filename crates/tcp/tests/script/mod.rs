@@ -10,12 +10,13 @@ mod parse;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
+use std::num::NonZeroU16;
 use std::time::{Duration, Instant};
 
 use tcpcost_tcp::wire::{Checksum, Ecn, Flags, FourTuple, Packet, SackBlocks, Segment, Timestamps};
 use tcpcost_tcp::{
-    AckPolicy, Config, CongestionControl, ConnId, Connection, Endpoint, KeepAlive, Nagle, Piece,
-    Pool, ReadError, Segmentation, SeqNum,
+    AckPolicy, Config, CongestionControl, ConnId, Connection, Endpoint, KeepAlive, Nagle, Pacing,
+    Piece, Pool, ReadError, Segmentation, SeqNum, TailRule, WindowGrowth,
 };
 
 use crate::common::ms;
@@ -61,12 +62,17 @@ fn config(text: &str) -> Result<Config, String> {
                     delay_max: Duration::from_millis(number()?.into()),
                 }
             }
-            "ack_every" => {
-                config.ack = AckPolicy::Every {
-                    segments: number()?,
-                    delay_max: Duration::from_millis(40),
-                };
+            // `every:4`, `avoidance:1` (its first limit): the policy and its number.
+            "ack" => config.ack = policy(value).ok_or(format!("config {word}"))?,
+            "supers" => config.segmentation.super_segment_bytes_max = number()?,
+            "tail" if value == "always" => config.segmentation.tail = TailRule::OnItsOwn,
+            "divisor" => config.segmentation.window_divisor = Some(number()?),
+            "whole" => config.segmentation.whole_only = value == "yes",
+            "pacing_bytes_per_s" => {
+                config.segmentation.pacing = Pacing::BytesPerSecond(number()?.into());
             }
+            "iw" => config.initial_window = NonZeroU16::new(number()? as u16),
+            "growth" if value == "per-ack" => config.window_growth = WindowGrowth::PerAck,
             "retries" => config.retries_max = number()? as u8,
             "user_timeout_ms" => {
                 config.user_timeout = Some(Duration::from_millis(number()?.into()))
@@ -83,6 +89,38 @@ fn config(text: &str) -> Result<Config, String> {
         }
     }
     Ok(config)
+}
+
+fn policy(text: &str) -> Option<AckPolicy> {
+    let (name, number) = text.split_once(':').unwrap_or((text, "1"));
+    let segments = number.parse().ok()?;
+    let delay_max = Duration::from_millis(40);
+    Some(match name {
+        "delayed" => AckPolicy::Delayed { delay_max },
+        "linux-like" => AckPolicy::LinuxLike { delay_max },
+        "every" => AckPolicy::Every {
+            segments,
+            delay_max,
+        },
+        "exactly" => AckPolicy::Exactly {
+            segments,
+            delay_max,
+        },
+        "avoidance" => AckPolicy::Avoidance {
+            limit_initial: segments,
+            limit_max: 8,
+            delay_max,
+        },
+        "on-read" => AckPolicy::OnRead {
+            segments,
+            delay_max,
+        },
+        "requested" => AckPolicy::Requested {
+            segments,
+            delay_max,
+        },
+        _ => return None,
+    })
 }
 
 struct Runner {

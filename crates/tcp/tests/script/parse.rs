@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tcpcost_tcp::SeqNum;
-use tcpcost_tcp::wire::{Ecn, Flags, Options, Timestamps};
+use tcpcost_tcp::wire::{AckRate, Ecn, Flags, Options, Timestamps};
 
 /// A line of a script.
 pub struct Line {
@@ -151,6 +151,8 @@ fn parse_options(text: &str) -> Option<Option<Options>> {
                     echo: echo.parse().ok()?,
                 });
             }
+            ["tarr"] => options.ack_rate = Some(AckRate::ANNOUNCED),
+            ["tarr", rate] => options.ack_rate = Some(AckRate::request(rate.parse().ok()?)),
             ["sack", blocks @ ..] => {
                 for block in blocks {
                     let (start, end) = block.split_once(':')?;

@@ -199,7 +199,7 @@ impl AgentEnd {
         self.soak = None; // The spinners end.
         let found: Vec<Result<Found, String>> =
             self.workers.iter().map(WorkerThread::found).collect();
-        let found = found
+        let mut found = found
             .into_iter()
             .collect::<Result<Vec<_>, _>>()
             .map_err(Refusal::Failed)?;
@@ -226,12 +226,14 @@ impl AgentEnd {
             .into_iter()
             .chain(of_workers)
             .collect();
+        let profile = found.iter_mut().find_map(|found| found.profile.take());
         let record = EndRecord {
             cpus: self.prepare.cpus.clone(),
             threads: self.workers.len(),
             environment: Environment::default(),
             readings,
             response_time_hdr: response_times(found).map_err(failed)?,
+            profile,
         };
         Ok(Measured {
             record,

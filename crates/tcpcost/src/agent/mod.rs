@@ -7,6 +7,7 @@ mod end;
 mod ground;
 mod policy;
 mod readings;
+mod sampler;
 mod soak;
 mod worker;
 

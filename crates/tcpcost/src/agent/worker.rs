@@ -12,11 +12,15 @@ use hdrhistogram::Histogram;
 use tcpcost_meter::tcp_info::TcpInfo;
 use tcpcost_meter::{Meter, rusage};
 use tcpcost_stack::{KernelStack, Stack};
-use tcpcost_study::{Quantity, Reading, Snapshot, Totals, Whose, WorkloadKind, WorkloadSettings};
+use tcpcost_study::{
+    CallChains, Quantity, Reading, Snapshot, Totals, Whose, WorkloadKind, WorkloadSettings,
+};
 use tcpcost_workload::{Token, Worker, flows_of, socket_options};
 
 use super::ground::{self, Ground, Observed};
 use super::readings;
+use super::sampler::Sampler;
+use super::soak;
 use crate::protocol::{Prepare, Span, clock_ns};
 
 /// TCP_INFO is read this long before the first snapshot, so that traffic is in its stride again:
@@ -67,6 +71,8 @@ pub struct Found {
     pub readings: Vec<Reading>,
     /// Response times of the interval, ns.
     pub response_times: Option<Histogram<u64>>,
+    /// Call chains of the interval.
+    pub profile: Option<CallChains>,
     /// Meters that could not be had, one line each.
     pub cautions: Vec<String>,
 }
@@ -107,6 +113,8 @@ impl WorkerThread {
             outbox,
             stop: Arc::clone(&stop),
             meters: Vec::new(),
+            sampler: None,
+            beside_soak: wants("soak"),
             cautions: Vec::new(),
             tcp_info: (wants("tcp_info") && settings.kind != WorkloadKind::Crr)
                 .then(TcpInfo::default),
@@ -123,6 +131,7 @@ impl WorkerThread {
                 if place.index == 0 {
                     (body.meters, body.cautions) =
                         readings::meters(&prepare, place.ground.is_kernel());
+                    body.sampler = Sampler::load(&prepare, &mut body.cautions);
                 }
                 let outcome = ready.and_then(|()| {
                     let options = socket_options(&settings);
@@ -296,6 +305,8 @@ struct Body {
     outbox: Sender<Result<Answer, String>>,
     stop: Arc<AtomicBool>,
     meters: Vec<Box<dyn Meter + Send>>,
+    sampler: Option<Sampler>,
+    beside_soak: bool,
     cautions: Vec<String>,
     /// Not for `crr`, whose connections come and go.
     tcp_info: Option<TcpInfo>,
@@ -339,9 +350,15 @@ impl Body {
         let mut before = self.meters()?;
         before.extend(self.own(worker)?);
         drop(worker.take_response_times());
+        if let Some(sampler) = &mut self.sampler {
+            sampler.start();
+        }
 
         self.drive(worker, span.to_ns)?;
 
+        if let Some(sampler) = &mut self.sampler {
+            sampler.stop();
+        }
         let mut after = self.own(worker)?;
         let response_times = worker.take_response_times();
         after.extend(self.meters()?);
@@ -350,9 +367,18 @@ impl Body {
 
         before.extend(connections_before);
         let readings = readings::since(&before, &after).map_err(|error| error.to_string())?;
+        let cautions = &mut self.cautions;
+        let profile = self.sampler.take().and_then(|sampler| {
+            if self.beside_soak {
+                // Looking names up is work that would disturb the calibration.
+                soak::sleep_until(soak::over_ns(span));
+            }
+            sampler.chains(cautions)
+        });
         Ok(Found {
             readings,
             response_times,
+            profile,
             cautions: std::mem::take(&mut self.cautions),
         })
     }

@@ -27,6 +27,9 @@ pub struct Overrides {
     /// `--seed`.
     #[serde(default)]
     pub seed: Option<u64>,
+    /// `--meter-cost`.
+    #[serde(default)]
+    pub meter_cost: bool,
 }
 
 impl Overrides {
@@ -65,6 +68,9 @@ impl Overrides {
         }
         if let Some(seed) = self.seed {
             study.measure.seed = seed;
+        }
+        if self.meter_cost {
+            study.ask_meter_cost();
         }
         Ok(study)
     }

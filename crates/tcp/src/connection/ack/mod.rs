@@ -131,7 +131,7 @@ pub(super) struct Arrival {
     pub window_bytes: u32,
     /// Window we could announce now.
     pub window_new: u32,
-    /// Smoothed round-trip time.
+    /// Smoothed round-trip time, for the one policy that looks: it is kept in other units.
     pub srtt: Option<Duration>,
     pub now: Instant,
 }
@@ -177,6 +177,19 @@ impl Read {
     /// From nothing, or as good as nothing, to a segment: no policy may wait with that.
     fn has_reopened(&self) -> bool {
         self.window_known < self.full_segment_bytes.min(self.buffer / 2) && self.has_opened()
+    }
+}
+
+impl Memory {
+    /// Cold, so that its caller, which every segment passes, stays small.
+    #[cold]
+    fn on_sent(&mut self, data: bool, now: Instant) {
+        if let Some(linux_like) = &mut self.linux_like {
+            linux_like.on_sent(data, now);
+        }
+        if let Some(avoidance) = &mut self.avoidance {
+            avoidance.on_sent();
+        }
     }
 }
 
@@ -322,17 +335,12 @@ impl AckScheduler {
     }
 
     /// A segment left and carried the acknowledgement.
+    #[inline]
     pub(super) fn on_sent(&mut self, data: bool, now: Instant) {
         self.unacked_segments = 0;
         self.whole = false;
-        let Some(memory) = &mut self.memory else {
-            return;
-        };
-        if let Some(linux_like) = &mut memory.linux_like {
-            linux_like.on_sent(data, now);
-        }
-        if let Some(avoidance) = &mut memory.avoidance {
-            avoidance.on_sent();
+        if let Some(memory) = &mut self.memory {
+            memory.on_sent(data, now);
         }
     }
 

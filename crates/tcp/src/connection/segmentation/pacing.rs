@@ -32,19 +32,22 @@ impl Segmentation {
 
 impl Connection {
     /// Payload bytes per second, where pacing is on and a rate is known.
+    #[inline]
     pub(in crate::connection) fn paced_rate(&self) -> Option<u64> {
         match self.config.segmentation.pacing {
             Pacing::Off => None,
             Pacing::BytesPerSecond(rate) => Some(rate.max(1)),
-            Pacing::Window => {
-                let srtt_ns = self.rtt.srtt()?.as_nanos().max(1);
-                let (cwnd, ssthresh) = (self.congestion.cwnd(), self.congestion.ssthresh());
-                let percent = if cwnd < ssthresh / 2 { 200 } else { 120 };
-                let window = u128::from(cwnd.max(self.in_flight()));
-                let rate = window * percent * 10_000_000 / srtt_ns;
-                Some(u64::try_from(rate).unwrap_or(u64::MAX).max(1))
-            }
+            Pacing::Window => self.window_rate(),
         }
+    }
+
+    fn window_rate(&self) -> Option<u64> {
+        let srtt_ns = self.rtt.srtt()?.as_nanos().max(1);
+        let (cwnd, ssthresh) = (self.congestion.cwnd(), self.congestion.ssthresh());
+        let percent = if cwnd < ssthresh / 2 { 200 } else { 120 };
+        let window = u128::from(cwnd.max(self.in_flight()));
+        let rate = window * percent * 10_000_000 / srtt_ns;
+        Some(u64::try_from(rate).unwrap_or(u64::MAX).max(1))
     }
 
     /// Whether new data has to wait; the timer that is running says until when.
@@ -52,7 +55,8 @@ impl Connection {
         self.timers.is_running(Timer::Pace)
     }
 
-    /// `bytes` left: the next may when they have had their time.
+    /// `bytes` leave: the next may when they have had their time.
+    #[inline]
     pub(in crate::connection) fn pace(&mut self, bytes: u32, now: Instant) {
         if let Some(rate) = self.paced_rate() {
             let ns = u128::from(bytes) * 1_000_000_000 / u128::from(rate);

@@ -1,13 +1,17 @@
 //! Two connections face to face in virtual time, and what must be true of them.
 
 mod flow;
+mod mandatory;
+mod pacing;
 mod states;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{AckPolicy, Clock, Connection, Ended, Nagle, ReadError, Segmentation, State, TailRule};
+use super::{
+    AckPolicy, Clock, Connection, Ended, Nagle, Pacing, ReadError, Segmentation, State, TailRule,
+};
 use crate::time::ms;
 use crate::wire::{Ecn, Flags, Segment};
 use crate::{Config, CongestionControl, KeepAlive, Piece, Pool, SeqNum};

@@ -1,0 +1,173 @@
+//! A receiver that waits for its n-th segment and a sender that waits for room must not wait for
+//! each other, and rare ACKs must not slow a window that counts bytes: as properties, and beside
+//! them the sender of 2005, for which both fail.
+
+mod common;
+mod face;
+
+use std::cell::Cell;
+use std::num::NonZeroU16;
+use std::time::Duration;
+
+use face::{Face, Who};
+use proptest::prelude::*;
+use tcpcost_tcp::{AckPolicy, Config, CongestionControl, Connection, Segmentation, WindowGrowth};
+
+const DELAY: Duration = Duration::from_millis(400);
+
+/// What came of a transfer, until its last byte was read.
+struct Outcome {
+    /// ACKs that left because their delay was over.
+    delayed: u64,
+    /// Timeouts and tail probes of the sender, which would end a wait before.
+    probes: u32,
+    cwnd: u32,
+    acknowledged: u32,
+}
+
+/// The client sends so many bytes as fast as it can; the server reads all at once.
+fn bulk(client: Config, server: Config, bytes: usize) -> Outcome {
+    let us = Duration::from_micros;
+    let mut face = Face::new(client, server, us(100), us(1));
+    let (written, read) = (Cell::new(0), Cell::new(0));
+    let write = |connection: &mut Connection| {
+        let left = (bytes - written.get()).min(connection.writable());
+        written.set(written.get() + connection.write(&vec![1; left]).unwrap());
+    };
+    write(face.end(Who::Client));
+    face.transmit();
+    while read.get() < bytes {
+        let going = face.step(|connection, who, now| match who {
+            Who::Client => write(connection),
+            Who::Server => {
+                while let Ok(n) = connection.read(&mut [0; 65_536], now) {
+                    read.set(read.get() + n);
+                }
+            }
+        });
+        assert!(going, "nothing will ever happen again");
+        face.log.clear();
+    }
+    let delayed = face.end(Who::Server).counters().delayed_acks_sent;
+    let client = face.end(Who::Client);
+    Outcome {
+        delayed,
+        probes: client.counters().timeouts + client.counters().tail_probes_sent,
+        cwnd: client.cwnd(),
+        acknowledged: bytes as u32 - client.unacknowledged() as u32,
+    }
+}
+
+/// A window of the receiver's alone.
+fn receiver(ack: AckPolicy, window: u32) -> Config {
+    Config {
+        ack,
+        receive_buffer: window,
+        receive_buffer_max: 0,
+        ..Config::default()
+    }
+}
+
+fn counted(kind: u8, segments: u32) -> AckPolicy {
+    let delay_max = DELAY;
+    match kind {
+        0 => AckPolicy::Every {
+            segments,
+            delay_max,
+        },
+        1 => AckPolicy::Exactly {
+            segments,
+            delay_max,
+        },
+        2 => AckPolicy::Requested {
+            segments,
+            delay_max,
+        },
+        _ => AckPolicy::OnRead {
+            segments,
+            delay_max,
+        },
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_bulk_transfer_waits_for_the_delay_of_an_ack(
+        kind in 0u8..4,
+        segments in 1u32..=64,
+        window in 6_000u32..400_000,
+        supers in prop_oneof![Just(0u32), 1_000u32..65_160],
+        divisor in prop_oneof![Just(None), (0u32..=8).prop_map(Some)],
+    ) {
+        let ack = counted(kind, segments);
+        let segmentation = Segmentation {
+            super_segment_bytes_max: supers,
+            window_divisor: divisor,
+            ..Segmentation::default()
+        };
+        let client = Config {
+            // Announces the rate request, too.
+            ack,
+            segmentation,
+            congestion: CongestionControl::Fixed(1 << 20),
+            ..Config::default()
+        };
+        let outcome = bulk(client, receiver(ack, window), 600_000);
+        prop_assert_eq!((outcome.delayed, outcome.probes), (0, 0));
+    }
+
+    #[test]
+    fn stretch_acks_do_not_slow_the_growth_of_a_window(
+        segments in 1u32..=10,
+        supers in prop_oneof![Just(0u32), 1_000u32..65_160],
+    ) {
+        let client = Config {
+            congestion: CongestionControl::NewReno,
+            segmentation: Segmentation {
+                super_segment_bytes_max: supers,
+                ..Segmentation::default()
+            },
+            ..Config::default()
+        };
+        // RFC 6928's ten segments.
+        let initial = 14_480;
+        let server = receiver(counted(0, segments), 4 << 20);
+        let outcome = bulk(client, server, 1_000_000);
+        prop_assert_eq!(outcome.delayed, 0);
+        // Slow start all the way: every byte acknowledged has opened it by a byte.
+        prop_assert_eq!(outcome.cwnd, initial + outcome.acknowledged);
+    }
+}
+
+/// Jones's throughput anomaly: super-segments that leave only whole leave a segment of window
+/// unused, so it is never found full and stops growing; a receiver that counts to more than it
+/// holds waits for its timer, for ever.
+#[test]
+fn the_sender_of_2005_waits_for_the_delay_and_its_window_stops_growing() {
+    let old = Config {
+        segmentation: Segmentation {
+            whole_only: true,
+            ..Segmentation::default()
+        },
+        congestion: CongestionControl::NewReno,
+        window_growth: WindowGrowth::PerAck,
+        initial_window: NonZeroU16::new(3),
+        ..Config::default()
+    };
+    let new = Config {
+        congestion: CongestionControl::NewReno,
+        ..Config::default()
+    };
+    let run = |sender: &Config| {
+        let outcome = bulk(sender.clone(), receiver(counted(0, 22), 131_072), 3_000_000);
+        (outcome.delayed, outcome.cwnd / 1448)
+    };
+    let ((old_delayed, old_segments), (new_delayed, new_segments)) = (run(&old), run(&new));
+    assert!(old_segments < 22, "{old_segments} segments");
+    assert!(old_delayed >= 100, "{old_delayed} delayed");
+    // Only until its initial window of ten has opened to 22.
+    assert!(new_delayed <= 2, "{new_delayed} delayed");
+    assert!(new_segments > 88, "{new_segments} segments");
+}

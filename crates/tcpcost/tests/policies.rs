@@ -1,0 +1,105 @@
+//! Policies as knobs of studies: ours takes them all, the kernel's end what it has.
+
+mod common;
+
+use common::{Place, able, skip};
+
+fn run(text: &str) -> Vec<serde_json::Value> {
+    let place = Place::new();
+    let measure = "[measure]\nwarm_up = \"20ms\"\nduration = \"60ms\"\nrepetitions = 1\nothers_max = \"100%\"\nretries = 0\n";
+    let text = format!("{text}\n{measure}");
+    let ran = place.run(&["run", &place.write("s.toml", &text), "--out", "out"]);
+    let records = place.records("out");
+    assert!(!records.is_empty(), "{ran:?}");
+    records
+}
+
+/// Pure ACKs of the receiving end per data segment of the sending one.
+fn acks_per_segment(record: &serde_json::Value) -> f64 {
+    let count = |end: &str, quantity: &str| {
+        let readings = record["ends"][end]["readings"].as_array().unwrap();
+        let mut own = readings
+            .iter()
+            .filter(|reading| reading["meter"] == "tcp_info");
+        own.next().unwrap()["counts"][quantity].as_f64().unwrap()
+    };
+    count("server", "conn_segments_sent") / count("client", "conn_segments_sent")
+}
+
+#[test]
+fn each_ack_policy_of_ours_runs_and_exactly_is_exact() {
+    if std::thread::available_parallelism().map_or(1, std::num::NonZero::get) < 2 {
+        return skip("needs two CPUs");
+    }
+    let policies = [
+        "default",
+        "delayed",
+        "linux-like",
+        "every",
+        "exactly",
+        "avoidance",
+        "on-read",
+        "requested",
+    ];
+    let records = run(&format!(
+        "[bed]\nkind = \"memory\"\nstack = \"user\"\nack_segments = 16\n\
+         [workload]\nclient_cpus = [0]\nserver_cpus = [1]\ncheck = \"on\"\n\
+         [vary]\nack_policy = {policies:?}\n"
+    ));
+    assert_eq!(records.len(), policies.len());
+    for record in &records {
+        assert_eq!(record["outcome"], "measured", "{record}");
+        if record["knobs"]["ack_policy"] == "exactly" {
+            let ratio = acks_per_segment(record);
+            // Window updates come beside them, and the interval cuts through a super-segment.
+            assert!(
+                (0.058..0.070).contains(&ratio),
+                "1/16 is 0.0625, not {ratio}"
+            );
+        }
+    }
+}
+
+#[test]
+fn each_segmentation_policy_of_ours_runs() {
+    let records = run("[bed]\nkind = \"memory\"\nstack = \"user\"\n\
+         [workload]\nclient_cpus = [0]\nserver_cpus = [0]\ncheck = \"on\"\n\
+         [[cells]]\nname = \"always\"\ntail_split = \"always\"\n\
+         [[cells]]\nname = \"divisor\"\ntso_win_divisor = 1\nsuper_segment = \"16KiB\"\n\
+         [[cells]]\nname = \"2005\"\nwhole_super_segments = \"on\"\ninitial_window = 3\nwindow_growth = \"per-ack\"\n\
+         [[cells]]\nname = \"paced\"\npacing = \"timer\"\npacing_rate = \"100Mbit\"\ntso_min_segs = 4\n");
+    assert_eq!(records.len(), 4);
+    for record in &records {
+        assert_eq!(record["outcome"], "measured", "{record}");
+    }
+}
+
+#[test]
+fn what_the_kernel_has_is_set_and_what_it_has_not_is_a_skip() {
+    if !able() {
+        return;
+    }
+    let records = run(
+        "[bed]\nkind = \"netns\"\ntso_win_divisor = 8\ntso_min_segs = 4\nack_policy = \"linux-like\"\n",
+    );
+    assert_eq!(records[0]["outcome"], "measured", "{}", records[0]);
+    for end in ["client", "server"] {
+        let sysctls = &records[0]["ends"][end]["environment"]["sysctls"];
+        assert_eq!(sysctls["net.ipv4.tcp_tso_win_divisor"], "8", "{sysctls}");
+        assert_eq!(sysctls["net.ipv4.tcp_min_tso_segs"], "4", "{sysctls}");
+    }
+    for knob in [
+        "tail_split = \"always\"",
+        "whole_super_segments = \"on\"",
+        "pacing = \"timer\"",
+        "super_segment = \"16KiB\"",
+        "initial_window = 3",
+        "window_growth = \"per-ack\"",
+        "ack_policy = \"avoidance\"",
+    ] {
+        let records = run(&format!("[bed]\nkind = \"loopback\"\n{knob}\n"));
+        assert_eq!(records[0]["outcome"], "skipped", "{knob}: {}", records[0]);
+        let reason = records[0]["reason"].as_str().unwrap();
+        assert!(reason.contains("kernel"), "{reason}");
+    }
+}
