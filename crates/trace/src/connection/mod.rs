@@ -98,6 +98,7 @@ pub struct Connection {
     loopback: bool,
     burst: Burst,
     last_from: Option<usize>,
+    /// When the last packet passed, if it carried data; stamps that went back do not count.
     last_data_ns: Option<u64>,
     /// A pause that an ACK ended, until it is known what came after it.
     stall: Option<Pending>,
@@ -295,7 +296,7 @@ impl Connection {
         let alone = pure && coverage.is_some() && one_outstanding && there.in_flight() == 0;
         if let Some(stall) = self.stall.take() {
             let rtt_ns = self.halves[1 - stall.from].rtt.min_ns.unwrap_or(0);
-            if stall.ends_with(from, payload, at_ns, rtt_ns) {
+            if stall.ends_with(from, payload, self.now_ns, rtt_ns) {
                 stall.count(&mut self.halves[from]);
                 watch.on_stall(self.place, &stall.event());
             } else if payload == 0 && from != stall.from {
@@ -305,7 +306,7 @@ impl Connection {
         let (here, there) = sides(&mut self.halves, from);
         if alone && self.last_from == Some(1 - from) {
             let since_ns = self.last_data_ns;
-            self.stall = Pending::of(1 - from, since_ns, at_ns, there).or(self.stall);
+            self.stall = Pending::of(1 - from, since_ns, self.now_ns, there).or(self.stall);
         }
 
         // What now keeps each end from sending.
@@ -331,7 +332,7 @@ impl Connection {
             tail_split,
         };
         self.last_from = Some(from);
-        self.last_data_ns = (payload > 0 && self.clock).then_some(at_ns);
+        self.last_data_ns = (payload > 0 && self.clock).then_some(self.now_ns);
         let kind = match (payload > 0, pure) {
             (true, _) => Kind::Data,
             (false, true) => Kind::PureAck,

@@ -52,8 +52,8 @@ impl Pending {
         sent.delayed_ack_stalls += 1;
         sent.delayed_ack_stall_ns += self.lost_ns;
         if self.as_application {
-            let pause_ns = self.until_ns - self.since_ns;
-            sent.application_limited_ns = sent.application_limited_ns.saturating_sub(pause_ns);
+            let pause_ns = (self.until_ns - self.since_ns).min(sent.application_limited_ns);
+            sent.application_limited_ns -= pause_ns;
             sent.window_limited_ns += pause_ns;
         }
     }
