@@ -34,7 +34,7 @@ pub fn trace(args: &cli::Trace) -> anyhow::Result<Exit> {
     let mut looks = Looks::new(args, &options);
     let mut exit = Exit::Ok;
     match (&args.interface, &args.files[..]) {
-        (Some(interface), _) => interface_to(&mut looks, interface)?,
+        (Some(interface), _) => exit = interface_to(&mut looks, interface)?,
         (None, [file]) => exit = file_to(&mut looks, file)?,
         (None, _) => return Err(usage("--follow: wants one file, or --interface")),
     }
@@ -81,22 +81,29 @@ fn file_to(looks: &mut Looks<'_>, path: &Path) -> anyhow::Result<Exit> {
     }
 }
 
-fn interface_to(looks: &mut Looks<'_>, interface: &str) -> anyhow::Result<()> {
+fn interface_to(looks: &mut Looks<'_>, interface: &str) -> anyhow::Result<Exit> {
     let mut live = Live::open(interface)?;
     let mut reading = Reading {
         form: Some(tcpcost_trace::Form::Live),
         ..Reading::default()
     };
+    let mut exit = Exit::Ok;
     loop {
         wait_for(live.as_fd(), STEP).context("poll the capture")?;
-        live.take(&mut reading, looks)?;
-        reading.dropped_by_capture = Some(live.dropped()?);
+        // An interface that goes down ends it; what was seen until then is reported.
+        let taken = live.take(&mut reading, looks);
+        reading.dropped_by_capture = live.dropped().ok().or(reading.dropped_by_capture);
+        if let Err(error) = taken {
+            eprintln!("tcpcost: {error:#}");
+            exit = Exit::Failed;
+            break;
+        }
         if !looks.goes_on(&reading) {
             break;
         }
     }
     looks.before.add(reading);
-    Ok(())
+    Ok(exit)
 }
 
 /// The analysis, and who looks at it.

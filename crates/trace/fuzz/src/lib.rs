@@ -162,7 +162,7 @@ fn told(
     let report = Report::new("fuzz", reading, outcome, connections);
     text(&report);
     // Most of a page's time goes into the charts' library, which is the same in each.
-    if report.total.captured_packets % 16 == 0 {
+    if report.total.captured_packets.is_multiple_of(16) {
         page(&report, 1, graph);
     }
     for connection in &report.connections {
