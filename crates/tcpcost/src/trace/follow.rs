@@ -32,12 +32,11 @@ pub fn trace(args: &cli::Trace) -> anyhow::Result<Exit> {
     block_signals();
     let options = Options::new(args)?;
     let mut looks = Looks::new(args, &options);
-    let mut exit = Exit::Ok;
-    match (&args.interface, &args.files[..]) {
-        (Some(interface), _) => exit = interface_to(&mut looks, interface)?,
-        (None, [file]) => exit = file_to(&mut looks, file)?,
+    let exit = match (&args.interface, &args.files[..]) {
+        (Some(interface), _) => interface_to(&mut looks, interface)?,
+        (None, [file]) => file_to(&mut looks, file)?,
         (None, _) => return Err(usage("--follow: wants one file, or --interface")),
-    }
+    };
     let report = looks.report(&Reading::default());
     if let Some(path) = &args.html {
         let written = page(&report, options.graph_of, looks.analysis.watch());
