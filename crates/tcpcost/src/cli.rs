@@ -169,8 +169,20 @@ pub struct Soak {
 #[derive(Debug, Args)]
 pub struct Trace {
     /// Captures: pcap, pcapng or tcpdump's text, plain or as .gz, .zst or .lz4; `-` is standard input.
-    #[arg(required = true, value_name = "FILE")]
+    #[arg(required_unless_present = "interface", value_name = "FILE")]
     pub files: Vec<PathBuf>,
+    /// Go on as the file (or pipe) grows: what was found so far each --interval, all of it on Ctrl-C.
+    #[arg(long)]
+    pub follow: bool,
+    /// Follow what passes this interface (`any` for all), through libpcap.
+    #[arg(short, long, value_name = "IFACE", conflicts_with_all = ["files", "join"])]
+    pub interface: Option<String>,
+    /// Time between two looks while following.
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
+    pub interval: Duration,
+    /// End after so many looks [default: on Ctrl-C].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub count: Option<u64>,
     /// Take the files as pieces of one capture, in this order.
     #[arg(long)]
     pub join: bool,
@@ -247,8 +259,8 @@ pub struct Watch {
     pub self_max: f64,
 }
 
-/// An interval of `watch` and `soak`: at least 10 ms, a tick of /proc/stat, below which a line costs more than it
-/// shows.
+/// An interval of `watch`, `soak` and `trace --follow`: at least 10 ms, a tick of /proc/stat, below which a line costs
+/// more than it shows.
 fn interval(text: &str) -> Result<Duration, String> {
     const EXPECTED: &str = "a time such as 1s, 500ms, or plain seconds; at least 10ms";
     let parsed = match text.parse::<f64>() {

@@ -17,7 +17,7 @@ mod sample;
 mod sampler;
 mod screen;
 mod sources;
-mod ticker;
+pub mod ticker;
 
 #[cfg(test)]
 mod testing;
