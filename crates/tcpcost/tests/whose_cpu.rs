@@ -61,13 +61,16 @@ fn a_one_way_transfer_charges_each_end_to_its_own_cpu() {
     let (steered, data, record) = shares("on");
     assert!(data > 0.6, "most packets are data: {data}");
     assert!(
-        (steered - data).abs() < 0.1,
+        (steered - data).abs() < 0.15,
         "on the server's CPU {steered}, data {data}"
     );
     // Without steering a veth's receive work stays on the CPU that sent, mostly the client's (data
-    // that an ACK sets off leaves from the server's).
+    // that an ACK sets off leaves from the server's: the more, the busier the machine).
     let (unsteered, _, _) = shares("off");
-    assert!(unsteered < 0.45, "without steering: {unsteered}");
+    assert!(
+        unsteered < steered - 0.2,
+        "on the server's CPU {unsteered} without steering, {steered} with"
+    );
 
     // And the tasks: each end's threads spent their time while their own CPU was busy.
     for end in ["client", "server"] {
