@@ -1,6 +1,7 @@
 //! What the eBPF meters cost: one-byte request/response and bulk over loopback, both ends on one
 //! CPU, with and without each meter in turn; and ns per run of each program (which include the two
-//! clock reads of the kernel's own measuring). As root:
+//! clock reads of the kernel's own measuring). What is compared is CPU time of this process per transaction:
+//! on a machine that others use it says more than transactions per second. As root:
 //! `cargo run --release -p tcpcost-meter --example bpf_cost -- 24`: that many rounds.
 
 use std::collections::BTreeMap;
@@ -10,10 +11,13 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use libbpf_rs::query::ProgInfoIter;
+use tcpcost_meter::Meter;
 use tcpcost_meter::bpf::{self, METERS, Scope};
+use tcpcost_meter::own::Own;
+use tcpcost_study::Quantity;
 
 const CPU: usize = 0;
-const RUN: Duration = Duration::from_millis(200);
+const RUN: Duration = Duration::from_millis(100);
 
 fn main() {
     let rounds = std::env::args().nth(1).and_then(|text| text.parse().ok());
@@ -22,15 +26,15 @@ fn main() {
         let (mut client, server) = pair(request, response);
         let mut ratios: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
         let mut offs = Vec::new();
-        rate(&mut client, request, response); // Warm.
+        cost_ns(&mut client, request, response); // Warm.
         for round in 0..rounds {
             for &meter in METERS {
                 let mut with = |on: bool| {
                     let loaded =
                         on.then(|| bpf::load(meter, &scope()).expect("known").expect("root"));
-                    let rate = rate(&mut client, request, response);
+                    let cost_ns = cost_ns(&mut client, request, response);
                     drop(loaded);
-                    rate
+                    cost_ns
                 };
                 // Both orders, so that a drift does no harm.
                 let (on, off) = if round % 2 == 0 {
@@ -45,7 +49,7 @@ fn main() {
             }
         }
         println!(
-            "{load}: {:.0} transactions/s without",
+            "{load}: {:.0} ns of CPU per transaction without, {rounds} rounds",
             interval(&mut offs).1
         );
         for (meter, mut ratios) in ratios {
@@ -56,7 +60,7 @@ fn main() {
             let _loaded = bpf::load(meter, &scope()).expect("known").expect("root");
             std::fs::write(STATS, "1").expect("root");
             let before = runs();
-            let rate = rate(&mut client, request, response);
+            let (transactions, cpu_ns) = run(&mut client, request, response);
             let after = runs();
             std::fs::write(STATS, "0").expect("root");
             let mut sum_ns = 0;
@@ -65,7 +69,7 @@ fn main() {
                 let (ns, count) = (ns - ns_before, count - count_before);
                 sum_ns += ns;
                 if count > 0 {
-                    let per_transaction = count as f64 / (rate * RUN.as_secs_f64());
+                    let per_transaction = count as f64 / transactions as f64;
                     println!(
                         "  {meter:10} {name:16} {:4} ns/run {per_transaction:6.2} runs/transaction",
                         ns / count
@@ -73,8 +77,8 @@ fn main() {
                 }
             }
             println!(
-                "  {meter:10} {:.2} % of the CPU",
-                sum_ns as f64 / RUN.as_nanos() as f64 * 100.0
+                "  {meter:10} {:.2} % of the CPU time",
+                sum_ns as f64 / cpu_ns as f64 * 100.0
             );
         }
         drop(client);
@@ -89,10 +93,16 @@ fn scope() -> Scope {
     }
 }
 
-/// Transactions per second of one run.
-fn rate(client: &mut TcpStream, request: usize, response: usize) -> f64 {
+/// CPU time of both ends per transaction.
+fn cost_ns(client: &mut TcpStream, request: usize, response: usize) -> f64 {
+    let (transactions, cpu_ns) = run(client, request, response);
+    cpu_ns as f64 / transactions as f64
+}
+
+/// Transactions of one run, and the CPU time of both ends.
+fn run(client: &mut TcpStream, request: usize, response: usize) -> (u64, u64) {
     let mut buffer = vec![0; request.max(response)];
-    let started = Instant::now();
+    let (started, cpu_ns) = (Instant::now(), cpu_ns());
     let mut transactions = 0;
     while started.elapsed() < RUN {
         client
@@ -103,7 +113,14 @@ fn rate(client: &mut TcpStream, request: usize, response: usize) -> f64 {
             .expect("the server answers");
         transactions += 1;
     }
-    f64::from(transactions) / started.elapsed().as_secs_f64()
+    (transactions, self::cpu_ns() - cpu_ns)
+}
+
+/// CPU time of this process.
+fn cpu_ns() -> u64 {
+    let mut meter = Own;
+    let snapshot = meter.snapshot().expect("a clock");
+    snapshot.totals[0].counts[&Quantity::SelfCpuNs]
 }
 
 /// A connection whose both ends' threads are pinned to [`CPU`].

@@ -20,6 +20,11 @@ impl Meter for Own {
     }
 }
 
+/// CPU time of the calling thread, ns.
+pub fn thread_cpu_ns() -> u64 {
+    clock::now_ns(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

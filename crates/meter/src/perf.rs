@@ -38,9 +38,21 @@ impl Perf {
     /// # Errors
     /// Cycles cannot be counted on one of the CPUs.
     pub fn open(cpus: &[usize]) -> Result<Perf, NoPmu> {
+        Perf::of(cpus, EVENTS)
+    }
+
+    /// Cycles alone: a read is an interrupt of each CPU for each event.
+    ///
+    /// # Errors
+    /// As [`Perf::open`].
+    pub fn cycles(cpus: &[usize]) -> Result<Perf, NoPmu> {
+        Perf::of(cpus, &EVENTS[..1])
+    }
+
+    fn of(cpus: &[usize], events: &[(u64, Quantity)]) -> Result<Perf, NoPmu> {
         let mut counters = Vec::new();
         for &cpu in cpus {
-            for &(event, quantity) in EVENTS {
+            for &(event, quantity) in events {
                 match open(event, cpu) {
                     Ok(source) => counters.push(Counter::new(cpu, quantity, source)),
                     Err(error) if quantity == Quantity::CoreCycles => {

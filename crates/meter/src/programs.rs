@@ -1,22 +1,25 @@
 //! What our own eBPF programs cost: the kernel's run-time statistics of them.
 //!
-//! Statistics are on while a [`Programs`] lives; they cost every program on the host two clock reads a run,
+//! Statistics are on while a [`Programs`] lives and is not paused; they cost every program on the host two clock reads a run,
 //! which is in the figure.
 
 use std::fs;
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-use libbpf_rs::libbpf_sys::{BPF_STATS_RUN_TIME, bpf_enable_stats};
-use libbpf_rs::query::ProgInfoIter;
+use libbpf_rs::libbpf_sys::{
+    BPF_STATS_RUN_TIME, bpf_enable_stats, bpf_obj_get_info_by_fd, bpf_prog_get_fd_by_id,
+    bpf_prog_info,
+};
 use tcpcost_study::{Counts, Quantity, Snapshot, Whose};
 
+use crate::bpf::Pausable;
 use crate::{Meter, MeterError, snapshot_of};
 
 /// The meter `programs`: [`Whose::Tcpcost`], the programs that this process holds now.
 #[derive(Debug)]
 pub struct Programs {
-    ids: Vec<u32>,
-    _statistics: OwnedFd,
+    programs: Vec<OwnedFd>,
+    statistics: Option<OwnedFd>,
 }
 
 impl Programs {
@@ -25,26 +28,46 @@ impl Programs {
     /// # Errors
     /// [`MeterError::Load`]: no privilege, or a kernel older than 5.8.
     pub fn new() -> Result<Programs, MeterError> {
-        // SAFETY: takes no pointers; what it returns is a new descriptor of ours or negative.
-        let statistics = unsafe {
-            match bpf_enable_stats(BPF_STATS_RUN_TIME) {
-                fd if fd >= 0 => OwnedFd::from_raw_fd(fd),
-                _ => {
-                    let error = std::io::Error::last_os_error();
-                    return Err(MeterError::Load {
-                        meter: METER,
-                        reason: format!("turn statistics on: {error} (needs CAP_SYS_ADMIN)"),
-                    });
-                }
-            }
-        };
+        let statistics = statistics()?;
         let mut ids = held()?;
         ids.sort_unstable();
         ids.dedup();
+        let programs = ids.into_iter().map(open).collect::<Result<_, _>>()?;
         Ok(Programs {
-            ids,
-            _statistics: statistics,
+            programs,
+            statistics: Some(statistics),
         })
+    }
+}
+
+/// The programs rest, or their time is not asked for.
+impl Pausable for Programs {
+    fn pause(&mut self) {
+        self.statistics = None;
+    }
+
+    fn resume(&mut self) -> Result<(), MeterError> {
+        if self.statistics.is_none() {
+            self.statistics = Some(statistics()?);
+        }
+        Ok(())
+    }
+}
+
+/// Statistics are on while this is open.
+fn statistics() -> Result<OwnedFd, MeterError> {
+    // SAFETY: takes no pointers; what it returns is a new descriptor of ours or negative.
+    unsafe {
+        match bpf_enable_stats(BPF_STATS_RUN_TIME) {
+            fd if fd >= 0 => Ok(OwnedFd::from_raw_fd(fd)),
+            _ => {
+                let error = std::io::Error::last_os_error();
+                Err(MeterError::Load {
+                    meter: METER,
+                    reason: format!("turn statistics on: {error} (needs CAP_SYS_ADMIN)"),
+                })
+            }
+        }
     }
 }
 
@@ -54,11 +77,40 @@ impl Meter for Programs {
     }
 
     fn snapshot(&mut self) -> Result<Snapshot, MeterError> {
-        let ours = ProgInfoIter::default().filter(|program| self.ids.contains(&program.id));
-        let sum_ns = ours.map(|program| program.run_time_ns).sum();
+        let times: Result<Vec<u64>, MeterError> = self.programs.iter().map(run_time_ns).collect();
+        let sum_ns = times?.iter().sum();
         let counts = Counts::from([(Quantity::SelfProgramsNs, sum_ns)]);
         Ok(snapshot_of(METER, Whose::Tcpcost, counts))
     }
+}
+
+/// A program by its id. A walk over all programs of a host would cost more the more others it has.
+fn open(id: u32) -> Result<OwnedFd, MeterError> {
+    // SAFETY: takes no pointers; what it returns is a new descriptor of ours or negative.
+    unsafe {
+        match bpf_prog_get_fd_by_id(id) {
+            fd if fd >= 0 => Ok(OwnedFd::from_raw_fd(fd)),
+            _ => Err(failed("open of an eBPF program")),
+        }
+    }
+}
+
+fn run_time_ns(program: &OwnedFd) -> Result<u64, MeterError> {
+    // SAFETY: an all-zero bpf_prog_info asks for no array; the kernel writes no more than `length` of it.
+    unsafe {
+        let mut info: bpf_prog_info = std::mem::zeroed();
+        let mut length = size_of::<bpf_prog_info>() as u32;
+        let pointer = (&raw mut info).cast();
+        match bpf_obj_get_info_by_fd(program.as_raw_fd(), pointer, &raw mut length) {
+            0 => Ok(info.run_time_ns),
+            _ => Err(failed("information on an eBPF program")),
+        }
+    }
+}
+
+fn failed(call: &'static str) -> MeterError {
+    let source = std::io::Error::last_os_error();
+    MeterError::Call { call, source }
 }
 
 /// Ids of the programs behind this process's descriptors: programs and links.

@@ -147,3 +147,39 @@ fn what_cannot_be_had_is_one_line() {
     );
     assert!(bpf::load("no-such", &Scope::default()).is_none());
 }
+
+#[test]
+fn totals_stand_still_in_a_pause_and_go_on_after_it() {
+    let scope = Scope {
+        cpus: cpus(),
+        own_pids: vec![std::process::id()],
+    };
+    if load(vec![]).is_none() {
+        return;
+    }
+    let mut meter = bpf::load_pausable("exact", &scope).unwrap().unwrap();
+    let all = |readings: Vec<Reading>| of(&readings, &Whose::Cpus(cpus())).counts;
+    for _ in 0..3 {
+        meter.pause();
+        let paused = meter.snapshot().unwrap();
+        traffic(10);
+        let later = meter.snapshot().unwrap();
+        let grown = all(later.since(&paused).unwrap());
+        assert!(grown.values().all(|&ns| ns == 0), "{grown:?}");
+
+        meter.resume().unwrap();
+        let resumed = meter.snapshot().unwrap();
+        traffic(50);
+        let readings = meter.snapshot().unwrap().since(&resumed).unwrap();
+        for reading in &readings {
+            // What ran at the first instants is known by the first event, at most a tick of 10 ms later; a
+            // CPU without one is idle. All of it is charged to something.
+            let closure = reading.closure().unwrap();
+            assert!((closure - 1.0).abs() < 0.01, "{closure} {reading:?}");
+        }
+        let grown = all(readings);
+        for busy in [Quantity::ExactTaskOwnNs, Quantity::ExactSoftirqNetRxNs] {
+            assert!(grown[&busy] > 0, "{busy} {grown:?}");
+        }
+    }
+}

@@ -5,7 +5,7 @@
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 
-use tcpcost_meter::bpf::{self, Scope};
+use tcpcost_meter::bpf::{self, Scope, connection_key};
 use tcpcost_meter::netstat::Netstat;
 use tcpcost_meter::{Meter, MeterError};
 use tcpcost_study::{Counts, Quantity, Reading};
@@ -175,5 +175,48 @@ fn what_happens_in_another_namespace_is_not_counted() {
             in_namespace(|_| send(&mut pair("127.0.0.1:0"), 10, 1000))
         });
         assert!(counts.values().all(|&count| count == 0), "{counts:?}");
+    });
+}
+
+#[test]
+fn connections_are_told_apart_and_add_up() {
+    in_namespace(|_| {
+        let mut meter = bpf::load_by_connection().unwrap();
+        let mut pairs = ["127.0.0.1:0", "[::1]:0"].map(pair);
+        let before = meter.snapshot().unwrap();
+        send(&mut pairs[0], 100, 65_536);
+        send(&mut pairs[1], 50, 1000);
+        let after = meter.snapshot().unwrap();
+        let all = after.since(&before).unwrap().remove(0).counts;
+        let by_connection = meter.by_connection();
+        let mut sums = Counts::new();
+        for (index, (from, to)) in pairs.iter().enumerate() {
+            let (from, to) = (from.local_addr().unwrap(), to.local_addr().unwrap());
+            let [sender, receiver] = [(from, to), (to, from)]
+                .map(|(local, remote)| &by_connection[&connection_key(local, remote)]);
+            for counts in [sender, receiver] {
+                for (&quantity, count) in counts {
+                    *sums.entry(quantity).or_insert(0) += count;
+                }
+            }
+            let bytes = [100 * 65_536, 50 * 1000][index];
+            // A tail loss probe may send some twice.
+            assert!(sender[&Quantity::DataSkbBytesSent] >= bytes, "{sender:?}");
+            assert_eq!(
+                sender[&Quantity::DataSkbBytesSent],
+                receiver[&Quantity::DataSkbBytesReceived]
+            );
+            // Each message is a burst to its receiver, and each answer to the sender.
+            let bursts = receiver[&Quantity::DataBurstsReceived];
+            assert!((1..=[300, 50][index]).contains(&bursts), "{receiver:?}");
+        }
+        for (quantity, sum) in sums {
+            // ACKs of the two handshakes are before the first snapshot.
+            let most = all[&quantity] + 8;
+            assert!(
+                (all[&quantity]..=most).contains(&sum),
+                "{quantity}: {sum} {all:?}"
+            );
+        }
     });
 }

@@ -265,7 +265,12 @@ impl CellSummary {
                 Some((*records.iter().find(is_it)?, &trial.values))
             })
             .collect();
-        summary.profiles = profiles(&used, summary.has_transactions());
+        let published = study.published_functions.iter();
+        let named: Vec<&str> = published
+            .flat_map(|published| &published.ratios)
+            .map(|(_, ours, _)| ours.as_str())
+            .collect();
+        summary.profiles = profiles(&used, summary.has_transactions(), &named);
         for record in records {
             match &record.outcome {
                 Outcome::Measured => {}

@@ -140,9 +140,9 @@ pub struct Report {
 /// `tcpcost soak`.
 #[derive(Debug, Args)]
 pub struct Soak {
-    /// Time between two lines, in seconds or as in 500ms.
-    #[arg(default_value = "1")]
-    pub interval: String,
+    /// Time between two lines, e.g. 1s, 500ms; a plain number is seconds.
+    #[arg(default_value = "1s", value_parser = interval)]
+    pub interval: Duration,
     /// Number of lines; without it, until Ctrl-C.
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     pub count: Option<u64>,
@@ -158,8 +158,8 @@ pub struct Soak {
     )]
     pub dirty_lines: u64,
     /// Length of the calibration at each end, when the host is to be idle.
-    #[arg(long, value_name = "TIME", default_value = "1")]
-    pub calibrate: String,
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
+    pub calibrate: Duration,
     /// One JSON document a line: calibration, intervals, calibration.
     #[arg(long)]
     pub json: bool,
@@ -169,8 +169,20 @@ pub struct Soak {
 #[derive(Debug, Args)]
 pub struct Trace {
     /// Captures: pcap, pcapng or tcpdump's text, plain or as .gz, .zst or .lz4; `-` is standard input.
-    #[arg(required = true, value_name = "FILE")]
+    #[arg(required_unless_present = "interface", value_name = "FILE")]
     pub files: Vec<PathBuf>,
+    /// Go on as the file (or pipe) grows: what was found so far each --interval, all of it on Ctrl-C.
+    #[arg(long)]
+    pub follow: bool,
+    /// Follow what passes this interface (`any` for all), through libpcap.
+    #[arg(short, long, value_name = "IFACE", conflicts_with_all = ["files", "join"])]
+    pub interface: Option<String>,
+    /// Time between two looks while following.
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
+    pub interval: Duration,
+    /// End after so many looks [default: on Ctrl-C].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub count: Option<u64>,
     /// Take the files as pieces of one capture, in this order.
     #[arg(long)]
     pub join: bool,
@@ -242,12 +254,13 @@ pub struct Watch {
     /// Serve base-unit counters to Prometheus at http://ADDR/metrics; a port alone is of 127.0.0.1.
     #[arg(long, value_name = "ADDR", value_parser = listen_address)]
     pub prometheus: Option<SocketAddr>,
-    /// Measure the run time of the eBPF programs too (costs two clock reads a run).
-    #[arg(long)]
-    pub self_programs: bool,
+    /// Sample once the eBPF programs would take more than so many percent of one CPU; 100 is never.
+    #[arg(long, value_name = "PERCENT", default_value_t = 0.6, value_parser = percent)]
+    pub self_max: f64,
 }
 
-/// An interval of `watch`: at least 10 ms, below which a line costs more than it shows.
+/// An interval of `watch`, `soak` and `trace --follow`: at least 10 ms, a tick of /proc/stat, below which a line costs
+/// more than it shows.
 fn interval(text: &str) -> Result<Duration, String> {
     const EXPECTED: &str = "a time such as 1s, 500ms, or plain seconds; at least 10ms";
     let parsed = match text.parse::<f64>() {
@@ -259,6 +272,14 @@ fn interval(text: &str) -> Result<Duration, String> {
     parsed
         .filter(|interval| (Duration::from_millis(10)..=YEAR).contains(interval))
         .ok_or_else(|| EXPECTED.to_string())
+}
+
+/// Of one CPU; 0 would see nothing.
+fn percent(text: &str) -> Result<f64, String> {
+    let percent = text.parse().ok();
+    percent
+        .filter(|percent| (0.01..=100.0).contains(percent))
+        .ok_or_else(|| "a number from 0.01 to 100".to_string())
 }
 
 /// `127.0.0.1:9464`, `[::1]:9464`, or a port.

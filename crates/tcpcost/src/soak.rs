@@ -3,13 +3,13 @@
 
 use std::fmt::Write;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde_json::{Value, json};
 use tcpcost_meter::Meter;
 use tcpcost_meter::proc::Proc;
 use tcpcost_meter::soak::{Calibration, Soakers, add_idle_work, load};
-use tcpcost_study::{Quantity, Reading, Whose, units};
+use tcpcost_study::{Quantity, Reading, Whose};
 
 use crate::cli;
 use crate::exit::{Exit, usage};
@@ -18,8 +18,7 @@ use crate::output;
 
 /// Runs until `count` lines are printed, Ctrl-C, or nobody reads them.
 pub fn soak(args: &cli::Soak) -> anyhow::Result<Exit> {
-    let interval = time("interval", &args.interval)?;
-    let calibrate = time("--calibrate", &args.calibrate)?;
+    let (interval, calibrate) = (args.interval, args.calibrate);
     let cpus = cpus(args.cpus.as_deref())?;
     // Before the spinners start, which inherit it.
     let signals = Signals::block();
@@ -98,27 +97,6 @@ pub fn soak(args: &cli::Soak) -> anyhow::Result<Exit> {
 
 const LINES_PER_HEAD: u64 = 20;
 const DRIFT_MAX: f64 = 0.01;
-
-/// A time as units or, as vmstat has it, in bare seconds.
-fn time(what: &str, text: &str) -> anyhow::Result<Duration> {
-    let bare = text
-        .bytes()
-        .all(|byte| byte.is_ascii_digit() || byte == b'.');
-    let with_unit = if bare {
-        format!("{text}s")
-    } else {
-        text.to_string()
-    };
-    match units::duration(&with_unit) {
-        Ok(time) if (SHORTEST..=LONGEST).contains(&time) => Ok(time),
-        Ok(_) => Err(usage(format!("{what} {text}: expected 10ms to 1440min"))),
-        Err(error) => Err(usage(format!("{what} {text}: {error}"))),
-    }
-}
-
-/// A tick of /proc/stat.
-const SHORTEST: Duration = Duration::from_millis(10);
-const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 
 fn cpus(list: Option<&str>) -> anyhow::Result<Vec<usize>> {
     let usable = Topology::read(Path::new("/sys"))?.cpus;
@@ -329,7 +307,7 @@ impl Signals {
             let left = deadline.saturating_duration_since(Instant::now());
             // SAFETY: timespec is plain data, for which all zeros is a value.
             let mut timeout: libc::timespec = unsafe { std::mem::zeroed() };
-            // A day at most, so neither is cut off.
+            // A year at most, so neither is cut off.
             timeout.tv_sec = left.as_secs() as libc::time_t;
             timeout.tv_nsec = left.subsec_nanos() as libc::c_long;
             // SAFETY: set and timeout outlive the call; no information on the signal is asked for.
@@ -414,15 +392,5 @@ mod tests {
             each(&[one], |one| one.units_per_s.map(|_| "x".into())),
             "cpu2 -"
         );
-    }
-
-    #[test]
-    fn times_are_seconds_or_have_a_unit() {
-        assert_eq!(time("interval", "2").unwrap(), Duration::from_secs(2));
-        assert_eq!(time("interval", "0.5").unwrap(), Duration::from_millis(500));
-        assert_eq!(time("interval", "20ms").unwrap(), Duration::from_millis(20));
-        for wrong in ["0", "1ms", "x", "", ".", "-1", "2000min"] {
-            assert!(time("interval", wrong).is_err(), "{wrong}");
-        }
     }
 }

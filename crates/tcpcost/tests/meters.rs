@@ -20,6 +20,7 @@ warm_up = "50ms"
 duration = "200ms"
 repetitions = 1
 others_max = "100%"
+retries = 0
 "#;
 
 /// The warnings of a record, one line each.

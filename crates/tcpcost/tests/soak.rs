@@ -107,7 +107,10 @@ fn it_ends_when_nobody_reads_it() {
 #[test]
 fn a_mistake_is_one_line_with_exit_code_2() {
     let cases: &[(&[&str], &str)] = &[
-        (&["soak", "soon"], "interval soon: "),
+        (
+            &["soak", "soon"],
+            "'soon' for '[INTERVAL]': a time such as 1s",
+        ),
         (&["soak", "1", "0"], "0"),
         (
             &["soak", "--cpus=x"],
@@ -119,7 +122,7 @@ fn a_mistake_is_one_line_with_exit_code_2() {
         ),
         (
             &["soak", "--calibrate=1ms"],
-            "--calibrate 1ms: expected 10ms",
+            "'1ms' for '--calibrate <TIME>': a time such as 1s",
         ),
         (&["soak", "--dirty-lines=99999999999"], "dirty-lines"),
     ];

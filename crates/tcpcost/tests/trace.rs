@@ -5,7 +5,7 @@ mod common;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::AsFd;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use common::{Place, in_namespace, skip};
 use serde_json::Value;
@@ -140,6 +140,148 @@ fn the_page_is_written_where_it_is_asked_for() {
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let page = std::fs::read_to_string(page).unwrap();
     assert!(page.contains("Time and sequence: what 192.168.1.212:32970 sent"));
+}
+
+/// `tcpcost trace` with these arguments, its standard output line by line.
+fn started(args: &[&str]) -> (Child, impl Iterator<Item = String> + use<>) {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_tcpcost"))
+        .args(["trace", "--interval", "10ms"])
+        .args(args)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let stdout = BufReader::new(child.stdout.take().unwrap());
+    (child, stdout.lines().map_while(Result::ok))
+}
+
+/// Ctrl-C.
+fn interrupt(child: &Child) {
+    // SAFETY: the child is not waited for yet, so its id is its own.
+    unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGINT) };
+}
+
+#[test]
+fn a_file_is_followed_as_it_grows_and_is_replaced_until_ctrl_c() {
+    let place = Place::new();
+    let text = std::fs::read_to_string(published("jones2005_trace_ack_avoidance.txt")).unwrap();
+    let lines: Vec<&str> = text.split_inclusive('\n').collect();
+    let (first, rest) = lines.split_at(20);
+    let (second, third) = rest.split_at(20);
+    let path = place.write("growing.txt", &first.concat());
+    let (mut child, mut looks) = started(&["--follow", &path]);
+    let mut until = |packets: usize| {
+        looks
+            .find(|line| line.contains(&format!(" s: {packets} packets, ")))
+            .expect("a look at so many packets");
+    };
+    until(20);
+    // Half a line is no packet.
+    let (whole, half) = (second.concat(), &third.concat()[..30]);
+    let mut file = std::fs::OpenOptions::new()
+        .append(true)
+        .open(&path)
+        .unwrap();
+    file.write_all((whole + half).as_bytes()).unwrap();
+    until(40);
+    file.write_all(&third.concat().as_bytes()[30..]).unwrap();
+    until(lines.len());
+    std::fs::rename(&path, place.path("old")).unwrap();
+    place.write("growing.txt", &first.concat());
+    until(lines.len() + 20);
+    interrupt(&child);
+    let last: Vec<String> = looks.collect();
+    let mut said = String::new();
+    child
+        .stderr
+        .take()
+        .unwrap()
+        .read_to_string(&mut said)
+        .unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert!(
+        said.contains("replaced: going on with the new file"),
+        "{said}"
+    );
+    let packets = format!("growing.txt: tcpdump's text, {} packets", lines.len() + 20);
+    assert!(last.iter().any(|line| line.contains(&packets)), "{last:#?}");
+    assert!(
+        last.iter().any(|line| line.contains("What costs most")),
+        "{last:#?}"
+    );
+}
+
+#[test]
+fn what_follows_ends_with_the_pipe_or_after_so_many_looks() {
+    let place = Place::new();
+    let file = published("jones2005_trace_ack_avoidance.txt");
+    let ran = place.run(&[
+        "trace",
+        "--follow",
+        "--interval",
+        "10ms",
+        "--count",
+        "2",
+        "--json",
+        &file,
+    ]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let documents: Vec<Value> = ran
+        .stdout
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(documents.len(), 3);
+    assert!(documents[1] == documents[2]);
+    let at_once = place.run(&["trace", "--json", &file]);
+    assert_eq!(
+        documents[2],
+        serde_json::from_str::<Value>(&at_once.stdout).unwrap()
+    );
+    // Standard input is empty here.
+    let ran = place.run(&["trace", "--follow", "-"]);
+    assert_eq!(
+        (ran.code, ran.stderr.as_str()),
+        (Some(1), "tcpcost: -: at byte 0: empty\n")
+    );
+    let ran = place.run(&["trace", "--follow", &file, &file]);
+    assert_eq!(ran.code, Some(2), "{ran:?}");
+}
+
+#[test]
+fn an_interface_is_followed_and_agrees_with_what_the_kernel_counted() {
+    in_namespace(|| {
+        let (mut child, mut looks) = started(&["-i", "lo", "--json"]);
+        let parsed = |line: String| serde_json::from_str::<Value>(&line).unwrap();
+        let Some(first) = looks.next().map(parsed) else {
+            let mut said = String::new();
+            child
+                .stderr
+                .take()
+                .unwrap()
+                .read_to_string(&mut said)
+                .unwrap();
+            assert_eq!(child.wait().unwrap().code(), Some(77), "{said}");
+            return skip(said.trim());
+        };
+        assert_eq!(first["captures"][0]["form"], "live");
+        let counted = transfer();
+        let ended = looks
+            .map(parsed)
+            .find(|look| look["captures"][0]["connections"][0]["ended"]["fin"] != Value::Null)
+            .unwrap();
+        interrupt(&child);
+        assert_eq!(child.wait().unwrap().code(), Some(0));
+        let capture = &ended["captures"][0];
+        assert_eq!(capture["dropped_by_capture"], 0);
+        let seen = &capture["connections"][0]["ends"][0]["quantities"];
+        assert_eq!(
+            seen["conn_bytes_sent"].as_u64(),
+            counted.get(&Quantity::ConnBytesSent).copied()
+        );
+        assert_eq!(seen["conn_bytes_received"], 100_000);
+    });
 }
 
 /// A connection to a server of this namespace that sends, receives and closes; what the kernel

@@ -71,7 +71,7 @@ fn as_root_it_counts_skbs_and_exact_time() {
     if !is_root() {
         return skip("needs root to load eBPF");
     }
-    let ran = Place::new().run(&["watch", "50ms", "1", "--json", "--self-programs"]);
+    let ran = Place::new().run(&["watch", "50ms", "1", "--json"]);
     let line = &objects(&ran)[0];
     if line["tier"] == "counters" {
         return skip(&line["refused"].to_string());
@@ -94,6 +94,136 @@ fn as_root_it_counts_skbs_and_exact_time() {
             > 0,
         "{line}"
     );
+}
+
+/// Lines of a watch over traffic in a namespace of its own, 1000 bytes there and back, until one is as wanted;
+/// `None` where `is_refused` says so of one.
+#[cfg(feature = "bpf")]
+fn line_over_traffic(
+    args: &[&str],
+    is_refused: impl Fn(&serde_json::Value) -> bool,
+    is_wanted: impl Fn(&serde_json::Value) -> bool,
+) -> Option<serde_json::Value> {
+    let listener = TcpListener::bind("[::]:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let mut pairs = ["127.0.0.1", "::1"].map(|address| {
+        let address: std::net::IpAddr = address.parse().unwrap();
+        let client = TcpStream::connect((address, port)).unwrap();
+        (client, listener.accept().unwrap().0)
+    });
+    let (mut child, out) = start(&Place::new(), args);
+    let (send, lines) = std::sync::mpsc::channel();
+    let reader = std::thread::spawn(move || {
+        for line in out.lines() {
+            let _ = send.send(line.unwrap());
+        }
+    });
+    let mut lines_left = 100;
+    let line = loop {
+        for (client, server) in &mut pairs {
+            // There and back, so that nearly every ACK rides on data.
+            client.write_all(&[1; 1000]).unwrap();
+            server.read_exact(&mut [0; 1000]).unwrap();
+            server.write_all(&[1; 1000]).unwrap();
+            client.read_exact(&mut [0; 1000]).unwrap();
+        }
+        let Ok(line) = lines.try_recv() else { continue };
+        let line: serde_json::Value = serde_json::from_str(&line).unwrap();
+        if is_refused(&line) || is_wanted(&line) {
+            break line;
+        }
+        lines_left -= 1;
+        assert!(lines_left > 0, "{line}");
+    };
+    signal(&child, libc::SIGINT);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    reader.join().unwrap();
+    match is_refused(&line) {
+        true => {
+            skip(&line["refused"].to_string());
+            None
+        }
+        false => Some(line),
+    }
+}
+
+/// Within a hundredth: a look may fall between two counts of one skb.
+#[cfg(feature = "bpf")]
+fn is_near(value: &serde_json::Value, expected: f64) -> bool {
+    value
+        .as_f64()
+        .is_some_and(|value| (value / expected - 1.0).abs() < 0.01)
+}
+
+#[cfg(feature = "bpf")]
+fn lacks_segments(line: &serde_json::Value) -> bool {
+    line["refused"].to_string().contains("meter segments")
+}
+
+/// Under a limit that any traffic is above: what is not seen is estimated.
+#[cfg(feature = "bpf")]
+#[test]
+fn above_its_limit_it_samples_and_the_figures_stay_right() {
+    common::in_namespace(|| {
+        let args = ["watch", "1s", "--json", "--self-max", "0.01"];
+        let line = line_over_traffic(&args, lacks_segments, |line| {
+            line["seen_ratio"].as_f64() < Some(0.5) && line["skb_bytes_mean"].is_f64()
+        });
+        let Some(line) = line else { return };
+        let count = |meter: &str, of: &str| line["counts"][meter][of].as_f64().unwrap();
+        assert!(is_near(&line["skb_bytes_mean"], 1000.0), "{line}");
+        // Each 1000 bytes have 52 or 72 of headers, and few ACKs have none.
+        let payload = count("segments", "data_skb_bytes_sent");
+        let octets = count("netstat", "ip_octets_sent");
+        assert!((0.5..0.97).contains(&(payload / octets)), "{line}");
+    });
+}
+
+/// Every figure that the kernel's own counts can be held against is theirs.
+#[cfg(feature = "bpf")]
+#[test]
+fn figures_are_those_of_the_traffic() {
+    common::in_namespace(|| {
+        let mut args = vec!["watch", "200ms", "--json", "--self-max", "100"];
+        args.extend(["--connections", "9", "-6", "--address", "::1"]);
+        let line = line_over_traffic(&args, lacks_segments, |line| {
+            let views = line["connections"].as_array();
+            line["cpu_us_per_kib"].is_f64() && views.is_some_and(|rows| rows.len() == 2)
+        });
+        let Some(line) = line else { return };
+        let of = |name: &str| line[name].as_f64().unwrap_or(f64::NAN);
+        let count = |meter: &str, of: &str| line["counts"][meter][of].as_f64().unwrap();
+        assert_eq!(of("seen_ratio"), 1.0, "{line}");
+        assert!(is_near(&line["skb_bytes_mean"], 1000.0), "{line}");
+        assert!(is_near(&line["wire_segments_per_skb"], 1.0), "{line}");
+        assert_eq!(of("tail_ratio"), 0.0, "{line}");
+        // Both meters read at some µs' distance while traffic goes on.
+        let sent = count("segments", "data_wire_segments_sent");
+        let by_kernel = count("netstat", "segments_sent");
+        assert!((sent / by_kernel - 1.0).abs() < 0.2, "{line}");
+        let bits_per_s = sent * 8000.0 * 1e9 / line["duration_ns"].as_f64().unwrap();
+        assert!((of("sent_bits_per_s") / bits_per_s - 1.0).abs() < 1e-9);
+        let drained = ["system_call", "net_rx", "tasklet", "timer"]
+            .map(|by| of(&format!("drained_by_{by}_ratio")));
+        assert!(is_near(&drained.iter().sum::<f64>().into(), 1.0), "{line}");
+        assert!(of("self_cpu_ratio") > 0.0, "{line}");
+        assert!((0.0..=1.0).contains(&of("softirq_ratio")), "{line}");
+        match line["tier"].as_str() {
+            Some("pmu") => {
+                let cycles = count("perf", "core_cycles");
+                let kib = (count("segments", "data_skb_bytes_sent")
+                    + count("segments", "data_skb_bytes_received"))
+                    / 1024.0;
+                assert_eq!(of("core_cycles_per_kib"), cycles / kib, "{line}");
+            }
+            _ => assert!(line["refused"].to_string().contains("meter perf"), "{line}"),
+        }
+        for connection in line["connections"].as_array().unwrap() {
+            assert!(connection["local"].as_str().unwrap().starts_with("[::1]:"));
+            assert!(is_near(&connection["skb_bytes_mean"], 1000.0), "{line}");
+            assert!(is_near(&connection["data_burst_segments"], 1.0), "{line}");
+        }
+    });
 }
 
 /// Starts it and gives its output.
@@ -219,7 +349,7 @@ fn metrics_are_served_over_http_while_it_watches() {
     while !{
         let mut line = String::new();
         out.read_line(&mut line).unwrap();
-        line.contains("us/KiB seg")
+        line.contains("us/KiB cyc")
     } {}
     let answer = http(&address, "GET /metrics");
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
@@ -235,6 +365,44 @@ fn metrics_are_served_over_http_while_it_watches() {
     assert!(http(&address, "POST /metrics").starts_with("HTTP/1.1 405 "));
     signal(&child, libc::SIGINT);
     assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+/// docs/watch.md, the metrics: their names and the values of their labels.
+#[cfg(feature = "bpf")]
+#[test]
+fn every_documented_metric_is_served_where_all_meters_are() {
+    let ran = Place::new().run(&["watch", "50ms", "1", "--json"]);
+    if let Some(refused) = objects(&ran)[0].get("refused") {
+        return skip(&refused.to_string());
+    }
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/watch.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let documented = page.lines().filter(|line| line.starts_with("| tcpcost_"));
+    let place = Place::new();
+    let (mut child, mut out) = start(&place, &["watch", "100ms", "--prometheus", "0"]);
+    let mut address = String::new();
+    let mut line = String::new();
+    while !line.contains("us/KiB cyc") {
+        line.clear();
+        assert!(out.read_line(&mut line).unwrap() > 0);
+        if let Some((_, url)) = line.trim_end().split_once("metrics: http://") {
+            address = url.strip_suffix("/metrics").unwrap().to_string();
+        }
+    }
+    let answer = http(&address, "GET /metrics");
+    signal(&child, libc::SIGINT);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    let mut names = 0;
+    for row in documented {
+        let name = row.trim_start_matches("| ").split(' ').next().unwrap();
+        let found = answer.lines().any(|line| {
+            line.starts_with(&format!("{name} ")) || line.starts_with(&format!("{name}{{"))
+        });
+        assert!(found, "{name}: {answer}");
+        names += 1;
+    }
+    let served = answer.lines().filter(|line| line.starts_with("# TYPE"));
+    assert_eq!(served.count(), names, "{answer}");
 }
 
 #[test]

@@ -17,14 +17,23 @@ pub struct AckCoverage {
     pub piggybacked_acks: u64,
     /// Payload bytes covered by either.
     pub bytes_acked: u64,
-    /// Pure ACKs that cover exactly one captured super-segment of several wire segments.
-    pub exactly_one_super_segment: u64,
-    /// Pure ACKs that end within a captured packet.
-    pub within_a_packet: u64,
-    /// Pure ACKs that opened the window beyond what they acknowledged.
-    pub window_opening: u64,
-    /// Pure ACKs that came 5 ms or more after the last packet that they cover.
-    pub delayed: u64,
+    undisturbed: Undisturbed,
+}
+
+/// What a policy shows in: pure ACKs that cover payload while nothing is missing. With a gap, or for a
+/// duplicate, every receiver acknowledges at once (RFC 5681 §4.2).
+#[derive(Debug, Clone, Default)]
+struct Undisturbed {
+    wire_segments: Histogram,
+    /// Those that cover exactly one captured super-segment of several wire segments.
+    exactly_one_super_segment: u64,
+    /// Those that end within a captured packet.
+    within_a_packet: u64,
+    /// Those that opened the window beyond what they acknowledged, and pure ACKs that did nothing else.
+    window_opening: u64,
+    window_opening_alone: u64,
+    /// Those that came 5 ms or more later than the RTT explains, after a silence as long.
+    delayed: u64,
     growth: Growth,
 }
 
@@ -47,8 +56,34 @@ pub(crate) struct Covered {
     pub(crate) packets: u64,
     pub(crate) on_boundary: bool,
     pub(crate) opens_window: bool,
-    /// Time since the last packet covered, ns.
-    pub(crate) age_ns: Option<u64>,
+    /// Time since the last packet covered in which nothing else passed, less the RTT, ns.
+    pub(crate) late_ns: Option<u64>,
+    /// Whether a gap or a duplicate made it leave.
+    pub(crate) disturbed: bool,
+}
+
+impl Undisturbed {
+    #[inline]
+    fn add(&mut self, covered: Covered) {
+        let wire = covered.wire_segments;
+        self.wire_segments.add(wire);
+        self.exactly_one_super_segment +=
+            u64::from(covered.on_boundary && covered.packets == 1 && wire > 1);
+        self.within_a_packet += u64::from(!covered.on_boundary);
+        self.window_opening += u64::from(covered.opens_window);
+        self.delayed += u64::from(covered.late_ns.is_some_and(|ns| ns >= DELAYED_NS));
+        let growth = &mut self.growth;
+        let by_one = wire == growth.last + 1;
+        growth.by_one += u64::from(by_one && growth.last > 0);
+        growth.ramp_over |= !by_one;
+        growth.ramp += u64::from(!growth.ramp_over);
+        growth.last = wire;
+    }
+
+    /// Pure ACKs that look as if a read made them leave.
+    fn reads(&self) -> u64 {
+        self.window_opening.max(self.within_a_packet) + self.window_opening_alone
+    }
 }
 
 impl AckCoverage {
@@ -63,22 +98,21 @@ impl AckCoverage {
         self.wire_segments_per_pure_ack.add(wire);
         self.bytes_per_pure_ack.add(covered.bytes);
         self.stretch_acks += u64::from(covered.bytes > 2 * u64::from(mss));
-        self.exactly_one_super_segment +=
-            u64::from(covered.on_boundary && covered.packets == 1 && wire > 1);
-        self.within_a_packet += u64::from(!covered.on_boundary);
-        self.window_opening += u64::from(covered.opens_window);
-        self.delayed += u64::from(covered.age_ns.is_some_and(|ns| ns >= DELAYED_NS));
-        let growth = &mut self.growth;
-        let by_one = wire == growth.last + 1;
-        growth.by_one += u64::from(by_one && growth.last > 0);
-        growth.ramp_over |= !by_one;
-        growth.ramp += u64::from(!growth.ramp_over);
-        growth.last = wire;
+        if !covered.disturbed {
+            self.undisturbed.add(covered);
+        }
+    }
+
+    /// A pure ACK acknowledged nothing new; whether it opened the window.
+    #[inline]
+    pub(crate) fn on_repeated(&mut self, opens_window: bool) {
+        self.undisturbed.window_opening_alone += u64::from(opens_window);
     }
 
     /// The policy that the pure ACKs look like.
     pub fn policy(&self) -> PolicyGuess {
-        let acks = &self.wire_segments_per_pure_ack;
+        let seen = &self.undisturbed;
+        let acks = &seen.wire_segments;
         let n = acks.n();
         let (Some((mode, of_mode)), Some(max)) = (acks.mode(), acks.max()) else {
             return PolicyGuess::unknown("no pure ACK covers payload".into());
@@ -88,20 +122,28 @@ impl AckCoverage {
         }
         let share = |count: u64| count as f64 / n as f64;
         let of = |count: u64| format!("{count} of {n} pure ACKs");
-        let ramp = self.growth.ramp;
-        let (policy, evidence) = if ramp >= 3 && (mode == max || self.growth.by_one * 2 >= n - 1) {
+        let ramp = seen.growth.ramp;
+        let (policy, evidence) = if ramp >= 3 && (mode == max || seen.growth.by_one * 2 >= n - 1) {
             (
                 Policy::GrowingAvoidance { most: max },
                 format!(
                     "the first {ramp} pure ACKs cover 1 to {ramp} wire segments, each one more than before; at most {max}"
                 ),
             )
-        } else if share(self.exactly_one_super_segment) >= MOST {
+        } else if share(seen.delayed) >= MOST {
+            (
+                Policy::ByTimer,
+                format!(
+                    "{} come after a silence of 5 ms more than the RTT",
+                    of(seen.delayed)
+                ),
+            )
+        } else if share(seen.exactly_one_super_segment) >= MOST {
             (
                 Policy::PerBatch,
                 format!(
                     "{} cover exactly one captured super-segment",
-                    of(self.exactly_one_super_segment)
+                    of(seen.exactly_one_super_segment)
                 ),
             )
         } else if share(of_mode) >= MOST {
@@ -113,18 +155,13 @@ impl AckCoverage {
                 policy,
                 format!("{} cover exactly {mode} wire segments", of(of_mode)),
             )
-        } else if share(self.delayed) >= MOST {
-            (
-                Policy::ByTimer,
-                format!("{} come 5 ms or more after the data", of(self.delayed)),
-            )
-        } else if share(self.window_opening.max(self.within_a_packet)) >= 0.5 {
+        } else if seen.reads() * 2 >= n + seen.window_opening_alone {
             (
                 Policy::OnRead,
                 format!(
-                    "coverage varies up to {max} wire segments; {} open the window further, {} end within a captured packet",
-                    of(self.window_opening),
-                    self.within_a_packet
+                    "coverage varies up to {max} wire segments; {} open the window further or end within a captured packet, {} more do nothing but open it",
+                    of(seen.window_opening.max(seen.within_a_packet)),
+                    seen.window_opening_alone
                 ),
             )
         } else {
@@ -184,8 +221,8 @@ impl PolicyGuess {
     }
 }
 
-/// Above what a receiver needs to answer at once, below the shortest delayed-ACK timer (8 ms: Linux
-/// with 250 Hz).
+/// Above what a receiver needs to answer at once, below the shortest delayed ACK of Linux (12 ms, where
+/// connection/stall.rs tells how it was measured).
 const DELAYED_NS: u64 = 5_000_000;
 
 /// Pure ACKs that a guess needs.
@@ -209,7 +246,8 @@ mod tests {
                 packets: if packets == 0 { wire_segments } else { packets },
                 on_boundary: true,
                 opens_window: packets == 9,
-                age_ns: None,
+                late_ns: None,
+                disturbed: false,
             };
             acks.add(covered, 1460);
         }

@@ -1,10 +1,13 @@
 //! All connections of a capture.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use crate::connection::{Connection, Settings};
-use crate::read::Sink;
+use crate::connection::{Connection, Ended, Settings};
+use crate::findings::Grounds;
+use crate::read::{Broken, Reading, Sink};
+use crate::report::Report;
 use crate::segment::{Endpoint, Host, Segment};
 use crate::watch::Watch;
 
@@ -44,6 +47,9 @@ pub struct Analysis<W = ()> {
     places: HashMap<(Endpoint, Endpoint), u32, foldhash::fast::RandomState>,
     last: Option<(Endpoint, Endpoint, u32)>,
     first_ns: Option<u64>,
+    /// How many connections there were, and what those say that were let go.
+    begun: usize,
+    let_go: Grounds,
 }
 
 impl Analysis {
@@ -64,7 +70,59 @@ impl<W: Watch> Analysis<W> {
             places: HashMap::default(),
             last: None,
             first_ns: None,
+            begun: 0,
+            let_go: Grounds::default(),
         }
+    }
+
+    /// What was found so far: as if the capture ended here, but it may go on.
+    pub fn report(&self, file: &str, reading: &Reading, outcome: Result<(), &Broken>) -> Report {
+        let finished = self.connections.iter().map(|connection| {
+            let mut connection = connection.clone();
+            connection.finish(&mut ());
+            Cow::Owned(connection)
+        });
+        Report::build(file, reading, outcome, self.let_go.clone(), finished)
+    }
+
+    /// What was told of every event.
+    pub fn watch(&self) -> &W {
+        &self.watch
+    }
+
+    /// Lets connections go once there are more than `most`, until three quarters of it are left:
+    /// first those that ended, then those silent longest. Totals and findings keep what they said;
+    /// if one goes on it counts as another that began before the capture.
+    pub fn let_go(&mut self, most: usize) {
+        if self.connections.len() <= most {
+            return;
+        }
+        let mut order: Vec<usize> = (0..self.connections.len()).collect();
+        order.sort_by_key(|&place| {
+            let connection = &self.connections[place];
+            (connection.ended() == Ended::NotSeen, connection.last_ns)
+        });
+        order.truncate(self.connections.len() - most * 3 / 4);
+        let mut goes = vec![false; self.connections.len()];
+        for place in order {
+            goes[place] = true;
+        }
+        let mut goes = goes.into_iter();
+        self.connections.retain_mut(|connection| {
+            let goes = goes.next().unwrap_or(false);
+            if goes {
+                connection.finish(&mut self.watch);
+                self.let_go.add(connection);
+            }
+            !goes
+        });
+        self.connections.shrink_to_fit();
+        // Of several between the same ends the newest stands last.
+        let places = self.connections.iter().enumerate();
+        self.places = places
+            .map(|(place, connection)| (key(connection.ends), place as u32))
+            .collect();
+        self.last = None;
     }
 
     /// The connections in the order of their first packets, and the watch; the capture is over.
@@ -83,16 +141,13 @@ impl<W: Watch> Analysis<W> {
         {
             return place as usize;
         }
-        let key = if source < destination {
-            (source, destination)
-        } else {
-            (destination, source)
-        };
         let next = self.connections.len() as u32;
-        let place = *self.places.entry(key).or_insert(next);
+        let place = *self
+            .places
+            .entry(key([source, destination]))
+            .or_insert(next);
         if place == next {
-            self.connections
-                .push(Connection::new(segment, place as usize, self.settings));
+            self.push(segment);
         }
         self.last = Some((source, destination, place));
         place as usize
@@ -101,18 +156,24 @@ impl<W: Watch> Analysis<W> {
     #[cold]
     fn another(&mut self, segment: &Segment) -> usize {
         let (source, destination) = (segment.source, segment.destination);
-        let key = if source < destination {
-            (source, destination)
-        } else {
-            (destination, source)
-        };
         let place = self.connections.len();
-        self.places.insert(key, place as u32);
+        self.places.insert(key([source, destination]), place as u32);
         self.last = Some((source, destination, place as u32));
-        self.connections
-            .push(Connection::new(segment, place, self.settings));
+        self.push(segment);
         place
     }
+
+    fn push(&mut self, first: &Segment) {
+        self.connections
+            .push(Connection::new(first, self.begun, self.settings));
+        self.begun += 1;
+    }
+}
+
+/// The ends of a connection, the same for both directions.
+#[inline]
+fn key([a, b]: [Endpoint; 2]) -> (Endpoint, Endpoint) {
+    if a < b { (a, b) } else { (b, a) }
 }
 
 impl<W: Watch> Sink for Analysis<W> {

@@ -5,6 +5,8 @@
 
 use std::io::{self, Read};
 
+use crate::read::{Reading, Sink};
+
 /// A window over the bytes of a reader.
 pub(crate) struct Bytes<R> {
     reader: R,
@@ -13,6 +15,7 @@ pub(crate) struct Bytes<R> {
     end: usize,
     /// Bytes before `start`.
     offset: u64,
+    stopped: bool,
 }
 
 /// What one look asks at most: no packet or block is longer.
@@ -28,6 +31,7 @@ impl<R: Read> Bytes<R> {
             start: 0,
             end: 0,
             offset: 0,
+            stopped: false,
         }
     }
 
@@ -50,15 +54,36 @@ impl<R: Read> Bytes<R> {
         self.offset
     }
 
-    /// Reads until `want` bytes are held or the input ends; tells how many are.
+    /// Whether the sink ended the reading.
+    pub(crate) fn stopped(&self) -> bool {
+        self.stopped
+    }
+
+    /// Reads until `want` bytes are held, or the input or the sink ends it; tells how many are.
     ///
     /// # Errors
-    /// What the reader says.
-    pub(crate) fn fill(&mut self, want: usize) -> io::Result<usize> {
+    /// What the reader says, but [`io::ErrorKind::WouldBlock`]: nothing more is there yet.
+    #[inline]
+    pub(crate) fn fill(
+        &mut self,
+        want: usize,
+        sink: &mut impl Sink,
+        so_far: &mut Reading,
+    ) -> io::Result<usize> {
         debug_assert!(want <= LONGEST);
         if self.end - self.start >= want {
             return Ok(self.end - self.start);
         }
+        self.read_more(want, sink, so_far)
+    }
+
+    #[cold]
+    fn read_more(
+        &mut self,
+        want: usize,
+        sink: &mut impl Sink,
+        so_far: &mut Reading,
+    ) -> io::Result<usize> {
         self.buffer.copy_within(self.start..self.end, 0);
         self.end -= self.start;
         self.start = 0;
@@ -66,10 +91,19 @@ impl<R: Read> Bytes<R> {
             self.buffer.resize(want.next_power_of_two(), 0);
         }
         while self.end < want {
+            so_far.bytes = self.offset;
+            self.stopped |= !sink.goes_on(so_far);
+            if self.stopped {
+                break;
+            }
             match self.reader.read(&mut self.buffer[self.end..]) {
                 Ok(0) => break,
                 Ok(count) => self.end += count,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock
+                    ) => {}
                 Err(error) => return Err(error),
             }
         }

@@ -6,11 +6,19 @@ use crate::report::{Report, SCHEMA_VERSION};
 
 /// One JSON document of these reports; docs/trace.md has its fields.
 pub fn json(reports: &[Report]) -> String {
-    let value = json!({
+    format!("{:#}", document(reports))
+}
+
+/// The same document as one line.
+pub fn json_line(reports: &[Report]) -> String {
+    format!("{}\n", document(reports))
+}
+
+fn document(reports: &[Report]) -> Value {
+    json!({
         "schema_version": SCHEMA_VERSION,
         "captures": reports.iter().map(value).collect::<Vec<_>>(),
-    });
-    format!("{value:#}")
+    })
 }
 
 /// The report; times of a connection whose capture tells none are null.

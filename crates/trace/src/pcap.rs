@@ -37,7 +37,7 @@ pub(crate) fn read<R: Read>(
     reading: &mut Reading,
 ) -> Result<(), Broken> {
     let held = bytes
-        .fill(FILE_HEADER)
+        .fill(FILE_HEADER, sink, reading)
         .map_err(|error| Broken::io(0, &error))?;
     let order = Order::of(bytes.held());
     let (Some(order), true) = (order, held >= FILE_HEADER) else {
@@ -69,7 +69,7 @@ fn packets<R: Read, const BIG: bool>(
     let mut want = PACKET_HEADER;
     loop {
         let held = bytes
-            .fill(want)
+            .fill(want, sink, reading)
             .map_err(|error| Broken::io(bytes.offset(), &error))?;
         if held < want {
             return match held {
@@ -83,8 +83,12 @@ fn packets<R: Read, const BIG: bool>(
         while let Some(header) = rest.first_chunk::<PACKET_HEADER>() {
             let captured = u32_at::<BIG>(header, 8) as usize;
             if captured > LONGEST - PACKET_HEADER {
-                let offset = bytes.offset() + (before - rest.len()) as u64;
-                return Err(Broken::new(offset, format!("a packet of {captured} bytes")));
+                let consumed = before - rest.len();
+                bytes.consume(consumed);
+                return Err(Broken::new(
+                    bytes.offset(),
+                    format!("a packet of {captured} bytes"),
+                ));
             }
             let Some(frame) = rest.get(PACKET_HEADER..PACKET_HEADER + captured) else {
                 want = PACKET_HEADER + captured;

@@ -69,7 +69,9 @@ pub(crate) fn read<R: Read>(
     loop {
         let offset = bytes.offset();
         let broken = |what: &str| Err(Broken::new(offset, what));
-        let held = bytes.fill(12).map_err(|error| Broken::io(offset, &error))?;
+        let held = bytes
+            .fill(12, sink, reading)
+            .map_err(|error| Broken::io(offset, &error))?;
         let head = match bytes.held().first_chunk::<12>() {
             Some(head) => *head,
             None if held == 0 => return Ok(()),
@@ -91,7 +93,7 @@ pub(crate) fn read<R: Read>(
             return Err(Broken::new(offset, format!("a block of {length} bytes")));
         }
         if bytes
-            .fill(length)
+            .fill(length, sink, reading)
             .map_err(|error| Broken::io(offset, &error))?
             < length
         {

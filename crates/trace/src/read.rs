@@ -1,9 +1,10 @@
 //! Reads a capture of any known form and gives its segments one by one to a sink.
 
 use std::fmt;
-use std::io::{self, BufReader, Cursor, Read};
+use std::io::{self, Read};
 
 use crate::bytes::Bytes;
+use crate::compressed::decompressed;
 use crate::segment::{Segment, Skipped};
 use crate::{pcap, pcapng, tcpdump};
 
@@ -11,6 +12,13 @@ use crate::{pcap, pcapng, tcpdump};
 pub trait Sink {
     /// One segment, in the order of the capture.
     fn segment(&mut self, segment: &Segment);
+
+    /// All that was there is taken, and more is about to be asked for, which may take its time: a
+    /// look at the clock, or at what was found so far. `false` ends the reading as the end of the
+    /// capture would.
+    fn goes_on(&mut self, _so_far: &Reading) -> bool {
+        true
+    }
 }
 
 impl<F: FnMut(&Segment)> Sink for F {
@@ -29,6 +37,8 @@ pub enum Form {
     Pcapng,
     /// What tcpdump prints.
     TcpdumpText,
+    /// No file: packets as they pass an interface.
+    Live,
 }
 
 /// Names of hosts in a text, by the number that a [`crate::Host::Named`] holds.
@@ -45,7 +55,8 @@ pub struct Reading {
     pub bytes: u64,
     /// Packets left out.
     pub skipped: Skipped,
-    /// Packets that the capture itself says it dropped (pcapng's statistics).
+    /// Packets that the capture itself says it dropped (pcapng's statistics, or the kernel's of an
+    /// interface).
     pub dropped_by_capture: Option<u64>,
     /// Names of hosts of a text.
     pub names: Names,
@@ -111,12 +122,23 @@ pub fn read<'r>(input: impl Read + 'r, sink: &mut impl Sink) -> (Reading, Result
     (reading, outcome)
 }
 
+/// As [`read`], of a capture that is still written and not compressed: a compressor holds back what it
+/// was given, so its file would tell of a packet long after it passed. The input may say
+/// [`io::ErrorKind::WouldBlock`] now and then, which gives the sink its turn.
+pub fn follow(input: impl Read, sink: &mut impl Sink) -> (Reading, Result<(), Broken>) {
+    let mut reading = Reading::default();
+    let outcome = read_plain(Bytes::new(input), sink, &mut reading);
+    (reading, outcome)
+}
+
 fn read_plain<R: Read>(
     mut bytes: Bytes<R>,
     sink: &mut impl Sink,
     reading: &mut Reading,
 ) -> Result<(), Broken> {
-    bytes.fill(4).map_err(|error| Broken::io(0, &error))?;
+    bytes
+        .fill(4, sink, reading)
+        .map_err(|error| Broken::io(0, &error))?;
     let outcome = match bytes.held() {
         [] => Err(Broken::new(0, "empty")),
         held if pcap::Order::of(held).is_some() => {
@@ -134,6 +156,10 @@ fn read_plain<R: Read>(
             reading.form = Some(Form::TcpdumpText);
             tcpdump::read(&mut bytes, sink, reading)
         }
+        [0x1f, 0x8b, ..] | [0x28, 0xb5, 0x2f, 0xfd] | [0x04, 0x22, 0x4d, 0x18] => Err(Broken::new(
+            0,
+            "compressed once more, or followed: decompress it first",
+        )),
         held => {
             let magic: String = held
                 .iter()
@@ -145,29 +171,6 @@ fn read_plain<R: Read>(
         }
     };
     reading.bytes = bytes.offset();
-    outcome
-}
-
-/// The input behind its compression, if it has any.
-fn decompressed<'r>(mut input: Box<dyn Read + 'r>) -> io::Result<Box<dyn Read + 'r>> {
-    let mut head = [0; 4];
-    let mut held = 0;
-    while held < head.len() {
-        match input.read(&mut head[held..]) {
-            Ok(0) => break,
-            Ok(count) => held += count,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    let whole = Cursor::new(head).take(held as u64).chain(input);
-    Ok(match &head[..held] {
-        [0x1f, 0x8b, ..] => Box::new(flate2::read::MultiGzDecoder::new(whole)),
-        [0x28, 0xb5, 0x2f, 0xfd] => Box::new(
-            ruzstd::decoding::StreamingDecoder::new(BufReader::new(whole))
-                .map_err(|error| io::Error::other(format!("zstd: {error}")))?,
-        ),
-        [0x04, 0x22, 0x4d, 0x18] => Box::new(lz4_flex::frame::FrameDecoder::new(whole)),
-        _ => Box::new(whole),
-    })
+    // What the sink ended may end within a packet.
+    if bytes.stopped() { Ok(()) } else { outcome }
 }

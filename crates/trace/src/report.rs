@@ -1,11 +1,13 @@
 //! An analysed capture as data: what the text, JSON, CSV and HTML forms say is decided here.
 
+use std::borrow::Cow;
+
 use serde::Serialize;
 use tcpcost_study::{Counts, Quantity};
 
 use crate::acks::PolicyGuess;
 use crate::connection::{Began, Connection, Ended};
-use crate::findings::{Finding, findings};
+use crate::findings::{Finding, Grounds};
 use crate::half::{Half, SynOptions};
 use crate::histogram::Histogram;
 use crate::mss::Mss;
@@ -37,7 +39,10 @@ pub struct Report {
     pub findings: Vec<Finding>,
     /// Counts of all connections and both directions.
     pub total: Sent,
-    /// The connections in the order of their first packets.
+    /// How many connections there were.
+    pub connections_begun: usize,
+    /// The connections in the order of their first packets; of a live capture that held too many,
+    /// those that were not let go.
     pub connections: Vec<ConnectionReport>,
 }
 
@@ -154,11 +159,24 @@ impl Report {
         outcome: Result<(), &Broken>,
         connections: &[Connection],
     ) -> Report {
-        let mut total = Sent::default();
-        for connection in connections {
-            total.add(&connection.total());
-        }
-        let numbered = connections.iter().enumerate();
+        let connections = connections.iter().map(Cow::Borrowed);
+        Report::build(file, reading, outcome, Grounds::default(), connections)
+    }
+
+    /// The same, with what connections say that were let go.
+    pub(crate) fn build<'c>(
+        file: &str,
+        reading: &Reading,
+        outcome: Result<(), &Broken>,
+        mut grounds: Grounds,
+        connections: impl Iterator<Item = Cow<'c, Connection>>,
+    ) -> Report {
+        let connections = connections
+            .map(|connection| {
+                grounds.add(&connection);
+                ConnectionReport::new(&connection, &reading.names)
+            })
+            .collect();
         Report {
             file: file.to_string(),
             form: reading.form,
@@ -167,26 +185,23 @@ impl Report {
             skipped: reading.skipped,
             dropped_by_capture: reading.dropped_by_capture,
             broken: outcome.err().map(ToString::to_string),
-            findings: findings(connections),
-            total,
-            connections: numbered
-                .map(|(place, connection)| {
-                    ConnectionReport::new(place + 1, connection, &reading.names)
-                })
-                .collect(),
+            findings: grounds.findings(),
+            connections_begun: grounds.connections,
+            total: grounds.total,
+            connections,
         }
     }
 }
 
 impl ConnectionReport {
-    fn new(number: usize, connection: &Connection, names: &Names) -> ConnectionReport {
+    fn new(connection: &Connection, names: &Names) -> ConnectionReport {
         let duration_ns = connection.duration_ns();
         let timed = |ns: u64| duration_ns.map(|_| ns);
         let [client, server] = &connection.halves;
         let named = connection.ends.map(|end| endpoint_name(end, names));
         let [client_name, server_name] = named;
         ConnectionReport {
-            number,
+            number: connection.number(),
             began: connection.began(),
             ended: connection.ended(),
             first_ns: connection.first_ns,
@@ -245,6 +260,8 @@ fn quantities(own: &Half, other: &Half) -> Counts {
                 Quantity::ConnSegmentsRetransmitted,
                 own.sent.retransmitted_wire_segments,
             ),
+            (Quantity::DataWireSegmentsSent, own.sent.data_wire_segments),
+            (Quantity::PureAcksSent, own.sent.pure_acks),
         ]);
     }
     if own.sent.captured_packets > 0 {
@@ -260,6 +277,11 @@ fn quantities(own: &Half, other: &Half) -> Counts {
                 Quantity::ConnDataSegmentsReceived,
                 other.sent.data_wire_segments,
             ),
+            (
+                Quantity::DataWireSegmentsReceived,
+                other.sent.data_wire_segments,
+            ),
+            (Quantity::PureAcksReceived, other.sent.pure_acks),
         ]);
     }
     counts

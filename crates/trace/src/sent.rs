@@ -36,10 +36,15 @@ pub struct Sent {
     pub retransmitted_bytes: u64,
     /// Retransmitted packets of which all was acknowledged before they passed the capture.
     pub retransmitted_after_ack: u64,
-    /// Duplicates that the other end reported (DSACK, RFC 2883): spurious retransmissions.
+    /// Duplicates that the other end reported (DSACK, RFC 2883).
+    pub dsacks: u64,
+    /// Of these, such as were sent again: spurious retransmissions. Others the network doubled.
     pub spurious_by_dsack: u64,
     /// Packets that filled a gap so soon that they were late rather than lost.
     pub reordered_packets: u64,
+    /// Segments with numbers that no window offered: damaged on the way to the capture. What they
+    /// acknowledge or carry is left out.
+    pub doubtful_segments: u64,
     /// Segments with SACK blocks.
     pub sack_segments: u64,
     /// Packets that the capture holds a second time, as on both sides of a loopback.
@@ -50,6 +55,9 @@ pub struct Sent {
     pub tail_splits: u64,
     /// Captured packets with payload shorter than one MSS that are no such tail.
     pub small_packets: u64,
+    /// Of these, what larger writes would save: a small packet right after a small one (no other packet
+    /// and no pause between them) whose bytes would have fitted into that.
+    pub joinable_packets: u64,
     /// Times that this end closed its window.
     pub zero_windows: u64,
     /// How long its window was closed, ns.
@@ -60,7 +68,8 @@ pub struct Sent {
     pub delayed_ack_stall_ns: u64,
     /// Silence of the connection that ended in a retransmission of this end, ns.
     pub silence_before_retransmission_ns: u64,
-    /// Time that this end waited for ACKs: its congestion window, or its own limit, was full, ns.
+    /// Time that this end waited for ACKs: its congestion window, or its own limit, was full, or (Nagle)
+    /// a short packet was outstanding in a delayed-ACK stall, ns.
     pub window_limited_ns: u64,
     /// Time that the other end's window was full, ns.
     pub receiver_limited_ns: u64,
@@ -82,8 +91,9 @@ impl Sent {
             captured_packets wire_segments ip_octets captured_data_packets data_wire_segments
             super_segments payload_bytes pure_acks window_updates duplicate_acks keepalives
             retransmitted_packets retransmitted_wire_segments retransmitted_bytes
-            retransmitted_after_ack spurious_by_dsack reordered_packets sack_segments captured_twice
-            bytes_missing_from_capture tail_splits small_packets zero_windows zero_window_ns
+            retransmitted_after_ack dsacks spurious_by_dsack reordered_packets doubtful_segments sack_segments captured_twice
+            bytes_missing_from_capture tail_splits small_packets joinable_packets
+            zero_windows zero_window_ns
             delayed_ack_stalls delayed_ack_stall_ns silence_before_retransmission_ns
             window_limited_ns receiver_limited_ns application_limited_ns limit_unknown_ns);
     }

@@ -28,7 +28,7 @@ pub(crate) fn read<R: Read>(
         let mut want = 1;
         let length = loop {
             let held = bytes
-                .fill(want)
+                .fill(want, sink, reading)
                 .map_err(|error| Broken::io(bytes.offset(), &error))?;
             let seen = want.saturating_sub(1);
             let tail = bytes.held().get(seen..).unwrap_or_default();
@@ -40,7 +40,8 @@ pub(crate) fn read<R: Read>(
             }
             want = held + 1;
         };
-        if length == 0 {
+        let ended = bytes.held().get(length.saturating_sub(1)) == Some(&b'\n');
+        if length == 0 || (bytes.stopped() && !ended) {
             break;
         }
         let line = String::from_utf8_lossy(&bytes.held()[..length]);
@@ -57,8 +58,10 @@ pub(crate) fn read<R: Read>(
             }
         }
         bytes.consume(length);
+        if reading.names.len() < text.names.len() {
+            reading.names.clone_from(&text.names);
+        }
     }
-    reading.names = text.names;
     if understood {
         Ok(())
     } else {
@@ -131,10 +134,16 @@ impl Text {
         } else {
             old_form(right)?
         };
+        let flags = flag::SYN | flag::FIN;
+        if numbers.seq.is_none() && (numbers.payload > 0 || numbers.flags & flags != 0) {
+            return None;
+        }
         let ipv6 = matches!(source.host, Host::Address(IpAddr::V6(_)));
         let ip_header = if ipv6 { 40 } else { 20 };
-        let (ip_octets, ip_id) =
-            known.unwrap_or((ip_header + 20 + numbers.option_bytes + numbers.payload, 0));
+        let (ip_octets, ip_id) = known.unwrap_or((
+            (ip_header + 20 + numbers.option_bytes).saturating_add(numbers.payload),
+            0,
+        ));
         let mut segment = Segment {
             at_ns,
             source,
@@ -194,7 +203,11 @@ impl Text {
         };
         segment.seq = segment.seq.map(|seq| absolute(seq, here));
         if segment.any(flag::ACK) {
-            segment.ack = absolute(segment.ack, (here.1, here.0));
+            let there = (here.1, here.0);
+            segment.ack = absolute(segment.ack, there);
+            for (left, right) in &mut segment.options.sack {
+                (*left, *right) = (absolute(*left, there), absolute(*right, there));
+            }
         }
     }
 }

@@ -103,13 +103,20 @@ fn head(report: &Report) -> String {
         crate::Form::Pcap => "pcap",
         crate::Form::Pcapng => "pcapng",
         crate::Form::TcpdumpText => "tcpdump's text",
+        crate::Form::Live => "live",
     });
     let _ = writeln!(
         out,
         "{form}, {} packets, {} connections",
-        report.packets,
-        report.connections.len()
+        report.packets, report.connections_begun
     );
+    let gone = report.connections_begun - report.connections.len();
+    if gone > 0 {
+        let _ = writeln!(
+            out,
+            "{gone} of them are counted in totals and findings, and no longer kept one by one"
+        );
+    }
     let skipped = &report.skipped;
     let parts = [
         (skipped.not_ip, "not IP"),
@@ -128,6 +135,9 @@ fn head(report: &Report) -> String {
         let _ = writeln!(out, "left out: {}", parts.join(", "));
     }
     let lost = report.total.bytes_missing_from_capture;
+    if report.form == Some(crate::Form::Live) && report.dropped_by_capture == Some(0) && lost == 0 {
+        let _ = writeln!(out, "the kernel dropped no packet of the capture");
+    }
     if report.dropped_by_capture.is_some_and(|dropped| dropped > 0) || lost > 0 {
         let dropped = report
             .dropped_by_capture
@@ -295,6 +305,11 @@ fn end_lines(out: &mut String, end: &EndReport, other: &EndReport, timed: bool) 
             decimal(end.tail_split_ratio.map(|share| share * 100.0))
         ),
     );
+    line(
+        out,
+        "small packets",
+        format!("{}, {} joinable", sent.small_packets, sent.joinable_packets),
+    );
     distribution(
         out,
         "data burst, wire segments",
@@ -348,6 +363,16 @@ fn end_lines(out: &mut String, end: &EndReport, other: &EndReport, timed: bool) 
         "late packets (reordered)",
         sent.reordered_packets.to_string(),
     );
+    if sent.doubtful_segments > 0 {
+        line(
+            out,
+            "doubtful segments",
+            format!(
+                "{} (no window offered their numbers)",
+                sent.doubtful_segments
+            ),
+        );
+    }
     line(
         out,
         "segments with SACK blocks",

@@ -83,6 +83,4 @@ pub struct StallEvent {
     pub since_ns: u64,
     /// When the ACK came.
     pub until_ns: u64,
-    /// Wire segments outstanding at its beginning, as captured packets.
-    pub packets: usize,
 }

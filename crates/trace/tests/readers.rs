@@ -32,7 +32,27 @@ fn every_form_and_compression_tells_the_same() {
     lz4.write_all(&plain).unwrap();
     let zstd =
         ruzstd::encoding::compress_to_vec(&plain[..], ruzstd::encoding::CompressionLevel::Fastest);
+    let compress = |part: &[u8]| {
+        ruzstd::encoding::compress_to_vec(part, ruzstd::encoding::CompressionLevel::Fastest)
+    };
+    let (first, second) = plain.split_at(plain.len() / 3);
+    let skippable = [&[0x50, 0x2a, 0x4d, 0x18, 4, 0, 0, 0][..], &[9; 4]].concat();
+    let frames = [
+        &skippable[..],
+        &compress(first),
+        &skippable,
+        &compress(second),
+    ]
+    .concat();
+    let mut lz4_frames = Vec::new();
+    for part in [first, second] {
+        let mut frame = lz4_flex::frame::FrameEncoder::new(Vec::new());
+        frame.write_all(part).unwrap();
+        lz4_frames.extend(frame.finish().unwrap());
+    }
     for (name, file) in [
+        ("zstd in frames", frames),
+        ("lz4 in frames", lz4_frames),
         ("big-endian pcap", pcap(&packets, true)),
         ("pcapng", pcapng(&packets, false, None)),
         ("big-endian pcapng", pcapng(&packets, true, None)),

@@ -166,20 +166,123 @@ fn a_dsack_is_a_spurious_retransmission() {
     assert_eq!(connection.halves[SERVER].sent.sack_segments, 1);
 }
 
-#[test]
-fn waiting_for_a_delayed_ack_is_a_stall_and_an_idle_application_is_none() {
-    let mut script = Script::open();
-    script.after(10).data(CLIENT, 0, 100);
-    script.after(40_000).ack(SERVER, 100);
-    script.after(20).data(CLIENT, 100, 100);
-    // Here the ACK is as late, but nothing waited for it.
-    script.after(40_000).ack(SERVER, 200);
-    script.after(500_000).data(CLIENT, 200, 100);
+/// Stalls, the time they lost in ms, and window- and application-limited time in ms of a client that
+/// sends `first` after the handshake; the ACK comes 40 ms later, the next data `after_us` after that.
+fn stalls(first: &[(u32, u32)], after_us: u64, server_rtt_us: u64) -> (u64, u64, u64, u64) {
+    let mut script = Script::default();
+    let mss = vec![2, 4, 0x05, 0xb4];
+    script.raw(CLIENT, SYN, ISN[0], 0, 0).options = mss.clone();
+    let syn_ack = script
+        .after(100)
+        .raw(SERVER, SYN | ACK, ISN[1], ISN[0] + 1, 0);
+    syn_ack.options = mss;
+    script.after(server_rtt_us).ack(CLIENT, 0);
+    for (offset, payload) in first {
+        script.after(10).data(CLIENT, *offset, *payload);
+    }
+    let sent: u32 = first.iter().map(|(_, payload)| payload).sum();
+    script.after(40_000).ack(SERVER, sent);
+    script.after(after_us).data(CLIENT, sent, 100);
     let sent = &script.one().halves[CLIENT].sent;
-    assert_eq!(
-        (sent.delayed_ack_stalls, sent.delayed_ack_stall_ns),
-        (1, 40_000_000 - 100_000)
-    );
+    let ms = |ns: u64| ns / 1_000_000;
+    (
+        sent.delayed_ack_stalls,
+        ms(sent.delayed_ack_stall_ns),
+        ms(sent.window_limited_ns),
+        ms(sent.application_limited_ns),
+    )
+}
+
+#[test]
+fn one_segment_a_pause_a_lone_ack_and_data_at_once_are_a_delayed_ack_stall() {
+    // It waited 40 ms, 0.1 ms of them for the path.
+    assert_eq!(stalls(&[(0, 100)], 20, 1), (1, 39, 40, 0));
+    assert_eq!(stalls(&[(0, 1460)], 20, 1), (1, 39, 40, 0));
+    // Two segments outstanding; nothing that waited for the ACK.
+    assert_eq!(stalls(&[(0, 1460), (1460, 1460)], 20, 1).0, 0);
+    assert_eq!(stalls(&[(0, 2920)], 20, 1).0, 0);
+    assert_eq!(stalls(&[(0, 100)], 500_000, 1), (0, 0, 0, 540));
+    // At the receiver "at once" is as far away as the sender, whose RTT the handshake told.
+    assert_eq!(stalls(&[(0, 100)], 9_000, 1).0, 0);
+    assert_eq!(stalls(&[(0, 100)], 9_000, 8_500).0, 1);
+}
+
+#[test]
+fn a_pause_that_the_path_explains_is_no_stall() {
+    for (rtt_us, pause_us, expected) in [
+        (20_000, 24_000, 0),
+        (20_000, 60_000, 1),
+        (60_000, 85_000, 0),
+    ] {
+        let mut script = Script::default();
+        let mss = vec![2, 4, 0x05, 0xb4];
+        script.raw(CLIENT, SYN, ISN[0], 0, 0).options = mss.clone();
+        let syn_ack = script
+            .after(rtt_us)
+            .raw(SERVER, SYN | ACK, ISN[1], ISN[0] + 1, 0);
+        syn_ack.options = mss;
+        script.after(1).ack(CLIENT, 0);
+        script.after(10).data(CLIENT, 0, 100);
+        script.after(pause_us).ack(SERVER, 100);
+        script.after(10).data(CLIENT, 100, 100);
+        let sent = &script.one().halves[CLIENT].sent;
+        assert_eq!(sent.delayed_ack_stalls, expected, "{rtt_us} {pause_us}");
+    }
+}
+
+#[test]
+fn small_packets_are_joinable_where_they_follow_each_other_and_fit() {
+    let mut script = Script::open();
+    // 100 + 100 + 1300 bytes are two packets instead of three.
+    for (offset, payload) in [(0, 100), (100, 100), (200, 1300)] {
+        script.after(10).data(CLIENT, offset, payload);
+    }
+    script.after(100).ack(SERVER, 1500);
+    // An answer between two, or a pause: each had to leave.
+    script.after(10).data(CLIENT, 1500, 100);
+    script.after(100).ack(SERVER, 1600);
+    script.after(10).data(CLIENT, 1600, 100);
+    script.after(50_000).data(CLIENT, 1700, 100);
+    script
+        .after(100)
+        .raw(SERVER, ACK | PSH, ISN[1] + 1, ISN[0] + 1801, 50);
+    script
+        .after(10)
+        .raw(CLIENT, ACK, ISN[0] + 1801, ISN[1] + 51, 0);
+    script.after(10).data(CLIENT, 1800, 100);
+    let sent = &script.one().halves[CLIENT].sent;
+    assert_eq!((sent.small_packets, sent.joinable_packets), (7, 1));
+}
+
+#[test]
+fn connections_that_are_let_go_stay_in_totals_and_findings() {
+    let mut analysis = tcpcost_trace::Analysis::new(tcpcost_trace::Settings::default());
+    let mut all = Script::default();
+    for port in 1..=10u16 {
+        let mut script = Script::open();
+        script.after(10).data(CLIENT, 0, 100);
+        script.after(40_000).ack(SERVER, 100);
+        script.after(10).data(CLIENT, 100, 100);
+        if port % 2 == 0 {
+            script.after(10).raw(CLIENT, RST, ISN[0] + 201, 0, 0);
+        }
+        for packet in &mut script.packets {
+            packet.client_port = port;
+            packet.at_us += u64::from(port) * 100_000;
+        }
+        all.packets.extend(script.packets);
+    }
+    let (reading, outcome) =
+        tcpcost_trace::read(&common::pcap(&all.packets, false)[..], &mut analysis);
+    outcome.unwrap();
+    let whole = analysis.report("x", &reading, Ok(()));
+    analysis.let_go(8);
+    let less = analysis.report("x", &reading, Ok(()));
+    assert_eq!((less.total, less.findings), (whole.total, whole.findings));
+    assert_eq!(less.connections_begun, 10);
+    // Those that were reset went first.
+    let numbers: Vec<usize> = less.connections.iter().map(|of| of.number).collect();
+    assert_eq!(numbers, [1, 3, 5, 7, 9, 10]);
 }
 
 #[test]
@@ -248,6 +351,8 @@ fn one_direction_alone_says_so_and_invents_no_loss() {
     assert!(connection.is_one_sided());
     assert_eq!(connection.total().bytes_missing_from_capture, 0);
     assert_eq!(connection.total().pure_acks, 10);
+    // Of the end that was not captured nothing is known.
+    assert_eq!(connection.total().limit_unknown_ns, 2 * 90_000);
 }
 
 #[test]

@@ -46,7 +46,13 @@ struct net_device {
 	possible_net_t nd_net;
 } CORE;
 
-struct sock;
+typedef struct {
+	int owned;
+} CORE socket_lock_t;
+
+struct sock {
+	socket_lock_t sk_lock;
+} CORE;
 
 struct tcp_sock {
 	u32 mss_cache;

@@ -13,30 +13,42 @@ const volatile struct {
 	u8 cpus[MAX_CPUS]; /* 1: counted. Other CPUs are left at once, so two loaded copies cost as one. */
 } targ = {};
 
-/* One writer, the CPU itself. Odd sequence: being written. */
+/* One writer, the CPU itself, but while it is paused. Odd sequence: being written. */
 struct cell {
-	u64 sequence;
+	union {
+		struct {
+			u32 sequence;
+			u32 is_paused; /* 1: left at once */
+		};
+		u64 closed; /* both: not 0 under CLOSED */
+	};
 	u64 last_ns;
 	u64 contexts; /* a stack, one byte each, the running one lowest */
 	u64 ns[CONTEXTS];
 } __attribute__((aligned(64)));
 
+#define CLOSED (1ULL | 1ULL << 32)
+
 struct cell cells[MAX_CPUS] = {};
 
-/* The cell of this CPU with the time until now charged, to be given back by end(). Null where this
- * CPU is not counted, or where a hard interrupt hit one of our own programs: it then belongs to what
- * it interrupted, entry and exit alike, since both find the sequence odd. */
-static inline struct cell *begin(void)
+/* The cell of this CPU. Null where this CPU is not counted or paused, or where a hard interrupt hit one of our own
+ * programs: it then belongs to what it interrupted, entry and exit alike, since both find the sequence odd. */
+static inline struct cell *mine(void)
 {
 	u32 cpu = bpf_get_smp_processor_id();
 	struct cell *cell;
-	u64 now, last;
 
 	if (cpu >= MAX_CPUS || !targ.cpus[cpu])
 		return 0;
 	cell = &cells[cpu];
-	if (cell->sequence & 1)
-		return 0;
+	return cell->closed & CLOSED ? 0 : cell;
+}
+
+/* Charges the time until now; the cell is to be given back by end(). */
+static inline void charge(struct cell *cell)
+{
+	u64 now, last;
+
 	cell->sequence++;
 	barrier();
 	now = bpf_ktime_get_ns();
@@ -44,35 +56,12 @@ static inline struct cell *begin(void)
 	if (last && now > last)
 		cell->ns[cell->contexts & (CONTEXTS - 1)] += now - last;
 	cell->last_ns = now;
-	return cell;
 }
 
 static inline void end(struct cell *cell)
 {
 	barrier();
 	cell->sequence++;
-}
-
-static inline int enter(u64 context)
-{
-	struct cell *cell = begin();
-	if (!cell)
-		return 0;
-	cell->contexts = cell->contexts << 8 | context;
-	end(cell);
-	return 0;
-}
-
-static inline int leave(void)
-{
-	struct cell *cell = begin();
-	if (!cell)
-		return 0;
-	/* An exit whose entry was before we were loaded has nothing to go back to. */
-	if (cell->contexts >> 8)
-		cell->contexts >>= 8;
-	end(cell);
-	return 0;
 }
 
 static inline u64 class_of(struct task_struct *task)
@@ -101,35 +90,87 @@ static inline u64 class_of(struct task_struct *task)
 	return OTHERS;
 }
 
+/* On the first event after a pause: what has run since is the task, or what now ends in it. */
+static __attribute__((noinline)) void learn(struct cell *cell, u64 context)
+{
+	u64 class = class_of(bpf_get_current_task_btf());
+
+	cell->contexts = context ? class << 8 | context : class;
+}
+
+static inline void know(struct cell *cell, u64 context)
+{
+	if (!cell->contexts)
+		learn(cell, context);
+}
+
+static inline int enter(u64 context)
+{
+	struct cell *cell = mine();
+	if (!cell)
+		return 0;
+	know(cell, 0);
+	charge(cell);
+	cell->contexts = cell->contexts << 8 | context;
+	end(cell);
+	return 0;
+}
+
+static inline int leave(u64 context)
+{
+	struct cell *cell = mine();
+	if (!cell)
+		return 0;
+	know(cell, context);
+	charge(cell);
+	/* An exit whose entry was before we were loaded has nothing to go back to. */
+	if (cell->contexts >> 8)
+		cell->contexts >>= 8;
+	end(cell);
+	return 0;
+}
+
 SEC("tp_btf/sched_switch")
 int sched_switch(u64 *ctx)
 {
-	struct cell *cell = begin();
+	struct cell *cell = mine();
+	u64 class;
+
 	if (!cell)
 		return 0;
+	class = class_of((struct task_struct *)ctx[2]);
+	/* From one task of a class to another nothing changes: the clock is half of what an event costs. */
+	if (cell->contexts == class)
+		return 0;
+	know(cell, 0);
+	charge(cell);
 	/* Tasks switch outside of all interrupts: what is left on the stack lost its exit. */
-	cell->contexts = class_of((struct task_struct *)ctx[2]);
+	cell->contexts = class;
 	end(cell);
 	return 0;
+}
+
+static inline u64 softirq(u32 vector)
+{
+	return SOFTIRQ + (vector < SOFTIRQ_VECTORS ? vector : 0);
 }
 
 SEC("tp_btf/softirq_entry")
 int softirq_entry(u64 *ctx)
 {
-	u32 vector = ctx[0];
-	return enter(SOFTIRQ + (vector < SOFTIRQ_VECTORS ? vector : 0));
+	return enter(softirq(ctx[0]));
 }
 
 SEC("tp_btf/softirq_exit")
 int softirq_exit(u64 *ctx)
 {
-	return leave();
+	return leave(softirq(ctx[0]));
 }
 
 /* Devices' interrupts pass irq_handler_*; x86's own vectors have a pair of tracepoints each. */
 #define HARD(entry, exit) \
 	SEC("tp_btf/" #entry) int entry(u64 *ctx) { return enter(HARDIRQ); } \
-	SEC("tp_btf/" #exit) int exit(u64 *ctx) { return leave(); }
+	SEC("tp_btf/" #exit) int exit(u64 *ctx) { return leave(HARDIRQ); }
 HARD(irq_handler_entry, irq_handler_exit)
 HARD(local_timer_entry, local_timer_exit)
 HARD(reschedule_entry, reschedule_exit)

@@ -7,6 +7,11 @@
 //!
 //! `exact` of two ends that share CPUs would cost twice: one copy is to count for both.
 
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+
+use tcpcost_study::Counts;
+
 #[cfg(feature = "bpf")]
 pub mod exact;
 #[cfg(feature = "bpf")]
@@ -42,11 +47,69 @@ pub const METERS: &[&str] = &["exact", "segments"];
 /// It cannot be had here: no privilege, no BTF, refused by the kernel, or built without eBPF.
 pub fn load(meter: &str, scope: &Scope) -> Option<Result<Box<dyn Meter + Send>, MeterError>> {
     let meter = METERS.iter().find(|name| **name == meter)?;
+    Some(load_known(meter, scope).map(|meter| meter as Box<dyn Meter + Send>))
+}
+
+/// A meter whose programs can rest: its totals then stand still, and it costs next to nothing.
+pub trait Pausable: Meter {
+    /// Lets the programs rest.
+    fn pause(&mut self);
+
+    /// Lets them run again.
+    ///
+    /// # Errors
+    /// A program can no longer be attached.
+    fn resume(&mut self) -> Result<(), MeterError>;
+
+    /// Totals by connection where they are counted so, by [`connection_key`].
+    fn by_connection(&mut self) -> HashMap<u64, Counts> {
+        HashMap::new()
+    }
+}
+
+/// The meter `segments`, of the network namespace of the calling thread, that counts by connection, too.
+///
+/// # Errors
+/// As of [`load`].
+pub fn load_by_connection() -> Result<Box<dyn Pausable + Send>, MeterError> {
+    #[cfg(feature = "bpf")]
+    return Ok(Box::new(segments::Segments::load_by_connection()?));
+    #[cfg(not(feature = "bpf"))]
+    return load_known("segments", &Scope::default());
+}
+
+/// As [`load`], of meters that can rest: all of [`METERS`].
+pub fn load_pausable(
+    meter: &str,
+    scope: &Scope,
+) -> Option<Result<Box<dyn Pausable + Send>, MeterError>> {
+    let meter = METERS.iter().find(|name| **name == meter)?;
     Some(load_known(meter, scope))
 }
 
+/// The key of one end of a connection: hashes of both ends' address and port, so two connections in some
+/// billions are one.
+pub fn connection_key(local: SocketAddr, remote: SocketAddr) -> u64 {
+    u64::from(mix(local)) << 32 | u64::from(mix(remote))
+}
+
+/// `mix` of segments.bpf.c, and what its `parse` gives it.
+fn mix(end: SocketAddr) -> u32 {
+    let address = match end.ip().to_canonical() {
+        IpAddr::V4(address) => u32::from_ne_bytes(address.octets()),
+        IpAddr::V6(address) => {
+            let octets = address.octets();
+            let (words, _) = octets.as_chunks();
+            words
+                .iter()
+                .fold(0, |sum, word| sum ^ u32::from_ne_bytes(*word))
+        }
+    };
+    (address ^ u32::from(end.port()).wrapping_mul(0x9e37_79b1)).wrapping_mul(0x85eb_ca6b)
+}
+
 #[cfg(feature = "bpf")]
-fn load_known(meter: &'static str, scope: &Scope) -> Result<Box<dyn Meter + Send>, MeterError> {
+fn load_known(meter: &'static str, scope: &Scope) -> Result<Box<dyn Pausable + Send>, MeterError> {
     Ok(match meter {
         "exact" => Box::new(exact::Exact::load(scope)?),
         _ => Box::new(segments::Segments::load()?),
@@ -54,7 +117,7 @@ fn load_known(meter: &'static str, scope: &Scope) -> Result<Box<dyn Meter + Send
 }
 
 #[cfg(not(feature = "bpf"))]
-fn load_known(meter: &'static str, _: &Scope) -> Result<Box<dyn Meter + Send>, MeterError> {
+fn load_known(meter: &'static str, _: &Scope) -> Result<Box<dyn Pausable + Send>, MeterError> {
     let reason = "this program was built without eBPF, its feature `bpf`".to_string();
     Err(MeterError::Load { meter, reason })
 }

@@ -1,48 +1,85 @@
 //! An eBPF object in the kernel: loaded, attached, its variables mapped.
 
 use std::error::Error;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 
 use libbpf_rs::btf::{Btf, types::Typedef};
-use libbpf_rs::{ErrorKind, Link, MapCore, Object, ObjectBuilder};
-use memmap2::{Mmap, MmapOptions};
+use libbpf_rs::{ErrorKind, Link, MapCore, MapFlags, Object, ObjectBuilder};
+use memmap2::{MmapMut, MmapOptions};
 
 use tcpcost_study::Measure;
 
 use crate::MeterError;
 
-/// Programs that run at their tracepoints until this is dropped.
+/// Programs that run at their tracepoints until this is dropped or detached.
 pub(super) struct Attached {
-    _links: Vec<Link>,
+    meter: &'static str,
+    /// By the name of the program.
+    links: Vec<(String, Link)>,
+    object: Object,
     /// The object's zero-initialised variables, as the programs see them.
-    variables: Mmap,
+    variables: MmapMut,
 }
 
 impl Attached {
     /// Loads an object with its `targ` set to these bytes, whose variables begin with `length` bytes
-    /// that the caller knows. Programs of tracepoints that this kernel does not have are left out.
+    /// that the caller knows. Programs of tracepoints that this kernel does not have are left out, and maps
+    /// that these bytes make needless.
     pub(super) fn new(
         meter: &'static str,
         object: &[u8],
         targ: &[u8],
+        without_maps: &[&str],
         length: usize,
     ) -> Result<Attached, MeterError> {
-        let failed = |doing, error| failure(meter, doing, &error);
-        let object = load(meter, object, targ)?;
-        let mut links = Vec::new();
-        for program in object.progs_mut().filter(|program| program.autoload()) {
-            links.push(program.attach().map_err(|error| failed("attach", error))?);
-        }
+        let object = load_without(meter, object, targ, without_maps)?;
         let variables = variables(meter, &object, length)?;
-        Ok(Attached {
-            _links: links,
+        let mut attached = Attached {
+            meter,
+            links: Vec::new(),
+            object,
             variables,
-        })
+        };
+        attached.attach()?;
+        Ok(attached)
+    }
+
+    /// Lets those programs run that do not yet. Each takes some 40 µs of CPU, and the kernel may wait for some
+    /// ms until those that were detached before are at rest.
+    pub(super) fn attach(&mut self) -> Result<(), MeterError> {
+        for program in self.object.progs_mut().filter(|program| program.autoload()) {
+            let name = program.name().to_string_lossy().into_owned();
+            if self.links.iter().any(|(of, _)| *of == name) {
+                continue;
+            }
+            let link = program.attach();
+            let link = link.map_err(|error| failure(self.meter, "attach", &error))?;
+            self.links.push((name, link));
+        }
+        Ok(())
+    }
+
+    /// Stops those that this names; variables stay as they are.
+    pub(super) fn detach(&mut self, is_named: impl Fn(&str) -> bool) {
+        self.links.retain(|(name, _)| !is_named(name));
+    }
+
+    /// Keys and values of a map; none where it was left out or cannot be read.
+    pub(super) fn entries(&self, map: &str) -> impl Iterator<Item = (Vec<u8>, Vec<u8>)> {
+        let mut maps = self.object.maps();
+        let map = maps.find(|one| one.name() == map && one.as_fd().as_raw_fd() >= 0);
+        let mut entries = Vec::new();
+        if let Some(map) = map
+            && let Ok(found) = map.lookup_batch(1024, MapFlags::ANY, MapFlags::ANY)
+        {
+            entries.extend(found);
+        }
+        entries.into_iter()
     }
 
     /// The first of the variables' bytes, at the start of a page.
-    pub(super) fn variables(&self) -> *const u8 {
-        self.variables.as_ptr()
+    pub(super) fn variables(&self) -> *mut u8 {
+        self.variables.as_ptr().cast_mut()
     }
 }
 
@@ -51,14 +88,14 @@ pub(super) fn variables(
     meter: &'static str,
     object: &Object,
     length: usize,
-) -> Result<Mmap, MeterError> {
+) -> Result<MmapMut, MeterError> {
     for map in object.maps() {
         let is_known = map.value_size() as usize >= length;
         if is_known && map.name().to_string_lossy().ends_with(".bss") {
             // SAFETY: the memory is the kernel's own, of at least this length, and stays as long as
             // it is mapped. It changes under us: readers copy it word by word with volatile loads
             // and take no reference into it.
-            let mapped = unsafe { MmapOptions::new().len(length).map(&map.as_fd()) };
+            let mapped = unsafe { MmapOptions::new().len(length).map_mut(&map.as_fd()) };
             return mapped.map_err(|error| failure(meter, "map variables", &error.into()));
         }
     }
@@ -68,6 +105,15 @@ pub(super) fn variables(
 
 /// Loads an object, attached to nothing yet.
 pub(super) fn load(meter: &'static str, object: &[u8], targ: &[u8]) -> Result<Object, MeterError> {
+    load_without(meter, object, targ, &[])
+}
+
+fn load_without(
+    meter: &'static str,
+    object: &[u8],
+    targ: &[u8],
+    without_maps: &[&str],
+) -> Result<Object, MeterError> {
     let failed = |doing, error| failure(meter, doing, &error);
     // What libbpf has to say is for its developers; the error has what a user can act on.
     libbpf_rs::set_print(None);
@@ -84,6 +130,10 @@ pub(super) fn load(meter: &'static str, object: &[u8], targ: &[u8]) -> Result<Ob
         }
     }
     for mut map in open.maps_mut() {
+        if without_maps.iter().any(|name| map.name() == *name) {
+            map.set_autocreate(false)
+                .map_err(|error| failed("leave a map out", error))?;
+        }
         if map.name().to_string_lossy().ends_with(".rodata") {
             map.set_initial_value(targ)
                 .map_err(|error| failed("set the filters", error))?;

@@ -19,6 +19,7 @@ enum kind { DATA_SENT, ACK_SENT, DATA_RECEIVED, ACK_RECEIVED };
 
 const volatile struct {
 	u32 netns; /* its inode */
+	u32 by_connection; /* 1: counted by connection, too */
 } targ = {};
 
 struct cell {
@@ -26,17 +27,31 @@ struct cell {
 	/* The last data skb handed down: of which socket, what comes next, and its MSS if it was full. */
 	u64 socket;
 	u32 next, full_mss;
-	u32 softirq; /* the running one, plus one; 0: none */
+	u32 softirq; /* entered last */
 } __attribute__((aligned(64)));
 
 struct cell cells[MAX_CPUS] = {};
 
-/* Kind of each connection's last packet, in the two lowest bits of the connection's hash. */
+/* Kind of each connection's last packet at an end, in the two lowest bits of the connection's hash. */
 #define FLOWS 4096
 u32 flows[FLOWS] = {};
 
+/* By connection, where asked: the first 15 of the counts above. Those that were not seen for longest give way.
+ * A key is the hash of this end's address and port, and that of the other's. */
+#define BPF_MAP_TYPE_LRU_HASH 9
+#define CONNECTION_COUNTS 15
+struct connection {
+	u64 counts[CONNECTION_COUNTS];
+};
+struct {
+	NUMBER(type, BPF_MAP_TYPE_LRU_HASH);
+	NUMBER(max_entries, 16384);
+	TYPE(key, u64);
+	TYPE(value, struct connection);
+} connections SEC(".maps");
+
 struct packet {
-	u32 payload, sequence, flow;
+	u32 payload, sequence, from, to;
 	u8 flags;
 };
 enum { FIN = 1, SYN = 2, RST = 4, ACK = 16 };
@@ -52,13 +67,17 @@ static inline u32 mix(u32 address, u32 port)
 	return (address ^ port * 0x9e3779b1) * 0x85ebca6b;
 }
 
-/* Of a TCP header at this word; both directions of a connection have one hash. */
+/* As much of a TCP header as is looked at: ports, sequence, acknowledgement, flags. */
+#define TCP_HEADER 16
+
+/* Of a TCP header at this word. */
 static inline int tcp(struct packet *packet, const u32 *tcp, u32 from, u32 to, u32 length)
 {
 	u32 ports = __builtin_bswap32(tcp[0]), word = __builtin_bswap32(tcp[3]);
 	u32 header = word >> 28 << 2;
 
-	packet->flow = mix(from, ports >> 16) ^ mix(to, ports & 0xffff);
+	packet->from = mix(from, ports >> 16);
+	packet->to = mix(to, ports & 0xffff);
 	packet->sequence = __builtin_bswap32(tcp[1]);
 	packet->flags = word >> 16;
 	packet->payload = length > header ? length - header : 0;
@@ -69,12 +88,13 @@ static inline int tcp(struct packet *packet, const u32 *tcp, u32 from, u32 to, u
  * headers are not looked into. */
 static inline int parse(struct packet *packet, struct sk_buff *skb, u32 all)
 {
+	const unsigned char *header = skb->head + skb->network_header;
 	u32 head[15], from = 0, to = 0, length;
 
-	if (bpf_probe_read_kernel(head, sizeof(head), skb->head + skb->network_header))
-		return 0;
 	/* Lengths are those of the headers, since a frame may be padded; 0 stands for more than fits there. */
 	if (skb->protocol == __builtin_bswap16(0x0800)) {
+		if (bpf_probe_read_kernel(head, 20 + TCP_HEADER, header))
+			return 0;
 		if ((head[0] & 0xff) != 0x45 || (head[2] >> 8 & 0xff) != 6)
 			return 0;
 		length = __builtin_bswap32(head[0]) & 0xffff;
@@ -83,6 +103,8 @@ static inline int parse(struct packet *packet, struct sk_buff *skb, u32 all)
 		return length > 20 && tcp(packet, head + 5, head[3], head[4], length - 20);
 	}
 	if (skb->protocol == __builtin_bswap16(0x86dd)) {
+		if (bpf_probe_read_kernel(head, 40 + TCP_HEADER, header))
+			return 0;
 		if ((head[1] >> 16 & 0xff) != 6)
 			return 0;
 		length = __builtin_bswap32(head[1]) >> 16;
@@ -100,32 +122,61 @@ static inline int is_ours(struct net_device *dev)
 	return dev->nd_net.net->ns.inum == targ.netns;
 }
 
-static inline void note_run(struct cell *cell, u32 flow, enum kind kind)
+/* Whether a packet of this kind follows one of another kind, at this end of its connection. */
+static inline int begins_run(u64 connection, enum kind kind)
 {
+	/* Both directions at one end are one; both ends, if they are here, are two. */
+	u32 flow = (connection >> 32) * 5 + (u32)connection;
 	u32 *last = &flows[(flow ^ flow >> 15) & (FLOWS - 1)];
 	u32 now = (flow & ~3) | kind;
 
-	if (*last != now) {
-		*last = now;
-		cell->counts[RUNS + kind]++;
-	}
+	if (*last == now)
+		return 0;
+	*last = now;
+	return 1;
 }
+
+static inline struct connection *connection_of(u64 key)
+{
+	struct connection none = {};
+	struct connection *connection;
+
+	if (!targ.by_connection)
+		return 0;
+	connection = bpf_map_lookup_elem(&connections, &key);
+	if (connection)
+		return connection;
+	bpf_map_update_elem(&connections, &key, &none, 1 /* BPF_NOEXIST */);
+	return bpf_map_lookup_elem(&connections, &key);
+}
+
+/* One end of a connection is on one CPU at a time, but for a few packets. */
+#define ADD(cell, connection, at, more) do { \
+	(cell)->counts[at] += (more); \
+	if (connection) \
+		(connection)->counts[at] += (more); \
+} while (0)
 
 /* A payload up to this is one segment: no MSS is below (TCP_MIN_MSS). */
 #define ONE_SEGMENT 88
 
 /* Counts what both directions have. 0: no payload. */
 static inline int count(struct cell *cell, struct sk_buff *skb, struct packet *packet, u32 direction,
-			enum kind data, u32 *gso_size)
+			enum kind data, u32 *gso_size, struct connection **connection)
 {
+	u64 key = direction == SENT ? (u64)packet->from << 32 | packet->to
+				    : (u64)packet->to << 32 | packet->from;
 	u32 payload = packet->payload, segments = 1;
+	struct connection *of = 0;
 	u16 gso[2] = {};
 
+	if (!payload && (packet->flags & (FIN | SYN | RST | ACK)) != ACK)
+		return 0;
+	*connection = of = connection_of(key);
 	if (!payload) {
-		if ((packet->flags & (FIN | SYN | RST | ACK)) == ACK) {
-			cell->counts[direction + PURE_ACKS]++;
-			note_run(cell, packet->flow, data + 1);
-		}
+		ADD(cell, of, direction + PURE_ACKS, 1);
+		if (begins_run(key, data + 1))
+			ADD(cell, of, RUNS + data + 1, 1);
 		return 0;
 	}
 	if (payload > ONE_SEGMENT) {
@@ -136,33 +187,37 @@ static inline int count(struct cell *cell, struct sk_buff *skb, struct packet *p
 			segments = gso[1];
 	}
 	*gso_size = gso[0];
-	cell->counts[direction + DATA_SKBS]++;
-	cell->counts[direction + DATA_BYTES] += payload;
-	cell->counts[direction + DATA_SEGMENTS] += segments;
-	cell->counts[direction + DATA_SQUARES] += (u64)payload * payload;
-	note_run(cell, packet->flow, data);
+	ADD(cell, of, direction + DATA_SKBS, 1);
+	ADD(cell, of, direction + DATA_BYTES, payload);
+	ADD(cell, of, direction + DATA_SEGMENTS, segments);
+	ADD(cell, of, direction + DATA_SQUARES, (u64)payload * payload);
+	if (begins_run(key, data))
+		ADD(cell, of, RUNS + data, 1);
 	return 1;
 }
 
-static inline enum drainer drainer(struct cell *cell)
+/* TCP sends data with its socket locked: by a task, which then owns it, or in a softirq, which then is the one
+ * entered last, since they do not nest. So softirq_exit is not needed. What has no socket is forwarded. */
+static inline enum drainer drainer(struct cell *cell, struct sock *socket)
 {
 	struct task_struct *task;
 
-	switch (cell->softirq) {
-	case 0: break;
-	case 1 + 3: return NET_RX;
-	case 1 + 0: /* HI */
-	case 1 + 6: return TASKLET;
-	case 1 + 1:
-	case 1 + 8: return TIMER; /* HRTIMER */
-	default: return OTHER;
+	if (socket && socket->sk_lock.owned) {
+		task = bpf_get_current_task_btf();
+		if (!(task->flags & PF_KTHREAD))
+			return SYSTEM_CALL;
+		switch (kthread_of(task)) {
+		case KWORKER_THREAD: return TASKLET;
+		case NAPI_THREAD: return NET_RX;
+		default: return OTHER;
+		}
 	}
-	task = bpf_get_current_task_btf();
-	if (!(task->flags & PF_KTHREAD))
-		return SYSTEM_CALL;
-	switch (kthread_of(task)) {
-	case KWORKER_THREAD: return TASKLET;
-	case NAPI_THREAD: return NET_RX;
+	switch (cell->softirq) {
+	case 3: return NET_RX;
+	case 0: /* HI */
+	case 6: return TASKLET;
+	case 1:
+	case 8: return TIMER; /* HRTIMER */
 	default: return OTHER;
 	}
 }
@@ -185,6 +240,7 @@ int net_dev_queue(u64 *ctx)
 {
 	struct sk_buff *skb = (void *)ctx[0];
 	struct cell *cell = mine();
+	struct connection *connection = 0;
 	struct packet packet;
 	u32 mss = 0, who;
 	u64 socket, last;
@@ -194,10 +250,10 @@ int net_dev_queue(u64 *ctx)
 	/* The skb begins with its link-layer header. */
 	if (!parse(&packet, skb, skb->len - (u16)(skb->network_header - skb->mac_header)))
 		return 0;
-	if (!count(cell, skb, &packet, SENT, DATA_SENT, &mss))
+	if (!count(cell, skb, &packet, SENT, DATA_SENT, &mss, &connection))
 		return 0;
 	COUNT(cell, SIZES + size_class(packet.payload))++;
-	who = DRAINED + 2 * drainer(cell);
+	who = DRAINED + 2 * drainer(cell, skb->sk);
 	COUNT(cell, who)++;
 	COUNT(cell, who + 1) += packet.payload;
 
@@ -206,7 +262,7 @@ int net_dev_queue(u64 *ctx)
 	barrier(); /* Read back as a number: the verifier forbids arithmetic with the pointer. */
 	socket = cell->socket;
 	if (cell->full_mss > packet.payload && last == socket && cell->next == packet.sequence)
-		cell->counts[TAILS]++;
+		ADD(cell, connection, TAILS, 1);
 	cell->next = packet.sequence + packet.payload;
 	cell->full_mss = 0;
 	if (!mss && packet.payload > ONE_SEGMENT && socket)
@@ -231,11 +287,12 @@ int netif_receive_skb(u64 *ctx)
 {
 	struct sk_buff *skb = (void *)ctx[0];
 	struct cell *cell = mine();
+	struct connection *connection;
 	struct packet packet;
 	u32 gso_size;
 
 	if (cell && is_ours(skb->dev) && parse(&packet, skb, skb->len))
-		count(cell, skb, &packet, RECEIVED, DATA_RECEIVED, &gso_size);
+		count(cell, skb, &packet, RECEIVED, DATA_RECEIVED, &gso_size, &connection);
 	return 0;
 }
 
@@ -244,15 +301,6 @@ int softirq_entry(u64 *ctx)
 {
 	struct cell *cell = mine();
 	if (cell)
-		cell->softirq = 1 + (u32)ctx[0];
-	return 0;
-}
-
-SEC("tp_btf/softirq_exit")
-int softirq_exit(u64 *ctx)
-{
-	struct cell *cell = mine();
-	if (cell)
-		cell->softirq = 0;
+		cell->softirq = ctx[0];
 	return 0;
 }

@@ -16,7 +16,7 @@ use std::sync::atomic::{Ordering, fence};
 use std::{fmt, ptr};
 
 use libbpf_rs::{TC_EGRESS, TC_INGRESS, TcHook, TcHookBuilder};
-use memmap2::Mmap;
+use memmap2::MmapMut;
 use tcpcost_study::{AckThinning, Counts, Quantity, Snapshot, Whose};
 
 use super::object::{failure, load, variables};
@@ -26,7 +26,7 @@ use crate::{MeterError, snapshot_of};
 /// same namespace, takes it and the device's clsact away.
 pub struct Thin {
     device_index: i32,
-    variables: Mmap,
+    variables: MmapMut,
 }
 
 /// An ACK that was held too long.

@@ -36,7 +36,7 @@ pub struct Profile {
     /// By layer: each sample is in one. All that have samples, in the order of [`Layer`].
     pub layers: Vec<(Layer, Cost)>,
     /// By function, the largest exclusive share first: those on the chain of at least [`SHARE_MIN`] of the
-    /// samples.
+    /// samples, and those of which the study has a published ratio.
     pub functions: Vec<Function>,
     /// Samples by chain, frames joined by semicolons, the context first.
     pub(crate) folded: BTreeMap<String, u64>,
@@ -94,8 +94,13 @@ impl Profile {
     }
 }
 
-/// By end where the bed can tell the ends apart, else one of both; none without call chains.
-pub(crate) fn profiles(trials: &[(&Record, &Values)], has_transactions: bool) -> Vec<Profile> {
+/// By end where the bed can tell the ends apart, else one of both; none without call chains. Functions that
+/// are `named` have a row however rare they are.
+pub(crate) fn profiles(
+    trials: &[(&Record, &Values)],
+    has_transactions: bool,
+    named: &[&str],
+) -> Vec<Profile> {
     let apart = trials.iter().all(|(record, _)| cpus_apart(record));
     let scopes: &[Option<End>] = if apart {
         &[Some(End::Client), Some(End::Server)]
@@ -104,7 +109,7 @@ pub(crate) fn profiles(trials: &[(&Record, &Values)], has_transactions: bool) ->
     };
     scopes
         .iter()
-        .filter_map(|&end| profile(trials, end, has_transactions))
+        .filter_map(|&end| profile(trials, end, has_transactions, named))
         .collect()
 }
 
@@ -112,6 +117,7 @@ fn profile(
     trials: &[(&Record, &Values)],
     end: Option<End>,
     has_transactions: bool,
+    named: &[&str],
 ) -> Option<Profile> {
     let sampled: Vec<(u32, Samples<'_>, &Values)> = trials
         .iter()
@@ -159,7 +165,9 @@ fn profile(
     let mut functions: Vec<(&str, FunctionSamples)> = all
         .functions
         .iter()
-        .filter(|(_, samples)| samples.inclusive as f64 >= SHARE_MIN * all.all as f64)
+        .filter(|(name, samples)| {
+            samples.inclusive as f64 >= SHARE_MIN * all.all as f64 || named.contains(name)
+        })
         .map(|(&name, &samples)| (name, samples))
         .collect();
     functions.sort_by_key(|&(name, samples)| {

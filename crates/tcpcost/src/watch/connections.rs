@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
 
 use tcpcost_meter::MeterError;
+use tcpcost_meter::bpf::connection_key;
 use tcpcost_meter::sock_diag::{self, Connection};
 use tcpcost_study::{Counts, Quantity};
 
@@ -123,6 +124,9 @@ pub fn look(wanted: &Wanted, owners: &mut Owners) -> Result<HashMap<u64, Seen>, 
     Ok(seen.collect())
 }
 
+/// What the meter `segments` saw of each connection, by [`connection_key`].
+pub type Skbs = HashMap<u64, Counts>;
+
 /// Growth of one connection, or of all of one owner.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Row {
@@ -138,16 +142,35 @@ pub struct Row {
     pub counts: Counts,
 }
 
-/// Growth of each connection; those on which nothing happened are left out.
-pub fn growth(before: &HashMap<u64, Seen>, after: &HashMap<u64, Seen>) -> Vec<Row> {
+/// Growth of each connection, with its skbs before and after where they can be had; those on which nothing
+/// happened are left out.
+pub fn growth(
+    before: &HashMap<u64, Seen>,
+    after: &HashMap<u64, Seen>,
+    skbs: Option<(&Skbs, &Skbs)>,
+) -> Vec<Row> {
     let rows = after.iter().map(|(cookie, seen)| {
         let earlier = before.get(cookie).map(|seen| &seen.connection);
+        let mut counts = seen.connection.since(earlier);
+        if let Some((before, after)) = skbs {
+            let key = connection_key(seen.connection.local, seen.connection.remote);
+            let total = |all: &Skbs, of| {
+                // None seen yet, or forgotten since.
+                let counts = all.get(&key)?;
+                counts.get(&of).copied()
+            };
+            counts.extend(SKBS.iter().map(|&of| {
+                let before = total(before, of).unwrap_or(0);
+                let after = total(after, of).unwrap_or(0);
+                (of, after.saturating_sub(before))
+            }));
+        }
         Row {
             ends: Some([seen.connection.local, seen.connection.remote]),
             process: seen.process.clone(),
             cgroup: seen.cgroup.clone(),
             connections: 1,
-            counts: seen.connection.since(earlier),
+            counts,
         }
     });
     rows.filter(|row| row.counts.values().any(|&count| count > 0))
@@ -304,6 +327,12 @@ const fn quotient(
     }
 }
 
+/// Quotient of two counts of the meter `segments`.
+fn of_skbs(row: &Row, over: Quantity, under: Quantity) -> Option<f64> {
+    let under = row.count(under)?;
+    (under > 0.0).then_some(row.count(over)? / under)
+}
+
 /// Segments with payload one way over segments without the other way; SYN and FIN are among these.
 fn per_ack(row: &Row, data: Quantity, back: Quantity, back_data: Quantity) -> Option<f64> {
     let acks = row.count(back)? - row.count(back_data)?;
@@ -343,6 +372,42 @@ pub const ROW_FIGURES: &[RowFigure] = &[
     rate("retransmits_per_s", "retr/s", 1.0, 0, |row| {
         row.count(Quantity::ConnSegmentsRetransmitted)
     }),
+    quotient("wire_segments_per_skb", "seg/skb", |row| {
+        of_skbs(row, Quantity::DataWireSegmentsSent, Quantity::DataSkbsSent)
+    }),
+    RowFigure {
+        decimals: 0,
+        ..quotient("skb_bytes_mean", "skb B", |row| {
+            of_skbs(row, Quantity::DataSkbBytesSent, Quantity::DataSkbsSent)
+        })
+    },
+    RowFigure {
+        scale: 100.0,
+        ..quotient("tail_ratio", "tail%", |row| {
+            of_skbs(row, Quantity::TailSkbsSent, Quantity::DataSkbsSent)
+        })
+    },
+    quotient("data_burst_segments", "burst>", |row| {
+        of_skbs(
+            row,
+            Quantity::DataWireSegmentsSent,
+            Quantity::DataBurstsSent,
+        )
+    }),
+    quotient("ack_burst_received", "acks<", |row| {
+        of_skbs(row, Quantity::PureAcksReceived, Quantity::AckBurstsReceived)
+    }),
+];
+
+/// Counts of the meter `segments` that figures are made of.
+const SKBS: &[Quantity] = &[
+    Quantity::DataSkbsSent,
+    Quantity::DataSkbBytesSent,
+    Quantity::DataWireSegmentsSent,
+    Quantity::TailSkbsSent,
+    Quantity::DataBurstsSent,
+    Quantity::PureAcksReceived,
+    Quantity::AckBurstsReceived,
 ];
 
 #[cfg(test)]
@@ -385,7 +450,11 @@ mod tests {
             .iter()
             .map(|figure| figure.text(&row, 1_000_000_000));
         let texts: Vec<_> = texts.collect();
-        assert_eq!(texts, ["1.000", "0.000", "20000", "2000", "10.0", "-", "3"]);
+        let expected = [
+            "1.000", "0.000", "20000", "2000", "10.0", "-", "3", "40.0", "250000", "10.0", "50.0",
+            "1.6",
+        ];
+        assert_eq!(texts, expected);
         assert_eq!(ROW_FIGURES[0].value(&row, 0), None);
     }
 

@@ -109,11 +109,12 @@ mod tests {
         assert_eq!(
             printed(true, &[tracepoints(0), tracepoints(10)]),
             "\
-# tier: tracepoints (no PMU used); CPU: exact by eBPF (task + softirq + hard irq) of 2 CPUs
+# tier: counters, tracepoints, PMU (core cycles); CPU: exact by eBPF (task + softirq + hard irq) of 2 CPUs
 # Gb/s: TCP payload of this network namespace; us/KiB: all busy CPU of the host per KiB out and in
-out Gb/s in Gb/s us/KiB seg/skb skb B tail% seg/ack> seg/ack< call% ack% tsq% tmr% sirq% retr/s self%
-   1.000   0.100  7.447    10.0 12500   5.0     20.0     10.0    60   30    8    2  12.5      7  0.50
-   2.000   0.200  3.724    10.0 12500   5.0     20.0     10.0    60   30    8    2  12.5      7  0.50
+# eBPF above 0.6 % of a CPU is sampled: seen% is its share of time, +-% the error of Gb/s
+out Gb/s in Gb/s us/KiB cyc/KiB seg/skb skb B tail% seg/ack> seg/ack< call% ack% tsq% tmr% sirq% retr/s self% seen%   +-%
+   1.000   0.100  7.447   23831    10.0 12500   5.0     20.0     10.0    60   30    8    2  12.5      7  0.75   5.0   1.5
+   2.000   0.200  3.724   11916    10.0 12500   5.0     20.0     10.0    60   30    8    2  12.5      7  0.75   5.0   1.5
 "
         );
     }
@@ -126,8 +127,8 @@ out Gb/s in Gb/s us/KiB seg/skb skb B tail% seg/ack> seg/ack< call% ack% tsq% tm
 # tier: counters only; CPU: /proc/stat (sampled by the tick) of 2 CPUs
 # Gb/s: IP octets of all protocols of this network namespace; us/KiB: all busy CPU of the host per KiB out and in
 # meter exact: load: Operation not permitted (needs CAP_BPF)
-out Gb/s in Gb/s us/KiB seg/skb skb B tail% seg/ack> seg/ack< call% ack% tsq% tmr% sirq% retr/s self%
-   1.040   0.104  7.161       -     -     -        -        -     -    -    -    -  10.0      7  0.50
+out Gb/s in Gb/s us/KiB cyc/KiB seg/skb skb B tail% seg/ack> seg/ack< call% ack% tsq% tmr% sirq% retr/s self% seen%   +-%
+   1.040   0.104  7.161       -       -     -     -        -        -     -    -    -    -  10.0      7  0.50     -     -
 "
         );
     }
@@ -137,10 +138,10 @@ out Gb/s in Gb/s us/KiB seg/skb skb B tail% seg/ack> seg/ack< call% ack% tsq% tm
         let text = printed(true, &vec![tracepoints(0); 41]);
         let heads = text.lines().enumerate();
         let heads: Vec<usize> = heads
-            .filter(|(_, line)| line.contains("us/KiB seg"))
+            .filter(|(_, line)| line.contains("us/KiB cyc"))
             .map(|(index, _)| index)
             .collect();
-        assert_eq!(heads, [2, 23, 44]);
+        assert_eq!(heads, [3, 24, 45]);
     }
 
     #[test]
@@ -148,15 +149,15 @@ out Gb/s in Gb/s us/KiB seg/skb skb B tail% seg/ack> seg/ack< call% ack% tsq% tm
         let mut sample = tracepoints(0);
         sample.rows = Some(vec![row(7, "web", 1_000_000), row(8, "db", 125_000_000)]);
         let text = printed(true, &[sample]);
-        let views = text.lines().skip(4).map(|line| format!("{line}\n"));
+        let views = text.lines().skip(5).map(|line| format!("{line}\n"));
         assert_eq!(
             views.collect::<String>(),
             "  \
-out Gb/s  in Gb/s   seg/s>   seg/s< seg/ack> seg/ack<   retr/s connections
-     1.000    0.000    20000     2000     10.0        -        3 10.0.0.1:40000 10.0.0.2:443 8 db
-  out Gb/s  in Gb/s   seg/s>   seg/s< seg/ack> seg/ack<   retr/s processes
-     1.000    0.000    20000     2000     10.0        -        3 8 db (1)
-     0.008    0.000    20000     2000     10.0        -        3 7 web (1)
+out Gb/s  in Gb/s   seg/s>   seg/s< seg/ack> seg/ack<   retr/s  seg/skb    skb B    tail%   burst>    acks< connections
+     1.000    0.000    20000     2000     10.0        -        3     40.0   250000     10.0     50.0      1.6 10.0.0.1:40000 10.0.0.2:443 8 db
+  out Gb/s  in Gb/s   seg/s>   seg/s< seg/ack> seg/ack<   retr/s  seg/skb    skb B    tail%   burst>    acks< processes
+     1.000    0.000    20000     2000     10.0        -        3     40.0   250000     10.0     50.0      1.6 8 db (1)
+     0.008    0.000    20000     2000     10.0        -        3     40.0     2000     10.0     50.0      1.6 7 web (1)
 "
         );
     }
@@ -166,6 +167,6 @@ out Gb/s  in Gb/s   seg/s>   seg/s< seg/ack> seg/ack<   retr/s connections
         let mut sample = counters_only(0);
         sample.notes.push("meter netstat: gone".to_string());
         let text = printed(false, &[sample]);
-        assert!(text.contains("self%\n# meter netstat: gone\n"), "{text}");
+        assert!(text.contains("+-%\n# meter netstat: gone\n"), "{text}");
     }
 }

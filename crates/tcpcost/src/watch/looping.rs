@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 use ratatui::crossterm::event::KeyCode;
 use tcpcost_study::Snapshot;
 
-use super::connections::{self, Seen};
+use super::connections::{self, Seen, Skbs};
 use super::sample::Sample;
 use super::ticker::{Event, Ticker};
 
@@ -16,8 +16,14 @@ use super::ticker::{Event, Ticker};
 pub struct Moment {
     /// Totals of each meter.
     pub snapshots: Vec<Snapshot>,
+    /// Meters that saw nothing since the last look: their programs rested.
+    pub unseen: Vec<&'static str>,
+    /// Standard error of payload bytes since the last look, over them, where they are sampled.
+    pub sampling_error: Option<f64>,
     /// Connections by cookie, where they were asked for and could be read.
     pub connections: Option<HashMap<u64, Seen>>,
+    /// Their skbs, where these can be had.
+    pub skbs: Option<Skbs>,
     /// What could not be read, a line each.
     pub notes: Vec<String>,
 }
@@ -53,8 +59,11 @@ pub fn watch(
                 let now = look();
                 let mut sample = Sample::between(&before.snapshots, &now.snapshots);
                 sample.notes.extend(now.notes.iter().cloned());
+                sample.unseen = [&before.unseen[..], &now.unseen].concat();
+                sample.sampling_error = now.sampling_error;
                 let both = before.connections.as_ref().zip(now.connections.as_ref());
-                sample.rows = both.map(|(before, now)| connections::growth(before, now));
+                let skbs = before.skbs.as_ref().zip(now.skbs.as_ref());
+                sample.rows = both.map(|(before, now)| connections::growth(before, now, skbs));
                 let flow = view.show(&now, &sample)?;
                 before = now;
                 left = left.map(|left| left - 1);
@@ -112,7 +121,7 @@ mod tests {
                     }],
                 }],
                 notes: vec![format!("look {looks}")],
-                connections: None,
+                ..Moment::default()
             }
         };
         let mut kept = Kept(Vec::new());

@@ -18,11 +18,12 @@ use super::looping::Moment;
 pub struct Metrics(Arc<Mutex<Vec<Snapshot>>>);
 
 impl Metrics {
-    /// Replaces the totals.
+    /// Replaces the totals; those of meters that saw nothing since stay.
     pub fn set(&self, now: &Moment) {
         // Whoever panicked with the lock left whole snapshots.
         let mut snapshots = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        snapshots.clone_from(&now.snapshots);
+        snapshots.retain(|old| now.unseen.contains(&old.meter.as_str()));
+        snapshots.extend(now.snapshots.iter().cloned());
     }
 
     /// The text that Prometheus reads (OpenMetrics 1.0).
@@ -49,6 +50,22 @@ impl Collector for Metrics {
             if let Some(counts) = of(counter.meter) {
                 counter.encode(counts, &mut encoder)?;
             }
+        }
+        if let Some(own) = of("self").and_then(|counts| counts.get(&Quantity::SelfCpuNs)) {
+            let programs = of("programs").and_then(|counts| counts.get(&Quantity::SelfProgramsNs));
+            let (name, help) = (
+                "tcpcost_self_cpu",
+                "CPU time of tcpcost itself and of its eBPF programs",
+            );
+            let counts = Counts::from([(Quantity::SelfCpuNs, own + programs.unwrap_or(&0))]);
+            family(
+                name,
+                help,
+                "",
+                &[("", Quantity::SelfCpuNs)],
+                &counts,
+                &mut encoder,
+            )?;
         }
         // One method alone: the contexts of a method add up to all CPU time.
         if let Some(exact) = of("exact") {
@@ -204,11 +221,18 @@ const COUNTERS: &[Counter] = &[
         values: &[("", Quantity::SegmentsRetransmitted)],
     },
     Counter {
-        meter: "self",
-        name: "tcpcost_self_cpu",
-        help: "CPU time of tcpcost itself, its eBPF programs not included",
+        meter: "perf",
+        name: "tcpcost_core_cycles",
+        help: "Core cycles of all CPUs of the host, user and kernel",
         label: "",
-        values: &[("", Quantity::SelfCpuNs)],
+        values: &[("", Quantity::CoreCycles)],
+    },
+    Counter {
+        meter: "programs",
+        name: "tcpcost_self_rested",
+        help: "Time in which the eBPF programs rested: while it grows other counters grow by estimates",
+        label: "",
+        values: &[("", Quantity::SelfProgramsRestedNs)],
     },
 ];
 
@@ -263,6 +287,19 @@ mod tests {
             ),
             ("self", Whose::Tcpcost, &[(Quantity::SelfCpuNs, 2_500_000)]),
             (
+                "programs",
+                Whose::Tcpcost,
+                &[
+                    (Quantity::SelfProgramsNs, 500_000),
+                    (Quantity::SelfProgramsRestedNs, 1_000_000_000),
+                ],
+            ),
+            (
+                "perf",
+                Whose::Cpus(vec![0]),
+                &[(Quantity::CoreCycles, 3_000_000_000)],
+            ),
+            (
                 "exact",
                 Whose::Cpus(vec![0]),
                 &[(Quantity::ExactSoftirqNetRxNs, 1_500_000_000)],
@@ -282,10 +319,17 @@ tcpcost_tcp_payload_bytes_total{direction=\"received\"} 1000
 # HELP tcpcost_xmit_drain Data skbs sent, by what sent them
 # TYPE tcpcost_xmit_drain counter
 tcpcost_xmit_drain_total{drainer=\"net_rx\"} 5
-# HELP tcpcost_self_cpu_seconds CPU time of tcpcost itself, its eBPF programs not included
+# HELP tcpcost_core_cycles Core cycles of all CPUs of the host, user and kernel
+# TYPE tcpcost_core_cycles counter
+tcpcost_core_cycles_total 3000000000
+# HELP tcpcost_self_rested_seconds Time in which the eBPF programs rested: while it grows other counters grow by estimates
+# TYPE tcpcost_self_rested_seconds counter
+# UNIT tcpcost_self_rested_seconds seconds
+tcpcost_self_rested_seconds_total 1.0
+# HELP tcpcost_self_cpu_seconds CPU time of tcpcost itself and of its eBPF programs
 # TYPE tcpcost_self_cpu_seconds counter
 # UNIT tcpcost_self_cpu_seconds seconds
-tcpcost_self_cpu_seconds_total 0.0025
+tcpcost_self_cpu_seconds_total 0.003
 # HELP tcpcost_cpu_seconds CPU time of all CPUs of the host by context (docs/quantities.md)
 # TYPE tcpcost_cpu_seconds counter
 # UNIT tcpcost_cpu_seconds seconds
@@ -293,6 +337,31 @@ tcpcost_cpu_seconds_total{context=\"softirq_net_rx\"} 1.5
 # EOF
 "
         );
+    }
+
+    #[test]
+    fn a_meter_that_saw_nothing_keeps_its_totals() {
+        let metrics = Metrics::default();
+        let netstat = |count| Snapshot {
+            meter: "netstat".to_string(),
+            at_ns: 1,
+            totals: vec![Totals {
+                whose: Whose::Namespace,
+                counts: Counts::from([(Quantity::SegmentsRetransmitted, count)]),
+            }],
+        };
+        let mut moment = Moment {
+            snapshots: vec![netstat(7)],
+            ..Moment::default()
+        };
+        metrics.set(&moment);
+        moment.snapshots.clear();
+        moment.unseen = vec!["netstat"];
+        metrics.set(&moment);
+        assert!(metrics.text().unwrap().contains("_segments_total 7\n"));
+        moment.unseen.clear();
+        metrics.set(&moment);
+        assert!(!metrics.text().unwrap().contains("_segments_total"));
     }
 
     #[test]

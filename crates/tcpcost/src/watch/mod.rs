@@ -1,10 +1,12 @@
 //! `tcpcost watch`: what TCP costs on this host as it runs, whatever runs on it.
 //!
-//! [`sources`] are the meters; [`looping`] looks at them each time that [`ticker`] says so, and hands
+//! [`sources`] are the meters, those of eBPF kept cheap by a [`sampler`] whose [`estimate`]s make up for what it did not
+//! see; [`looping`] looks at them each time that [`ticker`] says so, and hands
 //! the growth, a [`sample`], to a view: [`lines`], [`json`] or the [`screen`]. [`connections`] are looked at on request,
 //! with their [`owners`], and totals are served as [`metrics`] by [`http`].
 
 mod connections;
+mod estimate;
 mod http;
 mod json;
 mod lines;
@@ -12,9 +14,10 @@ mod looping;
 mod metrics;
 mod owners;
 mod sample;
+mod sampler;
 mod screen;
 mod sources;
-mod ticker;
+pub mod ticker;
 
 #[cfg(test)]
 mod testing;
@@ -41,7 +44,11 @@ use ticker::Clock;
 /// `tcpcost watch`.
 pub fn watch(args: &cli::Watch) -> anyhow::Result<Exit> {
     ticker::block_signals();
-    let (mut sources, mut about) = Sources::open(args.self_programs);
+    let has_screen = !args.json && !args.lines && io::stdout().is_terminal();
+    let wanted = Wanted::new(args);
+    let by_connection = has_screen || !wanted.rows.is_empty();
+    let (mut sources, mut about) =
+        Sources::open(args.self_max / 100.0, args.interval, by_connection);
     let metrics = args.prometheus.map(|address| -> anyhow::Result<Metrics> {
         let failed = || format!("serve metrics at {address}");
         let listener = TcpListener::bind(address).with_context(failed)?;
@@ -51,14 +58,11 @@ pub fn watch(args: &cli::Watch) -> anyhow::Result<Exit> {
         Ok(metrics)
     });
     let metrics = metrics.transpose()?;
-    let has_screen = !args.json && !args.lines && io::stdout().is_terminal();
-    let wanted = Wanted::new(args);
     let mut looked_at = wanted.clone();
     let on_screen = Rc::new(Cell::new(None));
     let mut owners = Owners::default();
     let mut look = || {
         let mut moment = Moment::default();
-        moment.snapshots = sources.snapshots(&mut moment.notes);
         if has_screen {
             // What nobody sees costs nothing.
             looked_at.rows = on_screen
@@ -67,6 +71,7 @@ pub fn watch(args: &cli::Watch) -> anyhow::Result<Exit> {
                 .into_iter()
                 .collect();
         }
+        sources.look(&mut moment, !looked_at.rows.is_empty());
         if !looked_at.rows.is_empty() {
             match connections::look(&looked_at, &mut owners) {
                 Ok(seen) => moment.connections = Some(seen),

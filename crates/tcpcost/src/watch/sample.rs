@@ -17,6 +17,10 @@ pub struct Sample {
     pub counts: BTreeMap<String, Counts>,
     /// Growth by connection, where asked for.
     pub rows: Option<Vec<Row>>,
+    /// Meters that saw nothing of some of it: their figures are absent, and not another meter's.
+    pub unseen: Vec<&'static str>,
+    /// Standard error of payload bytes, over them, where they are sampled.
+    pub sampling_error: Option<f64>,
     /// Why something is absent in this interval.
     pub notes: Vec<String>,
 }
@@ -57,10 +61,30 @@ impl Sample {
         ratio(count * 1e9, self.duration_ns as f64)
     }
 
+    /// One meter's figure where that meter is, else another's.
+    fn first_of(
+        &self,
+        meter: &str,
+        better: impl FnOnce() -> Option<f64>,
+        other: impl FnOnce() -> Option<f64>,
+    ) -> Option<f64> {
+        match self.unseen.contains(&meter) {
+            true => None,
+            false => better().or_else(other),
+        }
+    }
+
     /// TCP payload where the meter `segments` is, else octets of IP packets.
     fn bytes(&self, payload: Quantity, octets: Quantity) -> Option<f64> {
-        self.count("segments", payload)
-            .or_else(|| self.count("netstat", octets))
+        self.first_of(
+            "segments",
+            || self.count("segments", payload),
+            || self.count("netstat", octets),
+        )
+    }
+
+    fn kib(&self) -> Option<f64> {
+        Some((self.sent_bytes()? + self.received_bytes()?) / 1024.0)
     }
 
     /// Bytes that left.
@@ -81,12 +105,15 @@ impl Sample {
                     - self.count("exact", Quantity::ExactIdleNs)?,
             )
         };
-        exact().or_else(|| self.sum("proc", BUSY))
+        self.first_of("exact", exact, || self.sum("proc", BUSY))
     }
 
     fn cpu_us_per_kib(&self) -> Option<f64> {
-        let kib = (self.sent_bytes()? + self.received_bytes()?) / 1024.0;
-        ratio(self.busy_ns()? / 1e3, kib)
+        ratio(self.busy_ns()? / 1e3, self.kib()?)
+    }
+
+    fn core_cycles_per_kib(&self) -> Option<f64> {
+        ratio(self.count("perf", Quantity::CoreCycles)?, self.kib()?)
     }
 
     fn softirq_ratio(&self) -> Option<f64> {
@@ -96,7 +123,7 @@ impl Sample {
                 self.sum("exact", Quantity::EXACT_CONTEXTS)?,
             )
         };
-        exact().or_else(|| {
+        self.first_of("exact", exact, || {
             let all = self.sum("proc", BUSY)? + self.sum("proc", NOT_BUSY)?;
             ratio(self.count("proc", Quantity::CpuSoftirqNs)?, all)
         })
@@ -168,6 +195,13 @@ pub const FIGURES: &[Figure] = &[
         scale: 1.0,
         decimals: 3,
         value: Sample::cpu_us_per_kib,
+    },
+    Figure {
+        name: "core_cycles_per_kib",
+        head: "cyc/KiB",
+        scale: 1.0,
+        decimals: 0,
+        value: Sample::core_cycles_per_kib,
     },
     Figure {
         name: "wire_segments_per_skb",
@@ -261,6 +295,23 @@ pub const FIGURES: &[Figure] = &[
             ratio(own, sample.duration_ns as f64)
         },
     },
+    Figure {
+        name: "seen_ratio",
+        head: "seen%",
+        scale: 100.0,
+        decimals: 1,
+        value: |sample| {
+            let rested_ns = sample.count("programs", Quantity::SelfProgramsRestedNs)?;
+            ratio(rested_ns, sample.duration_ns as f64).map(|rested| (1.0 - rested).max(0.0))
+        },
+    },
+    Figure {
+        name: "sampling_error_ratio",
+        head: "+-%",
+        scale: 100.0,
+        decimals: 1,
+        value: |sample| sample.sampling_error,
+    },
 ];
 
 /// Modes of /proc/stat in which a CPU works.
@@ -305,8 +356,8 @@ mod tests {
     fn every_figure_is_made_of_the_counts() {
         // By hand from testing.rs: 125 MB sent and 12.5 MB received in 1 s, CPUs busy for 1 s.
         let expected = [
-            "1.000", "0.100", "7.447", "10.0", "12500", "5.0", "20.0", "10.0", "60", "30", "8",
-            "2", "12.5", "7", "0.50",
+            "1.000", "0.100", "7.447", "23831", "10.0", "12500", "5.0", "20.0", "10.0", "60", "30",
+            "8", "2", "12.5", "7", "0.75", "5.0", "1.5",
         ];
         assert_eq!(shown(&tracepoints(0)), expected);
     }
@@ -314,8 +365,8 @@ mod tests {
     #[test]
     fn without_ebpf_proc_and_netstat_give_what_they_can() {
         let expected = [
-            "1.040", "0.104", "7.161", "-", "-", "-", "-", "-", "-", "-", "-", "-", "10.0", "7",
-            "0.50",
+            "1.040", "0.104", "7.161", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "10.0",
+            "7", "0.50", "-", "-",
         ];
         assert_eq!(shown(&counters_only(0)), expected);
     }
@@ -328,6 +379,15 @@ mod tests {
             counts.values_mut().for_each(|count| *count = 0);
         }
         assert_eq!(shown(&idle)[..4], ["0.000", "0.000", "-", "-"]);
+    }
+
+    #[test]
+    fn what_rested_is_absent_and_no_other_meters_figure() {
+        let mut sample = counters_only(0);
+        sample.unseen = vec!["segments", "exact"];
+        let texts = shown(&sample);
+        assert_eq!(texts[..3], ["-", "-", "-"]);
+        assert_eq!(texts[13..15], ["-", "7"]);
     }
 
     #[test]

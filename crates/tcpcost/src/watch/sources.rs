@@ -2,12 +2,18 @@
 
 use std::fs;
 use std::net::SocketAddr;
+use std::time::Duration;
 
+use tcpcost_meter::bpf::Pausable;
 use tcpcost_meter::netstat::Netstat;
 use tcpcost_meter::own::Own;
+use tcpcost_meter::perf::Perf;
 use tcpcost_meter::proc::Proc;
 use tcpcost_meter::{Meter, MeterError, bpf};
-use tcpcost_study::Snapshot;
+
+use super::looping::Moment;
+use super::sampler::Sampler;
+use crate::host::topology::from_list;
 
 /// How much can be seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,6 +22,8 @@ pub enum Tier {
     Counters,
     /// eBPF at tracepoints besides.
     Tracepoints,
+    /// Hardware cycles besides, with or without eBPF.
+    Pmu,
 }
 
 impl Tier {
@@ -24,6 +32,7 @@ impl Tier {
         match self {
             Tier::Counters => "counters",
             Tier::Tracepoints => "tracepoints",
+            Tier::Pmu => "pmu",
         }
     }
 }
@@ -39,6 +48,9 @@ pub struct About {
     pub has_exact: bool,
     /// Whether skbs are seen, by eBPF.
     pub has_segments: bool,
+    /// Share of one CPU that the eBPF programs may cost before they are sampled; `None` where they run all the
+    /// time: nobody knows what they cost, or nobody minds.
+    pub cost_max: Option<f64>,
     /// Meters that cannot be had, a line each.
     pub refused: Vec<String>,
     /// Where metrics are served.
@@ -70,9 +82,12 @@ impl About {
             true => "TCP payload",
             false => "IP octets of all protocols",
         };
-        let tier = match self.tier {
-            Tier::Counters => "counters only",
-            Tier::Tracepoints => "tracepoints (no PMU used)",
+        let has_ebpf = self.has_exact || self.has_segments;
+        let tier = match (self.tier, has_ebpf) {
+            (Tier::Counters, _) => "counters only",
+            (Tier::Tracepoints, _) => "counters, tracepoints",
+            (Tier::Pmu, true) => "counters, tracepoints, PMU (core cycles)",
+            (Tier::Pmu, false) => "counters, PMU (core cycles)",
         };
         let mut lines = vec![
             format!("tier: {tier}; CPU: {cpu} of {} CPUs", self.cpus),
@@ -80,6 +95,12 @@ impl About {
                 "Gb/s: {bytes} of this network namespace; us/KiB: all busy CPU of the host per KiB out and in"
             ),
         ];
+        lines.extend(self.cost_max.filter(|_| has_ebpf).map(|most| {
+            format!(
+                "eBPF above {} % of a CPU is sampled: seen% is its share of time, +-% the error of Gb/s",
+                most * 100.0
+            )
+        }));
         lines.extend(
             self.metrics
                 .map(|at| format!("metrics: http://{at}/metrics")),
@@ -92,17 +113,20 @@ impl About {
 /// All meters, on the thread that reads them.
 pub struct Sources {
     meters: Vec<Box<dyn Meter + Send>>,
+    sampler: Option<Sampler>,
 }
 
 impl Sources {
-    /// Those that can be had, with the run time of our eBPF programs if asked for. A meter that cannot is a line of [`About::refused`].
-    pub fn open(with_programs: bool) -> (Sources, About) {
+    /// Those that can be had; eBPF as long as it costs no more than this share of one CPU, with skbs by connection
+    /// if so asked. A meter that cannot be had is a line of [`About::refused`].
+    pub fn open(cost_max: f64, interval: Duration, by_connection: bool) -> (Sources, About) {
         let cpus = online_cpus();
         let mut about = About {
             tier: Tier::Counters,
             cpus: cpus.len(),
             has_exact: false,
             has_segments: false,
+            cost_max: None,
             refused: Vec::new(),
             metrics: None,
         };
@@ -112,13 +136,18 @@ impl Sources {
             Box::new(Own),
         ];
         let scope = bpf::Scope {
-            cpus,
+            cpus: cpus.clone(),
             own_pids: vec![std::process::id()],
         };
+        let mut programs = Vec::new();
         for &name in &["exact", "segments"] {
-            match bpf::load(name, &scope) {
+            let loaded = match by_connection && name == "segments" {
+                true => Some(bpf::load_by_connection()),
+                false => bpf::load_pausable(name, &scope),
+            };
+            match loaded {
                 Some(Ok(meter)) => {
-                    meters.push(meter);
+                    programs.push(meter);
                     about.tier = Tier::Tracepoints;
                     about.has_exact |= name == "exact";
                     about.has_segments |= name == "segments";
@@ -127,41 +156,68 @@ impl Sources {
                 None => {}
             }
         }
-        if with_programs {
-            // After the others: it looks for what they loaded.
-            match programs() {
-                Ok(meter) => meters.push(meter),
-                Err(error) => about.refused.push(refusal(&error)),
+        let mut sampler = None;
+        if !programs.is_empty() {
+            // After the others: they look for what was loaded.
+            let statistics = statistics();
+            let statistics = statistics.map_err(|error| about.refused.push(refusal(&error)));
+            let is_limited = statistics.is_ok() && cost_max < 1.0;
+            about.cost_max = is_limited.then_some(cost_max);
+            match Sampler::new(
+                programs,
+                cpus.len(),
+                statistics.ok(),
+                about.cost_max,
+                interval,
+            ) {
+                Ok(made) => sampler = Some(made),
+                Err(error) => about.refused.push(format!("eBPF meters: {error}")),
             }
         }
-        (Sources { meters }, about)
+        match Perf::cycles(&cpus) {
+            Ok(meter) => {
+                meters.push(Box::new(meter));
+                about.tier = Tier::Pmu;
+            }
+            Err(error) => about.refused.push(format!("meter perf: {error}")),
+        }
+        (Sources { meters, sampler }, about)
     }
 
-    /// What all of them say now; one that fails is a note, and absent.
-    pub fn snapshots(&mut self, notes: &mut Vec<String>) -> Vec<Snapshot> {
-        let mut snapshots = Vec::with_capacity(self.meters.len());
+    /// What all of them say now, with skbs by connection if that is shown.
+    pub fn look(&mut self, moment: &mut Moment, by_connection: bool) {
         for meter in &mut self.meters {
             match meter.snapshot() {
-                Ok(snapshot) => snapshots.push(snapshot),
-                Err(error) => notes.push(format!("meter {}: {error}", meter.name())),
+                Ok(snapshot) => moment.snapshots.push(snapshot),
+                Err(error) => moment
+                    .notes
+                    .push(format!("meter {}: {error}", meter.name())),
             }
         }
-        snapshots
+        if let Some(sampler) = &mut self.sampler {
+            let taken = sampler.take(&moment.snapshots, &mut moment.notes);
+            moment.snapshots.extend(taken.snapshots);
+            moment.unseen = taken.unseen;
+            moment.sampling_error = taken.error;
+            moment.skbs = by_connection.then(|| sampler.by_connection());
+        }
     }
 }
 
+/// The run time of our eBPF programs.
 #[cfg(feature = "bpf")]
-fn programs() -> Result<Box<dyn Meter + Send>, MeterError> {
+fn statistics() -> Result<Box<dyn Pausable + Send>, MeterError> {
     Ok(Box::new(tcpcost_meter::programs::Programs::new()?))
 }
 
+/// Nothing was loaded that could ask.
 #[cfg(not(feature = "bpf"))]
-fn programs() -> Result<Box<dyn Meter + Send>, MeterError> {
-    let (meter, reason) = (
-        "programs",
-        "this program was built without eBPF".to_string(),
-    );
-    Err(MeterError::Load { meter, reason })
+fn statistics() -> Result<Box<dyn Pausable + Send>, MeterError> {
+    let reason = "this program was built without eBPF".to_string();
+    Err(MeterError::Load {
+        meter: "programs",
+        reason,
+    })
 }
 
 /// One line, with what to do here: there is no study to drop a meter from.
@@ -186,31 +242,12 @@ fn refusal(error: &MeterError) -> String {
 /// CPUs that are online, none where the kernel does not say.
 fn online_cpus() -> Vec<usize> {
     let text = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
-    cpu_list(&text)
-}
-
-/// `0-3,8` as numbers. What is no number is passed over.
-fn cpu_list(text: &str) -> Vec<usize> {
-    let ranges = text.trim().split(',').filter_map(|range| {
-        let (first, last) = range.split_once('-').unwrap_or((range, range));
-        let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
-        // No kernel has more (CONFIG_NR_CPUS).
-        Some(first..=last.min(8192))
-    });
-    ranges.flatten().collect()
+    from_list(text.trim()).unwrap_or_default()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_list_of_cpus_is_read_as_the_kernel_writes_it() {
-        assert_eq!(cpu_list("0-2,5\n"), [0, 1, 2, 5]);
-        assert_eq!(cpu_list("0\n"), [0]);
-        assert!(cpu_list("").is_empty());
-        assert!(cpu_list("x-,3-1,-").is_empty());
-    }
 
     #[test]
     fn a_refusal_says_what_to_do_without_a_study() {

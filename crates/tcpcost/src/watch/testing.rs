@@ -48,9 +48,19 @@ pub fn tracepoints(step: u64) -> Sample {
         (Quantity::DrainedOthersSkbs, 0),
     ];
     sample.counts.insert("exact".to_string(), exact);
-    sample
-        .counts
-        .insert("segments".to_string(), Counts::from(segments));
+    let programs = [
+        (Quantity::SelfProgramsNs, 2_500_000),
+        (Quantity::SelfProgramsRestedNs, 950_000_000),
+    ];
+    let cycles = [(Quantity::CoreCycles, 3_200_000_000)];
+    for (meter, counts) in [
+        ("segments", Counts::from(segments)),
+        ("programs", Counts::from(programs)),
+        ("perf", Counts::from(cycles)),
+    ] {
+        sample.counts.insert(meter.to_string(), counts);
+    }
+    sample.sampling_error = Some(0.015);
     sample
 }
 
@@ -81,8 +91,7 @@ pub fn counters_only(step: u64) -> Sample {
             ("netstat".to_string(), Counts::from(netstat)),
             ("self".to_string(), Counts::from(own)),
         ]),
-        rows: None,
-        notes: Vec::new(),
+        ..Sample::default()
     }
 }
 
@@ -96,6 +105,13 @@ pub fn row(pid: u32, name: &str, bytes: u64) -> Row {
         (Quantity::ConnDataSegmentsSent, 20_000),
         (Quantity::ConnDataSegmentsReceived, 0),
         (Quantity::ConnSegmentsRetransmitted, 3),
+        (Quantity::DataSkbsSent, 500),
+        (Quantity::DataSkbBytesSent, bytes),
+        (Quantity::DataWireSegmentsSent, 20_000),
+        (Quantity::TailSkbsSent, 50),
+        (Quantity::DataBurstsSent, 400),
+        (Quantity::PureAcksReceived, 2_000),
+        (Quantity::AckBurstsReceived, 1_250),
     ];
     let name = name.to_string();
     Row {
@@ -111,14 +127,11 @@ pub fn row(pid: u32, name: &str, bytes: u64) -> Row {
 pub fn about(has_ebpf: bool) -> About {
     let refused = "meter exact: load: Operation not permitted (needs CAP_BPF)".to_string();
     About {
-        tier: if has_ebpf {
-            Tier::Tracepoints
-        } else {
-            Tier::Counters
-        },
+        tier: if has_ebpf { Tier::Pmu } else { Tier::Counters },
         cpus: 2,
         has_exact: has_ebpf,
         has_segments: has_ebpf,
+        cost_max: has_ebpf.then_some(0.006),
         refused: if has_ebpf { vec![] } else { vec![refused] },
         metrics: None,
     }

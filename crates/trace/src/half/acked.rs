@@ -1,8 +1,19 @@
 //! How far the other end acknowledged, and what each ACK covers.
 
 use super::{Coverage, Half};
+use crate::segment::{Segment, flag};
+use crate::sequence::{extend, first};
 
 impl Half {
+    /// The number that a segment of the other end acknowledges, in 64 bits.
+    #[inline]
+    pub(crate) fn acknowledged_by(&self, segment: &Segment) -> Option<u64> {
+        segment.any(flag::ACK).then(|| match self.nxt {
+            0 => first(segment.ack),
+            nxt => extend(nxt.max(self.una), segment.ack),
+        })
+    }
+
     /// The other end acknowledged all before `ack`; what that covers for the first time.
     #[inline]
     pub(crate) fn on_acked(&mut self, ack: u64, at_ns: u64) -> Option<Coverage> {
@@ -20,6 +31,7 @@ impl Half {
         }
         let mut coverage = Coverage {
             from: self.una,
+            to: ack,
             on_boundary: true,
             ..Coverage::default()
         };
@@ -64,6 +76,12 @@ impl Half {
         if !self.holes.is_empty() || ack > self.nxt {
             coverage.wire_segments += self.on_missing(ack);
         }
+        // SYN and FIN are acknowledged as one byte each.
+        coverage.of_syn = self.syn_seen && coverage.from == self.base;
+        let of_fin = self.fin_seen && ack == self.nxt;
+        coverage.bytes = coverage
+            .bytes
+            .saturating_sub(u64::from(coverage.of_syn) + u64::from(of_fin));
         self.una = ack;
         Some(coverage)
     }

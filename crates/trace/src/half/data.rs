@@ -43,6 +43,10 @@ impl Half {
         let outcome = self.on_data(seq, length, wire_segments, at_ns, stamp);
         match outcome {
             Data::New => return outcome,
+            Data::Doubtful => {
+                self.sent.doubtful_segments += 1;
+                return outcome;
+            }
             Data::Late => {
                 self.sent.reordered_packets += 1;
                 return outcome;
@@ -53,6 +57,8 @@ impl Half {
             }
             Data::Keepalive | Data::Retransmitted => {}
         }
+        self.resent[self.resent_next] = (seq, seq + length);
+        self.resent_next = (self.resent_next + 1) % self.resent.len();
         let sent = &mut self.sent;
         sent.retransmitted_packets += 1;
         sent.retransmitted_wire_segments += u64::from(wire_segments.max(1));
@@ -100,6 +106,9 @@ impl Half {
         stamp: Stamp,
     ) -> Data {
         if seq > self.nxt {
+            if self.is_doubtful(end) {
+                return Data::Doubtful;
+            }
             if self.holes.len() == HOLES_MOST {
                 self.holes.remove(0);
             }

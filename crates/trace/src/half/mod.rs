@@ -1,7 +1,10 @@
 //! One direction of a connection: what one end sent, and how far the other acknowledged it.
 
 mod acked;
+mod acking;
 mod data;
+
+pub(crate) use self::acking::Acking;
 
 use std::collections::VecDeque;
 
@@ -131,6 +134,15 @@ pub struct Half {
     last_data_full: bool,
     small_end: u64,
     ran_out: bool,
+    /// Payload of the small packets that followed each other without a pause or another packet.
+    small_run_bytes: u64,
+    /// What was sent again last.
+    resent: [(u64, u64); 16],
+    resent_next: usize,
+    /// The last ACK of this end was a duplicate or told of a gap: the next one fills that.
+    answers_disturbed: bool,
+    /// The last number that no window offered; 0 for none.
+    doubted: u64,
     recent: [u64; 8],
     recent_at: [u64; 8],
     recent_next: usize,
@@ -146,6 +158,10 @@ const HOLES_MOST: usize = 16;
 /// that is more, came late; after it, it is a retransmission (Wireshark's rule).
 const LATE_NS: u64 = 3_000_000;
 
+/// Two numbers this near to each other are of the same stream, not two damaged ones: a flipped bit is
+/// within that of the truth only in the lower half, and there mostly within a window.
+const NEAR_BYTES: u64 = 1 << 20;
+
 /// What data were to the direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Data {
@@ -153,17 +169,23 @@ pub(crate) enum Data {
     Late,
     Retransmitted,
     Keepalive,
+    /// No window offered its numbers.
+    Doubtful,
 }
 
 /// What an ACK covered for the first time.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Coverage {
     pub(crate) from: u64,
+    pub(crate) to: u64,
+    /// Payload bytes.
     pub(crate) bytes: u64,
     pub(crate) wire_segments: u64,
     pub(crate) full_segments: u64,
     pub(crate) packets: u64,
     pub(crate) on_boundary: bool,
+    /// Whether the SYN is in it.
+    pub(crate) of_syn: bool,
     pub(crate) newest_at_ns: Option<u64>,
 }
 
@@ -199,6 +221,11 @@ impl Half {
             last_data_full: false,
             small_end: 0,
             ran_out: false,
+            small_run_bytes: 0,
+            resent: [(0, 0); 16],
+            resent_next: 0,
+            answers_disturbed: false,
+            doubted: 0,
             recent: [0; 8],
             recent_at: [0; 8],
             recent_next: 0,
@@ -310,6 +337,23 @@ impl Half {
             self.small_end = seq + u64::from(payload);
         }
         self.ran_out = short && push;
+        self.sent.tail_splits += u64::from(tail);
+        if payload < mss && !tail {
+            self.sent.small_packets += 1;
+            let before = if directly && seq == self.nxt {
+                self.small_run_bytes
+            } else {
+                0
+            };
+            let after = before + u64::from(payload);
+            let mss = u64::from(mss);
+            // Their bytes need no packet more than those before.
+            let saved = before > 0 && after.div_ceil(mss) == before.div_ceil(mss);
+            self.sent.joinable_packets += u64::from(saved);
+            self.small_run_bytes = after;
+        } else {
+            self.small_run_bytes = 0;
+        }
         tail
     }
 
@@ -334,7 +378,10 @@ impl Half {
         let in_flight = self.in_flight();
         if window_closed {
             Limit::Receiver
-        } else if self.una == 0 || (in_flight > 0 && self.allowed == 0) {
+        } else if self.sent.captured_packets == 0
+            || self.una == 0
+            || (in_flight > 0 && self.allowed == 0)
+        {
             Limit::Unknown
         } else if in_flight == 0 {
             Limit::Application
@@ -364,9 +411,41 @@ impl Half {
         }
     }
 
-    /// Packets outstanding.
-    pub(crate) fn packets_outstanding(&self) -> usize {
-        self.outstanding.len()
+    /// Whether a number beyond all that was seen cannot be, since no window offered it: a damaged
+    /// header, whose checksum is not looked at. Where the next one is as far ahead, the capture
+    /// missed what offered it.
+    #[cold]
+    pub(crate) fn is_doubtful(&mut self, number: u64) -> bool {
+        let most = self.allowed + u64::from(self.mss.bytes);
+        let is_beyond =
+            self.seen && self.window_shift.is_some() && self.allowed > 0 && number > most;
+        let before = std::mem::replace(&mut self.doubted, if is_beyond { number } else { 0 });
+        is_beyond && (before == 0 || number.abs_diff(before) > NEAR_BYTES)
+    }
+
+    /// Whether the capture misses something behind the last ACK.
+    #[inline]
+    pub(crate) fn has_gap(&self) -> bool {
+        !self.holes.is_empty()
+    }
+
+    /// The other end got what begins here twice. Where this end did not send it again, the network
+    /// doubled it.
+    #[cold]
+    pub(crate) fn on_dsack(&mut self, left: u32) {
+        let left = extend(self.nxt, left);
+        self.sent.dsacks += 1;
+        let again = self
+            .resent
+            .iter()
+            .any(|(start, end)| (*start..*end).contains(&left));
+        self.sent.spurious_by_dsack += u64::from(again);
+    }
+
+    /// Whether one wire segment is outstanding, and no more.
+    #[inline]
+    pub(crate) fn has_one_segment_outstanding(&self) -> bool {
+        self.outstanding.len() == 1 && self.outstanding[0].wire_segments == 1
     }
 }
 

@@ -1,7 +1,11 @@
 //! `tcpcost trace`: captures to findings, tables, JSON and CSV.
 
+mod follow;
+mod growing;
+mod libpcap;
+
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -14,10 +18,14 @@ use tcpcost_trace::{
 
 use crate::cli;
 use crate::exit::{Exit, usage};
+use crate::output;
 
 /// Reads the captures and prints what they say. A broken one is a line on stderr and exit code 1,
 /// and what was read of it until then is reported with the others.
 pub fn trace(args: &cli::Trace) -> anyhow::Result<Exit> {
+    if args.follow || args.interface.is_some() {
+        return follow::trace(args);
+    }
     let options = Options::new(args)?;
     let groups: Vec<&[PathBuf]> = if args.join {
         vec![&args.files]
@@ -81,13 +89,15 @@ impl Options {
     }
 }
 
+impl Options {
+    fn analysis(&self) -> Analysis<Graph> {
+        Analysis::watched(self.settings, self.filter.clone(), Graph::of(self.graph_of))
+    }
+}
+
 /// One capture, of one file or several that follow each other.
 fn one(files: &[PathBuf], options: &Options) -> anyhow::Result<(Report, Graph)> {
-    let mut analysis = Analysis::watched(
-        options.settings,
-        options.filter.clone(),
-        Graph::of(options.graph_of),
-    );
+    let mut analysis = options.analysis();
     let mut whole = Reading::default();
     let mut broken: Option<Broken> = None;
     for file in files {
@@ -173,12 +183,5 @@ fn print(args: &cli::Trace, reports: &[Report]) -> anyhow::Result<()> {
     } else {
         reports.iter().map(text).collect::<Vec<_>>().join("\n")
     };
-    let mut stdout = std::io::stdout().lock();
-    match stdout
-        .write_all(out.as_bytes())
-        .and_then(|()| stdout.flush())
-    {
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        other => other.context("write to standard output"),
-    }
+    output::write(&out).map(|_| ())
 }

@@ -1,0 +1,425 @@
+//! Three methods on both ends of one veth pair at once: the meter `segments`, the kernel's own counters and a
+//! capture (AF_PACKET) tell the same segments, bytes and pure ACKs. docs/method.md says where they may differ.
+//! Needs root and ip(8); says so and passes without.
+#![cfg(feature = "bpf")]
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::process::Command;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread;
+
+use tcpcost_meter::bpf::{self, Scope};
+use tcpcost_meter::netstat::Netstat;
+use tcpcost_meter::{Meter, MeterError};
+use tcpcost_study::{Counts, Quantity as Q};
+
+const PORT: u16 = 5001;
+
+#[test]
+fn ebpf_counters_and_a_capture_agree_at_both_ends_of_a_wire() {
+    if Command::new("ip").arg("-V").output().is_err() {
+        return println!("skipped: needs ip, of the package iproute2");
+    }
+    // Super-segments of TCP; one skb per segment.
+    for settings in [&[][..], &["gso_max_segs", "1"]] {
+        for (near, far) in [("10.9.0.1", "10.9.0.2"), ("fd09::1", "fd09::2")] {
+            let (to_server, from_client) = mpsc::channel();
+            let (to_client, from_server) = mpsc::channel();
+            thread::scope(|scope| {
+                let server = scope.spawn(move || server(&Peer(to_client, from_client), far));
+                let client =
+                    scope.spawn(move || client(&Peer(to_server, from_server), near, far, settings));
+                let (client, server) = (client.join().unwrap(), server.join().unwrap());
+                let (Some(client), Some(server)) = (client, server) else {
+                    return;
+                };
+                println!("{near} {settings:?}: {client:?} {server:?}");
+                for seen in [&client, &server] {
+                    seen.check();
+                }
+                // Nothing is lost on a veth pair but where its backlog is full, and then it is sent again.
+                let again = client.kernel[&Q::SegmentsRetransmitted] * 65_536;
+                let sent = client.ebpf[&Q::DataSkbBytesSent];
+                let received = server.ebpf[&Q::DataSkbBytesReceived];
+                assert!((received..=received + again).contains(&sent));
+                assert!(received >= BYTES);
+            });
+        }
+    }
+}
+
+const BYTES: u64 = 200 * (65_536 + 1);
+
+/// The other end's thread.
+struct Peer(Sender<u32>, Receiver<u32>);
+
+impl Peer {
+    /// Waits for it to say something, too; `None` where it has ended.
+    fn meet(&self, word: u32) -> Option<u32> {
+        self.0.send(word).ok()?;
+        self.1.recv().ok()
+    }
+}
+
+/// The end that makes the pair, and sends.
+fn client(peer: &Peer, address: &str, far: &str, settings: &[&str]) -> Option<Seen> {
+    if !isolated() {
+        println!("skipped: needs root to make a network namespace");
+        return None;
+    }
+    let thread = peer.meet(0)?.to_string();
+    let pair = ["type", "veth", "peer", "name", "far", "netns", &thread];
+    ip(&[&["link", "add", "near"], &pair[..]].concat());
+    if !settings.is_empty() {
+        ip(&[&["link", "set", "near"], settings].concat());
+    }
+    up("near", address);
+    peer.meet(0)?; // The pair is there.
+    peer.meet(0)?; // The other end listens.
+    let far = SocketAddr::new(far.parse().unwrap(), PORT);
+    let mut stream = TcpStream::connect(far).unwrap();
+    let mut end = End::new("near")?;
+    let before = end.settled();
+    peer.meet(0)?;
+    for length in [65_536, 1].repeat(200) {
+        stream.write_all(&vec![7; length]).unwrap();
+        stream.read_exact(&mut [0]).unwrap();
+    }
+    let after = end.settled();
+    peer.meet(0)?; // From here on the connection may be closed.
+    Some(Seen::between(&before, &after))
+}
+
+/// The end that answers each message with a byte.
+fn server(peer: &Peer, address: &str) -> Option<Seen> {
+    if !isolated() {
+        return None;
+    }
+    // SAFETY: takes nothing, and cannot fail.
+    let thread = unsafe { libc::gettid() };
+    peer.meet(thread.cast_unsigned())?;
+    peer.meet(0)?;
+    up("far", address);
+    let listener = TcpListener::bind(SocketAddr::new(address.parse().unwrap(), PORT)).unwrap();
+    peer.meet(0)?;
+    let (mut stream, _) = listener.accept().unwrap();
+    let mut end = End::new("far")?;
+    let before = end.settled();
+    peer.meet(0)?;
+    let mut buffer = vec![0; 65_536];
+    for length in [65_536, 1].repeat(200) {
+        stream.read_exact(&mut buffer[..length]).unwrap();
+        stream.write_all(&[1]).unwrap();
+    }
+    let after = end.settled();
+    peer.meet(0)?;
+    Some(Seen::between(&before, &after))
+}
+
+/// Moves this thread into a network namespace of its own.
+fn isolated() -> bool {
+    // SAFETY: takes no pointers; moves this thread alone.
+    unsafe { libc::unshare(libc::CLONE_NEWNET) == 0 }
+}
+
+fn up(device: &str, address: &str) {
+    let (prefix, nodad): (_, &[&str]) = match address.contains(':') {
+        true => (64, &["nodad"]),
+        false => (24, &[]),
+    };
+    let address = format!("{address}/{prefix}");
+    ip(&[&["address", "add", &address, "dev", device], nodad].concat());
+    ip(&["link", "set", device, "up"]);
+}
+
+/// ip(8) in this thread's namespace, which a child inherits.
+fn ip(arguments: &[&str]) {
+    let output = Command::new("ip").args(arguments).output().unwrap();
+    assert!(output.status.success(), "ip {arguments:?}: {output:?}");
+}
+
+/// What each method has counted so far.
+struct Moment {
+    ebpf: tcpcost_study::Snapshot,
+    kernel: tcpcost_study::Snapshot,
+    capture: [Captured; 2],
+}
+
+struct End {
+    meter: Box<dyn Meter + Send>,
+    netstat: Netstat,
+    capture: Capture,
+}
+
+impl End {
+    fn new(device: &str) -> Option<End> {
+        let meter = match bpf::load("segments", &Scope::default()).unwrap() {
+            Ok(meter) => meter,
+            Err(MeterError::Load { reason, .. }) if reason.contains("needs ") => {
+                println!("skipped: {reason}");
+                return None;
+            }
+            Err(error) => panic!("{error}"),
+        };
+        Some(End {
+            meter,
+            netstat: Netstat::default(),
+            capture: Capture::new(device).unwrap(),
+        })
+    }
+
+    /// All three at an instant when nothing was sent or received.
+    fn settled(&mut self) -> Moment {
+        loop {
+            self.capture.take();
+            let ebpf = self.meter.snapshot().unwrap();
+            let kernel = self.netstat.snapshot().unwrap();
+            let later = self.meter.snapshot().unwrap();
+            let capture = self.capture.totals;
+            self.capture.take();
+            if ebpf.totals == later.totals && capture == self.capture.totals {
+                return Moment {
+                    ebpf,
+                    kernel,
+                    capture,
+                };
+            }
+        }
+    }
+}
+
+/// What one end's three methods counted.
+#[derive(Debug)]
+struct Seen {
+    ebpf: Counts,
+    kernel: Counts,
+    sent: Captured,
+    received: Captured,
+}
+
+impl Seen {
+    fn between(before: &Moment, after: &Moment) -> Seen {
+        let growth = |after: &tcpcost_study::Snapshot, before| {
+            let mut readings = after.since(before).unwrap();
+            readings.remove(0).counts
+        };
+        let [sent, received] = [0, 1].map(|way| after.capture[way].minus(before.capture[way]));
+        Seen {
+            ebpf: growth(&after.ebpf, &before.ebpf),
+            kernel: growth(&after.kernel, &before.kernel),
+            sent,
+            received,
+        }
+    }
+
+    fn check(&self) {
+        let ebpf = |quantity| self.ebpf[&quantity];
+        let by_ebpf = [
+            [
+                Q::DataSkbsSent,
+                Q::DataWireSegmentsSent,
+                Q::DataSkbBytesSent,
+                Q::PureAcksSent,
+            ],
+            [
+                Q::DataSkbsReceived,
+                Q::DataWireSegmentsReceived,
+                Q::DataSkbBytesReceived,
+                Q::PureAcksReceived,
+            ],
+        ];
+        let by_capture = [self.sent, self.received];
+        let of = |one: Captured| [one.skbs, one.segments, one.bytes, one.pure_acks];
+        assert_eq!(
+            by_ebpf.map(|way| way.map(ebpf)),
+            by_capture.map(of),
+            "{self:?}"
+        );
+
+        let kernel = |quantity| self.kernel[&quantity];
+        let [sent, received] = by_capture;
+        assert_eq!(
+            kernel(Q::SegmentsSent) + kernel(Q::SegmentsRetransmitted),
+            sent.segments + sent.pure_acks,
+            "{self:?}"
+        );
+        assert_eq!(
+            kernel(Q::SuperSegmentsReceived),
+            received.skbs + received.pure_acks,
+            "{self:?}"
+        );
+        // IP's own counters have other protocols' packets too, such as neighbour discovery.
+        for (way, packets, octets) in [
+            (sent, Q::IpPacketsSent, Q::IpOctetsSent),
+            (received, Q::IpPacketsReceived, Q::IpOctetsReceived),
+        ] {
+            let tcp = way.skbs + way.pure_acks;
+            let most = tcp + way.other_packets;
+            assert!((tcp..=most).contains(&kernel(packets)), "{self:?}");
+            let most = way.octets + way.other_octets;
+            assert!((way.octets..=most).contains(&kernel(octets)), "{self:?}");
+        }
+    }
+}
+
+/// What a capture has of one direction.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+struct Captured {
+    /// With payload.
+    skbs: u64,
+    segments: u64,
+    bytes: u64,
+    pure_acks: u64,
+    /// Of IP, of all TCP.
+    octets: u64,
+    /// Of IP, but not TCP.
+    other_packets: u64,
+    other_octets: u64,
+}
+
+impl Captured {
+    fn minus(self, other: Captured) -> Captured {
+        Captured {
+            skbs: self.skbs - other.skbs,
+            segments: self.segments - other.segments,
+            bytes: self.bytes - other.bytes,
+            pure_acks: self.pure_acks - other.pure_acks,
+            octets: self.octets - other.octets,
+            other_packets: self.other_packets - other.other_packets,
+            other_octets: self.other_octets - other.other_octets,
+        }
+    }
+
+    /// A frame without its link-layer header; `gso_size` 0: one segment.
+    fn add(&mut self, packet: &[u8], length: usize, gso_size: usize) {
+        let is_ipv6 = packet[0] >> 4 == 6;
+        let (network, protocol) = if is_ipv6 {
+            (40, packet[6])
+        } else {
+            (20, packet[9])
+        };
+        if protocol != 6 {
+            self.other_packets += 1;
+            self.other_octets += length as u64;
+            return;
+        }
+        let payload = length - network - usize::from(packet[network + 12] >> 4) * 4;
+        self.octets += length as u64;
+        if payload == 0 {
+            self.pure_acks += 1;
+            return;
+        }
+        self.skbs += 1;
+        self.bytes += payload as u64;
+        self.segments += if gso_size == 0 {
+            1
+        } else {
+            payload.div_ceil(gso_size)
+        } as u64;
+    }
+}
+
+/// A packet socket on one device.
+struct Capture {
+    socket: File,
+    /// Sent, received.
+    totals: [Captured; 2],
+}
+
+impl Capture {
+    fn new(device: &str) -> io::Result<Capture> {
+        let kind = libc::SOCK_RAW | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+        let name = std::ffi::CString::new(device)?;
+        // SAFETY: the name is terminated; an all-zero address is valid; every pointer is of a value that
+        // outlives its call and is as long as the call is told; the descriptor is new and ours.
+        unsafe {
+            let protocol = (libc::ETH_P_ALL as u16).to_be();
+            let socket = libc::socket(libc::AF_PACKET, kind, i32::from(protocol));
+            if socket < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            let socket = File::from_raw_fd(socket);
+            for (level, option, value) in [
+                (libc::SOL_PACKET, PACKET_VNET_HDR, 1),
+                (libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, 64 << 20),
+            ] {
+                let value: libc::c_int = value;
+                let length = size_of_val(&value) as libc::socklen_t;
+                let pointer = (&raw const value).cast();
+                if libc::setsockopt(socket.as_raw_fd(), level, option, pointer, length) != 0 {
+                    return Err(io::Error::last_os_error());
+                }
+            }
+            let mut address: libc::sockaddr_ll = std::mem::zeroed();
+            address.sll_family = libc::AF_PACKET as u16;
+            address.sll_protocol = protocol;
+            address.sll_ifindex = libc::if_nametoindex(name.as_ptr()) as i32;
+            let length = size_of_val(&address) as libc::socklen_t;
+            if libc::bind(socket.as_raw_fd(), (&raw const address).cast(), length) != 0 {
+                return Err(io::Error::last_os_error());
+            }
+            Ok(Capture {
+                socket,
+                totals: Default::default(),
+            })
+        }
+    }
+
+    /// Takes what has come so far; panics where some was lost.
+    fn take(&mut self) {
+        let mut buffer = [0_u8; VNET_HEADER + 14 + 128];
+        loop {
+            // SAFETY: an all-zero address is valid; buffer and address are as long as the call is told.
+            let (length, address) = unsafe {
+                let mut address: libc::sockaddr_ll = std::mem::zeroed();
+                let mut address_length = size_of_val(&address) as libc::socklen_t;
+                let length = libc::recvfrom(
+                    self.socket.as_raw_fd(),
+                    buffer.as_mut_ptr().cast(),
+                    buffer.len(),
+                    libc::MSG_TRUNC,
+                    (&raw mut address).cast(),
+                    &raw mut address_length,
+                );
+                (length, address)
+            };
+            let Ok(length) = usize::try_from(length) else {
+                assert_eq!(io::Error::last_os_error().kind(), io::ErrorKind::WouldBlock);
+                break;
+            };
+            // Sent by this host: PACKET_OUTGOING; received: PACKET_HOST.
+            let way = usize::from(address.sll_pkttype != 4);
+            let is_ip = [0x0800_u16, 0x86dd].contains(&u16::from_be(address.sll_protocol));
+            if is_ip {
+                let gso_size = u16::from_ne_bytes([buffer[4], buffer[5]]).into();
+                let packet = &buffer[VNET_HEADER + 14..];
+                self.totals[way].add(packet, length - VNET_HEADER - 14, gso_size);
+            }
+        }
+        // SAFETY: struct tpacket_stats is two words of 32 bits, as long as the call is told.
+        let lost = unsafe {
+            let mut statistics = [0_u32; 2];
+            let mut length = size_of_val(&statistics) as libc::socklen_t;
+            let pointer = statistics.as_mut_ptr().cast();
+            let socket = self.socket.as_raw_fd();
+            libc::getsockopt(
+                socket,
+                libc::SOL_PACKET,
+                PACKET_STATISTICS,
+                pointer,
+                &raw mut length,
+            );
+            statistics[1]
+        };
+        assert_eq!(lost, 0, "the capture's buffer was too small");
+    }
+}
+
+/// linux/if_packet.h.
+const PACKET_STATISTICS: libc::c_int = 6;
+const PACKET_VNET_HDR: libc::c_int = 15;
+/// linux/virtio_net.h, struct virtio_net_hdr; gso_size is at 4.
+const VNET_HEADER: usize = 10;

@@ -1,0 +1,213 @@
+//! `tcpcost trace --follow`: a file or pipe that grows, or an interface, until Ctrl-C.
+//!
+//! One thread: a source is asked for more in steps of at most [`STEP`], and between two steps the
+//! looks are shown that are due. Files of one name that follow each other are pieces of one capture.
+
+use std::io::{self, IsTerminal};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use tcpcost_trace::{
+    Analysis, Broken, Graph, Reading, Report, Segment, Sink, connection_text, follow, json_line,
+    page, text,
+};
+
+use super::Options;
+use super::growing::{End, Growing, wait_for};
+use super::libpcap::Live;
+use crate::cli;
+use crate::exit::{Exit, usage};
+use crate::output;
+use crate::watch::ticker::{Clock, block_signals, is_ended};
+
+/// The longest wait before signals and looks have their turn.
+const STEP: Duration = Duration::from_millis(100);
+
+/// Connections that are kept one by one: some 60 MiB of them.
+const CONNECTIONS_MOST: usize = 4096;
+
+/// Follows what was asked for; the final report is printed at the end.
+pub fn trace(args: &cli::Trace) -> anyhow::Result<Exit> {
+    block_signals();
+    let options = Options::new(args)?;
+    let mut looks = Looks::new(args, &options);
+    let exit = match (&args.interface, &args.files[..]) {
+        (Some(interface), _) => interface_to(&mut looks, interface)?,
+        (None, [file]) => file_to(&mut looks, file)?,
+        (None, _) => return Err(usage("--follow: wants one file, or --interface")),
+    };
+    let report = looks.report(&Reading::default());
+    if let Some(path) = &args.html {
+        let written = page(&report, options.graph_of, looks.analysis.watch());
+        std::fs::write(path, written).with_context(|| format!("write {}", path.display()))?;
+    }
+    if args.format.json {
+        output::write(&json_line(&[report]))?;
+    } else {
+        super::print(args, &[report])?;
+    }
+    Ok(exit)
+}
+
+fn file_to(looks: &mut Looks<'_>, path: &Path) -> anyhow::Result<Exit> {
+    let mut exit = Exit::Ok;
+    loop {
+        let mut source =
+            Growing::open(path, STEP).with_context(|| format!("read {}", path.display()))?;
+        let (reading, outcome) = follow(&mut source, looks);
+        looks.before.add(reading);
+        if let Err(broken) = outcome {
+            eprintln!("tcpcost: {}: {broken}", path.display());
+            looks.broken = Some(broken);
+            exit = Exit::Failed;
+        }
+        match source.ended() {
+            Some(End::Replaced) if !looks.over => {
+                eprintln!(
+                    "tcpcost: {}: replaced: going on with the new file",
+                    path.display()
+                );
+            }
+            Some(End::Cut) if !looks.over => {
+                eprintln!(
+                    "tcpcost: {}: cut short: going on from its start",
+                    path.display()
+                );
+            }
+            _ => return Ok(exit),
+        }
+    }
+}
+
+fn interface_to(looks: &mut Looks<'_>, interface: &str) -> anyhow::Result<Exit> {
+    let mut live = Live::open(interface)?;
+    let mut reading = Reading {
+        form: Some(tcpcost_trace::Form::Live),
+        ..Reading::default()
+    };
+    let mut exit = Exit::Ok;
+    loop {
+        wait_for(live.as_fd(), STEP).context("poll the capture")?;
+        // An interface that goes down ends it; what was seen until then is reported.
+        let taken = live.take(&mut reading, looks);
+        reading.dropped_by_capture = live.dropped().ok().or(reading.dropped_by_capture);
+        if let Err(error) = taken {
+            eprintln!("tcpcost: {error:#}");
+            exit = Exit::Failed;
+            break;
+        }
+        if !looks.goes_on(&reading) {
+            break;
+        }
+    }
+    looks.before.add(reading);
+    Ok(exit)
+}
+
+/// The analysis, and who looks at it.
+struct Looks<'a> {
+    analysis: Analysis<Graph>,
+    args: &'a cli::Trace,
+    name: String,
+    clock: Clock,
+    started: Instant,
+    left: Option<u64>,
+    over: bool,
+    on_terminal: bool,
+    /// Of earlier pieces.
+    before: Reading,
+    broken: Option<Broken>,
+}
+
+impl<'a> Looks<'a> {
+    fn new(args: &'a cli::Trace, options: &Options) -> Looks<'a> {
+        let name = match (&args.interface, args.files.first()) {
+            (Some(interface), _) => interface.clone(),
+            (None, file) => file.map_or(String::new(), |file| file.display().to_string()),
+        };
+        Looks {
+            analysis: options.analysis(),
+            args,
+            name,
+            clock: Clock::new(args.interval),
+            started: Instant::now(),
+            left: args.count,
+            over: false,
+            on_terminal: io::stdout().is_terminal(),
+            before: Reading::default(),
+            broken: None,
+        }
+    }
+
+    fn report(&self, so_far: &Reading) -> Report {
+        let mut reading = self.before.clone();
+        reading.add(so_far.clone());
+        let outcome = self.broken.as_ref().map_or(Ok(()), Err);
+        self.analysis.report(&self.name, &reading, outcome)
+    }
+
+    /// Shows what was found so far; tells whether anybody reads it.
+    fn show(&self, so_far: &Reading) -> anyhow::Result<bool> {
+        if self.args.format.csv {
+            return Ok(true);
+        }
+        let report = self.report(so_far);
+        if self.args.format.json {
+            return output::write(&json_line(&[report]));
+        }
+        if !self.on_terminal {
+            return output::write(&self.line(&report));
+        }
+        let wanted = self.args.connection;
+        let of = report.connections.iter().find(|c| Some(c.number) == wanted);
+        let shown = match (of, wanted) {
+            (Some(connection), _) => connection_text(&report, connection),
+            (None, Some(number)) => format!("{}: no connection {number} yet\n", self.name),
+            (None, None) => text(&report),
+        };
+        let rows = ratatui::crossterm::terminal::size().map_or(24, |(_, rows)| usize::from(rows));
+        let fits: Vec<&str> = shown.lines().take(rows.saturating_sub(1)).collect();
+        // From the upper left corner, the rest erased.
+        output::write(&format!("\x1b[H\x1b[2J{}\n", fits.join("\n")))
+    }
+
+    /// One look as one line.
+    fn line(&self, report: &Report) -> String {
+        let dropped = report
+            .dropped_by_capture
+            .map_or(String::new(), |dropped| format!(", {dropped} dropped"));
+        let first = report.findings.first().map_or(String::new(), |finding| {
+            let percent = finding.share_ratio * 100.0;
+            format!("; {percent:.0} % of {}: {}", finding.share_of, finding.text)
+        });
+        format!(
+            "{:.1} s: {} packets{dropped}, {} connections, {:.1} KiB, {} sent again, {} stalls{first}\n",
+            self.started.elapsed().as_secs_f64(),
+            report.packets,
+            report.connections_begun,
+            report.total.payload_bytes as f64 / 1024.0,
+            report.total.retransmitted_packets,
+            report.total.delayed_ack_stalls,
+        )
+    }
+}
+
+impl Sink for Looks<'_> {
+    #[inline]
+    fn segment(&mut self, segment: &Segment) {
+        self.analysis.segment(segment);
+    }
+
+    fn goes_on(&mut self, so_far: &Reading) -> bool {
+        if !self.over && self.clock.is_due() {
+            self.analysis.let_go(CONNECTIONS_MOST);
+            // Nobody reads it any more, or cannot: there is no use in going on.
+            self.over |= !self.show(so_far).unwrap_or(false);
+            self.left = self.left.map(|left| left - 1);
+            self.over |= self.left == Some(0);
+        }
+        self.over |= is_ended(Duration::ZERO).unwrap_or(true);
+        !self.over
+    }
+}

@@ -1,0 +1,175 @@
+//! A file that is still written, or a pipe, as a reader that says [`io::ErrorKind::WouldBlock`] where
+//! nothing more came for a while.
+//!
+//! The end of a regular file is looked at again and again, since only some file systems tell of
+//! growth (inotify sees no writes of other hosts on NFS).
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Why there will be no more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// Who wrote into the pipe closed it.
+    Closed,
+    /// The name stands for another file now, as after a rotation.
+    Replaced,
+    /// The file is shorter than what was read of it. One that was cut and grew beyond that within a
+    /// step is not told apart from one that only grew.
+    Cut,
+}
+
+/// A file or pipe that grows.
+#[derive(Debug)]
+pub struct Growing {
+    file: File,
+    step: Duration,
+    /// Of a regular file: its name.
+    name: Option<PathBuf>,
+    bytes_read: u64,
+    /// The name was seen to stand for another file: what its writer still added is read first.
+    replaced: bool,
+    ended: Option<End>,
+}
+
+impl Growing {
+    /// A file or FIFO of this name, or standard input for `-`; a read waits for one step at most.
+    ///
+    /// # Errors
+    /// What opening it says.
+    pub fn open(path: &Path, step: Duration) -> io::Result<Growing> {
+        let file = if path == Path::new("-") {
+            File::from(io::stdin().as_fd().try_clone_to_owned()?)
+        } else {
+            File::open(path)?
+        };
+        let is_named = path != Path::new("-") && file.metadata()?.is_file();
+        Ok(Growing {
+            file,
+            step,
+            name: is_named.then(|| path.to_path_buf()),
+            bytes_read: 0,
+            replaced: false,
+            ended: None,
+        })
+    }
+
+    /// Why it gave no more; `None` as long as more may come.
+    pub fn ended(&self) -> Option<End> {
+        self.ended
+    }
+
+    /// At the end of what is there: whether that is the end of all.
+    fn look(&mut self) -> io::Result<Option<End>> {
+        let Some(name) = &self.name else {
+            return Ok(Some(End::Closed));
+        };
+        let own = self.file.metadata()?;
+        if own.len() < self.bytes_read {
+            return Ok(Some(End::Cut));
+        }
+        if self.replaced {
+            return Ok(Some(End::Replaced));
+        }
+        // Moved away and not yet there again: it may still be written.
+        let named = std::fs::metadata(name).ok();
+        self.replaced =
+            named.is_some_and(|named| (named.dev(), named.ino()) != (own.dev(), own.ino()));
+        Ok(None)
+    }
+}
+
+impl Read for Growing {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        if self.ended.is_some() {
+            return Ok(0);
+        }
+        if self.name.is_none() && !wait_for(self.file.as_fd(), self.step)? {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let count = self.file.read(into)?;
+        self.bytes_read += count as u64;
+        if count > 0 || into.is_empty() {
+            return Ok(count);
+        }
+        self.ended = self.look()?;
+        if self.ended.is_some() {
+            return Ok(0);
+        }
+        std::thread::sleep(self.step);
+        Err(io::ErrorKind::WouldBlock.into())
+    }
+}
+
+/// Waits until there is something to read, or the other end is closed; tells whether.
+///
+/// # Errors
+/// What poll(2) says.
+pub fn wait_for(fd: BorrowedFd<'_>, most: Duration) -> io::Result<bool> {
+    let mut polled = libc::pollfd {
+        fd: fd.as_raw_fd(),
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    let ms = i32::try_from(most.as_millis()).unwrap_or(i32::MAX);
+    // SAFETY: `polled` is one initialised entry and outlives the call; `fd` is open.
+    match unsafe { libc::poll(&mut polled, 1, ms) } {
+        -1 => match io::Error::last_os_error() {
+            error if error.kind() == io::ErrorKind::Interrupted => Ok(false),
+            error => Err(error),
+        },
+        ready => Ok(ready > 0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    fn read(growing: &mut Growing) -> Option<String> {
+        let mut bytes = [0; 100];
+        match growing.read(&mut bytes) {
+            Ok(count) => Some(String::from_utf8(bytes[..count].to_vec()).unwrap()),
+            Err(error) => {
+                assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+                None
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_added_follows_and_a_new_file_comes_after_the_rest_of_the_old() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("growing");
+        let mut written = File::create(&path).unwrap();
+        let mut growing = Growing::open(&path, Duration::ZERO).unwrap();
+        assert_eq!(read(&mut growing), None);
+        written.write_all(b"one").unwrap();
+        assert_eq!(read(&mut growing).as_deref(), Some("one"));
+        std::fs::rename(&path, directory.path().join("old")).unwrap();
+        assert_eq!(read(&mut growing), None);
+        std::fs::write(&path, "new").unwrap();
+        assert_eq!(read(&mut growing), None);
+        written.write_all(b"two").unwrap();
+        assert_eq!(read(&mut growing).as_deref(), Some("two"));
+        assert_eq!(read(&mut growing).as_deref(), Some(""));
+        assert_eq!(growing.ended(), Some(End::Replaced));
+    }
+
+    #[test]
+    fn a_file_cut_short_has_ended() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("growing");
+        std::fs::write(&path, "long").unwrap();
+        let mut growing = Growing::open(&path, Duration::ZERO).unwrap();
+        assert_eq!(read(&mut growing).as_deref(), Some("long"));
+        std::fs::write(&path, "cut").unwrap();
+        assert_eq!(read(&mut growing).as_deref(), Some(""));
+        assert_eq!(growing.ended(), Some(End::Cut));
+    }
+}

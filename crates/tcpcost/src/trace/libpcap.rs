@@ -1,0 +1,305 @@
+//! Live packets through libpcap, which is loaded when it is needed: neither building this program nor
+//! its other commands needs it. The functions and layouts are those of pcap(3PCAP), 1.0 and later.
+//!
+//! It captures through a ring that the kernel fills (TPACKET_V3) and counts what had no room there.
+
+use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
+use std::os::fd::BorrowedFd;
+use std::ptr::NonNull;
+
+use anyhow::{Context, bail};
+use libloading::Library;
+use tcpcost_trace::{Link, Reading, Sink, parse};
+
+use crate::exit::{Exit, Stop};
+
+/// A capture that runs.
+pub struct Live {
+    handle: NonNull<Handle>,
+    link: Link,
+    functions: Functions,
+    interface: String,
+}
+
+/// `pcap_t`.
+#[repr(C)]
+struct Handle {
+    _opaque: [u8; 0],
+}
+
+/// `struct pcap_pkthdr`; ns stand where µs do, since they are asked for.
+#[repr(C)]
+struct Header {
+    at: libc::timeval,
+    captured: u32,
+    wire: u32,
+}
+
+/// `struct pcap_stat` outside Windows.
+#[repr(C)]
+#[derive(Default)]
+struct Statistics {
+    received: c_uint,
+    dropped: c_uint,
+    dropped_by_interface: c_uint,
+}
+
+/// `struct bpf_program`.
+#[repr(C)]
+struct Program {
+    length: c_uint,
+    instructions: *mut c_void,
+}
+
+/// Declares the functions that are used, and loads them.
+macro_rules! functions {
+    ($($field:ident: $name:literal, fn($($argument:ty),*) $(-> $result:ty)?;)+) => {
+        struct Functions {
+            $($field: unsafe extern "C" fn($($argument),*) $(-> $result)?,)+
+            /// Unloaded last: the functions stand in it.
+            _library: Library,
+        }
+
+        impl Functions {
+            fn load() -> Result<Functions, libloading::Error> {
+                // SAFETY: libpcap runs nothing of consequence when it is loaded, and each function
+                // has the type that pcap(3PCAP) gives it.
+                unsafe {
+                    let library = Library::new("libpcap.so.0.8")
+                        .or_else(|_| Library::new("libpcap.so.1"))
+                        .or_else(|_| Library::new("libpcap.so"))?;
+                    Ok(Functions {
+                        $($field: *library.get($name)?,)+
+                        _library: library,
+                    })
+                }
+            }
+        }
+    };
+}
+
+functions! {
+    create: b"pcap_create\0", fn(*const c_char, *mut c_char) -> *mut Handle;
+    set_snaplen: b"pcap_set_snaplen\0", fn(*mut Handle, c_int) -> c_int;
+    set_timeout: b"pcap_set_timeout\0", fn(*mut Handle, c_int) -> c_int;
+    set_buffer_size: b"pcap_set_buffer_size\0", fn(*mut Handle, c_int) -> c_int;
+    set_precision: b"pcap_set_tstamp_precision\0", fn(*mut Handle, c_int) -> c_int;
+    precision: b"pcap_get_tstamp_precision\0", fn(*mut Handle) -> c_int;
+    activate: b"pcap_activate\0", fn(*mut Handle) -> c_int;
+    set_nonblock: b"pcap_setnonblock\0", fn(*mut Handle, c_int, *mut c_char) -> c_int;
+    selectable_fd: b"pcap_get_selectable_fd\0", fn(*mut Handle) -> c_int;
+    datalink: b"pcap_datalink\0", fn(*mut Handle) -> c_int;
+    compile: b"pcap_compile\0", fn(*mut Handle, *mut Program, *const c_char, c_int, u32) -> c_int;
+    set_filter: b"pcap_setfilter\0", fn(*mut Handle, *mut Program) -> c_int;
+    free_code: b"pcap_freecode\0", fn(*mut Program);
+    next_ex: b"pcap_next_ex\0", fn(*mut Handle, *mut *const Header, *mut *const u8) -> c_int;
+    stats: b"pcap_stats\0", fn(*mut Handle, *mut Statistics) -> c_int;
+    error: b"pcap_geterr\0", fn(*mut Handle) -> *const c_char;
+    status: b"pcap_statustostr\0", fn(c_int) -> *const c_char;
+    close: b"pcap_close\0", fn(*mut Handle);
+}
+
+impl Live {
+    /// Begins to capture the TCP segments on this interface.
+    ///
+    /// # Errors
+    /// Exit code 77 if libpcap is missing or may not capture; else what libpcap says.
+    pub fn open(interface: &str) -> anyhow::Result<Live> {
+        let unavailable = |text: String| {
+            anyhow::Error::new(Stop {
+                exit: Exit::Unavailable,
+                text,
+            })
+        };
+        let functions = Functions::load().map_err(|error| {
+            unavailable(format!(
+                "capture on {interface}: {error} (install libpcap: the package libpcap0.8 or libpcap; or give the output of tcpdump -w - to tcpcost trace -)"
+            ))
+        })?;
+        let name = CString::new(interface).context("--interface")?;
+        let mut buffer: [c_char; ERROR_BYTES] = [0; ERROR_BYTES];
+        // SAFETY: `name` ends in NUL and outlives the call; `buffer` has the size that is asked for.
+        let handle = unsafe { (functions.create)(name.as_ptr(), buffer.as_mut_ptr()) };
+        let Some(handle) = NonNull::new(handle) else {
+            // SAFETY: libpcap filled it with a text that ends in NUL; it was all NUL before.
+            let why = unsafe { CStr::from_ptr(buffer.as_ptr()) };
+            bail!("capture on {interface}: {}", why.to_string_lossy());
+        };
+        let mut live = Live {
+            handle,
+            link: Link::Unknown,
+            functions,
+            interface: interface.to_string(),
+        };
+        let pcap = handle.as_ptr();
+        // SAFETY: `pcap` is a handle that is not active yet, as these four want it.
+        unsafe {
+            (live.functions.set_snaplen)(pcap, SNAP_LEN);
+            (live.functions.set_timeout)(pcap, TIMEOUT_MS);
+            (live.functions.set_buffer_size)(pcap, RING_BYTES);
+            (live.functions.set_precision)(pcap, NANO);
+        }
+        // SAFETY: as above; it is active from here on unless this is an error.
+        let status = unsafe { (live.functions.activate)(pcap) };
+        if status < 0 {
+            let text = format!("capture on {interface}: {}", live.says(status));
+            if status == NO_PERMISSION {
+                return Err(unavailable(text + " (needs CAP_NET_RAW)"));
+            }
+            bail!(text);
+        }
+        live.filter(c"tcp or ip6 proto 0 or (vlan and tcp)")?;
+        // SAFETY: the handle is active; `buffer` has the size that is asked for.
+        let nonblock = unsafe { (live.functions.set_nonblock)(pcap, 1, buffer.as_mut_ptr()) };
+        if nonblock < 0 {
+            bail!("capture on {interface}: {}", live.says(nonblock));
+        }
+        // SAFETY: the handle is active.
+        let link = unsafe { (live.functions.datalink)(pcap) };
+        live.link = Link::from_number(u32::try_from(link).unwrap_or(u32::MAX));
+        if live.link == Link::Unknown {
+            bail!("capture on {interface}: its link type {link} is not read");
+        }
+        // SAFETY: the handle is active.
+        if unsafe { (live.functions.selectable_fd)(pcap) } < 0 {
+            bail!("capture on {interface}: it has no descriptor to wait for");
+        }
+        Ok(live)
+    }
+
+    /// What the kernel is to leave out: all that is no TCP.
+    fn filter(&mut self, expression: &CStr) -> anyhow::Result<()> {
+        let pcap = self.handle.as_ptr();
+        let mut program = Program {
+            length: 0,
+            instructions: std::ptr::null_mut(),
+        };
+        // SAFETY: the handle is active, `program` is valid to write, the text ends in NUL; once
+        // compiled the program is used and then freed.
+        let status = unsafe {
+            let compiled =
+                (self.functions.compile)(pcap, &mut program, expression.as_ptr(), 1, u32::MAX);
+            if compiled < 0 {
+                compiled
+            } else {
+                let set = (self.functions.set_filter)(pcap, &mut program);
+                (self.functions.free_code)(&mut program);
+                set
+            }
+        };
+        if status < 0 {
+            bail!(
+                "capture on {}: filter: {}",
+                self.interface,
+                self.says(status)
+            );
+        }
+        Ok(())
+    }
+
+    /// Becomes readable when packets are there.
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: it has one, as `open` saw, which is open until pcap_close.
+        unsafe { BorrowedFd::borrow_raw((self.functions.selectable_fd)(self.handle.as_ptr())) }
+    }
+
+    /// Gives what is there to the sink, so much at most that others have their turn.
+    ///
+    /// # Errors
+    /// What libpcap says, as of an interface that goes down.
+    pub fn take(&mut self, reading: &mut Reading, sink: &mut impl Sink) -> anyhow::Result<()> {
+        // SAFETY: the handle is active.
+        let precision = unsafe { (self.functions.precision)(self.handle.as_ptr()) };
+        let ns_per_unit = if precision == NANO { 1 } else { 1000 };
+        for _ in 0..AT_ONCE {
+            let mut header = std::ptr::null();
+            let mut data = std::ptr::null();
+            // SAFETY: the handle is active, both pointers are valid to write.
+            let status =
+                unsafe { (self.functions.next_ex)(self.handle.as_ptr(), &mut header, &mut data) };
+            match status {
+                1 => {}
+                0 => break,
+                status => bail!("capture on {}: {}", self.interface, self.says(status)),
+            }
+            // SAFETY: on 1 both point to what stands until the next call, `captured` bytes long.
+            let (header, frame) = unsafe {
+                let header: &Header = &*header;
+                (
+                    header,
+                    std::slice::from_raw_parts(data, header.captured as usize),
+                )
+            };
+            let at = (header.at.tv_sec as u64)
+                .saturating_mul(1_000_000_000)
+                .saturating_add(header.at.tv_usec as u64 * ns_per_unit);
+            reading.packets += 1;
+            reading.bytes += u64::from(header.captured);
+            if let Some(segment) = parse(self.link, frame, header.wire, at, &mut reading.skipped) {
+                sink.segment(&segment);
+            }
+        }
+        Ok(())
+    }
+
+    /// Packets that found no room in the ring since the beginning. What the interface itself drops is
+    /// not among them: that is lost to TCP as well.
+    ///
+    /// # Errors
+    /// What libpcap says.
+    pub fn dropped(&self) -> anyhow::Result<u64> {
+        let mut statistics = Statistics::default();
+        // SAFETY: the handle is active, `statistics` is valid to write.
+        let status = unsafe { (self.functions.stats)(self.handle.as_ptr(), &mut statistics) };
+        if status < 0 {
+            bail!("capture on {}: {}", self.interface, self.says(status));
+        }
+        Ok(u64::from(statistics.dropped))
+    }
+
+    fn says(&self, status: c_int) -> String {
+        // SAFETY: both give texts that end in NUL and stand until the next call.
+        let (what, why) = unsafe {
+            (
+                CStr::from_ptr((self.functions.status)(status)),
+                CStr::from_ptr((self.functions.error)(self.handle.as_ptr())),
+            )
+        };
+        let what = if status == ERROR {
+            ""
+        } else {
+            &what.to_string_lossy()
+        };
+        let parts = [what.to_string(), why.to_string_lossy().into_owned()];
+        let said: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+        said.join(": ")
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        // SAFETY: the handle is not used after this.
+        unsafe { (self.functions.close)(self.handle.as_ptr()) }
+    }
+}
+
+/// PCAP_ERRBUF_SIZE.
+const ERROR_BYTES: usize = 256;
+/// PCAP_ERROR: the text alone says what.
+const ERROR: c_int = -1;
+/// PCAP_ERROR_PERM_DENIED.
+const NO_PERMISSION: c_int = -8;
+/// PCAP_TSTAMP_PRECISION_NANO.
+const NANO: c_int = 1;
+
+/// Cooked v2 (20), IPv6 (40) and the longest TCP header (60), and one VLAN tag.
+const SNAP_LEN: c_int = 128;
+
+/// How long the kernel holds a block that is not full: a look is late by no more.
+const TIMEOUT_MS: c_int = 50;
+
+/// The ring: with 128 bytes and their header for each packet some 40 ms of a million a second.
+const RING_BYTES: c_int = 8 << 20;
+
+/// Packets at a time: some 10 ms of work.
+const AT_ONCE: usize = 65_536;

@@ -1,0 +1,282 @@
+//! The same traffic counted by a capture, by the kernel, by eBPF and by our own TCP: what they share
+//! they agree on. Needs root and eBPF; says so and passes without.
+#![cfg(feature = "bpf")]
+
+mod common;
+
+use std::io::{BufRead, BufReader, Lines, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::fd::{AsFd, AsRawFd};
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+use common::{Place, in_namespace, skip};
+use serde_json::Value;
+use tcpcost_meter::bpf::{self, Scope};
+use tcpcost_meter::tcp_info::TcpInfo;
+use tcpcost_meter::{Meter, MeterError};
+use tcpcost_study::{Counts, Quantity as Q};
+
+/// The meter `segments` of this namespace; `None` where it cannot be.
+fn segments() -> Option<Box<dyn Meter + Send>> {
+    match bpf::load("segments", &Scope::default()).unwrap() {
+        Ok(meter) => Some(meter),
+        Err(MeterError::Load { reason, .. }) if reason.contains("needs ") => {
+            skip(&reason);
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn totals(meter: &mut dyn Meter) -> Counts {
+    meter.snapshot().unwrap().totals[0].counts.clone()
+}
+
+/// `tcpcost trace -i`, which tells every 10 ms what it has seen.
+struct Trace {
+    child: Child,
+    looks: Lines<BufReader<ChildStdout>>,
+}
+
+impl Trace {
+    /// Of this interface; `None` where it cannot capture.
+    fn on(interface: &str) -> Option<Trace> {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_tcpcost"))
+            .args(["trace", "-i", interface, "--interval", "10ms", "--json"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let looks = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut trace = Trace { child, looks };
+        if trace.look().is_none() {
+            let mut said = String::new();
+            trace
+                .child
+                .stderr
+                .take()
+                .unwrap()
+                .read_to_string(&mut said)
+                .unwrap();
+            assert_eq!(trace.child.wait().unwrap().code(), Some(77), "{said}");
+            skip(said.trim());
+            return None;
+        }
+        Some(trace)
+    }
+
+    fn look(&mut self) -> Option<Value> {
+        let line = self.looks.next()?.unwrap();
+        Some(serde_json::from_str::<Value>(&line).unwrap()["captures"][0].clone())
+    }
+
+    /// The look that has seen as many pure ACKs as eBPF has, both connections' ends closed, and the
+    /// growth of eBPF's counts up to then.
+    fn once_it_has_seen_all(
+        mut self,
+        meter: &mut dyn Meter,
+        before: &Counts,
+        both_ends: bool,
+    ) -> (Value, Counts) {
+        for _ in 0..1000 {
+            let look = self.look().unwrap();
+            let now = totals(meter);
+            let grown: Counts = now.iter().map(|(q, n)| (*q, n - before[q])).collect();
+            let of_kernel = if both_ends {
+                grown[&Q::PureAcksSent]
+            } else {
+                grown[&Q::PureAcksSent] + grown[&Q::PureAcksReceived]
+            };
+            let over = look["connections"][0]["ended"]["fin"] != Value::Null;
+            if over && look["total"]["pure_acks"] == of_kernel {
+                // SAFETY: the child is not waited for yet, so its id is its own.
+                unsafe { libc::kill(self.child.id() as libc::pid_t, libc::SIGINT) };
+                assert_eq!(self.child.wait().unwrap().code(), Some(0));
+                assert_eq!(look["dropped_by_capture"], 0);
+                assert_eq!(look["connections"].as_array().map(Vec::len), Some(1));
+                return (look, grown);
+            }
+        }
+        panic!("the capture never saw what eBPF did");
+    }
+}
+
+/// Sets the MTU of this namespace's lo.
+fn lo_mtu(mtu: i32) {
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    // SAFETY: an all-zero ifreq is valid, the name fits, and the kernel only reads it.
+    unsafe {
+        let mut request: libc::ifreq = std::mem::zeroed();
+        for (to, from) in request.ifr_name.iter_mut().zip(b"lo") {
+            *to = *from as libc::c_char;
+        }
+        request.ifr_ifru.ifru_mtu = mtu;
+        let set = libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFMTU as _, &request);
+        assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
+    }
+}
+
+/// What one end's kernel counted, held against what the capture says of it.
+fn check_against_tcp_info(end: &Value, stream: &TcpStream) {
+    let snapshot = TcpInfo::default().snapshot([stream.as_fd()]).unwrap();
+    let mut compared = 0;
+    for (quantity, counted) in &snapshot.totals[0].counts {
+        let Some(seen) = end["quantities"][quantity.name()].as_u64() else {
+            continue;
+        };
+        // The kernel counts SYN and FIN as bytes that were acknowledged, and the FIN as received.
+        let extra = match quantity {
+            Q::ConnBytesAcked => 2,
+            Q::ConnBytesReceived => 1,
+            _ => 0,
+        };
+        assert_eq!(seen + extra, *counted, "{quantity}");
+        compared += 1;
+    }
+    assert!(compared >= 8, "{end}");
+}
+
+#[test]
+fn on_loopback_a_capture_the_kernel_and_ebpf_agree() {
+    in_namespace(|| {
+        let (Some(mut meter), Some(trace)) = (segments(), Trace::on("lo")) else {
+            return;
+        };
+        // With lo's own MTU two segments fill the first windows, and Linux cuts to half a window.
+        lo_mtu(1500);
+        let before = totals(&mut *meter);
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let server = std::thread::spawn(move || {
+            let (mut server, _) = listener.accept().unwrap();
+            let mut received = Vec::new();
+            server.read_to_end(&mut received).unwrap();
+            server.write_all(&received[..300_000]).unwrap();
+        });
+        for message in [1, 4096, 65_536, 3_000_000, 100] {
+            client.write_all(&vec![7; message]).unwrap();
+        }
+        client.shutdown(Shutdown::Write).unwrap();
+        client.read_to_end(&mut Vec::new()).unwrap();
+        server.join().unwrap();
+        let (capture, ebpf) = trace.once_it_has_seen_all(&mut *meter, &before, true);
+        check_against_tcp_info(&capture["connections"][0]["ends"][0], &client);
+        // On loopback both ends send in this namespace.
+        let total = |name: &str| -> u64 {
+            let ends = capture["connections"][0]["ends"].as_array().unwrap();
+            ends.iter()
+                .map(|end| end["quantities"][name].as_u64().unwrap())
+                .sum()
+        };
+        for quantity in [
+            Q::DataWireSegmentsSent,
+            Q::PureAcksSent,
+            Q::DataWireSegmentsReceived,
+            Q::PureAcksReceived,
+        ] {
+            assert_eq!(total(quantity.name()), ebpf[&quantity], "{quantity}");
+        }
+        assert_eq!(
+            capture["total"]["payload_bytes"],
+            ebpf[&Q::DataSkbBytesSent]
+        );
+        assert_eq!(
+            capture["total"]["captured_data_packets"],
+            ebpf[&Q::DataSkbsSent]
+        );
+    });
+}
+
+#[test]
+fn over_a_tap_both_captures_the_kernel_ebpf_and_our_tcp_agree() {
+    in_namespace(|| {
+        if !std::path::Path::new("/dev/net/tun").exists() {
+            return skip("needs /dev/net/tun");
+        }
+        let place = Place::new();
+        let file = place.path("peer.pcapng").to_str().unwrap().to_string();
+        let mut peer = place.start(&[
+            "peer",
+            "--tap",
+            "tcp0",
+            "--json",
+            "--listen",
+            "5000",
+            "--sink",
+            "--pcap",
+            &file,
+            "--address",
+            "10.78.0.2/24",
+            "--host-address",
+            "10.78.0.1/24",
+            "--ack-every",
+            "4",
+        ]);
+        peer.wait_for("ready");
+        let (Some(mut meter), Some(trace)) = (segments(), Trace::on("tcp0")) else {
+            peer.signal(libc::SIGINT);
+            peer.end();
+            return;
+        };
+        let before = totals(&mut *meter);
+        let mut client = TcpStream::connect("10.78.0.2:5000").unwrap();
+        for message in [1, 4096, 65_536, 3_000_000, 100] {
+            client.write_all(&vec![7; message]).unwrap();
+        }
+        client.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(client.read(&mut [0]).unwrap(), 0);
+        let (capture, ebpf) = trace.once_it_has_seen_all(&mut *meter, &before, false);
+        peer.signal(libc::SIGINT);
+        let ran = peer.end();
+        let ours: Value = serde_json::from_str(ran.stdout.lines().last().unwrap()).unwrap();
+
+        let [kernels, others] = [0, 1].map(|end| capture["connections"][0]["ends"][end].clone());
+        check_against_tcp_info(&kernels, &client);
+        for quantity in [
+            Q::DataWireSegmentsSent,
+            Q::PureAcksSent,
+            Q::DataWireSegmentsReceived,
+            Q::PureAcksReceived,
+        ] {
+            assert_eq!(
+                kernels["quantities"][quantity.name()],
+                ebpf[&quantity],
+                "{quantity}"
+            );
+        }
+        let quantities = &others["quantities"];
+        // It tells what a connection counted when it let go of it: its FIN is sent and acknowledged later.
+        let after = [
+            ("segments_sent", 1),
+            ("segments_received", 1),
+            ("super_segments_received", 1),
+        ];
+        for (ours_name, seen) in [
+            ("segments_sent", &quantities["conn_segments_sent"]),
+            ("segments_received", &quantities["conn_segments_received"]),
+            ("payload_bytes_received", &quantities["conn_bytes_received"]),
+            ("pure_acks_sent", &quantities["pure_acks_sent"]),
+            (
+                "super_segments_received",
+                &kernels["sent"]["captured_packets"],
+            ),
+        ] {
+            let later = after
+                .iter()
+                .find(|(name, _)| *name == ours_name)
+                .map_or(0, |(_, n)| *n);
+            let counted = ours[ours_name].as_u64().map(|counted| counted + later);
+            assert_eq!(counted, seen.as_u64(), "{ours_name}: {ours}");
+        }
+
+        // And the capture that our own end wrote says what the other one does.
+        let ran = place.run(&["trace", &file, "--json"]);
+        let own: Value = serde_json::from_str(&ran.stdout).unwrap();
+        for end in [0, 1] {
+            let own = &own["captures"][0]["connections"][0]["ends"][end];
+            let live = &capture["connections"][0]["ends"][end];
+            assert_eq!(own["quantities"], live["quantities"], "{end}");
+            assert_eq!(own["packet_bytes"], live["packet_bytes"], "{end}");
+        }
+    });
+}

@@ -1,0 +1,205 @@
+//! What the fuzz targets do with their bytes: also run by `cargo test`, over the corpus.
+//!
+//! Four targets read a capture (`pcap`, `pcapng`, `text`, `compressed`): they differ in their corpus,
+//! so that each form has its own share of the time.
+
+use std::io::Read;
+
+use tcpcost_trace::{
+    Analysis, Connection, Endpoint, Filter, Graph, Host, Link, Options, Reading, Report, Segment,
+    Settings, Sink, Skipped, connection_text, csv, json, page, parse, read, text,
+};
+
+/// Any bytes as a capture: whole, and as a pipe gives them; both tell the same, but that a decompressor
+/// may give a little less of what was before the place where it broke.
+pub fn capture(data: &[u8]) {
+    let mut analysis = watched();
+    let mut whole = Vec::new();
+    let (reading, outcome) = read(data, &mut |segment: &Segment| {
+        whole.push(*segment);
+        analysis.segment(segment);
+    });
+    let broken = outcome.as_ref().err().map(ToString::to_string);
+
+    let mut in_pieces = Vec::new();
+    let (pieces, ended) = read(Pipe(data, 7), &mut |segment: &Segment| {
+        in_pieces.push(*segment)
+    });
+    let compressed = matches!(data, [0x1f, 0x8b, ..] | [0x28, 0xb5, ..] | [0x04, 0x22, ..]);
+    if !compressed || broken.is_none() {
+        let ended = ended.err().map(|error| error.to_string());
+        assert_eq!(whole, in_pieces);
+        assert_eq!((&reading, &broken), (&pieces, &ended));
+    }
+
+    let (connections, graph) = analysis.finish();
+    told(&reading, outcome.as_ref().copied(), &connections, &graph);
+}
+
+/// Frames of one link type: its number, then each frame behind its time, length on the wire and
+/// captured length.
+pub fn packets(data: &[u8]) {
+    const LINKS: [u32; 6] = [1, 0, 101, 113, 276, 147];
+    let mut input = Input(data);
+    let link = Link::from_number(LINKS[usize::from(input.byte()) % LINKS.len()]);
+    let mut analysis = watched();
+    let mut reading = Reading::default();
+    let mut at_ns = 0;
+    while !input.0.is_empty() {
+        at_ns += u64::from(input.byte()) * 100_000;
+        let wire_len = u32::from(input.u16());
+        let captured = usize::from(input.byte()).min(input.0.len());
+        let (frame, rest) = input.0.split_at(captured);
+        input.0 = rest;
+        reading.packets += 1;
+        let mut skipped = Skipped::default();
+        let segment = parse(link, frame, wire_len, at_ns, &mut skipped);
+        // Each frame is a segment or counted as left out.
+        assert_eq!(u64::from(segment.is_none()), skipped.total());
+        if let Some(segment) = segment {
+            analysis.segment(&segment);
+        }
+    }
+    let (connections, graph) = analysis.finish();
+    told(&reading, Ok(()), &connections, &graph);
+}
+
+/// Any segments between two ends, their numbers near each other's.
+pub fn segments(data: &[u8]) {
+    let mut input = Input(data);
+    let settings = input.byte();
+    let base = if settings & 1 == 0 {
+        7
+    } else {
+        u32::MAX - 5000
+    };
+    let timed = settings & 2 == 0;
+    let mut analysis = watched();
+    let mut at_ns = 1_000_000_000;
+    while !input.0.is_empty() {
+        let kind = input.byte();
+        let number = |input: &mut Input<'_>| base.wrapping_add(u32::from(input.u16()) * 73);
+        at_ns += u64::from(input.byte()).pow(3) * 1000;
+        let ends = [1, 2].map(|last| Endpoint {
+            host: Host::Address([10, 0, 0, last].into()),
+            port: 80,
+        });
+        let from = usize::from(kind & 1);
+        let payload = match kind >> 1 & 3 {
+            0 => 0,
+            1 => 1448,
+            2 => u32::from(input.byte()),
+            _ => u32::from(input.u16()),
+        };
+        let seq = number(&mut input);
+        analysis.segment(&Segment {
+            at_ns: timed.then_some(at_ns),
+            source: ends[from],
+            destination: ends[1 - from],
+            seq: (kind & 8 == 0).then_some(seq),
+            ack: number(&mut input),
+            window: input.u16(),
+            flags: input.byte(),
+            ip_id: u16::from(input.byte() & 3),
+            payload,
+            ip_octets: payload + 52,
+            options: Options {
+                timestamps: (kind & 16 != 0).then(|| (input.byte().into(), input.byte().into())),
+                sack: [(number(&mut input), number(&mut input)); 2],
+                sack_blocks: kind >> 5 & 3,
+                mss: (kind & 128 != 0).then(|| input.u16()),
+                window_scale: (kind & 128 != 0).then(|| input.byte() & 15),
+                sack_permitted: true,
+                complete: true,
+            },
+        });
+    }
+    let (connections, graph) = analysis.finish();
+    told(&Reading::default(), Ok(()), &connections, &graph);
+}
+
+fn watched() -> Analysis<Graph> {
+    Analysis::watched(Settings::default(), Filter::default(), Graph::of(1))
+}
+
+/// All forms of the result can be made, and its counts can be.
+fn told(
+    reading: &Reading,
+    outcome: Result<(), &tcpcost_trace::Broken>,
+    connections: &[Connection],
+    graph: &Graph,
+) {
+    for connection in connections {
+        let duration = connection.duration_ns();
+        for (half, other) in
+            [(0, 1), (1, 0)].map(|(a, b)| (&connection.halves[a], &connection.halves[b]))
+        {
+            let sent = &half.sent;
+            assert!(sent.captured_data_packets + sent.pure_acks <= sent.captured_packets);
+            assert!(sent.super_segments <= sent.captured_data_packets);
+            assert!(
+                sent.retransmitted_packets + sent.reordered_packets + sent.keepalives
+                    <= sent.captured_packets
+            );
+            assert!(sent.tail_splits + sent.small_packets <= sent.captured_data_packets);
+            assert!(sent.data_wire_segments >= sent.captured_data_packets);
+            assert!(sent.retransmitted_bytes <= sent.payload_bytes);
+            assert!(sent.window_updates + sent.duplicate_acks <= sent.pure_acks);
+            assert!(half.acks.wire_segments_per_pure_ack.n() <= sent.pure_acks);
+            assert!(sent.delayed_ack_stalls <= other.sent.pure_acks);
+            let limits = [
+                sent.window_limited_ns,
+                sent.receiver_limited_ns,
+                sent.application_limited_ns,
+                sent.limit_unknown_ns,
+            ];
+            if let Some(duration) = duration {
+                assert_eq!(limits.iter().sum::<u64>(), duration);
+                assert!(sent.delayed_ack_stall_ns <= duration && sent.zero_window_ns <= duration);
+            }
+        }
+    }
+    let report = Report::new("fuzz", reading, outcome, connections);
+    text(&report);
+    // Most of a page's time goes into the charts' library, which is the same in each.
+    if report.total.captured_packets.is_multiple_of(16) {
+        page(&report, 1, graph);
+    }
+    for connection in &report.connections {
+        connection_text(&report, connection);
+    }
+    let reports = [report];
+    csv(&reports);
+    json(&reports);
+}
+
+/// Gives its bytes a few at a time.
+struct Pipe<'a>(&'a [u8], usize);
+
+impl Read for Pipe<'_> {
+    fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+        let count = self.1.min(into.len()).min(self.0.len());
+        into[..count].copy_from_slice(&self.0[..count]);
+        self.0 = &self.0[count..];
+        Ok(count)
+    }
+}
+
+/// Bytes that give 0 once they are used up.
+struct Input<'a>(&'a [u8]);
+
+impl Input<'_> {
+    fn byte(&mut self) -> u8 {
+        match self.0.split_first() {
+            Some((first, rest)) => {
+                self.0 = rest;
+                *first
+            }
+            None => 0,
+        }
+    }
+
+    fn u16(&mut self) -> u16 {
+        u16::from_le_bytes([self.byte(), self.byte()])
+    }
+}

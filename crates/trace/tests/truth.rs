@@ -1,0 +1,316 @@
+//! Captures of our own TCP, whose counters are the truth, under every ACK policy and impairment.
+//!
+//! Where a count differs by definition the test says how: a capture knows no packet that did not
+//! reach it, and it looks at no checksum.
+
+#[path = "../../tcp/tests/common/mod.rs"]
+mod ends;
+#[path = "truth/transfer.rs"]
+mod transfer;
+
+use std::time::Duration;
+
+use tcpcost_link::Impairment;
+use tcpcost_tcp::{AckPolicy, Segmentation};
+use tcpcost_trace::Policy;
+use transfer::{Scene, Seen, scene};
+
+const DELAY: Duration = Duration::from_millis(40);
+
+const CLIENT: usize = 0;
+const SERVER: usize = 1;
+
+fn every(segments: u32) -> AckPolicy {
+    AckPolicy::Every {
+        segments,
+        delay_max: DELAY,
+    }
+}
+
+fn exactly(segments: u32) -> AckPolicy {
+    AckPolicy::Exactly {
+        segments,
+        delay_max: DELAY,
+    }
+}
+
+fn avoidance(limit_max: u32) -> AckPolicy {
+    AckPolicy::Avoidance {
+        limit_initial: 1,
+        limit_max,
+        delay_max: DELAY,
+    }
+}
+
+fn requested(segments: u32) -> AckPolicy {
+    AckPolicy::Requested {
+        segments,
+        delay_max: DELAY,
+    }
+}
+
+/// Every policy, and what it looks like to a reader that takes all at once.
+fn policies() -> Vec<(AckPolicy, Policy)> {
+    let segments = |segments| Policy::EverySegments { segments };
+    vec![
+        (AckPolicy::Delayed { delay_max: DELAY }, segments(2)),
+        (AckPolicy::LinuxLike { delay_max: DELAY }, segments(2)),
+        (every(1), segments(1)),
+        (every(4), segments(4)),
+        (exactly(8), segments(8)),
+        (avoidance(8), Policy::GrowingAvoidance { most: 8 }),
+        (avoidance(22), Policy::GrowingAvoidance { most: 22 }),
+        // A read that opens the window by two segments acknowledges.
+        (
+            AckPolicy::OnRead {
+                segments: 64,
+                delay_max: DELAY,
+            },
+            segments(2),
+        ),
+        (requested(8), segments(8)),
+    ]
+}
+
+/// Every impairment of both directions, over the path of [`scene`].
+fn impairments() -> Vec<(&'static str, Impairment)> {
+    let path = scene().to_server;
+    vec![
+        ("none", path),
+        ("loss", Impairment { loss: 0.02, ..path }),
+        (
+            "bursts",
+            Impairment {
+                burst: 0.01,
+                burst_goes_on: 0.7,
+                ..path
+            },
+        ),
+        (
+            "reorder",
+            Impairment {
+                reorder: 0.05,
+                reorder_delay: Duration::from_millis(3),
+                ..path
+            },
+        ),
+        (
+            "duplicate",
+            Impairment {
+                duplicate: 0.1,
+                ..path
+            },
+        ),
+        (
+            "corrupt",
+            Impairment {
+                corrupt: 0.02,
+                ..path
+            },
+        ),
+        (
+            "jitter",
+            Impairment {
+                jitter: Duration::from_millis(5),
+                ..path
+            },
+        ),
+        (
+            "queue",
+            Impairment {
+                rate_bits_per_s: Some(20_000_000),
+                queue_bytes: Some(30_000),
+                ..path
+            },
+        ),
+    ]
+}
+
+fn acknowledged(ack: AckPolicy) -> Scene {
+    let mut scene = scene();
+    scene.server.ack = ack;
+    // Only what is asked for by the sender is sent on request.
+    if matches!(ack, AckPolicy::Requested { .. }) {
+        scene.client.ack = ack;
+    }
+    scene
+}
+
+#[test]
+fn a_wire_with_nothing_wrong_shows_each_policy_at_both_ends() {
+    for (ack, expected) in policies() {
+        for seen in acknowledged(ack).run() {
+            let guess = seen.traced.halves[SERVER].acks.policy();
+            assert_eq!(guess.policy, expected, "{ack:?}: {}", guess.evidence);
+        }
+    }
+}
+
+#[test]
+fn super_segments_a_slow_reader_and_the_timer_show_too() {
+    let offloads = Segmentation::default();
+    let mut batches = acknowledged(every(2));
+    batches.client.segmentation = offloads;
+    let mut on_read = acknowledged(AckPolicy::OnRead {
+        segments: 1000,
+        delay_max: 2 * DELAY,
+    });
+    (on_read.reads_every, on_read.read_bytes) = (Duration::from_millis(3), 65_536);
+    let mut by_timer = acknowledged(exactly(1000));
+    // Six segments in flight, then it waits; at first it probes for a lost tail before the timer fires.
+    by_timer.client.send_buffer = 8192;
+    by_timer.bytes = 160_000;
+    for (name, scene, expected) in [
+        ("batches", batches, Policy::PerBatch),
+        // A read that empties the buffer leaves the window as it was: nothing in the capture tells it from
+        // other causes, and the guess claims none.
+        ("on read", on_read, Policy::Mixed),
+        ("by timer", by_timer, Policy::ByTimer),
+    ] {
+        for seen in scene.run() {
+            let guess = seen.traced.halves[SERVER].acks.policy();
+            assert_eq!(guess.policy, expected, "{name}: {}", guess.evidence);
+        }
+    }
+}
+
+/// Whether this may be the guess on a bad wire, where the policy itself does otherwise at times; the
+/// receiver counted what its timer sent.
+fn is_plausible(ack: AckPolicy, expected: Policy, guess: Policy, server: &Seen) -> bool {
+    let acks = server.traced.halves[SERVER]
+        .acks
+        .wire_segments_per_pure_ack
+        .n();
+    let by_timer = server.counted.delayed_acks_sent;
+    match (ack, guess) {
+        (_, guess) if guess == expected => true,
+        // It falls back where the sender's window is behind its limit, and for each duplicate.
+        (AckPolicy::Avoidance { limit_max, .. }, Policy::GrowingAvoidance { most: segments })
+        | (AckPolicy::Avoidance { limit_max, .. }, Policy::EverySegments { segments }) => {
+            segments <= u64::from(limit_max)
+        }
+        (AckPolicy::Avoidance { .. }, Policy::Mixed) => true,
+        // Quick ACKs after each duplicate.
+        (AckPolicy::LinuxLike { .. }, Policy::EverySegments { segments: 1 }) => true,
+        // A window smaller than what is waited for: the timer acknowledges.
+        (_, Policy::Mixed | Policy::ByTimer) => by_timer * 5 >= acks,
+        _ => false,
+    }
+}
+
+#[test]
+fn every_count_is_the_stacks_own_under_every_policy_and_impairment() {
+    for (name, impairment) in impairments() {
+        for (ack, expected) in policies() {
+            let mut scene = acknowledged(ack);
+            (scene.to_server, scene.to_client) = (impairment, impairment);
+            let [client, server] = scene.run();
+            let what = format!("{name}, {ack:?}");
+            what_it_sent_is_exact(&what, &client, CLIENT);
+            what_it_sent_is_exact(&what, &server, SERVER);
+            what_arrived(&what, &client, CLIENT, server.lane.corrupted);
+            what_arrived(&what, &server, SERVER, client.lane.corrupted);
+            repairs(&what, &client, &server);
+            for seen in [&client, &server] {
+                let guess = seen.traced.halves[SERVER].acks.policy();
+                // Jitter bunches what arrives, and a bunch is acknowledged once.
+                let bunched = name == "jitter" && guess.policy == Policy::Mixed;
+                assert!(
+                    bunched || is_plausible(ack, expected, guess.policy, &server),
+                    "{what}: {guess:?}"
+                );
+            }
+        }
+    }
+}
+
+/// A capture at an end holds all that this end sent.
+fn what_it_sent_is_exact(what: &str, seen: &Seen, end: usize) {
+    let (counted, sent) = (&seen.counted, &seen.traced.halves[end].sent);
+    for (name, counted, traced) in [
+        ("segments", counted.segments_sent, sent.wire_segments),
+        (
+            "packets",
+            counted.super_segments_sent,
+            sent.captured_packets,
+        ),
+        ("bytes", counted.payload_bytes_sent, sent.payload_bytes),
+        (
+            "sent again",
+            counted.segments_retransmitted,
+            sent.retransmitted_wire_segments,
+        ),
+        (
+            "bytes again",
+            counted.payload_bytes_retransmitted,
+            sent.retransmitted_bytes,
+        ),
+        (
+            "pure ACKs",
+            counted.pure_acks_sent,
+            sent.pure_acks + sent.keepalives,
+        ),
+        ("copies", 0, sent.captured_twice),
+        ("missing", 0, sent.bytes_missing_from_capture),
+    ] {
+        assert_eq!(traced, counted, "{name} of {end} ({what})");
+    }
+}
+
+/// And all that arrived, damaged packets too, which the stack drops unseen.
+fn what_arrived(what: &str, seen: &Seen, end: usize, damaged: u64) {
+    let (counted, sent) = (&seen.counted, &seen.traced.halves[1 - end].sent);
+    let arrived = seen.report.packets - counted.super_segments_sent;
+    assert_eq!(arrived, counted.super_segments_received + damaged, "{what}");
+    let taken = &seen.traced.halves[end].acks;
+    assert_eq!(taken.bytes_acked, counted.payload_bytes_received, "{what}");
+    if damaged == 0 {
+        // A datagram that the network doubled has the id of the other, as one captured twice has.
+        let twice = sent.captured_twice;
+        assert_eq!(
+            sent.wire_segments + twice,
+            counted.segments_received,
+            "{what}"
+        );
+        let acks_twice = counted.pure_acks_received.checked_sub(sent.pure_acks);
+        assert!(acks_twice.is_some_and(|acks| acks <= twice), "{what}");
+        assert_eq!(sent.bytes_missing_from_capture, 0, "{what}");
+        assert_eq!(seen.report.connections.len(), 1, "{what}");
+    }
+}
+
+/// What was lost, late, doubled or sent again without need.
+fn repairs(what: &str, client: &Seen, server: &Seen) {
+    let at_client = &client.traced.halves[CLIENT].sent;
+    let at_server = &server.traced.halves[CLIENT].sent;
+    let (resent, lane) = (client.counted.segments_retransmitted, client.lane);
+    assert_eq!(at_client.reordered_packets, 0, "{what}");
+    // Of what was sent again the receiver sees all but what was lost.
+    let filled = at_server.retransmitted_packets + at_server.reordered_packets;
+    let lost = lane.lost + lane.overflowed + lane.corrupted;
+    assert!(filled + lost >= resent, "{what}: {filled} {lost} {resent}");
+    assert!(
+        filled <= resent + lane.reordered,
+        "{what}: {filled} {resent}"
+    );
+    // One that is kept back and passed by none is not out of order; and where data follow a gap in the
+    // same tick of the timestamps as what fills it, that may look late.
+    let late = at_server.reordered_packets;
+    assert!(
+        late <= lane.reordered + 2 && late * 20 >= lane.reordered * 19,
+        "{what}: {late}"
+    );
+    assert_eq!(at_server.captured_twice, lane.duplicated, "{what}");
+    // Each duplicate is answered by a DSACK, unless that is lost.
+    let duplicates = u64::from(server.counted.duplicates_received);
+    let (told, spurious) = (at_client.dsacks, at_client.spurious_by_dsack);
+    if server.lane.lost + server.lane.corrupted + server.lane.overflowed == 0 {
+        assert_eq!(told, duplicates, "{what}");
+    }
+    assert!(told <= duplicates && spurious <= resent, "{what}");
+    assert_eq!(
+        told - spurious,
+        told.min(lane.duplicated),
+        "{what}: {told} {spurious}"
+    );
+}

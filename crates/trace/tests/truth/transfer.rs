@@ -1,0 +1,203 @@
+//! A transfer between two ends of our own TCP in virtual time, captured at both.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use tcpcost_link::{Captured, Impaired, Impairment, LaneCounters, memory};
+use tcpcost_tcp::wire::Checksum;
+use tcpcost_tcp::{Config, ConnId, Counters, Endpoint, Pool, ReadError, Segmentation};
+use tcpcost_trace::{Analysis, Connection, Report, Settings, read};
+
+use super::ends::{Host, Wire, ms};
+
+type Wired = Impaired<memory::Memory<Wire>, Wire>;
+type End = Host<Captured<Wired, Vec<u8>>>;
+
+/// What is sent over which wire, and how it is acknowledged.
+#[derive(Clone)]
+pub struct Scene {
+    pub to_server: Impairment,
+    pub to_client: Impairment,
+    pub client: Config,
+    pub server: Config,
+    pub bytes: u64,
+    /// The reader takes what is there when this long has passed since it last did.
+    pub reads_every: Duration,
+    /// How much of it at most.
+    pub read_bytes: usize,
+    pub seed: u64,
+}
+
+/// What one end counted, and what a capture at that end tells.
+pub struct Seen {
+    pub counted: Counters,
+    pub traced: Connection,
+    pub report: Report,
+    /// What became of the packets that it sent.
+    pub lane: LaneCounters,
+}
+
+/// 10 ms away at 200 Mbit/s, packets of one segment each.
+pub fn scene() -> Scene {
+    let path = Impairment {
+        delay: Duration::from_millis(10),
+        rate_bits_per_s: Some(200_000_000),
+        ..Impairment::default()
+    };
+    let config = Config {
+        segmentation: Segmentation {
+            super_segment_bytes_max: 0,
+            ..Segmentation::default()
+        },
+        ..Config::default()
+    };
+    Scene {
+        to_server: path,
+        to_client: path,
+        client: config.clone(),
+        server: config,
+        bytes: 2_000_000,
+        reads_every: Duration::ZERO,
+        read_bytes: usize::MAX,
+        seed: 1,
+    }
+}
+
+impl Scene {
+    /// Sender and receiver.
+    pub fn run(&self) -> [Seen; 2] {
+        let (a, b) = memory::pair(1 << 20);
+        let end = |config: &Config, near, impairment, seed: u64| -> End {
+            let secret = [seed as u8; 16];
+            let endpoint = Endpoint::new(
+                config.clone(),
+                Pool::default(),
+                secret,
+                Checksum::Complete,
+                ms(0),
+            );
+            let wired = Impaired::new(near, impairment, Impairment::default(), seed);
+            let epoch = Duration::from_secs(1_700_000_000);
+            Host::new(
+                endpoint,
+                Captured::new(wired, Vec::new(), ms(0), epoch).unwrap(),
+            )
+        };
+        let mut client = end(&self.client, a, self.to_server, self.seed);
+        let mut server = end(&self.server, b, self.to_client, self.seed + 100);
+        server.endpoint.listen(80, 10, self.server.clone()).unwrap();
+        let local: SocketAddr = "10.0.0.1:0".parse().unwrap();
+        let remote = "10.0.0.2:80".parse().unwrap();
+        let id = client.endpoint.connect(local, remote, ms(0)).unwrap();
+        let mut transfer = Transfer {
+            ends: [client, server],
+            id,
+            accepted: None,
+            now: ms(0),
+            next_read: ms(0),
+            left: self.bytes,
+            read: 0,
+        };
+        transfer.run(self);
+        let ids = [id, transfer.accepted.unwrap()];
+        let mut ids = ids.into_iter();
+        transfer.ends.map(|end| Seen::at(end, ids.next().unwrap()))
+    }
+}
+
+impl Seen {
+    fn at(end: End, id: ConnId) -> Seen {
+        let counted = *end.endpoint.connection(id).unwrap().counters();
+        let (wired, capture) = end.device.finish().unwrap();
+        let mut analysis = Analysis::new(Settings::default());
+        let (reading, outcome) = read(&capture[..], &mut analysis);
+        outcome.unwrap();
+        let (mut connections, ()) = analysis.finish();
+        let report = Report::new("own", &reading, Ok(()), &connections);
+        Seen {
+            counted,
+            traced: connections.remove(0),
+            report,
+            lane: wired.counters().sent,
+        }
+    }
+}
+
+struct Transfer {
+    ends: [End; 2],
+    id: ConnId,
+    accepted: Option<ConnId>,
+    now: Instant,
+    next_read: Instant,
+    left: u64,
+    read: u64,
+}
+
+impl Transfer {
+    /// Until all is read and acknowledged: neither end will ever do anything more.
+    fn run(&mut self, scene: &Scene) {
+        loop {
+            self.write();
+            if self.now >= self.next_read {
+                self.read(scene);
+            }
+            self.transmit();
+            let ends = self.ends.iter().filter_map(Host::next_event);
+            let reads =
+                (self.read < scene.bytes && !scene.reads_every.is_zero()).then_some(self.next_read);
+            let Some(next) = ends.chain(reads).min() else {
+                break;
+            };
+            self.now = self.now.max(next);
+            assert!(self.now < ms(10_000_000), "it stalls at {}", self.read);
+            // What is due leaves the wire first.
+            self.transmit();
+            for end in &mut self.ends {
+                end.receive(self.now);
+            }
+        }
+        assert_eq!(self.read, scene.bytes);
+    }
+
+    fn transmit(&mut self) {
+        for end in &mut self.ends {
+            end.transmit(self.now);
+        }
+    }
+
+    fn write(&mut self) {
+        let left = &mut self.left;
+        self.ends[0].endpoint.apply(self.id, |connection| {
+            let buffer = [7; 1 << 14];
+            while *left > 0 {
+                let len = buffer.len().min(*left as usize);
+                match connection.write(&buffer[..len]) {
+                    Ok(0) | Err(_) => break,
+                    Ok(written) => *left -= written as u64,
+                }
+            }
+        });
+    }
+
+    fn read(&mut self, scene: &Scene) {
+        self.next_read = self.now + scene.reads_every;
+        let server = &mut self.ends[1].endpoint;
+        self.accepted = self.accepted.or_else(|| server.accept(80));
+        let Some(id) = self.accepted else {
+            return;
+        };
+        let (now, read) = (self.now, &mut self.read);
+        server.apply(id, |connection| {
+            let mut buffer = [0; 1 << 14];
+            let mut room = scene.read_bytes;
+            while room > 0 {
+                let len = buffer.len().min(room);
+                match connection.read(&mut buffer[..len], now) {
+                    Ok(n) => (*read, room) = (*read + n as u64, room - n),
+                    Err(ReadError::Empty) => return,
+                    Err(error) => panic!("{error} at {read}"),
+                }
+            }
+        });
+    }
+}
