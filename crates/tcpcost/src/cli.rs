@@ -100,7 +100,7 @@ pub struct Run {
     /// Tell what each standing meter costs: trials without them, and with each alone, in turn with the study's.
     #[arg(long)]
     pub meter_cost: bool,
-    /// Less than a minute: shorter intervals, fewer repetitions, and of the cells those that the study's [quick] keeps.
+    /// Less than a minute: shorter intervals, fewer repetitions, and of the cells those that the study's table "quick" keeps.
     #[arg(long)]
     pub quick: bool,
     /// Directory for records and report [default: tcpcost-out/STUDY-TIME].
