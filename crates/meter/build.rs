@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-const OBJECTS: &[&str] = &["exact", "profile", "segments"];
+const OBJECTS: &[&str] = &["exact", "profile", "segments", "thin"];
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

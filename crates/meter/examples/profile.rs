@@ -1,6 +1,6 @@
-//! Where the CPU time of this host's CPU 0 goes for so many seconds: by layer, and the ten functions that
-//! were running most. As root: `cargo run --release -p tcpcost-meter --example profile -- 2`.
+//! Where the CPU time of this host's CPU 0 goes for so many seconds: the ten functions that were running most. As root: `cargo run --release -p tcpcost-meter --example profile -- 2`.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tcpcost_meter::bpf::Scope;
@@ -17,16 +17,18 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     std::thread::sleep(Duration::from_secs(seconds.unwrap_or(2)));
     profile.stop()?;
     let chains = profile.chains()?;
-    let percent = |count: u64| count as f64 / chains.samples().max(1) as f64 * 100.0;
-    println!("{} samples by {}", chains.samples(), profile.source());
-    for (layer, &count) in &chains.layers {
-        println!("{:5.1} % {layer}", percent(count));
+    println!("{} samples by {}", chains.samples(), chains.source);
+    let mut running: BTreeMap<&str, u64> = BTreeMap::new();
+    for chain in &chains.chains {
+        if let Some(&innermost) = chain.kernel.last().or(chain.user.last()) {
+            *running.entry(chains.name(innermost)).or_default() += chain.samples;
+        }
     }
-    let mut functions: Vec<_> = chains.functions().into_iter().collect();
-    functions.sort_by_key(|(_, samples)| std::cmp::Reverse(samples.exclusive));
-    for (name, samples) in functions.iter().take(10) {
-        let (own, all) = (percent(samples.exclusive), percent(samples.inclusive));
-        println!("{own:5.1} % of itself, {all:5.1} % with what it calls: {name}");
+    let mut running: Vec<_> = running.into_iter().collect();
+    running.sort_by_key(|&(_, samples)| std::cmp::Reverse(samples));
+    for (name, samples) in running.iter().take(10) {
+        let percent = *samples as f64 / chains.samples().max(1) as f64 * 100.0;
+        println!("{percent:5.1} % {name}");
     }
     Ok(())
 }

@@ -5,8 +5,8 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 
 use tcpcost_meter::bpf::Scope;
-use tcpcost_meter::bpf::layer::Layer;
-use tcpcost_meter::bpf::profile::{Chains, Profile};
+use tcpcost_meter::bpf::profile::Profile;
+use tcpcost_study::{CallChains, TaskClass};
 
 #[test]
 fn samples_of_an_interval_have_names_and_layers() {
@@ -40,20 +40,22 @@ fn samples_of_an_interval_have_names_and_layers() {
     profile.stop().unwrap();
     let chains = profile.chains().unwrap();
     assert!(sends(&chains) > 0);
-    assert!(chains.layers.contains_key(&Layer::SystemCall));
-    assert_eq!(chains.layers.values().sum::<u64>(), chains.samples());
+    assert!(chains.duration_ns > 0 && chains.period > 0);
+    assert_eq!(chains.cpus, [0]);
     assert_eq!(samples(&profile), chains.samples(), "stopped is stopped");
     profile.start().unwrap();
     profile.stop().unwrap();
     assert!(samples(&profile) < chains.samples(), "a new interval");
 }
 
-fn sends(chains: &Chains) -> u64 {
-    let functions = chains.functions();
-    let sends = functions
-        .iter()
-        .filter(|(name, _)| name.starts_with("tcp_sendmsg"));
-    sends.map(|(_, samples)| samples.inclusive).sum()
+/// Samples of this process with TCP's sending call on the kernel's chain.
+fn sends(chains: &CallChains) -> u64 {
+    let is_ours = |chain: &&tcpcost_study::CallChain| {
+        let mut kernel = chain.kernel.iter().map(|&place| chains.name(place));
+        chain.whose == TaskClass::Own && kernel.any(|name| name.starts_with("tcp_sendmsg"))
+    };
+    let sends = chains.chains.iter().filter(is_ours);
+    sends.map(|chain| chain.samples).sum()
 }
 
 fn pin() {

@@ -9,6 +9,7 @@ use tcpcost_study::{
 
 use crate::derive::{Values, derive};
 use crate::estimate::Estimate;
+use crate::profile::{Profile, profiles};
 
 /// What holds a cell's amount of work.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -114,6 +115,8 @@ pub struct CellSummary {
     pub estimates: BTreeMap<Derived, Estimate>,
     /// The measured trials, by repetition and attempt.
     pub trials: Vec<TrialValues>,
+    /// Where the CPU time went by call chain: by end, or of both. Empty without the meter `profile`.
+    pub profiles: Vec<Profile>,
 }
 
 impl CellSummary {
@@ -250,7 +253,19 @@ impl CellSummary {
             converged,
             estimates,
             trials,
+            profiles: Vec::new(),
         };
+        let used: Vec<(&Record, &Values)> = summary
+            .trials
+            .iter()
+            .filter(|trial| trial.used)
+            .filter_map(|trial| {
+                let place = (trial.repetition, trial.attempt);
+                let is_it = |record: &&&Record| (record.repetition, record.attempt) == place;
+                Some((*records.iter().find(is_it)?, &trial.values))
+            })
+            .collect();
+        summary.profiles = profiles(&used, summary.has_transactions());
         for record in records {
             match &record.outcome {
                 Outcome::Measured => {}
@@ -305,10 +320,11 @@ fn warned<'a>(warnings: impl Iterator<Item = &'a Warning>) -> Vec<Warned> {
 }
 
 impl Warned {
-    /// Whether a warning is one of these. Texts of one code tell the same with other numbers, but
-    /// for `other`, where each text is a matter of its own.
+    /// Whether a warning is one of these. Texts of one code tell the same with other numbers; of
+    /// `other` only those do that differ in nothing but numbers.
     pub(crate) fn is_like(&self, code: WarningCode, text: &str) -> bool {
-        self.code == code && (code != WarningCode::Other || self.text == text)
+        let words = |text: &str| text.replace(|c: char| c.is_ascii_digit(), "");
+        self.code == code && (code != WarningCode::Other || words(&self.text) == words(text))
     }
 }
 
@@ -334,13 +350,20 @@ mod tests {
             warning(WarningCode::Steal, "1 %"),
             warning(WarningCode::Other, "no eBPF"),
             warning(WarningCode::Steal, "2 %"),
+            warning(WarningCode::Other, "CPU 0 was not idle (9.5 %)"),
+            warning(WarningCode::Other, "CPU 1 was not idle (12.0 %)"),
             warning(WarningCode::Other, "no steering"),
         ];
         let told: Vec<(usize, String)> = warned(all.iter())
             .into_iter()
             .map(|warned| (warned.count, warned.text))
             .collect();
-        let expected = [(2, "2 %"), (2, "no steering"), (1, "no eBPF")];
+        let expected = [
+            (2, "2 %"),
+            (2, "no steering"),
+            (1, "no eBPF"),
+            (2, "CPU 1 was not idle (12.0 %)"),
+        ];
         assert_eq!(
             told,
             expected.map(|(count, text)| (count, text.to_string()))

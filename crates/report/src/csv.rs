@@ -2,7 +2,12 @@
 
 use std::fmt::Write;
 
+use tcpcost_study::Derived;
+
 use crate::cell::Load;
+use crate::estimate::Estimate;
+use crate::profile::table::unit;
+use crate::profile::{Cost, Profile};
 use crate::summary::Summary;
 
 /// The fixed columns; one `knob:NAME` column follows for each knob that any cell sets.
@@ -29,7 +34,16 @@ pub fn csv(summary: &Summary) -> String {
     out.push('\n');
     let number = |value: Option<f64>| value.map_or(String::new(), |value| value.to_string());
     for cell in &summary.cells {
-        for (derived, estimate) in &cell.estimates {
+        let main = |derived: &Derived| *derived == cell.main;
+        let estimates = cell.estimates.iter().map(|(derived, estimate)| {
+            let unit = derived.kind.unit();
+            (derived.to_string(), unit, *estimate, main(derived))
+        });
+        let by_chain = cell
+            .profiles
+            .iter()
+            .flat_map(|profile| by_chain(profile, unit(cell)));
+        for (quantity, unit, estimate, main) in estimates.chain(by_chain) {
             let fixed = [
                 field(&summary.study.name),
                 field(&cell.name),
@@ -39,13 +53,13 @@ pub fn csv(summary: &Summary) -> String {
                 },
                 field(&cell.regime().unwrap_or_default()),
                 cell.n_marked.to_string(),
-                derived.to_string(),
-                field(derived.kind.unit()),
+                field(&quantity),
+                field(unit),
                 number(Some(estimate.median)),
                 number(estimate.lo),
                 number(estimate.hi),
                 estimate.n.to_string(),
-                (*derived == cell.main).to_string(),
+                main.to_string(),
             ];
             out += &fixed.join(",");
             for knob in &knobs {
@@ -56,6 +70,37 @@ pub fn csv(summary: &Summary) -> String {
         }
     }
     out
+}
+
+/// Name, unit and estimate of each figure by call chain; none is a main quantity.
+fn by_chain(profile: &Profile, unit: &'static str) -> Vec<(String, &'static str, Estimate, bool)> {
+    let end = profile.end.map_or(String::new(), |end| format!("{end}_"));
+    let mut rows = Vec::new();
+    let mut add = |what: &str, name: &str, cost: &Cost| {
+        let figures = [
+            ("share_ratio", "ratio", Some(cost.share)),
+            ("cpu_us_per_s", "µs/s", cost.us_per_s),
+            ("cpu_us_per_unit", unit, cost.us_per_unit),
+        ];
+        for (figure, unit, estimate) in figures {
+            if let Some(estimate) = estimate {
+                rows.push((
+                    format!("{end}{what}_{figure}:{name}"),
+                    unit,
+                    estimate,
+                    false,
+                ));
+            }
+        }
+    };
+    for (layer, cost) in &profile.layers {
+        add("layer", layer.name(), cost);
+    }
+    for function in &profile.functions {
+        add("inclusive", &function.name, &function.inclusive);
+        add("exclusive", &function.name, &function.exclusive);
+    }
+    rows
 }
 
 /// A field, quoted where it must be.

@@ -84,6 +84,11 @@ fn is_steered(end: &EndRecord) -> bool {
     mask.contains(|digit: char| digit.is_ascii_hexdigit() && digit != '0')
 }
 
+/// Whether each end's CPUs do its own work alone.
+pub(crate) fn cpus_apart(record: &Record) -> bool {
+    Trial::new(record).cpus_apart
+}
+
 /// A measured record, and what can be told apart in it.
 struct Trial<'a> {
     record: &'a Record,
@@ -147,16 +152,64 @@ impl<'a> Trial<'a> {
             .reduce(|a, b| a + b)
     }
 
-    /// A count of the namespaces: each once.
+    /// A count of the namespaces: each once. An end of our own TCP is as good as a namespace.
     fn namespaces(&self, scope: Option<End>, of: Quantity) -> Option<f64> {
+        let count = |end: &EndRecord| {
+            let by = |meter| end.growth(meter, &Whose::Namespace, of);
+            by("netstat")
+                .or_else(|| by("tcp"))
+                .map(|count| count as f64)
+        };
         match scope {
             Some(_) if !self.namespaces_apart => None,
-            None if !self.namespaces_apart => self
-                .ends(None)
-                .find_map(|end| end.growth("netstat", &Whose::Namespace, of))
-                .map(|count| count as f64),
-            scope => self.sum(scope, "netstat", &Whose::Namespace, of),
+            None if !self.namespaces_apart => self.ends(None).find_map(count),
+            Some(_) => self.ends(scope).find_map(count),
+            None => {
+                let counts: Vec<f64> = self.ends(None).filter_map(count).collect();
+                (counts.len() == 2).then(|| counts.iter().sum())
+            }
         }
+    }
+
+    /// A count of a namespace's meter, summed over those ends of the scope that have it.
+    fn sum_of_any(&self, scope: Option<End>, meter: &str, of: Quantity) -> Option<f64> {
+        if scope.is_some() && !self.namespaces_apart {
+            return None;
+        }
+        let ends = if self.namespaces_apart { 2 } else { 1 };
+        self.ends(scope)
+            .filter_map(|end| end.growth(meter, &Whose::Namespace, of))
+            .take(ends)
+            .map(|count| count as f64)
+            .reduce(|a, b| a + b)
+    }
+
+    /// By /proc/net/netstat, or by our own TCP's connections.
+    fn delayed_acks_per_s(&self, scope: Option<End>) -> Option<f64> {
+        if scope.is_some() && !self.namespaces_apart {
+            return None;
+        }
+        let ends = if self.namespaces_apart { 2 } else { 1 };
+        let per_s = |end: &EndRecord| {
+            let reading = end
+                .readings
+                .iter()
+                .find(|reading| reading.counts.contains_key(&Quantity::DelayedAcksSent))?;
+            let count = reading.counts[&Quantity::DelayedAcksSent] as f64;
+            ratio(count, reading.duration_ns as f64 / 1e9)
+        };
+        let found: Vec<f64> = self.ends(scope).filter_map(per_s).take(ends).collect();
+        let wanted = if scope.is_some() { 1 } else { ends };
+        (found.len() == wanted).then(|| found.iter().sum())
+    }
+
+    /// ACKs held and never flushed, of all that thinning saw.
+    fn thinned(&self, scope: Option<End>) -> Option<f64> {
+        let of = |quantity| self.sum_of_any(scope, "ack_thin", quantity);
+        let held = of(Quantity::ThinAcksHeld)?;
+        let seen = of(Quantity::ThinAcksPassed)? + held;
+        // One that was held before the interval may be flushed in it.
+        ratio((held - of(Quantity::ThinAcksFlushed)?).max(0.0), seen)
     }
 
     /// Payload delivered to the applications of both ends, and the same per second. Every end that
@@ -288,11 +341,10 @@ impl<'a> Trial<'a> {
         let namespaces = |of| self.namespaces(scope, of);
         let connections = |scope, of| self.sum(scope, "tcp_info", &Whose::Connections, of);
         let per = |a: Option<f64>, b: Option<f64>| ratio(a?, b?);
-        // The peer's segments without payload; of both ends together, everybody's.
+        // What came in without payload. What the peer sent may be more: thinning takes some off the path.
         let pure_acks = || {
-            let peer = scope.map(End::peer);
-            let all = connections(peer, Quantity::ConnSegmentsSent)?;
-            Some(all - connections(peer, Quantity::ConnDataSegmentsSent)?)
+            let all = connections(scope, Quantity::ConnSegmentsReceived)?;
+            Some(all - connections(scope, Quantity::ConnDataSegmentsReceived)?)
         };
         let data_segments = connections(scope, Quantity::ConnDataSegmentsSent);
         let packets = namespaces(Quantity::IpPacketsSent);
@@ -322,6 +374,16 @@ impl<'a> Trial<'a> {
             ),
             (D::PacketsPerTransaction, per(packets, transaction_count)),
             (D::DataSegmentsPerPureAck, per(data_segments, pure_acks())),
+            (D::AcksPerKib, per(pure_acks(), kib)),
+            (D::DelayedAcksPerS, self.delayed_acks_per_s(scope)),
+            (
+                D::BacklogCoalescedPerMib,
+                per(
+                    self.sum_of_any(scope, "netstat", Quantity::BacklogCoalesced),
+                    kib.map(|kib| kib / 1024.0),
+                ),
+            ),
+            (D::ThinnedRatio, self.thinned(scope)),
             (
                 D::RetransmitRatio,
                 per(

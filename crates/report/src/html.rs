@@ -5,11 +5,14 @@
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use tcpcost_study::{Derived, DerivedKind, End};
 
+use crate::acks;
 use crate::cell::CellSummary;
 use crate::charts::{Chart, PARTS, charts};
 use crate::compare::Group;
 use crate::estimate::Estimate;
 use crate::number::{show, show_estimate, show_percent, unit_in_tables};
+use crate::profile::page;
+use crate::sentences::sentence;
 use crate::summary::Summary;
 use crate::table::ABSENT;
 use crate::verdict::Verdict;
@@ -20,8 +23,8 @@ const PLOT: &str = include_str!("../assets/plot.min.js");
 const LICENCES: &str = include_str!("../assets/LICENSES.txt");
 const SCRIPT: &str = include_str!("../assets/report.js");
 const STYLE: &str = include_str!("../assets/report.css");
-const POLICY: &str =
-    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:";
+const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; \
+     frame-src data:";
 
 /// The summary as one HTML page that refers to nothing outside itself.
 pub fn html(summary: &Summary) -> String {
@@ -51,9 +54,11 @@ pub fn html(summary: &Summary) -> String {
                 }
                 main {
                     (warnings(summary))
+                    (found(summary))
                     (thresholds(summary))
                     h2 { "Cost" }
                     @for group in summary.groups() { (cost(&group)) }
+                    (cells_table("ACKs and packets", &summary.cells.iter().collect::<Vec<_>>(), &acks::columns(summary)))
                     (response_times(summary))
                     ul.notes { @for note in words::regimes(summary).iter().chain(&words::notes(summary)) { li { (note) } } }
                     (not_measured(summary))
@@ -62,6 +67,8 @@ pub fn html(summary: &Summary) -> String {
                     (figures(&charts, |chart| chart.form == "split", "Where the CPU time went"))
                     (split(summary))
                     (exact(summary))
+                    (page::profiles(summary))
+                    (page::meter_costs(summary))
                     (environment(summary))
                     (everything(summary))
                 }
@@ -311,6 +318,15 @@ fn published(summary: &Summary) -> Markup {
                 td.left { (row.cell.map_or(ABSENT, |cell| &cell.name)) }
             } } }
         } }
+    }
+}
+
+fn found(summary: &Summary) -> Markup {
+    html! {
+        @if !summary.found.is_empty() {
+            h2 { "What was found" }
+            @for found in &summary.found { p { (sentence(found)) } }
+        }
     }
 }
 

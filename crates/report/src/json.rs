@@ -7,6 +7,9 @@ use tcpcost_study::{End, HostEnvironment, Knobs, SCHEMA_VERSION, units};
 
 use crate::cell::{CellSummary, Load};
 use crate::estimate::Estimate;
+use crate::found::{Against, Found, Sign, What};
+use crate::profile::table::unit;
+use crate::sentences::{sentence, slope_unit};
 use crate::summary::Summary;
 use crate::verdict::Verdict;
 
@@ -33,7 +36,36 @@ struct Document<'a> {
     warnings: Vec<Warned>,
     #[serde(skip_serializing_if = "Option::is_none")]
     published: Option<Published<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    published_functions: Option<PublishedFunctions<'a>>,
     thresholds: Vec<Threshold<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    meter_costs: Vec<MeterCost<'a>>,
+    findings: Vec<Finding<'a>>,
+}
+
+#[derive(Serialize)]
+struct PublishedFunctions<'a> {
+    source: &'a str,
+    cell: &'a str,
+    end: End,
+    functions: Vec<PublishedFunction<'a>>,
+}
+
+#[derive(Serialize)]
+struct PublishedFunction<'a> {
+    published: &'a str,
+    function: &'a str,
+    figure: f64,
+    ratio: Option<Estimate>,
+}
+
+#[derive(Serialize)]
+struct MeterCost<'a> {
+    cell: &'a str,
+    meter: &'a str,
+    quantity: &'static str,
+    ratio: Option<Estimate>,
 }
 
 #[derive(Serialize)]
@@ -77,6 +109,41 @@ struct Cell<'a> {
     ratio_to_first: Option<Ratio<'a>>,
     warnings: Vec<Warned>,
     estimates: BTreeMap<String, WithUnit>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    profiles: Vec<Profile<'a>>,
+}
+
+#[derive(Serialize)]
+struct Profile<'a> {
+    end: Option<End>,
+    source: &'a str,
+    samples: u64,
+    samples_unknown: u64,
+    samples_left_out: u64,
+    unit: &'static str,
+    layers: Vec<Layer>,
+    functions: Vec<Function<'a>>,
+}
+
+#[derive(Serialize)]
+struct Layer {
+    layer: &'static str,
+    #[serde(flatten)]
+    cost: Cost,
+}
+
+#[derive(Serialize)]
+struct Function<'a> {
+    function: &'a str,
+    inclusive: Cost,
+    exclusive: Cost,
+}
+
+#[derive(Serialize)]
+struct Cost {
+    share_ratio: Estimate,
+    cpu_us_per_s: Option<Estimate>,
+    cpu_us_per_unit: Option<Estimate>,
 }
 
 #[derive(Serialize)]
@@ -135,6 +202,56 @@ struct Threshold<'a> {
     verdict: &'static str,
 }
 
+#[derive(Serialize)]
+struct Finding<'a> {
+    says: &'a str,
+    sentence: String,
+    quantity: String,
+    #[serde(flatten)]
+    what: Finds<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+enum Finds<'a> {
+    Value {
+        unit: &'static str,
+        cells: Vec<OfCell<'a>>,
+        published: Option<f64>,
+    },
+    Change {
+        knob: &'a str,
+        from: &'a tcpcost_study::Value,
+        at: &'a str,
+        steps: Vec<OfStep<'a>>,
+    },
+    Line {
+        over: String,
+        cells: usize,
+        unit: String,
+        slope: Option<Estimate>,
+        intercept: Option<Estimate>,
+        published: Option<f64>,
+        against: Option<&'static str>,
+    },
+}
+
+#[derive(Serialize)]
+struct OfCell<'a> {
+    cell: &'a str,
+    estimate: Option<Estimate>,
+    against: Option<&'static str>,
+}
+
+#[derive(Serialize)]
+struct OfStep<'a> {
+    to: &'a tcpcost_study::Value,
+    change_percent: Option<Estimate>,
+    established: bool,
+    published_percent: Option<f64>,
+    against: Option<&'static str>,
+}
+
 impl<'a> Document<'a> {
     fn new(summary: &'a Summary) -> Self {
         let study = &summary.study;
@@ -167,6 +284,23 @@ impl<'a> Document<'a> {
             cells: cells(summary),
             warnings: warned(&summary.warnings()),
             published: published(summary),
+            published_functions: study
+                .published_functions
+                .as_ref()
+                .map(|of| PublishedFunctions {
+                    source: &of.source,
+                    cell: &of.cell,
+                    end: of.end,
+                    functions: crate::profile::table::published(summary)
+                        .into_iter()
+                        .map(|row| PublishedFunction {
+                            published: row.theirs,
+                            function: row.function,
+                            figure: row.published,
+                            ratio: row.ours,
+                        })
+                        .collect(),
+                }),
             thresholds: summary
                 .judged
                 .iter()
@@ -180,8 +314,117 @@ impl<'a> Document<'a> {
                     verdict: Verdict::name(judged.verdict),
                 })
                 .collect(),
+            meter_costs: summary
+                .meter_costs
+                .iter()
+                .map(|cost| MeterCost {
+                    cell: &cost.cell,
+                    meter: &cost.meter,
+                    quantity: cost.of.name(),
+                    ratio: cost.ratio,
+                })
+                .collect(),
+            findings: summary.found.iter().map(finding).collect(),
         }
     }
+}
+
+fn profile<'a>(profile: &'a crate::Profile, unit: &'static str) -> Profile<'a> {
+    let cost = |cost: &crate::Cost| Cost {
+        share_ratio: cost.share,
+        cpu_us_per_s: cost.us_per_s,
+        cpu_us_per_unit: cost.us_per_unit,
+    };
+    Profile {
+        end: profile.end,
+        source: &profile.source,
+        samples: profile.samples,
+        samples_unknown: profile.samples_unknown,
+        samples_left_out: profile.samples_left_out,
+        unit,
+        layers: profile
+            .layers
+            .iter()
+            .map(|(layer, of)| Layer {
+                layer: layer.name(),
+                cost: cost(of),
+            })
+            .collect(),
+        functions: profile
+            .functions
+            .iter()
+            .map(|function| Function {
+                function: &function.name,
+                inclusive: cost(&function.inclusive),
+                exclusive: cost(&function.exclusive),
+            })
+            .collect(),
+    }
+}
+
+fn finding(found: &Found) -> Finding<'_> {
+    let unit = found.quantity.kind.unit();
+    let what = match &found.what {
+        What::Value { cells, published } => Finds::Value {
+            unit,
+            cells: cells
+                .iter()
+                .map(|(cell, estimate)| OfCell {
+                    cell,
+                    estimate: *estimate,
+                    against: against(*estimate, *published),
+                })
+                .collect(),
+            published: *published,
+        },
+        What::Change {
+            knob,
+            from,
+            at,
+            steps,
+        } => Finds::Change {
+            knob,
+            from,
+            at,
+            steps: steps
+                .iter()
+                .map(|step| OfStep {
+                    to: &step.to,
+                    change_percent: step.percent,
+                    established: step.percent.is_some_and(|percent| {
+                        matches!(Sign::of(&percent), Sign::Below | Sign::Above)
+                    }),
+                    published_percent: step.published_percent,
+                    against: against(step.percent, step.published_percent),
+                })
+                .collect(),
+        },
+        What::Line {
+            over,
+            cells,
+            slope,
+            intercept,
+            published,
+        } => Finds::Line {
+            over: over.to_string(),
+            cells: *cells,
+            unit: slope_unit(found.quantity, *over).0,
+            slope: *slope,
+            intercept: *intercept,
+            published: *published,
+            against: against(*slope, *published),
+        },
+    };
+    Finding {
+        says: &found.says,
+        sentence: sentence(found),
+        quantity: found.quantity.to_string(),
+        what,
+    }
+}
+
+fn against(estimate: Option<Estimate>, published: Option<f64>) -> Option<&'static str> {
+    Some(Against::of(&estimate?, published?).name())
 }
 
 fn warned(warnings: &[crate::cell::Warned]) -> Vec<Warned> {
@@ -240,6 +483,11 @@ fn cells(summary: &Summary) -> Vec<Cell<'_>> {
                     let unit = derived.kind.unit();
                     (derived.to_string(), WithUnit { estimate, unit })
                 })
+                .collect(),
+            profiles: cell
+                .profiles
+                .iter()
+                .map(|one| profile(one, unit(cell)))
                 .collect(),
         })
         .collect()

@@ -14,6 +14,7 @@
 
 #![warn(missing_docs)]
 
+mod acks;
 mod beside;
 mod cell;
 mod charts;
@@ -22,11 +23,15 @@ mod cpu_time;
 mod csv;
 mod derive;
 mod estimate;
+mod found;
 mod html;
 mod json;
+mod meter_cost;
 mod netperf;
 mod number;
+mod profile;
 mod response;
+mod sentences;
 mod summary;
 mod table;
 mod text;
@@ -38,9 +43,13 @@ pub use compare::{Beside, Group};
 pub use csv::csv;
 pub use derive::{Values, derive};
 pub use estimate::{CONFIDENCE, Estimate};
+pub use found::{Against, Found, Sign, Step, What};
 pub use html::html;
 pub use json::json;
+pub use meter_cost::MeterCost;
 pub use netperf::{cpu_ratio, service_demand_us_per_kib};
+pub use profile::flame::{flame, flame_difference};
+pub use profile::{Cost, Function, Layer, Profile, SHARE_MIN};
 pub use summary::Summary;
 pub use text::text;
 pub use verdict::{Judged, Verdict};

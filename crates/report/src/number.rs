@@ -76,6 +76,16 @@ pub(crate) fn show_percent(estimate: &Estimate) -> String {
     }
 }
 
+/// `12.3 [11.0, 13.1]`: a share that samples tell, in percent.
+pub(crate) fn show_percent_fine(estimate: &Estimate) -> String {
+    let percent = |ratio: f64| format!("{:.1}", ratio * 100.0);
+    let median = percent(estimate.median);
+    match estimate.lo.zip(estimate.hi) {
+        Some((lo, hi)) => format!("{median} [{}, {}]", percent(lo), percent(hi)),
+        None => format!("{median} [n={}]", estimate.n),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

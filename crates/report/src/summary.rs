@@ -8,6 +8,8 @@ use std::collections::BTreeSet;
 use tcpcost_study::{Cell, End, Environment, HostEnvironment, Record, Study};
 
 use crate::cell::{CellSummary, Warned};
+use crate::found::{Found, found};
+use crate::meter_cost::{MeterCost, meter_costs};
 use crate::verdict::{Judged, Verdict, judge};
 
 /// Everything that the renderings draw.
@@ -27,10 +29,14 @@ pub struct Summary {
     pub trials_planned: usize,
     /// Records that belong to no cell of this study; they are in no number.
     pub records_of_others: usize,
-    /// The cells, in the study's order.
+    /// The cells, in the study's order; not those that only tell what a meter costs.
     pub cells: Vec<CellSummary>,
+    /// What the standing meters cost, where the study asks.
+    pub meter_costs: Vec<MeterCost>,
     /// Each threshold at each of its cells.
     pub judged: Vec<Judged>,
+    /// What the study set out to conclude.
+    pub found: Vec<Found>,
 }
 
 impl Summary {
@@ -46,8 +52,11 @@ impl Summary {
         let mut hosts: Vec<HostEnvironment> = Vec::new();
         let mut beds = Vec::new();
         for record in &ours {
-            if !hosts.contains(&record.host) {
-                hosts.push(record.host.clone());
+            match hosts.iter_mut().find(|host| is_same(host, &record.host)) {
+                Some(host) => host
+                    .sysctls
+                    .retain(|name, _| record.host.sysctls.contains_key(name)),
+                None => hosts.push(record.host.clone()),
             }
             if !record.bed.is_empty() && !beds.contains(&record.bed) {
                 beds.push(record.bed.clone());
@@ -70,16 +79,27 @@ impl Summary {
                 CellSummary::new(study, cell, &of_cell)
             })
             .collect();
+        let trials_planned = cells.iter().map(|cell| planned(study, cell, &done)).sum();
+        let meter_costs = meter_costs(study, &cells);
+        let is_own = |cell: &Cell| cell.meter_trial.is_none();
+        let cells: Vec<CellSummary> = study
+            .cells
+            .iter()
+            .zip(cells)
+            .filter_map(|(cell, summary)| is_own(cell).then_some(summary))
+            .collect();
         Summary {
             judged: judge(&study.thresholds, &cells),
+            found: found(study, &cells),
             study: study.clone(),
             hosts,
             beds,
             started: started().min().cloned().zip(started().max().cloned()),
             trials_done: done.len(),
-            trials_planned: cells.iter().map(|cell| planned(study, cell, &done)).sum(),
+            trials_planned,
             records_of_others: others.len(),
             cells,
+            meter_costs,
         }
     }
 
@@ -129,6 +149,20 @@ impl Summary {
     }
 }
 
+/// Whether these are one machine in one setting. What is an end's own of its sysctls is with the end, so
+/// that beds leave the host more or fewer of them.
+fn is_same(one: &HostEnvironment, other: &HostEnvironment) -> bool {
+    let without = |host: &HostEnvironment| HostEnvironment {
+        sysctls: Default::default(),
+        ..host.clone()
+    };
+    let mut common = one
+        .sysctls
+        .iter()
+        .filter_map(|(name, value)| Some((value, other.sysctls.get(name)?)));
+    without(one) == without(other) && common.all(|(value, other)| value == other)
+}
+
 /// Repetitions that the study asks of a cell. One that cannot be had here is not tried again: what
 /// was tried is all that was asked.
 fn planned(study: &Study, cell: &CellSummary, done: &BTreeSet<(&str, u32)>) -> usize {
@@ -163,6 +197,24 @@ mod tests {
             host: HostEnvironment::default(),
             ends: BTreeMap::<End, EndRecord>::new(),
         }
+    }
+
+    #[test]
+    fn beds_that_leave_the_host_other_sysctls_are_of_one_machine() {
+        let study = Study::parse("s", "", "s.toml").unwrap();
+        let record = |sysctls: &[(&str, &str)]| {
+            let mut record = record("s", 0, Outcome::Measured);
+            let text = |&(name, value): &(&str, &str)| (name.to_string(), value.to_string());
+            record.host.sysctls = sysctls.iter().map(text).collect();
+            record
+        };
+        let tap = record(&[("net.core.a", "1")]);
+        let memory = record(&[("net.core.a", "1"), ("net.ipv4.b", "2")]);
+        let hosts = |records: &[Record]| Summary::new(&study, records).hosts;
+        let one = hosts(&[memory.clone(), tap.clone()]);
+        assert_eq!(one, std::slice::from_ref(&tap.host));
+        let changed = record(&[("net.core.a", "3"), ("net.ipv4.b", "2")]);
+        assert_eq!(hosts(&[tap, memory, changed]).len(), 2);
     }
 
     #[test]

@@ -4,9 +4,12 @@ use std::fmt::Write;
 
 use tcpcost_study::{Derived, DerivedKind, End};
 
+use crate::acks;
 use crate::cell::CellSummary;
 use crate::compare::Group;
 use crate::number::{show, show_estimate, show_percent, unit_in_tables};
+use crate::profile::table as profile;
+use crate::sentences::sentence;
 use crate::summary::Summary;
 use crate::table::{ABSENT, Table, WIDTH, wrap};
 use crate::verdict::Verdict;
@@ -21,19 +24,26 @@ pub fn text(summary: &Summary, colour: bool) -> String {
     let mut sections = vec![page.head()];
     sections.extend(summary.groups().iter().map(|group| page.cost(group)));
     sections.extend([
+        page.acks(),
         page.response_times(),
         page.split(),
         page.exact(),
+        page.profiles(),
         Page::lines(words::regimes(summary)),
         page.published(),
         page.thresholds(),
+        page.meter_costs(),
         Page::lines(words::not_measured(summary)),
         Page::lines(words::notes(summary)),
         page.warnings(),
+        page.found(),
     ]);
     sections.retain(|section| !section.is_empty());
     sections.join("\n")
 }
+
+/// Functions of a cell in the text: those that run most themselves. The page has them all.
+const FUNCTIONS: usize = 8;
 
 /// ANSI attributes, or none.
 struct Style(bool);
@@ -123,6 +133,27 @@ impl Page<'_> {
                 cell.n.to_string(),
             ]);
         }
+        self.table(&table, &mut out);
+        out
+    }
+
+    fn acks(&self) -> String {
+        let has = |of: &Derived| {
+            let mut cells = self.summary.cells.iter();
+            cells.any(|cell| cell.estimates.contains_key(of))
+        };
+        let mut columns = acks::columns(self.summary);
+        columns.retain(|(of, _)| has(of));
+        if columns.is_empty() {
+            return String::new();
+        }
+        let titles: Vec<&str> = columns.iter().map(|(_, title)| *title).collect();
+        let mut table = Table::new(&[&["cell"], &titles[..]].concat());
+        for cell in self.summary.cells.iter().filter(|cell| cell.n > 0) {
+            let shown = columns.iter().map(|&(of, _)| shown(cell, of));
+            table.row(std::iter::once(cell.name.clone()).chain(shown).collect());
+        }
+        let mut out = self.heading("ACKs and packets");
         self.table(&table, &mut out);
         out
     }
@@ -260,6 +291,64 @@ impl Page<'_> {
         out
     }
 
+    fn profiles(&self) -> String {
+        let mut out = String::new();
+        for group in self.summary.groups() {
+            for &cell in &group.cells {
+                for rows in profile::rows(&group, cell) {
+                    let whose = format!("{}, {}", cell.name, rows.whose);
+                    let unit = profile::unit(cell);
+                    let mut table =
+                        Table::new(&[&whose, "%", "with callees", "ms/s", unit, "× first"]);
+                    let functions = rows.functions.into_iter().take(FUNCTIONS);
+                    for row in rows.layers.into_iter().chain(functions) {
+                        table.row(vec![
+                            profile::shortened(&row.name),
+                            row.own,
+                            row.inclusive,
+                            row.ms_per_s,
+                            row.us_per_unit,
+                            row.ratio,
+                        ]);
+                    }
+                    out.push('\n');
+                    self.table(&table, &mut out);
+                }
+            }
+        }
+        if out.is_empty() {
+            return out;
+        }
+        out.insert_str(
+            0,
+            &self.heading("Where the CPU time went, by layer and by function (cost: with callees)"),
+        );
+        out + &Page::lines(profile::notes(self.summary.cells.iter())) + &self.published_functions()
+    }
+
+    fn published_functions(&self) -> String {
+        let Some(published) = &self.summary.study.published_functions else {
+            return String::new();
+        };
+        let title = format!(
+            "Beside {}: {} {}, × first",
+            published.source, published.cell, published.end
+        );
+        let mut table = Table::new(&["function", "published", "ours", "our function"]);
+        for row in profile::published(self.summary) {
+            table.row(vec![
+                row.theirs.to_string(),
+                show(row.published),
+                row.ours
+                    .map_or(ABSENT.to_string(), |ours| show_estimate(&ours, 1.0)),
+                row.function.to_string(),
+            ]);
+        }
+        let mut out = format!("\n{}", self.heading(&title));
+        self.table(&table, &mut out);
+        out
+    }
+
     fn published(&self) -> String {
         let Some(published) = &self.summary.study.published else {
             return String::new();
@@ -286,6 +375,15 @@ impl Page<'_> {
         out
     }
 
+    /// Last, where a terminal shows it.
+    fn found(&self) -> String {
+        if self.summary.found.is_empty() {
+            return String::new();
+        }
+        let sentences = self.summary.found.iter().map(sentence);
+        self.heading("What was found") + &Page::lines(sentences.collect())
+    }
+
     fn thresholds(&self) -> String {
         let judged = &self.summary.judged;
         if judged.is_empty() {
@@ -309,6 +407,27 @@ impl Page<'_> {
                 one.limits()
             );
         }
+        out
+    }
+
+    fn meter_costs(&self) -> String {
+        let mut table = Table::new(&["cell", "meter", "× the cost without", "by", "n"]);
+        for cost in &self.summary.meter_costs {
+            table.row(vec![
+                cost.cell.clone(),
+                cost.meter.clone(),
+                cost.ratio
+                    .map_or(ABSENT.to_string(), |ratio| show_estimate(&ratio, 1.0)),
+                cost.of.name().to_string(),
+                cost.ratio.map_or(0, |ratio| ratio.n).to_string(),
+            ]);
+        }
+        if table.is_empty() {
+            return String::new();
+        }
+        let mut out =
+            self.heading("What the meters themselves cost, by trials with and without in turn");
+        self.table(&table, &mut out);
         out
     }
 

@@ -46,6 +46,7 @@ fn every_field_of_records_and_summaries_is_described() {
             "limits",
             "[[threshold]]\nquantity = \"cpu_us_per_kib\"\nat_most = 1.0\n",
         ),
+        ("profile", include_str!("data/profile.toml")),
     ] {
         let study = Study::parse(name, text, "study.toml").unwrap();
         let mut records = records(&study, "netns", 2, all_measured);
@@ -69,6 +70,14 @@ fn every_field_of_records_and_summaries_is_described() {
             &mut found,
         );
         let csv = csv(&summary);
+        let by_chain = csv
+            .lines()
+            .filter_map(|row| row.split(',').nth(5)?.split_once(':'));
+        found.extend(by_chain.map(|(figure, _)| {
+            let of_end = ["client_", "server_"];
+            let name = of_end.iter().find_map(|end| figure.strip_prefix(end));
+            name.unwrap_or(figure).to_string()
+        }));
         let columns = csv.lines().next().unwrap().split(',');
         found.extend(
             columns

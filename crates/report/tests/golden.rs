@@ -69,8 +69,18 @@ fn a_stream_study_with_published_figures_and_thresholds() {
 }
 
 #[test]
+fn a_study_that_concludes_something() {
+    check("acks", "netns", 6, all_measured);
+}
+
+#[test]
 fn request_response_on_loopback() {
     check("rr", "loopback", 9, all_measured);
+}
+
+#[test]
+fn call_chains_and_what_the_meters_cost() {
+    check("profile", "netns", 6, all_measured);
 }
 
 #[test]

@@ -9,6 +9,17 @@ pub struct Cell {
     pub name: String,
     /// What is set in it.
     pub knobs: Knobs,
+    /// Set where its trials only tell what a meter costs another cell.
+    pub meter_trial: Option<MeterTrial>,
+}
+
+/// Trials of a cell with one standing meter or none, beside the cell's own: what a meter costs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MeterTrial {
+    /// Name of the cell.
+    pub cell: String,
+    /// The one standing meter; `None` for none.
+    pub meter: Option<String>,
 }
 
 /// A seeded shuffle (Fisher and Yates over SplitMix64): the same seed gives the same order on every

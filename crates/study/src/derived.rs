@@ -136,8 +136,16 @@ derived! {
     DrainedByTasklet = "drained_by_tasklet_ratio", "ratio", true, None;
     /// Share sent from timers, pacing's among them.
     DrainedByTimer = "drained_by_timer_ratio", "ratio", true, None;
-    /// Wire segments with payload that this end sent, per segment without payload that the other end sent.
+    /// Wire segments with payload that this end sent, per segment without payload that it received.
     DataSegmentsPerPureAck = "data_segments_per_pure_ack", "segments", true, None;
+    /// Pure ACKs that this end's connections received per KiB delivered: what sending TCP has to do per ACK goes by it. Segments without payload, by TCP_INFO.
+    AcksPerKib = "acks_per_kib", "ACKs/KiB", true, None;
+    /// ACKs per second that this end's delayed-ACK timer sent. In a bulk transfer each is a time in which the sender stood still.
+    DelayedAcksPerS = "delayed_acks_per_s", "1/s", true, Some(true);
+    /// Incoming segments that were merged while the reader held the socket (BacklogCoalesce), per MiB delivered: what the sender's ACKs, or the receiver's segments, have been spared.
+    BacklogCoalescedPerMib = "backlog_coalesced_per_mib", "1/MiB", true, None;
+    /// Of the pure ACKs that `ack_thin` saw at this end, the share that never left.
+    ThinnedRatio = "acks_thinned_ratio", "ratio", true, None;
     /// Share of the data segments sent that were retransmissions.
     RetransmitRatio = "retransmit_ratio", "ratio", true, Some(true);
     /// Context switches of the workload's threads per MiB of payload delivered.

@@ -23,12 +23,15 @@
 #![warn(missing_docs)]
 
 mod cell;
+mod chains;
+mod conclusion;
 mod derived;
 mod knob;
 mod measure;
 mod parse;
 mod policy;
 mod quantity;
+mod quick;
 mod reading;
 mod record;
 mod registry;
@@ -38,13 +41,16 @@ pub mod units;
 mod value;
 mod words;
 
-pub use cell::{Cell, Shuffle};
+pub use cell::{Cell, MeterTrial, Shuffle};
+pub use chains::{CallChain, CallChains, TaskClass, UNKNOWN};
+pub use conclusion::{Change, Conclusion, Fit};
 pub use derived::{Derived, DerivedKind};
 pub use knob::{End, Knobs, UnknownKnob};
-pub use measure::{Measure, Published, Series, Threshold};
+pub use measure::{Measure, Published, PublishedFunctions, Series, Threshold};
 pub use parse::StudyError;
-pub use policy::{AckKind, PolicySettings, TailSplit, WindowGrowth};
+pub use policy::{AckKind, AckThinning, PolicySettings, TailSplit, WindowGrowth};
 pub use quantity::Quantity;
+pub use quick::Quick;
 pub use reading::{Counts, Reading, Snapshot, Totals, WentBackwards, Whose};
 pub use record::{
     EndRecord, Environment, HostEnvironment, Outcome, Record, RecordError, SCHEMA_VERSION, Warning,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::derived::Derived;
-use crate::knob::Knobs;
+use crate::knob::{End, Knobs};
 use crate::value::Value;
 
 /// `[measure]`: by which meters, how long, how often.
@@ -32,6 +32,10 @@ pub struct Measure {
     pub others_max: f64,
     /// How often a marked trial is tried again.
     pub retries: u32,
+    /// Samples per second of the meter `profile`, 1 to 10,000, on a busy CPU (of cycles: one of 3 GHz).
+    pub profile_hz: u32,
+    /// Whether each repetition of each cell has more trials that tell what each standing meter costs.
+    pub meter_cost: bool,
 }
 
 impl Measure {
@@ -65,7 +69,18 @@ impl Measure {
             "soak",
             "work that a spinner on each CPU could not do; it keeps the CPUs from idling",
         ),
+        (
+            "profile",
+            "call chains of each CPU, sampled in the interval: which functions and layers cost",
+        ),
     ];
+
+    /// Meters that do something all through the interval, so that they may cost something; the others
+    /// are read before and after it.
+    pub const STANDING_METERS: &[&str] = &["exact", "segments", "perf", "soak", "profile"];
+
+    /// Highest `profile_hz`: a sample takes some µs.
+    pub const PROFILE_HZ_MAX: u32 = 10_000;
 
     /// Meters of a study that names none: those that need no privilege and change nothing of what
     /// the others see.
@@ -88,6 +103,8 @@ impl Default for Measure {
             seed: 1,
             others_max: 0.05,
             retries: 2,
+            profile_hz: 99,
+            meter_cost: false,
         }
     }
 }
@@ -116,6 +133,20 @@ pub struct Series {
     pub points: Vec<(Value, f64)>,
 }
 
+/// `[published_functions]`: how many times as dear somebody found functions in one case as in another, to show
+/// beside our cell's ratio to the first.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PublishedFunctions {
+    /// Who, when, where, of what over what.
+    pub source: String,
+    /// Name of our cell that is like theirs.
+    pub cell: String,
+    /// The end of ours.
+    pub end: End,
+    /// Their function, ours, their ratio.
+    pub ratios: Vec<(String, String, f64)>,
+}
+
 /// `[[threshold]]`: a limit that makes the command fail (exit 3) or say that it cannot tell (exit 4).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Threshold {
@@ -137,5 +168,6 @@ mod tests {
     fn default_meters_exist() {
         let exists = |name: &&str| Measure::METERS.iter().any(|(meter, _)| meter == name);
         assert!(Measure::DEFAULT_METERS.iter().all(exists));
+        assert!(Measure::STANDING_METERS.iter().all(exists));
     }
 }

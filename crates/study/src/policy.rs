@@ -49,6 +49,15 @@ words! {
     }
 }
 
+/// Which of a kernel receiver's pure ACKs leave its device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AckThinning {
+    /// Every so many-th ACK.
+    Acks(u32),
+    /// One ACK for so many wire segments.
+    Segments(u32),
+}
+
 /// The policies of one end; `None` is the stack's own.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PolicySettings {
@@ -125,6 +134,12 @@ impl PolicySettings {
         }
     }
 
+    /// Wire segments per ACK where an end of the kernel's is to follow `every`: its route's quickack
+    /// makes an ACK of each, and thinning leaves one of so many.
+    pub fn kernel_every(&self) -> Option<u32> {
+        (self.ack == Some(AckKind::Every)).then(|| self.ack_segments.unwrap_or(EVERY_DEFAULT))
+    }
+
     /// Those that the kernel has as sysctls, by their dotted names.
     pub fn sysctls(&self) -> BTreeMap<String, String> {
         let sysctls = [
@@ -137,6 +152,9 @@ impl PolicySettings {
             .collect()
     }
 }
+
+/// RFC 9293's every second segment.
+const EVERY_DEFAULT: u32 = 2;
 
 #[cfg(test)]
 mod tests {
@@ -186,6 +204,30 @@ mod tests {
         assert!(every("tail_split", |word| TailSplit::from_word(word).is_some()));
         assert!(every("window_growth", |word| WindowGrowth::from_word(word)
             .is_some()));
+    }
+
+    #[test]
+    fn every_is_made_of_quickack_no_gro_and_thinning_at_the_kernels_end_alone() {
+        let knobs = |segments| {
+            knobs(&[
+                ("ack_policy", "every"),
+                ("ack_segments", segments),
+                ("client.stack", "user"),
+            ])
+        };
+        let server = DeviceSettings::from_knobs(&knobs("8"), End::Server);
+        assert_eq!(server.ack_thinning, Some(AckThinning::Segments(8)));
+        assert_eq!(
+            (server.quickack, server.offloads["gro"]),
+            (Some(true), false)
+        );
+        let client = DeviceSettings::from_knobs(&knobs("8"), End::Client);
+        assert_eq!(
+            (client.ack_thinning, client.quickack, client.offloads.len()),
+            (None, None, 0)
+        );
+        let each = DeviceSettings::from_knobs(&knobs("1"), End::Server);
+        assert_eq!((each.ack_thinning, each.quickack), (None, Some(true)));
     }
 
     #[test]

@@ -191,6 +191,12 @@ quantities! {
     DrainedOthersSkbs = "drained_by_others_skbs",
     /// Payload bytes in them.
     DrainedOthersBytes = "drained_by_others_bytes",
+    /// Pure ACKs that `ack_thin` let leave when they came.
+    ThinAcksPassed = "thin_acks_passed",
+    /// Pure ACKs that `ack_thin` held: a later one that left covers them, or the flush sent them after all.
+    ThinAcksHeld = "thin_acks_held",
+    /// Of these, ACKs that the flush sent, since nothing had left for a millisecond or two.
+    ThinAcksFlushed = "thin_acks_flushed",
     /// Payload bytes that the application handed to TCP.
     PayloadBytesSent = "payload_bytes_sent",
     /// Payload bytes that the application took from TCP.

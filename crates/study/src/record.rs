@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::chains::CallChains;
 use crate::knob::{End, Knobs};
 use crate::quantity::Quantity;
 use crate::reading::{Reading, Whose};
@@ -155,6 +156,9 @@ pub struct EndRecord {
     /// Response times, ns, as an HdrHistogram (V2, deflate-free, base64); `rr` and `crr` clients only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub response_time_hdr: Option<String>,
+    /// Call chains sampled between the snapshots, by the meter `profile`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<CallChains>,
 }
 
 impl EndRecord {

@@ -366,6 +366,16 @@ pub const KNOBS: &[Knob] = &[
         Kind::Switch,
         "`quickack 1` on the route: the end acknowledges every segment at once.",
     ),
+    device(
+        "ack_thin",
+        Kind::Count(1, 64),
+        "Of the pure ACKs that the kernel's TCP sends only every so many-th leaves the device (eBPF at tc egress; docs/acks.md says which are never held, and when one held is sent after all). With `quickack = \"on\"`, `gro = \"off\"` and the peer's `segmentation = \"per-mss\"` that is so many segments an ACK.",
+    ),
+    device(
+        "rcvlowat",
+        Kind::Bytes(1, GIB),
+        "SO_RCVLOWAT: the kernel wakes the reader only when so much can be read. Of streams alone.",
+    ),
     policy(
         "ack_policy",
         Kind::Choice(&[
@@ -397,7 +407,7 @@ pub const KNOBS: &[Knob] = &[
     policy(
         "ack_limit_max",
         Kind::Count(1, 64),
-        "Where the limit of `avoidance` ends: 22 as on HP-UX; illumos has 8 for neighbours, 2 through a router.",
+        "Where the limit of `avoidance` ends: `ack_segments` if that is set, else 22 as on HP-UX; illumos has 8 for neighbours, 2 through a router.",
     ),
     policy(
         "tail_split",

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::knob::{End, Knobs};
-use crate::policy::PolicySettings;
+use crate::policy::{AckThinning, PolicySettings};
 use crate::value::Value;
 use crate::words::words;
 
@@ -236,6 +236,8 @@ pub struct DeviceSettings {
     pub bottleneck_queue_bytes: u32,
     /// quickack of the route to the peer.
     pub quickack: Option<bool>,
+    /// Which pure ACKs leave.
+    pub ack_thinning: Option<AckThinning>,
     /// Sysctls, in their dotted names.
     pub sysctls: BTreeMap<String, String>,
 }
@@ -252,12 +254,7 @@ impl DeviceSettings {
             Some(Value::Switch(on)) => Some(on),
             _ => None,
         };
-        let mut sysctls = BTreeMap::new();
-        if knobs.value_at(end, "stack") == Some(Value::Word("kernel".to_string())) {
-            sysctls = PolicySettings::from_knobs(knobs, end).sysctls();
-        }
-        sysctls.extend(knobs.sysctls(end));
-        DeviceSettings {
+        let mut settings = DeviceSettings {
             mtu: number("mtu"),
             segmentation: match knobs.value_at(end, "segmentation") {
                 Some(Value::Word(word)) => Segmentation::from_word(&word),
@@ -275,8 +272,25 @@ impl DeviceSettings {
             },
             bottleneck_queue_bytes: number("bottleneck_queue").expect("a size has a default"),
             quickack: switch("quickack"),
-            sysctls,
+            ack_thinning: number("ack_thin").map(AckThinning::Acks),
+            sysctls: BTreeMap::new(),
+        };
+        if knobs.value_at(end, "stack") == Some(Value::Word("kernel".to_string())) {
+            let policies = PolicySettings::from_knobs(knobs, end);
+            settings.sysctls = policies.sysctls();
+            if let Some(segments) = policies.kernel_every() {
+                // What the study sets itself stands: the agent refuses what does not go together.
+                settings.quickack.get_or_insert(true);
+                settings.offloads.entry("gro").or_insert(false);
+                if segments > 1 {
+                    settings
+                        .ack_thinning
+                        .get_or_insert(AckThinning::Segments(segments));
+                }
+            }
         }
+        settings.sysctls.extend(knobs.sysctls(end));
+        settings
     }
 }
 

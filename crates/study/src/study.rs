@@ -5,10 +5,12 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::DeValue;
 
-use crate::cell::Cell;
-use crate::knob::{Knobs, UnknownKnob, find_full, nearest};
-use crate::measure::{Measure, Published, Series, Threshold};
+use crate::cell::{Cell, MeterTrial};
+use crate::conclusion::{Conclusion, Fit};
+use crate::knob::{End, Knobs, UnknownKnob, find_full, nearest};
+use crate::measure::{Measure, Published, PublishedFunctions, Series, Threshold};
 use crate::parse::{Section, Source, StudyError, number, raw};
+use crate::quick::Quick;
 use crate::registry::{Group, KNOBS};
 use crate::settings::WorkloadSettings;
 use crate::units;
@@ -17,6 +19,12 @@ use crate::value::{Raw, Value};
 /// The shipped studies: name, text.
 pub const BUILT_IN: &[(&str, &str)] = &[
     ("tour", include_str!("../../../studies/tour.toml")),
+    ("acks", include_str!("../../../studies/acks.toml")),
+    (
+        "ack-bursts",
+        include_str!("../../../studies/ack-bursts.toml"),
+    ),
+    ("tso-split", include_str!("../../../studies/tso-split.toml")),
     ("stacks", include_str!("../../../studies/stacks.toml")),
     (
         "accounting",
@@ -42,6 +50,7 @@ pub const BUILT_IN: &[(&str, &str)] = &[
         "request-response",
         include_str!("../../../studies/request-response.toml"),
     ),
+    ("profile", include_str!("../../../studies/profile.toml")),
 ];
 
 /// The text of a shipped study.
@@ -69,8 +78,16 @@ pub struct Study {
     pub measure: Measure,
     /// Published figures.
     pub published: Option<Published>,
+    /// Published ratios of functions.
+    pub published_functions: Option<PublishedFunctions>,
     /// Limits.
     pub thresholds: Vec<Threshold>,
+    /// Sentences to be made of the numbers.
+    pub conclusions: Vec<Conclusion>,
+    /// Straight lines to be laid through them.
+    pub fits: Vec<Fit>,
+    /// What `--quick` changes.
+    pub quick: Quick,
 }
 
 impl Study {
@@ -98,11 +115,28 @@ impl Study {
             .section("measure")?
             .map_or_else(|| Ok(Measure::default()), measure)?;
         let published = top.section("published")?.map(published).transpose()?;
+        let published_functions = top.section("published_functions")?;
+        let published_functions = published_functions
+            .map(|section| functions(section, &cells))
+            .transpose()?;
         let thresholds = top
             .sections("threshold")?
             .into_iter()
             .map(threshold)
             .collect::<Result<_, _>>()?;
+        let conclusions = top
+            .sections("conclusion")?
+            .into_iter()
+            .map(Conclusion::parse)
+            .collect::<Result<_, _>>()?;
+        let fits = top
+            .sections("fit")?
+            .into_iter()
+            .map(Fit::parse)
+            .collect::<Result<_, _>>()?;
+        let quick = top
+            .section("quick")?
+            .map_or_else(|| Ok(Quick::default()), Quick::parse)?;
         top.end()?;
 
         for cell in &cells {
@@ -110,7 +144,7 @@ impl Study {
                 return Err(source.error(0..0, &cell.name, error.to_string()));
             }
         }
-        Ok(Study {
+        let mut study = Study {
             name: name.to_string(),
             title,
             about,
@@ -118,8 +152,68 @@ impl Study {
             vary,
             measure,
             published,
+            published_functions,
             thresholds,
-        })
+            conclusions,
+            fits,
+            quick,
+        };
+        if study.measure.meter_cost {
+            study.ask_meter_cost();
+        }
+        Ok(study)
+    }
+
+    /// Adds to each cell the trials that tell what its standing meters cost: one cell with none of them,
+    /// and where there are several one with each alone. A second time it does nothing.
+    pub fn ask_meter_cost(&mut self) {
+        self.measure.meter_cost = true;
+        if self.cells.iter().any(|cell| cell.meter_trial.is_some()) {
+            return;
+        }
+        let standing = self.standing_meters();
+        let mut variants: Vec<Option<&str>> = vec![None];
+        if standing.len() > 1 {
+            variants.extend(standing.iter().map(|&meter| Some(meter)));
+        }
+        if standing.is_empty() {
+            variants.clear();
+        }
+        let mut added = Vec::new();
+        for cell in &self.cells {
+            added.extend(variants.iter().map(|&meter| Cell {
+                name: match meter {
+                    Some(meter) => format!("{}, {meter} alone", cell.name),
+                    None => format!("{}, no standing meter", cell.name),
+                },
+                knobs: cell.knobs.clone(),
+                meter_trial: Some(MeterTrial {
+                    cell: cell.name.clone(),
+                    meter: meter.map(ToString::to_string),
+                }),
+            }));
+        }
+        self.cells.extend(added);
+    }
+
+    /// The meters of this study that do something all through the interval, in the order of
+    /// [`Measure::STANDING_METERS`].
+    pub fn standing_meters(&self) -> Vec<&'static str> {
+        let asked = |meter: &&&str| self.measure.meters.iter().any(|name| name == **meter);
+        let standing = Measure::STANDING_METERS.iter();
+        standing.filter(asked).copied().collect()
+    }
+
+    /// The meters of a cell's trials.
+    pub fn meters(&self, cell: &Cell) -> Vec<String> {
+        let wanted = |name: &&String| match &cell.meter_trial {
+            Some(trial) => {
+                !Measure::STANDING_METERS.contains(&name.as_str())
+                    || trial.meter.as_ref() == Some(*name)
+            }
+            None => true,
+        };
+        self.measure.meters.iter().filter(wanted).cloned().collect()
     }
 
     /// Sets a knob in every cell, as `--set name=value` does.
@@ -286,6 +380,7 @@ fn cells(
             cells.push(Cell {
                 name,
                 knobs: base.with(&own).with(&varied),
+                meter_trial: None,
             });
         }
     }
@@ -301,7 +396,7 @@ fn cells(
     Ok((cells, vary))
 }
 
-fn quantity(text: &str) -> Result<crate::Derived, String> {
+pub(crate) fn quantity(text: &str) -> Result<crate::Derived, String> {
     text.parse().map_err(|error| format!("a quantity: {error}"))
 }
 
@@ -402,12 +497,24 @@ fn measure(mut section: Section<'_>) -> Result<Measure, StudyError> {
     if let Some(n) = section.read("retries", "a whole number from 0", count)? {
         measure.retries = n;
     }
+    let hz =
+        |value: &DeValue<'_>| count(value).filter(|n| (1..=Measure::PROFILE_HZ_MAX).contains(n));
+    if let Some(n) = section.read("profile_hz", "a whole number from 1 to 10000", hz)? {
+        measure.profile_hz = n;
+    }
+    let switch = |value: &DeValue<'_>| match raw(value) {
+        Raw::Boolean(on) => Some(on),
+        _ => None,
+    };
+    if let Some(on) = section.read("meter_cost", "true or false", switch)? {
+        measure.meter_cost = on;
+    }
     section.end()?;
     Ok(measure)
 }
 
 /// `where = { knob = value }`.
-fn matching(section: &mut Section<'_>) -> Result<Knobs, StudyError> {
+pub(crate) fn matching(section: &mut Section<'_>) -> Result<Knobs, StudyError> {
     let mut knobs = Knobs::default();
     if let Some(mut inner) = section.section("where")? {
         for (key, span, value) in inner.rest() {
@@ -417,7 +524,11 @@ fn matching(section: &mut Section<'_>) -> Result<Knobs, StudyError> {
     Ok(knobs)
 }
 
-fn required<T>(section: &Section<'_>, key: &str, value: Option<T>) -> Result<T, StudyError> {
+pub(crate) fn required<T>(
+    section: &Section<'_>,
+    key: &str,
+    value: Option<T>,
+) -> Result<T, StudyError> {
     value.ok_or_else(|| section.error(section.start(), key, "is missing"))
 }
 
@@ -471,6 +582,49 @@ fn published(mut section: Section<'_>) -> Result<Published, StudyError> {
         quantity: of,
         knob,
         series,
+    })
+}
+
+/// `[published_functions]`.
+fn functions(mut section: Section<'_>, cells: &[Cell]) -> Result<PublishedFunctions, StudyError> {
+    let any = |text: &str| Ok::<_, String>(text.to_string());
+    let source = section.text("source", any)?;
+    let source = required(&section, "source", source)?;
+    let cell = section.text("cell", |text| {
+        let known = cells.iter().any(|cell| cell.name == text);
+        known.then(|| text.to_string()).ok_or("the name of a cell")
+    })?;
+    let cell = required(&section, "cell", cell)?;
+    let end = section.text("end", |text| {
+        let found = End::BOTH.into_iter().find(|end| end.name() == text);
+        found.ok_or("\"client\" or \"server\"")
+    })?;
+    let end = required(&section, "end", end)?;
+    let expected = "a list of [their function, ours, ratio]";
+    let ratios = section.read("ratios", expected, |value| {
+        let DeValue::Array(rows) = value else {
+            return None;
+        };
+        let row = |row: &Spanned<DeValue<'_>>| match row.get_ref() {
+            DeValue::Array(row) if row.len() == 3 => {
+                match (raw(row[0].get_ref()), raw(row[1].get_ref())) {
+                    (Raw::Text(theirs), Raw::Text(ours)) => {
+                        Some((theirs, ours, number(row[2].get_ref())?))
+                    }
+                    _ => None,
+                }
+            }
+            _ => None,
+        };
+        rows.iter().map(row).collect::<Option<Vec<_>>>()
+    })?;
+    let ratios = required(&section, "ratios", ratios)?;
+    section.end()?;
+    Ok(PublishedFunctions {
+        source,
+        cell,
+        end,
+        ratios,
     })
 }
 
@@ -569,6 +723,10 @@ mod tests {
                 "s.toml:2: measure.meters: no such meter \"prok\"; nearest is \"proc\"",
             ),
             (
+                "[measure]\nprofile_hz = 0\n",
+                "s.toml:2: measure.profile_hz: expected a whole number from 1 to 10000",
+            ),
+            (
                 "[measure]\nquantity = \"goodput\"\n",
                 "s.toml:2: measure.quantity: expected a quantity: no such quantity; see docs/quantities.md",
             ),
@@ -579,6 +737,10 @@ mod tests {
             (
                 "[bed.client]\nsteering = \"on\"\n",
                 "s.toml:2: bed.client.steering: both ends share it: set it in [bed]",
+            ),
+            (
+                "[published_functions]\nsource = \"x\"\ncell = \"y\"\n",
+                "s.toml:3: published_functions.cell: expected the name of a cell",
             ),
             (
                 "[published]\nquantity = \"cpu_us_per_kib\"\n",
@@ -616,6 +778,34 @@ mod tests {
                 .iter()
                 .all(|cell| cell.knobs.bytes("write_size") == Some(4096))
         );
+    }
+
+    #[test]
+    fn meter_cost_adds_cells_with_one_standing_meter_or_none() {
+        let parse = |measure: &str| Study::parse("s", measure, "s.toml").unwrap();
+        let text = "[measure]\nmeters = [\"proc\", \"profile\", \"exact\"]\nmeter_cost = true\n";
+        let mut study = parse(text);
+        let told: Vec<(&str, Vec<String>)> = study
+            .cells
+            .iter()
+            .map(|cell| (cell.name.as_str(), study.meters(cell)))
+            .collect();
+        let meters = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(
+            told,
+            [
+                ("s", meters(&["proc", "profile", "exact"])),
+                ("s, no standing meter", meters(&["proc"])),
+                ("s, exact alone", meters(&["proc", "exact"])),
+                ("s, profile alone", meters(&["proc", "profile"])),
+            ]
+        );
+        study.ask_meter_cost();
+        assert_eq!(study.cells.len(), 4, "once is enough");
+        // The one meter's cell is the cell itself; where nothing stands there is nothing to ask.
+        let cells = |measure: &str| parse(&text.replace(", \"exact\"]", measure)).cells.len();
+        assert_eq!((cells("]"), cells(", \"exact\"]")), (2, 4));
+        assert_eq!(parse("[measure]\nmeter_cost = true\n").cells.len(), 1);
     }
 
     proptest::proptest! {

@@ -97,11 +97,17 @@ pub struct Run {
     /// Seed of the order of trials and of payload.
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
+    /// Tell what each standing meter costs: trials without them, and with each alone, in turn with the study's.
+    #[arg(long)]
+    pub meter_cost: bool,
+    /// Less than a minute: shorter intervals, fewer repetitions, and of the cells those that the study's [quick] keeps.
+    #[arg(long)]
+    pub quick: bool,
     /// Directory for records and report [default: tcpcost-out/STUDY-TIME].
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Go on with an interrupted or killed run: no trial is repeated, none lost.
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["study", "set", "repetitions", "duration", "seed", "out"])]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["study", "set", "repetitions", "duration", "seed", "meter_cost", "quick", "out"])]
     pub resume: Option<PathBuf>,
     /// Print the cells and the estimated time, and run nothing.
     #[arg(long)]
@@ -120,6 +126,12 @@ pub struct Report {
     /// Directories of earlier runs.
     #[arg(required = true, value_name = "DIR")]
     pub directories: Vec<PathBuf>,
+    /// Print the flame graph of a cell, an SVG. A cell is named, or numbered as --dry-run numbers it.
+    #[arg(long, value_name = "CELL", conflicts_with_all = ["json", "csv"])]
+    pub flame: Option<String>,
+    /// Print a differential flame graph, an SVG: what CELL costs more and less than FIRST.
+    #[arg(long, num_args = 2, value_names = ["FIRST", "CELL"], conflicts_with_all = ["json", "csv", "flame"])]
+    pub flame_diff: Option<Vec<String>>,
     /// Form of the results.
     #[command(flatten)]
     pub format: Format,

@@ -4,10 +4,12 @@ use std::io::{IsTerminal, Write};
 use std::path::Path;
 
 use anyhow::Context;
-use tcpcost_report::{Summary, Verdict, csv, html, json, text};
+use tcpcost_report::{
+    CellSummary, Summary, Verdict, csv, flame, flame_difference, html, json, text,
+};
 
 use crate::cli::{self, Format};
-use crate::exit::Exit;
+use crate::exit::{Exit, usage};
 use crate::run::StoredRun;
 
 /// `tcpcost report`.
@@ -19,8 +21,46 @@ pub fn report(args: &cli::Report) -> anyhow::Result<Exit> {
         write_html(directory, &summary)?;
         summaries.push(summary);
     }
-    print(&summaries, args.format)?;
+    let drawn = match (&args.flame, args.flame_diff.as_deref()) {
+        (Some(name), _) => {
+            let cell = cell(&summaries, name)?;
+            let without = || {
+                usage(format!(
+                    "cell \"{}\" has no call chains: run it with the meter profile",
+                    cell.name
+                ))
+            };
+            Some(flame(cell).ok_or_else(without)?)
+        }
+        (None, Some([first, other])) => {
+            let (first, other) = (cell(&summaries, first)?, cell(&summaries, other)?);
+            Some(flame_difference(first, other).map_err(usage)?)
+        }
+        _ => None,
+    };
+    match drawn {
+        Some(svg) => write(&svg).map(|_| ())?,
+        None => print(&summaries, args.format)?,
+    }
     Ok(Exit::Ok)
+}
+
+/// A cell by its name, or by its number from 1 over all runs.
+fn cell<'a>(summaries: &'a [Summary], named: &str) -> anyhow::Result<&'a CellSummary> {
+    let cells: Vec<&CellSummary> = summaries.iter().flat_map(|one| &one.cells).collect();
+    let number = named.parse::<usize>().ok();
+    let found = cells.iter().find(|cell| cell.name == named);
+    let found = found.or_else(|| cells.get(number?.checked_sub(1)?));
+    found.copied().ok_or_else(|| {
+        let names: Vec<String> = cells
+            .iter()
+            .map(|cell| format!("\"{}\"", cell.name))
+            .collect();
+        usage(format!(
+            "no cell \"{named}\": there are {}",
+            names.join(", ")
+        ))
+    })
 }
 
 /// Writes `report.html` into a run's directory.

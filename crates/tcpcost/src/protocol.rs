@@ -95,12 +95,23 @@ pub struct Prepare {
     pub steering: bool,
     /// Meters to use.
     pub meters: Vec<String>,
+    /// Where and how often the meter `profile` samples; absent where it is not wanted.
+    pub sampling: Option<Sampling>,
     /// Processes of the trial, this one included: not "others".
     pub own_pids: Vec<u32>,
     /// The trial's token, hex: data connections without it are refused.
     pub token: String,
     /// Seed of the payload.
     pub seed: u64,
+}
+
+/// What the meter `profile` does.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Sampling {
+    /// Samples per second.
+    pub hz: u32,
+    /// CPUs. One that both ends share is sampled by the client alone, for both.
+    pub cpus: Vec<usize>,
 }
 
 /// When traffic is measured, ns of the agent's monotonic clock.

@@ -92,13 +92,145 @@ fn segments_are_counted_by_end() {
     assert_eq!(of("client", "data_skbs_received"), 0, "{record}");
 }
 
+/// Chains of each end's own CPU; the report makes layers, costs and pictures of them without any privilege.
+#[cfg(feature = "bpf")]
+#[test]
+fn call_chains_are_of_the_layers_that_a_transfer_passes() {
+    if !able() {
+        return;
+    }
+    let place = Place::new();
+    let text = STUDY
+        .replace("duration = \"200ms\"", "duration = \"1s\"")
+        .replace(
+            "[measure]",
+            "[measure]\nmeters = [\"exact\", \"profile\"]\nprofile_hz = 999",
+        );
+    let study = place.write("chains.toml", &text);
+    let ran = place.run(&["run", &study, "--out", "out", "--json"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let record = &place.records("out")[0];
+    if warnings(record).contains("meter profile: ") {
+        return common::skip(&warnings(record));
+    }
+    for (end, cpu) in [("client", 0), ("server", 1)] {
+        let profile = &record["ends"][end]["profile"];
+        assert_eq!(profile["cpus"], serde_json::json!([cpu]), "{profile}");
+        let interval = record["interval_ns"].as_u64().unwrap();
+        let sampled = profile["duration_ns"].as_u64().unwrap();
+        assert!(
+            sampled.abs_diff(interval) < interval / 10,
+            "{sampled} of {interval}"
+        );
+    }
+    let report: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+    let profiles = report["cells"][0]["profiles"].as_array().unwrap();
+    let ends: Vec<&str> = profiles
+        .iter()
+        .filter_map(|one| one["end"].as_str())
+        .collect();
+    assert_eq!(ends, ["client", "server"], "the bed tells them apart");
+    let mut layers = std::collections::BTreeSet::new();
+    for profile in profiles {
+        let mut sum = 0.0;
+        for layer in profile["layers"].as_array().unwrap() {
+            assert!(
+                layer["cpu_us_per_unit"]["median"].as_f64().unwrap() > 0.0,
+                "{layer}"
+            );
+            sum += layer["share_ratio"]["median"].as_f64().unwrap();
+            layers.insert(layer["layer"].as_str().unwrap());
+        }
+        assert!((sum - 1.0).abs() < 1e-9, "{sum}: {profile}");
+    }
+    for expected in ["system call and copy", "TCP output", "TCP input and ACK"] {
+        assert!(layers.contains(expected), "{layers:?}");
+    }
+    let drawn = place.run(&["report", "out", "--flame", "1"]);
+    assert!(drawn.stdout.contains("<title>tcp_sendmsg"), "{drawn:?}");
+    let same = place.run(&["report", "out", "--flame-diff", "1", "chains"]);
+    assert!(
+        same.stdout.contains("chains (") && same.stdout.contains("<svg"),
+        "{same:?}"
+    );
+    let wrong = place.run(&["report", "out", "--flame", "2"]);
+    assert_eq!(wrong.code, Some(2), "{wrong:?}");
+    assert!(
+        wrong.stderr.contains("no cell \"2\": there are \"chains\""),
+        "{wrong:?}"
+    );
+}
+
+/// A trial of one standing meter beside one without, in the same run, however often that is broken off.
+#[test]
+fn what_a_meter_costs_is_told_also_by_a_resumed_run() {
+    let place = Place::new();
+    let text = STUDY
+        .replace("netns", "loopback")
+        .replace("server_cpus = [1]", "server_cpus = [0]")
+        .replace("repetitions = 1", "repetitions = 2")
+        .replace("[measure]", "[measure]\nmeters = [\"proc\", \"soak\"]");
+    let study = place.write("costs.toml", &text);
+    let ran = place.run(&["run", &study, "--out", "out", "--meter-cost", "--json"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let cells = |records: &[serde_json::Value]| -> Vec<String> {
+        let names = records
+            .iter()
+            .map(|record| record["cell"].as_str().unwrap());
+        names.map(String::from).collect()
+    };
+    let records = cells(&place.records("out"));
+    assert_eq!(
+        records,
+        [
+            "costs",
+            "costs, no standing meter",
+            "costs, no standing meter",
+            "costs"
+        ],
+        "neighbours, each first in turn"
+    );
+    let without = &place.records("out")[1]["ends"]["client"]["readings"];
+    let meters: Vec<&str> = without
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|reading| reading["meter"].as_str())
+        .collect();
+    assert!(
+        meters.contains(&"proc") && !meters.contains(&"soak"),
+        "{meters:?}"
+    );
+
+    let file = place.path("out").join("records.jsonl");
+    let kept = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, &kept[..kept.len() - 100]).unwrap();
+    let ran = place.run(&["run", "--resume", "out", "--json"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert_eq!(cells(&place.records("out")), records);
+    let report: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(report["cells"].as_array().unwrap().len(), 1, "{report}");
+    let cost = &report["meter_costs"];
+    assert_eq!(cost.as_array().unwrap().len(), 1, "{cost}");
+    assert_eq!(
+        (&cost[0]["cell"], &cost[0]["meter"]),
+        (&"costs".into(), &"soak".into())
+    );
+    assert_eq!(cost[0]["quantity"], "goodput_bits_per_s");
+    assert_eq!(cost[0]["ratio"]["n"], 2);
+    assert!(cost[0]["ratio"]["median"].as_f64().unwrap() > 0.0);
+}
+
 #[test]
 fn without_the_privilege_a_trial_is_measured_by_the_other_meters() {
     let place = Place::new();
     let text = STUDY
         .replace("netns", "loopback")
         .replace("server_cpus = [1]", "server_cpus = [0]")
-        .replace("[measure]", "[measure]\nmeters = [\"proc\", \"exact\"]");
+        .replace(
+            "[measure]",
+            "[measure]\nmeters = [\"proc\", \"exact\", \"profile\"]",
+        );
     let study = place.write("refused.toml", &text);
     let mut command = place.command(&["run", &study, "--out", "out"]);
     // SAFETY: prctl is async-signal-safe and takes no pointers here. What is dropped from the bounding
@@ -118,6 +250,8 @@ fn without_the_privilege_a_trial_is_measured_by_the_other_meters() {
     count(record, "client", "proc", "cpu_idle_ns");
     let warnings = warnings(record);
     assert_eq!(warnings.matches("meter exact: ").count(), 1, "{warnings}");
+    assert_eq!(warnings.matches("meter profile: ").count(), 1, "{warnings}");
+    assert!(record["ends"]["client"]["profile"].is_null(), "{record}");
     let expected = if cfg!(feature = "bpf") {
         "load: Operation not permitted (needs CAP_BPF and CAP_PERFMON; or drop \"exact\" from meters)"
     } else {

@@ -5,17 +5,18 @@
 //! without it. A loaded copy leaves at once where it has nothing to count (`exact` another's CPU,
 //! `segments` another's namespace), so that two ends of a trial on one host cost little more than one.
 //!
-//! `exact` of two ends that share CPUs does cost twice.
+//! `exact` of two ends that share CPUs would cost twice: one copy is to count for both.
 
 #[cfg(feature = "bpf")]
 pub mod exact;
-pub mod layer;
 #[cfg(feature = "bpf")]
 mod object;
 #[cfg(feature = "bpf")]
 pub mod profile;
 #[cfg(feature = "bpf")]
 pub mod segments;
+#[cfg(feature = "bpf")]
+pub mod thin;
 
 use crate::{Meter, MeterError};
 
@@ -73,7 +74,7 @@ mod tests {
             println!("skipped: built by {built_by}, not by {PINNED}");
             return;
         }
-        for name in ["exact", "profile", "segments"] {
+        for name in ["exact", "profile", "segments", "thin"] {
             let file = format!("{name}.bpf.o");
             let built = fs::read(Path::new(env!("OUT_DIR")).join(&file)).unwrap();
             let prebuilt = Path::new(env!("CARGO_MANIFEST_DIR"))

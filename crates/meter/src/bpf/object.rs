@@ -7,6 +7,8 @@ use libbpf_rs::btf::{Btf, types::Typedef};
 use libbpf_rs::{ErrorKind, Link, MapCore, Object, ObjectBuilder};
 use memmap2::{Mmap, MmapOptions};
 
+use tcpcost_study::Measure;
+
 use crate::MeterError;
 
 /// Programs that run at their tracepoints until this is dropped.
@@ -31,28 +33,37 @@ impl Attached {
         for program in object.progs_mut().filter(|program| program.autoload()) {
             links.push(program.attach().map_err(|error| failed("attach", error))?);
         }
-        for map in object.maps() {
-            let is_known = map.value_size() as usize >= length;
-            if is_known && map.name().to_string_lossy().ends_with(".bss") {
-                // SAFETY: the memory is the kernel's own, of at least this length, and stays as long as
-                // it is mapped. It changes under us: readers copy it word by word with volatile loads
-                // and take no reference into it.
-                let mapped = unsafe { MmapOptions::new().len(length).map(&map.as_fd()) };
-                let variables = mapped.map_err(|error| failed("map variables", error.into()))?;
-                return Ok(Attached {
-                    _links: links,
-                    variables,
-                });
-            }
-        }
-        let reason = "the object's variables are not those of its reader".to_string();
-        Err(MeterError::Load { meter, reason })
+        let variables = variables(meter, &object, length)?;
+        Ok(Attached {
+            _links: links,
+            variables,
+        })
     }
 
     /// The first of the variables' bytes, at the start of a page.
     pub(super) fn variables(&self) -> *const u8 {
         self.variables.as_ptr()
     }
+}
+
+/// The object's zero-initialised variables, which begin with `length` bytes that the caller knows.
+pub(super) fn variables(
+    meter: &'static str,
+    object: &Object,
+    length: usize,
+) -> Result<Mmap, MeterError> {
+    for map in object.maps() {
+        let is_known = map.value_size() as usize >= length;
+        if is_known && map.name().to_string_lossy().ends_with(".bss") {
+            // SAFETY: the memory is the kernel's own, of at least this length, and stays as long as
+            // it is mapped. It changes under us: readers copy it word by word with volatile loads
+            // and take no reference into it.
+            let mapped = unsafe { MmapOptions::new().len(length).map(&map.as_fd()) };
+            return mapped.map_err(|error| failure(meter, "map variables", &error.into()));
+        }
+    }
+    let reason = "the object's variables are not those of its reader".to_string();
+    Err(MeterError::Load { meter, reason })
 }
 
 /// Loads an object, attached to nothing yet.
@@ -100,7 +111,12 @@ fn reason(meter: &str, doing: &str, error: &libbpf_rs::Error) -> String {
         ErrorKind::NotFound => "needs a kernel with BTF, CONFIG_DEBUG_INFO_BTF; ",
         _ => "",
     };
-    format!("{doing}: {said} ({needs}or drop \"{meter}\" from meters)")
+    let without = if Measure::METERS.iter().any(|(name, _)| *name == meter) {
+        format!("drop \"{meter}\" from meters")
+    } else {
+        format!("leave {meter} out")
+    };
+    format!("{doing}: {said} ({needs}or {without})")
 }
 
 #[cfg(test)]

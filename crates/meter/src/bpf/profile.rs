@@ -1,21 +1,25 @@
-//! Call-chain sampling over an interval: which functions, and which layer of the stack, cost CPU time.
+//! Call-chain sampling over an interval: which functions cost CPU time.
 //!
-//! Samples are taken by the PMU's cycles where the machine has one, else by the kernel's CPU clock, which
-//! cannot see stretches with interrupts off: they are charged to where interrupts come back. Programs
-//! built without frame pointers have no user call chain.
+//! Samples are taken every so many cycles of the PMU where the machine has one, else every so many ns of the
+//! kernel's CPU clock, which cannot see stretches with interrupts off: they are charged to where interrupts
+//! come back. A fixed period, not a frequency that the kernel steers: it would begin each interval with a
+//! burst of samples that stand for next to nothing. Programs built without frame pointers have no user call
+//! chain beyond the innermost function; what an address is not known by is `[unknown]`.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::mem;
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::time::Instant;
 
 use blazesym::Pid;
 use blazesym::symbolize::source::{Kernel, Process, Source};
 use blazesym::symbolize::{Input, Symbolized, Symbolizer};
 use libbpf_rs::{Link, MapCore, MapFlags, Object};
+use tcpcost_study::{CallChain, CallChains, TaskClass, UNKNOWN};
 
-use super::layer::{Layer, layer};
 use super::{Scope, object};
 use crate::MeterError;
 
@@ -23,8 +27,20 @@ use crate::MeterError;
 pub struct Profile {
     object: Object,
     events: Vec<Event>,
-    source: &'static str,
-    own_pids: Vec<u32>,
+    clock: Clock,
+    period: u64,
+    scope: Scope,
+    started: Option<Instant>,
+    duration_ns: u64,
+}
+
+/// What ticks until the next sample.
+#[derive(Clone, Copy)]
+enum Clock {
+    /// Cycles that the PMU counts, in user and kernel mode.
+    Cycles,
+    /// Time by a timer of each CPU, ns.
+    CpuClock,
 }
 
 /// A sampling event of one CPU. The link owns the descriptor and closes it.
@@ -34,22 +50,26 @@ struct Event {
 }
 
 impl Profile {
-    /// Opens a sampling event of `hz` samples per second on each of the CPUs. 99 costs nothing that can be
-    /// measured, and does not run in step with timers of 100 or 250 Hz.
+    /// Opens a sampling event of `hz` samples per second on each of the CPUs, while it is busy; of cycles, at
+    /// 3 GHz. 99 costs nothing that can be measured, and does not run in step with timers of 100 or 250 Hz.
     ///
     /// # Errors
     /// [`MeterError::Load`]: no privilege, or a kernel without perf events or BTF.
-    pub fn load(scope: &Scope, hz: u64) -> Result<Profile, MeterError> {
+    pub fn load(scope: &Scope, hz: u32) -> Result<Profile, MeterError> {
+        Profile::by(&[Clock::Cycles, Clock::CpuClock], scope, hz)
+    }
+
+    /// By the first of the clocks that can be had on all CPUs: samples of two could not be added.
+    fn by(clocks: &[Clock], scope: &Scope, hz: u32) -> Result<Profile, MeterError> {
         let object = object::load(METER, OBJECT, &[])?;
         let failed = |doing, error| object::failure(METER, doing, &error);
+        let mut opened = Err(io::ErrorKind::Unsupported.into());
+        for &clock in clocks {
+            opened = opened.or_else(|_| open_all(clock, hz, &scope.cpus));
+        }
+        let (clock, files) = opened.map_err(|error| failed("perf_event_open", error.into()))?;
         let mut events = Vec::new();
-        let mut source = "cycles";
-        for &cpu in &scope.cpus {
-            let event = open(HARDWARE_CYCLES, hz, cpu).or_else(|_| {
-                source = "cpu-clock";
-                open(SOFTWARE_CPU_CLOCK, hz, cpu)
-            });
-            let event = event.map_err(|error| failed("perf_event_open", error.into()))?;
+        for event in files {
             let program = object.progs_mut().next();
             let link = program
                 .expect("the object has one program")
@@ -61,8 +81,11 @@ impl Profile {
         let mut profile = Profile {
             object,
             events,
-            source,
-            own_pids: scope.own_pids.clone(),
+            clock,
+            period: clock.period(hz),
+            scope: scope.clone(),
+            started: None,
+            duration_ns: 0,
         };
         // libbpf starts what it attaches.
         profile.stop()?;
@@ -72,7 +95,10 @@ impl Profile {
 
     /// What the samples are of: `cycles` or `cpu-clock`.
     pub fn source(&self) -> &'static str {
-        self.source
+        match self.clock {
+            Clock::Cycles => "cycles",
+            Clock::CpuClock => "cpu-clock",
+        }
     }
 
     /// Begins an interval; what was sampled before is forgotten.
@@ -81,6 +107,7 @@ impl Profile {
     /// A system call that failed.
     pub fn start(&mut self) -> Result<(), MeterError> {
         self.clear()?;
+        self.started = Some(Instant::now());
         self.control(PERF_EVENT_IOC_ENABLE)
     }
 
@@ -89,7 +116,11 @@ impl Profile {
     /// # Errors
     /// A system call that failed.
     pub fn stop(&mut self) -> Result<(), MeterError> {
-        self.control(PERF_EVENT_IOC_DISABLE)
+        self.control(PERF_EVENT_IOC_DISABLE)?;
+        if let Some(started) = self.started.take() {
+            self.duration_ns = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        }
+        Ok(())
     }
 
     fn clear(&self) -> Result<(), MeterError> {
@@ -106,7 +137,8 @@ impl Profile {
         for event in &self.events {
             // SAFETY: the descriptor is the link's, which lives as long as `self`; no pointer is passed.
             if unsafe { libc::ioctl(event.fd, request as _, 0) } != 0 {
-                return Err(MeterError::last("ioctl of a sampling event"));
+                let error = io::Error::last_os_error().into();
+                return Err(object::failure(METER, "start or stop sampling", &error));
             }
         }
         Ok(())
@@ -116,53 +148,79 @@ impl Profile {
     /// while these live. Takes some 100 ms.
     ///
     /// # Errors
-    /// The kernel's maps cannot be read.
-    pub fn chains(&self) -> Result<Chains, MeterError> {
+    /// The kernel's maps cannot be read, or were full before the interval's end.
+    pub fn chains(&self) -> Result<CallChains, MeterError> {
         let failed = |error| object::failure(METER, "read the samples", &error);
         let (samples, stacks) = (self.map("samples"), self.map("stacks"));
         let mut names = Names::default();
-        let mut chains = Chains::default();
-        for key in samples.keys() {
+        let mut chains: BTreeMap<(String, TaskClass, Vec<u32>, Vec<u32>), u64> = BTreeMap::new();
+        let keys: Vec<Vec<u8>> = samples.keys().collect();
+        if keys.len() >= samples.max_entries() as usize {
+            let doing = "keep every chain, which takes a shorter duration or a lower profile_hz";
+            let full = io::Error::from_raw_os_error(libc::ENOSPC).into();
+            return Err(object::failure(METER, doing, &full));
+        }
+        for key in keys {
+            let Some(count) = samples.lookup(&key, MapFlags::ANY).map_err(failed)? else {
+                continue;
+            };
             let word = |at: usize| key[at..at + 4].try_into().map_or(0, u32::from_ne_bytes);
             let (process, kernel_stack, user_stack) = (word(0), word(4), word(8));
-            let frames = |stack: u32| -> Result<Vec<u64>, MeterError> {
-                if stack.cast_signed() < 0 {
-                    return Ok(Vec::new());
+            let mut frames = |stack: u32, process: Option<u32>| -> Result<Vec<u32>, MeterError> {
+                match stack.cast_signed() {
+                    0.. => {}
+                    NO_SUCH_STACK => return Ok(Vec::new()),
+                    // It was there, but its place in the map was another's.
+                    _ => return Ok(vec![names.place(UNKNOWN)]),
                 }
                 let bytes = stacks
                     .lookup(&stack.to_ne_bytes(), MapFlags::ANY)
                     .map_err(failed)?;
-                Ok(words(&bytes.unwrap_or_default())
+                let addresses = bytes.unwrap_or_default();
+                let mut frames: Vec<u32> = words(&addresses)
                     .take_while(|&address| address != 0)
-                    .collect())
+                    .map(|address| names.of(process, address))
+                    .collect();
+                frames.reverse();
+                // A chain without frame pointers ends in addresses of nothing: they tell no more than one.
+                let unknown = names.place(UNKNOWN);
+                frames.dedup_by(|a, b| *a == unknown && *b == unknown);
+                Ok(frames)
             };
-            let Some(count) = samples.lookup(&key, MapFlags::ANY).map_err(failed)? else {
-                continue;
-            };
-            let count = words(&count).next().unwrap_or(0);
             let comm = String::from_utf8_lossy(&key[12..]);
-            let mut chain = vec![comm.trim_end_matches('\0').replace(';', "_")];
+            let task = comm.split('\0').next().unwrap_or_default().to_string();
+            let whose = class_of(process, &task, &self.scope);
             // Others' programs may be large, and are not what this is about.
-            let user = match self.own_pids.contains(&process) {
-                true => frames(user_stack)?,
-                false => Vec::new(),
+            let user = match whose {
+                TaskClass::Own => frames(user_stack, Some(process))?,
+                _ => Vec::new(),
             };
-            chain.extend(
-                user.iter()
-                    .rev()
-                    .map(|&address| names.of(Some(process), address)),
-            );
-            let kernel: Vec<String> = frames(kernel_stack)?
-                .iter()
-                .rev()
-                .map(|&address| names.of(None, address))
-                .collect();
-            let layer = layer(kernel.iter().rev().map(String::as_str));
-            *chains.layers.entry(layer).or_default() += count;
-            chain.extend(kernel);
-            *chains.folded.entry(chain).or_default() += count;
+            let kernel = frames(kernel_stack, None)?;
+            // Tasks of others may have any number of names, some of them private.
+            let task = match whose {
+                TaskClass::Others => "others".to_string(),
+                _ => task,
+            };
+            *chains.entry((task, whose, user, kernel)).or_default() +=
+                words(&count).next().unwrap_or(0);
         }
-        Ok(chains)
+        let chain = |((task, whose, user, kernel), samples)| CallChain {
+            task,
+            whose,
+            user,
+            kernel,
+            samples,
+        };
+        let found = CallChains {
+            source: self.source().to_string(),
+            period: self.period,
+            cpus: self.scope.cpus.clone(),
+            duration_ns: self.duration_ns,
+            functions: names.names,
+            chains: chains.into_iter().map(chain).collect(),
+            samples_left_out: 0,
+        };
+        Ok(found.bound(CallChains::MAX))
     }
 
     fn map(&self, name: &str) -> libbpf_rs::Map<'_> {
@@ -174,91 +232,65 @@ impl Profile {
 impl fmt::Debug for Profile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Profile")
-            .field("source", &self.source)
+            .field("source", &self.source())
             .finish_non_exhaustive()
     }
 }
 
-/// What was sampled in an interval.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Chains {
-    /// Samples by call chain: the task's name, then functions, outermost first.
-    pub folded: BTreeMap<Vec<String>, u64>,
-    /// Samples by layer; each sample is in one.
-    pub layers: BTreeMap<Layer, u64>,
-}
-
-/// Samples of one function.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct FunctionSamples {
-    /// In which it was on the call chain.
-    pub inclusive: u64,
-    /// In which it was running itself.
-    pub exclusive: u64,
-}
-
-impl Chains {
-    /// All samples.
-    pub fn samples(&self) -> u64 {
-        self.folded.values().sum()
-    }
-
-    /// Samples by function. A function that is on a chain more than once is counted once.
-    pub fn functions(&self) -> BTreeMap<&str, FunctionSamples> {
-        let mut functions: BTreeMap<&str, FunctionSamples> = BTreeMap::new();
-        for (chain, &count) in &self.folded {
-            let frames = &chain[1..];
-            for (depth, name) in frames.iter().enumerate() {
-                let samples = functions.entry(name).or_default();
-                if !frames[..depth].contains(name) {
-                    samples.inclusive += count;
-                }
-                if depth + 1 == frames.len() {
-                    samples.exclusive += count;
-                }
-            }
-        }
-        functions
-    }
-
-    /// A line per chain, `outer;inner count`: what flame graph programs read.
-    pub fn to_folded(&self) -> String {
-        let lines = self
-            .folded
-            .iter()
-            .map(|(chain, count)| format!("{} {count}\n", chain.join(";")));
-        lines.collect()
-    }
-}
-
-/// Names of functions by address, each looked up once.
+/// Names of functions, each address looked up once and each name kept once.
 #[derive(Default)]
 struct Names {
     symbolizer: Symbolizer,
-    known: HashMap<(Option<u32>, u64), String>,
+    known: HashMap<(Option<u32>, u64), u32>,
+    places: HashMap<String, u32>,
+    names: Vec<String>,
 }
 
 impl Names {
     /// Of a process' function, or of the kernel's.
-    fn of(&mut self, process: Option<u32>, address: u64) -> String {
-        let look_up = || {
-            let source = match process {
-                Some(process) => Source::Process(Process::new(Pid::from(process))),
-                None => Source::Kernel(Kernel::default()),
-            };
-            match self
-                .symbolizer
-                .symbolize_single(&source, Input::AbsAddr(address))
-            {
-                // A semicolon parts frames.
-                Ok(Symbolized::Sym(symbol)) => symbol.name.replace(';', "_"),
-                _ => "[unknown]".to_string(),
-            }
+    fn of(&mut self, process: Option<u32>, address: u64) -> u32 {
+        if let Some(&place) = self.known.get(&(process, address)) {
+            return place;
+        }
+        let source = match process {
+            Some(process) => Source::Process(Process::new(Pid::from(process))),
+            None => Source::Kernel(Kernel::default()),
         };
-        self.known
-            .entry((process, address))
-            .or_insert_with(look_up)
-            .clone()
+        let found = self
+            .symbolizer
+            .symbolize_single(&source, Input::AbsAddr(address));
+        let place = match found {
+            // A semicolon parts frames where chains are written in a line.
+            Ok(Symbolized::Sym(symbol)) => self.place(&symbol.name.replace(';', "_")),
+            _ => self.place(UNKNOWN),
+        };
+        self.known.insert((process, address), place);
+        place
+    }
+
+    fn place(&mut self, name: &str) -> u32 {
+        if let Some(&place) = self.places.get(name) {
+            return place;
+        }
+        let place =
+            u32::try_from(self.names.len()).expect("fewer names than addresses in two maps");
+        self.names.push(name.to_string());
+        self.places.insert(name.to_string(), place);
+        place
+    }
+}
+
+/// As the meter `exact` has it, but that it has a name of its own for each kernel thread.
+fn class_of(process: u32, task: &str, scope: &Scope) -> TaskClass {
+    let of_network = ["ksoftirqd", "kworker/", "napi/"];
+    if process == 0 {
+        TaskClass::Idle
+    } else if scope.own_pids.contains(&process) {
+        TaskClass::Own
+    } else if of_network.iter().any(|name| task.starts_with(name)) {
+        TaskClass::Kernel
+    } else {
+        TaskClass::Others
     }
 }
 
@@ -268,10 +300,48 @@ fn words(bytes: &[u8]) -> impl Iterator<Item = u64> {
         .map(|word| word.try_into().map_or(0, u64::from_ne_bytes))
 }
 
-/// Type and number of a perf event (linux/perf_event.h).
-type Kind = (u32, u64);
-const HARDWARE_CYCLES: Kind = (0, 0);
-const SOFTWARE_CPU_CLOCK: Kind = (1, 0);
+/// bpf_get_stackid's for a stack that is not there: -EFAULT.
+const NO_SUCH_STACK: i32 = -libc::EFAULT;
+
+impl Clock {
+    /// Type and number of the perf event (linux/perf_event.h).
+    fn kind(self) -> (u32, u64) {
+        match self {
+            Clock::Cycles => (0, 0),
+            Clock::CpuClock => (1, 0),
+        }
+    }
+
+    fn period(self, hz: u32) -> u64 {
+        let per_s: u64 = match self {
+            Clock::Cycles => 3_000_000_000,
+            Clock::CpuClock => 1_000_000_000,
+        };
+        per_s / u64::from(hz.max(1))
+    }
+}
+
+fn open_all(clock: Clock, hz: u32, cpus: &[usize]) -> io::Result<(Clock, Vec<OwnedFd>)> {
+    if matches!(clock, Clock::Cycles) && !counts_cycles()? {
+        return Err(io::ErrorKind::Unsupported.into());
+    }
+    let open_one = |&cpu: &usize| {
+        let cpu = libc::c_int::try_from(cpu).map_err(|_| io::ErrorKind::InvalidInput)?;
+        open(clock, clock.period(hz), DISABLED, (-1, cpu))
+    };
+    let files = cpus.iter().map(open_one);
+    Ok((clock, files.collect::<io::Result<_>>()?))
+}
+
+/// Some hypervisors show a PMU that stands still: it would never give a sample.
+fn counts_cycles() -> io::Result<bool> {
+    const THIS_THREAD: (i32, i32) = (0, -1);
+    let mut count = File::from(open(Clock::Cycles, 0, 0, THIS_THREAD)?);
+    let mut bytes = [0; 8];
+    count.read_exact(&mut bytes)?;
+    Ok(u64::from_ne_bytes(bytes) > 0)
+}
+
 const PERF_EVENT_IOC_ENABLE: libc::c_ulong = 0x2400;
 const PERF_EVENT_IOC_DISABLE: libc::c_ulong = 0x2401;
 const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 8;
@@ -283,7 +353,7 @@ struct Attributes {
     kind: u32,
     size: u32,
     config: u64,
-    frequency: u64,
+    sample_period: u64,
     sample_type: u64,
     read_format: u64,
     flags: u64,
@@ -291,28 +361,27 @@ struct Attributes {
     breakpoint: u32,
     config1: u64,
 }
-/// Bits of `flags`: begin disabled; `frequency` is one, not a period.
+/// A bit of `flags`: begin disabled.
 const DISABLED: u64 = 1 << 0;
-const FREQ: u64 = 1 << 10;
 
-fn open((kind, config): Kind, hz: u64, cpu: usize) -> io::Result<OwnedFd> {
+/// An event of a thread, or (-1) of all on a CPU; with a period of 0 it only counts.
+fn open(clock: Clock, period: u64, flags: u64, (thread, cpu): (i32, i32)) -> io::Result<OwnedFd> {
     let size = mem::size_of::<Attributes>() as u32;
-    let flags = DISABLED | FREQ;
+    let (kind, config) = clock.kind();
     let attributes = Attributes {
         kind,
         size,
         config,
-        frequency: hz,
+        sample_period: period,
         flags,
         ..Attributes::default()
     };
-    let cpu = libc::c_int::try_from(cpu).map_err(|_| io::ErrorKind::InvalidInput)?;
     // SAFETY: the kernel reads `size` bytes of the attributes, which outlive the call.
     let fd = unsafe {
         libc::syscall(
             libc::SYS_perf_event_open,
             &attributes,
-            -1,
+            thread,
             cpu,
             -1,
             PERF_FLAG_FD_CLOEXEC,
@@ -333,32 +402,51 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_function_that_calls_itself_is_counted_once() {
-        let chain = |frames: &[&str]| frames.iter().map(ToString::to_string).collect::<Vec<_>>();
-        let chains = Chains {
-            folded: BTreeMap::from([
-                (chain(&["task", "a", "b", "a"]), 3),
-                (chain(&["task", "a"]), 4),
-                (chain(&["task"]), 1),
-            ]),
-            ..Chains::default()
+    fn a_task_is_of_the_trial_of_the_kernel_idle_or_of_others() {
+        let scope = Scope {
+            cpus: vec![0],
+            own_pids: vec![7],
         };
-        let functions = chains.functions();
+        let check = |process, task, expected| {
+            assert_eq!(class_of(process, task, &scope), expected, "{task}");
+        };
+        check(0, "swapper/0", TaskClass::Idle);
+        check(7, "kworker/0:1", TaskClass::Own);
+        check(9, "ksoftirqd/1", TaskClass::Kernel);
+        check(9, "kworker/u8:2", TaskClass::Kernel);
+        check(9, "napi/eth0-8193", TaskClass::Kernel);
+        check(9, "cc1", TaskClass::Others);
+    }
+
+    /// Hosts without a PMU have no other.
+    #[test]
+    fn the_cpu_clock_gives_samples_too() {
+        // SAFETY: takes no pointers.
+        let cpus = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };
+        let scope = Scope {
+            cpus: (0..usize::try_from(cpus).unwrap()).collect(),
+            own_pids: vec![std::process::id()],
+        };
+        let mut profile = match Profile::by(&[Clock::CpuClock], &scope, 999) {
+            Ok(profile) => profile,
+            Err(error) => return println!("skipped: {error}"),
+        };
+        profile.start().unwrap();
+        let is_own = |chain: &CallChain| chain.whose == TaskClass::Own;
+        // Until this thread was met, however slow the machine is.
+        while !profile.chains().unwrap().chains.iter().any(is_own) {}
+        profile.stop().unwrap();
+        let chains = profile.chains().unwrap();
         assert_eq!(
-            functions["a"],
-            FunctionSamples {
-                inclusive: 7,
-                exclusive: 7
-            }
+            (chains.source.as_str(), chains.period),
+            ("cpu-clock", 1_001_001)
         );
-        assert_eq!(
-            functions["b"],
-            FunctionSamples {
-                inclusive: 3,
-                exclusive: 0
-            }
-        );
-        assert_eq!(chains.samples(), 8);
-        assert_eq!(chains.to_folded(), "task 1\ntask;a 4\ntask;a;b;a 3\n");
+    }
+
+    #[test]
+    fn a_busy_cpu_has_so_many_samples_a_second() {
+        assert_eq!(Clock::CpuClock.period(99), 10_101_010);
+        assert_eq!(Clock::Cycles.period(1000), 3_000_000);
+        assert_eq!(Clock::CpuClock.period(0), 1_000_000_000, "no division by 0");
     }
 }

@@ -47,6 +47,7 @@ fn stream(bed: &str) -> Record {
         },
         readings,
         response_time_hdr: None,
+        profile: None,
     };
     let rusage = |user, system| {
         let counts = [
@@ -59,6 +60,8 @@ fn stream(bed: &str) -> Record {
     };
     let netstat = |segments, packets, octets| {
         let counts = [
+            (Quantity::DelayedAcksSent, segments / 10),
+            (Quantity::BacklogCoalesced, 4),
             (Quantity::SegmentsSent, segments),
             (Quantity::SegmentsRetransmitted, 0),
             (Quantity::IpPacketsSent, packets),
@@ -66,8 +69,10 @@ fn stream(bed: &str) -> Record {
         ];
         reading("netstat", Whose::Namespace, &counts)
     };
-    let tcp_info = |all, data, retransmitted, bytes| {
+    let tcp_info = |all, data, (received, data_received): (u64, u64), retransmitted, bytes| {
         let counts = [
+            (Quantity::ConnSegmentsReceived, received),
+            (Quantity::ConnDataSegmentsReceived, data_received),
             (Quantity::ConnSegmentsSent, all),
             (Quantity::ConnDataSegmentsSent, data),
             (Quantity::ConnSegmentsRetransmitted, retransmitted),
@@ -90,11 +95,11 @@ fn stream(bed: &str) -> Record {
         proc(0),
         rusage(S / 10, S / 2),
         netstat(800, 20, 1_048_576),
-        tcp_info(801, 800, 8, 0),
+        tcp_info(801, 800, (32, 0), 8, 0),
         reading("workload", Whose::Workload, &sent),
         tsc.clone(),
     ];
-    let mut with_payload = tcp_info(40, 0, 0, (1 << 20) + 1024);
+    let mut with_payload = tcp_info(40, 0, (800, 800), 0, (1 << 20) + 1024);
     let payload = (Quantity::PayloadBytesReceived, 1 << 20);
     with_payload.counts.extend([payload]);
     let server = vec![
@@ -159,8 +164,16 @@ fn a_stream_between_namespaces_gives_every_end_its_own() {
             ("segments_per_skb", Some(840.0 / 60.0)),
             ("client_segments_per_skb", Some(40.0)),
             ("server_octets_per_datagram", Some(52.0)),
-            ("client_data_segments_per_pure_ack", Some(20.0)),
-            ("data_segments_per_pure_ack", Some(800.0 / 41.0)),
+            // The server sent 40 ACKs, of which 32 came: the others were taken off the path.
+            ("client_data_segments_per_pure_ack", Some(25.0)),
+            ("data_segments_per_pure_ack", Some(25.0)),
+            ("client_acks_per_kib", Some(32.0 / kib)),
+            ("server_acks_per_kib", Some(0.0)),
+            ("server_delayed_acks_per_s", Some(2.0)),
+            ("delayed_acks_per_s", Some(42.0)),
+            ("backlog_coalesced_per_mib", Some(8.0)),
+            ("server_backlog_coalesced_per_mib", Some(4.0)),
+            ("acks_thinned_ratio", None),
             ("retransmit_ratio", Some(0.01)),
             // The server sent no data segment: a share of nothing.
             ("server_retransmit_ratio", None),
@@ -192,7 +205,53 @@ fn on_loopback_cpu_and_namespace_are_told_of_both_ends_alone() {
             // One namespace, read by both ends, counts once.
             ("segments_per_skb", Some(40.0)),
             ("client_segments_per_skb", None),
-            ("client_data_segments_per_pure_ack", Some(20.0)),
+            ("client_data_segments_per_pure_ack", Some(25.0)),
+            ("delayed_acks_per_s", Some(40.0)),
+            ("backlog_coalesced_per_mib", Some(4.0)),
+        ],
+    );
+}
+
+#[test]
+fn our_own_tcp_counts_as_a_namespace_does_and_thinning_at_its_end() {
+    let mut record = stream("tap");
+    let client = record.ends.get_mut(&End::Client).unwrap();
+    client.readings.retain(|reading| reading.meter != "netstat");
+    let counts = [
+        (Quantity::IpPacketsSent, 30),
+        (Quantity::IpOctetsSent, 42_000),
+    ];
+    client
+        .readings
+        .push(reading("tcp", Whose::Namespace, &counts));
+    let of_connections = client
+        .readings
+        .iter_mut()
+        .find(|reading| reading.meter == "tcp_info")
+        .unwrap();
+    of_connections.counts.insert(Quantity::DelayedAcksSent, 6);
+    let server = record.ends.get_mut(&End::Server).unwrap();
+    let counts = [
+        (Quantity::ThinAcksPassed, 10),
+        (Quantity::ThinAcksHeld, 30),
+        (Quantity::ThinAcksFlushed, 2),
+    ];
+    server
+        .readings
+        .push(reading("ack_thin", Whose::Namespace, &counts));
+    check(
+        &derive(&record),
+        &[
+            ("client_octets_per_datagram", Some(1400.0)),
+            ("octets_per_datagram", Some(44_080.0 / 70.0)),
+            ("client_delayed_acks_per_s", Some(3.0)),
+            ("delayed_acks_per_s", Some(5.0)),
+            ("backlog_coalesced_per_mib", Some(4.0)),
+            ("client_backlog_coalesced_per_mib", None),
+            ("server_acks_thinned_ratio", Some(0.7)),
+            ("acks_thinned_ratio", Some(0.7)),
+            // Segments on the wire are the kernel's end's alone.
+            ("segments_per_skb", None),
         ],
     );
 }

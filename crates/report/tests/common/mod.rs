@@ -8,8 +8,9 @@ use base64::Engine;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Serializer, V2Serializer};
 use tcpcost_study::{
-    Cell, Counts, End, EndRecord, Environment, HostEnvironment, Outcome, Quantity as Q, Reading,
-    Record, SCHEMA_VERSION, Study, Value, Warning, WarningCode, Whose, WorkloadKind,
+    CallChain, CallChains, Cell, Counts, End, EndRecord, Environment, HostEnvironment, Outcome,
+    Quantity as Q, Reading, Record, SCHEMA_VERSION, Study, TaskClass, Value, Warning, WarningCode,
+    Whose, WorkloadKind,
 };
 
 /// What befalls a repetition of a cell: its outcome, and how many of its tries are marked.
@@ -49,6 +50,10 @@ pub fn records(study: &Study, bed: &str, repetitions: u32, fate: Fate) -> Vec<Re
                 seconds += 2;
                 if record.is_measured() {
                     record.ends = ends(&record, &mut noise);
+                    let meters = study.meters(cell);
+                    if meters.iter().any(|meter| meter == "profile") {
+                        sample(&mut record, study.measure.profile_hz, &mut noise);
+                    }
                 }
                 if attempt < marked {
                     record.warnings.push(Warning {
@@ -102,6 +107,105 @@ fn host(bed: &str) -> HostEnvironment {
     }
 }
 
+/// Call chains, a line each: whose task, user functions, the kernel's, share of a busy end's samples.
+const CHAINS: [(TaskClass, &str, &str, f64); 10] = [
+    (TaskClass::Own, "main run_until", "", 0.03),
+    (
+        TaskClass::Own,
+        "main run_until",
+        "entry_SYSCALL_64 ksys_write tcp_sendmsg _copy_from_iter",
+        0.3,
+    ),
+    (
+        TaskClass::Own,
+        "main run_until",
+        "entry_SYSCALL_64 ksys_write tcp_sendmsg _copy_from_iter asm_sysvec_reschedule_ipi",
+        0.1,
+    ),
+    (
+        TaskClass::Own,
+        "main [unknown]",
+        "entry_SYSCALL_64 ksys_write tcp_sendmsg tcp_write_xmit kmalloc",
+        0.12,
+    ),
+    (
+        TaskClass::Own,
+        "main run_until",
+        "entry_SYSCALL_64 ksys_write tcp_sendmsg tcp_write_xmit __ip_queue_xmit",
+        0.1,
+    ),
+    (
+        TaskClass::Own,
+        "main run_until",
+        "entry_SYSCALL_64 ksys_write tcp_sendmsg tcp_write_xmit __dev_queue_xmit handle_softirqs net_rx_action tcp_v4_rcv tcp_ack",
+        0.15,
+    ),
+    (
+        TaskClass::Idle,
+        "",
+        "do_idle asm_sysvec_call_function_single handle_softirqs net_rx_action tcp_v4_rcv",
+        0.1,
+    ),
+    (
+        TaskClass::Kernel,
+        "",
+        "ret_from_fork kthread handle_softirqs tcp_tsq_handler",
+        0.04,
+    ),
+    (TaskClass::Idle, "", "do_idle default_idle", 0.2),
+    (
+        TaskClass::Others,
+        "",
+        "entry_SYSCALL_64 do_syscall_64 ext4_write",
+        0.1,
+    ),
+];
+
+/// Gives each end call chains. More connections make TCP's own part of them larger.
+fn sample(record: &mut Record, hz: u32, noise: &mut Noise) {
+    let flows = record.knobs.count("flows").unwrap() as f64;
+    for (end, found) in &mut record.ends {
+        let mut chains = CallChains {
+            source: "cycles".into(),
+            period: 3_000_000_000 / u64::from(hz),
+            cpus: found.cpus.clone(),
+            duration_ns: record.interval_ns,
+            ..CallChains::default()
+        };
+        let mut place = |name: &str| {
+            let known = chains.functions.iter().position(|known| known == name);
+            known.unwrap_or_else(|| {
+                chains.functions.push(name.into());
+                chains.functions.len() - 1
+            }) as u32
+        };
+        let mut kept = Vec::new();
+        for (whose, user, kernel, share) in CHAINS {
+            let more = if kernel.contains("tcp_write_xmit") {
+                1.0 + flows / 1000.0
+            } else {
+                1.0
+            };
+            let samples = share * more * f64::from(hz) * noise.factor(0.2);
+            kept.push(CallChain {
+                task: match whose {
+                    TaskClass::Own => format!("{end}-0"),
+                    TaskClass::Kernel => "ksoftirqd/0".into(),
+                    TaskClass::Others => "others".into(),
+                    TaskClass::Idle => "swapper/0".into(),
+                },
+                whose,
+                user: user.split_whitespace().map(&mut place).collect(),
+                kernel: kernel.split_whitespace().map(&mut place).collect(),
+                samples: samples as u64,
+            });
+        }
+        chains.chains = kept;
+        let most = CHAINS.len() - usize::from(*end == End::Server);
+        found.profile = Some(chains.bound(most));
+    }
+}
+
 /// A tick of /proc/stat.
 fn ticks(seconds: f64) -> u64 {
     (seconds * 100.0).round() as u64 * 10_000_000
@@ -114,6 +218,9 @@ fn ends(record: &Record, noise: &mut Noise) -> BTreeMap<End, EndRecord> {
     let bytes = |name: &str| knobs.bytes(name).unwrap_or(65536) as f64;
     let flows = knobs.count("flows").unwrap() as f64;
     let send_with = knobs.word("send_with").unwrap();
+    let acked = knobs
+        .count("server.ack_segments")
+        .map(|segments| segments as f64);
     let tso = knobs.word("segmentation").as_deref() != Some("per-mss");
 
     // A cost model: per call, per segment, per copied byte, and the price of many connections.
@@ -131,10 +238,12 @@ fn ends(record: &Record, noise: &mut Noise) -> BTreeMap<End, EndRecord> {
         unit_kib = bytes("write_size") / 1024.0;
         let copied = !matches!(send_with.as_str(), "sendfile" | "splice")
             || knobs.is_on("client.sg") == Some(false);
+        // Per ACK, where the study says how many there are: 2 µs, of segments of 1448 bytes.
+        let acks_us = acked.map_or(0.0, |segments| 2.0 * 1024.0 / 1448.0 / segments);
         let crowd = 1.0 + (flows / 400.0).powf(0.7) + 0.8 / flows;
         let per_kib = (if tso { 0.09 } else { 0.9 }) * crowd + if copied { 0.16 } else { 0.0 };
         let spread = 0.05;
-        client_us = (0.6 + per_kib * unit_kib) * noise.factor(spread);
+        client_us = (0.6 + (per_kib + acks_us) * unit_kib) * noise.factor(spread);
         server_us = (0.5 + (0.25 * crowd) * unit_kib) * noise.factor(spread);
         units_per_s = match knobs.value("rate") {
             Some(Value::BitsPerS(rate)) => rate as f64 / 8192.0 / unit_kib,
@@ -239,7 +348,8 @@ fn ends(record: &Record, noise: &mut Noise) -> BTreeMap<End, EndRecord> {
             }
         };
         let (data_out, data_in) = (segments(sent), segments(received));
-        let acks_out = data_in / 40;
+        let each = acked.map_or(40, |segments| segments as u64);
+        let (acks_out, acks_in) = (data_in / each, data_out / each);
         let skbs = if tso { data_out / 40 } else { data_out };
         let segments_out = data_out + acks_out;
         let packets_out = if kind.has_transactions() {
@@ -263,6 +373,8 @@ fn ends(record: &Record, noise: &mut Noise) -> BTreeMap<End, EndRecord> {
             Counts::from([
                 (Q::ConnSegmentsSent, segments_out),
                 (Q::ConnDataSegmentsSent, data_out),
+                (Q::ConnSegmentsReceived, data_in + acks_in),
+                (Q::ConnDataSegmentsReceived, data_in),
                 (Q::ConnBytesReceived, received + received / 10_000),
                 (Q::PayloadBytesReceived, received),
                 (Q::ConnSegmentsRetransmitted, 0),
@@ -290,6 +402,7 @@ fn ends(record: &Record, noise: &mut Noise) -> BTreeMap<End, EndRecord> {
                 readings,
                 response_time_hdr: (kind.has_transactions() && end == End::Client)
                     .then(|| response_times(flows * 1e6 / units_per_s, units as u64, noise)),
+                profile: None,
             },
         );
     }

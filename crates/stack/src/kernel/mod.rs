@@ -15,6 +15,7 @@ use tcpcost_study::{ReceiveWith, SendWith};
 use crate::error::{StackError, call};
 use crate::stack::{Completions, Moved, Ready, SocketOptions, Stack};
 
+pub(crate) mod acks;
 mod epoll;
 mod options;
 mod sink;

@@ -73,7 +73,7 @@ fn ack(own: AckPolicy, policies: &PolicySettings) -> AckPolicy {
         },
         AckKind::Avoidance => AckPolicy::Avoidance {
             limit_initial: policies.ack_limit_initial.unwrap_or(1),
-            limit_max: policies.ack_limit_max.unwrap_or(22),
+            limit_max: policies.ack_limit_max.unwrap_or(segments(22)),
             delay_max: delay(AVOIDANCE_DELAY),
         },
         AckKind::OnRead => AckPolicy::OnRead {

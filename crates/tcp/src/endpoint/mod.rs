@@ -100,6 +100,8 @@ pub struct EndpointCounters {
     pub packets_received: u64,
     /// Packets it gave out.
     pub packets_sent: u64,
+    /// Bytes of them, IP headers included.
+    pub octets_sent: u64,
     /// Dropped: neither IPv4 nor IPv6, or no TCP.
     pub dropped_protocol: u64,
     /// Dropped: shorter than its headers say, or impossible.
@@ -278,8 +280,14 @@ impl Endpoint {
 
     /// The next packet to send, or `None` when there is nothing to send now.
     pub fn poll_packet(&mut self, now: Instant) -> Option<Packet> {
+        let packet = self.next_packet(now)?;
+        self.counters.packets_sent += 1;
+        self.counters.octets_sent += packet.len() as u64;
+        Some(packet)
+    }
+
+    fn next_packet(&mut self, now: Instant) -> Option<Packet> {
         if let Some(packet) = self.parts.pop_front().or_else(|| self.answers.pop_front()) {
-            self.counters.packets_sent += 1;
             return Some(packet);
         }
         while let Some(&index) = self.work.front() {
@@ -298,7 +306,6 @@ impl Endpoint {
                 self.work.rotate_left(1);
                 self.turn = 0;
             }
-            self.counters.packets_sent += 1;
             let path = path.into();
             if self.cut && segment.segment_size > 0 {
                 let checksum = self.checksum;

@@ -8,14 +8,17 @@ use hdrhistogram::Histogram;
 use tcpcost_meter::Meter;
 use tcpcost_meter::others::Others;
 use tcpcost_stack::limits::{self, TcpLimits};
-use tcpcost_study::{DeviceSettings, End, EndRecord, Environment, Snapshot, WorkloadSettings};
+use tcpcost_study::{
+    AckThinning, DeviceSettings, End, EndRecord, Environment, Snapshot, WorkloadSettings,
+};
 
 use tcpcost_workload::CONNECTS_OUTSTANDING;
 
 use super::ground::{self, Ground};
 use super::readings;
 use super::soak::Soak;
-use super::worker::{Duty, Found, Place, Ready, WorkerThread};
+use super::thinning::Thinning;
+use super::worker::{self, Duty, Found, Place, Ready, WorkerThread};
 use super::{Refusal, failed, policy};
 use crate::host::apply::{ApplyError, apply, steer};
 use crate::host::environment;
@@ -35,6 +38,8 @@ pub struct AgentEnd {
     settings: WorkloadSettings,
     workers: Vec<WorkerThread>,
     soak: Option<Soak>,
+    /// Ends with the trial, after its workers.
+    thinning: Option<Thinning>,
     /// Meters that could not be had, one line each.
     cautions: Vec<String>,
 }
@@ -57,6 +62,12 @@ impl AgentEnd {
         if prepare.changes_device {
             turn(&prepare, &device, journal)?;
         }
+        // On a device that is not ours it has been refused above.
+        let thinning = device
+            .ack_thinning
+            .filter(|_| prepare.owned)
+            .map(|thinning| thin(&prepare, thinning))
+            .transpose()?;
         let (environment, cautions) = if ground.is_kernel() {
             let sysctls = device.sysctls.keys().cloned().collect();
             let environment =
@@ -73,6 +84,7 @@ impl AgentEnd {
                 settings,
                 workers: Vec::new(),
                 soak: None,
+                thinning,
                 cautions: Vec::new(),
             },
             environment,
@@ -125,6 +137,12 @@ impl AgentEnd {
             index,
             threads: self.threads(),
             ground: self.ground.clone(),
+            meters: self
+                .thinning
+                .iter()
+                .filter(|_| index == 0)
+                .map(Thinning::meter)
+                .collect(),
         };
         let worker = WorkerThread::start(place, &self.prepare, &self.settings, duty);
         self.workers.push(worker.map_err(failed)?);
@@ -199,7 +217,7 @@ impl AgentEnd {
         self.soak = None; // The spinners end.
         let found: Vec<Result<Found, String>> =
             self.workers.iter().map(WorkerThread::found).collect();
-        let found = found
+        let mut found = found
             .into_iter()
             .collect::<Result<Vec<_>, _>>()
             .map_err(Refusal::Failed)?;
@@ -226,12 +244,14 @@ impl AgentEnd {
             .into_iter()
             .chain(of_workers)
             .collect();
+        let profile = found.iter_mut().find_map(|found| found.profile.take());
         let record = EndRecord {
             cpus: self.prepare.cpus.clone(),
             threads: self.workers.len(),
             environment: Environment::default(),
             readings,
             response_time_hdr: response_times(found).map_err(failed)?,
+            profile,
         };
         Ok(Measured {
             record,
@@ -261,6 +281,17 @@ fn response_times(found: Vec<Found>) -> anyhow::Result<Option<String>> {
     all.filter(|all| !all.is_empty())
         .map(|all| readings::encode(&all))
         .transpose()
+}
+
+/// Begins to thin the end's ACKs. The flush has the end's own CPUs.
+fn thin(prepare: &Prepare, thinning: AckThinning) -> Result<Thinning, Refusal> {
+    let cpu = prepare.cpus[0];
+    Thinning::start(&prepare.device, thinning, move || worker::pin(cpu)).map_err(|reason| {
+        Refusal::Unsupported {
+            knob: format!("{}.ack_thin", prepare.end),
+            reason,
+        }
+    })
 }
 
 fn turn(

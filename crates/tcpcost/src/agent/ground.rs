@@ -7,13 +7,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tcpcost_link::memory::{self, Memory};
 use tcpcost_link::{Device, Tap};
 use tcpcost_meter::tcp_info::{self, TcpInfo};
-use tcpcost_stack::{KernelStack, SocketOptions, Stack, UserStack, Wire};
+use tcpcost_stack::{
+    KernelStack, SocketOptions, Stack, UserStack, Wire, set_ack_delay_max, set_receive_low_water,
+};
 use tcpcost_study::{
     Counts, DeviceSettings, End, Environment, Quantity, Snapshot, Totals, Value, Whose,
 };
 use tcpcost_tcp::{Config, CongestionControl, Connection, Ports};
 use tcpcost_workload::Worker;
 
+use super::policy::AckOptions;
 use super::worker::Ready;
 use super::{Refusal, policy};
 use crate::protocol::{Prepare, clock_ns};
@@ -93,6 +96,7 @@ pub fn prepare(
             "offloads, routes, bottleneck and sysctls are of the kernel's end alone: set them there",
         ));
     }
+    policy::check_user(prepare)?;
     if let Ground::Memory(wires, _) = ground {
         wires.make(prepare.instances).map_err(super::failed)?;
     }
@@ -137,6 +141,12 @@ pub trait Observed: Stack + Sized {
 
     /// The totals of all connections, in TCP_INFO's quantities.
     fn tcp_info(worker: &Worker<Self>, meter: &mut TcpInfo) -> Result<Snapshot, String>;
+
+    /// What the stack counts of itself as /proc/net counts for a namespace; `None` where it does that.
+    fn counts(worker: &Worker<Self>) -> Option<Counts>;
+
+    /// Sets what is set of each socket once its connection is up.
+    fn set(worker: &Worker<Self>, options: AckOptions) -> Result<(), String>;
 }
 
 impl Observed for KernelStack {
@@ -152,6 +162,24 @@ impl Observed for KernelStack {
     fn tcp_info(worker: &Worker<Self>, meter: &mut TcpInfo) -> Result<Snapshot, String> {
         let sockets = worker.conns().filter_map(|conn| worker.stack().fd(conn));
         meter.snapshot(sockets).map_err(|error| error.to_string())
+    }
+
+    fn counts(_: &Worker<Self>) -> Option<Counts> {
+        None
+    }
+
+    fn set(worker: &Worker<Self>, options: AckOptions) -> Result<(), String> {
+        for socket in worker.conns().filter_map(|conn| worker.stack().fd(conn)) {
+            if let Some(bytes) = options.low_water {
+                set_receive_low_water(socket, bytes)
+                    .map_err(|error| format!("setsockopt SO_RCVLOWAT: {error}"))?;
+            }
+            if let Some(delay) = options.delay_max {
+                set_ack_delay_max(socket, delay)
+                    .map_err(|error| format!("setsockopt TCP_DELACK_MAX_US: {error}"))?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -189,14 +217,42 @@ impl<D: Device<Wire>> Observed for UserStack<D> {
             }],
         })
     }
+
+    fn counts(worker: &Worker<Self>) -> Option<Counts> {
+        let counters = worker.stack().endpoint().counters();
+        Some(Counts::from([
+            (Quantity::IpPacketsSent, counters.packets_sent),
+            (Quantity::IpOctetsSent, counters.octets_sent),
+        ]))
+    }
+
+    /// Ours has them in its configuration.
+    fn set(_: &Worker<Self>, _: AckOptions) -> Result<(), String> {
+        Ok(())
+    }
 }
 
 /// What ours counts in the same sense as TCP_INFO; the rest is absent.
-fn counts_of(connection: &Connection) -> [(Quantity, u64); 5] {
+fn counts_of(connection: &Connection) -> [(Quantity, u64); 9] {
     let counters = connection.counters();
     [
         (Quantity::ConnSegmentsSent, counters.segments_sent),
         (Quantity::ConnSegmentsReceived, counters.segments_received),
+        // SYN and FIN, which have no data either, are outside the interval.
+        (
+            Quantity::ConnDataSegmentsSent,
+            counters
+                .segments_sent
+                .saturating_sub(counters.pure_acks_sent),
+        ),
+        (
+            Quantity::ConnDataSegmentsReceived,
+            counters
+                .segments_received
+                .saturating_sub(counters.pure_acks_received),
+        ),
+        (Quantity::DelayedAcksSent, counters.delayed_acks_sent),
+        (Quantity::Timeouts, counters.timeouts.into()),
         (Quantity::ConnBytesSent, counters.payload_bytes_sent),
         (Quantity::ConnBytesReceived, counters.payload_bytes_received),
         (

@@ -7,7 +7,13 @@ mod end;
 mod ground;
 mod policy;
 mod readings;
+mod sampler;
 mod soak;
+#[cfg(feature = "bpf")]
+mod thinning;
+#[cfg(not(feature = "bpf"))]
+#[path = "thinning/absent.rs"]
+mod thinning;
 mod worker;
 
 use std::convert::Infallible;
@@ -108,7 +114,9 @@ fn leave(journal: &Mutex<Option<Journal>>) -> ! {
     let mut journal = journal
         .lock()
         .unwrap_or_else(std::sync::PoisonError::into_inner);
-    let code = match journal.as_mut().map_or(Ok(()), Journal::put_back) {
+    // A namespace of ours ends with this process, and a TAP of it with the other end's.
+    let of_host = journal.as_mut().filter(|journal| journal.is_of_host());
+    let code = match of_host.map_or(Ok(()), Journal::put_back) {
         Ok(()) => Exit::Ok,
         Err(error) => {
             eprintln!("tcpcost agent: put back: {error}; `tcpcost restore` tries again");

@@ -18,6 +18,15 @@ use crate::protocol::{Span, clock_ns};
 /// steps of steal are 4 %.
 pub const CALIBRATION: Duration = Duration::from_millis(250);
 
+/// Both ends stop at the same instant, and need a moment to.
+const STOPPING_NS: u64 = 5_000_000;
+
+/// When the calibration after a trial is over, as a rule: a host that is busy may take longer.
+pub fn over_ns(span: Span) -> u64 {
+    const MARGIN_NS: u64 = 20_000_000;
+    span.stop_ns + STOPPING_NS + CALIBRATION.as_nanos() as u64 + MARGIN_NS
+}
+
 /// Spinners that run.
 pub struct Soak {
     soakers: Soakers,
@@ -44,8 +53,7 @@ impl Soak {
         let before = self.snapshots().map_err(failed)?;
         sleep_until(span.to_ns);
         let after = self.snapshots().map_err(failed)?;
-        // Both ends stop at the same instant, and need a moment to.
-        sleep_until(span.stop_ns + 5_000_000);
+        sleep_until(span.stop_ns + STOPPING_NS);
         let later = self.calibrate().map_err(failed)?;
 
         let (mut readings, proc) = split(since(&before, &after).map_err(failed)?);
@@ -87,6 +95,7 @@ fn split(readings: Vec<Reading>) -> (Vec<Reading>, Vec<Reading>) {
         .partition(|reading| reading.meter == "soak")
 }
 
-fn sleep_until(at_ns: u64) {
+/// Sleeps until an instant of the monotonic clock.
+pub fn sleep_until(at_ns: u64) {
     std::thread::sleep(Duration::from_nanos(at_ns.saturating_sub(clock_ns())));
 }

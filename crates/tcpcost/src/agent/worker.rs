@@ -12,11 +12,16 @@ use hdrhistogram::Histogram;
 use tcpcost_meter::tcp_info::TcpInfo;
 use tcpcost_meter::{Meter, rusage};
 use tcpcost_stack::{KernelStack, Stack};
-use tcpcost_study::{Quantity, Reading, Snapshot, Totals, Whose, WorkloadKind, WorkloadSettings};
+use tcpcost_study::{
+    CallChains, Quantity, Reading, Snapshot, Totals, Whose, WorkloadKind, WorkloadSettings,
+};
 use tcpcost_workload::{Token, Worker, flows_of, socket_options};
 
 use super::ground::{self, Ground, Observed};
+use super::policy::AckOptions;
 use super::readings;
+use super::sampler::Sampler;
+use super::soak;
 use crate::protocol::{Prepare, Span, clock_ns};
 
 /// TCP_INFO is read this long before the first snapshot, so that traffic is in its stride again:
@@ -32,6 +37,8 @@ pub struct Place {
     pub threads: usize,
     /// What its stack stands on.
     pub ground: Ground,
+    /// Meters of the end that are there already, for the first worker to read.
+    pub meters: Vec<Box<dyn Meter + Send>>,
 }
 
 /// What a worker is for.
@@ -67,6 +74,8 @@ pub struct Found {
     pub readings: Vec<Reading>,
     /// Response times of the interval, ns.
     pub response_times: Option<Histogram<u64>>,
+    /// Call chains of the interval.
+    pub profile: Option<CallChains>,
     /// Meters that could not be had, one line each.
     pub cautions: Vec<String>,
 }
@@ -93,7 +102,7 @@ pub struct WorkerThread {
 impl WorkerThread {
     /// Starts a worker on its CPU. The first alone reads the meters that count for the whole end.
     pub fn start(
-        place: Place,
+        mut place: Place,
         prepare: &Prepare,
         settings: &WorkloadSettings,
         duty: Duty,
@@ -107,10 +116,13 @@ impl WorkerThread {
             outbox,
             stop: Arc::clone(&stop),
             meters: Vec::new(),
+            sampler: None,
+            beside_soak: wants("soak"),
             cautions: Vec::new(),
             tcp_info: (wants("tcp_info") && settings.kind != WorkloadKind::Crr)
                 .then(TcpInfo::default),
             reads_rusage: wants("rusage"),
+            options: AckOptions::new(prepare),
         };
         let cpu = prepare.cpus[place.index % prepare.cpus.len()];
         let (prepare, settings) = (prepare.clone(), settings.clone());
@@ -123,6 +135,8 @@ impl WorkerThread {
                 if place.index == 0 {
                     (body.meters, body.cautions) =
                         readings::meters(&prepare, place.ground.is_kernel());
+                    body.sampler = Sampler::load(&prepare, &mut body.cautions);
+                    body.meters.append(&mut place.meters);
                 }
                 let outcome = ready.and_then(|()| {
                     let options = socket_options(&settings);
@@ -234,7 +248,8 @@ fn own_files() -> Result<(), String> {
     }
 }
 
-fn pin(cpu: usize) -> Result<(), String> {
+/// Pins the calling thread.
+pub fn pin(cpu: usize) -> Result<(), String> {
     // SAFETY: an all-zero set is a valid one, CPU_SET stays within it, the kernel only reads it.
     let status = unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
@@ -310,10 +325,13 @@ struct Body {
     outbox: Sender<Result<Answer, String>>,
     stop: Arc<AtomicBool>,
     meters: Vec<Box<dyn Meter + Send>>,
+    sampler: Option<Sampler>,
+    beside_soak: bool,
     cautions: Vec<String>,
     /// Not for `crr`, whose connections come and go.
     tcp_info: Option<TcpInfo>,
     reads_rusage: bool,
+    options: AckOptions,
 }
 
 impl Body {
@@ -325,6 +343,7 @@ impl Body {
             let answer = match order {
                 Order::SetUp(deadline) => {
                     worker.set_up(deadline).map_err(|error| error.to_string())?;
+                    S::set(&worker, self.options)?;
                     let mut ready = S::describe(&worker);
                     ready.connections = worker.conns().count();
                     Answer::Ready(ready)
@@ -353,9 +372,15 @@ impl Body {
         let mut before = self.meters()?;
         before.extend(self.own(worker)?);
         drop(worker.take_response_times());
+        if let Some(sampler) = &mut self.sampler {
+            sampler.start();
+        }
 
         self.drive(worker, span.to_ns)?;
 
+        if let Some(sampler) = &mut self.sampler {
+            sampler.stop();
+        }
         let mut after = self.own(worker)?;
         let response_times = worker.take_response_times();
         after.extend(self.meters()?);
@@ -364,9 +389,18 @@ impl Body {
 
         before.extend(connections_before);
         let readings = readings::since(&before, &after).map_err(|error| error.to_string())?;
+        let cautions = &mut self.cautions;
+        let profile = self.sampler.take().and_then(|sampler| {
+            if self.beside_soak {
+                // Looking names up is work that would disturb the calibration.
+                soak::sleep_until(soak::over_ns(span));
+            }
+            sampler.chains(cautions)
+        });
         Ok(Found {
             readings,
             response_times,
+            profile,
             cautions: std::mem::take(&mut self.cautions),
         })
     }
@@ -399,6 +433,9 @@ impl Body {
             totals: vec![Totals { whose, counts }],
         };
         let mut snapshots = vec![snapshot("workload", Whose::Workload, worker.totals())];
+        if let Some(counts) = S::counts(worker) {
+            snapshots.push(snapshot("tcp", Whose::Namespace, counts));
+        }
         if self.reads_rusage {
             let counts = rusage::thread_counts().map_err(|error| error.to_string())?;
             snapshots.push(snapshot("rusage", Whose::Threads, counts));

@@ -59,6 +59,11 @@ impl Journal {
         Journal { entries, file }
     }
 
+    /// Whether it is of the host's own settings, and not of a namespace that ends with its agent.
+    pub fn is_of_host(&self) -> bool {
+        self.file.is_some()
+    }
+
     /// This process' journal in a folder, which is made if need be.
     ///
     /// # Errors

@@ -25,6 +25,6 @@ pub mod sysctl;
 pub mod topology;
 
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 #[cfg(test)]
 mod tests;

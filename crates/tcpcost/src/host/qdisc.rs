@@ -181,6 +181,22 @@ pub fn describe(device: &str) -> Result<String, SystemError> {
     Ok(format!("{} {words}", root.kind).trim_end().to_string())
 }
 
+/// Whether programs may be at the device's tc ingress and egress.
+#[cfg(test)]
+pub(crate) fn has_clsact(device: &str) -> Result<bool, SystemError> {
+    let message = at_root(device)?;
+    let index = message.header.index;
+    let answers = ask(
+        &format!("read the qdiscs of {device}"),
+        RouteNetlinkMessage::GetQueueDiscipline(message),
+        NLM_F_DUMP,
+    )?;
+    Ok(answers.iter().any(|answer| {
+        matches!(answer, RouteNetlinkMessage::NewQueueDiscipline(found)
+            if found.header.index == index && found.header.parent == TcHandle::CLSACT)
+    }))
+}
+
 struct Root {
     kind: String,
     options: Vec<u8>,

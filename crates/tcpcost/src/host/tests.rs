@@ -2,55 +2,17 @@
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
+use std::net::{IpAddr, TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
-use std::thread;
 
 use tcpcost_study::{DeviceSettings, Segmentation};
 
 use super::apply::{ApplyError, apply, steer};
 use super::journal::{Journal, restore};
 use super::setting::Setting;
-use super::testing::{in_namespace, is_root, thread_id};
+use super::testing::{CLIENT, SERVER, in_namespace, is_root, with_bed};
 use super::{environment, ethtool, link, namespace, sysctl};
-
-const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 211, 0, 1);
-const SERVER: Ipv4Addr = Ipv4Addr::new(10, 211, 0, 2);
-
-/// Two namespaces joined by a veth: runs one closure in each, at the same time.
-fn with_bed<C: Send + 'static, S: Send + 'static>(
-    client: impl FnOnce() -> C + Send + 'static,
-    server: impl FnOnce() -> S + Send + 'static,
-) -> (C, S) {
-    let (id_sender, id) = mpsc::channel();
-    let (made_sender, made) = mpsc::channel();
-    let (up_sender, up) = mpsc::channel();
-    let (client_lives, client_ended) = mpsc::channel::<()>();
-    let server = thread::spawn(move || {
-        in_namespace(move || {
-            id_sender.send(thread_id()).unwrap();
-            made.recv().unwrap();
-            link::add_address("s", SERVER, 30).unwrap();
-            link::set_up("s").unwrap();
-            up_sender.send(()).unwrap();
-            let result = server();
-            // A veth ends with either namespace: stay until the client has ended, however it does.
-            let _ = client_ended.recv();
-            result
-        })
-    });
-    let client = in_namespace(move || {
-        let _client_lives = client_lives;
-        link::create_veth("c", "s", id.recv().unwrap()).unwrap();
-        link::add_address("c", CLIENT, 30).unwrap();
-        link::set_up("c").unwrap();
-        made_sender.send(()).unwrap();
-        up.recv().unwrap();
-        client()
-    });
-    (client, server.join().unwrap())
-}
 
 fn settings(change: impl Fn(&mut DeviceSettings)) -> DeviceSettings {
     let mut settings = DeviceSettings {

@@ -27,6 +27,12 @@ pub struct Overrides {
     /// `--seed`.
     #[serde(default)]
     pub seed: Option<u64>,
+    /// `--meter-cost`.
+    #[serde(default)]
+    pub meter_cost: bool,
+    /// `--quick`.
+    #[serde(default)]
+    pub quick: bool,
 }
 
 impl Overrides {
@@ -42,6 +48,10 @@ impl Overrides {
             if let Err(error) = WorkloadSettings::from_knobs(&cell.knobs) {
                 return Err(usage(format!("--set, cell \"{}\": {error}", cell.name)));
             }
+        }
+        // Before what is said in so many words.
+        if self.quick {
+            study.make_quick();
         }
         if let Some(repetitions) = self.repetitions {
             if repetitions == 0 {
@@ -65,6 +75,9 @@ impl Overrides {
         }
         if let Some(seed) = self.seed {
             study.measure.seed = seed;
+        }
+        if self.meter_cost {
+            study.ask_meter_cost();
         }
         Ok(study)
     }

@@ -137,6 +137,8 @@ fn overrides(args: &cli::Run, study: String) -> anyhow::Result<Overrides> {
         repetitions: args.repetitions,
         duration: args.duration.clone(),
         seed: args.seed,
+        meter_cost: args.meter_cost,
+        quick: args.quick,
     })
 }
 

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use tcpcost_report::Summary;
-use tcpcost_study::{Outcome, Record, Shuffle, Study, units};
+use tcpcost_study::{Cell, Outcome, Record, Shuffle, Study, units};
 
 /// A trial to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,9 +46,7 @@ impl Plan {
             .unwrap_or(0);
         for repetition in latest..measure.repetitions_max {
             let open = Plan::open(study, records, repetition);
-            for cell in
-                Shuffle::new(measure.seed, repetition).order((0..study.cells.len()).collect())
-            {
+            for cell in order(study, repetition) {
                 let tries = |record: &&Record| {
                     record.cell == study.cells[cell].name && record.repetition == repetition
                 };
@@ -89,10 +87,16 @@ impl Plan {
             vec![false; study.cells.len()]
         } else {
             let before: Vec<Record> = before.iter().map(|&record| record.clone()).collect();
-            Summary::new(study, &before)
-                .cells
-                .iter()
-                .map(|cell| cell.converged == Some(true))
+            let summary = Summary::new(study, &before);
+            let converged = |name: &str| {
+                let mut of_study = summary.cells.iter();
+                of_study.any(|cell| cell.name == name && cell.converged == Some(true))
+            };
+            // What a meter costs a cell is asked as often as the cell itself.
+            let name = |cell: &Cell| cell.meter_trial.as_ref().map(|trial| trial.cell.clone());
+            let names = study.cells.iter();
+            names
+                .map(|cell| converged(&name(cell).unwrap_or_else(|| cell.name.clone())))
                 .collect()
         };
         study
@@ -108,6 +112,29 @@ impl Plan {
         let certain = study.cells.len() as u64 * u64::from(study.measure.repetitions);
         certain.max(records.len() as u64)
     }
+}
+
+/// Indices of the cells in the order of a repetition: shuffled by the seed, but that trials which tell what a
+/// meter costs stand beside their cell's, each of them first in turn, so that their ratios are of
+/// neighbours.
+fn order(study: &Study, repetition: u32) -> Vec<usize> {
+    let cells = &study.cells;
+    let own = (0..cells.len()).filter(|&index| cells[index].meter_trial.is_none());
+    let shuffled = Shuffle::new(study.measure.seed, repetition).order(own.collect());
+    let family = |index: usize| {
+        let is_of = |other: &usize| {
+            let trial = &cells[*other].meter_trial;
+            trial
+                .as_ref()
+                .is_some_and(|trial| trial.cell == cells[index].name)
+        };
+        let mut family: Vec<usize> = vec![index];
+        family.extend((0..cells.len()).filter(is_of));
+        let first = repetition as usize % family.len();
+        family.rotate_left(first);
+        family
+    };
+    shuffled.into_iter().flat_map(family).collect()
 }
 
 /// `--dry-run`: cells, then the time.
@@ -248,6 +275,27 @@ mod tests {
             records.push(record(&study, next, outcome, false));
         }
         assert_eq!(records.len(), 5);
+    }
+
+    #[test]
+    fn trials_of_a_meters_cost_stand_beside_their_cell_and_take_turns() {
+        let text = "[vary]\nflows = [1, 2]\n[measure]\nmeters = [\"exact\", \"soak\"]\nmeter_cost = true\n";
+        let study = Study::parse("s", text, "s.toml").unwrap();
+        let mut firsts = Vec::new();
+        for repetition in 0..4 {
+            let order = order(&study, repetition);
+            let mut sorted = order.clone();
+            sorted.sort_unstable();
+            assert_eq!(sorted, (0..8).collect::<Vec<_>>());
+            for family in order.chunks(4) {
+                let flows = |cell: &usize| study.cells[*cell].knobs.count("flows");
+                assert!(family.iter().all(|cell| flows(cell) == flows(&family[0])));
+                let trial = study.cells[family[0]].meter_trial.as_ref();
+                firsts.push(trial.map(|trial| trial.meter.clone()));
+            }
+        }
+        firsts.dedup();
+        assert_eq!(firsts.len(), 4, "each is first once: {firsts:?}");
     }
 
     #[test]

@@ -14,7 +14,7 @@ use super::bed::{Bed, BedKind};
 use super::ends::{Events, Halt};
 use super::warnings;
 use crate::host::topology::Topology;
-use crate::protocol::{Answer, Ask, Measured, Prepare, Span, clock_ns};
+use crate::protocol::{Answer, Ask, Measured, Prepare, Sampling, Span, clock_ns};
 
 /// Time for the order to run to reach both agents, also on a busy host; traffic starts with it.
 const HEAD_START_NS: u64 = 5_000_000;
@@ -168,6 +168,23 @@ impl Trial<'_> {
         let (client_cpus, server_cpus) = place(knobs)?;
         let [client_pid, server_pid] = bed.ends.pids();
         let token = token();
+        let meters = self.study.meters(self.cell);
+        let sampling = |end: End| {
+            let mut cpus = client_cpus.clone();
+            if end == End::Server {
+                cpus.clone_from(&server_cpus);
+                cpus.retain(|cpu| !client_cpus.contains(cpu));
+            }
+            let wanted = meters.iter().any(|meter| meter == "profile") && !cpus.is_empty();
+            let hz = self.study.measure.profile_hz;
+            wanted.then_some(Sampling { hz, cpus })
+        };
+        let all_shared = server_cpus.iter().all(|cpu| client_cpus.contains(cpu));
+        // Of CPUs that both ends share the client counts for both: a second copy would cost twice.
+        let is_read = |end: End, meter: &str| {
+            let of_cpus = matches!(meter, "exact" | "perf");
+            !(end == End::Server && all_shared && of_cpus)
+        };
         let prepare = |bed: &Bed, end: End| Prepare {
             end,
             knobs: knobs.clone(),
@@ -189,7 +206,12 @@ impl Trial<'_> {
                 || (bed.kind == BedKind::Loopback && end == End::Client),
             steering: bed.kind.owns(end)
                 && knobs.is_on("steering").expect("a switch has a default"),
-            meters: self.study.measure.meters.clone(),
+            meters: meters
+                .iter()
+                .filter(|meter| is_read(end, meter))
+                .cloned()
+                .collect(),
+            sampling: sampling(end),
             own_pids: vec![std::process::id(), client_pid, server_pid],
             token: token.clone(),
             seed: self.study.measure.seed,
@@ -245,12 +267,8 @@ impl Trial<'_> {
             environment.mss = mss;
         }
 
-        let wants_soak = self
-            .study
-            .measure
-            .meters
-            .iter()
-            .any(|meter| meter == "soak");
+        let meters = self.study.meters(self.cell);
+        let wants_soak = meters.iter().any(|meter| meter == "soak");
         if wants_soak {
             // On CPUs that both ends share there is one spinner, the client's.
             let soaking: &[End] = if self.shares_cpus()? {

@@ -199,6 +199,7 @@ mod tests {
                 counts,
             }],
             response_time_hdr: None,
+            profile: None,
         };
         Record {
             schema_version: SCHEMA_VERSION,

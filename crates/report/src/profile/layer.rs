@@ -1,14 +1,11 @@
 //! Which layer of the network stack a call chain was in.
 //!
-//! The innermost function that a layer knows decides, so that a softirq that runs on top of a system call is
-//! not the system call's, and an allocator or a lock is its caller's.
-
-use std::fmt;
+//! The innermost function that a layer knows decides: an allocator or a lock is its caller's.
 
 /// A layer of the network stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Layer {
-    /// Outside the kernel.
+    /// User mode: the application.
     User,
     /// System calls, sockets, readiness, and the copy between user and kernel.
     SystemCall,
@@ -22,8 +19,10 @@ pub enum Layer {
     TcpInput,
     /// Wake-ups and task switches.
     WakeUp,
-    /// Nothing to run.
-    Idle,
+    /// Hard interrupts that do nothing of the above: between CPUs, timers, the tick.
+    Interrupts,
+    /// Tracepoints and eBPF programs: the meters' own, and whoever else's.
+    Measuring,
     /// Anything else.
     Rest,
 }
@@ -32,22 +31,17 @@ impl Layer {
     /// Its name in reports.
     pub fn name(self) -> &'static str {
         match self {
-            Layer::User => "user",
+            Layer::User => "application",
             Layer::SystemCall => "system call and copy",
             Layer::TcpOutput => "TCP output",
             Layer::IpAndBelow => "IP and below",
             Layer::Driver => "driver",
             Layer::TcpInput => "TCP input and ACK",
             Layer::WakeUp => "wake-ups",
-            Layer::Idle => "idle",
+            Layer::Interrupts => "hard interrupts",
+            Layer::Measuring => "measuring",
             Layer::Rest => "the rest",
         }
-    }
-}
-
-impl fmt::Display for Layer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
     }
 }
 
@@ -78,17 +72,8 @@ pub fn layer<'a>(functions: impl IntoIterator<Item = &'a str>) -> Layer {
 /// Names begin so. The first row that fits counts.
 const TABLE: &[(Layer, &[&str])] = &[
     (
-        Layer::Idle,
-        &[
-            "default_idle",
-            "pv_native_safe_halt",
-            "acpi_safe_halt",
-            "mwait_idle",
-            "intel_idle",
-            "cpuidle_",
-            "do_idle",
-            "poll_idle",
-        ],
+        Layer::Measuring,
+        &["__traceiter_", "bpf_trace_run", "bpf_prog_"],
     ),
     (
         Layer::WakeUp,
@@ -102,6 +87,7 @@ const TABLE: &[(Layer, &[&str])] = &[
             "ttwu_",
             "schedule",
             "__schedule",
+            "__switch_to",
             "sched_ttwu",
         ],
     ),
@@ -265,6 +251,15 @@ const TABLE: &[(Layer, &[&str])] = &[
             "__fget",
         ],
     ),
+    (
+        Layer::Interrupts,
+        &[
+            "asm_sysvec_",
+            "asm_common_interrupt",
+            "el0t_64_irq",
+            "el1h_64_irq",
+        ],
+    ),
 ];
 
 #[cfg(test)]
@@ -308,7 +303,13 @@ mod tests {
             Layer::WakeUp,
         );
         check("net_rx_action __napi_poll mlx5e_poll", Layer::Driver);
-        check("do_idle default_idle", Layer::Idle);
+        check(
+            &format!("{softirq} __traceiter_softirq_exit bpf_trace_run1 __rcu_read_lock"),
+            Layer::Measuring,
+        );
+        let tick = "asm_sysvec_apic_timer_interrupt sysvec_apic_timer_interrupt";
+        check(&format!("{tick} hrtimer_interrupt"), Layer::Interrupts);
+        check(&format!("{tick} try_to_wake_up"), Layer::WakeUp);
         check("ret_from_fork kthread", Layer::Rest);
         check("", Layer::User);
     }

@@ -1,0 +1,307 @@
+//! Call chains of a cell's trials to shares and costs by layer and by function.
+//!
+//! A share is of the samples of the trial's own work: idle time and tasks of others are not in it. A cost is
+//! that share of the trial's CPU time by its best meter, so that the table adds up to the main one; the
+//! sampler itself counts too few samples to tell the height.
+
+mod context;
+pub(crate) mod flame;
+mod layer;
+pub(crate) mod page;
+pub(crate) mod table;
+
+use std::collections::{BTreeMap, HashMap};
+
+use tcpcost_study::{Derived, DerivedKind, End, EndRecord, Record};
+
+use self::context::part;
+pub use self::layer::Layer;
+use crate::cell::CellSummary;
+use crate::derive::{Values, cpus_apart};
+use crate::estimate::Estimate;
+
+/// Where the CPU time of one end went, or of both where they cannot be told apart.
+#[derive(Debug, Clone)]
+pub struct Profile {
+    /// Whose; `None` is both ends together.
+    pub end: Option<End>,
+    /// What made the samples: `cycles`, `cpu-clock`; several names where trials differ.
+    pub source: String,
+    /// Samples of the trial's own work, of all trials.
+    pub samples: u64,
+    /// Of them, samples with a function without a name: what it called is known, what called it is not.
+    pub samples_unknown: u64,
+    /// Samples that the records left out.
+    pub samples_left_out: u64,
+    /// By layer: each sample is in one. All that have samples, in the order of [`Layer`].
+    pub layers: Vec<(Layer, Cost)>,
+    /// By function, the largest exclusive share first: those on the chain of at least [`SHARE_MIN`] of the
+    /// samples.
+    pub functions: Vec<Function>,
+    /// Samples by chain, frames joined by semicolons, the context first.
+    pub(crate) folded: BTreeMap<String, u64>,
+}
+
+/// A function's share.
+#[derive(Debug, Clone)]
+pub struct Function {
+    /// Its name.
+    pub name: String,
+    /// Of the time in which it, or what it called, was running, interrupts and softirqs apart.
+    pub inclusive: Cost,
+    /// Of the time in which it was running itself.
+    pub exclusive: Cost,
+}
+
+/// A share of the samples, and what it amounts to.
+#[derive(Debug, Clone)]
+pub struct Cost {
+    /// Of the samples of the trial's own work, 0 to 1.
+    pub share: Estimate,
+    /// CPU µs per second of the interval; absent without a meter of CPU.
+    pub us_per_s: Option<Estimate>,
+    /// CPU µs per KiB, or per transaction; absent without a meter of CPU.
+    pub us_per_unit: Option<Estimate>,
+    /// The same by repetition.
+    by_repetition: Vec<(u32, f64)>,
+}
+
+impl Cost {
+    /// How many times as much this is per KiB or transaction, trial by trial.
+    pub fn ratio(&self, first: &Cost) -> Option<Estimate> {
+        Estimate::ratio(&self.by_repetition, &first.by_repetition)
+    }
+}
+
+/// Functions on fewer of the samples are in no table: of some hundred samples they are one or two.
+pub const SHARE_MIN: f64 = 0.01;
+
+impl Profile {
+    /// The same end's of another cell.
+    pub(crate) fn of<'a>(&self, cell: &'a CellSummary) -> Option<&'a Profile> {
+        cell.profiles.iter().find(|other| other.end == self.end)
+    }
+
+    /// A layer's cost.
+    pub fn layer(&self, layer: Layer) -> Option<&Cost> {
+        let found = self.layers.iter().find(|(of, _)| *of == layer);
+        found.map(|(_, cost)| cost)
+    }
+
+    /// A function's.
+    pub fn function(&self, name: &str) -> Option<&Function> {
+        self.functions.iter().find(|function| function.name == name)
+    }
+}
+
+/// By end where the bed can tell the ends apart, else one of both; none without call chains.
+pub(crate) fn profiles(trials: &[(&Record, &Values)], has_transactions: bool) -> Vec<Profile> {
+    let apart = trials.iter().all(|(record, _)| cpus_apart(record));
+    let scopes: &[Option<End>] = if apart {
+        &[Some(End::Client), Some(End::Server)]
+    } else {
+        &[None]
+    };
+    scopes
+        .iter()
+        .filter_map(|&end| profile(trials, end, has_transactions))
+        .collect()
+}
+
+fn profile(
+    trials: &[(&Record, &Values)],
+    end: Option<End>,
+    has_transactions: bool,
+) -> Option<Profile> {
+    let sampled: Vec<(u32, Samples<'_>, &Values)> = trials
+        .iter()
+        .filter_map(|(record, values)| {
+            let ends = record
+                .ends
+                .iter()
+                .filter(|(of, _)| end.is_none_or(|end| end == **of));
+            let samples = Samples::of(ends.map(|(_, found)| found));
+            (samples.all > 0).then_some((record.repetition, samples, *values))
+        })
+        .collect();
+    if sampled.is_empty() {
+        return None;
+    }
+    let work: Vec<Option<(f64, f64)>> = sampled
+        .iter()
+        .map(|(_, _, values)| work(values, end, has_transactions))
+        .collect();
+    // A trial in which a function was never met has it at 0 of so many samples: that was measured.
+    let cost = |of: &dyn Fn(&Samples<'_>) -> u64| -> Option<Cost> {
+        let shares: Vec<f64> = sampled
+            .iter()
+            .map(|(_, samples, _)| of(samples) as f64 / samples.all as f64)
+            .collect();
+        let known = || {
+            let trials = sampled.iter().zip(&shares).zip(&work);
+            trials.filter_map(|(((repetition, ..), share), work)| {
+                Some((*repetition, share, (*work)?))
+            })
+        };
+        Some(Cost {
+            share: Estimate::new(shares.iter().copied())?,
+            us_per_s: Estimate::new(known().map(|(_, share, (us, per_s))| share * us * per_s)),
+            us_per_unit: Estimate::new(known().map(|(_, share, (us, _))| share * us)),
+            by_repetition: known()
+                .map(|(repetition, share, (us, _))| (repetition, share * us))
+                .collect(),
+        })
+    };
+    let mut all = Samples::default();
+    for (_, samples, _) in &sampled {
+        all.add(samples);
+    }
+    let mut functions: Vec<(&str, FunctionSamples)> = all
+        .functions
+        .iter()
+        .filter(|(_, samples)| samples.inclusive as f64 >= SHARE_MIN * all.all as f64)
+        .map(|(&name, &samples)| (name, samples))
+        .collect();
+    functions.sort_by_key(|&(name, samples)| {
+        (
+            std::cmp::Reverse((samples.exclusive, samples.inclusive)),
+            name,
+        )
+    });
+    let of = |samples: &Samples<'_>, name: &str| {
+        samples.functions.get(name).copied().unwrap_or_default()
+    };
+    let mut sources = all.sources.clone();
+    sources.sort_unstable();
+    Some(Profile {
+        end,
+        source: sources.join(" and "),
+        samples: all.all,
+        samples_unknown: all.unknown,
+        samples_left_out: all.left_out,
+        layers: all
+            .layers
+            .keys()
+            .filter_map(|layer| {
+                let cost = cost(&|samples| samples.layers.get(layer).copied().unwrap_or(0))?;
+                Some((*layer, cost))
+            })
+            .collect(),
+        functions: functions
+            .into_iter()
+            .filter_map(|(name, _)| {
+                Some(Function {
+                    name: name.to_string(),
+                    inclusive: cost(&|samples| of(samples, name).inclusive)?,
+                    exclusive: cost(&|samples| of(samples, name).exclusive)?,
+                })
+            })
+            .collect(),
+        folded: all.folded,
+    })
+}
+
+/// CPU µs per KiB or transaction by the best meter of the trial, and these per second.
+fn work(values: &Values, end: Option<End>, has_transactions: bool) -> Option<(f64, f64)> {
+    let get = |kind| values.get(&Derived { kind, end }).copied();
+    let both = |kind| values.get(&Derived::both(kind)).copied();
+    if has_transactions {
+        let us = get(DerivedKind::ExactUsPerTransaction).or(get(DerivedKind::CpuUsPerTransaction));
+        Some((us?, both(DerivedKind::TransactionsPerS)?))
+    } else {
+        let us = get(DerivedKind::ExactUsPerKib).or(get(DerivedKind::CpuUsPerKib));
+        Some((us?, both(DerivedKind::Goodput)? / 8.0 / 1024.0))
+    }
+}
+
+/// Samples of one function.
+#[derive(Clone, Copy, Default)]
+struct FunctionSamples {
+    inclusive: u64,
+    exclusive: u64,
+}
+
+/// The samples of one trial's own work, sorted.
+#[derive(Default)]
+struct Samples<'a> {
+    all: u64,
+    unknown: u64,
+    left_out: u64,
+    sources: Vec<&'a str>,
+    layers: BTreeMap<Layer, u64>,
+    functions: HashMap<&'a str, FunctionSamples>,
+    folded: BTreeMap<String, u64>,
+}
+
+impl<'a> Samples<'a> {
+    fn of(ends: impl Iterator<Item = &'a EndRecord>) -> Samples<'a> {
+        let mut samples = Samples::default();
+        for chains in ends.filter_map(|end| end.profile.as_ref()) {
+            samples.source(&chains.source);
+            samples.left_out += chains.samples_left_out;
+            for chain in &chains.chains {
+                let Some(part) = part(chains, chain) else {
+                    continue;
+                };
+                let names: Vec<&str> = part
+                    .user
+                    .iter()
+                    .chain(part.kernel)
+                    .map(|&place| chains.name(place))
+                    .collect();
+                let count = chain.samples;
+                samples.all += count;
+                if names.contains(&tcpcost_study::UNKNOWN) {
+                    samples.unknown += count;
+                }
+                let kernel = &names[part.user.len()..];
+                *samples
+                    .layers
+                    .entry(layer::layer(kernel.iter().rev().copied()))
+                    .or_default() += count;
+                for (depth, name) in names.iter().enumerate() {
+                    let function = samples.functions.entry(name).or_default();
+                    // A function that is on a chain more than once is counted once.
+                    if !names[..depth].contains(name) {
+                        function.inclusive += count;
+                    }
+                    if depth + 1 == names.len() {
+                        function.exclusive += count;
+                    }
+                }
+                // The name of a task may be anything.
+                let mut line = part.context.replace([';', '\n'], "_");
+                for name in names {
+                    line.push(';');
+                    line.push_str(name);
+                }
+                *samples.folded.entry(line).or_default() += count;
+            }
+        }
+        samples
+    }
+
+    fn source(&mut self, source: &'a str) {
+        if !self.sources.contains(&source) {
+            self.sources.push(source);
+        }
+    }
+
+    fn add(&mut self, other: &Samples<'a>) {
+        self.all += other.all;
+        self.unknown += other.unknown;
+        self.left_out += other.left_out;
+        other.sources.iter().for_each(|source| self.source(source));
+        for (layer, count) in &other.layers {
+            *self.layers.entry(*layer).or_default() += count;
+        }
+        for (name, count) in &other.functions {
+            let sum = self.functions.entry(name).or_default();
+            sum.inclusive += count.inclusive;
+            sum.exclusive += count.exclusive;
+        }
+        for (line, count) in &other.folded {
+            *self.folded.entry(line.clone()).or_default() += count;
+        }
+    }
+}

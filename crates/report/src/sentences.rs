@@ -1,0 +1,360 @@
+//! What was found, in words: every sentence that text, JSON and page print of a [`Found`].
+//!
+//! Nothing is claimed where an interval holds zero or where there is none.
+
+use tcpcost_study::{Derived, Value};
+
+use crate::estimate::Estimate;
+use crate::found::{Against, Found, Sign, Step, What};
+use crate::number::unit_in_tables;
+use crate::words;
+
+/// The sentence of one thing found.
+pub(crate) fn sentence(found: &Found) -> String {
+    let what = match &found.what {
+        What::Value { cells, published } => value(found.quantity, cells, *published),
+        What::Change {
+            knob,
+            from,
+            at,
+            steps,
+        } => change(found.quantity, knob, from, at, steps),
+        What::Line {
+            over,
+            cells,
+            slope,
+            intercept,
+            published,
+        } => line(
+            found.quantity,
+            *over,
+            *cells,
+            slope.as_ref(),
+            intercept.as_ref(),
+            *published,
+        ),
+    };
+    format!("{}: {what}.", found.says)
+}
+
+fn value(of: Derived, cells: &[(String, Option<Estimate>)], published: Option<f64>) -> String {
+    let (unit, scale) = unit_in_tables(of);
+    let shown = cells.iter().map(|(cell, estimate)| {
+        let name = if cells.len() > 1 {
+            format!("{cell}: ")
+        } else {
+            String::new()
+        };
+        match estimate {
+            None => format!("{name}not measured"),
+            Some(estimate) => {
+                let against = published.map_or(String::new(), |figure| {
+                    let apart = match Against::of(estimate, figure) {
+                        Against::Within => "in the interval",
+                        Against::Below => "less here",
+                        Against::Above => "more here",
+                        Against::Unknown => "too few trials to tell a difference",
+                    };
+                    let figure = precise(figure * scale, decimals(estimate, scale));
+                    format!(", published {figure}: {apart}")
+                });
+                format!("{name}{}{against}", with_interval(estimate, scale))
+            }
+        }
+    });
+    let shown: Vec<String> = shown.collect();
+    format!("{} ({unit}) {}", words::quantity(of), shown.join("; "))
+}
+
+fn change(of: Derived, knob: &str, from: &Value, at: &str, steps: &[Step]) -> String {
+    let at = if at.is_empty() {
+        String::new()
+    } else {
+        format!("{at}: ")
+    };
+    let steps: Vec<String> = steps.iter().map(step).collect();
+    format!(
+        "{at}{}, against {knob} {from}, {}",
+        words::quantity(of),
+        steps.join("; ")
+    )
+}
+
+fn step(step: &Step) -> String {
+    let to = &step.to;
+    let Some(percent) = &step.percent else {
+        return format!("at {to} was not measured");
+    };
+    let published = |figure: f64, apart: &str| {
+        let signed = format!("{figure:+.1}").replace('-', "\u{2212}");
+        format!(" (published {signed} %{apart})")
+    };
+    let told = match Sign::of(percent) {
+        Sign::Below => format!("falls by {} at {to}", size(percent, -1.0)),
+        Sign::Above => format!("rises by {} at {to}", size(percent, 1.0)),
+        Sign::Open => format!(
+            "has no established change at {to}: {} %",
+            with_interval(percent, 1.0)
+        ),
+        Sign::Unknown => {
+            let shown = format!("{:+.1}", percent.median).replace('-', "\u{2212}");
+            return format!(
+                "changed by {shown} % at {to}, of {} trials, too few for an interval{}",
+                percent.n,
+                step.published_percent
+                    .map_or(String::new(), |figure| published(figure, ""))
+            );
+        }
+    };
+    let against = step.published_percent.map_or(String::new(), |figure| {
+        let apart = match Against::of(percent, figure) {
+            Against::Within => ", in the interval",
+            // Of a fall the lower end is the larger one.
+            Against::Below if figure < 0.0 => ", more here",
+            Against::Above if figure < 0.0 => ", less here",
+            Against::Below => ", less here",
+            Against::Above => ", more here",
+            Against::Unknown => "",
+        };
+        published(figure, apart)
+    });
+    format!("{told}{against}")
+}
+
+/// `21.3 % [19.1, 24.0]`, a fall being positive with sign -1.
+fn size(percent: &Estimate, sign: f64) -> String {
+    let ends = match (percent.lo, percent.hi) {
+        (Some(lo), Some(hi)) if sign < 0.0 => (Some(-hi), Some(-lo)),
+        ends => ends,
+    };
+    let turned = Estimate {
+        median: percent.median * sign,
+        lo: ends.0,
+        hi: ends.1,
+        n: percent.n,
+    };
+    let shown = with_interval(&turned, 1.0);
+    match shown.split_once(' ') {
+        Some((median, rest)) => format!("{median} % {rest}"),
+        None => shown,
+    }
+}
+
+fn line(
+    of: Derived,
+    over: Derived,
+    cells: usize,
+    slope: Option<&Estimate>,
+    intercept: Option<&Estimate>,
+    published: Option<f64>,
+) -> String {
+    let (unit, one) = slope_unit(of, over);
+    let Some(slope) = slope else {
+        return format!("no line through {cells} cells: fewer than three had numbers");
+    };
+    let through = format!(
+        "by a line through {cells} cells of {} over {over} in each of {} repetitions",
+        words::quantity(of),
+        slope.n
+    );
+    let published = published.map_or(String::new(), |figure| {
+        let apart = match Against::of(slope, figure) {
+            Against::Within => "in the interval",
+            Against::Below => "less here",
+            Against::Above => "more here",
+            Against::Unknown => "too few repetitions to tell a difference",
+        };
+        format!(
+            "; published {}: {apart}",
+            precise(figure, decimals(slope, 1.0))
+        )
+    });
+    let shown = with_interval(slope, 1.0);
+    let told = match Sign::of(slope) {
+        Sign::Open => format!("no effect of {one} is established: {shown} {unit}"),
+        Sign::Unknown => format!("{shown} {unit}, of too few repetitions for an interval"),
+        Sign::Below | Sign::Above => format!("{shown} {unit}"),
+    };
+    let rest = match intercept {
+        Some(intercept) if Sign::of(slope) != Sign::Open => {
+            let (unit, scale) = unit_in_tables(of);
+            format!(
+                ", and {} {unit} without any",
+                with_interval(intercept, scale)
+            )
+        }
+        _ => String::new(),
+    };
+    format!("{told}, {through}{rest}{published}")
+}
+
+/// `µs per ACK` and `ACK`, of µs/KiB over ACKs/KiB.
+pub(crate) fn slope_unit(of: Derived, over: Derived) -> (String, String) {
+    let split = |unit: &'static str| unit.split_once('/').unwrap_or((unit, ""));
+    let ((up, up_by), (right, right_by)) = (split(of.kind.unit()), split(over.kind.unit()));
+    if up_by == right_by {
+        let one = right.strip_suffix('s').unwrap_or(right).to_string();
+        (format!("{up} per {one}"), one)
+    } else {
+        let one = over.kind.unit().to_string();
+        (format!("{} by {one}", of.kind.unit()), one)
+    }
+}
+
+/// An estimate with as many decimals as its interval's half-width has two digits of; none are more
+/// than four.
+fn with_interval(estimate: &Estimate, scale: f64) -> String {
+    let decimals = decimals(estimate, scale);
+    let shown = |value: f64| precise(value * scale, decimals);
+    match estimate.lo.zip(estimate.hi) {
+        Some((lo, hi)) => format!("{} [{}, {}]", shown(estimate.median), shown(lo), shown(hi)),
+        None => format!("{} [n={}]", shown(estimate.median), estimate.n),
+    }
+}
+
+fn decimals(estimate: &Estimate, scale: f64) -> usize {
+    let half = match estimate.lo.zip(estimate.hi) {
+        Some((lo, hi)) => (hi - lo) * scale / 2.0,
+        None => 0.0,
+    };
+    // An interval of no width, or none: as if it were a thousandth.
+    let half = if half > 0.0 {
+        half
+    } else {
+        (estimate.median * scale).abs() / 1000.0
+    };
+    let digits = if half > 0.0 {
+        1.0 - half.log10().floor()
+    } else {
+        0.0
+    };
+    digits.clamp(0.0, 4.0) as usize
+}
+
+fn precise(value: f64, decimals: usize) -> String {
+    let shown = format!("{value:.decimals$}");
+    // No "-0.0", and a minus that is no hyphen.
+    match shown.strip_prefix('-') {
+        Some(rest) if rest.chars().all(|digit| "0.".contains(digit)) => rest.to_string(),
+        Some(rest) => format!("\u{2212}{rest}"),
+        None => shown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tcpcost_study::{DerivedKind, End};
+
+    fn estimate(median: f64, lo: f64, hi: f64) -> Estimate {
+        Estimate {
+            median,
+            lo: Some(lo),
+            hi: Some(hi),
+            n: 6,
+        }
+    }
+
+    fn check_change(steps: &[(u64, Option<Estimate>, Option<f64>)], expected: &str) {
+        let steps = steps
+            .iter()
+            .map(|&(to, percent, published_percent)| Step {
+                to: Value::Count(to),
+                percent,
+                published_percent,
+            })
+            .collect();
+        let found = Found {
+            says: "Fewer ACKs".to_string(),
+            quantity: Derived::of(End::Client, DerivedKind::ExactUsPerKib),
+            what: What::Change {
+                knob: "server.ack_segments".to_string(),
+                from: Value::Count(2),
+                at: "rate=941Mbit".to_string(),
+                steps,
+            },
+        };
+        let beginning = "Fewer ACKs: rate=941Mbit: Exact CPU µs per KiB, client, against server.ack_segments 2, ";
+        assert_eq!(sentence(&found), format!("{beginning}{expected}."));
+    }
+
+    #[test]
+    fn a_change_is_told_with_its_interval_and_beside_the_published_one() {
+        check_change(
+            &[
+                (8, Some(estimate(-21.34, -24.0, -19.1)), Some(-23.0)),
+                (16, Some(estimate(-25.2, -26.0, -24.5)), Some(-29.4)),
+                (32, Some(estimate(5.0, 2.0, 8.0)), None),
+            ],
+            "falls by 21.3 % [19.1, 24.0] at 8 (published \u{2212}23.0 %, in the interval); \
+             falls by 25.20 % [24.50, 26.00] at 16 (published \u{2212}29.4 %, less here); \
+             rises by 5.0 % [2.0, 8.0] at 32",
+        );
+    }
+
+    #[test]
+    fn nothing_is_claimed_where_the_interval_holds_zero_or_is_none() {
+        check_change(
+            &[
+                (8, Some(estimate(-2.0, -9.0, 4.0)), Some(-23.0)),
+                (16, Estimate::new([-12.0; 3]), Some(-29.4)),
+                (32, None, None),
+            ],
+            "has no established change at 8: \u{2212}2.0 [\u{2212}9.0, 4.0] % (published \u{2212}23.0 %, less here); \
+             changed by \u{2212}12.0 % at 16, of 3 trials, too few for an interval (published \u{2212}29.4 %); \
+             at 32 was not measured",
+        );
+    }
+
+    fn check_line(slope: Option<Estimate>, expected: &str) {
+        let found = Found {
+            says: "One ACK".to_string(),
+            quantity: Derived::of(End::Client, DerivedKind::ExactUsPerKib),
+            what: What::Line {
+                over: Derived::of(End::Client, DerivedKind::AcksPerKib),
+                cells: 5,
+                slope,
+                intercept: Some(estimate(0.5, 0.4, 0.6)),
+                published: Some(3.6),
+            },
+        };
+        assert_eq!(sentence(&found), format!("One ACK: {expected}."));
+    }
+
+    #[test]
+    fn a_line_says_what_one_costs_and_what_is_left_without() {
+        let through = "by a line through 5 cells of Exact CPU µs per KiB, client over client_acks_per_kib in each of 6 repetitions";
+        check_line(
+            Some(estimate(2.0, 1.9, 2.2)),
+            &format!(
+                "2.00 [1.90, 2.20] µs per ACK, {through}, and 0.50 [0.40, 0.60] µs/KiB without any; published 3.60: less here"
+            ),
+        );
+        check_line(
+            Some(estimate(2.0, -1.0, 5.0)),
+            &format!(
+                "no effect of ACK is established: 2.0 [\u{2212}1.0, 5.0] µs per ACK, {through}; published 3.6: in the interval"
+            ),
+        );
+        check_line(
+            None,
+            "no line through 5 cells: fewer than three had numbers",
+        );
+    }
+
+    #[test]
+    fn a_count_is_told_as_exactly_as_it_is_known() {
+        let found = Found {
+            says: "The old split".to_string(),
+            quantity: Derived::of(End::Client, DerivedKind::PacketsPerTransaction),
+            what: What::Value {
+                cells: vec![("kernel".to_string(), Some(estimate(3.005, 3.0041, 3.0062)))],
+                published: Some(3.0),
+            },
+        };
+        assert_eq!(
+            sentence(&found),
+            "The old split: packets_per_transaction, client (packets) 3.0050 [3.0041, 3.0062], published 3.0000: more here."
+        );
+    }
+}

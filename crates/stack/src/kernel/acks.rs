@@ -1,0 +1,97 @@
+//! Socket options that change when a receiver acknowledges, for connections that stand.
+
+use std::io;
+use std::mem;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::time::Duration;
+
+use rustix::net::{AddressFamily, SocketType};
+
+/// linux/tcp.h, of Linux 6.15; the crate libc does not have it yet.
+const TCP_DELACK_MAX_US: libc::c_int = 46;
+
+/// SO_RCVLOWAT: a reader is woken only when so many bytes can be read.
+///
+/// # Errors
+/// What the kernel said.
+pub fn set_receive_low_water(fd: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
+    set(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT, bytes)
+}
+
+/// TCP_DELACK_MAX_US: the longest that an ACK waits. The kernel rounds it up to its ticks.
+///
+/// # Errors
+/// ENOPROTOOPT before Linux 6.15, EINVAL outside two ticks to 200 ms.
+pub fn set_ack_delay_max(fd: BorrowedFd<'_>, delay: Duration) -> io::Result<()> {
+    let us = u32::try_from(delay.as_micros()).unwrap_or(u32::MAX);
+    set(fd, libc::IPPROTO_TCP, TCP_DELACK_MAX_US, us)
+}
+
+/// What [`set_ack_delay_max`] makes of a delay on a socket of this host.
+///
+/// # Errors
+/// As there.
+pub fn ack_delay_max_here(delay: Duration) -> io::Result<Duration> {
+    let fd = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None)?;
+    set_ack_delay_max(fd.as_fd(), delay)?;
+    let mut us: u32 = 0;
+    let mut length = mem::size_of_val(&us) as libc::socklen_t;
+    // SAFETY: the fd is open; value and length live through the call, and the length is the value's.
+    let result = unsafe {
+        libc::getsockopt(
+            fd.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            TCP_DELACK_MAX_US,
+            (&raw mut us).cast(),
+            &raw mut length,
+        )
+    };
+    match result {
+        0 => Ok(Duration::from_micros(us.into())),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+fn set(fd: BorrowedFd<'_>, level: libc::c_int, name: libc::c_int, value: u32) -> io::Result<()> {
+    // SAFETY: the fd is open, and the value is an int that lives through the call.
+    let result = unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            level,
+            name,
+            (&raw const value).cast(),
+            mem::size_of_val(&value) as libc::socklen_t,
+        )
+    };
+    match result {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_delay_is_taken_as_it_is_rounded_up_or_refused() {
+        match ack_delay_max_here(Duration::from_millis(40)) {
+            Ok(delay) => assert_eq!(delay, Duration::from_millis(40), "a multiple of every tick"),
+            Err(error) => {
+                assert_eq!(error.raw_os_error(), Some(libc::ENOPROTOOPT));
+                return println!("skipped: TCP_DELACK_MAX_US needs Linux 6.15");
+            }
+        }
+        // A millisecond is more than one tick at HZ 1000 alone.
+        let rounded = ack_delay_max_here(Duration::from_micros(20_100)).unwrap();
+        assert!(rounded >= Duration::from_micros(20_100), "{rounded:?}");
+        let error = ack_delay_max_here(Duration::from_millis(201)).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::EINVAL));
+    }
+
+    #[test]
+    fn low_water_is_taken() {
+        let fd = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+        set_receive_low_water(fd.as_fd(), 4096).unwrap();
+    }
+}

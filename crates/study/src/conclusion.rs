@@ -1,0 +1,186 @@
+//! What a study concludes from its numbers: `[[conclusion]]` and `[[fit]]`. The arithmetic and the
+//! sentences are in `report`.
+
+use crate::derived::Derived;
+use crate::knob::{Knobs, find_full};
+use crate::parse::{Section, StudyError, number, raw};
+use crate::registry::Knob;
+use crate::study::{matching, quantity, required};
+use crate::value::{Raw, Value};
+
+/// `[[conclusion]]`: one sentence about cells, or about what a knob changes between them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Conclusion {
+    /// How the sentence begins: what was done, in words.
+    pub says: String,
+    /// What is told; `None` is each cell's main quantity.
+    pub quantity: Option<Derived>,
+    /// The cells it is of: those that have these knobs.
+    pub matching: Knobs,
+    /// What varies; `None` tells the quantity itself.
+    pub change: Option<Change>,
+    /// The published figure of the quantity itself, in its unit.
+    pub published: Option<f64>,
+}
+
+/// From one value of a knob to others, all else being equal.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Change {
+    /// The knob.
+    pub knob: String,
+    /// What the others are held against.
+    pub from: Value,
+    /// The others.
+    pub to: Vec<Value>,
+    /// Published changes in percent of `from`, one for each of `to`; or none.
+    pub published_percent: Vec<f64>,
+}
+
+/// `[[fit]]`: the straight line through trials of several cells.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Fit {
+    /// What its slope is, in words.
+    pub says: String,
+    /// Upwards; `None` is each cell's main quantity.
+    pub quantity: Option<Derived>,
+    /// To the right.
+    pub over: Derived,
+    /// The cells: those that have these knobs.
+    pub matching: Knobs,
+    /// The published slope, in the unit of `quantity` by the unit of `over`.
+    pub published: Option<f64>,
+}
+
+fn any(text: &str) -> Result<String, String> {
+    Ok(text.to_string())
+}
+
+impl Conclusion {
+    pub(crate) fn parse(mut section: Section<'_>) -> Result<Conclusion, StudyError> {
+        let says = section.text("says", any)?;
+        let says = required(&section, "says", says)?;
+        let quantity = section.text("quantity", quantity)?;
+        let matching = matching(&mut section)?;
+        let change = change(&mut section)?;
+        let published = match change {
+            Some(_) => None,
+            None => section.read("published", "a number", number)?,
+        };
+        section.end()?;
+        Ok(Conclusion {
+            says,
+            quantity,
+            matching,
+            change,
+            published,
+        })
+    }
+}
+
+fn change(section: &mut Section<'_>) -> Result<Option<Change>, StudyError> {
+    let knob = section.text("knob", |text| match find_full(text) {
+        Some(knob) => Ok((text.to_string(), knob)),
+        None => Err("the name of a knob"),
+    })?;
+    let Some((name, knob)) = knob else {
+        return Ok(None);
+    };
+    let from = section.read("from", &knob.expected(), |value| knob.read(&raw(value)))?;
+    let from = required(section, "from", from)?;
+    let expected = format!("a list of values, each {}", knob.expected());
+    let to = section.read("to", &expected, |value| values(&knob, &raw(value)))?;
+    let to = required(section, "to", to)?;
+    let expected = format!("{} numbers, the changes in percent", to.len());
+    let published = section.read("published_percent", &expected, |value| {
+        let toml::de::DeValue::Array(items) = value else {
+            return None;
+        };
+        let numbers: Option<Vec<f64>> = items.iter().map(|item| number(item.get_ref())).collect();
+        numbers.filter(|numbers| numbers.len() == to.len())
+    })?;
+    Ok(Some(Change {
+        knob: name,
+        from,
+        to,
+        published_percent: published.unwrap_or_default(),
+    }))
+}
+
+/// A list of a knob's values, at least one.
+pub(crate) fn values(knob: &Knob, raw: &Raw) -> Option<Vec<Value>> {
+    match raw {
+        Raw::List(items) if !items.is_empty() => items.iter().map(|item| knob.read(item)).collect(),
+        _ => None,
+    }
+}
+
+impl Fit {
+    pub(crate) fn parse(mut section: Section<'_>) -> Result<Fit, StudyError> {
+        let says = section.text("says", any)?;
+        let says = required(&section, "says", says)?;
+        let of = section.text("quantity", quantity)?;
+        let over = section.text("over", quantity)?;
+        let over = required(&section, "over", over)?;
+        let matching = matching(&mut section)?;
+        let published = section.read("published", "a number", number)?;
+        section.end()?;
+        Ok(Fit {
+            says,
+            quantity: of,
+            over,
+            matching,
+            published,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Study, Value};
+
+    fn parse(text: &str) -> Result<Study, String> {
+        Study::parse("s", text, "s.toml").map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_change_has_a_published_figure_for_each_of_its_values_or_none() {
+        let text = |published: &str| {
+            format!(
+                "[[conclusion]]\nsays = \"more\"\nknob = \"server.ack_thin\"\nfrom = 2\nto = [8, 16]\n{published}"
+            )
+        };
+        let study = parse(&text("published_percent = [-23, -29.4]")).unwrap();
+        let change = study.conclusions[0].change.as_ref().unwrap();
+        assert_eq!(change.to, [Value::Count(8), Value::Count(16)]);
+        assert_eq!(change.published_percent, [-23.0, -29.4]);
+        assert!(parse(&text("")).is_ok());
+        assert_eq!(
+            parse(&text("published_percent = [-23]")).unwrap_err(),
+            "s.toml:6: conclusion.published_percent: expected 2 numbers, the changes in percent"
+        );
+    }
+
+    #[test]
+    fn mistakes_have_their_line() {
+        for (text, expected) in [
+            (
+                "[[conclusion]]\nquantity = \"acks_per_kib\"\n",
+                "s.toml:2: conclusion.says: is missing",
+            ),
+            (
+                "[[conclusion]]\nsays = \"x\"\nknob = \"flows\"\nfrom = 0\n",
+                "s.toml:4: conclusion.from: expected a whole number from 1 to 30000",
+            ),
+            (
+                "[[fit]]\nsays = \"x\"\nover = \"acks\"\n",
+                "s.toml:3: fit.over: expected a quantity: no such quantity; see docs/quantities.md",
+            ),
+            (
+                "[[fit]]\nsays = \"x\"\nover = \"acks_per_kib\"\nfrom = 2\n",
+                "s.toml:4: from: no such key in [fit]; known here: says, quantity, over, where, published",
+            ),
+        ] {
+            assert_eq!(parse(text).unwrap_err(), expected);
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! How a kernel's end acknowledges, by the knobs of a study, in real namespaces: needs root. What cannot be had is a
+//! skip with its reason.
+
+mod common;
+
+use common::{Place, able};
+use serde_json::Value;
+
+/// Runs cells of a checked stream and gives its records by cell.
+fn run(place: &Place, bed: &str, cells: &str) -> Vec<Value> {
+    let study = format!(
+        r#"
+[workload]
+client_cpus = [0]
+server_cpus = [1]
+check = "on"
+{bed}
+{cells}
+[measure]
+meters = ["proc", "netstat", "tcp_info"]
+warm_up = "100ms"
+duration = "200ms"
+repetitions = 1
+others_max = "100%"
+"#
+    );
+    let ran = place.run(&["run", &place.write("s.toml", &study), "--out", "out"]);
+    let records = place.records("out");
+    assert!(!records.is_empty(), "{ran:?}");
+    records
+}
+
+fn cell<'a>(records: &'a [Value], name: &str) -> &'a Value {
+    let of = |record: &&Value| record["cell"] == name;
+    records.iter().find(of).unwrap_or_else(|| panic!("{name}"))
+}
+
+/// A count of an end, by a meter.
+fn count(record: &Value, end: &str, meter: &str, of: &str) -> Option<u64> {
+    let readings = record["ends"][end]["readings"].as_array()?;
+    let counts = |reading: &&Value| reading["meter"] == meter && !reading["counts"][of].is_null();
+    readings.iter().find(counts)?["counts"][of].as_u64()
+}
+
+/// Wire segments of data that the client sent, by ACK that came to it.
+fn segments_per_ack(record: &Value) -> f64 {
+    let of = |name: &str| count(record, "client", "tcp_info", name).unwrap() as f64;
+    of("conn_data_segments_sent")
+        / (of("conn_segments_received") - of("conn_data_segments_received"))
+}
+
+#[test]
+fn a_kernels_end_acknowledges_every_nth_segment_by_quickack_and_thinning() {
+    if !able() {
+        return;
+    }
+    let place = Place::new();
+    let bed = "[bed]\nkind = \"netns\"\n[bed.client]\nsegmentation = \"per-mss\"\n[bed.server]\nack_policy = \"every\"";
+    let records = run(&place, bed, "[vary]\n\"server.ack_segments\" = [1, 4]");
+    let each = cell(&records, "server.ack_segments=1");
+    assert_eq!(each["outcome"], "measured", "{each}");
+    assert!(count(each, "server", "ack_thin", "thin_acks_held").is_none());
+    let fourth = cell(&records, "server.ack_segments=4");
+    if fourth["outcome"] == "skipped" {
+        let reason = fourth["reason"].as_str().unwrap();
+        assert!(reason.starts_with("server.ack_thin: "), "{reason}");
+        return println!("skipped: {reason}");
+    }
+    assert_eq!(fourth["outcome"], "measured", "{fourth}");
+    // A backlog that is acknowledged as one makes more segments an ACK, never fewer but at the flush.
+    let held = count(fourth, "server", "ack_thin", "thin_acks_held").unwrap();
+    let passed = count(fourth, "server", "ack_thin", "thin_acks_passed").unwrap();
+    assert!(held > 0 && passed > 0, "{held} {passed}");
+    let route = fourth["ends"]["server"]["environment"]["route"]
+        .as_str()
+        .unwrap();
+    assert!(route.contains("quickack 1"), "{route}");
+    assert_eq!(
+        fourth["ends"]["server"]["environment"]["offloads"]["gro"],
+        false
+    );
+    assert!(
+        segments_per_ack(fourth) > segments_per_ack(each),
+        "{fourth}"
+    );
+    assert!(
+        segments_per_ack(fourth) > 3.0,
+        "{}",
+        segments_per_ack(fourth)
+    );
+}
+
+#[test]
+fn thinning_ends_with_its_trial() {
+    if !able() {
+        return;
+    }
+    let place = Place::new();
+    let bed = "[bed]\nkind = \"netns\"\n[bed.server]\nquickack = \"on\"";
+    let records = run(
+        &place,
+        bed,
+        "[vary]\n\"server.ack_thin\" = [8, \"leave\", 2]",
+    );
+    let untouched = cell(&records, "server.ack_thin=leave");
+    assert_eq!(untouched["outcome"], "measured");
+    assert!(count(untouched, "server", "ack_thin", "thin_acks_held").is_none());
+}
+
+#[test]
+fn low_water_and_delay_are_of_sockets_that_stand() {
+    if !able() {
+        return;
+    }
+    let place = Place::new();
+    let cells = r#"
+[[cells]]
+name = "low water"
+"server.rcvlowat" = "16KiB"
+[[cells]]
+name = "delay"
+"server.ack_delay" = "40ms"
+[[cells]]
+name = "delay too long"
+"server.ack_delay" = "400ms"
+[[cells]]
+name = "low water of messages"
+workload = "rr"
+"server.rcvlowat" = "16KiB"
+[[cells]]
+name = "delay of crr"
+workload = "crr"
+"server.ack_delay" = "40ms"
+"#;
+    let records = run(&place, "[bed]\nkind = \"netns\"", cells);
+    assert_eq!(cell(&records, "low water")["outcome"], "measured");
+    let skipped = |name: &str, reason: &str| {
+        let record = cell(&records, name);
+        let said = record["reason"].as_str().unwrap_or_default();
+        assert!(said.starts_with(reason), "{name}: {record}");
+    };
+    // Before Linux 6.15 there is no such option, which is a skip too.
+    let delay = cell(&records, "delay");
+    if delay["outcome"] != "measured" {
+        skipped("delay", "server.ack_delay: TCP_DELACK_MAX_US: ");
+    }
+    skipped("delay too long", "server.ack_delay: TCP_DELACK_MAX_US: ");
+    skipped("low water of messages", "server.rcvlowat: of streams alone");
+    skipped(
+        "delay of crr",
+        "server.ack_delay: of connections that stand",
+    );
+}
+
+#[test]
+fn what_no_kernel_can_do_is_a_skip_with_its_reason() {
+    if !able() {
+        return;
+    }
+    let place = Place::new();
+    let cells = r#"
+[[cells]]
+name = "exactly"
+"server.ack_policy" = "exactly"
+[[cells]]
+name = "every without quickack"
+"server.ack_policy" = "every"
+"server.quickack" = "off"
+[[cells]]
+name = "every with gro"
+"server.ack_policy" = "every"
+"server.gro" = "on"
+[[cells]]
+name = "every and thinning"
+"server.ack_policy" = "every"
+"server.ack_thin" = 3
+[[cells]]
+name = "on loopback"
+bed = "loopback"
+"server.ack_thin" = 3
+"client.ack_thin" = 3
+"#;
+    let records = run(&place, "", cells);
+    for (name, reason) in [
+        (
+            "exactly",
+            "server.ack_policy: the kernel's TCP has no policy \"exactly\"",
+        ),
+        ("every without quickack", "server.quickack: "),
+        ("every with gro", "server.gro: "),
+        ("every and thinning", "server.ack_thin: "),
+        (
+            "on loopback",
+            "client.ack_thin: of a bed's own device alone",
+        ),
+    ] {
+        let record = cell(&records, name);
+        assert_eq!(record["outcome"], "skipped", "{name}: {record}");
+        let said = record["reason"].as_str().unwrap();
+        assert!(said.starts_with(reason), "{name}: {said}");
+    }
+}
+
+#[test]
+fn quick_keeps_what_the_study_says_and_resumes_as_it_began() {
+    let place = Place::new();
+    let study = "[workload]\n[bed]\nkind = \"loopback\"\n[vary]\nflows = [1, 2, 4]\n[measure]\nothers_max = \"100%\"\n\
+                 [quick]\nduration = \"30ms\"\nwarm_up = \"10ms\"\nrepetitions = 1\n[quick.keep]\nflows = [1, 4]\n";
+    let file = place.write("s.toml", study);
+    let plan = place.run(&["run", &file, "--quick", "--dry-run"]);
+    assert!(
+        plan.stdout.contains("2 cells, 1 repetitions of 30ms"),
+        "{plan:?}"
+    );
+    let ran = place.run(&["run", &file, "--quick", "--out", "out"]);
+    assert_eq!(place.records("out").len(), 2, "{ran:?}");
+    let again = place.run(&["run", "--resume", "out"]);
+    assert_eq!(place.records("out").len(), 2, "{again:?}");
+}
