@@ -194,6 +194,13 @@ impl Server {
                     match inbox.remove(0) {
                         TEST_END => {
                             test.step = Step::Results;
+                            if test.parameters.reverse {
+                                // The client reads whole blocks and looks at nothing else until one
+                                // is complete: only the end of the stream gets it out of the last.
+                                for Stream { member, .. } in &test.streams {
+                                    stack.with(member.conn, |connection, _| connection.close());
+                                }
+                            }
                             say(stack, control, &[EXCHANGE_RESULTS]);
                         }
                         IPERF_DONE | CLIENT_TERMINATE => return false,
