@@ -96,6 +96,9 @@ impl Sign {
 pub enum Against {
     /// It lies in our interval.
     Within,
+    /// It does not, but our median is within half a percent of it: figures are published to three or
+    /// four digits.
+    Near,
     /// Our whole interval is below it.
     Below,
     /// Our whole interval is above it.
@@ -109,9 +112,10 @@ impl Against {
     pub fn of(estimate: &Estimate, figure: f64) -> Against {
         match estimate.lo.zip(estimate.hi) {
             None => Against::Unknown,
+            Some((lo, hi)) if (lo..=hi).contains(&figure) => Against::Within,
+            Some(_) if (estimate.median - figure).abs() <= NEAR * figure.abs() => Against::Near,
             Some((_, hi)) if hi < figure => Against::Below,
-            Some((lo, _)) if lo > figure => Against::Above,
-            Some(_) => Against::Within,
+            Some(_) => Against::Above,
         }
     }
 
@@ -119,12 +123,16 @@ impl Against {
     pub fn name(self) -> &'static str {
         match self {
             Against::Within => "within",
+            Against::Near => "near",
             Against::Below => "below",
             Against::Above => "above",
             Against::Unknown => "unknown",
         }
     }
 }
+
+/// See [`Against::Near`].
+const NEAR: f64 = 0.005;
 
 /// All that the study asks for, fits last.
 pub(crate) fn found(study: &Study, cells: &[CellSummary]) -> Vec<Found> {
@@ -371,5 +379,6 @@ mod tests {
         assert_eq!(Against::of(&estimate(-20.0, -10.0), -23.0), Against::Above);
         let five = Estimate::new([1.0; 5]).unwrap();
         assert_eq!(Against::of(&five, 1.0), Against::Unknown);
+        assert_eq!(Against::of(&estimate(1.999, 2.0), 2.0008), Against::Near);
     }
 }

@@ -51,6 +51,7 @@ fn value(of: Derived, cells: &[(String, Option<Estimate>)], published: Option<f6
                 let against = published.map_or(String::new(), |figure| {
                     let apart = match Against::of(estimate, figure) {
                         Against::Within => "in the interval",
+                        Against::Near => "the same within 0.5 %",
                         Against::Below => "less here",
                         Against::Above => "more here",
                         Against::Unknown => "too few trials to tell a difference",
@@ -109,6 +110,7 @@ fn step(step: &Step) -> String {
     let against = step.published_percent.map_or(String::new(), |figure| {
         let apart = match Against::of(percent, figure) {
             Against::Within => ", in the interval",
+            Against::Near => ", the same within 0.5 %",
             // Of a fall the lower end is the larger one.
             Against::Below if figure < 0.0 => ", more here",
             Against::Above if figure < 0.0 => ", less here",
@@ -160,6 +162,7 @@ fn line(
     let published = published.map_or(String::new(), |figure| {
         let apart = match Against::of(slope, figure) {
             Against::Within => "in the interval",
+            Against::Near => "the same within 0.5 %",
             Against::Below => "less here",
             Against::Above => "more here",
             Against::Unknown => "too few repetitions to tell a difference",
@@ -354,7 +357,7 @@ mod tests {
         };
         assert_eq!(
             sentence(&found),
-            "The old split: packets_per_transaction, client (packets) 3.0050 [3.0041, 3.0062], published 3.0000: more here."
+            "The old split: packets_per_transaction, client (packets) 3.0050 [3.0041, 3.0062], published 3.0000: the same within 0.5 %."
         );
     }
 }
