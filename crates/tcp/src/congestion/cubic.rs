@@ -87,7 +87,6 @@ mod tests {
             let acked = Acked {
                 bytes: cwnd,
                 flight: cwnd,
-                flight_before: cwnd,
                 srtt: Some(Duration::from_millis(100)),
                 now: ms(round * 100),
             };
@@ -117,7 +116,6 @@ mod tests {
             let acked = Acked {
                 bytes: cwnd,
                 flight: cwnd,
-                flight_before: cwnd,
                 srtt: Some(Duration::from_millis(1)),
                 now: ms(round),
             };

@@ -41,6 +41,8 @@ pub(crate) struct Congestion {
     ssthresh: u32,
     mss: u32,
     algorithm: Algorithm,
+    /// No further segment would have fitted when the sender had last sent what it could.
+    is_full: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -61,8 +63,6 @@ pub(crate) struct Acked {
     /// Bytes in flight when the sender last sent: less than the window if the application is what
     /// limits it, and then the window must not grow (RFC 9293 has no rule; RFC 7661 argues it).
     pub flight: u32,
-    /// Bytes in flight when the ACK arrived.
-    pub flight_before: u32,
     /// Smoothed round-trip time.
     pub srtt: Option<Duration>,
     pub now: Instant,
@@ -81,7 +81,14 @@ impl Congestion {
             ssthresh: u32::MAX,
             mss,
             algorithm,
+            is_full: false,
         }
+    }
+
+    /// The sender has sent what it could and waits. Noted then and not when an ACK arrives: of
+    /// several that are taken in together each is to find what it would have found alone.
+    pub(crate) fn on_rest(&mut self, flight: u32) {
+        self.is_full = u64::from(flight) + u64::from(self.mss) > u64::from(self.cwnd);
     }
 
     /// Bytes that may be in flight.
@@ -114,13 +121,15 @@ impl Congestion {
     /// New data was acknowledged outside of recovery.
     pub(crate) fn on_ack(&mut self, growth: WindowGrowth, mut acked: Acked) {
         let slow_start = self.cwnd < self.ssthresh;
-        let limit = match (growth, slow_start) {
+        let is_used = match (growth, slow_start) {
             // 2.6.11, `tcp_ack`: packets in flight before it >= snd_cwnd.
-            (WindowGrowth::PerAck, _) => u64::from(acked.flight_before) + u64::from(self.mss),
-            (WindowGrowth::Bytes, true) => 2 * u64::from(acked.flight),
-            (WindowGrowth::Bytes, false) => u64::from(acked.flight) + u64::from(self.mss),
+            (WindowGrowth::PerAck, _) => self.is_full,
+            (WindowGrowth::Bytes, true) => 2 * u64::from(acked.flight) > u64::from(self.cwnd),
+            (WindowGrowth::Bytes, false) => {
+                u64::from(acked.flight) + u64::from(self.mss) > u64::from(self.cwnd)
+            }
         };
-        if limit <= u64::from(self.cwnd) || self.is_fixed() {
+        if !is_used || self.is_fixed() {
             return;
         }
         if growth == WindowGrowth::PerAck {
@@ -237,7 +246,6 @@ mod tests {
         Acked {
             bytes,
             flight,
-            flight_before: flight,
             srtt: Some(Duration::from_millis(10)),
             now: ms(0),
         }
@@ -259,12 +267,17 @@ mod tests {
             ..Config::default()
         };
         let mut reno = Congestion::new(&config, 1000);
-        reno.on_ack(WindowGrowth::PerAck, acked(3000, 3000));
-        assert_eq!(reno.cwnd(), 4000, "one segment for three");
-        reno.on_ack(WindowGrowth::PerAck, acked(1000, 3000));
-        assert_eq!(reno.cwnd(), 4000, "another would have fitted");
+        let mut ack = |flight, bytes| {
+            reno.on_rest(flight);
+            reno.on_ack(WindowGrowth::PerAck, acked(bytes, flight));
+            reno.cwnd()
+        };
+        assert_eq!(ack(3000, 3000), 4000, "one segment for three");
+        assert_eq!(ack(3000, 1000), 4000, "another would have fitted");
+        assert_eq!(ack(3400, 1000), 5000, "none would have fitted");
+        // Two that arrive together, before the sender could fill the window again.
         reno.on_ack(WindowGrowth::PerAck, acked(1000, 3400));
-        assert_eq!(reno.cwnd(), 5000, "none would have fitted");
+        assert_eq!(reno.cwnd(), 6000, "each counts");
     }
 
     #[test]

@@ -38,7 +38,6 @@ impl Connection {
                             progress.acked
                         },
                         flight: self.recovery.flight_at_send,
-                        flight_before,
                         srtt: self.rtt.srtt(),
                         now,
                     },

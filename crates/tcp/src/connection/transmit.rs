@@ -11,7 +11,7 @@ use super::segmentation::{Cut, Queue};
 use super::timers::Timer;
 use super::{Connection, State};
 use crate::wire::{AckRate, Ecn, Flags, Options, Segment, Timestamps};
-use crate::{Chain, SeqNum};
+use crate::{Chain, SeqNum, WindowGrowth};
 
 impl Connection {
     /// The next segment to send, or `None` when there is nothing to send now.
@@ -44,6 +44,9 @@ impl Connection {
         }
         if let Some(segment) = self.next_data(now) {
             return Some(segment);
+        }
+        if self.config.window_growth == WindowGrowth::PerAck {
+            self.congestion.on_rest(self.recovery.flight(self.snd.mss));
         }
         if std::mem::take(&mut self.owed.probe) {
             return Some(self.segment(self.snd.una - 1, Flags::ACK, Chain::new(), now));
