@@ -20,6 +20,7 @@ test: deps deps-test  ## every test; those that need root say that they were ski
 check:                ## what CI checks beside the tests
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	$(CARGO) clippy --package tcpcost --no-default-features --all-targets --locked -- -D warnings
 	$(CARGO) fmt --all --check
 
 bench: build          ## side by side with iperf3, neper and netperf, as far as they are installed

@@ -9,7 +9,9 @@ use std::os::fd::FromRawFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Stdio};
 
-use common::{Place, Ran, is_root, skip};
+#[cfg(feature = "bpf")]
+use common::skip;
+use common::{Place, Ran, is_root};
 
 /// Objects of `--json`.
 fn objects(ran: &Ran) -> Vec<serde_json::Value> {

@@ -182,7 +182,7 @@ pub fn describe(device: &str) -> Result<String, SystemError> {
 }
 
 /// Whether programs may be at the device's tc ingress and egress.
-#[cfg(test)]
+#[cfg(all(test, feature = "bpf"))]
 pub(crate) fn has_clsact(device: &str) -> Result<bool, SystemError> {
     let message = at_root(device)?;
     let index = message.header.index;
