@@ -280,10 +280,13 @@ impl Endpoint {
 
     /// The next packet to send, or `None` when there is nothing to send now.
     pub fn poll_packet(&mut self, now: Instant) -> Option<Packet> {
-        let packet = self.next_packet(now)?;
-        self.counters.packets_sent += 1;
-        self.counters.octets_sent += packet.len() as u64;
-        Some(packet)
+        let packet = self.next_packet(now);
+        // By reference: a packet moved out and in again is copied.
+        if let Some(packet) = &packet {
+            self.counters.packets_sent += 1;
+            self.counters.octets_sent += packet.len() as u64;
+        }
+        packet
     }
 
     fn next_packet(&mut self, now: Instant) -> Option<Packet> {
