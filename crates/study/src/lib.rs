@@ -28,6 +28,7 @@ mod conclusion;
 mod derived;
 mod knob;
 mod measure;
+mod meter_trials;
 mod parse;
 mod policy;
 mod quantity;

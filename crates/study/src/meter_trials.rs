@@ -1,0 +1,59 @@
+//! What the meters themselves cost: trials without the standing ones, and with each alone.
+
+use crate::cell::{Cell, MeterTrial};
+use crate::measure::Measure;
+use crate::study::Study;
+
+impl Study {
+    /// Adds to each cell the trials that tell what its standing meters cost: one cell with none of them,
+    /// and where there are several one with each alone. A second time it does nothing.
+    pub fn ask_meter_cost(&mut self) {
+        self.measure.meter_cost = true;
+        if self.cells.iter().any(|cell| cell.meter_trial.is_some()) {
+            return;
+        }
+        let standing = self.standing_meters();
+        let mut variants: Vec<Option<&str>> = vec![None];
+        if standing.len() > 1 {
+            variants.extend(standing.iter().map(|&meter| Some(meter)));
+        }
+        if standing.is_empty() {
+            variants.clear();
+        }
+        let mut added = Vec::new();
+        for cell in &self.cells {
+            added.extend(variants.iter().map(|&meter| Cell {
+                name: match meter {
+                    Some(meter) => format!("{}, {meter} alone", cell.name),
+                    None => format!("{}, no standing meter", cell.name),
+                },
+                knobs: cell.knobs.clone(),
+                meter_trial: Some(MeterTrial {
+                    cell: cell.name.clone(),
+                    meter: meter.map(ToString::to_string),
+                }),
+            }));
+        }
+        self.cells.extend(added);
+    }
+
+    /// The meters of this study that do something all through the interval, in the order of
+    /// [`Measure::STANDING_METERS`].
+    pub fn standing_meters(&self) -> Vec<&'static str> {
+        let asked = |meter: &&&str| self.measure.meters.iter().any(|name| name == **meter);
+        let standing = Measure::STANDING_METERS.iter();
+        standing.filter(asked).copied().collect()
+    }
+
+    /// The meters of a cell's trials.
+    pub fn meters(&self, cell: &Cell) -> Vec<String> {
+        let wanted = |name: &&String| match &cell.meter_trial {
+            Some(trial) => {
+                !Measure::STANDING_METERS.contains(&name.as_str())
+                    || trial.meter.as_ref() == Some(*name)
+            }
+            None => true,
+        };
+        self.measure.meters.iter().filter(wanted).cloned().collect()
+    }
+}
