@@ -130,11 +130,7 @@ impl Trial<'_> {
         }
     }
 
-    fn measure(
-        &self,
-        bed: &mut Bed,
-        events: &Events,
-    ) -> Result<(Found, Vec<Warning>), Halt> {
+    fn measure(&self, bed: &mut Bed, events: &Events) -> Result<(Found, Vec<Warning>), Halt> {
         let mut cautions = Vec::new();
         cautions.extend(self.check_memory()?);
         let environments = self.prepare(bed, events, &mut cautions)?;
