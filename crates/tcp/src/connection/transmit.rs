@@ -347,9 +347,10 @@ impl Connection {
             ecn: Ecn::NotCapable,
         };
         self.count_sent(segment.wire_segments(), bytes);
+        let scheduled = self.owed.acks > 0 || self.rcv.acked != self.rcv.nxt;
         self.rcv.acked = self.rcv.nxt;
-        self.ack.on_sent(bytes > 0, now);
-        self.owed.acks = 0;
+        let untold = self.ack.on_sent(bytes > 0, scheduled, now);
+        self.owed.acks = u8::from(untold);
         self.timers.stop(Timer::Ack);
         segment
     }
@@ -378,7 +379,7 @@ impl Connection {
             .queue
             .reassembly
             .sack_blocks(&mut options.sack, room);
-        if self.rcv.queue.reassembly.has_news() {
+        if self.rcv.queue.reassembly.news() > 0 {
             self.owe_ack();
         }
     }
