@@ -81,9 +81,9 @@ impl Connection {
             segment_bytes: segment_bytes(segment, bytes),
             push: segment.flags.contains(Flags::PSH),
         };
-        let mut text = std::mem::take(&mut segment.payload);
+        let text = &mut segment.payload;
         if (from, to) != (start, end) {
-            text = text.slice(from.since(start) as usize..to.since(start) as usize);
+            *text = text.slice(from.since(start) as usize..to.since(start) as usize);
         }
         if from == self.rcv.nxt {
             self.take_in_order(text, unit, now);
@@ -93,7 +93,7 @@ impl Connection {
         ControlFlow::Continue(())
     }
 
-    fn take_in_order(&mut self, text: Chain, unit: Unit, now: Instant) {
+    fn take_in_order(&mut self, text: &mut Chain, unit: Unit, now: Instant) {
         let gap = !self.rcv.queue.reassembly.is_empty();
         let before = self.rcv.nxt;
         let held = self.rcv.queue.reassembly.bytes();
@@ -144,7 +144,7 @@ impl Connection {
         }
     }
 
-    fn take_ahead(&mut self, start: SeqNum, text: Chain, unit: &Unit, now: Instant) {
+    fn take_ahead(&mut self, start: SeqNum, text: &mut Chain, unit: &Unit, now: Instant) {
         self.counters.out_of_order_received += 1;
         let bytes = text.len() as u32;
         let before = self.rcv.queue.reassembly.bytes();

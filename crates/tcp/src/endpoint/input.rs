@@ -10,22 +10,33 @@ use crate::wire::{self, DropReason, Flags, FourTuple, Packet, Segment};
 
 impl Endpoint {
     /// Takes in a packet.
-    pub fn on_packet(&mut self, packet: Packet, now: Instant) {
+    #[inline]
+    pub fn on_packet(&mut self, mut packet: Packet, now: Instant) {
+        self.take_in(&mut packet, now);
+    }
+
+    fn take_in(&mut self, packet: &mut Packet, now: Instant) {
         self.counters.packets_received += 1;
         if !packet.is_tcp() {
-            self.on_other_packet(&packet);
+            self.on_other_packet(packet);
             return;
         }
-        match packet.parse() {
-            Ok((path, segment)) => self.on_segment(path, segment, now),
+        let mut segment = Segment::default();
+        match packet.take_apart(&mut segment) {
+            Ok(path) => self.on_segment(path, &mut segment, now),
             Err(reason) => self.count_drop(reason),
         }
     }
 
-    fn on_segment(&mut self, path: FourTuple, segment: Segment, now: Instant) {
+    fn on_segment(&mut self, path: FourTuple, segment: &mut Segment, now: Instant) {
+        if self.table.is_at(self.recent, &path) && self.reopens(self.recent, segment).is_none() {
+            self.deliver(self.recent, segment, now);
+            return;
+        }
         let key = self.key(&path);
         if let Some(index) = self.table.find(key, &path) {
-            if let Some(above) = self.reopens(index, &segment) {
+            self.recent = index;
+            if let Some(above) = self.reopens(index, segment) {
                 self.table.remove(index, key);
                 self.on_segment_for_none(path, key, segment, Some(above), now);
             } else {
@@ -33,7 +44,7 @@ impl Endpoint {
             }
             return;
         }
-        match self.time_waits.on_segment(key, &path, &segment, now) {
+        match self.time_waits.on_segment(key, &path, segment, now) {
             Some(Verdict::Answer(answer)) => self.answer(&path, answer),
             Some(Verdict::Reopen(above)) => {
                 self.on_segment_for_none(path, key, segment, Some(above), now)
@@ -57,12 +68,12 @@ impl Endpoint {
     }
 
     /// Gives a segment to its connection and sees to the consequences.
-    pub(super) fn deliver(&mut self, index: u32, segment: Segment, now: Instant) {
+    pub(super) fn deliver(&mut self, index: u32, segment: &mut Segment, now: Instant) {
         let Some(slot) = self.table.at_mut(index) else {
             return;
         };
         let before = Glance::at(&slot.connection);
-        slot.connection.on_segment(segment, now);
+        slot.connection.take_in(segment, now);
         if slot.connection.answers_each() {
             self.answer_before_its_turn(index, now);
         }

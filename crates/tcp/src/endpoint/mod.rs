@@ -53,6 +53,9 @@ pub struct Endpoint {
     /// The rest of one that is being cut, and what connections answer before their turn.
     parts: VecDeque<Packet>,
     table: Table,
+    /// Where the last packet's connection is: the next is likely to be for the same, which spares
+    /// its hash.
+    recent: u32,
     listeners: HashMap<u16, Listener>,
     time_waits: TimeWaits,
     timers: BinaryHeap<Reverse<Deadline>>,
@@ -149,6 +152,7 @@ impl Endpoint {
             cut: false,
             parts: VecDeque::new(),
             table: Table::default(),
+            recent: 0,
             listeners: HashMap::new(),
             time_waits: TimeWaits::default(),
             timers: BinaryHeap::new(),
@@ -353,7 +357,7 @@ impl Slot {
     fn new(connection: Connection, path: FourTuple) -> Self {
         Self {
             connection,
-            path: path.into(),
+            path: (&path).into(),
             half_open: None,
             owned: false,
             queued: false,

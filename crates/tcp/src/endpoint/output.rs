@@ -7,26 +7,33 @@ use crate::wire::{Flags, FourTuple, Packet, Segment};
 
 impl Endpoint {
     /// The next packet to send, or `None` when there is nothing to send now.
+    #[inline]
     pub fn poll_packet(&mut self, now: Instant) -> Option<Packet> {
-        let packet = self.next_packet(now);
-        // By reference: a packet moved out and in again is copied.
-        if let Some(packet) = &packet {
-            self.counters.packets_sent += 1;
-            self.counters.octets_sent += packet.len() as u64;
+        let mut packet = Some(Packet::default());
+        if !self.next_packet(packet.as_mut()?, now) {
+            packet = None;
         }
         packet
     }
 
-    fn next_packet(&mut self, now: Instant) -> Option<Packet> {
-        if let Some(packet) = self.parts.pop_front().or_else(|| self.answers.pop_front()) {
-            return Some(packet);
+    /// Writes it where it is to be, for the reason at [`Packet::write`]; whether there was one.
+    fn next_packet(&mut self, packet: &mut Packet, now: Instant) -> bool {
+        if let Some(waiting) = self.parts.pop_front().or_else(|| self.answers.pop_front()) {
+            *packet = waiting;
+        } else if !self.next_of_connections(packet, now) {
+            return false;
         }
+        self.counters.packets_sent += 1;
+        self.counters.octets_sent += packet.len() as u64;
+        true
+    }
+
+    fn next_of_connections(&mut self, packet: &mut Packet, now: Instant) -> bool {
         while let Some(&index) = self.work.front() {
-            let segment = self
-                .table
-                .at_mut(index)
-                .and_then(|slot| Some((slot.connection.poll_segment(now)?, slot.path)));
-            let Some((segment, path)) = segment else {
+            let slot = self.table.at_mut(index);
+            // By reference, for the same reason.
+            let mut segment = slot.and_then(|slot| slot.connection.poll_segment(now));
+            let Some(segment) = &mut segment else {
                 self.work.pop_front();
                 self.turn = 0;
                 self.rest(index);
@@ -37,14 +44,21 @@ impl Endpoint {
                 self.work.rotate_left(1);
                 self.turn = 0;
             }
-            let path = path.into();
+            let Some(path) = self.table.path(index) else {
+                continue;
+            };
             if self.cut && segment.segment_size > 0 {
-                self.cut(&path, segment);
-                return self.parts.pop_front();
+                self.cut(&path, std::mem::take(segment));
+                if let Some(part) = self.parts.pop_front() {
+                    *packet = part;
+                    return true;
+                }
+            } else {
+                packet.write(&path, segment, self.checksum);
+                return true;
             }
-            return Some(Packet::emit(&path, segment, self.checksum));
         }
-        None
+        false
     }
 
     fn cut(&mut self, path: &FourTuple, segment: Segment) {
