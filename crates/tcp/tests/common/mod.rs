@@ -1,5 +1,5 @@
 //! What the tests share: packets as frames of a device, and two endpoints in virtual time.
-#![allow(dead_code, reason = "every test file uses its part")]
+#![allow(dead_code, unused_imports, reason = "every test file uses its part")]
 
 use std::collections::VecDeque;
 use std::sync::OnceLock;

@@ -99,6 +99,10 @@ pub struct Flags {
     /// Address to give the kernel's side; without it the interface is left as it is.
     #[arg(long, value_name = "ADDR/PREFIX")]
     pub host_address: Vec<Network>,
+    /// Ask for the hosts of the networks of --address by ARP or neighbour discovery, instead of
+    /// taking this host for all of them: for a TAP in a bridge.
+    #[arg(long, requires = "tap")]
+    pub resolve: bool,
 
     /// Take connections to this port.
     #[arg(long, value_name = "PORT", required_unless_present = "connect", value_parser = clap::value_parser!(u16).range(1..))]

@@ -45,6 +45,10 @@ pub fn run(flags: &Flags) -> anyhow::Result<Exit> {
     addresses
         .iter()
         .for_each(|&address| tap.answer_for(address));
+    if flags.resolve {
+        let networks = flags.address.iter();
+        networks.for_each(|network| tap.resolve_in(network.address, network.prefix));
+    }
     let name = tap.name().to_string();
     let mtu = attach(&name, flags)?;
     eprintln!("tcpcost: our TCP is on {name} (MTU {mtu}); Ctrl-C ends it");
