@@ -125,6 +125,10 @@ impl<D: Device<F>, F: Frame, W: Write> Device<F> for Captured<D, W> {
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.inner.descriptor()
     }
+
+    fn is_blocked(&self) -> bool {
+        self.inner.is_blocked()
+    }
 }
 
 /// A block with its length at both ends.

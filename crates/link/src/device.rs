@@ -39,6 +39,12 @@ pub trait Device<F: Frame> {
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         None
     }
+
+    /// Whether it keeps packets that were to be sent because what is under it has no room: then
+    /// wait for the descriptor to become writable, too, and call [`send`](Self::send) (of nothing).
+    fn is_blocked(&self) -> bool {
+        false
+    }
 }
 
 impl<F: Frame, D: Device<F> + ?Sized> Device<F> for Box<D> {
@@ -66,6 +72,10 @@ impl<F: Frame, D: Device<F> + ?Sized> Device<F> for Box<D> {
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         (**self).descriptor()
+    }
+
+    fn is_blocked(&self) -> bool {
+        (**self).is_blocked()
     }
 }
 

@@ -150,6 +150,10 @@ impl<D: Device<F>, F: Frame> Device<F> for Impaired<D, F> {
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.inner.descriptor()
     }
+
+    fn is_blocked(&self) -> bool {
+        !self.passing.is_empty() || self.inner.is_blocked()
+    }
 }
 
 struct Lane<F> {
@@ -405,6 +409,24 @@ mod tests {
             ..Impairment::default()
         };
         assert!((150..199).contains(&check(burst, 200).len()));
+    }
+
+    #[test]
+    fn what_finds_no_room_behind_it_is_kept_and_said() {
+        let (near, mut far) = memory::pair::<Copied>(1);
+        let mut near = Impaired::new(near, Impairment::default(), Impairment::default(), 1);
+        let now = Instant::now();
+        let mut out = VecDeque::from([1, 2].map(|n| Copied::from([n; 9].as_slice())));
+        near.send(&mut out, now).unwrap();
+        assert!(out.is_empty() && near.is_blocked());
+        let mut arrived = VecDeque::new();
+        for _ in 0..2 {
+            far.receive(&mut Copied::source(), &mut arrived, 9, now)
+                .unwrap();
+            near.send(&mut out, now).unwrap();
+            assert!(!near.is_blocked());
+        }
+        assert_eq!(arrived.len(), 2);
     }
 
     #[test]

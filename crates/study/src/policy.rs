@@ -71,6 +71,12 @@ pub struct PolicySettings {
     pub ack_limit_initial: Option<u32>,
     /// `ack_limit_max`.
     pub ack_limit_max: Option<u32>,
+    /// `comp_sack_nr`.
+    pub comp_sack_nr: Option<u32>,
+    /// `comp_sack_delay_us`.
+    pub comp_sack_delay_us: Option<u32>,
+    /// `backlog_ack_defer`.
+    pub backlog_ack_defer: Option<bool>,
     /// `tail_split`.
     pub tail_split: Option<TailSplit>,
     /// `tso_win_divisor`.
@@ -103,6 +109,10 @@ impl PolicySettings {
             Some(Value::Word(word)) => Some(word),
             _ => None,
         };
+        let switch = |name: &str| match knobs.value_at(end, name) {
+            Some(Value::Switch(on)) => Some(on),
+            _ => None,
+        };
         PolicySettings {
             ack: word("ack_policy").and_then(|word| AckKind::from_word(&word)),
             ack_segments: number("ack_segments"),
@@ -112,14 +122,14 @@ impl PolicySettings {
             },
             ack_limit_initial: number("ack_limit_initial"),
             ack_limit_max: number("ack_limit_max"),
+            comp_sack_nr: number("comp_sack_nr"),
+            comp_sack_delay_us: number("comp_sack_delay_us"),
+            backlog_ack_defer: switch("backlog_ack_defer"),
             tail_split: word("tail_split").and_then(|word| TailSplit::from_word(&word)),
             tso_win_divisor: number("tso_win_divisor"),
             super_segment_bytes: number("super_segment"),
             tso_min_segs: number("tso_min_segs"),
-            whole_super_segments: match knobs.value_at(end, "whole_super_segments") {
-                Some(Value::Switch(on)) => Some(on),
-                _ => None,
-            },
+            whole_super_segments: switch("whole_super_segments"),
             pacing: match word("pacing").as_deref() {
                 Some("timer") => Some(true),
                 Some("off") => Some(false),
@@ -145,6 +155,15 @@ impl PolicySettings {
         let sysctls = [
             ("net.ipv4.tcp_tso_win_divisor", self.tso_win_divisor),
             ("net.ipv4.tcp_min_tso_segs", self.tso_min_segs),
+            ("net.ipv4.tcp_comp_sack_nr", self.comp_sack_nr),
+            (
+                "net.ipv4.tcp_comp_sack_delay_ns",
+                self.comp_sack_delay_us.map(|us| us * 1000),
+            ),
+            (
+                "net.ipv4.tcp_backlog_ack_defer",
+                self.backlog_ack_defer.map(u32::from),
+            ),
         ];
         sysctls
             .into_iter()

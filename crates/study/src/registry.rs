@@ -410,6 +410,21 @@ pub const KNOBS: &[Knob] = &[
         "Where the limit of `avoidance` ends: `ack_segments` if that is set, else 22 as on HP-UX; illumos has 8 for neighbours, 2 through a router.",
     ),
     policy(
+        "comp_sack_nr",
+        Kind::Count(0, 255),
+        "ACKs of segments behind a gap that are left out in a row before one leaves, 44; 0 leaves none out. Linux, as sysctl, and our `linux-like`.",
+    ),
+    policy(
+        "comp_sack_delay_us",
+        Kind::Count(0, 499_000),
+        "How many microseconds the first ACK that is left out behind a gap waits at most, 1000; 5 % of the round trip if that is less. Linux, as sysctl, and our `linux-like`.",
+    ),
+    policy(
+        "backlog_ack_defer",
+        Kind::Switch,
+        "Whether segments that came while the application had its turn are acknowledged once, on; off: each by itself. Linux, as sysctl, and our `linux-like`.",
+    ),
+    policy(
         "tail_split",
         Kind::Choice(&["always", "nagle"]),
         "Whether a partial segment behind full ones leaves by itself: `always` (Linux before 3.14) or only where Nagle's rule holds it (`nagle`, since; the default of both stacks).",

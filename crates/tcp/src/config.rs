@@ -4,7 +4,7 @@ use std::num::NonZeroU16;
 use std::time::Duration;
 
 use crate::congestion::{CongestionControl, WindowGrowth};
-use crate::connection::{AckPolicy, Segmentation};
+use crate::connection::{AckPolicy, LinuxAcks, Segmentation};
 
 /// Choices of a connection. An [`Endpoint`](crate::Endpoint) gives each of its connections a copy;
 /// most can be changed later.
@@ -34,6 +34,8 @@ pub struct Config {
     pub sum_on_write: bool,
     /// When to acknowledge. Default [`AckPolicy::Delayed`] with 40 ms.
     pub ack: AckPolicy,
+    /// What [`AckPolicy::LinuxLike`] does behind a gap and about a batch. Default as Linux.
+    pub linux_acks: LinuxAcks,
     /// How to cut segments.
     pub segmentation: Segmentation,
     /// How much may be in flight. Default CUBIC.
@@ -107,6 +109,7 @@ impl Default for Config {
             ack: AckPolicy::Delayed {
                 delay_max: Duration::from_millis(40),
             },
+            linux_acks: LinuxAcks::default(),
             segmentation: Segmentation::default(),
             congestion: CongestionControl::Cubic,
             window_growth: WindowGrowth::Bytes,

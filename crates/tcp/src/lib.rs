@@ -79,8 +79,8 @@ pub mod wire;
 pub use config::{Config, KeepAlive};
 pub use congestion::{CongestionControl, WindowGrowth};
 pub use connection::{
-    AckDecision, AckPolicy, Clock, Connection, Ended, Nagle, Pacing, ReadError, Segmentation,
-    State, TailRule, WriteError,
+    AckDecision, AckPolicy, Clock, Connection, Ended, LinuxAcks, Nagle, Pacing, ReadError,
+    Segmentation, State, TailRule, WriteError,
 };
 pub use counters::Counters;
 pub use endpoint::{ConnId, ConnectError, Endpoint, EndpointCounters, ListenError, Ports};

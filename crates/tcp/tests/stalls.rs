@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use face::{Face, Who};
 use proptest::prelude::*;
-use tcpcost_tcp::{AckPolicy, Config, CongestionControl, Connection, Segmentation, WindowGrowth};
+use tcpcost_tcp::{
+    AckPolicy, Config, CongestionControl, Connection, Segmentation, TailRule, WindowGrowth,
+};
 
 const DELAY: Duration = Duration::from_millis(400);
 
@@ -27,11 +29,16 @@ struct Outcome {
 
 /// The client sends so many bytes as fast as it can; the server reads all at once.
 fn bulk(client: Config, server: Config, bytes: usize) -> Outcome {
+    part_of(client, server, bytes, bytes)
+}
+
+/// The same of a transfer of `all` bytes until the first of them are read.
+fn part_of(client: Config, server: Config, bytes: usize, all: usize) -> Outcome {
     let us = Duration::from_micros;
     let mut face = Face::new(client, server, us(100), us(1));
     let (written, read) = (Cell::new(0), Cell::new(0));
     let write = |connection: &mut Connection| {
-        let left = (bytes - written.get()).min(connection.writable());
+        let left = (all - written.get()).min(connection.writable());
         written.set(written.get() + connection.write(&vec![1; left]).unwrap());
     };
     write(face.end(Who::Client));
@@ -54,7 +61,7 @@ fn bulk(client: Config, server: Config, bytes: usize) -> Outcome {
         delayed,
         probes: client.counters().timeouts + client.counters().tail_probes_sent,
         cwnd: client.cwnd(),
-        acknowledged: bytes as u32 - client.unacknowledged() as u32,
+        acknowledged: (written.get() - client.unacknowledged()) as u32,
     }
 }
 
@@ -96,49 +103,76 @@ proptest! {
     #[test]
     fn no_bulk_transfer_waits_for_the_delay_of_an_ack(
         kind in 0u8..4,
-        segments in 1u32..=64,
-        window in 6_000u32..400_000,
-        supers in prop_oneof![Just(0u32), 1_000u32..65_160],
-        divisor in prop_oneof![Just(None), (0u32..=8).prop_map(Some)],
+        segments in 1u32..=127,
+        mss in mss(),
+        window in prop_oneof![6_000u32..60_000, 6_000u32..4_000_000],
+        supers in prop_oneof![Just(0u32), 536u32..65_160],
+        divisor in prop_oneof![Just(None), (0u32..=64).prop_map(Some)],
+        tail in prop_oneof![Just(TailRule::WithLast), Just(TailRule::OnItsOwn)],
+        timestamps: bool,
     ) {
         let ack = counted(kind, segments);
         let segmentation = Segmentation {
             super_segment_bytes_max: supers,
             window_divisor: divisor,
+            tail,
             ..Segmentation::default()
         };
         let client = Config {
+            mss,
+            timestamps,
             // Announces the rate request, too.
             ack,
             segmentation,
             congestion: CongestionControl::Fixed(1 << 20),
             ..Config::default()
         };
-        let outcome = bulk(client, receiver(ack, window), 600_000);
+        // Less than four segments are no bulk.
+        let window = window.max(4 * u32::from(mss));
+        let server = Config { mss, ..receiver(ack, window) };
+        let outcome = bulk(client, server, 600_000);
         prop_assert_eq!((outcome.delayed, outcome.probes), (0, 0));
     }
 
     #[test]
     fn stretch_acks_do_not_slow_the_growth_of_a_window(
-        segments in 1u32..=10,
-        supers in prop_oneof![Just(0u32), 1_000u32..65_160],
+        kind in 0u8..4,
+        initial in 1u16..=64,
+        share in 0.0f64..1.0,
+        mss in mss(),
+        supers in prop_oneof![Just(0u32), 536u32..65_160],
+        cubic: bool,
     ) {
+        // A SYN's window is not scaled; a window that it does not let be used does not grow.
+        let initial = initial.min(u16::MAX / mss);
+        // An ACK for at most what the sender may send at first: more would wait for the delay.
+        let segments = (f64::from(initial) * share) as u32 + 1;
+        let ack = counted(kind, segments);
         let client = Config {
-            congestion: CongestionControl::NewReno,
+            mss,
+            ack,
+            timestamps: false,
+            send_buffer: 8 << 20,
+            initial_window: NonZeroU16::new(initial),
+            congestion: if cubic { CongestionControl::Cubic } else { CongestionControl::NewReno },
             segmentation: Segmentation {
                 super_segment_bytes_max: supers,
                 ..Segmentation::default()
             },
             ..Config::default()
         };
-        // RFC 6928's ten segments.
-        let initial = 14_480;
-        let server = receiver(counted(0, segments), 4 << 20);
-        let outcome = bulk(client, server, 1_000_000);
+        let server = Config { mss, ..receiver(ack, 8 << 20) };
+        let outcome = part_of(client, server, 1_000_000, 6_000_000);
         prop_assert_eq!(outcome.delayed, 0);
         // Slow start all the way: every byte acknowledged has opened it by a byte.
+        let initial = u32::from(initial) * u32::from(mss);
         prop_assert_eq!(outcome.cwnd, initial + outcome.acknowledged);
     }
+}
+
+/// Of Ethernet, of anything up to jumbo frames.
+fn mss() -> impl Strategy<Value = u16> {
+    prop_oneof![Just(1460u16), 536u16..=8960]
 }
 
 /// Jones's throughput anomaly: super-segments that leave only whole leave a segment of window

@@ -24,6 +24,8 @@ struct Bed {
     v6: bool,
     impairment: Option<Impairment>,
     bytes: u64,
+    /// The kernel is asked for by ARP or neighbour discovery, as any other host would be.
+    asks: bool,
 }
 
 impl Bed {
@@ -34,6 +36,7 @@ impl Bed {
             offloads,
             v6,
             impairment: None,
+            asks: false,
             bytes: wanted_bytes().unwrap_or(20_000_000),
         }
     }
@@ -74,6 +77,9 @@ impl Bed {
                 }
             };
             tap.answer_for(self.ours());
+            if self.asks {
+                tap.resolve_in(self.ours(), if self.v6 { 64 } else { 24 });
+            }
             self.bring_up(tap.name());
             test(self, Peer::new(&self, tap));
         });
@@ -347,6 +353,18 @@ fn we_send_without_offloads() {
 fn over_ipv6_neighbours_find_each_other() {
     Bed::new(Layer::Ethernet, OFFLOADS, true).run(kernel_sends);
     Bed::new(Layer::Ethernet, OFFLOADS, true).run(we_send);
+}
+
+#[test]
+fn the_kernel_can_be_asked_where_it_is() {
+    for v6 in [false, true] {
+        let bed = Bed {
+            asks: true,
+            ..Bed::new(Layer::Ethernet, OFFLOADS, v6)
+        };
+        bed.run(kernel_sends);
+        bed.run(we_send);
+    }
 }
 
 #[test]

@@ -234,6 +234,39 @@ fn what_the_kernel_sends_arrives_as_it_was() {
 }
 
 #[test]
+fn several_instances_have_a_port_each_and_one_report() {
+    in_namespace(|| {
+        if !std::path::Path::new("/dev/net/tun").exists() {
+            return skip("needs /dev/net/tun");
+        }
+        for layer in ["--tap", "--tun"] {
+            let flags: &[&str] = &["--listen", "7001", "--sink", "--check", "--instances", "3"];
+            let peer = peer(&Place::new(), layer, &[flags]);
+            let clients = (7001..7004).flat_map(|port| [(V4, port), (V6, port)]);
+            let clients: Vec<_> = clients
+                .map(|(ip, port)| {
+                    let mut stream = connect(ip, port);
+                    stream.write_all(&pattern(0, 1_000_000)).unwrap();
+                    stream
+                })
+                .collect();
+            for mut stream in clients {
+                stream.shutdown(Shutdown::Write).unwrap();
+                assert_eq!(hear(&mut stream), b"");
+            }
+            assert!(
+                TcpStream::connect(address(V4, 7004)).is_err(),
+                "no more ports than instances"
+            );
+            let totals = end(peer);
+            assert_eq!(totals["connections_opened"], 6);
+            assert_eq!(totals["payload_bytes_received"], 6_000_000);
+            assert_eq!(totals["wrong_bytes"], 0);
+        }
+    });
+}
+
+#[test]
 fn wrong_bytes_are_found_and_are_a_failure() {
     in_namespace(|| {
         let place = Place::new();

@@ -80,13 +80,17 @@ fn what_the_kernel_has_is_set_and_what_it_has_not_is_a_skip() {
         return;
     }
     let records = run(
-        "[bed]\nkind = \"netns\"\ntso_win_divisor = 8\ntso_min_segs = 4\nack_policy = \"linux-like\"\n",
+        "[bed]\nkind = \"netns\"\ntso_win_divisor = 8\ntso_min_segs = 4\nack_policy = \"linux-like\"\n\
+         comp_sack_nr = 8\ncomp_sack_delay_us = 500\nbacklog_ack_defer = \"off\"\n",
     );
     assert_eq!(records[0]["outcome"], "measured", "{}", records[0]);
     for end in ["client", "server"] {
         let sysctls = &records[0]["ends"][end]["environment"]["sysctls"];
         assert_eq!(sysctls["net.ipv4.tcp_tso_win_divisor"], "8", "{sysctls}");
         assert_eq!(sysctls["net.ipv4.tcp_min_tso_segs"], "4", "{sysctls}");
+        assert_eq!(sysctls["net.ipv4.tcp_comp_sack_nr"], "8", "{sysctls}");
+        assert_eq!(sysctls["net.ipv4.tcp_comp_sack_delay_ns"], "500000");
+        assert_eq!(sysctls["net.ipv4.tcp_backlog_ack_defer"], "0", "{sysctls}");
     }
     for knob in [
         "tail_split = \"always\"",

@@ -48,6 +48,8 @@ pub struct TapCounters {
     pub refused: u64,
     /// ARP requests and neighbour solicitations answered.
     pub neighbours_answered: u64,
+    /// Packets dropped because nobody said where their destination is.
+    pub neighbours_unresolved: u64,
 }
 
 /// Why an interface cannot be opened.
@@ -173,13 +175,27 @@ impl Tap {
 
     /// What it counted.
     pub fn counters(&self) -> TapCounters {
-        self.counters
+        let ethernet = self.ethernet.as_ref();
+        TapCounters {
+            neighbours_answered: ethernet.map_or(0, |ethernet| ethernet.answered),
+            neighbours_unresolved: ethernet.map_or(0, |ethernet| ethernet.unresolved),
+            ..self.counters
+        }
     }
 
     /// Answers for `address` when the kernel asks who has it. Nothing to do on a TUN.
     pub fn answer_for(&mut self, address: IpAddr) {
         if let Some(ethernet) = &mut self.ethernet {
             ethernet.addresses.push(address);
+        }
+    }
+
+    /// Asks for hosts of this network by ARP or neighbour discovery instead of taking the kernel for
+    /// all of them: for an interface that is in a bridge. `address` is any of the network, `bits`
+    /// the length of its prefix. Nothing to do on a TUN.
+    pub fn resolve_in(&mut self, address: IpAddr, bits: u8) {
+        if let Some(ethernet) = &mut self.ethernet {
+            ethernet.networks.push((address, bits));
         }
     }
 
@@ -209,22 +225,27 @@ impl Tap {
         }
     }
 
-    fn write<F: Frame>(&self, frame: &F, offload: &Offload) -> io::Result<usize> {
+    /// Writes a packet, or keeps it until its neighbour is known.
+    fn write<F: Frame>(&mut self, frame: &F, offload: &Offload, now: Instant) -> io::Result<usize> {
         let link_bytes = if self.ethernet.is_some() {
             ETHERNET_BYTES as u16
         } else {
             0
         };
         let virtio = virtio::encode(offload, link_bytes);
-        let first = frame
-            .runs()
-            .next()
-            .and_then(|run| run.first().copied())
-            .unwrap_or(0);
-        let ethernet = self
-            .ethernet
-            .as_ref()
-            .map(|ethernet| ethernet.header(first >> 4 == 6));
+        let ethernet = match &mut self.ethernet {
+            None => None,
+            Some(ethernet) => {
+                let head = frame.runs().next().unwrap_or_default();
+                let header = ethernet.header_for(head, now);
+                if header.is_none() {
+                    let packet: Vec<u8> = frame.runs().flatten().copied().collect();
+                    ethernet.keep(&virtio, &packet);
+                    return Ok(packet.len());
+                }
+                header
+            }
+        };
         let link = ethernet.as_ref().map_or(&[][..], |header| &header[..]);
         let mut slices = [io::IoSlice::new(&[]); RUNS_MAX + 2];
         slices[0] = io::IoSlice::new(&virtio);
@@ -246,6 +267,27 @@ impl Tap {
         }
         (&self.file).write_vectored(&slices[..count])
     }
+
+    /// Asks again for neighbours that packets wait for.
+    fn tend_neighbours(&mut self, now: Instant) {
+        if let Some(ethernet) = &mut self.ethernet {
+            ethernet.on_time(now);
+        }
+    }
+
+    /// Sends questions, answers and what waited for one.
+    fn send_own(&mut self) {
+        let Some(ethernet) = &mut self.ethernet else {
+            return;
+        };
+        while let Some(frame) = ethernet.out.front() {
+            match (&self.file).write(frame) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                // Anything else is a wire that loses: neighbours ask again, and so does TCP.
+                _ => ethernet.out.pop_front(),
+            };
+        }
+    }
 }
 
 impl<F: Frame> Device<F> for Tap {
@@ -253,15 +295,16 @@ impl<F: Frame> Device<F> for Tap {
         self.offloads
     }
 
-    fn send(&mut self, frames: &mut VecDeque<F>, _now: Instant) -> io::Result<()> {
+    fn send(&mut self, frames: &mut VecDeque<F>, now: Instant) -> io::Result<()> {
+        self.tend_neighbours(now);
         while let Some(frame) = frames.front() {
             let mut offload = frame.offload();
             let written = if offload.partial.is_some() && !self.offloads.checksum {
                 let mut bytes: Vec<u8> = frame.runs().flatten().copied().collect();
                 offload.complete(&mut bytes);
-                self.write(&F::from_bytes(bytes, offload), &offload)
+                self.write(&F::from_bytes(bytes, offload), &offload, now)
             } else {
-                self.write(frame, &offload)
+                self.write(frame, &offload, now)
             };
             match written {
                 Ok(_) => self.counters.sent += 1,
@@ -283,6 +326,7 @@ impl<F: Frame> Device<F> for Tap {
             }
             frames.pop_front();
         }
+        self.send_own();
         Ok(())
     }
 
@@ -291,16 +335,11 @@ impl<F: Frame> Device<F> for Tap {
         source: &mut dyn Source<F>,
         frames: &mut VecDeque<F>,
         max: usize,
-        _now: Instant,
+        now: Instant,
     ) -> io::Result<()> {
         for _ in 0..max {
             let Self { file, ethernet, .. } = self;
-            let mut reply = None;
-            let frame = source.fill(&mut |buffer| {
-                let (filled, answer) = read(file, ethernet.as_mut(), buffer)?;
-                reply = answer;
-                Ok(filled)
-            });
+            let frame = source.fill(&mut |buffer| read(file, ethernet.as_mut(), buffer, now));
             match frame {
                 Ok(frame) if !frame.is_empty() => {
                     self.counters.received += 1;
@@ -311,13 +350,18 @@ impl<F: Frame> Device<F> for Tap {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
-            if let Some(reply) = reply {
-                self.counters.neighbours_answered += 1;
-                // If it does not fit the kernel asks again.
-                let _ = (&self.file).write(&reply);
-            }
         }
+        self.send_own();
         Ok(())
+    }
+
+    fn next_event(&self) -> Option<Instant> {
+        self.ethernet.as_ref()?.next_event()
+    }
+
+    fn is_blocked(&self) -> bool {
+        let ethernet = self.ethernet.as_ref();
+        ethernet.is_some_and(|ethernet| !ethernet.out.is_empty())
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
@@ -325,13 +369,13 @@ impl<F: Frame> Device<F> for Tap {
     }
 }
 
-/// Reads one packet into `buffer`; nothing is left in it if the packet was a question, which is
-/// answered by the second value.
+/// Reads one packet into `buffer`; nothing is left in it if the packet was about neighbours.
 fn read(
     file: &File,
     ethernet: Option<&mut Ethernet>,
     buffer: &mut [u8],
-) -> io::Result<(Filled, Option<Vec<u8>>)> {
+    now: Instant,
+) -> io::Result<Filled> {
     let mut virtio = [0; HEADER_BYTES];
     let mut link = [0; ETHERNET_BYTES];
     let link_bytes = if ethernet.is_some() {
@@ -349,14 +393,12 @@ fn read(
     };
     let offload = virtio::decode(&virtio, link_bytes as u16);
     let mut bytes = read.saturating_sub(HEADER_BYTES + link_bytes);
-    let mut answer = None;
-    if let Some(ethernet) = ethernet {
-        answer = ethernet.answer(&link, &buffer[..bytes]);
-        if answer.is_some() || !Ethernet::carries_ip(&link) {
-            bytes = 0;
-        }
+    if let Some(ethernet) = ethernet
+        && (ethernet.on_frame(&link, &buffer[..bytes], now) || !Ethernet::carries_ip(&link))
+    {
+        bytes = 0;
     }
-    Ok((Filled { bytes, offload }, answer))
+    Ok(Filled { bytes, offload })
 }
 
 impl AsRawFd for Tap {

@@ -21,7 +21,6 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec};
 use tcpcost_link::Device;
 use tcpcost_study::{ReceiveWith, SendWith};
 use tcpcost_tcp::wire::Checksum;
@@ -35,6 +34,7 @@ use crate::stack::{Completions, Moved, Ready, SocketOptions, Stack};
 mod options;
 mod payload;
 mod policy;
+mod sleep;
 mod wire;
 
 use payload::{read_result, write_error};
@@ -240,41 +240,6 @@ impl<D: Device<Wire>> UserStack<D> {
             }
         }
         Ok(any)
-    }
-
-    /// Sleeps until a packet comes, a timer is due or `deadline` is there.
-    fn sleep(&self, deadline: Option<Instant>) -> io::Result<()> {
-        let due = [
-            deadline,
-            self.endpoint.next_timeout(),
-            self.device.next_event(),
-        ];
-        let timeout = due
-            .into_iter()
-            .flatten()
-            .min()
-            .map(|due| due.saturating_duration_since(Instant::now()));
-        if timeout == Some(Duration::ZERO) {
-            return Ok(());
-        }
-        let Some(descriptor) = self.device.descriptor() else {
-            // Nothing to wait on: let others run, and look again.
-            std::thread::yield_now();
-            return Ok(());
-        };
-        let mut events = PollFlags::IN;
-        if !self.out.is_empty() {
-            events |= PollFlags::OUT;
-        }
-        let timeout = timeout.map(|timeout| Timespec {
-            tv_sec: timeout.as_secs().try_into().unwrap_or(i64::MAX),
-            tv_nsec: timeout.subsec_nanos().into(),
-        });
-        let mut fds = [PollFd::from_borrowed_fd(descriptor, events)];
-        match rustix::event::poll(&mut fds, timeout.as_ref()) {
-            Ok(_) => Ok(()),
-            Err(error) => Err(error.into()),
-        }
     }
 
     fn listening(&mut self, port: u16) -> Option<&mut Listening> {

@@ -4,12 +4,13 @@ use std::num::NonZeroU16;
 use std::time::Duration;
 
 use tcpcost_study::{AckKind, PolicySettings, TailSplit, WindowGrowth};
-use tcpcost_tcp::{AckPolicy, Config, Pacing, Segmentation, TailRule};
+use tcpcost_tcp::{AckPolicy, Config, LinuxAcks, Pacing, Segmentation, TailRule};
 
 /// `config` with the policies that are set; the others stay.
 pub fn config_with(config: &Config, policies: &PolicySettings) -> Config {
     let mut config = config.clone();
     config.ack = ack(config.ack, policies);
+    set_linux_acks(&mut config.linux_acks, policies);
     set_segmentation(&mut config.segmentation, policies);
     if let Some(segments) = policies.initial_window {
         config.initial_window = u16::try_from(segments).ok().and_then(NonZeroU16::new);
@@ -20,6 +21,18 @@ pub fn config_with(config: &Config, policies: &PolicySettings) -> Config {
         Some(WindowGrowth::PerAck) => config.window_growth = tcpcost_tcp::WindowGrowth::PerAck,
     }
     config
+}
+
+fn set_linux_acks(acks: &mut LinuxAcks, policies: &PolicySettings) {
+    if let Some(acks_max) = policies.comp_sack_nr {
+        acks.comp_sack_nr = u8::try_from(acks_max).unwrap_or(u8::MAX);
+    }
+    if let Some(us) = policies.comp_sack_delay_us {
+        acks.comp_sack_delay = Duration::from_micros(us.into());
+    }
+    if let Some(on) = policies.backlog_ack_defer {
+        acks.backlog_ack_defer = on;
+    }
 }
 
 fn set_segmentation(segmentation: &mut Segmentation, policies: &PolicySettings) {
@@ -123,6 +136,24 @@ mod tests {
             ack(with(AckKind::LinuxLike, Some(ms(10)))),
             AckPolicy::LinuxLike { delay_max: ms(10) }
         );
+    }
+
+    #[test]
+    fn the_sysctls_of_linux_are_ours_too() {
+        let settings = PolicySettings {
+            comp_sack_nr: Some(0),
+            comp_sack_delay_us: Some(250),
+            backlog_ack_defer: Some(false),
+            ..PolicySettings::default()
+        };
+        let acks = config_with(&Config::default(), &settings).linux_acks;
+        let expected = LinuxAcks {
+            comp_sack_nr: 0,
+            comp_sack_delay: Duration::from_micros(250),
+            backlog_ack_defer: false,
+            ..LinuxAcks::default()
+        };
+        assert_eq!(acks, expected);
     }
 
     #[test]

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use tcpcost_tcp::wire::{Checksum, Ecn, Flags, Header, Options, Packet, Segment, Timestamps};
 use tcpcost_tcp::{
-    AckPolicy, Clock, Config, Connection, Endpoint, Pacing, Piece, Pool, Segmentation, SeqNum,
-    State,
+    AckPolicy, Clock, Config, Connection, Endpoint, LinuxAcks, Pacing, Piece, Pool, Segmentation,
+    SeqNum, State,
 };
 
 /// Any bytes as a packet: to the parser, and to an endpoint that listens.
@@ -195,6 +195,15 @@ fn config(bits: u8) -> Config {
         receive_buffer_max: 0,
         send_buffer: 200_000,
         ack: ack(bits >> 5, delay_max),
+        linux_acks: if bits >> 5 == 7 {
+            LinuxAcks {
+                comp_sack_nr: 2,
+                backlog_ack_defer: false,
+                ..LinuxAcks::default()
+            }
+        } else {
+            LinuxAcks::default()
+        },
         segmentation: Segmentation {
             super_segment_bytes_max: supers,
             // With the policies of 2005's receiver its sender, too.
@@ -217,7 +226,7 @@ fn ack(bits: u8, delay_max: Duration) -> AckPolicy {
     let segments = 16;
     match bits {
         0 => AckPolicy::Delayed { delay_max },
-        2 => AckPolicy::LinuxLike { delay_max },
+        2 | 7 => AckPolicy::LinuxLike { delay_max },
         3 => AckPolicy::Avoidance {
             limit_initial: 1,
             limit_max: 22,

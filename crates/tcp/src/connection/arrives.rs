@@ -9,13 +9,18 @@ use crate::wire::Segment;
 impl Connection {
     /// Takes in a segment, or a super-segment, of this connection.
     pub fn on_segment(&mut self, mut segment: Segment, now: Instant) {
-        self.count_received(&segment);
+        self.take_in(&mut segment, now);
+    }
+
+    /// The same without moving it; its payload is taken out.
+    pub(crate) fn take_in(&mut self, segment: &mut Segment, now: Instant) {
+        self.count_received(segment);
         match self.state {
             State::Closed => {}
-            State::SynSent => self.on_segment_in_syn_sent(&segment, now),
+            State::SynSent => self.on_segment_in_syn_sent(segment, now),
             _ => {
                 // A step that breaks has dropped the segment and arranged for any answer.
-                let _ = self.on_segment_otherwise(&mut segment, now);
+                let _ = self.on_segment_otherwise(segment, now);
             }
         }
         self.debug_assert_invariants();

@@ -3,6 +3,7 @@
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
+use super::ack::Nonsense;
 use super::timers::Timer;
 use super::{Connection, Ended, State};
 use crate::wire::{Flags, Segment};
@@ -125,8 +126,12 @@ impl Connection {
     fn answer_nonsense(&mut self, segment: &Segment, now: Instant) {
         if !segment.is_empty() || self.may_answer_nonsense(now) {
             self.owe_ack();
-            self.ack
-                .on_nonsense(&self.config.ack, self.rcv.acked_window);
+            let old = !segment.payload.is_empty() && segment.seq.before(self.rcv.nxt);
+            self.note_nonsense(if old {
+                Nonsense::OldData
+            } else {
+                Nonsense::Other
+            });
         }
     }
 

@@ -42,7 +42,7 @@ use rtt::RttEstimator;
 use spaces::{Ecn, ReceiveSpace, SendSpace};
 use timers::Timers;
 
-pub use ack::{AckDecision, AckPolicy};
+pub use ack::{AckDecision, AckPolicy, LinuxAcks};
 pub use application::{ReadError, WriteError};
 pub use segmentation::{Nagle, Pacing, Segmentation, TailRule};
 pub use spaces::Clock;
@@ -198,6 +198,13 @@ impl Connection {
     /// Smoothed round-trip time, once measured.
     pub fn srtt(&self) -> Option<Duration> {
         self.rtt.srtt()
+    }
+
+    /// Whether each segment is to be answered before the next is taken in
+    /// ([`LinuxAcks::backlog_ack_defer`]).
+    pub(crate) fn answers_each(&self) -> bool {
+        !self.config.linux_acks.backlog_ack_defer
+            && matches!(self.config.ack, AckPolicy::LinuxLike { .. })
     }
 
     fn clock(&self) -> Clock {

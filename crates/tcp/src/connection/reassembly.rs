@@ -139,7 +139,7 @@ impl Reassembly {
 
     /// Adds at most `room` blocks to `blocks`, the range touched last in front (RFC 2018 §4). When
     /// more ranges changed since the last report than fit, because many segments were taken in
-    /// together, the oldest changes come first and [`has_news`](Self::has_news) asks for another
+    /// together, the oldest changes come first and [`news`](Self::news) asks for another
     /// report: what a peer is not told of it takes for lost.
     pub(super) fn sack_blocks(&mut self, blocks: &mut SackBlocks, room: usize) {
         let reported = self.reported;
@@ -174,9 +174,10 @@ impl Reassembly {
         }
     }
 
-    /// Some range changed since it was last reported.
-    pub(super) fn has_news(&self) -> bool {
-        self.ranges.iter().any(|range| range.stamp > self.reported)
+    /// Ranges that changed since they were last reported.
+    pub(super) fn news(&self) -> usize {
+        let news = |range: &&Range| range.stamp > self.reported;
+        self.ranges.iter().filter(news).count()
     }
 
     /// The range that contains `seq`, if one does.
@@ -276,7 +277,7 @@ mod tests {
         assert_eq!(report(3), [40, 30, 10]);
         assert_eq!(report(3), [20, 50, 40]);
         assert_eq!(report(4), [20, 50, 40, 30]);
-        assert!(!reassembly.has_news());
+        assert!(!reassembly.news() > 0);
     }
 
     #[test]

@@ -24,26 +24,32 @@ impl RecvQueue {
 
     /// Adds `chain`, which begins at RCV.NXT, and what was waiting for it; returns the new
     /// RCV.NXT. `budget` is the receive buffer in bytes.
-    pub(super) fn push(&mut self, pool: &Pool, next: SeqNum, chain: Chain, budget: u32) -> SeqNum {
+    pub(super) fn push(
+        &mut self,
+        pool: &Pool,
+        next: SeqNum,
+        chain: &mut Chain,
+        budget: u32,
+    ) -> SeqNum {
         let mut next = next + chain.len() as u32;
         self.push_pieces(pool, chain, budget);
-        while let Some(chain) = self.reassembly.take(next) {
+        while let Some(mut chain) = self.reassembly.take(next) {
             next += chain.len() as u32;
-            self.push_pieces(pool, chain, budget);
+            self.push_pieces(pool, &mut chain, budget);
         }
         next
     }
 
     /// Keeps `chain`, which begins at `start` above RCV.NXT. Always compact: a peer that scatters
     /// single bytes must not pin a slab with each.
-    pub(super) fn keep(&mut self, pool: &Pool, start: SeqNum, chain: Chain) -> Inserted {
+    pub(super) fn keep(&mut self, pool: &Pool, start: SeqNum, chain: &mut Chain) -> Inserted {
         let wasteful = chain
             .iter()
             .any(|piece| piece.held_bytes() > 4 * piece.len() + SMALL_BYTES);
         if !wasteful {
-            return self.reassembly.insert(start, &chain);
+            return self.reassembly.insert(start, chain);
         }
-        let compact = chain
+        let compact = std::mem::take(chain)
             .into_pieces()
             .flat_map(|piece| self.compact(pool, piece))
             .collect();
@@ -82,9 +88,12 @@ impl RecvQueue {
         Some(piece)
     }
 
-    fn push_pieces(&mut self, pool: &Pool, chain: Chain, budget: u32) {
+    fn push_pieces(&mut self, pool: &Pool, chain: &mut Chain, budget: u32) {
         self.bytes += chain.len() as u32;
-        for piece in chain.into_pieces().filter(|piece| !piece.is_empty()) {
+        chain.drain(|piece| {
+            if piece.is_empty() {
+                return;
+            }
             // A reader that keeps up never pays for this copy; one that does not must not pin
             // many times its buffer in slabs that hold a few bytes each.
             let full = self.held_bytes > budget.saturating_mul(4);
@@ -95,7 +104,7 @@ impl RecvQueue {
             } else {
                 self.push_piece(piece);
             }
-        }
+        });
     }
 
     fn push_piece(&mut self, piece: Piece) {
@@ -137,10 +146,10 @@ mod tests {
         let pool = Pool::new(64, 4);
         let mut queue = RecvQueue::default();
         let chain = |bytes: &[u8]| Chain::from(Piece::from(bytes));
-        queue.keep(&pool, SeqNum::new(3), chain(b"def"));
-        queue.keep(&pool, SeqNum::new(8), chain(b"i"));
+        queue.keep(&pool, SeqNum::new(3), &mut chain(b"def"));
+        queue.keep(&pool, SeqNum::new(8), &mut chain(b"i"));
         assert_eq!(
-            queue.push(&pool, SeqNum::new(0), chain(b"abcd"), 100),
+            queue.push(&pool, SeqNum::new(0), &mut chain(b"abcd"), 100),
             SeqNum::new(6)
         );
         let mut read = [0; 10];
@@ -157,7 +166,7 @@ mod tests {
         let mut queue = RecvQueue::default();
         for n in 0..200 {
             let piece = pool.writer().append(b"x");
-            queue.keep(&pool, SeqNum::new(n * 2), piece.into());
+            queue.keep(&pool, SeqNum::new(n * 2), &mut piece.into());
         }
         assert_eq!(pool.spare(), 1, "all two hundred share one slab");
     }

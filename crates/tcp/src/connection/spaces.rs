@@ -109,6 +109,8 @@ pub(super) struct Ecn {
     pub echo: bool,
     /// We reduced the window and the next new data says so.
     pub reduced: bool,
+    /// Data came that could be marked.
+    pub seen: bool,
 }
 
 /// The timestamp clock: milliseconds since `epoch`, plus `offset`.

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::time::Instant;
 
-use super::ack::{AckDecision, AckPolicy, Arrival};
+use super::ack::{AckDecision, AckPolicy, Arrival, Gap, Nonsense};
 use super::reassembly::Inserted;
 use super::timers::Timer;
 use super::{Connection, Ended, State};
@@ -20,13 +20,18 @@ impl Connection {
         if segment.flags.contains(Flags::CWR) {
             self.ecn.echo = false;
         }
-        if segment.ecn == Ecn::Congested {
-            self.ecn.echo = true;
-        }
+        // The peer's window may be tiny: at a first mark, and (as Linux) where a segment that cannot
+        // be marked among others that can is likely to be a retransmission.
+        let hurry = match segment.ecn {
+            Ecn::Congested => !std::mem::replace(&mut self.ecn.echo, true),
+            Ecn::NotCapable => self.ecn.seen,
+            _ => false,
+        };
+        self.ecn.seen |= segment.ecn != Ecn::NotCapable;
         if self.ecn.echo != before {
             self.owe_ack();
         }
-        if segment.ecn == Ecn::Congested {
+        if hurry {
             self.ack
                 .on_congestion_mark(&self.config.ack, self.rcv.acked_window);
         }
@@ -46,8 +51,7 @@ impl Connection {
         if end.at_or_before(self.rcv.nxt) {
             self.note_duplicate(start, end);
             self.owe_ack();
-            self.ack
-                .on_nonsense(&self.config.ack, self.rcv.acked_window);
+            self.note_nonsense(Nonsense::OldData);
             return ControlFlow::Continue(());
         }
         if self.rcv.abandoned {
@@ -69,6 +73,7 @@ impl Connection {
             // A probe of a closed window.
             self.counters.dropped_payload += 1;
             self.owe_ack();
+            self.note_nonsense(Nonsense::BeyondWindow);
             return ControlFlow::Continue(());
         }
         let unit = Unit {
@@ -76,19 +81,19 @@ impl Connection {
             segment_bytes: segment_bytes(segment, bytes),
             push: segment.flags.contains(Flags::PSH),
         };
-        let mut text = std::mem::take(&mut segment.payload);
+        let text = &mut segment.payload;
         if (from, to) != (start, end) {
-            text = text.slice(from.since(start) as usize..to.since(start) as usize);
+            *text = text.slice(from.since(start) as usize..to.since(start) as usize);
         }
         if from == self.rcv.nxt {
             self.take_in_order(text, unit, now);
         } else {
-            self.take_ahead(from, text);
+            self.take_ahead(from, text, &unit, now);
         }
         ControlFlow::Continue(())
     }
 
-    fn take_in_order(&mut self, text: Chain, unit: Unit, now: Instant) {
+    fn take_in_order(&mut self, text: &mut Chain, unit: Unit, now: Instant) {
         let gap = !self.rcv.queue.reassembly.is_empty();
         let before = self.rcv.nxt;
         let held = self.rcv.queue.reassembly.bytes();
@@ -101,7 +106,11 @@ impl Connection {
             u64::from(self.rcv.nxt.since(before).saturating_sub(taken));
         if gap {
             // RFC 5681 §4.2: a segment that fills all or part of a gap.
-            self.owe_ack();
+            if self.rcv.queue.reassembly.is_empty() || !self.sack {
+                self.owe_ack();
+            } else {
+                self.acknowledge_gap(&unit, now);
+            }
             return;
         }
         let arrival = Arrival {
@@ -135,7 +144,7 @@ impl Connection {
         }
     }
 
-    fn take_ahead(&mut self, start: SeqNum, text: Chain) {
+    fn take_ahead(&mut self, start: SeqNum, text: &mut Chain, unit: &Unit, now: Instant) {
         self.counters.out_of_order_received += 1;
         let bytes = text.len() as u32;
         let before = self.rcv.queue.reassembly.bytes();
@@ -147,13 +156,30 @@ impl Connection {
             Inserted::Duplicate => self.note_duplicate(start, start + bytes),
             Inserted::TooMany => self.counters.dropped_payload += 1,
         }
-        self.ack.on_mandatory();
-        // Every one of them: duplicates are counted by a peer without SACK.
-        self.owed.acks = if self.sack {
-            1
+        if self.sack {
+            self.acknowledge_gap(unit, now);
         } else {
-            self.owed.acks.saturating_add(1)
+            // Every one of them: duplicates are counted by a peer without SACK.
+            self.ack.on_mandatory();
+            self.owed.acks = self.owed.acks.saturating_add(1);
+        }
+    }
+
+    /// There is a gap still, and the peer understands SACK.
+    fn acknowledge_gap(&mut self, unit: &Unit, now: Instant) {
+        let gap = Gap {
+            nxt: self.rcv.nxt,
+            segment_bytes: unit.segment_bytes,
+            push: unit.push,
+            unacked_bytes: self.rcv.nxt.since(self.rcv.acked),
+            reader_keeps_up: self.window_free().min(self.window_max()) >= self.rcv.acked_window,
+            untold_ranges: self.rcv.queue.reassembly.news(),
+            srtt: self.rtt.srtt(),
+            now,
         };
+        let config = &self.config;
+        let decision = self.ack.on_gap(&config.ack, &config.linux_acks, &gap);
+        self.follow(decision);
     }
 
     /// Notes where the peer's FIN lies; it may be ahead of a gap.
@@ -209,6 +235,12 @@ impl Connection {
     fn learn_full_segment(&mut self, segment: &Segment, bytes: u32) {
         let size = segment_bytes(segment, bytes).min(u32::from(self.config.mss));
         self.rcv.full_segment = self.rcv.full_segment.max(size);
+    }
+
+    /// A segment was of no use.
+    pub(super) fn note_nonsense(&mut self, nonsense: Nonsense) {
+        self.ack
+            .on_nonsense(&self.config.ack, nonsense, self.rcv.acked_window);
     }
 
     /// An acknowledgement that no policy may delay.

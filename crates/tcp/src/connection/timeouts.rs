@@ -18,10 +18,10 @@ impl Connection {
                 Timer::Reorder => self.on_reordering_timeout(now),
                 Timer::Persist => self.on_persist_timeout(now),
                 Timer::Ack => {
-                    self.counters.delayed_acks_sent += 1;
                     let unacked = self.rcv.nxt.since(self.rcv.acked);
-                    self.ack
-                        .on_timer(&self.config.ack, unacked, self.rcv.full_segment);
+                    let full = self.rcv.full_segment;
+                    let delayed = self.ack.on_timer(&self.config.ack, unacked, full, now);
+                    self.counters.delayed_acks_sent += u64::from(delayed);
                     self.follow(AckDecision::Now);
                 }
                 Timer::Cork => self.snd.flush = true,

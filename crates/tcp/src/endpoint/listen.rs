@@ -99,7 +99,7 @@ impl Endpoint {
         &mut self,
         path: FourTuple,
         key: u64,
-        segment: Segment,
+        segment: &mut Segment,
         above: Option<SeqNum>,
         now: Instant,
     ) {
@@ -110,7 +110,7 @@ impl Endpoint {
         }
         let Some(listener) = self.listeners.get_mut(&path.local.port()) else {
             self.counters.refused += 1;
-            self.reset(&path, &segment);
+            self.reset(&path, segment);
             return;
         };
         // Second, an ACK is refused, unless it answers a cookie.
@@ -121,12 +121,12 @@ impl Endpoint {
             let full = listener.pending.len() >= listener.backlog;
             let clock = self.clock_for(&path);
             let syn = (recent && !flags.contains(Flags::SYN))
-                .then(|| cookie::recover(&self.secret, &clock, &path, &segment, now))
+                .then(|| cookie::recover(&self.secret, &clock, &path, segment, now))
                 .flatten();
             match syn {
                 Some(_) if full => self.counters.dropped_backlog += 1,
                 Some(syn) => self.open_from_cookie(path, key, &syn, segment, now),
-                None => self.reset(&path, &segment),
+                None => self.reset(&path, segment),
             }
             return;
         }
@@ -140,7 +140,7 @@ impl Endpoint {
             return;
         }
         if listener.half_open >= listener.backlog {
-            self.answer_with_cookie(path, &segment, now);
+            self.answer_with_cookie(path, segment, now);
             return;
         }
         listener.half_open += 1;
@@ -149,7 +149,7 @@ impl Endpoint {
             self.initial_sequence(&path, above, now),
             self.clock_for(&path),
         );
-        let connection = Connection::accept(config, self.pool.clone(), iss, clock, &segment, now);
+        let connection = Connection::accept(config, self.pool.clone(), iss, clock, segment, now);
         let half_open = Some(path.local.port());
         self.add(
             Slot {
@@ -177,7 +177,7 @@ impl Endpoint {
         path: FourTuple,
         key: u64,
         syn: &Segment,
-        ack: Segment,
+        ack: &mut Segment,
         now: Instant,
     ) {
         let clock = self.clock_for(&path);

@@ -2,7 +2,9 @@
 
 mod connect;
 mod cookie;
+mod input;
 mod listen;
+mod output;
 mod secret;
 mod table;
 mod time_wait;
@@ -18,13 +20,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::connection::{Clock, Connection, State};
-use crate::wire::{self, Checksum, DropReason, Flags, FourTuple, Packet, Segment};
+use crate::wire::{Checksum, FourTuple, Packet};
 use crate::{Config, Pool, SeqNum};
 
 use listen::Listener;
 use secret::{Purpose, Secret};
 use table::{Slot, Table};
-use time_wait::{TimeWaits, Verdict};
+use time_wait::TimeWaits;
 use timers::{Deadline, NO_TIMER};
 
 pub(crate) use time_wait::TimeWait;
@@ -48,9 +50,12 @@ pub struct Endpoint {
     checksum: Checksum,
     /// The device does not cut super-segments: they are cut here.
     cut: bool,
-    /// The rest of one that is being cut.
+    /// The rest of one that is being cut, and what connections answer before their turn.
     parts: VecDeque<Packet>,
     table: Table,
+    /// Where the last packet's connection is: the next is likely to be for the same, which spares
+    /// its hash.
+    recent: u32,
     listeners: HashMap<u16, Listener>,
     time_waits: TimeWaits,
     timers: BinaryHeap<Reverse<Deadline>>,
@@ -147,6 +152,7 @@ impl Endpoint {
             cut: false,
             parts: VecDeque::new(),
             table: Table::default(),
+            recent: 0,
             listeners: HashMap::new(),
             time_waits: TimeWaits::default(),
             timers: BinaryHeap::new(),
@@ -178,150 +184,6 @@ impl Endpoint {
     /// From now on takes only these for connections that leave the choice of a port to it.
     pub fn set_ports(&mut self, ports: Ports) {
         self.ports = ports;
-    }
-
-    /// Takes in a packet.
-    pub fn on_packet(&mut self, packet: Packet, now: Instant) {
-        self.counters.packets_received += 1;
-        if !packet.is_tcp() {
-            self.on_other_packet(&packet);
-            return;
-        }
-        match packet.parse() {
-            Ok((path, segment)) => self.on_segment(path, segment, now),
-            Err(reason) => self.count_drop(reason),
-        }
-    }
-
-    fn on_segment(&mut self, path: FourTuple, segment: Segment, now: Instant) {
-        let key = self.key(&path);
-        if let Some(index) = self.table.find(key, &path) {
-            if let Some(above) = self.reopens(index, &segment) {
-                self.table.remove(index, key);
-                self.on_segment_for_none(path, key, segment, Some(above), now);
-            } else {
-                self.deliver(index, segment, now);
-            }
-            return;
-        }
-        match self.time_waits.on_segment(key, &path, &segment, now) {
-            Some(Verdict::Answer(answer)) => self.answer(&path, answer),
-            Some(Verdict::Reopen(above)) => {
-                self.on_segment_for_none(path, key, segment, Some(above), now)
-            }
-            Some(Verdict::Drop) => {}
-            None => self.on_segment_for_none(path, key, segment, None, now),
-        }
-    }
-
-    /// Whether a SYN may take the place of a connection in TIME-WAIT that somebody still holds.
-    fn reopens(&self, index: u32, segment: &Segment) -> Option<SeqNum> {
-        let slot = self.table.at(index)?;
-        let reopens = slot.connection.state() == State::TimeWait
-            && segment.flags.contains(Flags::SYN)
-            && !segment.flags.contains(Flags::ACK)
-            && self
-                .listeners
-                .contains_key(&FourTuple::from(slot.path).local.port())
-            && segment.seq.after(slot.connection.sequence().2);
-        reopens.then(|| slot.connection.sequence().1)
-    }
-
-    /// Gives a segment to its connection and sees to the consequences.
-    fn deliver(&mut self, index: u32, segment: Segment, now: Instant) {
-        let Some(slot) = self.table.at_mut(index) else {
-            return;
-        };
-        let before = Glance::at(&slot.connection);
-        slot.connection.on_segment(segment, now);
-        self.follow_up(index, before);
-    }
-
-    /// Puts a connection on the lists it belongs on after something happened to it.
-    fn follow_up(&mut self, index: u32, before: Glance) {
-        if self
-            .table
-            .at(index)
-            .is_some_and(|slot| slot.half_open.is_some())
-        {
-            self.settle_half_open(index);
-        }
-        self.enqueue(index);
-        let Some(slot) = self.table.at(index) else {
-            return;
-        };
-        if slot.owned && Glance::at(&slot.connection).is_news(&before) {
-            self.tell(index);
-        }
-    }
-
-    /// What is not TCP: only "too big" messages matter.
-    fn on_other_packet(&mut self, packet: &Packet) {
-        let Some(message) = wire::parse_too_big(packet) else {
-            self.counters.dropped_protocol += 1;
-            return;
-        };
-        self.counters.too_big_received += 1;
-        let key = self.key(&message.path);
-        let Some(index) = self.table.find(key, &message.path) else {
-            return;
-        };
-        let headers = if message.path.remote.is_ipv4() {
-            40
-        } else {
-            60
-        };
-        if let Some(slot) = self.table.at_mut(index) {
-            slot.connection
-                .on_mtu(message.seq, message.mtu.saturating_sub(headers));
-        }
-        self.enqueue(index);
-    }
-
-    /// The next packet to send, or `None` when there is nothing to send now.
-    pub fn poll_packet(&mut self, now: Instant) -> Option<Packet> {
-        let packet = self.next_packet(now);
-        // By reference: a packet moved out and in again is copied.
-        if let Some(packet) = &packet {
-            self.counters.packets_sent += 1;
-            self.counters.octets_sent += packet.len() as u64;
-        }
-        packet
-    }
-
-    fn next_packet(&mut self, now: Instant) -> Option<Packet> {
-        if let Some(packet) = self.parts.pop_front().or_else(|| self.answers.pop_front()) {
-            return Some(packet);
-        }
-        while let Some(&index) = self.work.front() {
-            let segment = self
-                .table
-                .at_mut(index)
-                .and_then(|slot| Some((slot.connection.poll_segment(now)?, slot.path)));
-            let Some((segment, path)) = segment else {
-                self.work.pop_front();
-                self.turn = 0;
-                self.rest(index);
-                continue;
-            };
-            self.turn += 1;
-            if self.turn >= TURN_UNITS {
-                self.work.rotate_left(1);
-                self.turn = 0;
-            }
-            let path = path.into();
-            if self.cut && segment.segment_size > 0 {
-                let checksum = self.checksum;
-                self.parts.extend(
-                    segment
-                        .split()
-                        .map(|part| Packet::emit(&path, part, checksum)),
-                );
-                return self.parts.pop_front();
-            }
-            return Some(Packet::emit(&path, segment, self.checksum));
-        }
-        None
     }
 
     /// A connection that the application should look at: there is more to read, a third of its
@@ -489,55 +351,13 @@ impl Endpoint {
             _ => iss,
         }
     }
-
-    /// RFC 9293 §3.10.7.1.
-    fn reset(&mut self, path: &FourTuple, segment: &Segment) {
-        let answer = if segment.flags.contains(Flags::ACK) {
-            Segment {
-                seq: segment.ack,
-                flags: Flags::RST,
-                ..Segment::default()
-            }
-        } else {
-            Segment {
-                ack: segment.end(),
-                flags: Flags::RST | Flags::ACK,
-                ..Segment::default()
-            }
-        };
-        self.answer(path, answer);
-    }
-
-    fn answer(&mut self, path: &FourTuple, segment: Segment) {
-        if self.answers.len() >= ANSWERS_MAX {
-            self.counters.answers_suppressed += 1;
-            return;
-        }
-        self.answers
-            .push_back(Packet::emit(path, segment, self.checksum));
-    }
-
-    fn count_drop(&mut self, reason: DropReason) {
-        let counters = &mut self.counters;
-        let counter = match reason {
-            DropReason::NotIp | DropReason::NotTcp => &mut counters.dropped_protocol,
-            DropReason::Truncated | DropReason::BadIp | DropReason::BadTcp => {
-                &mut counters.dropped_malformed
-            }
-            DropReason::BadIpChecksum | DropReason::BadTcpChecksum => {
-                &mut counters.dropped_checksum
-            }
-            DropReason::Fragment => &mut counters.dropped_fragment,
-        };
-        *counter += 1;
-    }
 }
 
 impl Slot {
     fn new(connection: Connection, path: FourTuple) -> Self {
         Self {
             connection,
-            path: path.into(),
+            path: (&path).into(),
             half_open: None,
             owned: false,
             queued: false,
@@ -576,36 +396,3 @@ impl Configs {
         Arc::clone(if remote.is_ipv4() { &self.v4 } else { &self.v6 })
     }
 }
-
-/// What the application sees of a connection.
-struct Glance {
-    state: State,
-    readable: usize,
-    finished: bool,
-    writable: bool,
-}
-
-impl Glance {
-    fn at(connection: &Connection) -> Self {
-        Self {
-            state: connection.state(),
-            readable: connection.readable(),
-            finished: connection.is_finished(),
-            // As Linux (sk_stream_is_writeable): a third of the buffer, so that a writer that filled
-            // it is not woken for every acknowledgement.
-            writable: connection.writable() >= connection.config().send_buffer as usize / 3,
-        }
-    }
-
-    fn is_news(&self, before: &Self) -> bool {
-        self.readable > before.readable
-            || self.state != before.state
-            || self.finished != before.finished
-            || (self.writable && !before.writable)
-    }
-}
-
-/// Units a connection sends before the next has its turn.
-const TURN_UNITS: u32 = 16;
-/// Resets and cookies waiting for the device.
-const ANSWERS_MAX: usize = 1024;

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::connection::Connection;
 use crate::wire::FourTuple;
@@ -39,35 +39,43 @@ pub(super) struct Slot {
 }
 
 /// A [`FourTuple`] in little more than half its memory: without flow labels and scopes, which are
-/// no part of what names a connection.
+/// no part of what names a connection. Addresses as words: compared in registers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct CompactPath {
-    addresses: [[u8; 16]; 2],
+    addresses: [[u64; 2]; 2],
     ports: [u16; 2],
     v6: [bool; 2],
 }
 
-impl From<FourTuple> for CompactPath {
-    fn from(path: FourTuple) -> Self {
-        let ends = [path.local, path.remote];
-        let addresses = ends.map(|end| match end.ip() {
-            IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
-            IpAddr::V6(address) => address.octets(),
-        });
+impl From<&FourTuple> for CompactPath {
+    #[inline]
+    fn from(path: &FourTuple) -> Self {
+        let words = |end: &SocketAddr| match end {
+            SocketAddr::V4(end) => [0, V4_MAPPED | u64::from(u32::from(*end.ip()))],
+            SocketAddr::V6(end) => {
+                let address = u128::from(*end.ip());
+                [(address >> 64) as u64, address as u64]
+            }
+        };
         Self {
-            addresses,
-            ports: ends.map(|end| end.port()),
-            v6: ends.map(|end| end.is_ipv6()),
+            addresses: [words(&path.local), words(&path.remote)],
+            ports: [path.local.port(), path.remote.port()],
+            v6: [path.local.is_ipv6(), path.remote.is_ipv6()],
         }
     }
 }
 
 impl From<CompactPath> for FourTuple {
+    #[inline]
     fn from(path: CompactPath) -> Self {
         let end = |n: usize| {
-            let address = Ipv6Addr::from(path.addresses[n]);
-            let v4 = address.to_ipv4_mapped().filter(|_| !path.v6[n]);
-            SocketAddr::new(v4.map_or(IpAddr::V6(address), IpAddr::V4), path.ports[n])
+            let [high, low] = path.addresses[n];
+            let address = if path.v6[n] {
+                IpAddr::V6(Ipv6Addr::from(u128::from(high) << 64 | u128::from(low)))
+            } else {
+                IpAddr::V4(Ipv4Addr::from(low as u32))
+            };
+            SocketAddr::new(address, path.ports[n])
         };
         Self {
             local: end(0),
@@ -98,9 +106,14 @@ impl Table {
     /// compared once and there is no chain to walk.
     pub(super) fn find(&self, key: u64, path: &FourTuple) -> Option<u32> {
         let index = *self.by_key.get(&key)?;
-        self.at(index)
-            .filter(|slot| slot.path == CompactPath::from(*path))
-            .map(|_| index)
+        self.is_at(index, path).then_some(index)
+    }
+
+    /// Whether the connection at this place has this path.
+    #[inline]
+    pub(super) fn is_at(&self, index: u32, path: &FourTuple) -> bool {
+        let path = CompactPath::from(path);
+        self.at(index).is_some_and(|slot| slot.path == path)
     }
 
     pub(super) fn insert(&mut self, slot: Slot, key: u64) -> ConnId {
@@ -134,6 +147,10 @@ impl Table {
         self.slots.get_mut(index as usize)?.1.as_deref_mut()
     }
 
+    pub(super) fn path(&self, index: u32) -> Option<FourTuple> {
+        self.at(index).map(|slot| slot.path.into())
+    }
+
     pub(super) fn get(&self, id: ConnId) -> Option<&Slot> {
         self.is_current(id).then(|| self.at(id.index))?
     }
@@ -152,6 +169,9 @@ impl Table {
         ConnId { index, generation }
     }
 }
+
+/// The lower half of ::ffff:0:0/96.
+const V4_MAPPED: u64 = 0xffff << 32;
 
 /// Keys are hashes already.
 pub(super) type Hashed = BuildHasherDefault<AlreadyHashed>;
@@ -189,7 +209,7 @@ mod tests {
                 local: local.parse().unwrap(),
                 remote: remote.parse().unwrap(),
             };
-            assert_eq!(FourTuple::from(CompactPath::from(path)), path);
+            assert_eq!(FourTuple::from(CompactPath::from(&path)), path);
         }
     }
 }

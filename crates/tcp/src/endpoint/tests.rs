@@ -9,6 +9,7 @@ use proptest::prelude::*;
 use super::timers::SPARE_TIMERS;
 use super::*;
 use crate::time::ms;
+use crate::wire::{self, Flags, Segment};
 use crate::{Ended, Piece, ReadError};
 
 struct Net {

@@ -6,7 +6,8 @@
 use std::cmp::Reverse;
 use std::time::{Duration, Instant};
 
-use super::{ConnId, Endpoint, Glance};
+use super::input::Glance;
+use super::{ConnId, Endpoint};
 
 /// When to look at a connection: nanoseconds since the endpoint's beginning, index, generation.
 pub(super) type Deadline = (u64, u32, u32);

@@ -85,6 +85,16 @@ impl Chain {
             .chain(rest)
     }
 
+    /// The pieces, in order, one by one out of where they lie: the chain itself is not moved.
+    pub(crate) fn drain(&mut self, mut take: impl FnMut(Piece)) {
+        let count = usize::from(std::mem::take(&mut self.inline_count));
+        (self.len, self.is_summed) = (0, false);
+        for piece in &mut self.inline[..count] {
+            take(std::mem::take(piece));
+        }
+        self.rest.drain(..).for_each(take);
+    }
+
     /// The part of it in `range`; parts beyond its end are left out.
     pub fn slice(&self, range: Range<usize>) -> Self {
         let mut part = Self::new();

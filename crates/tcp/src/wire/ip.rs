@@ -118,13 +118,24 @@ impl IpHeader {
             (IpAddr::V4(source), IpAddr::V4(dest)) => {
                 let total = (20 + self.body_bytes).min(0xffff) as u16;
                 to[..4].copy_from_slice(&[0x45, self.ecn.bits(), (total >> 8) as u8, total as u8]);
-                // DF, and identification 0: RFC 6864 §4.1, a packet that is never fragmented
-                // needs none.
-                to[4..12].copy_from_slice(&[0, 0, 0x40, 0, HOPS, self.protocol, 0, 0]);
+                let hops_and_protocol = u16::from_be_bytes([HOPS, self.protocol]);
+                // Of what is written, not of what lies there: a load from bytes just stored in
+                // other sizes waits for them.
+                let checksum = Sum::new()
+                    .add_word(0x4500 | u16::from(self.ecn.bits()))
+                    .add_word(total)
+                    .add_word(DONT_FRAGMENT)
+                    .add_word(hops_and_protocol)
+                    .add_bytes(&source.octets())
+                    .add_bytes(&dest.octets())
+                    .finish();
+                // Identification 0: RFC 6864 §4.1, a packet that is never fragmented needs none.
+                to[4..6].fill(0);
+                to[6..8].copy_from_slice(&DONT_FRAGMENT.to_be_bytes());
+                to[8..10].copy_from_slice(&hops_and_protocol.to_be_bytes());
+                to[10..12].copy_from_slice(&checksum.to_be_bytes());
                 to[12..16].copy_from_slice(&source.octets());
                 to[16..20].copy_from_slice(&dest.octets());
-                let checksum = Sum::new().add_bytes(&to[..20]).finish();
-                to[10..12].copy_from_slice(&checksum.to_be_bytes());
             }
             (source, dest) => {
                 let body = self.body_bytes.min(0xffff) as u16;
@@ -170,5 +181,6 @@ fn octets_v6(address: IpAddr) -> [u8; 16] {
     }
 }
 
+const DONT_FRAGMENT: u16 = 0x4000;
 /// Time to live and hop limit: the value RFC 1700 recommends.
 const HOPS: u8 = 64;

@@ -105,8 +105,16 @@ impl Options {
     /// Reads the options between the fixed header and the payload. An option with an impossible
     /// length ends the reading (MUST-7: it must not crash us); what came before it holds, as in
     /// Linux. Unknown kinds are skipped by their length (MUST-6).
-    pub(super) fn parse(mut bytes: &[u8]) -> Self {
-        let mut options = Self::default();
+    #[inline]
+    pub(super) fn read(&mut self, bytes: &[u8]) {
+        // What nearly all segments have (`tcp_parse_aligned_timestamp` in Linux).
+        match bytes {
+            [NOP, NOP, TIMESTAMPS, 10, body @ ..] if body.len() == 8 => self.take(TIMESTAMPS, body),
+            _ => self.read_any(bytes),
+        }
+    }
+
+    fn read_any(&mut self, mut bytes: &[u8]) {
         while let [kind, after @ ..] = bytes {
             match *kind {
                 END => break,
@@ -117,12 +125,11 @@ impl Options {
                     if len < 2 || len > bytes.len() {
                         break;
                     }
-                    options.take(kind, &bytes[2..len]);
+                    self.take(kind, &bytes[2..len]);
                     bytes = &bytes[len..];
                 }
             }
         }
-        options
     }
 
     fn take(&mut self, kind: u8, body: &[u8]) {
@@ -161,7 +168,30 @@ impl Options {
     /// Writes them in the order and with the padding Linux uses, so that the same scripts fit both;
     /// returns the length, a multiple of four and at most 40. SACK blocks that do not fit are left
     /// out.
-    pub(super) fn emit(&self, to: &mut [u8; 40]) -> usize {
+    /// `to` has room for 40.
+    pub(super) fn emit(&self, to: &mut [u8]) -> usize {
+        match self.timestamps {
+            Some(timestamps) if self.are_timestamps() => {
+                let [a, b, c, d] = timestamps.value.to_be_bytes();
+                let [e, f, g, h] = timestamps.echo.to_be_bytes();
+                to[..12].copy_from_slice(&[NOP, NOP, TIMESTAMPS, 10, a, b, c, d, e, f, g, h]);
+                12
+            }
+            _ => self.emit_any(to),
+        }
+    }
+
+    /// There are timestamps, and nothing else.
+    fn are_timestamps(&self) -> bool {
+        self.timestamps.is_some()
+            && self.mss.is_none()
+            && self.window_scale.is_none()
+            && !self.sack_permitted
+            && self.ack_rate.is_none()
+            && self.sack.is_empty()
+    }
+
+    fn emit_any(&self, to: &mut [u8]) -> usize {
         let mut out = Out { to, len: 0 };
         if let Some(mss) = self.mss {
             out.put(&[MSS, 4]);
@@ -201,7 +231,7 @@ impl Options {
 }
 
 struct Out<'a> {
-    to: &'a mut [u8; 40],
+    to: &'a mut [u8],
     len: usize,
 }
 
@@ -233,17 +263,23 @@ const ACK_RATE: u16 = 0x00AC;
 mod tests {
     use super::*;
 
+    fn parse(bytes: &[u8]) -> Options {
+        let mut options = Options::default();
+        options.read(bytes);
+        options
+    }
+
     #[test]
     fn an_impossible_length_ends_the_options_and_nothing_else() {
         for bad in [&[3u8, 0][..], &[3, 1], &[3, 9, 1], &[8], &[5, 255, 0]] {
             let bytes = [&[MSS, 4, 5, 180], bad].concat();
-            assert_eq!(Options::parse(&bytes).mss, Some(1460));
+            assert_eq!(parse(&bytes).mss, Some(1460));
         }
     }
 
     #[test]
     fn unknown_options_are_skipped_by_their_length() {
-        let options = Options::parse(&[254, 4, 2, 4, 3, 3, 99]);
+        let options = parse(&[254, 4, 2, 4, 3, 3, 99]);
         assert_eq!(options.window_scale, Some(14));
         assert_eq!(options.mss, None);
     }
@@ -263,11 +299,11 @@ mod tests {
             let mut bytes = [0; 40];
             let len = options.emit(&mut bytes);
             assert!(len.is_multiple_of(4));
-            assert_eq!(Options::parse(&bytes[..len]), options);
+            assert_eq!(parse(&bytes[..len]), options);
         }
         // Another experiment, and a length that the draft does not have.
-        assert_eq!(Options::parse(&[253, 4, 0xf9, 0x89]).ack_rate, None);
-        assert_eq!(Options::parse(&[254, 6, 0, 0xac, 1, 2]).ack_rate, None);
+        assert_eq!(parse(&[253, 4, 0xf9, 0x89]).ack_rate, None);
+        assert_eq!(parse(&[254, 6, 0, 0xac, 1, 2]).ack_rate, None);
     }
 
     #[test]
@@ -285,6 +321,6 @@ mod tests {
         let len = options.emit(&mut bytes);
         assert_eq!(len, 40);
         options.sack.truncate(3);
-        assert_eq!(Options::parse(&bytes[..len]), options);
+        assert_eq!(parse(&bytes[..len]), options);
     }
 }

@@ -1,18 +1,18 @@
 //! The TCP header (RFC 9293 §3.1).
 
-use super::{DropReason, Flags, Options, Segment};
+use super::{DropReason, Flags, Segment};
 use crate::SeqNum;
 
-/// A segment without its payload, and the ports.
+/// What of a header is not of the segment.
 pub(super) struct TcpHeader {
     pub source: u16,
     pub dest: u16,
     pub header_bytes: usize,
-    pub segment: Segment,
 }
 
 impl TcpHeader {
-    pub(super) fn parse(bytes: &[u8]) -> Result<Self, DropReason> {
+    /// Reads the header at the beginning of `bytes` into `segment`, all but its payload.
+    pub(super) fn parse(bytes: &[u8], segment: &mut Segment) -> Result<Self, DropReason> {
         let fixed: &[u8; 20] = bytes.first_chunk().ok_or(DropReason::Truncated)?;
         let header_bytes = usize::from(fixed[12] >> 4) * 4;
         if header_bytes < 20 {
@@ -23,26 +23,22 @@ impl TcpHeader {
         let word = |at: usize| {
             u32::from_be_bytes([fixed[at], fixed[at + 1], fixed[at + 2], fixed[at + 3]])
         };
+        segment.seq = SeqNum::new(word(4));
+        segment.ack = SeqNum::new(word(8));
+        segment.flags = Flags::from_bits(fixed[13]);
+        segment.window = half(14);
+        segment.options.read(options);
         Ok(Self {
             source: half(0),
             dest: half(2),
             header_bytes,
-            segment: Segment {
-                seq: SeqNum::new(word(4)),
-                ack: SeqNum::new(word(8)),
-                flags: Flags::from_bits(fixed[13]),
-                window: half(14),
-                options: Options::parse(options),
-                ..Segment::default()
-            },
         })
     }
 
     /// Writes the header of `segment` with a checksum of 0; returns its length.
     pub(super) fn emit(source: u16, dest: u16, segment: &Segment, to: &mut [u8]) -> usize {
-        let mut options = [0; 40];
-        let options_bytes = segment.options.emit(&mut options);
-        let header_bytes = 20 + options_bytes;
+        let (to, options) = to.split_at_mut(20);
+        let header_bytes = 20 + segment.options.emit(options);
         to[0..2].copy_from_slice(&source.to_be_bytes());
         to[2..4].copy_from_slice(&dest.to_be_bytes());
         to[4..8].copy_from_slice(&segment.seq.value().to_be_bytes());
@@ -56,7 +52,6 @@ impl TcpHeader {
         to[13] = segment.flags.bits();
         to[14..16].copy_from_slice(&segment.window.to_be_bytes());
         to[16..20].fill(0);
-        to[20..header_bytes].copy_from_slice(&options[..options_bytes]);
         header_bytes
     }
 }

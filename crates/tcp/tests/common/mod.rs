@@ -1,23 +1,18 @@
 //! What the tests share: packets as frames of a device, and two endpoints in virtual time.
-#![allow(dead_code, reason = "every test file uses its part")]
+#![allow(dead_code, unused_imports, reason = "every test file uses its part")]
 
 use std::collections::VecDeque;
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tcpcost_link::Device;
 pub use tcpcost_stack::{Slabs, Wire};
 use tcpcost_tcp::Endpoint;
 
-/// The point `n` milliseconds after the beginning of the test run.
-#[allow(
-    clippy::disallowed_methods,
-    reason = "tests need one Instant to count from"
-)]
-pub fn ms(n: u64) -> Instant {
-    static START: OnceLock<Instant> = OnceLock::new();
-    *START.get_or_init(Instant::now) + Duration::from_millis(n)
-}
+#[path = "../../src/time.rs"]
+mod time;
+
+pub(crate) use time::ms;
 
 /// An endpoint at one end of a device.
 pub struct Host<D> {

@@ -5,6 +5,8 @@
 //! `< icmp unreachable frag_needed mtu 1200 [1:1461(1460)]`; the calls in [`Runner::call`]. As
 //! packetdrill: sequence numbers are relative to each side's first, timestamps to the script's, and what is sent must be just what is expected, when it is expected, within
 //! [`TOLERANCE`]. Choices of ours that Linux makes by sysctl are in comments: `// config: sack=no`.
+//! So are `batch` (segments that come at once are taken in before anything is sent) and `first_iss`
+//! (sequence numbers of ours count from the first connection's).
 
 mod parse;
 
@@ -25,10 +27,17 @@ use parse::{Call, Event, Expected, Line};
 
 /// Runs the script; the message of the first difference.
 pub fn run(text: &str) -> Result<(), String> {
-    let mut runner = Runner::new(config(text)?, text.contains("// config: ipv6"));
-    if text.contains("// config: others") {
+    let is_set = |word| {
+        text.lines()
+            .filter_map(|line| line.strip_prefix("// config:"))
+            .any(|line| line.split_whitespace().any(|found| found == word))
+    };
+    let mut runner = Runner::new(config(text)?, is_set("ipv6"));
+    if is_set("others") {
         runner.fill_backlog();
     }
+    runner.batch = is_set("batch");
+    runner.first_iss = is_set("first_iss");
     for line in parse::lines(text)? {
         runner
             .line(&line)
@@ -50,7 +59,7 @@ fn config(text: &str) -> Result<Config, String> {
         .lines()
         .filter_map(|line| line.strip_prefix("// config:"))
         .flat_map(str::split_whitespace)
-        .filter(|word| !matches!(*word, "ipv6" | "others"));
+        .filter(|word| !matches!(*word, "ipv6" | "others" | "batch" | "first_iss"));
     for word in words {
         let (name, value) = word.split_once('=').ok_or(format!("config {word}"))?;
         let number = || value.parse::<u32>().map_err(|_| format!("config {word}"));
@@ -74,6 +83,11 @@ fn config(text: &str) -> Result<Config, String> {
             "tail" if value == "always" => config.segmentation.tail = TailRule::OnItsOwn,
             "divisor" => config.segmentation.window_divisor = Some(number()?),
             "whole" => config.segmentation.whole_only = value == "yes",
+            "min_segs" => config.segmentation.paced_segments_min = number()?,
+            "pacing" if value == "window" => config.segmentation.pacing = Pacing::Window,
+            "comp_sack_nr" => config.linux_acks.comp_sack_nr = number()? as u8,
+            "backlog_ack_defer" => config.linux_acks.backlog_ack_defer = value == "yes",
+            "time_wait_s" => config.time_wait = Duration::from_secs(number()?.into()),
             "pacing_bytes_per_s" => {
                 config.segmentation.pacing = Pacing::BytesPerSecond(number()?.into());
             }
@@ -141,6 +155,10 @@ struct Runner {
     /// What to add to the script's timestamps of ours to get the real ones.
     clock: Option<u32>,
     nodelay: bool,
+    /// Segments that come at the same time, one line after the other, are taken in together.
+    batch: bool,
+    /// Sequence numbers of ours are relative to those of the first connection for all.
+    first_iss: bool,
 }
 
 impl Runner {
@@ -170,6 +188,8 @@ impl Runner {
             iss: None,
             clock: None,
             nodelay: false,
+            batch: false,
+            first_iss: false,
         }
     }
 
@@ -205,7 +225,7 @@ impl Runner {
                     local: path.remote,
                     remote: path.local,
                 };
-                if segment.flags.contains(Flags::SYN) {
+                if segment.flags.contains(Flags::SYN) && !(self.first_iss && self.iss.is_some()) {
                     self.iss = Some(segment.seq);
                 }
                 self.sent.push_back((self.now, segment));
@@ -228,7 +248,10 @@ impl Runner {
         } else {
             line.time
         };
-        self.advance(at);
+        let in_batch = self.batch && at == self.now && matches!(line.event, Event::In(_));
+        if !in_batch {
+            self.advance(at);
+        }
         match &line.event {
             Event::In(segment) => {
                 let segment = self.inbound(segment)?;
@@ -238,7 +261,9 @@ impl Runner {
                 };
                 self.endpoint
                     .on_packet(Packet::emit(&back, segment, Checksum::Complete), self.at());
-                self.advance(self.now);
+                if !self.batch {
+                    self.advance(self.now);
+                }
                 Ok(())
             }
             Event::Out(expected) => self.expect(expected, at),

@@ -99,12 +99,20 @@ pub struct Flags {
     /// Address to give the kernel's side; without it the interface is left as it is.
     #[arg(long, value_name = "ADDR/PREFIX")]
     pub host_address: Vec<Network>,
+    /// Ask for the hosts of the networks of --address by ARP or neighbour discovery, instead of
+    /// taking this host for all of them: for a TAP in a bridge.
+    #[arg(long, requires = "tap", conflicts_with = "instances")]
+    pub resolve: bool,
 
     /// Take connections to this port.
     #[arg(long, value_name = "PORT", required_unless_present = "connect", value_parser = clap::value_parser!(u16).range(1..))]
     pub listen: Option<u16>,
+    /// Run so many instances, each on a thread and a queue of the interface by itself, with as many
+    /// ports in a row from --listen on: connections to one port are one instance's.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub instances: u16,
     /// Connect once, and end when the connection has.
-    #[arg(long, value_name = "ADDR:PORT", conflicts_with = "listen")]
+    #[arg(long, value_name = "ADDR:PORT", conflicts_with_all = ["listen", "instances"])]
     pub connect: Option<SocketAddr>,
 
     /// What to do with connections.
@@ -180,7 +188,7 @@ pub struct Flags {
     #[arg(long)]
     pub json: bool,
     /// Write what passes the interface to FILE, as pcapng.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with = "instances")]
     pub pcap: Option<PathBuf>,
 
     /// Policies of its TCP.

@@ -1,9 +1,11 @@
 //! `tcpcost peer`: our TCP as a live endpoint on a TAP or TUN of this host, so that anybody's
 //! ordinary client can talk to it and any policy can be tried.
 //!
-//! One thread. The interface goes when the process does, also by kill -9, as does the address that
-//! the kernel's side was given. It changes nothing else on this host.
+//! One thread an instance (`--instances`), each with a queue of the interface. The interface goes when
+//! the process does, also by kill -9, as does the address that the kernel's side was given. It
+//! changes nothing else on this host.
 
+mod board;
 mod flags;
 mod iperf3;
 mod policy;
@@ -11,18 +13,19 @@ mod report;
 mod service;
 
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Context;
 use tcpcost_link::{Captured, Device, Impaired, Lanes, Tap};
 use tcpcost_stack::{SocketOptions, Stack, UserConn, UserStack, Wire};
-use tcpcost_tcp::Piece;
+use tcpcost_tcp::{Piece, Ports};
 
 use crate::exit::Exit;
 use crate::host::link;
 
+use board::Board;
 use report::Totals;
 use service::{Next, Service, Session};
 
@@ -35,56 +38,121 @@ static STOPPED: AtomicBool = AtomicBool::new(false);
 pub fn run(flags: &Flags) -> anyhow::Result<Exit> {
     stop_by_signal();
     let (name, layer) = flags.interface();
-    let mut tap = Tap::open(name, layer, flags.offloads())
+    let count = usize::from(flags.instances);
+    let mut taps = Tap::open_queues(name, layer, flags.offloads(), count)
         .with_context(|| format!("open interface {name}"))?;
-    let addresses: Vec<_> = flags
-        .address
-        .iter()
-        .map(|network| network.address)
-        .collect();
-    addresses
-        .iter()
-        .for_each(|&address| tap.answer_for(address));
-    let name = tap.name().to_string();
+    for tap in &mut taps {
+        for network in &flags.address {
+            tap.answer_for(network.address);
+            if flags.resolve {
+                tap.resolve_in(network.address, network.prefix);
+            }
+        }
+    }
+    let name = taps[0].name().to_string();
     let mtu = attach(&name, flags)?;
     eprintln!("tcpcost: our TCP is on {name} (MTU {mtu}); Ctrl-C ends it");
+    let board = Board::new(count, flags.json);
+    let mut instances = (0u16..).zip(taps).map(|(index, tap)| Instance {
+        index,
+        tap,
+        mtu,
+        flags,
+        board: &board,
+    });
+    let first = instances.next().context("there is a queue")?;
+    let outcomes: Vec<anyhow::Result<bool>> = std::thread::scope(|scope| {
+        let others: Vec<_> = instances
+            .map(|instance| scope.spawn(|| instance.run()))
+            .collect();
+        let first = first.run();
+        let panicked = |_| Err(anyhow::anyhow!("an instance panicked"));
+        let others = others.into_iter();
+        std::iter::once(first)
+            .chain(others.map(|other| other.join().unwrap_or_else(panicked)))
+            .collect()
+    });
+    let ended_well: Vec<bool> = outcomes.into_iter().collect::<Result<_, _>>()?;
+    Ok(if ended_well.into_iter().all(|well| well) {
+        Exit::Ok
+    } else {
+        Exit::Failed
+    })
+}
 
-    let device: Box<dyn Device<Wire>> = match &flags.pcap {
-        None => Box::new(tap),
-        Some(path) => {
-            let file = File::create(path).with_context(|| path.display().to_string())?;
-            let epoch = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
-            let captured = Captured::new(tap, BufWriter::new(file), Instant::now(), epoch);
-            Box::new(captured.with_context(|| path.display().to_string())?)
+/// One of several that share the interface's addresses: packets are dealt out by port.
+struct Instance<'a> {
+    index: u16,
+    tap: Tap,
+    mtu: u32,
+    flags: &'a Flags,
+    board: &'a Board,
+}
+
+impl Instance<'_> {
+    /// As of [`run`]; the end of one is the end of all.
+    fn run(self) -> anyhow::Result<bool> {
+        let outcome = self.serve();
+        if outcome.is_err() {
+            STOPPED.store(true, Ordering::Relaxed);
         }
-    };
-    let device = Impaired::new(device, flags.impairment(), flags.impairment(), flags.seed);
-    let config = flags.config(mtu);
-    let mut stack = UserStack::new(device, &addresses, &config, &SocketOptions::default())?
-        .with_busy_poll(Duration::from_micros(flags.busy_poll_us));
+        outcome
+    }
 
-    let mut peer = Peer::new(flags);
-    if let Some(port) = flags.listen {
-        let any = (std::net::Ipv6Addr::UNSPECIFIED, port).into();
-        peer.listener = Some(stack.listen(any, BACKLOG, LISTENER)?);
+    fn serve(self) -> anyhow::Result<bool> {
+        let flags = self.flags;
+        let device: Box<dyn Device<Wire>> = match &flags.pcap {
+            None => Box::new(self.tap),
+            Some(path) => {
+                let file = File::create(path).with_context(|| path.display().to_string())?;
+                let epoch = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+                let to = BufWriter::new(file);
+                let captured = Captured::new(self.tap, to, Instant::now(), epoch);
+                Box::new(captured.with_context(|| path.display().to_string())?)
+            }
+        };
+        let (bad, seed) = (
+            flags.impairment(),
+            flags.seed.wrapping_add(u64::from(self.index)),
+        );
+        let device = Impaired::new(device, bad, bad, seed);
+        let addresses: Vec<_> = flags.address.iter().map(|own| own.address).collect();
+        let config = flags.config(self.mtu);
+        let mut stack = UserStack::new(device, &addresses, &config, &SocketOptions::default())?
+            .with_busy_poll(Duration::from_micros(flags.busy_poll_us));
+        let mut peer = Peer::new(flags, self.board);
+        if let Some(first) = flags.listen {
+            // Of as many ports in a row as there are instances each has one.
+            let every = flags.instances;
+            let port = (first..=u16::MAX)
+                .find(|port| port % every == self.index)
+                .context("no port is left for each instance behind --listen")?;
+            stack = stack.with_ports(Ports {
+                every,
+                offset: self.index,
+            });
+            let any = (std::net::Ipv6Addr::UNSPECIFIED, port).into();
+            peer.listener = Some(stack.listen(any, BACKLOG, LISTENER)?);
+        }
+        if let Some(remote) = flags.connect {
+            let conn = stack.connect(remote, 0)?;
+            peer.add(conn);
+        }
+        if self.board.is_ready() {
+            eprintln!("tcpcost: ready");
+        }
+        let outcome = peer.work(&mut stack);
+        // Also after an error: whoever is still connected is told.
+        let conns: Vec<UserConn> = peer
+            .sessions
+            .iter()
+            .flatten()
+            .map(|(conn, _)| *conn)
+            .collect();
+        self.board.end(peer.totals(&stack))?;
+        conns.into_iter().for_each(|conn| stack.abort(conn));
+        outcome
     }
-    if let Some(remote) = flags.connect {
-        let conn = stack.connect(remote, 0)?;
-        peer.add(conn);
-    }
-    eprintln!("tcpcost: ready");
-    let outcome = peer.work(&mut stack);
-    // Also after an error: whoever is still connected is told.
-    let conns: Vec<UserConn> = peer
-        .sessions
-        .iter()
-        .flatten()
-        .map(|(conn, _)| *conn)
-        .collect();
-    peer.report(&stack)?;
-    conns.into_iter().for_each(|conn| stack.abort(conn));
-    let ended_well = outcome?;
-    Ok(if ended_well { Exit::Ok } else { Exit::Failed })
 }
 
 /// Sets the kernel's side up as the flags ask; gives the interface's MTU.
@@ -114,8 +182,7 @@ struct Peer<'a> {
     started: Instant,
     /// What connections counted that are no more.
     ended: Totals,
-    /// The last report.
-    before: Totals,
+    board: &'a Board,
     /// Why the connection of `--connect` failed.
     failed: Option<io::Error>,
 }
@@ -123,7 +190,7 @@ struct Peer<'a> {
 type WireUnderTest = Impaired<Box<dyn Device<Wire>>, Wire>;
 
 impl<'a> Peer<'a> {
-    fn new(flags: &'a Flags) -> Self {
+    fn new(flags: &'a Flags, board: &'a Board) -> Self {
         let service = match flags.service {
             flags::ServiceFlags {
                 serve: Some(bytes), ..
@@ -141,17 +208,18 @@ impl<'a> Peer<'a> {
             listener: None,
             sessions: Vec::new(),
             free: Vec::new(),
-            started: Instant::now(),
+            started: board.started,
             ended: Totals::default(),
-            before: Totals::default(),
+            board,
             failed: None,
         }
     }
 
     /// Serves until it is told to stop; whether all went well.
     fn work(&mut self, stack: &mut UserStack<WireUnderTest>) -> anyhow::Result<bool> {
-        let mut next_report = self.started + REPORT;
+        let mut round = 1;
         while !STOPPED.load(Ordering::Relaxed) {
+            let next_report = self.started + REPORT * round;
             let wait = next_report.saturating_duration_since(Instant::now());
             // A signal that comes just before the wait is seen soon after.
             let ready = stack.poll(Some(wait.min(LOOK_FOR_SIGNALS)))?;
@@ -167,8 +235,8 @@ impl<'a> Peer<'a> {
                 }
             }
             if Instant::now() >= next_report {
-                next_report += REPORT;
-                self.report(stack)?;
+                self.board.post(round, self.totals(stack))?;
+                round += 1;
             }
             let is_alone = self.flags.connect.is_some() && self.connections() == 0;
             // It is over when the last acknowledgements are exchanged, too.
@@ -237,7 +305,7 @@ impl<'a> Peer<'a> {
         self.sessions.len() - self.free.len()
     }
 
-    fn report(&mut self, stack: &UserStack<WireUnderTest>) -> io::Result<()> {
+    fn totals(&self, stack: &UserStack<WireUnderTest>) -> Totals {
         let mut totals = self.ended;
         totals.elapsed_ns = self.started.elapsed().as_nanos() as u64;
         totals.connections = self.connections() as u64;
@@ -249,15 +317,7 @@ impl<'a> Peer<'a> {
         }
         let lanes: Lanes = stack.device().counters();
         totals.of_all(stack.endpoint().counters(), &lanes);
-        let mut stdout = io::stdout().lock();
-        if self.flags.json {
-            serde_json::to_writer(&mut stdout, &totals)?;
-            writeln!(stdout)?;
-        } else {
-            writeln!(stdout, "{}", totals.line(&self.before))?;
-        }
-        self.before = totals;
-        stdout.flush()
+        totals
     }
 }
 

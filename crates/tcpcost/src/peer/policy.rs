@@ -25,6 +25,15 @@ pub struct PolicyFlags {
     /// Where the limit of avoidance ends [default: 22].
     #[arg(long, value_name = "N", value_parser = knob("ack_limit_max"))]
     ack_limit_max: Option<String>,
+    /// ACKs behind a gap that linux-like leaves out in a row [default: 44].
+    #[arg(long, value_name = "N", value_parser = knob("comp_sack_nr"))]
+    comp_sack_nr: Option<String>,
+    /// How long the first of them waits at most [default: 1000].
+    #[arg(long, value_name = "N", value_parser = knob("comp_sack_delay_us"))]
+    comp_sack_delay_us: Option<String>,
+    /// Whether linux-like acknowledges once what came while the application had its turn [default: on].
+    #[arg(long, value_name = "on|off", value_parser = knob("backlog_ack_defer"))]
+    backlog_ack_defer: Option<String>,
     /// When a partial segment behind full ones leaves by itself: always, nagle.
     #[arg(long, value_name = "RULE", value_parser = knob("tail_split"))]
     tail_split: Option<String>,
@@ -68,6 +77,9 @@ impl PolicyFlags {
             ("ack_delay", self.ack_delay.as_ref()),
             ("ack_limit_initial", self.ack_limit_initial.as_ref()),
             ("ack_limit_max", self.ack_limit_max.as_ref()),
+            ("comp_sack_nr", self.comp_sack_nr.as_ref()),
+            ("comp_sack_delay_us", self.comp_sack_delay_us.as_ref()),
+            ("backlog_ack_defer", self.backlog_ack_defer.as_ref()),
             ("tail_split", self.tail_split.as_ref()),
             ("tso_win_divisor", self.tso_win_divisor.as_ref()),
             ("super_segment", self.super_segment.as_ref()),
@@ -120,7 +132,7 @@ mod tests {
     fn every_policy_knob_of_an_end_is_a_flag() {
         let settings = parse(
             "--ack-policy avoidance --ack-segments 3 --ack-delay 50ms --ack-limit-initial 0 \
-             --ack-limit-max 22 --tail-split always --tso-win-divisor 8 --super-segment 16KiB \
+             --ack-limit-max 22 --comp-sack-nr 8 --comp-sack-delay-us 500 --backlog-ack-defer off --tail-split always --tso-win-divisor 8 --super-segment 16KiB \
              --tso-min-segs 4 --whole-super-segments --pacing timer --pacing-rate 1Gbit \
              --initial-window 3 --window-growth per-ack",
         )

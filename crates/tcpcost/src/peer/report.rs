@@ -51,6 +51,46 @@ impl Totals {
         self.out_of_order_received += u64::from(counters.out_of_order_received);
     }
 
+    /// Adds another instance's.
+    pub fn join(&mut self, other: &Totals) {
+        let Totals {
+            elapsed_ns,
+            connections,
+            connections_opened,
+            payload_bytes_sent,
+            payload_bytes_received,
+            wrong_bytes,
+            segments_sent,
+            super_segments_sent,
+            segments_received,
+            super_segments_received,
+            pure_acks_sent,
+            pure_acks_received,
+            segments_retransmitted,
+            timeouts,
+            out_of_order_received,
+            packets_dropped,
+            packets_lost_on_the_wire,
+        } = *other;
+        self.elapsed_ns = self.elapsed_ns.max(elapsed_ns);
+        self.connections += connections;
+        self.connections_opened += connections_opened;
+        self.payload_bytes_sent += payload_bytes_sent;
+        self.payload_bytes_received += payload_bytes_received;
+        self.wrong_bytes += wrong_bytes;
+        self.segments_sent += segments_sent;
+        self.super_segments_sent += super_segments_sent;
+        self.segments_received += segments_received;
+        self.super_segments_received += super_segments_received;
+        self.pure_acks_sent += pure_acks_sent;
+        self.pure_acks_received += pure_acks_received;
+        self.segments_retransmitted += segments_retransmitted;
+        self.timeouts += timeouts;
+        self.out_of_order_received += out_of_order_received;
+        self.packets_dropped += packets_dropped;
+        self.packets_lost_on_the_wire += packets_lost_on_the_wire;
+    }
+
     /// Takes in what the endpoint and the wire count.
     pub fn of_all(&mut self, endpoint: &EndpointCounters, lanes: &Lanes) {
         self.packets_dropped = endpoint.dropped_checksum

@@ -1,13 +1,15 @@
 //! As Linux 6 acknowledges: `tcp_event_data_recv`, `tcp_measure_rcv_mss`, `__tcp_ack_snd_check`
 //! (tcp_input.c), `tcp_send_delayed_ack` (tcp_output.c), `__tcp_cleanup_rbuf` (tcp.c),
-//! `tcp_delack_timer_handler` (tcp_timer.c).
+//! `tcp_delack_timer_handler` (tcp_timer.c). What it does about gaps is `compress.rs`.
 //!
-//! Not here: compressed SACKs (duplicates leave at once), deferral to the end of backlog
-//! processing (there is no backlog), the RTO as a bound of the timeout (`delay_max` is smaller).
+//! Not here: the RTO as a bound of the timeout (`delay_max` is smaller), and the quick ACK for each
+//! step of `rcv_ssthresh`, which we do not have. What a backlog is to the kernel is a batch to us:
+//! [`LinuxAcks::backlog_ack_defer`].
 
 use std::time::{Duration, Instant};
 
-use super::{AckDecision, Arrival, Read};
+use super::compress::Compressed;
+use super::{AckDecision, Arrival, Gap, LinuxAcks, Read};
 
 /// `icsk_ack` of a socket.
 #[derive(Debug)]
@@ -25,6 +27,7 @@ pub(super) struct LinuxLike {
     /// Short or pushed segments since the last acknowledgement: 0, 1, 2 or more.
     pushed: u8,
     deadline: Option<Instant>,
+    compressed: Compressed,
 }
 
 impl Default for LinuxLike {
@@ -38,38 +41,52 @@ impl Default for LinuxLike {
             last_segment: 0,
             pushed: 0,
             deadline: None,
+            compressed: Compressed::default(),
         }
     }
 }
 
 impl LinuxLike {
     pub(super) fn on_segment(&mut self, arrival: &Arrival, delay_max: Duration) -> AckDecision {
-        self.measure_mss(arrival);
+        self.measure_mss(arrival.segment_bytes, arrival.push);
         self.adapt(arrival);
         let reader_keeps_up = arrival.window_new >= arrival.window_bytes;
-        let many = arrival.unacked_bytes > self.rcv_mss && reader_keeps_up;
-        if many || (self.quick > 0 && !self.pingpong) {
+        if self.is_due(arrival.unacked_bytes, reader_keeps_up) {
             return AckDecision::Now;
         }
         self.delay(arrival, delay_max)
     }
 
+    /// There is a gap, and what came is behind it or filled a part of it.
+    pub(super) fn on_gap(&mut self, gap: &Gap, settings: &LinuxAcks) -> AckDecision {
+        self.measure_mss(gap.segment_bytes, gap.push);
+        if self.is_due(gap.unacked_bytes, gap.reader_keeps_up) {
+            return AckDecision::Now;
+        }
+        self.compressed.on_gap(gap, settings)
+    }
+
+    /// The first condition of `__tcp_ack_snd_check`.
+    fn is_due(&self, unacked_bytes: u32, reader_keeps_up: bool) -> bool {
+        let many = unacked_bytes > self.rcv_mss && reader_keeps_up;
+        many || (self.quick > 0 && !self.pingpong)
+    }
+
     /// `tcp_measure_rcv_mss`.
-    fn measure_mss(&mut self, arrival: &Arrival) {
-        let bytes = arrival.segment_bytes;
+    fn measure_mss(&mut self, bytes: u32, push: bool) {
+        let last_segment = std::mem::take(&mut self.last_segment);
         if bytes >= self.rcv_mss {
             self.rcv_mss = bytes;
-            if arrival.push {
+            if push {
                 self.pushed = self.pushed.max(1);
             }
             return;
         }
         // A short segment is the peer's size only if two of it follow each other, and only where
         // it is not the end of a write.
-        if bytes >= MSS_DEFAULT || (bytes >= MSS_MIN && !arrival.push) {
-            let repeated = bytes == self.last_segment;
+        if bytes >= MSS_DEFAULT || (bytes >= MSS_MIN && !push) {
             self.last_segment = bytes;
-            if repeated {
+            if bytes == last_segment {
                 self.rcv_mss = bytes;
                 return;
             }
@@ -149,33 +166,45 @@ impl LinuxLike {
         many || (read.unacked_bytes > 0 && end && read.drained) || read.has_opened()
     }
 
-    /// `tcp_delack_timer_handler`: nobody answered in time.
-    pub(super) fn on_timer(&mut self) {
+    /// `tcp_delack_timer_handler`: nobody answered in time; or, which says nothing about answers,
+    /// the time of compressed SACKs is over. Whether it was the former.
+    pub(super) fn on_timer(&mut self, now: Instant) -> bool {
+        if self.compressed.any() && self.deadline.is_none_or(|deadline| deadline > now) {
+            return false;
+        }
         if self.pingpong {
             self.pingpong = false;
             self.ato = ATO_MIN;
         } else {
             self.ato = (2 * self.ato).min(RESTART);
         }
+        true
     }
 
-    /// `tcp_event_ack_sent` and `tcp_event_data_sent`.
-    pub(super) fn on_sent(&mut self, data: bool, now: Instant) {
-        if self.quick == 1 {
-            self.ato = ATO_MIN;
+    /// `tcp_event_ack_sent` and `tcp_event_data_sent`; `scheduled`: there was something to
+    /// acknowledge. Whether SACK blocks are still to be told.
+    pub(super) fn on_sent(&mut self, data: bool, scheduled: bool, now: Instant) -> bool {
+        if scheduled {
+            if self.quick == 1 {
+                self.ato = ATO_MIN;
+            }
+            self.quick = self.quick.saturating_sub(1);
         }
-        self.quick = self.quick.saturating_sub(1);
         self.pushed = 0;
         self.deadline = None;
         let soon = |at: Instant| now.saturating_duration_since(at) < self.ato;
         if data && self.received.is_some_and(soon) {
             self.pingpong = true;
         }
+        self.compressed.on_sent()
     }
 }
 
-/// `TCP_MAX_QUICKACKS`.
+/// `TCP_MAX_QUICKACKS`: at first, after a pause, and (`tcp_data_queue`, `tcp_send_dupack`) for data
+/// that is old or beyond the window.
 pub(super) const QUICK_MAX: u8 = 16;
+/// `tcp_data_ecn_check`.
+pub(super) const QUICK_ECN: u8 = 2;
 /// `TCP_ATO_MIN`, `TCP_DELACK_MIN`: HZ / 25.
 const ATO_MIN: Duration = Duration::from_millis(40);
 /// `TCP_DELACK_MAX`.

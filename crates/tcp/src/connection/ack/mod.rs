@@ -7,6 +7,7 @@
 //! themselves and only tell the scheduler, so that it reaches as far as it can.
 
 mod avoidance;
+mod compress;
 mod delayed;
 mod every;
 mod linux_like;
@@ -21,6 +22,9 @@ use std::time::{Duration, Instant};
 use avoidance::Avoidance;
 use linux_like::LinuxLike;
 
+pub(super) use compress::Gap;
+pub use compress::LinuxAcks;
+
 /// When an acknowledgement of data in order leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AckPolicy {
@@ -31,7 +35,8 @@ pub enum AckPolicy {
         delay_max: Duration,
     },
     /// As Linux: at once while it is in quick-ACK mode; else when more than one segment has come
-    /// and the reader keeps up; else after a timeout that adapts to how often segments come.
+    /// and the reader keeps up; else after a timeout that adapts to how often segments come. Behind
+    /// a gap it compresses. Both by [`Config::linux_acks`](crate::Config::linux_acks).
     LinuxLike {
         /// Longest wait: `TCP_DELACK_MAX`, 200 ms there.
         delay_max: Duration,
@@ -180,16 +185,27 @@ impl Read {
     }
 }
 
+/// How a segment was of no use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Nonsense {
+    /// It brought data that was here, or that was too old.
+    OldData,
+    /// It brought data for which there is no room: a probe.
+    BeyondWindow,
+    /// It brought none.
+    Other,
+}
+
 impl Memory {
     /// Cold, so that its caller, which every segment passes, stays small.
     #[cold]
-    fn on_sent(&mut self, data: bool, now: Instant) {
-        if let Some(linux_like) = &mut self.linux_like {
-            linux_like.on_sent(data, now);
-        }
+    fn on_sent(&mut self, data: bool, scheduled: bool, now: Instant) -> bool {
         if let Some(avoidance) = &mut self.avoidance {
             avoidance.on_sent();
         }
+        self.linux_like
+            .as_mut()
+            .is_some_and(|linux_like| linux_like.on_sent(data, scheduled, now))
     }
 }
 
@@ -276,10 +292,16 @@ impl AckScheduler {
         }
     }
 
-    /// The delay is over.
-    pub(super) fn on_timer(&mut self, policy: &AckPolicy, unacked_bytes: u32, full_segment: u32) {
+    /// The delay is over. Whether it was that of an acknowledgement that waited for more to come.
+    pub(super) fn on_timer(
+        &mut self,
+        policy: &AckPolicy,
+        unacked_bytes: u32,
+        full_segment: u32,
+        now: Instant,
+    ) -> bool {
         match *policy {
-            AckPolicy::LinuxLike { .. } => self.linux_like().on_timer(),
+            AckPolicy::LinuxLike { .. } => return self.linux_like().on_timer(now),
             AckPolicy::Avoidance {
                 limit_initial,
                 limit_max,
@@ -292,6 +314,22 @@ impl AckScheduler {
             }
             _ => {}
         }
+        true
+    }
+
+    /// A segment came behind a gap or filled a part of one: all but Linux acknowledge it at once
+    /// (RFC 5681 §4.2).
+    pub(super) fn on_gap(
+        &mut self,
+        policy: &AckPolicy,
+        settings: &LinuxAcks,
+        gap: &Gap,
+    ) -> AckDecision {
+        if let AckPolicy::LinuxLike { .. } = policy {
+            return self.linux_like().on_gap(gap, settings);
+        }
+        self.on_mandatory();
+        AckDecision::Now
     }
 
     /// An acknowledgement is owed whatever the policy.
@@ -299,17 +337,17 @@ impl AckScheduler {
         self.whole = true;
     }
 
-    /// A segment came that was of no use: old, repeated or outside the window.
-    pub(super) fn on_nonsense(&mut self, policy: &AckPolicy, window: u32) {
+    /// A segment came that was of no use.
+    pub(super) fn on_nonsense(&mut self, policy: &AckPolicy, nonsense: Nonsense, window: u32) {
         match *policy {
-            AckPolicy::LinuxLike { .. } => self
+            AckPolicy::LinuxLike { .. } if nonsense != Nonsense::Other => self
                 .linux_like()
                 .enter_quick_mode(linux_like::QUICK_MAX, window),
             AckPolicy::Avoidance {
                 limit_initial,
                 limit_max,
                 ..
-            } => {
+            } if nonsense != Nonsense::BeyondWindow => {
                 let any = self.unacked_segments > 0;
                 self.avoidance(limit_initial, limit_max).on_nonsense(any);
             }
@@ -320,7 +358,8 @@ impl AckScheduler {
     /// The path is congested: the sender has to hear soon.
     pub(super) fn on_congestion_mark(&mut self, policy: &AckPolicy, window: u32) {
         if let AckPolicy::LinuxLike { .. } = policy {
-            self.linux_like().enter_quick_mode(2, window);
+            self.linux_like()
+                .enter_quick_mode(linux_like::QUICK_ECN, window);
         }
     }
 
@@ -334,13 +373,15 @@ impl AckScheduler {
         self.whole
     }
 
-    /// A segment left and carried the acknowledgement.
+    /// A segment left and carried the acknowledgement; `scheduled`: there was something to
+    /// acknowledge. Whether SACK blocks had been waiting, which a segment with data does not carry.
     #[inline]
-    pub(super) fn on_sent(&mut self, data: bool, now: Instant) {
+    pub(super) fn on_sent(&mut self, data: bool, scheduled: bool, now: Instant) -> bool {
         self.unacked_segments = 0;
         self.whole = false;
-        if let Some(memory) = &mut self.memory {
-            memory.on_sent(data, now);
+        match &mut self.memory {
+            None => false,
+            Some(memory) => memory.on_sent(data, scheduled, now),
         }
     }
 

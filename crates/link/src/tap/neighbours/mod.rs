@@ -1,0 +1,260 @@
+//! Ethernet: headers, ARP (RFC 826) and neighbour discovery (RFC 4861), without input or output:
+//! frames in, frames out, time as an argument.
+//!
+//! The kernel's address is known from the interface, so by default everything goes there and only
+//! questions are answered. In networks that it was told of ([`Ethernet::networks`]) it asks itself,
+//! as a host on a bridge must. Not here: duplicate address detection, router advertisements; a
+//! gateway is the kernel.
+
+mod cache;
+mod messages;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::Instant;
+
+use super::virtio::HEADER_BYTES;
+use cache::Cache;
+use messages::{Mac, Message, advertisement, arp, multicast_mac, read_arp, read_discovery};
+
+/// The link between us and the kernel, and whoever else is on it.
+#[derive(Clone, Debug)]
+pub(super) struct Ethernet {
+    ours: Mac,
+    kernels: Mac,
+    /// Addresses we answer for.
+    pub addresses: Vec<IpAddr>,
+    /// Networks, by an address and bits, whose hosts are asked for.
+    pub networks: Vec<(IpAddr, u8)>,
+    cache: Cache,
+    /// Frames of its own to send, with their virtio headers.
+    pub out: VecDeque<Vec<u8>>,
+    /// Questions for us that were answered.
+    pub answered: u64,
+    /// Packets given up because nobody said where their destination is.
+    pub unresolved: u64,
+}
+
+impl Ethernet {
+    pub(super) fn new(kernels: Mac) -> Self {
+        // Locally administered, and different from the kernel's.
+        let mut ours = kernels;
+        ours[0] = (ours[0] | 2) & !1;
+        ours[5] ^= 1;
+        Self {
+            ours,
+            kernels,
+            addresses: Vec::new(),
+            networks: Vec::new(),
+            cache: Cache::default(),
+            out: VecDeque::new(),
+            answered: 0,
+            unresolved: 0,
+        }
+    }
+
+    /// The Ethernet header of a packet whose first bytes these are; none if it has to wait until
+    /// its neighbour is known: then [`keep`](Self::keep) it.
+    pub(super) fn header_for(
+        &mut self,
+        packet: &[u8],
+        now: Instant,
+    ) -> Option<[u8; ETHERNET_BYTES]> {
+        let kind = if packet.first().is_some_and(|first| first >> 4 == 6) {
+            IPV6
+        } else {
+            IPV4
+        };
+        // Nobody to ask for is the rule.
+        if self.networks.is_empty() {
+            return Some(header(self.kernels, self.ours, kind));
+        }
+        let to = self.resolve(destination(packet)?, now)?;
+        Some(header(to, self.ours, kind))
+    }
+
+    fn resolve(&mut self, address: IpAddr, now: Instant) -> Option<Mac> {
+        if !self
+            .networks
+            .iter()
+            .any(|network| contains(*network, address))
+        {
+            return Some(self.kernels);
+        }
+        let (mac, ask) = self.cache.look(address, now)?;
+        if ask {
+            self.ask(address);
+        }
+        mac
+    }
+
+    /// Keeps a packet that waits, with its virtio header and payload.
+    pub(super) fn keep(&mut self, virtio: &[u8], packet: &[u8]) {
+        let Some(address) = destination(packet) else {
+            return;
+        };
+        let kind = if address.is_ipv4() { IPV4 } else { IPV6 };
+        let frame = [virtio, &header([0; 6], self.ours, kind), packet].concat();
+        self.unresolved += u64::from(self.cache.keep(address, frame));
+    }
+
+    /// Asks again for those that packets wait for.
+    pub(super) fn on_time(&mut self, now: Instant) {
+        if self.networks.is_empty() {
+            return;
+        }
+        let (due, in_vain) = self.cache.due(now);
+        due.into_iter().for_each(|address| self.ask(address));
+        self.unresolved += in_vain as u64;
+    }
+
+    /// When [`on_time`](Self::on_time) has something to do.
+    pub(super) fn next_event(&self) -> Option<Instant> {
+        self.cache.next()
+    }
+
+    fn ask(&mut self, target: IpAddr) {
+        let own = |own: &&IpAddr| own.is_ipv4() == target.is_ipv4();
+        let Some(&source) = self.addresses.iter().find(own) else {
+            return;
+        };
+        match (source, target) {
+            (IpAddr::V6(source), IpAddr::V6(target)) => {
+                let body = messages::solicitation(self.ours, source, target);
+                self.send(multicast_mac(target), IPV6, &body);
+            }
+            _ => {
+                if let Some(body) = arp(true, (self.ours, source), ([0; 6], target)) {
+                    self.send([0xff; 6], ARP, &body);
+                }
+            }
+        }
+    }
+
+    fn send(&mut self, to: Mac, kind: u16, body: &[u8]) {
+        // What a device does not take is asked for, or asked, again.
+        if self.out.len() < OUT_MAX {
+            let header = header(to, self.ours, kind);
+            self.out
+                .push_back([&[0; HEADER_BYTES][..], &header, body].concat());
+        }
+    }
+
+    pub(super) fn carries_ip(header: &[u8; ETHERNET_BYTES]) -> bool {
+        matches!(u16::from_be_bytes([header[12], header[13]]), IPV4 | IPV6)
+    }
+
+    /// Takes in a frame; whether it was about neighbours, so that nobody else needs to see it.
+    pub(super) fn on_frame(
+        &mut self,
+        header: &[u8; ETHERNET_BYTES],
+        body: &[u8],
+        now: Instant,
+    ) -> bool {
+        let message = match u16::from_be_bytes([header[12], header[13]]) {
+            ARP => read_arp(body),
+            IPV6 => read_discovery(body),
+            _ => return false,
+        };
+        match message {
+            None => return false,
+            Some(Message::Request {
+                target,
+                sender,
+                mac,
+            }) => self.on_request(target, sender, mac, now),
+            Some(Message::Reply {
+                sender,
+                mac,
+                replaces,
+                ..
+            }) => self.learn(sender, mac, false, replaces, now),
+        }
+        true
+    }
+
+    fn on_request(&mut self, target: IpAddr, sender: IpAddr, mac: Option<Mac>, now: Instant) {
+        let for_us = self.addresses.contains(&target);
+        if let Some(mac) = mac
+            && !sender.is_unspecified()
+        {
+            self.learn(sender, mac, for_us, true, now);
+        }
+        if !for_us {
+            return;
+        }
+        let to = mac.unwrap_or(self.kernels);
+        let answer = match (target, sender) {
+            // §7.2.4 has an answer to all nodes for one that has no address yet: it is not ours to
+            // have, and we were here before.
+            (IpAddr::V6(_), IpAddr::V6(sender)) if sender.is_unspecified() => None,
+            (IpAddr::V6(target), IpAddr::V6(sender)) => {
+                Some((IPV6, advertisement(self.ours, target, sender)))
+            }
+            _ => arp(false, (self.ours, target), (to, sender)).map(|body| (ARP, body)),
+        };
+        if let Some((kind, body)) = answer {
+            self.answered += 1;
+            self.send(to, kind, &body);
+        }
+    }
+
+    fn learn(&mut self, sender: IpAddr, mac: Mac, asks_us: bool, replaces: bool, now: Instant) {
+        if !self
+            .networks
+            .iter()
+            .any(|network| contains(*network, sender))
+        {
+            return;
+        }
+        for mut frame in self.cache.tell(sender, mac, asks_us, replaces, now) {
+            frame[HEADER_BYTES..HEADER_BYTES + 6].copy_from_slice(&mac);
+            self.out.push_back(frame);
+        }
+    }
+}
+
+fn header(to: Mac, from: Mac, kind: u16) -> [u8; ETHERNET_BYTES] {
+    let mut header = [0; ETHERNET_BYTES];
+    header[..6].copy_from_slice(&to);
+    header[6..12].copy_from_slice(&from);
+    header[12..].copy_from_slice(&kind.to_be_bytes());
+    header
+}
+
+fn destination(packet: &[u8]) -> Option<IpAddr> {
+    match packet.first()? >> 4 {
+        6 => {
+            let octets: [u8; 16] = packet.get(24..40)?.try_into().ok()?;
+            Some(Ipv6Addr::from(octets).into())
+        }
+        _ => {
+            let octets: [u8; 4] = packet.get(16..20)?.try_into().ok()?;
+            Some(Ipv4Addr::from(octets).into())
+        }
+    }
+}
+
+fn contains((network, bits): (IpAddr, u8), address: IpAddr) -> bool {
+    let same = |a: u128, b: u128, width: u8| {
+        let host_bits = width.saturating_sub(bits);
+        host_bits >= 128 || a >> host_bits == b >> host_bits
+    };
+    match (network, address) {
+        (IpAddr::V4(network), IpAddr::V4(address)) => {
+            same(u32::from(network).into(), u32::from(address).into(), 32)
+        }
+        (IpAddr::V6(network), IpAddr::V6(address)) => same(network.into(), address.into(), 128),
+        _ => false,
+    }
+}
+
+pub(super) const ETHERNET_BYTES: usize = 14;
+const IPV4: u16 = 0x0800;
+const ARP: u16 = 0x0806;
+const IPV6: u16 = 0x86dd;
+/// Questions and answers that wait for the device.
+const OUT_MAX: usize = 256;

@@ -1,0 +1,166 @@
+//! Packets in: to which connection, and what follows for it.
+
+use std::time::Instant;
+
+use super::Endpoint;
+use super::time_wait::Verdict;
+use crate::SeqNum;
+use crate::connection::{Connection, State};
+use crate::wire::{self, DropReason, Flags, FourTuple, Packet, Segment};
+
+impl Endpoint {
+    /// Takes in a packet.
+    #[inline]
+    pub fn on_packet(&mut self, mut packet: Packet, now: Instant) {
+        self.take_in(&mut packet, now);
+    }
+
+    fn take_in(&mut self, packet: &mut Packet, now: Instant) {
+        self.counters.packets_received += 1;
+        if !packet.is_tcp() {
+            self.on_other_packet(packet);
+            return;
+        }
+        let mut segment = Segment::default();
+        match packet.take_apart(&mut segment) {
+            Ok(path) => self.on_segment(path, &mut segment, now),
+            Err(reason) => self.count_drop(reason),
+        }
+    }
+
+    fn on_segment(&mut self, path: FourTuple, segment: &mut Segment, now: Instant) {
+        if self.table.is_at(self.recent, &path) && self.reopens(self.recent, segment).is_none() {
+            self.deliver(self.recent, segment, now);
+            return;
+        }
+        let key = self.key(&path);
+        if let Some(index) = self.table.find(key, &path) {
+            self.recent = index;
+            if let Some(above) = self.reopens(index, segment) {
+                self.table.remove(index, key);
+                self.on_segment_for_none(path, key, segment, Some(above), now);
+            } else {
+                self.deliver(index, segment, now);
+            }
+            return;
+        }
+        match self.time_waits.on_segment(key, &path, segment, now) {
+            Some(Verdict::Answer(answer)) => self.answer(&path, answer),
+            Some(Verdict::Reopen(above)) => {
+                self.on_segment_for_none(path, key, segment, Some(above), now)
+            }
+            Some(Verdict::Drop) => {}
+            None => self.on_segment_for_none(path, key, segment, None, now),
+        }
+    }
+
+    /// Whether a SYN may take the place of a connection in TIME-WAIT that somebody still holds.
+    fn reopens(&self, index: u32, segment: &Segment) -> Option<SeqNum> {
+        let slot = self.table.at(index)?;
+        let reopens = slot.connection.state() == State::TimeWait
+            && segment.flags.contains(Flags::SYN)
+            && !segment.flags.contains(Flags::ACK)
+            && self
+                .listeners
+                .contains_key(&FourTuple::from(slot.path).local.port())
+            && segment.seq.after(slot.connection.sequence().2);
+        reopens.then(|| slot.connection.sequence().1)
+    }
+
+    /// Gives a segment to its connection and sees to the consequences.
+    pub(super) fn deliver(&mut self, index: u32, segment: &mut Segment, now: Instant) {
+        let Some(slot) = self.table.at_mut(index) else {
+            return;
+        };
+        let before = Glance::at(&slot.connection);
+        slot.connection.take_in(segment, now);
+        if slot.connection.answers_each() {
+            self.answer_before_its_turn(index, now);
+        }
+        self.follow_up(index, before);
+    }
+
+    /// Puts a connection on the lists it belongs on after something happened to it.
+    pub(super) fn follow_up(&mut self, index: u32, before: Glance) {
+        if self
+            .table
+            .at(index)
+            .is_some_and(|slot| slot.half_open.is_some())
+        {
+            self.settle_half_open(index);
+        }
+        self.enqueue(index);
+        let Some(slot) = self.table.at(index) else {
+            return;
+        };
+        if slot.owned && Glance::at(&slot.connection).is_news(&before) {
+            self.tell(index);
+        }
+    }
+
+    /// What is not TCP: only "too big" messages matter.
+    fn on_other_packet(&mut self, packet: &Packet) {
+        let Some(message) = wire::parse_too_big(packet) else {
+            self.counters.dropped_protocol += 1;
+            return;
+        };
+        self.counters.too_big_received += 1;
+        let key = self.key(&message.path);
+        let Some(index) = self.table.find(key, &message.path) else {
+            return;
+        };
+        let headers = if message.path.remote.is_ipv4() {
+            40
+        } else {
+            60
+        };
+        if let Some(slot) = self.table.at_mut(index) {
+            slot.connection
+                .on_mtu(message.seq, message.mtu.saturating_sub(headers));
+        }
+        self.enqueue(index);
+    }
+
+    fn count_drop(&mut self, reason: DropReason) {
+        let counters = &mut self.counters;
+        let counter = match reason {
+            DropReason::NotIp | DropReason::NotTcp => &mut counters.dropped_protocol,
+            DropReason::Truncated | DropReason::BadIp | DropReason::BadTcp => {
+                &mut counters.dropped_malformed
+            }
+            DropReason::BadIpChecksum | DropReason::BadTcpChecksum => {
+                &mut counters.dropped_checksum
+            }
+            DropReason::Fragment => &mut counters.dropped_fragment,
+        };
+        *counter += 1;
+    }
+}
+
+/// What the application sees of a connection.
+pub(super) struct Glance {
+    state: State,
+    readable: usize,
+    finished: bool,
+    writable: bool,
+}
+
+impl Glance {
+    pub(super) fn at(connection: &Connection) -> Self {
+        Self {
+            state: connection.state(),
+            readable: connection.readable(),
+            finished: connection.is_finished(),
+            // As Linux (sk_stream_is_writeable): a third of the buffer, so that a writer that filled
+            // it is not woken for every acknowledgement.
+            writable: connection.writable() >= connection.config().send_buffer as usize / 3,
+        }
+    }
+
+    fn is_news(&self, before: &Self) -> bool {
+        self.readable > before.readable
+            || self.state != before.state
+            || self.finished != before.finished
+            || (self.writable && !before.writable)
+    }
+}
