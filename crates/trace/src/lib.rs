@@ -52,7 +52,7 @@ pub use graph::{Curves, Graph, Points};
 pub use half::{Half, SynOptions};
 pub use histogram::Histogram;
 pub use html::page;
-pub use json::{csv, json, json_line};
+pub use json::{csv, json, json_line, write_csv, write_json};
 pub use mss::{Mss, MssSource};
 pub use packet::{Link, segment as parse};
 pub use policy::{Policy, PolicyGuess};

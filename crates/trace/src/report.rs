@@ -43,6 +43,7 @@ pub struct Report {
     pub connections_begun: usize,
     /// The connections in the order of their first packets; of a live capture that held too many,
     /// those that were not let go.
+    #[serde(skip)]
     pub connections: Vec<ConnectionReport>,
 }
 
