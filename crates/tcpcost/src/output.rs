@@ -1,6 +1,6 @@
 //! Results on standard output and in files: `report`, and the end of `run`.
 
-use std::io::{IsTerminal, Write};
+use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::Path;
 
 use anyhow::Context;
@@ -101,12 +101,14 @@ pub fn print(summaries: &[Summary], format: Format) -> anyhow::Result<()> {
 /// Writes to standard output at once. Tells whether anybody still reads it: `tcpcost report DIR | head`
 /// is no error.
 pub fn write(text: &str) -> anyhow::Result<bool> {
-    let mut stdout = std::io::stdout().lock();
-    match stdout
-        .write_all(text.as_bytes())
-        .and_then(|()| stdout.flush())
-    {
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(false),
+    write_with(|out| out.write_all(text.as_bytes()))
+}
+
+/// The same of what is written as it is made.
+pub fn write_with(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> anyhow::Result<bool> {
+    let mut stdout = BufWriter::with_capacity(1 << 16, std::io::stdout().lock());
+    match write(&mut stdout).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
         other => other.map(|()| true).context("write to standard output"),
     }
 }

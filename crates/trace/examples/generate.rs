@@ -56,7 +56,7 @@ fn main() -> io::Result<()> {
                     if written == packets {
                         break 'all;
                     }
-                    out.write_all(&flow.packet(number as u16, from_client, written))?;
+                    out.write_all(&flow.packet(number as u32, from_client, written))?;
                     written += 1;
                 }
             }
@@ -73,7 +73,7 @@ struct Flow {
 
 impl Flow {
     /// A record with the frame that comes next.
-    fn packet(&mut self, number: u16, from_client: bool, at_us: u64) -> Vec<u8> {
+    fn packet(&mut self, number: u32, from_client: bool, at_us: u64) -> Vec<u8> {
         let payload = if from_client { PAYLOAD } else { 0 };
         let wire = 14 + 20 + 32 + payload;
         let captured = (wire as usize).min(SNAP_LEN);
@@ -89,8 +89,8 @@ impl Flow {
         record.extend(((20 + 32 + payload) as u16).to_be_bytes());
         record.extend(id.to_be_bytes());
         record.extend([0x40, 0, 64, 6, 0, 0]);
-        let [high, low] = number.to_be_bytes();
-        let client = ([10, 0, high, low], 40_000u16);
+        let [_, above, high, low] = number.to_be_bytes();
+        let client = ([10, 0, high, low], 40_000 + u16::from(above));
         let server = ([10, 1, high, low], 5001u16);
         let (source, destination) = if from_client {
             (client, server)

@@ -1,44 +1,96 @@
 //! Reports as JSON, and as CSV made from it.
 
-use serde_json::{Value, json};
+use std::io::{self, Write};
 
-use crate::report::{Report, SCHEMA_VERSION};
+use serde::ser::SerializeMap as _;
+use serde::{Serialize, Serializer};
+use serde_json::Value;
+
+use crate::report::{ConnectionReport, Report, SCHEMA_VERSION};
 
 /// One JSON document of these reports; docs/trace.md has its fields.
 pub fn json(reports: &[Report]) -> String {
-    format!("{:#}", document(reports))
+    in_memory(|out| write_json(reports, out))
+}
+
+/// The same, written as it is made: of 100,000 connections it is a GiB.
+///
+/// # Errors
+/// What writing says.
+pub fn write_json(reports: &[Report], mut out: impl Write) -> io::Result<()> {
+    serde_json::to_writer_pretty(&mut out, &Document(reports))?;
+    out.write_all(b"\n")
 }
 
 /// The same document as one line.
 pub fn json_line(reports: &[Report]) -> String {
-    format!("{}\n", document(reports))
-}
-
-fn document(reports: &[Report]) -> Value {
-    json!({
-        "schema_version": SCHEMA_VERSION,
-        "captures": reports.iter().map(value).collect::<Vec<_>>(),
+    in_memory(|mut out| {
+        serde_json::to_writer(&mut out, &Document(reports))?;
+        out.write_all(b"\n")
     })
 }
 
-/// The report; times of a connection whose capture tells none are null.
-fn value(report: &Report) -> Value {
-    let mut value = serde_json::to_value(report).expect("maps have strings as keys");
-    let connections = report
-        .connections
-        .iter()
-        .zip(value["connections"].as_array_mut().into_iter().flatten());
-    let mut all_timed = true;
-    for (connection, value) in connections {
-        if connection.duration_ns.is_none() {
-            all_timed = false;
-            without_times(value);
-        }
+fn in_memory(write: impl FnOnce(&mut Vec<u8>) -> io::Result<()>) -> String {
+    let mut out = Vec::new();
+    write(&mut out).expect("memory takes all");
+    String::from_utf8(out).expect("JSON and CSV are UTF-8")
+}
+
+struct Document<'r>(&'r [Report]);
+
+impl Serialize for Document<'_> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let mut map = to.serialize_map(Some(2))?;
+        map.serialize_entry("captures", &Each(self.0, Capture))?;
+        map.serialize_entry("schema_version", &SCHEMA_VERSION)?;
+        map.end()
     }
-    if !all_timed {
-        without_times(&mut value["total"]);
+}
+
+/// A sequence whose values are made one by one.
+struct Each<'r, T, M>(&'r [T], M);
+
+impl<'r, T, V: Serialize, M: Fn(&'r T) -> V> Serialize for Each<'r, T, M> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_seq(self.0.iter().map(&self.1))
+    }
+}
+
+struct Capture<'r>(&'r Report);
+
+impl Serialize for Capture<'_> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let report = self.0;
+        let mut value = to_value(report);
+        let timed = |connection: &ConnectionReport| connection.duration_ns.is_some();
+        if !report.connections.iter().all(timed) {
+            without_times(&mut value["total"]);
+        }
+        // Holds its place among the others.
+        value["connections"] = Value::Null;
+        let mut map = to.serialize_map(None)?;
+        for (name, field) in value.as_object().into_iter().flatten() {
+            if name == "connections" {
+                map.serialize_entry(name, &Each(&report.connections, connection_value))?;
+            } else {
+                map.serialize_entry(name, field)?;
+            }
+        }
+        map.end()
+    }
+}
+
+/// The connection; its times are null if the capture tells none.
+fn connection_value(connection: &ConnectionReport) -> Value {
+    let mut value = to_value(connection);
+    if connection.duration_ns.is_none() {
+        without_times(&mut value);
     }
     value
+}
+
+fn to_value(of: &impl Serialize) -> Value {
+    serde_json::to_value(of).expect("maps have strings as keys")
 }
 
 fn without_times(value: &mut Value) {
@@ -59,25 +111,34 @@ fn without_times(value: &mut Value) {
 /// CSV with a row for each number of each end: `file,connection,end,quantity,value`. Steps of
 /// distributions are in JSON alone.
 pub fn csv(reports: &[Report]) -> String {
-    let mut out = "file,connection,end,quantity,value\n".to_string();
+    in_memory(|out| write_csv(reports, out))
+}
+
+/// The same, written as it is made.
+///
+/// # Errors
+/// What writing says.
+pub fn write_csv(reports: &[Report], mut out: impl Write) -> io::Result<()> {
+    out.write_all(b"file,connection,end,quantity,value\n")?;
     for report in reports {
-        let value = value(report);
-        for connection in value["connections"].as_array().into_iter().flatten() {
-            let number = &connection["number"];
-            let file = field(&report.file);
+        let file = field(&report.file);
+        for connection in &report.connections {
+            let value = connection_value(connection);
+            let mut rows = String::new();
             let mut row = |end: &str, name: &str, value: &Value| {
                 let shown = match value {
                     Value::String(text) => field(text),
                     other => other.to_string(),
                 };
-                out += &format!("{file},{number},{},{name},{shown}\n", field(end));
+                let number = connection.number;
+                rows += &format!("{file},{number},{},{name},{shown}\n", field(end));
             };
-            for (name, value) in connection.as_object().into_iter().flatten() {
+            for (name, value) in value.as_object().into_iter().flatten() {
                 if name != "ends" && name != "number" {
                     flatten(name, value, &mut |name, value| row("", name, value));
                 }
             }
-            for end in connection["ends"].as_array().into_iter().flatten() {
+            for end in value["ends"].as_array().into_iter().flatten() {
                 let address = end["address"].as_str().unwrap_or_default();
                 for (name, value) in end.as_object().into_iter().flatten() {
                     if name != "address" {
@@ -85,9 +146,10 @@ pub fn csv(reports: &[Report]) -> String {
                     }
                 }
             }
+            out.write_all(rows.as_bytes())?;
         }
     }
-    out
+    Ok(())
 }
 
 fn flatten(name: &str, value: &Value, row: &mut impl FnMut(&str, &Value)) {

@@ -73,6 +73,15 @@ pub(crate) fn infer(sizes: &[u32], headers: u32) -> Option<Mss> {
         .and_then(|(_, _, mss)| inferred(mss))
 }
 
+/// Whether the largest of these sizes is that of Ethernet's full segments, and half of them have it: more
+/// of them would tell no other MSS.
+pub(crate) fn is_of_ethernet(sizes: &[u32], headers: u32) -> bool {
+    let full = 1500 - headers;
+    let fulls = sizes.iter().filter(|size| **size == full).count();
+    let data = sizes.iter().filter(|size| **size > 0).count();
+    fulls * 2 >= data && sizes.iter().all(|size| *size <= full)
+}
+
 /// What is taken when nothing tells.
 pub(crate) fn assume(headers: u32, loopback: bool) -> Mss {
     let mtu = if loopback { 65_536 } else { 1500 };
@@ -102,5 +111,13 @@ mod tests {
         check(&[4096, 4096], 52, None);
         check(&[65_160, 43_440, 1448], 52, Some(1448));
         check(&[200], 40, None);
+    }
+
+    #[test]
+    fn full_segments_of_ethernet_are_known_early_and_nothing_larger_is_taken_for_them() {
+        let full = [1448, 0, 1448, 0, 1448, 200, 1448];
+        assert!(is_of_ethernet(&full, 52) && !is_of_ethernet(&full, 40));
+        assert!(!is_of_ethernet(&[1448, 1448, 2896], 52));
+        assert!(!is_of_ethernet(&[1448, 200, 200], 52));
     }
 }

@@ -409,8 +409,29 @@ mod tests {
 
     #[test]
     fn a_length_field_of_zero_means_the_length_on_the_wire() {
+        // BIG TCP: a super-segment of 190 wire segments, its headers as a snap length of 96 leaves them.
+        const PAYLOAD: u32 = 190 * 1448;
+        let big = |link, frame: &[u8], headers: u32| {
+            let mut skipped = Skipped::default();
+            let wire = frame.len() as u32 + PAYLOAD;
+            let segment = segment(link, frame, wire, 1, &mut skipped).unwrap();
+            assert_eq!((segment.payload, skipped.total()), (PAYLOAD, 0));
+            assert_eq!(segment.ip_octets, headers + PAYLOAD);
+        };
         let mut ip = ipv4_tcp(&[], 0);
         ip[2..4].fill(0);
-        assert_eq!(read(Link::Raw, &ip).0.unwrap().payload, 1000);
+        big(Link::Raw, &ip, 40);
+        let vlan = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x81, 0, 0, 5, 8, 0];
+        big(Link::Ethernet, &framed(&vlan, &ip), 40);
+        // IPv6, with the jumbo payload option (RFC 2675), and without, as newer kernels.
+        let tcp = &ip[20..];
+        let mut jumbo = vec![0x60, 0, 0, 0, 0, 0, 0, 64];
+        jumbo.extend([0; 32]);
+        let mut bare = jumbo.clone();
+        jumbo.extend([6, 0, 0xc2, 4]);
+        jumbo.extend((PAYLOAD + 28).to_be_bytes());
+        bare[6] = 6;
+        big(Link::Raw, &framed(&jumbo, tcp), 68);
+        big(Link::Raw, &framed(&bare, tcp), 60);
     }
 }

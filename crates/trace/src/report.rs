@@ -5,12 +5,12 @@ use std::borrow::Cow;
 use serde::Serialize;
 use tcpcost_study::{Counts, Quantity};
 
-use crate::acks::PolicyGuess;
 use crate::connection::{Began, Connection, Ended};
 use crate::findings::{Finding, Grounds};
 use crate::half::{Half, SynOptions};
 use crate::histogram::Histogram;
 use crate::mss::Mss;
+use crate::policy::PolicyGuess;
 use crate::read::{Broken, Form, Names, Reading};
 use crate::segment::{Endpoint, Host, Skipped};
 use crate::sent::Sent;
@@ -43,6 +43,7 @@ pub struct Report {
     pub connections_begun: usize,
     /// The connections in the order of their first packets; of a live capture that held too many,
     /// those that were not let go.
+    #[serde(skip)]
     pub connections: Vec<ConnectionReport>,
 }
 

@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
-use crate::acks::Policy;
 use crate::connection::{Began, Ended};
 use crate::mss::MssSource;
+use crate::policy::{Policy, PolicyGuess};
 use crate::report::{ConnectionReport, Distribution, EndReport, Report};
 
 /// Connections that the table shows: those with most payload. `--connection` shows any.
@@ -205,7 +205,7 @@ fn table(connections: &[&ConnectionReport]) -> String {
                 sent.tail_splits.to_string(),
                 sent.retransmitted_packets.to_string(),
                 stalls.unwrap_or_else(|| ABSENT.to_string()),
-                policy(receiver.ack_policy.policy),
+                policy(&receiver.ack_policy),
             ]);
         }
     }
@@ -343,11 +343,7 @@ fn end_lines(out: &mut String, end: &EndReport, other: &EndReport, timed: bool) 
     line(
         out,
         "ACK policy, guessed",
-        format!(
-            "{}: {}",
-            policy(end.ack_policy.policy),
-            end.ack_policy.evidence
-        ),
+        format!("{}: {}", policy(&end.ack_policy), end.ack_policy.evidence),
     );
     distribution(out, "pure ACKs in a row", &end.ack_burst);
     let resent = format!(
@@ -503,7 +499,13 @@ fn ended(connection: &ConnectionReport) -> String {
     }
 }
 
-fn policy(policy: Policy) -> String {
+/// What was guessed, and what would look the same.
+fn policy(guess: &PolicyGuess) -> String {
+    let all = [guess.policy].into_iter().chain(guess.or.iter().copied());
+    all.map(policy_name).collect::<Vec<_>>().join(", or ")
+}
+
+fn policy_name(policy: Policy) -> String {
     match policy {
         Policy::Unknown => "unknown".to_string(),
         Policy::EverySegments { segments: 1 } => "every segment".to_string(),

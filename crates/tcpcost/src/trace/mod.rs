@@ -13,7 +13,8 @@ use std::time::Duration;
 use anyhow::Context;
 use tcpcost_study::units;
 use tcpcost_trace::{
-    Analysis, Broken, Filter, Graph, Reading, Report, Settings, csv, json, page, read, text,
+    Analysis, Broken, Filter, Graph, Reading, Report, Settings, page, read, text, write_csv,
+    write_json,
 };
 
 use crate::cli;
@@ -162,9 +163,9 @@ fn on_all_cpus<T: Sync, R: Send>(work: &[T], run: impl Fn(&T) -> R + Sync) -> Ve
 
 fn print(args: &cli::Trace, reports: &[Report]) -> anyhow::Result<()> {
     let out = if args.format.json {
-        json(reports) + "\n"
+        return output::write_with(|out| write_json(reports, out)).map(|_| ());
     } else if args.format.csv {
-        csv(reports)
+        return output::write_with(|out| write_csv(reports, out)).map(|_| ());
     } else if let Some(number) = args.connection {
         let [report] = reports else {
             return Err(usage("--connection: wants one capture"));

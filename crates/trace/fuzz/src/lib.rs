@@ -46,8 +46,10 @@ pub fn packets(data: &[u8]) {
     let mut reading = Reading::default();
     let mut at_ns = 0;
     while !input.0.is_empty() {
-        at_ns += u64::from(input.byte()) * 100_000;
-        let wire_len = u32::from(input.u16());
+        let time = input.byte();
+        at_ns += u64::from(time) * 100_000;
+        // Some are BIG TCP's, beyond 64 KiB.
+        let wire_len = u32::from(input.u16()) << if time > 250 { 4 } else { 0 };
         let captured = usize::from(input.byte()).min(input.0.len());
         let (frame, rest) = input.0.split_at(captured);
         input.0 = rest;

@@ -2,7 +2,7 @@
 
 use super::Connection;
 use crate::half::SynOptions;
-use crate::mss::{Mss, MssSource, assume, infer};
+use crate::mss::{Mss, MssSource, assume, infer, is_of_ethernet};
 use crate::segment::{Segment, flag};
 use crate::watch::Watch;
 
@@ -35,8 +35,14 @@ impl Connection {
             .iter()
             .all(|half| half.syn.is_some_and(|syn| syn.mss.is_some()));
         let after_syn = !segment.any(flag::SYN);
+        let sure = held.data == HELD_DATA / 4 && {
+            let sizes = held.segments.iter().map(|segment| segment.payload);
+            let headers = header_bytes(self.ipv6, self.timestamps);
+            is_of_ethernet(&sizes.collect::<Vec<_>>(), headers)
+        };
         if self.settings.mss.is_some()
             || (told && after_syn)
+            || sure
             || held.data >= HELD_DATA
             || held.segments.len() >= HELD_MOST
         {
@@ -55,7 +61,7 @@ impl Connection {
             self.halves[0].window_shift = Some(scales.map_or(0, |scales| scales.0));
             self.halves[1].window_shift = Some(scales.map_or(0, |scales| scales.1));
         }
-        let headers = if self.ipv6 { 60 } else { 40 } + if self.timestamps { 12 } else { 0 };
+        let headers = header_bytes(self.ipv6, self.timestamps);
         let option_bytes = if self.timestamps { 12 } else { 0 };
         let told: Vec<u32> = syns
             .iter()
@@ -106,6 +112,12 @@ impl Connection {
     }
 }
 
-/// Data packets that are looked at for inferring an MSS, and packets of any kind held at most.
+fn header_bytes(ipv6: bool, timestamps: bool) -> u32 {
+    let ip_and_tcp = if ipv6 { 60 } else { 40 };
+    ip_and_tcp + if timestamps { 12 } else { 0 }
+}
+
+/// Data packets that are looked at for inferring an MSS (a quarter of them where those are Ethernet's),
+/// and packets of any kind held at most: 8 KiB a connection.
 const HELD_DATA: usize = 32;
-const HELD_MOST: usize = 128;
+const HELD_MOST: usize = 64;

@@ -47,6 +47,7 @@ impl Half {
             // Not captured: taken as full segments.
             coverage.wire_segments += missing.div_ceil(mss);
             coverage.full_segments += missing / mss;
+            coverage.oldest_at_ns.get_or_insert(front.at_ns);
             coverage.newest_at_ns = Some(front.at_ns);
             if front.end <= ack {
                 coverage.wire_segments += u64::from(front.wire_segments);

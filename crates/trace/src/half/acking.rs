@@ -1,7 +1,7 @@
 //! An ACK that this end sends: what it is, what it covers, and the window that it offers.
 
 use super::{Coverage, Half};
-use crate::acks::Covered;
+use crate::acks::{Covered, Window};
 use crate::segment::{Segment, flag};
 
 /// What is known of a segment with the ACK flag beside itself.
@@ -42,8 +42,20 @@ impl Half {
             self.sent.pure_acks += u64::from(pure);
             return None;
         }
-        let allowed = ack + (u64::from(segment.window) << shift);
-        let opens_window = allowed > there.allowed + ack.saturating_sub(there.una.max(1));
+        let window_bytes = u64::from(segment.window) << shift;
+        let allowed = ack + window_bytes;
+        let unit_bytes = 1 << shift;
+        let window = Window {
+            edge_bytes: self
+                .window_shift
+                .map(|_| allowed.saturating_sub(there.allowed)),
+            unit_bytes,
+            is_full: window_bytes + unit_bytes.max(u64::from(there.mss.bytes))
+                > u64::from(self.window_most),
+        };
+        if !segment.any(flag::SYN) {
+            self.window_most = self.window_most.max(window_bytes as u32);
+        }
         let was_in_flight = there.in_flight();
         let was_gap = there.has_gap();
         let coverage = there.on_acked(ack, at_ns);
@@ -64,7 +76,6 @@ impl Half {
                 sent.pure_acks += 1;
                 if repeats && ack == there.una {
                     sent.window_updates += u64::from(acking.window_changed);
-                    self.acks.on_repeated(opens_window);
                     let duplicate = !acking.window_changed && was_in_flight > 0;
                     sent.duplicate_acks += u64::from(duplicate);
                     self.answers_disturbed |= duplicate;
@@ -80,7 +91,10 @@ impl Half {
                 wire_segments: coverage.wire_segments,
                 packets: coverage.packets,
                 on_boundary: coverage.on_boundary,
-                opens_window,
+                window,
+                between_arrivals: acking.timed
+                    && rtt_min_ns * NEAR < self.rtt.min_ns.unwrap_or(0)
+                    && coverage.is_between_arrivals(at_ns),
                 late_ns: newest_at_ns.map(|newest| {
                     let age_ns = at_ns.saturating_sub(newest).min(acking.silence_ns);
                     age_ns.saturating_sub(rtt_min_ns)
@@ -103,6 +117,27 @@ impl Half {
         coverage
     }
 }
+
+impl Coverage {
+    /// Whether an ACK at this time left neither with the newest packet that it covers nor after a
+    /// pause: a reader keeps no step with what arrives.
+    fn is_between_arrivals(&self, at_ns: u64) -> bool {
+        let (Some(oldest), Some(newest)) = (self.oldest_at_ns, self.newest_at_ns) else {
+            return false;
+        };
+        let after_ns = at_ns.saturating_sub(newest);
+        let spacing_ns = newest.saturating_sub(oldest) / self.packets.max(2).saturating_sub(1);
+        self.packets > 1 && after_ns >= WITH_IT_NS.max(spacing_ns / 4) && after_ns <= 4 * spacing_ns
+    }
+}
+
+/// The point of capture is at the end that acknowledges if the way there and back is this much shorter
+/// than the other one: only there the times of ACKs are its own.
+const NEAR: u64 = 4;
+
+/// Linux acknowledges in the softirq that brings the segment, within some µs; what comes this much later
+/// waited for something else.
+const WITH_IT_NS: u64 = 20_000;
 
 /// RFC 2883: the first block is below the ACK, or within the second block.
 fn is_dsack(segment: &Segment) -> bool {

@@ -128,6 +128,8 @@ pub struct Half {
     pub(crate) allowed: u64,
     pub(crate) limit: Limit,
     window: u16,
+    /// The widest window that it offered, bytes.
+    window_most: u32,
     window_closed: bool,
     outstanding: VecDeque<Outstanding>,
     holes: Vec<Hole>,
@@ -186,6 +188,7 @@ pub(crate) struct Coverage {
     pub(crate) on_boundary: bool,
     /// Whether the SYN is in it.
     pub(crate) of_syn: bool,
+    pub(crate) oldest_at_ns: Option<u64>,
     pub(crate) newest_at_ns: Option<u64>,
 }
 
@@ -215,6 +218,7 @@ impl Half {
             allowed: 0,
             limit: Limit::Unknown,
             window: 0,
+            window_most: 0,
             window_closed: false,
             outstanding: VecDeque::new(),
             holes: Vec::new(),

@@ -1,5 +1,7 @@
 //! A transfer between two ends of our own TCP in virtual time, captured at both.
 
+#![allow(dead_code, reason = "each test file uses some of it")]
+
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -25,6 +27,9 @@ pub struct Scene {
     pub reads_every: Duration,
     /// How much of it at most.
     pub read_bytes: usize,
+    /// It reads before what arrived is answered, as under a stack that is polled; else after that, as a
+    /// reader that has to be woken.
+    pub reads_first: bool,
     pub seed: u64,
 }
 
@@ -33,6 +38,8 @@ pub struct Seen {
     pub counted: Counters,
     pub traced: Connection,
     pub report: Report,
+    /// Pure ACKs that a read made leave.
+    pub acks_by_read: u64,
     /// What became of the packets that it sent.
     pub lane: LaneCounters,
 }
@@ -59,8 +66,62 @@ pub fn scene() -> Scene {
         bytes: 2_000_000,
         reads_every: Duration::ZERO,
         read_bytes: usize::MAX,
+        reads_first: true,
         seed: 1,
     }
+}
+
+/// Every impairment over this path.
+pub fn impairments(path: Impairment) -> Vec<(&'static str, Impairment)> {
+    vec![
+        ("none", path),
+        ("loss", Impairment { loss: 0.02, ..path }),
+        (
+            "bursts",
+            Impairment {
+                burst: 0.01,
+                burst_goes_on: 0.7,
+                ..path
+            },
+        ),
+        (
+            "reorder",
+            Impairment {
+                reorder: 0.05,
+                reorder_delay: Duration::from_millis(3),
+                ..path
+            },
+        ),
+        (
+            "duplicate",
+            Impairment {
+                duplicate: 0.1,
+                ..path
+            },
+        ),
+        (
+            "corrupt",
+            Impairment {
+                corrupt: 0.02,
+                ..path
+            },
+        ),
+        (
+            "jitter",
+            Impairment {
+                jitter: Duration::from_millis(5),
+                ..path
+            },
+        ),
+        (
+            "queue",
+            Impairment {
+                rate_bits_per_s: path.rate_bits_per_s.map(|rate| rate / 10),
+                queue_bytes: Some(30_000),
+                ..path
+            },
+        ),
+    ]
 }
 
 impl Scene {
@@ -97,16 +158,20 @@ impl Scene {
             next_read: ms(0),
             left: self.bytes,
             read: 0,
+            acks_by_read: 0,
         };
         transfer.run(self);
         let ids = [id, transfer.accepted.unwrap()];
+        let by_read = transfer.acks_by_read;
         let mut ids = ids.into_iter();
-        transfer.ends.map(|end| Seen::at(end, ids.next().unwrap()))
+        transfer
+            .ends
+            .map(|end| Seen::at(end, ids.next().unwrap(), by_read))
     }
 }
 
 impl Seen {
-    fn at(end: End, id: ConnId) -> Seen {
+    fn at(end: End, id: ConnId, acks_by_read: u64) -> Seen {
         let counted = *end.endpoint.connection(id).unwrap().counters();
         let (wired, capture) = end.device.finish().unwrap();
         let mut analysis = Analysis::new(Settings::default());
@@ -118,6 +183,7 @@ impl Seen {
             counted,
             traced: connections.remove(0),
             report,
+            acks_by_read,
             lane: wired.counters().sent,
         }
     }
@@ -131,6 +197,7 @@ struct Transfer {
     next_read: Instant,
     left: u64,
     read: u64,
+    acks_by_read: u64,
 }
 
 impl Transfer {
@@ -138,10 +205,17 @@ impl Transfer {
     fn run(&mut self, scene: &Scene) {
         loop {
             self.write();
+            if !scene.reads_first {
+                self.transmit();
+            }
             if self.now >= self.next_read {
                 self.read(scene);
             }
+            let before = self.acks_sent();
             self.transmit();
+            if !scene.reads_first {
+                self.acks_by_read += self.acks_sent() - before;
+            }
             let ends = self.ends.iter().filter_map(Host::next_event);
             let reads =
                 (self.read < scene.bytes && !scene.reads_every.is_zero()).then_some(self.next_read);
@@ -157,6 +231,13 @@ impl Transfer {
             }
         }
         assert_eq!(self.read, scene.bytes);
+    }
+
+    fn acks_sent(&self) -> u64 {
+        let connection = self
+            .accepted
+            .and_then(|id| self.ends[1].endpoint.connection(id));
+        connection.map_or(0, |connection| connection.counters().pure_acks_sent)
     }
 
     fn transmit(&mut self) {
