@@ -13,6 +13,7 @@ fn samples_of_an_interval_have_names_and_layers() {
     let scope = Scope {
         cpus: vec![0],
         own_pids: vec![std::process::id()],
+        ..Scope::default()
     };
     let mut profile = match Profile::load(&scope, 999) {
         Ok(profile) => profile,

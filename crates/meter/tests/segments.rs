@@ -181,7 +181,11 @@ fn what_happens_in_another_namespace_is_not_counted() {
 #[test]
 fn connections_are_told_apart_and_add_up() {
     in_namespace(|_| {
-        let mut meter = bpf::load_by_connection().unwrap();
+        let scope = Scope {
+            connections: Some(1024),
+            ..Scope::default()
+        };
+        let mut meter = bpf::load("segments", &scope).unwrap().unwrap();
         let mut pairs = ["127.0.0.1:0", "[::1]:0"].map(pair);
         let before = meter.snapshot().unwrap();
         send(&mut pairs[0], 100, 65_536);

@@ -406,6 +406,7 @@ mod tests {
         let scope = Scope {
             cpus: vec![0],
             own_pids: vec![7],
+            ..Scope::default()
         };
         let check = |process, task, expected| {
             assert_eq!(class_of(process, task, &scope), expected, "{task}");
@@ -426,6 +427,7 @@ mod tests {
         let scope = Scope {
             cpus: (0..usize::try_from(cpus).unwrap()).collect(),
             own_pids: vec![std::process::id()],
+            ..Scope::default()
         };
         let mut profile = match Profile::by(&[Clock::CpuClock], &scope, 999) {
             Ok(profile) => profile,

@@ -1,6 +1,7 @@
 //! One worker thread: sets up its share of the connections, runs traffic, takes snapshots at the
 //! agreed instants. Between two snapshots it does nothing but the workload.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +20,7 @@ use tcpcost_workload::{Token, Worker, flows_of, socket_options};
 
 use super::ground::{self, Ground, Observed};
 use super::policy::AckOptions;
-use super::readings;
+use super::readings::{self, Meters};
 use super::sampler::Sampler;
 use super::soak;
 use crate::protocol::{Prepare, Span, clock_ns};
@@ -39,6 +40,8 @@ pub struct Place {
     pub ground: Ground,
     /// Meters of the end that are there already, for the first worker to read.
     pub meters: Vec<Box<dyn Meter + Send>>,
+    /// eBPF programs that the other end has loaded: handles by meter.
+    pub loaded: BTreeMap<String, String>,
 }
 
 /// What a worker is for.
@@ -68,6 +71,15 @@ pub struct Ready {
     pub mss: Option<u64>,
 }
 
+/// A worker that listens.
+#[derive(Debug, Default)]
+pub struct Listening {
+    /// Where.
+    pub addresses: Vec<SocketAddr>,
+    /// eBPF programs that it has loaded: handles by meter.
+    pub loaded: BTreeMap<String, String>,
+}
+
 /// What a worker found between its two snapshots.
 pub struct Found {
     /// Readings.
@@ -86,7 +98,7 @@ enum Order {
 }
 
 enum Answer {
-    Listening(Vec<SocketAddr>),
+    Listening(Listening),
     Ready(Ready),
     Found(Box<Found>),
 }
@@ -115,10 +127,9 @@ impl WorkerThread {
             inbox,
             outbox,
             stop: Arc::clone(&stop),
-            meters: Vec::new(),
+            meters: Meters::default(),
             sampler: None,
             beside_soak: wants("soak"),
-            cautions: Vec::new(),
             tcp_info: (wants("tcp_info") && settings.kind != WorkloadKind::Crr)
                 .then(TcpInfo::default),
             reads_rusage: wants("rusage"),
@@ -133,10 +144,10 @@ impl WorkerThread {
                 let ready = own_files().and_then(|()| pin(cpu));
                 // Here, so that descriptors of meters are in this thread's table and end with it.
                 if place.index == 0 {
-                    (body.meters, body.cautions) =
-                        readings::meters(&prepare, place.ground.is_kernel());
-                    body.sampler = Sampler::load(&prepare, &mut body.cautions);
-                    body.meters.append(&mut place.meters);
+                    let loaded = std::mem::take(&mut place.loaded);
+                    body.meters = readings::meters(&prepare, place.ground.is_kernel(), loaded);
+                    body.sampler = Sampler::load(&prepare, &mut body.meters.cautions);
+                    body.meters.meters.append(&mut place.meters);
                 }
                 let outcome = ready.and_then(|()| {
                     let options = socket_options(&settings);
@@ -190,9 +201,9 @@ impl WorkerThread {
     }
 
     /// Where it listens.
-    pub fn listening(&self) -> Result<Vec<SocketAddr>, String> {
+    pub fn listening(&self) -> Result<Listening, String> {
         match self.answer()? {
-            Answer::Listening(addresses) => Ok(addresses),
+            Answer::Listening(listening) => Ok(listening),
             _ => Err("a worker answered out of turn".to_string()),
         }
     }
@@ -324,10 +335,9 @@ struct Body {
     inbox: Receiver<Order>,
     outbox: Sender<Result<Answer, String>>,
     stop: Arc<AtomicBool>,
-    meters: Vec<Box<dyn Meter + Send>>,
+    meters: Meters,
     sampler: Option<Sampler>,
     beside_soak: bool,
-    cautions: Vec<String>,
     /// Not for `crr`, whose connections come and go.
     tcp_info: Option<TcpInfo>,
     reads_rusage: bool,
@@ -337,7 +347,10 @@ struct Body {
 impl Body {
     fn work<S: Observed>(mut self, mut worker: Worker<S>) -> Result<(), String> {
         if !worker.ports().is_empty() {
-            self.send(Answer::Listening(worker.ports().to_vec()))?;
+            self.send(Answer::Listening(Listening {
+                addresses: worker.ports().to_vec(),
+                loaded: self.meters.loaded.clone(),
+            }))?;
         }
         while let Ok(order) = self.inbox.recv() {
             let answer = match order {
@@ -389,7 +402,7 @@ impl Body {
 
         before.extend(connections_before);
         let readings = readings::since(&before, &after).map_err(|error| error.to_string())?;
-        let cautions = &mut self.cautions;
+        let cautions = &mut self.meters.cautions;
         let profile = self.sampler.take().and_then(|sampler| {
             if self.beside_soak {
                 // Looking names up is work that would disturb the calibration.
@@ -401,7 +414,7 @@ impl Body {
             readings,
             response_times,
             profile,
-            cautions: std::mem::take(&mut self.cautions),
+            cautions: std::mem::take(&mut self.meters.cautions),
         })
     }
 
@@ -419,8 +432,8 @@ impl Body {
 
     /// The end's meters, if this worker reads them.
     fn meters(&mut self) -> Result<Vec<Snapshot>, String> {
-        self.meters
-            .iter_mut()
+        let meters = self.meters.meters.iter_mut();
+        meters
             .map(|meter| meter.snapshot().map_err(|error| error.to_string()))
             .collect()
     }
