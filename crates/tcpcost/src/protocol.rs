@@ -98,6 +98,8 @@ pub struct Prepare {
     pub steering: bool,
     /// Meters to use.
     pub meters: Vec<String>,
+    /// Whether the meter `segments` counts by connection.
+    pub by_connection: bool,
     /// Where and how often the meter `profile` samples; absent where it is not wanted.
     pub sampling: Option<Sampling>,
     /// Processes of the trial, this one included: not "others".

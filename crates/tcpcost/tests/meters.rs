@@ -78,6 +78,58 @@ fn segments_are_counted_by_end() {
     assert_eq!(of("client", "data_skbs_received"), 0, "{record}");
 }
 
+/// What the record has of single connections lies between what the namespace and what TCP_INFO had of all.
+#[cfg(feature = "bpf")]
+#[test]
+fn segments_are_spread_over_connections_where_the_study_asks() {
+    if !able() {
+        return;
+    }
+    let place = Place::new();
+    let text = STUDY
+        .replace("[workload]", "[workload]\nflows = 5\nthreads = 1")
+        .replace(
+            "[measure]",
+            "[measure]\nmeters = [\"tcp_info\", \"segments\"]\nby_connection = true",
+        );
+    let study = place.write("spread.toml", &text);
+    let ran = place.run(&["run", &study, "--out", "out"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let record = &place.records("out")[0];
+    if warnings(record).contains("meter segments: ") {
+        return common::skip(&warnings(record));
+    }
+    for end in ["client", "server"] {
+        let spread = &record["ends"][end]["by_connection"];
+        assert_eq!(spread["connections"], 5, "{record}");
+        assert!(spread["duration_ns"].as_u64() >= record["interval_ns"].as_u64());
+        let of = |quantity: &str, which: &str| {
+            let count = spread["quantities"][quantity][which].as_u64();
+            count.unwrap_or_else(|| panic!("{quantity} {which}: {spread}"))
+        };
+        let sent = ["data_wire_segments_sent", "pure_acks_sent"];
+        let by_connection: u64 = sent.iter().map(|quantity| of(quantity, "sum")).sum();
+        let by_namespace: u64 = sent
+            .iter()
+            .map(|quantity| count(record, end, "segments", quantity))
+            .sum();
+        let by_tcp_info = count(record, end, "tcp_info", "conn_segments_sent");
+        // On each CPU a super-segment may just be on its way from the one count to the other.
+        let way = 2 * 65;
+        assert!(
+            (by_namespace..=by_tcp_info + way).contains(&(by_connection + way / 2)),
+            "{by_namespace} {by_connection} {by_tcp_info}"
+        );
+        let data = match end {
+            "client" => "data_skb_bytes_sent",
+            _ => "data_skb_bytes_received",
+        };
+        let [min, median, max, sum] = ["min", "median", "max", "sum"].map(|which| of(data, which));
+        assert!(min <= median && median <= max, "{spread}");
+        assert!((5 * min..=5 * max).contains(&sum) && sum > 0, "{spread}");
+    }
+}
+
 /// Both ends are on this host: the client reads what the server has loaded.
 #[cfg(feature = "bpf")]
 #[test]

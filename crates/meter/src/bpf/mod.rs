@@ -7,10 +7,8 @@
 //! second is given the first one's [`Pausable::handle`] and reads its own part; nothing is pinned, so programs end with the
 //! process that loaded them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
-
-use tcpcost_study::Counts;
 
 #[cfg(feature = "bpf")]
 pub mod exact;
@@ -32,7 +30,7 @@ pub struct Scope {
     pub cpus: Vec<usize>,
     /// Processes of the trial: not "others". Eight at most.
     pub own_pids: Vec<u32>,
-    /// Whether `segments` counts by connection, too: so many ends of connections, those that were seen last.
+    /// Whether `segments` counts by connection, too: so many ends of connections at least, those that were seen last.
     pub connections: Option<u32>,
     /// Handles of programs that another process has loaded with the same `own_pids` and `connections`, by meter. Where
     /// they are of no use here, which is no error, programs are loaded.
@@ -69,11 +67,6 @@ pub trait Pausable: Meter {
     /// By what another process of this host may take part in these programs ([`Scope::loaded`]), as long as this lives.
     fn handle(&self) -> Option<String> {
         None
-    }
-
-    /// Totals by connection where they are counted so, by [`connection_key`].
-    fn by_connection(&mut self) -> HashMap<u64, Counts> {
-        HashMap::new()
     }
 }
 

@@ -48,7 +48,11 @@ impl Segments {
             return Ok(shared);
         }
         let targ = u32::from(scope.connections.is_some()).to_ne_bytes();
-        let attached = Attached::new(METER, OBJECT, &targ, scope.connections, size_of::<All>())?;
+        let free = possible_cpus().saturating_mul(FREE_PER_CPU);
+        let room = scope
+            .connections
+            .map(|most| most.saturating_add(free as u32));
+        let attached = Attached::new(METER, OBJECT, &targ, room, size_of::<All>())?;
         Segments::counting(attached, netns)
     }
 
@@ -65,8 +69,7 @@ impl Segments {
             }
             is_ours
         });
-        let possible = libbpf_rs::num_possible_cpus();
-        let cpus = possible.map_or(MAX_CPUS, |cpus| cpus.min(MAX_CPUS));
+        let cpus = possible_cpus();
         let index = index.ok_or_else(|| MeterError::Load {
             meter: METER,
             reason: "its programs count for two other namespaces already".to_string(),
@@ -99,20 +102,6 @@ impl Meter for Segments {
         }
         Ok(snapshot_of(METER, Whose::Namespace, counts))
     }
-}
-
-impl Pausable for Segments {
-    fn pause(&mut self) {
-        self.attached.detach(|_| true);
-    }
-
-    fn resume(&mut self) -> Result<(), MeterError> {
-        self.attached.attach()
-    }
-
-    fn handle(&self) -> Option<String> {
-        self.attached.handle()
-    }
 
     fn by_connection(&mut self) -> HashMap<u64, Counts> {
         let all = self.attached.entries();
@@ -129,13 +118,34 @@ impl Pausable for Segments {
     }
 }
 
+impl Pausable for Segments {
+    fn pause(&mut self) {
+        self.attached.detach(|_| true);
+    }
+
+    fn resume(&mut self) -> Result<(), MeterError> {
+        self.attached.attach()
+    }
+
+    fn handle(&self) -> Option<String> {
+        self.attached.handle()
+    }
+}
+
 impl fmt::Debug for Segments {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Segments").finish_non_exhaustive()
     }
 }
 
+/// CPUs that there may be, of those that are known.
+fn possible_cpus() -> usize {
+    libbpf_rs::num_possible_cpus().map_or(MAX_CPUS, |cpus| cpus.min(MAX_CPUS))
+}
+
 const METER: &str = "segments";
+/// Entries of an LRU map that a CPU may hold back as free: LOCAL_FREE_TARGET of kernel/bpf/bpf_lru_list.c, twice.
+const FREE_PER_CPU: usize = 256;
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/segments.bpf.o"));
 /// As in core.h.
 const MAX_CPUS: usize = 1024;

@@ -10,7 +10,8 @@ use tcpcost_meter::Meter;
 use tcpcost_meter::others::Others;
 use tcpcost_stack::limits::{self, TcpLimits};
 use tcpcost_study::{
-    AckThinning, DeviceSettings, End, EndRecord, Environment, Snapshot, WorkloadSettings,
+    AckThinning, ByConnection, DeviceSettings, End, EndRecord, Environment, Snapshot,
+    WorkloadSettings,
 };
 
 use tcpcost_workload::CONNECTS_OUTSTANDING;
@@ -259,6 +260,14 @@ impl AgentEnd {
             .chain(of_workers)
             .collect();
         let profile = found.iter_mut().find_map(|found| found.profile.take());
+        let totals = found
+            .iter_mut()
+            .find_map(|found| found.by_connection.take());
+        let by_connection = totals.and_then(|[before, after]| {
+            let keys = found.iter().flat_map(|found| found.keys.iter().copied());
+            let duration_ns = after.at_ns.saturating_sub(before.at_ns);
+            ByConnection::between(&before.totals, &after.totals, keys, duration_ns)
+        });
         let record = EndRecord {
             cpus: self.prepare.cpus.clone(),
             threads: self.workers.len(),
@@ -266,6 +275,7 @@ impl AgentEnd {
             readings,
             response_time_hdr: response_times(found).map_err(failed)?,
             profile,
+            by_connection,
         };
         Ok(Measured {
             record,

@@ -25,8 +25,14 @@ pub struct Meters {
 
 /// The meters that count for a whole end. `rusage` and `tcp_info` are each worker's own, `others`
 /// is read outside the interval. The kernel's counts of segments say nothing of our own TCP's. One
-/// that cannot be had is a caution, one line, and not among them. What the other end has `loaded` is shared.
-pub fn meters(prepare: &Prepare, is_kernel: bool, loaded: BTreeMap<String, String>) -> Meters {
+/// that cannot be had is a caution, one line, and not among them. What the other end has `loaded` is shared. Counts by
+/// connection have room for so many `flows`.
+pub fn meters(
+    prepare: &Prepare,
+    is_kernel: bool,
+    flows: usize,
+    loaded: BTreeMap<String, String>,
+) -> Meters {
     let mut found = Meters::default();
     let Meters {
         meters,
@@ -36,8 +42,8 @@ pub fn meters(prepare: &Prepare, is_kernel: bool, loaded: BTreeMap<String, Strin
     let scope = Scope {
         cpus: prepare.cpus.clone(),
         own_pids: prepare.own_pids.clone(),
+        connections: prepare.by_connection.then(|| connections(flows)),
         loaded,
-        ..Scope::default()
     };
     for name in &prepare.meters {
         match name.as_str() {
@@ -60,6 +66,11 @@ pub fn meters(prepare: &Prepare, is_kernel: bool, loaded: BTreeMap<String, Strin
         }
     }
     found
+}
+
+/// Entries for these flows: both ends may be in one map, and half of it is to stay free.
+fn connections(flows: usize) -> u32 {
+    u32::try_from(flows.saturating_mul(4)).unwrap_or(u32::MAX)
 }
 
 /// The growth of each meter that both lists have.

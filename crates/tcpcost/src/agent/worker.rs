@@ -1,7 +1,7 @@
 //! One worker thread: sets up its share of the connections, runs traffic, takes snapshots at the
 //! agreed instants. Between two snapshots it does nothing but the workload.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +14,7 @@ use tcpcost_meter::tcp_info::TcpInfo;
 use tcpcost_meter::{Meter, rusage};
 use tcpcost_stack::{KernelStack, Stack};
 use tcpcost_study::{
-    CallChains, Quantity, Reading, Snapshot, Totals, Whose, WorkloadKind, WorkloadSettings,
+    CallChains, Counts, Quantity, Reading, Snapshot, Totals, Whose, WorkloadKind, WorkloadSettings,
 };
 use tcpcost_workload::{Token, Worker, flows_of, socket_options};
 
@@ -29,6 +29,8 @@ use crate::protocol::{Prepare, Span, clock_ns};
 /// the time that reading takes, twice over, and two milliseconds.
 const TCP_INFO_NS_PER_CONNECTION: u64 = 4_000;
 const TCP_INFO_NS: u64 = 2_000_000;
+/// Reading the totals by connection takes as long, both ends' where they are in one map.
+const BY_CONNECTION_NS_PER_CONNECTION: u64 = 4_000;
 
 /// Which worker, and over what.
 pub struct Place {
@@ -88,8 +90,20 @@ pub struct Found {
     pub response_times: Option<Histogram<u64>>,
     /// Call chains of the interval.
     pub profile: Option<CallChains>,
+    /// Totals by connection of the whole end, of the worker that reads its meters, if that is wanted.
+    pub by_connection: Option<[Totalled; 2]>,
+    /// Keys of its own connections in these.
+    pub keys: Vec<u64>,
     /// Meters that could not be had, one line each.
     pub cautions: Vec<String>,
+}
+
+/// Totals by connection at an instant.
+pub struct Totalled {
+    /// Monotonic time, ns.
+    pub at_ns: u64,
+    /// By [`tcpcost_meter::bpf::connection_key`].
+    pub totals: HashMap<u64, Counts>,
 }
 
 enum Order {
@@ -130,6 +144,7 @@ impl WorkerThread {
             meters: Meters::default(),
             sampler: None,
             beside_soak: wants("soak"),
+            by_connection: prepare.by_connection && settings.kind != WorkloadKind::Crr,
             tcp_info: (wants("tcp_info") && settings.kind != WorkloadKind::Crr)
                 .then(TcpInfo::default),
             reads_rusage: wants("rusage"),
@@ -145,7 +160,8 @@ impl WorkerThread {
                 // Here, so that descriptors of meters are in this thread's table and end with it.
                 if place.index == 0 {
                     let loaded = std::mem::take(&mut place.loaded);
-                    body.meters = readings::meters(&prepare, place.ground.is_kernel(), loaded);
+                    let is_kernel = place.ground.is_kernel();
+                    body.meters = readings::meters(&prepare, is_kernel, settings.flows, loaded);
                     body.sampler = Sampler::load(&prepare, &mut body.meters.cautions);
                     body.meters.meters.append(&mut place.meters);
                 }
@@ -338,6 +354,7 @@ struct Body {
     meters: Meters,
     sampler: Option<Sampler>,
     beside_soak: bool,
+    by_connection: bool,
     /// Not for `crr`, whose connections come and go.
     tcp_info: Option<TcpInfo>,
     reads_rusage: bool,
@@ -377,9 +394,13 @@ impl Body {
 
     fn run<S: Observed>(&mut self, worker: &mut Worker<S>, span: Span) -> Result<Found, String> {
         let connections = worker.conns().count() as u64;
-        let lead_ns = TCP_INFO_NS + TCP_INFO_NS_PER_CONNECTION * connections;
+        let mut lead_ns = TCP_INFO_NS + TCP_INFO_NS_PER_CONNECTION * connections;
+        if self.by_connection {
+            lead_ns += BY_CONNECTION_NS_PER_CONNECTION * connections;
+        }
         self.drive(worker, span.from_ns.saturating_sub(lead_ns))?;
         let connections_before = self.connections(worker)?;
+        let by_connection_before = self.by_connection();
         self.drive(worker, span.from_ns)?;
         // Slow meters first here and last there, so that what they cost is outside on both sides.
         let mut before = self.meters()?;
@@ -397,6 +418,7 @@ impl Body {
         let mut after = self.own(worker)?;
         let response_times = worker.take_response_times();
         after.extend(self.meters()?);
+        let by_connection_after = self.by_connection();
         after.extend(self.connections(worker)?);
         self.drive(worker, span.stop_ns)?;
 
@@ -414,6 +436,13 @@ impl Body {
             readings,
             response_times,
             profile,
+            by_connection: by_connection_before
+                .zip(by_connection_after)
+                .map(<[Totalled; 2]>::from),
+            keys: match self.by_connection {
+                true => S::keys(worker),
+                false => Vec::new(),
+            },
             cautions: std::mem::take(&mut self.meters.cautions),
         })
     }
@@ -436,6 +465,16 @@ impl Body {
         meters
             .map(|meter| meter.snapshot().map_err(|error| error.to_string()))
             .collect()
+    }
+
+    /// Totals by connection, if they are wanted and this worker reads the end's meters.
+    fn by_connection(&mut self) -> Option<Totalled> {
+        let wanted = self.by_connection.then_some(self.meters.meters.iter_mut());
+        let totals: HashMap<_, _> = wanted?.flat_map(|meter| meter.by_connection()).collect();
+        (!totals.is_empty()).then(|| Totalled {
+            at_ns: clock_ns(),
+            totals,
+        })
     }
 
     /// What this thread counts of itself.

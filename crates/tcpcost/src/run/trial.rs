@@ -211,6 +211,7 @@ impl Trial<'_> {
                 .filter(|meter| is_read(end, meter))
                 .cloned()
                 .collect(),
+            by_connection: self.study.measure.by_connection,
             sampling: sampling(end),
             own_pids: vec![std::process::id(), client_pid, server_pid],
             token: token.clone(),

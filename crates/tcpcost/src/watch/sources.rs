@@ -202,7 +202,7 @@ impl Sources {
     }
 }
 
-/// Ends of connections whose skbs are kept, those seen last: 4 MiB.
+/// Ends of connections whose skbs are kept, those seen last: 3 MiB.
 const CONNECTIONS: u32 = 16_384;
 
 /// The run time of our eBPF programs.
