@@ -90,6 +90,7 @@ fn scope() -> Scope {
     Scope {
         cpus: vec![CPU],
         own_pids: vec![std::process::id()],
+        ..Scope::default()
     }
 }
 

@@ -10,7 +10,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let seconds = std::env::args().nth(1).and_then(|text| text.parse().ok());
     let scope = Scope {
         cpus: vec![0],
-        own_pids: Vec::new(),
+        ..Scope::default()
     };
     let mut profile = Profile::load(&scope, 999)?;
     profile.start()?;

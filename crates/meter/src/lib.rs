@@ -39,6 +39,8 @@ pub mod sock_diag;
 pub mod tcp_info;
 pub mod tsc;
 
+use std::collections::HashMap;
+
 pub use error::MeterError;
 use tcpcost_study::{Counts, Snapshot, Totals, Whose};
 
@@ -52,6 +54,11 @@ pub trait Meter {
     /// # Errors
     /// The source cannot be read, or its content makes no sense.
     fn snapshot(&mut self) -> Result<Snapshot, MeterError>;
+
+    /// Totals by connection, where it counts them so, by [`bpf::connection_key`].
+    fn by_connection(&mut self) -> HashMap<u64, Counts> {
+        HashMap::new()
+    }
 }
 
 /// A snapshot of one owner's totals, at this instant.

@@ -14,7 +14,7 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::FromRawFd;
+use std::os::fd::{FromRawFd, OwnedFd};
 
 use tcpcost_study::{Counts, Quantity, Snapshot, Totals, Whose};
 
@@ -189,18 +189,27 @@ impl Counter {
 fn open(event: u64, cpu: usize) -> io::Result<File> {
     let attributes = Attributes {
         kind: PERF_TYPE_HARDWARE,
-        size: size_of::<Attributes>() as u32,
         config: event,
         read_format: READ_FORMAT,
         ..Attributes::default()
     };
     let cpu = libc::c_int::try_from(cpu).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
+    Ok(perf_event_open(attributes, -1, cpu)?.into())
+}
+
+/// perf_event_open(2) of a thread (0: this one) and a CPU; -1 stands for all.
+pub(crate) fn perf_event_open(
+    mut attributes: Attributes,
+    thread: libc::pid_t,
+    cpu: libc::c_int,
+) -> io::Result<OwnedFd> {
+    attributes.size = size_of::<Attributes>() as u32;
     // SAFETY: `attributes` outlives the call and is as long as its `size` says.
     let descriptor = unsafe {
         libc::syscall(
             libc::SYS_perf_event_open,
             &raw const attributes,
-            -1,
+            thread,
             cpu,
             -1,
             PERF_FLAG_FD_CLOEXEC,
@@ -208,7 +217,7 @@ fn open(event: u64, cpu: usize) -> io::Result<File> {
     };
     match libc::c_int::try_from(descriptor) {
         // SAFETY: a descriptor that was just made and that nobody else has.
-        Ok(descriptor) if descriptor >= 0 => Ok(unsafe { File::from_raw_fd(descriptor) }),
+        Ok(descriptor) if descriptor >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(descriptor) }),
         _ => Err(io::Error::last_os_error()),
     }
 }
@@ -246,17 +255,18 @@ const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 8;
 /// takes. With all flags 0 it counts at once, in user and kernel mode.
 #[repr(C)]
 #[derive(Default)]
-struct Attributes {
-    kind: u32,
-    size: u32,
-    config: u64,
-    sample_period: u64,
-    sample_type: u64,
-    read_format: u64,
-    flags: u64,
-    wakeup_events: u32,
-    breakpoint_type: u32,
-    config1: u64,
+pub(crate) struct Attributes {
+    pub kind: u32,
+    /// [`perf_event_open`] fills it in.
+    pub size: u32,
+    pub config: u64,
+    pub sample_period: u64,
+    pub sample_type: u64,
+    pub read_format: u64,
+    pub flags: u64,
+    pub wakeup_events: u32,
+    pub breakpoint_type: u32,
+    pub config1: u64,
 }
 
 #[cfg(test)]

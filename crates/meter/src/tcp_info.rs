@@ -10,10 +10,12 @@
 
 use std::io;
 use std::mem::{offset_of, size_of};
+use std::net::TcpStream;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use tcpcost_study::{Counts, Quantity, Snapshot, Whose};
 
+use crate::bpf::connection_key;
 use crate::{MeterError, snapshot_of};
 
 /// The meter `tcp_info`: [`Whose::Connections`]. It is handed the connections at each snapshot, so it
@@ -117,6 +119,15 @@ pub fn congestion_control(connection: BorrowedFd<'_>) -> Result<String, MeterErr
         .next()
         .unwrap_or_default();
     Ok(String::from_utf8_lossy(name).into_owned())
+}
+
+/// The key of a connection in the meter `segments`; `None` where it has no peer any more.
+pub fn key(connection: BorrowedFd<'_>) -> Option<u64> {
+    let stream = TcpStream::from(connection.try_clone_to_owned().ok()?);
+    Some(connection_key(
+        stream.local_addr().ok()?,
+        stream.peer_addr().ok()?,
+    ))
 }
 
 fn changed() -> MeterError {

@@ -11,7 +11,7 @@ use std::process::Command;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 
-use tcpcost_meter::bpf::{self, Scope};
+use tcpcost_meter::bpf::{self, Pausable, Scope};
 use tcpcost_meter::netstat::Netstat;
 use tcpcost_meter::{Meter, MeterError};
 use tcpcost_study::{Counts, Quantity as Q};
@@ -23,15 +23,22 @@ fn ebpf_counters_and_a_capture_agree_at_both_ends_of_a_wire() {
     if Command::new("ip").arg("-V").output().is_err() {
         return println!("skipped: needs ip, of the package iproute2");
     }
-    // Super-segments of TCP; one skb per segment.
-    for settings in [&[][..], &["gso_max_segs", "1"]] {
+    // Super-segments of TCP; one skb per segment. Each end with programs of its own; the second with the first's.
+    for (settings, shares) in [(&[][..], false), (&["gso_max_segs", "1"], true)] {
         for (near, far) in [("10.9.0.1", "10.9.0.2"), ("fd09::1", "fd09::2")] {
             let (to_server, from_client) = mpsc::channel();
             let (to_client, from_server) = mpsc::channel();
+            let (lends, borrows) = mpsc::channel();
             thread::scope(|scope| {
-                let server = scope.spawn(move || server(&Peer(to_client, from_client), far));
-                let client =
-                    scope.spawn(move || client(&Peer(to_server, from_server), near, far, settings));
+                let server =
+                    scope.spawn(move || server(&Peer(to_client, from_client), far, &borrows));
+                let client = scope.spawn(move || {
+                    let lend = |handle| lends.send(handle).unwrap();
+                    let peer = Peer(to_server, from_server);
+                    client(&peer, near, far, settings, |handle| {
+                        lend(handle.filter(|_| shares))
+                    })
+                });
                 let (client, server) = (client.join().unwrap(), server.join().unwrap());
                 let (Some(client), Some(server)) = (client, server) else {
                     return;
@@ -65,7 +72,13 @@ impl Peer {
 }
 
 /// The end that makes the pair, and sends.
-fn client(peer: &Peer, address: &str, far: &str, settings: &[&str]) -> Option<Seen> {
+fn client(
+    peer: &Peer,
+    address: &str,
+    far: &str,
+    settings: &[&str],
+    lend: impl FnOnce(Option<String>),
+) -> Option<Seen> {
     if !isolated() {
         println!("skipped: needs root to make a network namespace");
         return None;
@@ -81,7 +94,8 @@ fn client(peer: &Peer, address: &str, far: &str, settings: &[&str]) -> Option<Se
     peer.meet(0)?; // The other end listens.
     let far = SocketAddr::new(far.parse().unwrap(), PORT);
     let mut stream = TcpStream::connect(far).unwrap();
-    let mut end = End::new("near")?;
+    let mut end = End::new("near", None)?;
+    lend(end.meter.handle());
     let before = end.settled();
     peer.meet(0)?;
     for length in [65_536, 1].repeat(200) {
@@ -94,7 +108,7 @@ fn client(peer: &Peer, address: &str, far: &str, settings: &[&str]) -> Option<Se
 }
 
 /// The end that answers each message with a byte.
-fn server(peer: &Peer, address: &str) -> Option<Seen> {
+fn server(peer: &Peer, address: &str, borrows: &Receiver<Option<String>>) -> Option<Seen> {
     if !isolated() {
         return None;
     }
@@ -106,7 +120,7 @@ fn server(peer: &Peer, address: &str) -> Option<Seen> {
     let listener = TcpListener::bind(SocketAddr::new(address.parse().unwrap(), PORT)).unwrap();
     peer.meet(0)?;
     let (mut stream, _) = listener.accept().unwrap();
-    let mut end = End::new("far")?;
+    let mut end = End::new("far", borrows.recv().ok()?)?;
     let before = end.settled();
     peer.meet(0)?;
     let mut buffer = vec![0; 65_536];
@@ -149,15 +163,27 @@ struct Moment {
 }
 
 struct End {
-    meter: Box<dyn Meter + Send>,
+    meter: Box<dyn Pausable + Send>,
     netstat: Netstat,
     capture: Capture,
 }
 
 impl End {
-    fn new(device: &str) -> Option<End> {
-        let meter = match bpf::load("segments", &Scope::default()).unwrap() {
-            Ok(meter) => meter,
+    /// With the programs of this handle.
+    fn new(device: &str, handle: Option<String>) -> Option<End> {
+        let is_lent = handle.is_some();
+        let scope = Scope {
+            loaded: handle
+                .map(|handle| ("segments".to_string(), handle))
+                .into_iter()
+                .collect(),
+            ..Scope::default()
+        };
+        let meter = match bpf::load("segments", &scope).unwrap() {
+            Ok(meter) => {
+                assert_eq!(meter.handle().is_none(), is_lent, "one copy has one owner");
+                meter
+            }
             Err(MeterError::Load { reason, .. }) if reason.contains("needs ") => {
                 println!("skipped: {reason}");
                 return None;

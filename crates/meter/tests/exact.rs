@@ -12,7 +12,12 @@ use tcpcost_study::{Quantity, Reading, Whose};
 /// Both CPUs' worth of this process, or why not.
 fn load(own_pids: Vec<u32>) -> Option<Box<dyn Meter + Send>> {
     let cpus = cpus();
-    match bpf::load("exact", &Scope { cpus, own_pids })? {
+    let scope = Scope {
+        cpus,
+        own_pids,
+        ..Scope::default()
+    };
+    match bpf::load("exact", &scope)? {
         Ok(meter) => Some(meter),
         Err(error) => {
             let line = error.to_string();
@@ -136,7 +141,7 @@ fn kworkers_are_a_class_of_their_own() {
 fn what_cannot_be_had_is_one_line() {
     let scope = Scope {
         cpus: vec![5000],
-        own_pids: vec![],
+        ..Scope::default()
     };
     let error = bpf::load("exact", &scope).unwrap().err().unwrap();
     assert!(matches!(error, MeterError::Load { .. }), "{error:?}");
@@ -153,11 +158,12 @@ fn totals_stand_still_in_a_pause_and_go_on_after_it() {
     let scope = Scope {
         cpus: cpus(),
         own_pids: vec![std::process::id()],
+        ..Scope::default()
     };
     if load(vec![]).is_none() {
         return;
     }
-    let mut meter = bpf::load_pausable("exact", &scope).unwrap().unwrap();
+    let mut meter = bpf::load("exact", &scope).unwrap().unwrap();
     let all = |readings: Vec<Reading>| of(&readings, &Whose::Cpus(cpus())).counts;
     for _ in 0..3 {
         meter.pause();
@@ -181,5 +187,48 @@ fn totals_stand_still_in_a_pause_and_go_on_after_it() {
         for busy in [Quantity::ExactTaskOwnNs, Quantity::ExactSoftirqNetRxNs] {
             assert!(grown[&busy] > 0, "{busy} {grown:?}");
         }
+    }
+}
+
+#[test]
+fn two_readers_share_a_copy_that_ends_with_the_one_that_loaded_it() {
+    let scope = |cpu, loaded| Scope {
+        cpus: vec![cpu],
+        own_pids: vec![std::process::id()],
+        loaded,
+        ..Scope::default()
+    };
+    if load(vec![]).is_none() {
+        return;
+    }
+    let (first, last) = (cpus()[0], *cpus().last().unwrap());
+    let mut owner = bpf::load("exact", &scope(first, [].into()))
+        .unwrap()
+        .unwrap();
+    let handle = owner.handle().unwrap();
+    let lent = [("exact".to_string(), handle.clone())].into();
+    let mut reader = bpf::load("exact", &scope(last, lent)).unwrap().unwrap();
+    assert_eq!(reader.handle(), None, "it has nothing to lend");
+    let before = (owner.snapshot().unwrap(), reader.snapshot().unwrap());
+    traffic(200);
+    let ours = owner.snapshot().unwrap().since(&before.0).unwrap();
+    let theirs = reader.snapshot().unwrap().since(&before.1).unwrap();
+    for (readings, cpu) in [(ours, first), (theirs, last)] {
+        let closure = of(&readings, &Whose::Cpu(cpu)).closure().unwrap();
+        assert!((closure - 1.0).abs() < 0.001, "{closure} {readings:?}");
+    }
+
+    drop(owner);
+    let before = reader.snapshot().unwrap();
+    traffic(50);
+    let after = reader.snapshot().unwrap().since(&before).unwrap();
+    let softirqs = of(&after, &Whose::Cpu(last)).counts[&Quantity::ExactSoftirqNetRxNs];
+    assert_eq!(softirqs, 0, "no program runs any more");
+    drop(reader);
+    // What is gone, and what another host has, is of no use: programs are loaded.
+    for handle in [handle, "another-host 1".to_string(), String::new()] {
+        let lent = [("exact".to_string(), handle)].into();
+        let alone = bpf::load("exact", &scope(first, lent)).unwrap().unwrap();
+        assert!(alone.handle().is_some());
     }
 }

@@ -13,6 +13,7 @@ fn samples_of_an_interval_have_names_and_layers() {
     let scope = Scope {
         cpus: vec![0],
         own_pids: vec![std::process::id()],
+        ..Scope::default()
     };
     let mut profile = match Profile::load(&scope, 999) {
         Ok(profile) => profile,
@@ -71,4 +72,38 @@ fn pair() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     (client, listener.accept().unwrap().0)
+}
+
+/// Some thousand samples have so many distinct stacks that two in one place would be dozens.
+#[test]
+fn no_stack_takes_anothers_place() {
+    let scope = Scope {
+        cpus: vec![0],
+        own_pids: vec![std::process::id()],
+        ..Scope::default()
+    };
+    let mut profile = match Profile::load(&scope, 9999) {
+        Ok(profile) => profile,
+        Err(error) => return println!("skipped: {error}"),
+    };
+    pin();
+    let mut pair = pair();
+    profile.start().unwrap();
+    let chains = loop {
+        for _ in 0..10_000 {
+            pair.0.write_all(&[7; 4000]).unwrap();
+            pair.1.read_exact(&mut [0; 4000]).unwrap();
+        }
+        let chains = profile.chains().unwrap();
+        if chains.samples() > 5000 {
+            break chains;
+        }
+    };
+    profile.stop().unwrap();
+    let is_lost = |chain: &&tcpcost_study::CallChain| {
+        let functions: Vec<_> = chain.kernel.iter().map(|&at| chains.name(at)).collect();
+        functions == [tcpcost_study::UNKNOWN]
+    };
+    let lost = chains.chains.iter().filter(is_lost);
+    assert_eq!(lost.map(|chain| chain.samples).sum::<u64>(), 0);
 }

@@ -4,11 +4,13 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsFd;
 
 use tcpcost_meter::bpf::{self, Scope, connection_key};
 use tcpcost_meter::netstat::Netstat;
+use tcpcost_meter::tcp_info::{TcpInfo, key};
 use tcpcost_meter::{Meter, MeterError};
-use tcpcost_study::{Counts, Quantity, Reading};
+use tcpcost_study::{ByConnection, Counts, Quantity, Reading};
 
 /// Runs on a thread in a fresh network namespace with lo up, with the meter loaded there.
 fn in_namespace(work: impl FnOnce(Box<dyn Meter + Send>) + Send + 'static) {
@@ -181,7 +183,11 @@ fn what_happens_in_another_namespace_is_not_counted() {
 #[test]
 fn connections_are_told_apart_and_add_up() {
     in_namespace(|_| {
-        let mut meter = bpf::load_by_connection().unwrap();
+        let scope = Scope {
+            connections: Some(1024),
+            ..Scope::default()
+        };
+        let mut meter = bpf::load("segments", &scope).unwrap().unwrap();
         let mut pairs = ["127.0.0.1:0", "[::1]:0"].map(pair);
         let before = meter.snapshot().unwrap();
         send(&mut pairs[0], 100, 65_536);
@@ -218,5 +224,65 @@ fn connections_are_told_apart_and_add_up() {
                 "{quantity}: {sum} {all:?}"
             );
         }
+    });
+}
+
+/// What each connection's own kernel counters say (tcpi_segs_out, tcpi_segs_in), at both of its ends.
+#[test]
+fn segments_of_a_connection_are_those_of_its_tcp_info() {
+    in_namespace(|_| {
+        let scope = Scope {
+            connections: Some(64),
+            ..Scope::default()
+        };
+        let mut meter = bpf::load("segments", &scope).unwrap().unwrap();
+        let mut pairs = ["127.0.0.1:0", "[::1]:0", "127.0.0.1:0"].map(pair);
+        let ends = |pairs: &[(TcpStream, TcpStream)]| -> Vec<TcpStream> {
+            let both = pairs.iter().flat_map(|(from, to)| [from, to]);
+            both.map(|end| end.try_clone().unwrap()).collect()
+        };
+        let ends = ends(&pairs);
+        let keys: Vec<u64> = ends.iter().filter_map(|end| key(end.as_fd())).collect();
+        // Both at a moment when nothing was sent in between.
+        let mut both = || loop {
+            let earlier = meter.by_connection();
+            let kernel = ends.iter().map(|end| {
+                let snapshot = TcpInfo::default().snapshot([end.as_fd()]).unwrap();
+                snapshot.totals[0].counts.clone()
+            });
+            let kernel: Vec<Counts> = kernel.collect();
+            let later = meter.by_connection();
+            if earlier == later {
+                return (later, kernel);
+            }
+        };
+        let before = both();
+        for (pair, length) in pairs.iter_mut().zip([65_536, 100, 5000]) {
+            send(pair, 50, length);
+        }
+        let after = both();
+        use Quantity as Q;
+        for (index, key) in keys.iter().enumerate() {
+            let seen = |of| after.0[key][&of] - before.0[key][&of];
+            let kernel = |of| after.1[index][&of] - before.1[index][&of];
+            assert_eq!(
+                seen(Q::DataWireSegmentsSent) + seen(Q::PureAcksSent),
+                kernel(Q::ConnSegmentsSent)
+            );
+            assert_eq!(
+                seen(Q::DataWireSegmentsReceived) + seen(Q::PureAcksReceived),
+                kernel(Q::ConnSegmentsReceived)
+            );
+            assert_eq!(
+                seen(Q::DataWireSegmentsSent),
+                kernel(Q::ConnDataSegmentsSent)
+            );
+        }
+        let spread = ByConnection::between(&before.0, &after.0, keys, 1).unwrap();
+        assert_eq!(spread.connections, 6);
+        let bytes = spread.quantities[&Q::DataSkbBytesReceived];
+        // The ends that send have 50 answers of a byte each; a tail loss probe may send a message twice.
+        assert_eq!(bytes.min, 50);
+        assert!(bytes.max >= 50 * 65_536, "{bytes:?}");
     });
 }

@@ -23,6 +23,7 @@
 #![warn(missing_docs)]
 
 mod apart;
+mod by_connection;
 mod cell;
 mod chains;
 mod conclusion;
@@ -44,6 +45,7 @@ mod value;
 mod words;
 
 pub use apart::CoreToCore;
+pub use by_connection::{ByConnection, Spread};
 pub use cell::{Cell, MeterTrial, Shuffle};
 pub use chains::{CallChain, CallChains, TaskClass, UNKNOWN};
 pub use conclusion::{Change, Conclusion, Fit};

@@ -36,6 +36,8 @@ pub struct Measure {
     pub profile_hz: u32,
     /// Whether each repetition of each cell has more trials that tell what each standing meter costs.
     pub meter_cost: bool,
+    /// Whether the meter `segments` counts by connection, too: some 40 ns a packet.
+    pub by_connection: bool,
 }
 
 impl Measure {
@@ -105,6 +107,7 @@ impl Default for Measure {
             retries: 2,
             profile_hz: 99,
             meter_cost: false,
+            by_connection: false,
         }
     }
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::apart::CoreToCore;
+use crate::by_connection::ByConnection;
 use crate::chains::CallChains;
 use crate::knob::{End, Knobs};
 use crate::quantity::Quantity;
@@ -162,6 +163,9 @@ pub struct EndRecord {
     /// Call chains sampled between the snapshots, by the meter `profile`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<CallChains>,
+    /// What the meter `segments` saw, spread over the end's connections; only where the study asks for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by_connection: Option<ByConnection>,
 }
 
 impl EndRecord {

@@ -457,6 +457,15 @@ fn measure(mut section: Section<'_>) -> Result<Measure, StudyError> {
     if let Some(on) = section.read("meter_cost", "true or false", switch)? {
         measure.meter_cost = on;
     }
+    if let Some(value) = section.take("by_connection") {
+        let has_segments = measure.meters.iter().any(|meter| meter == "segments");
+        measure.by_connection = match switch(value.get_ref()) {
+            Some(true) if !has_segments => Err("needs the meter \"segments\""),
+            Some(on) => Ok(on),
+            None => Err("expected true or false"),
+        }
+        .map_err(|expected| section.error(value.span(), "by_connection", expected))?;
+    }
     section.end()?;
     Ok(measure)
 }

@@ -4,6 +4,7 @@
 //! ends puts back what it changed and exits: nobody is left to want its work. The same lines could
 //! come over ssh, so times are in the agent's own clock (`clock_ns` of its hello).
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
@@ -59,6 +60,8 @@ pub enum Ask {
     Connect {
         /// Where the server listens.
         targets: Vec<SocketAddr>,
+        /// eBPF programs that the server has loaded, to share: handles by meter.
+        loaded: BTreeMap<String, String>,
     },
     /// Wait until the server has all its connections.
     Accepted,
@@ -95,6 +98,8 @@ pub struct Prepare {
     pub steering: bool,
     /// Meters to use.
     pub meters: Vec<String>,
+    /// Whether the meter `segments` counts by connection.
+    pub by_connection: bool,
     /// Where and how often the meter `profile` samples; absent where it is not wanted.
     pub sampling: Option<Sampling>,
     /// Processes of the trial, this one included: not "others".
@@ -155,6 +160,8 @@ pub enum Answer {
     Listening {
         /// Addresses of the workers.
         addresses: Vec<SocketAddr>,
+        /// eBPF programs that this end has loaded, for the other end if it is on this host: handles by meter.
+        loaded: BTreeMap<String, String>,
     },
     /// All connections are up.
     Connected {

@@ -6,22 +6,7 @@ use std::os::unix::process::CommandExt;
 
 #[cfg(feature = "bpf")]
 use common::able;
-use common::{Place, Ran, count};
-
-const STUDY: &str = r#"
-[bed]
-kind = "netns"
-[workload]
-kind = "stream"
-client_cpus = [0]
-server_cpus = [1]
-[measure]
-warm_up = "50ms"
-duration = "200ms"
-repetitions = 1
-others_max = "100%"
-retries = 0
-"#;
+use common::{Place, Ran, STUDY, count};
 
 /// The warnings of a record, one line each.
 fn warnings(record: &serde_json::Value) -> String {
@@ -93,6 +78,137 @@ fn segments_are_counted_by_end() {
     assert_eq!(of("client", "data_skbs_received"), 0, "{record}");
 }
 
+/// What the record has of single connections lies between what the namespace and what TCP_INFO had of all.
+#[cfg(feature = "bpf")]
+#[test]
+fn segments_are_spread_over_connections_where_the_study_asks() {
+    if !able() {
+        return;
+    }
+    let place = Place::new();
+    let text = STUDY
+        .replace("[workload]", "[workload]\nflows = 5\nthreads = 1")
+        .replace(
+            "[measure]",
+            "[measure]\nmeters = [\"tcp_info\", \"segments\"]\nby_connection = true",
+        );
+    let study = place.write("spread.toml", &text);
+    let ran = place.run(&["run", &study, "--out", "out"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let record = &place.records("out")[0];
+    if warnings(record).contains("meter segments: ") {
+        return common::skip(&warnings(record));
+    }
+    for end in ["client", "server"] {
+        let spread = &record["ends"][end]["by_connection"];
+        assert_eq!(spread["connections"], 5, "{record}");
+        assert!(spread["duration_ns"].as_u64() >= record["interval_ns"].as_u64());
+        let of = |quantity: &str, which: &str| {
+            let count = spread["quantities"][quantity][which].as_u64();
+            count.unwrap_or_else(|| panic!("{quantity} {which}: {spread}"))
+        };
+        let sent = ["data_wire_segments_sent", "pure_acks_sent"];
+        let by_connection: u64 = sent.iter().map(|quantity| of(quantity, "sum")).sum();
+        let by_namespace: u64 = sent
+            .iter()
+            .map(|quantity| count(record, end, "segments", quantity))
+            .sum();
+        let by_tcp_info = count(record, end, "tcp_info", "conn_segments_sent");
+        // On each CPU a super-segment may just be on its way from the one count to the other.
+        let way = 2 * 65;
+        assert!(
+            (by_namespace..=by_tcp_info + way).contains(&(by_connection + way / 2)),
+            "{by_namespace} {by_connection} {by_tcp_info}"
+        );
+        let data = match end {
+            "client" => "data_skb_bytes_sent",
+            _ => "data_skb_bytes_received",
+        };
+        let [min, median, max, sum] = ["min", "median", "max", "sum"].map(|which| of(data, which));
+        assert!(min <= median && median <= max, "{spread}");
+        assert!((5 * min..=5 * max).contains(&sum) && sum > 0, "{spread}");
+    }
+}
+
+/// Both ends are on this host: the client reads what the server has loaded.
+#[cfg(feature = "bpf")]
+#[test]
+fn two_ends_share_a_copy_of_the_programs_and_none_is_left_when_it_goes() {
+    if !able() {
+        return;
+    }
+    let place = Place::new();
+    let text = STUDY.replace("[measure]", "[measure]\nmeters = [\"exact\", \"segments\"]");
+    let study = place.write("share.toml", &text);
+    let ran = place.run(&["run", &study, "--out", "probe"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let warnings = warnings(&place.records("probe")[0]);
+    if warnings.contains("meter ") {
+        return common::skip(&warnings);
+    }
+    let started = place.start(&["run", &study, "--out", "out", "--duration", "60s"]);
+    // Meters are loaded before the first connection.
+    let is_connected = |agent: &i32| {
+        let table = std::fs::read_to_string(format!("/proc/{agent}/net/tcp")).unwrap_or_default();
+        table.lines().any(|line| line.contains(ESTABLISHED))
+    };
+    let agents = loop {
+        let agents = started.agents();
+        if agents.len() == 2 && agents.iter().all(is_connected) {
+            break agents;
+        }
+        std::thread::yield_now();
+    };
+    let owners: Vec<i32> = agents
+        .into_iter()
+        .filter(|&agent| !links(agent).is_empty())
+        .collect();
+    assert_eq!(owners.len(), 1, "one of them attached the programs");
+    let ids = links(owners[0]);
+    assert!(ids.iter().all(|&id| is_link(id)), "{ids:?}");
+    // SAFETY: a child of the command that we started; if it was replaced since, this fails harmlessly.
+    unsafe { libc::kill(owners[0], libc::SIGKILL) };
+    assert_eq!(started.end().code, Some(1), "its only trial failed");
+    // The kernel takes a link out after the last descriptor of it is closed, a moment later.
+    while ids.iter().any(|&id| is_link(id)) {
+        std::thread::yield_now();
+    }
+}
+
+/// The state of a connection in /proc/net/tcp, between its addresses and its queues: TCP_ESTABLISHED.
+#[cfg(feature = "bpf")]
+const ESTABLISHED: &str = " 01 ";
+
+/// Ids of the eBPF links that threads of a process hold.
+#[cfg(feature = "bpf")]
+fn links(process: i32) -> Vec<u32> {
+    let mut ids = Vec::new();
+    for task in std::fs::read_dir(format!("/proc/{process}/task")).unwrap() {
+        let Ok(files) = std::fs::read_dir(task.unwrap().path().join("fdinfo")) else {
+            continue;
+        };
+        for file in files {
+            let text = std::fs::read_to_string(file.unwrap().path()).unwrap_or_default();
+            let id = text.lines().find_map(|line| line.strip_prefix("link_id:"));
+            ids.extend(id.map(|id| id.trim().parse::<u32>().unwrap()));
+        }
+    }
+    ids
+}
+
+/// Whether the kernel has a link of this id.
+#[cfg(feature = "bpf")]
+fn is_link(id: u32) -> bool {
+    // SAFETY: union bpf_attr of BPF_LINK_GET_FD_BY_ID (30) begins with the id, and the rest is 0; a descriptor that
+    // it returns is ours to close.
+    unsafe {
+        let attributes = [id, 0, 0, 0];
+        let length = size_of_val(&attributes);
+        let fd = libc::syscall(libc::SYS_bpf, 30, attributes.as_ptr(), length);
+        fd >= 0 && libc::close(fd as i32) == 0
+    }
+}
+
 /// Chains of each end's own CPU; the report makes layers, costs and pictures of them without any privilege.
 #[cfg(feature = "bpf")]
 #[test]
@@ -102,7 +218,7 @@ fn call_chains_are_of_the_layers_that_a_transfer_passes() {
     }
     let place = Place::new();
     let text = STUDY
-        .replace("duration = \"200ms\"", "duration = \"1s\"")
+        .replace("duration = \"300ms\"", "duration = \"1s\"")
         .replace(
             "[measure]",
             "[measure]\nmeters = [\"exact\", \"profile\"]\nprofile_hz = 999",

@@ -5,22 +5,7 @@ mod common;
 
 use std::collections::BTreeMap;
 
-use common::{Exit, Place, able, count, in_namespace};
-
-const STUDY: &str = r#"
-[bed]
-kind = "netns"
-[workload]
-kind = "stream"
-client_cpus = [0]
-server_cpus = [1]
-[measure]
-warm_up = "50ms"
-duration = "300ms"
-repetitions = 1
-others_max = "100%"
-retries = 0
-"#;
+use common::{Exit, Place, STUDY, able, count, in_namespace};
 
 #[test]
 fn knobs_are_read_back_as_they_really_are_and_taken_back_for_the_next_cell() {

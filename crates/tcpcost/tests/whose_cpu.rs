@@ -3,21 +3,7 @@
 
 mod common;
 
-use common::{Place, able, count};
-
-const STUDY: &str = r#"
-[bed]
-kind = "netns"
-[workload]
-kind = "stream"
-client_cpus = [0]
-server_cpus = [1]
-[measure]
-warm_up = "50ms"
-duration = "300ms"
-repetitions = 1
-others_max = "100%"
-"#;
+use common::{Place, STUDY, able, count};
 
 /// Packets that each CPU's network stack has taken in: first column of softnet_stat, hex.
 fn processed() -> Vec<u64> {

@@ -77,7 +77,7 @@ static void *(*bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;
 static long (*bpf_map_update_elem)(void *map, const void *key, const void *value, u64 flags) = (void *)2;
 static u64 (*bpf_get_current_pid_tgid)(void) = (void *)14;
 static long (*bpf_get_current_comm)(void *name, u32 size) = (void *)16;
-static long (*bpf_get_stackid)(void *ctx, void *stacks, u64 flags) = (void *)27;
+static long (*bpf_get_stack)(void *ctx, void *to, u32 size, u64 flags) = (void *)67;
 static long (*bpf_probe_read_kernel)(void *to, u32 size, const void *from) = (void *)113;
 static struct task_struct *(*bpf_get_current_task_btf)(void) = (void *)158;
 

@@ -9,39 +9,39 @@ enum { IDLE = 1, OWN, OTHERS, KSOFTIRQD, KWORKER, NAPI, HARDIRQ, SOFTIRQ = 8, SO
 
 /* Set before loading: filters known to the verifier cost nothing where they are off. */
 const volatile struct {
-	u32 own[8];        /* process ids of the trial, as the first PID namespace numbers them; 0 ends */
-	u8 cpus[MAX_CPUS]; /* 1: counted. Other CPUs are left at once, so two loaded copies cost as one. */
+	u32 own[8]; /* process ids of the trial, as the first PID namespace numbers them; 0 ends */
 } targ = {};
 
-/* One writer, the CPU itself, but while it is paused. Odd sequence: being written. */
+/* One writer, the CPU itself, but while it is not open. Odd sequence: being written. */
 struct cell {
 	union {
 		struct {
 			u32 sequence;
-			u32 is_paused; /* 1: left at once */
+			u32 is_open; /* 0: not counted, or paused: left at once */
 		};
-		u64 closed; /* both: not 0 under CLOSED */
+		u64 state; /* both */
 	};
 	u64 last_ns;
 	u64 contexts; /* a stack, one byte each, the running one lowest */
 	u64 ns[CONTEXTS];
 } __attribute__((aligned(64)));
 
-#define CLOSED (1ULL | 1ULL << 32)
+#define ODD 1ULL
+#define OPEN (1ULL << 32)
 
 struct cell cells[MAX_CPUS] = {};
 
-/* The cell of this CPU. Null where this CPU is not counted or paused, or where a hard interrupt hit one of our own
+/* The cell of this CPU. Null where this CPU is not counted, or where a hard interrupt hit one of our own
  * programs: it then belongs to what it interrupted, entry and exit alike, since both find the sequence odd. */
 static inline struct cell *mine(void)
 {
 	u32 cpu = bpf_get_smp_processor_id();
 	struct cell *cell;
 
-	if (cpu >= MAX_CPUS || !targ.cpus[cpu])
+	if (cpu >= MAX_CPUS)
 		return 0;
 	cell = &cells[cpu];
-	return cell->closed & CLOSED ? 0 : cell;
+	return (cell->state & (ODD | OPEN)) == OPEN ? cell : 0;
 }
 
 /* Charges the time until now; the cell is to be given back by end(). */

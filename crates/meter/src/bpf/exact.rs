@@ -28,6 +28,8 @@ use crate::{Meter, MeterError, clock};
 pub struct Exact {
     attached: Attached,
     cpus: Vec<usize>,
+    /// CPUs that no other reader of these programs had opened.
+    opened: Vec<usize>,
     /// The totals last given, by CPU: none ever shrinks.
     given: Vec<[u64; CONTEXTS]>,
 }
@@ -39,43 +41,75 @@ impl Exact {
     /// [`MeterError::Load`]: no privilege, no BTF, a CPU that is not there, more than eight processes,
     /// or a PID namespace of our own, in which process ids are not the kernel's.
     pub fn load(scope: &Scope) -> Result<Exact, MeterError> {
-        let mut targ = Targ::default();
-        for &cpu in &scope.cpus {
-            let known = targ.cpus.get_mut(cpu);
-            *known.ok_or_else(|| {
-                refuse(format!("CPU {cpu}: only CPUs below {MAX_CPUS} are known"))
-            })? = 1;
+        if let Some(cpu) = scope.cpus.iter().find(|cpu| **cpu >= MAX_CPUS) {
+            let reason = format!("CPU {cpu}: only CPUs below {MAX_CPUS} are known");
+            return Err(refuse(reason));
         }
-        if scope.own_pids.len() > targ.own.len() {
-            return Err(refuse(format!("at most {} own processes", targ.own.len())));
+        let length = MAX_CPUS * size_of::<Cell>();
+        let shared = scope.loaded.get(METER).and_then(|handle| {
+            let attached = Attached::of(METER, handle, length).ok()?;
+            Exact::counting(attached, scope).ok()
+        });
+        if let Some(shared) = shared {
+            return Ok(shared);
         }
-        targ.own[..scope.own_pids.len()].copy_from_slice(&scope.own_pids);
-        let attached = Attached::new(
-            METER,
-            OBJECT,
-            &targ.bytes(),
-            &[],
-            MAX_CPUS * size_of::<Cell>(),
-        )?;
+        let mut own = [0_u32; OWN_PIDS_MAX];
+        let known = own.get_mut(..scope.own_pids.len());
+        known
+            .ok_or_else(|| refuse(format!("at most {OWN_PIDS_MAX} own processes")))?
+            .copy_from_slice(&scope.own_pids);
+        let targ = own.map(u32::to_ne_bytes);
+        let attached = Attached::new(METER, OBJECT, targ.as_flattened(), None, length)?;
         if fs::metadata("/proc/self/ns/pid").is_ok_and(|file| file.st_ino() != FIRST_PID_NAMESPACE)
         {
             return Err(refuse(
                 "needs the kernel's first PID namespace, or it cannot tell own processes (container: --pid=host)".to_string(),
             ));
         }
+        Exact::counting(attached, scope)
+    }
+
+    /// Opens the cells of its CPUs, but for those that another reader has opened.
+    fn counting(attached: Attached, scope: &Scope) -> Result<Exact, MeterError> {
         let given = vec![[0; CONTEXTS]; scope.cpus.len()];
-        let meter = Exact {
+        let mut meter = Exact {
             attached,
             cpus: scope.cpus.clone(),
             given,
+            opened: Vec::new(),
         };
-        for &cpu in &meter.cpus {
+        for &cpu in &scope.cpus {
+            if meter.cell(cpu).is_open == 1 {
+                continue;
+            }
+            meter.restart(cpu, 0);
+            meter.opened.push(cpu);
             switch_tasks_on(cpu).map_err(|error| refuse(format!("run on CPU {cpu}: {error}")))?;
             if meter.cell(cpu).last_ns == 0 {
                 return Err(refuse(format!("CPU {cpu} shows no task switch")));
             }
         }
         Ok(meter)
+    }
+
+    /// Opens a CPU's cell; time counts from here on, or from the first event where this is 0.
+    fn restart(&self, cpu: usize, last_ns: u64) {
+        let place = self.place(cpu);
+        // SAFETY: in bounds and aligned; the cell is ours until it is open.
+        unsafe {
+            (&raw mut (*place).contexts).write_volatile(0);
+            (&raw mut (*place).last_ns).write_volatile(last_ns);
+        }
+        self.set_open(cpu, true);
+    }
+
+    /// From now on its programs write this CPU's cell, or leave it alone.
+    fn set_open(&self, cpu: usize, is_open: bool) {
+        let place = self.place(cpu);
+        fence(Ordering::SeqCst);
+        // SAFETY: in bounds and aligned. Programs only read the word, and write others only while it is 1.
+        unsafe { (&raw mut (*place).is_open).write_volatile(is_open.into()) };
+        fence(Ordering::SeqCst);
     }
 
     /// Where a CPU's cell is.
@@ -106,7 +140,7 @@ impl Exact {
     fn totals(&mut self, index: usize, now_ns: u64) -> [u64; CONTEXTS] {
         let cell = self.cell(self.cpus[index]);
         let mut ns = cell.ns;
-        if cell.is_paused == 0 {
+        if cell.is_open == 1 {
             ns[cell.running()] += now_ns.saturating_sub(cell.last_ns);
         }
         // The kernel's clock for programs and that of clock_gettime may be some ns apart.
@@ -170,13 +204,11 @@ impl Pausable for Exact {
     fn pause(&mut self) {
         for &cpu in &self.cpus {
             let place = self.place(cpu);
-            // SAFETY: in bounds and aligned. Programs read the word, and write others only while it is 0.
-            unsafe { (&raw mut (*place).is_paused).write_volatile(1) };
-            fence(Ordering::SeqCst);
+            self.set_open(cpu, false);
             let cell = self.cell(cpu);
             let now_ns = clock::now_ns(libc::CLOCK_MONOTONIC);
             let open_ns = now_ns.saturating_sub(cell.last_ns);
-            // SAFETY: as above; from here on the cell is ours. A program that looked at the word just before
+            // SAFETY: in bounds and aligned; from here on the cell is ours. A program that looked at the word just before
             // writes a time that is lost, or counted twice: one event.
             unsafe {
                 (&raw mut (*place).ns[cell.running()])
@@ -187,22 +219,28 @@ impl Pausable for Exact {
         self.attached.detach(|name| HOT.contains(&name));
     }
 
+    fn handle(&self) -> Option<String> {
+        self.attached.handle()
+    }
+
     fn resume(&mut self) -> Result<(), MeterError> {
         self.attached.attach()?;
         for &cpu in &self.cpus {
-            if self.cell(cpu).is_paused == 0 {
+            if self.cell(cpu).is_open == 1 {
                 continue;
             }
-            let place = self.place(cpu);
-            // SAFETY: in bounds and aligned; the cell is ours until it is no longer paused.
-            unsafe {
-                (&raw mut (*place).contexts).write_volatile(0);
-                (&raw mut (*place).last_ns).write_volatile(clock::now_ns(libc::CLOCK_MONOTONIC));
-                fence(Ordering::SeqCst);
-                (&raw mut (*place).is_paused).write_volatile(0);
-            }
+            self.restart(cpu, clock::now_ns(libc::CLOCK_MONOTONIC));
         }
         Ok(())
+    }
+}
+
+/// Whoever reads later shall not take cells that nobody writes any more for open ones.
+impl Drop for Exact {
+    fn drop(&mut self) {
+        self.opened
+            .iter()
+            .for_each(|&cpu| self.set_open(cpu, false));
     }
 }
 
@@ -267,6 +305,7 @@ const FIRST_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
 const MAX_CPUS: usize = 1024;
 /// As in exact.bpf.c.
 const CONTEXTS: usize = 32;
+const OWN_PIDS_MAX: usize = 8;
 const IDLE: usize = 1;
 
 /// What each of the contexts of exact.bpf.c is, softirqs from 8 on by vector. The first stands for
@@ -293,34 +332,12 @@ const QUANTITIES: &[Option<Quantity>] = &[
     Some(Quantity::ExactSoakerNs),
 ];
 
-/// `targ` of exact.bpf.c.
-struct Targ {
-    own: [u32; 8],
-    cpus: [u8; MAX_CPUS],
-}
-
-impl Default for Targ {
-    fn default() -> Self {
-        Targ {
-            own: [0; 8],
-            cpus: [0; MAX_CPUS],
-        }
-    }
-}
-
-impl Targ {
-    fn bytes(&self) -> Vec<u8> {
-        let own = self.own.iter().flat_map(|pid| pid.to_ne_bytes());
-        own.chain(self.cpus).collect()
-    }
-}
-
 /// `struct cell` of exact.bpf.c.
 #[repr(C, align(64))]
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 struct Cell {
     sequence: u32,
-    is_paused: u32,
+    is_open: u32,
     last_ns: u64,
     contexts: u64,
     ns: [u64; CONTEXTS],

@@ -3,14 +3,12 @@
 //! They need CAP_BPF and CAP_PERFMON in the first user namespace, and a kernel with BTF: 5.8 or newer, 5.11
 //! for `segments`. A meter that cannot be had is an error of [`load`], one line, and the others go on
 //! without it. A loaded copy leaves at once where it has nothing to count (`exact` another's CPU,
-//! `segments` another's namespace), so that two ends of a trial on one host cost little more than one.
-//!
-//! `exact` of two ends that share CPUs would cost twice: one copy is to count for both.
+//! `segments` another's namespace), but 15 ns of CPU later: two ends of a trial on one host share a copy. The
+//! second is given the first one's [`Pausable::handle`] and reads its own part; nothing is pinned, so programs end with the
+//! process that loaded them.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
-
-use tcpcost_study::Counts;
 
 #[cfg(feature = "bpf")]
 pub mod exact;
@@ -32,6 +30,11 @@ pub struct Scope {
     pub cpus: Vec<usize>,
     /// Processes of the trial: not "others". Eight at most.
     pub own_pids: Vec<u32>,
+    /// Whether `segments` counts by connection, too: so many ends of connections at least, those that were seen last.
+    pub connections: Option<u32>,
+    /// Handles of programs that another process has loaded with the same `own_pids` and `connections`, by meter. Where
+    /// they are of no use here, which is no error, programs are loaded.
+    pub loaded: BTreeMap<String, String>,
 }
 
 /// Names of the meters that [`load`] knows.
@@ -45,9 +48,9 @@ pub const METERS: &[&str] = &["exact", "segments"];
 ///
 /// # Errors
 /// It cannot be had here: no privilege, no BTF, refused by the kernel, or built without eBPF.
-pub fn load(meter: &str, scope: &Scope) -> Option<Result<Box<dyn Meter + Send>, MeterError>> {
+pub fn load(meter: &str, scope: &Scope) -> Option<Result<Box<dyn Pausable + Send>, MeterError>> {
     let meter = METERS.iter().find(|name| **name == meter)?;
-    Some(load_known(meter, scope).map(|meter| meter as Box<dyn Meter + Send>))
+    Some(load_known(meter, scope))
 }
 
 /// A meter whose programs can rest: its totals then stand still, and it costs next to nothing.
@@ -61,30 +64,10 @@ pub trait Pausable: Meter {
     /// A program can no longer be attached.
     fn resume(&mut self) -> Result<(), MeterError>;
 
-    /// Totals by connection where they are counted so, by [`connection_key`].
-    fn by_connection(&mut self) -> HashMap<u64, Counts> {
-        HashMap::new()
+    /// By what another process of this host may take part in these programs ([`Scope::loaded`]), as long as this lives.
+    fn handle(&self) -> Option<String> {
+        None
     }
-}
-
-/// The meter `segments`, of the network namespace of the calling thread, that counts by connection, too.
-///
-/// # Errors
-/// As of [`load`].
-pub fn load_by_connection() -> Result<Box<dyn Pausable + Send>, MeterError> {
-    #[cfg(feature = "bpf")]
-    return Ok(Box::new(segments::Segments::load_by_connection()?));
-    #[cfg(not(feature = "bpf"))]
-    return load_known("segments", &Scope::default());
-}
-
-/// As [`load`], of meters that can rest: all of [`METERS`].
-pub fn load_pausable(
-    meter: &str,
-    scope: &Scope,
-) -> Option<Result<Box<dyn Pausable + Send>, MeterError>> {
-    let meter = METERS.iter().find(|name| **name == meter)?;
-    Some(load_known(meter, scope))
 }
 
 /// The key of one end of a connection: hashes of both ends' address and port, so two connections in some
@@ -112,7 +95,7 @@ fn mix(end: SocketAddr) -> u32 {
 fn load_known(meter: &'static str, scope: &Scope) -> Result<Box<dyn Pausable + Send>, MeterError> {
     Ok(match meter {
         "exact" => Box::new(exact::Exact::load(scope)?),
-        _ => Box::new(segments::Segments::load()?),
+        _ => Box::new(segments::Segments::load(scope)?),
     })
 }
 

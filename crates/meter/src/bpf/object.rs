@@ -1,53 +1,110 @@
 //! An eBPF object in the kernel: loaded, attached, its variables mapped.
 
 use std::error::Error;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsFd;
 
 use libbpf_rs::btf::{Btf, types::Typedef};
-use libbpf_rs::{ErrorKind, Link, MapCore, MapFlags, Object, ObjectBuilder};
+use libbpf_rs::{ErrorKind, Link, MapCore, MapFlags, MapHandle, MapInfo, Object, ObjectBuilder};
 use memmap2::{MmapMut, MmapOptions};
 
 use tcpcost_study::Measure;
 
 use crate::MeterError;
 
-/// Programs that run at their tracepoints until this is dropped or detached.
+/// Programs that run at their tracepoints until this is dropped or detached, or the variables of those that
+/// another process of this host has loaded.
 pub(super) struct Attached {
     meter: &'static str,
     /// By the name of the program.
     links: Vec<(String, Link)>,
-    object: Object,
+    /// None of another process' programs.
+    object: Option<Object>,
+    /// The map [`ENTRIES`], where there is one.
+    entries: Option<MapHandle>,
     /// The object's zero-initialised variables, as the programs see them.
     variables: MmapMut,
+    handle: Option<String>,
 }
 
 impl Attached {
     /// Loads an object with its `targ` set to these bytes, whose variables begin with `length` bytes
-    /// that the caller knows. Programs of tracepoints that this kernel does not have are left out, and maps
-    /// that these bytes make needless.
+    /// that the caller knows. Programs of tracepoints that this kernel does not have are left out. The map
+    /// [`ENTRIES`] has room for so many, or is left out.
     pub(super) fn new(
         meter: &'static str,
         object: &[u8],
         targ: &[u8],
-        without_maps: &[&str],
+        entries: Option<u32>,
         length: usize,
     ) -> Result<Attached, MeterError> {
-        let object = load_without(meter, object, targ, without_maps)?;
+        let failed = |error| failure(meter, "look at the maps", &error);
+        let object = load_with(meter, object, targ, entries)?;
         let variables = variables(meter, &object, length)?;
+        let mut found = None;
+        let mut ids = Vec::new();
+        for map in object.maps() {
+            // One that was left out has a descriptor, too, but of no map.
+            let is_entries = entries.is_some() && map.name() == ENTRIES;
+            if is_entries || is_variables(&map) {
+                ids.push(MapInfo::new(map.as_fd()).map_err(failed)?.info.id);
+            }
+            if is_entries {
+                found = Some(MapHandle::try_from(&map).map_err(failed)?);
+            }
+        }
         let mut attached = Attached {
             meter,
             links: Vec::new(),
-            object,
+            object: Some(object),
+            entries: found,
             variables,
+            handle: handle(&ids),
         };
         attached.attach()?;
         Ok(attached)
     }
 
+    /// The variables and maps of programs that another process of this host has loaded, by the handle that
+    /// [`Attached::handle`] gave it. It takes CAP_SYS_ADMIN.
+    pub(super) fn of(
+        meter: &'static str,
+        handle: &str,
+        length: usize,
+    ) -> Result<Attached, MeterError> {
+        let failed = |error| failure(meter, "share programs", &error);
+        let ids = ids(handle).ok_or_else(|| MeterError::Load {
+            meter,
+            reason: "share programs: they are another host's".to_string(),
+        })?;
+        let (mut variables, mut entries) = (None, None);
+        for id in ids {
+            let map = MapHandle::from_map_id(id).map_err(failed)?;
+            if is_variables(&map) {
+                variables = Some(map_variables(meter, &map, length)?);
+            } else {
+                entries = Some(map);
+            }
+        }
+        Ok(Attached {
+            meter,
+            links: Vec::new(),
+            object: None,
+            entries,
+            variables: variables.ok_or_else(|| strange(meter))?,
+            handle: None,
+        })
+    }
+
+    /// By what another process of this host finds these programs, while they are loaded; `None` of another's.
+    pub(super) fn handle(&self) -> Option<String> {
+        self.handle.clone()
+    }
+
     /// Lets those programs run that do not yet. Each takes some 40 µs of CPU, and the kernel may wait for some
     /// ms until those that were detached before are at rest.
     pub(super) fn attach(&mut self) -> Result<(), MeterError> {
-        for program in self.object.progs_mut().filter(|program| program.autoload()) {
+        let programs = self.object.iter().flat_map(|object| object.progs_mut());
+        for program in programs.filter(|program| program.autoload()) {
             let name = program.name().to_string_lossy().into_owned();
             if self.links.iter().any(|(of, _)| *of == name) {
                 continue;
@@ -64,12 +121,10 @@ impl Attached {
         self.links.retain(|(name, _)| !is_named(name));
     }
 
-    /// Keys and values of a map; none where it was left out or cannot be read.
-    pub(super) fn entries(&self, map: &str) -> impl Iterator<Item = (Vec<u8>, Vec<u8>)> {
-        let mut maps = self.object.maps();
-        let map = maps.find(|one| one.name() == map && one.as_fd().as_raw_fd() >= 0);
+    /// Keys and values of the map [`ENTRIES`]; none where it was left out or cannot be read.
+    pub(super) fn entries(&self) -> impl Iterator<Item = (Vec<u8>, Vec<u8>)> {
         let mut entries = Vec::new();
-        if let Some(map) = map
+        if let Some(map) = &self.entries
             && let Ok(found) = map.lookup_batch(1024, MapFlags::ANY, MapFlags::ANY)
         {
             entries.extend(found);
@@ -83,6 +138,25 @@ impl Attached {
     }
 }
 
+/// A handle of maps with these ids: it holds on this host until it starts anew.
+fn handle(ids: &[u32]) -> Option<String> {
+    let ids = ids.iter().map(|id| format!(" {id}"));
+    Some(boot()? + &ids.collect::<String>())
+}
+
+/// The ids in a handle; `None` of another host's.
+fn ids(handle: &str) -> Option<Vec<u32>> {
+    let (boot, ids) = handle.split_once(' ')?;
+    let ids: Option<Vec<u32>> = ids.split(' ').map(|id| id.parse().ok()).collect();
+    ids.filter(|_| Some(boot) == self::boot().as_deref())
+}
+
+/// Which kernel this is, since when: random(4).
+fn boot() -> Option<String> {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    Some(text.trim().to_string())
+}
+
 /// The object's zero-initialised variables, which begin with `length` bytes that the caller knows.
 pub(super) fn variables(
     meter: &'static str,
@@ -90,29 +164,47 @@ pub(super) fn variables(
     length: usize,
 ) -> Result<MmapMut, MeterError> {
     for map in object.maps() {
-        let is_known = map.value_size() as usize >= length;
-        if is_known && map.name().to_string_lossy().ends_with(".bss") {
-            // SAFETY: the memory is the kernel's own, of at least this length, and stays as long as
-            // it is mapped. It changes under us: readers copy it word by word with volatile loads
-            // and take no reference into it.
-            let mapped = unsafe { MmapOptions::new().len(length).map_mut(&map.as_fd()) };
-            return mapped.map_err(|error| failure(meter, "map variables", &error.into()));
+        if is_variables(&map) {
+            return map_variables(meter, &map, length);
         }
     }
+    Err(strange(meter))
+}
+
+fn is_variables(map: &impl MapCore) -> bool {
+    map.name().to_string_lossy().ends_with(".bss")
+}
+
+fn map_variables(
+    meter: &'static str,
+    map: &impl MapCore,
+    length: usize,
+) -> Result<MmapMut, MeterError> {
+    if (map.value_size() as usize) < length {
+        return Err(strange(meter));
+    }
+    // SAFETY: the memory is the kernel's own, of at least this length, and stays as long as
+    // it is mapped. It changes under us: readers copy it word by word with volatile loads
+    // and take no reference into it.
+    let mapped = unsafe { MmapOptions::new().len(length).map_mut(&map.as_fd()) };
+    mapped.map_err(|error| failure(meter, "map variables", &error.into()))
+}
+
+fn strange(meter: &'static str) -> MeterError {
     let reason = "the object's variables are not those of its reader".to_string();
-    Err(MeterError::Load { meter, reason })
+    MeterError::Load { meter, reason }
 }
 
 /// Loads an object, attached to nothing yet.
 pub(super) fn load(meter: &'static str, object: &[u8], targ: &[u8]) -> Result<Object, MeterError> {
-    load_without(meter, object, targ, &[])
+    load_with(meter, object, targ, None)
 }
 
-fn load_without(
+fn load_with(
     meter: &'static str,
     object: &[u8],
     targ: &[u8],
-    without_maps: &[&str],
+    entries: Option<u32>,
 ) -> Result<Object, MeterError> {
     let failed = |doing, error| failure(meter, doing, &error);
     // What libbpf has to say is for its developers; the error has what a user can act on.
@@ -130,9 +222,14 @@ fn load_without(
         }
     }
     for mut map in open.maps_mut() {
-        if without_maps.iter().any(|name| map.name() == *name) {
-            map.set_autocreate(false)
-                .map_err(|error| failed("leave a map out", error))?;
+        match entries {
+            _ if map.name() != ENTRIES => {}
+            Some(most) => map
+                .set_max_entries(most)
+                .map_err(|error| failed("size a map", error))?,
+            None => map
+                .set_autocreate(false)
+                .map_err(|error| failed("leave a map out", error))?,
         }
         if map.name().to_string_lossy().ends_with(".rodata") {
             map.set_initial_value(targ)
@@ -168,6 +265,9 @@ fn reason(meter: &str, doing: &str, error: &libbpf_rs::Error) -> String {
     };
     format!("{doing}: {said} ({needs}or {without})")
 }
+
+/// The map of those programs that count by connection.
+const ENTRIES: &str = "connections";
 
 #[cfg(test)]
 mod tests {

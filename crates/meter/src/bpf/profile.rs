@@ -10,8 +10,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
-use std::mem;
-use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
 use std::time::Instant;
 
 use blazesym::Pid;
@@ -22,6 +21,7 @@ use tcpcost_study::{CallChain, CallChains, TaskClass, UNKNOWN};
 
 use super::{Scope, object};
 use crate::MeterError;
+use crate::perf::{Attributes, perf_event_open};
 
 /// A sampler, stopped until [`Profile::start`].
 pub struct Profile {
@@ -155,7 +155,8 @@ impl Profile {
         let mut names = Names::default();
         let mut chains: BTreeMap<(String, TaskClass, Vec<u32>, Vec<u32>), u64> = BTreeMap::new();
         let keys: Vec<Vec<u8>> = samples.keys().collect();
-        if keys.len() >= samples.max_entries() as usize {
+        let is_full = |map: &libbpf_rs::Map<'_>| map.keys().count() >= map.max_entries() as usize;
+        if is_full(&samples) || is_full(&stacks) {
             let doing = "keep every chain, which takes a shorter duration or a lower profile_hz";
             let full = io::Error::from_raw_os_error(libc::ENOSPC).into();
             return Err(object::failure(METER, doing, &full));
@@ -164,19 +165,16 @@ impl Profile {
             let Some(count) = samples.lookup(&key, MapFlags::ANY).map_err(failed)? else {
                 continue;
             };
-            let word = |at: usize| key[at..at + 4].try_into().map_or(0, u32::from_ne_bytes);
-            let (process, kernel_stack, user_stack) = (word(0), word(4), word(8));
-            let mut frames = |stack: u32, process: Option<u32>| -> Result<Vec<u32>, MeterError> {
-                match stack.cast_signed() {
-                    0.. => {}
-                    NO_SUCH_STACK => return Ok(Vec::new()),
-                    // It was there, but its place in the map was another's.
-                    _ => return Ok(vec![names.place(UNKNOWN)]),
+            let (kernel_stack, user_stack) = (&key[..8], &key[8..16]);
+            let process = key[16..20].try_into().map_or(0, u32::from_ne_bytes);
+            let mut frames = |stack: &[u8], process: Option<u32>| -> Result<Vec<u32>, MeterError> {
+                if stack == NO_STACK {
+                    return Ok(Vec::new());
                 }
-                let bytes = stacks
-                    .lookup(&stack.to_ne_bytes(), MapFlags::ANY)
-                    .map_err(failed)?;
-                let addresses = bytes.unwrap_or_default();
+                let Some(addresses) = stacks.lookup(stack, MapFlags::ANY).map_err(failed)? else {
+                    // It could not be kept: another program held the map's lock.
+                    return Ok(vec![names.place(UNKNOWN)]);
+                };
                 let mut frames: Vec<u32> = words(&addresses)
                     .take_while(|&address| address != 0)
                     .map(|address| names.of(process, address))
@@ -187,7 +185,7 @@ impl Profile {
                 frames.dedup_by(|a, b| *a == unknown && *b == unknown);
                 Ok(frames)
             };
-            let comm = String::from_utf8_lossy(&key[12..]);
+            let comm = String::from_utf8_lossy(&key[20..36]);
             let task = comm.split('\0').next().unwrap_or_default().to_string();
             let whose = class_of(process, &task, &self.scope);
             // Others' programs may be large, and are not what this is about.
@@ -300,8 +298,8 @@ fn words(bytes: &[u8]) -> impl Iterator<Item = u64> {
         .map(|word| word.try_into().map_or(0, u64::from_ne_bytes))
 }
 
-/// bpf_get_stackid's for a stack that is not there: -EFAULT.
-const NO_SUCH_STACK: i32 = -libc::EFAULT;
+/// The hash of no stack: a kernel thread has none of user mode.
+const NO_STACK: [u8; 8] = [0; 8];
 
 impl Clock {
     /// Type and number of the perf event (linux/perf_event.h).
@@ -344,54 +342,21 @@ fn counts_cycles() -> io::Result<bool> {
 
 const PERF_EVENT_IOC_ENABLE: libc::c_ulong = 0x2400;
 const PERF_EVENT_IOC_DISABLE: libc::c_ulong = 0x2401;
-const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 8;
 
-/// struct perf_event_attr in its first published size, 64 bytes.
-#[repr(C)]
-#[derive(Default)]
-struct Attributes {
-    kind: u32,
-    size: u32,
-    config: u64,
-    sample_period: u64,
-    sample_type: u64,
-    read_format: u64,
-    flags: u64,
-    wakeup: u32,
-    breakpoint: u32,
-    config1: u64,
-}
 /// A bit of `flags`: begin disabled.
 const DISABLED: u64 = 1 << 0;
 
 /// An event of a thread, or (-1) of all on a CPU; with a period of 0 it only counts.
 fn open(clock: Clock, period: u64, flags: u64, (thread, cpu): (i32, i32)) -> io::Result<OwnedFd> {
-    let size = mem::size_of::<Attributes>() as u32;
     let (kind, config) = clock.kind();
     let attributes = Attributes {
         kind,
-        size,
         config,
         sample_period: period,
         flags,
         ..Attributes::default()
     };
-    // SAFETY: the kernel reads `size` bytes of the attributes, which outlive the call.
-    let fd = unsafe {
-        libc::syscall(
-            libc::SYS_perf_event_open,
-            &attributes,
-            thread,
-            cpu,
-            -1,
-            PERF_FLAG_FD_CLOEXEC,
-        )
-    };
-    match i32::try_from(fd) {
-        // SAFETY: a descriptor just made, that nobody else knows.
-        Ok(fd) if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
-        _ => Err(io::Error::last_os_error()),
-    }
+    perf_event_open(attributes, thread, cpu)
 }
 
 const METER: &str = "profile";
@@ -406,6 +371,7 @@ mod tests {
         let scope = Scope {
             cpus: vec![0],
             own_pids: vec![7],
+            ..Scope::default()
         };
         let check = |process, task, expected| {
             assert_eq!(class_of(process, task, &scope), expected, "{task}");
@@ -426,6 +392,7 @@ mod tests {
         let scope = Scope {
             cpus: (0..usize::try_from(cpus).unwrap()).collect(),
             own_pids: vec![std::process::id()],
+            ..Scope::default()
         };
         let mut profile = match Profile::by(&[Clock::CpuClock], &scope, 999) {
             Ok(profile) => profile,

@@ -1,4 +1,4 @@
-/* What TCP builds, what leaves it and what comes in, of one network namespace. segments.rs reads the
+/* What TCP builds, what leaves it and what comes in, of up to two network namespaces. segments.rs reads the
  * counts. None of these hooks can interrupt another on its CPU: all run with softirqs off. */
 #include "core.h"
 
@@ -18,23 +18,34 @@ enum drainer { SYSTEM_CALL, NET_RX, TASKLET, TIMER, OTHER };
 enum kind { DATA_SENT, ACK_SENT, DATA_RECEIVED, ACK_RECEIVED };
 
 const volatile struct {
-	u32 netns; /* its inode */
 	u32 by_connection; /* 1: counted by connection, too */
 } targ = {};
 
+/* Of one namespace on one CPU. */
 struct cell {
 	u64 counts[COUNTS];
 	/* The last data skb handed down: of which socket, what comes next, and its MSS if it was full. */
 	u64 socket;
 	u32 next, full_mss;
-	u32 softirq; /* entered last */
 } __attribute__((aligned(64)));
 
-struct cell cells[MAX_CPUS] = {};
+struct cpu {
+	u64 softirq; /* entered last */
+} __attribute__((aligned(64)));
 
 /* Kind of each connection's last packet at an end, in the two lowest bits of the connection's hash. */
 #define FLOWS 4096
-u32 flows[FLOWS] = {};
+
+/* Two: both ends of a trial on one host share a copy of these programs. */
+#define NAMESPACES 2
+
+/* One variable, so that its parts are where segments.rs looks for them. */
+struct all {
+	u32 netns[16]; /* inodes of NAMESPACES; 0: none */
+	struct cell cells[NAMESPACES][MAX_CPUS];
+	struct cpu cpus[MAX_CPUS];
+	u32 flows[FLOWS];
+} all = {};
 
 /* By connection, where asked: the first 15 of the counts above. Those that were not seen for longest give way.
  * A key is the hash of this end's address and port, and that of the other's. */
@@ -56,10 +67,18 @@ struct packet {
 };
 enum { FIN = 1, SYN = 2, RST = 4, ACK = 16 };
 
-static inline struct cell *mine(void)
+/* Of the namespace of a device; null where it is not counted. */
+static inline struct cell *cell_of(struct net_device *dev, u32 cpu)
 {
-	u32 cpu = bpf_get_smp_processor_id();
-	return cpu < MAX_CPUS ? &cells[cpu] : 0;
+	u32 netns = dev->nd_net.net->ns.inum;
+
+	if (cpu >= MAX_CPUS)
+		return 0;
+	if (netns == all.netns[0])
+		return &all.cells[0][cpu];
+	if (netns == all.netns[1])
+		return &all.cells[1][cpu];
+	return 0;
 }
 
 static inline u32 mix(u32 address, u32 port)
@@ -117,17 +136,12 @@ static inline int parse(struct packet *packet, struct sk_buff *skb, u32 all)
 	return 0;
 }
 
-static inline int is_ours(struct net_device *dev)
-{
-	return dev->nd_net.net->ns.inum == targ.netns;
-}
-
 /* Whether a packet of this kind follows one of another kind, at this end of its connection. */
 static inline int begins_run(u64 connection, enum kind kind)
 {
 	/* Both directions at one end are one; both ends, if they are here, are two. */
 	u32 flow = (connection >> 32) * 5 + (u32)connection;
-	u32 *last = &flows[(flow ^ flow >> 15) & (FLOWS - 1)];
+	u32 *last = &all.flows[(flow ^ flow >> 15) & (FLOWS - 1)];
 	u32 now = (flow & ~3) | kind;
 
 	if (*last == now)
@@ -198,7 +212,7 @@ static inline int count(struct cell *cell, struct sk_buff *skb, struct packet *p
 
 /* TCP sends data with its socket locked: by a task, which then owns it, or in a softirq, which then is the one
  * entered last, since they do not nest. So softirq_exit is not needed. What has no socket is forwarded. */
-static inline enum drainer drainer(struct cell *cell, struct sock *socket)
+static inline enum drainer drainer(u32 cpu, struct sock *socket)
 {
 	struct task_struct *task;
 
@@ -212,7 +226,9 @@ static inline enum drainer drainer(struct cell *cell, struct sock *socket)
 		default: return OTHER;
 		}
 	}
-	switch (cell->softirq) {
+	if (cpu >= MAX_CPUS)
+		return OTHER;
+	switch (all.cpus[cpu].softirq) {
 	case 3: return NET_RX;
 	case 0: /* HI */
 	case 6: return TASKLET;
@@ -239,13 +255,14 @@ SEC("tp_btf/net_dev_queue")
 int net_dev_queue(u64 *ctx)
 {
 	struct sk_buff *skb = (void *)ctx[0];
-	struct cell *cell = mine();
+	u32 cpu = bpf_get_smp_processor_id();
+	struct cell *cell = cell_of(skb->dev, cpu);
 	struct connection *connection = 0;
 	struct packet packet;
 	u32 mss = 0, who;
 	u64 socket, last;
 
-	if (!cell || !is_ours(skb->dev))
+	if (!cell)
 		return 0;
 	/* The skb begins with its link-layer header. */
 	if (!parse(&packet, skb, skb->len - (u16)(skb->network_header - skb->mac_header)))
@@ -253,7 +270,7 @@ int net_dev_queue(u64 *ctx)
 	if (!count(cell, skb, &packet, SENT, DATA_SENT, &mss, &connection))
 		return 0;
 	COUNT(cell, SIZES + size_class(packet.payload))++;
-	who = DRAINED + 2 * drainer(cell, skb->sk);
+	who = DRAINED + 2 * drainer(cpu, skb->sk);
 	COUNT(cell, who)++;
 	COUNT(cell, who + 1) += packet.payload;
 
@@ -275,9 +292,9 @@ int net_dev_queue(u64 *ctx)
 SEC("tp_btf/net_dev_start_xmit")
 int net_dev_start_xmit(u64 *ctx)
 {
-	struct cell *cell = mine();
+	struct cell *cell = cell_of((struct net_device *)ctx[1], bpf_get_smp_processor_id());
 
-	if (cell && is_ours((struct net_device *)ctx[1]))
+	if (cell)
 		cell->counts[DEVICE_SKBS]++;
 	return 0;
 }
@@ -286,12 +303,12 @@ SEC("tp_btf/netif_receive_skb")
 int netif_receive_skb(u64 *ctx)
 {
 	struct sk_buff *skb = (void *)ctx[0];
-	struct cell *cell = mine();
+	struct cell *cell = cell_of(skb->dev, bpf_get_smp_processor_id());
 	struct connection *connection;
 	struct packet packet;
 	u32 gso_size;
 
-	if (cell && is_ours(skb->dev) && parse(&packet, skb, skb->len))
+	if (cell && parse(&packet, skb, skb->len))
 		count(cell, skb, &packet, RECEIVED, DATA_RECEIVED, &gso_size, &connection);
 	return 0;
 }
@@ -299,8 +316,9 @@ int netif_receive_skb(u64 *ctx)
 SEC("tp_btf/softirq_entry")
 int softirq_entry(u64 *ctx)
 {
-	struct cell *cell = mine();
-	if (cell)
-		cell->softirq = ctx[0];
+	u32 cpu = bpf_get_smp_processor_id();
+
+	if (cpu < MAX_CPUS)
+		all.cpus[cpu].softirq = ctx[0];
 	return 0;
 }

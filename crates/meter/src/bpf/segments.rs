@@ -1,5 +1,8 @@
 //! What TCP builds, how large it is, what sends it, and what comes in, of one network namespace.
 //!
+//! Two ends of a trial on one host have two namespaces, and one copy of the programs: the second end enters its own
+//! into what the first has loaded, and reads the counts of that one.
+//!
 //! Programs at net_dev_queue see skbs as TCP built them, at net_dev_start_xmit after software segmentation
 //! and at netif_receive_skb after GRO. A packet that passes stacked devices (VLAN, bond, tunnel) of one
 //! namespace is seen at each.
@@ -12,34 +15,24 @@ use std::{fmt, fs, ptr};
 
 use tcpcost_study::{Counts, Quantity, Snapshot, Whose};
 
-use super::Pausable;
 use super::object::Attached;
+use super::{Pausable, Scope};
 use crate::{Meter, MeterError, snapshot_of};
 
 /// The meter `segments`: of the network namespace of the thread that loads it ([`Whose::Namespace`]).
 pub struct Segments {
     attached: Attached,
+    /// Which of the namespaces of these programs is ours.
+    index: usize,
     cpus: usize,
 }
 
 impl Segments {
-    /// Loads the programs.
+    /// Loads the programs, or takes part in those that another process of this host has, where it may.
     ///
     /// # Errors
     /// [`MeterError::Load`]: no privilege, no BTF, or a kernel older than 5.11.
-    pub fn load() -> Result<Segments, MeterError> {
-        Segments::new(false)
-    }
-
-    /// Loads programs that count by connection, too: of the 16,384 that were seen last.
-    ///
-    /// # Errors
-    /// As [`Segments::load`].
-    pub fn load_by_connection() -> Result<Segments, MeterError> {
-        Segments::new(true)
-    }
-
-    fn new(by_connection: bool) -> Result<Segments, MeterError> {
+    pub fn load(scope: &Scope) -> Result<Segments, MeterError> {
         let path = "/proc/thread-self/ns/net";
         let netns = fs::metadata(path).map_err(|source| MeterError::Read {
             path: path.into(),
@@ -47,21 +40,45 @@ impl Segments {
         })?;
         // The kernel's own number has 32 bits, as in the programs.
         let netns = u32::try_from(netns.st_ino()).unwrap_or(u32::MAX);
-        let targ = [netns, u32::from(by_connection)].map(u32::to_ne_bytes);
-        let without_map: &[&str] = match by_connection {
-            true => &[],
-            false => &["connections"],
-        };
-        let attached = Attached::new(
-            METER,
-            OBJECT,
-            targ.as_flattened(),
-            without_map,
-            MAX_CPUS * size_of::<Cell>(),
-        )?;
-        let possible = libbpf_rs::num_possible_cpus();
-        let cpus = possible.map_or(MAX_CPUS, |cpus| cpus.min(MAX_CPUS));
-        Ok(Segments { attached, cpus })
+        let shared = scope.loaded.get(METER).and_then(|handle| {
+            let attached = Attached::of(METER, handle, size_of::<All>()).ok()?;
+            Segments::counting(attached, netns).ok()
+        });
+        if let Some(shared) = shared {
+            return Ok(shared);
+        }
+        let targ = u32::from(scope.connections.is_some()).to_ne_bytes();
+        let free = possible_cpus().saturating_mul(FREE_PER_CPU);
+        let room = scope
+            .connections
+            .map(|most| most.saturating_add(free as u32));
+        let attached = Attached::new(METER, OBJECT, &targ, room, size_of::<All>())?;
+        Segments::counting(attached, netns)
+    }
+
+    /// Enters a namespace, if it is not there yet.
+    fn counting(attached: Attached, netns: u32) -> Result<Segments, MeterError> {
+        let all = attached.variables().cast::<All>();
+        // SAFETY: so much was mapped, and a page is aligned for all; volatile since the programs read it. No other
+        // process writes it now: a trial's ends load one after the other.
+        let index = (0..NAMESPACES).find(|&index| unsafe {
+            let place = &raw mut (*all).netns[index];
+            let is_ours = [0, netns].contains(&place.read_volatile());
+            if is_ours {
+                place.write_volatile(netns);
+            }
+            is_ours
+        });
+        let cpus = possible_cpus();
+        let index = index.ok_or_else(|| MeterError::Load {
+            meter: METER,
+            reason: "its programs count for two other namespaces already".to_string(),
+        })?;
+        Ok(Segments {
+            attached,
+            index,
+            cpus,
+        })
     }
 }
 
@@ -72,31 +89,22 @@ impl Meter for Segments {
 
     fn snapshot(&mut self) -> Result<Snapshot, MeterError> {
         let mut counts: Counts = QUANTITIES.iter().map(|&quantity| (quantity, 0)).collect();
-        let cells = self.attached.variables().cast::<Cell>();
+        let all = self.attached.variables().cast::<All>();
         for cpu in 0..self.cpus {
             for (index, quantity) in QUANTITIES.iter().enumerate() {
                 // SAFETY: so many cells were mapped, and a page is aligned for all;
                 // volatile since its CPU goes on counting. A word of 64 bits is never torn.
-                let count =
-                    unsafe { ptr::read_volatile(&raw const (*cells.add(cpu)).counts[index]) };
+                let count = unsafe {
+                    ptr::read_volatile(&raw const (*all).cells[self.index][cpu].counts[index])
+                };
                 *counts.entry(*quantity).or_default() += count;
             }
         }
         Ok(snapshot_of(METER, Whose::Namespace, counts))
     }
-}
-
-impl Pausable for Segments {
-    fn pause(&mut self) {
-        self.attached.detach(|_| true);
-    }
-
-    fn resume(&mut self) -> Result<(), MeterError> {
-        self.attached.attach()
-    }
 
     fn by_connection(&mut self) -> HashMap<u64, Counts> {
-        let all = self.attached.entries("connections");
+        let all = self.attached.entries();
         let counts = |value: Vec<u8>| {
             let (words, _) = value.as_chunks();
             let words = words.iter().map(|word| u64::from_ne_bytes(*word));
@@ -110,23 +118,53 @@ impl Pausable for Segments {
     }
 }
 
+impl Pausable for Segments {
+    fn pause(&mut self) {
+        self.attached.detach(|_| true);
+    }
+
+    fn resume(&mut self) -> Result<(), MeterError> {
+        self.attached.attach()
+    }
+
+    fn handle(&self) -> Option<String> {
+        self.attached.handle()
+    }
+}
+
 impl fmt::Debug for Segments {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Segments").finish_non_exhaustive()
     }
 }
 
+/// CPUs that there may be, of those that are known.
+fn possible_cpus() -> usize {
+    libbpf_rs::num_possible_cpus().map_or(MAX_CPUS, |cpus| cpus.min(MAX_CPUS))
+}
+
 const METER: &str = "segments";
+/// Entries of an LRU map that a CPU may hold back as free: LOCAL_FREE_TARGET of kernel/bpf/bpf_lru_list.c, twice.
+const FREE_PER_CPU: usize = 256;
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/segments.bpf.o"));
 /// As in core.h.
 const MAX_CPUS: usize = 1024;
+/// As in segments.bpf.c.
+const NAMESPACES: usize = 2;
 
 /// `struct cell` of segments.bpf.c.
 #[repr(C, align(64))]
 struct Cell {
     counts: [u64; 64],
     /// What only the programs use.
-    _state: [u64; 3],
+    _state: [u64; 2],
+}
+
+/// The start of `struct all` of segments.bpf.c.
+#[repr(C, align(64))]
+struct All {
+    netns: [u32; 16],
+    cells: [[Cell; MAX_CPUS]; NAMESPACES],
 }
 
 /// In the order of the counts of segments.bpf.c.

@@ -48,6 +48,7 @@ fn stream(bed: &str) -> Record {
         readings,
         response_time_hdr: None,
         profile: None,
+        by_connection: None,
     };
     let rusage = |user, system| {
         let counts = [

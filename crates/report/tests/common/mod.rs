@@ -404,6 +404,7 @@ fn ends(record: &Record, noise: &mut Noise) -> BTreeMap<End, EndRecord> {
                 response_time_hdr: (kind.has_transactions() && end == End::Client)
                     .then(|| response_times(flows * 1e6 / units_per_s, units as u64, noise)),
                 profile: None,
+                by_connection: None,
             },
         );
     }

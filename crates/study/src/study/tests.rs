@@ -79,6 +79,10 @@ fn an_error_has_line_key_expectation_and_the_nearest_name() {
             "s.toml:2: measure.profile_hz: expected a whole number from 1 to 10000",
         ),
         (
+            "[measure]\nby_connection = true\n",
+            "s.toml:2: measure.by_connection: needs the meter \"segments\"",
+        ),
+        (
             "[measure]\nquantity = \"goodput\"\n",
             "s.toml:2: measure.quantity: expected a quantity: no such quantity; see docs/quantities.md",
         ),

@@ -1,5 +1,6 @@
 //! One end through one trial: knobs, workers, snapshots, and the record of what it found.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -10,7 +11,8 @@ use tcpcost_meter::affinity::pin;
 use tcpcost_meter::others::Others;
 use tcpcost_stack::limits::{self, TcpLimits};
 use tcpcost_study::{
-    AckThinning, DeviceSettings, End, EndRecord, Environment, Snapshot, WorkloadSettings,
+    AckThinning, ByConnection, DeviceSettings, End, EndRecord, Environment, Snapshot,
+    WorkloadSettings,
 };
 
 use tcpcost_workload::CONNECTS_OUTSTANDING;
@@ -19,7 +21,7 @@ use super::ground::{self, Ground};
 use super::readings;
 use super::soak::Soak;
 use super::thinning::Thinning;
-use super::worker::{Duty, Found, Place, Ready, WorkerThread};
+use super::worker::{Duty, Found, Listening, Place, Ready, WorkerThread};
 use super::{Refusal, failed, policy};
 use crate::host::apply::{ApplyError, apply, steer};
 use crate::host::environment;
@@ -93,8 +95,8 @@ impl AgentEnd {
         ))
     }
 
-    /// Starts the server's workers; gives their addresses.
-    pub fn listen(&mut self) -> Result<Vec<SocketAddr>, Refusal> {
+    /// Starts the server's workers; gives their addresses, and the eBPF programs that the client may share.
+    pub fn listen(&mut self) -> Result<Listening, Refusal> {
         let threads = self.threads();
         let ports = limits::ports_for(self.settings.flows).div_ceil(threads);
         for index in 0..threads {
@@ -102,24 +104,31 @@ impl AgentEnd {
                 address: self.prepare.address,
                 ports,
             };
-            self.start(index, duty)?;
+            self.start(index, duty, BTreeMap::new())?;
         }
-        let mut addresses = Vec::new();
+        let mut all = Listening::default();
         for worker in &self.workers {
-            addresses.extend(worker.listening().map_err(Refusal::Failed)?);
+            let listening = worker.listening().map_err(Refusal::Failed)?;
+            all.addresses.extend(listening.addresses);
+            all.loaded.extend(listening.loaded);
         }
         self.set_up()?;
-        Ok(addresses)
+        Ok(all)
     }
 
     /// Starts the client's workers.
-    pub fn connect(&mut self, targets: &[SocketAddr]) -> Result<(), Refusal> {
+    pub fn connect(
+        &mut self,
+        targets: &[SocketAddr],
+        loaded: &BTreeMap<String, String>,
+    ) -> Result<(), Refusal> {
         for index in 0..self.threads() {
             self.start(
                 index,
                 Duty::Connect {
                     targets: targets.to_vec(),
                 },
+                loaded.clone(),
             )?;
         }
         self.set_up()
@@ -133,7 +142,12 @@ impl AgentEnd {
         }
     }
 
-    fn start(&mut self, index: usize, duty: Duty) -> Result<(), Refusal> {
+    fn start(
+        &mut self,
+        index: usize,
+        duty: Duty,
+        loaded: BTreeMap<String, String>,
+    ) -> Result<(), Refusal> {
         let place = Place {
             index,
             threads: self.threads(),
@@ -144,6 +158,7 @@ impl AgentEnd {
                 .filter(|_| index == 0)
                 .map(Thinning::meter)
                 .collect(),
+            loaded,
         };
         let worker = WorkerThread::start(place, &self.prepare, &self.settings, duty);
         self.workers.push(worker.map_err(failed)?);
@@ -246,6 +261,14 @@ impl AgentEnd {
             .chain(of_workers)
             .collect();
         let profile = found.iter_mut().find_map(|found| found.profile.take());
+        let totals = found
+            .iter_mut()
+            .find_map(|found| found.by_connection.take());
+        let by_connection = totals.and_then(|[before, after]| {
+            let keys = found.iter().flat_map(|found| found.keys.iter().copied());
+            let duration_ns = after.at_ns.saturating_sub(before.at_ns);
+            ByConnection::between(&before.totals, &after.totals, keys, duration_ns)
+        });
         let record = EndRecord {
             cpus: self.prepare.cpus.clone(),
             threads: self.workers.len(),
@@ -253,6 +276,7 @@ impl AgentEnd {
             readings,
             response_time_hdr: response_times(found).map_err(failed)?,
             profile,
+            by_connection,
         };
         Ok(Measured {
             record,

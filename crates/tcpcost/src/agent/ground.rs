@@ -145,6 +145,9 @@ pub trait Observed: Stack + Sized {
     /// What the stack counts of itself as /proc/net counts for a namespace; `None` where it does that.
     fn counts(worker: &Worker<Self>) -> Option<Counts>;
 
+    /// Keys of all connections in the meter `segments`, which sees the kernel's alone.
+    fn keys(worker: &Worker<Self>) -> Vec<u64>;
+
     /// Sets what is set of each socket once its connection is up.
     fn set(worker: &Worker<Self>, options: AckOptions) -> Result<(), String>;
 }
@@ -166,6 +169,11 @@ impl Observed for KernelStack {
 
     fn counts(_: &Worker<Self>) -> Option<Counts> {
         None
+    }
+
+    fn keys(worker: &Worker<Self>) -> Vec<u64> {
+        let sockets = worker.conns().filter_map(|conn| worker.stack().fd(conn));
+        sockets.filter_map(tcp_info::key).collect()
     }
 
     fn set(worker: &Worker<Self>, options: AckOptions) -> Result<(), String> {
@@ -224,6 +232,10 @@ impl<D: Device<Wire>> Observed for UserStack<D> {
             (Quantity::IpPacketsSent, counters.packets_sent),
             (Quantity::IpOctetsSent, counters.octets_sent),
         ]))
+    }
+
+    fn keys(_: &Worker<Self>) -> Vec<u64> {
+        Vec::new()
     }
 
     /// Ours has them in its configuration.

@@ -31,6 +31,7 @@ use crate::protocol::{Answer, Ask, PROTOCOL, clock_ns};
 
 use self::end::AgentEnd;
 use self::ground::{Ground, Wires};
+use self::worker::Listening;
 
 /// Answers until the input ends: as one end, or as a pair of both.
 pub fn main(isolate: bool, pair: bool) -> anyhow::Result<Infallible> {
@@ -216,12 +217,13 @@ impl Agent {
                     cautions,
                 })
             }
-            Ask::Listen => Ok(Answer::Listening {
-                addresses: self.end()?.listen()?,
-            }),
-            Ask::Connect { targets } => {
+            Ask::Listen => {
+                let Listening { addresses, loaded } = self.end()?.listen()?;
+                Ok(Answer::Listening { addresses, loaded })
+            }
+            Ask::Connect { targets, loaded } => {
                 let end = self.end()?;
-                end.connect(&targets)?;
+                end.connect(&targets, &loaded)?;
                 end.connected()
             }
             Ask::Accepted => self.end()?.connected(),

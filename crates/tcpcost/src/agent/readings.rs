@@ -12,15 +12,38 @@ use tcpcost_study::{Reading, Snapshot, WentBackwards};
 
 use crate::protocol::Prepare;
 
+/// What [`meters`] could have.
+#[derive(Default)]
+pub struct Meters {
+    /// Meters.
+    pub meters: Vec<Box<dyn Meter + Send>>,
+    /// Handles of the eBPF programs that were loaded for them, by meter.
+    pub loaded: BTreeMap<String, String>,
+    /// Those that could not be had, one line each.
+    pub cautions: Vec<String>,
+}
+
 /// The meters that count for a whole end. `rusage` and `tcp_info` are each worker's own, `others`
 /// is read outside the interval. The kernel's counts of segments say nothing of our own TCP's. One
-/// that cannot be had is a caution, one line, and not among them.
-pub fn meters(prepare: &Prepare, is_kernel: bool) -> (Vec<Box<dyn Meter + Send>>, Vec<String>) {
-    let mut meters: Vec<Box<dyn Meter + Send>> = Vec::new();
-    let mut cautions = Vec::new();
+/// that cannot be had is a caution, one line, and not among them. What the other end has `loaded` is shared. Counts by
+/// connection have room for so many `flows`.
+pub fn meters(
+    prepare: &Prepare,
+    is_kernel: bool,
+    flows: usize,
+    loaded: BTreeMap<String, String>,
+) -> Meters {
+    let mut found = Meters::default();
+    let Meters {
+        meters,
+        loaded: ours,
+        cautions,
+    } = &mut found;
     let scope = Scope {
         cpus: prepare.cpus.clone(),
         own_pids: prepare.own_pids.clone(),
+        connections: prepare.by_connection.then(|| connections(flows)),
+        loaded,
     };
     for name in &prepare.meters {
         match name.as_str() {
@@ -32,13 +55,22 @@ pub fn meters(prepare: &Prepare, is_kernel: bool) -> (Vec<Box<dyn Meter + Send>>
                 Err(why) => cautions.push(why.to_string()),
             },
             name => match bpf::load(name, &scope) {
-                Some(Ok(meter)) => meters.push(meter),
+                Some(Ok(meter)) => {
+                    let handle = meter.handle().map(|handle| (name.to_string(), handle));
+                    ours.extend(handle);
+                    meters.push(meter);
+                }
                 Some(Err(error)) => cautions.push(error.to_string()),
                 None => {}
             },
         }
     }
-    (meters, cautions)
+    found
+}
+
+/// Entries for these flows: both ends may be in one map, and half of it is to stay free.
+fn connections(flows: usize) -> u32 {
+    u32::try_from(flows.saturating_mul(4)).unwrap_or(u32::MAX)
 }
 
 /// The growth of each meter that both lists have.

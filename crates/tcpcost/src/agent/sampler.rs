@@ -19,6 +19,7 @@ impl Sampler {
         let scope = Scope {
             cpus: sampling.cpus.clone(),
             own_pids: prepare.own_pids.clone(),
+            ..Scope::default()
         };
         match Profile::load(&scope, sampling.hz) {
             Ok(profile) => Some(Sampler(Ok(profile))),

@@ -1,6 +1,7 @@
 //! One worker thread: sets up its share of the connections, runs traffic, takes snapshots at the
 //! agreed instants. Between two snapshots it does nothing but the workload.
 
+use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,13 +15,13 @@ use tcpcost_meter::tcp_info::TcpInfo;
 use tcpcost_meter::{Meter, rusage};
 use tcpcost_stack::{KernelStack, Stack};
 use tcpcost_study::{
-    CallChains, Quantity, Reading, Snapshot, Totals, Whose, WorkloadKind, WorkloadSettings,
+    CallChains, Counts, Quantity, Reading, Snapshot, Totals, Whose, WorkloadKind, WorkloadSettings,
 };
 use tcpcost_workload::{Token, Worker, flows_of, socket_options};
 
 use super::ground::{self, Ground, Observed};
 use super::policy::AckOptions;
-use super::readings;
+use super::readings::{self, Meters};
 use super::sampler::Sampler;
 use super::soak;
 use crate::protocol::{Prepare, Span, clock_ns};
@@ -29,6 +30,8 @@ use crate::protocol::{Prepare, Span, clock_ns};
 /// the time that reading takes, twice over, and two milliseconds.
 const TCP_INFO_NS_PER_CONNECTION: u64 = 4_000;
 const TCP_INFO_NS: u64 = 2_000_000;
+/// Reading the totals by connection takes as long, both ends' where they are in one map.
+const BY_CONNECTION_NS_PER_CONNECTION: u64 = 4_000;
 
 /// Which worker, and over what.
 pub struct Place {
@@ -40,6 +43,8 @@ pub struct Place {
     pub ground: Ground,
     /// Meters of the end that are there already, for the first worker to read.
     pub meters: Vec<Box<dyn Meter + Send>>,
+    /// eBPF programs that the other end has loaded: handles by meter.
+    pub loaded: BTreeMap<String, String>,
 }
 
 /// What a worker is for.
@@ -69,6 +74,15 @@ pub struct Ready {
     pub mss: Option<u64>,
 }
 
+/// A worker that listens.
+#[derive(Debug, Default)]
+pub struct Listening {
+    /// Where.
+    pub addresses: Vec<SocketAddr>,
+    /// eBPF programs that it has loaded: handles by meter.
+    pub loaded: BTreeMap<String, String>,
+}
+
 /// What a worker found between its two snapshots.
 pub struct Found {
     /// Readings.
@@ -77,8 +91,20 @@ pub struct Found {
     pub response_times: Option<Histogram<u64>>,
     /// Call chains of the interval.
     pub profile: Option<CallChains>,
+    /// Totals by connection of the whole end, of the worker that reads its meters, if that is wanted.
+    pub by_connection: Option<[Totalled; 2]>,
+    /// Keys of its own connections in these.
+    pub keys: Vec<u64>,
     /// Meters that could not be had, one line each.
     pub cautions: Vec<String>,
+}
+
+/// Totals by connection at an instant.
+pub struct Totalled {
+    /// Monotonic time, ns.
+    pub at_ns: u64,
+    /// By [`tcpcost_meter::bpf::connection_key`].
+    pub totals: HashMap<u64, Counts>,
 }
 
 enum Order {
@@ -87,7 +113,7 @@ enum Order {
 }
 
 enum Answer {
-    Listening(Vec<SocketAddr>),
+    Listening(Listening),
     Ready(Ready),
     Found(Box<Found>),
 }
@@ -116,10 +142,10 @@ impl WorkerThread {
             inbox,
             outbox,
             stop: Arc::clone(&stop),
-            meters: Vec::new(),
+            meters: Meters::default(),
             sampler: None,
             beside_soak: wants("soak"),
-            cautions: Vec::new(),
+            by_connection: prepare.by_connection && settings.kind != WorkloadKind::Crr,
             tcp_info: (wants("tcp_info") && settings.kind != WorkloadKind::Crr)
                 .then(TcpInfo::default),
             reads_rusage: wants("rusage"),
@@ -134,10 +160,11 @@ impl WorkerThread {
                 let ready = own_files().and_then(|()| pin(cpu).map_err(one_line));
                 // Here, so that descriptors of meters are in this thread's table and end with it.
                 if place.index == 0 {
-                    (body.meters, body.cautions) =
-                        readings::meters(&prepare, place.ground.is_kernel());
-                    body.sampler = Sampler::load(&prepare, &mut body.cautions);
-                    body.meters.append(&mut place.meters);
+                    let loaded = std::mem::take(&mut place.loaded);
+                    let is_kernel = place.ground.is_kernel();
+                    body.meters = readings::meters(&prepare, is_kernel, settings.flows, loaded);
+                    body.sampler = Sampler::load(&prepare, &mut body.meters.cautions);
+                    body.meters.meters.append(&mut place.meters);
                 }
                 let outcome = ready.and_then(|()| {
                     let options = socket_options(&settings);
@@ -191,9 +218,9 @@ impl WorkerThread {
     }
 
     /// Where it listens.
-    pub fn listening(&self) -> Result<Vec<SocketAddr>, String> {
+    pub fn listening(&self) -> Result<Listening, String> {
         match self.answer()? {
-            Answer::Listening(addresses) => Ok(addresses),
+            Answer::Listening(listening) => Ok(listening),
             _ => Err("a worker answered out of turn".to_string()),
         }
     }
@@ -305,10 +332,10 @@ struct Body {
     inbox: Receiver<Order>,
     outbox: Sender<Result<Answer, String>>,
     stop: Arc<AtomicBool>,
-    meters: Vec<Box<dyn Meter + Send>>,
+    meters: Meters,
     sampler: Option<Sampler>,
     beside_soak: bool,
-    cautions: Vec<String>,
+    by_connection: bool,
     /// Not for `crr`, whose connections come and go.
     tcp_info: Option<TcpInfo>,
     reads_rusage: bool,
@@ -318,7 +345,10 @@ struct Body {
 impl Body {
     fn work<S: Observed>(mut self, mut worker: Worker<S>) -> Result<(), String> {
         if !worker.ports().is_empty() {
-            self.send(Answer::Listening(worker.ports().to_vec()))?;
+            self.send(Answer::Listening(Listening {
+                addresses: worker.ports().to_vec(),
+                loaded: self.meters.loaded.clone(),
+            }))?;
         }
         while let Ok(order) = self.inbox.recv() {
             let answer = match order {
@@ -345,9 +375,13 @@ impl Body {
 
     fn run<S: Observed>(&mut self, worker: &mut Worker<S>, span: Span) -> Result<Found, String> {
         let connections = worker.conns().count() as u64;
-        let lead_ns = TCP_INFO_NS + TCP_INFO_NS_PER_CONNECTION * connections;
+        let mut lead_ns = TCP_INFO_NS + TCP_INFO_NS_PER_CONNECTION * connections;
+        if self.by_connection {
+            lead_ns += BY_CONNECTION_NS_PER_CONNECTION * connections;
+        }
         self.drive(worker, span.from_ns.saturating_sub(lead_ns))?;
         let connections_before = self.connections(worker)?;
+        let by_connection_before = self.by_connection();
         self.drive(worker, span.from_ns)?;
         // Slow meters first here and last there, so that what they cost is outside on both sides.
         let mut before = self.meters()?;
@@ -365,12 +399,13 @@ impl Body {
         let mut after = self.own(worker)?;
         let response_times = worker.take_response_times();
         after.extend(self.meters()?);
+        let by_connection_after = self.by_connection();
         after.extend(self.connections(worker)?);
         self.drive(worker, span.stop_ns)?;
 
         before.extend(connections_before);
         let readings = readings::since(&before, &after).map_err(|error| error.to_string())?;
-        let cautions = &mut self.cautions;
+        let cautions = &mut self.meters.cautions;
         let profile = self.sampler.take().and_then(|sampler| {
             if self.beside_soak {
                 // Looking names up is work that would disturb the calibration.
@@ -382,7 +417,14 @@ impl Body {
             readings,
             response_times,
             profile,
-            cautions: std::mem::take(&mut self.cautions),
+            by_connection: by_connection_before
+                .zip(by_connection_after)
+                .map(<[Totalled; 2]>::from),
+            keys: match self.by_connection {
+                true => S::keys(worker),
+                false => Vec::new(),
+            },
+            cautions: std::mem::take(&mut self.meters.cautions),
         })
     }
 
@@ -400,10 +442,20 @@ impl Body {
 
     /// The end's meters, if this worker reads them.
     fn meters(&mut self) -> Result<Vec<Snapshot>, String> {
-        self.meters
-            .iter_mut()
+        let meters = self.meters.meters.iter_mut();
+        meters
             .map(|meter| meter.snapshot().map_err(|error| error.to_string()))
             .collect()
+    }
+
+    /// Totals by connection, if they are wanted and this worker reads the end's meters.
+    fn by_connection(&mut self) -> Option<Totalled> {
+        let wanted = self.by_connection.then_some(self.meters.meters.iter_mut());
+        let totals: HashMap<_, _> = wanted?.flat_map(|meter| meter.by_connection()).collect();
+        (!totals.is_empty()).then(|| Totalled {
+            at_ns: clock_ns(),
+            totals,
+        })
     }
 
     /// What this thread counts of itself.

@@ -216,6 +216,7 @@ impl Trial<'_> {
                 .filter(|meter| is_read(end, meter))
                 .cloned()
                 .collect(),
+            by_connection: self.study.measure.by_connection,
             sampling: sampling(end),
             own_pids: vec![std::process::id(), client_pid, server_pid],
             token: token.clone(),
@@ -251,12 +252,14 @@ impl Trial<'_> {
         mut environments: Both<Environment>,
     ) -> Result<Found, Halt> {
         let answer = bed.ends.call(events, End::Server, &Ask::Listen)?;
-        let Answer::Listening { addresses } = answer else {
+        let Answer::Listening { addresses, loaded } = answer else {
             return Err(nonsense(End::Server, &answer));
         };
-        let connected = bed
-            .ends
-            .call(events, End::Client, &Ask::Connect { targets: addresses })?;
+        let connect = Ask::Connect {
+            targets: addresses,
+            loaded,
+        };
+        let connected = bed.ends.call(events, End::Client, &connect)?;
         let accepted = bed.ends.call(events, End::Server, &Ask::Accepted)?;
         for (end, answer) in End::BOTH.into_iter().zip([connected, accepted]) {
             let Answer::Connected {

@@ -200,6 +200,7 @@ mod tests {
             }],
             response_time_hdr: None,
             profile: None,
+            by_connection: None,
         };
         Record {
             schema_version: SCHEMA_VERSION,

@@ -138,14 +138,12 @@ impl Sources {
         let scope = bpf::Scope {
             cpus: cpus.clone(),
             own_pids: vec![std::process::id()],
+            connections: by_connection.then_some(CONNECTIONS),
+            ..bpf::Scope::default()
         };
         let mut programs = Vec::new();
         for &name in &["exact", "segments"] {
-            let loaded = match by_connection && name == "segments" {
-                true => Some(bpf::load_by_connection()),
-                false => bpf::load_pausable(name, &scope),
-            };
-            match loaded {
+            match bpf::load(name, &scope) {
                 Some(Ok(meter)) => {
                     programs.push(meter);
                     about.tier = Tier::Tracepoints;
@@ -203,6 +201,9 @@ impl Sources {
         }
     }
 }
+
+/// Ends of connections whose skbs are kept, those seen last: 3 MiB.
+const CONNECTIONS: u32 = 16_384;
 
 /// The run time of our eBPF programs.
 #[cfg(feature = "bpf")]

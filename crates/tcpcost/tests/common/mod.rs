@@ -8,6 +8,22 @@ use std::process::{Child, Command, Output, Stdio};
 
 use tempfile::TempDir;
 
+/// One flow one way, each end on a CPU of its own.
+pub const STUDY: &str = r#"
+[bed]
+kind = "netns"
+[workload]
+kind = "stream"
+client_cpus = [0]
+server_cpus = [1]
+[measure]
+warm_up = "50ms"
+duration = "300ms"
+repetitions = 1
+others_max = "100%"
+retries = 0
+"#;
+
 /// A directory to run in; state (the journal) is kept inside it too.
 pub struct Place {
     pub directory: TempDir,
