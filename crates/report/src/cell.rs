@@ -333,13 +333,6 @@ impl Warned {
     }
 }
 
-/// Whether a cell has all of these knobs, defaults included.
-pub(crate) fn has_knobs(cell: &Knobs, wanted: &Knobs) -> bool {
-    wanted
-        .iter()
-        .all(|(name, value)| cell.value(name).as_ref() == Some(value))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -191,6 +191,7 @@ mod tests {
             seed: 1,
             started: format!("2026-01-01T00:00:{repetition:02}Z"),
             bed: "netns".into(),
+            captured: false,
             interval_ns: 1,
             outcome,
             warnings: Vec::new(),

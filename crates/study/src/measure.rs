@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::capture::CaptureSettings;
 use crate::derived::Derived;
 use crate::knob::{End, Knobs};
 use crate::value::Value;
@@ -36,6 +37,8 @@ pub struct Measure {
     pub profile_hz: u32,
     /// Whether each repetition of each cell has more trials that tell what each standing meter costs.
     pub meter_cost: bool,
+    /// Captured trials of each cell beside those that are measured.
+    pub capture: CaptureSettings,
 }
 
 impl Measure {
@@ -105,6 +108,7 @@ impl Default for Measure {
             retries: 2,
             profile_hz: 99,
             meter_cost: false,
+            capture: CaptureSettings::default(),
         }
     }
 }

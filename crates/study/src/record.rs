@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::capture::Capture;
 use crate::chains::CallChains;
 use crate::knob::{End, Knobs};
 use crate::quantity::Quantity;
@@ -159,6 +160,9 @@ pub struct EndRecord {
     /// Call chains sampled between the snapshots, by the meter `profile`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<CallChains>,
+    /// The capture, of a captured trial.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capture: Option<Capture>,
 }
 
 impl EndRecord {
@@ -193,6 +197,9 @@ pub struct Record {
     pub started: String,
     /// The bed it ran in: `netns`, `loopback`, `tap` or `memory`.
     pub bed: String,
+    /// Whether it was captured: a trial for what passed, whose CPU time is not the cell's.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub captured: bool,
     /// Interval asked for, ns.
     pub interval_ns: u64,
     /// How it ended.
@@ -270,6 +277,7 @@ mod tests {
             seed: 1,
             started: "2026-01-01T00:00:00Z".into(),
             bed: "loopback".into(),
+            captured: false,
             interval_ns: 5,
             outcome: Outcome::Failed {
                 reason: "no".into(),

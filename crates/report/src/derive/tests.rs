@@ -48,6 +48,7 @@ fn stream(bed: &str) -> Record {
         readings,
         response_time_hdr: None,
         profile: None,
+        capture: None,
     };
     let rusage = |user, system| {
         let counts = [
@@ -120,6 +121,7 @@ fn stream(bed: &str) -> Record {
         seed: 1,
         started: String::new(),
         bed: bed.into(),
+        captured: false,
         interval_ns: 2 * S,
         outcome: Outcome::Measured,
         warnings: vec![],

@@ -252,6 +252,7 @@ impl AgentEnd {
             readings,
             response_time_hdr: response_times(found).map_err(failed)?,
             profile,
+            capture: None,
         };
         Ok(Measured {
             record,

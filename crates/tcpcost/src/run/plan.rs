@@ -200,6 +200,7 @@ mod tests {
             seed: 1,
             started: String::new(),
             bed: "netns".into(),
+            captured: false,
             interval_ns: 1,
             outcome,
             warnings: if marked { vec![warning] } else { vec![] },

@@ -113,6 +113,7 @@ impl Trial<'_> {
                 .strftime("%Y-%m-%dT%H:%M:%S%.3fZ")
                 .to_string(),
             bed: bed.name().to_string(),
+            captured: false,
             interval_ns: nanos(self.study.measure.duration),
             outcome: Outcome::Measured,
             warnings: Vec::new(),
