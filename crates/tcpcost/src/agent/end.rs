@@ -9,11 +9,12 @@ use tcpcost_meter::Meter;
 use tcpcost_meter::others::Others;
 use tcpcost_stack::limits::{self, TcpLimits};
 use tcpcost_study::{
-    AckThinning, DeviceSettings, End, EndRecord, Environment, Snapshot, WorkloadSettings,
+    AckThinning, Brackets, DeviceSettings, End, EndRecord, Environment, Snapshot, WorkloadSettings,
 };
 
 use tcpcost_workload::CONNECTS_OUTSTANDING;
 
+use super::capture::Capture;
 use super::ground::{self, Ground};
 use super::readings;
 use super::soak::Soak;
@@ -40,6 +41,7 @@ pub struct AgentEnd {
     soak: Option<Soak>,
     /// Ends with the trial, after its workers.
     thinning: Option<Thinning>,
+    capture: Option<Capture>,
     /// Meters that could not be had, one line each.
     cautions: Vec<String>,
 }
@@ -77,6 +79,15 @@ impl AgentEnd {
         } else {
             (ground::prepare(&ground, &prepare, &device)?, Vec::new())
         };
+        let capture = prepare
+            .capture
+            .as_ref()
+            .map(|asked| Capture::start(&prepare, asked, ground.is_kernel()))
+            .transpose()
+            .map_err(|error| Refusal::Unsupported {
+                knob: "capture".to_string(),
+                reason: format!("{error:#}"),
+            })?;
         Ok((
             AgentEnd {
                 prepare,
@@ -85,6 +96,7 @@ impl AgentEnd {
                 workers: Vec::new(),
                 soak: None,
                 thinning,
+                capture,
                 cautions: Vec::new(),
             },
             environment,
@@ -124,6 +136,11 @@ impl AgentEnd {
         self.set_up()
     }
 
+    /// Ends the workers; the capture goes on.
+    pub fn finish(mut self) -> Option<Capture> {
+        self.capture.take()
+    }
+
     fn threads(&self) -> usize {
         if self.ground.is_kernel() {
             threads(&self.settings, &self.prepare)
@@ -137,6 +154,7 @@ impl AgentEnd {
             index,
             threads: self.threads(),
             ground: self.ground.clone(),
+            capture: self.capture.as_ref().and_then(Capture::wire),
             meters: self
                 .thinning
                 .iter()
@@ -244,6 +262,11 @@ impl AgentEnd {
             .into_iter()
             .chain(of_workers)
             .collect();
+        let around = |of: fn(&Found) -> Option<Brackets>| {
+            found.iter().filter_map(of).reduce(Brackets::around)
+        };
+        let snapshots = around(|found| Some(found.snapshots));
+        let tcp_info = around(|found| found.tcp_info);
         let profile = found.iter_mut().find_map(|found| found.profile.take());
         let record = EndRecord {
             cpus: self.prepare.cpus.clone(),
@@ -258,6 +281,8 @@ impl AgentEnd {
             record,
             others: busiest,
             cautions,
+            snapshots: snapshots.ok_or_else(|| Refusal::Failed("no workers".to_string()))?,
+            tcp_info,
         })
     }
 }
