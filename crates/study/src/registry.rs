@@ -459,6 +459,11 @@ pub const KNOBS: &[Knob] = &[
         Kind::Count(0, 1_000_000),
         "Microseconds that our TCP looks on at its device, when nothing comes, before it sleeps; 0. Spares a lone request the waking up and costs CPU, which is counted.",
     ),
+    policy(
+        "receive_batch",
+        Kind::Count(1, 64),
+        "Packets that our TCP takes in at a time and answers before the application's turn; by default 64, and after it. 1 is a host of 2005, interrupted for each packet: no ACK waits for the answer, and what an ACK releases leaves before the next one is looked at.",
+    ),
     bed(
         "steering",
         Kind::Switch,

@@ -4,7 +4,7 @@ use tcpcost_study::{Opening, Sequences};
 
 use crate::watch::{AckEvent, BurstEvent, PacketEvent, Watch};
 
-/// Keeps what the first connection's pure ACKs covered and how long its bursts of data were.
+/// Keeps what the pure ACKs of the first connection with data covered, and how long its bursts were.
 ///
 /// A transaction begins with data of the client behind data of the server. A burst is what was sent
 /// with no packet of the other end between, however long that took
@@ -13,6 +13,7 @@ use crate::watch::{AckEvent, BurstEvent, PacketEvent, Watch};
 #[derive(Debug, Clone)]
 pub struct Beginning {
     transactions: usize,
+    connection: Option<usize>,
     /// By end: pure ACKs and bursts, a list for each transaction.
     sequences: [Sequences; 2],
     begun: usize,
@@ -28,6 +29,7 @@ impl Beginning {
     pub fn of(transactions: usize) -> Beginning {
         let mut beginning = Beginning {
             transactions,
+            connection: None,
             sequences: Default::default(),
             begun: 0,
             answered: false,
@@ -72,7 +74,8 @@ impl Beginning {
 
     /// Where something of this end belongs, if it is kept.
     fn kept(&mut self, connection: usize, end: usize) -> Option<&mut Sequences> {
-        (connection == 0 && self.begun <= self.transactions).then(|| &mut self.sequences[end])
+        let is_first = self.connection == Some(connection);
+        (is_first && self.begun <= self.transactions).then(|| &mut self.sequences[end])
     }
 }
 
@@ -84,7 +87,7 @@ fn add(list: &mut [Vec<u64>], wire_segments: u64) {
 
 impl Watch for Beginning {
     fn on_packet(&mut self, connection: usize, packet: &PacketEvent) {
-        if connection == 0 && packet.payload_bytes > 0 {
+        if packet.payload_bytes > 0 && *self.connection.get_or_insert(connection) == connection {
             if packet.from == 1 {
                 self.answered = true;
             } else if self.answered {
