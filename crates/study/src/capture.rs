@@ -188,6 +188,8 @@ pub struct PublishedOpening {
     pub pure_acks: Vec<Vec<u64>>,
     /// The server's data, as [`Sequences::data_bursts`].
     pub data_bursts: Vec<Vec<u64>>,
+    /// The cells that are theirs: those that have these knobs.
+    pub matching: Knobs,
 }
 
 impl PublishedOpening {
@@ -203,11 +205,13 @@ impl PublishedOpening {
             read.and_then(|read| required(&section, key, read))
         };
         let (pure_acks, data_bursts) = (lists("pure_acks")?, lists("data_bursts")?);
+        let matching = matching(&mut section)?;
         section.end()?;
         Ok(PublishedOpening {
             source,
             pure_acks,
             data_bursts,
+            matching,
         })
     }
 }
