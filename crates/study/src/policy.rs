@@ -89,6 +89,8 @@ pub struct PolicySettings {
     pub initial_window: Option<u32>,
     /// `window_growth`.
     pub window_growth: Option<WindowGrowth>,
+    /// `tail_loss_probe`.
+    pub tail_loss_probe: Option<bool>,
 }
 
 impl PolicySettings {
@@ -97,6 +99,10 @@ impl PolicySettings {
         let small = |value: u64| u32::try_from(value).expect("the registry's ranges fit 32 bits");
         let number = |name: &str| match knobs.value_at(end, name) {
             Some(Value::Bytes(n) | Value::Count(n)) => Some(small(n)),
+            _ => None,
+        };
+        let switch = |name: &str| match knobs.value_at(end, name) {
+            Some(Value::Switch(on)) => Some(on),
             _ => None,
         };
         let word = |name: &str| match knobs.value_at(end, name) {
@@ -116,10 +122,7 @@ impl PolicySettings {
             tso_win_divisor: number("tso_win_divisor"),
             super_segment_bytes: number("super_segment"),
             tso_min_segs: number("tso_min_segs"),
-            whole_super_segments: match knobs.value_at(end, "whole_super_segments") {
-                Some(Value::Switch(on)) => Some(on),
-                _ => None,
-            },
+            whole_super_segments: switch("whole_super_segments"),
             pacing: match word("pacing").as_deref() {
                 Some("timer") => Some(true),
                 Some("off") => Some(false),
@@ -131,6 +134,7 @@ impl PolicySettings {
             },
             initial_window: number("initial_window"),
             window_growth: word("window_growth").and_then(|word| WindowGrowth::from_word(&word)),
+            tail_loss_probe: switch("tail_loss_probe"),
         }
     }
 
@@ -142,7 +146,9 @@ impl PolicySettings {
 
     /// Those that the kernel has as sysctls, by their dotted names.
     pub fn sysctls(&self) -> BTreeMap<String, String> {
+        let early_retrans = self.tail_loss_probe.map(|on| if on { 3 } else { 0 });
         let sysctls = [
+            ("net.ipv4.tcp_early_retrans", early_retrans),
             ("net.ipv4.tcp_tso_win_divisor", self.tso_win_divisor),
             ("net.ipv4.tcp_min_tso_segs", self.tso_min_segs),
         ];

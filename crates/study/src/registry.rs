@@ -455,6 +455,11 @@ pub const KNOBS: &[Knob] = &[
         "What opens the congestion window: the bytes that an ACK covers (RFC 3465), or one segment for each ACK that found the window full (Linux of 2005; with `congestion_control = \"reno\"`).",
     ),
     policy(
+        "tail_loss_probe",
+        Kind::Switch,
+        "Whether a sender probes when the last segments of a flight stay unacknowledged (RFC 8985; both stacks do, Linux before 3.10 did not). Linux: the sysctl `tcp_early_retrans`.",
+    ),
+    policy(
         "busy_poll_us",
         Kind::Count(0, 1_000_000),
         "Microseconds that our TCP looks on at its device, when nothing comes, before it sleeps; 0. Spares a lone request the waking up and costs CPU, which is counted.",
