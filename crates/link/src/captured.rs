@@ -3,60 +3,64 @@
 use std::collections::VecDeque;
 use std::io::{self, Write};
 use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::pcapng::{Direction, Header, Packet, Writer};
 use crate::{Device, Frame, Offloads, Source};
 
-/// A device whose packets are written to `W` as pcapng (raw IP, nanoseconds) in the order they
-/// pass. A super-segment is one packet in it, with a comment that says so; a checksum that the
+/// A device whose packets are written to `W` as pcapng ([`crate::pcapng`]: raw IP, nanoseconds) in the order
+/// they pass. A super-segment is one packet in it, with a comment that says so; a checksum that the
 /// device would have completed is shown incomplete.
 pub struct Captured<D, W> {
     inner: D,
-    to: W,
+    to: Arc<Mutex<Writer<W>>>,
     /// The point in time that `epoch` was at.
     started: Instant,
     /// Time since 1970 at `started`.
     epoch: Duration,
-    record: Vec<u8>,
 }
 
 impl<D, W: Write> Captured<D, W> {
-    /// Begins a capture. `epoch` is the time since 1970 at `started`.
+    /// Begins a capture of whole packets. `epoch` is the time since 1970 at `started`.
     ///
     /// # Errors
     /// If the file's header cannot be written.
-    pub fn new(inner: D, mut to: W, started: Instant, epoch: Duration) -> io::Result<Self> {
-        let mut header = Vec::new();
-        // Section header: byte order, version 1.0, length unknown.
-        block(&mut header, 0x0a0d_0d0a, |body| {
-            body.extend(0x1a2b_3c4du32.to_le_bytes());
-            body.extend([1, 0, 0, 0]);
-            body.extend(u64::MAX.to_le_bytes());
-        });
-        // Interface: raw IP, no snap length, times in nanoseconds (if_tsresol 9).
-        block(&mut header, 1, |body| {
-            body.extend(LINKTYPE_RAW.to_le_bytes());
-            body.extend([0; 6]);
-            option(body, 9, &[9]);
-            option(body, 0, &[]);
-        });
-        to.write_all(&header)?;
-        Ok(Self {
+    pub fn new(inner: D, to: W, started: Instant, epoch: Duration) -> io::Result<Self> {
+        let to = Writer::new(to, Header::default())?;
+        Ok(Self::into_file(
+            inner,
+            Arc::new(Mutex::new(to)),
+            started,
+            epoch,
+        ))
+    }
+
+    /// Adds to a file of raw IP packets that several devices may share.
+    pub fn into_file(
+        inner: D,
+        to: Arc<Mutex<Writer<W>>>,
+        started: Instant,
+        epoch: Duration,
+    ) -> Self {
+        Self {
             inner,
             to,
             started,
             epoch,
-            record: Vec::new(),
-        })
+        }
     }
 
-    /// Writes out what is buffered and gives back the device and the file.
+    /// Writes out what is buffered and gives back the device and the file; of a file that is shared, none.
     ///
     /// # Errors
     /// If writing fails.
-    pub fn finish(mut self) -> io::Result<(D, W)> {
-        self.to.flush()?;
-        Ok((self.inner, self.to))
+    pub fn finish(self) -> io::Result<(D, Option<W>)> {
+        let file = Arc::into_inner(self.to).map(|file| {
+            let file = file.into_inner().unwrap_or_else(PoisonError::into_inner);
+            file.finish(0, None)
+        });
+        Ok((self.inner, file.transpose()?))
     }
 
     /// The device behind it.
@@ -64,28 +68,25 @@ impl<D, W: Write> Captured<D, W> {
         &self.inner
     }
 
-    fn record<F: Frame>(&mut self, frame: &F, direction: u32, now: Instant) -> io::Result<()> {
+    fn record<F: Frame>(
+        &mut self,
+        frame: &F,
+        direction: Direction,
+        now: Instant,
+    ) -> io::Result<()> {
         let at = self.epoch + now.saturating_duration_since(self.started);
-        let ns = at.as_nanos() as u64;
-        let len = frame.len() as u32;
-        self.record.clear();
-        // Enhanced packet.
-        block(&mut self.record, 6, |body| {
-            body.extend(0u32.to_le_bytes());
-            body.extend(((ns >> 32) as u32).to_le_bytes());
-            body.extend((ns as u32).to_le_bytes());
-            body.extend(len.to_le_bytes());
-            body.extend(len.to_le_bytes());
-            frame.runs().for_each(|run| body.extend_from_slice(run));
-            pad(body);
-            if let Some(segmentation) = frame.offload().segmentation {
-                let comment = format!("super-segment, {} bytes a segment", segmentation.size);
-                option(body, 1, comment.as_bytes());
-            }
-            option(body, 2, &direction.to_le_bytes());
-            option(body, 0, &[]);
-        });
-        self.to.write_all(&self.record)
+        let comment = frame
+            .offload()
+            .segmentation
+            .map(|segmentation| format!("super-segment, {} bytes a segment", segmentation.size));
+        let packet = Packet {
+            at_ns: at.as_nanos() as u64,
+            len: frame.len() as u32,
+            direction: Some(direction),
+            comment: comment.as_deref().unwrap_or_default(),
+        };
+        let mut to = self.to.lock().unwrap_or_else(PoisonError::into_inner);
+        to.packet(packet, frame.runs())
     }
 }
 
@@ -101,7 +102,7 @@ impl<D: Device<F>, F: Frame, W: Write> Device<F> for Captured<D, W> {
         let taken = before.len() - frames.len();
         before[..taken]
             .iter()
-            .try_for_each(|frame| self.record(frame, OUTBOUND, now))
+            .try_for_each(|frame| self.record(frame, Direction::Outbound, now))
     }
 
     fn receive(
@@ -115,7 +116,7 @@ impl<D: Device<F>, F: Frame, W: Write> Device<F> for Captured<D, W> {
         self.inner.receive(source, frames, max, now)?;
         frames
             .range(before..)
-            .try_for_each(|frame| self.record(frame, INBOUND, now))
+            .try_for_each(|frame| self.record(frame, Direction::Inbound, now))
     }
 
     fn next_event(&self) -> Option<Instant> {
@@ -130,36 +131,6 @@ impl<D: Device<F>, F: Frame, W: Write> Device<F> for Captured<D, W> {
         self.inner.is_blocked()
     }
 }
-
-/// A block with its length at both ends.
-fn block(to: &mut Vec<u8>, kind: u32, fill: impl FnOnce(&mut Vec<u8>)) {
-    let start = to.len();
-    to.extend(kind.to_le_bytes());
-    to.extend([0; 4]);
-    fill(to);
-    pad(to);
-    let len = (to.len() - start + 4) as u32;
-    to.extend(len.to_le_bytes());
-    to[start + 4..start + 8].copy_from_slice(&len.to_le_bytes());
-}
-
-fn option(to: &mut Vec<u8>, code: u16, value: &[u8]) {
-    to.extend(code.to_le_bytes());
-    to.extend((value.len() as u16).to_le_bytes());
-    to.extend(value);
-    pad(to);
-}
-
-/// Blocks begin at multiples of four, so everything within may be padded from the beginning.
-fn pad(to: &mut Vec<u8>) {
-    to.resize(to.len().next_multiple_of(4), 0);
-}
-
-/// IPv4 or IPv6, told apart by the first four bits.
-const LINKTYPE_RAW: u16 = 101;
-/// Directions of epb_flags.
-const INBOUND: u32 = 1;
-const OUTBOUND: u32 = 2;
 
 #[cfg(test)]
 mod tests {
@@ -188,7 +159,7 @@ mod tests {
             now + Duration::from_nanos(5),
         )
         .unwrap();
-        let (_, file) = near.finish().unwrap();
+        let file = near.finish().unwrap().1.unwrap();
         let (mut at, mut kinds) = (0, Vec::new());
         while at < file.len() {
             let word = |at: usize| u32::from_le_bytes(file[at..at + 4].try_into().unwrap());

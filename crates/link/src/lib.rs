@@ -25,6 +25,7 @@ mod captured;
 mod device;
 mod impaired;
 pub mod memory;
+pub mod pcapng;
 mod random;
 mod tap;
 

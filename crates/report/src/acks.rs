@@ -44,6 +44,10 @@ pub(crate) fn columns(summary: &Summary) -> Vec<(Derived, &'static str)> {
             (both(DerivedKind::SwitchesPerTransaction), "switches/trans."),
             (both(DerivedKind::DelayedAcksPerS), "delayed ACKs/s"),
             (both(DerivedKind::RetransmitRatio), "% sent again"),
+            (
+                Derived::of(End::Server, DerivedKind::CapturedDataBurst),
+                "segments/burst, captured",
+            ),
         ];
     }
     vec![
@@ -62,5 +66,9 @@ pub(crate) fn columns(summary: &Summary) -> Vec<(Derived, &'static str)> {
             "% thinned",
         ),
         (both(DerivedKind::RetransmitRatio), "% sent again"),
+        (
+            Derived::of(sender, DerivedKind::CapturedSegmentsPerAck),
+            "segments/ACK, captured",
+        ),
     ]
 }

@@ -115,6 +115,8 @@ pub struct CellSummary {
     pub estimates: BTreeMap<Derived, Estimate>,
     /// The measured trials, by repetition and attempt.
     pub trials: Vec<TrialValues>,
+    /// The captured ones, of which only what passed is told.
+    pub captured_trials: Vec<TrialValues>,
     /// Where the CPU time went by call chain: by end, or of both. Empty without the meter `profile`.
     pub profiles: Vec<Profile>,
 }
@@ -137,13 +139,36 @@ impl CellSummary {
 
     /// A quantity by repetition, of the last try that counts: for [`Estimate::ratio`].
     pub fn by_repetition(&self, of: Derived) -> Vec<(u32, f64)> {
-        let last: BTreeMap<u32, f64> = self
-            .trials
-            .iter()
+        let trials = self.trials.iter().chain(&self.captured_trials);
+        let last: BTreeMap<u32, f64> = trials
             .filter(|trial| trial.used)
             .filter_map(|trial| Some((trial.repetition, *trial.values.get(&of)?)))
             .collect();
         last.into_iter().collect()
+    }
+
+    /// Takes in what the cell's captured trials tell.
+    pub(crate) fn add_captured(&mut self, captured: CellSummary) {
+        self.estimates.extend(captured.estimates);
+        self.captured_trials = captured.trials;
+        for (own, of_capture) in [
+            (&mut self.failed, captured.failed),
+            (&mut self.skipped, captured.skipped),
+        ] {
+            for (reason, count) in of_capture {
+                *own.entry(format!("captured trials: {reason}")).or_default() += count;
+            }
+        }
+        for warning in captured.warnings {
+            match self
+                .warnings
+                .iter_mut()
+                .find(|own| own.is_like(warning.code, &warning.text))
+            {
+                Some(own) => own.count += warning.count,
+                None => self.warnings.push(warning),
+            }
+        }
     }
 
     /// Trials that failed.
@@ -253,6 +278,7 @@ impl CellSummary {
             converged,
             estimates,
             trials,
+            captured_trials: Vec::new(),
             profiles: Vec::new(),
         };
         let used: Vec<(&Record, &Values)> = summary
@@ -331,13 +357,6 @@ impl Warned {
         let words = |text: &str| text.replace(|c: char| c.is_ascii_digit(), "");
         self.code == code && (code != WarningCode::Other || words(&self.text) == words(text))
     }
-}
-
-/// Whether a cell has all of these knobs, defaults included.
-pub(crate) fn has_knobs(cell: &Knobs, wanted: &Knobs) -> bool {
-    wanted
-        .iter()
-        .all(|(name, value)| cell.value(name).as_ref() == Some(value))
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use tcpcost_study::{Derived, Series, Value};
 
-use crate::cell::{CellSummary, Load, has_knobs};
+use crate::cell::{CellSummary, Load};
 use crate::estimate::Estimate;
 use crate::summary::Summary;
 
@@ -81,7 +81,7 @@ impl Summary {
             for (value, figure) in &series.points {
                 let before = rows.len();
                 for cell in &self.cells {
-                    if has_knobs(&cell.knobs, &series.matching)
+                    if cell.knobs.has(&series.matching)
                         && cell.knobs.value(&published.knob).as_ref() == Some(value)
                     {
                         let of = cell.has_or_both(published.quantity);

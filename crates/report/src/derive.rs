@@ -2,6 +2,7 @@
 //!
 //! Whatever lacks an input is absent, never 0. Nothing here averages over trials.
 
+mod captured;
 mod exact;
 mod segments;
 
@@ -27,6 +28,17 @@ pub fn derive(record: &Record) -> Values {
         return values;
     }
     let trial = Trial::new(record);
+    if record.captured {
+        // The capture cost CPU, too: nothing but what passed is told.
+        for scope in [None, Some(End::Client), Some(End::Server)] {
+            for (kind, value) in trial.captured(scope) {
+                if let Some(value) = value.filter(|value| value.is_finite()) {
+                    values.insert(Derived { kind, end: scope }, value);
+                }
+            }
+        }
+        return values;
+    }
     for scope in [None, Some(End::Client), Some(End::Server)] {
         let kinds = [
             trial.cpu(scope),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use tcpcost_study::{Change, Conclusion, Derived, Fit, Study, Value};
 
-use crate::cell::{CellSummary, has_knobs};
+use crate::cell::CellSummary;
 use crate::estimate::Estimate;
 
 /// One thing found, or looked for in vain.
@@ -150,9 +150,7 @@ fn picked<'a>(
     cells: &'a [CellSummary],
     wanted: &'a tcpcost_study::Knobs,
 ) -> impl Iterator<Item = &'a CellSummary> {
-    cells
-        .iter()
-        .filter(move |cell| has_knobs(&cell.knobs, wanted))
+    cells.iter().filter(move |cell| cell.knobs.has(wanted))
 }
 
 /// What is told of a cell: the quantity asked for, or its main one.

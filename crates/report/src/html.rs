@@ -59,6 +59,7 @@ pub fn html(summary: &Summary) -> String {
                     h2 { "Cost" }
                     @for group in summary.groups() { (cost(&group)) }
                     (cells_table("ACKs and packets", &summary.cells.iter().collect::<Vec<_>>(), &acks::columns(summary)))
+                    (openings(summary))
                     (response_times(summary))
                     ul.notes { @for note in words::regimes(summary).iter().chain(&words::notes(summary)) { li { (note) } } }
                     (not_measured(summary))
@@ -323,10 +324,49 @@ fn published(summary: &Summary) -> Markup {
 
 fn found(summary: &Summary) -> Markup {
     html! {
-        @if !summary.found.is_empty() {
+        @let of_captures = summary.openings.as_ref().and_then(|openings| openings.sentence.as_ref());
+        @if !summary.found.is_empty() || of_captures.is_some() {
             h2 { "What was found" }
             @for sentence in sentences(&summary.found) { p { (sentence) } }
+            @if let Some(sentence) = of_captures { p { (sentence) } }
         }
+    }
+}
+
+fn openings(summary: &Summary) -> Markup {
+    let Some(openings) = &summary.openings else {
+        return html! {};
+    };
+    let published = openings.source.iter();
+    html! {
+        div.scroll { table {
+            caption {
+                "A connection's first transactions, captured at the " (openings.captured_at)
+                ": wire segments of each pure ACK and of each data burst, | between transactions"
+            }
+            thead { tr {
+                th scope="col" { "cell" }
+                th.left scope="col" { "pure ACKs, most often" } th scope="col" { "in" }
+                th scope="col" { "as published" }
+                th.left scope="col" { "data bursts, most often" } th scope="col" { "in" }
+                th scope="col" { "as published" } th scope="col" { "captures" }
+            } }
+            tbody {
+                @for source in published { tr {
+                    th scope="row" { (source) }
+                    td.left { (openings.pure_acks.as_deref().unwrap_or(ABSENT)) } td {} td {}
+                    td.left { (openings.data_bursts.as_deref().unwrap_or(ABSENT)) } td {} td {} td {}
+                } }
+                @for cell in &openings.cells { tr {
+                    th scope="row" { (cell.cell) }
+                    @for told in [&cell.pure_acks, &cell.data_bursts] {
+                        td.left { (told.sequence) } td { (told.captures) }
+                        td { (told.as_published.map_or(ABSENT.to_string(), |count| count.to_string())) }
+                    }
+                    td { (cell.captures) }
+                } }
+            }
+        } }
     }
 }
 

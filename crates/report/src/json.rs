@@ -8,6 +8,7 @@ use tcpcost_study::{End, HostEnvironment, Knobs, SCHEMA_VERSION, units};
 use crate::cell::{CellSummary, Load};
 use crate::estimate::Estimate;
 use crate::found::{Against, Found, Sign, What};
+use crate::opening::Openings;
 use crate::profile::table::unit;
 use crate::sentences::{sentence, slope_unit};
 use crate::summary::Summary;
@@ -42,6 +43,8 @@ struct Document<'a> {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     meter_costs: Vec<MeterCost<'a>>,
     findings: Vec<Finding<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    openings: Option<&'a Openings>,
 }
 
 #[derive(Serialize)]
@@ -325,6 +328,7 @@ impl<'a> Document<'a> {
                 })
                 .collect(),
             findings: summary.found.iter().map(finding).collect(),
+            openings: summary.openings.as_ref(),
         }
     }
 }

@@ -29,6 +29,7 @@ mod json;
 mod meter_cost;
 mod netperf;
 mod number;
+mod opening;
 mod profile;
 mod response;
 mod sentences;

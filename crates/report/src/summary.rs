@@ -10,6 +10,7 @@ use tcpcost_study::{Cell, End, Environment, HostEnvironment, Record, Study};
 use crate::cell::{CellSummary, Warned};
 use crate::found::{Found, found};
 use crate::meter_cost::{MeterCost, meter_costs};
+use crate::opening::{Openings, openings};
 use crate::verdict::{Judged, Verdict, judge};
 
 /// Everything that the renderings draw.
@@ -37,6 +38,8 @@ pub struct Summary {
     pub judged: Vec<Judged>,
     /// What the study set out to conclude.
     pub found: Vec<Found>,
+    /// How connections began, where the study captured them.
+    pub openings: Option<Openings>,
 }
 
 impl Summary {
@@ -81,16 +84,24 @@ impl Summary {
             .collect();
         let trials_planned = cells.iter().map(|cell| planned(study, cell, &done)).sum();
         let meter_costs = meter_costs(study, &cells);
-        let is_own = |cell: &Cell| cell.meter_trial.is_none();
-        let cells: Vec<CellSummary> = study
-            .cells
-            .iter()
-            .zip(cells)
-            .filter_map(|(cell, summary)| is_own(cell).then_some(summary))
-            .collect();
+        let (mut own, mut captured) = (Vec::new(), Vec::new());
+        for (cell, summary) in study.cells.iter().zip(cells) {
+            match &cell.captured {
+                Some(of) => captured.push((of, summary)),
+                None if cell.meter_trial.is_none() => own.push(summary),
+                None => {}
+            }
+        }
+        for (of, captured) in captured {
+            if let Some(own) = own.iter_mut().find(|own| own.name == *of) {
+                own.add_captured(captured);
+            }
+        }
+        let cells = own;
         Summary {
             judged: judge(&study.thresholds, &cells),
             found: found(study, &cells),
+            openings: openings(study, &cells, &ours),
             study: study.clone(),
             hosts,
             beds,
@@ -170,7 +181,9 @@ fn planned(study: &Study, cell: &CellSummary, done: &BTreeSet<(&str, u32)>) -> u
     if cannot_be_had {
         done.iter().filter(|(name, _)| *name == cell.name).count()
     } else {
-        study.measure.repetitions as usize
+        let mut cells = study.cells.iter();
+        let asked = cells.find(|asked| asked.name == cell.name);
+        asked.map_or(0, |asked| study.repetitions(asked) as usize)
     }
 }
 
@@ -191,6 +204,7 @@ mod tests {
             seed: 1,
             started: format!("2026-01-01T00:00:{repetition:02}Z"),
             bed: "netns".into(),
+            captured: false,
             interval_ns: 1,
             outcome,
             warnings: Vec::new(),

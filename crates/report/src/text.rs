@@ -8,6 +8,7 @@ use crate::acks;
 use crate::cell::CellSummary;
 use crate::compare::Group;
 use crate::number::{show, show_estimate, show_percent, unit_in_tables};
+use crate::opening::{CellOpening, Told};
 use crate::profile::table as profile;
 use crate::sentences::sentences;
 use crate::summary::Summary;
@@ -31,6 +32,7 @@ pub fn text(summary: &Summary, colour: bool) -> String {
         page.profiles(),
         Page::lines(words::regimes(summary)),
         page.published(),
+        page.openings(),
         page.thresholds(),
         page.meter_costs(),
         Page::lines(words::not_measured(summary)),
@@ -375,12 +377,64 @@ impl Page<'_> {
         out
     }
 
+    fn openings(&self) -> String {
+        let Some(openings) = &self.summary.openings else {
+            return String::new();
+        };
+        let end = openings.captured_at;
+        let mut out = self.heading(&format!(
+            "A connection's first transactions, captured at the {end} (wire segments; | between transactions)"
+        ));
+        let told: [(&str, fn(&CellOpening) -> &Told, _); 2] = [
+            (
+                "of each pure ACK",
+                |cell| &cell.pure_acks,
+                &openings.pure_acks,
+            ),
+            (
+                "of each data burst",
+                |cell| &cell.data_bursts,
+                &openings.data_bursts,
+            ),
+        ];
+        for (title, of, published) in told {
+            let mut table = Table::new(&[title, "most often", "in", "as published", "captures"]);
+            if let (Some(source), Some(published)) = (&openings.source, published) {
+                let absent = || ABSENT.to_string();
+                table.row(vec![
+                    source.clone(),
+                    published.clone(),
+                    absent(),
+                    absent(),
+                    absent(),
+                ]);
+            }
+            for cell in &openings.cells {
+                let told = of(cell);
+                let as_published = told.as_published.map(|count| count.to_string());
+                table.row(vec![
+                    cell.cell.clone(),
+                    told.sequence.clone(),
+                    told.captures.to_string(),
+                    as_published.unwrap_or(ABSENT.to_string()),
+                    cell.captures.to_string(),
+                ]);
+            }
+            self.table(&table, &mut out);
+        }
+        out
+    }
+
     /// Last, where a terminal shows it.
     fn found(&self) -> String {
-        if self.summary.found.is_empty() {
+        let of_captures = self.summary.openings.iter();
+        let of_captures = of_captures.filter_map(|openings| openings.sentence.clone());
+        let mut sentences = sentences(&self.summary.found);
+        sentences.extend(of_captures);
+        if sentences.is_empty() {
             return String::new();
         }
-        self.heading("What was found") + &Page::lines(sentences(&self.summary.found))
+        self.heading("What was found") + &Page::lines(sentences)
     }
 
     fn thresholds(&self) -> String {

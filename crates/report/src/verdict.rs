@@ -2,7 +2,7 @@
 
 use tcpcost_study::{Derived, Threshold};
 
-use crate::cell::{CellSummary, has_knobs};
+use crate::cell::CellSummary;
 use crate::estimate::Estimate;
 
 /// What an interval says of a limit.
@@ -88,7 +88,7 @@ pub(crate) fn judge(thresholds: &[Threshold], cells: &[CellSummary]) -> Vec<Judg
         let before = judged.len();
         let of = cells
             .iter()
-            .filter(|cell| has_knobs(&cell.knobs, &threshold.matching));
+            .filter(|cell| cell.knobs.has(&threshold.matching));
         judged.extend(of.map(|cell| at(Some(cell))));
         if judged.len() == before {
             judged.push(at(None));

@@ -11,6 +11,8 @@ pub struct Cell {
     pub knobs: Knobs,
     /// Set where its trials only tell what a meter costs another cell.
     pub meter_trial: Option<MeterTrial>,
+    /// Set where its trials are captured: the name of the cell that they are of.
+    pub captured: Option<String>,
 }
 
 /// Trials of a cell with one standing meter or none, beside the cell's own: what a meter costs.

@@ -136,6 +136,16 @@ derived! {
     DrainedByTasklet = "drained_by_tasklet_ratio", "ratio", true, None;
     /// Share sent from timers, pacing's among them.
     DrainedByTimer = "drained_by_timer_ratio", "ratio", true, None;
+    /// Wire segments with payload that this end sent, per pure ACK that it received. From the captured trials, at the end's own device, as the rows below.
+    CapturedSegmentsPerAck = "captured_wire_segments_per_pure_ack", "segments", true, None;
+    /// Wire segments of data sent with no packet taken in between.
+    CapturedDataBurst = "captured_data_burst_segments", "segments", true, None;
+    /// Pure ACKs taken in in a row.
+    CapturedAckBurst = "captured_ack_burst_received", "ACKs", true, None;
+    /// Share of captured packets with data that are a sub-MSS tail right behind a full-sized super-segment.
+    CapturedTailRatio = "captured_tail_ratio", "ratio", true, Some(true);
+    /// Share of the connections' time that they stood in delayed-ACK stalls.
+    CapturedStallRatio = "captured_stall_ratio", "ratio", true, Some(true);
     /// Wire segments with payload that this end sent, per segment without payload that it received.
     DataSegmentsPerPureAck = "data_segments_per_pure_ack", "segments", true, None;
     /// Pure ACKs that this end's connections received per KiB delivered: what sending TCP has to do per ACK goes by it. Segments without payload, by TCP_INFO.

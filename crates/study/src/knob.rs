@@ -213,6 +213,12 @@ impl Knobs {
         sysctls
     }
 
+    /// Whether all of these are set as they are in `wanted`, defaults included.
+    pub fn has(&self, wanted: &Knobs) -> bool {
+        let mut wanted = wanted.iter();
+        wanted.all(|(name, value)| self.value(name).as_ref() == Some(value))
+    }
+
     /// These knobs with others set on top.
     pub fn with(&self, others: &Knobs) -> Knobs {
         let mut all = self.clone();

@@ -24,6 +24,7 @@
 
 mod apart;
 mod by_connection;
+mod capture;
 mod cell;
 mod chains;
 mod conclusion;
@@ -46,6 +47,7 @@ mod words;
 
 pub use apart::CoreToCore;
 pub use by_connection::{ByConnection, Spread};
+pub use capture::{Brackets, Capture, CaptureSettings, Opening, PublishedOpening, Sequences};
 pub use cell::{Cell, MeterTrial, Shuffle};
 pub use chains::{CallChain, CallChains, TaskClass, UNKNOWN};
 pub use conclusion::{Change, Conclusion, Fit};

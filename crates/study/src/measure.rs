@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::capture::CaptureSettings;
 use crate::derived::Derived;
 use crate::knob::{End, Knobs};
 use crate::value::Value;
@@ -38,6 +39,8 @@ pub struct Measure {
     pub meter_cost: bool,
     /// Whether the meter `segments` counts by connection, too: some 40 ns a packet.
     pub by_connection: bool,
+    /// Captured trials of each cell beside those that are measured.
+    pub capture: CaptureSettings,
 }
 
 impl Measure {
@@ -108,6 +111,7 @@ impl Default for Measure {
             profile_hz: 99,
             meter_cost: false,
             by_connection: false,
+            capture: CaptureSettings::default(),
         }
     }
 }

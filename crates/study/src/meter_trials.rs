@@ -32,6 +32,7 @@ impl Study {
                     cell: cell.name.clone(),
                     meter: meter.map(ToString::to_string),
                 }),
+                captured: None,
             }));
         }
         self.cells.extend(added);

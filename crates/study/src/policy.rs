@@ -95,6 +95,8 @@ pub struct PolicySettings {
     pub initial_window: Option<u32>,
     /// `window_growth`.
     pub window_growth: Option<WindowGrowth>,
+    /// `tail_loss_probe`.
+    pub tail_loss_probe: Option<bool>,
 }
 
 impl PolicySettings {
@@ -141,6 +143,7 @@ impl PolicySettings {
             },
             initial_window: number("initial_window"),
             window_growth: word("window_growth").and_then(|word| WindowGrowth::from_word(&word)),
+            tail_loss_probe: switch("tail_loss_probe"),
         }
     }
 
@@ -152,7 +155,9 @@ impl PolicySettings {
 
     /// Those that the kernel has as sysctls, by their dotted names.
     pub fn sysctls(&self) -> BTreeMap<String, String> {
+        let early_retrans = self.tail_loss_probe.map(|on| if on { 3 } else { 0 });
         let sysctls = [
+            ("net.ipv4.tcp_early_retrans", early_retrans),
             ("net.ipv4.tcp_tso_win_divisor", self.tso_win_divisor),
             ("net.ipv4.tcp_min_tso_segs", self.tso_min_segs),
             ("net.ipv4.tcp_comp_sack_nr", self.comp_sack_nr),

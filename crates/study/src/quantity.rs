@@ -149,6 +149,10 @@ quantities! {
     AckBurstsReceived = "ack_bursts_received",
     /// Data skbs of less than an MSS right behind, in sequence and on the same CPU, an skb of full segments.
     TailSkbsSent = "tail_skbs_sent",
+    /// Delayed-ACK stalls of what this end sent: one segment outstanding, a pause, a lone ACK, then more at once. From a capture, as in `tcpcost trace`.
+    DelayedAckStalls = "delayed_ack_stalls",
+    /// Time that these took.
+    DelayedAckStallNs = "delayed_ack_stall_ns",
     /// skbs that a driver was given, after software segmentation, of all protocols. eBPF at net_dev_start_xmit.
     DeviceSkbsSent = "device_skbs_sent",
     /// Data skbs sent with a payload below 128 bytes.

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::apart::CoreToCore;
 use crate::by_connection::ByConnection;
+use crate::capture::Capture;
 use crate::chains::CallChains;
 use crate::knob::{End, Knobs};
 use crate::quantity::Quantity;
@@ -166,6 +167,9 @@ pub struct EndRecord {
     /// What the meter `segments` saw, spread over the end's connections; only where the study asks for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by_connection: Option<ByConnection>,
+    /// The capture, of a captured trial.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capture: Option<Capture>,
 }
 
 impl EndRecord {
@@ -200,6 +204,9 @@ pub struct Record {
     pub started: String,
     /// The bed it ran in: `netns`, `loopback`, `tap` or `memory`.
     pub bed: String,
+    /// Whether it was captured: a trial for what passed, whose CPU time is not the cell's.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub captured: bool,
     /// Interval asked for, ns.
     pub interval_ns: u64,
     /// How it ended.
@@ -280,6 +287,7 @@ mod tests {
             seed: 1,
             started: "2026-01-01T00:00:00Z".into(),
             bed: "loopback".into(),
+            captured: false,
             interval_ns: 5,
             outcome: Outcome::Failed {
                 reason: "no".into(),

@@ -470,9 +470,19 @@ pub const KNOBS: &[Knob] = &[
         "What opens the congestion window: the bytes that an ACK covers (RFC 3465), or one segment for each ACK that found the window full (Linux of 2005; with `congestion_control = \"reno\"`).",
     ),
     policy(
+        "tail_loss_probe",
+        Kind::Switch,
+        "Whether a sender probes when the last segments of a flight stay unacknowledged (RFC 8985; both stacks do, Linux before 3.10 did not). Linux: the sysctl `tcp_early_retrans`.",
+    ),
+    policy(
         "busy_poll_us",
         Kind::Count(0, 1_000_000),
         "Microseconds that our TCP looks on at its device, when nothing comes, before it sleeps; 0. Spares a lone request the waking up and costs CPU, which is counted.",
+    ),
+    policy(
+        "receive_batch",
+        Kind::Count(1, 64),
+        "Packets that our TCP takes in at a time and answers before the application's turn; by default 64, and after it. 1 is a host of 2005, interrupted for each packet: no ACK waits for the answer, and what an ACK releases leaves before the next one is looked at.",
     ),
     bed(
         "steering",

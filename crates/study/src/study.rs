@@ -5,6 +5,7 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::DeValue;
 
+use crate::capture::{CaptureSettings, PublishedOpening};
 use crate::cell::Cell;
 use crate::conclusion::{Conclusion, Fit};
 use crate::knob::{End, Knobs, UnknownKnob, find_full, nearest};
@@ -80,6 +81,8 @@ pub struct Study {
     pub published: Option<Published>,
     /// Published ratios of functions.
     pub published_functions: Option<PublishedFunctions>,
+    /// A published capture.
+    pub published_opening: Option<PublishedOpening>,
     /// Limits.
     pub thresholds: Vec<Threshold>,
     /// Sentences to be made of the numbers.
@@ -119,6 +122,8 @@ impl Study {
         let published_functions = published_functions
             .map(|section| functions(section, &cells))
             .transpose()?;
+        let published_opening = top.section("published_opening")?;
+        let published_opening = published_opening.map(PublishedOpening::parse).transpose()?;
         let thresholds = top
             .sections("threshold")?
             .into_iter()
@@ -153,6 +158,7 @@ impl Study {
             measure,
             published,
             published_functions,
+            published_opening,
             thresholds,
             conclusions,
             fits,
@@ -161,6 +167,7 @@ impl Study {
         if study.measure.meter_cost {
             study.ask_meter_cost();
         }
+        study.ask_captures();
         Ok(study)
     }
 
@@ -329,6 +336,7 @@ fn cells(
                 name,
                 knobs: base.with(&own).with(&varied),
                 meter_trial: None,
+                captured: None,
             });
         }
     }
@@ -465,6 +473,9 @@ fn measure(mut section: Section<'_>) -> Result<Measure, StudyError> {
             None => Err("expected true or false"),
         }
         .map_err(|expected| section.error(value.span(), "by_connection", expected))?;
+    }
+    if let Some(inner) = section.section("capture")? {
+        measure.capture = CaptureSettings::parse(inner)?;
     }
     section.end()?;
     Ok(measure)

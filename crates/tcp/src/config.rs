@@ -48,6 +48,9 @@ pub struct Config {
     /// Lower bound of the retransmission timeout. RFC 6298 (2.4) says 1 s; default 200 ms as in
     /// Linux: peers delay ACKs by no more.
     pub rto_min: Duration,
+    /// Send one more segment when the last of a flight stay unacknowledged (RFC 8985 §7); Linux before
+    /// 3.10 did not. Default yes, where SACK is agreed on.
+    pub tail_loss_probe: bool,
     /// Give up after this many timeouts in a row (R2 of RFC 9293 §3.8.3). Default 15: about a
     /// quarter of an hour.
     pub retries_max: u8,
@@ -115,6 +118,7 @@ impl Default for Config {
             window_growth: WindowGrowth::Bytes,
             initial_window: None,
             rto_min: Duration::from_millis(200),
+            tail_loss_probe: true,
             retries_max: 15,
             syn_retries_max: 6,
             user_timeout: None,

@@ -100,6 +100,9 @@ pub struct Run {
     /// Tell what each standing meter costs: trials without them, and with each alone, in turn with the study's.
     #[arg(long)]
     pub meter_cost: bool,
+    /// Capture N further trials of each cell [N: 1], or none with 0: a pcapng file per end in the run's directory.
+    #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "1")]
+    pub capture: Option<u32>,
     /// Less than a minute: shorter intervals, fewer repetitions, and of the cells those that the study's table "quick" keeps.
     #[arg(long)]
     pub quick: bool,
@@ -107,7 +110,7 @@ pub struct Run {
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Go on with an interrupted or killed run: no trial is repeated, none lost.
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["study", "set", "repetitions", "duration", "seed", "meter_cost", "quick", "out"])]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["study", "set", "repetitions", "duration", "seed", "meter_cost", "capture", "quick", "out"])]
     pub resume: Option<PathBuf>,
     /// Print the cells and the estimated time, and run nothing.
     #[arg(long)]
@@ -195,10 +198,10 @@ pub struct Trace {
     /// Only what one end with this port sent or received; may be repeated.
     #[arg(long, value_name = "PORT")]
     pub port: Vec<u16>,
-    /// Only from this time after the first packet on, e.g. 1.5s.
+    /// Only from this time after the first packet on, e.g. 1.5s; @NS is nanoseconds since the epoch.
     #[arg(long, value_name = "TIME")]
     pub from: Option<String>,
-    /// Only before this time after the first packet.
+    /// Only before this time after the first packet, or before @NS.
     #[arg(long, value_name = "TIME")]
     pub until: Option<String>,
     /// A pause that ends a burst.

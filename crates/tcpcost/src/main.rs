@@ -7,6 +7,7 @@ mod cli;
 mod doctor;
 mod exit;
 mod host;
+mod libpcap;
 mod output;
 mod peer;
 mod protocol;

@@ -6,9 +6,10 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use tcpcost_study::{End, EndRecord, Environment, HostEnvironment, Knobs};
+use tcpcost_study::{Brackets, End, EndRecord, Environment, HostEnvironment, Knobs};
 
 /// Version of these messages; both sides must be of one.
 pub const PROTOCOL: u32 = 1;
@@ -69,7 +70,7 @@ pub enum Ask {
     Soak,
     /// Run traffic and measure.
     Run(Span),
-    /// Close the connections and end the workers.
+    /// Close the connections, end the workers and the capture.
     Finish,
 }
 
@@ -102,12 +103,36 @@ pub struct Prepare {
     pub by_connection: bool,
     /// Where and how often the meter `profile` samples; absent where it is not wanted.
     pub sampling: Option<Sampling>,
+    /// The capture, of a captured trial.
+    pub capture: Option<Capturing>,
     /// Processes of the trial, this one included: not "others".
     pub own_pids: Vec<u32>,
     /// The trial's token, hex: data connections without it are refused.
     pub token: String,
     /// Seed of the payload.
     pub seed: u64,
+}
+
+/// What is captured.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Capturing {
+    /// Into this file.
+    pub file: PathBuf,
+    /// Bytes of each packet; 0 for all.
+    pub snap_len: u32,
+    /// What the file says of itself.
+    pub comment: String,
+}
+
+/// A capture that has ended.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Stopped {
+    /// Where packets were seen, and by what.
+    pub place: String,
+    /// Packets in the file.
+    pub packets: u64,
+    /// Packets that had no room; absent where it cannot lose any.
+    pub dropped: Option<u64>,
 }
 
 /// What the meter `profile` does.
@@ -174,6 +199,11 @@ pub enum Answer {
     },
     /// Measured.
     Measured(Box<Measured>),
+    /// The trial is over.
+    Finished {
+        /// Its capture, if there was one.
+        capture: Option<Stopped>,
+    },
     /// A knob cannot be had here.
     Unsupported {
         /// The knob.
@@ -197,16 +227,29 @@ pub struct Measured {
     pub others: Vec<String>,
     /// Meters that could not be had, one line each.
     pub cautions: Vec<String>,
+    /// When the meters were read.
+    pub snapshots: Brackets,
+    /// When TCP_INFO was.
+    pub tcp_info: Option<Brackets>,
 }
 
 /// Monotonic clock of this host, ns.
 pub fn clock_ns() -> u64 {
+    clock(libc::CLOCK_MONOTONIC)
+}
+
+/// Time since the epoch, ns, by the clock that stamps captured packets.
+pub fn realtime_ns() -> u64 {
+    clock(libc::CLOCK_REALTIME)
+}
+
+fn clock(id: libc::clockid_t) -> u64 {
     let mut time = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: `time` is valid for the call to write; CLOCK_MONOTONIC exists on every Linux.
-    let status = unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
-    assert_eq!(status, 0, "CLOCK_MONOTONIC exists on every Linux");
+    // SAFETY: `time` is valid for the call to write; both clocks exist on every Linux.
+    let status = unsafe { libc::clock_gettime(id, &mut time) };
+    assert_eq!(status, 0, "both clocks exist on every Linux");
     time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
 }

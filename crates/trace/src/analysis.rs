@@ -11,6 +11,26 @@ use crate::report::Report;
 use crate::segment::{Endpoint, Host, Segment};
 use crate::watch::Watch;
 
+/// A point in time of a capture.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Moment {
+    /// So many ns after the first packet.
+    AfterFirst(u64),
+    /// So many ns since the epoch.
+    At(u64),
+}
+
+impl Moment {
+    /// Whether it is over when this segment passes. A segment without a stamp passes with the first.
+    fn is_over(self, segment: &Segment, first_ns: u64) -> bool {
+        let at_ns = segment.at_ns.unwrap_or(first_ns);
+        match self {
+            Moment::AfterFirst(ns) => at_ns.saturating_sub(first_ns) >= ns,
+            Moment::At(ns) => at_ns >= ns,
+        }
+    }
+}
+
 /// Which segments are analysed: those that meet all that is set.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Filter {
@@ -18,21 +38,22 @@ pub struct Filter {
     pub addresses: Vec<IpAddr>,
     /// One end has one of these ports.
     pub ports: Vec<u16>,
-    /// Captured this long after the first packet or later, ns.
-    pub from_ns: Option<u64>,
-    /// Captured before this time after the first packet, ns.
-    pub until_ns: Option<u64>,
+    /// Captured then or later.
+    pub from: Option<Moment>,
+    /// Captured before.
+    pub until: Option<Moment>,
 }
 
 impl Filter {
     fn passes(&self, segment: &Segment, first_ns: u64) -> bool {
         let ends = [segment.source, segment.destination];
         let is_of = |end: Endpoint| matches!(end.host, Host::Address(address) if self.addresses.contains(&address));
-        let after_ns = segment.at_ns.map_or(0, |at| at.saturating_sub(first_ns));
         (self.addresses.is_empty() || ends.into_iter().any(is_of))
             && (self.ports.is_empty() || ends.iter().any(|end| self.ports.contains(&end.port)))
-            && self.from_ns.is_none_or(|from| after_ns >= from)
-            && self.until_ns.is_none_or(|until| after_ns < until)
+            && self.from.is_none_or(|from| from.is_over(segment, first_ns))
+            && !self
+                .until
+                .is_some_and(|until| until.is_over(segment, first_ns))
     }
 }
 
@@ -83,6 +104,11 @@ impl<W: Watch> Analysis<W> {
             Cow::Owned(connection)
         });
         Report::build(file, reading, outcome, self.let_go.clone(), finished)
+    }
+
+    /// The connections so far, in the order of their first packets.
+    pub fn connections(&self) -> &[Connection] {
+        &self.connections
     }
 
     /// What was told of every event.

@@ -20,6 +20,7 @@
 
 mod acks;
 mod analysis;
+mod beginning;
 mod bytes;
 mod compressed;
 mod connection;
@@ -45,7 +46,8 @@ mod text;
 mod watch;
 
 pub use acks::AckCoverage;
-pub use analysis::{Analysis, Filter};
+pub use analysis::{Analysis, Filter, Moment};
+pub use beginning::Beginning;
 pub use connection::{Began, Connection, Ended, Settings};
 pub use findings::Finding;
 pub use graph::{Curves, Graph, Points};
@@ -57,7 +59,7 @@ pub use mss::{Mss, MssSource};
 pub use packet::{Link, segment as parse};
 pub use policy::{Policy, PolicyGuess};
 pub use read::{Broken, Form, Names, Reading, Sink, follow, read};
-pub use report::{ConnectionReport, Distribution, EndReport, Report, SCHEMA_VERSION};
+pub use report::{ConnectionReport, Distribution, EndReport, Report, SCHEMA_VERSION, counts_at};
 pub use rtt::Rtt;
 pub use segment::{Endpoint, Host, Options, Segment, Skipped, flag};
 pub use sent::Sent;

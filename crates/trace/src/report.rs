@@ -288,6 +288,35 @@ fn quantities(own: &Half, other: &Half) -> Counts {
     counts
 }
 
+/// What the meters of an end would count of a connection whose capture was taken at that end's device:
+/// what [`EndReport::quantities`] has, and what only there is seen as that end sees it.
+pub fn counts_at(connection: &Connection, end: usize) -> Counts {
+    let (own, other) = (&connection.halves[end], &connection.halves[1 - end]);
+    let mut counts = quantities(own, other);
+    if own.sent.captured_packets > 0 && own.sent.bytes_missing_from_capture == 0 {
+        let bursts = own.data_burst_wire_segments.n();
+        counts.extend([
+            (Quantity::DataSkbsSent, own.sent.captured_data_packets),
+            (Quantity::DataSkbBytesSent, own.sent.payload_bytes),
+            (Quantity::TailSkbsSent, own.sent.tail_splits),
+            (Quantity::DataBurstsSent, bursts),
+            (Quantity::AckBurstsSent, own.ack_burst.n()),
+            (Quantity::DelayedAckStalls, own.sent.delayed_ack_stalls),
+            (Quantity::DelayedAckStallNs, own.sent.delayed_ack_stall_ns),
+        ]);
+    }
+    if other.sent.captured_packets > 0 && other.sent.bytes_missing_from_capture == 0 {
+        let bursts = other.data_burst_wire_segments.n();
+        counts.extend([
+            (Quantity::DataSkbsReceived, other.sent.captured_data_packets),
+            (Quantity::DataSkbBytesReceived, other.sent.payload_bytes),
+            (Quantity::DataBurstsReceived, bursts),
+            (Quantity::AckBurstsReceived, other.ack_burst.n()),
+        ]);
+    }
+    counts
+}
+
 pub(crate) fn ratio(of: u64, to: u64) -> Option<f64> {
     (to > 0).then(|| of as f64 / to as f64)
 }

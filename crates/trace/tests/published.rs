@@ -2,9 +2,10 @@
 
 use std::fmt::Write as _;
 
+use tcpcost_study::{Study, built_in};
 use tcpcost_trace::{
-    AckEvent, Analysis, BurstEvent, Connection, Filter, MssSource, PacketEvent, Policy, Settings,
-    Watch, read,
+    AckEvent, Analysis, Beginning, BurstEvent, Connection, Filter, MssSource, PacketEvent, Policy,
+    Settings, Watch, read,
 };
 
 #[derive(Default)]
@@ -32,7 +33,11 @@ fn data(name: &str) -> String {
 }
 
 fn analyse(name: &str) -> (Vec<Connection>, Log) {
-    let mut analysis = Analysis::watched(Settings::default(), Filter::default(), Log::default());
+    analyse_with(name, Settings::default())
+}
+
+fn analyse_with(name: &str, settings: Settings) -> (Vec<Connection>, Log) {
+    let mut analysis = Analysis::watched(settings, Filter::default(), Log::default());
     let (_, outcome) = read(data(name).as_bytes(), &mut analysis);
     outcome.unwrap();
     analysis.finish()
@@ -173,8 +178,18 @@ fn every_ack_of_the_ack_traces_covers_what_was_counted() {
 
 #[test]
 fn every_burst_of_the_ack_traces_is_as_long_as_counted() {
-    for (trace, first_transaction) in [("ack_avoidance", 1), ("ack_every_other", 2)] {
-        let (connections, log) = analyse(&format!("jones2005_trace_{trace}.txt"));
+    // By the usual gap, and by nothing but packets of the other end.
+    let gaps = [Settings::default().burst_gap_ns, u64::MAX];
+    let traces = [("ack_avoidance", 1), ("ack_every_other", 2)];
+    for ((trace, first_transaction), burst_gap_ns) in traces
+        .into_iter()
+        .flat_map(|trace| gaps.map(|gap| (trace, gap)))
+    {
+        let settings = Settings {
+            burst_gap_ns,
+            ..Settings::default()
+        };
+        let (connections, log) = analyse_with(&format!("jones2005_trace_{trace}.txt"), settings);
         let data = connections.len() - 1;
         let requests = |until: usize| {
             // The connection's own requests: the client's packets with payload.
@@ -201,4 +216,30 @@ fn every_burst_of_the_ack_traces_is_as_long_as_counted() {
             "{trace}"
         );
     }
+}
+
+/// The definition that a study's captures are told by, on the published one.
+#[test]
+fn the_beginning_of_the_avoidance_trace_is_the_published_sequence() {
+    let filter = Filter {
+        ports: vec![32_970],
+        ..Filter::default()
+    };
+    let settings = Settings {
+        burst_gap_ns: u64::MAX,
+        ..Settings::default()
+    };
+    let mut analysis = Analysis::watched(settings, filter, Beginning::of(4));
+    let trace = data("jones2005_trace_ack_avoidance.txt");
+    read(trace.as_bytes(), &mut analysis).1.unwrap();
+    let opening = analysis.finish().1.opening(0);
+    let published = built_in("ack-bursts").unwrap();
+    let published = Study::parse("ack-bursts", published, "ack-bursts.toml").unwrap();
+    let published = published.published_opening.unwrap();
+    assert_eq!(opening.client.pure_acks, published.pure_acks);
+    assert_eq!(opening.server.data_bursts, published.data_bursts);
+    assert_eq!(
+        opening.client.pure_acks,
+        [vec![1, 2, 3, 4], vec![5, 6], vec![7], vec![8]]
+    );
 }

@@ -49,6 +49,7 @@ fn stream(bed: &str) -> Record {
         response_time_hdr: None,
         profile: None,
         by_connection: None,
+        capture: None,
     };
     let rusage = |user, system| {
         let counts = [
@@ -121,6 +122,7 @@ fn stream(bed: &str) -> Record {
         seed: 1,
         started: String::new(),
         bed: bed.into(),
+        captured: false,
         interval_ns: 2 * S,
         outcome: Outcome::Measured,
         warnings: vec![],

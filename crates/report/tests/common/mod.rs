@@ -41,6 +41,7 @@ pub fn records(study: &Study, bed: &str, repetitions: u32, fate: Fate) -> Vec<Re
                     seed: study.measure.seed,
                     started: format!("2026-01-01T00:{:02}:{:02}Z", seconds / 60, seconds % 60),
                     bed: bed.to_string(),
+                    captured: false,
                     interval_ns: study.measure.duration.as_nanos() as u64,
                     outcome: outcome.clone(),
                     warnings: Vec::new(),
@@ -405,6 +406,7 @@ fn ends(record: &Record, noise: &mut Noise) -> BTreeMap<End, EndRecord> {
                     .then(|| response_times(flows * 1e6 / units_per_s, units as u64, noise)),
                 profile: None,
                 by_connection: None,
+                capture: None,
             },
         );
     }

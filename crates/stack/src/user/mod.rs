@@ -72,6 +72,8 @@ pub struct UserStack<D: Device<Wire>> {
     next_port: u16,
     ports: Ports,
     busy_poll: Duration,
+    /// Packets of a turn where they are answered before the application's.
+    batch: Option<usize>,
     /// The clock, as the last batch read it.
     now: Instant,
 }
@@ -126,6 +128,7 @@ impl<D: Device<Wire>> UserStack<D> {
             next_port: 0,
             ports: Ports::default(),
             busy_poll: Duration::ZERO,
+            batch: None,
             now,
         })
     }
@@ -145,6 +148,16 @@ impl<D: Device<Wire>> UserStack<D> {
     #[must_use]
     pub fn with_busy_poll(mut self, busy_poll: Duration) -> Self {
         self.busy_poll = busy_poll;
+        self
+    }
+
+    /// Takes in so many packets at a time, and sends what they call for before the application has its
+    /// turn; by default 64, and after it. 1 is a host that is interrupted for each packet, as those of
+    /// 2005 were: an ACK leaves before the reader's answer, and what an ACK releases before the next ACK
+    /// is looked at. At least 1.
+    #[must_use]
+    pub fn with_batch(mut self, packets: usize) -> Self {
+        self.batch = Some(packets.max(1));
         self
     }
 
@@ -206,11 +219,15 @@ impl<D: Device<Wire>> UserStack<D> {
     /// One batch: packets in, timers, what became ready. Says whether there were packets.
     fn turn(&mut self) -> io::Result<bool> {
         let now = self.now;
+        let most = self.batch.unwrap_or(BATCH_PACKETS);
         self.device
-            .receive(&mut self.slabs, &mut self.arrived, BATCH_PACKETS, now)?;
+            .receive(&mut self.slabs, &mut self.arrived, most, now)?;
         let any = !self.arrived.is_empty();
         for Wire(packet) in self.arrived.drain(..) {
             self.endpoint.on_packet(packet, now);
+        }
+        if any && self.batch.is_some() {
+            self.flush()?;
         }
         if self.endpoint.next_timeout().is_some_and(|due| due <= now) {
             self.endpoint.on_timeout(now);

@@ -15,6 +15,9 @@ pub fn config_with(config: &Config, policies: &PolicySettings) -> Config {
     if let Some(segments) = policies.initial_window {
         config.initial_window = u16::try_from(segments).ok().and_then(NonZeroU16::new);
     }
+    if let Some(on) = policies.tail_loss_probe {
+        config.tail_loss_probe = on;
+    }
     match policies.window_growth {
         None => {}
         Some(WindowGrowth::Bytes) => config.window_growth = tcpcost_tcp::WindowGrowth::Bytes,

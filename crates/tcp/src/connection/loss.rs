@@ -242,7 +242,8 @@ impl Connection {
     /// RFC 8985 §7.2: with SACK, outside of recovery, one probe at a time.
     pub(super) fn arm_tail_probe(&mut self, now: Instant) {
         let recovery = &self.recovery;
-        let wanted = self.sack
+        let wanted = self.config.tail_loss_probe
+            && self.sack
             && matches!(recovery.phase, Phase::Open | Phase::Reduced { .. })
             && recovery.tail_probe.is_none()
             && recovery.scoreboard.flight() > 0

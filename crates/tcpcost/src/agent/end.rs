@@ -11,12 +11,13 @@ use tcpcost_meter::affinity::pin;
 use tcpcost_meter::others::Others;
 use tcpcost_stack::limits::{self, TcpLimits};
 use tcpcost_study::{
-    AckThinning, ByConnection, DeviceSettings, End, EndRecord, Environment, Snapshot,
+    AckThinning, Brackets, ByConnection, DeviceSettings, End, EndRecord, Environment, Snapshot,
     WorkloadSettings,
 };
 
 use tcpcost_workload::CONNECTS_OUTSTANDING;
 
+use super::capture::Capture;
 use super::ground::{self, Ground};
 use super::readings;
 use super::soak::Soak;
@@ -43,6 +44,7 @@ pub struct AgentEnd {
     soak: Option<Soak>,
     /// Ends with the trial, after its workers.
     thinning: Option<Thinning>,
+    capture: Option<Capture>,
     /// Meters that could not be had, one line each.
     cautions: Vec<String>,
 }
@@ -80,6 +82,15 @@ impl AgentEnd {
         } else {
             (ground::prepare(&ground, &prepare, &device)?, Vec::new())
         };
+        let capture = prepare
+            .capture
+            .as_ref()
+            .map(|asked| Capture::start(&prepare, asked, ground.is_kernel()))
+            .transpose()
+            .map_err(|error| Refusal::Unsupported {
+                knob: "capture".to_string(),
+                reason: format!("{error:#}"),
+            })?;
         Ok((
             AgentEnd {
                 prepare,
@@ -88,6 +99,7 @@ impl AgentEnd {
                 workers: Vec::new(),
                 soak: None,
                 thinning,
+                capture,
                 cautions: Vec::new(),
             },
             environment,
@@ -134,6 +146,11 @@ impl AgentEnd {
         self.set_up()
     }
 
+    /// Ends the workers; the capture goes on.
+    pub fn finish(mut self) -> Option<Capture> {
+        self.capture.take()
+    }
+
     fn threads(&self) -> usize {
         if self.ground.is_kernel() {
             threads(&self.settings, &self.prepare)
@@ -152,6 +169,7 @@ impl AgentEnd {
             index,
             threads: self.threads(),
             ground: self.ground.clone(),
+            capture: self.capture.as_ref().and_then(Capture::wire),
             meters: self
                 .thinning
                 .iter()
@@ -260,6 +278,11 @@ impl AgentEnd {
             .into_iter()
             .chain(of_workers)
             .collect();
+        let around = |of: fn(&Found) -> Option<Brackets>| {
+            found.iter().filter_map(of).reduce(Brackets::around)
+        };
+        let snapshots = around(|found| Some(found.snapshots));
+        let tcp_info = around(|found| found.tcp_info);
         let profile = found.iter_mut().find_map(|found| found.profile.take());
         let totals = found
             .iter_mut()
@@ -277,11 +300,14 @@ impl AgentEnd {
             response_time_hdr: response_times(found).map_err(failed)?,
             profile,
             by_connection,
+            capture: None,
         };
         Ok(Measured {
             record,
             others: busiest,
             cautions,
+            snapshots: snapshots.ok_or_else(|| Refusal::Failed("no workers".to_string()))?,
+            tcp_info,
         })
     }
 }

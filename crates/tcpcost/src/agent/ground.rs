@@ -40,6 +40,12 @@ pub struct Wires(Arc<Mutex<Vec<Pair>>>);
 type Pair = (Memory<Wire>, Memory<Wire>);
 
 impl Wires {
+    /// Takes the wires away, with what an earlier trial left on them.
+    fn clear(&self) {
+        let mut pairs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        pairs.clear();
+    }
+
     /// Sees to it that there are so many. Before the workers start: each has a file table of its
     /// own, with what was open when it began.
     fn make(&self, count: usize) -> io::Result<()> {
@@ -97,7 +103,11 @@ pub fn prepare(
         ));
     }
     policy::check_user(prepare)?;
-    if let Ground::Memory(wires, _) = ground {
+    if let Ground::Memory(wires, end) = ground {
+        // The client is prepared first.
+        if *end == End::Client {
+            wires.clear();
+        }
         wires.make(prepare.instances).map_err(super::failed)?;
     }
     Ok(Environment {
@@ -131,6 +141,10 @@ pub fn stack<D: Device<Wire>>(
     UserStack::new(device, &[prepare.address], &config, options)
         .map(|stack| stack.with_ports(ports))
         .map(|stack| stack.with_busy_poll(policy::busy_poll(prepare).unwrap_or_default()))
+        .map(|stack| match policy::receive_batch(prepare) {
+            Some(packets) => stack.with_batch(packets),
+            None => stack,
+        })
         .map_err(|error| error.to_string())
 }
 

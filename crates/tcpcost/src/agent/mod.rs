@@ -3,6 +3,7 @@
 //! It decides nothing: which trial, when, and what to make of it is the command's. When its input
 //! ends it puts back what it changed and exits at once, whatever it was doing.
 
+mod capture;
 mod end;
 mod ground;
 mod policy;
@@ -29,6 +30,7 @@ use crate::host::journal::Journal;
 use crate::host::{link, machine, namespace, sysctl};
 use crate::protocol::{Answer, Ask, PROTOCOL, clock_ns};
 
+use self::capture::Capture;
 use self::end::AgentEnd;
 use self::ground::{Ground, Wires};
 use self::worker::Listening;
@@ -233,8 +235,9 @@ impl Agent {
             }
             Ask::Run(span) => Ok(Answer::Measured(Box::new(self.end()?.run(span)?))),
             Ask::Finish => {
-                self.end = None;
-                Ok(Answer::Done)
+                let capture = self.end.take().and_then(AgentEnd::finish);
+                let capture = capture.map(Capture::stop).transpose().map_err(failed)?;
+                Ok(Answer::Finished { capture })
             }
         }
     }

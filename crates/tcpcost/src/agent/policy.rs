@@ -48,6 +48,11 @@ pub fn check_kernel(prepare: &Prepare) -> Result<(), Refusal> {
             "the kernel's is the sysctl net.core.busy_poll",
         ),
         (
+            "receive_batch",
+            receive_batch(prepare).is_some(),
+            "the kernel's is of NAPI and of GRO",
+        ),
+        (
             "window_growth",
             policies.window_growth == Some(WindowGrowth::PerAck),
             "the kernel's TCP counts what is acknowledged",
@@ -167,6 +172,14 @@ pub fn check_user(prepare: &Prepare) -> Result<(), Refusal> {
 pub fn busy_poll(prepare: &Prepare) -> Option<Duration> {
     match prepare.knobs.value_at(prepare.end, "busy_poll_us") {
         Some(Value::Count(us)) => Some(Duration::from_micros(us)),
+        _ => None,
+    }
+}
+
+/// Packets that our TCP takes in at a time, if the study says.
+pub fn receive_batch(prepare: &Prepare) -> Option<usize> {
+    match prepare.knobs.value_at(prepare.end, "receive_batch") {
+        Some(Value::Count(packets)) => usize::try_from(packets).ok(),
         _ => None,
     }
 }

@@ -10,21 +10,24 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
+use tcpcost_link::Device;
 use tcpcost_meter::affinity::pin;
 use tcpcost_meter::tcp_info::TcpInfo;
 use tcpcost_meter::{Meter, rusage};
-use tcpcost_stack::{KernelStack, Stack};
+use tcpcost_stack::{KernelStack, SocketOptions, Stack, Wire};
 use tcpcost_study::{
-    CallChains, Counts, Quantity, Reading, Snapshot, Totals, Whose, WorkloadKind, WorkloadSettings,
+    Brackets, CallChains, Counts, Quantity, Reading, Snapshot, Totals, Whose, WorkloadKind,
+    WorkloadSettings,
 };
 use tcpcost_workload::{Token, Worker, flows_of, socket_options};
 
+use super::capture::{WireFile, captured};
 use super::ground::{self, Ground, Observed};
 use super::policy::AckOptions;
 use super::readings::{self, Meters};
 use super::sampler::Sampler;
 use super::soak;
-use crate::protocol::{Prepare, Span, clock_ns};
+use crate::protocol::{Prepare, Span, clock_ns, realtime_ns};
 
 /// TCP_INFO is read this long before the first snapshot, so that traffic is in its stride again:
 /// the time that reading takes, twice over, and two milliseconds.
@@ -41,6 +44,8 @@ pub struct Place {
     pub threads: usize,
     /// What its stack stands on.
     pub ground: Ground,
+    /// Where what passes its wire goes too.
+    pub capture: Option<WireFile>,
     /// Meters of the end that are there already, for the first worker to read.
     pub meters: Vec<Box<dyn Meter + Send>>,
     /// eBPF programs that the other end has loaded: handles by meter.
@@ -97,6 +102,10 @@ pub struct Found {
     pub keys: Vec<u64>,
     /// Meters that could not be had, one line each.
     pub cautions: Vec<String>,
+    /// When the meters were read.
+    pub snapshots: Brackets,
+    /// When TCP_INFO was.
+    pub tcp_info: Option<Brackets>,
 }
 
 /// Totals by connection at an instant.
@@ -177,15 +186,13 @@ impl WorkerThread {
                             let queue =
                                 queues.get(place.index).ok_or("more threads than queues")?;
                             let tap = queue.try_clone().map_err(one_line)?;
-                            let stack = ground::stack(tap, place.index, &prepare, &options)?;
-                            body.work(make(stack, &place, &prepare, &settings, duty)?)
+                            body.work_on(tap, place, &prepare, &settings, &options, duty)
                         }
                         Ground::Memory(wires, end) => {
                             let memory = wires
                                 .end(place.index, end)
                                 .ok_or("more threads than wires")?;
-                            let stack = ground::stack(memory, place.index, &prepare, &options)?;
-                            body.work(make(stack, &place, &prepare, &settings, duty)?)
+                            body.work_on(memory, place, &prepare, &settings, &options, duty)
                         }
                     }
                 });
@@ -343,6 +350,29 @@ struct Body {
 }
 
 impl Body {
+    /// With our TCP over this device, captured where that is asked for.
+    fn work_on<D: Device<Wire> + 'static>(
+        self,
+        device: D,
+        mut place: Place,
+        prepare: &Prepare,
+        settings: &WorkloadSettings,
+        options: &SocketOptions,
+        duty: Duty,
+    ) -> Result<(), String> {
+        match place.capture.take() {
+            None => {
+                let stack = ground::stack(device, place.index, prepare, options)?;
+                self.work(make(stack, &place, prepare, settings, duty)?)
+            }
+            Some(file) => {
+                let device = captured(device, file);
+                let stack = ground::stack(device, place.index, prepare, options)?;
+                self.work(make(stack, &place, prepare, settings, duty)?)
+            }
+        }
+    }
+
     fn work<S: Observed>(mut self, mut worker: Worker<S>) -> Result<(), String> {
         if !worker.ports().is_empty() {
             self.send(Answer::Listening(Listening {
@@ -380,12 +410,16 @@ impl Body {
             lead_ns += BY_CONNECTION_NS_PER_CONNECTION * connections;
         }
         self.drive(worker, span.from_ns.saturating_sub(lead_ns))?;
+        let info_first = realtime_ns();
         let connections_before = self.connections(worker)?;
+        let info_first = [info_first, realtime_ns()];
         let by_connection_before = self.by_connection();
         self.drive(worker, span.from_ns)?;
+        let first_begin_ns = realtime_ns();
         // Slow meters first here and last there, so that what they cost is outside on both sides.
         let mut before = self.meters()?;
         before.extend(self.own(worker)?);
+        let first_end_ns = realtime_ns();
         drop(worker.take_response_times());
         if let Some(sampler) = &mut self.sampler {
             sampler.start();
@@ -396,11 +430,21 @@ impl Body {
         if let Some(sampler) = &mut self.sampler {
             sampler.stop();
         }
+        let second_begin_ns = realtime_ns();
         let mut after = self.own(worker)?;
         let response_times = worker.take_response_times();
         after.extend(self.meters()?);
+        let second_end_ns = realtime_ns();
         let by_connection_after = self.by_connection();
-        after.extend(self.connections(worker)?);
+        let info_last_ns = realtime_ns();
+        let connections_after = self.connections(worker)?;
+        let tcp_info = connections_after.as_ref().map(|_| Brackets {
+            first_begin_ns: info_first[0],
+            first_end_ns: info_first[1],
+            second_begin_ns: info_last_ns,
+            second_end_ns: realtime_ns(),
+        });
+        after.extend(connections_after);
         self.drive(worker, span.stop_ns)?;
 
         before.extend(connections_before);
@@ -425,6 +469,13 @@ impl Body {
                 false => Vec::new(),
             },
             cautions: std::mem::take(&mut self.meters.cautions),
+            snapshots: Brackets {
+                first_begin_ns,
+                first_end_ns,
+                second_begin_ns,
+                second_end_ns,
+            },
+            tcp_info,
         })
     }
 

@@ -61,6 +61,9 @@ pub struct PolicyFlags {
     /// What opens the congestion window: bytes, per-ack.
     #[arg(long, value_name = "HOW", value_parser = knob("window_growth"))]
     window_growth: Option<String>,
+    /// Whether to probe when the last segments of a flight stay unacknowledged: on, off.
+    #[arg(long, value_name = "SWITCH", value_parser = knob("tail_loss_probe"))]
+    tail_loss_probe: Option<String>,
 }
 
 impl PolicyFlags {
@@ -89,6 +92,7 @@ impl PolicyFlags {
             ("pacing_rate", self.pacing_rate.as_ref()),
             ("initial_window", self.initial_window.as_ref()),
             ("window_growth", self.window_growth.as_ref()),
+            ("tail_loss_probe", self.tail_loss_probe.as_ref()),
         ];
         let mut knobs = Knobs::default();
         for (name, text) in given {

@@ -30,6 +30,9 @@ pub struct Overrides {
     /// `--meter-cost`.
     #[serde(default)]
     pub meter_cost: bool,
+    /// `--capture`.
+    #[serde(default)]
+    pub capture: Option<u32>,
     /// `--quick`.
     #[serde(default)]
     pub quick: bool,
@@ -79,6 +82,10 @@ impl Overrides {
         if self.meter_cost {
             study.ask_meter_cost();
         }
+        if let Some(trials) = self.capture {
+            study.measure.capture.trials = trials;
+            study.ask_captures();
+        }
         Ok(study)
     }
 }
@@ -92,6 +99,8 @@ pub struct Directory {
 const STUDY: &str = "study.toml";
 const OVERRIDES: &str = "run.json";
 const RECORDS: &str = "records.jsonl";
+/// Folder of the captures.
+pub const CAPTURES: &str = "captures";
 
 impl Directory {
     /// Makes a new one; refuses one that already holds records.
@@ -160,6 +169,11 @@ impl Directory {
             .write_all(line.as_bytes())
             .and_then(|()| self.records.sync_data())
             .with_context(|| format!("append to {}", self.path.join(RECORDS).display()))
+    }
+
+    /// Where captures go.
+    pub fn captures(&self) -> PathBuf {
+        self.path.join(CAPTURES)
     }
 
     /// Where it is.

@@ -2,6 +2,7 @@
 
 mod apart;
 mod bed;
+mod captured;
 mod directory;
 mod ends;
 mod plan;
@@ -12,6 +13,7 @@ mod warnings;
 
 use std::path::PathBuf;
 
+use anyhow::Context;
 use tcpcost_report::Summary;
 use tcpcost_study::{
     Cell, CoreToCore, End, HostEnvironment, Outcome, Record, Study, Value, Warning, WarningCode,
@@ -141,6 +143,7 @@ fn overrides(args: &cli::Run, study: String) -> anyhow::Result<Overrides> {
         duration: args.duration.clone(),
         seed: args.seed,
         meter_cost: args.meter_cost,
+        capture: args.capture,
         quick: args.quick,
     })
 }
@@ -251,15 +254,25 @@ impl Runner<'_> {
         events: &mut Events,
         progress: &mut Progress,
     ) -> anyhow::Result<bool> {
+        let captures = store.captures();
         while let Some(next) = Plan::next(self.study, &self.records) {
             if events.interrupted() {
                 return Ok(true);
             }
             let cell = &self.study.cells[next.cell];
             progress.begin(&cell.name);
+            if cell.captured.is_some() {
+                std::fs::create_dir_all(&captures)
+                    .with_context(|| format!("create {}", captures.display()))?;
+            }
+            let of = cell.captured.as_ref().unwrap_or(&cell.name);
+            let place = self.study.cells.iter().position(|own| own.name == *of);
+            let number = place.unwrap_or(next.cell) + 1;
             let trial = Trial {
                 study: self.study,
                 cell,
+                number,
+                captures: &captures,
                 repetition: next.repetition,
                 attempt: next.attempt,
                 notes: &self.access.notes,

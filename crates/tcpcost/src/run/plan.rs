@@ -30,6 +30,8 @@ pub struct Plan;
 
 /// Setting knobs, connecting, closing and writing the record, beside warm-up and interval.
 const OVERHEAD: Duration = Duration::from_millis(120);
+/// Waiting for the last packets of a capture, and reading it.
+const CAPTURE: Duration = Duration::from_millis(120);
 /// Per connection.
 const OVERHEAD_PER_FLOW: Duration = Duration::from_micros(60);
 
@@ -44,7 +46,9 @@ impl Plan {
             .map(|record| record.repetition)
             .max()
             .unwrap_or(0);
-        for repetition in latest..measure.repetitions_max {
+        // Captured trials may be more than the others, which then have ended.
+        let most = measure.repetitions_max.max(measure.capture.trials);
+        for repetition in latest..most {
             let open = Plan::open(study, records, repetition);
             for cell in order(study, repetition) {
                 let tries = |record: &&Record| {
@@ -103,13 +107,23 @@ impl Plan {
             .cells
             .iter()
             .zip(converged)
-            .map(|(cell, converged)| !converged && !impossible(&cell.name))
+            .map(|(cell, converged)| {
+                let goes_on = match cell.captured {
+                    Some(_) => repetition < study.repetitions(cell),
+                    None => repetition < study.measure.repetitions_max && !converged,
+                };
+                goes_on && !impossible(&cell.name)
+            })
             .collect()
     }
 
     /// Trials in all as far as is known: those done and those of the repetitions that are certain.
     pub fn trials(study: &Study, records: &[Record]) -> u64 {
-        let certain = study.cells.len() as u64 * u64::from(study.measure.repetitions);
+        let repetitions = study
+            .cells
+            .iter()
+            .map(|cell| u64::from(study.repetitions(cell)));
+        let certain: u64 = repetitions.sum();
         certain.max(records.len() as u64)
     }
 }
@@ -141,13 +155,18 @@ fn order(study: &Study, repetition: u32) -> Vec<usize> {
 pub fn dry_run(study: &Study) -> String {
     let measure = &study.measure;
     let mut text = format!("{}\n", study.title);
-    let mut once = Duration::ZERO;
+    let (mut once, mut captured) = (Duration::ZERO, Duration::ZERO);
     for (index, cell) in study.cells.iter().enumerate() {
         text += &format!("{:>4}  {}\n", index + 1, cell.name);
         let flows = u32::try_from(cell.knobs.count("flows").unwrap_or(1)).unwrap_or(u32::MAX);
-        once += measure.warm_up + measure.duration + OVERHEAD + OVERHEAD_PER_FLOW * flows;
+        let (warm_up, duration) = study.times(cell);
+        let trial = warm_up + duration + OVERHEAD + OVERHEAD_PER_FLOW * flows;
+        match cell.captured {
+            Some(_) => captured += (trial + CAPTURE) * study.repetitions(cell),
+            None => once += trial,
+        }
     }
-    let least = once * measure.repetitions;
+    let least = once * measure.repetitions + captured;
     text += &format!(
         "{} cells, {} repetitions of {} after {} of warm-up: about {}",
         study.cells.len(),
@@ -160,7 +179,7 @@ pub fn dry_run(study: &Study) -> String {
         text += &format!(
             "; up to {} repetitions, {}, where the interval is wider than {:.1} %",
             measure.repetitions_max,
-            rounded(once * measure.repetitions_max),
+            rounded(once * measure.repetitions_max + captured),
             100.0 * measure.target.unwrap_or_default(),
         );
     }
@@ -200,6 +219,7 @@ mod tests {
             seed: 1,
             started: String::new(),
             bed: "netns".into(),
+            captured: false,
             interval_ns: 1,
             outcome,
             warnings: if marked { vec![warning] } else { vec![] },

@@ -1,21 +1,25 @@
 //! One trial: make both ends ready, connect, run, read, close; and what came of it as a record.
 
 use std::collections::BTreeMap;
-
 use std::path::Path;
+use std::time::Duration;
 
 use tcpcost_meter::core_to_core::round_trip_ns;
 use tcpcost_stack::limits::TcpLimits;
 use tcpcost_study::{
-    Cell, CoreToCore, DeviceSettings, End, Environment, HostEnvironment, Knobs, Measure, Outcome,
+    Capture, Cell, CoreToCore, DeviceSettings, End, Environment, HostEnvironment, Knobs, Outcome,
     Record, SCHEMA_VERSION, Study, Value, Warning, WarningCode, WorkloadSettings,
 };
 
 use super::bed::{Bed, BedKind};
+use super::captured::read_capture;
+use super::directory::CAPTURES;
 use super::ends::{Events, Halt};
 use super::warnings;
 use crate::host::topology::Topology;
-use crate::protocol::{Answer, Ask, Measured, Prepare, Sampling, Span, clock_ns};
+use crate::protocol::{
+    Answer, Ask, Capturing, Measured, Prepare, Sampling, Span, Stopped, clock_ns,
+};
 
 /// Time for the order to run to reach both agents, also on a busy host; traffic starts with it.
 const HEAD_START_NS: u64 = 5_000_000;
@@ -28,6 +32,10 @@ pub struct Trial<'a> {
     pub study: &'a Study,
     /// Which cell.
     pub cell: &'a Cell,
+    /// The cell's number in the study, from 1; of a captured trial that of the cell it is of.
+    pub number: usize,
+    /// Where captures go.
+    pub captures: &'a Path,
     /// Repetition, from 0.
     pub repetition: u32,
     /// Try, from 0.
@@ -51,6 +59,8 @@ type Both<T> = BTreeMap<End, T>;
 struct Found {
     ends: Both<Measured>,
     core_to_core: Option<CoreToCore>,
+    /// The server's.
+    ports: Vec<u16>,
 }
 
 impl Trial<'_> {
@@ -79,11 +89,14 @@ impl Trial<'_> {
                         .retain(|name, _| !shown.contains_key(name));
                 }
                 record.warnings = cautions;
-                record.warnings.extend(warnings::judge(
-                    &record,
-                    self.study.measure.others_max,
-                    &others,
-                ));
+                // Of a captured trial nothing is told that another's load would change.
+                if !record.captured {
+                    record.warnings.extend(warnings::judge(
+                        &record,
+                        self.study.measure.others_max,
+                        &others,
+                    ));
+                }
                 record.warnings.extend_from_slice(self.notes);
             }
             Err(Halt::Interrupted) => return Err(Broken::Interrupted),
@@ -121,7 +134,8 @@ impl Trial<'_> {
                 .strftime("%Y-%m-%dT%H:%M:%S%.3fZ")
                 .to_string(),
             bed: bed.name().to_string(),
-            interval_ns: nanos(self.study.measure.duration),
+            captured: self.cell.captured.is_some(),
+            interval_ns: nanos(self.study.times(self.cell).1),
             outcome: Outcome::Measured,
             warnings: Vec::new(),
             core_to_core: None,
@@ -136,10 +150,65 @@ impl Trial<'_> {
         let environments = self.prepare(bed, events, &mut cautions)?;
         let outcome = self.traffic(bed, events, environments);
         // Also after a failure, so that the next trial starts clean. An interrupt ends the bed anyway.
-        if !matches!(outcome, Err(Halt::Interrupted | Halt::Gone(..))) {
-            bed.ends.call_both(events, |_| Ask::Finish)?;
+        if matches!(outcome, Err(Halt::Interrupted | Halt::Gone(..))) {
+            return outcome.map(|found| (found, cautions));
         }
-        Ok((outcome?, cautions))
+        let finished = bed.ends.call_both(events, |_| Ask::Finish)?;
+        let mut found = outcome?;
+        for (end, answer) in End::BOTH.into_iter().zip(finished) {
+            let Answer::Finished { capture } = answer else {
+                return Err(nonsense(end, &answer));
+            };
+            if let (Some(stopped), Some(measured)) = (capture, found.ends.get_mut(&end)) {
+                self.keep(end, stopped, measured, &found.ports)
+                    .map_err(|error| Halt::Failed(end, format!("capture: {error:#}")))?;
+            }
+        }
+        Ok((found, cautions))
+    }
+
+    /// Puts what an end's capture says into its record.
+    fn keep(
+        &self,
+        end: End,
+        stopped: Stopped,
+        measured: &mut Measured,
+        ports: &[u16],
+    ) -> anyhow::Result<()> {
+        let kind = WorkloadSettings::from_knobs(&self.cell.knobs)?.kind;
+        let snapshots = measured.snapshots;
+        let file = self.captures.join(self.file(end));
+        let read = read_capture(&file, end, kind, ports.to_vec(), &snapshots)?;
+        measured.record.readings.extend(read.readings);
+        measured.record.capture = Some(Capture {
+            file: format!("{CAPTURES}/{}", self.file(end)),
+            place: stopped.place,
+            snap_len: self.study.measure.capture.snap_len,
+            packets: stopped.packets,
+            dropped: stopped.dropped,
+            snapshots,
+            tcp_info: measured.tcp_info,
+            opening: read.opening,
+        });
+        Ok(())
+    }
+
+    /// Name of an end's capture: cell, repetition, end.
+    fn file(&self, end: End) -> String {
+        format!("{:02}-{}-{end}.pcapng", self.number, self.repetition)
+    }
+
+    /// What an end is to capture.
+    fn capturing(&self, end: End) -> Option<Capturing> {
+        let of = self.cell.captured.as_ref()?;
+        let (study, repetition) = (&self.study.name, self.repetition);
+        Some(Capturing {
+            file: self.captures.join(self.file(end)),
+            snap_len: self.study.measure.capture.snap_len,
+            comment: format!(
+                "tcpcost: study {study}, cell \"{of}\", repetition {repetition}, {end}"
+            ),
+        })
     }
 
     /// Whether the memory of this host's TCP can hold the connections: both ends are here.
@@ -218,6 +287,7 @@ impl Trial<'_> {
                 .collect(),
             by_connection: self.study.measure.by_connection,
             sampling: sampling(end),
+            capture: self.capturing(end),
             own_pids: vec![std::process::id(), client_pid, server_pid],
             token: token.clone(),
             seed: self.study.measure.seed,
@@ -255,6 +325,7 @@ impl Trial<'_> {
         let Answer::Listening { addresses, loaded } = answer else {
             return Err(nonsense(End::Server, &answer));
         };
+        let ports = addresses.iter().map(|address| address.port()).collect();
         let connect = Ask::Connect {
             targets: addresses,
             loaded,
@@ -295,7 +366,7 @@ impl Trial<'_> {
         // A CPU that is not free has no distance now: missing, and no reason not to run.
         let distance = |cpus| round_trip_ns(cpus).ok().flatten();
         let before_ns = cpus.and_then(distance);
-        let span = span(&self.study.measure, clock_ns());
+        let span = span(self.study.times(self.cell), clock_ns());
         let answers = bed.ends.call_both(events, |_| Ask::Run(span))?;
         let core_to_core = cpus.map(|cpus| CoreToCore {
             cpus,
@@ -311,7 +382,11 @@ impl Trial<'_> {
                 environments.remove(&end).expect("both ends were prepared");
             ends.insert(end, *measured);
         }
-        Ok(Found { ends, core_to_core })
+        Ok(Found {
+            ends,
+            core_to_core,
+            ports,
+        })
     }
 }
 
@@ -384,13 +459,13 @@ fn nonsense(end: End, answer: &Answer) -> Halt {
     Halt::Gone(end, format!("answered out of turn: {answer:?}"))
 }
 
-fn nanos(time: std::time::Duration) -> u64 {
+fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).expect("a study's times are far below 584 years")
 }
 
-fn span(measure: &Measure, now_ns: u64) -> Span {
-    let from_ns = now_ns + HEAD_START_NS + nanos(measure.warm_up);
-    let to_ns = from_ns + nanos(measure.duration);
+fn span((warm_up, duration): (Duration, Duration), now_ns: u64) -> Span {
+    let from_ns = now_ns + HEAD_START_NS + nanos(warm_up);
+    let to_ns = from_ns + nanos(duration);
     Span {
         from_ns,
         to_ns,

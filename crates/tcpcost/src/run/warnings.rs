@@ -201,6 +201,7 @@ mod tests {
             response_time_hdr: None,
             profile: None,
             by_connection: None,
+            capture: None,
         };
         Record {
             schema_version: SCHEMA_VERSION,
@@ -212,6 +213,7 @@ mod tests {
             seed: 1,
             started: "2026-01-01T00:00:00Z".into(),
             bed: "netns".into(),
+            captured: false,
             interval_ns: 1_000_000,
             outcome: Outcome::Measured,
             warnings: vec![],

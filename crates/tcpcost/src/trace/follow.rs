@@ -15,14 +15,20 @@ use tcpcost_trace::{
 
 use super::Options;
 use super::growing::{End, Growing, wait_for};
-use super::libpcap::Live;
 use crate::cli;
 use crate::exit::{Exit, usage};
+use crate::libpcap::Live;
 use crate::output;
 use crate::watch::ticker::{Clock, block_signals, is_ended};
 
 /// The longest wait before signals and looks have their turn.
 const STEP: Duration = Duration::from_millis(100);
+
+/// Cooked v2 (20), IPv6 (40) and the longest TCP header (60), and one VLAN tag.
+const SNAP_LEN: u32 = 128;
+
+/// The ring: with 128 bytes and their header for each packet some 40 ms of a million a second.
+const RING_BYTES: usize = 8 << 20;
 
 /// Connections that are kept one by one: some 60 MiB of them.
 const CONNECTIONS_MOST: usize = 4096;
@@ -81,7 +87,7 @@ fn file_to(looks: &mut Looks<'_>, path: &Path) -> anyhow::Result<Exit> {
 }
 
 fn interface_to(looks: &mut Looks<'_>, interface: &str) -> anyhow::Result<Exit> {
-    let mut live = Live::open(interface)?;
+    let mut live = Live::open(interface, SNAP_LEN, RING_BYTES)?;
     let mut reading = Reading {
         form: Some(tcpcost_trace::Form::Live),
         ..Reading::default()

@@ -2,7 +2,8 @@
 
 mod follow;
 mod growing;
-mod libpcap;
+
+pub use self::growing::wait_for;
 
 use std::fs::File;
 use std::io::Read;
@@ -13,8 +14,8 @@ use std::time::Duration;
 use anyhow::Context;
 use tcpcost_study::units;
 use tcpcost_trace::{
-    Analysis, Broken, Filter, Graph, Reading, Report, Settings, page, read, text, write_csv,
-    write_json,
+    Analysis, Broken, Filter, Graph, Moment, Reading, Report, Settings, page, read, text,
+    write_csv, write_json,
 };
 
 use crate::cli;
@@ -68,8 +69,19 @@ impl Options {
                 .map_err(|error| usage(format!("--{name} {text}: {error}")))?;
             Ok(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
         };
-        let optional = |name: &str, text: &Option<String>| {
-            text.as_deref().map(|text| ns(name, text)).transpose()
+        let moment = |name: &str, text: &Option<String>| -> anyhow::Result<Option<Moment>> {
+            let Some(text) = text else {
+                return Ok(None);
+            };
+            let Some(at) = text.strip_prefix('@') else {
+                return Ok(Some(Moment::AfterFirst(ns(name, text)?)));
+            };
+            match at.parse() {
+                Ok(at) => Ok(Some(Moment::At(at))),
+                Err(_) => Err(usage(format!(
+                    "--{name} {text}: expected nanoseconds since the epoch after @"
+                ))),
+            }
         };
         Ok(Options {
             graph_of: args
@@ -83,8 +95,8 @@ impl Options {
             filter: Filter {
                 addresses: args.address.clone(),
                 ports: args.port.clone(),
-                from_ns: optional("from", &args.from)?,
-                until_ns: optional("until", &args.until)?,
+                from: moment("from", &args.from)?,
+                until: moment("until", &args.until)?,
             },
         })
     }

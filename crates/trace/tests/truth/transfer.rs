@@ -174,6 +174,7 @@ impl Seen {
     fn at(end: End, id: ConnId, acks_by_read: u64) -> Seen {
         let counted = *end.endpoint.connection(id).unwrap().counters();
         let (wired, capture) = end.device.finish().unwrap();
+        let capture = capture.expect("the file is its own");
         let mut analysis = Analysis::new(Settings::default());
         let (reading, outcome) = read(&capture[..], &mut analysis);
         outcome.unwrap();

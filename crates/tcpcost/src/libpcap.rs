@@ -1,4 +1,4 @@
-//! Live packets through libpcap, which is loaded when it is needed: neither building this program nor
+//! Live packets of an interface through libpcap, which is loaded when it is needed: neither building this program nor
 //! its other commands needs it. The functions and layouts are those of pcap(3PCAP), 1.0 and later.
 //!
 //! It captures through a ring that the kernel fills (TPACKET_V3) and counts what had no room there.
@@ -6,6 +6,8 @@
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
+
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use libloading::Library;
@@ -17,6 +19,7 @@ use crate::exit::{Exit, Stop};
 pub struct Live {
     handle: NonNull<Handle>,
     link: Link,
+    link_type: u16,
     functions: Functions,
     interface: String,
 }
@@ -100,11 +103,12 @@ functions! {
 }
 
 impl Live {
-    /// Begins to capture the TCP segments on this interface.
+    /// Begins to capture the TCP segments on this interface, so many bytes of each (0 for all) through a
+    /// ring of this size.
     ///
     /// # Errors
     /// Exit code 77 if libpcap is missing or may not capture; else what libpcap says.
-    pub fn open(interface: &str) -> anyhow::Result<Live> {
+    pub fn open(interface: &str, snap_len: u32, ring_bytes: usize) -> anyhow::Result<Live> {
         let unavailable = |text: String| {
             anyhow::Error::new(Stop {
                 exit: Exit::Unavailable,
@@ -128,15 +132,19 @@ impl Live {
         let mut live = Live {
             handle,
             link: Link::Unknown,
+            link_type: 0,
             functions,
             interface: interface.to_string(),
         };
         let pcap = handle.as_ptr();
+        let whole = |snap_len| if snap_len == 0 { WHOLE } else { snap_len };
+        let snap_len = c_int::try_from(whole(snap_len)).unwrap_or(c_int::MAX);
+        let ring_bytes = c_int::try_from(ring_bytes).unwrap_or(c_int::MAX);
         // SAFETY: `pcap` is a handle that is not active yet, as these four want it.
         unsafe {
-            (live.functions.set_snaplen)(pcap, SNAP_LEN);
+            (live.functions.set_snaplen)(pcap, snap_len);
             (live.functions.set_timeout)(pcap, TIMEOUT_MS);
-            (live.functions.set_buffer_size)(pcap, RING_BYTES);
+            (live.functions.set_buffer_size)(pcap, ring_bytes);
             (live.functions.set_precision)(pcap, NANO);
         }
         // SAFETY: as above; it is active from here on unless this is an error.
@@ -157,6 +165,11 @@ impl Live {
         // SAFETY: the handle is active.
         let link = unsafe { (live.functions.datalink)(pcap) };
         live.link = Link::from_number(u32::try_from(link).unwrap_or(u32::MAX));
+        // Of those that are read DLT and LINKTYPE are the same number, but for raw IP (12 and 14).
+        live.link_type = match u16::try_from(link) {
+            Ok(12 | 14) => tcpcost_link::pcapng::RAW,
+            link => link.unwrap_or(u16::MAX),
+        };
         if live.link == Link::Unknown {
             bail!("capture on {interface}: its link type {link} is not read");
         }
@@ -203,11 +216,31 @@ impl Live {
         unsafe { BorrowedFd::borrow_raw((self.functions.selectable_fd)(self.handle.as_ptr())) }
     }
 
+    /// The LINKTYPE of its packets.
+    pub fn link_type(&self) -> u16 {
+        self.link_type
+    }
+
     /// Gives what is there to the sink, so much at most that others have their turn.
     ///
     /// # Errors
     /// What libpcap says, as of an interface that goes down.
     pub fn take(&mut self, reading: &mut Reading, sink: &mut impl Sink) -> anyhow::Result<()> {
+        let link = self.link;
+        self.packets(|at_ns, wire, frame| {
+            reading.packets += 1;
+            reading.bytes += frame.len() as u64;
+            if let Some(segment) = parse(link, frame, wire, at_ns, &mut reading.skipped) {
+                sink.segment(&segment);
+            }
+        })
+    }
+
+    /// Gives what is there packet by packet: ns since the epoch, length, and what is kept of it.
+    ///
+    /// # Errors
+    /// As `take`.
+    pub fn packets(&mut self, mut each: impl FnMut(u64, u32, &[u8])) -> anyhow::Result<()> {
         // SAFETY: the handle is active.
         let precision = unsafe { (self.functions.precision)(self.handle.as_ptr()) };
         let ns_per_unit = if precision == NANO { 1 } else { 1000 };
@@ -233,11 +266,7 @@ impl Live {
             let at = (header.at.tv_sec as u64)
                 .saturating_mul(1_000_000_000)
                 .saturating_add(header.at.tv_usec as u64 * ns_per_unit);
-            reading.packets += 1;
-            reading.bytes += u64::from(header.captured);
-            if let Some(segment) = parse(self.link, frame, header.wire, at, &mut reading.skipped) {
-                sink.segment(&segment);
-            }
+            each(at, header.wire, frame);
         }
         Ok(())
     }
@@ -292,14 +321,12 @@ const NO_PERMISSION: c_int = -8;
 /// PCAP_TSTAMP_PRECISION_NANO.
 const NANO: c_int = 1;
 
-/// Cooked v2 (20), IPv6 (40) and the longest TCP header (60), and one VLAN tag.
-const SNAP_LEN: c_int = 128;
+/// As libpcap's own maximum (MAXIMUM_SNAPLEN), which is a super-segment's length and more.
+const WHOLE: u32 = 262_144;
 
-/// How long the kernel holds a block that is not full: a look is late by no more.
 const TIMEOUT_MS: c_int = 50;
-
-/// The ring: with 128 bytes and their header for each packet some 40 ms of a million a second.
-const RING_BYTES: c_int = 8 << 20;
+/// How long the kernel holds a block that is not full: a look is late by no more.
+pub const TIMEOUT: Duration = Duration::from_millis(TIMEOUT_MS as u64);
 
 /// Packets at a time: some 10 ms of work.
 const AT_ONCE: usize = 65_536;

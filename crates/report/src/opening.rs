@@ -1,0 +1,187 @@
+//! How connections began, by the captures of a study: transaction by transaction what the client's
+//! pure ACKs covered and how long the server's bursts were, beside a published capture.
+
+use std::collections::HashMap;
+
+use serde::Serialize;
+use tcpcost_study::{Capture, End, PublishedOpening, Record, Study};
+
+use crate::cell::CellSummary;
+
+/// All cells that have captures of requests and responses.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Openings {
+    /// Whose captures these are: the server's, which sends the responses.
+    pub captured_at: End,
+    /// Who published what stands beside ours.
+    pub source: Option<String>,
+    /// The published pure ACKs, as [`show_sequence`] has them.
+    pub pure_acks: Option<String>,
+    /// The published bursts.
+    pub data_bursts: Option<String>,
+    /// Our cells.
+    pub cells: Vec<CellOpening>,
+    /// What was found, where something is published.
+    pub sentence: Option<String>,
+}
+
+/// What the captures of one cell have.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct CellOpening {
+    /// The cell.
+    pub cell: String,
+    /// Captures.
+    pub captures: usize,
+    /// Wire segments of each of the client's pure ACKs.
+    pub pure_acks: Told,
+    /// Wire segments of each burst of the server's.
+    pub data_bursts: Told,
+}
+
+/// One kind of sequence.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Told {
+    /// The most frequent one, the first seen of those that are as frequent.
+    pub sequence: String,
+    /// Captures that have it.
+    pub captures: usize,
+    /// Captures in which it is the published one; absent where none is.
+    pub as_published: Option<usize>,
+}
+
+/// Transactions that are told where nothing is published.
+const TRANSACTIONS: usize = 4;
+
+/// Of all captured records of these cells; `None` where there is none.
+pub(crate) fn openings(
+    study: &Study,
+    cells: &[CellSummary],
+    records: &[&Record],
+) -> Option<Openings> {
+    let end = End::Server;
+    let published = study.published_opening.as_ref();
+    let captures_of = |cell: &CellSummary| -> Vec<&Capture> {
+        let of = |record: &&&Record| {
+            let mut captured = study.cells.iter();
+            captured.any(|one| {
+                one.name == record.cell && one.captured.as_deref() == Some(cell.name.as_str())
+            })
+        };
+        let captures = records.iter().filter(of);
+        captures
+            .filter_map(|record| record.ends.get(&end)?.capture.as_ref())
+            .filter(|capture| capture.opening.is_some())
+            .collect()
+    };
+    let of_cell = |cell: &CellSummary| {
+        let captures = captures_of(cell);
+        let lists = |of: fn(&Capture) -> Option<&Vec<Vec<u64>>>| -> Vec<&[Vec<u64>]> {
+            let lists = captures.iter().filter_map(|capture| of(capture));
+            lists.map(Vec::as_slice).collect()
+        };
+        let acks = lists(|capture| Some(&capture.opening.as_ref()?.client.pure_acks));
+        let bursts = lists(|capture| Some(&capture.opening.as_ref()?.server.data_bursts));
+        (!captures.is_empty()).then(|| CellOpening {
+            cell: cell.name.clone(),
+            captures: captures.len(),
+            pure_acks: told(&acks, published.map(|published| &published.pure_acks[..])),
+            data_bursts: told(
+                &bursts,
+                published.map(|published| &published.data_bursts[..]),
+            ),
+        })
+    };
+    let told: Vec<CellOpening> = cells.iter().filter_map(of_cell).collect();
+    if told.is_empty() {
+        return None;
+    }
+    let theirs = |published: &PublishedOpening| {
+        let is_his = |one: &&CellOpening| {
+            let mut cells = cells.iter();
+            cells.any(|cell| cell.name == one.cell && cell.knobs.has(&published.matching))
+        };
+        let ours: Vec<&CellOpening> = told.iter().filter(is_his).collect();
+        sentence(published, &ours)
+    };
+    Some(Openings {
+        captured_at: end,
+        source: published.map(|published| published.source.clone()),
+        pure_acks: published.map(|published| show_sequence(&published.pure_acks)),
+        data_bursts: published.map(|published| show_sequence(&published.data_bursts)),
+        sentence: published.and_then(theirs),
+        cells: told,
+    })
+}
+
+/// The transactions that the published capture has, or the first few.
+fn told(captures: &[&[Vec<u64>]], published: Option<&[Vec<u64>]>) -> Told {
+    let most = published.map_or(TRANSACTIONS, <[_]>::len);
+    let mut counts: HashMap<&[Vec<u64>], usize> = HashMap::new();
+    let cut = |whole: &'_ [Vec<u64>]| whole.len().min(most);
+    for capture in captures {
+        *counts.entry(&capture[..cut(capture)]).or_default() += 1;
+    }
+    let frequent = counts.values().max().copied().unwrap_or(0);
+    let sequences = captures.iter().map(|capture| &capture[..cut(capture)]);
+    let first = sequences.clone().find(|one| counts[one] == frequent);
+    Told {
+        sequence: first.map(show_sequence).unwrap_or_default(),
+        captures: frequent,
+        as_published: published.map(|published| sequences.filter(|one| *one == published).count()),
+    }
+}
+
+/// `1 2 3 4 | 5 6 | 7`: transactions apart, one without any as a dash.
+pub(crate) fn show_sequence(lists: &[Vec<u64>]) -> String {
+    let list = |list: &Vec<u64>| match &list[..] {
+        [] => "–".to_string(),
+        list => {
+            let numbers: Vec<String> = list.iter().map(ToString::to_string).collect();
+            numbers.join(" ")
+        }
+    };
+    let lists: Vec<String> = lists.iter().map(list).collect();
+    lists.join(" | ")
+}
+
+fn sentence(published: &PublishedOpening, ours: &[&CellOpening]) -> Option<String> {
+    let of_cell = |one: &&CellOpening| {
+        let all = one.captures;
+        let acks = one.pure_acks.as_published?;
+        let bursts = one.data_bursts.as_published?;
+        Some(format!(
+            "in {acks} of {all} captures of \"{}\" the pure ACKs were these, in {bursts} of {all} the bursts",
+            one.cell
+        ))
+    };
+    let cells: Vec<String> = ours.iter().filter_map(of_cell).collect();
+    (!cells.is_empty()).then(|| {
+        format!(
+            "{}, from the connection's first transaction on: pure ACKs of {} segments, data bursts of {}; {}.",
+            published.source,
+            show_sequence(&published.pure_acks),
+            show_sequence(&published.data_bursts),
+            cells.join("; ")
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_most_frequent_sequence_is_told_and_how_often_it_is_the_published_one() {
+        let (theirs, other) = (vec![vec![1, 2], vec![3]], vec![vec![1, 2], vec![]]);
+        let longer = vec![vec![1, 2], vec![3], vec![9]];
+        let short = vec![vec![1, 2]];
+        let captures: Vec<&[Vec<u64>]> = vec![&other, &theirs, &longer, &short];
+        let all = told(&captures, Some(&theirs));
+        assert_eq!(all.sequence, "1 2 | 3");
+        assert_eq!((all.captures, all.as_published), (2, Some(2)));
+        let none = told(&captures[..1], Some(&theirs));
+        assert_eq!(none.sequence, "1 2 | –");
+        assert_eq!((none.captures, none.as_published), (1, Some(0)));
+        assert_eq!(told(&captures, None).as_published, None);
+    }
+}
