@@ -47,6 +47,10 @@ fn main() {
             &format!("bare write of units that the kernel drops, offloads {on}"),
             || raw_write(offloads),
         );
+        run(
+            &format!("bare read of units that a packet socket puts there, offloads {on}"),
+            || raw_read(offloads),
+        );
         for copies in [false, true] {
             let how = if copies { "one copy" } else { "no copy" };
             run(&format!("we send, {how}, offloads {on}"), || {
@@ -444,6 +448,102 @@ fn raw_write(offloads: Offloads) -> Cost {
     }
     begun.cost(written)
 }
+
+/// What reading costs without TCP of ours: units of a sender's, which a packet socket writes to the
+/// interface, into slabs and no further. `own` is the reading alone.
+fn raw_read(offloads: Offloads) -> Cost {
+    let mut host = host(offloads);
+    let name = std::ffi::CString::new(host.device.name()).unwrap();
+    let size: u16 = if offloads.segmentation {
+        44 * 1448
+    } else {
+        1448
+    };
+    let socket = PacketSocket::new(&name);
+    let total = (40 + size).to_be_bytes();
+    // struct virtio_net_hdr: partial checksum, TCPv4, headers, size, where the checksum is.
+    let virtio: [u8; 10] = if offloads.segmentation {
+        let [a, b] = 1448u16.to_le_bytes();
+        [1, 1, 54, 0, a, b, 34, 0, 16, 0]
+    } else {
+        [0; 10]
+    };
+    let ethernet = [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0];
+    let ip = [
+        0x45, 0, total[0], total[1], 0, 0, 0x40, 0, 64, 6, 0, 0, 10, 77, 0, 1, 10, 77, 0, 2,
+    ];
+    let tcp = [
+        0, 80, 0, 81, 0, 0, 0, 0, 0, 0, 0, 0, 0x50, 0x10, 1, 0, 0, 0, 0, 0,
+    ];
+    let payload = vec![7; usize::from(size)];
+    let unit = [&virtio[..], &ethernet, &ip, &tcp, &payload].concat();
+    let mut source = common::Slabs(host.endpoint.pool().clone());
+    let (mut read, mut reading) = (0, Duration::ZERO);
+    let begun = Clocks::now();
+    while read < BYTES / 4 {
+        // As many as wait for a reader that is behind; fewer than the interface keeps.
+        (0..32).for_each(|_| socket.send(&unit));
+        let before = cpu(libc::CLOCK_THREAD_CPUTIME_ID);
+        let mut arrived: VecDeque<Wire> = VecDeque::new();
+        host.device
+            .receive(&mut source, &mut arrived, 64, Instant::now())
+            .unwrap();
+        let units = arrived
+            .iter()
+            .filter(|unit| unit.0.len() == 40 + payload.len());
+        read += (units.count() * payload.len()) as u64;
+        drop(arrived);
+        reading += cpu(libc::CLOCK_THREAD_CPUTIME_ID) - before;
+    }
+    Cost {
+        own: reading,
+        ..begun.cost(read)
+    }
+}
+
+/// A socket of the link layer whose packets have virtio-net headers (packet(7)).
+struct PacketSocket(std::os::fd::OwnedFd);
+
+impl PacketSocket {
+    fn new(interface: &std::ffi::CStr) -> Self {
+        use std::os::fd::FromRawFd;
+        // SAFETY: plain calls; an address and an option that live until the call ends; the
+        // descriptor is new and ours.
+        unsafe {
+            let fd = libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0);
+            assert!(fd >= 0, "{}", std::io::Error::last_os_error());
+            let socket = Self(std::os::fd::OwnedFd::from_raw_fd(fd));
+            let on: libc::c_int = 1;
+            for option in [PACKET_VNET_HDR, libc::PACKET_QDISC_BYPASS] {
+                let size = size_of::<libc::c_int>() as libc::socklen_t;
+                let result =
+                    libc::setsockopt(fd, libc::SOL_PACKET, option, (&raw const on).cast(), size);
+                assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+            }
+            let mut address: libc::sockaddr_ll = std::mem::zeroed();
+            address.sll_family = libc::AF_PACKET as u16;
+            address.sll_ifindex = libc::if_nametoindex(interface.as_ptr()) as i32;
+            let size = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
+            let result = libc::bind(fd, (&raw const address).cast(), size);
+            assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+            socket
+        }
+    }
+
+    fn send(&self, unit: &[u8]) {
+        // SAFETY: the bytes live until the call ends.
+        let sent = unsafe { libc::send(self.0.as_raw_fd(), unit.as_ptr().cast(), unit.len(), 0) };
+        assert_eq!(
+            sent,
+            unit.len() as isize,
+            "{}",
+            std::io::Error::last_os_error()
+        );
+    }
+}
+
+/// linux/if_packet.h.
+const PACKET_VNET_HDR: libc::c_int = 15;
 
 struct Clocks {
     own: Duration,

@@ -10,7 +10,7 @@ use super::timers::SPARE_TIMERS;
 use super::*;
 use crate::time::ms;
 use crate::wire::{self, Flags, Segment};
-use crate::{Ended, Piece, ReadError};
+use crate::{AckPolicy, Ended, Piece, ReadError};
 
 struct Net {
     client: Endpoint,
@@ -135,6 +135,54 @@ fn a_connection_is_accepted_used_and_forgotten() {
         (net.client.time_waits(), net.client.next_timeout()),
         (0, None)
     );
+}
+
+/// Pure ACKs that answer each of these batches of full segments, before anybody reads.
+fn acks_of_batches(ack: AckPolicy, backlog_ack_defer: bool, batches: &[usize]) -> Vec<u64> {
+    let mut net = Net::new(5);
+    let mut config = Config {
+        ack,
+        ..Config::default()
+    };
+    config.linux_acks.backlog_ack_defer = backlog_ack_defer;
+    net.server.unlisten(80, ms(0));
+    net.server.listen(80, 5, config).unwrap();
+    net.client
+        .configure(|config| config.segmentation.super_segment_bytes_max = 0);
+    let id = net.connect(0);
+    net.run_for(5);
+    let accepted = net.server.accept(80).unwrap();
+    let mut sent = |segments: usize| {
+        let counted = |net: &Net| {
+            let connection = net.server.connection(accepted).unwrap();
+            connection.counters().pure_acks_sent
+        };
+        let before = counted(&net);
+        net.write(id, &vec![1; segments * 1448]);
+        net.run_for(1);
+        let acks = counted(&net) - before;
+        while net.read_at_server(accepted).is_ok() {}
+        net.run_for(300);
+        acks
+    };
+    batches.iter().map(|segments| sent(*segments)).collect()
+}
+
+#[test]
+fn a_batch_is_acknowledged_once_or_each_of_it_where_the_policy_says() {
+    let delay_max = Duration::from_millis(40);
+    let linux_like = AckPolicy::LinuxLike { delay_max };
+    let delayed = AckPolicy::Delayed { delay_max };
+    let table = [
+        (linux_like, true, [1, 4, 10], [1, 1, 1]),
+        (linux_like, false, [1, 4, 10], [1, 4, 10]),
+        // It is of Linux alone.
+        (delayed, false, [1, 4, 10], [0, 1, 1]),
+    ];
+    for (ack, defer, batches, expected) in table {
+        let acks = acks_of_batches(ack, defer, &batches);
+        assert_eq!(acks, expected, "{ack:?} {defer}");
+    }
 }
 
 #[test]

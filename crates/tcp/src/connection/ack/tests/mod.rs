@@ -1,0 +1,318 @@
+//! Each policy's decisions, as tables.
+
+mod linux;
+
+use super::*;
+use crate::time::ms;
+
+const DELAY: Duration = Duration::from_millis(40);
+
+/// A receiver of segments of 1000 bytes whose reader takes all at once.
+struct Table {
+    policy: AckPolicy,
+    scheduler: AckScheduler,
+    window_bytes: u32,
+    unacked_bytes: u32,
+    now_ms: u64,
+}
+
+impl Table {
+    fn new(policy: AckPolicy) -> Self {
+        Self {
+            policy,
+            scheduler: AckScheduler::default(),
+            window_bytes: 1 << 20,
+            unacked_bytes: 0,
+            now_ms: 0,
+        }
+    }
+
+    /// A unit of so many bytes; an acknowledgement that is due leaves at once, step by step.
+    fn unit(&mut self, bytes: u32) -> AckDecision {
+        self.unacked_bytes += bytes;
+        let arrival = Arrival {
+            wire_segments: bytes.div_ceil(1000),
+            bytes,
+            segment_bytes: bytes.min(1000),
+            push: false,
+            full_segment_bytes: 1000,
+            unacked_bytes: self.unacked_bytes,
+            window_bytes: self.window_bytes,
+            window_new: 1 << 20,
+            srtt: None,
+            now: ms(self.now_ms),
+        };
+        self.scheduler.on_segment(&self.policy, &arrival)
+    }
+
+    fn timer(&mut self, unacked_bytes: u32) -> bool {
+        let now = ms(self.now_ms);
+        self.scheduler
+            .on_timer(&self.policy, unacked_bytes, 1000, now)
+    }
+
+    fn nonsense(&mut self, nonsense: Nonsense) {
+        self.scheduler.on_nonsense(&self.policy, nonsense, 1 << 20);
+    }
+
+    /// Sends what is due; the segments that each acknowledgement covers.
+    fn send(&mut self) -> Vec<u32> {
+        let mut covered = Vec::new();
+        loop {
+            let step = self
+                .scheduler
+                .step_bytes(&self.policy, 1000)
+                .filter(|step| *step < self.unacked_bytes);
+            let whole = self.scheduler.is_whole();
+            self.scheduler.on_sent(false, true, ms(self.now_ms));
+            let bytes = step.unwrap_or(self.unacked_bytes);
+            covered.push(bytes.div_ceil(1000));
+            self.unacked_bytes -= bytes;
+            let left = self.unacked_bytes;
+            let more = step.is_some()
+                && (self
+                    .scheduler
+                    .on_step(&self.policy, left, self.window_bytes, 1000)
+                    || whole);
+            if !more {
+                return covered;
+            }
+        }
+    }
+
+    /// The segments that each acknowledgement covers while units of so many bytes arrive.
+    fn run(&mut self, units: &[u32]) -> Vec<u32> {
+        let mut covered = Vec::new();
+        for bytes in units {
+            if self.unit(*bytes) == AckDecision::Now {
+                covered.extend(self.send());
+            }
+        }
+        covered
+    }
+}
+
+fn check(policy: AckPolicy, units: &[u32], expected: &[u32]) {
+    assert_eq!(Table::new(policy).run(units), expected, "{policy:?}");
+}
+
+fn every(segments: u32) -> AckPolicy {
+    AckPolicy::Every {
+        segments,
+        delay_max: DELAY,
+    }
+}
+
+fn avoidance(limit_initial: u32, limit_max: u32) -> AckPolicy {
+    AckPolicy::Avoidance {
+        limit_initial,
+        limit_max,
+        delay_max: DELAY,
+    }
+}
+
+#[test]
+fn delayed_is_every_second_full_segment_and_every_super_segment() {
+    let policy = AckPolicy::Delayed { delay_max: DELAY };
+    check(
+        policy,
+        &[1000, 1000, 1000, 1000, 44_000, 1000, 1000],
+        &[2, 2, 44, 2],
+    );
+    check(policy, &[500, 500, 500, 500], &[2]);
+}
+
+#[test]
+fn every_counts_wire_segments_not_units() {
+    check(every(8), &[1000; 17], &[8, 8]);
+    check(every(8), &[3000; 6], &[9, 9]);
+    check(every(1), &[1000, 44_000], &[1, 44]);
+    check(every(2), &[1000, 300], &[2]);
+}
+
+#[test]
+fn exactly_goes_on_within_a_super_segment() {
+    let policy = AckPolicy::Exactly {
+        segments: 2,
+        delay_max: DELAY,
+    };
+    check(policy, &[5000, 1000, 1000], &[2, 2, 2]);
+    check(policy, &[1000, 300], &[]);
+}
+
+#[test]
+fn avoidance_grows_with_each_ack_that_it_causes() {
+    check(avoidance(1, 22), &[1000; 10], &[1, 2, 3, 4]);
+    check(avoidance(0, 22), &[1000; 7], &[1, 1, 2, 3]);
+    check(avoidance(1, 3), &[1000; 12], &[1, 2, 3, 3, 3]);
+    // As if each had come by itself.
+    check(avoidance(1, 22), &[11_000, 4000], &[1, 2, 3, 4, 5]);
+}
+
+#[test]
+fn avoidance_acknowledges_the_end_of_something() {
+    let mut table = Table::new(avoidance(8, 8));
+    assert_eq!(table.run(&[1000, 300]), []);
+    assert_eq!(
+        table.run(&[300]),
+        [2],
+        "a partial segment behind a partial one"
+    );
+    assert_eq!(table.run(&[1000; 8]), [8], "which does not move the limit");
+}
+
+#[test]
+fn avoidance_is_not_moved_by_what_data_carries() {
+    let mut table = Table::new(avoidance(3, 22));
+    assert_eq!(table.run(&[1000, 1000]), []);
+    table.scheduler.on_sent(true, true, ms(0));
+    table.unacked_bytes = 0;
+    assert_eq!(table.run(&[1000; 7]), [3, 4]);
+}
+
+#[test]
+fn avoidance_falls_back_when_its_timer_fires() {
+    let mut table = Table::new(avoidance(6, 8));
+    table.run(&[1000; 5]);
+    table.timer(5000);
+    assert_eq!(table.send(), [5], "all of it");
+    assert_eq!(
+        table.run(&[1000; 34]),
+        [2, 3, 4, 5, 6, 7, 7],
+        "up to one less than before"
+    );
+    // One segment is not a sign of having overtaken.
+    table.run(&[1000]);
+    table.timer(1000);
+    table.send();
+    assert_eq!(table.run(&[1000; 7]), [7]);
+}
+
+#[test]
+fn avoidance_begins_again_at_an_old_segment() {
+    let mut table = Table::new(avoidance(6, 8));
+    table.run(&[1000; 2]);
+    table.nonsense(Nonsense::OldData);
+    table.scheduler.on_mandatory();
+    assert_eq!(table.send(), [2]);
+    assert_eq!(table.run(&[1000; 3]), [1, 2]);
+}
+
+#[test]
+fn a_request_is_followed_and_without_one_every_second() {
+    let policy = AckPolicy::Requested {
+        segments: 8,
+        delay_max: DELAY,
+    };
+    let mut table = Table::new(policy);
+    assert_eq!(table.run(&[1000; 4]), [2, 2]);
+    table.scheduler.on_request(4);
+    assert_eq!(table.run(&[1000; 9]), [4, 4]);
+    table.scheduler.on_request(0);
+    assert_eq!(table.run(&[1000]), [2]);
+}
+
+#[test]
+fn none_but_linux_leaves_more_than_half_the_window() {
+    let policies = [
+        every(100),
+        AckPolicy::Exactly {
+            segments: 100,
+            delay_max: DELAY,
+        },
+        avoidance(22, 22),
+        AckPolicy::OnRead {
+            segments: 64,
+            delay_max: DELAY,
+        },
+    ];
+    for policy in policies {
+        let mut table = Table::new(policy);
+        table.window_bytes = 8000;
+        assert_eq!(table.run(&[1000; 9]), [4, 4], "{policy:?}");
+    }
+}
+
+#[test]
+fn the_odd_one_waits_for_the_delay() {
+    let on_read = AckPolicy::OnRead {
+        segments: 8,
+        delay_max: DELAY,
+    };
+    let delayed = AckPolicy::Delayed { delay_max: DELAY };
+    for policy in [delayed, every(2), avoidance(2, 8), on_read] {
+        let mut table = Table::new(policy);
+        table.now_ms = 2;
+        assert_eq!(table.unit(1000), AckDecision::By(ms(42)), "{policy:?}");
+    }
+}
+
+fn on_read(policy: AckPolicy, window_known: u32, window_new: u32) -> AckDecision {
+    let read = Read {
+        unacked_bytes: 1,
+        drained: false,
+        window_known,
+        window_new,
+        buffer: 64_000,
+        full_segment_bytes: 1000,
+    };
+    AckScheduler::default().on_read(&policy, &read)
+}
+
+#[test]
+fn a_reopened_window_is_told_at_once_whatever_the_policy() {
+    let delay_max = DELAY;
+    for policy in [
+        AckPolicy::Delayed { delay_max },
+        AckPolicy::LinuxLike { delay_max },
+        every(64),
+        avoidance(22, 22),
+        AckPolicy::OnRead {
+            segments: 64,
+            delay_max,
+        },
+        AckPolicy::Requested {
+            segments: 64,
+            delay_max,
+        },
+    ] {
+        assert_eq!(on_read(policy, 0, 1000), AckDecision::Now, "{policy:?}");
+        assert_eq!(on_read(policy, 0, 999), AckDecision::Nothing, "{policy:?}");
+        assert_eq!(
+            on_read(policy, 40_000, 40_500),
+            AckDecision::Nothing,
+            "{policy:?}"
+        );
+    }
+}
+
+#[test]
+fn a_wider_window_is_told_when_it_has_doubled() {
+    let delayed = AckPolicy::Delayed { delay_max: DELAY };
+    let check = |known, new, expected| {
+        assert_eq!(on_read(delayed, known, new), expected, "{known} to {new}");
+    };
+    check(10_000, 19_999, AckDecision::Nothing);
+    check(10_000, 20_000, AckDecision::Now);
+    check(40_000, 64_000, AckDecision::Nothing);
+}
+
+#[test]
+fn a_read_of_two_segments_acknowledges() {
+    let policy = AckPolicy::OnRead {
+        segments: 64,
+        delay_max: DELAY,
+    };
+    assert_eq!(on_read(policy, 60_000, 61_999), AckDecision::Nothing);
+    assert_eq!(on_read(policy, 60_000, 62_000), AckDecision::Now);
+    check(policy, &[1000; 10], &[]);
+    check(policy, &[1000; 64], &[64]);
+}
+
+#[test]
+fn avoidance_tells_of_a_window_that_holds_its_sender_back() {
+    let tells = |known, new| on_read(avoidance(22, 22), known, new) == AckDecision::Now;
+    assert!(tells(21_000, 22_000));
+    assert!(!tells(21_000, 21_999));
+    assert!(!tells(22_000, 64_000));
+}
