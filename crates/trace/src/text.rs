@@ -30,14 +30,7 @@ pub fn text(report: &Report) -> String {
         }
     }
     let mut order: Vec<&ConnectionReport> = report.connections.iter().collect();
-    let payload = |connection: &ConnectionReport| -> u64 {
-        connection
-            .ends
-            .iter()
-            .map(|end| end.sent.payload_bytes)
-            .sum()
-    };
-    order.sort_by_key(|connection| std::cmp::Reverse(payload(connection)));
+    order.sort_by_key(|connection| std::cmp::Reverse(connection.payload_bytes()));
     let shown = &order[..order.len().min(ROWS)];
     if !shown.is_empty() {
         out += "\n";
