@@ -183,6 +183,11 @@ fn table(connections: &[&ConnectionReport]) -> String {
             } else {
                 String::new()
             };
+            // Of an end that was not captured nothing is known.
+            let of_receiver = |count: u64| match receiver.sent.captured_packets {
+                0 => ABSENT.to_string(),
+                _ => count.to_string(),
+            };
             let stalls = connection
                 .duration_ns
                 .map(|_| format!("{:.1}", sent.delayed_ack_stall_ns as f64 / 1e6));
@@ -192,9 +197,9 @@ fn table(connections: &[&ConnectionReport]) -> String {
                 format!("{:.1}", sent.payload_bytes as f64 / 1024.0),
                 sent.data_wire_segments.to_string(),
                 decimal(sender.wire_segments_per_packet.mean),
-                receiver.sent.pure_acks.to_string(),
+                of_receiver(receiver.sent.pure_acks),
                 decimal(receiver.wire_segments_per_pure_ack),
-                receiver.stretch_acks.to_string(),
+                of_receiver(receiver.stretch_acks),
                 sent.tail_splits.to_string(),
                 sent.retransmitted_packets.to_string(),
                 stalls.unwrap_or_else(|| ABSENT.to_string()),
