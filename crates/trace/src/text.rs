@@ -12,8 +12,15 @@ const ROWS: usize = 20;
 
 /// A capture: what it holds, what costs most, and its largest connections.
 pub fn text(report: &Report) -> String {
+    summary(report) + &largest(report)
+}
+
+/// What it holds, and what costs most.
+pub(crate) fn summary(report: &Report) -> String {
     let mut out = head(report);
-    if report.findings.is_empty() {
+    if report.connections_begun == 0 {
+        out += "\nNo TCP connection is in it.\n";
+    } else if report.findings.is_empty() {
         out += "\nNothing in it stands out.\n";
     } else {
         out += "\nWhat costs most (estimates: a capture holds no CPU time)\n";
@@ -29,6 +36,12 @@ pub fn text(report: &Report) -> String {
             );
         }
     }
+    out
+}
+
+/// Its largest connections.
+pub(crate) fn largest(report: &Report) -> String {
+    let mut out = String::new();
     let mut order: Vec<&ConnectionReport> = report.connections.iter().collect();
     order.sort_by_key(|connection| std::cmp::Reverse(connection.payload_bytes()));
     let shown = &order[..order.len().min(ROWS)];
