@@ -210,7 +210,7 @@ pub struct Trace {
     /// Payload of a full-sized wire segment, in place of what the capture tells.
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1..))]
     pub mss: Option<u32>,
-    /// Write a page with charts of --connection, or else of the first, into this file.
+    /// Write a page with charts of --connection, or else of the largest (of a pipe or a live capture: the first), into this file.
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
     /// Form of the results.

@@ -142,6 +142,20 @@ fn the_page_is_written_where_it_is_asked_for() {
     assert!(page.contains("Time and sequence: what 192.168.1.212:32970 sent"));
 }
 
+#[test]
+fn without_a_number_the_page_shows_the_largest_connection() {
+    let place = Place::new();
+    let page = place.write("page.html", "");
+    let of = |port, length| {
+        format!("00:00:0{port}.000000 IP A.{port} > B.80: P 1:{length}({length}) ack 1 win 9\n")
+    };
+    let file = place.write("two.txt", &(of(1, 10) + &of(2, 1000)));
+    let ran = place.run(&["trace", &file, "--html", &page]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.contains("what A:2 sent") && !page.contains("what A:1 sent"));
+}
+
 /// `tcpcost trace` with these arguments, its standard output line by line.
 fn started(args: &[&str]) -> (Child, impl Iterator<Item = String> + use<>) {
     let mut child = Command::new(env!("CARGO_BIN_EXE_tcpcost"))

@@ -3,7 +3,7 @@
 (() => {
   const charts = JSON.parse(document.getElementById("charts").textContent);
   const frame = (chart, width) => ({
-    width, height: 320, marginLeft: 70, marginBottom: 42, marginRight: 20,
+    width, height: 320, marginTop: 34, marginLeft: 80, marginBottom: 42, marginRight: 20,
     x: {label: chart.x, nice: true}, y: {label: chart.y, grid: true, zero: true, nice: true},
   });
 
@@ -51,6 +51,11 @@
   for (const figure of document.querySelectorAll("figure[data-chart]")) {
     const chart = charts[Number(figure.dataset.chart)];
     const place = figure.querySelector(".chart");
+    if (chart.steps?.length === 1) {
+      const [[value, count]] = chart.steps;
+      place.textContent = `${value} ${chart.x}: all ${count}`;
+      continue;
+    }
     const width = Math.max(320, Math.min(place.clientWidth || 640, 900));
     place.replaceChildren(Plot.plot({...{sequence, cdf, bars}[chart.form](chart, width), ariaLabel: chart.title, symbol: {type: "identity"}, color: {type: "identity"}}));
   }

@@ -115,7 +115,10 @@ impl Grounds {
                 });
             }
         };
-        let ms = |ns: u64| format!("{:.1} ms", ns as f64 / 1e6);
+        let ms = |ns: u64| match ns {
+            0..10_000_000_000 => format!("{:.1} ms", ns as f64 / 1e6),
+            _ => format!("{:.1} s", ns as f64 / 1e9),
+        };
         let of_time = "the time of connections with data";
         add(
             "delayed_ack_stalls",

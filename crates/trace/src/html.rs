@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::graph::Graph;
 use crate::report::{ConnectionReport, Distribution, Report};
-use crate::text::text;
+use crate::text::{largest, summary};
 
 const PLOT: &str = include_str!("../../report/assets/plot.min.js");
 const STYLE: &str = include_str!("../../report/assets/report.css");
@@ -41,7 +41,8 @@ pub fn page(report: &Report, of: usize, graph: &Graph) -> String {
             body {
                 header { h1 { (title) } }
                 main {
-                    div.scroll { pre { (text(report)) } }
+                    pre style="white-space: pre-wrap" { (summary(report)) }
+                    div.scroll { pre { (largest(report)) } }
                     @if let Some(depth) = depth {
                         h2 { "Connection " (of) }
                         div.charts {

@@ -164,6 +164,15 @@ impl Report {
         Report::build(file, reading, outcome, Grounds::default(), connections)
     }
 
+    /// The number of the connection with most payload, the first of several.
+    pub fn largest(&self) -> Option<usize> {
+        let order = |connection: &&ConnectionReport| connection.payload_bytes();
+        let from_last = self.connections.iter().rev();
+        from_last
+            .max_by_key(order)
+            .map(|connection| connection.number)
+    }
+
     /// The same, with what connections say that were let go.
     pub(crate) fn build<'c>(
         file: &str,
@@ -217,6 +226,13 @@ impl ConnectionReport {
                 EndReport::new(server_name, server, client),
             ],
         }
+    }
+}
+
+impl ConnectionReport {
+    /// Payload of both directions.
+    pub fn payload_bytes(&self) -> u64 {
+        self.ends.iter().map(|end| end.sent.payload_bytes).sum()
     }
 }
 

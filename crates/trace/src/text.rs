@@ -12,8 +12,15 @@ const ROWS: usize = 20;
 
 /// A capture: what it holds, what costs most, and its largest connections.
 pub fn text(report: &Report) -> String {
+    summary(report) + &largest(report)
+}
+
+/// What it holds, and what costs most.
+pub(crate) fn summary(report: &Report) -> String {
     let mut out = head(report);
-    if report.findings.is_empty() {
+    if report.connections_begun == 0 {
+        out += "\nNo TCP connection is in it.\n";
+    } else if report.findings.is_empty() {
         out += "\nNothing in it stands out.\n";
     } else {
         out += "\nWhat costs most (estimates: a capture holds no CPU time)\n";
@@ -29,15 +36,14 @@ pub fn text(report: &Report) -> String {
             );
         }
     }
+    out
+}
+
+/// Its largest connections.
+pub(crate) fn largest(report: &Report) -> String {
+    let mut out = String::new();
     let mut order: Vec<&ConnectionReport> = report.connections.iter().collect();
-    let payload = |connection: &ConnectionReport| -> u64 {
-        connection
-            .ends
-            .iter()
-            .map(|end| end.sent.payload_bytes)
-            .sum()
-    };
-    order.sort_by_key(|connection| std::cmp::Reverse(payload(connection)));
+    order.sort_by_key(|connection| std::cmp::Reverse(connection.payload_bytes()));
     let shown = &order[..order.len().min(ROWS)];
     if !shown.is_empty() {
         out += "\n";
@@ -190,6 +196,11 @@ fn table(connections: &[&ConnectionReport]) -> String {
             } else {
                 String::new()
             };
+            // Of an end that was not captured nothing is known.
+            let of_receiver = |count: u64| match receiver.sent.captured_packets {
+                0 => ABSENT.to_string(),
+                _ => count.to_string(),
+            };
             let stalls = connection
                 .duration_ns
                 .map(|_| format!("{:.1}", sent.delayed_ack_stall_ns as f64 / 1e6));
@@ -199,9 +210,9 @@ fn table(connections: &[&ConnectionReport]) -> String {
                 format!("{:.1}", sent.payload_bytes as f64 / 1024.0),
                 sent.data_wire_segments.to_string(),
                 decimal(sender.wire_segments_per_packet.mean),
-                receiver.sent.pure_acks.to_string(),
+                of_receiver(receiver.sent.pure_acks),
                 decimal(receiver.wire_segments_per_pure_ack),
-                receiver.stretch_acks.to_string(),
+                of_receiver(receiver.stretch_acks),
                 sent.tail_splits.to_string(),
                 sent.retransmitted_packets.to_string(),
                 stalls.unwrap_or_else(|| ABSENT.to_string()),

@@ -4,7 +4,7 @@ mod common;
 
 use common::{CLIENT, ISN, SERVER, Script};
 use tcpcost_trace::flag::{ACK, PSH, RST, SYN};
-use tcpcost_trace::{Began, Ended, MssSource, Policy};
+use tcpcost_trace::{Began, Ended, MssSource, Policy, Reading, Report, text};
 
 #[test]
 fn the_handshake_tells_mss_and_how_it_began_and_ended() {
@@ -353,6 +353,19 @@ fn one_direction_alone_says_so_and_invents_no_loss() {
     assert_eq!(connection.total().pure_acks, 10);
     // Of the end that was not captured nothing is known.
     assert_eq!(connection.total().limit_unknown_ns, 2 * 90_000);
+    let mut script = Script::default();
+    for segment in 0..10 {
+        script.after(10).data(CLIENT, segment * 1460, 1460);
+    }
+    let report = Report::new("x", &Reading::default(), Ok(()), &script.analyse());
+    let text = text(&report);
+    let row = text.lines().find(|row| row.starts_with('1')).unwrap();
+    let cells: Vec<&str> = row.split_whitespace().collect();
+    assert_eq!(
+        cells[4..10],
+        ["14.3", "10", "1.00", "–", "–", "–"],
+        "{text}"
+    );
 }
 
 #[test]

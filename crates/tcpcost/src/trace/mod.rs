@@ -28,7 +28,7 @@ pub fn trace(args: &cli::Trace) -> anyhow::Result<Exit> {
     if args.follow || args.interface.is_some() {
         return follow::trace(args);
     }
-    let options = Options::new(args)?;
+    let mut options = Options::new(args)?;
     let groups: Vec<&[PathBuf]> = if args.join {
         vec![&args.files]
     } else {
@@ -39,9 +39,16 @@ pub fn trace(args: &cli::Trace) -> anyhow::Result<Exit> {
     if args.html.is_some() && groups.len() > 1 {
         return Err(usage("--html: wants one capture (or --join)"));
     }
-    for outcome in on_all_cpus(&groups, |files| one(files, &options)) {
-        let (report, graph) = outcome?;
+    let outcomes = on_all_cpus(&groups, |files| one(files, &options));
+    for outcome in outcomes {
+        let (report, mut graph) = outcome?;
         if let Some(path) = &args.html {
+            // The largest is known only now: what can be read again is.
+            let again = args.connection.is_none() && args.files.iter().all(|file| file.is_file());
+            if let Some(number) = report.largest().filter(|number| again && *number != 1) {
+                options.graph_of = number;
+                graph = one(&args.files, &options)?.1;
+            }
             std::fs::write(path, page(&report, options.graph_of, &graph))
                 .with_context(|| format!("write {}", path.display()))?;
         }

@@ -93,7 +93,7 @@ impl Half {
                 on_boundary: coverage.on_boundary,
                 window,
                 between_arrivals: acking.timed
-                    && rtt_min_ns * NEAR < self.rtt.min_ns.unwrap_or(0)
+                    && rtt_min_ns.saturating_mul(NEAR) < self.rtt.min_ns.unwrap_or(0)
                     && coverage.is_between_arrivals(at_ns),
                 late_ns: newest_at_ns.map(|newest| {
                     let age_ns = at_ns.saturating_sub(newest).min(acking.silence_ns);
@@ -127,7 +127,7 @@ impl Coverage {
         };
         let after_ns = at_ns.saturating_sub(newest);
         let spacing_ns = newest.saturating_sub(oldest) / self.packets.max(2).saturating_sub(1);
-        self.packets > 1 && after_ns >= WITH_IT_NS.max(spacing_ns / 4) && after_ns <= 4 * spacing_ns
+        self.packets > 1 && after_ns >= WITH_IT_NS.max(spacing_ns / 4) && after_ns / 4 <= spacing_ns
     }
 }
 
