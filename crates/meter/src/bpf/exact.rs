@@ -20,7 +20,7 @@ use std::{fs, ptr, thread};
 use tcpcost_study::{Counts, Quantity, Snapshot, Totals, Whose};
 
 use super::object::Attached;
-use super::{Pausable, Scope};
+use super::{Pausable, Rest, Scope};
 use crate::{Meter, MeterError, clock};
 
 /// The meter `exact`: [`Quantity::EXACT_CONTEXTS`] of each CPU ([`Whose::Cpu`]) and of all
@@ -199,9 +199,9 @@ impl Meter for Exact {
     }
 }
 
-/// A pause leaves the programs of hard interrupts attached: there are ten, and they leave at once.
+/// The programs of hard interrupts stay attached in any case: there are ten, and they run seldom.
 impl Pausable for Exact {
-    fn pause(&mut self) {
+    fn pause(&mut self, rest: Rest) {
         for &cpu in &self.cpus {
             let place = self.place(cpu);
             self.set_open(cpu, false);
@@ -216,7 +216,9 @@ impl Pausable for Exact {
                 (&raw mut (*place).last_ns).write_volatile(now_ns);
             }
         }
-        self.attached.detach(|name| HOT.contains(&name));
+        if rest == Rest::Detached {
+            self.attached.detach(|name| HOT.contains(&name));
+        }
     }
 
     fn handle(&self) -> Option<String> {

@@ -16,13 +16,14 @@ use std::{fmt, fs, ptr};
 use tcpcost_study::{Counts, Quantity, Snapshot, Whose};
 
 use super::object::Attached;
-use super::{Pausable, Scope};
+use super::{Pausable, Rest, Scope};
 use crate::{Meter, MeterError, snapshot_of};
 
 /// The meter `segments`: of the network namespace of the thread that loads it ([`Whose::Namespace`]).
 pub struct Segments {
     attached: Attached,
-    /// Which of the namespaces of these programs is ours.
+    /// Our namespace, and which of those of these programs it is.
+    netns: u32,
     index: usize,
     cpus: usize,
 }
@@ -76,9 +77,19 @@ impl Segments {
         })?;
         Ok(Segments {
             attached,
+            netns,
             index,
             cpus,
         })
+    }
+}
+
+impl Segments {
+    /// Has the programs count for this namespace in place of ours; 0: for none.
+    fn enter(&self, netns: u32) {
+        let all = self.attached.variables().cast::<All>();
+        // SAFETY: so much was mapped, and a page is aligned for all; volatile since the programs read it.
+        unsafe { (&raw mut (*all).netns[self.index]).write_volatile(netns) };
     }
 }
 
@@ -119,11 +130,15 @@ impl Meter for Segments {
 }
 
 impl Pausable for Segments {
-    fn pause(&mut self) {
-        self.attached.detach(|_| true);
+    fn pause(&mut self, rest: Rest) {
+        match rest {
+            Rest::Attached => self.enter(0),
+            Rest::Detached => self.attached.detach(|_| true),
+        }
     }
 
     fn resume(&mut self) -> Result<(), MeterError> {
+        self.enter(self.netns);
         self.attached.attach()
     }
 
