@@ -134,7 +134,7 @@ impl Pausable for Segments {
     fn pause(&mut self, rest: Rest) {
         match rest {
             Rest::Attached => self.enter(0),
-            Rest::Detached => self.attached.detach(|_| true),
+            Rest::Detached => self.attached.detach(|name| HOT.contains(&name)),
         }
     }
 
@@ -160,6 +160,13 @@ fn possible_cpus() -> usize {
 }
 
 const METER: &str = "segments";
+/// Programs that run often.
+const HOT: &[&str] = &[
+    "net_dev_queue",
+    "net_dev_start_xmit",
+    "netif_receive_skb",
+    "instead_of_tasklet_entry",
+];
 /// Entries of an LRU map that a CPU may hold back as free: LOCAL_FREE_TARGET of kernel/bpf/bpf_lru_list.c, twice.
 const FREE_PER_CPU: usize = 256;
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/segments.bpf.o"));
