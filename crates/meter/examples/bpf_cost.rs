@@ -66,7 +66,9 @@ fn main() {
             let mut sum_ns = 0;
             for (name, (ns, count)) in &after {
                 let (ns_before, count_before) = before.get(name).copied().unwrap_or_default();
-                let (ns, count) = (ns - ns_before, count - count_before);
+                // Another process' programs of the same name may have come and gone.
+                let ns = ns.saturating_sub(ns_before);
+                let count = count.saturating_sub(count_before);
                 sum_ns += ns;
                 if count > 0 {
                     let per_transaction = count as f64 / transactions as f64;

@@ -12,7 +12,7 @@ use libbpf_rs::libbpf_sys::{
 };
 use tcpcost_study::{Counts, Quantity, Snapshot, Whose};
 
-use crate::bpf::Pausable;
+use crate::bpf::{Pausable, Rest};
 use crate::{Meter, MeterError, snapshot_of};
 
 /// The meter `programs`: [`Whose::Tcpcost`], the programs that this process holds now.
@@ -42,7 +42,7 @@ impl Programs {
 
 /// The programs rest, or their time is not asked for.
 impl Pausable for Programs {
-    fn pause(&mut self) {
+    fn pause(&mut self, _: Rest) {
         self.statistics = None;
     }
 
@@ -77,9 +77,16 @@ impl Meter for Programs {
     }
 
     fn snapshot(&mut self) -> Result<Snapshot, MeterError> {
-        let times: Result<Vec<u64>, MeterError> = self.programs.iter().map(run_time_ns).collect();
-        let sum_ns = times?.iter().sum();
-        let counts = Counts::from([(Quantity::SelfProgramsNs, sum_ns)]);
+        let (mut sum_ns, mut runs) = (0, 0);
+        for program in &self.programs {
+            let info = info(program)?;
+            sum_ns += info.run_time_ns;
+            runs += info.run_cnt;
+        }
+        let counts = Counts::from([
+            (Quantity::SelfProgramsNs, sum_ns),
+            (Quantity::SelfProgramRuns, runs),
+        ]);
         Ok(snapshot_of(METER, Whose::Tcpcost, counts))
     }
 }
@@ -95,14 +102,14 @@ fn open(id: u32) -> Result<OwnedFd, MeterError> {
     }
 }
 
-fn run_time_ns(program: &OwnedFd) -> Result<u64, MeterError> {
+fn info(program: &OwnedFd) -> Result<bpf_prog_info, MeterError> {
     // SAFETY: an all-zero bpf_prog_info asks for no array; the kernel writes no more than `length` of it.
     unsafe {
         let mut info: bpf_prog_info = std::mem::zeroed();
         let mut length = size_of::<bpf_prog_info>() as u32;
         let pointer = (&raw mut info).cast();
         match bpf_obj_get_info_by_fd(program.as_raw_fd(), pointer, &raw mut length) {
-            0 => Ok(info.run_time_ns),
+            0 => Ok(info),
             _ => Err(failed("information on an eBPF program")),
         }
     }

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use tcpcost_meter::bpf::{self, Scope};
+use tcpcost_meter::bpf::{self, Rest, Scope};
 use tcpcost_meter::{Meter, MeterError};
 use tcpcost_study::{Quantity, Reading, Whose};
 
@@ -165,8 +165,8 @@ fn totals_stand_still_in_a_pause_and_go_on_after_it() {
     }
     let mut meter = bpf::load("exact", &scope).unwrap().unwrap();
     let all = |readings: Vec<Reading>| of(&readings, &Whose::Cpus(cpus())).counts;
-    for _ in 0..3 {
-        meter.pause();
+    for rest in [Rest::Detached, Rest::Attached, Rest::Detached] {
+        meter.pause(rest);
         let paused = meter.snapshot().unwrap();
         traffic(10);
         let later = meter.snapshot().unwrap();

@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd;
 
-use tcpcost_meter::bpf::{self, Scope, connection_key};
+use tcpcost_meter::bpf::{self, Rest, Scope, connection_key};
 use tcpcost_meter::netstat::Netstat;
 use tcpcost_meter::tcp_info::{TcpInfo, key};
 use tcpcost_meter::{Meter, MeterError};
@@ -284,5 +284,25 @@ fn segments_of_a_connection_are_those_of_its_tcp_info() {
         // The ends that send have 50 answers of a byte each; a tail loss probe may send a message twice.
         assert_eq!(bytes.min, 50);
         assert!(bytes.max >= 50 * 65_536, "{bytes:?}");
+    });
+}
+
+#[test]
+fn segments_are_not_counted_in_a_rest_of_either_kind() {
+    in_namespace(|_| {
+        let mut meter = bpf::load("segments", &Scope::default()).unwrap().unwrap();
+        let mut pair = pair("127.0.0.1:0");
+        let mut grown = |meter: &mut dyn Meter| {
+            let before = meter.snapshot().unwrap();
+            send(&mut pair, 20, 1000);
+            let readings = meter.snapshot().unwrap().since(&before).unwrap();
+            readings[0].counts[&Quantity::DataSkbBytesSent]
+        };
+        for rest in [Rest::Attached, Rest::Detached, Rest::Attached] {
+            meter.pause(rest);
+            assert_eq!(grown(&mut *meter), 0, "{rest:?}");
+            meter.resume().unwrap();
+            assert!(grown(&mut *meter) >= 20 * 1001, "{rest:?}");
+        }
     });
 }

@@ -37,7 +37,7 @@ pub struct Measure {
     pub profile_hz: u32,
     /// Whether each repetition of each cell has more trials that tell what each standing meter costs.
     pub meter_cost: bool,
-    /// Whether the meter `segments` counts by connection, too: some 40 ns a packet.
+    /// Whether the meter `segments` counts by connection, too: some 20 ns a packet.
     pub by_connection: bool,
     /// Captured trials of each cell beside those that are measured.
     pub capture: CaptureSettings,

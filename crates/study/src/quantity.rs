@@ -85,6 +85,8 @@ quantities! {
     SelfCpuNs = "self_cpu_ns",
     /// Time that tcpcost's eBPF programs ran, the kernel's measuring of it (two clock reads a run) included. bpf_prog_info `run_time_ns`, where run-time statistics are on.
     SelfProgramsNs = "self_programs_ns",
+    /// Runs of tcpcost's eBPF programs. bpf_prog_info `run_cnt`, where run-time statistics are on.
+    SelfProgramRuns = "self_program_runs",
     /// Time in which tcpcost's eBPF programs rested to cost less: above 0, what they tell is estimated.
     SelfProgramsRestedNs = "self_programs_rested_ns",
     /// Time that the trial's own processes ran, interrupts and softirqs taken out. eBPF on sched_switch, as all `exact` times are; each ns of a CPU is in one of them.

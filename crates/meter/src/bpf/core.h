@@ -66,6 +66,10 @@ struct sk_buff {
 	u16 protocol, network_header, mac_header;
 } CORE;
 
+struct hrtimer {
+	u8 is_soft;
+} CORE;
+
 struct skb_shared_info {
 	u16 gso_size, gso_segs;
 } CORE;

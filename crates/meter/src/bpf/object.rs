@@ -28,7 +28,8 @@ pub(super) struct Attached {
 
 impl Attached {
     /// Loads an object with its `targ` set to these bytes, whose variables begin with `length` bytes
-    /// that the caller knows. Programs of tracepoints that this kernel does not have are left out. The map
+    /// that the caller knows. Programs of tracepoints that this kernel does not have are left out, and those named
+    /// `instead_of_` one that it has. The map
     /// [`ENTRIES`] has room for so many, or is left out.
     pub(super) fn new(
         meter: &'static str,
@@ -216,9 +217,14 @@ fn load_with(
         .map_err(|error| failed("open", error))?;
     for mut program in open.progs_mut() {
         let section = program.section().to_string_lossy().into_owned();
+        let name = program.name().to_string_lossy().into_owned();
+        let is_known = |tracepoint: &str| {
+            let name = format!("btf_trace_{tracepoint}");
+            btf.type_by_name::<Typedef<'_>>(&name).is_some()
+        };
         if let Some(tracepoint) = section.strip_prefix("tp_btf/") {
-            let known = btf.type_by_name::<Typedef<'_>>(&format!("btf_trace_{tracepoint}"));
-            program.set_autoload(known.is_some());
+            let better = name.strip_prefix("instead_of_");
+            program.set_autoload(is_known(tracepoint) && !better.is_some_and(is_known));
         }
     }
     for mut map in open.maps_mut() {

@@ -1,8 +1,8 @@
 /* Call chains of whatever runs when a sampling event fires. profile.rs opens the events.
  *
  * A stack is kept under a hash of its addresses. The kernel's own map for stacks (BPF_MAP_TYPE_STACK_TRACE) has one
- * place for each hash modulo its size, and what finds it taken is lost: that was 1 % of the kernel's stacks at
- * 2,000 distinct ones in 16,384 places. */
+ * place for each hash modulo its size, and what finds it taken is lost (-EEXIST): with n stacks in 16,384 places
+ * each new one with probability n / 16,384. */
 #include "core.h"
 
 #define BPF_MAP_TYPE_HASH 1

@@ -13,6 +13,7 @@ mod lines;
 mod looping;
 mod metrics;
 mod owners;
+mod rest;
 mod sample;
 mod sampler;
 mod screen;
