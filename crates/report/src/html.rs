@@ -363,7 +363,10 @@ fn openings(summary: &Summary) -> Markup {
                         td.left { (told.sequence) } td { (told.captures) }
                         td { (told.as_published.map_or(ABSENT.to_string(), |count| count.to_string())) }
                     }
-                    td { (cell.captures) }
+                    td {
+                        (cell.captures)
+                        @if cell.too_short > 0 { " (" (cell.too_short) " too short)" }
+                    }
                 } }
             }
         } }

@@ -1,8 +1,6 @@
 //! How connections began, by the captures of a study: transaction by transaction what the client's
 //! pure ACKs covered and how long the server's bursts were, beside a published capture.
 
-use std::collections::HashMap;
-
 use serde::Serialize;
 use tcpcost_study::{Capture, End, PublishedOpening, Record, Study};
 
@@ -30,8 +28,10 @@ pub struct Openings {
 pub struct CellOpening {
     /// The cell.
     pub cell: String,
-    /// Captures.
+    /// Captures that are long enough to be told.
     pub captures: usize,
+    /// Captures that ended before so many transactions were over.
+    pub too_short: usize,
     /// Wire segments of each of the client's pure ACKs.
     pub pure_acks: Told,
     /// Wire segments of each burst of the server's.
@@ -60,6 +60,7 @@ pub(crate) fn openings(
 ) -> Option<Openings> {
     let end = End::Server;
     let published = study.published_opening.as_ref();
+    let most = published.map_or(TRANSACTIONS, |published| published.pure_acks.len());
     let captures_of = |cell: &CellSummary| -> Vec<&Capture> {
         let of = |record: &&&Record| {
             let mut captured = study.cells.iter();
@@ -74,19 +75,31 @@ pub(crate) fn openings(
             .collect()
     };
     let of_cell = |cell: &CellSummary| {
-        let captures = captures_of(cell);
+        let mut captures = captures_of(cell);
+        let all = captures.len();
+        // A transaction is over when the next one has begun.
+        captures.retain(|capture| {
+            let opening = capture.opening.as_ref();
+            opening.is_some_and(|opening| opening.client.pure_acks.len() > most)
+        });
         let lists = |of: fn(&Capture) -> Option<&Vec<Vec<u64>>>| -> Vec<&[Vec<u64>]> {
             let lists = captures.iter().filter_map(|capture| of(capture));
             lists.map(Vec::as_slice).collect()
         };
         let acks = lists(|capture| Some(&capture.opening.as_ref()?.client.pure_acks));
         let bursts = lists(|capture| Some(&capture.opening.as_ref()?.server.data_bursts));
-        (!captures.is_empty()).then(|| CellOpening {
+        (all > 0).then(|| CellOpening {
             cell: cell.name.clone(),
             captures: captures.len(),
-            pure_acks: told(&acks, published.map(|published| &published.pure_acks[..])),
+            too_short: all - captures.len(),
+            pure_acks: told(
+                &acks,
+                most,
+                published.map(|published| &published.pure_acks[..]),
+            ),
             data_bursts: told(
                 &bursts,
+                most,
                 published.map(|published| &published.data_bursts[..]),
             ),
         })
@@ -113,21 +126,16 @@ pub(crate) fn openings(
     })
 }
 
-/// The transactions that the published capture has, or the first few.
-fn told(captures: &[&[Vec<u64>]], published: Option<&[Vec<u64>]>) -> Told {
-    let most = published.map_or(TRANSACTIONS, <[_]>::len);
-    let mut counts: HashMap<&[Vec<u64>], usize> = HashMap::new();
-    let cut = |whole: &'_ [Vec<u64>]| whole.len().min(most);
-    for capture in captures {
-        *counts.entry(&capture[..cut(capture)]).or_default() += 1;
-    }
-    let frequent = counts.values().max().copied().unwrap_or(0);
-    let sequences = captures.iter().map(|capture| &capture[..cut(capture)]);
-    let first = sequences.clone().find(|one| counts[one] == frequent);
+/// Of the first so many transactions.
+fn told(captures: &[&[Vec<u64>]], most: usize, published: Option<&[Vec<u64>]>) -> Told {
+    let begins: Vec<&[Vec<u64>]> = captures.iter().map(|whole| &whole[..most]).collect();
+    let times = |one: &[Vec<u64>]| begins.iter().filter(|other| **other == one).count();
+    let frequent = begins.iter().map(|one| times(one)).max().unwrap_or(0);
+    let first = begins.iter().find(|one| times(one) == frequent);
     Told {
-        sequence: first.map(show_sequence).unwrap_or_default(),
+        sequence: first.map(|one| show_sequence(one)).unwrap_or_default(),
         captures: frequent,
-        as_published: published.map(|published| sequences.filter(|one| *one == published).count()),
+        as_published: published.map(times),
     }
 }
 
@@ -174,14 +182,14 @@ mod tests {
     fn the_most_frequent_sequence_is_told_and_how_often_it_is_the_published_one() {
         let (theirs, other) = (vec![vec![1, 2], vec![3]], vec![vec![1, 2], vec![]]);
         let longer = vec![vec![1, 2], vec![3], vec![9]];
-        let short = vec![vec![1, 2]];
-        let captures: Vec<&[Vec<u64>]> = vec![&other, &theirs, &longer, &short];
-        let all = told(&captures, Some(&theirs));
+        let captures: Vec<&[Vec<u64>]> = vec![&other, &theirs, &longer];
+        let all = told(&captures, 2, Some(&theirs));
         assert_eq!(all.sequence, "1 2 | 3");
         assert_eq!((all.captures, all.as_published), (2, Some(2)));
-        let none = told(&captures[..1], Some(&theirs));
+        let none = told(&captures[..1], 2, Some(&theirs));
         assert_eq!(none.sequence, "1 2 | –");
         assert_eq!((none.captures, none.as_published), (1, Some(0)));
-        assert_eq!(told(&captures, None).as_published, None);
+        assert_eq!(told(&captures, 1, None).captures, 3);
+        assert_eq!(told(&[], 2, Some(&theirs)).as_published, Some(0));
     }
 }

@@ -417,7 +417,10 @@ impl Page<'_> {
                     told.sequence.clone(),
                     told.captures.to_string(),
                     as_published.unwrap_or(ABSENT.to_string()),
-                    cell.captures.to_string(),
+                    match cell.too_short {
+                        0 => cell.captures.to_string(),
+                        short => format!("{} ({short} too short)", cell.captures),
+                    },
                 ]);
             }
             self.table(&table, &mut out);

@@ -48,6 +48,7 @@ fn every_field_of_records_and_summaries_is_described() {
             "[[threshold]]\nquantity = \"cpu_us_per_kib\"\nat_most = 1.0\n",
         ),
         ("profile", include_str!("data/profile.toml")),
+        ("captured", include_str!("data/captured.toml")),
     ] {
         let study = Study::parse(name, text, "study.toml").unwrap();
         let mut records = records(&study, "netns", 2, all_measured);

@@ -84,6 +84,11 @@ fn call_chains_and_what_the_meters_cost() {
 }
 
 #[test]
+fn captures_beside_a_published_one() {
+    check("captured", "memory", 6, all_measured);
+}
+
+#[test]
 fn skips_failures_and_marks() {
     check("marks", "netns", 6, |cell: &Cell, repetition| {
         match (cell.name.as_str(), repetition) {

@@ -205,6 +205,10 @@ impl PublishedOpening {
             read.and_then(|read| required(&section, key, read))
         };
         let (pure_acks, data_bursts) = (lists("pure_acks")?, lists("data_bursts")?);
+        if pure_acks.len() != data_bursts.len() {
+            let expected = format!("expected {} lists, as pure_acks has", pure_acks.len());
+            return Err(section.error(section.start(), "data_bursts", expected));
+        }
         let matching = matching(&mut section)?;
         section.end()?;
         Ok(PublishedOpening {
@@ -274,6 +278,10 @@ mod tests {
             (
                 "[published_opening]\nsource = \"x\"\npure_acks = [[1, 2]]\n",
                 "s.toml:2: published_opening.data_bursts: is missing",
+            ),
+            (
+                "[published_opening]\nsource = \"x\"\npure_acks = [[1]]\ndata_bursts = [[1], [2]]\n",
+                "s.toml:2: published_opening.data_bursts: expected 1 lists, as pure_acks has",
             ),
         ] {
             assert_eq!(parse(text).unwrap_err(), expected);

@@ -8,9 +8,9 @@ use base64::Engine;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Serializer, V2Serializer};
 use tcpcost_study::{
-    CallChain, CallChains, Cell, Counts, End, EndRecord, Environment, HostEnvironment, Outcome,
-    Quantity as Q, Reading, Record, SCHEMA_VERSION, Study, TaskClass, Value, Warning, WarningCode,
-    Whose, WorkloadKind,
+    Brackets, CallChain, CallChains, Capture, Cell, Counts, End, EndRecord, Environment,
+    HostEnvironment, Opening, Outcome, Quantity as Q, Reading, Record, SCHEMA_VERSION, Sequences,
+    Study, TaskClass, Value, Warning, WarningCode, Whose, WorkloadKind,
 };
 
 /// What befalls a repetition of a cell: its outcome, and how many of its tries are marked.
@@ -26,6 +26,9 @@ pub fn records(study: &Study, bed: &str, repetitions: u32, fate: Fate) -> Vec<Re
     let mut seconds = 0;
     for repetition in 0..repetitions {
         for (index, cell) in study.cells.iter().enumerate() {
+            if cell.captured.is_some() && repetition >= study.repetitions(cell) {
+                continue;
+            }
             let (outcome, marked) = fate(cell, repetition);
             for attempt in 0..=marked.min(1) {
                 let noise =
@@ -41,7 +44,7 @@ pub fn records(study: &Study, bed: &str, repetitions: u32, fate: Fate) -> Vec<Re
                     seed: study.measure.seed,
                     started: format!("2026-01-01T00:{:02}:{:02}Z", seconds / 60, seconds % 60),
                     bed: bed.to_string(),
-                    captured: false,
+                    captured: cell.captured.is_some(),
                     interval_ns: study.measure.duration.as_nanos() as u64,
                     outcome: outcome.clone(),
                     warnings: Vec::new(),
@@ -57,6 +60,9 @@ pub fn records(study: &Study, bed: &str, repetitions: u32, fate: Fate) -> Vec<Re
                         sample(&mut record, study.measure.profile_hz, &mut noise);
                     }
                 }
+                if record.captured {
+                    capture(&mut record);
+                }
                 if attempt < marked {
                     record.warnings.push(Warning {
                         code: WarningCode::Others,
@@ -69,6 +75,54 @@ pub fn records(study: &Study, bed: &str, repetitions: u32, fate: Fate) -> Vec<Re
         }
     }
     records
+}
+
+/// Captures of requests and responses: the first repetition as Jones has them.
+fn capture(record: &mut Record) {
+    let acks = if record.repetition == 0 { 4 } else { 3 };
+    let opening = Opening {
+        client: Sequences {
+            pure_acks: vec![(1..=acks).collect(), vec![5, 6], vec![7]],
+            data_bursts: vec![vec![1]; 3],
+        },
+        server: Sequences {
+            pure_acks: vec![Vec::new(); 3],
+            data_bursts: vec![vec![3, 2, 3, 4], vec![7, 5], vec![8]],
+        },
+    };
+    for (end, of) in &mut record.ends {
+        let snapshots = Brackets {
+            first_begin_ns: 1_000,
+            first_end_ns: 2_000,
+            second_begin_ns: 100_002_000,
+            second_end_ns: 100_003_000,
+        };
+        of.readings.push(Reading {
+            meter: "trace".into(),
+            whose: Whose::Connections,
+            duration_ns: 100_000_000,
+            counts: Counts::from([
+                (Q::DataWireSegmentsSent, 1200),
+                (Q::PureAcksReceived, 100),
+                (Q::DataBurstsSent, 200),
+                (Q::AckBurstsReceived, 100),
+                (Q::DataSkbsSent, 300),
+                (Q::TailSkbsSent, 3),
+                (Q::DelayedAckStalls, 1),
+                (Q::DelayedAckStallNs, 40_000_000),
+            ]),
+        });
+        of.capture = Some(Capture {
+            file: format!("captures/01-{}-{end}.pcapng", record.repetition),
+            place: "tc-client, by libpcap".into(),
+            snap_len: 128,
+            packets: 4000,
+            dropped: Some(0),
+            snapshots,
+            tcp_info: Some(snapshots),
+            opening: Some(opening.clone()),
+        });
+    }
 }
 
 /// SplitMix64.

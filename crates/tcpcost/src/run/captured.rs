@@ -8,7 +8,7 @@ use anyhow::{Context, bail};
 use tcpcost_study::{
     Brackets, Counts, End, Opening, Reading, Snapshot, Totals, Whose, WorkloadKind,
 };
-use tcpcost_trace::{Analysis, Beginning, Filter, Segment, Settings, Sink, counts_at, read};
+use tcpcost_trace::{Analysis, Began, Beginning, Filter, Segment, Settings, Sink, counts_at, read};
 
 /// Transactions that are kept: the published one has four.
 const TRANSACTIONS: usize = 8;
@@ -58,7 +58,8 @@ pub fn read_capture(
     let over = interval.snapshot(interval.until_ns);
     let after = interval.after.take().unwrap_or_else(|| over.clone());
     let before = interval.before.take().unwrap_or(over);
-    if interval.analysis.connections().is_empty() {
+    let mut connections = interval.analysis.connections().iter();
+    if !connections.any(|one| one.began() == Began::Handshake) {
         bail!("{}: holds no connection of the trial", file.display());
     }
     let opening = (kind == WorkloadKind::Rr).then(|| {
@@ -85,6 +86,8 @@ impl Interval {
     fn snapshot(&self, at_ns: u64) -> Snapshot {
         let mut counts = Counts::new();
         let connections = self.analysis.connections().iter();
+        // What begins otherwise is the end of an earlier trial's.
+        let connections = connections.filter(|one| one.began() == Began::Handshake);
         let of_each: Vec<Counts> = connections.map(|one| counts_at(one, self.end)).collect();
         // A count that one of them lacks, since the capture lost some of it, would be too small.
         for of_one in &of_each {

@@ -320,6 +320,20 @@ mod tests {
     }
 
     #[test]
+    fn captured_trials_are_as_many_as_asked_whatever_the_others_are() {
+        let text = "[vary]\nflows = [1, 2]\n[measure]\nrepetitions = 2\n[measure.capture]\ntrials = 3\nwhere = { flows = 2 }\n";
+        let study = Study::parse("s", text, "s.toml").unwrap();
+        let mut records = Vec::new();
+        while let Some(next) = Plan::next(&study, &records) {
+            assert_eq!(Plan::trials(&study, &records), 7);
+            records.push(record(&study, next, Outcome::Measured, false));
+        }
+        let of = |name: &str| records.iter().filter(|record| record.cell == name).count();
+        let counts = ["flows=1", "flows=2", "flows=2, captured"].map(of);
+        assert_eq!(counts, [2, 2, 3]);
+    }
+
+    #[test]
     fn a_dry_run_names_cells_and_time() {
         let text = dry_run(&study());
         assert!(text.contains("flows=3"), "{text}");

@@ -178,6 +178,13 @@ impl Trial<'_> {
         let kind = WorkloadSettings::from_knobs(&self.cell.knobs)?.kind;
         let snapshots = measured.snapshots;
         let file = self.captures.join(self.file(end));
+        if let Some(lost @ 1..) = stopped.dropped {
+            let text = format!(
+                "capture of the {end}'s {}: {lost} packets had no room; what they carried is in no count",
+                stopped.place
+            );
+            measured.cautions.push(text);
+        }
         let read = read_capture(&file, end, kind, ports.to_vec(), &snapshots)?;
         measured.record.readings.extend(read.readings);
         measured.record.capture = Some(Capture {
