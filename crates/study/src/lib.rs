@@ -22,6 +22,7 @@
 
 #![warn(missing_docs)]
 
+mod apart;
 mod cell;
 mod chains;
 mod conclusion;
@@ -42,6 +43,7 @@ pub mod units;
 mod value;
 mod words;
 
+pub use apart::CoreToCore;
 pub use cell::{Cell, MeterTrial, Shuffle};
 pub use chains::{CallChain, CallChains, TaskClass, UNKNOWN};
 pub use conclusion::{Change, Conclusion, Fit};
