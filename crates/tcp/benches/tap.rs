@@ -5,15 +5,17 @@
 
 #[path = "../tests/common/mod.rs"]
 mod common;
+#[path = "tap/sockets.rs"]
+mod sockets;
 
 use std::collections::VecDeque;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::AsRawFd;
+use std::net::{SocketAddr, TcpListener};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use common::{Host, Wire};
+use sockets::{PacketSocket, cubic};
 use tcpcost_link::{Device, Impaired, Impairment, Layer, Offloads, Tap};
 use tcpcost_tcp::wire::{Checksum, Header, Packet};
 use tcpcost_tcp::{AckPolicy, Config, CongestionControl, Endpoint, Piece, Pool, ReadError};
@@ -152,8 +154,7 @@ fn lossy(wrap: impl FnOnce(Tap) -> Impaired<Tap, Wire>, we_send: bool) -> f64 {
             }
             total
         } else {
-            let mut stream = TcpStream::connect("10.77.0.2:5000").unwrap();
-            use_cubic(&stream);
+            let mut stream = cubic([10, 77, 0, 2], 5000);
             while stream.write_all(&[7; 1 << 16]).is_ok() {}
             0
         }
@@ -204,22 +205,6 @@ fn lossy(wrap: impl FnOnce(Tap) -> Impaired<Tap, Wire>, we_send: bool) -> f64 {
     let total = kernel.join().unwrap();
     let bytes = if we_send { total } else { received };
     bytes as f64 * 8.0 / SECONDS as f64 / 1e6
-}
-
-/// Whatever this machine's default is, ours is compared with its like.
-fn use_cubic(stream: &TcpStream) {
-    let name = b"cubic";
-    // SAFETY: an open socket and the bytes of a name.
-    let result = unsafe {
-        libc::setsockopt(
-            stream.as_raw_fd(),
-            libc::IPPROTO_TCP,
-            libc::TCP_CONGESTION,
-            name.as_ptr().cast(),
-            name.len() as u32,
-        )
-    };
-    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
 }
 
 /// Bytes carried, this thread's CPU time and all threads' of the process.
@@ -355,7 +340,7 @@ fn send(offloads: Offloads, copies: bool) -> Cost {
 fn receive(offloads: Offloads, copies: bool) -> Cost {
     let mut host = host(offloads);
     let writer = std::thread::spawn(move || {
-        let mut stream = TcpStream::connect("10.77.0.2:5000").unwrap();
+        let mut stream = cubic([10, 77, 0, 2], 5000);
         let source = vec![7; 1 << 18];
         for _ in 0..BYTES / source.len() as u64 {
             stream.write_all(&source).unwrap();
@@ -500,50 +485,6 @@ fn raw_read(offloads: Offloads) -> Cost {
         ..begun.cost(read)
     }
 }
-
-/// A socket of the link layer whose packets have virtio-net headers (packet(7)).
-struct PacketSocket(std::os::fd::OwnedFd);
-
-impl PacketSocket {
-    fn new(interface: &std::ffi::CStr) -> Self {
-        use std::os::fd::FromRawFd;
-        // SAFETY: plain calls; an address and an option that live until the call ends; the
-        // descriptor is new and ours.
-        unsafe {
-            let fd = libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0);
-            assert!(fd >= 0, "{}", std::io::Error::last_os_error());
-            let socket = Self(std::os::fd::OwnedFd::from_raw_fd(fd));
-            let on: libc::c_int = 1;
-            for option in [PACKET_VNET_HDR, libc::PACKET_QDISC_BYPASS] {
-                let size = size_of::<libc::c_int>() as libc::socklen_t;
-                let result =
-                    libc::setsockopt(fd, libc::SOL_PACKET, option, (&raw const on).cast(), size);
-                assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
-            }
-            let mut address: libc::sockaddr_ll = std::mem::zeroed();
-            address.sll_family = libc::AF_PACKET as u16;
-            address.sll_ifindex = libc::if_nametoindex(interface.as_ptr()) as i32;
-            let size = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
-            let result = libc::bind(fd, (&raw const address).cast(), size);
-            assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
-            socket
-        }
-    }
-
-    fn send(&self, unit: &[u8]) {
-        // SAFETY: the bytes live until the call ends.
-        let sent = unsafe { libc::send(self.0.as_raw_fd(), unit.as_ptr().cast(), unit.len(), 0) };
-        assert_eq!(
-            sent,
-            unit.len() as isize,
-            "{}",
-            std::io::Error::last_os_error()
-        );
-    }
-}
-
-/// linux/if_packet.h.
-const PACKET_VNET_HDR: libc::c_int = 15;
 
 struct Clocks {
     own: Duration,

@@ -90,16 +90,15 @@ struct Instance<'a> {
 }
 
 impl Instance<'_> {
-    /// As of [`run`]; the end of one is the end of all.
+    /// As of [`run`]; the end of one, whatever it ended by, is the end of all.
     fn run(self) -> anyhow::Result<bool> {
-        let outcome = self.serve();
-        if outcome.is_err() {
-            STOPPED.store(true, Ordering::Relaxed);
+        struct End;
+        impl Drop for End {
+            fn drop(&mut self) {
+                STOPPED.store(true, Ordering::Relaxed);
+            }
         }
-        outcome
-    }
-
-    fn serve(self) -> anyhow::Result<bool> {
+        let _end = End;
         let flags = self.flags;
         let device: Box<dyn Device<Wire>> = match &flags.pcap {
             None => Box::new(self.tap),
