@@ -53,7 +53,7 @@
     const place = figure.querySelector(".chart");
     if (chart.steps?.length === 1) {
       const [[value, count]] = chart.steps;
-      place.textContent = `${value} ${chart.x}: all ${count}`;
+      place.textContent = `all ${count}: ${value} ${chart.x}`;
       continue;
     }
     const width = Math.max(320, Math.min(place.clientWidth || 640, 900));

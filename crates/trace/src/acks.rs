@@ -44,7 +44,7 @@ pub(crate) struct Window {
     pub(crate) edge_bytes: Option<u64>,
     /// What the scale cuts off: edges are known to this much.
     pub(crate) unit_bytes: u64,
-    /// Whether it is as wide as any before: nothing that this end knows of is left to be read.
+    /// Whether it is as wide as any before, to a segment: as far as it tells, nothing is left to be read.
     pub(crate) is_full: bool,
 }
 
