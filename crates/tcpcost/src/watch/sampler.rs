@@ -406,7 +406,7 @@ impl Pace {
 /// Windows whose scatter is told: some seconds of them.
 const RECENT: usize = 16;
 
-/// Opening and closing a window takes 0.7 ms of CPU here where programs are detached (2 CPUs, `rest.rs`): 0.2 % of one.
+/// Opening and closing a window takes 0.6 ms of CPU here where programs are detached (2 CPUs, `rest.rs`): 0.15 % of one.
 const PERIOD: Duration = Duration::from_millis(400);
 
 /// Shorter ones see less than they cost.
