@@ -257,7 +257,9 @@ impl Shared {
         });
         let duration = end.at.duration_since(begin.at);
         let runs = |edge: &Edge| edge.programs(Quantity::SelfProgramRuns);
-        if let (Some(before), Some(after)) = (runs(&begin), runs(&end)) {
+        if let (Some(before), Some(after)) = (runs(&begin), runs(&end))
+            && !duration.is_zero()
+        {
             self.runs_per_s = after.saturating_sub(before) as f64 / duration.as_secs_f64();
         }
         self.closed.push(Window {
