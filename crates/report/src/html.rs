@@ -12,7 +12,7 @@ use crate::compare::Group;
 use crate::estimate::Estimate;
 use crate::number::{show, show_estimate, show_percent, unit_in_tables};
 use crate::profile::page;
-use crate::sentences::sentence;
+use crate::sentences::sentences;
 use crate::summary::Summary;
 use crate::table::ABSENT;
 use crate::verdict::Verdict;
@@ -325,7 +325,7 @@ fn found(summary: &Summary) -> Markup {
     html! {
         @if !summary.found.is_empty() {
             h2 { "What was found" }
-            @for found in &summary.found { p { (sentence(found)) } }
+            @for sentence in sentences(&summary.found) { p { (sentence) } }
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::cell::CellSummary;
 use crate::compare::Group;
 use crate::number::{show, show_estimate, show_percent, unit_in_tables};
 use crate::profile::table as profile;
-use crate::sentences::sentence;
+use crate::sentences::sentences;
 use crate::summary::Summary;
 use crate::table::{ABSENT, Table, WIDTH, wrap};
 use crate::verdict::Verdict;
@@ -380,8 +380,7 @@ impl Page<'_> {
         if self.summary.found.is_empty() {
             return String::new();
         }
-        let sentences = self.summary.found.iter().map(sentence);
-        self.heading("What was found") + &Page::lines(sentences.collect())
+        self.heading("What was found") + &Page::lines(sentences(&self.summary.found))
     }
 
     fn thresholds(&self) -> String {

@@ -22,6 +22,7 @@
 
 #![warn(missing_docs)]
 
+mod apart;
 mod by_connection;
 mod cell;
 mod chains;
@@ -43,6 +44,7 @@ pub mod units;
 mod value;
 mod words;
 
+pub use apart::CoreToCore;
 pub use by_connection::{ByConnection, Spread};
 pub use cell::{Cell, MeterTrial, Shuffle};
 pub use chains::{CallChain, CallChains, TaskClass, UNKNOWN};
