@@ -58,7 +58,7 @@ pub fn load(meter: &str, scope: &Scope) -> Option<Result<Box<dyn Pausable + Send
 pub enum Rest {
     /// They stay attached and leave at once: some 19 ns an event.
     Attached,
-    /// They are detached, and cost nothing until they are attached again, which takes some 300 µs a meter and dozens
+    /// They are detached, and cost nothing until they are attached again, which takes some 250 µs a meter and dozens
     /// of calls of every other CPU.
     Detached,
 }

@@ -155,8 +155,7 @@ impl Profile {
         let mut names = Names::default();
         let mut chains: BTreeMap<(String, TaskClass, Vec<u32>, Vec<u32>), u64> = BTreeMap::new();
         let keys: Vec<Vec<u8>> = samples.keys().collect();
-        let is_full = |map: &libbpf_rs::Map<'_>| map.keys().count() >= map.max_entries() as usize;
-        if is_full(&samples) || is_full(&stacks) {
+        if keys.len() >= samples.max_entries() as usize {
             let doing = "keep every chain, which takes a shorter duration or a lower profile_hz";
             let full = io::Error::from_raw_os_error(libc::ENOSPC).into();
             return Err(object::failure(METER, doing, &full));
@@ -172,7 +171,7 @@ impl Profile {
                     return Ok(Vec::new());
                 }
                 let Some(addresses) = stacks.lookup(stack, MapFlags::ANY).map_err(failed)? else {
-                    // It could not be kept: another program held the map's lock.
+                    // It could not be kept: the map was full, or another CPU held its lock.
                     return Ok(vec![names.place(UNKNOWN)]);
                 };
                 let mut frames: Vec<u32> = words(&addresses)

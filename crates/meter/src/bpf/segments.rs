@@ -7,8 +7,8 @@
 //! and at netif_receive_skb after GRO. A packet that passes stacked devices (VLAN, bond, tunnel) of one
 //! namespace is seen at each.
 //!
-//! A packet sent costs some 60 ns of CPU (two programs), one received 30, a softirq 20: of each program's run 18 are the
-//! kernel's way to it and back (examples/bpf_cost.rs). By connection it is some 20 more a packet.
+//! A packet sent costs some 60 ns of CPU (two programs), one received 30: of each program's run 18 are the kernel's way to it
+//! and back (examples/bpf_cost.rs). By connection it is some 20 more a packet.
 
 use std::collections::HashMap;
 use std::os::linux::fs::MetadataExt;

@@ -28,10 +28,10 @@ pub fn detached(cpus: usize) -> Duration {
 
 /// The kernel's way to a program that leaves at once, and back: by `examples/bpf_cost.rs`, 18 ns, and 1 to 2 in it.
 const RUN: Duration = Duration::from_nanos(19);
-/// CPU time of the thread that detaches and attaches, by `examples/windows.rs` (n = 150, 2 CPUs): 585 µs.
-const ATTACH: Duration = Duration::from_micros(585);
-/// Calls that each other CPU gets for it, by the same: three a patch, 122 in all.
-const CALLS: u32 = 122;
+/// CPU time of the thread that detaches and attaches, by `examples/windows.rs` (n = 150, 2 CPUs): 250 µs a meter.
+const ATTACH: Duration = Duration::from_micros(500);
+/// Calls that each other CPU gets for it, by the same: three a patch, 54 a meter.
+const CALLS: u32 = 108;
 /// A call takes so much of the CPU that is called, in hard interrupts, by the same.
 const CALL: Duration = Duration::from_nanos(1100);
 
@@ -57,7 +57,7 @@ mod tests {
     #[test]
     fn one_cpu_calls_no_other() {
         assert_eq!(detached(1), Duration::ZERO);
-        assert_eq!(detached(128), Duration::from_nanos(1100 * 122 * 127));
+        assert_eq!(detached(128), Duration::from_nanos(1100 * 108 * 127));
         assert_eq!(
             attached(1e6, Duration::from_secs(1)),
             Duration::from_millis(19)
