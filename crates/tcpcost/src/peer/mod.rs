@@ -62,6 +62,9 @@ pub fn run(flags: &Flags) -> anyhow::Result<Exit> {
     let config = flags.config(mtu);
     let mut stack = UserStack::new(device, &addresses, &config, &SocketOptions::default())?
         .with_busy_poll(Duration::from_micros(flags.busy_poll_us));
+    if let Some(packets) = flags.receive_batch {
+        stack = stack.with_batch(packets.into());
+    }
 
     let mut peer = Peer::new(flags);
     if let Some(port) = flags.listen {
