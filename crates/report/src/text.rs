@@ -8,7 +8,6 @@ use crate::acks;
 use crate::cell::CellSummary;
 use crate::compare::Group;
 use crate::number::{show, show_estimate, show_percent, unit_in_tables};
-use crate::opening::{CellOpening, Told};
 use crate::profile::table as profile;
 use crate::sentences::sentences;
 use crate::summary::Summary;
@@ -385,19 +384,11 @@ impl Page<'_> {
         let mut out = self.heading(&format!(
             "A connection's first transactions, captured at the {end} (wire segments; | between transactions)"
         ));
-        let told: [(&str, fn(&CellOpening) -> &Told, _); 2] = [
-            (
-                "of each pure ACK",
-                |cell| &cell.pure_acks,
-                &openings.pure_acks,
-            ),
-            (
-                "of each data burst",
-                |cell| &cell.data_bursts,
-                &openings.data_bursts,
-            ),
-        ];
-        for (title, of, published) in told {
+        for bursts in [false, true] {
+            let (title, published) = match bursts {
+                false => ("of each pure ACK", &openings.pure_acks),
+                true => ("of each data burst", &openings.data_bursts),
+            };
             let mut table = Table::new(&[title, "most often", "in", "as published", "captures"]);
             if let (Some(source), Some(published)) = (&openings.source, published) {
                 let absent = || ABSENT.to_string();
@@ -410,7 +401,11 @@ impl Page<'_> {
                 ]);
             }
             for cell in &openings.cells {
-                let told = of(cell);
+                let told = if bursts {
+                    &cell.data_bursts
+                } else {
+                    &cell.pure_acks
+                };
                 let as_published = told.as_published.map(|count| count.to_string());
                 table.row(vec![
                     cell.cell.clone(),

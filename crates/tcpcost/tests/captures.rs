@@ -95,7 +95,7 @@ fn counted(end: &Value, meter: &str) -> Counts {
 
 /// The kernel, and eBPF after it, count what comes by a TAP as a super-segment as one segment received: its skb does not
 /// say how many it is made of (SKB_GSO_DODGY, drivers/net/tun.c).
-fn word<'n>(name: &'n str, by_tap: bool) -> &'n str {
+fn word(name: &str, by_tap: bool) -> &str {
     match name {
         "conn_segments_received" if by_tap => "captured_packets_received",
         "conn_data_segments_received" | "data_wire_segments_received" if by_tap => {

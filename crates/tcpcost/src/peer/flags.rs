@@ -131,6 +131,9 @@ pub struct Flags {
     /// Microseconds to look on at the interface, when nothing comes, before sleeping.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=1_000_000))]
     pub busy_poll_us: u64,
+    /// Packets to take in at a time and answer before anything else [default: 64, answered after it].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=64))]
+    pub receive_batch: Option<u8>,
     /// MTU to set on the interface.
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1280..=65_535))]
     pub mtu: Option<u32>,

@@ -119,6 +119,9 @@ impl Instance<'_> {
         let config = flags.config(self.mtu);
         let mut stack = UserStack::new(device, &addresses, &config, &SocketOptions::default())?
             .with_busy_poll(Duration::from_micros(flags.busy_poll_us));
+        if let Some(packets) = flags.receive_batch {
+            stack = stack.with_batch(packets.into());
+        }
         let mut peer = Peer::new(flags, self.board);
         if let Some(first) = flags.listen {
             // Of as many ports in a row as there are instances each has one.

@@ -138,7 +138,7 @@ mod tests {
             "--ack-policy avoidance --ack-segments 3 --ack-delay 50ms --ack-limit-initial 0 \
              --ack-limit-max 22 --comp-sack-nr 8 --comp-sack-delay-us 500 --backlog-ack-defer off --tail-split always --tso-win-divisor 8 --super-segment 16KiB \
              --tso-min-segs 4 --whole-super-segments --pacing timer --pacing-rate 1Gbit \
-             --initial-window 3 --window-growth per-ack",
+             --initial-window 3 --window-growth per-ack --tail-loss-probe off",
         )
         .unwrap();
         // Each field is set: none is as in the default.

@@ -80,6 +80,11 @@ fn outcome(record: &Record) -> String {
     match &record.outcome {
         Outcome::Failed { reason } => format!("failed: {reason}"),
         Outcome::Skipped { reason } => format!("skipped: {reason}"),
+        Outcome::Measured if record.captured => {
+            let captures = record.ends.values().filter_map(|end| end.capture.as_ref());
+            let packets: u64 = captures.map(|capture| capture.packets).sum();
+            format!("{packets} packets captured, at both ends together")
+        }
         Outcome::Measured => {
             let derived = derive(record);
             let of = |kind| derived.get(&Derived::both(kind)).copied();

@@ -92,25 +92,29 @@ fn one_lost_segment_costs_one_retransmission_and_no_timeout() {
 }
 
 #[test]
-fn a_lost_tail_is_found_by_a_probe_before_the_timeout() {
-    let segmentation = Segmentation {
-        super_segment_bytes_max: 0,
-        ..Segmentation::default()
-    };
-    let config = Config {
-        segmentation,
-        ..plain()
-    };
-    let mut pair = Pair::connected(config.clone(), config);
-    let mut count = 0;
-    pair.meddle = Box::new(move |way, segment| {
-        count += u32::from(way == Way::ToServer && !segment.payload.is_empty());
-        way == Way::ToServer && (4..=5).contains(&count)
-    });
-    let took = pair.transfer(5 * 1460);
-    assert!(took < 150, "{took} ms");
-    let counters = pair.client.counters();
-    assert_eq!((counters.tail_probes_sent, counters.timeouts), (1, 0));
+fn a_lost_tail_is_found_by_a_probe_before_the_timeout_unless_there_is_none() {
+    for tail_loss_probe in [true, false] {
+        let segmentation = Segmentation {
+            super_segment_bytes_max: 0,
+            ..Segmentation::default()
+        };
+        let config = Config {
+            segmentation,
+            tail_loss_probe,
+            ..plain()
+        };
+        let mut pair = Pair::connected(config.clone(), config);
+        let mut count = 0;
+        pair.meddle = Box::new(move |way, segment| {
+            count += u32::from(way == Way::ToServer && !segment.payload.is_empty());
+            way == Way::ToServer && (4..=5).contains(&count)
+        });
+        let took = pair.transfer(5 * 1460);
+        let counters = pair.client.counters();
+        let found = (counters.tail_probes_sent, counters.timeouts);
+        assert_eq!(took < 150, tail_loss_probe, "{took} ms");
+        assert_eq!(found, if tail_loss_probe { (1, 0) } else { (0, 1) });
+    }
 }
 
 #[test]
