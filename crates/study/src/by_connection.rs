@@ -11,7 +11,7 @@ use crate::reading::Counts;
 /// Growth of an end's connections between two reads, one before and one after the interval.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ByConnection {
-    /// Time between the reads, ns: some ms more than the interval.
+    /// Time between the reads, ns: some ms more than between the snapshots.
     pub duration_ns: u64,
     /// Connections that are in it: all but those that the meter had forgotten at one of the reads.
     pub connections: u64,
