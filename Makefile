@@ -24,6 +24,7 @@ check:                ## what CI checks beside the tests
 	$(CARGO) fmt --all --check
 
 bench: build          ## side by side with iperf3, neper and netperf, as far as they are installed
+	$(CARGO) build --release --locked --package tcpcost-meter --example core_to_core
 	bench/peers
 
 deps:

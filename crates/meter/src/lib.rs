@@ -20,8 +20,10 @@
 
 #![warn(missing_docs)]
 
+pub mod affinity;
 pub mod bpf;
 mod clock;
+pub mod core_to_core;
 mod error;
 pub mod netstat;
 pub mod others;

@@ -25,6 +25,7 @@ use std::thread::JoinHandle;
 
 use tcpcost_study::{Counts, Quantity, Reading, Snapshot, Totals, Whose};
 
+use crate::affinity::pin;
 use crate::{Meter, MeterError, clock, snapshot_of};
 
 /// Lines per second and CPU as Morton's soaker dirtied them.
@@ -314,16 +315,6 @@ fn own_clock() -> Result<libc::clockid_t, MeterError> {
             call: "pthread_getcpuclockid",
             source: std::io::Error::from_raw_os_error(code),
         }),
-    }
-}
-
-fn pin(cpu: usize) -> Result<(), MeterError> {
-    let mut mask = vec![0_u64; cpu / 64 + 1];
-    mask[cpu / 64] = 1 << (cpu % 64);
-    // SAFETY: the kernel reads the given number of bytes of `mask`.
-    match unsafe { libc::sched_setaffinity(0, mask.len() * 8, mask.as_ptr().cast()) } {
-        0 => Ok(()),
-        _ => Err(MeterError::last("sched_setaffinity of a soaker to its CPU")),
     }
 }
 

@@ -13,6 +13,8 @@ use crate::estimate::Estimate;
 pub struct Found {
     /// What was done, in the study's words.
     pub says: String,
+    /// Whether it is told in the sentence of the one before.
+    pub joins: bool,
     /// Of which quantity.
     pub quantity: Derived,
     /// What.
@@ -169,6 +171,7 @@ fn conclude(study: &Study, one: &Conclusion, cells: &[CellSummary]) -> Vec<Found
                 .map(|cell| (cell.name.clone(), cell.estimates.get(&quantity).copied()));
             vec![Found {
                 says: one.says.clone(),
+                joins: one.joins,
                 quantity,
                 what: What::Value {
                     cells: estimates.collect(),
@@ -223,6 +226,7 @@ fn changes(study: &Study, one: &Conclusion, change: &Change, cells: &[CellSummar
         if !steps.is_empty() {
             all.push(Found {
                 says: one.says.clone(),
+                joins: one.joins || !all.is_empty(),
                 quantity,
                 what: What::Change {
                     knob: change.knob.clone(),
@@ -290,6 +294,7 @@ fn line(fit: &Fit, cells: &[CellSummary]) -> Found {
         .collect();
     Found {
         says: fit.says.clone(),
+        joins: fit.joins,
         quantity,
         what: What::Line {
             over: fit.over,

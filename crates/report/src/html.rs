@@ -12,7 +12,7 @@ use crate::compare::Group;
 use crate::estimate::Estimate;
 use crate::number::{show, show_estimate, show_percent, unit_in_tables};
 use crate::profile::page;
-use crate::sentences::sentence;
+use crate::sentences::sentences;
 use crate::summary::Summary;
 use crate::table::ABSENT;
 use crate::verdict::Verdict;
@@ -327,7 +327,7 @@ fn found(summary: &Summary) -> Markup {
         @let of_captures = summary.openings.as_ref().and_then(|openings| openings.sentence.as_ref());
         @if !summary.found.is_empty() || of_captures.is_some() {
             h2 { "What was found" }
-            @for found in &summary.found { p { (sentence(found)) } }
+            @for sentence in sentences(&summary.found) { p { (sentence) } }
             @if let Some(sentence) = of_captures { p { (sentence) } }
         }
     }

@@ -2,83 +2,143 @@
 //!
 //! Nothing is claimed where an interval holds zero or where there is none.
 
-use tcpcost_study::{Derived, Value};
+use tcpcost_study::Derived;
 
 use crate::estimate::Estimate;
 use crate::found::{Against, Found, Sign, Step, What};
 use crate::number::unit_in_tables;
 use crate::words;
 
-/// The sentence of one thing found.
+/// The sentences: one for each thing found that does not join the one before.
+pub(crate) fn sentences(found: &[Found]) -> Vec<String> {
+    let mut told: Vec<String> = Vec::new();
+    for (index, one) in found.iter().enumerate() {
+        let before = index.checked_sub(1).map(|before| &found[before]);
+        match told.last_mut() {
+            Some(sentence) if one.joins => *sentence += &format!("; {}", clause(one, before)),
+            _ => told.push(clause(one, None)),
+        }
+    }
+    told.into_iter().map(|sentence| sentence + ".").collect()
+}
+
+/// The sentence of one thing found, by itself.
 pub(crate) fn sentence(found: &Found) -> String {
+    clause(found, None) + "."
+}
+
+/// What is told of one thing, without what the clause before has said already.
+fn clause(found: &Found, before: Option<&Found>) -> String {
+    let says = match before {
+        Some(before) if before.says == found.says => String::new(),
+        _ => format!("{}: ", found.says),
+    };
+    let said = before.map_or(String::new(), of);
+    let of = match of(found) {
+        of if of == said => String::new(),
+        of => of,
+    };
     let what = match &found.what {
-        What::Value { cells, published } => value(found.quantity, cells, *published),
-        What::Change {
-            knob,
-            from,
-            at,
-            steps,
-        } => change(found.quantity, knob, from, at, steps),
+        What::Value { cells, published } => {
+            format!("{of}{}", value(found.quantity, cells, *published))
+        }
+        What::Change { at, steps, .. } => {
+            let at = match at.as_str() {
+                "" => String::new(),
+                at => format!("{at}: "),
+            };
+            let steps: Vec<String> = steps.iter().map(step).collect();
+            format!("{at}{of}{}", steps.join(", "))
+        }
         What::Line {
             over,
-            cells,
             slope,
             intercept,
             published,
-        } => line(
-            found.quantity,
-            *over,
-            *cells,
-            slope.as_ref(),
-            intercept.as_ref(),
-            *published,
-        ),
+            ..
+        } => match slope {
+            None => format!("no line{of}, of which fewer than three had numbers"),
+            Some(slope) => line(
+                found.quantity,
+                *over,
+                slope,
+                intercept.as_ref(),
+                *published,
+                &of,
+            ),
+        },
     };
-    format!("{}: {what}.", found.says)
+    format!("{says}{what}")
+}
+
+/// Which quantity is told, and against what.
+fn of(found: &Found) -> String {
+    let quantity = words::quantity(found.quantity);
+    match &found.what {
+        What::Value { .. } => format!("{quantity} ({}) ", unit_in_tables(found.quantity).0),
+        What::Change { knob, from, .. } => format!("{quantity}, against {knob} {from}, "),
+        What::Line {
+            over, cells, slope, ..
+        } => {
+            let each = slope.map_or(String::new(), |slope| {
+                format!(" in each of {} repetitions", slope.n)
+            });
+            format!(" through {cells} cells of {quantity} over {over}{each}")
+        }
+    }
 }
 
 fn value(of: Derived, cells: &[(String, Option<Estimate>)], published: Option<f64>) -> String {
-    let (unit, scale) = unit_in_tables(of);
-    let shown = cells.iter().map(|(cell, estimate)| {
-        let name = if cells.len() > 1 {
-            format!("{cell}: ")
-        } else {
-            String::new()
+    let (_, scale) = unit_in_tables(of);
+    let names: Vec<&str> = cells.iter().map(|(name, _)| name.as_str()).collect();
+    let common = common(&names);
+    let range = |cell: &(String, Option<Estimate>)| cell.1.map(|it| (it.median, it.lo, it.hi));
+    let shown = cells.chunk_by(|a, b| range(a) == range(b)).map(|alike| {
+        let name = match alike {
+            _ if cells.len() == 1 => String::new(),
+            [(only, _)] => format!("{}: ", &only[common..]),
+            [(first, _), .., (last, _)] => format!("{} to {}: ", &first[common..], &last[common..]),
+            [] => unreachable!("a chunk has at least one cell"),
         };
-        match estimate {
-            None => format!("{name}not measured"),
-            Some(estimate) => {
-                let against = published.map_or(String::new(), |figure| {
-                    let apart = match Against::of(estimate, figure) {
-                        Against::Within => "in the interval",
-                        Against::Near => "the same within 0.5 %",
-                        Against::Below => "less here",
-                        Against::Above => "more here",
-                        Against::Unknown => "too few trials to tell a difference",
-                    };
-                    let figure = precise(figure * scale, decimals(estimate, scale));
-                    format!(", published {figure}: {apart}")
-                });
-                format!("{name}{}{against}", with_interval(estimate, scale))
-            }
-        }
+        let Some(estimate) = &alike[0].1 else {
+            return format!("{name}not measured");
+        };
+        let against = published.map_or(String::new(), |figure| {
+            let apart = match Against::of(estimate, figure) {
+                Against::Within => "in the interval",
+                Against::Near => "the same within 0.5 %",
+                Against::Below => "less here",
+                Against::Above => "more here",
+                Against::Unknown => "too few trials to tell a difference",
+            };
+            let figure = precise(figure * scale, decimals(estimate, scale));
+            format!(" (published {figure}, {apart})")
+        });
+        format!("{name}{}{against}", with_interval(estimate, scale))
     });
     let shown: Vec<String> = shown.collect();
-    format!("{} ({unit}) {}", words::quantity(of), shown.join("; "))
+    format!(
+        "{}{}",
+        names.first().map_or("", |name| &name[..common]),
+        shown.join(", ")
+    )
 }
 
-fn change(of: Derived, knob: &str, from: &Value, at: &str, steps: &[Step]) -> String {
-    let at = if at.is_empty() {
-        String::new()
-    } else {
-        format!("{at}: ")
+/// Bytes of the words with which all names begin: up to a space or an equals sign.
+fn common(names: &[&str]) -> usize {
+    let Some((first, others)) = names.split_first() else {
+        return 0;
     };
-    let steps: Vec<String> = steps.iter().map(step).collect();
-    format!(
-        "{at}{}, against {knob} {from}, {}",
-        words::quantity(of),
-        steps.join("; ")
-    )
+    if others.is_empty() {
+        return 0;
+    }
+    let alike = |end: &usize| {
+        others
+            .iter()
+            .all(|name| name.get(..*end) == first.get(..*end))
+    };
+    let words = first.match_indices([' ', '=']).map(|(at, _)| at + 1);
+    words.take_while(alike).last().unwrap_or(0)
 }
 
 fn step(step: &Step) -> String {
@@ -145,20 +205,16 @@ fn size(percent: &Estimate, sign: f64) -> String {
 fn line(
     of: Derived,
     over: Derived,
-    cells: usize,
-    slope: Option<&Estimate>,
+    slope: &Estimate,
     intercept: Option<&Estimate>,
     published: Option<f64>,
+    through: &str,
 ) -> String {
     let (unit, one) = slope_unit(of, over);
-    let Some(slope) = slope else {
-        return format!("no line through {cells} cells: fewer than three had numbers");
+    let by = match through {
+        "" => String::new(),
+        through => format!(", by a line{through}"),
     };
-    let through = format!(
-        "by a line through {cells} cells of {} over {over} in each of {} repetitions",
-        words::quantity(of),
-        slope.n
-    );
     let published = published.map_or(String::new(), |figure| {
         let apart = match Against::of(slope, figure) {
             Against::Within => "in the interval",
@@ -167,10 +223,8 @@ fn line(
             Against::Above => "more here",
             Against::Unknown => "too few repetitions to tell a difference",
         };
-        format!(
-            "; published {}: {apart}",
-            precise(figure, decimals(slope, 1.0))
-        )
+        let figure = precise(figure, decimals(slope, 1.0));
+        format!(" (published {figure}, {apart})")
     });
     let shown = with_interval(slope, 1.0);
     let told = match Sign::of(slope) {
@@ -182,13 +236,13 @@ fn line(
         Some(intercept) if Sign::of(slope) != Sign::Open => {
             let (unit, scale) = unit_in_tables(of);
             format!(
-                ", and {} {unit} without any",
+                " and {} {unit} without any",
                 with_interval(intercept, scale)
             )
         }
         _ => String::new(),
     };
-    format!("{told}, {through}{rest}{published}")
+    format!("{told}{published}{rest}{by}")
 }
 
 /// `µs per ACK` and `ACK`, of µs/KiB over ACKs/KiB.
@@ -247,7 +301,7 @@ fn precise(value: f64, decimals: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tcpcost_study::{DerivedKind, End};
+    use tcpcost_study::{DerivedKind, End, Value};
 
     fn estimate(median: f64, lo: f64, hi: f64) -> Estimate {
         Estimate {
@@ -258,7 +312,7 @@ mod tests {
         }
     }
 
-    fn check_change(steps: &[(u64, Option<Estimate>, Option<f64>)], expected: &str) {
+    fn fewer_acks(steps: &[(u64, Option<Estimate>, Option<f64>)]) -> Found {
         let steps = steps
             .iter()
             .map(|&(to, percent, published_percent)| Step {
@@ -267,8 +321,9 @@ mod tests {
                 published_percent,
             })
             .collect();
-        let found = Found {
+        Found {
             says: "Fewer ACKs".to_string(),
+            joins: false,
             quantity: Derived::of(End::Client, DerivedKind::ExactUsPerKib),
             what: What::Change {
                 knob: "server.ack_segments".to_string(),
@@ -276,9 +331,15 @@ mod tests {
                 at: "rate=941Mbit".to_string(),
                 steps,
             },
-        };
+        }
+    }
+
+    fn check_change(steps: &[(u64, Option<Estimate>, Option<f64>)], expected: &str) {
         let beginning = "Fewer ACKs: rate=941Mbit: Exact CPU µs per KiB, client, against server.ack_segments 2, ";
-        assert_eq!(sentence(&found), format!("{beginning}{expected}."));
+        assert_eq!(
+            sentence(&fewer_acks(steps)),
+            format!("{beginning}{expected}.")
+        );
     }
 
     #[test]
@@ -289,9 +350,41 @@ mod tests {
                 (16, Some(estimate(-25.2, -26.0, -24.5)), Some(-29.4)),
                 (32, Some(estimate(5.0, 2.0, 8.0)), None),
             ],
-            "falls by 21.3 % [19.1, 24.0] at 8 (published \u{2212}23.0 %, in the interval); \
-             falls by 25.20 % [24.50, 26.00] at 16 (published \u{2212}29.4 %, less here); \
+            "falls by 21.3 % [19.1, 24.0] at 8 (published \u{2212}23.0 %, in the interval), \
+             falls by 25.20 % [24.50, 26.00] at 16 (published \u{2212}29.4 %, less here), \
              rises by 5.0 % [2.0, 8.0] at 32",
+        );
+    }
+
+    #[test]
+    fn what_joins_says_only_what_was_not_said_yet() {
+        let first = fewer_acks(&[(8, Some(estimate(-21.34, -24.0, -19.1)), None)]);
+        let elsewhere = |at: &str| {
+            let mut found = first.clone();
+            let What::Change { at: place, .. } = &mut found.what else {
+                unreachable!()
+            };
+            *place = at.to_string();
+            found.joins = true;
+            found
+        };
+        let mut other = elsewhere("");
+        other.says = "with TSO".to_string();
+        let alone = Found {
+            joins: false,
+            ..other.clone()
+        };
+        let told = sentences(&[first.clone(), elsewhere("unlimited"), other, alone]);
+        let fall = "falls by 21.3 % [19.1, 24.0] at 8";
+        let of = "Exact CPU µs per KiB, client, against server.ack_segments 2,";
+        assert_eq!(
+            told,
+            [
+                format!(
+                    "Fewer ACKs: rate=941Mbit: {of} {fall}; unlimited: {fall}; with TSO: {fall}."
+                ),
+                format!("with TSO: {of} {fall}.")
+            ]
         );
     }
 
@@ -303,8 +396,8 @@ mod tests {
                 (16, Estimate::new([-12.0; 3]), Some(-29.4)),
                 (32, None, None),
             ],
-            "has no established change at 8: \u{2212}2.0 [\u{2212}9.0, 4.0] % (published \u{2212}23.0 %, less here); \
-             changed by \u{2212}12.0 % at 16, of 3 trials, too few for an interval (published \u{2212}29.4 %); \
+            "has no established change at 8: \u{2212}2.0 [\u{2212}9.0, 4.0] % (published \u{2212}23.0 %, less here), \
+             changed by \u{2212}12.0 % at 16, of 3 trials, too few for an interval (published \u{2212}29.4 %), \
              at 32 was not measured",
         );
     }
@@ -312,6 +405,7 @@ mod tests {
     fn check_line(slope: Option<Estimate>, expected: &str) {
         let found = Found {
             says: "One ACK".to_string(),
+            joins: false,
             quantity: Derived::of(End::Client, DerivedKind::ExactUsPerKib),
             what: What::Line {
                 over: Derived::of(End::Client, DerivedKind::AcksPerKib),
@@ -326,22 +420,22 @@ mod tests {
 
     #[test]
     fn a_line_says_what_one_costs_and_what_is_left_without() {
-        let through = "by a line through 5 cells of Exact CPU µs per KiB, client over client_acks_per_kib in each of 6 repetitions";
+        let through = "through 5 cells of Exact CPU µs per KiB, client over client_acks_per_kib";
         check_line(
             Some(estimate(2.0, 1.9, 2.2)),
             &format!(
-                "2.00 [1.90, 2.20] µs per ACK, {through}, and 0.50 [0.40, 0.60] µs/KiB without any; published 3.60: less here"
+                "2.00 [1.90, 2.20] µs per ACK (published 3.60, less here) and 0.50 [0.40, 0.60] µs/KiB without any, by a line {through} in each of 6 repetitions"
             ),
         );
         check_line(
             Some(estimate(2.0, -1.0, 5.0)),
             &format!(
-                "no effect of ACK is established: 2.0 [\u{2212}1.0, 5.0] µs per ACK, {through}; published 3.6: in the interval"
+                "no effect of ACK is established: 2.0 [\u{2212}1.0, 5.0] µs per ACK (published 3.6, in the interval), by a line {through} in each of 6 repetitions"
             ),
         );
         check_line(
             None,
-            "no line through 5 cells: fewer than three had numbers",
+            &format!("no line {through}, of which fewer than three had numbers"),
         );
     }
 
@@ -349,6 +443,7 @@ mod tests {
     fn a_count_is_told_as_exactly_as_it_is_known() {
         let found = Found {
             says: "The old split".to_string(),
+            joins: false,
             quantity: Derived::of(End::Client, DerivedKind::PacketsPerTransaction),
             what: What::Value {
                 cells: vec![("kernel".to_string(), Some(estimate(3.005, 3.0041, 3.0062)))],
@@ -357,7 +452,33 @@ mod tests {
         };
         assert_eq!(
             sentence(&found),
-            "The old split: packets_per_transaction, client (packets) 3.0050 [3.0041, 3.0062], published 3.0000: the same within 0.5 %."
+            "The old split: packets_per_transaction, client (packets) 3.0050 [3.0041, 3.0062] (published 3.0000, the same within 0.5 %)."
+        );
+    }
+
+    #[test]
+    fn cells_that_found_the_same_are_told_together() {
+        let zero = Some(estimate(0.0, 0.0, 0.0));
+        let cells = [
+            ("x, n=1", zero),
+            ("x, n=2", zero),
+            ("x, n=32", Some(estimate(19.86, 19.8, 19.9))),
+            ("x, n=64", None),
+        ];
+        let found = Found {
+            says: "Waits".to_string(),
+            joins: false,
+            quantity: Derived::of(End::Server, DerivedKind::AcksPerKib),
+            what: What::Value {
+                cells: cells
+                    .map(|(name, found)| (name.to_string(), found))
+                    .to_vec(),
+                published: None,
+            },
+        };
+        assert_eq!(
+            sentence(&found),
+            "Waits: acks_per_kib, server (ACKs/KiB) x, n=1 to 2: 0 [0, 0], 32: 19.860 [19.800, 19.900], 64: not measured."
         );
     }
 }

@@ -208,6 +208,7 @@ mod tests {
             interval_ns: 1,
             outcome,
             warnings: Vec::new(),
+            core_to_core: None,
             host: HostEnvironment::default(),
             ends: BTreeMap::<End, EndRecord>::new(),
         }

@@ -9,7 +9,7 @@ use crate::cell::CellSummary;
 use crate::compare::Group;
 use crate::number::{show, show_estimate, show_percent, unit_in_tables};
 use crate::profile::table as profile;
-use crate::sentences::sentence;
+use crate::sentences::sentences;
 use crate::summary::Summary;
 use crate::table::{ABSENT, Table, WIDTH, wrap};
 use crate::verdict::Verdict;
@@ -426,9 +426,9 @@ impl Page<'_> {
     /// Last, where a terminal shows it.
     fn found(&self) -> String {
         let of_captures = self.summary.openings.iter();
-        let sentences = (self.summary.found.iter().map(sentence))
-            .chain(of_captures.filter_map(|openings| openings.sentence.clone()));
-        let sentences: Vec<String> = sentences.collect();
+        let of_captures = of_captures.filter_map(|openings| openings.sentence.clone());
+        let mut sentences = sentences(&self.summary.found);
+        sentences.extend(of_captures);
         if sentences.is_empty() {
             return String::new();
         }

@@ -13,6 +13,8 @@ use crate::value::{Raw, Value};
 pub struct Conclusion {
     /// How the sentence begins: what was done, in words.
     pub says: String,
+    /// Whether it goes on with the sentence of the conclusion before.
+    pub joins: bool,
     /// What is told; `None` is each cell's main quantity.
     pub quantity: Option<Derived>,
     /// The cells it is of: those that have these knobs.
@@ -41,6 +43,8 @@ pub struct Change {
 pub struct Fit {
     /// What its slope is, in words.
     pub says: String,
+    /// Whether it goes on with the sentence of the fit before.
+    pub joins: bool,
     /// Upwards; `None` is each cell's main quantity.
     pub quantity: Option<Derived>,
     /// To the right.
@@ -55,10 +59,18 @@ fn any(text: &str) -> Result<String, String> {
     Ok(text.to_string())
 }
 
+fn joins(section: &mut Section<'_>) -> Result<bool, StudyError> {
+    let read = |value: &toml::de::DeValue<'_>| value.as_bool();
+    Ok(section
+        .read("joins", "true or false", read)?
+        .unwrap_or(false))
+}
+
 impl Conclusion {
     pub(crate) fn parse(mut section: Section<'_>) -> Result<Conclusion, StudyError> {
         let says = section.text("says", any)?;
         let says = required(&section, "says", says)?;
+        let joins = joins(&mut section)?;
         let quantity = section.text("quantity", quantity)?;
         let matching = matching(&mut section)?;
         let change = change(&mut section)?;
@@ -69,6 +81,7 @@ impl Conclusion {
         section.end()?;
         Ok(Conclusion {
             says,
+            joins,
             quantity,
             matching,
             change,
@@ -118,6 +131,7 @@ impl Fit {
     pub(crate) fn parse(mut section: Section<'_>) -> Result<Fit, StudyError> {
         let says = section.text("says", any)?;
         let says = required(&section, "says", says)?;
+        let joins = joins(&mut section)?;
         let of = section.text("quantity", quantity)?;
         let over = section.text("over", quantity)?;
         let over = required(&section, "over", over)?;
@@ -126,6 +140,7 @@ impl Fit {
         section.end()?;
         Ok(Fit {
             says,
+            joins,
             quantity: of,
             over,
             matching,
@@ -177,7 +192,7 @@ mod tests {
             ),
             (
                 "[[fit]]\nsays = \"x\"\nover = \"acks_per_kib\"\nfrom = 2\n",
-                "s.toml:4: from: no such key in [fit]; known here: says, quantity, over, where, published",
+                "s.toml:4: from: no such key in [fit]; known here: says, joins, quantity, over, where, published",
             ),
         ] {
             assert_eq!(parse(text).unwrap_err(), expected);

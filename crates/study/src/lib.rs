@@ -22,6 +22,7 @@
 
 #![warn(missing_docs)]
 
+mod apart;
 mod capture;
 mod cell;
 mod chains;
@@ -43,6 +44,7 @@ pub mod units;
 mod value;
 mod words;
 
+pub use apart::CoreToCore;
 pub use capture::{Brackets, Capture, CaptureSettings, Opening, PublishedOpening, Sequences};
 pub use cell::{Cell, MeterTrial, Shuffle};
 pub use chains::{CallChain, CallChains, TaskClass, UNKNOWN};

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::apart::CoreToCore;
 use crate::capture::Capture;
 use crate::chains::CallChains;
 use crate::knob::{End, Knobs};
@@ -38,6 +39,8 @@ pub enum Outcome {
 pub enum WarningCode {
     /// Tasks that are not the trial's used its CPUs above the study's `others_max`. Marks the trial.
     Others,
+    /// The hypervisor ran the two ends' CPUs far apart, on other trials of the run near each other. Marks the trial.
+    CpusApart,
     /// The hypervisor took more than 1 % of the trial's CPUs.
     Steal,
     /// The CPU's frequency is not held: governor or turbo.
@@ -58,7 +61,7 @@ impl WarningCode {
     /// Whether a trial with this warning is marked: repeated, and left out of the estimates as long
     /// as unmarked ones exist.
     pub fn marks(self) -> bool {
-        matches!(self, WarningCode::Others)
+        matches!(self, WarningCode::Others | WarningCode::CpusApart)
     }
 }
 
@@ -208,6 +211,9 @@ pub struct Record {
     /// Warnings.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<Warning>,
+    /// How far apart the two ends' CPUs were; absent where they share one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub core_to_core: Option<CoreToCore>,
     /// The machine.
     pub host: HostEnvironment,
     /// The two ends; empty unless measured.
@@ -283,6 +289,7 @@ mod tests {
                 reason: "no".into(),
             },
             warnings: vec![],
+            core_to_core: None,
             host: HostEnvironment::default(),
             ends: BTreeMap::new(),
         };

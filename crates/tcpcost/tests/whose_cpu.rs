@@ -72,6 +72,13 @@ fn a_one_way_transfer_charges_each_end_to_its_own_cpu() {
         "on the server's CPU {unsteered} without steering, {steered} with"
     );
 
+    // How far apart the two CPUs were, unless one was not free for 20 ms.
+    assert_eq!(record["core_to_core"]["cpus"], serde_json::json!([0, 1]));
+    for when in ["before_ns", "after_ns"] {
+        let ns = &record["core_to_core"][when];
+        assert!(ns.is_null() || ns.as_u64().is_some_and(|ns| ns > 0), "{ns}");
+    }
+
     // And the tasks: each end's threads spent their time while their own CPU was busy.
     for end in ["client", "server"] {
         let task = count(&record, end, "rusage", "task_user_ns")

@@ -125,6 +125,7 @@ fn stream(bed: &str) -> Record {
         interval_ns: 2 * S,
         outcome: Outcome::Measured,
         warnings: vec![],
+        core_to_core: None,
         host: HostEnvironment::default(),
         ends: Map::from([(End::Client, end(0, client)), (End::Server, end(1, server))]),
     }

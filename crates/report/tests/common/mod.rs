@@ -48,6 +48,7 @@ pub fn records(study: &Study, bed: &str, repetitions: u32, fate: Fate) -> Vec<Re
                     interval_ns: study.measure.duration.as_nanos() as u64,
                     outcome: outcome.clone(),
                     warnings: Vec::new(),
+                    core_to_core: None,
                     host: host(bed),
                     ends: BTreeMap::new(),
                 };

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use tcpcost_meter::Meter;
+use tcpcost_meter::affinity::pin;
 use tcpcost_meter::others::Others;
 use tcpcost_stack::limits::{self, TcpLimits};
 use tcpcost_study::{
@@ -19,7 +20,7 @@ use super::ground::{self, Ground};
 use super::readings;
 use super::soak::Soak;
 use super::thinning::Thinning;
-use super::worker::{self, Duty, Found, Place, Ready, WorkerThread};
+use super::worker::{Duty, Found, Place, Ready, WorkerThread};
 use super::{Refusal, failed, policy};
 use crate::host::apply::{ApplyError, apply, steer};
 use crate::host::environment;
@@ -312,11 +313,12 @@ fn response_times(found: Vec<Found>) -> anyhow::Result<Option<String>> {
 /// Begins to thin the end's ACKs. The flush has the end's own CPUs.
 fn thin(prepare: &Prepare, thinning: AckThinning) -> Result<Thinning, Refusal> {
     let cpu = prepare.cpus[0];
-    Thinning::start(&prepare.device, thinning, move || worker::pin(cpu)).map_err(|reason| {
-        Refusal::Unsupported {
-            knob: format!("{}.ack_thin", prepare.end),
-            reason,
-        }
+    Thinning::start(&prepare.device, thinning, move || {
+        pin(cpu).map_err(|error| error.to_string())
+    })
+    .map_err(|reason| Refusal::Unsupported {
+        knob: format!("{}.ack_thin", prepare.end),
+        reason,
     })
 }
 

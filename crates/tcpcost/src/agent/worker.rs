@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use tcpcost_link::Device;
+use tcpcost_meter::affinity::pin;
 use tcpcost_meter::tcp_info::TcpInfo;
 use tcpcost_meter::{Meter, rusage};
 use tcpcost_stack::{KernelStack, SocketOptions, Stack, Wire};
@@ -139,7 +140,7 @@ impl WorkerThread {
             .name(format!("{}-{}", prepare.end, place.index))
             .spawn(move || {
                 let outbox = body.outbox.clone();
-                let ready = own_files().and_then(|()| pin(cpu));
+                let ready = own_files().and_then(|()| pin(cpu).map_err(one_line));
                 // Here, so that descriptors of meters are in this thread's table and end with it.
                 if place.index == 0 {
                     (body.meters, body.cautions) =
@@ -250,26 +251,6 @@ fn own_files() -> Result<(), String> {
         0 => Ok(()),
         _ => Err(format!(
             "give a thread its own file table: {}",
-            std::io::Error::last_os_error()
-        )),
-    }
-}
-
-/// Pins the calling thread.
-pub fn pin(cpu: usize) -> Result<(), String> {
-    // SAFETY: an all-zero set is a valid one, CPU_SET stays within it, the kernel only reads it.
-    let status = unsafe {
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        if cpu >= 8 * size_of::<libc::cpu_set_t>() {
-            return Err(format!("CPU {cpu}: only CPUs below 1024 are supported"));
-        }
-        libc::CPU_SET(cpu, &mut set);
-        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set)
-    };
-    match status {
-        0 => Ok(()),
-        _ => Err(format!(
-            "pin a thread to CPU {cpu}: {}",
             std::io::Error::last_os_error()
         )),
     }

@@ -3,10 +3,11 @@
 use std::path::Path;
 use std::time::Duration;
 
+use tcpcost_meter::core_to_core::round_trip_ns;
 use tcpcost_meter::perf::{NoPmu, Perf};
 use tcpcost_meter::proc::Proc;
 use tcpcost_meter::{Meter, MeterError};
-use tcpcost_study::{Counts, Quantity, Snapshot, Whose};
+use tcpcost_study::{CoreToCore, Counts, Quantity, Snapshot, Whose};
 
 use super::Check;
 use crate::host::topology::Topology;
@@ -100,6 +101,53 @@ pub fn count(root: &Path) -> Check {
             "allow sched_getaffinity",
         ),
     }
+}
+
+/// How far the first and the last CPU are apart, and whether it stays so.
+pub fn distance() -> Check {
+    let cpus = crate::host::topology::allowed().unwrap_or_default();
+    let (Some(&first), Some(&last)) = (cpus.first(), cpus.last()) else {
+        return distances([0, 0], &[]);
+    };
+    if first == last {
+        return distances([first, last], &[]);
+    }
+    // Half a second: a state that lasts for seconds may be missed, one that comes and goes is not.
+    const LOOKS: usize = 25;
+    let looks = (0..LOOKS).filter_map(|_| {
+        std::thread::sleep(Duration::from_millis(20));
+        round_trip_ns([first, last]).ok().flatten()
+    });
+    distances([first, last], &looks.collect::<Vec<u64>>())
+}
+
+fn distances([first, last]: [usize; 2], round_trips_ns: &[u64]) -> Check {
+    const NAME: &str = "core_to_core";
+    let shortest = round_trips_ns.iter().min();
+    let (Some(&shortest), Some(&longest)) = (shortest, round_trips_ns.iter().max()) else {
+        return Check::lesser(
+            NAME,
+            "unknown: there is one CPU, or never two that were free",
+            "whether the hypervisor moves the CPUs apart, which doubles the cost of the same work, is not seen",
+            "end what keeps the CPUs busy",
+        );
+    };
+    if CoreToCore::is_apart(longest, shortest) {
+        return Check::lesser(
+            NAME,
+            format!(
+                "a cache line went from CPU {first} to CPU {last} and back in {shortest} to {longest} ns"
+            ),
+            "the hypervisor runs them near each other and far apart by turns: the same work costs up to three times as much in some trials",
+            "studies wait for it to pass and mark trials that it hit; pin virtual CPUs where you can",
+        );
+    }
+    Check::ok(
+        NAME,
+        format!(
+            "a cache line goes from CPU {first} to CPU {last} and back in {shortest} to {longest} ns"
+        ),
+    )
 }
 
 pub fn smt(root: &Path) -> Check {
@@ -242,6 +290,18 @@ mod tests {
     fn counts(idle: u64, steal: u64) -> Option<Counts> {
         let counts = [(Quantity::CpuIdleNs, idle), (Quantity::CpuStealNs, steal)];
         Some(Counts::from(counts))
+    }
+
+    #[test]
+    fn cpus_that_are_near_and_far_by_turns_are_told() {
+        for (seen, verdict) in [
+            (&[50, 55, 61][..], Verdict::Ok),
+            (&[500, 510], Verdict::Ok),
+            (&[50, 510, 52], Verdict::Lesser),
+            (&[], Verdict::Lesser),
+        ] {
+            assert_eq!(distances([0, 1], seen).verdict, verdict, "{seen:?}");
+        }
     }
 
     #[test]

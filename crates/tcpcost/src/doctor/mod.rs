@@ -116,6 +116,7 @@ fn checks(root: &Path) -> Vec<Check> {
     checks.extend([
         cpu::pmu(),
         cpu::count(root),
+        cpu::distance(),
         cpu::smt(root),
         cpu::governor(root),
         cpu::clock_source(root),

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
-use tcpcost_study::{Record, RecordError, Study, WorkloadSettings, units};
+use tcpcost_study::{CoreToCore, Record, RecordError, Study, WorkloadSettings, units};
 
 use crate::exit::usage;
 
@@ -223,6 +223,8 @@ impl Run {
             }
             sound_bytes += line.len() as u64;
         }
+        // Also by trials that came after them.
+        CoreToCore::mark_apart(&mut records);
         Ok(Run {
             study,
             records,

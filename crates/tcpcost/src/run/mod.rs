@@ -1,5 +1,6 @@
 //! `tcpcost run`: every cell of a study, repetition by repetition, each trial on disk before the next.
 
+mod apart;
 mod bed;
 mod captured;
 mod directory;
@@ -15,9 +16,10 @@ use std::path::PathBuf;
 use anyhow::Context;
 use tcpcost_report::Summary;
 use tcpcost_study::{
-    Cell, End, HostEnvironment, Outcome, Record, Study, Value, Warning, WarningCode,
+    Cell, CoreToCore, End, HostEnvironment, Outcome, Record, Study, Value, Warning, WarningCode,
 };
 
+use self::apart::Patience;
 use self::bed::{Bed, BedKind};
 use self::directory::{Directory, Overrides};
 use self::ends::Events;
@@ -83,6 +85,7 @@ pub fn run(args: &cli::Run) -> anyhow::Result<Exit> {
         bed: None,
         host: None,
         access: &access,
+        patience: Patience::new(),
     };
     let interrupted = runner.all(&mut store, &mut events, &mut progress)?;
     progress.finish();
@@ -240,6 +243,7 @@ struct Runner<'a> {
     /// The machine, as the first bed found it.
     host: Option<HostEnvironment>,
     access: &'a Access,
+    patience: Patience,
 }
 
 impl Runner<'_> {
@@ -276,9 +280,10 @@ impl Runner<'_> {
             let Some(record) = self.one(&trial, events)? else {
                 return Ok(true);
             };
-            store.append(&record)?;
             self.records.push(record);
+            CoreToCore::mark_apart(&mut self.records);
             let last = self.records.last().expect("just pushed");
+            store.append(last)?;
             progress.end(last, Plan::trials(self.study, &self.records));
         }
         Ok(false)
@@ -309,6 +314,7 @@ impl Runner<'_> {
                 Err(halt) => anyhow::bail!("make the {} bed: {halt}", kind.name()),
             }
         }
+        self.patience.wait(&trial.cell.knobs, &self.records, events);
         let bed = self.bed.as_mut().expect("just made");
         match trial.run(bed, events) {
             Ok(record) => {

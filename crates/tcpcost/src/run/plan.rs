@@ -223,6 +223,7 @@ mod tests {
             interval_ns: 1,
             outcome,
             warnings: if marked { vec![warning] } else { vec![] },
+            core_to_core: None,
             host: HostEnvironment::default(),
             ends: [].into(),
         }

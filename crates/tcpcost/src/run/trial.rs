@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
+use tcpcost_meter::core_to_core::round_trip_ns;
 use tcpcost_stack::limits::TcpLimits;
 use tcpcost_study::{
-    Capture, Cell, DeviceSettings, End, Environment, HostEnvironment, Knobs, Outcome, Record,
-    SCHEMA_VERSION, Study, Value, Warning, WarningCode, WorkloadSettings,
+    Capture, Cell, CoreToCore, DeviceSettings, End, Environment, HostEnvironment, Knobs, Outcome,
+    Record, SCHEMA_VERSION, Study, Value, Warning, WarningCode, WorkloadSettings,
 };
 
 use super::bed::{Bed, BedKind};
@@ -54,14 +55,23 @@ pub enum Broken {
 /// Both ends, by name.
 type Both<T> = BTreeMap<End, T>;
 
+/// What the traffic showed.
+struct Found {
+    ends: Both<Measured>,
+    core_to_core: Option<CoreToCore>,
+    /// Where the server listened.
+    ports: Vec<u16>,
+}
+
 impl Trial<'_> {
     /// Runs it. Failures and skips are records too.
     pub fn run(&self, bed: &mut Bed, events: &Events) -> Result<Record, Broken> {
         let mut record = self.record(bed.kind, bed.host.clone());
         match self.measure(bed, events) {
             Ok((found, mut cautions)) => {
+                record.core_to_core = found.core_to_core;
                 let mut others = BTreeMap::new();
-                for (end, measured) in found {
+                for (end, measured) in found.ends {
                     for news in measured.cautions.into_iter().map(caution) {
                         // Most are of the host: both ends say the same.
                         if !cautions.contains(&news) {
@@ -128,32 +138,29 @@ impl Trial<'_> {
             interval_ns: nanos(self.study.times(self.cell).1),
             outcome: Outcome::Measured,
             warnings: Vec::new(),
+            core_to_core: None,
             host,
             ends: BTreeMap::new(),
         }
     }
 
-    fn measure(
-        &self,
-        bed: &mut Bed,
-        events: &Events,
-    ) -> Result<(Both<Measured>, Vec<Warning>), Halt> {
+    fn measure(&self, bed: &mut Bed, events: &Events) -> Result<(Found, Vec<Warning>), Halt> {
         let mut cautions = Vec::new();
         cautions.extend(self.check_memory()?);
         let environments = self.prepare(bed, events, &mut cautions)?;
         let outcome = self.traffic(bed, events, environments);
         // Also after a failure, so that the next trial starts clean. An interrupt ends the bed anyway.
         if matches!(outcome, Err(Halt::Interrupted | Halt::Gone(..))) {
-            return outcome.map(|(found, _)| (found, cautions));
+            return outcome.map(|found| (found, cautions));
         }
         let finished = bed.ends.call_both(events, |_| Ask::Finish)?;
-        let (mut found, ports) = outcome?;
+        let mut found = outcome?;
         for (end, answer) in End::BOTH.into_iter().zip(finished) {
             let Answer::Finished { capture } = answer else {
                 return Err(nonsense(end, &answer));
             };
-            if let (Some(stopped), Some(measured)) = (capture, found.get_mut(&end)) {
-                self.keep(end, stopped, measured, &ports)
+            if let (Some(stopped), Some(measured)) = (capture, found.ends.get_mut(&end)) {
+                self.keep(end, stopped, measured, &found.ports)
                     .map_err(|error| Halt::Failed(end, format!("capture: {error:#}")))?;
             }
         }
@@ -319,7 +326,7 @@ impl Trial<'_> {
         bed: &mut Bed,
         events: &Events,
         mut environments: Both<Environment>,
-    ) -> Result<(Both<Measured>, Vec<u16>), Halt> {
+    ) -> Result<Found, Halt> {
         let answer = bed.ends.call(events, End::Server, &Ask::Listen)?;
         let Answer::Listening { addresses } = answer else {
             return Err(nonsense(End::Server, &answer));
@@ -359,18 +366,31 @@ impl Trial<'_> {
                 bed.ends.answer(events, end)?;
             }
         }
+        let cpus = two_cpus(&self.cell.knobs);
+        // A CPU that is not free has no distance now: missing, and no reason not to run.
+        let distance = |cpus| round_trip_ns(cpus).ok().flatten();
+        let before_ns = cpus.and_then(distance);
         let span = span(self.study.times(self.cell), clock_ns());
         let answers = bed.ends.call_both(events, |_| Ask::Run(span))?;
-        let mut found = BTreeMap::new();
+        let core_to_core = cpus.map(|cpus| CoreToCore {
+            cpus,
+            before_ns,
+            after_ns: distance(cpus),
+        });
+        let mut ends = BTreeMap::new();
         for (end, answer) in End::BOTH.into_iter().zip(answers) {
             let Answer::Measured(mut measured) = answer else {
                 return Err(nonsense(end, &answer));
             };
             measured.record.environment =
                 environments.remove(&end).expect("both ends were prepared");
-            found.insert(end, *measured);
+            ends.insert(end, *measured);
         }
-        Ok((found, ports))
+        Ok(Found {
+            ends,
+            core_to_core,
+            ports,
+        })
     }
 }
 
@@ -409,6 +429,13 @@ fn place(knobs: &Knobs) -> Result<(Vec<usize>, Vec<usize>), Halt> {
     topology
         .place(&placement, client.as_deref(), server.as_deref())
         .map_err(unsupported)
+}
+
+/// The first CPU of each end, where the ends do not share CPUs.
+pub fn two_cpus(knobs: &Knobs) -> Option<[usize; 2]> {
+    let (client, server) = place(knobs).ok()?;
+    let apart = !client.iter().any(|cpu| server.contains(cpu));
+    apart.then_some([client[0], server[0]])
 }
 
 /// How many instances of our own TCP each of these ends has: one for each CPU unless the study

@@ -216,6 +216,7 @@ mod tests {
             interval_ns: 1_000_000,
             outcome: Outcome::Measured,
             warnings: vec![],
+            core_to_core: None,
             host: HostEnvironment::default(),
             ends: [(End::Server, end)].into(),
         }
