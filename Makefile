@@ -14,8 +14,8 @@ run: build            ## build, then run the built-in study `tour` (STUDY=NAME f
 build: deps
 	$(CARGO) build --release --locked --package tcpcost
 
-test: deps deps-test  ## every test; those that need root say that they were skipped, and why
-	$(CARGO) test --workspace --locked
+test: deps deps-test  ## every test; ends with those that were skipped, and why (TCPCOST_REQUIRE=all: none may be)
+	@./scripts/test $(CARGO) test --workspace --locked --no-fail-fast
 
 check:                ## what CI checks beside the tests
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked

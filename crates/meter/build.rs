@@ -5,7 +5,17 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-const OBJECTS: &[&str] = &["exact", "profile", "segments", "thin"];
+#[path = "src/bpf/layout.rs"]
+#[allow(dead_code, reason = "only the headers are of use here")]
+mod layout;
+
+/// Each program, and what it shares with its reader.
+const OBJECTS: &[(&str, &str)] = &[
+    ("exact", layout::exact::HEADER),
+    ("profile", layout::profile::HEADER),
+    ("segments", layout::segments::HEADER),
+    ("thin", layout::thin::HEADER),
+];
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
@@ -26,10 +36,13 @@ fn main() {
         let text = String::from_utf8_lossy(&output.stdout);
         text.lines().next().unwrap_or_default().to_string()
     });
-    for name in OBJECTS {
+    for (name, header) in OBJECTS {
         let object = out.join(format!("{name}.bpf.o"));
         if built_by.is_some() {
-            compile(&clang, name, &object);
+            let path = out.join(format!("{name}.layout.h"));
+            fs::write(&path, header)
+                .unwrap_or_else(|error| panic!("write {}: {error}", path.display()));
+            compile(&clang, name, &out);
         } else {
             let prebuilt = Path::new("bpf/prebuilt").join(format!("{name}.bpf.o"));
             fs::copy(&prebuilt, &object)
@@ -46,7 +59,7 @@ fn main() {
 }
 
 /// The flags make the object the same wherever it is built: no path of this machine is in it.
-fn compile(clang: &str, name: &str, object: &Path) {
+fn compile(clang: &str, name: &str, out: &Path) {
     let folder = env::current_dir().expect("cargo starts build scripts in the package");
     let source = format!("src/bpf/{name}.bpf.c");
     let status = Command::new(clang)
@@ -54,8 +67,11 @@ fn compile(clang: &str, name: &str, object: &Path) {
             "-target", "bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-Werror",
         ])
         .arg(format!("-ffile-prefix-map={}=.", folder.display()))
+        .arg(format!("-ffile-prefix-map={}=.", out.display()))
+        .arg("-I")
+        .arg(out)
         .args(["-fdebug-compilation-dir=.", "-c", &source, "-o"])
-        .arg(object)
+        .arg(out.join(format!("{name}.bpf.o")))
         .status();
     assert!(
         status.as_ref().is_ok_and(|status| status.success()),

@@ -1,5 +1,6 @@
-//! Ends of a wire and wrappers around them. Bytes only: what they mean is nobody's business here,
-//! so every wrapper works on every end and under any protocol.
+//! Ends of a wire and wrappers around them. What the packets mean is nobody's business here, so every
+//! wrapper works on every end and under any protocol; a TAP alone looks at headers, for the Ethernet,
+//! ARP and neighbour discovery that its wire needs and to deal packets to queues by their ports.
 //!
 //! A [`Device`] carries IP packets that stay whoever's they are ([`Frame`]): it looks at their
 //! bytes when it must, moves them when it can, and copies none. Ends: [`memory::pair`] and

@@ -11,10 +11,11 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use libbpf_rs::query::ProgInfoIter;
+use tcpcost_counts::{MeterName, Quantity};
 use tcpcost_meter::Meter;
-use tcpcost_meter::bpf::{self, METERS, Scope};
+use tcpcost_meter::Scope;
+use tcpcost_meter::bpf::{self, METERS};
 use tcpcost_meter::own::Own;
-use tcpcost_study::Quantity;
 
 const CPU: usize = 0;
 const RUN: Duration = Duration::from_millis(100);
@@ -24,14 +25,13 @@ fn main() {
     let rounds: usize = rounds.unwrap_or(24);
     for (load, request, response) in [("rr", 1, 1), ("bulk", 65_536, 1)] {
         let (mut client, server) = pair(request, response);
-        let mut ratios: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
+        let mut ratios: BTreeMap<MeterName, Vec<f64>> = BTreeMap::new();
         let mut offs = Vec::new();
         cost_ns(&mut client, request, response); // Warm.
         for round in 0..rounds {
             for &meter in METERS {
                 let mut with = |on: bool| {
-                    let loaded =
-                        on.then(|| bpf::load(meter, &scope()).expect("known").expect("root"));
+                    let loaded = on.then(|| bpf::load(meter, &scope()).expect("root"));
                     let cost_ns = cost_ns(&mut client, request, response);
                     drop(loaded);
                     cost_ns
@@ -54,10 +54,13 @@ fn main() {
         );
         for (meter, mut ratios) in ratios {
             let (low, median, high) = interval(&mut ratios);
-            println!("  {meter:10} {median:.3} [{low:.3}, {high:.3}] of it");
+            println!(
+                "  {:10} {median:.3} [{low:.3}, {high:.3}] of it",
+                meter.name()
+            );
         }
         for &meter in METERS {
-            let _loaded = bpf::load(meter, &scope()).expect("known").expect("root");
+            let _loaded = bpf::load(meter, &scope()).expect("root");
             std::fs::write(STATS, "1").expect("root");
             let before = runs();
             let (transactions, cpu_ns) = run(&mut client, request, response);
@@ -73,13 +76,15 @@ fn main() {
                 if count > 0 {
                     let per_transaction = count as f64 / transactions as f64;
                     println!(
-                        "  {meter:10} {name:16} {:4} ns/run {per_transaction:6.2} runs/transaction",
+                        "  {:10} {name:16} {:4} ns/run {per_transaction:6.2} runs/transaction",
+                        meter.name(),
                         ns / count
                     );
                 }
             }
             println!(
-                "  {meter:10} {:.2} % of the CPU time",
+                "  {:10} {:.2} % of the CPU time",
+                meter.name(),
                 sum_ns as f64 / cpu_ns as f64 * 100.0
             );
         }

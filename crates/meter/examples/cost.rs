@@ -6,6 +6,7 @@ use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::time::Instant;
 
+use tcpcost_counts::MeterName;
 use tcpcost_meter::netstat::Netstat;
 use tcpcost_meter::others::Others;
 use tcpcost_meter::perf::Perf;
@@ -14,7 +15,7 @@ use tcpcost_meter::soak::{DIRTY_LINES_DEFAULT, Soakers};
 use tcpcost_meter::tcp_info::TcpInfo;
 use tcpcost_meter::{Meter, rusage, tsc};
 
-fn median_us(name: &str, mut call: impl FnMut()) {
+fn median_us(name: MeterName, mut call: impl FnMut()) {
     let mut times: Vec<f64> = (0..200)
         .map(|_| {
             let started = Instant::now();
@@ -28,28 +29,36 @@ fn median_us(name: &str, mut call: impl FnMut()) {
 
 fn main() {
     let mut meter = Proc::new(&[0]);
-    median_us("proc", || drop(meter.snapshot().expect("/proc/stat")));
+    median_us(MeterName::Proc, || {
+        drop(meter.snapshot().expect("/proc/stat"))
+    });
     let mut meter = Netstat::default();
-    median_us("netstat", || drop(meter.snapshot().expect("/proc/net")));
+    median_us(MeterName::Netstat, || {
+        drop(meter.snapshot().expect("/proc/net"))
+    });
     let mut meter = Others::new(&[0], &[]);
-    median_us("others", || drop(meter.snapshot().expect("/proc/PID")));
+    median_us(MeterName::Others, || {
+        drop(meter.snapshot().expect("/proc/PID"))
+    });
     let processes = std::fs::read_dir("/proc")
         .expect("/proc")
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
     println!("             of {} processes", processes.count());
-    median_us("rusage", || {
+    median_us(MeterName::Rusage, || {
         drop(rusage::thread_counts().expect("getrusage"))
     });
-    median_us("tsc", || {
+    median_us(MeterName::Tsc, || {
         std::hint::black_box(tsc::now());
     });
     println!("             at {:?} Hz", tsc::rate_hz());
     match Perf::open(&[0]) {
-        Ok(mut meter) => median_us("perf", || drop(meter.snapshot().expect("events"))),
+        Ok(mut meter) => median_us(MeterName::Perf, || drop(meter.snapshot().expect("events"))),
         Err(why) => println!("perf: {why}"),
     }
     let mut meter = Soakers::start(&[0], DIRTY_LINES_DEFAULT).expect("a spinner on CPU 0");
-    median_us("soak", || drop(meter.snapshot().expect("a spinner")));
+    median_us(MeterName::Soak, || {
+        drop(meter.snapshot().expect("a spinner"))
+    });
     drop(meter);
 
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port on loopback");
@@ -63,7 +72,7 @@ fn main() {
         })
         .collect();
     let mut meter = TcpInfo::default();
-    median_us("tcp_info", || {
+    median_us(MeterName::TcpInfo, || {
         let connections = pairs.iter().map(|(client, _)| client.as_fd());
         drop(meter.snapshot(connections).expect("TCP_INFO"));
     });

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use tcpcost_meter::bpf::Scope;
+use tcpcost_meter::Scope;
 use tcpcost_meter::bpf::profile::Profile;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

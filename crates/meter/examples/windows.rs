@@ -4,9 +4,10 @@
 
 use std::time::{Duration, Instant};
 
-use tcpcost_meter::bpf::{self, METERS, Rest, Scope};
+use tcpcost_counts::{MeterName, Quantity};
+use tcpcost_meter::Scope;
+use tcpcost_meter::bpf::{self, METERS, Rest};
 use tcpcost_meter::own;
-use tcpcost_study::Quantity;
 
 fn main() {
     let windows = std::env::args().nth(1).and_then(|text| text.parse().ok());
@@ -17,10 +18,10 @@ fn main() {
         ..Scope::default()
     };
     for names in [&METERS[..1], &METERS[1..], METERS] {
-        let load = |name: &&str| bpf::load(name, &scope).expect("known").expect("root");
+        let load = |name: &MeterName| bpf::load(*name, &scope).expect("root");
         let mut meters: Vec<_> = names.iter().map(load).collect();
         // Looks on at what the other does to the CPUs.
-        let mut exact = (*names == METERS[1..]).then(|| load(&"exact"));
+        let mut exact = (*names == METERS[1..]).then(|| load(&MeterName::Exact));
         let mut hardirq_ns = || {
             let totals = exact.as_mut()?.snapshot().ok()?.totals;
             Some(totals.last()?.counts[&Quantity::ExactHardirqNs])

@@ -99,7 +99,7 @@ mod tests {
     #[test]
     fn two_cpus_have_a_distance_and_a_cpu_that_is_not_there_is_an_error() {
         if thread::available_parallelism().map_or(1, usize::from) < 2 {
-            println!("skipped: one CPU");
+            tcpcost_testbed::skip("one CPU");
             return;
         }
         // A busy machine gives no answer, but never a nonsensical one.

@@ -2,7 +2,7 @@
 //! two snapshots is [`Snapshot::since`]'s business, and what a trial is, nobody here knows: the same
 //! meters serve any program that wants to see what a host's TCP costs.
 //!
-//! Names of kernel counters stop here: what comes out are [`tcpcost_study::Quantity`]s, each with one definition.
+//! Names of kernel counters stop here: what comes out are [`tcpcost_counts::Quantity`]s, each with one definition.
 //! A counter that a kernel lacks is absent, never 0.
 //!
 //! Start with [`Meter`], [`proc::Proc`] and [`netstat::Netstat`].
@@ -32,7 +32,7 @@ pub mod perf;
 pub mod proc;
 #[cfg(feature = "bpf")]
 pub mod programs;
-pub mod quantities;
+mod registry;
 pub mod rusage;
 pub mod soak;
 pub mod sock_diag;
@@ -41,19 +41,25 @@ pub mod tsc;
 
 use std::collections::HashMap;
 
-pub use error::MeterError;
-use tcpcost_study::{Counts, Snapshot, Totals, Whose};
+pub use error::{MeterError, Needs};
+pub use registry::{Scope, open};
+use tcpcost_counts::{Counts, MeterName, Snapshot, Totals, Whose};
 
 /// A source of counts.
 pub trait Meter {
-    /// Its name in readings, e.g. `proc`: the method by which something was counted.
-    fn name(&self) -> &'static str;
+    /// Its name in readings: the method by which something was counted.
+    fn name(&self) -> MeterName;
 
     /// Its totals now.
     ///
     /// # Errors
     /// The source cannot be read, or its content makes no sense.
     fn snapshot(&mut self) -> Result<Snapshot, MeterError>;
+
+    /// By what another process of this host may take part in its programs ([`Scope::loaded`]), as long as this lives.
+    fn handle(&self) -> Option<String> {
+        None
+    }
 
     /// Totals by connection, where it counts them so, by [`bpf::connection_key`].
     fn by_connection(&mut self) -> HashMap<u64, Counts> {
@@ -62,9 +68,9 @@ pub trait Meter {
 }
 
 /// A snapshot of one owner's totals, at this instant.
-pub(crate) fn snapshot_of(meter: &str, whose: Whose, counts: Counts) -> Snapshot {
+pub(crate) fn snapshot_of(meter: MeterName, whose: Whose, counts: Counts) -> Snapshot {
     Snapshot {
-        meter: meter.to_string(),
+        meter,
         at_ns: clock::now_ns(libc::CLOCK_MONOTONIC),
         totals: vec![Totals { whose, counts }],
     }

@@ -9,7 +9,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use tcpcost_study::{Counts, Quantity, Snapshot, Whose};
+use tcpcost_counts::{Counts, MeterName, Quantity, Snapshot, Whose};
 
 use crate::{Meter, MeterError, snapshot_of};
 
@@ -49,8 +49,8 @@ impl Netstat {
 }
 
 impl Meter for Netstat {
-    fn name(&self) -> &'static str {
-        "netstat"
+    fn name(&self) -> MeterName {
+        MeterName::Netstat
     }
 
     fn snapshot(&mut self) -> Result<Snapshot, MeterError> {

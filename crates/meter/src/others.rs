@@ -12,7 +12,7 @@ use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use tcpcost_study::{Counts, Quantity, Snapshot, Whose};
+use tcpcost_counts::{Counts, MeterName, Quantity, Snapshot, Whose};
 
 use crate::{Meter, MeterError, snapshot_of};
 
@@ -44,7 +44,7 @@ pub struct Neighbour {
     pub name: String,
     /// CPU time on the trial's CPUs between the last two snapshots.
     pub cpu_ns: u64,
-    /// Share of these CPUs' time.
+    /// Share of these CPUs' time, at most 1.
     pub ratio: f64,
 }
 
@@ -90,7 +90,9 @@ impl Others {
                 pid: *pid,
                 name: name.clone(),
                 cpu_ns,
-                ratio: cpu_ns as f64 / whole_ns as f64,
+                // Ticks are of 10 ms, and each task is read at a moment of its own: over a short time a
+                // process may seem to have had more than there was.
+                ratio: (cpu_ns as f64 / whole_ns as f64).min(1.0),
             })
             .collect();
         all.sort_by_key(|neighbour| std::cmp::Reverse(neighbour.cpu_ns));
@@ -131,8 +133,8 @@ impl Others {
 }
 
 impl Meter for Others {
-    fn name(&self) -> &'static str {
-        "others"
+    fn name(&self) -> MeterName {
+        MeterName::Others
     }
 
     fn snapshot(&mut self) -> Result<Snapshot, MeterError> {
@@ -411,7 +413,9 @@ mod tests {
             }
         });
         assert_eq!(top.iter().map(|n| n.pid).collect::<Vec<_>>(), [11, 13, 12]);
-        assert!(top[0].ratio > top[1].ratio && top[2].ratio > 0.0);
+        // Between these two looks there were far less than 90 ms: nobody had more than all of them.
+        assert_eq!(top[0].ratio, 1.0);
+        assert!(top[2].ratio > 0.0 && top[2].ratio <= 1.0);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What measuring costs: CPU time of this very process.
 
-use tcpcost_study::{Counts, Quantity, Snapshot, Whose};
+use tcpcost_counts::{Counts, MeterName, Quantity, Snapshot, Whose};
 
 use crate::{Meter, MeterError, clock, snapshot_of};
 
@@ -9,8 +9,8 @@ use crate::{Meter, MeterError, clock, snapshot_of};
 pub struct Own;
 
 impl Meter for Own {
-    fn name(&self) -> &'static str {
-        "self"
+    fn name(&self) -> MeterName {
+        MeterName::Own
     }
 
     fn snapshot(&mut self) -> Result<Snapshot, MeterError> {

@@ -2,7 +2,7 @@
 //! whoever ran, interrupts included.
 //!
 //! Only hardware events. The kernel's cpu-clock and task-clock are times, not cycles: where there is
-//! no PMU (most virtual machines), nothing is counted and [`NoPmu`] says why; cycles of the
+//! no PMU (most virtual machines), nothing is counted and [`MeterError`] says why; cycles of the
 //! time-stamp counter ([`crate::tsc`]) are told beside, under their own name.
 //!
 //! A snapshot takes 37 µs for one CPU of a virtual machine (examples/cost.rs): the kernel reads each
@@ -16,9 +16,9 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{FromRawFd, OwnedFd};
 
-use tcpcost_study::{Counts, Quantity, Snapshot, Totals, Whose};
+use tcpcost_counts::{Counts, MeterName, Quantity, Snapshot, Totals, Whose};
 
-use crate::{Meter, MeterError, snapshot_of};
+use crate::{Meter, MeterError, Needs, snapshot_of};
 
 /// The meter `perf`: [`Whose::Cpu`] each, and the sum of what all of them have ([`Whose::Cpus`]).
 #[derive(Debug)]
@@ -27,17 +27,12 @@ pub struct Perf {
     counters: Vec<Counter>,
 }
 
-/// Why there is nothing to count with, in one line with what to do.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct NoPmu(pub String);
-
 impl Perf {
     /// Counts on these CPUs from now on. An event that the PMU lacks is absent from the totals.
     ///
     /// # Errors
     /// Cycles cannot be counted on one of the CPUs.
-    pub fn open(cpus: &[usize]) -> Result<Perf, NoPmu> {
+    pub fn open(cpus: &[usize]) -> Result<Perf, MeterError> {
         Perf::of(cpus, EVENTS)
     }
 
@@ -45,18 +40,18 @@ impl Perf {
     ///
     /// # Errors
     /// As [`Perf::open`].
-    pub fn cycles(cpus: &[usize]) -> Result<Perf, NoPmu> {
+    pub fn cycles(cpus: &[usize]) -> Result<Perf, MeterError> {
         Perf::of(cpus, &EVENTS[..1])
     }
 
-    fn of(cpus: &[usize], events: &[(u64, Quantity)]) -> Result<Perf, NoPmu> {
+    fn of(cpus: &[usize], events: &[(u64, Quantity)]) -> Result<Perf, MeterError> {
         let mut counters = Vec::new();
         for &cpu in cpus {
             for &(event, quantity) in events {
                 match open(event, cpu) {
                     Ok(source) => counters.push(Counter::new(cpu, quantity, source)),
                     Err(error) if quantity == Quantity::CoreCycles => {
-                        return Err(NoPmu(why(cpu, &error)));
+                        return Err(why(cpu, error));
                     }
                     Err(_) => {}
                 }
@@ -68,8 +63,8 @@ impl Perf {
 }
 
 impl Meter for Perf {
-    fn name(&self) -> &'static str {
-        "perf"
+    fn name(&self) -> MeterName {
+        MeterName::Perf
     }
 
     fn snapshot(&mut self) -> Result<Snapshot, MeterError> {
@@ -222,21 +217,22 @@ pub(crate) fn perf_event_open(
     }
 }
 
-fn why(cpu: usize, error: &io::Error) -> String {
-    let reason = match error.raw_os_error() {
-        Some(libc::ENOENT | libc::EOPNOTSUPP | libc::ENODEV) => {
-            "this machine has no PMU that counts cycles \
-             (in a virtual machine: ask for one with a virtual PMU, or run on metal)"
-        }
-        Some(libc::EACCES | libc::EPERM) => {
-            "not allowed to count on whole CPUs \
-             (needs CAP_PERFMON: run it with sudo, or sysctl kernel.perf_event_paranoid=0)"
-        }
-        Some(libc::ENOSYS) => "the kernel is built without CONFIG_PERF_EVENTS",
-        Some(libc::EBUSY) => "another user holds the PMU (a running perf, or the NMI watchdog)",
-        _ => return format!("count cycles of CPU {cpu}: {error}"),
+fn why(cpu: usize, error: io::Error) -> MeterError {
+    let needs = match error.raw_os_error() {
+        Some(libc::ENOENT | libc::EOPNOTSUPP | libc::ENODEV) => Some(Needs::Pmu),
+        Some(libc::EACCES | libc::EPERM) => Some(Needs::Capabilities(
+            "CAP_PERFMON, or sysctl kernel.perf_event_paranoid at most 0",
+        )),
+        Some(libc::ENOSYS) => Some(Needs::Kernel("a kernel with CONFIG_PERF_EVENTS")),
+        Some(libc::EBUSY) => Some(Needs::Free("a running perf, or the NMI watchdog")),
+        _ => None,
     };
-    format!("count cycles of CPU {cpu}: {reason}")
+    MeterError::Unavailable {
+        meter: MeterName::Perf,
+        tried: format!("count cycles of CPU {cpu}"),
+        source: Some(error),
+        needs,
+    }
 }
 
 /// linux/perf_event.h: PERF_COUNT_HW_….
@@ -365,23 +361,27 @@ mod tests {
                     "{cycles:?} {total}"
                 );
             }
-            Err(NoPmu(why)) => {
-                println!("skipped: {why}");
-                assert!(why.starts_with("count cycles of CPU 0: "), "{why}");
+            Err(error) => {
+                let why = error.to_string();
+                tcpcost_testbed::skip(&why);
+                assert!(
+                    why.starts_with("meter perf: count cycles of CPU 0: "),
+                    "{why}"
+                );
                 assert!(!why.contains('\n'));
             }
         }
     }
 
     #[test]
-    fn each_refusal_says_what_to_do() {
+    fn each_refusal_says_what_it_needs() {
         for (code, part) in [
-            (libc::ENOENT, "no PMU"),
+            (libc::ENOENT, "needs a PMU"),
             (libc::EACCES, "CAP_PERFMON"),
             (libc::ENOSYS, "CONFIG_PERF_EVENTS"),
             (libc::EINVAL, "Invalid argument"),
         ] {
-            let why = why(3, &io::Error::from_raw_os_error(code));
+            let why = why(3, io::Error::from_raw_os_error(code)).to_string();
             assert!(why.contains(part) && why.contains("CPU 3"), "{why}");
         }
     }

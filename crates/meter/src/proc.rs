@@ -9,7 +9,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use tcpcost_study::{Counts, Quantity, Snapshot, Totals, Whose};
+use tcpcost_counts::{Counts, MeterName, Quantity, Snapshot, Totals, Whose};
 
 use crate::{Meter, MeterError, snapshot_of};
 
@@ -100,8 +100,8 @@ impl Proc {
 const COLUMNS: usize = 10;
 
 impl Meter for Proc {
-    fn name(&self) -> &'static str {
-        "proc"
+    fn name(&self) -> MeterName {
+        MeterName::Proc
     }
 
     fn snapshot(&mut self) -> Result<Snapshot, MeterError> {

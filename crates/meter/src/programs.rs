@@ -10,10 +10,10 @@ use libbpf_rs::libbpf_sys::{
     BPF_STATS_RUN_TIME, bpf_enable_stats, bpf_obj_get_info_by_fd, bpf_prog_get_fd_by_id,
     bpf_prog_info,
 };
-use tcpcost_study::{Counts, Quantity, Snapshot, Whose};
+use tcpcost_counts::{Counts, MeterName, Quantity, Snapshot, Whose};
 
 use crate::bpf::{Pausable, Rest};
-use crate::{Meter, MeterError, snapshot_of};
+use crate::{Meter, MeterError, Needs, snapshot_of};
 
 /// The meter `programs`: [`Whose::Tcpcost`], the programs that this process holds now.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ impl Programs {
     /// Turns statistics on. Load the other meters first.
     ///
     /// # Errors
-    /// [`MeterError::Load`]: no privilege, or a kernel older than 5.8.
+    /// [`MeterError::Unavailable`]: no privilege, or a kernel older than 5.8.
     pub fn new() -> Result<Programs, MeterError> {
         let statistics = statistics()?;
         let mut ids = held()?;
@@ -62,9 +62,11 @@ fn statistics() -> Result<OwnedFd, MeterError> {
             fd if fd >= 0 => Ok(OwnedFd::from_raw_fd(fd)),
             _ => {
                 let error = std::io::Error::last_os_error();
-                Err(MeterError::Load {
+                Err(MeterError::Unavailable {
                     meter: METER,
-                    reason: format!("turn statistics on: {error} (needs CAP_SYS_ADMIN)"),
+                    tried: "turn statistics on".to_string(),
+                    source: Some(error),
+                    needs: Some(Needs::Capabilities("CAP_SYS_ADMIN")),
                 })
             }
         }
@@ -72,7 +74,7 @@ fn statistics() -> Result<OwnedFd, MeterError> {
 }
 
 impl Meter for Programs {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> MeterName {
         METER
     }
 
@@ -139,7 +141,7 @@ fn prog_id(text: &str) -> Option<u32> {
     values.next()?.trim().parse().ok()
 }
 
-const METER: &str = "programs";
+const METER: MeterName = MeterName::Programs;
 
 #[cfg(test)]
 mod tests {

@@ -1,9 +1,9 @@
 //! CPU time and context switches of the calling thread, by getrusage(RUSAGE_THREAD).
 //!
 //! Not a [`crate::Meter`]: only a thread itself can ask, and the caller adds its threads up
-//! ([`tcpcost_study::Whose::Threads`]). A call takes 0.15 µs (examples/cost.rs).
+//! ([`tcpcost_counts::Whose::Threads`]). A call takes 0.15 µs (examples/cost.rs).
 
-use tcpcost_study::{Counts, Quantity};
+use tcpcost_counts::{Counts, Quantity};
 
 use crate::MeterError;
 

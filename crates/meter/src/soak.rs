@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 
-use tcpcost_study::{Counts, Quantity, Reading, Snapshot, Totals, Whose};
+use tcpcost_counts::{Counts, MeterName, Quantity, Reading, Snapshot, Totals, Whose};
 
 use crate::affinity::pin;
 use crate::{Meter, MeterError, clock, snapshot_of};
@@ -112,8 +112,8 @@ impl Drop for Soakers {
 }
 
 impl Meter for Soakers {
-    fn name(&self) -> &'static str {
-        "soak"
+    fn name(&self) -> MeterName {
+        MeterName::Soak
     }
 
     fn snapshot(&mut self) -> Result<Snapshot, MeterError> {
@@ -237,14 +237,6 @@ pub fn add_idle_work(soak: &mut [Reading], proc: &[Reading], idle: &[Calibration
             reading.counts.insert(Quantity::SoakIdleWorkUnits, sum);
         }
     }
-}
-
-/// The share of a spinner's work that went missing. Noise may take it a little below 0. `None` without
-/// a calibration, and where all the time was stolen.
-pub fn load(counts: &Counts) -> Option<f64> {
-    let work = *counts.get(&Quantity::SoakWorkUnits)?;
-    let idle = *counts.get(&Quantity::SoakIdleWorkUnits)?;
-    (idle > 0).then(|| 1.0 - work as f64 / idle as f64)
 }
 
 fn steal_ns(proc: &[Reading], whose: &Whose) -> Option<u64> {
@@ -400,12 +392,13 @@ const LINES: usize = 16_384;
 mod tests {
     use super::*;
     use std::time::{Duration, Instant};
+    use tcpcost_counts::Figure;
 
     const SECOND: u64 = 1_000_000_000;
 
     fn soak(whose: Whose, duration_ns: u64, units: u64, task_ns: u64) -> Reading {
         Reading {
-            meter: "soak".into(),
+            meter: MeterName::Soak,
             whose,
             duration_ns,
             counts: counts(units, task_ns),
@@ -414,7 +407,7 @@ mod tests {
 
     fn stolen(cpu: usize, steal_ns: u64) -> Reading {
         Reading {
-            meter: "proc".into(),
+            meter: MeterName::Proc,
             whose: Whose::Cpu(cpu),
             duration_ns: SECOND,
             counts: Counts::from([(Quantity::CpuStealNs, steal_ns)]),
@@ -468,10 +461,10 @@ mod tests {
         let mut readings = [soak(Whose::Cpu(1), SECOND, 3000, SECOND)];
         add_idle_work(&mut readings, &[stolen(1, SECOND / 4)], &[idle(1, 5000.0)]);
         assert_eq!(readings[0].counts[&Quantity::SoakIdleWorkUnits], 3750);
-        assert!((load(&readings[0].counts).unwrap() - 0.2).abs() < 1e-9);
+        assert!((Figure::SoakLoadRatio.value(&readings[0]).unwrap() - 0.2).abs() < 1e-9);
         // Faster than calibrated is below 0, not cut off.
         readings[0].counts.insert(Quantity::SoakWorkUnits, 3900);
-        assert!((load(&readings[0].counts).unwrap() + 0.04).abs() < 1e-9);
+        assert!((Figure::SoakLoadRatio.value(&readings[0]).unwrap() + 0.04).abs() < 1e-9);
     }
 
     #[test]
@@ -483,14 +476,14 @@ mod tests {
             soak(Whose::Cpu(1), SECOND, 4000, SECOND),
         ];
         add_idle_work(&mut readings, &[], &[idle(0, 5000.0)]);
-        assert_eq!(load(&readings[0].counts), None);
-        assert!((load(&readings[1].counts).unwrap() - 0.4).abs() < 1e-9);
-        assert_eq!(load(&readings[2].counts), None);
+        assert_eq!(Figure::SoakLoadRatio.value(&readings[0]), None);
+        assert!((Figure::SoakLoadRatio.value(&readings[1]).unwrap() - 0.4).abs() < 1e-9);
+        assert_eq!(Figure::SoakLoadRatio.value(&readings[2]), None);
         add_idle_work(&mut readings, &[], &[idle(0, 5000.0), idle(1, 5000.0)]);
-        assert!((load(&readings[0].counts).unwrap() - 0.3).abs() < 1e-9);
+        assert!((Figure::SoakLoadRatio.value(&readings[0]).unwrap() - 0.3).abs() < 1e-9);
         // All of it stolen.
         add_idle_work(&mut readings, &[stolen(1, SECOND)], &[idle(1, 5000.0)]);
-        assert_eq!(load(&readings[2].counts), None);
+        assert_eq!(Figure::SoakLoadRatio.value(&readings[2]), None);
     }
 
     #[test]
@@ -562,7 +555,7 @@ mod tests {
         assert!(task_ns * 2 < busy_ns, "{task_ns} beside {busy_ns}");
         let stolen = beside.1.since(&before.1).unwrap();
         add_idle_work(&mut soak, &stolen, &[calibration]);
-        let load = load(&soak[0].counts);
+        let load = Figure::SoakLoadRatio.value(&soak[0]);
         assert!(load.is_none_or(|load| load > 0.5), "{load:?} {soak:?}");
     }
 }

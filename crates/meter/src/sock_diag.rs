@@ -17,7 +17,7 @@ use netlink_packet_sock_diag::inet::{
     ExtensionFlags, InetRequest, InetResponse, SocketId, StateFlags,
 };
 use netlink_sys::{Socket, protocols::NETLINK_SOCK_DIAG};
-use tcpcost_study::{Counts, Quantity};
+use tcpcost_counts::{Counts, Quantity};
 
 use crate::MeterError;
 
@@ -204,7 +204,7 @@ mod tests {
     fn the_growth_of_a_connection_is_what_went_over_it() {
         for address in ["127.0.0.1:0", "[::1]:0", "[::ffff:127.0.0.1]:0"] {
             let Ok(listener) = TcpListener::bind(address) else {
-                println!("skipped: no {address} here");
+                tcpcost_testbed::skip(&format!("no {address} here"));
                 continue;
             };
             let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();

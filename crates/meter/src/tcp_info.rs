@@ -13,7 +13,7 @@ use std::mem::{offset_of, size_of};
 use std::net::TcpStream;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use tcpcost_study::{Counts, Quantity, Snapshot, Whose};
+use tcpcost_counts::{Counts, MeterName, Quantity, Snapshot, Whose};
 
 use crate::bpf::connection_key;
 use crate::{MeterError, snapshot_of};
@@ -85,7 +85,7 @@ impl TcpInfo {
                     .filter_map(|(quantity, sum)| Some((*quantity, sum?))),
             );
         }
-        Ok(snapshot_of("tcp_info", Whose::Connections, counts))
+        Ok(snapshot_of(MeterName::TcpInfo, Whose::Connections, counts))
     }
 }
 
@@ -132,7 +132,7 @@ pub fn key(connection: BorrowedFd<'_>) -> Option<u64> {
 
 fn changed() -> MeterError {
     MeterError::Call {
-        call: "tcp_info",
+        call: "getsockopt TCP_INFO",
         source: io::Error::other("not the connections of the snapshot before"),
     }
 }

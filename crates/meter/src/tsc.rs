@@ -4,7 +4,7 @@
 //! microsecond where a hypervisor traps it; a snapshot of it 0.1 µs. It is not serialised: over an interval of a
 //! second the dozens of instructions that the CPU may have moved around it do not show.
 
-use tcpcost_study::{Quantity, Snapshot, Whose};
+use tcpcost_counts::{MeterName, Quantity, Snapshot, Whose};
 
 use crate::{Meter, MeterError, snapshot_of};
 
@@ -72,8 +72,8 @@ fn pair() -> Option<(u64, u64)> {
 pub struct Tsc;
 
 impl Meter for Tsc {
-    fn name(&self) -> &'static str {
-        "tsc"
+    fn name(&self) -> MeterName {
+        MeterName::Tsc
     }
 
     fn snapshot(&mut self) -> Result<Snapshot, MeterError> {
@@ -93,7 +93,7 @@ mod tests {
     #[test]
     fn the_counter_grows_at_its_rate() {
         let (Some(before), Some(rate_hz)) = (now(), rate_hz()) else {
-            println!("skipped: no counter on this architecture");
+            tcpcost_testbed::skip("no counter on this architecture");
             return;
         };
         let grown = now().unwrap() - before;

@@ -11,17 +11,19 @@ use std::process::Command;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 
-use tcpcost_meter::bpf::{self, Pausable, Scope};
+use tcpcost_counts::{Counts, MeterName, Quantity as Q};
+use tcpcost_meter::Meter;
+use tcpcost_meter::Scope;
+use tcpcost_meter::bpf::{self, Pausable};
 use tcpcost_meter::netstat::Netstat;
-use tcpcost_meter::{Meter, MeterError};
-use tcpcost_study::{Counts, Quantity as Q};
+use tcpcost_testbed::{in_namespace, skip, thread_id};
 
 const PORT: u16 = 5001;
 
 #[test]
 fn ebpf_counters_and_a_capture_agree_at_both_ends_of_a_wire() {
     if Command::new("ip").arg("-V").output().is_err() {
-        return println!("skipped: needs ip, of the package iproute2");
+        return skip("needs ip, of the package iproute2");
     }
     // Super-segments of TCP; one skb per segment. Each end with programs of its own; the second with the first's.
     for (settings, shares) in [(&[][..], false), (&["gso_max_segs", "1"], true)] {
@@ -30,14 +32,19 @@ fn ebpf_counters_and_a_capture_agree_at_both_ends_of_a_wire() {
             let (to_client, from_server) = mpsc::channel();
             let (lends, borrows) = mpsc::channel();
             thread::scope(|scope| {
-                let server =
-                    scope.spawn(move || server(&Peer(to_client, from_client), far, &borrows));
+                let server = scope.spawn(move || {
+                    in_namespace(move || server(&Peer(to_client, from_client), far, &borrows))
+                        .flatten()
+                });
                 let client = scope.spawn(move || {
                     let lend = |handle| lends.send(handle).unwrap();
                     let peer = Peer(to_server, from_server);
-                    client(&peer, near, far, settings, |handle| {
-                        lend(handle.filter(|_| shares))
-                    })
+                    let work = move || {
+                        client(&peer, near, far, settings, |handle| {
+                            lend(handle.filter(|_| shares))
+                        })
+                    };
+                    in_namespace(work).flatten()
                 });
                 let (client, server) = (client.join().unwrap(), server.join().unwrap());
                 let (Some(client), Some(server)) = (client, server) else {
@@ -79,10 +86,6 @@ fn client(
     settings: &[&str],
     lend: impl FnOnce(Option<String>),
 ) -> Option<Seen> {
-    if !isolated() {
-        println!("skipped: needs root to make a network namespace");
-        return None;
-    }
     let thread = peer.meet(0)?.to_string();
     let pair = ["type", "veth", "peer", "name", "far", "netns", &thread];
     ip(&[&["link", "add", "near"], &pair[..]].concat());
@@ -109,12 +112,7 @@ fn client(
 
 /// The end that answers each message with a byte.
 fn server(peer: &Peer, address: &str, borrows: &Receiver<Option<String>>) -> Option<Seen> {
-    if !isolated() {
-        return None;
-    }
-    // SAFETY: takes nothing, and cannot fail.
-    let thread = unsafe { libc::gettid() };
-    peer.meet(thread.cast_unsigned())?;
+    peer.meet(thread_id())?;
     peer.meet(0)?;
     up("far", address);
     let listener = TcpListener::bind(SocketAddr::new(address.parse().unwrap(), PORT)).unwrap();
@@ -131,12 +129,6 @@ fn server(peer: &Peer, address: &str, borrows: &Receiver<Option<String>>) -> Opt
     let after = end.settled();
     peer.meet(0)?;
     Some(Seen::between(&before, &after))
-}
-
-/// Moves this thread into a network namespace of its own.
-fn isolated() -> bool {
-    // SAFETY: takes no pointers; moves this thread alone.
-    unsafe { libc::unshare(libc::CLONE_NEWNET) == 0 }
 }
 
 fn up(device: &str, address: &str) {
@@ -157,8 +149,8 @@ fn ip(arguments: &[&str]) {
 
 /// What each method has counted so far.
 struct Moment {
-    ebpf: tcpcost_study::Snapshot,
-    kernel: tcpcost_study::Snapshot,
+    ebpf: tcpcost_counts::Snapshot,
+    kernel: tcpcost_counts::Snapshot,
     capture: [Captured; 2],
 }
 
@@ -173,19 +165,20 @@ impl End {
     fn new(device: &str, handle: Option<String>) -> Option<End> {
         let is_lent = handle.is_some();
         let scope = Scope {
+            namespaces: 2,
             loaded: handle
-                .map(|handle| ("segments".to_string(), handle))
+                .map(|handle| (MeterName::Segments, handle))
                 .into_iter()
                 .collect(),
             ..Scope::default()
         };
-        let meter = match bpf::load("segments", &scope).unwrap() {
+        let meter = match bpf::load(MeterName::Segments, &scope) {
             Ok(meter) => {
                 assert_eq!(meter.handle().is_none(), is_lent, "one copy has one owner");
                 meter
             }
-            Err(MeterError::Load { reason, .. }) if reason.contains("needs ") => {
-                println!("skipped: {reason}");
+            Err(error) if error.needs().is_some() => {
+                tcpcost_testbed::skip(&error.to_string());
                 return None;
             }
             Err(error) => panic!("{error}"),
@@ -228,7 +221,7 @@ struct Seen {
 
 impl Seen {
     fn between(before: &Moment, after: &Moment) -> Seen {
-        let growth = |after: &tcpcost_study::Snapshot, before| {
+        let growth = |after: &tcpcost_counts::Snapshot, before| {
             let mut readings = after.since(before).unwrap();
             readings.remove(0).counts
         };

@@ -5,9 +5,10 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use tcpcost_meter::bpf::{self, Rest, Scope};
+use tcpcost_counts::{MeterName, Quantity, Reading, Whose};
+use tcpcost_meter::Scope;
+use tcpcost_meter::bpf::{self, Rest};
 use tcpcost_meter::{Meter, MeterError};
-use tcpcost_study::{Quantity, Reading, Whose};
 
 /// Both CPUs' worth of this process, or why not.
 fn load(own_pids: Vec<u32>) -> Option<Box<dyn Meter + Send>> {
@@ -17,12 +18,12 @@ fn load(own_pids: Vec<u32>) -> Option<Box<dyn Meter + Send>> {
         own_pids,
         ..Scope::default()
     };
-    match bpf::load("exact", &scope)? {
+    match bpf::load(MeterName::Exact, &scope) {
         Ok(meter) => Some(meter),
         Err(error) => {
             let line = error.to_string();
             assert!(line.contains("needs "), "{line}");
-            println!("skipped: {line}");
+            tcpcost_testbed::skip(&line);
             None
         }
     }
@@ -125,12 +126,7 @@ fn kworkers_are_a_class_of_their_own() {
     };
     let before = meter.snapshot().unwrap();
     let grown = (0..1000).any(|_| {
-        std::thread::spawn(|| {
-            // SAFETY: takes no pointers; the namespace ends with the thread.
-            assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWNET) }, 0);
-        })
-        .join()
-        .unwrap();
+        tcpcost_testbed::in_namespace(|| ()).unwrap(); // It ends here.
         let readings = meter.snapshot().unwrap().since(&before).unwrap();
         of(&readings, &Whose::Cpus(cpus())).counts[&Quantity::ExactKworkerNs] > 0
     });
@@ -143,14 +139,14 @@ fn what_cannot_be_had_is_one_line() {
         cpus: vec![5000],
         ..Scope::default()
     };
-    let error = bpf::load("exact", &scope).unwrap().err().unwrap();
-    assert!(matches!(error, MeterError::Load { .. }), "{error:?}");
+    let error = bpf::load(MeterName::Exact, &scope).err().unwrap();
+    assert!(matches!(error, MeterError::Unavailable { .. }), "{error:?}");
     let line = error.to_string();
     assert_eq!(
         line,
-        "meter exact: CPU 5000: only CPUs below 1024 are known (or drop \"exact\" from meters)"
+        "meter exact: CPU 5000: only CPUs below 1024 are known"
     );
-    assert!(bpf::load("no-such", &Scope::default()).is_none());
+    assert!(bpf::load(MeterName::Proc, &Scope::default()).is_err());
 }
 
 #[test]
@@ -163,7 +159,7 @@ fn totals_stand_still_in_a_pause_and_go_on_after_it() {
     if load(vec![]).is_none() {
         return;
     }
-    let mut meter = bpf::load("exact", &scope).unwrap().unwrap();
+    let mut meter = bpf::load(MeterName::Exact, &scope).unwrap();
     let all = |readings: Vec<Reading>| of(&readings, &Whose::Cpus(cpus())).counts;
     for rest in [Rest::Detached, Rest::Attached, Rest::Detached] {
         meter.pause(rest);
@@ -202,12 +198,10 @@ fn two_readers_share_a_copy_that_ends_with_the_one_that_loaded_it() {
         return;
     }
     let (first, last) = (cpus()[0], *cpus().last().unwrap());
-    let mut owner = bpf::load("exact", &scope(first, [].into()))
-        .unwrap()
-        .unwrap();
+    let mut owner = bpf::load(MeterName::Exact, &scope(first, [].into())).unwrap();
     let handle = owner.handle().unwrap();
-    let lent = [("exact".to_string(), handle.clone())].into();
-    let mut reader = bpf::load("exact", &scope(last, lent)).unwrap().unwrap();
+    let lent = [(MeterName::Exact, handle.clone())].into();
+    let mut reader = bpf::load(MeterName::Exact, &scope(last, lent)).unwrap();
     assert_eq!(reader.handle(), None, "it has nothing to lend");
     let before = (owner.snapshot().unwrap(), reader.snapshot().unwrap());
     traffic(200);
@@ -227,8 +221,8 @@ fn two_readers_share_a_copy_that_ends_with_the_one_that_loaded_it() {
     drop(reader);
     // What is gone, and what another host has, is of no use: programs are loaded.
     for handle in [handle, "another-host 1".to_string(), String::new()] {
-        let lent = [("exact".to_string(), handle)].into();
-        let alone = bpf::load("exact", &scope(first, lent)).unwrap().unwrap();
+        let lent = [(MeterName::Exact, handle)].into();
+        let alone = bpf::load(MeterName::Exact, &scope(first, lent)).unwrap();
         assert!(alone.handle().is_some());
     }
 }

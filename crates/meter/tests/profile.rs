@@ -4,9 +4,9 @@
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 
-use tcpcost_meter::bpf::Scope;
+use tcpcost_counts::{CallChains, TaskClass};
+use tcpcost_meter::Scope;
 use tcpcost_meter::bpf::profile::Profile;
-use tcpcost_study::{CallChains, TaskClass};
 
 #[test]
 fn samples_of_an_interval_have_names_and_layers() {
@@ -20,7 +20,7 @@ fn samples_of_an_interval_have_names_and_layers() {
         Err(error) => {
             let line = error.to_string();
             assert!(line.contains("needs "), "{line}");
-            return println!("skipped: {line}");
+            return tcpcost_testbed::skip(&line);
         }
     };
     let samples = |profile: &Profile| profile.chains().unwrap().samples();
@@ -51,7 +51,7 @@ fn samples_of_an_interval_have_names_and_layers() {
 
 /// Samples of this process with TCP's sending call on the kernel's chain.
 fn sends(chains: &CallChains) -> u64 {
-    let is_ours = |chain: &&tcpcost_study::CallChain| {
+    let is_ours = |chain: &&tcpcost_counts::CallChain| {
         let mut kernel = chain.kernel.iter().map(|&place| chains.name(place));
         chain.whose == TaskClass::Own && kernel.any(|name| name.starts_with("tcp_sendmsg"))
     };
@@ -84,7 +84,7 @@ fn no_stack_takes_anothers_place() {
     };
     let mut profile = match Profile::load(&scope, 9999) {
         Ok(profile) => profile,
-        Err(error) => return println!("skipped: {error}"),
+        Err(error) => return tcpcost_testbed::skip(&error.to_string()),
     };
     pin();
     let mut pair = pair();
@@ -100,9 +100,9 @@ fn no_stack_takes_anothers_place() {
         }
     };
     profile.stop().unwrap();
-    let is_lost = |chain: &&tcpcost_study::CallChain| {
+    let is_lost = |chain: &&tcpcost_counts::CallChain| {
         let functions: Vec<_> = chain.kernel.iter().map(|&at| chains.name(at)).collect();
-        functions == [tcpcost_study::UNKNOWN]
+        functions == [tcpcost_counts::UNKNOWN]
     };
     let lost = chains.chains.iter().filter(is_lost);
     assert_eq!(lost.map(|chain| chain.samples).sum::<u64>(), 0);

@@ -6,44 +6,22 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd;
 
-use tcpcost_meter::bpf::{self, Rest, Scope, connection_key};
+use tcpcost_counts::{ByConnection, Counts, MeterName, Quantity, Reading};
+use tcpcost_meter::Meter;
+use tcpcost_meter::Scope;
+use tcpcost_meter::bpf::{self, Rest, connection_key};
 use tcpcost_meter::netstat::Netstat;
 use tcpcost_meter::tcp_info::{TcpInfo, key};
-use tcpcost_meter::{Meter, MeterError};
-use tcpcost_study::{ByConnection, Counts, Quantity, Reading};
 
-/// Runs on a thread in a fresh network namespace with lo up, with the meter loaded there.
-fn in_namespace(work: impl FnOnce(Box<dyn Meter + Send>) + Send + 'static) {
-    let thread = std::thread::spawn(|| {
-        // SAFETY: takes no pointers; moves this thread alone.
-        if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
-            return println!("skipped: needs root to make a network namespace");
+/// Runs in a fresh network namespace, with the meter loaded there.
+fn in_namespace(work: impl FnOnce(Box<dyn Meter + Send>) + Send) {
+    tcpcost_testbed::in_namespace(|| match bpf::load(MeterName::Segments, &Scope::default()) {
+        Ok(meter) => work(meter),
+        Err(error) if error.needs().is_some() => {
+            tcpcost_testbed::skip(&error.to_string());
         }
-        lo_up();
-        match bpf::load("segments", &Scope::default()).unwrap() {
-            Ok(meter) => work(meter),
-            Err(MeterError::Load { reason, .. }) if reason.contains("needs ") => {
-                println!("skipped: {reason}");
-            }
-            Err(error) => panic!("{error}"),
-        }
+        Err(error) => panic!("{error}"),
     });
-    if let Err(panic) = thread.join() {
-        std::panic::resume_unwind(panic);
-    }
-}
-
-fn lo_up() {
-    // SAFETY: an all-zero ifreq is valid; the name "lo" fits; the kernel reads and writes within it.
-    unsafe {
-        let socket = libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0);
-        let mut request: libc::ifreq = std::mem::zeroed();
-        request.ifr_name[0] = b'l' as libc::c_char;
-        request.ifr_name[1] = b'o' as libc::c_char;
-        request.ifr_ifru.ifru_flags = libc::IFF_UP as libc::c_short;
-        assert_eq!(libc::ioctl(socket, libc::SIOCSIFFLAGS as _, &request), 0);
-        libc::close(socket);
-    }
 }
 
 /// Growth by eBPF and by /proc/net, of an instant at which nothing was sent in between.
@@ -187,7 +165,7 @@ fn connections_are_told_apart_and_add_up() {
             connections: Some(1024),
             ..Scope::default()
         };
-        let mut meter = bpf::load("segments", &scope).unwrap().unwrap();
+        let mut meter = bpf::load(MeterName::Segments, &scope).unwrap();
         let mut pairs = ["127.0.0.1:0", "[::1]:0"].map(pair);
         let before = meter.snapshot().unwrap();
         send(&mut pairs[0], 100, 65_536);
@@ -235,7 +213,7 @@ fn segments_of_a_connection_are_those_of_its_tcp_info() {
             connections: Some(64),
             ..Scope::default()
         };
-        let mut meter = bpf::load("segments", &scope).unwrap().unwrap();
+        let mut meter = bpf::load(MeterName::Segments, &scope).unwrap();
         let mut pairs = ["127.0.0.1:0", "[::1]:0", "127.0.0.1:0"].map(pair);
         let ends = |pairs: &[(TcpStream, TcpStream)]| -> Vec<TcpStream> {
             let both = pairs.iter().flat_map(|(from, to)| [from, to]);
@@ -290,7 +268,7 @@ fn segments_of_a_connection_are_those_of_its_tcp_info() {
 #[test]
 fn segments_are_not_counted_in_a_rest_of_either_kind() {
     in_namespace(|_| {
-        let mut meter = bpf::load("segments", &Scope::default()).unwrap().unwrap();
+        let mut meter = bpf::load(MeterName::Segments, &Scope::default()).unwrap();
         let mut pair = pair("127.0.0.1:0");
         let mut grown = |meter: &mut dyn Meter| {
             let before = meter.snapshot().unwrap();
@@ -304,5 +282,63 @@ fn segments_are_not_counted_in_a_rest_of_either_kind() {
             meter.resume().unwrap();
             assert!(grown(&mut *meter) >= 20 * 1001, "{rest:?}");
         }
+    });
+}
+
+/// More hosts than two share one copy: each sees its own traffic alone, and a namespace too many is refused.
+#[test]
+fn many_namespaces_share_one_copy_and_each_counts_its_own() {
+    in_namespace(|first| {
+        drop(first);
+        let load = |loaded: Option<String>| {
+            let scope = Scope {
+                namespaces: 5,
+                loaded: loaded
+                    .map(|handle| (MeterName::Segments, handle))
+                    .into_iter()
+                    .collect(),
+                ..Scope::default()
+            };
+            bpf::load(MeterName::Segments, &scope)
+        };
+        let mut owner = load(None).unwrap();
+        let handle = owner.handle();
+        // Each namespace lives as long as its thread, and threads end with the scope.
+        let (done, wait) = std::sync::mpsc::channel::<()>();
+        let wait = std::sync::Mutex::new(wait);
+        let counted = |messages: usize, loaded: Option<String>| {
+            let mut meter = load(loaded).unwrap();
+            let own = meter.handle();
+            let (ebpf, _) = growth(&mut *meter, || {
+                send(&mut pair("127.0.0.1:0"), messages, 100);
+            });
+            (ebpf[&Quantity::DataSkbsSent], own)
+        };
+        std::thread::scope(|scope| {
+            let (counted, wait) = (&counted, &wait);
+            let others: Vec<_> = (1..=5)
+                .map(|messages| {
+                    let (told, tell) = std::sync::mpsc::channel();
+                    let loaded = handle.clone();
+                    scope.spawn(move || {
+                        tcpcost_testbed::in_namespace(|| {
+                            told.send(counted(messages, loaded)).unwrap();
+                            let _ = wait.lock().map(|wait| wait.recv());
+                        });
+                    });
+                    // One after the other, as the hosts of a trial load.
+                    tell.recv().expect("the thread says what it counted")
+                })
+                .collect();
+            let skbs: Vec<u64> = others.iter().map(|(skbs, _)| *skbs).collect();
+            // There and back.
+            assert_eq!(skbs, [2, 4, 6, 8, 10]);
+            let shared = others.iter().map(|(_, own)| own.is_none());
+            // The owner's is the fifth of five: the last found no room, and has a copy of its own.
+            assert!(shared.eq([true, true, true, true, false]));
+            drop(done);
+        });
+        let (ebpf, _) = growth(&mut *owner, || send(&mut pair("127.0.0.1:0"), 7, 100));
+        assert_eq!(ebpf[&Quantity::DataSkbsSent], 14);
     });
 }

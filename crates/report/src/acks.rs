@@ -1,6 +1,6 @@
 //! Which columns tell of ACKs and packets, in studies that vary how an end acknowledges or cuts.
 
-use tcpcost_study::{Derived, DerivedKind, End, WorkloadKind};
+use tcpcost_study::{Derived, Figure, HostName, WorkloadKind};
 
 use crate::summary::Summary;
 
@@ -26,48 +26,51 @@ pub(crate) fn columns(summary: &Summary) -> Vec<(Derived, &'static str)> {
         return Vec::new();
     }
     let workload = summary.cells.iter().find_map(|cell| cell.workload);
-    let sender = match workload {
-        Some(WorkloadKind::Maerts) => End::Server,
-        _ => End::Client,
+    // In a star the clients are a set.
+    let hosts = summary.hosts_of_cells();
+    let client = hosts
+        .iter()
+        .find_map(|host| host.set())
+        .unwrap_or(HostName::CLIENT);
+    let (sender, receiver) = match workload {
+        Some(WorkloadKind::Maerts) => (HostName::SERVER, client),
+        _ => (client, HostName::SERVER),
     };
-    let both = |kind| Derived::both(kind);
+    let total = |kind| Derived::total(kind);
     if workload.is_some_and(WorkloadKind::has_transactions) {
         return vec![
             (
-                Derived::of(End::Client, DerivedKind::PacketsPerTransaction),
+                Derived::of(client, Figure::PacketsPerTransaction),
                 "client's packets/trans.",
             ),
             (
-                Derived::of(End::Client, DerivedKind::OctetsPerDatagram),
+                Derived::of(client, Figure::OctetsPerDatagram),
                 "octets/packet",
             ),
-            (both(DerivedKind::SwitchesPerTransaction), "switches/trans."),
-            (both(DerivedKind::DelayedAcksPerS), "delayed ACKs/s"),
-            (both(DerivedKind::RetransmitRatio), "% sent again"),
+            (total(Figure::SwitchesPerTransaction), "switches/trans."),
+            (total(Figure::DelayedAcksPerS), "delayed ACKs/s"),
+            (total(Figure::RetransmitRatio), "% sent again"),
             (
-                Derived::of(End::Server, DerivedKind::CapturedDataBurst),
+                Derived::of(HostName::SERVER, Figure::CapturedDataBurst),
                 "segments/burst, captured",
             ),
         ];
     }
     vec![
         (
-            Derived::of(sender, DerivedKind::DataSegmentsPerPureAck),
+            Derived::of(sender, Figure::DataSegmentsPerPureAck),
             "segments/ACK",
         ),
-        (Derived::of(sender, DerivedKind::AcksPerKib), "ACKs/KiB"),
+        (Derived::of(sender, Figure::AcksPerKib), "ACKs/KiB"),
         (
-            Derived::of(sender.peer(), DerivedKind::DelayedAcksPerS),
+            Derived::of(receiver, Figure::DelayedAcksPerS),
             "delayed ACKs/s",
         ),
-        (both(DerivedKind::BacklogCoalescedPerMib), "coalesced/MiB"),
+        (total(Figure::BacklogCoalescedPerMib), "coalesced/MiB"),
+        (Derived::of(receiver, Figure::ThinnedRatio), "% thinned"),
+        (total(Figure::RetransmitRatio), "% sent again"),
         (
-            Derived::of(sender.peer(), DerivedKind::ThinnedRatio),
-            "% thinned",
-        ),
-        (both(DerivedKind::RetransmitRatio), "% sent again"),
-        (
-            Derived::of(sender, DerivedKind::CapturedSegmentsPerAck),
+            Derived::of(sender, Figure::CapturedSegmentsPerAck),
             "segments/ACK, captured",
         ),
     ]

@@ -1,8 +1,9 @@
 //! The chart of published figures beside ours.
 
 use crate::cell::CellSummary;
-use crate::charts::{Chart, Point, chart, others, point};
+use crate::charts::{Chart, Point, chart, point};
 use crate::estimate::Estimate;
+use crate::levels::Levels;
 use crate::number::unit_in_tables;
 use crate::summary::Summary;
 use crate::words;
@@ -40,9 +41,8 @@ pub(crate) fn published_chart(summary: &Summary) -> Option<Chart> {
     let cells: Vec<&CellSummary> = summary.cells.iter().collect();
     let mut curves: Vec<(String, usize)> = Vec::new();
     let mut of = None;
-    for &cell in &cells {
+    for (&cell, name) in cells.iter().zip(Levels::new(summary, &cells).others(knob)) {
         let here = cell.has_or_both(published.quantity);
-        let name = others(summary, knob, cell, &cells);
         let known = curves.iter().find(|(seen, _)| *seen == name);
         let index = known.map_or(series.len(), |(_, index)| *index);
         let value = cell.knobs.value(knob);

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tcpcost_study::{
-    Cell, Derived, DerivedKind, End, Environment, Knobs, Outcome, Record, Study, Value, Warning,
+    Cell, Derived, Environment, Figure, HostName, Knobs, Outcome, Record, Study, Value, Warning,
     WarningCode, WorkloadKind,
 };
 
@@ -27,9 +27,10 @@ impl Load {
             .into_iter()
             .map(|name| (name.to_string(), knobs.value(name)))
             .chain(
-                End::BOTH
-                    .into_iter()
-                    .map(|end| ("bottleneck".to_string(), knobs.value_at(end, "bottleneck"))),
+                knobs
+                    .iter()
+                    .filter(|(name, _)| name.rsplit('.').next() == Some("bottleneck"))
+                    .map(|(_, value)| ("bottleneck".to_string(), Some(value.clone()))),
             )
             .find_map(|(name, value)| match value {
                 Some(value @ (Value::BitsPerS(_) | Value::PerS(_))) => {
@@ -98,12 +99,12 @@ pub struct CellSummary {
     pub skipped: BTreeMap<String, usize>,
     /// Warnings, by code.
     pub warnings: Vec<Warned>,
-    /// Segmentation regimes as read back, by end; more than one where trials differ.
-    pub regimes: BTreeMap<End, BTreeSet<String>>,
-    /// The state of each end as read back, each once; more than one where trials differ.
-    pub environments: BTreeMap<End, Vec<Environment>>,
-    /// CPUs of each end's threads.
-    pub cpus: BTreeMap<End, BTreeSet<usize>>,
+    /// Segmentation regimes as read back, by host; more than one where trials differ.
+    pub regimes: BTreeMap<HostName, BTreeSet<String>>,
+    /// The state of each host's ports as read back, each once; more than one where trials differ.
+    pub environments: BTreeMap<HostName, Vec<Environment>>,
+    /// CPUs of each host's threads, with their machine.
+    pub cpus: BTreeMap<HostName, BTreeSet<(String, usize)>>,
     /// The main quantity: the study's, else by the kind of workload. Where the study asks for one
     /// end's CPU and the bed cannot tell the ends apart, both ends together stand in.
     pub main: Derived,
@@ -171,6 +172,11 @@ impl CellSummary {
         }
     }
 
+    /// The hosts that found something.
+    pub(crate) fn hosts(&self) -> BTreeSet<HostName> {
+        self.cpus.keys().copied().collect()
+    }
+
     /// Trials that failed.
     pub fn n_failed(&self) -> usize {
         self.failed.values().sum()
@@ -185,15 +191,16 @@ impl CellSummary {
     pub fn regime(&self) -> Option<String> {
         let words =
             |regimes: &BTreeSet<String>| regimes.iter().cloned().collect::<Vec<_>>().join(" or ");
-        let ends: Vec<(End, String)> = self
+        let ends: Vec<(HostName, String)> = self
             .regimes
             .iter()
             .map(|(&end, regimes)| (end, words(regimes)))
             .collect();
         match ends.as_slice() {
             [] => None,
-            [(_, one)] => Some(one.clone()),
-            [(_, one), (_, other)] if one == other => Some(one.clone()),
+            [(_, one), others @ ..] if others.iter().all(|(_, other)| other == one) => {
+                Some(one.clone())
+            }
             ends => Some(
                 ends.iter()
                     .map(|(end, regime)| format!("{end} {regime}"))
@@ -239,17 +246,18 @@ impl CellSummary {
             .and_then(|word| WorkloadKind::from_word(&word));
         let asked = study.measure.quantity.unwrap_or_else(|| {
             let (exact, by_tick) = match workload {
-                Some(kind) if kind.has_transactions() => (
-                    DerivedKind::ExactUsPerTransaction,
-                    DerivedKind::CpuUsPerTransaction,
-                ),
-                _ => (DerivedKind::ExactUsPerKib, DerivedKind::CpuUsPerKib),
+                Some(kind) if kind.has_transactions() => {
+                    (Figure::ExactUsPerTransaction, Figure::CpuUsPerTransaction)
+                }
+                _ => (Figure::ExactUsPerKib, Figure::CpuUsPerKib),
             };
             // Better where every trial has it; a mixture of methods would compare nothing.
             let used = trials.iter().filter(|trial| trial.used).count();
             let everywhere = |estimate: &Estimate| estimate.n == used;
-            let has_exact = estimates.get(&Derived::both(exact)).is_some_and(everywhere);
-            Derived::both(if has_exact { exact } else { by_tick })
+            let has_exact = estimates
+                .get(&Derived::total(exact))
+                .is_some_and(everywhere);
+            Derived::total(if has_exact { exact } else { by_tick })
         });
         let stand_in = stands_in(&estimates, asked);
         let main = stand_in.unwrap_or(asked);
@@ -269,7 +277,7 @@ impl CellSummary {
             all_marked,
             failed: BTreeMap::new(),
             skipped: BTreeMap::new(),
-            warnings: warned(records.iter().flat_map(|record| &record.warnings)),
+            warnings: warned(records.iter().map(|record| &record.warnings[..])),
             regimes: BTreeMap::new(),
             environments: BTreeMap::new(),
             cpus: BTreeMap::new(),
@@ -307,17 +315,20 @@ impl CellSummary {
                     *summary.skipped.entry(reason.clone()).or_default() += 1;
                 }
             }
-            for (&end, found) in &record.ends {
-                let regime = &found.environment.segmentation;
-                if !regime.is_empty() {
-                    let regimes = summary.regimes.entry(end).or_default();
-                    regimes.insert(regime.clone());
+            for (&host, found) in &record.hosts {
+                let environments = summary.environments.entry(host).or_default();
+                for port in found.ports.values() {
+                    if !port.segmentation.is_empty() {
+                        let regimes = summary.regimes.entry(host).or_default();
+                        regimes.insert(port.segmentation.clone());
+                    }
+                    if !environments.contains(port) {
+                        environments.push(port.clone());
+                    }
                 }
-                let environments = summary.environments.entry(end).or_default();
-                if !environments.contains(&found.environment) {
-                    environments.push(found.environment.clone());
-                }
-                summary.cpus.entry(end).or_default().extend(&found.cpus);
+                let cpus = record.cpus_of(host);
+                let cpus = cpus.map(|(machine, cpu)| (machine.to_string(), cpu));
+                summary.cpus.entry(host).or_default().extend(cpus);
             }
         }
         summary
@@ -326,24 +337,28 @@ impl CellSummary {
 
 /// Both ends together, where one end was asked for and only both are known.
 fn stands_in(estimates: &BTreeMap<Derived, Estimate>, asked: Derived) -> Option<Derived> {
-    let both = Derived::both(asked.kind);
+    let both = Derived::total(asked.kind);
     (!estimates.contains_key(&asked) && both != asked && estimates.contains_key(&both))
         .then_some(both)
 }
 
-fn warned<'a>(warnings: impl Iterator<Item = &'a Warning>) -> Vec<Warned> {
+/// The warnings of each trial, by how many trials have them: one that has it of both ends is one.
+fn warned<'a>(trials: impl Iterator<Item = &'a [Warning]>) -> Vec<Warned> {
     let mut all: Vec<Warned> = Vec::new();
-    for Warning { code, text } in warnings {
-        match all.iter_mut().find(|seen| seen.is_like(*code, text)) {
-            Some(seen) => {
-                seen.count += 1;
-                seen.text.clone_from(text);
-            }
-            None => all.push(Warned {
-                code: *code,
-                count: 1,
-                text: text.clone(),
-            }),
+    for warnings in trials {
+        let mut of_this = BTreeSet::new();
+        for Warning { code, text } in warnings {
+            let known = all.iter().position(|seen| seen.is_like(*code, text));
+            let index = known.unwrap_or_else(|| {
+                all.push(Warned {
+                    code: *code,
+                    count: 0,
+                    text: String::new(),
+                });
+                all.len() - 1
+            });
+            all[index].text.clone_from(text);
+            all[index].count += usize::from(of_this.insert(index));
         }
     }
     all.sort_by_key(|warned| warned.code);
@@ -378,7 +393,7 @@ mod tests {
             warning(WarningCode::Other, "CPU 1 was not idle (12.0 %)"),
             warning(WarningCode::Other, "no steering"),
         ];
-        let told: Vec<(usize, String)> = warned(all.iter())
+        let told: Vec<(usize, String)> = warned(all.chunks(1))
             .into_iter()
             .map(|warned| (warned.count, warned.text))
             .collect();
@@ -392,6 +407,17 @@ mod tests {
             told,
             expected.map(|(count, text)| (count, text.to_string()))
         );
+    }
+
+    #[test]
+    fn a_trial_that_warns_of_both_its_ends_is_one_trial() {
+        let warning = |text: &str| Warning {
+            code: WarningCode::Preempted,
+            text: text.into(),
+        };
+        let trial = [warning("the client's"), warning("the server's")];
+        let told = warned([&trial[..], &trial[..1]].into_iter());
+        assert_eq!((told.len(), told[0].count), (1, 2));
     }
 
     #[test]

@@ -1,13 +1,15 @@
 //! What the page's charts show, as data: every choice is made here, the script only draws.
 
 use serde::Serialize;
-use tcpcost_study::{Derived, DerivedKind, End, Value};
+use tcpcost_study::{Derived, Figure, Scope, Value};
 
 use crate::beside::published_chart;
 use crate::cell::CellSummary;
 use crate::compare::Group;
 use crate::estimate::Estimate;
+use crate::levels::Levels;
 use crate::number::unit_in_tables;
+use crate::scope::{scopes, whose};
 use crate::summary::Summary;
 use crate::words;
 
@@ -70,80 +72,44 @@ pub(crate) fn charts(summary: &Summary) -> Vec<Chart> {
     let mut charts: Vec<Chart> = published_chart(summary).into_iter().collect();
     let groups = summary.groups();
     // A rate is what tells the groups apart: its chart has both, and comes last.
-    let is_rate = |knob: &String| knob.ends_with("rate") || knob.ends_with("bottleneck");
-    let mut knobs = varying(summary);
-    knobs.sort_by_key(is_rate);
-    for knob in knobs {
-        let is_rate = is_rate(&knob);
-        let mut across: Vec<Group<'_>> = Vec::new();
-        for group in &groups {
-            match across
-                .iter_mut()
-                .find(|seen| is_rate && seen.main == group.main)
-            {
-                Some(seen) => seen.cells.extend(&group.cells),
-                None => across.push(group.clone()),
-            }
+    let mut across: Vec<Group<'_>> = Vec::new();
+    for group in &groups {
+        match across.iter_mut().find(|seen| seen.main == group.main) {
+            Some(seen) => seen.cells.extend(&group.cells),
+            None => across.push(group.clone()),
         }
-        for group in &across {
-            let load = match (is_rate, group.fixed_rate) {
-                (true, _) => "",
-                (false, true) => ", at a fixed rate",
-                (false, false) => ", CPU-bound",
-            };
-            let others = [None, Some(End::Client), Some(End::Server)]
-                .map(|end| Derived {
-                    kind: group.main.kind,
-                    end,
-                })
-                .into_iter()
-                .filter(|of| *of != group.main);
-            for of in std::iter::once(group.main).chain(others) {
-                charts.extend(against(summary, &knob, group, of, load));
+    }
+    let all: Vec<&CellSummary> = summary.cells.iter().collect();
+    let varying = Levels::new(summary, &all);
+    for is_rate in [false, true] {
+        let groups = if is_rate { &across } else { &groups };
+        let levels: Vec<Levels<'_>> = groups
+            .iter()
+            .map(|group| Levels::new(summary, &group.cells))
+            .collect();
+        let of_rates = |knob: &&str| knob.ends_with("rate") || knob.ends_with("bottleneck");
+        for knob in varying.names().filter(|knob| of_rates(knob) == is_rate) {
+            for (group, levels) in groups.iter().zip(&levels) {
+                let load = match (is_rate, group.fixed_rate) {
+                    (true, _) => "",
+                    (false, true) => ", at a fixed rate",
+                    (false, false) => ", CPU-bound",
+                };
+                let others = scopes(&summary.hosts_of_cells())
+                    .into_iter()
+                    .map(|scope| Derived {
+                        kind: group.main.kind,
+                        scope,
+                    })
+                    .filter(|of| *of != group.main);
+                for of in std::iter::once(group.main).chain(others) {
+                    charts.extend(against(knob, levels, of, load));
+                }
             }
         }
     }
     charts.extend(split(summary));
     charts
-}
-
-/// Knobs that have more than one value among the cells.
-fn varying(summary: &Summary) -> Vec<String> {
-    let differs = |knob: &&String| {
-        let mut values = summary.cells.iter().map(|cell| cell.knobs.value(knob));
-        let first = values.next();
-        values.any(|value| Some(&value) != first.as_ref())
-    };
-    summary.study.vary.iter().filter(differs).cloned().collect()
-}
-
-/// Whether two knobs move together among these cells, so that no cell tells their effects apart.
-fn move_together(one: &str, other: &str, among: &[&CellSummary]) -> bool {
-    among.iter().all(|a| {
-        among.iter().all(|b| {
-            let same = |knob| a.knobs.value(knob) == b.knobs.value(knob);
-            same(one) == same(other)
-        })
-    })
-}
-
-/// The other knobs that vary, as the name of the curve or block a cell belongs to.
-pub(crate) fn others(
-    summary: &Summary,
-    knob: &str,
-    cell: &CellSummary,
-    among: &[&CellSummary],
-) -> String {
-    let words: Vec<String> = varying(summary)
-        .iter()
-        .filter(|other| !move_together(knob, other, among))
-        .filter(|other| {
-            let here = cell.knobs.value(other);
-            among.iter().any(|cell| cell.knobs.value(other) != here)
-        })
-        .filter_map(|other| Some(format!("{other}={}", cell.knobs.value(other)?)))
-        .collect();
-    words.join(", ")
 }
 
 pub(crate) fn point(
@@ -175,23 +141,13 @@ pub(crate) fn point(
 
 /// A quantity against a knob, other knobs equal within a curve; absent without a curve of two points.
 /// Knobs that move together share the chart of the first.
-fn against(
-    summary: &Summary,
-    knob: &str,
-    group: &Group<'_>,
-    of: Derived,
-    load: &str,
-) -> Option<Chart> {
-    let together: Vec<String> = varying(summary)
-        .into_iter()
-        .filter(|other| move_together(knob, other, &group.cells))
-        .collect();
-    if together.first().is_some_and(|first| first != knob) {
+fn against(knob: &str, levels: &Levels<'_>, of: Derived, load: &str) -> Option<Chart> {
+    let together = levels.together(knob);
+    if together.first() != Some(&knob) {
         return None;
     }
     let mut curves: Vec<(String, Vec<&CellSummary>)> = Vec::new();
-    for &cell in &group.cells {
-        let name = others(summary, knob, cell, &group.cells);
+    for (&cell, name) in levels.cells.iter().zip(levels.others(knob)) {
         match curves.iter_mut().find(|(seen, _)| *seen == name) {
             Some((_, cells)) => cells.push(cell),
             None => curves.push((name, vec![cell])),
@@ -279,31 +235,31 @@ fn spans(values: impl Iterator<Item = f64>) -> bool {
 }
 
 /// Parts of a CPU's time, in the order of the bars.
-pub(crate) const PARTS: [(&str, DerivedKind); 6] = [
-    ("user", DerivedKind::UserRatio),
-    ("system", DerivedKind::SystemRatio),
-    ("softirq", DerivedKind::SoftirqRatio),
-    ("irq", DerivedKind::IrqRatio),
-    ("steal", DerivedKind::StealRatio),
-    ("idle", DerivedKind::IdleRatio),
+pub(crate) const PARTS: [(&str, Figure); 6] = [
+    ("user", Figure::UserRatio),
+    ("system", Figure::SystemRatio),
+    ("softirq", Figure::SoftirqRatio),
+    ("irq", Figure::IrqRatio),
+    ("steal", Figure::StealRatio),
+    ("idle", Figure::IdleRatio),
 ];
 
-/// CPU time by cell: one chart per end, or one of both ends where the bed cannot tell.
+/// CPU time by cell: one chart for each host, or one of all where the bed cannot tell.
 fn split(summary: &Summary) -> Vec<Chart> {
-    [None, Some(End::Client), Some(End::Server)]
+    scopes(&summary.hosts_of_cells())
         .into_iter()
-        .filter_map(|end| {
+        .filter_map(|scope| {
             let mut points = Vec::new();
             for cell in &summary.cells {
-                let has = |end| {
-                    let kind = DerivedKind::UserRatio;
-                    cell.estimates.contains_key(&Derived { kind, end })
+                let has = |host| {
+                    let of = Derived::of(host, Figure::UserRatio);
+                    cell.estimates.contains_key(&of)
                 };
-                if end.is_none() && has(Some(End::Client)) {
+                if scope == Scope::All && cell.hosts().into_iter().any(has) {
                     continue;
                 }
                 points.extend(PARTS.iter().enumerate().filter_map(|(series, (_, kind))| {
-                    let estimate = cell.estimates.get(&Derived { kind: *kind, end })?;
+                    let estimate = cell.estimates.get(&Derived { kind: *kind, scope })?;
                     Some(Point {
                         series,
                         at: None,
@@ -317,20 +273,22 @@ fn split(summary: &Summary) -> Vec<Chart> {
                     })
                 }));
             }
-            let whose = end.map_or("both ends together", End::name);
-            (!points.is_empty()).then(|| Chart {
-                title: format!("CPU time, {whose}"),
-                note: "Medians of each part, so a bar need not end at 100 %; time that no tick saw is \
+            let whose = whose(scope);
+            (!points.is_empty()).then(|| {
+                Chart {
+            title: format!("CPU time, {whose}"),
+            note: "Medians of each part, so a bar need not end at 100 %; time that no tick saw is \
                        in none."
-                    .to_string(),
-                form: "split",
-                x: Axis {
-                    label: "% of the CPUs' time".to_string(),
-                    ..Axis::default()
-                },
-                y: Axis::default(),
-                series: PARTS.iter().map(|(name, _)| (*name).to_string()).collect(),
-                points,
+                .to_string(),
+            form: "split",
+            x: Axis {
+                label: "% of the CPUs' time".to_string(),
+                ..Axis::default()
+            },
+            y: Axis::default(),
+            series: PARTS.iter().map(|(name, _)| (*name).to_string()).collect(),
+            points,
+        }
             })
         })
         .collect()

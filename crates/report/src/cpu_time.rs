@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use tcpcost_study::{EndRecord, Quantity, Reading, Whose};
+use tcpcost_counts::{MeterName, Quantity, Reading, Source, Whose};
+use tcpcost_study::HostRecord;
 
 /// What one meter told of a set of CPUs, each once.
 pub(crate) struct CpuTime<'a> {
@@ -14,58 +15,61 @@ pub(crate) struct CpuTime<'a> {
 }
 
 impl<'a> CpuTime<'a> {
-    /// `None` where a CPU of these ends has no reading, or one of two ends is missing.
+    /// `None` where a CPU of these hosts has no reading, or a host is missing.
     pub(crate) fn new(
-        meter: &str,
-        ends: impl Iterator<Item = &'a EndRecord>,
+        meter: MeterName,
+        hosts: Vec<&'a HostRecord>,
         complete: bool,
     ) -> Option<Self> {
         if !complete {
             return None;
         }
-        let ends: Vec<&EndRecord> = ends.collect();
-        let wanted: BTreeSet<usize> = ends.iter().flat_map(|end| &end.cpus).copied().collect();
-        let proc = || {
-            ends.iter()
-                .flat_map(|end| &end.readings)
-                .filter(|reading| reading.meter == meter)
+        // A CPU is of a machine: number 0 of two machines is two, of two hosts of one machine it is one.
+        let of_host = |host: &'a HostRecord| {
+            host.cpus
+                .iter()
+                .map(move |&cpu| (host.machine.as_str(), cpu))
         };
-        let single = |cpu: usize| proc().find(move |reading| reading.whose == Whose::Cpu(cpu));
-        let (readings, count): (Vec<&Reading>, usize) = match wanted
+        let wanted: BTreeSet<(&str, usize)> = hosts.iter().flat_map(|host| of_host(host)).collect();
+        let all: Vec<(&str, &Reading)> = hosts
             .iter()
-            .map(|&cpu| single(cpu))
-            .collect::<Option<Vec<_>>>()
-        {
-            Some(readings) => (readings, wanted.len()),
-            // A record may have the sums alone: good where they are of just these CPUs, each once.
-            None => {
-                let mut left = wanted.clone();
-                let mut sums = Vec::new();
-                for reading in proc() {
-                    if let Whose::Cpus(cpus) = &reading.whose
-                        && !cpus.is_empty()
-                        && cpus.iter().all(|cpu| left.contains(cpu))
-                    {
-                        left.retain(|cpu| !cpus.contains(cpu));
-                        sums.push(reading);
-                    }
-                }
-                (left.is_empty()).then_some((sums, wanted.len()))?
-            }
+            .flat_map(|host| {
+                host.readings
+                    .iter()
+                    .map(|reading| (host.machine.as_str(), reading))
+            })
+            .filter(|(_, reading)| reading.meter == meter)
+            .collect();
+        let single = |&(machine, cpu): &(&str, usize)| {
+            let is_it = |(on, reading): &&(&str, &'a Reading)| {
+                *on == machine && reading.whose == Whose::Cpu(cpu)
+            };
+            all.iter().find(is_it).map(|(_, reading)| *reading)
         };
+        let (readings, count): (Vec<&Reading>, usize) =
+            match wanted.iter().map(single).collect::<Option<Vec<_>>>() {
+                Some(readings) => (readings, wanted.len()),
+                // A record may have the sums alone: good where they are of just these CPUs, each once.
+                None => {
+                    let mut left = wanted.clone();
+                    let mut sums = Vec::new();
+                    for (machine, reading) in all {
+                        if let Whose::Cpus(cpus) = &reading.whose
+                            && !cpus.is_empty()
+                            && cpus.iter().all(|&cpu| left.contains(&(machine, cpu)))
+                        {
+                            left.retain(|(on, cpu)| *on != machine || !cpus.contains(cpu));
+                            sums.push(reading);
+                        }
+                    }
+                    (left.is_empty()).then_some((sums, wanted.len()))?
+                }
+            };
         if readings.is_empty() {
             return None;
         }
-        let available_ns = readings
-            .iter()
-            .map(|reading| {
-                let cpus = match &reading.whose {
-                    Whose::Cpus(cpus) => cpus.len(),
-                    _ => 1,
-                };
-                reading.duration_ns as f64 * cpus as f64
-            })
-            .sum();
+        let times = readings.iter().map(|reading| reading.time_ns(meter));
+        let available_ns = times.sum::<Option<f64>>()?;
         Some(CpuTime {
             readings,
             count: count as f64,
@@ -73,14 +77,9 @@ impl<'a> CpuTime<'a> {
         })
     }
 
-    /// Time of these kinds, ns. Absent where a CPU has none of one kind.
-    pub(crate) fn sum(&self, of: &[Quantity]) -> Option<f64> {
-        let mut sum = 0.0;
-        for reading in &self.readings {
-            for quantity in of {
-                sum += *reading.counts.get(quantity)? as f64;
-            }
-        }
-        Some(sum)
+    /// A count; absent where a CPU has it not.
+    pub(crate) fn sum(&self, of: Quantity) -> Option<f64> {
+        let counts = self.readings.iter().map(|reading| reading.counts.get(&of));
+        counts.map(|count| count.map(|&count| count as f64)).sum()
     }
 }

@@ -74,7 +74,8 @@ pub fn csv(summary: &Summary) -> String {
 
 /// Name, unit and estimate of each figure by call chain; none is a main quantity.
 fn by_chain(profile: &Profile, unit: &'static str) -> Vec<(String, &'static str, Estimate, bool)> {
-    let end = profile.end.map_or(String::new(), |end| format!("{end}_"));
+    let name = profile.scope.name();
+    let whose = name.map_or(String::new(), |name| format!("{name}_"));
     let mut rows = Vec::new();
     let mut add = |what: &str, name: &str, cost: &Cost| {
         let figures = [
@@ -85,7 +86,7 @@ fn by_chain(profile: &Profile, unit: &'static str) -> Vec<(String, &'static str,
         for (figure, unit, estimate) in figures {
             if let Some(estimate) = estimate {
                 rows.push((
-                    format!("{end}{what}_{figure}:{name}"),
+                    format!("{whose}{what}_{figure}:{name}"),
                     unit,
                     estimate,
                     false,

@@ -3,7 +3,7 @@
 //! It loads nothing: its content security policy refuses every address.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
-use tcpcost_study::{Derived, DerivedKind, End};
+use tcpcost_study::{Derived, Figure, FigureOf, Scope};
 
 use crate::acks;
 use crate::cell::CellSummary;
@@ -12,6 +12,7 @@ use crate::compare::Group;
 use crate::estimate::Estimate;
 use crate::number::{show, show_estimate, show_percent, unit_in_tables};
 use crate::profile::page;
+use crate::scope::{self, scopes};
 use crate::sentences::sentences;
 use crate::summary::Summary;
 use crate::table::ABSENT;
@@ -98,7 +99,7 @@ fn two_sizes(shown: &str) -> Markup {
 
 fn of_cell(cell: &CellSummary, of: Derived) -> Markup {
     let of_cpu_time = PARTS.iter().any(|(_, kind)| *kind == of.kind);
-    if (of_cpu_time || of.kind == DerivedKind::OthersRatio)
+    if (of_cpu_time || of.kind == Figure::OthersRatio)
         && let Some(estimate) = cell.estimates.get(&of)
     {
         return two_sizes(&show_percent(estimate));
@@ -156,17 +157,18 @@ fn cost(group: &Group<'_>) -> Markup {
     };
     let (unit, _) = unit_in_tables(group.main);
     let with_ratio = group.cells.len() > 1;
-    let work = Derived::both(if group.cells.iter().any(|cell| cell.has_transactions()) {
-        DerivedKind::TransactionsPerS
+    let work = Derived::total(if group.cells.iter().any(|cell| cell.has_transactions()) {
+        Figure::TransactionsPerS
     } else {
-        DerivedKind::Goodput
+        Figure::Goodput
     });
-    let others: Vec<Derived> = [None, Some(End::Client), Some(End::Server)]
-        .map(|end| Derived {
-            kind: group.main.kind,
-            end,
-        })
+    let hosts = group.cells.iter().flat_map(|cell| cell.hosts()).collect();
+    let others: Vec<Derived> = scopes(&hosts)
         .into_iter()
+        .map(|scope| Derived {
+            kind: group.main.kind,
+            scope,
+        })
         .chain([work])
         .filter(|of| *of != group.main)
         .collect();
@@ -207,10 +209,10 @@ fn cost(group: &Group<'_>) -> Markup {
 
 /// `client, `, before a unit.
 fn whose(of: Derived) -> String {
-    match of.end {
-        Some(end) => format!("{end}, "),
-        None if of.kind.per_end() => "both, ".to_string(),
-        None => String::new(),
+    match of.scope {
+        Scope::Of(host) => format!("{host}, "),
+        Scope::All if of.kind.whose() == FigureOf::Host => "all, ".to_string(),
+        Scope::All => String::new(),
     }
 }
 
@@ -222,27 +224,27 @@ fn marks(cell: &CellSummary) -> Markup {
 fn response_times(summary: &Summary) -> Markup {
     let cells: Vec<&CellSummary> = summary.cells.iter().collect();
     let wanted = [
-        (DerivedKind::ResponseP50, "p50"),
-        (DerivedKind::ResponseP90, "p90"),
-        (DerivedKind::ResponseP99, "p99"),
-        (DerivedKind::ResponseP999, "p99.9"),
-        (DerivedKind::ResponseP9999, "p99.99"),
+        (Figure::ResponseP50, "p50"),
+        (Figure::ResponseP90, "p90"),
+        (Figure::ResponseP99, "p99"),
+        (Figure::ResponseP999, "p99.9"),
+        (Figure::ResponseP9999, "p99.99"),
     ]
-    .map(|(kind, title)| (Derived::both(kind), title));
+    .map(|(kind, title)| (Derived::total(kind), title));
     cells_table("Response time", &cells, &wanted)
 }
 
 fn split(summary: &Summary) -> Markup {
     let cells: Vec<&CellSummary> = summary.cells.iter().collect();
     html! {
-        @for end in [None, Some(End::Client), Some(End::Server)] {
+        @for scope in scopes(&summary.hosts_of_cells()) {
             @let wanted = PARTS
                 .iter()
-                .map(|(title, kind)| (Derived { kind: *kind, end }, *title))
-                .chain([(Derived { kind: DerivedKind::OthersRatio, end }, "of it other tasks")])
+                .map(|(title, kind)| (Derived { kind: *kind, scope }, *title))
+                .chain([(Derived { kind: Figure::OthersRatio, scope }, "of it other tasks")])
                 .collect::<Vec<_>>();
             (cells_table(
-                &format!("CPU time, {}", end.map_or("both ends together", End::name)),
+                &format!("CPU time, {}", scope::whose(scope)),
                 &cells,
                 &wanted,
             ))
@@ -259,13 +261,13 @@ fn exact(summary: &Summary) -> Markup {
     html! {
         @if !cells.is_empty() {
             h2 { "Exactly, and how far other methods are off" }
-            @for end in [None, Some(End::Client), Some(End::Server)] {
+            @for scope in scopes(&summary.hosts_of_cells()) {
                 @let wanted = words::EXACT
                     .iter()
-                    .map(|&(title, kind)| (Derived { kind, end }, title))
+                    .map(|&(title, kind)| (Derived { kind, scope }, title))
                     .collect::<Vec<_>>();
                 (cells_table(
-                    &format!("CPU time by the meter exact, {}", end.map_or("both ends together", End::name)),
+                    &format!("CPU time by the meter exact, {}", scope::whose(scope)),
                     &cells,
                     &wanted,
                 ))
@@ -426,11 +428,11 @@ fn environment(summary: &Summary) -> Markup {
         @for host in &summary.hosts {
             (key_values("The machine", &words::facts(host)))
         }
-        @for end in End::BOTH {
-            @for (cells, facts) in summary.environments(end) {
+        @for host in summary.hosts_of_cells() {
+            @for (cells, facts) in summary.environments(host) {
                 details {
                     summary {
-                        "The " (end) "'s end as read back: "
+                        "The " (host) " as read back: "
                         @if cells.len() == summary.cells.len() { "all cells" }
                         @else { (cells.join("; ")) }
                     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use tcpcost_study::{End, HostEnvironment, Knobs, SCHEMA_VERSION, units};
+use tcpcost_study::{HostName, Knobs, Machine, MeterName, SCHEMA_VERSION, units};
 
 use crate::cell::{CellSummary, Load};
 use crate::estimate::Estimate;
@@ -51,7 +51,7 @@ struct Document<'a> {
 struct PublishedFunctions<'a> {
     source: &'a str,
     cell: &'a str,
-    end: End,
+    host: HostName,
     functions: Vec<PublishedFunction<'a>>,
 }
 
@@ -73,7 +73,7 @@ struct MeterCost<'a> {
 
 #[derive(Serialize)]
 struct Environment<'a> {
-    hosts: &'a [HostEnvironment],
+    hosts: Vec<Machine>,
     beds: &'a [String],
     started_first: Option<&'a str>,
     started_last: Option<&'a str>,
@@ -81,7 +81,7 @@ struct Environment<'a> {
 
 #[derive(Serialize)]
 struct Measure<'a> {
-    meters: &'a [String],
+    meters: &'a [MeterName],
     repetitions: u32,
     repetitions_max: u32,
     target_ratio: Option<f64>,
@@ -104,7 +104,7 @@ struct Cell<'a> {
     all_marked: bool,
     failed: &'a BTreeMap<String, usize>,
     skipped: &'a BTreeMap<String, usize>,
-    regime: BTreeMap<End, Vec<&'a str>>,
+    regime: BTreeMap<HostName, Vec<&'a str>>,
     rate: Option<&'a str>,
     main: String,
     main_stands_in: bool,
@@ -118,7 +118,7 @@ struct Cell<'a> {
 
 #[derive(Serialize)]
 struct Profile<'a> {
-    end: Option<End>,
+    host: Option<HostName>,
     source: &'a str,
     samples: u64,
     samples_unknown: u64,
@@ -264,7 +264,7 @@ impl<'a> Document<'a> {
             study: &study.name,
             title: &study.title,
             environment: Environment {
-                hosts: &summary.hosts,
+                hosts: summary.hosts.iter().map(without_options).collect(),
                 beds: &summary.beds,
                 started_first: summary.started.as_ref().map(|(first, _)| first.as_str()),
                 started_last: summary.started.as_ref().map(|(_, last)| last.as_str()),
@@ -293,7 +293,7 @@ impl<'a> Document<'a> {
                 .map(|of| PublishedFunctions {
                     source: &of.source,
                     cell: &of.cell,
-                    end: of.end,
+                    host: of.host,
                     functions: crate::profile::table::published(summary)
                         .into_iter()
                         .map(|row| PublishedFunction {
@@ -322,7 +322,7 @@ impl<'a> Document<'a> {
                 .iter()
                 .map(|cost| MeterCost {
                     cell: &cost.cell,
-                    meter: &cost.meter,
+                    meter: cost.meter_name(),
                     quantity: cost.of.name(),
                     ratio: cost.ratio,
                 })
@@ -340,7 +340,7 @@ fn profile<'a>(profile: &'a crate::Profile, unit: &'static str) -> Profile<'a> {
         cpu_us_per_unit: cost.us_per_unit,
     };
     Profile {
-        end: profile.end,
+        host: profile.scope.name(),
         source: &profile.source,
         samples: profile.samples,
         samples_unknown: profile.samples_unknown,
@@ -431,6 +431,14 @@ fn against(estimate: Option<Estimate>, published: Option<f64>) -> Option<&'stati
     Some(Against::of(&estimate?, published?).name())
 }
 
+/// A machine without the options that its kernel was started with: those are in the records.
+fn without_options(machine: &Machine) -> Machine {
+    Machine {
+        cmdline: String::new(),
+        ..machine.clone()
+    }
+}
+
 fn warned(warnings: &[crate::cell::Warned]) -> Vec<Warned> {
     warnings
         .iter()
@@ -469,7 +477,7 @@ fn cells(summary: &Summary) -> Vec<Cell<'_>> {
             regime: cell
                 .regimes
                 .iter()
-                .map(|(&end, regimes)| (end, regimes.iter().map(String::as_str).collect()))
+                .map(|(&host, regimes)| (host, regimes.iter().map(String::as_str).collect()))
                 .collect(),
             rate: match &cell.load {
                 Load::FixedRate(rate) => Some(rate),

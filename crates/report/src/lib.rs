@@ -12,9 +12,11 @@
 //! assert!(text(&summary, false).contains("0 of 6 trials"));
 //! ```
 
+#![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
 mod acks;
+mod apart;
 mod beside;
 mod cell;
 mod charts;
@@ -26,12 +28,14 @@ mod estimate;
 mod found;
 mod html;
 mod json;
+mod levels;
 mod meter_cost;
 mod netperf;
 mod number;
 mod opening;
 mod profile;
 mod response;
+mod scope;
 mod sentences;
 mod summary;
 mod table;

@@ -1,6 +1,6 @@
 //! What a standing meter costs: trials with it over trials of the same repetition without any.
 
-use tcpcost_study::{Derived, DerivedKind, MeterTrial, Study};
+use tcpcost_study::{Derived, Figure, MeterName, MeterTrial, Study};
 
 use crate::cell::{CellSummary, Load};
 use crate::estimate::Estimate;
@@ -10,19 +10,26 @@ use crate::estimate::Estimate;
 pub struct MeterCost {
     /// The cell.
     pub cell: String,
-    /// The meter, or `all` of the study's standing ones together.
-    pub meter: String,
+    /// The meter; `None` is all of the study's standing ones together.
+    pub meter: Option<MeterName>,
     /// What was compared: the rate of a CPU-bound cell, else CPU by `proc`; or the threads' CPU by `rusage`.
-    pub of: DerivedKind,
+    pub of: Figure,
     /// CPU per unit of work with the meter over that without; absent where it cannot be told.
     pub ratio: Option<Estimate>,
+}
+
+impl MeterCost {
+    /// The meter's name, or `all`.
+    pub fn meter_name(&self) -> &'static str {
+        self.meter.map_or("all", MeterName::name)
+    }
 }
 
 /// Of each cell, each of its standing meters and all together. `cells` are in the study's order, those
 /// included that only tell what a meter costs.
 pub(crate) fn meter_costs(study: &Study, cells: &[CellSummary]) -> Vec<MeterCost> {
-    let trials_of = |of: &str, meter: Option<&str>| {
-        let is_it = |trial: &MeterTrial| trial.cell == of && trial.meter.as_deref() == meter;
+    let trials_of = |of: &str, meter: Option<MeterName>| {
+        let is_it = |trial: &MeterTrial| trial.cell == of && trial.meter == meter;
         let place = study
             .cells
             .iter()
@@ -35,24 +42,25 @@ pub(crate) fn meter_costs(study: &Study, cells: &[CellSummary]) -> Vec<MeterCost
         let Some(without) = trials_of(&cell.name, None) else {
             continue;
         };
-        let mut with: Vec<(&str, &CellSummary)> = standing
+        let mut with: Vec<(Option<MeterName>, &CellSummary)> = standing
             .iter()
-            .filter_map(|&meter| Some((meter, trials_of(&cell.name, Some(meter))?)))
+            .filter_map(|&meter| Some((Some(meter), trials_of(&cell.name, Some(meter))?)))
             .collect();
         match standing[..] {
-            [only] => with.push((only, summary)),
-            _ => with.push(("all", summary)),
+            [only] => with.push((Some(only), summary)),
+            _ => with.push((None, summary)),
         }
         for (meter, with) in with {
             // Under spinners no CPU idles: /proc/stat reads 100 % busy.
-            let spins = standing.contains(&"soak") && ["soak", "all"].contains(&meter);
+            let spins = standing.contains(&MeterName::Soak)
+                && meter.is_none_or(|meter| meter == MeterName::Soak);
             for of in compared(summary) {
                 let ratio = ratio(of, with, without);
-                let by_tick = ![rate(summary), DerivedKind::TaskUsPerKib].contains(&of);
-                if ratio.is_some() || of != DerivedKind::TaskUsPerKib {
+                let by_tick = ![rate(summary), Figure::TaskUsPerKib].contains(&of);
+                if ratio.is_some() || of != Figure::TaskUsPerKib {
                     costs.push(MeterCost {
                         cell: cell.name.clone(),
-                        meter: meter.to_string(),
+                        meter,
                         of,
                         ratio: ratio.filter(|_| !(spins && by_tick)),
                     });
@@ -63,27 +71,27 @@ pub(crate) fn meter_costs(study: &Study, cells: &[CellSummary]) -> Vec<MeterCost
     costs
 }
 
-fn rate(cell: &CellSummary) -> DerivedKind {
+fn rate(cell: &CellSummary) -> Figure {
     if cell.has_transactions() {
-        DerivedKind::TransactionsPerS
+        Figure::TransactionsPerS
     } else {
-        DerivedKind::Goodput
+        Figure::Goodput
     }
 }
 
 /// All CPU there is, and that of the workload's threads: less, but no work of others is in it.
-fn compared(cell: &CellSummary) -> [DerivedKind; 2] {
+fn compared(cell: &CellSummary) -> [Figure; 2] {
     let all = match (&cell.load, cell.has_transactions()) {
         (Load::CpuBound, _) => rate(cell),
-        (_, true) => DerivedKind::CpuUsPerTransaction,
-        (_, false) => DerivedKind::CpuUsPerKib,
+        (_, true) => Figure::CpuUsPerTransaction,
+        (_, false) => Figure::CpuUsPerKib,
     };
-    [all, DerivedKind::TaskUsPerKib]
+    [all, Figure::TaskUsPerKib]
 }
 
 /// CPU-bound, cost is time per unit of work, so rates are compared the other way round.
-fn ratio(of: DerivedKind, with: &CellSummary, without: &CellSummary) -> Option<Estimate> {
-    let by = |cell: &CellSummary| cell.by_repetition(Derived::both(of));
+fn ratio(of: Figure, with: &CellSummary, without: &CellSummary) -> Option<Estimate> {
+    let by = |cell: &CellSummary| cell.by_repetition(Derived::total(of));
     if of == rate(with) {
         Estimate::ratio(&by(without), &by(with))
     } else {

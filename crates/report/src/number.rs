@@ -1,6 +1,6 @@
 //! Numbers as people read them: three significant digits, a prefix where it helps.
 
-use tcpcost_study::{Derived, DerivedKind};
+use tcpcost_study::{Derived, Figure};
 
 use crate::estimate::Estimate;
 
@@ -34,8 +34,8 @@ fn digits(value: f64, decimals: usize) -> String {
 /// A quantity's unit and scale in tables: bit/s as Gbit/s, ratios as percent.
 pub(crate) fn unit_in_tables(of: Derived) -> (&'static str, f64) {
     match of.kind {
-        DerivedKind::Goodput => ("Gbit/s", 1e-9),
-        DerivedKind::TransactionsPerS => ("transactions/s", 1.0),
+        Figure::Goodput => ("Gbit/s", 1e-9),
+        Figure::TransactionsPerS => ("transactions/s", 1.0),
         kind if kind.unit() == "ratio" => ("%", 100.0),
         kind => (kind.unit(), 1.0),
     }

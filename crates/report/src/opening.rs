@@ -2,7 +2,7 @@
 //! pure ACKs covered and how long the server's bursts were, beside a published capture.
 
 use serde::Serialize;
-use tcpcost_study::{Capture, End, PublishedOpening, Record, Study};
+use tcpcost_study::{Capture, HostName, PublishedOpening, Record, Study};
 
 use crate::cell::CellSummary;
 
@@ -10,7 +10,7 @@ use crate::cell::CellSummary;
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Openings {
     /// Whose captures these are: the server's, which sends the responses.
-    pub captured_at: End,
+    pub captured_at: HostName,
     /// Who published what stands beside ours.
     pub source: Option<String>,
     /// The published pure ACKs, as [`show_sequence`] has them.
@@ -58,7 +58,7 @@ pub(crate) fn openings(
     cells: &[CellSummary],
     records: &[&Record],
 ) -> Option<Openings> {
-    let end = End::Server;
+    let end = HostName::SERVER;
     let published = study.published_opening.as_ref();
     let most = published.map_or(TRANSACTIONS, |published| published.pure_acks.len());
     let captures_of = |cell: &CellSummary| -> Vec<&Capture> {
@@ -70,7 +70,7 @@ pub(crate) fn openings(
         };
         let captures = records.iter().filter(of);
         captures
-            .filter_map(|record| record.ends.get(&end)?.capture.as_ref())
+            .filter_map(|record| record.hosts.get(&end)?.capture.as_ref())
             .filter(|capture| capture.opening.is_some())
             .collect()
     };

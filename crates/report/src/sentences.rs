@@ -301,7 +301,7 @@ fn precise(value: f64, decimals: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tcpcost_study::{DerivedKind, End, Value};
+    use tcpcost_study::{Figure, HostName, Value};
 
     fn estimate(median: f64, lo: f64, hi: f64) -> Estimate {
         Estimate {
@@ -324,7 +324,7 @@ mod tests {
         Found {
             says: "Fewer ACKs".to_string(),
             joins: false,
-            quantity: Derived::of(End::Client, DerivedKind::ExactUsPerKib),
+            quantity: Derived::of(HostName::CLIENT, Figure::ExactUsPerKib),
             what: What::Change {
                 knob: "server.ack_segments".to_string(),
                 from: Value::Count(2),
@@ -406,9 +406,9 @@ mod tests {
         let found = Found {
             says: "One ACK".to_string(),
             joins: false,
-            quantity: Derived::of(End::Client, DerivedKind::ExactUsPerKib),
+            quantity: Derived::of(HostName::CLIENT, Figure::ExactUsPerKib),
             what: What::Line {
-                over: Derived::of(End::Client, DerivedKind::AcksPerKib),
+                over: Derived::of(HostName::CLIENT, Figure::AcksPerKib),
                 cells: 5,
                 slope,
                 intercept: Some(estimate(0.5, 0.4, 0.6)),
@@ -444,7 +444,7 @@ mod tests {
         let found = Found {
             says: "The old split".to_string(),
             joins: false,
-            quantity: Derived::of(End::Client, DerivedKind::PacketsPerTransaction),
+            quantity: Derived::of(HostName::CLIENT, Figure::PacketsPerTransaction),
             what: What::Value {
                 cells: vec![("kernel".to_string(), Some(estimate(3.005, 3.0041, 3.0062)))],
                 published: Some(3.0),
@@ -468,7 +468,7 @@ mod tests {
         let found = Found {
             says: "Waits".to_string(),
             joins: false,
-            quantity: Derived::of(End::Server, DerivedKind::AcksPerKib),
+            quantity: Derived::of(HostName::SERVER, Figure::AcksPerKib),
             what: What::Value {
                 cells: cells
                     .map(|(name, found)| (name.to_string(), found))

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use tcpcost_study::{Cell, End, Environment, HostEnvironment, Record, Study};
+use tcpcost_study::{Cell, Environment, HostName, Machine, Record, Study};
 
 use crate::cell::{CellSummary, Warned};
 use crate::found::{Found, found};
@@ -19,7 +19,7 @@ pub struct Summary {
     /// The study that was asked.
     pub study: Study,
     /// Machines the records were made on, each once; more than one spoils comparison.
-    pub hosts: Vec<HostEnvironment>,
+    pub hosts: Vec<Machine>,
     /// Beds the records were made in, each once.
     pub beds: Vec<String>,
     /// When the first and the last trial started, RFC 3339.
@@ -52,14 +52,16 @@ impl Summary {
         };
         let (ours, others): (Vec<&Record>, Vec<&Record>) =
             records.iter().partition(|record| cell_of(record));
-        let mut hosts: Vec<HostEnvironment> = Vec::new();
+        let mut hosts: Vec<Machine> = Vec::new();
         let mut beds = Vec::new();
         for record in &ours {
-            match hosts.iter_mut().find(|host| is_same(host, &record.host)) {
-                Some(host) => host
-                    .sysctls
-                    .retain(|name, _| record.host.sysctls.contains_key(name)),
-                None => hosts.push(record.host.clone()),
+            for machine in record.machines.values() {
+                match hosts.iter_mut().find(|host| is_same(host, machine)) {
+                    Some(host) => host
+                        .sysctls
+                        .retain(|name, _| machine.sysctls.contains_key(name)),
+                    None => hosts.push(machine.clone()),
+                }
             }
             if !record.bed.is_empty() && !beds.contains(&record.bed) {
                 beds.push(record.bed.clone());
@@ -114,11 +116,16 @@ impl Summary {
         }
     }
 
-    /// The states of one end that were read back, each with the cells that had it.
-    pub fn environments(&self, end: End) -> Vec<(Vec<&str>, &Environment)> {
+    /// The hosts that found something in any cell.
+    pub fn hosts_of_cells(&self) -> BTreeSet<HostName> {
+        self.cells.iter().flat_map(CellSummary::hosts).collect()
+    }
+
+    /// The states of a host's ports that were read back, each with the cells that had it.
+    pub fn environments(&self, host: HostName) -> Vec<(Vec<&str>, &Environment)> {
         let mut states: Vec<(Vec<&str>, &Environment)> = Vec::new();
         for cell in &self.cells {
-            for environment in cell.environments.get(&end).into_iter().flatten() {
+            for environment in cell.environments.get(&host).into_iter().flatten() {
                 match states.iter_mut().find(|(_, seen)| *seen == environment) {
                     Some((cells, _)) => cells.push(&cell.name),
                     None => states.push((vec![&cell.name], environment)),
@@ -162,8 +169,8 @@ impl Summary {
 
 /// Whether these are one machine in one setting. What is an end's own of its sysctls is with the end, so
 /// that beds leave the host more or fewer of them.
-fn is_same(one: &HostEnvironment, other: &HostEnvironment) -> bool {
-    let without = |host: &HostEnvironment| HostEnvironment {
+fn is_same(one: &Machine, other: &Machine) -> bool {
+    let without = |host: &Machine| Machine {
         sysctls: Default::default(),
         ..host.clone()
     };
@@ -191,7 +198,7 @@ fn planned(study: &Study, cell: &CellSummary, done: &BTreeSet<(&str, u32)>) -> u
 mod tests {
     use super::*;
     use std::collections::BTreeMap;
-    use tcpcost_study::{EndRecord, Knobs, Outcome, SCHEMA_VERSION};
+    use tcpcost_study::{Knobs, Outcome, SCHEMA_VERSION, Topology};
 
     fn record(cell: &str, repetition: u32, outcome: Outcome) -> Record {
         Record {
@@ -208,9 +215,10 @@ mod tests {
             interval_ns: 1,
             outcome,
             warnings: Vec::new(),
-            core_to_core: None,
-            host: HostEnvironment::default(),
-            ends: BTreeMap::<End, EndRecord>::new(),
+            distances: Vec::new(),
+            topology: Topology::default(),
+            machines: [("a".to_string(), Machine::default())].into(),
+            hosts: BTreeMap::new(),
         }
     }
 
@@ -220,14 +228,15 @@ mod tests {
         let record = |sysctls: &[(&str, &str)]| {
             let mut record = record("s", 0, Outcome::Measured);
             let text = |&(name, value): &(&str, &str)| (name.to_string(), value.to_string());
-            record.host.sysctls = sysctls.iter().map(text).collect();
+            let machine = record.machines.get_mut("a").unwrap();
+            machine.sysctls = sysctls.iter().map(text).collect();
             record
         };
         let tap = record(&[("net.core.a", "1")]);
         let memory = record(&[("net.core.a", "1"), ("net.ipv4.b", "2")]);
         let hosts = |records: &[Record]| Summary::new(&study, records).hosts;
         let one = hosts(&[memory.clone(), tap.clone()]);
-        assert_eq!(one, std::slice::from_ref(&tap.host));
+        assert_eq!(one, std::slice::from_ref(&tap.machines["a"]));
         let changed = record(&[("net.core.a", "3"), ("net.ipv4.b", "2")]);
         assert_eq!(hosts(&[tap, memory, changed]).len(), 2);
     }

@@ -2,13 +2,14 @@
 
 use std::fmt::Write;
 
-use tcpcost_study::{Derived, DerivedKind, End};
+use tcpcost_study::{Derived, Figure, HostName, Scope};
 
 use crate::acks;
 use crate::cell::CellSummary;
 use crate::compare::Group;
 use crate::number::{show, show_estimate, show_percent, unit_in_tables};
 use crate::profile::table as profile;
+use crate::scope::scopes;
 use crate::sentences::sentences;
 use crate::summary::Summary;
 use crate::table::{ABSENT, Table, WIDTH, wrap};
@@ -115,7 +116,7 @@ impl Page<'_> {
         let mut table = Table::new(&["cell", unit, "", "× first", "Gbit/s", "trans./s", "n"]);
         for cell in &group.cells {
             let work = |of, wanted: bool| {
-                let of = Derived::both(of);
+                let of = Derived::total(of);
                 if wanted && of != group.main {
                     shown(cell, of)
                 } else {
@@ -129,8 +130,8 @@ impl Page<'_> {
                 group
                     .ratio_to_first(cell)
                     .map_or(ABSENT.to_string(), |ratio| show_estimate(&ratio, 1.0)),
-                work(DerivedKind::Goodput, streams && !cell.has_transactions()),
-                work(DerivedKind::TransactionsPerS, transactions),
+                work(Figure::Goodput, streams && !cell.has_transactions()),
+                work(Figure::TransactionsPerS, transactions),
                 cell.n.to_string(),
             ]);
         }
@@ -161,13 +162,13 @@ impl Page<'_> {
 
     fn response_times(&self) -> String {
         let kinds = [
-            DerivedKind::ResponseP50,
-            DerivedKind::ResponseP99,
-            DerivedKind::ResponseP999,
+            Figure::ResponseP50,
+            Figure::ResponseP99,
+            Figure::ResponseP999,
         ];
         let mut table = Table::new(&["cell", "p50", "p99", "p99.9"]);
         for cell in &self.summary.cells {
-            let cells = kinds.map(|kind| shown(cell, Derived::both(kind)));
+            let cells = kinds.map(|kind| shown(cell, Derived::total(kind)));
             if cells.iter().any(|shown| shown != ABSENT) {
                 table.row(std::iter::once(cell.name.clone()).chain(cells).collect());
             }
@@ -180,8 +181,8 @@ impl Page<'_> {
         out
     }
 
-    /// Cost and CPU split: by end where the bed can tell them apart, else both together, and then
-    /// each end's own threads.
+    /// Cost and CPU split: by host where the bed can tell them apart, else all together, and then
+    /// each host's own threads.
     fn split(&self) -> String {
         let mut table = Table::new(&[
             "% of the CPUs",
@@ -194,44 +195,43 @@ impl Page<'_> {
             "threads' µs/KiB",
         ]);
         for cell in &self.summary.cells {
-            let per_end = End::BOTH.iter().any(|&end| {
-                cell.estimates
-                    .contains_key(&Derived::of(end, DerivedKind::UserRatio))
-            });
-            let scopes: &[Option<End>] = if per_end {
-                &[Some(End::Client), Some(End::Server)]
-            } else {
-                &[None, Some(End::Client), Some(End::Server)]
+            let hosts = cell.hosts();
+            let has = |&host: &HostName| {
+                let of = Derived::of(host, Figure::UserRatio);
+                cell.estimates.contains_key(&of)
             };
+            let per_host = hosts.iter().any(has);
             let mut rows = Vec::new();
-            for &end in scopes {
-                let of = |kind| Derived { kind, end };
+            for scope in scopes(&hosts) {
+                if per_host && scope == Scope::All {
+                    continue;
+                }
+                let of = |kind| Derived { kind, scope };
                 let share = |kind| {
                     cell.estimates
                         .get(&of(kind))
                         .map_or(ABSENT.to_string(), show_percent)
                 };
-                let cost = if cell.main.kind == DerivedKind::CpuUsPerTransaction
-                    || cell.has_transactions()
-                {
-                    DerivedKind::CpuUsPerTransaction
-                } else {
-                    DerivedKind::CpuUsPerKib
-                };
+                let cost =
+                    if cell.main.kind == Figure::CpuUsPerTransaction || cell.has_transactions() {
+                        Figure::CpuUsPerTransaction
+                    } else {
+                        Figure::CpuUsPerKib
+                    };
                 let cost = shown(cell, of(cost));
-                let threads = if per_end || cell.has_transactions() {
+                let threads = if per_host || cell.has_transactions() {
                     ABSENT.to_string()
                 } else {
-                    shown(cell, of(DerivedKind::TaskUsPerKib))
+                    shown(cell, of(Figure::TaskUsPerKib))
                 };
                 let row = vec![
-                    format!("  {}", words::whose_cpus(cell, end)),
+                    format!("  {}", words::whose_cpus(cell, scope)),
                     cost,
-                    share(DerivedKind::UserRatio),
-                    share(DerivedKind::SystemRatio),
-                    share(DerivedKind::SoftirqRatio),
-                    share(DerivedKind::IdleRatio),
-                    share(DerivedKind::OthersRatio),
+                    share(Figure::UserRatio),
+                    share(Figure::SystemRatio),
+                    share(Figure::SoftirqRatio),
+                    share(Figure::IdleRatio),
+                    share(Figure::OthersRatio),
                     threads,
                 ];
                 if row[1..].iter().any(|shown| shown != ABSENT) {
@@ -261,9 +261,9 @@ impl Page<'_> {
             .filter(|cell| words::has_exact(cell))
         {
             table.heading(&cell.name);
-            for end in [None, Some(End::Client), Some(End::Server)] {
+            for scope in scopes(&cell.hosts()) {
                 let shown = words::EXACT.iter().map(|&(_, kind)| {
-                    let of = Derived { kind, end };
+                    let of = Derived { kind, scope };
                     let estimate = cell.estimates.get(&of);
                     match (estimate, kind.unit()) {
                         (Some(estimate), "ratio") => show_percent(estimate),
@@ -271,7 +271,7 @@ impl Page<'_> {
                     }
                 });
                 let row: Vec<String> =
-                    std::iter::once(format!("  {}", words::whose_cpus(cell, end)))
+                    std::iter::once(format!("  {}", words::whose_cpus(cell, scope)))
                         .chain(shown)
                         .collect();
                 if row[1..].iter().any(|shown| shown != ABSENT) {
@@ -333,7 +333,7 @@ impl Page<'_> {
         };
         let title = format!(
             "Beside {}: {} {}, × first",
-            published.source, published.cell, published.end
+            published.source, published.cell, published.host
         );
         let mut table = Table::new(&["function", "published", "ours", "our function"]);
         for row in profile::published(self.summary) {
@@ -466,7 +466,7 @@ impl Page<'_> {
         for cost in &self.summary.meter_costs {
             table.row(vec![
                 cost.cell.clone(),
-                cost.meter.clone(),
+                cost.meter_name().to_string(),
                 cost.ratio
                     .map_or(ABSENT.to_string(), |ratio| show_estimate(&ratio, 1.0)),
                 cost.of.name().to_string(),

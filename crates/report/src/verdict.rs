@@ -100,13 +100,13 @@ pub(crate) fn judge(thresholds: &[Threshold], cells: &[CellSummary]) -> Vec<Judg
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tcpcost_study::{DerivedKind, Knobs};
+    use tcpcost_study::{Figure, Knobs};
 
     #[test]
     fn an_interval_that_holds_the_limit_cannot_tell() {
         let check = |at_most, at_least, values: &[f64], expected| {
             let threshold = Threshold {
-                quantity: Derived::both(DerivedKind::CpuUsPerKib),
+                quantity: Derived::total(Figure::CpuUsPerKib),
                 at_most,
                 at_least,
                 matching: Knobs::default(),

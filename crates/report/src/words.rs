@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tcpcost_study::{Derived, DerivedKind, End, HostEnvironment, units};
+use tcpcost_study::{Derived, Figure, FigureOf, Machine, Scope, units};
 
 use crate::cell::{CellSummary, Load};
+use crate::scope::whose;
 use crate::summary::Summary;
 
 /// The lines under the title: machine, bed, how much was run, by which method, whose CPU.
@@ -43,7 +44,7 @@ pub(crate) fn head(summary: &Summary) -> Vec<String> {
 }
 
 /// The machine in one line.
-pub(crate) fn host(host: &HostEnvironment) -> String {
+pub(crate) fn host(host: &Machine) -> String {
     let mut parts = vec![
         format!("{}, {} CPUs", host.cpu, host.cpus),
         format!(
@@ -61,10 +62,7 @@ pub(crate) fn host(host: &HostEnvironment) -> String {
 /// By which method CPU was counted and whose it is.
 pub(crate) fn method(summary: &Summary) -> String {
     let is_exact = |cell: &CellSummary| {
-        let exact = [
-            DerivedKind::ExactUsPerKib,
-            DerivedKind::ExactUsPerTransaction,
-        ];
+        let exact = [Figure::ExactUsPerKib, Figure::ExactUsPerTransaction];
         exact.contains(&cell.main.kind)
     };
     let exact = if summary.cells.iter().any(is_exact) {
@@ -93,39 +91,41 @@ fn by_tick(summary: &Summary) -> &'static str {
 /// Whether every cell that has numbers has them by end.
 fn told_by_end(summary: &Summary) -> bool {
     let has = |cell: &CellSummary, end| {
-        let of = Derived::of(end, DerivedKind::IdleRatio);
+        let of = Derived::of(end, Figure::IdleRatio);
         cell.estimates.contains_key(&of)
     };
     let mut with_numbers = summary.cells.iter().filter(|cell| cell.n > 0);
-    with_numbers.all(|cell| End::BOTH.into_iter().all(|end| has(cell, end)))
+    with_numbers.all(|cell| cell.cpus.keys().all(|&host| has(cell, host)))
 }
 
-/// A quantity in words: `CPU µs per KiB, both ends together`.
+/// A quantity in words: `CPU µs per KiB, all hosts together`.
 pub(crate) fn quantity(of: Derived) -> String {
     let what = match of.kind {
-        DerivedKind::Goodput => "Goodput",
-        DerivedKind::TransactionsPerS => "Transactions per s",
-        DerivedKind::CpuUsPerKib => "CPU µs per KiB",
-        DerivedKind::ExactUsPerKib => "Exact CPU µs per KiB",
-        DerivedKind::ExactUsPerTransaction => "Exact CPU µs per transaction",
-        DerivedKind::TaskUsPerKib => "CPU µs per KiB by getrusage",
-        DerivedKind::CpuUsPerTransaction => "CPU µs per transaction",
-        DerivedKind::TscCyclesPerKib => "TSC cycles per KiB",
-        DerivedKind::TscCyclesPerTransaction => "TSC cycles per transaction",
+        Figure::Goodput => "Goodput",
+        Figure::TransactionsPerS => "Transactions per s",
+        Figure::CpuUsPerKib => "CPU µs per KiB",
+        Figure::ExactUsPerKib => "Exact CPU µs per KiB",
+        Figure::ExactUsPerTransaction => "Exact CPU µs per transaction",
+        Figure::TaskUsPerKib => "CPU µs per KiB by getrusage",
+        Figure::CpuUsPerTransaction => "CPU µs per transaction",
+        Figure::TscCyclesPerKib => "TSC cycles per KiB",
+        Figure::TscCyclesPerTransaction => "TSC cycles per transaction",
         other => other.name(),
     };
-    match of.end {
-        Some(end) => format!("{what}, {end}"),
-        None if of.kind.per_end() => format!("{what}, both ends together"),
-        None => what.to_string(),
+    if of.kind.whose() == FigureOf::Host {
+        format!("{what}, {}", whose(of.scope))
+    } else {
+        what.to_string()
     }
 }
 
-/// `client CPU 0`, `both ends CPU 0,1`.
-pub(crate) fn whose_cpus(cell: &CellSummary, end: Option<End>) -> String {
-    let cpus = cpus(cell, end);
-    let list: Vec<String> = cpus.iter().map(usize::to_string).collect();
-    let whose = end.map_or("both", End::name);
+/// `client CPU 0`, `all CPU 0,1`.
+pub(crate) fn whose_cpus(cell: &CellSummary, scope: Scope) -> String {
+    let cpus = cpus(cell, scope);
+    let list: Vec<String> = cpus.iter().map(|(_, cpu)| cpu.to_string()).collect();
+    let whose = scope
+        .name()
+        .map_or_else(|| "all".to_string(), |name| name.to_string());
     format!("{whose} CPU {}", list.join(","))
 }
 
@@ -173,23 +173,23 @@ pub(crate) fn marks(cell: &CellSummary) -> &'static str {
 }
 
 /// Columns of the table by the meter `exact`.
-pub(crate) const EXACT: &[(&str, DerivedKind)] = &[
-    ("µs/KiB", DerivedKind::ExactUsPerKib),
-    ("µs/trans.", DerivedKind::ExactUsPerTransaction),
-    ("own tasks", DerivedKind::ExactOwnRatio),
-    ("NET_RX", DerivedKind::ExactNetRxRatio),
-    ("deferred", DerivedKind::ExactDeferredRatio),
-    ("hard irq", DerivedKind::ExactHardirqRatio),
-    ("others", DerivedKind::ExactOthersRatio),
-    ("proc ÷", DerivedKind::ProcToExact),
-    ("rusage ÷", DerivedKind::RusageToExact),
-    ("soak ÷", DerivedKind::SoakToExact),
+pub(crate) const EXACT: &[(&str, Figure)] = &[
+    ("µs/KiB", Figure::ExactUsPerKib),
+    ("µs/trans.", Figure::ExactUsPerTransaction),
+    ("own tasks", Figure::ExactOwnRatio),
+    ("NET_RX", Figure::ExactNetRxRatio),
+    ("deferred", Figure::ExactDeferredRatio),
+    ("hard irq", Figure::ExactHardirqRatio),
+    ("others", Figure::ExactOthersRatio),
+    ("proc ÷", Figure::ProcToExact),
+    ("rusage ÷", Figure::RusageToExact),
+    ("soak ÷", Figure::SoakToExact),
 ];
 
 /// Whether a cell was measured by the meter `exact`.
 pub(crate) fn has_exact(cell: &CellSummary) -> bool {
     cell.estimates
-        .contains_key(&Derived::both(DerivedKind::ExactIdleRatio))
+        .contains_key(&Derived::total(Figure::ExactIdleRatio))
 }
 
 /// What the exact table says of the other methods.
@@ -206,19 +206,19 @@ pub(crate) fn methods(summary: &Summary) -> Vec<String> {
         (lo <= hi).then(|| format!("{} to {}", crate::number::show(lo), crate::number::show(hi)))
     };
     let mut lines = Vec::new();
-    if let Some(range) = range(DerivedKind::ProcToExact) {
+    if let Some(range) = range(Figure::ProcToExact) {
         lines.push(format!(
             "proc ÷: busy time by /proc/stat is {range} times the exact one (medians of cells and ends), \
              since a tick charges all of its milliseconds to whatever it interrupts."
         ));
     }
-    if let Some(range) = range(DerivedKind::RusageToExact) {
+    if let Some(range) = range(Figure::RusageToExact) {
         lines.push(format!(
             "rusage ÷: getrusage of the workload's threads is {range} times the exact cost (all but idle \
              and tasks of others), since softirqs that ran on idle or in other tasks are not in it."
         ));
     }
-    if let Some(range) = range(DerivedKind::SoakToExact) {
+    if let Some(range) = range(Figure::SoakToExact) {
         lines.push(format!(
             "soak ÷: the soaker's load is {range} times the exact busy share: it also feels caches, memory \
              and interrupt entry, which no accounting sees."
@@ -246,25 +246,25 @@ fn coarsest_step(summary: &Summary) -> Option<f64> {
     const STEP_S: f64 = 0.01;
     const WORTH_TELLING: f64 = 0.02;
     let of_cell = |cell: &CellSummary| {
-        let end = cell.main.end;
+        let scope = cell.main.scope;
         let made_of_it = matches!(
             cell.main.kind,
-            DerivedKind::CpuUsPerKib
-                | DerivedKind::CpuUsPerTransaction
-                | DerivedKind::TscCyclesPerKib
-                | DerivedKind::TscCyclesPerTransaction
+            Figure::CpuUsPerKib
+                | Figure::CpuUsPerTransaction
+                | Figure::TscCyclesPerKib
+                | Figure::TscCyclesPerTransaction
         );
         let busy_ratio: f64 = [
-            DerivedKind::UserRatio,
-            DerivedKind::SystemRatio,
-            DerivedKind::IrqRatio,
-            DerivedKind::SoftirqRatio,
+            Figure::UserRatio,
+            Figure::SystemRatio,
+            Figure::IrqRatio,
+            Figure::SoftirqRatio,
         ]
         .iter()
-        .filter_map(|&kind| cell.estimates.get(&Derived { kind, end }))
+        .filter_map(|&kind| cell.estimates.get(&Derived { kind, scope }))
         .map(|estimate| estimate.median)
         .sum();
-        let cpus = cpus(cell, end).len();
+        let cpus = cpus(cell, scope).len();
         let busy_s = busy_ratio * cpus as f64 * summary.study.measure.duration.as_secs_f64();
         (made_of_it && busy_s > 0.0).then(|| STEP_S / busy_s)
     };
@@ -274,12 +274,11 @@ fn coarsest_step(summary: &Summary) -> Option<f64> {
         .filter(|step| *step >= WORTH_TELLING)
 }
 
-fn cpus(cell: &CellSummary, end: Option<End>) -> BTreeSet<usize> {
-    let of_ends = cell.cpus.iter();
-    of_ends
-        .filter(|(of, _)| end.is_none_or(|end| end == **of))
+fn cpus(cell: &CellSummary, scope: Scope) -> BTreeSet<&(String, usize)> {
+    let of_hosts = cell.cpus.iter();
+    of_hosts
+        .filter(|(host, _)| scope.holds(**host))
         .flat_map(|(_, cpus)| cpus)
-        .copied()
         .collect()
 }
 
@@ -364,14 +363,14 @@ fn cross_check(summary: &Summary) -> Option<String> {
         let medians = summary
             .cells
             .iter()
-            .filter_map(|cell| cell.estimates.get(&Derived::both(kind)));
+            .filter_map(|cell| cell.estimates.get(&Derived::total(kind)));
         let worst = medians
             .map(|estimate| estimate.median)
             .max_by(f64::total_cmp)?;
         Some(format!("{} %", crate::number::show(worst * 100.0)))
     };
-    let payload = worst(DerivedKind::PayloadDisagreement)?;
-    let segments = worst(DerivedKind::SegmentDisagreement).map_or_else(String::new, |segments| {
+    let payload = worst(Figure::PayloadDisagreement)?;
+    let segments = worst(Figure::SegmentDisagreement).map_or_else(String::new, |segments| {
         format!(", the namespaces' and the connections' counts of segments by {segments}")
     });
     Some(format!(

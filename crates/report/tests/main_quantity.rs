@@ -4,7 +4,7 @@ mod common;
 
 use common::{all_measured, records};
 use tcpcost_report::Summary;
-use tcpcost_study::{Quantity, Reading, Study, Whose};
+use tcpcost_study::{MeterName, Quantity, Reading, Study, Whose};
 
 #[test]
 fn exact_cpu_is_the_main_quantity_where_every_trial_has_it() {
@@ -13,13 +13,13 @@ fn exact_cpu_is_the_main_quantity_where_every_trial_has_it() {
     let main = |found: &[_]| Summary::new(&study, found).cells[0].main.to_string();
     assert_eq!(main(&found), "cpu_us_per_kib");
     for record in &mut found {
-        for end in record.ends.values_mut() {
+        for end in record.hosts.values_mut() {
             let counts = Quantity::EXACT_CONTEXTS
                 .iter()
                 .map(|&of| (of, 50_000_000))
                 .collect();
             end.readings.push(Reading {
-                meter: "exact".into(),
+                meter: MeterName::Exact,
                 whose: Whose::Cpu(end.cpus[0]),
                 duration_ns: 800_000_000,
                 counts,
@@ -28,8 +28,9 @@ fn exact_cpu_is_the_main_quantity_where_every_trial_has_it() {
     }
     assert_eq!(main(&found), "exact_cpu_us_per_kib");
     // One trial in which it could not be loaded: a mixture of methods would compare nothing.
-    for end in found[2].ends.values_mut() {
-        end.readings.retain(|reading| reading.meter != "exact");
+    for end in found[2].hosts.values_mut() {
+        end.readings
+            .retain(|reading| reading.meter != MeterName::Exact);
     }
     assert_eq!(main(&found), "cpu_us_per_kib");
 }

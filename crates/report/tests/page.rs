@@ -7,7 +7,7 @@ use std::process::Command;
 
 use common::{all_measured, records};
 use tcpcost_report::{Summary, html};
-use tcpcost_study::{Outcome, Study, built_in};
+use tcpcost_study::{Outcome, Study};
 
 const NUMBER: &str = r#"
     title = "one knob, a number"
@@ -45,17 +45,17 @@ fn pages() -> Vec<(&'static str, String, usize)> {
         {
             let reason = "SO_ZEROCOPY: Operation not supported".to_string();
             record.outcome = Outcome::Skipped { reason };
-            record.ends.clear();
+            record.hosts.clear();
         }
         html(&Summary::new(&study, &records))
     };
-    let shipped = |name, bed| page(name, built_in(name).unwrap(), bed);
+    let shipped = |name, bed| page(name, &common::shipped(name), bed);
     vec![
         ("number", page("number", NUMBER, "netns"), 3 + 2),
         ("words", page("words", WORDS, "loopback"), 1 + 1),
         ("two", page("two", TWO, "netns"), 2 * 3 + 2),
         ("tour", shipped("tour", "netns"), 14),
-        ("copy-paths", shipped("copy-paths", "netns"), 18),
+        ("copy-paths", shipped("copy-paths", "netns"), 17),
         ("connections", shipped("connections", "netns"), 12),
         (
             "request-response",
@@ -111,7 +111,7 @@ fn load(chromium: &Path, page: &Path) -> (String, String) {
 #[test]
 fn every_chart_is_drawn_without_an_error() {
     let Some(chromium) = chromium() else {
-        println!("skipped: no chromium, chromium-browser or google-chrome on PATH");
+        tcpcost_testbed::skip("no chromium, chromium-browser or google-chrome on PATH");
         return;
     };
     let folder = tempfile::tempdir().unwrap();
@@ -119,7 +119,7 @@ fn every_chart_is_drawn_without_an_error() {
     std::fs::write(&empty, "<p>here</p>").unwrap();
     let (dom, said) = load(&chromium, &empty);
     if !dom.contains("here") {
-        println!("skipped: {} loads no page: {said}", chromium.display());
+        tcpcost_testbed::skip(&format!("{} loads no page: {said}", chromium.display()));
         return;
     }
     for (name, html, charts) in pages() {

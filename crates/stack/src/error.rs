@@ -13,20 +13,13 @@ pub enum StackError {
         /// What the kernel answered.
         error: io::Error,
     },
-    /// TCP_CONGESTION was refused.
-    #[error(
-        "congestion control {asked:?}: {error}; available: {available}; open to this user: {allowed} \
-         (modprobe tcp_{asked} makes it available, sysctl net.ipv4.tcp_allowed_congestion_control opens it)"
-    )]
-    CongestionControl {
-        /// The name asked for.
-        asked: String,
-        /// net.ipv4.tcp_available_congestion_control, or `unknown`.
-        available: String,
-        /// net.ipv4.tcp_allowed_congestion_control, or `unknown`.
-        allowed: String,
-        /// What the kernel answered: ENOENT is not available, EPERM is not open to this user.
-        error: io::Error,
+    /// An option that this stack cannot have, or not so.
+    #[error("{option}: {reason}")]
+    Unsupported {
+        /// Its name in study files, e.g. `congestion_control`.
+        option: &'static str,
+        /// Why, and what to do.
+        reason: String,
     },
 }
 

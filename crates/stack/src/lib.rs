@@ -28,8 +28,9 @@ mod user;
 
 pub use error::StackError;
 pub use kernel::acks::{ack_delay_max_here, set_ack_delay_max, set_receive_low_water};
+pub use kernel::options::{options_here, socket_knob};
 pub use kernel::{KernelConn, KernelListener, KernelSink, KernelSource, KernelStack};
 pub use stack::{Completions, Moved, Ready, SocketOptions, Stack};
 pub use user::{
-    Slabs, UserConn, UserListener, UserSink, UserSource, UserStack, Wire, config_for, config_with,
+    Slabs, UserConn, UserListener, UserSettings, UserSink, UserSource, UserStack, Wire, config_for,
 };

@@ -5,12 +5,11 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use tcpcost_counts::Opening;
 use toml::de::DeValue;
 
-use crate::cell::Cell;
 use crate::knob::Knobs;
-use crate::parse::{Section, StudyError, raw};
-use crate::study::{Study, matching, required};
+use crate::parse::{Section, StudyError, matching, raw, required};
 use crate::units;
 use crate::value::Raw;
 
@@ -69,48 +68,6 @@ impl CaptureSettings {
     }
 }
 
-impl Study {
-    /// Adds a cell of captured trials for each cell that is to be captured. A second time it does
-    /// nothing.
-    pub fn ask_captures(&mut self) {
-        let asked = &self.measure.capture;
-        if asked.trials == 0 || self.cells.iter().any(|cell| cell.captured.is_some()) {
-            return;
-        }
-        let of = |cell: &Cell| {
-            let wanted = cell.meter_trial.is_none() && cell.knobs.has(&asked.matching);
-            wanted.then(|| Cell {
-                name: format!("{}, captured", cell.name),
-                knobs: cell.knobs.clone(),
-                meter_trial: None,
-                captured: Some(cell.name.clone()),
-            })
-        };
-        let added: Vec<Cell> = self.cells.iter().filter_map(of).collect();
-        self.cells.extend(added);
-    }
-
-    /// Repetitions of a cell, at least.
-    pub fn repetitions(&self, cell: &Cell) -> u32 {
-        match cell.captured {
-            Some(_) => self.measure.capture.trials,
-            None => self.measure.repetitions,
-        }
-    }
-
-    /// Warm-up and interval of a cell's trials.
-    pub fn times(&self, cell: &Cell) -> (Duration, Duration) {
-        let (warm_up, duration) = (self.measure.warm_up, self.measure.duration);
-        match cell.captured {
-            Some(_) => {
-                let most = self.measure.capture.duration;
-                (warm_up.min(most), duration.min(most))
-            }
-            None => (warm_up, duration),
-        }
-    }
-}
-
 /// Of a captured trial's end: the file, when the meters were read, how its first connection began.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Capture {
@@ -161,32 +118,14 @@ impl Brackets {
     }
 }
 
-/// How a connection's first transactions went, as one end's capture has them.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Opening {
-    /// What the client sent.
-    pub client: Sequences,
-    /// What the server sent.
-    pub server: Sequences,
-}
-
-/// What an end sent, a list for each transaction.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Sequences {
-    /// Wire segments that each of its pure ACKs covered.
-    pub pure_acks: Vec<Vec<u64>>,
-    /// Wire segments of its data without a packet of the other end between them.
-    pub data_bursts: Vec<Vec<u64>>,
-}
-
 /// `[published_opening]`: somebody's capture of a connection's first transactions, to show beside ours.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PublishedOpening {
     /// Who, when, where.
     pub source: String,
-    /// The client's pure ACKs, as [`Sequences::pure_acks`].
+    /// The client's pure ACKs, as [`tcpcost_counts::Sequences::pure_acks`].
     pub pure_acks: Vec<Vec<u64>>,
-    /// The server's data, as [`Sequences::data_bursts`].
+    /// The server's data, as [`tcpcost_counts::Sequences::data_bursts`].
     pub data_bursts: Vec<Vec<u64>>,
     /// The cells that are theirs: those that have these knobs.
     pub matching: Knobs,
@@ -232,59 +171,5 @@ fn sequences(value: &DeValue<'_>) -> Option<Vec<Vec<u64>>> {
     match raw(value) {
         Raw::List(lists) if !lists.is_empty() => lists.iter().map(list).collect(),
         _ => None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn parse(text: &str) -> Result<Study, String> {
-        Study::parse("s", text, "s.toml").map_err(|error| error.to_string())
-    }
-
-    #[test]
-    fn captured_trials_are_cells_of_their_own_beside_those_they_are_of() {
-        let text = "[vary]\nflows = [1, 2]\n[measure]\nwarm_up = \"50ms\"\n\
-             [measure.capture]\ntrials = 3\nsnaplen = \"96B\"\nwhere = { flows = 2 }\n";
-        let mut study = parse(text).unwrap();
-        study.ask_captures();
-        let names: Vec<&str> = study.cells.iter().map(|cell| cell.name.as_str()).collect();
-        assert_eq!(names, ["flows=1", "flows=2", "flows=2, captured"]);
-        let (own, captured) = (&study.cells[1], &study.cells[2]);
-        assert_eq!(captured.captured.as_deref(), Some("flows=2"));
-        assert_eq!(
-            (study.repetitions(own), study.repetitions(captured)),
-            (6, 3)
-        );
-        let ms = Duration::from_millis;
-        assert_eq!(study.times(own), (ms(50), ms(1000)));
-        assert_eq!(study.times(captured), (ms(50), ms(100)));
-        assert_eq!(study.measure.capture.snap_len, 96);
-        assert!(parse("").unwrap().cells[0].captured.is_none());
-    }
-
-    #[test]
-    fn mistakes_have_their_line() {
-        for (text, expected) in [
-            (
-                "[measure.capture]\nsnaplen = \"8B\"\n",
-                "s.toml:2: measure.capture.snaplen: expected a size from 64B to 256KiB, or 0B for whole packets",
-            ),
-            (
-                "[published_opening]\nsource = \"x\"\npure_acks = [1, 2]\n",
-                "s.toml:3: published_opening.pure_acks: expected a list of whole numbers for each transaction",
-            ),
-            (
-                "[published_opening]\nsource = \"x\"\npure_acks = [[1, 2]]\n",
-                "s.toml:2: published_opening.data_bursts: is missing",
-            ),
-            (
-                "[published_opening]\nsource = \"x\"\npure_acks = [[1]]\ndata_bursts = [[1], [2]]\n",
-                "s.toml:2: published_opening.data_bursts: expected 1 lists, as pure_acks has",
-            ),
-        ] {
-            assert_eq!(parse(text).unwrap_err(), expected);
-        }
     }
 }

@@ -1,5 +1,7 @@
 //! One combination of knobs, and the order in which combinations are tried.
 
+use tcpcost_counts::MeterName;
+
 use crate::knob::Knobs;
 
 /// One combination of knobs. Run once, it is a trial.
@@ -21,7 +23,7 @@ pub struct MeterTrial {
     /// Name of the cell.
     pub cell: String,
     /// The one standing meter; `None` for none.
-    pub meter: Option<String>,
+    pub meter: Option<MeterName>,
 }
 
 /// A seeded shuffle (Fisher and Yates over SplitMix64): the same seed gives the same order on every

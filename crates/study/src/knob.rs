@@ -1,67 +1,40 @@
-//! The knobs of one cell: what is set, and for which end.
+//! The knobs of one cell: what is set, and for which host.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::host_name::HostName;
 use crate::registry::{KNOBS, Knob, find};
+use crate::topology::Side;
 use crate::value::{Raw, Value};
 
-/// One side of a bed. The client connects, the server listens; which of them sends is the workload's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum End {
-    /// The end that connects.
-    Client,
-    /// The end that listens.
-    Server,
-}
-
-impl End {
-    /// Both, client first.
-    pub const BOTH: [End; 2] = [End::Client, End::Server];
-
-    /// `client` or `server`.
-    pub fn name(self) -> &'static str {
-        match self {
-            End::Client => "client",
-            End::Server => "server",
-        }
-    }
-
-    /// The other one.
-    pub fn peer(self) -> End {
-        match self {
-            End::Client => End::Server,
-            End::Server => End::Client,
-        }
+/// Splits `client.NAME` into its host, or set of hosts, and the rest.
+pub(crate) fn split_host(name: &str) -> (Option<HostName>, &str) {
+    let split = name.split_once('.').filter(|(host, _)| *host != "sysctl");
+    match split.map(|(host, rest)| (host.parse(), rest)) {
+        Some((Ok(host), rest)) => (Some(host), rest),
+        _ => (None, name),
     }
 }
 
-impl fmt::Display for End {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-/// Splits `client.NAME` into its end and the rest.
-pub(crate) fn split_end(name: &str) -> (Option<End>, &str) {
-    for end in End::BOTH {
-        if let Some(rest) = name
-            .strip_prefix(end.name())
-            .and_then(|rest| rest.strip_prefix('.'))
-        {
-            return (Some(end), rest);
-        }
-    }
-    (None, name)
-}
-
-/// The row of a knob's full name, `client.`/`server.` allowed where the knob is one of each end.
+/// The row of a knob's full name, a host before it allowed where each host has the knob.
 pub(crate) fn find_full(name: &str) -> Option<Knob> {
-    let (end, rest) = split_end(name);
-    find(rest).filter(|knob| end.is_none() || knob.per_end)
+    let (host, rest) = split_host(new_name(name));
+    find(rest).filter(|knob| host.is_none() || knob.per_end)
+}
+
+/// Names that knobs had once, in records and study files, and have now.
+const OLD_NAMES: [(&str, &str); 2] = [
+    ("client_cpus", "client.cpus"),
+    ("server_cpus", "server.cpus"),
+];
+
+/// A knob's name of today.
+pub(crate) fn new_name(name: &str) -> &str {
+    let old = OLD_NAMES.iter().find(|(old, _)| *old == name);
+    old.map_or(name, |(_, new)| new)
 }
 
 /// The known name nearest to a misspelt one, if any is near enough to be meant.
@@ -85,16 +58,18 @@ pub struct UnknownKnob {
 
 /// What is set, by full name; what is not set has its default.
 ///
-/// Per-end knobs may be set for both ends (`tso`) or one (`client.tso`), and the narrower wins.
+/// A host's knobs may be set for all hosts (`tso`), for a set (`clients.tso`) or for one (`client3.tso`), and the
+/// narrower wins.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct Knobs(BTreeMap<String, Value>);
 
 impl Knobs {
     /// Sets a knob from a value in the file's syntax.
     pub(crate) fn set_raw(&mut self, name: &str, raw: &Raw) -> Result<(), UnknownKnob> {
+        let name = new_name(name);
         let Some(knob) = find_full(name) else {
             let known = KNOBS.iter().map(|knob| knob.name);
-            let hint = nearest(split_end(name).1, known)
+            let hint = nearest(split_host(name).1, known)
                 .map_or_else(String::new, |near| format!("; nearest is \"{near}\""));
             return Err(UnknownKnob {
                 name: name.to_string(),
@@ -129,6 +104,11 @@ impl Knobs {
         self.set_raw(name, &raw)
     }
 
+    /// Sets a knob no more.
+    pub(crate) fn remove(&mut self, name: &str) {
+        self.0.remove(name);
+    }
+
     /// What was set, in order of names.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
         self.0.iter().map(|(name, value)| (name.as_str(), value))
@@ -143,7 +123,7 @@ impl Knobs {
     /// sysctl that is not set.
     pub fn value(&self, name: &str) -> Option<Value> {
         self.0.get(name).cloned().or_else(|| {
-            let (_, rest) = split_end(name);
+            let (_, rest) = split_host(name);
             if rest.starts_with("sysctl.") {
                 None
             } else {
@@ -152,12 +132,59 @@ impl Knobs {
         })
     }
 
-    /// The value that holds at one end: `client.NAME` before `NAME` before the default.
-    pub fn value_at(&self, end: End, name: &str) -> Option<Value> {
-        self.0
-            .get(&format!("{end}.{name}"))
-            .cloned()
-            .or_else(|| self.value(name))
+    /// The value that holds at one host: `client3.NAME` before `clients.NAME` before `NAME` before the
+    /// default.
+    pub fn value_at(&self, host: HostName, name: &str) -> Option<Value> {
+        match self.name_for(host, name) {
+            Some(set) => self.0.get(&set).cloned(),
+            None => self.value(name),
+        }
+    }
+
+    /// The narrowest name by which a knob is set for a host; `None` where it is not set.
+    pub(crate) fn name_for(&self, host: HostName, name: &str) -> Option<String> {
+        let narrow = [Some(host), host.set()].into_iter().flatten();
+        let mut names = narrow
+            .map(|of| format!("{of}.{name}"))
+            .chain([name.to_string()]);
+        names.find(|name| self.0.contains_key(name))
+    }
+
+    /// The hosts that these knobs make, in the order in which phases go through them.
+    pub(crate) fn host_names(&self) -> Vec<HostName> {
+        let word = self.word("topology").expect("a choice has a default");
+        match word.as_str() {
+            "star" => {
+                let client = |number| {
+                    let number =
+                        usize::try_from(number).expect("the registry's range fits 32 bits");
+                    let name = HostName::CLIENT.numbered(number);
+                    name.expect("the registry's range leaves room for the number")
+                };
+                let clients = self.count("clients").expect("a count has a default");
+                (1..=clients)
+                    .map(client)
+                    .chain([HostName::SERVER])
+                    .collect()
+            }
+            "chain" => vec![HostName::CLIENT, HostName::RELAY, HostName::SERVER],
+            _ => HostName::PAIR.to_vec(),
+        }
+    }
+
+    /// Which side of its connections a host is; `None` of one that forwards.
+    pub(crate) fn side(&self, host: HostName) -> Option<Side> {
+        match host {
+            HostName::RELAY => None,
+            HostName::SERVER => Some(Side::Listens),
+            _ => Some(Side::Connects),
+        }
+    }
+
+    /// Hosts and sets of hosts that a knob is set for by name, with the knob's full name.
+    pub fn named(&self) -> impl Iterator<Item = (HostName, &str)> {
+        let names = self.0.keys();
+        names.filter_map(|name| Some((split_host(name).0?, name.as_str())))
     }
 
     /// A size, in bytes.
@@ -192,19 +219,16 @@ impl Knobs {
         }
     }
 
-    /// The sysctls that hold at one end: name without `sysctl.`, value.
-    pub fn sysctls(&self, end: End) -> BTreeMap<String, String> {
+    /// The sysctls that hold at one host: name without `sysctl.`, value.
+    pub fn sysctls(&self, host: HostName) -> BTreeMap<String, String> {
         let mut sysctls = BTreeMap::new();
-        // Both-ends first, so that the narrower name overwrites.
-        for narrow in [false, true] {
+        // The widest first, so that the narrower name overwrites.
+        for of in [None, host.set(), Some(host)] {
             for (name, value) in &self.0 {
-                let (at, rest) = split_end(name);
+                let (at, rest) = split_host(name);
+                let is_wide = of.is_none() && at.is_none();
                 if let Some(sysctl) = rest.strip_prefix("sysctl.")
-                    && (if narrow {
-                        at == Some(end)
-                    } else {
-                        at.is_none()
-                    })
+                    && (is_wide || (of.is_some() && at == of))
                 {
                     sysctls.insert(sysctl.to_string(), value.to_string());
                 }
@@ -271,17 +295,40 @@ mod tests {
     fn the_narrower_name_wins_and_defaults_hold_elsewhere() {
         let knobs = knobs(&[("tso", "on"), ("server.tso", "off")]);
         assert_eq!(
-            knobs.value_at(End::Client, "tso"),
+            knobs.value_at(HostName::CLIENT, "tso"),
             Some(Value::Switch(true))
         );
         assert_eq!(
-            knobs.value_at(End::Server, "tso"),
+            knobs.value_at(HostName::SERVER, "tso"),
             Some(Value::Switch(false))
         );
         assert_eq!(
-            knobs.value_at(End::Server, "gro"),
+            knobs.value_at(HostName::SERVER, "gro"),
             Some(Value::Word("leave".into()))
         );
+    }
+
+    #[test]
+    fn a_host_is_before_its_set_and_a_set_before_all() {
+        let knobs = knobs(&[
+            ("mtu", "1500B"),
+            ("clients.mtu", "2000B"),
+            ("client2.mtu", "3000B"),
+            ("sysctl.net.ipv4.tcp_sack", "0"),
+            ("clients.sysctl.net.ipv4.tcp_sack", "1"),
+        ]);
+        let mtu = |host: &str| {
+            knobs
+                .value_at(host.parse().unwrap(), "mtu")
+                .unwrap()
+                .to_string()
+        };
+        assert_eq!(
+            ["client1", "client2", "server"].map(mtu),
+            ["2000B", "3000B", "1500B"]
+        );
+        let sack = |host: &str| knobs.sysctls(host.parse().unwrap())["net.ipv4.tcp_sack"].clone();
+        assert_eq!(["client1", "server"].map(sack), ["1", "0"]);
     }
 
     #[test]
@@ -294,7 +341,7 @@ mod tests {
         let error = Knobs::default().set("client.flows", "2").unwrap_err();
         assert!(
             error.to_string().contains("no such knob"),
-            "flows is not a knob of one end"
+            "flows is not a knob of one host"
         );
     }
 
@@ -311,7 +358,7 @@ mod tests {
         ]);
         let json = serde_json::to_string(&knobs).unwrap();
         assert_eq!(serde_json::from_str::<Knobs>(&json).unwrap(), knobs);
-        assert_eq!(knobs.sysctls(End::Client).len(), 1);
-        assert!(knobs.sysctls(End::Server).is_empty());
+        assert_eq!(knobs.sysctls(HostName::CLIENT).len(), 1);
+        assert!(knobs.sysctls(HostName::SERVER).is_empty());
     }
 }

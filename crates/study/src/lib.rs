@@ -20,53 +20,62 @@
 //! assert_eq!(study.cells[1].knobs.bytes("write_size"), Some(65536));
 //! ```
 
+#![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod ack_policies;
 mod apart;
-mod by_connection;
 mod capture;
 mod cell;
-mod chains;
 mod conclusion;
 mod derived;
+mod host_name;
 mod knob;
+mod knobs;
 mod measure;
 mod meter_trials;
 mod parse;
-mod policy;
-mod quantity;
+mod published;
 mod quick;
-mod reading;
+mod reach;
 mod record;
 mod registry;
+mod schema1;
 mod settings;
 mod study;
+mod topology;
 pub mod units;
 mod value;
 mod words;
 
-pub use apart::CoreToCore;
-pub use by_connection::{ByConnection, Spread};
-pub use capture::{Brackets, Capture, CaptureSettings, Opening, PublishedOpening, Sequences};
+pub use ack_policies::{AckKind, AckPolicyRow, ack_policy_table};
+pub use apart::Distance;
+pub use capture::{Brackets, Capture, CaptureSettings, PublishedOpening};
 pub use cell::{Cell, MeterTrial, Shuffle};
-pub use chains::{CallChain, CallChains, TaskClass, UNKNOWN};
 pub use conclusion::{Change, Conclusion, Fit};
-pub use derived::{Derived, DerivedKind};
-pub use knob::{End, Knobs, UnknownKnob};
+pub use derived::{Derived, Scope};
+pub use host_name::{HostName, HostNameError};
+pub use knob::{Knobs, UnknownKnob};
 pub use measure::{Measure, Published, PublishedFunctions, Series, Threshold};
 pub use parse::StudyError;
-pub use policy::{AckKind, AckThinning, PolicySettings, TailSplit, WindowGrowth};
-pub use quantity::Quantity;
 pub use quick::Quick;
-pub use reading::{Counts, Reading, Snapshot, Totals, WentBackwards, Whose};
+pub use reach::{At, Is, Kernel, Need, Of, Term, Unavailable, Unmet, User, UserKnob};
 pub use record::{
-    EndRecord, Environment, HostEnvironment, Outcome, Record, RecordError, SCHEMA_VERSION, Warning,
+    CpuId, Environment, HostRecord, Machine, Outcome, Record, RecordError, SCHEMA_VERSION, Warning,
     WarningCode,
 };
-pub use registry::{Group, KNOBS, Kind, Knob, find, knob_table};
+pub use registry::{Group, KNOBS, Kind, Knob, find, knob_table, tcp_table};
 pub use settings::{
-    Cork, DeviceSettings, ReceiveWith, Segmentation, SendWith, SettingsError, WorkloadKind,
-    WorkloadSettings,
+    AckThinning, Cork, DeviceSettings, ReceiveWith, Segmentation, SendWith, SettingsError,
+    TailSplit, WindowGrowth, WorkloadKind, WorkloadSettings,
 };
-pub use study::{BUILT_IN, Study, built_in};
+pub use study::Study;
+/// What records hold, of the crate that has it: reading a records file takes this one alone.
+pub use tcpcost_counts::{
+    ByConnection, CallChain, CallChains, Counts, Figure, FigureOf, MeterName, Opening, Quantity,
+    Reading, Sequences, Snapshot, Spread, TaskClass, Totals, UNKNOWN, WentBackwards, Whose,
+};
+pub use topology::{
+    Bed, Host, Link, LinkKind, Port, Reach, Route, Side, StackKind, Topology, Traffic,
+};
 pub use value::Value;

@@ -2,16 +2,19 @@
 
 use std::time::Duration;
 
+use tcpcost_counts::{Asked, MeterName};
+
 use crate::capture::CaptureSettings;
 use crate::derived::Derived;
-use crate::knob::{End, Knobs};
+use crate::host_name::HostName;
+use crate::knob::Knobs;
 use crate::value::Value;
 
 /// `[measure]`: by which meters, how long, how often.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Measure {
-    /// Meters, by name.
-    pub meters: Vec<String>,
+    /// Meters.
+    pub meters: Vec<MeterName>,
     /// Repetitions of every cell, at least. Six is the least number of trials of which the smallest
     /// and the largest enclose the median with 95 % confidence (1 - 2·½⁶ = 96.9 %).
     pub repetitions: u32,
@@ -44,61 +47,21 @@ pub struct Measure {
 }
 
 impl Measure {
-    /// Meters that exist, with one line each.
-    pub const METERS: &[(&str, &str)] = &[
-        (
-            "proc",
-            "CPU time of each CPU by /proc/stat, sampled by the tick",
-        ),
-        (
-            "rusage",
-            "CPU time and context switches of the workload's threads by getrusage",
-        ),
-        (
-            "netstat",
-            "/proc/net/snmp, snmp6 and netstat of each namespace",
-        ),
-        ("tcp_info", "TCP_INFO of each connection, summed"),
-        ("tsc", "the time-stamp counter"),
-        ("others", "CPU time of all other tasks by /proc/PID/stat"),
-        ("exact", "CPU time by context to the nanosecond, by eBPF"),
-        (
-            "segments",
-            "skbs, wire segments and ACKs of each namespace, and what sent them, by eBPF",
-        ),
-        (
-            "perf",
-            "core cycles, instructions and cache misses of each CPU, where there is a PMU",
-        ),
-        (
-            "soak",
-            "work that a spinner on each CPU could not do; it keeps the CPUs from idling",
-        ),
-        (
-            "profile",
-            "call chains of each CPU, sampled in the interval: which functions and layers cost",
-        ),
-    ];
-
-    /// Meters that do something all through the interval, so that they may cost something; the others
-    /// are read before and after it.
-    pub const STANDING_METERS: &[&str] = &["exact", "segments", "perf", "soak", "profile"];
-
     /// Highest `profile_hz`: a sample takes some µs.
     pub const PROFILE_HZ_MAX: u32 = 10_000;
 
     /// Meters of a study that names none: those that need no privilege and change nothing of what
     /// the others see.
-    pub const DEFAULT_METERS: &[&str] = &["proc", "rusage", "netstat", "tcp_info", "tsc", "others"];
+    pub fn default_meters() -> Vec<MeterName> {
+        let by_default = |meter: &MeterName| meter.asked() == Asked::ByDefault;
+        MeterName::choices().filter(by_default).collect()
+    }
 }
 
 impl Default for Measure {
     fn default() -> Self {
         Measure {
-            meters: Measure::DEFAULT_METERS
-                .iter()
-                .map(|name| (*name).to_string())
-                .collect(),
+            meters: Measure::default_meters(),
             repetitions: 6,
             repetitions_max: 6,
             target: None,
@@ -148,8 +111,8 @@ pub struct PublishedFunctions {
     pub source: String,
     /// Name of our cell that is like theirs.
     pub cell: String,
-    /// The end of ours.
-    pub end: End,
+    /// The host of ours.
+    pub host: HostName,
     /// Their function, ours, their ratio.
     pub ratios: Vec<(String, String, f64)>,
 }
@@ -165,16 +128,4 @@ pub struct Threshold {
     pub at_least: Option<f64>,
     /// The cells it holds for: those that have these knobs.
     pub matching: Knobs,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn default_meters_exist() {
-        let exists = |name: &&str| Measure::METERS.iter().any(|(meter, _)| meter == name);
-        assert!(Measure::DEFAULT_METERS.iter().all(exists));
-        assert!(Measure::STANDING_METERS.iter().all(exists));
-    }
 }

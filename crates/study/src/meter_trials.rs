@@ -1,7 +1,8 @@
 //! What the meters themselves cost: trials without the standing ones, and with each alone.
 
+use tcpcost_counts::MeterName;
+
 use crate::cell::{Cell, MeterTrial};
-use crate::measure::Measure;
 use crate::study::Study;
 
 impl Study {
@@ -13,7 +14,7 @@ impl Study {
             return;
         }
         let standing = self.standing_meters();
-        let mut variants: Vec<Option<&str>> = vec![None];
+        let mut variants: Vec<Option<MeterName>> = vec![None];
         if standing.len() > 1 {
             variants.extend(standing.iter().map(|&meter| Some(meter)));
         }
@@ -30,7 +31,7 @@ impl Study {
                 knobs: cell.knobs.clone(),
                 meter_trial: Some(MeterTrial {
                     cell: cell.name.clone(),
-                    meter: meter.map(ToString::to_string),
+                    meter,
                 }),
                 captured: None,
             }));
@@ -38,23 +39,21 @@ impl Study {
         self.cells.extend(added);
     }
 
-    /// The meters of this study that do something all through the interval, in the order of
-    /// [`Measure::STANDING_METERS`].
-    pub fn standing_meters(&self) -> Vec<&'static str> {
-        let asked = |meter: &&&str| self.measure.meters.iter().any(|name| name == **meter);
-        let standing = Measure::STANDING_METERS.iter();
-        standing.filter(asked).copied().collect()
+    /// The meters of this study that do something all through the interval, in the order of the
+    /// documentation.
+    pub fn standing_meters(&self) -> Vec<MeterName> {
+        let standing = MeterName::choices().filter(|meter| meter.is_standing());
+        let asked = |meter: &MeterName| self.measure.meters.contains(meter);
+        standing.filter(asked).collect()
     }
 
     /// The meters of a cell's trials.
-    pub fn meters(&self, cell: &Cell) -> Vec<String> {
-        let wanted = |name: &&String| match &cell.meter_trial {
-            Some(trial) => {
-                !Measure::STANDING_METERS.contains(&name.as_str())
-                    || trial.meter.as_ref() == Some(*name)
-            }
+    pub fn meters(&self, cell: &Cell) -> Vec<MeterName> {
+        let wanted = |meter: &MeterName| match &cell.meter_trial {
+            Some(trial) => !meter.is_standing() || trial.meter == Some(*meter),
             None => true,
         };
-        self.measure.meters.iter().filter(wanted).cloned().collect()
+        let asked = self.measure.meters.iter().copied();
+        asked.filter(wanted).collect()
     }
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use crate::knob::nearest;
+use crate::knob::{Knobs, find_full, nearest};
 use crate::value::Raw;
 
 /// What is wrong with a study file: where, at which key, and what was expected.
@@ -56,7 +56,7 @@ impl Source<'_> {
 
 pub(crate) fn raw(value: &DeValue<'_>) -> Raw {
     match value {
-        DeValue::String(text) => Raw::Text(text.to_string()),
+        DeValue::String(text) => Raw::Text(harmless(text)),
         DeValue::Boolean(on) => Raw::Boolean(*on),
         DeValue::Integer(n) => {
             i64::from_str_radix(n.as_str(), n.radix()).map_or(Raw::Other, Raw::Integer)
@@ -64,6 +64,17 @@ pub(crate) fn raw(value: &DeValue<'_>) -> Raw {
         DeValue::Array(items) => Raw::List(items.iter().map(|item| raw(item.get_ref())).collect()),
         DeValue::Float(_) | DeValue::Datetime(_) | DeValue::Table(_) => Raw::Other,
     }
+}
+
+/// A text that can be shown on any terminal: control characters, which could move its cursor or
+/// colour what follows, stand as U+FFFD. Lines and tabs stay.
+fn harmless(text: &str) -> String {
+    let shown = |char: char| match char {
+        '\n' | '\t' => char,
+        _ if char.is_control() => char::REPLACEMENT_CHARACTER,
+        _ => char,
+    };
+    text.chars().map(shown).collect()
 }
 
 /// A number, whole or not.
@@ -107,7 +118,8 @@ impl<'a> Section<'a> {
         }
     }
 
-    fn full(&self, key: &str) -> String {
+    /// A key with the name of its table.
+    pub fn full(&self, key: &str) -> String {
         if self.name.is_empty() {
             key.to_string()
         } else {
@@ -188,6 +200,15 @@ impl<'a> Section<'a> {
         }
     }
 
+    /// Keys that are left and whose values are tables.
+    pub fn tables(&self) -> Vec<String> {
+        let tables = self.entries.iter();
+        tables
+            .filter(|(_, _, value)| matches!(value.get_ref(), DeValue::Table(_)))
+            .map(|(key, _, _)| key.clone())
+            .collect()
+    }
+
     /// Takes a key whose value is a list of tables.
     pub fn sections(&mut self, key: &str) -> Result<Vec<Section<'a>>, StudyError> {
         let Some(value) = self.take(key) else {
@@ -231,4 +252,49 @@ impl<'a> Section<'a> {
             .source
             .error(span.clone(), key, format!("no such key {place}{hint}")))
     }
+}
+
+/// The name of a figure, with its end.
+pub(crate) fn quantity(text: &str) -> Result<crate::Derived, String> {
+    text.parse().map_err(|error| format!("a quantity: {error}"))
+}
+
+/// `where = { knob = value }`.
+pub(crate) fn matching(section: &mut Section<'_>) -> Result<Knobs, StudyError> {
+    let mut knobs = Knobs::default();
+    if let Some(mut inner) = section.section("where")? {
+        for (key, span, value) in inner.rest() {
+            set(&inner, &mut knobs, &key, &key, value, span)?;
+        }
+    }
+    Ok(knobs)
+}
+
+/// What must be there.
+pub(crate) fn required<T>(
+    section: &Section<'_>,
+    key: &str,
+    value: Option<T>,
+) -> Result<T, StudyError> {
+    value.ok_or_else(|| section.error(section.start(), key, "is missing"))
+}
+
+/// Sets one knob from a file's value.
+pub(crate) fn set(
+    section: &Section<'_>,
+    knobs: &mut Knobs,
+    name: &str,
+    key: &str,
+    value: &Spanned<DeValue<'_>>,
+    key_span: Range<usize>,
+) -> Result<(), StudyError> {
+    // An unknown name is an error of the key, a wrong value one of the value.
+    let span = if find_full(name).is_some() {
+        value.span()
+    } else {
+        key_span
+    };
+    knobs
+        .set_raw(name, &raw(value.get_ref()))
+        .map_err(|error| section.error(span, key, error.expected))
 }

@@ -3,18 +3,18 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use tcpcost_counts::{ByConnection, CallChains, MeterName, Quantity, Reading, Whose};
 
-use crate::apart::CoreToCore;
-use crate::by_connection::ByConnection;
+use crate::apart::Distance;
 use crate::capture::Capture;
-use crate::chains::CallChains;
-use crate::knob::{End, Knobs};
-use crate::quantity::Quantity;
-use crate::reading::{Reading, Whose};
+use crate::host_name::HostName;
+use crate::knob::Knobs;
+use crate::schema1;
+use crate::topology::Topology;
 
 /// Version of the record's fields. It grows when a field's meaning changes or a field goes; fields
 /// may be added without.
-pub const SCHEMA_VERSION: u32 = 1;
+pub const SCHEMA_VERSION: u32 = 2;
 
 /// How a trial ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -75,9 +75,9 @@ pub struct Warning {
     pub text: String,
 }
 
-/// The machine a trial ran on: what does not change from trial to trial.
+/// A machine that hosts of a trial ran on: what does not change from trial to trial.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct HostEnvironment {
+pub struct Machine {
     /// Kernel release and version (uname -r, -v).
     pub kernel: String,
     /// Machine (uname -m).
@@ -104,7 +104,9 @@ pub struct HostEnvironment {
     pub tsc_hz: Option<u64>,
     /// How the kernel accounts CPU time: `tick`, `irq-time` or `vtime`; `unknown` where it does not tell.
     pub cpu_accounting: String,
-    /// Kernel command line mitigations and the like: /proc/cmdline.
+    /// What the kernel was started with of options that move CPU cost (mitigations, isolated CPUs,
+    /// idle states); nothing else of its command line, which may tell what is nobody's business.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub cmdline: String,
     /// Sysctls that move TCP's cost and are the host's alone: a namespace does not show them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -115,7 +117,7 @@ pub struct HostEnvironment {
     pub privileged: bool,
 }
 
-/// The state of one end as it was read back just before the trial.
+/// The state of a port of a host, and of what is behind it, as it was read back just before the trial.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Environment {
     /// Device name.
@@ -132,7 +134,7 @@ pub struct Environment {
     pub gso_max_size: u64,
     /// The root qdisc and its parameters, in tc's words.
     pub qdisc: String,
-    /// The route to the peer, in ip route's words.
+    /// The route to the host that is reached through it, in ip route's words.
     pub route: String,
     /// RPS mask of the device's receive queue; absent where it cannot be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -145,17 +147,31 @@ pub struct Environment {
     /// MSS of the connections, payload bytes per full segment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mss: Option<u64>,
+    /// Knobs of sockets and of our own TCP that the trial set, as its first connection has them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub connection: BTreeMap<String, String>,
 }
 
-/// What one end of a trial found.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct EndRecord {
-    /// CPUs of the end's threads.
+/// A CPU of the machine that a host runs on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct CpuId {
+    /// The host.
+    pub host: HostName,
+    /// Its number there.
+    pub cpu: usize,
+}
+
+/// What one host of a trial found.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct HostRecord {
+    /// The machine: a key of [`Record::machines`]. Hosts of one machine share its CPUs.
+    pub machine: String,
+    /// State read back, by device.
+    pub ports: BTreeMap<String, Environment>,
+    /// CPUs of the host's threads.
     pub cpus: Vec<usize>,
     /// Worker threads.
     pub threads: usize,
-    /// State read back.
-    pub environment: Environment,
     /// Readings, by meter and owner.
     pub readings: Vec<Reading>,
     /// Response times, ns, as an HdrHistogram (V2, deflate-free, base64); `rr` and `crr` clients only.
@@ -164,7 +180,7 @@ pub struct EndRecord {
     /// Call chains sampled between the snapshots, by the meter `profile`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<CallChains>,
-    /// What the meter `segments` saw, spread over the end's connections; only where the study asks for it.
+    /// What the meter `segments` saw, spread over the host's connections; only where the study asks for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by_connection: Option<ByConnection>,
     /// The capture, of a captured trial.
@@ -172,14 +188,19 @@ pub struct EndRecord {
     pub capture: Option<Capture>,
 }
 
-impl EndRecord {
+impl HostRecord {
     /// The growth of a quantity by this meter of this owner.
-    pub fn growth(&self, meter: &str, whose: &Whose, quantity: Quantity) -> Option<u64> {
+    pub fn growth(&self, meter: MeterName, whose: &Whose, quantity: Quantity) -> Option<u64> {
         self.readings
             .iter()
             .find(|reading| reading.meter == meter && reading.whose == *whose)
             .and_then(|reading| reading.counts.get(&quantity))
             .copied()
+    }
+
+    /// The state of the first of its ports.
+    pub fn port(&self) -> Option<&Environment> {
+        self.ports.values().next()
     }
 }
 
@@ -215,14 +236,18 @@ pub struct Record {
     /// Warnings.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<Warning>,
-    /// How far apart the two ends' CPUs were; absent where they share one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub core_to_core: Option<CoreToCore>,
-    /// The machine.
-    pub host: HostEnvironment,
-    /// The two ends; empty unless measured.
+    /// How far apart CPUs of hosts that talk with each other were; none of hosts that share one, or of
+    /// two machines.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub distances: Vec<Distance>,
+    /// Hosts, links, who connects to whom.
+    pub topology: Topology,
+    /// The machines that the hosts ran on, by the kernel's boot id; empty where no agent was asked.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub ends: BTreeMap<End, EndRecord>,
+    pub machines: BTreeMap<String, Machine>,
+    /// What each host found; empty unless measured.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub hosts: BTreeMap<HostName, HostRecord>,
 }
 
 /// A line of a records file that is not a record.
@@ -239,7 +264,7 @@ pub enum RecordError {
 }
 
 impl Record {
-    /// Reads one line of a records file.
+    /// Reads one line of a records file, of this schema or an earlier one.
     ///
     /// # Errors
     /// A line that is not a record, or one of a newer schema.
@@ -252,6 +277,9 @@ impl Record {
         if schema_version > SCHEMA_VERSION {
             return Err(RecordError::Newer(schema_version));
         }
+        if schema_version == 1 {
+            return Ok(schema1::read(line)?);
+        }
         Ok(serde_json::from_str(line)?)
     }
 
@@ -263,6 +291,21 @@ impl Record {
     /// Whether it was measured, so that it has numbers.
     pub fn is_measured(&self) -> bool {
         self.outcome == Outcome::Measured
+    }
+
+    /// The machine's CPU that this is; `None` where the host found nothing.
+    pub fn place_of(&self, cpu: CpuId) -> Option<(&str, usize)> {
+        let host = self.hosts.get(&cpu.host)?;
+        Some((host.machine.as_str(), cpu.cpu))
+    }
+
+    /// The CPUs of a host, each with its machine.
+    pub fn cpus_of(&self, host: HostName) -> impl Iterator<Item = (&str, usize)> {
+        let found = self.hosts.get(&host).into_iter();
+        found.flat_map(|found| {
+            let of_machine = |&cpu: &usize| (found.machine.as_str(), cpu);
+            found.cpus.iter().map(of_machine)
+        })
     }
 
     /// Whether a warning marks it.
@@ -293,19 +336,20 @@ mod tests {
                 reason: "no".into(),
             },
             warnings: vec![],
-            core_to_core: None,
-            host: HostEnvironment::default(),
-            ends: BTreeMap::new(),
+            distances: Vec::new(),
+            topology: Topology::default(),
+            machines: BTreeMap::new(),
+            hosts: BTreeMap::new(),
         };
         let line = record.to_line();
         assert_eq!(Record::from_line(&line).unwrap(), record);
-        let newer = line.replace("\"schema_version\":1", "\"schema_version\":2");
+        let newer = line.replace("\"schema_version\":2", "\"schema_version\":3");
         assert!(matches!(
             Record::from_line(&newer),
-            Err(RecordError::Newer(2))
+            Err(RecordError::Newer(3))
         ));
         assert!(
-            Record::from_line("{\"schema_version\":1").is_err(),
+            Record::from_line("{\"schema_version\":2").is_err(),
             "a torn line"
         );
     }

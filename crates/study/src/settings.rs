@@ -2,8 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::knob::{End, Knobs};
-use crate::policy::{AckThinning, PolicySettings};
+use crate::ack_policies::AckKind;
+use crate::host_name::HostName;
+use crate::knob::Knobs;
+use crate::knobs::KNOBS;
+use crate::reach::{Kernel, Of};
+use crate::topology::Side;
 use crate::value::Value;
 use crate::words::words;
 
@@ -29,11 +33,11 @@ impl WorkloadKind {
         matches!(self, WorkloadKind::Rr | WorkloadKind::Crr)
     }
 
-    /// Whether this end sends payload on its own account.
-    pub fn sends(self, end: End) -> bool {
+    /// Whether this side sends payload on its own account.
+    pub fn sends(self, side: Side) -> bool {
         match self {
-            WorkloadKind::Stream => end == End::Client,
-            WorkloadKind::Maerts => end == End::Server,
+            WorkloadKind::Stream => side == Side::Connects,
+            WorkloadKind::Maerts => side == Side::Listens,
             WorkloadKind::Bidirectional | WorkloadKind::Rr | WorkloadKind::Crr => true,
         }
     }
@@ -91,6 +95,35 @@ words! {
         /// The device.
         Tso = "tso",
     }
+}
+
+words! {
+    /// When a partial segment behind full ones leaves by itself.
+    TailSplit {
+        /// Always: Linux before 3.14.
+        Always = "always",
+        /// Where Nagle's rule holds it back.
+        Nagle = "nagle",
+    }
+}
+
+words! {
+    /// What opens the congestion window.
+    WindowGrowth {
+        /// The bytes acknowledged.
+        Bytes = "bytes",
+        /// Each ACK that found the window full.
+        PerAck = "per-ack",
+    }
+}
+
+/// Which of a kernel receiver's pure ACKs leave its device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AckThinning {
+    /// Every so many-th ACK.
+    Acks(u32),
+    /// One ACK for so many wire segments.
+    Segments(u32),
 }
 
 /// Knobs that do not go together.
@@ -186,34 +219,23 @@ impl WorkloadSettings {
             congestion_control: word("congestion_control"),
             check: switch("check"),
         };
-        settings
-            .contradiction()
-            .map_or(Ok(settings), |text| Err(SettingsError(text.to_string())))
+        match knobs.unmet().into_iter().next() {
+            Some(unmet) => Err(SettingsError(unmet.to_string())),
+            None => Ok(settings),
+        }
     }
 
-    fn contradiction(&self) -> Option<&'static str> {
-        let transactions = self.kind.has_transactions();
-        if transactions && self.rate_bits_per_s.is_some() {
-            return Some("rate is of streams; for rr and crr set transaction_rate = \"10000/s\"");
+    /// The workload that comes together where so many hosts talk with one: each brings its flows and its
+    /// rate.
+    #[must_use]
+    pub fn times(self, hosts: usize) -> WorkloadSettings {
+        let rate = |rate: Option<u64>| rate.map(|rate| rate.saturating_mul(hosts as u64));
+        WorkloadSettings {
+            flows: self.flows * hosts,
+            rate_bits_per_s: rate(self.rate_bits_per_s),
+            transactions_per_s: rate(self.transactions_per_s),
+            ..self
         }
-        if !transactions && self.transactions_per_s.is_some() {
-            return Some("transaction_rate is of rr and crr; for a stream set rate = \"941Mbit\"");
-        }
-        if self.in_flight > 1 && self.kind != WorkloadKind::Rr {
-            return Some("in_flight is of rr alone");
-        }
-        if self.check && self.receive_with != ReceiveWith::Read {
-            return Some("check compares what was read: it needs receive_with = \"read\"");
-        }
-        if self.cork == Cork::MsgMore && self.send_with == SendWith::Write {
-            return Some("MSG_MORE needs send_with = \"send\" (write has no flags)");
-        }
-        if self.cork == Cork::MsgMore
-            && matches!(self.send_with, SendWith::Sendfile | SendWith::SendfileMemfd)
-        {
-            return Some("sendfile takes no MSG_MORE; use cork = \"on\"");
-        }
-        None
     }
 }
 
@@ -244,7 +266,7 @@ pub struct DeviceSettings {
 
 impl DeviceSettings {
     /// Reads one end's settings out of a cell's knobs.
-    pub fn from_knobs(knobs: &Knobs, end: End) -> DeviceSettings {
+    pub fn from_knobs(knobs: &Knobs, end: HostName) -> DeviceSettings {
         let small = |value: u64| u32::try_from(value).expect("the registry's ranges fit 32 bits");
         let number = |name: &str| match knobs.value_at(end, name) {
             Some(Value::Bytes(n) | Value::Count(n)) => Some(small(n)),
@@ -260,9 +282,10 @@ impl DeviceSettings {
                 Some(Value::Word(word)) => Segmentation::from_word(&word),
                 _ => None,
             },
-            offloads: ["tx_checksum", "sg", "tso", "gso", "gro"]
-                .into_iter()
-                .filter_map(|name| Some((name, switch(name)?)))
+            offloads: KNOBS
+                .iter()
+                .filter(|row| matches!(row.of, Of::Link(Kernel::Offload, _)))
+                .filter_map(|row| Some((row.name, switch(row.name)?)))
                 .collect(),
             gso_max_segs: number("gso_max_segs"),
             gso_max_bytes: number("gso_max_size"),
@@ -275,21 +298,18 @@ impl DeviceSettings {
             ack_thinning: number("ack_thin").map(AckThinning::Acks),
             sysctls: BTreeMap::new(),
         };
-        if knobs.value_at(end, "stack") == Some(Value::Word("kernel".to_string())) {
-            let policies = PolicySettings::from_knobs(knobs, end);
-            settings.sysctls = policies.sysctls();
-            if let Some(segments) = policies.kernel_every() {
-                // What the study sets itself stands: the agent refuses what does not go together.
-                settings.quickack.get_or_insert(true);
-                settings.offloads.entry("gro").or_insert(false);
-                if segments > 1 {
-                    settings
-                        .ack_thinning
-                        .get_or_insert(AckThinning::Segments(segments));
-                }
-            }
+        if knobs.is_user(end) {
+            return settings;
         }
-        settings.sysctls.extend(knobs.sysctls(end));
+        settings.sysctls = knobs.kernel_sysctls(end);
+        let every = Value::Word(AckKind::Every.word().to_string());
+        if knobs.value_at(end, "ack_policy") == Some(every) {
+            // Its route's quickack makes an ACK of each segment, and thinning leaves one of so many.
+            let segments = number("ack_segments").or(AckKind::Every.row().segments);
+            settings.quickack = Some(true);
+            settings.offloads.insert("gro", false);
+            settings.ack_thinning = segments.filter(|&n| n > 1).map(AckThinning::Segments);
+        }
         settings
     }
 }
@@ -312,46 +332,13 @@ mod tests {
         assert_eq!(settings.kind, WorkloadKind::Stream);
         assert_eq!((settings.flows, settings.write_bytes), (1, 65536));
         assert_eq!(settings.rate_bits_per_s, None);
-        let device = DeviceSettings::from_knobs(&Knobs::default(), End::Client);
+        let device = DeviceSettings::from_knobs(&Knobs::default(), HostName::CLIENT);
         assert_eq!(
             device,
             DeviceSettings {
                 bottleneck_queue_bytes: 1 << 20,
                 ..DeviceSettings::default()
             }
-        );
-    }
-
-    #[test]
-    fn every_word_of_the_registry_is_a_variant() {
-        let words = |name: &str| match crate::find(name).unwrap().kind {
-            crate::Kind::Choice(words) => words,
-            _ => panic!("{name} is a choice"),
-        };
-        assert!(
-            words("workload")
-                .iter()
-                .all(|word| WorkloadKind::from_word(word).is_some())
-        );
-        assert!(
-            words("send_with")
-                .iter()
-                .all(|word| SendWith::from_word(word).is_some())
-        );
-        assert!(
-            words("receive_with")
-                .iter()
-                .all(|word| ReceiveWith::from_word(word).is_some())
-        );
-        assert!(
-            words("cork")
-                .iter()
-                .all(|word| Cork::from_word(word).is_some())
-        );
-        assert!(
-            words("segmentation")
-                .iter()
-                .all(|word| Segmentation::from_word(word).is_some())
         );
     }
 
@@ -377,15 +364,50 @@ mod tests {
             ("server.gro", "off"),
             ("client.gso_max_segs", "1"),
         ]);
-        assert!(DeviceSettings::from_knobs(&knobs, End::Client).offloads["gro"]);
-        assert!(!DeviceSettings::from_knobs(&knobs, End::Server).offloads["gro"]);
+        assert!(DeviceSettings::from_knobs(&knobs, HostName::CLIENT).offloads["gro"]);
+        assert!(!DeviceSettings::from_knobs(&knobs, HostName::SERVER).offloads["gro"]);
         assert_eq!(
-            DeviceSettings::from_knobs(&knobs, End::Client).gso_max_segs,
+            DeviceSettings::from_knobs(&knobs, HostName::CLIENT).gso_max_segs,
             Some(1)
         );
         assert_eq!(
-            DeviceSettings::from_knobs(&knobs, End::Server).gso_max_segs,
+            DeviceSettings::from_knobs(&knobs, HostName::SERVER).gso_max_segs,
             None
         );
+    }
+
+    #[test]
+    fn every_is_made_of_quickack_no_gro_and_thinning_at_the_kernels_end_alone() {
+        let knobs = |segments| {
+            knobs(&[
+                ("ack_policy", "every"),
+                ("ack_segments", segments),
+                ("client.stack", "user"),
+            ])
+        };
+        let server = DeviceSettings::from_knobs(&knobs("8"), HostName::SERVER);
+        assert_eq!(server.ack_thinning, Some(AckThinning::Segments(8)));
+        assert_eq!(
+            (server.quickack, server.offloads["gro"]),
+            (Some(true), false)
+        );
+        let client = DeviceSettings::from_knobs(&knobs("8"), HostName::CLIENT);
+        assert_eq!(
+            (client.ack_thinning, client.quickack, client.offloads.len()),
+            (None, None, 0)
+        );
+        let each = DeviceSettings::from_knobs(&knobs("1"), HostName::SERVER);
+        assert_eq!((each.ack_thinning, each.quickack), (None, Some(true)));
+    }
+
+    #[test]
+    fn the_kernels_divisor_is_a_sysctl_and_ours_is_not() {
+        let knobs = knobs(&[("tso_win_divisor", "8"), ("server.stack", "user")]);
+        let sysctls = |end| DeviceSettings::from_knobs(&knobs, end).sysctls;
+        assert_eq!(
+            sysctls(HostName::CLIENT)["net.ipv4.tcp_tso_win_divisor"],
+            "8"
+        );
+        assert!(sysctls(HostName::SERVER).is_empty());
     }
 }

@@ -62,6 +62,40 @@ impl Value {
     }
 }
 
+impl Value {
+    /// A whole number: a count, bytes, bits per second, events per second.
+    pub fn whole(&self) -> Option<u64> {
+        match self {
+            Value::Count(n) | Value::Bytes(n) | Value::BitsPerS(n) | Value::PerS(n) => Some(*n),
+            _ => None,
+        }
+    }
+
+    /// A span of time.
+    pub fn time(&self) -> Option<Duration> {
+        match self {
+            Value::Time(time) => Some(*time),
+            _ => None,
+        }
+    }
+
+    /// A switch.
+    pub fn is_on(&self) -> Option<bool> {
+        match self {
+            Value::Switch(on) => Some(*on),
+            _ => None,
+        }
+    }
+
+    /// A word.
+    pub fn word(&self) -> Option<&str> {
+        match self {
+            Value::Word(word) => Some(word),
+            _ => None,
+        }
+    }
+}
+
 impl Serialize for Value {
     /// Counts as numbers, switches as booleans, CPU lists as lists, all else as written.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {

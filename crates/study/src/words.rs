@@ -7,6 +7,9 @@ macro_rules! words {
         pub enum $name { $($(#[doc = $variant_doc])+ $variant,)+ }
 
         impl $name {
+            /// All words, as a knob's row lists them.
+            pub const WORDS: &'static [&'static str] = &[$($word,)+];
+
             /// From its word in a study file.
             pub fn from_word(word: &str) -> Option<$name> {
                 match word { $($word => Some($name::$variant),)+ _ => None }

@@ -267,9 +267,7 @@ impl Pair {
 }
 
 fn pass(from: &mut Endpoint, to: &mut Endpoint, now: Instant) {
-    while let Some(packet) = from.poll_packet(now) {
-        to.on_packet(packet, now);
-    }
+    to.on_packets(std::iter::from_fn(|| from.poll_packet(now)), now);
     to.on_timeout(now);
 }
 

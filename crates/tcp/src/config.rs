@@ -45,8 +45,13 @@ pub struct Config {
     /// Congestion window of a new connection, in segments. Default RFC 6928's 10, at most
     /// 14,600 bytes.
     pub initial_window: Option<NonZeroU16>,
-    /// Lower bound of the retransmission timeout. RFC 6298 (2.4) says 1 s; default 200 ms as in
-    /// Linux: peers delay ACKs by no more.
+    /// Data with the SYN (RFC 7413). Default neither way.
+    pub fast_open: FastOpenChoice,
+    /// Fall back to the initial window after an idle time of more than a timeout (RFC 5681 §4.1;
+    /// Linux's `tcp_slow_start_after_idle`). Default yes.
+    pub restart_after_idle: bool,
+    /// The retransmission timeout is the smoothed round-trip time and at least this. RFC 6298 (2.4)
+    /// says 1 s for both together; default 200 ms as in Linux: peers delay ACKs by no more.
     pub rto_min: Duration,
     /// Send one more segment when the last of a flight stay unacknowledged (RFC 8985 §7); Linux before
     /// 3.10 did not. Default yes, where SACK is agreed on.
@@ -66,6 +71,12 @@ pub struct Config {
 }
 
 impl Config {
+    /// Whether each segment is to be answered before the next is taken in
+    /// ([`LinuxAcks::backlog_ack_defer`]).
+    pub(crate) fn answers_each(&self) -> bool {
+        !self.linux_acks.backlog_ack_defer && matches!(self.ack, AckPolicy::LinuxLike { .. })
+    }
+
     /// The smallest shift with which 16 bits tell of the whole buffer (RFC 7323 §2.3: at most 14).
     pub(crate) fn window_shift(&self) -> u8 {
         let buffer = self.receive_buffer.max(self.receive_buffer_max);
@@ -73,6 +84,22 @@ impl Config {
             .find(|shift| buffer >> shift <= 0xffff)
             .unwrap_or(14)
     }
+}
+
+/// TCP Fast Open (RFC 7413), as far as it is chosen for each connection; cookies are the
+/// [`Endpoint`](crate::Endpoint)'s.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FastOpenChoice {
+    /// A connection that is opened asks for a cookie, or has one and carries with its SYN what was
+    /// written before that leaves. Default no.
+    pub connect: bool,
+    /// The same without a cookie, between hosts that trust each other. Default no.
+    pub connect_without_cookie: bool,
+    /// Connections of a listener that begin with data and whose handshake is not over: at most so many.
+    /// Default 0: none begins so.
+    pub accept_max: u16,
+    /// Such data is taken without a cookie. Default no.
+    pub accept_without_cookie: bool,
 }
 
 /// Keepalive (RFC 9293 §3.8.4).
@@ -117,6 +144,8 @@ impl Default for Config {
             congestion: CongestionControl::Cubic,
             window_growth: WindowGrowth::Bytes,
             initial_window: None,
+            fast_open: FastOpenChoice::default(),
+            restart_after_idle: true,
             rto_min: Duration::from_millis(200),
             tail_loss_probe: true,
             retries_max: 15,

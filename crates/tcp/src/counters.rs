@@ -22,6 +22,8 @@ pub struct Counters {
     pub super_segments_received: u64,
     /// Payload bytes received for the first time, in order or not.
     pub payload_bytes_received: u64,
+    /// Wire segments of ours that the peer said it has, the SYN included.
+    pub segments_delivered: u64,
     /// Segments received that carry nothing but an acknowledgement.
     pub pure_acks_received: u64,
     /// ACKs sent because their delay was over.

@@ -12,7 +12,7 @@
 //! retransmissions share what was sent. Packets are handed over as headers and pieces
 //! ([`wire::Packet`]), up to 64 KiB at once if the device cuts segments.
 //!
-//! Not here: IP fragments, urgent data, TCP Fast Open, MPTCP, authentication options.
+//! Not here: IP fragments, urgent data, MPTCP, authentication options.
 //!
 //! # The driver loop
 //!
@@ -76,11 +76,11 @@ mod seq;
 mod time;
 pub mod wire;
 
-pub use config::{Config, KeepAlive};
+pub use config::{Config, FastOpenChoice, KeepAlive};
 pub use congestion::{CongestionControl, WindowGrowth};
 pub use connection::{
-    AckDecision, AckPolicy, Clock, Connection, Ended, LinuxAcks, Nagle, Pacing, ReadError,
-    Segmentation, State, TailRule, WriteError,
+    AckDecision, AckPolicy, Agreed, Clock, Connection, Ended, Info, Limits, LinuxAcks, LossState,
+    Nagle, Pacing, ReadError, Segmentation, State, TailRule, WriteError,
 };
 pub use counters::Counters;
 pub use endpoint::{ConnId, ConnectError, Endpoint, EndpointCounters, ListenError, Ports};

@@ -50,7 +50,7 @@ fn write_pcap(path: &Path, packets: &[Vec<u8>]) {
 #[test]
 fn wireshark_reads_what_we_write() {
     if Command::new("tshark").arg("--version").output().is_err() {
-        println!("skipped: no tshark");
+        tcpcost_testbed::skip("no tshark");
         return;
     }
     let rates = [1, 8, 127, 0];

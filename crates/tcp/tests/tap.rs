@@ -13,6 +13,7 @@ use common::{Host, pattern};
 use tcpcost_link::{Impaired, Impairment, Layer, Offloads, Tap};
 use tcpcost_tcp::wire::Checksum;
 use tcpcost_tcp::{Config, ConnId, Connection, Endpoint, Pool, ReadError, State};
+use tcpcost_testbed::{in_namespace, skip};
 
 const OFFLOADS: Offloads = Offloads::ALL;
 const NO_OFFLOADS: Offloads = Offloads::NONE;
@@ -55,25 +56,11 @@ impl Bed {
 
     /// Runs `test` in a namespace that ends with its thread.
     fn run(self, test: fn(Self, Peer)) {
-        // SAFETY: reads an id.
-        if unsafe { libc::geteuid() } != 0 {
-            eprintln!("skipped: needs root to make a network namespace and a TAP");
-            return;
-        }
-        let thread = kernel_side(move || {
-            // SAFETY: moves this thread alone into a new namespace.
-            if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
-                eprintln!(
-                    "skipped: no network namespace: {}",
-                    std::io::Error::last_os_error()
-                );
-                return;
-            }
+        in_namespace(|| {
             let mut tap = match Tap::open("tap%d", self.layer, self.offloads) {
                 Ok(tap) => tap,
                 Err(error) => {
-                    eprintln!("skipped: {error}");
-                    return;
+                    return skip(&error.to_string());
                 }
             };
             tap.answer_for(self.ours());
@@ -83,7 +70,6 @@ impl Bed {
             self.bring_up(tap.name());
             test(self, Peer::new(&self, tap));
         });
-        thread.join().unwrap();
     }
 
     fn bring_up(&self, name: &str) {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
+use tcpcost_watch::{By, Filter, Form, Wanted};
 
 /// What each kilobyte of TCP costs in CPU, why, and which knob makes it cheaper.
 #[derive(Debug, Parser)]
@@ -55,15 +56,18 @@ pub enum Command {
     Restore,
     /// Our own TCP, live on a TAP or TUN of this host: anybody's client can talk to it.
     Peer(Box<crate::peer::Flags>),
-    /// One end of a bed, driven by standard input; `tcpcost run` starts it.
+    /// A host of a bed, driven by standard input; `tcpcost run` starts it.
     #[command(hide = true)]
     Agent {
         /// Move into a network namespace of its own first.
         #[arg(long)]
         isolate: bool,
-        /// Be both ends, joined in memory; lines then begin with the end's name.
+        /// Join the hosts in memory.
         #[arg(long, conflicts_with = "isolate")]
-        pair: bool,
+        memory: bool,
+        /// Names of the hosts that it answers for; each line begins with one.
+        #[arg(required = true)]
+        hosts: Vec<tcpcost_study::HostName>,
     },
 }
 
@@ -112,6 +116,9 @@ pub struct Run {
     /// Go on with an interrupted or killed run: no trial is repeated, none lost.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["study", "set", "repetitions", "duration", "seed", "meter_cost", "capture", "quick", "out"])]
     pub resume: Option<PathBuf>,
+    /// Start the agent of a host by another program: its arguments, then tcpcost's own.
+    #[arg(long, value_name = "HOST=PROGRAM ARGUMENT…", hide = true)]
+    pub launch: Vec<String>,
     /// Print the cells and the estimated time, and run nothing.
     #[arg(long)]
     pub dry_run: bool,
@@ -171,7 +178,7 @@ pub struct Soak {
 /// `tcpcost trace`.
 #[derive(Debug, Args)]
 pub struct Trace {
-    /// Captures: pcap, pcapng or tcpdump's text, plain or as .gz, .zst or .lz4; `-` is standard input.
+    /// Captures: pcap, pcapng or tcpdump's text, plain or as .gz, .zst, .lz4 or .xz; `-` is standard input.
     #[arg(required_unless_present = "interface", value_name = "FILE")]
     pub files: Vec<PathBuf>,
     /// Go on as the file (or pipe) grows: what was found so far each --interval, all of it on Ctrl-C.
@@ -189,6 +196,10 @@ pub struct Trace {
     /// Take the files as pieces of one capture, in this order.
     #[arg(long)]
     pub join: bool,
+    /// Hold two captures against each other: of one transfer at two places, or of the same thing before
+    /// and after a change.
+    #[arg(long, conflicts_with_all = ["follow", "interface", "join", "html", "connection", "csv"])]
+    pub compare: bool,
     /// Show this connection in depth.
     #[arg(long, value_name = "N")]
     pub connection: Option<usize>,
@@ -260,6 +271,41 @@ pub struct Watch {
     /// Sample once the eBPF programs would take more than so many percent of one CPU; 100 is never.
     #[arg(long, value_name = "PERCENT", default_value_t = 0.6, value_parser = percent)]
     pub self_max: f64,
+}
+
+impl Watch {
+    /// What it asks for.
+    pub fn options(&self) -> tcpcost_watch::Options {
+        let rows = [
+            (By::Connection, self.connections),
+            (By::Process, self.processes),
+            (By::Cgroup, self.cgroups),
+        ];
+        let rows = rows.into_iter().filter_map(|(by, rows)| {
+            // More rows than fit into memory are all rows.
+            Some((by, usize::try_from(rows?).unwrap_or(usize::MAX)))
+        });
+        let canonical = self.address.iter().map(IpAddr::to_canonical);
+        tcpcost_watch::Options {
+            interval: self.interval,
+            count: self.count,
+            form: match (self.json, self.lines) {
+                (true, _) => Form::Json,
+                (false, true) => Form::Lines,
+                (false, false) => Form::Screen,
+            },
+            wanted: Wanted {
+                rows: rows.collect(),
+                filter: Filter {
+                    ipv6: (self.ipv4 || self.ipv6).then_some(self.ipv6),
+                    ports: self.port.clone(),
+                    addresses: canonical.collect(),
+                },
+            },
+            prometheus: self.prometheus,
+            self_max: self.self_max / 100.0,
+        }
+    }
 }
 
 /// An interval of `watch`, `soak` and `trace --follow`: at least 10 ms, a tick of /proc/stat, below which a line costs

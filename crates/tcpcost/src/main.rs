@@ -2,20 +2,15 @@
 //! cheaper. One file or folder per subcommand; `run` asks, `agent` does, `host` changes the host
 //! and puts it back.
 
-mod agent;
 mod cli;
 mod doctor;
 mod exit;
-mod host;
-mod libpcap;
 mod output;
 mod peer;
-mod protocol;
 mod run;
 mod soak;
 mod studies;
 mod trace;
-mod watch;
 
 use std::process::ExitCode;
 
@@ -33,7 +28,7 @@ fn main() -> ExitCode {
     match outcome {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("tcpcost: {error:#}");
+            output::say!("tcpcost: {error:#}");
             exit::code(&error).into()
         }
     }
@@ -75,14 +70,13 @@ fn log(verbose: u8) {
         .with_writer(std::io::stderr)
         .with_max_level(level)
         .without_time()
+        // Or a closed standard error would be written about to itself.
+        .log_internal_errors(false)
         .init();
 }
 
 fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
-    let print = |text: String| {
-        print!("{text}");
-        Ok(Exit::Ok.into())
-    };
+    let print = |text: String| output::write(&text).map(|_| Exit::Ok.into());
     match command {
         Command::Run(args) => Ok(run::run(&args)?.into()),
         Command::List(format) => print(studies::list(format)?),
@@ -96,21 +90,25 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         }
         Command::Soak(args) => Ok(soak::soak(&args)?.into()),
         Command::Trace(args) => Ok(trace::trace(&args)?.into()),
-        Command::Watch(args) => Ok(watch::watch(&args)?.into()),
+        Command::Watch(args) => tcpcost_watch::watch(&args.options()).map(|()| Exit::Ok.into()),
         Command::Restore => restore(),
         Command::Peer(flags) => Ok(peer::run(&flags)?.into()),
-        Command::Agent { isolate, pair } => match agent::main(isolate, pair)? {},
+        Command::Agent {
+            isolate,
+            memory,
+            hosts,
+        } => match tcpcost_agent::main(isolate, memory, &hosts)? {},
     }
 }
 
 /// `tcpcost restore`.
 fn restore() -> anyhow::Result<ExitCode> {
-    let folder = host::journal::folder().map_err(anyhow::Error::msg)?;
-    let restored = host::journal::restore(&folder)?;
-    if restored == host::journal::Restored::default() {
-        println!("nothing to put back");
+    let folder = tcpcost_host::journal::folder().map_err(anyhow::Error::msg)?;
+    let restored = tcpcost_host::journal::restore(&folder)?;
+    if restored == tcpcost_host::journal::Restored::default() {
+        output::write("nothing to put back\n")?;
     } else {
-        print!("{restored}");
+        output::write(&restored.to_string())?;
     }
     Ok(if restored.failed.is_empty() {
         Exit::Ok

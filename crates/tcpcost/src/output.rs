@@ -1,6 +1,9 @@
 //! Results on standard output and in files: `report`, and the end of `run`.
 
+use std::fmt;
+use std::fs;
 use std::io::{self, BufWriter, IsTerminal, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use anyhow::Context;
@@ -15,10 +18,12 @@ use crate::run::StoredRun;
 /// `tcpcost report`.
 pub fn report(args: &cli::Report) -> anyhow::Result<Exit> {
     let mut summaries = Vec::new();
+    let mut pages = Ok(());
     for directory in &args.directories {
         let run = StoredRun::load(directory)?;
+        run.say();
         let summary = Summary::new(&run.study, &run.records);
-        write_html(directory, &summary)?;
+        pages = pages.and(write_html(directory, &summary));
         summaries.push(summary);
     }
     let drawn = match (&args.flame, args.flame_diff.as_deref()) {
@@ -42,7 +47,8 @@ pub fn report(args: &cli::Report) -> anyhow::Result<Exit> {
         Some(svg) => write(&svg).map(|_| ())?,
         None => print(&summaries, args.format)?,
     }
-    Ok(Exit::Ok)
+    // A page that could not be written keeps no text from being printed.
+    pages.map(|()| Exit::Ok)
 }
 
 /// A cell by its name, or by its number from 1 over all runs.
@@ -65,8 +71,47 @@ fn cell<'a>(summaries: &'a [Summary], named: &str) -> anyhow::Result<&'a CellSum
 
 /// Writes `report.html` into a run's directory.
 pub fn write_html(directory: &Path, summary: &Summary) -> anyhow::Result<()> {
-    let path = directory.join("report.html");
-    std::fs::write(&path, html(summary)).with_context(|| format!("write {}", path.display()))
+    write_file(&directory.join("report.html"), &html(summary))
+}
+
+/// Writes a file whole or not at all: it gets its name when all of it is on the disk.
+pub fn write_file(path: &Path, text: &str) -> anyhow::Result<()> {
+    let tried = || format!("write {}", path.display());
+    // A pipe or a terminal can only be written to.
+    if fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
+        return fs::write(path, text).with_context(tried);
+    }
+    let folder = path
+        .parent()
+        .filter(|folder| *folder != Path::new(""))
+        .unwrap_or(Path::new("."));
+    // As any new file, for whom the umask allows.
+    let readable = fs::Permissions::from_mode(0o666);
+    let mut file = tempfile::Builder::new()
+        .permissions(readable)
+        .tempfile_in(folder)
+        .with_context(tried)?;
+    file.write_all(text.as_bytes())
+        .and_then(|()| file.as_file().sync_data())
+        .with_context(tried)?;
+    file.persist(path)
+        .map(|_| ())
+        .map_err(|failed| failed.error)
+        .with_context(tried)
+}
+
+/// A line on standard error. One that nobody can read is no reason to end.
+macro_rules! say {
+    ($($line:tt)*) => {
+        $crate::output::to_stderr(format_args!($($line)*))
+    };
+}
+pub(crate) use say;
+
+/// See [`say!`].
+pub fn to_stderr(line: fmt::Arguments<'_>) {
+    // In one piece, so that lines of several processes do not mix.
+    let _ = io::stderr().write_all(format!("{line}\n").as_bytes());
 }
 
 /// Prints results. Several runs are several tables, one JSON list, or CSV under one head.
@@ -117,7 +162,8 @@ pub fn write_with(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> anyho
 pub fn exit(summary: &Summary) -> Exit {
     let verdict = summary.judged.iter().map(|judged| judged.verdict).max();
     let without_numbers = || summary.cells.iter().filter(|cell| cell.n == 0);
-    if without_numbers().any(|cell| cell.n_failed() > 0) {
+    // Also of those that were repeated with success: something ended that should not have.
+    if summary.cells.iter().any(|cell| cell.n_failed() > 0) {
         Exit::Failed
     } else if without_numbers().count() == summary.cells.len() {
         Exit::Unavailable

@@ -8,20 +8,21 @@ use std::time::Instant;
 use serde_json::{Value, json};
 use tcpcost_meter::Meter;
 use tcpcost_meter::proc::Proc;
-use tcpcost_meter::soak::{Calibration, Soakers, add_idle_work, load};
-use tcpcost_study::{Quantity, Reading, Whose};
+use tcpcost_meter::soak::{Calibration, Soakers, add_idle_work};
+use tcpcost_signals::Interrupt;
+use tcpcost_study::{Figure, Quantity, Reading, Whose};
 
 use crate::cli;
 use crate::exit::{Exit, usage};
-use crate::host::topology::{self, Topology};
 use crate::output;
+use tcpcost_host::cpus::{self, Cpus};
 
 /// Runs until `count` lines are printed, Ctrl-C, or nobody reads them.
 pub fn soak(args: &cli::Soak) -> anyhow::Result<Exit> {
     let (interval, calibrate) = (args.interval, args.calibrate);
     let cpus = cpus(args.cpus.as_deref())?;
-    // Before the spinners start, which inherit it.
-    let signals = Signals::block();
+    // Before the spinners start.
+    let interrupt = Interrupt::watch(ENDS_AT_ONCE)?;
     let mut meters = Meters {
         soakers: Soakers::start(&cpus, args.dirty_lines)?,
         proc: Proc::new(&cpus),
@@ -35,7 +36,7 @@ pub fn soak(args: &cli::Soak) -> anyhow::Result<Exit> {
         output::write(&line)
     };
 
-    let Some(idle) = meters.over(&signals, Instant::now() + calibrate)? else {
+    let Some(idle) = meters.over(&interrupt, 1, Instant::now() + calibrate)? else {
         return Ok(Exit::Interrupted);
     };
     let before = Calibration::of(&idle.soak, &idle.proc);
@@ -58,7 +59,7 @@ pub fn soak(args: &cli::Soak) -> anyhow::Result<Exit> {
         }
         // On a beat; but one that comes late leaves the next at least half of its time.
         deadline = (deadline + interval).max(Instant::now() + interval / 2);
-        let Some(mut grown) = meters.over(&signals, deadline)? else {
+        let Some(mut grown) = meters.over(&interrupt, 1, deadline)? else {
             // Without a count, this is how it ends.
             break args.count.map_or(Exit::Ok, |_| Exit::Interrupted);
         };
@@ -74,7 +75,8 @@ pub fn soak(args: &cli::Soak) -> anyhow::Result<Exit> {
         printed += 1;
     };
 
-    let Some(idle) = meters.over(&signals, Instant::now() + calibrate)? else {
+    // After Ctrl-C this is still to be done; a second one is for it.
+    let Some(idle) = meters.over(&interrupt, 2, Instant::now() + calibrate)? else {
         return Ok(Exit::Interrupted);
     };
     let after = Calibration::of(&idle.soak, &idle.proc);
@@ -95,15 +97,17 @@ pub fn soak(args: &cli::Soak) -> anyhow::Result<Exit> {
     Ok(ended)
 }
 
+/// The first signal ends the lines, the second the calibration after them.
+const ENDS_AT_ONCE: u32 = 3;
 const LINES_PER_HEAD: u64 = 20;
 const DRIFT_MAX: f64 = 0.01;
 
 fn cpus(list: Option<&str>) -> anyhow::Result<Vec<usize>> {
-    let usable = Topology::read(Path::new("/sys"))?.cpus;
+    let usable = Cpus::read(Path::new("/sys"))?.cpus;
     let Some(list) = list else {
         return Ok(usable);
     };
-    let mut cpus = topology::from_list(list)
+    let mut cpus = cpus::from_list(list)
         .filter(|cpus| !cpus.is_empty())
         .ok_or_else(|| usage(format!("--cpus {list}: expected a list such as 0-3,8")))?;
     cpus.sort_unstable();
@@ -128,10 +132,15 @@ struct Meters {
 }
 
 impl Meters {
-    /// From now until the deadline; `None` if a signal came first.
-    fn over(&mut self, signals: &Signals, deadline: Instant) -> anyhow::Result<Option<Grown>> {
+    /// From now until the deadline; `None` if it was asked to stop so often before.
+    fn over(
+        &mut self,
+        interrupt: &Interrupt,
+        times: u32,
+        deadline: Instant,
+    ) -> anyhow::Result<Option<Grown>> {
         let (soak, proc) = (self.soakers.snapshot()?, self.proc.snapshot()?);
-        if !signals.none_until(deadline) {
+        if interrupt.wait(times, deadline.saturating_duration_since(Instant::now())) {
             return Ok(None);
         }
         Ok(Some(Grown {
@@ -152,7 +161,9 @@ impl Grown {
 
     /// Load of the CPUs together, in CPUs; `None` where one of them has none.
     fn sum(&self) -> Option<f64> {
-        self.each().map(|(_, reading)| load(&reading.counts)).sum()
+        self.each()
+            .map(|(_, reading)| Figure::SoakLoadRatio.value(reading))
+            .sum()
     }
 
     /// Stolen share of this owner's time.
@@ -187,7 +198,7 @@ fn line(grown: &Grown) -> String {
     };
     let mut line = String::new();
     for (_, reading) in grown.each() {
-        write!(line, "{:>7}", percent(load(&reading.counts))).expect(INFALLIBLE);
+        write!(line, "{:>7}", percent(Figure::SoakLoadRatio.value(reading))).expect(INFALLIBLE);
     }
     let steal = grown.steal(&grown.all());
     line + &format!("{:>8}{:>8}\n", percent(grown.sum()), percent(steal))
@@ -205,7 +216,7 @@ fn interval_document(grown: &Grown) -> Value {
                 "soak_work_units": count(Quantity::SoakWorkUnits),
                 "soak_idle_work_units": count(Quantity::SoakIdleWorkUnits),
                 "soak_task_ns": count(Quantity::SoakTaskNs),
-                "load_ratio": load(&reading.counts),
+                "load_ratio": Figure::SoakLoadRatio.value(reading),
                 "steal_ratio": grown.steal(&Whose::Cpu(cpu)),
             })
         })
@@ -284,54 +295,14 @@ fn disturbances(all: &[Calibration]) -> String {
     text
 }
 
-/// SIGINT and SIGTERM, waited for instead of handled.
-struct Signals(libc::sigset_t);
-
-impl Signals {
-    /// Blocks both in this thread and in those that it starts later.
-    fn block() -> Signals {
-        // SAFETY: `set` is initialised by sigemptyset before it is used; both signals may be blocked.
-        unsafe {
-            let mut set = std::mem::zeroed::<libc::sigset_t>();
-            libc::sigemptyset(&mut set);
-            libc::sigaddset(&mut set, libc::SIGINT);
-            libc::sigaddset(&mut set, libc::SIGTERM);
-            libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
-            Signals(set)
-        }
-    }
-
-    /// Waits; tells whether the deadline came before a signal.
-    fn none_until(&self, deadline: Instant) -> bool {
-        loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            // SAFETY: timespec is plain data, for which all zeros is a value.
-            let mut timeout: libc::timespec = unsafe { std::mem::zeroed() };
-            // A year at most, so neither is cut off.
-            timeout.tv_sec = left.as_secs() as libc::time_t;
-            timeout.tv_nsec = left.subsec_nanos() as libc::c_long;
-            // SAFETY: set and timeout outlive the call; no information on the signal is asked for.
-            let signal = unsafe { libc::sigtimedwait(&self.0, std::ptr::null_mut(), &timeout) };
-            if signal >= 0 {
-                return false;
-            }
-            let error = std::io::Error::last_os_error();
-            // Else the process was stopped and goes on.
-            if error.raw_os_error() == Some(libc::EAGAIN) {
-                return true;
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tcpcost_study::Counts;
+    use tcpcost_study::{Counts, MeterName};
 
     fn grown(loads: &[Option<u64>]) -> Grown {
-        let reading = |meter: &str, whose: Whose, counts: Counts| Reading {
-            meter: meter.into(),
+        let reading = |meter, whose: Whose, counts: Counts| Reading {
+            meter,
             whose,
             duration_ns: 1_000_000_000,
             counts,
@@ -339,13 +310,13 @@ mod tests {
         let soak = loads.iter().enumerate().map(|(cpu, idle)| {
             let mut counts = Counts::from([(Quantity::SoakWorkUnits, 750)]);
             counts.extend(idle.map(|idle| (Quantity::SoakIdleWorkUnits, idle)));
-            reading("soak", Whose::Cpu(cpu), counts)
+            reading(MeterName::Soak, Whose::Cpu(cpu), counts)
         });
         let all = Whose::Cpus((0..loads.len()).collect());
         let stolen = Counts::from([(Quantity::CpuStealNs, 100_000_000)]);
         Grown {
             soak: soak.collect(),
-            proc: vec![reading("proc", all, stolen)],
+            proc: vec![reading(MeterName::Proc, all, stolen)],
         }
     }
 

@@ -1,8 +1,10 @@
 //! The built-in studies and study files by path: `list`, `show`, `knobs`.
 
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::Path;
 
-use tcpcost_study::{BUILT_IN, Group, KNOBS, Study, built_in};
+use tcpcost_study::{Group, KNOBS, Of, Study};
 
 use crate::cli::Format;
 use crate::exit::usage;
@@ -19,7 +21,7 @@ pub fn find(named: &str) -> anyhow::Result<(String, String, String)> {
     }
     let path = Path::new(named);
     let is_path = named.contains('/') || path.extension().is_some();
-    match std::fs::read_to_string(path) {
+    match read(path) {
         Ok(text) => {
             let stem = path
                 .file_stem()
@@ -35,6 +37,20 @@ pub fn find(named: &str) -> anyhow::Result<(String, String, String)> {
             )))
         }
     }
+}
+
+/// No study is longer; what never ends, as /dev/zero, is not read on.
+const STUDY_BYTES_MAX: u64 = 1 << 20;
+
+fn read(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    let file = File::open(path)?;
+    file.take(STUDY_BYTES_MAX + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > STUDY_BYTES_MAX {
+        let reason = "longer than 1 MiB, which no study is";
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, reason));
+    }
+    Ok(text)
 }
 
 /// `tcpcost list`.
@@ -101,8 +117,87 @@ pub fn knobs() -> String {
                 knob.default
             );
             text += &format!("      {}\n", knob.doc);
+            if !knob.needs.is_empty() {
+                text += &format!("      needs {}\n", knob.needs_text());
+            }
+            if let Of::Link(kernel, user) | Of::Tcp(kernel, user) = knob.of {
+                text += &format!("      kernel's TCP: {kernel}; our TCP: {user}\n");
+            }
         }
     }
     text += "  sysctl.\"net.…\" = a sysctl of the end's namespace (client.sysctl, server.sysctl for one end)\n";
     text
+}
+
+/// The shipped studies by name: name and text.
+macro_rules! built_in {
+    ($($name:literal),+ $(,)?) => {
+        &[$(($name, include_str!(concat!("../studies/", $name, ".toml")))),+]
+    };
+}
+
+const BUILT_IN: &[(&str, &str)] = built_in![
+    "tour",
+    "acks",
+    "ack-bursts",
+    "tso-split",
+    "stacks",
+    "accounting",
+    "copy-paths",
+    "segmentation",
+    "write-size",
+    "connections",
+    "request-response",
+    "profile",
+];
+
+/// The text of a shipped study.
+fn built_in(name: &str) -> Option<&'static str> {
+    let found = BUILT_IN.iter().find(|(built_in, _)| *built_in == name);
+    found.map(|(_, text)| *text)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn every_file_of_the_studies_folder_is_shipped() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/studies");
+        for file in std::fs::read_dir(folder).unwrap() {
+            let path = file.unwrap().path();
+            let name = path.file_stem().unwrap().to_str().unwrap();
+            assert!(built_in(name).is_some(), "{name} is in no list");
+        }
+    }
+
+    #[test]
+    fn shipped_studies_parse_and_say_what_they_ask() {
+        for (name, text) in BUILT_IN {
+            let study = Study::parse(name, text, name).unwrap_or_else(|error| panic!("{error}"));
+            assert!(study.title.starts_with(name), "{name}: {}", study.title);
+        }
+    }
+
+    #[test]
+    fn every_shipped_study_is_done_in_a_minute() {
+        for (name, text) in BUILT_IN {
+            let mut study = Study::parse(name, text, name).unwrap();
+            study.make_quick();
+            let of_cell = |cell| {
+                let (warm_up, duration) = study.times(cell);
+                // A capture is waited for and read.
+                let trial = TRIAL * if cell.captured.is_some() { 2 } else { 1 };
+                (warm_up + duration + trial) * study.repetitions(cell)
+            };
+            let all: Duration = study.cells.iter().map(of_cell).sum();
+            assert!(!all.is_zero(), "{name}");
+            assert!(all < Duration::from_secs(56), "{name}: {all:?}");
+        }
+    }
+
+    /// What a trial takes beside warm-up and interval.
+    const TRIAL: Duration = Duration::from_millis(120);
 }

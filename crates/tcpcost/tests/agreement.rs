@@ -9,19 +9,21 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-use common::{Place, in_namespace, skip};
+use common::Place;
 use serde_json::Value;
-use tcpcost_meter::bpf::{self, Scope};
+use tcpcost_meter::Meter;
+use tcpcost_meter::Scope;
+use tcpcost_meter::bpf;
 use tcpcost_meter::tcp_info::TcpInfo;
-use tcpcost_meter::{Meter, MeterError};
-use tcpcost_study::{Counts, Quantity as Q};
+use tcpcost_study::{Counts, MeterName, Quantity as Q};
+use tcpcost_testbed::{in_namespace, skip};
 
 /// The meter `segments` of this namespace; `None` where it cannot be.
 fn segments() -> Option<Box<dyn Meter + Send>> {
-    match bpf::load("segments", &Scope::default()).unwrap() {
+    match bpf::load(MeterName::Segments, &Scope::default()) {
         Ok(meter) => Some(meter),
-        Err(MeterError::Load { reason, .. }) if reason.contains("needs ") => {
-            skip(&reason);
+        Err(error) if error.needs().is_some() => {
+            skip(&error.to_string());
             None
         }
         Err(error) => panic!("{error}"),

@@ -5,8 +5,9 @@ mod common;
 
 use std::collections::BTreeMap;
 
-use common::{Place, able, skip};
+use common::{Place, able, environment};
 use serde_json::Value;
+use tcpcost_testbed::{has_cpus, skip};
 
 type Counts = BTreeMap<String, u64>;
 
@@ -116,7 +117,7 @@ fn word(name: &str, by_tap: bool) -> &str {
 /// eBPF alone may have less, which is told: beside other load on its CPU it was seen to miss some.
 fn check(place: &Place, record: &Value, end: &str, meter: &str, brackets: &str) -> bool {
     let by_tap = record["cell"].as_str().unwrap().starts_with("ours answers") && end == "client";
-    let of = &record["ends"][end];
+    let of = &record["hosts"][end];
     let counted = counted(of, meter);
     let address = if end == "client" {
         "10.0.0.1:"
@@ -127,7 +128,7 @@ fn check(place: &Place, record: &Value, end: &str, meter: &str, brackets: &str) 
         .path("out")
         .join(of["capture"]["file"].as_str().unwrap());
     let file = file.to_str().unwrap();
-    let mss = of["environment"]["mss"].as_u64().unwrap();
+    let mss = environment(record, end)["mss"].as_u64().unwrap();
     let at = |name: &str| of["capture"][brackets][name].as_u64().unwrap();
     let least = told(
         place,
@@ -164,7 +165,7 @@ fn check(place: &Place, record: &Value, end: &str, meter: &str, brackets: &str) 
 
 /// What the record has of a capture is what `tcpcost trace` says of the file over the same interval.
 fn check_record(place: &Place, record: &Value, end: &str) {
-    let of = &record["ends"][end];
+    let of = &record["hosts"][end];
     let address = if end == "client" {
         "10.0.0.1:"
     } else {
@@ -173,7 +174,7 @@ fn check_record(place: &Place, record: &Value, end: &str) {
     let capture = &of["capture"];
     let file = place.path("out").join(capture["file"].as_str().unwrap());
     let at = |name: &str| capture["snapshots"][name].as_u64().unwrap();
-    let mss = of["environment"]["mss"].as_u64().unwrap();
+    let mss = environment(record, end)["mss"].as_u64().unwrap();
     let (from_ns, until_ns) = (at("first_end_ns"), at("second_begin_ns"));
     let told = told(
         place,
@@ -262,7 +263,7 @@ fn agree(records: &[Value], place: &Place, kernels: &dyn Fn(&str, &str) -> bool)
             let mut meters = vec![("tcp_info", "tcp_info")];
             if kernels(cell, end) {
                 meters.extend([("netstat", "snapshots"), ("segments", "snapshots")]);
-                assert_eq!(record["ends"][end]["capture"]["dropped"], 0, "{record}");
+                assert_eq!(record["hosts"][end]["capture"]["dropped"], 0, "{record}");
             }
             for (meter, brackets) in meters {
                 let exactly = check(place, record, end, meter, brackets);
@@ -358,7 +359,7 @@ fn loopback_and_memory_are_captured_too_and_the_costs_are_of_the_other_trials() 
         }
         assert_eq!(record["outcome"], "measured", "{record}");
         for end in ["client", "server"] {
-            let capture = &record["ends"][end]["capture"];
+            let capture = &record["hosts"][end]["capture"];
             assert_eq!(capture.is_object(), captured, "{record}");
             if captured {
                 let file = place.path("out").join(capture["file"].as_str().unwrap());
@@ -387,8 +388,8 @@ fn loopback_and_memory_are_captured_too_and_the_costs_are_of_the_other_trials() 
 /// Jones's trace of 2005, in real time between two threads: the published ACKs and bursts.
 #[test]
 fn on_the_real_link_a_pair_of_2005_begins_as_published() {
-    if std::thread::available_parallelism().map_or(1, std::num::NonZero::get) < 2 {
-        return skip("needs two CPUs");
+    if !has_cpus(2) {
+        return;
     }
     let place = Place::new();
     let study = place.write(
@@ -408,13 +409,14 @@ fn on_the_real_link_a_pair_of_2005_begins_as_published() {
     let captured: Vec<Value> = records
         .filter(|record| record["captured"] == true)
         .collect();
-    assert_eq!(captured.len(), 20, "{ran:?}");
+    // On a busy machine some are marked and done again.
+    assert!(captured.len() >= 20, "{ran:?}");
     let acks = serde_json::json!([[1, 2, 3, 4], [5, 6], [7], [8]]);
     let bursts = serde_json::json!([[3, 2, 3, 4], [7, 5], [8, 4], [9, 3]]);
     let mut whole = 0;
     for record in captured {
         for end in ["client", "server"] {
-            let opening = &record["ends"][end]["capture"]["opening"];
+            let opening = &record["hosts"][end]["capture"]["opening"];
             let found = opening["client"]["pure_acks"].as_array().unwrap();
             // An end that was kept from its CPU for long has less to show.
             if found.len() > 4 {

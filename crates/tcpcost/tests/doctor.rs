@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::os::unix::process::CommandExt;
 
 use common::{Place, Ran};
+use tcpcost_testbed::{can_make_namespaces, is_root, skip};
 
 fn checks(ran: &Ran) -> Vec<serde_json::Value> {
     let document: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
@@ -70,15 +71,15 @@ fn a_person_gets_one_line_a_check_and_a_sum() {
 
 #[test]
 fn an_unprivileged_user_is_told_what_is_refused() {
-    if !common::is_root() {
-        return common::skip("needs root to become somebody else");
+    if !is_root() {
+        return skip("needs root to become somebody else");
     }
     let place = Place::new();
     let mut command = place.command(&["doctor", "--json"]);
     command.current_dir("/").uid(NOBODY).gid(NOBODY);
     let output = match command.output() {
         Ok(output) => output,
-        Err(error) => return common::skip(&format!("the binary as nobody: {error}")),
+        Err(error) => return skip(&format!("the binary as nobody: {error}")),
     };
     let ran = Ran::from(output);
     assert_eq!(ran.code, Some(0), "{ran:?}");
@@ -103,8 +104,8 @@ fn a_closed_pipe_is_no_error() {
 
 #[test]
 fn where_loopback_is_down_the_exit_code_is_77() {
-    if !common::is_root() {
-        return common::skip("needs root to make a network namespace");
+    if !can_make_namespaces() {
+        return;
     }
     let place = Place::new();
     let mut command = place.command(&["doctor"]);
@@ -117,7 +118,7 @@ fn where_loopback_is_down_the_exit_code_is_77() {
     }
     let output = match command.output() {
         Ok(output) => output,
-        Err(error) => return common::skip(&format!("a network namespace: {error}")),
+        Err(error) => return skip(&format!("a network namespace: {error}")),
     };
     let ran = Ran::from(output);
     assert_eq!(ran.code, Some(77), "{ran:?}");

@@ -7,6 +7,8 @@ use std::os::unix::process::CommandExt;
 #[cfg(feature = "bpf")]
 use common::able;
 use common::{Place, Ran, STUDY, count};
+#[cfg(feature = "bpf")]
+use tcpcost_testbed::until;
 
 /// The warnings of a record, one line each.
 fn warnings(record: &serde_json::Value) -> String {
@@ -31,14 +33,14 @@ fn exact_time_adds_up_and_is_by_end_and_context() {
     let record = &place.records("out")[0];
     let warnings = warnings(record);
     if warnings.contains("meter exact: ") {
-        return common::skip(&warnings);
+        return tcpcost_testbed::skip(&warnings);
     }
     assert!(!warnings.contains("accounts for"), "{warnings}");
     for end in ["client", "server"] {
         let own = count(record, end, "exact", "exact_task_own_ns");
         let net_rx = count(record, end, "exact", "exact_softirq_net_rx_ns");
         assert!(own > 0 && net_rx > 0, "{record}");
-        let readings = record["ends"][end]["readings"].as_array().unwrap();
+        let readings = record["hosts"][end]["readings"].as_array().unwrap();
         for reading in readings
             .iter()
             .filter(|reading| reading["meter"] == "exact")
@@ -68,7 +70,7 @@ fn segments_are_counted_by_end() {
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let record = &place.records("out")[0];
     if warnings(record).contains("meter segments: ") {
-        return common::skip(&warnings(record));
+        return tcpcost_testbed::skip(&warnings(record));
     }
     let of = |end, quantity| count(record, end, "segments", quantity);
     assert!(of("client", "data_skb_bytes_sent") > 0, "{record}");
@@ -97,12 +99,12 @@ fn segments_are_spread_over_connections_where_the_study_asks() {
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let record = &place.records("out")[0];
     if warnings(record).contains("meter segments: ") {
-        return common::skip(&warnings(record));
+        return tcpcost_testbed::skip(&warnings(record));
     }
     for end in ["client", "server"] {
-        let spread = &record["ends"][end]["by_connection"];
+        let spread = &record["hosts"][end]["by_connection"];
         assert_eq!(spread["connections"], 5, "{record}");
-        let readings = record["ends"][end]["readings"].as_array().unwrap();
+        let readings = record["hosts"][end]["readings"].as_array().unwrap();
         let of_segments = readings.iter().find(|one| one["meter"] == "segments");
         let inner = of_segments.unwrap()["duration_ns"].as_u64();
         assert!(spread["duration_ns"].as_u64() >= inner, "{record}");
@@ -147,7 +149,7 @@ fn two_ends_share_a_copy_of_the_programs_and_none_is_left_when_it_goes() {
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let warnings = warnings(&place.records("probe")[0]);
     if warnings.contains("meter ") {
-        return common::skip(&warnings);
+        return tcpcost_testbed::skip(&warnings);
     }
     let started = place.start(&["run", &study, "--out", "out", "--duration", "60s"]);
     // Meters are loaded before the first connection.
@@ -155,27 +157,31 @@ fn two_ends_share_a_copy_of_the_programs_and_none_is_left_when_it_goes() {
         let table = std::fs::read_to_string(format!("/proc/{agent}/net/tcp")).unwrap_or_default();
         table.lines().any(|line| line.contains(ESTABLISHED))
     };
-    let agents = loop {
+    let agents = until("two agents with a connection", || {
         let agents = started.agents();
-        if agents.len() == 2 && agents.iter().all(is_connected) {
-            break agents;
-        }
-        std::thread::yield_now();
-    };
-    let owners: Vec<i32> = agents
-        .into_iter()
-        .filter(|&agent| !links(agent).is_empty())
-        .collect();
+        (agents.len() == 2 && agents.iter().all(is_connected)).then_some(agents)
+    });
+    // Nor are they attached at that instant.
+    let owners = until("attached programs", || {
+        let owners: Vec<i32> = agents
+            .iter()
+            .copied()
+            .filter(|&agent| !links(agent).is_empty())
+            .collect();
+        (!owners.is_empty()).then_some(owners)
+    });
     assert_eq!(owners.len(), 1, "one of them attached the programs");
     let ids = links(owners[0]);
     assert!(ids.iter().all(|&id| is_link(id)), "{ids:?}");
     // SAFETY: a child of the command that we started; if it was replaced since, this fails harmlessly.
     unsafe { libc::kill(owners[0], libc::SIGKILL) };
-    assert_eq!(started.end().code, Some(1), "its only trial failed");
     // The kernel takes a link out after the last descriptor of it is closed, a moment later.
-    while ids.iter().any(|&id| is_link(id)) {
-        std::thread::yield_now();
-    }
+    until("the end of the links", || {
+        (!ids.iter().any(|&id| is_link(id))).then_some(())
+    });
+    // Its trial is done again, which nobody waits for.
+    started.signal(libc::SIGINT);
+    assert_eq!(started.end().code, Some(130));
 }
 
 /// The state of a connection in /proc/net/tcp, between its addresses and its queues: TCP_ESTABLISHED.
@@ -231,10 +237,10 @@ fn call_chains_are_of_the_layers_that_a_transfer_passes() {
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let record = &place.records("out")[0];
     if warnings(record).contains("meter profile: ") {
-        return common::skip(&warnings(record));
+        return tcpcost_testbed::skip(&warnings(record));
     }
     for (end, cpu) in [("client", 0), ("server", 1)] {
-        let profile = &record["ends"][end]["profile"];
+        let profile = &record["hosts"][end]["profile"];
         assert_eq!(profile["cpus"], serde_json::json!([cpu]), "{profile}");
         let interval = record["interval_ns"].as_u64().unwrap();
         let sampled = profile["duration_ns"].as_u64().unwrap();
@@ -247,7 +253,7 @@ fn call_chains_are_of_the_layers_that_a_transfer_passes() {
     let profiles = report["cells"][0]["profiles"].as_array().unwrap();
     let ends: Vec<&str> = profiles
         .iter()
-        .filter_map(|one| one["end"].as_str())
+        .filter_map(|one| one["host"].as_str())
         .collect();
     assert_eq!(ends, ["client", "server"], "the bed tells them apart");
     let mut layers = std::collections::BTreeSet::new();
@@ -310,7 +316,7 @@ fn what_a_meter_costs_is_told_also_by_a_resumed_run() {
         ],
         "neighbours, each first in turn"
     );
-    let without = &place.records("out")[1]["ends"]["client"]["readings"];
+    let without = &place.records("out")[1]["hosts"]["client"]["readings"];
     let meters: Vec<&str> = without
         .as_array()
         .unwrap()
@@ -371,9 +377,9 @@ fn without_the_privilege_a_trial_is_measured_by_the_other_meters() {
     let warnings = warnings(record);
     assert_eq!(warnings.matches("meter exact: ").count(), 1, "{warnings}");
     assert_eq!(warnings.matches("meter profile: ").count(), 1, "{warnings}");
-    assert!(record["ends"]["client"]["profile"].is_null(), "{record}");
+    assert!(record["hosts"]["client"]["profile"].is_null(), "{record}");
     let expected = if cfg!(feature = "bpf") {
-        "load: Operation not permitted (needs CAP_BPF and CAP_PERFMON; or drop \"exact\" from meters)"
+        "load: Operation not permitted (needs CAP_BPF and CAP_PERFMON): run as root, or drop \"exact\" from meters"
     } else {
         "built without eBPF"
     };

@@ -5,7 +5,8 @@ mod common;
 
 use std::collections::BTreeMap;
 
-use common::{Exit, Place, STUDY, able, count, in_namespace};
+use common::{Exit, Place, STUDY, able, count, environment};
+use tcpcost_testbed::{in_namespace, until};
 
 #[test]
 fn knobs_are_read_back_as_they_really_are_and_taken_back_for_the_next_cell() {
@@ -46,7 +47,7 @@ retries = 0
     let records = place.records("out");
     assert_eq!(records.len(), 6);
     for record in &records {
-        let end = |end: &str| record["ends"][end]["environment"].clone();
+        let end = |end: &str| environment(record, end).clone();
         let (client, server) = (end("client"), end("server"));
         let changed = record["cell"] == "changed";
         assert_eq!(client["mtu"], if changed { 9000 } else { 1500 }, "{record}");
@@ -158,16 +159,16 @@ fn a_hosts_sysctl_is_put_back_after_the_run_after_ctrl_c_and_after_the_agents_in
         assert_eq!(ran.code, Some(0), "{ran:?}");
         let record = &place.records("whole")[0];
         assert_eq!(
-            record["ends"]["client"]["environment"]["sysctls"]["net.ipv4.tcp_autocorking"],
+            environment(record, "client")["sysctls"]["net.ipv4.tcp_autocorking"],
             "0"
         );
         assert_eq!(autocorking(), "1");
 
         for (signal, out) in [(libc::SIGINT, "interrupted"), (libc::SIGKILL, "killed")] {
             let started = place.start(&["run", &study, "--out", out, "--duration", "60s"]);
-            while autocorking() != "0" {
-                std::thread::yield_now();
-            }
+            until("the study's sysctl", || {
+                (autocorking() == "0").then_some(())
+            });
             let agents: Vec<Exit> = started.agents().into_iter().map(Exit::of).collect();
             started.signal(signal);
             started.end();
@@ -185,9 +186,9 @@ fn what_killed_agents_left_changed_is_put_back_by_restore_and_by_the_next_start(
         let kill_all = |out: &str| {
             // One trial that outlasts the test, so that the sysctl stays changed until the kill.
             let started = place.start(&["run", &study, "--out", out, "--duration", "60s"]);
-            while autocorking() != "0" {
-                std::thread::yield_now();
-            }
+            until("the study's sysctl", || {
+                (autocorking() == "0").then_some(())
+            });
             let agents = started.agents();
             started.signal(libc::SIGSTOP); // So that it does not answer an agent's death first.
             for agent in agents {
@@ -218,14 +219,14 @@ fn what_killed_agents_left_changed_is_put_back_by_restore_and_by_the_next_start(
         assert!(ran.stderr.contains("put back"), "{}", ran.stderr);
         let record = &place.records("third")[0];
         assert_eq!(
-            record["ends"]["client"]["environment"]["sysctls"]["net.ipv4.tcp_autocorking"],
+            environment(record, "client")["sysctls"]["net.ipv4.tcp_autocorking"],
             "1"
         );
     });
 }
 
 #[test]
-fn a_dead_agent_fails_its_trial_and_the_run_goes_on() {
+fn a_dead_agent_fails_its_trial_which_is_done_again_and_said_by_the_exit() {
     if !able() {
         return;
     }
@@ -236,7 +237,7 @@ fn a_dead_agent_fails_its_trial_and_the_run_goes_on() {
     // SAFETY: a child of the command that we started; if it was replaced since, this fails harmlessly.
     unsafe { libc::kill(started.agents()[1], libc::SIGKILL) };
     let ran = started.end();
-    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert_eq!(ran.code, Some(1), "{ran:?}");
     let mut outcomes = BTreeMap::new();
     for record in place.records("out") {
         *outcomes
@@ -245,7 +246,7 @@ fn a_dead_agent_fails_its_trial_and_the_run_goes_on() {
     }
     assert_eq!(
         outcomes,
-        BTreeMap::from([("failed".to_string(), 1), ("measured".to_string(), 3)])
+        BTreeMap::from([("failed".to_string(), 1), ("measured".to_string(), 4)])
     );
 }
 
@@ -309,17 +310,30 @@ fn an_ordinary_user_gets_namespaces_where_the_kernel_allows_them() {
     std::fs::set_permissions(place.directory.path(), open).unwrap();
     let binary = place.path("tcpcost");
     std::fs::copy(env!("CARGO_BIN_EXE_tcpcost"), &binary).unwrap();
-    let mut command = std::process::Command::new(&binary);
-    command
-        .args(["run", &study, "--out", "out"])
-        .current_dir(place.directory.path());
-    command
-        .env("TCPCOST_STATE_DIR", place.path("state"))
-        .stdin(std::process::Stdio::null());
-    use std::os::unix::process::CommandExt;
-    command.uid(65534).gid(65534);
-    let ran = common::Ran::from(command.output().unwrap());
+    let nobody = |out: &str| {
+        use std::os::unix::process::CommandExt;
+        let mut command = std::process::Command::new(&binary);
+        command
+            .args(["run", &study, "--out", out])
+            .current_dir(place.directory.path())
+            .env("TCPCOST_STATE_DIR", place.path("state"))
+            .stdin(std::process::Stdio::null())
+            .uid(65534)
+            .gid(65534);
+        command
+    };
+    let ran = common::Ran::from(nobody("out").output().unwrap());
     assert_eq!(ran.code, Some(0), "{ran:?}");
+    let mut command = nobody("without-state");
+    command
+        .env_remove("TCPCOST_STATE_DIR")
+        .env_remove("XDG_RUNTIME_DIR");
+    let without = common::Ran::from(command.output().unwrap());
+    assert_eq!(without.code, Some(0), "{without:?}");
+    assert!(
+        !without.stderr.contains("/run/tcpcost"),
+        "root's folder is nothing to this user: {without:?}"
+    );
     let record = &place.records("out")[0];
     match record["bed"].as_str().unwrap() {
         "netns" => assert_eq!(

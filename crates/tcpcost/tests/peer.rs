@@ -9,7 +9,8 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::process::Command;
 use std::time::Duration;
 
-use common::{Place, Ran, Started, in_namespace, skip};
+use common::{Place, Ran, Started};
+use tcpcost_testbed::{has_program, in_namespace, skip};
 
 /// The bytes of `--source` and `--serve` from offset `at`.
 fn pattern(at: usize, len: usize) -> Vec<u8> {
@@ -113,8 +114,8 @@ fn on_every_bed(test: impl Fn(&Place, &str, &str, &[&str]) + Sync) {
 
 #[test]
 fn curl_gets_what_is_served() {
-    if Command::new("curl").arg("--version").output().is_err() {
-        return skip("needs curl");
+    if !has_program("curl") {
+        return;
     }
     on_every_bed(|place, layer, ip, wire| {
         let bytes = bytes(wire);
@@ -146,8 +147,8 @@ fn curl_gets_what_is_served() {
 
 #[test]
 fn iperf3_measures_both_directions() {
-    if Command::new("iperf3").arg("--version").output().is_err() {
-        return skip("needs iperf3");
+    if !has_program("iperf3") {
+        return;
     }
     on_every_bed(|place, layer, ip, wire| {
         let peer = peer(place, layer, &[&["--listen", "5201", "--iperf3"], wire]);
@@ -189,8 +190,8 @@ fn iperf3_measures_both_directions() {
 
 #[test]
 fn what_iperf3_cannot_have_here_is_refused_and_the_next_test_runs() {
-    if Command::new("iperf3").arg("--version").output().is_err() {
-        return skip("needs iperf3");
+    if !has_program("iperf3") {
+        return;
     }
     in_namespace(|| {
         let place = Place::new();
@@ -207,6 +208,59 @@ fn what_iperf3_cannot_have_here_is_refused_and_the_next_test_runs() {
         let measured = run(&[]);
         assert!(measured.status.success(), "{measured:?}");
         end(peer);
+    });
+}
+
+/// The next byte that an iperf3 server says.
+fn said(stream: &mut TcpStream) -> u8 {
+    let mut byte = [0];
+    stream.read_exact(&mut byte).unwrap();
+    byte[0]
+}
+
+/// A text of iperf3's control connection, behind its length.
+fn say(stream: &mut TcpStream, text: &str) {
+    let length = u32::try_from(text.len()).unwrap();
+    stream.write_all(&length.to_be_bytes()).unwrap();
+    stream.write_all(text.as_bytes()).unwrap();
+}
+
+/// As a client whose last words and FIN are lost: for the server it is still there.
+#[test]
+fn an_iperf3_client_that_is_gone_after_its_results_does_not_block_the_next() {
+    in_namespace(|| {
+        let place = Place::new();
+        let peer = peer(&place, "--tun", &[&["--listen", "5201", "--iperf3"]]);
+        let cookie = |letter: u8| [letter; 37];
+        let mut gone = connect(V4, 5201);
+        gone.write_all(&cookie(b'a')).unwrap();
+        assert_eq!(said(&mut gone), 9, "PARAM_EXCHANGE");
+        say(&mut gone, "{\"tcp\": true, \"parallel\": 1}");
+        assert_eq!(said(&mut gone), 10, "CREATE_STREAMS");
+        let mut data = connect(V4, 5201);
+        data.write_all(&cookie(b'a')).unwrap();
+        assert_eq!(
+            [said(&mut gone), said(&mut gone)],
+            [1, 2],
+            "TEST_START, TEST_RUNNING"
+        );
+        // While a test runs, another is turned away.
+        let mut early = connect(V4, 5201);
+        early.write_all(&cookie(b'b')).unwrap();
+        assert_eq!(said(&mut early), 0xff, "ACCESS_DENIED");
+        gone.write_all(&[4]).unwrap();
+        assert_eq!(said(&mut gone), 13, "EXCHANGE_RESULTS");
+        say(&mut gone, "{}");
+        let length = [0; 4].map(|_: u8| said(&mut gone));
+        let mut results = vec![0; u32::from_be_bytes(length) as usize];
+        gone.read_exact(&mut results).unwrap();
+        assert_eq!(said(&mut gone), 14, "DISPLAY_RESULTS");
+
+        let mut next = connect(V4, 5201);
+        next.write_all(&cookie(b'c')).unwrap();
+        assert_eq!(said(&mut next), 9, "the next has its turn");
+        let totals = end(peer);
+        assert_eq!(totals["connections_opened"], 4);
     });
 }
 

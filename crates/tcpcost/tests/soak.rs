@@ -22,7 +22,7 @@ fn documents_are_a_calibration_intervals_and_a_calibration() {
     let args = [&SHORT[..], &["2", "--cpus=0", "--dirty-lines=0", "--json"]].concat();
     let ran = Place::new().run(&args);
     if ran.stderr.contains("not allowed here") {
-        return common::skip("CPU 0 is not this process'");
+        return tcpcost_testbed::skip("CPU 0 is not this process'");
     }
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let documents = documents(&ran.stdout);

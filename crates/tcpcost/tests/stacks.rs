@@ -3,7 +3,8 @@
 
 mod common;
 
-use common::{Place, able, skip};
+use common::{Place, able};
+use tcpcost_testbed::has_cpus;
 
 /// Each workload in a cell, over these stacks and with these knobs.
 fn study(stacks: &str, knobs: &str) -> String {
@@ -45,14 +46,14 @@ fn check(stacks: &str, bed: &str, ours: &[&str], threads: usize) {
         assert_eq!(record["outcome"], "measured", "{record}");
         assert_eq!(record["bed"], bed);
         let checked = ["client", "server"].iter().any(|end| {
-            let readings = record["ends"][end]["readings"].as_array().unwrap();
+            let readings = record["hosts"][end]["readings"].as_array().unwrap();
             readings
                 .iter()
                 .any(|reading| reading["counts"]["payload_bytes_checked"].as_u64() > Some(0))
         });
         assert!(checked, "{record}");
         for end in ["client", "server"] {
-            let end_record = &record["ends"][end];
+            let end_record = &record["hosts"][end];
             assert_eq!(end_record["threads"], threads, "{record}");
             let meters: Vec<_> = end_record["readings"]
                 .as_array()
@@ -63,7 +64,7 @@ fn check(stacks: &str, bed: &str, ours: &[&str], threads: usize) {
             // The kernel's counts say nothing of ours.
             assert_eq!(meters.contains(&"netstat"), !ours.contains(&end), "{end}");
             if record["knobs"]["workload"] != "crr" {
-                assert_eq!(end_record["environment"]["mss"], 1448, "{record}");
+                assert_eq!(common::environment(&record, end)["mss"], 1448, "{record}");
                 assert!(meters.contains(&"tcp_info"));
             }
         }
@@ -72,8 +73,8 @@ fn check(stacks: &str, bed: &str, ours: &[&str], threads: usize) {
 
 #[test]
 fn ours_at_both_ends_meets_in_memory() {
-    if std::thread::available_parallelism().map_or(1, std::num::NonZero::get) < 2 {
-        return skip("needs two CPUs");
+    if !has_cpus(2) {
+        return;
     }
     for threads in [1, 3] {
         check("stack = \"user\"", "memory", &["client", "server"], threads);

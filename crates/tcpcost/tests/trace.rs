@@ -7,10 +7,11 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::process::{Child, Command, Stdio};
 
-use common::{Place, in_namespace, skip};
+use common::Place;
 use serde_json::Value;
 use tcpcost_meter::tcp_info::TcpInfo;
 use tcpcost_study::{Counts, Quantity};
+use tcpcost_testbed::{in_namespace, skip};
 use tcpcost_trace::{Analysis, Report, Segment, Settings, Sink, flag, read};
 
 fn published(name: &str) -> String {
@@ -56,7 +57,7 @@ fn json_and_csv_hold_the_same_and_unknown_times_are_null() {
     let file = published("dumazet2013_trace_after.txt");
     let ran = place.run(&["trace", &file, "--json"]);
     let json: Value = serde_json::from_str(&ran.stdout).unwrap();
-    assert_eq!(json["schema_version"], 1);
+    assert_eq!(json["schema_version"], 2);
     let end = &json["captures"][0]["connections"][0]["ends"][0];
     assert_eq!(end["sent"]["data_wire_segments"], 9);
     assert_eq!(end["mss"]["source"], "assumed");
@@ -139,7 +140,7 @@ fn the_page_is_written_where_it_is_asked_for() {
     let ran = place.run(&["trace", &file, "--connection", "2", "--html", &page]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let page = std::fs::read_to_string(page).unwrap();
-    assert!(page.contains("Time and sequence: what 192.168.1.212:32970 sent"));
+    assert!(page.contains("time and sequence: what 192.168.1.212:32970 sent"));
 }
 
 #[test]
@@ -221,7 +222,7 @@ fn a_file_is_followed_as_it_grows_and_is_replaced_until_ctrl_c() {
     let packets = format!("growing.txt: tcpdump's text, {} packets", lines.len() + 20);
     assert!(last.iter().any(|line| line.contains(&packets)), "{last:#?}");
     assert!(
-        last.iter().any(|line| line.contains("What costs most")),
+        last.iter().any(|line| line.contains("What the CPU pays")),
         "{last:#?}"
     );
 }
@@ -296,6 +297,62 @@ fn an_interface_is_followed_and_agrees_with_what_the_kernel_counted() {
         );
         assert_eq!(seen["conn_bytes_received"], 100_000);
     });
+}
+
+#[test]
+fn all_interfaces_and_a_tun_are_followed_by_a_filter_that_suits_their_links() {
+    in_namespace(|| {
+        let tun = ["tuntap", "add", "dev", "tun0", "mode", "tun"];
+        let made = Command::new("ip").args(tun).status();
+        let is_up = Command::new("ip")
+            .args(["link", "set", "tun0", "up"])
+            .status();
+        let has_tun = [made, is_up]
+            .iter()
+            .all(|ran| ran.as_ref().is_ok_and(|status| status.success()));
+        for interface in ["any", "tun0"] {
+            if interface == "tun0" && !has_tun {
+                skip("needs /dev/net/tun");
+                continue;
+            }
+            let (mut child, mut looks) = started(&["-i", interface, "--json"]);
+            let Some(look) = looks.next() else {
+                let mut said = String::new();
+                let stderr = child.stderr.as_mut().unwrap();
+                stderr.read_to_string(&mut said).unwrap();
+                assert_eq!(
+                    child.wait().unwrap().code(),
+                    Some(77),
+                    "{interface}: {said}"
+                );
+                return skip(said.trim());
+            };
+            let look: Value = serde_json::from_str(&look).unwrap();
+            assert_eq!(look["captures"][0]["form"], "live", "{interface}");
+            interrupt(&child);
+            assert_eq!(child.wait().unwrap().code(), Some(0), "{interface}");
+        }
+    });
+}
+
+#[test]
+fn two_captures_are_held_against_each_other() {
+    let place = Place::new();
+    let (before, after) = (
+        published("dumazet2013_trace_before.txt"),
+        published("dumazet2013_trace_after.txt"),
+    );
+    let ran = place.run(&["trace", "--compare", &before, &after, "--json"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let json: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert!(
+        json["causes"]["packets"]
+            .as_array()
+            .is_some_and(|rows| !rows.is_empty())
+    );
+    let ran = place.run(&["trace", "--compare", &before]);
+    assert_eq!(ran.code, Some(2), "{ran:?}");
+    assert!(ran.stderr.contains("wants two captures"), "{ran:?}");
 }
 
 /// A connection to a server of this namespace that sends, receives and closes; what the kernel

@@ -9,9 +9,10 @@ use std::os::fd::FromRawFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Stdio};
 
+use common::{Place, Ran};
+use tcpcost_testbed::is_root;
 #[cfg(feature = "bpf")]
-use common::skip;
-use common::{Place, Ran, is_root};
+use tcpcost_testbed::skip;
 
 /// Objects of `--json`.
 fn objects(ran: &Ran) -> Vec<serde_json::Value> {
@@ -58,7 +59,7 @@ fn without_privileges_it_says_what_is_missing_and_counts_the_rest() {
     let ran = unprivileged(&place, &["watch", "20ms", "1", "--json"]);
     let line = &objects(&ran)[0];
     assert_eq!(line["tier"], "counters", "{line}");
-    assert_eq!(line["cpu_method"], "proc", "{line}");
+    assert!(line["counts"].get("exact").is_none(), "{line}");
     assert!(line["refused"][0].is_string(), "{line}");
     assert!(
         line["counts"]["netstat"]["ip_octets_sent"].is_u64(),
@@ -87,7 +88,7 @@ fn as_root_it_counts_skbs_and_exact_time() {
         line["counts"]["segments"]["data_skbs_sent"].is_u64(),
         "{line}"
     );
-    assert_eq!(line["bytes_method"], "segments", "{line}");
+    assert!(line["payload_sent_bits_per_s"].is_f64(), "{line}");
     // At the latest our own wake-up is a task switch.
     assert!(
         line["counts"]["programs"]["self_programs_ns"]
@@ -166,7 +167,7 @@ fn lacks_segments(line: &serde_json::Value) -> bool {
 #[cfg(feature = "bpf")]
 #[test]
 fn above_its_limit_it_samples_and_the_figures_stay_right() {
-    common::in_namespace(|| {
+    tcpcost_testbed::in_namespace(|| {
         let args = ["watch", "1s", "--json", "--self-max", "0.01"];
         let line = line_over_traffic(&args, lacks_segments, |line| {
             line["seen_ratio"].as_f64() < Some(0.5) && line["skb_bytes_mean"].is_f64()
@@ -185,38 +186,39 @@ fn above_its_limit_it_samples_and_the_figures_stay_right() {
 #[cfg(feature = "bpf")]
 #[test]
 fn figures_are_those_of_the_traffic() {
-    common::in_namespace(|| {
+    tcpcost_testbed::in_namespace(|| {
         let mut args = vec!["watch", "200ms", "--json", "--self-max", "100"];
         args.extend(["--connections", "9", "-6", "--address", "::1"]);
         let line = line_over_traffic(&args, lacks_segments, |line| {
             let views = line["connections"].as_array();
-            line["cpu_us_per_kib"].is_f64() && views.is_some_and(|rows| rows.len() == 2)
+            line["host_exact_cpu_us_per_payload_kib"].is_f64()
+                && views.is_some_and(|rows| rows.len() == 2)
         });
         let Some(line) = line else { return };
         let of = |name: &str| line[name].as_f64().unwrap_or(f64::NAN);
         let count = |meter: &str, of: &str| line["counts"][meter][of].as_f64().unwrap();
         assert_eq!(of("seen_ratio"), 1.0, "{line}");
         assert!(is_near(&line["skb_bytes_mean"], 1000.0), "{line}");
-        assert!(is_near(&line["wire_segments_per_skb"], 1.0), "{line}");
+        assert!(is_near(&line["wire_segments_per_data_skb"], 1.0), "{line}");
         assert_eq!(of("tail_ratio"), 0.0, "{line}");
         // Both meters read at some µs' distance while traffic goes on.
         let sent = count("segments", "data_wire_segments_sent");
         let by_kernel = count("netstat", "segments_sent");
         assert!((sent / by_kernel - 1.0).abs() < 0.2, "{line}");
         let bits_per_s = sent * 8000.0 * 1e9 / line["duration_ns"].as_f64().unwrap();
-        assert!((of("sent_bits_per_s") / bits_per_s - 1.0).abs() < 1e-9);
+        assert!((of("payload_sent_bits_per_s") / bits_per_s - 1.0).abs() < 1e-9);
         let drained = ["system_call", "net_rx", "tasklet", "timer"]
             .map(|by| of(&format!("drained_by_{by}_ratio")));
         assert!(is_near(&drained.iter().sum::<f64>().into(), 1.0), "{line}");
         assert!(of("self_cpu_ratio") > 0.0, "{line}");
-        assert!((0.0..=1.0).contains(&of("softirq_ratio")), "{line}");
+        assert!((0.0..=1.0).contains(&of("exact_softirq_ratio")), "{line}");
         match line["tier"].as_str() {
             Some("pmu") => {
                 let cycles = count("perf", "core_cycles");
                 let kib = (count("segments", "data_skb_bytes_sent")
                     + count("segments", "data_skb_bytes_received"))
                     / 1024.0;
-                let of_all = of("core_cycles_per_kib") / (cycles / kib);
+                let of_all = of("host_core_cycles_per_payload_kib") / (cycles / kib);
                 assert!((of_all - 1.0).abs() < 1e-9, "{line}");
             }
             _ => assert!(line["refused"].to_string().contains("meter perf"), "{line}"),
@@ -328,8 +330,15 @@ fn a_connection_is_told_with_its_process_and_filtered_by_port() {
 
 /// The answer to an HTTP request.
 fn http(address: &str, request: &str) -> String {
+    http_with(address, request, "*/*")
+}
+
+/// The same of a client that takes this.
+fn http_with(address: &str, request: &str, accept: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
-    let head = format!("{request} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    let head = format!(
+        "{request} HTTP/1.1\r\nHost: {address}\r\nAccept: {accept}\r\nConnection: close\r\n\r\n"
+    );
     stream.write_all(head.as_bytes()).unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
@@ -354,9 +363,20 @@ fn metrics_are_served_over_http_while_it_watches() {
         out.read_line(&mut line).unwrap();
         line.contains("us/KiB cyc")
     } {}
+    // Who holds connections and asks for nothing shuts nobody out.
+    let idle: Vec<TcpStream> = (0..40)
+        .map(|_| TcpStream::connect(&address).unwrap())
+        .collect();
     let answer = http(&address, "GET /metrics");
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
-    assert!(answer.contains("openmetrics-text"), "{answer}");
+    assert!(answer.contains("text/plain; version=0.0.4"), "{answer}");
+    assert!(!answer.contains("# EOF"), "{answer}");
+    drop(idle);
+    let open = http_with(&address, "GET /metrics", "application/openmetrics-text");
+    assert!(open.contains("openmetrics-text; version=1.0.0"), "{open}");
+    assert!(open.ends_with("# EOF\n"), "{open}");
+    let other = http_with(&address, "GET /metrics", "application/json");
+    assert!(other.starts_with("HTTP/1.1 406 "), "{other}");
     for name in [
         "tcpcost_cpu_seconds_total{context=",
         "tcpcost_self_cpu_seconds_total ",

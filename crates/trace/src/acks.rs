@@ -67,6 +67,13 @@ impl AckCoverage {
 
     /// The policy that the pure ACKs look like.
     pub fn policy(&self) -> PolicyGuess {
+        let by_pure_acks = self.bytes_per_pure_ack.sum();
+        if by_pure_acks * 2 < self.bytes_acked {
+            let acks = self.piggybacked_acks;
+            return PolicyGuess::unknown(format!(
+                "{acks} ACKs came with data and cover most: those tell when the application answered"
+            ));
+        }
         self.undisturbed.guess()
     }
 }

@@ -4,8 +4,9 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::net::IpAddr;
 
+use crate::attempts::{Attempt, Attempts, Begun};
 use crate::connection::{Connection, Ended, Settings};
-use crate::findings::Grounds;
+use crate::evidence::Evidence;
 use crate::read::{Broken, Reading, Sink};
 use crate::report::Report;
 use crate::segment::{Endpoint, Host, Segment};
@@ -70,8 +71,14 @@ pub struct Analysis<W = ()> {
     first_ns: Option<u64>,
     /// How many connections there were, and what those say that were let go.
     begun: usize,
-    let_go: Grounds,
+    let_go: Evidence,
+    /// Handshakes that nothing followed, and how many of them are listed.
+    attempts: Attempts,
+    listed: usize,
 }
+
+/// Handshakes that went nowhere are listed one by one up to here; all of them are counted.
+const LISTED_MOST: usize = 1000;
 
 impl Analysis {
     /// An analysis of every segment.
@@ -92,18 +99,32 @@ impl<W: Watch> Analysis<W> {
             last: None,
             first_ns: None,
             begun: 0,
-            let_go: Grounds::default(),
+            let_go: Evidence::default(),
+            attempts: Attempts::default(),
+            listed: 0,
         }
     }
 
     /// What was found so far: as if the capture ended here, but it may go on.
     pub fn report(&self, file: &str, reading: &Reading, outcome: Result<(), &Broken>) -> Report {
-        let finished = self.connections.iter().map(|connection| {
+        let mut evidence = self.let_go.clone();
+        let open = self.attempts.open();
+        let (shown, others) =
+            open.split_at(open.len().min(LISTED_MOST.saturating_sub(self.listed)));
+        for attempt in others {
+            evidence.add(&of_attempt(attempt, self.settings, &mut ()));
+        }
+        let attempts = shown
+            .iter()
+            .map(|attempt| of_attempt(attempt, self.settings, &mut ()));
+        let mut all: Vec<Cow<'_, Connection>> = attempts.map(Cow::Owned).collect();
+        all.extend(self.connections.iter().map(|connection| {
             let mut connection = connection.clone();
             connection.finish(&mut ());
             Cow::Owned(connection)
-        });
-        Report::build(file, reading, outcome, self.let_go.clone(), finished)
+        }));
+        all.sort_by_key(|connection| connection.number());
+        Report::build(file, reading, outcome, evidence, all.into_iter())
     }
 
     /// The connections so far, in the order of their first packets.
@@ -143,57 +164,111 @@ impl<W: Watch> Analysis<W> {
             !goes
         });
         self.connections.shrink_to_fit();
-        // Of several between the same ends the newest stands last.
+        // Of several between the same ends the newest stands last; a handshake may be newer.
         let places = self.connections.iter().enumerate();
         self.places = places
             .map(|(place, connection)| (key(connection.ends), place as u32))
+            .filter(|(ends, _)| !self.attempts.holds(ends))
             .collect();
         self.last = None;
     }
 
-    /// The connections in the order of their first packets, and the watch; the capture is over.
-    pub fn finish(mut self) -> (Vec<Connection>, W) {
+    /// The report, and the watch; the capture is over.
+    pub fn into_report(
+        self,
+        file: &str,
+        reading: &Reading,
+        outcome: Result<(), &Broken>,
+    ) -> (Report, W) {
+        let (connections, evidence, watch) = self.into_parts();
+        let connections = connections.iter().map(Cow::Borrowed);
+        (
+            Report::build(file, reading, outcome, evidence, connections),
+            watch,
+        )
+    }
+
+    /// The connections in the order of their first packets, and the watch; the capture is over. Of
+    /// handshakes that went nowhere the first 1,000 are among them.
+    pub fn finish(self) -> (Vec<Connection>, W) {
+        let (connections, _, watch) = self.into_parts();
+        (connections, watch)
+    }
+
+    fn into_parts(mut self) -> (Vec<Connection>, Evidence, W) {
+        let attempts = std::mem::take(&mut self.attempts);
+        for attempt in attempts.open() {
+            self.settle(attempt);
+        }
         for connection in &mut self.connections {
             connection.finish(&mut self.watch);
         }
-        (self.connections, self.watch)
+        self.connections.sort_by_key(Connection::number);
+        (self.connections, self.let_go, self.watch)
+    }
+
+    /// A handshake went nowhere.
+    fn settle(&mut self, attempt: &Attempt) {
+        let connection = of_attempt(attempt, self.settings, &mut self.watch);
+        if self.listed < LISTED_MOST {
+            self.listed += 1;
+            self.connections.push(connection);
+        } else {
+            self.let_go.add(&connection);
+        }
     }
 
     #[inline]
-    fn place(&mut self, segment: &Segment) -> usize {
+    fn place(&mut self, segment: &Segment) -> Option<usize> {
         let (source, destination) = (segment.source, segment.destination);
         if let Some((a, b, place)) = self.last
             && ((a == source && b == destination) || (a == destination && b == source))
         {
-            return place as usize;
+            return Some(place as usize);
         }
-        let next = self.connections.len() as u32;
-        let place = *self
-            .places
-            .entry(key([source, destination]))
-            .or_insert(next);
-        if place == next {
-            self.push(segment);
-        }
+        let place = *self.places.get(&key([source, destination]))?;
         self.last = Some((source, destination, place));
-        place as usize
+        Some(place as usize)
     }
 
+    /// A segment that belongs to no connection: of a handshake, or the first of one.
     #[cold]
-    fn another(&mut self, segment: &Segment) -> usize {
-        let (source, destination) = (segment.source, segment.destination);
-        let place = self.connections.len();
-        self.places.insert(key([source, destination]), place as u32);
-        self.last = Some((source, destination, place as u32));
-        self.push(segment);
-        place
+    fn begin(&mut self, segment: &Segment) {
+        let ends = key([segment.source, segment.destination]);
+        let (begun, is_another) = self.attempts.on_segment(ends, segment, self.begun);
+        self.begun += usize::from(is_another);
+        let attempt = match begun {
+            Begun::Held(over) => {
+                if let Some(over) = over {
+                    self.settle(&over);
+                }
+                return;
+            }
+            Begun::Connection(attempt) => attempt,
+        };
+        let place = self.connections.len() as u32;
+        self.places.insert(ends, place);
+        self.last = Some((segment.source, segment.destination, place));
+        let connection = begun_by(&attempt, self.settings, &mut self.watch);
+        self.connections.push(connection);
     }
+}
 
-    fn push(&mut self, first: &Segment) {
-        self.connections
-            .push(Connection::new(first, self.begun, self.settings));
-        self.begun += 1;
+/// The connection that these packets begin.
+fn begun_by(attempt: &Attempt, settings: Settings, watch: &mut impl Watch) -> Connection {
+    let mut connection = Connection::new(&attempt.segments[0], attempt.place, settings);
+    for segment in &attempt.segments {
+        let from = connection.end_of(&segment.source);
+        connection.on_segment(segment, from, watch);
     }
+    connection
+}
+
+/// The connection that a handshake was, which went nowhere.
+fn of_attempt(attempt: &Attempt, settings: Settings, watch: &mut impl Watch) -> Connection {
+    let mut connection = begun_by(attempt, settings, watch);
+    connection.finish(watch);
+    connection
 }
 
 /// The ends of a connection, the same for both directions.
@@ -211,13 +286,18 @@ impl<W: Watch> Sink for Analysis<W> {
                 return;
             }
         }
-        let mut place = self.place(segment);
-        let mut from = self.connections[place].end_of(&segment.source);
-        if self.connections[place].is_followed_by(segment, from) {
-            self.connections[place].finish(&mut self.watch);
-            place = self.another(segment);
-            from = self.connections[place].end_of(&segment.source);
+        let Some(place) = self.place(segment) else {
+            return self.begin(segment);
+        };
+        let connection = &mut self.connections[place];
+        let from = connection.end_of(&segment.source);
+        if connection.is_followed_by(segment, from) {
+            connection.finish(&mut self.watch);
+            self.places
+                .remove(&key([segment.source, segment.destination]));
+            self.last = None;
+            return self.begin(segment);
         }
-        self.connections[place].on_segment(segment, from, &mut self.watch);
+        connection.on_segment(segment, from, &mut self.watch);
     }
 }

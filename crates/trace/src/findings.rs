@@ -1,13 +1,16 @@
-//! What costs a capture's transfers most, and the knob that addresses it.
+//! What a capture's connections waited for most, what went wrong in them, and what the CPU pays, each
+//! with the knob that addresses it.
 //!
-//! Two kinds of share cannot be added: time that was lost, of the time that connections with data
-//! lasted; and packets that need not be, of all captured packets, each of which passes the stack
-//! once. Both are estimates: the capture does not hold CPU time.
+//! Shares of time are of the time in which somebody waited: idle connections are left out. Shares of
+//! packets are of all captured packets, each of which passes the stack once. The two cannot be added,
+//! so they are two lists. Both are estimates: a capture does not hold CPU time.
 
 use serde::Serialize;
 
-use crate::connection::Connection;
-use crate::sent::Sent;
+use crate::evidence::Evidence;
+use crate::read::Names;
+use crate::report::endpoint_name;
+use crate::waits::Wait;
 
 /// One line that costs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -27,209 +30,353 @@ pub struct Finding {
 /// Shares below are not worth a line.
 const LEAST: f64 = 0.01;
 
-/// How many lines.
-const LINES: usize = 3;
+/// How many lines of a list.
+const LINES: usize = 4;
 
 /// Wire segments that an ACK may well cover: what Solaris allows a receiver on the same link
 /// (tcp_local_dacks_max). Of what ACKs cost (3.6 µs of the sender's CPU each, fitted to Jones 2005) this
 /// saves seven eighths.
 const SEGMENTS_PER_ACK: f64 = 8.0;
 
-/// What segmentation offload joins by default: gso_max_size.
-const SUPER_SEGMENT_BYTES: f64 = 65_536.0;
+/// From so many resent segments on a window is small because of losses: with 1 % lost the mean window
+/// is some 12 segments (Mathis et al. 1997).
+const LOSSY: f64 = 0.01;
 
-/// What the findings rest on: sums over connections.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Grounds {
-    /// How many connections.
-    pub(crate) connections: usize,
-    /// All that both ends sent.
-    pub(crate) total: Sent,
-    /// Of the direction that carries more data: the other one waits by its nature.
-    main: Sent,
-    /// How long connections with data lasted.
-    time_ns: u64,
-    /// Packets that segmentation offload would save.
-    joined: f64,
-    /// Pure ACKs that cover payload, and the wire segments that they cover.
-    covering_acks: u64,
-    covered_segments: u64,
-}
+const OF_TIME: &str = "the time in which connections were not idle";
+const OF_PACKETS: &str = "all captured packets";
 
-impl Grounds {
-    pub(crate) fn add(&mut self, connection: &Connection) {
-        self.connections += 1;
-        self.total.add(&connection.total());
-        let [client, server] = &connection.halves;
-        let more = if server.sent.payload_bytes > client.sent.payload_bytes {
-            server
-        } else {
-            client
-        };
-        if more.sent.payload_bytes > 0 {
-            self.main.add(&more.sent);
-            let duration_ns = connection.duration_ns().unwrap_or(0);
-            self.time_ns = self.time_ns.saturating_add(duration_ns);
-        }
-        for half in [client, server] {
-            let least = (half.sent.payload_bytes as f64 / SUPER_SEGMENT_BYTES).ceil();
-            let full = half
-                .sent
-                .captured_data_packets
-                .saturating_sub(half.sent.small_packets) as f64;
-            if half.sent.super_segments == 0 {
-                self.joined += (full - least).max(0.0);
-            }
-            self.covering_acks += half.acks.wire_segments_per_pure_ack.n();
-            self.covered_segments += half.acks.wire_segments_per_pure_ack.sum();
+/// Findings of one list: the largest share first.
+#[derive(Default)]
+struct List(Vec<Finding>);
+
+impl List {
+    fn add(
+        &mut self,
+        (kind, share_of): (&'static str, &'static str),
+        part: f64,
+        whole: f64,
+        knob: &'static str,
+        text: String,
+    ) {
+        if whole > 0.0 && part / whole >= LEAST {
+            self.0.push(Finding {
+                kind,
+                share_ratio: (part / whole).min(1.0),
+                share_of,
+                text,
+                knob,
+            });
         }
     }
 
-    /// The lines that cost most, the largest share first.
-    pub(crate) fn findings(&self) -> Vec<Finding> {
-        let Grounds {
-            total: all,
-            main,
-            time_ns,
-            joined,
-            covering_acks,
-            covered_segments,
-            ..
-        } = self;
-        let (time_ns, joined) = (*time_ns, *joined);
-        let (receivers_acks, covered_segments) = (*covering_acks, *covered_segments);
-        // A stall has a line of its own.
-        let window_limited_ns = main
-            .window_limited_ns
-            .saturating_sub(main.delayed_ack_stall_ns);
-        let mut found = Vec::new();
-        let mut add = |kind, part: f64, whole: u64, share_of, knob, text: String| {
-            if whole > 0 && part / whole as f64 >= LEAST {
-                let share_ratio = (part / whole as f64).min(1.0);
-                found.push(Finding {
-                    kind,
-                    share_ratio,
-                    share_of,
-                    text,
-                    knob,
-                });
-            }
+    fn sorted(mut self) -> Vec<Finding> {
+        self.0
+            .sort_by(|a, b| b.share_ratio.total_cmp(&a.share_ratio));
+        self.0.truncate(LINES);
+        self.0
+    }
+}
+
+fn seconds(ns: u64) -> String {
+    match ns {
+        0..10_000_000_000 => format!("{:.1} ms", ns as f64 / 1e6),
+        _ => format!("{:.1} s", ns as f64 / 1e9),
+    }
+}
+
+impl Evidence {
+    /// What was waited for, and what went wrong, the largest share first.
+    pub(crate) fn findings(&self, names: &Names) -> Vec<Finding> {
+        let mut list = List::default();
+        self.losses(&mut list);
+        self.others(&mut list);
+        self.failures(&mut list, names);
+        list.sorted()
+    }
+
+    fn waited_ns(&self) -> f64 {
+        (self.waits.total_ns() - self.waits.of(Wait::Idle)) as f64
+    }
+
+    fn resent_ratio(&self) -> f64 {
+        let total = &self.total;
+        total.retransmitted_wire_segments as f64 / total.data_wire_segments.max(1) as f64
+    }
+
+    fn losses(&self, list: &mut List) {
+        let whole = self.waited_ns();
+        let of = |wait| self.waits.of(wait);
+        let (fast, timeout, probe) = (
+            of(Wait::LossFast),
+            of(Wait::LossTimeout),
+            of(Wait::LossProbe),
+        );
+        let recovering = fast + timeout + probe;
+        let resent = self.resent_ratio();
+        let (by_window, because) = if resent >= LOSSY {
+            let ns = self.lossy_ns;
+            (
+                ns,
+                format!(
+                    "; {} more with the window that losses keep small",
+                    seconds(ns)
+                ),
+            )
+        } else {
+            (0, String::new())
         };
-        let ms = |ns: u64| match ns {
-            0..10_000_000_000 => format!("{:.1} ms", ns as f64 / 1e6),
-            _ => format!("{:.1} s", ns as f64 / 1e9),
-        };
-        let of_time = "the time of connections with data";
+        let total = &self.total;
+        if total.retransmitted_packets > 0 && !total.is_unclear() {
+            let needless = total.retransmitted_after_ack.max(total.spurious_by_dsack);
+            list.add(
+                ("loss", OF_TIME),
+                (recovering + by_window) as f64,
+                whole,
+                "find what drops packets (tc -s qdisc, ethtool -S, ip -s link); TCP_RTO_MIN_US, net.ipv4.tcp_recovery, TCP_CONGESTION",
+                format!(
+                    "{:.1} % of segments were sent again ({} packets, {needless} without need): {} recovering ({} after ACKs told of it, {} after a timeout, {} after a tail probe){because}",
+                    resent * 100.0,
+                    total.retransmitted_packets,
+                    seconds(recovering),
+                    seconds(fast),
+                    seconds(timeout),
+                    seconds(probe),
+                ),
+            );
+        }
+        list.add(
+            ("syn_retransmissions", OF_TIME),
+            of(Wait::SynTimeout) as f64,
+            whole,
+            "find what drops SYNs: a full backlog (net.core.somaxconn, net.ipv4.tcp_max_syn_backlog), a firewall, the path",
+            format!(
+                "{} SYNs were sent again, which took {}",
+                self.handshakes.syns_retransmitted,
+                seconds(of(Wait::SynTimeout))
+            ),
+        );
+    }
+
+    fn others(&self, list: &mut List) {
+        let whole = self.waited_ns();
+        let of = |wait| self.waits.of(wait);
+        let total = &self.total;
+        let mut add =
+            |kind, ns: u64, knob, text| list.add((kind, OF_TIME), ns as f64, whole, knob, text);
+        let server = of(Wait::ServerApplication);
+        add(
+            "server_application",
+            server,
+            "the server's application: what it waits for itself; several requests in flight (study: request-response)",
+            format!(
+                "the server's application was waited for {}: a request was there, or an answer begun",
+                seconds(server)
+            ),
+        );
+        let client = of(Wait::ClientApplication);
+        add(
+            "client_application",
+            client,
+            "the client's application: larger or sooner writes (study: write-size)",
+            format!(
+                "the client's application had begun to send and did not go on for {}",
+                seconds(client)
+            ),
+        );
+        let network = of(Wait::Network);
+        add(
+            "round_trips",
+            network,
+            "fewer round trips: connections that stay open, TCP_FASTOPEN, more requests in flight (study: request-response); a nearer server",
+            format!(
+                "{} of round trips that had to be waited for",
+                seconds(network)
+            ),
+        );
+        let stalled = of(Wait::DelayedAck);
         add(
             "delayed_ack_stalls",
-            all.delayed_ack_stall_ns as f64,
-            time_ns,
-            of_time,
+            stalled,
             "receiver: TCP_QUICKACK or ip route ... quickack 1; sender: TCP_NODELAY (nodelay), one write a message (cork)",
             format!(
                 "{} stalls waited {} for a delayed ACK",
-                all.delayed_ack_stalls,
-                ms(all.delayed_ack_stall_ns)
+                total.delayed_ack_stalls,
+                seconds(stalled)
             ),
         );
+        let receiver = of(Wait::ReceiverWindow);
         add(
-            "receiver_limited",
-            main.receiver_limited_ns as f64,
-            time_ns,
-            of_time,
-            "receiver: SO_RCVBUF, net.ipv4.tcp_rmem, a reader that reads sooner (read_size)",
+            "receiver_window",
+            receiver,
+            "receiver: a reader that reads sooner (read_size), SO_RCVBUF unset or larger, net.ipv4.tcp_rmem",
             format!(
                 "the receiver's window was full for {}, closed {} times",
-                ms(main.receiver_limited_ns),
-                all.zero_windows
+                seconds(receiver),
+                total.window_closings
+            ),
+        );
+        // Where losses keep the window small they have that time.
+        let lossy_ns = if self.resent_ratio() >= LOSSY {
+            self.lossy_ns
+        } else {
+            0
+        };
+        let queue = self.queueing_ns;
+        let window = of(Wait::CongestionWindow)
+            - self.queueing_window_ns
+            - self.lossy_window_ns.min(lossy_ns);
+        let unclear =
+            of(Wait::Unclear) - self.queueing_unclear_ns - self.lossy_unclear_ns.min(lossy_ns);
+        add(
+            "queueing",
+            queue,
+            "a shorter queue where the path is slowest (fq_codel, cake, a lower txqueuelen or tbf limit); TCP_CONGESTION bbr; a limit of what is unsent (TCP_NOTSENT_LOWAT) or of the rate (SO_MAX_PACING_RATE)",
+            format!(
+                "the path's rate: for {} data waited in a queue that made round trips of {} out of {}",
+                seconds(queue),
+                seconds(self.queued_rtt_ns),
+                seconds(self.queued_rtt_min_ns)
             ),
         );
         add(
-            "silence_before_retransmission",
-            all.silence_before_retransmission_ns as f64,
-            time_ns,
-            of_time,
-            "TCP_RTO_MIN_US, net.ipv4.tcp_recovery; first find what drops packets",
+            "congestion_window",
+            window,
+            "initcwnd (ip route), TCP_CONGESTION, SO_SNDBUF, net.ipv4.tcp_wmem; on a short path the hosts' own speed (study: write-size)",
             format!(
-                "{} of silence ended in a retransmission",
-                ms(all.silence_before_retransmission_ns)
+                "the sender waited for ACKs of data in flight for {}: its congestion window, its send buffer, or the path's rate",
+                seconds(window)
+            ),
+        );
+        let paced = of(Wait::Paced);
+        add(
+            "paced",
+            paced,
+            "SO_MAX_PACING_RATE, fq, a congestion control that paces (bbr); the sender's CPU",
+            format!(
+                "the sender kept a pace of its own for {}, with data and window left: pacing, a queue or CPU before the capture",
+                seconds(paced)
             ),
         );
         add(
-            "window_limited",
-            window_limited_ns as f64,
-            time_ns,
-            of_time,
-            "TCP_CONGESTION, SO_SNDBUF; on a short path the receiver's own speed (study: write-size)",
+            "sender_or_path",
+            unclear,
+            "capture at the sender, handshake included: there it shows which",
             format!(
-                "the sender waited for ACKs with data in flight for {}",
-                ms(window_limited_ns)
+                "for {} data came as the sender's window, its pacing or the path's rate let them: not to be told apart where this was captured",
+                seconds(unclear)
             ),
         );
-        add(
-            "application_limited",
-            main.application_limited_ns as f64,
-            time_ns,
-            of_time,
-            "the application: larger writes (study: write-size), more requests in flight (study: request-response)",
+    }
+
+    fn failures(&self, list: &mut List, names: &Names) {
+        let begun = self.connections as f64;
+        let handshakes = &self.handshakes;
+        let failed = handshakes.failed();
+        let most = self.failed_to.most();
+        let whom = most.map_or(String::new(), |end| {
+            format!(", most to {}", endpoint_name(end, names))
+        });
+        list.add(
+            ("failed_handshakes", "all connections"),
+            failed as f64,
+            begun,
+            "is the server up and its port open (ss -ltn there); a firewall; a full backlog (net.core.somaxconn, net.ipv4.tcp_max_syn_backlog)",
             format!(
-                "the sender had nothing to send for {}, or a queue or pacing before the capture held it",
-                ms(main.application_limited_ns)
+                "{failed} handshakes went nowhere{whom}: {} unanswered, {} refused by RST, {} half-open (answered, then nothing)",
+                handshakes.unanswered, handshakes.refused, handshakes.half_open
             ),
         );
-        let packets = all.captured_packets;
-        let of_packets = "all captured packets";
+        list.add(
+            ("resets", "all connections"),
+            self.cut_off as f64,
+            begun,
+            "the application that closes without reading all, or is killed; a middlebox that forgets connections (keepalives)",
+            format!(
+                "{} connections were reset with data in flight or a request unanswered",
+                self.cut_off
+            ),
+        );
+    }
+
+    /// What stands beside the findings: not waited for, but worth knowing.
+    pub(crate) fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        let all = self.waits.total_ns();
+        let idle = self.waits.of(Wait::Idle);
+        if all > 0 && idle > all / 2 {
+            notes.push(format!(
+                "connections were idle for {:.0} % of their time",
+                idle as f64 / all as f64 * 100.0
+            ));
+        }
+        if self.keepalive_only > 0 {
+            notes.push(format!(
+                "{} connections carried nothing but keepalives",
+                self.keepalive_only
+            ));
+        }
+        if self.total.is_unclear() {
+            notes.push(format!(
+                "{} packets were sent again or captured twice: nothing in them tells which, so what was sent again is unknown",
+                self.total.repeats_unclear
+            ));
+        }
+        notes
+    }
+
+    /// What the CPU pays more than it would have to, the largest share of packets first.
+    pub(crate) fn costs(&self) -> Vec<Finding> {
+        let all = &self.total;
+        let packets = all.captured_packets as f64;
+        let mut list = List::default();
+        let mut add =
+            |kind, part, knob, text| list.add((kind, OF_PACKETS), part, packets, knob, text);
+        let at_eight = self.covered_segments as f64 / SEGMENTS_PER_ACK;
         add(
             "pure_acks",
-            receivers_acks as f64 - covered_segments as f64 / SEGMENTS_PER_ACK,
-            packets,
-            of_packets,
+            self.covering_acks as f64 - at_eight,
             "receiver: GRO (ethtool -K DEV gro on), TCP_DELACK_MAX_US; no TCP_QUICKACK (study: segmentation)",
             format!(
                 "{} pure ACKs; one for every eight wire segments would be {}",
                 all.pure_acks,
-                (covered_segments as f64 / SEGMENTS_PER_ACK).round()
+                at_eight.round()
             ),
         );
         add(
             "tail_splits",
             all.tail_splits as f64,
-            packets,
-            of_packets,
             "a kernel since 3.14, MSG_MORE off (cork), or writes of whole segments (study: segmentation)",
             format!(
                 "{} short tails were split off the super-segment before them",
                 all.tail_splits
             ),
         );
-        add("no_super_segments", joined, packets, of_packets,
-        "ethtool -K DEV tso on gso on at the sender, gro on at the receiver (study: segmentation)",
-        "full-sized packets of one wire segment each: no segmentation offload where this was captured".to_string());
+        add(
+            "no_super_segments",
+            self.joined,
+            "ethtool -K DEV tso on gso on at the sender, gro on at the receiver (study: segmentation)",
+            "full-sized packets of one wire segment each: no segmentation offload where this was captured".to_string(),
+        );
         add(
             "small_packets",
             all.joinable_packets as f64,
-            packets,
-            of_packets,
             "larger writes (write_size, study: write-size), TCP_CORK or MSG_MORE (cork), no TCP_NODELAY",
             format!(
                 "{} of {} packets shorter than one MSS followed a short one at once and fit into it",
                 all.joinable_packets, all.small_packets
             ),
         );
+        let resent = if all.is_unclear() {
+            0
+        } else {
+            all.retransmitted_packets
+        };
         add(
             "retransmissions",
-            all.retransmitted_packets as f64,
-            packets,
-            of_packets,
+            resent as f64,
             "find what drops packets; net.ipv4.tcp_recovery, TCP_CONGESTION",
-            format!(
-                "{} packets were sent again, {} of them without need",
-                all.retransmitted_packets,
-                all.retransmitted_after_ack.max(all.spurious_by_dsack)
-            ),
+            format!("{resent} packets were sent again"),
         );
-        found.sort_by(|a, b| b.share_ratio.total_cmp(&a.share_ratio));
-        found.truncate(LINES);
-        found
+        list.sorted()
     }
 }

@@ -29,6 +29,21 @@ impl Histogram {
         self.max = self.max.max(value);
     }
 
+    /// So many values of `from` were of the smaller `to`, as far as they were counted; both are below 64.
+    pub(crate) fn move_values(&mut self, from: u64, to: u64, count: u64) {
+        let there = self.counts.get(index(from)).copied().unwrap_or(0);
+        let moved = there.min(count as u32);
+        if moved > 0 && from < EXACT {
+            self.counts[index(from)] -= moved;
+            self.counts[index(to)] += moved;
+            self.sum = self.sum.saturating_sub((from - to) * u64::from(moved));
+            if self.max == from {
+                let largest = self.counts.iter().rposition(|count| *count > 0);
+                self.max = largest.unwrap_or(0) as u64;
+            }
+        }
+    }
+
     #[cold]
     fn grow(&mut self, index: usize) {
         self.counts.resize(index + 1, 0);

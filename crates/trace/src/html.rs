@@ -4,25 +4,26 @@
 use maud::{DOCTYPE, PreEscaped, html};
 use serde_json::{Value, json};
 
-use crate::graph::Graph;
+use crate::graph::{ConnectionGraph, Graph, Points, Step};
 use crate::report::{ConnectionReport, Distribution, Report};
-use crate::text::{largest, summary};
+use crate::text::{connection_text, largest, summary};
 
 const PLOT: &str = include_str!("../../report/assets/plot.min.js");
 const STYLE: &str = include_str!("../../report/assets/report.css");
 const SCRIPT: &str = include_str!("../assets/trace.js");
 const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'";
 
-/// The page; `graph` is of the connection with the number `of`.
-pub fn page(report: &Report, of: usize, graph: &Graph) -> String {
-    let connection = report
+/// The page; charts are of the connections that `graph` has.
+pub fn page(report: &Report, graph: &Graph) -> String {
+    let shown: Vec<(&ConnectionReport, &ConnectionGraph)> = report
         .connections
         .iter()
-        .find(|connection| connection.number == of);
-    let charts = connection
-        .map(|connection| charts(connection, graph))
-        .unwrap_or_default();
-    let depth = connection.map(crate::text::depth);
+        .filter_map(|connection| Some((connection, graph.of_connection(connection.number)?)))
+        .collect();
+    let charts: Vec<Value> = shown
+        .iter()
+        .flat_map(|(connection, graph)| charts(connection, graph))
+        .collect();
     // "</" would end the element, "<!--" change how it ends: no "<" is left in it.
     let data = Value::from(charts.clone())
         .to_string()
@@ -43,17 +44,20 @@ pub fn page(report: &Report, of: usize, graph: &Graph) -> String {
                 main {
                     pre style="white-space: pre-wrap" { (summary(report)) }
                     div.scroll { pre { (largest(report)) } }
-                    @if let Some(depth) = depth {
-                        h2 { "Connection " (of) }
-                        div.charts {
-                            @for (place, chart) in charts.iter().enumerate() {
-                                figure data-chart=(place) {
-                                    figcaption { (chart["title"].as_str().unwrap_or_default()) }
-                                    div.chart {}
-                                }
+                    @if !charts.is_empty() {
+                        p { "Drag across a chart of time to look at a part of it; a double click shows all." }
+                    }
+                    div.charts {
+                        @for (place, chart) in charts.iter().enumerate() {
+                            figure data-chart=(place) {
+                                figcaption { (chart["title"].as_str().unwrap_or_default()) }
+                                div.chart {}
                             }
                         }
-                        div.scroll { pre { (depth) } }
+                    }
+                    @for (connection, graph) in &shown {
+                        h2 { "Connection " (connection.number) }
+                        div.scroll { pre { (connection_text(report, connection, Some(graph))) } }
                     }
                 }
                 script type="application/json" id="charts" { (PreEscaped(data)) }
@@ -65,27 +69,73 @@ pub fn page(report: &Report, of: usize, graph: &Graph) -> String {
     .into_string()
 }
 
-fn charts(connection: &ConnectionReport, graph: &Graph) -> Vec<Value> {
+fn charts(connection: &ConnectionReport, graph: &ConnectionGraph) -> Vec<Value> {
     let mut charts = Vec::new();
     let start_ns = connection.first_ns.unwrap_or(0);
     let ms = |ns: u64| ns.saturating_sub(start_ns) as f64 / 1e6;
+    let x = "ms since the first packet";
     for (end, curves) in graph.curves.iter().enumerate() {
-        let points = |points: &[(u64, u64)]| -> Vec<(f64, u64)> {
-            points.iter().map(|(at, place)| (ms(*at), *place)).collect()
+        let points = |points: &Points| -> Vec<(f64, u64)> {
+            let of = points.points().iter();
+            of.map(|(at, place)| (ms(*at), *place)).collect()
         };
         if curves.data.points().is_empty() {
             continue;
         }
+        let address = &connection.ends[end].address;
         let of_end = graph.stalls.iter().filter(|stall| stall.0 == end);
         charts.push(json!({
             "form": "sequence",
-            "title": format!("Time and sequence: what {} sent (dots), how far it was acknowledged (line), sent again (crosses), stalls shaded", connection.ends[end].address),
-            "x": "ms since the first packet", "y": "bytes",
-            "data": points(curves.data.points()),
-            "again": points(curves.again.points()),
-            "acked": points(curves.acked.points()),
+            "title": format!("Connection {}, time and sequence: what {address} sent (dots), acknowledged (line), the window's edge (upper line), sent again (crosses), SACK (triangles), D-SACK (squares), stalls shaded", connection.number),
+            "x": x, "y": "bytes",
+            "data": points(&curves.data),
+            "again": points(&curves.again),
+            "acked": points(&curves.acked),
+            "edge": points(&curves.edge),
+            "sacked": points(&curves.sacked),
+            "dsacked": points(&curves.dsacked),
             "stalls": of_end.map(|(_, since, until)| (ms(*since), ms(*until))).collect::<Vec<_>>(),
         }));
+        let step_ms = graph.steps.step_ns as f64 / 1e6;
+        let rate = |of: &dyn Fn(&Step) -> u64| -> Vec<(f64, f64)> {
+            let steps = graph.steps.steps.iter().enumerate();
+            steps
+                .map(|(at, step)| {
+                    (
+                        at as f64 * step_ms,
+                        of(step) as f64 / 1024.0 / step_ms * 1e3,
+                    )
+                })
+                .collect()
+        };
+        let line = |name: &str, points: Value| json!({"name": name, "points": points});
+        let mut over_time = |title: &str, y: &str, lines: Vec<Value>| {
+            charts.push(json!({
+                "form": "lines", "x": x, "y": y, "lines": lines,
+                "title": format!("Connection {}, {title} of {address}", connection.number),
+            }));
+        };
+        over_time(
+            "throughput and goodput",
+            "KiB/s",
+            vec![
+                line("sent", json!(rate(&|step| step.sent_bytes[end]))),
+                line("acknowledged", json!(rate(&|step| step.acked_bytes[end]))),
+            ],
+        );
+        over_time(
+            "data in flight and window offered",
+            "bytes",
+            vec![
+                line("in flight", json!(points(&curves.in_flight))),
+                line("window", json!(points(&curves.window))),
+            ],
+        );
+        over_time(
+            "round trips",
+            "µs",
+            vec![line("RTT", json!(points(&curves.rtt_us)))],
+        );
     }
     for end in &connection.ends {
         let mut add = |form: &str, title: String, x: &str, of: &Distribution| {
@@ -95,22 +145,22 @@ fn charts(connection: &ConnectionReport, graph: &Graph) -> Vec<Value> {
                 );
             }
         };
-        let address = &end.address;
+        let (number, address) = (connection.number, &end.address);
         add(
             "cdf",
-            format!("Captured packets that {address} sent, by size"),
+            format!("Connection {number}: captured packets that {address} sent, by size"),
             "payload bytes",
             &end.packet_bytes,
         );
         add(
             "bars",
-            format!("ACKs of {address}, by what they cover"),
+            format!("Connection {number}: ACKs of {address}, by what they cover"),
             "bytes per pure ACK",
             &end.bytes_per_ack,
         );
         add(
             "cdf",
-            format!("Data bursts of {address}"),
+            format!("Connection {number}: data bursts of {address}"),
             "wire segments in a row",
             &end.data_burst_wire_segments,
         );
@@ -127,11 +177,12 @@ mod tests {
     #[test]
     fn the_page_refers_to_nothing_and_holds_its_charts() {
         let capture = "000000 A.1 > </script>.2: P 1:101(100) ack 1 win 9\n000009 </script>.2 > A.1: . ack 101 win 9\n";
-        let mut analysis = Analysis::watched(Settings::default(), Filter::default(), Graph::of(1));
+        let mut analysis =
+            Analysis::watched(Settings::default(), Filter::default(), Graph::of(&[1]));
         let (reading, outcome) = read(capture.as_bytes(), &mut analysis);
         let (connections, graph) = analysis.finish();
         let report = Report::new("a<b", &reading, outcome.as_ref().copied(), &connections);
-        let page = page(&report, 1, &graph);
+        let page = page(&report, &graph);
         assert_eq!(page.matches("</script>").count(), 3);
         assert!(!page.contains("src=") && !page.contains("href="));
         assert!(page.contains("\"form\":\"sequence\"") && page.contains("a&lt;b"));

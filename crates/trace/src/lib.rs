@@ -16,21 +16,28 @@
 //! assert!(text(&report).contains("1 connections"));
 //! ```
 
+#![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
 mod acks;
 mod analysis;
-mod beginning;
+mod attempts;
 mod bytes;
+mod compare;
 mod compressed;
 mod connection;
+mod counts;
+mod direction;
+mod evidence;
 mod findings;
 mod graph;
-mod half;
+mod handshakes;
 mod histogram;
 mod html;
 mod json;
+mod links;
 mod mss;
+mod opening;
 mod packet;
 mod pcap;
 mod pcapng;
@@ -39,29 +46,36 @@ mod read;
 mod report;
 mod rtt;
 mod segment;
-mod sent;
 mod sequence;
 mod tcpdump;
 mod text;
+mod tunnels;
+mod waits;
 mod watch;
 
 pub use acks::AckCoverage;
 pub use analysis::{Analysis, Filter, Moment};
-pub use beginning::Beginning;
-pub use connection::{Began, Connection, Ended, Settings};
+pub use compare::{CauseRow, Causes, Pair, PairedConnection, PairedDirection, Passed};
+pub use connection::{Began, Connection, Ended, Handshake, Settings};
+pub use counts::DirectionCounts;
+pub use direction::{Direction, SynOptions};
 pub use findings::Finding;
-pub use graph::{Curves, Graph, Points};
-pub use half::{Half, SynOptions};
+pub use graph::{ConnectionGraph, Curves, Event, EventKind, Graph, Points, Step, Steps};
+pub use handshakes::Handshakes;
 pub use histogram::Histogram;
 pub use html::page;
 pub use json::{csv, json, json_line, write_csv, write_json};
 pub use mss::{Mss, MssSource};
+pub use opening::OpeningWatch;
 pub use packet::{Link, segment as parse};
 pub use policy::{Policy, PolicyGuess};
 pub use read::{Broken, Form, Names, Reading, Sink, follow, read};
-pub use report::{ConnectionReport, Distribution, EndReport, Report, SCHEMA_VERSION, counts_at};
+pub use report::{
+    ConnectionReport, Distribution, EndReport, PerMib, Report, SCHEMA_VERSION, counts_at,
+};
 pub use rtt::Rtt;
-pub use segment::{Endpoint, Host, Options, Segment, Skipped, flag};
-pub use sent::Sent;
+pub use segment::{Endpoint, Host, Options, Segment, Skipped, Way, flag};
 pub use text::{connection_text, text};
+pub use tunnels::Tunnel;
+pub use waits::{CapturedAt, Wait, Waits};
 pub use watch::{AckEvent, BurstEvent, PacketEvent, StallEvent, Watch};

@@ -1,5 +1,7 @@
 //! The payload of a full-sized wire segment: what a captured super-segment is divided by.
 
+use std::cmp::Ordering;
+
 use serde::Serialize;
 
 /// Where an MSS comes from.
@@ -8,7 +10,8 @@ use serde::Serialize;
 pub enum MssSource {
     /// Told by whoever asked for the analysis.
     Given,
-    /// The MSS options of both SYNs, less the timestamps if both agreed to them.
+    /// The MSS option of the other end's SYN, less the options that this end's segments have; its own
+    /// where sizes show that its link takes less.
     Handshake,
     /// The MSS option of the one SYN that was captured.
     OneSyn,
@@ -73,6 +76,60 @@ pub(crate) fn infer(sizes: &[u32], headers: u32) -> Option<Mss> {
         .and_then(|(_, _, mss)| inferred(mss))
 }
 
+/// The MSS that SYNs allow: the other end's option, unless this end's own is smaller and its packets are
+/// multiples of that. An option binds who receives it; that a link takes less, its own end's tells.
+pub(crate) fn by_syns(others: Option<u32>, own: Option<u32>, sizes: &[u32]) -> Option<Mss> {
+    let multiples = |mss: u32| {
+        let of_mss = |size: &&u32| **size >= mss && size.is_multiple_of(mss);
+        sizes.iter().filter(of_mss).count()
+    };
+    let (bytes, source) = match (others, own) {
+        (Some(others), Some(own)) if own < others => {
+            let between = sizes.iter().any(|size| *size > own && *size <= others);
+            let is_own = match multiples(own).cmp(&multiples(others)) {
+                Ordering::Greater => true,
+                Ordering::Equal => !between,
+                Ordering::Less => false,
+            };
+            (if is_own { own } else { others }, MssSource::Handshake)
+        }
+        (Some(others), Some(_)) => (others, MssSource::Handshake),
+        (Some(others), None) => (others, MssSource::OneSyn),
+        (None, own) => (own?, MssSource::OneSyn),
+    };
+    Some(Mss { bytes, source })
+}
+
+/// Packets larger than the MSS that are all of one size: no super-segment of it, so the MSS is that.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Oversized {
+    bytes: u32,
+    seen: u8,
+}
+
+/// So many in a row: more than an application of one size of writes would make without PSH.
+pub(crate) const OVERSIZED_ENOUGH: u8 = 4;
+
+impl Oversized {
+    /// A packet of more than one MSS, without PSH; the MSS that it and those before it show to be right.
+    pub(crate) fn on_packet(&mut self, payload: u32, mss: u32) -> Option<Mss> {
+        if payload.is_multiple_of(mss) {
+            *self = Oversized::default();
+            return None;
+        }
+        self.seen = if self.bytes == payload {
+            self.seen + 1
+        } else {
+            1
+        };
+        self.bytes = payload;
+        (self.seen == OVERSIZED_ENOUGH).then_some(Mss {
+            bytes: payload,
+            source: MssSource::Inferred,
+        })
+    }
+}
+
 /// Whether the largest of these sizes is that of Ethernet's full segments, and half of them have it: more
 /// of them would tell no other MSS.
 pub(crate) fn is_of_ethernet(sizes: &[u32], headers: u32) -> bool {
@@ -111,6 +168,24 @@ mod tests {
         check(&[4096, 4096], 52, None);
         check(&[65_160, 43_440, 1448], 52, Some(1448));
         check(&[200], 40, None);
+    }
+
+    #[test]
+    fn the_others_option_binds_unless_sizes_show_the_own_links() {
+        let check = |others, own, sizes: &[u32], expected| {
+            assert_eq!(
+                by_syns(others, own, sizes).map(|mss| mss.bytes),
+                expected,
+                "{sizes:?}"
+            );
+        };
+        // `advmss 1400` at the sender binds the other direction alone.
+        check(Some(1448), Some(1388), &[1448, 1448, 900], Some(1448));
+        check(Some(1388), Some(1448), &[1388, 1388], Some(1388));
+        // A sender whose link takes 1400 bytes: super-segments of that.
+        check(Some(1448), Some(1388), &[2776, 13_880, 5552], Some(1388));
+        check(Some(8948), Some(1448), &[], Some(1448));
+        check(None, Some(1448), &[], Some(1448));
     }
 
     #[test]

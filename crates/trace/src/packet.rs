@@ -5,12 +5,14 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use crate::segment::{Endpoint, Host, Options, Segment, Skipped, flag};
+use crate::links::{self, Found, be16};
+use crate::segment::{Endpoint, Host, Options, Segment, Skipped, Way, flag};
+use crate::tunnels::{self, DEPTH_MOST, Inner, Tunnel};
 
 /// Link types that are read, with the numbers of libpcap's LINKTYPE_ registry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Link {
-    /// 1: Ethernet, with any number of VLAN tags.
+    /// 1: Ethernet, with any number of VLAN tags, MPLS labels, PPPoE or LLC/SNAP.
     Ethernet,
     /// 0 and 108: the four-byte family of BSD's loopback.
     Null,
@@ -20,8 +22,20 @@ pub enum Link {
     Cooked1,
     /// 276: Linux cooked, version 2.
     Cooked2,
-    /// Another one; its packets are counted and left out.
-    Unknown,
+    /// 9 and 50: PPP.
+    Ppp,
+    /// 51: PPPoE without Ethernet.
+    PppPppoe,
+    /// 105: 802.11, data that are not encrypted.
+    Wireless,
+    /// 127: the same behind radiotap's header.
+    Radiotap,
+    /// 239: Linux's NFLOG.
+    NetfilterLog,
+    /// 242: IP over InfiniBand.
+    InfiniBand,
+    /// Another one, by its number; its packets are counted and left out.
+    Unknown(u32),
 }
 
 impl Link {
@@ -30,16 +44,19 @@ impl Link {
         match number {
             1 => Link::Ethernet,
             0 | 108 => Link::Null,
+            9 | 50 => Link::Ppp,
             12 | 14 | 101 | 228 | 229 => Link::Raw,
+            51 => Link::PppPppoe,
+            105 => Link::Wireless,
             113 => Link::Cooked1,
+            127 => Link::Radiotap,
+            239 => Link::NetfilterLog,
+            242 => Link::InfiniBand,
             276 => Link::Cooked2,
-            _ => Link::Unknown,
+            _ => Link::Unknown(number),
         }
     }
 }
-
-const ETHERTYPE_IPV4: u16 = 0x0800;
-const ETHERTYPE_IPV6: u16 = 0x86dd;
 
 /// The segment in a captured frame. `wire_len` is the frame's length before it was cut. What is no
 /// segment is counted in `skipped`.
@@ -51,48 +68,24 @@ pub fn segment(
     at_ns: u64,
     skipped: &mut Skipped,
 ) -> Option<Segment> {
-    let ip_at = match link {
-        Link::Ethernet => {
-            let mut at = 12;
-            loop {
-                let Some(ethertype) = be16(frame, at) else {
-                    skipped.headers_cut += 1;
-                    return None;
-                };
-                match ethertype {
-                    ETHERTYPE_IPV4 | ETHERTYPE_IPV6 => break at + 2,
-                    // 802.1Q, 802.1ad, and QinQ's older number.
-                    0x8100 | 0x88a8 | 0x9100 => at += 4,
-                    _ => {
-                        skipped.not_ip += 1;
-                        return None;
-                    }
-                }
-            }
-        }
-        Link::Null => 4,
-        Link::Raw => 0,
-        Link::Cooked1 | Link::Cooked2 => {
-            let (protocol_at, header) = if link == Link::Cooked1 {
-                (14, 16)
-            } else {
-                (0, 20)
+    let is_plain = link == Link::Ethernet && frame.get(12..14) == Some(&[8, 0]);
+    let found = if is_plain {
+        Found::Ip(14)
+    } else {
+        links::find(link, frame)
+    };
+    let ip_at = match found {
+        Found::Ip(at) => at,
+        Found::NotIp => {
+            let reason = match link {
+                Link::Unknown(_) => &mut skipped.link_unknown,
+                _ => &mut skipped.not_ip,
             };
-            match be16(frame, protocol_at) {
-                Some(ETHERTYPE_IPV4 | ETHERTYPE_IPV6) => header,
-                Some(0x8100) => header + 4,
-                Some(_) => {
-                    skipped.not_ip += 1;
-                    return None;
-                }
-                None => {
-                    skipped.headers_cut += 1;
-                    return None;
-                }
-            }
+            *reason += 1;
+            return None;
         }
-        Link::Unknown => {
-            skipped.link_unknown += 1;
+        Found::Cut => {
+            skipped.headers_cut += 1;
             return None;
         }
     };
@@ -101,9 +94,26 @@ pub fn segment(
         return None;
     };
     let ip_wire = wire_len.saturating_sub(ip_at as u32);
+    let mut segment = datagram(ip, ip_wire, at_ns, 0, skipped)?;
+    match link {
+        Link::Cooked1 => segment.way = way(frame),
+        Link::Cooked2 => segment.interface = be16(frame, 6).map_or(0, u32::from),
+        _ => {}
+    }
+    Some(segment)
+}
+
+#[inline]
+fn datagram(
+    ip: &[u8],
+    ip_wire: u32,
+    at_ns: u64,
+    depth: u8,
+    skipped: &mut Skipped,
+) -> Option<Segment> {
     match ip.first().map(|byte| byte >> 4) {
-        Some(4) => ipv4(ip, ip_wire, at_ns, skipped),
-        Some(6) => ipv6(ip, ip_wire, at_ns, skipped),
+        Some(4) => ipv4(ip, ip_wire, at_ns, depth, skipped),
+        Some(6) => ipv6(ip, ip_wire, at_ns, depth, skipped),
         Some(_) => {
             skipped.not_ip += 1;
             None
@@ -115,24 +125,72 @@ pub fn segment(
     }
 }
 
+/// The segment within a tunnel, behind an IP header whose packet has this protocol.
+#[cold]
+fn within(
+    protocol: u8,
+    rest: &[u8],
+    wire: u32,
+    at_ns: u64,
+    depth: u8,
+    skipped: &mut Skipped,
+) -> Option<Segment> {
+    let inner = tunnels::inner(protocol, rest).filter(|_| depth < DEPTH_MOST);
+    let Some(Inner::Ip(tunnel, at)) = inner else {
+        skipped.not_tcp += 1;
+        return None;
+    };
+    let Some(ip) = rest.get(at..) else {
+        skipped.headers_cut += 1;
+        return None;
+    };
+    let wire = wire.saturating_sub(at as u32);
+    let mut segment = datagram(ip, wire, at_ns, depth + 1, skipped)?;
+    // Of tunnels within tunnels the innermost is named.
+    segment.tunnel = segment.tunnel.or(Some(tunnel));
+    Some(segment)
+}
+
+/// The way that the first two bytes of Linux cooked, version 1, tell: 4 is what this host sent.
+fn way(frame: &[u8]) -> Way {
+    match be16(frame, 0) {
+        Some(4) => Way::Out,
+        Some(0) => Way::In,
+        _ => Way::Unknown,
+    }
+}
+
 const PROTOCOL_TCP: u8 = 6;
 
 #[inline]
-fn ipv4(ip: &[u8], ip_wire: u32, at_ns: u64, skipped: &mut Skipped) -> Option<Segment> {
+fn ipv4(ip: &[u8], ip_wire: u32, at_ns: u64, depth: u8, skipped: &mut Skipped) -> Option<Segment> {
     let Some(head) = ip.first_chunk::<20>() else {
         skipped.headers_cut += 1;
         return None;
     };
-    if head[9] != PROTOCOL_TCP {
-        skipped.not_tcp += 1;
-        return None;
-    }
     // More fragments, or an offset.
-    if u16::from_be_bytes([head[6], head[7]]) & 0x3fff != 0 {
+    let is_fragment = u16::from_be_bytes([head[6], head[7]]) & 0x3fff != 0;
+    let mut header = usize::from(head[0] & 15) * 4;
+    if head[9] != PROTOCOL_TCP {
+        let mut protocol = head[9];
+        let mut rest = ip
+            .get(header..)
+            .filter(|_| !is_fragment)
+            .unwrap_or_default();
+        let is_authenticated = protocol == 51;
+        if let Some(Inner::Protocol(next, length)) = tunnels::inner(protocol, rest) {
+            (protocol, header) = (next, header + length);
+            rest = rest.get(length..).unwrap_or_default();
+        }
+        if protocol != PROTOCOL_TCP || !is_authenticated {
+            let wire = ip_wire.saturating_sub(header as u32);
+            return within(protocol, rest, wire, at_ns, depth, skipped);
+        }
+    }
+    if is_fragment {
         skipped.fragments += 1;
         return None;
     }
-    let header = usize::from(head[0] & 15) * 4;
     // 0 stands in a super-segment beyond 64 KiB (BIG TCP) and in what some drivers segment.
     let octets = match u16::from_be_bytes([head[2], head[3]]) {
         0 => ip_wire,
@@ -150,12 +208,16 @@ fn ipv4(ip: &[u8], ip_wire: u32, at_ns: u64, skipped: &mut Skipped) -> Option<Se
             head[at + 3],
         ))
     };
-    let ip_id = u16::from_be_bytes([head[4], head[5]]);
+    let id = (u16::from_be_bytes([head[4], head[5]]), head[8]);
     let hosts = (address(12), address(16));
-    tcp(ip, header, octets, ip_id, hosts, at_ns, skipped)
+    let mut segment = tcp(ip, header, octets, id, hosts, at_ns, skipped)?;
+    if head[9] != PROTOCOL_TCP {
+        segment.tunnel = Some(Tunnel::AuthenticationHeader);
+    }
+    Some(segment)
 }
 
-fn ipv6(ip: &[u8], ip_wire: u32, at_ns: u64, skipped: &mut Skipped) -> Option<Segment> {
+fn ipv6(ip: &[u8], ip_wire: u32, at_ns: u64, depth: u8, skipped: &mut Skipped) -> Option<Segment> {
     let Some(head) = ip.first_chunk::<40>() else {
         skipped.headers_cut += 1;
         return None;
@@ -185,8 +247,9 @@ fn ipv6(ip: &[u8], ip_wire: u32, at_ns: u64, skipped: &mut Skipped) -> Option<Se
                 }
             }
             _ => {
-                skipped.not_tcp += 1;
-                return None;
+                let rest = ip.get(at..).unwrap_or_default();
+                let wire = ip_wire.saturating_sub(at as u32);
+                return within(next, rest, wire, at_ns, depth, skipped);
             }
         };
         let (Some(length), Some(&following)) = (length, ip.get(at)) else {
@@ -201,7 +264,16 @@ fn ipv6(ip: &[u8], ip_wire: u32, at_ns: u64, skipped: &mut Skipped) -> Option<Se
         bytes.copy_from_slice(&head[at..at + 16]);
         Host::from(Ipv6Addr::from(bytes))
     };
-    tcp(ip, at, octets, 0, (address(8), address(24)), at_ns, skipped)
+    let id = (0, head[7]);
+    tcp(
+        ip,
+        at,
+        octets,
+        id,
+        (address(8), address(24)),
+        at_ns,
+        skipped,
+    )
 }
 
 #[inline(always)]
@@ -209,7 +281,7 @@ fn tcp(
     ip: &[u8],
     at: usize,
     ip_octets: u32,
-    ip_id: u16,
+    (ip_id, hop_limit): (u16, u8),
     (source, destination): (Host, Host),
     at_ns: u64,
     skipped: &mut Skipped,
@@ -242,6 +314,11 @@ fn tcp(
         window: u16::from_be_bytes([head[14], head[15]]),
         flags: head[13],
         ip_id,
+        hop_limit,
+        interface: 0,
+        way: Way::Unknown,
+        tunnel: None,
+        frame: 0,
         payload: ip_octets - headers,
         ip_octets,
         options: options(&tcp[20..held], held == header, head[13] & flag::SYN != 0),
@@ -302,10 +379,6 @@ fn any_options(mut bytes: &[u8], mut options: Options, syn: bool) -> Options {
         bytes = &bytes[2 + value.len()..];
     }
     options
-}
-
-fn be16(bytes: &[u8], at: usize) -> Option<u16> {
-    Some(u16::from_be_bytes([*bytes.get(at)?, *bytes.get(at + 1)?]))
 }
 
 #[cfg(test)]
@@ -375,12 +448,117 @@ mod tests {
                 [&ether[..], &[0x88, 0xa8, 0, 5, 0x81, 0, 0, 6, 8, 0]].concat(),
             ),
             (Link::Null, vec![2, 0, 0, 0]),
-            (Link::Cooked1, [&[0; 14][..], &[8, 0]].concat()),
+            // Neither in nor out: to all.
+            (Link::Cooked1, [&[0, 1][..], &[0; 12], &[8, 0]].concat()),
             (Link::Cooked2, [&[8, 0][..], &[0; 18]].concat()),
+            (
+                Link::Ethernet,
+                [&ether[..], &[0x88, 0x47, 0, 1, 0, 64, 0, 2, 1, 64]].concat(),
+            ),
+            (
+                Link::Ethernet,
+                [&ether[..], &[0x88, 0x64, 0x11, 0, 0, 1, 0, 99, 0, 0x21]].concat(),
+            ),
+            (
+                Link::Ethernet,
+                [&ether[..], &[0, 99, 0xaa, 0xaa, 3, 0, 0, 0, 8, 0]].concat(),
+            ),
+            (Link::Ppp, vec![0xff, 3, 0, 0x21]),
+            (Link::Ppp, vec![0x21]),
+            (
+                Link::Wireless,
+                [&[0x88, 1][..], &[0; 24], &[0xaa, 0xaa, 3, 0, 0, 0, 8, 0]].concat(),
+            ),
+            (
+                Link::Radiotap,
+                [
+                    &[0, 0, 8, 0, 0, 0, 0, 0, 8, 2][..],
+                    &[0; 22],
+                    &[0xaa, 0xaa, 3, 0, 0, 0, 8, 0],
+                ]
+                .concat(),
+            ),
+            (
+                Link::NetfilterLog,
+                vec![2, 0, 0, 0, 8, 0, 1, 0, 0, 8, 1, 0, 0x30, 4, 9, 0],
+            ),
+            (Link::InfiniBand, [&[0; 40][..], &[8, 0, 0, 0]].concat()),
         ] {
             let (found, skipped) = read(link, &framed(&before, &ip));
             assert_eq!((found, skipped.total()), (expected, 0), "{link:?}");
         }
+    }
+
+    #[test]
+    fn tunnels_are_looked_into_and_named() {
+        let ip = ipv4_tcp(&[], 1000);
+        let plain = read(Link::Raw, &ip).0.unwrap();
+        let ethernet = [&[0; 12][..], &[8, 0]].concat();
+        let udp =
+            |port: u16, rest: &[u8]| [&[9, 9][..], &port.to_be_bytes(), &[0; 4], rest].concat();
+        let vxlan = udp(4789, &[&[8, 0, 0, 0, 0, 0, 7, 0][..], &ethernet].concat());
+        let geneve = udp(
+            6081,
+            &[&[1, 0, 0x65, 0x58, 0, 0, 7, 0, 9, 9, 9, 0][..], &ethernet].concat(),
+        );
+        let gtp = udp(
+            2152,
+            &[0x34, 255, 0, 9, 0, 0, 0, 1, 0, 0, 0, 0x85, 1, 0, 9, 0],
+        );
+        let erspan = [&[0x10, 0, 0x88, 0xbe, 0, 0, 0, 1][..], &[0; 8], &ethernet].concat();
+        for (tunnel, protocol, between) in [
+            (Tunnel::Ipip, 4, vec![]),
+            (Tunnel::Gre, 47, vec![0x20, 0, 8, 0, 0, 0, 0, 7]),
+            (
+                Tunnel::Gre,
+                47,
+                [&[0, 0, 0x65, 0x58][..], &ethernet].concat(),
+            ),
+            (
+                Tunnel::Gre,
+                47,
+                vec![
+                    0x30, 0x81, 0x88, 0x0b, 0, 9, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1, 0x21,
+                ],
+            ),
+            (Tunnel::Erspan, 47, erspan),
+            (Tunnel::Vxlan, 17, vxlan),
+            (Tunnel::Geneve, 17, geneve),
+            (Tunnel::GtpU, 17, gtp),
+        ] {
+            let mut outer = vec![0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, protocol, 0, 0];
+            outer.extend([192, 168, 0, 1, 192, 168, 0, 2]);
+            outer.extend(&between);
+            outer.extend(&ip);
+            let length = outer.len() as u16 + 1000;
+            outer[2..4].copy_from_slice(&length.to_be_bytes());
+            let (found, skipped) = read(Link::Raw, &outer);
+            let named = Segment {
+                tunnel: Some(tunnel),
+                ..plain
+            };
+            assert_eq!((found, skipped.total()), (Some(named), 0), "{tunnel:?}");
+        }
+        // IPv6 in IPv4, and an authentication header in IPv4.
+        let mut six = vec![0x60, 0, 0, 0, 0, 20 + 50, 6, 64];
+        six.extend([0; 32]);
+        six.extend(&ip[20..]);
+        let mut outer = ipv4_tcp(&[], 0)[..20].to_vec();
+        outer[9] = 41;
+        let found = read(Link::Raw, &framed(&outer, &six)).0.unwrap();
+        assert_eq!((found.payload, found.tunnel), (50, Some(Tunnel::SixInFour)));
+        let mut authenticated = ip[..20].to_vec();
+        authenticated[9] = 51;
+        authenticated.extend([6, 4]);
+        authenticated.extend([0; 22]);
+        authenticated.extend(&ip[20..]);
+        let length = 20 + 24 + 20 + 1000u16;
+        authenticated[2..4].copy_from_slice(&length.to_be_bytes());
+        let found = read(Link::Raw, &authenticated).0.unwrap();
+        assert_eq!(
+            (found.payload, found.tunnel),
+            (1000, Some(Tunnel::AuthenticationHeader))
+        );
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! libpcap's file format: both byte orders, stamps in µs and ns.
+//! libpcap's file format: both byte orders, stamps in µs and ns, and Kuznetzov's, whose packets have the
+//! number of their interface.
 
 use std::io::Read;
 
@@ -11,24 +12,34 @@ use crate::read::{Broken, Reading, Sink};
 pub(crate) struct Order {
     big: bool,
     ns_per_unit: u64,
+    /// Bytes before each packet.
+    packet_header: usize,
 }
 
 impl Order {
     /// Of a file that begins so.
     pub(crate) fn of(head: &[u8]) -> Option<Order> {
-        let (big, ns_per_unit) = match head.first_chunk::<4>()? {
-            [0xd4, 0xc3, 0xb2, 0xa1] => (false, 1_000),
-            [0xa1, 0xb2, 0xc3, 0xd4] => (true, 1_000),
-            [0x4d, 0x3c, 0xb2, 0xa1] => (false, 1),
-            [0xa1, 0xb2, 0x3c, 0x4d] => (true, 1),
+        let (big, ns_per_unit, packet_header) = match head.first_chunk::<4>()? {
+            [0xd4, 0xc3, 0xb2, 0xa1] => (false, 1_000, PACKET_HEADER),
+            [0xa1, 0xb2, 0xc3, 0xd4] => (true, 1_000, PACKET_HEADER),
+            [0x4d, 0x3c, 0xb2, 0xa1] => (false, 1, PACKET_HEADER),
+            [0xa1, 0xb2, 0x3c, 0x4d] => (true, 1, PACKET_HEADER),
+            [0x34, 0xcd, 0xb2, 0xa1] => (false, 1_000, MODIFIED_HEADER),
+            [0xa1, 0xb2, 0xcd, 0x34] => (true, 1_000, MODIFIED_HEADER),
             _ => return None,
         };
-        Some(Order { big, ns_per_unit })
+        Some(Order {
+            big,
+            ns_per_unit,
+            packet_header,
+        })
     }
 }
 
 const FILE_HEADER: usize = 24;
 const PACKET_HEADER: usize = 16;
+/// Behind the four usual fields: interface (4), protocol (2), way (1), padding.
+const MODIFIED_HEADER: usize = 24;
 
 /// Reads the packets of a file whose magic is known.
 pub(crate) fn read<R: Read>(
@@ -52,21 +63,26 @@ pub(crate) fn read<R: Read>(
     };
     let link = Link::from_number(number & 0xffff);
     bytes.consume(FILE_HEADER);
-    if order.big {
-        packets::<R, true>(bytes, link, order.ns_per_unit, sink, reading)
-    } else {
-        packets::<R, false>(bytes, link, order.ns_per_unit, sink, reading)
+    match (order.big, order.packet_header) {
+        (false, PACKET_HEADER) => {
+            packets::<R, false, PACKET_HEADER>(bytes, link, order, sink, reading)
+        }
+        (true, PACKET_HEADER) => {
+            packets::<R, true, PACKET_HEADER>(bytes, link, order, sink, reading)
+        }
+        (false, _) => packets::<R, false, MODIFIED_HEADER>(bytes, link, order, sink, reading),
+        (true, _) => packets::<R, true, MODIFIED_HEADER>(bytes, link, order, sink, reading),
     }
 }
 
-fn packets<R: Read, const BIG: bool>(
+fn packets<R: Read, const BIG: bool, const HEADER: usize>(
     bytes: &mut Bytes<R>,
     link: Link,
-    ns_per_unit: u64,
+    order: Order,
     sink: &mut impl Sink,
     reading: &mut Reading,
 ) -> Result<(), Broken> {
-    let mut want = PACKET_HEADER;
+    let mut want = HEADER;
     loop {
         let held = bytes
             .fill(want, sink, reading)
@@ -79,10 +95,10 @@ fn packets<R: Read, const BIG: bool>(
         }
         let mut rest = bytes.held();
         let before = rest.len();
-        want = PACKET_HEADER;
-        while let Some(header) = rest.first_chunk::<PACKET_HEADER>() {
+        want = HEADER;
+        while let Some(header) = rest.first_chunk::<HEADER>() {
             let captured = u32_at::<BIG>(header, 8) as usize;
-            if captured > LONGEST - PACKET_HEADER {
+            if captured > LONGEST - HEADER {
                 let consumed = before - rest.len();
                 bytes.consume(consumed);
                 return Err(Broken::new(
@@ -90,18 +106,25 @@ fn packets<R: Read, const BIG: bool>(
                     format!("a packet of {captured} bytes"),
                 ));
             }
-            let Some(frame) = rest.get(PACKET_HEADER..PACKET_HEADER + captured) else {
-                want = PACKET_HEADER + captured;
+            let Some(frame) = rest.get(HEADER..HEADER + captured) else {
+                want = HEADER + captured;
                 break;
             };
             let at_ns = u64::from(u32_at::<BIG>(header, 0)) * 1_000_000_000
-                + u64::from(u32_at::<BIG>(header, 4)) * ns_per_unit;
+                + u64::from(u32_at::<BIG>(header, 4)) * order.ns_per_unit;
             reading.packets += 1;
+            if let Link::Unknown(number) = link {
+                *reading.links_unread.entry(number).or_default() += 1;
+            }
             let wire_len = u32_at::<BIG>(header, 12);
-            if let Some(segment) = segment(link, frame, wire_len, at_ns, &mut reading.skipped) {
+            if let Some(mut segment) = segment(link, frame, wire_len, at_ns, &mut reading.skipped) {
+                segment.frame = reading.packets;
+                if HEADER == MODIFIED_HEADER {
+                    segment.interface = u32_at::<BIG>(header, 16);
+                }
                 sink.segment(&segment);
             }
-            rest = &rest[PACKET_HEADER + captured..];
+            rest = &rest[HEADER + captured..];
         }
         let consumed = before - rest.len();
         bytes.consume(consumed);

@@ -120,7 +120,11 @@ pub(crate) fn read<R: Read>(
                     frame,
                     wire_len,
                     at_ns,
+                    interface,
                 } = packet;
+                if let Link::Unknown(number) = link {
+                    *reading.links_unread.entry(number).or_default() += 1;
+                }
                 if let Some(mut segment) = segment(
                     link,
                     frame,
@@ -129,6 +133,9 @@ pub(crate) fn read<R: Read>(
                     &mut reading.skipped,
                 ) {
                     segment.at_ns = at_ns;
+                    segment.frame = reading.packets;
+                    // Of an interface that is all of a host's the packet tells which it is.
+                    segment.interface |= interface << 16;
                     sink.segment(&segment);
                 }
             }
@@ -185,6 +192,7 @@ struct Packet<'a> {
     frame: &'a [u8],
     wire_len: u32,
     at_ns: Option<u64>,
+    interface: u32,
 }
 
 #[inline]
@@ -204,6 +212,7 @@ fn packet<'a>(kind: u32, body: Fields<'a>, interfaces: &[Interface]) -> Option<P
             frame,
             wire_len,
             at_ns: None,
+            interface: 0,
         });
     }
     let index = match kind {
@@ -223,6 +232,7 @@ fn packet<'a>(kind: u32, body: Fields<'a>, interfaces: &[Interface]) -> Option<P
         frame,
         wire_len: body.u32(16)?,
         at_ns: Some(at_ns),
+        interface: index,
     })
 }
 

@@ -163,7 +163,9 @@ impl Undisturbed {
             );
             return self.or_on_read(Policy::PerBatch, text, mode);
         }
-        if most(of_mode) && mode > 0 {
+        // A few that cover many would be the policy of most segments.
+        let covers_most = mode * of_mode * 2 >= self.wire_segments.sum();
+        if most(of_mode) && mode > 0 && covers_most {
             let about = if mode < 64 { "exactly" } else { "about" };
             let text = format!("{} cover {about} {mode} wire segments", of(of_mode));
             return self.or_on_read(Policy::EverySegments { segments: mode }, text, mode);
@@ -291,7 +293,7 @@ impl PolicyGuess {
         }
     }
 
-    fn unknown(evidence: String) -> PolicyGuess {
+    pub(crate) fn unknown(evidence: String) -> PolicyGuess {
         PolicyGuess::sure(Policy::Unknown, evidence)
     }
 }
@@ -366,6 +368,13 @@ mod tests {
         check(&kept(&late), 0, growing(5), &[]);
         check(&kept(&[3, 44, 12, 7, 45]), 1, Policy::PerBatch, &READ);
         check(&kept(&[3, 44, 12, 7, 45]), 0, Policy::Mixed, &BATCH_OR_READ);
+    }
+
+    #[test]
+    fn a_policy_of_most_acks_is_none_if_a_few_cover_most_segments() {
+        let mut covered = kept(&[1; 20]);
+        covered.extend(kept(&[90, 120]));
+        check(&covered, 0, Policy::Mixed, &BATCH_OR_READ);
     }
 
     #[test]

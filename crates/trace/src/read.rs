@@ -1,5 +1,6 @@
 //! Reads a capture of any known form and gives its segments one by one to a sink.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{self, Read};
 
@@ -58,6 +59,8 @@ pub struct Reading {
     /// Packets that the capture itself says it dropped (pcapng's statistics, or the kernel's of an
     /// interface).
     pub dropped_by_capture: Option<u64>,
+    /// Packets of link types that are not read, by the number of libpcap's registry.
+    pub links_unread: BTreeMap<u32, u64>,
     /// Names of hosts of a text.
     pub names: Names,
 }
@@ -70,6 +73,9 @@ impl Reading {
         self.packets += piece.packets;
         self.bytes += piece.bytes;
         self.skipped.add(&piece.skipped);
+        for (link, packets) in piece.links_unread {
+            *self.links_unread.entry(link).or_default() += packets;
+        }
         self.dropped_by_capture = match (self.dropped_by_capture, piece.dropped_by_capture) {
             (Some(a), Some(b)) => Some(a.saturating_add(b)),
             (a, b) => a.or(b),
@@ -111,7 +117,7 @@ impl Broken {
 }
 
 /// Reads a capture to its end: pcap, pcapng or tcpdump's text, as it is or compressed by gzip,
-/// zstd or lz4, each known by how it begins. Needs no seek: a pipe will do.
+/// zstd, lz4 or xz, each known by how it begins. Needs no seek: a pipe will do.
 ///
 /// Returns what was read, and why it stopped if that was not at the end.
 pub fn read<'r>(input: impl Read + 'r, sink: &mut impl Sink) -> (Reading, Result<(), Broken>) {
@@ -156,7 +162,10 @@ fn read_plain<R: Read>(
             reading.form = Some(Form::TcpdumpText);
             tcpdump::read(&mut bytes, sink, reading)
         }
-        [0x1f, 0x8b, ..] | [0x28, 0xb5, 0x2f, 0xfd] | [0x04, 0x22, 0x4d, 0x18] => Err(Broken::new(
+        [0x1f, 0x8b, ..]
+        | [0x28, 0xb5, 0x2f, 0xfd, ..]
+        | [0x04, 0x22, 0x4d, 0x18, ..]
+        | [0xfd, b'7', b'z', b'X', ..] => Err(Broken::new(
             0,
             "compressed once more, or followed: decompress it first",
         )),

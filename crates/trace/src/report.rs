@@ -1,22 +1,27 @@
 //! An analysed capture as data: what the text, JSON, CSV and HTML forms say is decided here.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use serde::Serialize;
-use tcpcost_study::{Counts, Quantity};
+use tcpcost_counts::{Counts, Figure, MeterName, Quantity, Source};
 
-use crate::connection::{Began, Connection, Ended};
-use crate::findings::{Finding, Grounds};
-use crate::half::{Half, SynOptions};
+use crate::connection::{Began, Connection, Ended, Handshake};
+use crate::counts::DirectionCounts;
+use crate::direction::{Direction, SynOptions};
+use crate::evidence::Evidence;
+use crate::findings::Finding;
+use crate::handshakes::Handshakes;
 use crate::histogram::Histogram;
 use crate::mss::Mss;
 use crate::policy::PolicyGuess;
 use crate::read::{Broken, Form, Names, Reading};
 use crate::segment::{Endpoint, Host, Skipped};
-use crate::sent::Sent;
+use crate::tunnels::Tunnel;
+use crate::waits::{CapturedAt, Waits};
 
 /// Version of the JSON form; a changed meaning of a field raises it.
-pub const SCHEMA_VERSION: u32 = 1;
+pub const SCHEMA_VERSION: u32 = 2;
 
 /// An analysed capture.
 #[derive(Debug, Clone, Serialize)]
@@ -33,18 +38,59 @@ pub struct Report {
     pub skipped: Skipped,
     /// Packets that the capture says it dropped; `None` if it does not say.
     pub dropped_by_capture: Option<u64>,
+    /// Packets of link types that are not read, by the number of libpcap's registry.
+    pub links_unread: BTreeMap<u32, u64>,
     /// Why reading stopped before the end.
     pub broken: Option<String>,
-    /// What costs most, first.
+    /// What was waited for most, and what went wrong, the largest share first.
     pub findings: Vec<Finding>,
+    /// What stands beside them.
+    pub notes: Vec<String>,
+    /// What the CPU pays more than it would have to.
+    pub costs: Vec<Finding>,
+    /// What passes the stack for each MiB of payload; `None` without payload.
+    pub per_mib: Option<PerMib>,
+    /// What the time of all connections went into.
+    pub waits: Waits,
+    /// Handshakes, by what became of them.
+    pub handshakes: Handshakes,
     /// Counts of all connections and both directions.
-    pub total: Sent,
+    pub total: DirectionCounts,
     /// How many connections there were.
     pub connections_begun: usize,
     /// The connections in the order of their first packets; of a live capture that held too many,
     /// those that were not let go.
     #[serde(skip)]
     pub connections: Vec<ConnectionReport>,
+}
+
+/// What passes the stack for each MiB of payload.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct PerMib {
+    /// Wire segments with payload.
+    pub data_wire_segments: f64,
+    /// Captured packets with payload.
+    pub data_packets: f64,
+    /// Pure ACKs.
+    pub pure_acks: f64,
+    /// Super-segments.
+    pub super_segments: f64,
+    /// Short tails split off super-segments.
+    pub tail_splits: f64,
+}
+
+impl PerMib {
+    fn of(total: &DirectionCounts) -> Option<PerMib> {
+        let mib = total.payload_bytes as f64 / 1_048_576.0;
+        let per = |count: u64| count as f64 / mib;
+        (total.payload_bytes > 0).then(|| PerMib {
+            data_wire_segments: per(total.data_wire_segments),
+            data_packets: per(total.captured_data_packets),
+            pure_acks: per(total.pure_acks),
+            super_segments: per(total.super_segments),
+            tail_splits: per(total.tail_splits),
+        })
+    }
 }
 
 /// A connection.
@@ -66,6 +112,16 @@ pub struct ConnectionReport {
     pub longest_silence_ns: Option<u64>,
     /// From the first SYN to the ACK of the other, ns.
     pub handshake_ns: Option<u64>,
+    /// What its time went into.
+    pub waits: Waits,
+    /// Where it was captured.
+    pub captured_at: CapturedAt,
+    /// What became of its handshake; `None` if its SYN was not captured.
+    pub handshake: Option<Handshake>,
+    /// Whether a RST ended it in the middle of something.
+    pub cut_off: bool,
+    /// The innermost tunnel that it is in.
+    pub tunnel: Option<Tunnel>,
     /// Whether only one direction was captured.
     pub one_sided: bool,
     /// Packets stamped earlier than the one before.
@@ -84,17 +140,20 @@ pub struct EndReport {
     /// Payload of its full-sized wire segments, and how that is known.
     pub mss: Mss,
     /// Counts of what it sent.
-    pub sent: Sent,
-    /// IP octets for each captured packet.
-    pub ip_octets_per_datagram: Option<f64>,
+    pub sent: DirectionCounts,
+    /// [`Figure::CapturedOctetsPerDatagram`].
+    pub captured_octets_per_datagram: Option<f64>,
+    /// Payload that it sent before any of it was acknowledged: its initial window, as far as it had so much
+    /// to send. `None` if its handshake was not captured.
+    pub initial_window_bytes: Option<u64>,
     /// Payload bytes of its captured data packets.
     pub packet_bytes: Distribution,
     /// Wire segments for each captured data packet.
     pub wire_segments_per_packet: Distribution,
-    /// Tail splits for each captured data packet: packets that an unsplit tail would save.
-    pub tail_split_ratio: Option<f64>,
-    /// The other end's data wire segments for each pure ACK of this one.
-    pub wire_segments_per_pure_ack: Option<f64>,
+    /// [`Figure::CapturedTailRatio`]: packets that an unsplit tail would save.
+    pub captured_tail_ratio: Option<f64>,
+    /// [`Figure::CapturedSegmentsPerAckSent`]: the other end's data for each pure ACK of this one.
+    pub captured_wire_segments_per_pure_ack_sent: Option<f64>,
     /// Wire segments that each pure ACK covers.
     pub wire_segments_covered: Distribution,
     /// Payload bytes that each pure ACK covers.
@@ -161,7 +220,7 @@ impl Report {
         connections: &[Connection],
     ) -> Report {
         let connections = connections.iter().map(Cow::Borrowed);
-        Report::build(file, reading, outcome, Grounds::default(), connections)
+        Report::build(file, reading, outcome, Evidence::default(), connections)
     }
 
     /// The number of the connection with most payload, the first of several.
@@ -178,12 +237,12 @@ impl Report {
         file: &str,
         reading: &Reading,
         outcome: Result<(), &Broken>,
-        mut grounds: Grounds,
+        mut evidence: Evidence,
         connections: impl Iterator<Item = Cow<'c, Connection>>,
     ) -> Report {
         let connections = connections
             .map(|connection| {
-                grounds.add(&connection);
+                evidence.add(&connection);
                 ConnectionReport::new(&connection, &reading.names)
             })
             .collect();
@@ -194,10 +253,16 @@ impl Report {
             bytes: reading.bytes,
             skipped: reading.skipped,
             dropped_by_capture: reading.dropped_by_capture,
+            links_unread: reading.links_unread.clone(),
             broken: outcome.err().map(ToString::to_string),
-            findings: grounds.findings(),
-            connections_begun: grounds.connections,
-            total: grounds.total,
+            findings: evidence.findings(&reading.names),
+            notes: evidence.notes(),
+            costs: evidence.costs(),
+            per_mib: PerMib::of(&evidence.total),
+            waits: evidence.waits,
+            handshakes: evidence.handshakes,
+            connections_begun: evidence.connections,
+            total: evidence.total,
             connections,
         }
     }
@@ -207,7 +272,7 @@ impl ConnectionReport {
     fn new(connection: &Connection, names: &Names) -> ConnectionReport {
         let duration_ns = connection.duration_ns();
         let timed = |ns: u64| duration_ns.map(|_| ns);
-        let [client, server] = &connection.halves;
+        let [client, server] = &connection.directions;
         let named = connection.ends.map(|end| endpoint_name(end, names));
         let [client_name, server_name] = named;
         ConnectionReport {
@@ -219,6 +284,11 @@ impl ConnectionReport {
             idle_ns: timed(connection.idle_ns),
             longest_silence_ns: timed(connection.longest_silence_ns),
             handshake_ns: connection.handshake_ns,
+            waits: connection.waits(),
+            captured_at: connection.captured_at(),
+            handshake: connection.handshake(),
+            cut_off: connection.is_cut_off(),
+            tunnel: connection.tunnel,
             one_sided: connection.is_one_sided(),
             clock_went_back: connection.clock_went_back,
             ends: [
@@ -237,17 +307,20 @@ impl ConnectionReport {
 }
 
 impl EndReport {
-    fn new(address: String, own: &Half, other: &Half) -> EndReport {
+    fn new(address: String, own: &Direction, other: &Direction) -> EndReport {
         let sent = &own.sent;
+        let captured = Captured { own, other };
+        let of = |figure: Figure| figure.value(&captured);
         EndReport {
             address,
             syn: own.syn,
             mss: own.mss,
-            ip_octets_per_datagram: ratio(sent.ip_octets, sent.captured_packets),
+            initial_window_bytes: own.syn_seen.then_some(own.initial_bytes),
+            captured_octets_per_datagram: of(Figure::CapturedOctetsPerDatagram),
             packet_bytes: (&own.packet_bytes).into(),
             wire_segments_per_packet: (&own.wire_segments_per_packet).into(),
-            tail_split_ratio: ratio(sent.tail_splits, sent.captured_data_packets),
-            wire_segments_per_pure_ack: ratio(other.sent.data_wire_segments, sent.pure_acks),
+            captured_tail_ratio: of(Figure::CapturedTailRatio),
+            captured_wire_segments_per_pure_ack_sent: of(Figure::CapturedSegmentsPerAckSent),
             wire_segments_covered: (&own.acks.wire_segments_per_pure_ack).into(),
             bytes_per_ack: (&own.acks.bytes_per_pure_ack).into(),
             stretch_acks: own.acks.stretch_acks,
@@ -266,7 +339,7 @@ impl EndReport {
 
 /// What this end's meters would count. Of an end whose packets the capture lost some, none: a count
 /// that is too small is no count.
-fn quantities(own: &Half, other: &Half) -> Counts {
+fn quantities(own: &Direction, other: &Direction) -> Counts {
     let mut counts = Counts::new();
     if own.sent.captured_packets > 0 && own.sent.bytes_missing_from_capture == 0 {
         counts.extend([
@@ -307,7 +380,7 @@ fn quantities(own: &Half, other: &Half) -> Counts {
 /// What the meters of an end would count of a connection whose capture was taken at that end's device:
 /// what [`EndReport::quantities`] has, and what only there is seen as that end sees it.
 pub fn counts_at(connection: &Connection, end: usize) -> Counts {
-    let (own, other) = (&connection.halves[end], &connection.halves[1 - end]);
+    let (own, other) = (&connection.directions[end], &connection.directions[1 - end]);
     let mut counts = quantities(own, other);
     if own.sent.captured_packets > 0 && own.sent.bytes_missing_from_capture == 0 {
         let bursts = own.data_burst_wire_segments.n();
@@ -333,11 +406,40 @@ pub fn counts_at(connection: &Connection, end: usize) -> Counts {
     counts
 }
 
-pub(crate) fn ratio(of: u64, to: u64) -> Option<f64> {
-    (to > 0).then(|| of as f64 / to as f64)
+/// One end of a connection as a source of figures: of what was captured, though that may not be all.
+struct Captured<'a> {
+    own: &'a Direction,
+    other: &'a Direction,
 }
 
-fn endpoint_name(end: Endpoint, names: &Names) -> String {
+impl Source for Captured<'_> {
+    fn count(&self, by: MeterName, of: Quantity) -> Option<f64> {
+        if by != MeterName::Trace {
+            return None;
+        }
+        let (sent, received) = (&self.own.sent, &self.other.sent);
+        let count = match of {
+            Quantity::IpOctetsSent => sent.ip_octets,
+            Quantity::IpPacketsSent => sent.captured_packets,
+            Quantity::DataSkbsSent => sent.captured_data_packets,
+            Quantity::TailSkbsSent => sent.tail_splits,
+            Quantity::PureAcksSent => sent.pure_acks,
+            Quantity::DataWireSegmentsReceived => received.data_wire_segments,
+            _ => return None,
+        };
+        Some(count as f64)
+    }
+
+    fn per_s(&self, _: MeterName, _: Quantity) -> Option<f64> {
+        None
+    }
+
+    fn time_ns(&self, _: MeterName) -> Option<f64> {
+        None
+    }
+}
+
+pub(crate) fn endpoint_name(end: Endpoint, names: &Names) -> String {
     let name = match end.host {
         Host::Address(std::net::IpAddr::V6(address)) => format!("[{address}]"),
         Host::Address(address) => address.to_string(),

@@ -1,5 +1,6 @@
 //! One captured TCP segment, or super-segment, as the analysis sees it: numbers only, no bytes.
 
+use crate::tunnels::Tunnel;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// TCP's flags as on the wire.
@@ -69,6 +70,19 @@ pub struct Options {
     pub complete: bool,
 }
 
+/// Which way a packet passed the host that captured it, where only that tells one interface from
+/// another (Linux cooked, version 1).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Way {
+    /// Not told, or not needed: the interface is.
+    #[default]
+    Unknown,
+    /// To this host.
+    In,
+    /// From it.
+    Out,
+}
+
 /// One captured segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Segment {
@@ -88,6 +102,16 @@ pub struct Segment {
     pub flags: u8,
     /// Identification of the IPv4 datagram; 0 in IPv6.
     pub ip_id: u16,
+    /// Time to live, or hop limit; 0 where a text tells none.
+    pub hop_limit: u8,
+    /// Where it was captured, as far as the capture tells: equal numbers are one interface.
+    pub interface: u32,
+    /// Which way it passed that place.
+    pub way: Way,
+    /// The innermost tunnel that carried it.
+    pub tunnel: Option<Tunnel>,
+    /// Its number in the capture, from 1 on, as Wireshark's `frame.number`.
+    pub frame: u64,
     /// Payload bytes.
     pub payload: u32,
     /// Length of the IP datagram, headers included.

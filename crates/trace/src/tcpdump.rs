@@ -1,7 +1,7 @@
 //! What tcpdump prints, in its forms before and since 2009 (4.0): `P 1:257(256) ack 1 win 502` and
 //! `Flags [P.], seq 1:257, ack 1, win 502, length 256`.
 //!
-//! With any of -n, -S, -t to -tttt, -e, -v. Relative sequence numbers are made absolute again by
+//! With any of -#, -n, -S, -t to -ttttt, -e, -v. Relative sequence numbers are made absolute again by
 //! the SYNs. Names of hosts and ports are kept as they stand. What stands in no line is unknown:
 //! the IP header counts as 20 bytes (IPv6: 40) where -v does not tell the datagram's length.
 
@@ -11,7 +11,7 @@ use std::net::IpAddr;
 
 use crate::bytes::Bytes;
 use crate::read::{Broken, Reading, Sink};
-use crate::segment::{Endpoint, Host, Options, Segment, flag};
+use crate::segment::{Endpoint, Host, Options, Segment, Way, flag};
 
 /// Longer lines are cut here; tcpdump prints no segment so long.
 const LONGEST_LINE: usize = 16 << 10;
@@ -48,9 +48,10 @@ pub(crate) fn read<R: Read>(
         if !line.trim().is_empty() {
             reading.packets += 1;
             match text.line(line.trim_end()) {
-                Line::Segment(segment) => {
+                Line::Segment(mut segment) => {
                     understood = true;
-                    sink.segment(&segment);
+                    segment.frame = text.frame.unwrap_or(reading.packets);
+                    text.give(segment, sink);
                 }
                 // The first line of two that -v prints.
                 Line::Header => reading.packets -= 1,
@@ -62,6 +63,7 @@ pub(crate) fn read<R: Read>(
             reading.names.clone_from(&text.names);
         }
     }
+    text.release(sink);
     if understood {
         Ok(())
     } else {
@@ -88,10 +90,53 @@ struct Text {
     clock: Clock,
     /// Of the -v line before: its time, length and id.
     header: Option<(Option<u64>, u32, u16)>,
+    /// The line's number, which -# prints.
+    frame: Option<u64>,
+    /// Segments whose stamps may be of either kind, as printed, each with the sum of stamps until then.
+    held: Vec<(Segment, u64)>,
 }
 
 impl Text {
+    /// Gives a segment to the sink, once it is known what its stamp counts from.
+    fn give(&mut self, mut segment: Segment, sink: &mut impl Sink) {
+        let sum_ns = self.clock.now_ns;
+        match self.clock.counts {
+            Counts::Absolute | Counts::SinceFirst => sink.segment(&segment),
+            Counts::SinceLast => {
+                self.release(sink);
+                segment.at_ns = segment.at_ns.map(|_| sum_ns);
+                sink.segment(&segment);
+            }
+            Counts::Unknown => {
+                self.held.push((segment, sum_ns));
+                if self.held.len() == HELD_MOST {
+                    self.release(sink);
+                }
+            }
+        }
+    }
+
+    /// Gives what is held. Stamps that never went down in four lines and more count from the first line.
+    fn release(&mut self, sink: &mut impl Sink) {
+        if self.clock.counts == Counts::Unknown {
+            let long = self.held.len() >= HELD_FEWEST;
+            self.clock.counts = if long {
+                Counts::SinceFirst
+            } else {
+                Counts::SinceLast
+            };
+        }
+        for (mut segment, sum_ns) in std::mem::take(&mut self.held) {
+            if self.clock.counts == Counts::SinceLast {
+                segment.at_ns = segment.at_ns.map(|_| sum_ns);
+            }
+            sink.segment(&segment);
+        }
+    }
+
     fn line(&mut self, line: &str) -> Line {
+        let (number, line) = numbered(line);
+        self.frame = number;
         let continued = line.starts_with([' ', '\t']) && self.header.is_some();
         let header = self.header.take();
         let at_ns = if continued {
@@ -153,6 +198,11 @@ impl Text {
             window: numbers.window,
             flags: numbers.flags,
             ip_id,
+            hop_limit: 0,
+            interface: 0,
+            way: Way::Unknown,
+            tunnel: None,
+            frame: 0,
             payload: numbers.payload,
             ip_octets,
             options: numbers.options,
@@ -366,27 +416,70 @@ fn sack(text: &str, options: &mut Options) -> u32 {
     2 + 8 * u32::from(blocks)
 }
 
+/// The number that -# prints before a line, and the rest of it: `    1  12:00:00.5 IP`.
+fn numbered(line: &str) -> (Option<u64>, &str) {
+    let trimmed = line.trim_start_matches(' ');
+    let digits = trimmed.bytes().take_while(u8::is_ascii_digit).count();
+    match trimmed[digits..].strip_prefix("  ") {
+        Some(rest) if digits > 0 && digits + line.len() - trimmed.len() >= 5 => {
+            (trimmed[..digits].parse().ok(), rest)
+        }
+        _ => (None, line),
+    }
+}
+
+/// What the stamps behind a space count from: -ttt and -ttttt print the same form.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Counts {
+    /// No line has one.
+    #[default]
+    Absolute,
+    /// None went down yet.
+    Unknown,
+    /// The line before (-ttt): one went down.
+    SinceLast,
+    /// The first line (-ttttt).
+    SinceFirst,
+}
+
+/// So many lines are held at most until stamps go down; of fewer than these nothing is known, and they
+/// are taken for -ttt, which is asked for more often.
+const HELD_MOST: usize = 64;
+const HELD_FEWEST: usize = 5;
+
 /// The stamps of lines, whichever of tcpdump's -t options printed them.
 #[derive(Default)]
 struct Clock {
     /// Sum of the deltas, or the last stamp.
     now_ns: u64,
     seen: bool,
+    counts: Counts,
+    /// Of stamps behind a space: the largest so far.
+    largest_ns: u64,
 }
 
 const DAY_NS: u64 = 86_400 * 1_000_000_000;
 
 impl Clock {
-    /// The time of a line, and the clock moves there.
+    /// The time of a line, and the clock moves there; of a line that counts from another what it says.
     fn read(&mut self, line: &str) -> Option<u64> {
         let mut words = line.split(' ').filter(|word| !word.is_empty());
         let first = words.next()?;
         let delta = line.starts_with(' ');
         if let Some(of_day) = time_of_day(first) {
-            // -ttt since 4.0 prints a space, then the time since the line before.
-            self.now_ns = if delta {
-                self.now_ns.saturating_add(of_day)
-            } else if self.seen && of_day + DAY_NS / 2 < self.now_ns % DAY_NS {
+            // -ttt and -ttttt since 4.0 print a space, then the time since the line before or the first.
+            if delta {
+                if self.counts == Counts::Absolute {
+                    self.counts = Counts::Unknown;
+                }
+                if self.counts == Counts::Unknown && of_day < self.largest_ns {
+                    self.counts = Counts::SinceLast;
+                }
+                self.largest_ns = self.largest_ns.max(of_day);
+                self.now_ns = self.now_ns.saturating_add(of_day);
+                return Some(of_day);
+            }
+            self.now_ns = if self.seen && of_day + DAY_NS / 2 < self.now_ns % DAY_NS {
                 ((self.now_ns / DAY_NS + 1).saturating_mul(DAY_NS)).saturating_add(of_day)
             } else {
                 (self.now_ns / DAY_NS * DAY_NS).saturating_add(of_day)

@@ -3,9 +3,12 @@
 use std::fmt::Write as _;
 
 use crate::connection::{Began, Ended};
+use crate::findings::Finding;
+use crate::graph::{ConnectionGraph, EventKind};
 use crate::mss::MssSource;
 use crate::policy::{Policy, PolicyGuess};
 use crate::report::{ConnectionReport, Distribution, EndReport, Report};
+use crate::waits::{CapturedAt, Wait};
 
 /// Connections that the table shows: those with most payload. `--connection` shows any.
 const ROWS: usize = 20;
@@ -20,23 +23,40 @@ pub(crate) fn summary(report: &Report) -> String {
     let mut out = head(report);
     if report.connections_begun == 0 {
         out += "\nNo TCP connection is in it.\n";
-    } else if report.findings.is_empty() {
+        return out;
+    }
+    if report.findings.is_empty() {
         out += "\nNothing in it stands out.\n";
     } else {
-        out += "\nWhat costs most (estimates: a capture holds no CPU time)\n";
-        for (place, finding) in report.findings.iter().enumerate() {
-            let _ = writeln!(
-                out,
-                "  {}. {:.0} % of {}: {}\n     knob: {}",
-                place + 1,
-                finding.share_ratio * 100.0,
-                finding.share_of,
-                finding.text,
-                finding.knob
-            );
-        }
+        out += "\nWhat was waited for most, and what went wrong\n";
+        lines(&mut out, &report.findings);
+    }
+    for note in &report.notes {
+        let _ = writeln!(out, "  {note}");
+    }
+    if let Some(per) = &report.per_mib {
+        let _ = writeln!(
+            out,
+            "\nWhat the CPU pays (estimates: a capture holds no CPU time), for each MiB of payload: {:.0} packets with it ({:.0} wire segments, {:.1} super-segments), {:.0} pure ACKs",
+            per.data_packets, per.data_wire_segments, per.super_segments, per.pure_acks
+        );
+        lines(&mut out, &report.costs);
     }
     out
+}
+
+fn lines(out: &mut String, findings: &[Finding]) {
+    for (place, finding) in findings.iter().enumerate() {
+        let _ = writeln!(
+            out,
+            "  {}. {:.0} % of {}: {}\n     knob: {}",
+            place + 1,
+            finding.share_ratio * 100.0,
+            finding.share_of,
+            finding.text,
+            finding.knob
+        );
+    }
 }
 
 /// Its largest connections.
@@ -60,8 +80,103 @@ pub(crate) fn largest(report: &Report) -> String {
 }
 
 /// One connection in depth.
-pub fn connection_text(report: &Report, connection: &ConnectionReport) -> String {
-    format!("{}\n{}", head(report), depth(connection))
+pub fn connection_text(
+    report: &Report,
+    connection: &ConnectionReport,
+    graph: Option<&ConnectionGraph>,
+) -> String {
+    let mut out = format!("{}\n{}", head(report), depth(connection));
+    if let Some(graph) = graph {
+        over_time(&mut out, connection, graph);
+        events(&mut out, report, connection, graph);
+    }
+    out
+}
+
+/// Steps that a text shows.
+const STEPS_SHOWN: usize = 60;
+
+/// Second by second: what each end that sent payload did.
+fn over_time(out: &mut String, connection: &ConnectionReport, graph: &ConnectionGraph) {
+    let steps = &graph.steps;
+    let seconds = steps.step_ns as f64 / 1e9;
+    for (from, end) in connection.ends.iter().enumerate() {
+        if end.sent.payload_bytes == 0 || steps.steps.is_empty() {
+            continue;
+        }
+        let _ = writeln!(
+            out,
+            "\n{} over time\n  {:>8}{:>14}{:>14}{:>8}{:>14}{:>14}{:>12}",
+            end.address,
+            "s",
+            "sent KiB/s",
+            "goodput KiB/s",
+            "again",
+            "in flight",
+            "least window",
+            "RTT ms"
+        );
+        for (place, step) in steps.steps.iter().enumerate().take(STEPS_SHOWN) {
+            let kib = |bytes: u64| bytes as f64 / 1024.0 / seconds;
+            let _ = writeln!(
+                out,
+                "  {:>8.0}{:>14.1}{:>14.1}{:>8}{:>14}{:>14}{:>12.3}",
+                place as f64 * seconds,
+                kib(step.sent_bytes[from]),
+                kib(step.acked_bytes[from]),
+                step.again[from],
+                step.in_flight_most[from],
+                step.window_least[from],
+                step.rtt_us_most[from] as f64 / 1000.0
+            );
+        }
+        if steps.steps.len() > STEPS_SHOWN {
+            let _ = writeln!(out, "  {} more", steps.steps.len() - STEPS_SHOWN);
+        }
+    }
+}
+
+/// Events that a text shows.
+const EVENTS_SHOWN: usize = 20;
+
+fn events(
+    out: &mut String,
+    report: &Report,
+    connection: &ConnectionReport,
+    graph: &ConnectionGraph,
+) {
+    let Some(first) = graph.events.first() else {
+        return;
+    };
+    let start_ns = connection.first_ns.unwrap_or(first.at_ns);
+    let _ = writeln!(
+        out,
+        "\nevents; to look at one: tshark -r {} -Y frame.number=={}",
+        report.file, first.frame
+    );
+    for event in graph.events.iter().take(EVENTS_SHOWN) {
+        let what = match event.kind {
+            EventKind::Retransmission => "sent again",
+            EventKind::Dsack => "told of a duplicate (D-SACK)",
+            EventKind::ZeroWindow => "closed its window",
+            EventKind::DelayedAck => "sent an ACK that was delayed and waited for",
+            EventKind::Reset => "reset the connection",
+        };
+        let _ = writeln!(
+            out,
+            "  {:>12.3} ms  frame {:<9} {} {what}",
+            event.at_ns.saturating_sub(start_ns) as f64 / 1e6,
+            event.frame,
+            connection.ends[event.from].address
+        );
+    }
+    if graph.events.len() > EVENTS_SHOWN {
+        let _ = writeln!(
+            out,
+            "  {} more are in the page's data",
+            graph.events.len() - EVENTS_SHOWN
+        );
+    }
 }
 
 pub(crate) fn depth(connection: &ConnectionReport) -> String {
@@ -86,8 +201,19 @@ pub(crate) fn depth(connection: &ConnectionReport) -> String {
     for (name, ns) in times {
         line(&mut out, name, ns.map(ms).unwrap_or_default());
     }
+    if connection.duration_ns.is_some() {
+        let mut waits = Wait::ALL.map(|wait| (wait, connection.waits.of(wait)));
+        waits.sort_by_key(|(_, ns)| std::cmp::Reverse(*ns));
+        for (wait, ns) in waits.into_iter().filter(|(_, ns)| *ns > 0) {
+            line(&mut out, &format!("waited for: {}", wait.label()), ms(ns));
+        }
+        line(&mut out, "captured", captured_at(connection.captured_at));
+    }
     if connection.duration_ns.is_none() {
         line(&mut out, "times", "unknown: the capture tells none");
+    }
+    if let Some(tunnel) = connection.tunnel {
+        line(&mut out, "carried in", tunnel.name());
     }
     if connection.one_sided {
         line(
@@ -160,6 +286,12 @@ fn head(report: &Report) -> String {
             report.total.captured_twice
         );
     }
+    for (link, packets) in &report.links_unread {
+        let _ = writeln!(
+            out,
+            "{packets} packets of link type {link} are not read (tcpdump.org/linktypes.html has its name)"
+        );
+    }
     if let Some(broken) = &report.broken {
         let _ = writeln!(out, "broken {broken}; what was read until there follows");
     }
@@ -211,7 +343,7 @@ fn table(connections: &[&ConnectionReport]) -> String {
                 sent.data_wire_segments.to_string(),
                 decimal(sender.wire_segments_per_packet.mean),
                 of_receiver(receiver.sent.pure_acks),
-                decimal(receiver.wire_segments_per_pure_ack),
+                decimal(receiver.captured_wire_segments_per_pure_ack_sent),
                 of_receiver(receiver.stretch_acks),
                 sent.tail_splits.to_string(),
                 sent.retransmitted_packets.to_string(),
@@ -280,6 +412,13 @@ fn end_lines(out: &mut String, end: &EndReport, other: &EndReport, timed: bool) 
         format!("{} bytes, {}", end.mss.bytes, source(end.mss.source)),
     );
     line(out, "payload", format!("{} bytes", sent.payload_bytes));
+    if let Some(bytes) = end.initial_window_bytes {
+        line(
+            out,
+            "before the first ACK of it",
+            format!("{bytes} bytes (initial window)"),
+        );
+    }
     line(
         out,
         "captured packets",
@@ -305,7 +444,7 @@ fn end_lines(out: &mut String, end: &EndReport, other: &EndReport, timed: bool) 
     line(
         out,
         "IP octets per datagram",
-        decimal(end.ip_octets_per_datagram),
+        decimal(end.captured_octets_per_datagram),
     );
     line(
         out,
@@ -313,7 +452,7 @@ fn end_lines(out: &mut String, end: &EndReport, other: &EndReport, timed: bool) 
         format!(
             "{} ({} % of data packets)",
             sent.tail_splits,
-            decimal(end.tail_split_ratio.map(|share| share * 100.0))
+            decimal(end.captured_tail_ratio.map(|share| share * 100.0))
         ),
     );
     line(
@@ -337,7 +476,7 @@ fn end_lines(out: &mut String, end: &EndReport, other: &EndReport, timed: bool) 
     line(
         out,
         "other's wire segments per pure ACK",
-        decimal(end.wire_segments_per_pure_ack),
+        decimal(end.captured_wire_segments_per_pure_ack_sent),
     );
     distribution(
         out,
@@ -497,6 +636,16 @@ fn began(began: Began) -> &'static str {
         Began::Handshake => "began with its handshake",
         Began::OneSyn => "one SYN captured",
         Began::BeforeCapture => "began before the capture",
+    }
+}
+
+fn captured_at(at: CapturedAt) -> &'static str {
+    match at {
+        CapturedAt::Client => "at the client",
+        CapturedAt::Server => "at the server",
+        CapturedAt::Between => "between the ends",
+        CapturedAt::Both => "with both ends near",
+        CapturedAt::Unknown => "unknown where",
     }
 }
 

@@ -40,6 +40,22 @@ pub struct PacketEvent {
     pub retransmission: bool,
     /// Whether it is the short tail that was split off a super-segment.
     pub tail_split: bool,
+    /// Its number in the capture, from 1 on.
+    pub frame: u64,
+    /// Bytes that its sender has in flight with it.
+    pub in_flight_bytes: u64,
+    /// Payload bytes that it acknowledges for the first time.
+    pub newly_acked_bytes: u64,
+    /// The window that it offers, bytes; `None` without ACK, or if the scale is unknown.
+    pub window_bytes: Option<u64>,
+    /// The round trip that its ACK ended.
+    pub rtt_ns: Option<u64>,
+    /// Where its first SACK block ends, as a place in the other direction's byte stream.
+    pub sacked: Option<u64>,
+    /// Whether that tells of a duplicate.
+    pub dsack: bool,
+    /// Whether it resets the connection.
+    pub reset: bool,
 }
 
 /// An ACK that covered payload for the first time.
@@ -83,4 +99,6 @@ pub struct StallEvent {
     pub since_ns: u64,
     /// When the ACK came.
     pub until_ns: u64,
+    /// The ACK's number in the capture.
+    pub frame: u64,
 }

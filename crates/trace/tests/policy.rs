@@ -123,7 +123,7 @@ fn run(ack: AckPolicy, path: Impairment, reader: &Reader, offload: bool, bytes: 
 }
 
 fn guess(seen: &Seen) -> PolicyGuess {
-    seen.traced.halves[SERVER].acks.policy()
+    seen.traced.directions[SERVER].acks.policy()
 }
 
 /// The kinds that a guess names, as the columns of the matrix.
@@ -153,7 +153,7 @@ fn judge(matrix: &mut Matrix, policy: &(String, AckPolicy), seen: &[Seen; 2], wh
     let is_on_read = matches!(policy.1, AckPolicy::OnRead { .. });
     for (end, seen) in ["sender", "receiver"].iter().zip(seen) {
         let guess = guess(seen);
-        let pure_acks = seen.traced.halves[SERVER].sent.pure_acks;
+        let pure_acks = seen.traced.directions[SERVER].sent.pure_acks;
         // Of those that a gap or a duplicate made leave none is by a read.
         let mostly_by_read = seen.acks_by_read * 2 >= guess.acks.max(1);
         let all_by_read = seen.acks_by_read * 10 >= pure_acks * 9;

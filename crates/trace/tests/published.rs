@@ -2,10 +2,10 @@
 
 use std::fmt::Write as _;
 
-use tcpcost_study::{Study, built_in};
+use tcpcost_study::Study;
 use tcpcost_trace::{
-    AckEvent, Analysis, Beginning, BurstEvent, Connection, Filter, MssSource, PacketEvent, Policy,
-    Settings, Watch, read,
+    AckEvent, Analysis, BurstEvent, Connection, Filter, MssSource, OpeningWatch, PacketEvent,
+    Policy, Settings, Watch, read,
 };
 
 #[derive(Default)]
@@ -104,9 +104,9 @@ fn every_packet_of_the_tso_traces_is_split_as_counted() {
         };
         assert!(
             connections[0]
-                .halves
+                .directions
                 .iter()
-                .all(|half| half.mss.bytes == 1448 && half.mss.source == source)
+                .all(|direction| direction.mss.bytes == 1448 && direction.mss.source == source)
         );
         assert_eq!(
             (connections[0].first_ns, connections[0].duration_ns()),
@@ -154,8 +154,8 @@ fn every_ack_of_the_ack_traces_covers_what_was_counted() {
             expected("expected_jones2005_acks.csv", trace),
             "{trace}"
         );
-        let server = &connections[data].halves[SERVER];
-        let client = &connections[data].halves[0];
+        let server = &connections[data].directions[SERVER];
+        let client = &connections[data].directions[0];
         let (data_segments, pure_acks) = if trace == "ack_avoidance" {
             (48, 8)
         } else {
@@ -220,7 +220,7 @@ fn every_burst_of_the_ack_traces_is_as_long_as_counted() {
 
 /// The definition that a study's captures are told by, on the published one.
 #[test]
-fn the_beginning_of_the_avoidance_trace_is_the_published_sequence() {
+fn the_opening_of_the_avoidance_trace_is_the_published_sequence() {
     let filter = Filter {
         ports: vec![32_970],
         ..Filter::default()
@@ -229,11 +229,12 @@ fn the_beginning_of_the_avoidance_trace_is_the_published_sequence() {
         burst_gap_ns: u64::MAX,
         ..Settings::default()
     };
-    let mut analysis = Analysis::watched(settings, filter, Beginning::of(4));
+    let mut analysis = Analysis::watched(settings, filter, OpeningWatch::of(4));
     let trace = data("jones2005_trace_ack_avoidance.txt");
     read(trace.as_bytes(), &mut analysis).1.unwrap();
     let opening = analysis.finish().1.opening(0);
-    let published = built_in("ack-bursts").unwrap();
+    let study = concat!(env!("CARGO_MANIFEST_DIR"), "/../../studies/ack-bursts.toml");
+    let published = &std::fs::read_to_string(study).unwrap();
     let published = Study::parse("ack-bursts", published, "ack-bursts.toml").unwrap();
     let published = published.published_opening.unwrap();
     assert_eq!(opening.client.pure_acks, published.pure_acks);

@@ -21,12 +21,12 @@ fn the_handshake_tells_mss_and_how_it_began_and_ended() {
         (Began::Handshake, Ended::Fin { first: CLIENT })
     );
     assert_eq!(connection.handshake_ns, Some(101_000));
-    let client = &connection.halves[CLIENT];
+    let client = &connection.directions[CLIENT];
     assert_eq!(
         (client.mss.bytes, client.mss.source),
         (1460, MssSource::Handshake)
     );
-    assert_eq!(connection.halves[SERVER].acks.bytes_acked, 100);
+    assert_eq!(connection.directions[SERVER].acks.bytes_acked, 100);
     assert_eq!(connection.total().retransmitted_packets, 0);
 }
 
@@ -54,9 +54,9 @@ fn a_syn_sent_again_is_no_new_connection() {
     script.after(1_000_000).raw(CLIENT, SYN, 7, 0, 0);
     script.after(100).raw(SERVER, SYN | ACK, 9, 8, 0);
     let connection = script.one();
-    assert_eq!(connection.halves[CLIENT].sent.retransmitted_packets, 1);
+    assert_eq!(connection.directions[CLIENT].sent.retransmitted_packets, 1);
     assert_eq!(
-        connection.halves[CLIENT]
+        connection.directions[CLIENT]
             .sent
             .silence_before_retransmission_ns,
         1_000_000_000
@@ -75,7 +75,7 @@ fn lost_and_late_packets_are_told_apart_and_needless_ones_seen() {
     script.after(100).data(CLIENT, 7300, 1460);
     script.after(100_000).data(CLIENT, 5840, 1460);
     script.after(100).ack(SERVER, 8760);
-    let sent = script.one().halves[CLIENT].sent.clone();
+    let sent = script.one().directions[CLIENT].sent.clone();
     assert_eq!(sent.reordered_packets, 1);
     assert_eq!(
         (sent.retransmitted_packets, sent.retransmitted_after_ack),
@@ -96,7 +96,7 @@ fn on_a_short_path_the_id_tells_a_retransmission_and_without_ids_the_time_does()
         script.after(10).data(CLIENT, 0, 1460).ip_id = ids[0];
         script.after(10).data(CLIENT, 2920, 1460).ip_id = ids[1];
         script.after(filler_after_us).data(CLIENT, 1460, 1460).ip_id = ids[2];
-        let sent = &script.one().halves[CLIENT].sent;
+        let sent = &script.one().directions[CLIENT].sent;
         assert_eq!(
             (sent.retransmitted_packets, sent.reordered_packets),
             (resent, 1 - resent),
@@ -114,11 +114,13 @@ fn what_was_acknowledged_but_not_captured_is_said() {
     script.after(10).ack(SERVER, 8760);
     let connection = script.one();
     assert_eq!(
-        connection.halves[CLIENT].sent.bytes_missing_from_capture,
+        connection.directions[CLIENT]
+            .sent
+            .bytes_missing_from_capture,
         2920 + 2920
     );
     assert_eq!(
-        connection.halves[SERVER]
+        connection.directions[SERVER]
             .acks
             .wire_segments_per_pure_ack
             .sum(),
@@ -137,12 +139,12 @@ fn duplicate_acks_window_updates_and_zero_windows() {
     script.after(10).ack(SERVER, 1460).window = 3000;
     script.after(10).ack(SERVER, 1460).window = 3000;
     let connection = script.one();
-    let server = &connection.halves[SERVER].sent;
+    let server = &connection.directions[SERVER].sent;
     assert_eq!((server.duplicate_acks, server.window_updates), (2, 1));
     assert_eq!((server.zero_windows, server.zero_window_ns), (1, 2_000_000));
     // While it was closed, and once two segments filled what it had opened.
     assert_eq!(
-        connection.halves[CLIENT].sent.receiver_limited_ns,
+        connection.directions[CLIENT].sent.receiver_limited_ns,
         2_000_000 + 20_000
     );
 }
@@ -162,8 +164,8 @@ fn a_dsack_is_a_spurious_retransmission() {
     .concat();
     script.after(10).ack(SERVER, 1460).options = blocks;
     let connection = script.one();
-    assert_eq!(connection.halves[CLIENT].sent.spurious_by_dsack, 1);
-    assert_eq!(connection.halves[SERVER].sent.sack_segments, 1);
+    assert_eq!(connection.directions[CLIENT].sent.spurious_by_dsack, 1);
+    assert_eq!(connection.directions[SERVER].sent.sack_segments, 1);
 }
 
 /// Stalls, the time they lost in ms, and window- and application-limited time in ms of a client that
@@ -183,7 +185,7 @@ fn stalls(first: &[(u32, u32)], after_us: u64, server_rtt_us: u64) -> (u64, u64,
     let sent: u32 = first.iter().map(|(_, payload)| payload).sum();
     script.after(40_000).ack(SERVER, sent);
     script.after(after_us).data(CLIENT, sent, 100);
-    let sent = &script.one().halves[CLIENT].sent;
+    let sent = &script.one().directions[CLIENT].sent;
     let ms = |ns: u64| ns / 1_000_000;
     (
         sent.delayed_ack_stalls,
@@ -225,7 +227,7 @@ fn a_pause_that_the_path_explains_is_no_stall() {
         script.after(10).data(CLIENT, 0, 100);
         script.after(pause_us).ack(SERVER, 100);
         script.after(10).data(CLIENT, 100, 100);
-        let sent = &script.one().halves[CLIENT].sent;
+        let sent = &script.one().directions[CLIENT].sent;
         assert_eq!(sent.delayed_ack_stalls, expected, "{rtt_us} {pause_us}");
     }
 }
@@ -250,7 +252,7 @@ fn small_packets_are_joinable_where_they_follow_each_other_and_fit() {
         .after(10)
         .raw(CLIENT, ACK, ISN[0] + 1801, ISN[1] + 51, 0);
     script.after(10).data(CLIENT, 1800, 100);
-    let sent = &script.one().halves[CLIENT].sent;
+    let sent = &script.one().directions[CLIENT].sent;
     assert_eq!((sent.small_packets, sent.joinable_packets), (7, 1));
 }
 
@@ -298,7 +300,7 @@ fn sequence_numbers_may_wrap() {
     }
     let connection = script.one();
     assert_eq!(connection.began(), Began::BeforeCapture);
-    let client = &connection.halves[CLIENT];
+    let client = &connection.directions[CLIENT];
     assert_eq!(
         (
             client.sent.retransmitted_packets,
@@ -306,7 +308,7 @@ fn sequence_numbers_may_wrap() {
         ),
         (0, 0)
     );
-    let server = &connection.halves[SERVER];
+    let server = &connection.directions[SERVER];
     assert_eq!(server.acks.bytes_acked, 14_600);
     assert_eq!(
         server.acks.policy().policy,
@@ -382,7 +384,7 @@ fn a_super_segment_and_its_tail_are_a_split_only_while_nothing_small_is_unacknow
     script
         .after(1)
         .raw(CLIENT, ACK | PSH, ISN[0] + 6341, ISN[1] + 1, 500);
-    let sent = &script.one().halves[CLIENT].sent;
+    let sent = &script.one().directions[CLIENT].sent;
     assert_eq!(
         (
             sent.tail_splits,

@@ -85,7 +85,7 @@ fn acknowledged(ack: AckPolicy) -> Scene {
 fn a_wire_with_nothing_wrong_shows_each_policy_at_both_ends() {
     for (ack, expected) in policies() {
         for seen in acknowledged(ack).run() {
-            let guess = seen.traced.halves[SERVER].acks.policy();
+            let guess = seen.traced.directions[SERVER].acks.policy();
             assert_eq!(guess.policy, expected, "{ack:?}: {}", guess.evidence);
         }
     }
@@ -112,7 +112,7 @@ fn super_segments_a_slow_reader_and_the_timer_show_too() {
         ("by timer", by_timer, Policy::ByTimer),
     ] {
         for seen in scene.run() {
-            let guess = seen.traced.halves[SERVER].acks.policy();
+            let guess = seen.traced.directions[SERVER].acks.policy();
             assert_eq!(guess.policy, expected, "{name}: {}", guess.evidence);
             let or_on_read = guess.or.contains(&Policy::OnRead);
             assert!(or_on_read || name != "on read", "{}", guess.evidence);
@@ -123,7 +123,7 @@ fn super_segments_a_slow_reader_and_the_timer_show_too() {
 /// Whether this may be the guess on a bad wire, where the policy itself does otherwise at times; the
 /// receiver counted what its timer sent.
 fn is_plausible(ack: AckPolicy, expected: Policy, guess: Policy, server: &Seen) -> bool {
-    let acks = server.traced.halves[SERVER]
+    let acks = server.traced.directions[SERVER]
         .acks
         .wire_segments_per_pure_ack
         .n();
@@ -158,7 +158,7 @@ fn every_count_is_the_stacks_own_under_every_policy_and_impairment() {
             what_arrived(&what, &server, SERVER, client.lane.corrupted);
             repairs(&what, &client, &server);
             for seen in [&client, &server] {
-                let guess = seen.traced.halves[SERVER].acks.policy();
+                let guess = seen.traced.directions[SERVER].acks.policy();
                 // Jitter bunches what arrives, and a bunch is acknowledged once.
                 let bunched = name == "jitter" && guess.policy == Policy::Mixed;
                 assert!(
@@ -172,7 +172,7 @@ fn every_count_is_the_stacks_own_under_every_policy_and_impairment() {
 
 /// A capture at an end holds all that this end sent.
 fn what_it_sent_is_exact(what: &str, seen: &Seen, end: usize) {
-    let (counted, sent) = (&seen.counted, &seen.traced.halves[end].sent);
+    let (counted, sent) = (&seen.counted, &seen.traced.directions[end].sent);
     for (name, counted, traced) in [
         ("segments", counted.segments_sent, sent.wire_segments),
         (
@@ -205,10 +205,10 @@ fn what_it_sent_is_exact(what: &str, seen: &Seen, end: usize) {
 
 /// And all that arrived, damaged packets too, which the stack drops unseen.
 fn what_arrived(what: &str, seen: &Seen, end: usize, damaged: u64) {
-    let (counted, sent) = (&seen.counted, &seen.traced.halves[1 - end].sent);
+    let (counted, sent) = (&seen.counted, &seen.traced.directions[1 - end].sent);
     let arrived = seen.report.packets - counted.super_segments_sent;
     assert_eq!(arrived, counted.super_segments_received + damaged, "{what}");
-    let taken = &seen.traced.halves[end].acks;
+    let taken = &seen.traced.directions[end].acks;
     assert_eq!(taken.bytes_acked, counted.payload_bytes_received, "{what}");
     if damaged == 0 {
         // A datagram that the network doubled has the id of the other, as one captured twice has.
@@ -227,8 +227,8 @@ fn what_arrived(what: &str, seen: &Seen, end: usize, damaged: u64) {
 
 /// What was lost, late, doubled or sent again without need.
 fn repairs(what: &str, client: &Seen, server: &Seen) {
-    let at_client = &client.traced.halves[CLIENT].sent;
-    let at_server = &server.traced.halves[CLIENT].sent;
+    let at_client = &client.traced.directions[CLIENT].sent;
+    let at_server = &server.traced.directions[CLIENT].sent;
     let (resent, lane) = (client.counted.segments_retransmitted, client.lane);
     assert_eq!(at_client.reordered_packets, 0, "{what}");
     // Of what was sent again the receiver sees all but what was lost.
@@ -257,6 +257,6 @@ fn repairs(what: &str, client: &Seen, server: &Seen) {
     assert_eq!(
         told - spurious,
         told.min(lane.duplicated),
-        "{what}: {told} {spurious}"
+        "{what}: {told} {spurious} {lane:?} {resent}"
     );
 }

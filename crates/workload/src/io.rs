@@ -3,7 +3,7 @@
 use std::io;
 
 use tcpcost_stack::Stack;
-use tcpcost_study::Cork;
+use tcpcost_study::{Cork, Side};
 
 use crate::error::{Mismatch, WorkloadError};
 use crate::flow::Flow;
@@ -165,7 +165,7 @@ impl<S: Stack> Io<S> {
 
 impl Plan {
     fn receives_requests(&self) -> bool {
-        self.end == tcpcost_study::End::Server
+        self.side == Side::Listens
     }
 
     /// Compares what of `bytes`, which starts at `offset` of a connection, is the token. Gives how
@@ -221,16 +221,16 @@ impl Plan {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use tcpcost_study::{End, Knobs, WorkloadSettings};
+    use tcpcost_study::{Knobs, WorkloadSettings};
 
     use super::*;
 
-    fn plan(knobs: &[(&str, String)], end: End) -> Plan {
+    fn plan(knobs: &[(&str, String)], side: Side) -> Plan {
         let mut set = Knobs::default();
         for (name, text) in knobs {
             set.set(name, text).unwrap();
         }
-        Plan::new(&WorkloadSettings::from_knobs(&set).unwrap(), end, [9; 16])
+        Plan::new(&WorkloadSettings::from_knobs(&set).unwrap(), side, [9; 16])
     }
 
     proptest! {
@@ -244,14 +244,16 @@ mod tests {
             from_file in any::<bool>(),
             takes in prop::collection::vec(1usize..9000, 1..40),
         ) {
-            let plan = plan(&[
+            let mut knobs = vec![
                 ("workload", if crr { "crr" } else { "rr" }.into()),
                 ("check", "on".into()),
                 ("request_size", format!("{request}B")),
                 ("write_size", format!("{write}B")),
-                ("file_size", format!("{file}B")),
-                ("send_with", if from_file { "sendfile" } else { "send" }.into()),
-            ], End::Client);
+            ];
+            if from_file {
+                knobs.extend([("send_with", "sendfile".into()), ("file_size", format!("{file}B"))]);
+            }
+            let plan = plan(&knobs, Side::Connects);
             let mut source = vec![0; (plan.token_region + plan.pattern_bytes) as usize];
             plan.fill(0, &mut source);
             let checker = Checker::new(source.len());
@@ -282,7 +284,7 @@ mod tests {
 
     #[test]
     fn without_check_a_buffer_is_always_sent_from_its_start() {
-        let plan = plan(&[("write_size", "64KiB".into())], End::Client);
+        let plan = plan(&[("write_size", "64KiB".into())], Side::Connects);
         assert_eq!(plan.place(0, 65536), (0, 65536));
         assert_eq!(plan.pattern_bytes, 65536);
     }
@@ -294,7 +296,7 @@ mod tests {
                 ("send_with", "sendfile".into()),
                 ("file_size", "128KiB".into()),
             ],
-            End::Client,
+            Side::Connects,
         );
         assert_eq!(plan.place(65536, 65536), (65536, 65536));
         assert_eq!(plan.place(131_072, 65536), (0, 65536));

@@ -1,7 +1,7 @@
 //! The bytes of payload: a pattern whose period is prime, so that no buffer, page or segment size
 //! divides it and bytes that are lost, doubled or moved show up as a mismatch.
 
-use tcpcost_study::End;
+use tcpcost_study::Side;
 
 use crate::error::Mismatch;
 
@@ -17,10 +17,10 @@ fn byte(offset: u64) -> u8 {
 
 /// Where in the pattern a connection's byte stream starts, so that bytes that went to another
 /// connection, or came from the other end, show up too.
-pub(crate) fn phase(connection: u32, sender: End) -> u32 {
+pub(crate) fn phase(connection: u32, sender: Side) -> u32 {
     let direction = match sender {
-        End::Client => 0,
-        End::Server => 1,
+        Side::Connects => 0,
+        Side::Listens => 1,
     };
     // 1021 is prime, so 4093 connections in turn have phases of their own.
     ((u64::from(connection) * 2 + direction) * 1021 % PERIOD as u64) as u32
@@ -109,7 +109,7 @@ mod tests {
     #[test]
     fn neighbours_and_directions_have_phases_of_their_own() {
         let mut phases: Vec<u32> = (0..2000)
-            .flat_map(|connection| End::BOTH.map(|end| phase(connection, end)))
+            .flat_map(|connection| Side::BOTH.map(|side| phase(connection, side)))
             .collect();
         phases.sort_unstable();
         phases.dedup();

@@ -1,7 +1,7 @@
 //! What a worker does, worked out once from the settings.
 
 use tcpcost_stack::SocketOptions;
-use tcpcost_study::{Cork, End, ReceiveWith, SendWith, WorkloadKind, WorkloadSettings};
+use tcpcost_study::{Cork, ReceiveWith, SendWith, Side, WorkloadKind, WorkloadSettings};
 
 use crate::hello::{TOKEN_BYTES, Token};
 use crate::pattern::{self, PERIOD};
@@ -31,7 +31,7 @@ pub(crate) enum Role {
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) role: Role,
-    pub(crate) end: End,
+    pub(crate) side: Side,
     pub(crate) token: Token,
     pub(crate) sends: bool,
     pub(crate) receives: bool,
@@ -43,9 +43,9 @@ pub(crate) struct Plan {
     pub(crate) in_flight: u32,
     /// Bytes of the longest sending call.
     pub(crate) call_bytes: usize,
-    /// Bytes of a message that this end sends: a request, a response, or one write of a stream.
+    /// Bytes of a message that this side sends: a request, a response, or one write of a stream.
     pub(crate) send_message: u32,
-    /// Bytes of a message that this end receives (`rr`, `crr`).
+    /// Bytes of a message that this side receives (`rr`, `crr`).
     pub(crate) receive_message: u32,
     /// Whether each request of `crr` starts with the token. One of fewer bytes, or one that the
     /// server never sees (MSG_TRUNC, splice), has none: then the peer's address alone is checked.
@@ -64,40 +64,40 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    pub(crate) fn new(settings: &WorkloadSettings, end: End, token: Token) -> Plan {
+    pub(crate) fn new(settings: &WorkloadSettings, side: Side, token: Token) -> Plan {
         let s = settings;
         let kind = s.kind;
-        let role = match (kind, end) {
-            (WorkloadKind::Rr, End::Client) => Role::RrClient,
-            (WorkloadKind::Rr, End::Server) => Role::RrServer,
-            (WorkloadKind::Crr, End::Client) => Role::CrrClient,
-            (WorkloadKind::Crr, End::Server) => Role::CrrServer,
+        let role = match (kind, side) {
+            (WorkloadKind::Rr, Side::Connects) => Role::RrClient,
+            (WorkloadKind::Rr, Side::Listens) => Role::RrServer,
+            (WorkloadKind::Crr, Side::Connects) => Role::CrrClient,
+            (WorkloadKind::Crr, Side::Listens) => Role::CrrServer,
             _ => Role::Stream,
         };
-        let (send_message, receive_message) = match (role, end) {
+        let (send_message, receive_message) = match (role, side) {
             (Role::Stream, _) => (s.write_bytes, s.write_bytes),
-            (_, End::Client) => (s.request_bytes, s.response_bytes),
-            (_, End::Server) => (s.response_bytes, s.request_bytes),
+            (_, Side::Connects) => (s.request_bytes, s.response_bytes),
+            (_, Side::Listens) => (s.response_bytes, s.request_bytes),
         };
         let call_bytes = s.write_bytes.min(send_message).max(1);
         let from_file = matches!(
             s.send_with,
             SendWith::Sendfile | SendWith::SendfileMemfd | SendWith::Splice
         );
-        let receives = kind.sends(end.peer());
-        let sends = kind.sends(end);
+        let receives = kind.sends(side.peer());
+        let sends = kind.sends(side);
         let token_in_request = kind == WorkloadKind::Crr
             && s.request_bytes >= TOKEN_BYTES
             && s.receive_with == ReceiveWith::Read;
         let small = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX);
         Plan {
             role,
-            end,
+            side,
             token,
             sends,
             receives,
             checks: s.check && receives,
-            counts_transactions: kind.has_transactions() && end == End::Client,
+            counts_transactions: kind.has_transactions() && side == Side::Connects,
             opens: role == Role::CrrClient,
             zerocopy: sends && s.send_with == SendWith::Zerocopy,
             cork: s.cork,
@@ -106,7 +106,7 @@ impl Plan {
             send_message: small(send_message.max(1)),
             receive_message: small(receive_message.max(1)),
             token_in_request,
-            token_region: if token_in_request && end == End::Client {
+            token_region: if token_in_request && side == Side::Connects {
                 (call_bytes * TOKEN_BYTES.div_ceil(call_bytes)) as u64
             } else {
                 0
@@ -156,18 +156,18 @@ impl Plan {
         self.checked_by_peer
     }
 
-    /// Where this end's byte stream of a connection starts in the pattern. `crr` starts each
+    /// Where this side's byte stream of a connection starts in the pattern. `crr` starts each
     /// connection at 0, as the server cannot know which of the client's it is.
     pub(crate) fn send_phase(&self, connection: u32) -> u32 {
-        self.phase(connection, self.end)
+        self.phase(connection, self.side)
     }
 
     /// The same of the peer's byte stream.
     pub(crate) fn receive_phase(&self, connection: u32) -> u32 {
-        self.phase(connection, self.end.peer())
+        self.phase(connection, self.side.peer())
     }
 
-    fn phase(&self, connection: u32, sender: End) -> u32 {
+    fn phase(&self, connection: u32, sender: Side) -> u32 {
         match self.role {
             Role::CrrClient | Role::CrrServer => 0,
             _ => pattern::phase(connection, sender),
@@ -204,7 +204,7 @@ mod tests {
         knobs.set("rate", "8Gbit").unwrap();
         knobs.set("write_size", "1000B").unwrap();
         let settings = WorkloadSettings::from_knobs(&knobs).unwrap();
-        let plan = Plan::new(&settings, End::Client, [0; 16]);
+        let plan = Plan::new(&settings, Side::Connects, [0; 16]);
         // 1000 bytes at 8 Gbit/s are 1 us; a quarter of the flows writes every 4 us.
         let mut quarter = plan.schedule(5, 20, 0).unwrap();
         let first = quarter.due_ns();
@@ -212,7 +212,7 @@ mod tests {
         assert_eq!(quarter.due_ns() - first, 4000);
         let others = [1, 2, 3].map(|seed| plan.schedule(5, 20, seed).unwrap().due_ns());
         assert!(first < 4000 && others.iter().all(|&other| other < 4000 && other != first));
-        let server = Plan::new(&settings, End::Server, [0; 16]);
+        let server = Plan::new(&settings, Side::Listens, [0; 16]);
         assert!(server.schedule(5, 20, 0).is_none(), "it does not send");
     }
 }

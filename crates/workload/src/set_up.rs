@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::time::Instant;
 
 use tcpcost_stack::{Ready, Stack, StackError};
-use tcpcost_study::End;
+use tcpcost_study::Side;
 
 use crate::error::{SetupError, call};
 use crate::flow::{Flow, State};
@@ -74,7 +74,7 @@ impl<S: Stack> Worker<S> {
     ) -> Result<(), StackError> {
         while *established < self.wanted {
             // The server's flows come from accept.
-            while self.io.plan.end == End::Client
+            while self.io.plan.side == Side::Connects
                 && *next < self.flows.len()
                 && *next - *established < CONNECTS_OUTSTANDING
             {
@@ -168,7 +168,7 @@ impl<S: Stack> Worker<S> {
             return Ok(false);
         }
         let greeting = &mut greetings[ready.token as usize];
-        let is_server = plan.end == End::Server;
+        let is_server = plan.side == Side::Listens;
         match stack.read(conn, &mut greeting.bytes[greeting.len..]) {
             Ok(0) if is_server => {
                 self.refuse(ready.token);
@@ -249,7 +249,7 @@ impl<S: Stack> Worker<S> {
             if !standing {
                 flow.conn = None;
                 flow.state = State::Idle;
-                if self.io.plan.end == End::Server {
+                if self.io.plan.side == Side::Listens {
                     // In order, as the hello back may still be on its way.
                     self.io.stack.close(conn);
                     self.free.push(index as u32);

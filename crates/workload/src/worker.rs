@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use hdrhistogram::Histogram;
 use tcpcost_stack::{Stack, StackError};
-use tcpcost_study::{Counts, End, WorkloadSettings};
+use tcpcost_study::{Counts, Side, WorkloadSettings};
 
 use crate::clock::Clock;
 use crate::error::call;
@@ -74,7 +74,7 @@ impl<S: Stack> Worker<S> {
         ports: usize,
         flows: usize,
     ) -> Result<Worker<S>, StackError> {
-        let mut worker = Worker::new(stack, settings, End::Server, token, flows, 0)?;
+        let mut worker = Worker::new(stack, settings, Side::Listens, token, flows, 0)?;
         for index in 0..ports {
             let token = LISTENERS + index as u32;
             let stack = &mut worker.io.stack;
@@ -104,7 +104,7 @@ impl<S: Stack> Worker<S> {
             return Err(call("connect without a target")(error));
         }
         let seed = seed.wrapping_add(flows.start as u64);
-        let mut worker = Worker::new(stack, settings, End::Client, token, flows.len(), seed)?;
+        let mut worker = Worker::new(stack, settings, Side::Connects, token, flows.len(), seed)?;
         worker.targets = targets.to_vec();
         worker.flows = flows.map(|index| Flow::new(index as u32)).collect();
         Ok(worker)
@@ -113,12 +113,12 @@ impl<S: Stack> Worker<S> {
     fn new(
         mut stack: S,
         settings: &WorkloadSettings,
-        end: End,
+        side: Side,
         token: Token,
         wanted: usize,
         seed: u64,
     ) -> Result<Worker<S>, StackError> {
-        let plan = Plan::new(settings, end, token);
+        let plan = Plan::new(settings, side, token);
         let source = if plan.sends {
             let len = plan.token_region + plan.pattern_bytes;
             let mut fill = |offset, bytes: &mut [u8]| plan.fill(offset, bytes);

@@ -39,9 +39,14 @@ fn every_way(kind: &str, more: &[(&str, &str)]) {
                 ("receive_with", receive.word()),
                 ("check", check),
                 ("flows", "3"),
-                ("file_size", "100000B"),
                 ("write_size", "20000B"),
             ];
+            if matches!(
+                send,
+                SendWith::Sendfile | SendWith::SendfileMemfd | SendWith::Splice
+            ) {
+                knobs.push(("file_size", "100000B"));
+            }
             knobs.extend_from_slice(more);
             println!("{knobs:?}");
             let settings = settings(&knobs);

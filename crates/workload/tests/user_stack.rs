@@ -140,9 +140,14 @@ fn every_way(kind: &str, more: &[(&str, &str)], least: u64) {
                 ("receive_with", receive.word()),
                 ("check", check_bytes),
                 ("flows", "3"),
-                ("file_size", "100000B"),
                 ("write_size", "20000B"),
             ];
+            if matches!(
+                send,
+                SendWith::Sendfile | SendWith::SendfileMemfd | SendWith::Splice
+            ) {
+                knobs.push(("file_size", "100000B"));
+            }
             knobs.extend_from_slice(more);
             println!("{knobs:?}");
             check(&knobs, Impairment::default(), &Config::default(), least);

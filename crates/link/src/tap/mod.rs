@@ -50,6 +50,8 @@ pub struct TapCounters {
     pub neighbours_answered: u64,
     /// Packets dropped because nobody said where their destination is.
     pub neighbours_unresolved: u64,
+    /// Frames dropped because they were for another host: a bridge floods.
+    pub foreign: u64,
 }
 
 /// Why an interface cannot be opened.
@@ -179,6 +181,7 @@ impl Tap {
         TapCounters {
             neighbours_answered: ethernet.map_or(0, |ethernet| ethernet.answered),
             neighbours_unresolved: ethernet.map_or(0, |ethernet| ethernet.unresolved),
+            foreign: ethernet.map_or(0, |ethernet| ethernet.foreign),
             ..self.counters
         }
     }
@@ -394,7 +397,9 @@ fn read(
     let offload = virtio::decode(&virtio, link_bytes as u16);
     let mut bytes = read.saturating_sub(HEADER_BYTES + link_bytes);
     if let Some(ethernet) = ethernet
-        && (ethernet.on_frame(&link, &buffer[..bytes], now) || !Ethernet::carries_ip(&link))
+        && (!ethernet.is_for_us(&link)
+            || ethernet.on_frame(&link, &buffer[..bytes], now)
+            || !ethernet.is_ip_for_us(&link))
     {
         bytes = 0;
     }

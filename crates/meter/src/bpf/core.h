@@ -16,9 +16,6 @@ typedef signed long long s64;
 /* The compiler keeps the order of loads and stores across it. */
 #define barrier() asm volatile("" ::: "memory")
 
-/* CPUs below this are known, as in libc's cpu_set_t. */
-#define MAX_CPUS 1024
-
 /* Fields of a map's definition, which libbpf reads from the object's type information. */
 #define NUMBER(name, value) int (*name)[value]
 #define TYPE(name, type) type *name
@@ -112,4 +109,4 @@ static inline enum kthread kthread_of(struct task_struct *task)
 	return OTHER_THREAD;
 }
 
-char LICENSE[] SEC("license") = "GPL";
+char LICENSE[] SEC("license") = "Dual MIT/GPL";

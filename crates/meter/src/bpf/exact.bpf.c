@@ -2,50 +2,38 @@
  * last one to the context that was running, so nothing is lost and nothing counted twice. exact.rs
  * reads the cells. */
 #include "core.h"
+#include "exact.layout.h"
 
-/* As in exact.rs. 0 stands for "none", so that the stack below can be a number. */
-enum { IDLE = 1, OWN, OTHERS, KSOFTIRQD, KWORKER, NAPI, HARDIRQ, SOFTIRQ = 8, SOAKER = 18, CONTEXTS = 32 };
+#define SOFTIRQ SOFTIRQ_HI
 #define SOFTIRQ_VECTORS 10
 
 /* Set before loading: filters known to the verifier cost nothing where they are off. */
 const volatile struct {
-	u32 own[8]; /* process ids of the trial, as the first PID namespace numbers them; 0 ends */
+	u32 own[OWN_PIDS]; /* process ids of the trial, as the first PID namespace numbers them; 0 ends */
 } targ = {};
 
-/* One writer, the CPU itself, but while it is not open. Odd sequence: being written. */
-struct cell {
-	union {
-		struct {
-			u32 sequence;
-			u32 is_open; /* 0: not counted, or paused: left at once */
-		};
-		u64 state; /* both */
-	};
-	u64 last_ns;
-	u64 contexts; /* a stack, one byte each, the running one lowest */
-	u64 ns[CONTEXTS];
-} __attribute__((aligned(64)));
-
+/* The sequence and whether the cell is open, in one load. */
+typedef u64 __attribute__((may_alias)) both;
 #define ODD 1ULL
 #define OPEN (1ULL << 32)
 
-struct cell cells[MAX_CPUS] = {};
+struct Cell cells[MAX_CPUS] = {};
 
 /* The cell of this CPU. Null where this CPU is not counted, or where a hard interrupt hit one of our own
  * programs: it then belongs to what it interrupted, entry and exit alike, since both find the sequence odd. */
-static inline struct cell *mine(void)
+static inline struct Cell *mine(void)
 {
 	u32 cpu = bpf_get_smp_processor_id();
-	struct cell *cell;
+	struct Cell *cell;
 
 	if (cpu >= MAX_CPUS)
 		return 0;
 	cell = &cells[cpu];
-	return (cell->state & (ODD | OPEN)) == OPEN ? cell : 0;
+	return (*(both *)&cell->sequence & (ODD | OPEN)) == OPEN ? cell : 0;
 }
 
 /* Charges the time until now; the cell is to be given back by end(). */
-static inline void charge(struct cell *cell)
+static inline void charge(struct Cell *cell)
 {
 	u64 now, last;
 
@@ -58,7 +46,7 @@ static inline void charge(struct cell *cell)
 	cell->last_ns = now;
 }
 
-static inline void end(struct cell *cell)
+static inline void end(struct Cell *cell)
 {
 	barrier();
 	cell->sequence++;
@@ -80,7 +68,7 @@ static inline u64 class_of(struct task_struct *task)
 	}
 	tgid = task->tgid;
 #pragma unroll
-	for (int i = 0; i < 8; i++) {
+	for (int i = 0; i < OWN_PIDS; i++) {
 		if (!targ.own[i])
 			break;
 		if (targ.own[i] == tgid)
@@ -91,14 +79,14 @@ static inline u64 class_of(struct task_struct *task)
 }
 
 /* On the first event after a pause: what has run since is the task, or what now ends in it. */
-static __attribute__((noinline)) void learn(struct cell *cell, u64 context)
+static __attribute__((noinline)) void learn(struct Cell *cell, u64 context)
 {
 	u64 class = class_of(bpf_get_current_task_btf());
 
 	cell->contexts = context ? class << 8 | context : class;
 }
 
-static inline void know(struct cell *cell, u64 context)
+static inline void know(struct Cell *cell, u64 context)
 {
 	if (!cell->contexts)
 		learn(cell, context);
@@ -106,7 +94,7 @@ static inline void know(struct cell *cell, u64 context)
 
 static inline int enter(u64 context)
 {
-	struct cell *cell = mine();
+	struct Cell *cell = mine();
 	if (!cell)
 		return 0;
 	know(cell, 0);
@@ -118,7 +106,7 @@ static inline int enter(u64 context)
 
 static inline int leave(u64 context)
 {
-	struct cell *cell = mine();
+	struct Cell *cell = mine();
 	if (!cell)
 		return 0;
 	know(cell, context);
@@ -133,7 +121,7 @@ static inline int leave(u64 context)
 SEC("tp_btf/sched_switch")
 int sched_switch(u64 *ctx)
 {
-	struct cell *cell = mine();
+	struct Cell *cell = mine();
 	u64 class;
 
 	if (!cell)

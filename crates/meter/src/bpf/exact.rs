@@ -15,15 +15,17 @@
 
 use std::fmt;
 use std::os::linux::fs::MetadataExt;
+use std::sync::LazyLock;
 use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
 use std::{fs, ptr, thread};
 
-use tcpcost_study::{Counts, Quantity, Snapshot, Totals, Whose};
+use tcpcost_counts::{Counts, MeterName, Quantity, Snapshot, Totals, Whose};
 
+use super::layout::exact::{CONTEXTS, COUNTED, Cell, MAX_CPUS, OWN_PIDS, Place};
 use super::object::Attached;
-use super::{Pausable, Rest, Scope};
-use crate::{Meter, MeterError, clock};
+use super::{Pausable, Rest};
+use crate::{Meter, MeterError, Needs, Scope, clock};
 
 /// The meter `exact`: [`Quantity::EXACT_CONTEXTS`] of each CPU ([`Whose::Cpu`]) and of all
 /// ([`Whose::Cpus`]).
@@ -40,33 +42,38 @@ impl Exact {
     /// Loads the programs and makes each CPU switch tasks once, from where on its context is known.
     ///
     /// # Errors
-    /// [`MeterError::Load`]: no privilege, no BTF, a CPU that is not there, more than eight processes,
+    /// [`MeterError::Unavailable`]: no privilege, no BTF, a CPU that is not there, more than eight processes,
     /// or a PID namespace of our own, in which process ids are not the kernel's.
     pub fn load(scope: &Scope) -> Result<Exact, MeterError> {
         if let Some(cpu) = scope.cpus.iter().find(|cpu| **cpu >= MAX_CPUS) {
             let reason = format!("CPU {cpu}: only CPUs below {MAX_CPUS} are known");
-            return Err(refuse(reason));
+            return Err(MeterError::refused(METER, reason));
         }
         let length = MAX_CPUS * size_of::<Cell>();
-        let shared = scope.loaded.get(METER).and_then(|handle| {
+        let shared = scope.loaded.get(&METER).and_then(|handle| {
             let attached = Attached::of(METER, handle, length).ok()?;
             Exact::counting(attached, scope).ok()
         });
         if let Some(shared) = shared {
             return Ok(shared);
         }
-        let mut own = [0_u32; OWN_PIDS_MAX];
+        let mut own = [0_u32; OWN_PIDS];
         let known = own.get_mut(..scope.own_pids.len());
         known
-            .ok_or_else(|| refuse(format!("at most {OWN_PIDS_MAX} own processes")))?
+            .ok_or_else(|| MeterError::refused(METER, format!("at most {OWN_PIDS} own processes")))?
             .copy_from_slice(&scope.own_pids);
         let targ = own.map(u32::to_ne_bytes);
-        let attached = Attached::new(METER, OBJECT, targ.as_flattened(), None, length)?;
+        let attached = Attached::new(METER, OBJECT, targ.as_flattened(), &[], length)?;
         if fs::metadata("/proc/self/ns/pid").is_ok_and(|file| file.st_ino() != FIRST_PID_NAMESPACE)
         {
-            return Err(refuse(
-                "needs the kernel's first PID namespace, or it cannot tell own processes (container: --pid=host)".to_string(),
-            ));
+            return Err(MeterError::Unavailable {
+                meter: METER,
+                tried: "tell own processes".to_string(),
+                source: None,
+                needs: Some(Needs::Kernel(
+                    "the kernel's first PID namespace; a container: --pid=host",
+                )),
+            });
         }
         Exact::counting(attached, scope)
     }
@@ -86,9 +93,17 @@ impl Exact {
             }
             meter.restart(cpu, 0);
             meter.opened.push(cpu);
-            switch_tasks_on(cpu).map_err(|error| refuse(format!("run on CPU {cpu}: {error}")))?;
+            switch_tasks_on(cpu).map_err(|source| MeterError::Unavailable {
+                meter: METER,
+                tried: format!("run on CPU {cpu}"),
+                source: Some(source),
+                needs: None,
+            })?;
             if meter.cell(cpu).last_ns == 0 {
-                return Err(refuse(format!("CPU {cpu} shows no task switch")));
+                return Err(MeterError::refused(
+                    METER,
+                    format!("CPU {cpu} shows no task switch"),
+                ));
             }
         }
         Ok(meter)
@@ -126,15 +141,15 @@ impl Exact {
         let cell = self.place(cpu);
         // The CPU writes a cell in some 50 ns and stays away for microseconds. On machines that reorder
         // stores the sequence alone would not do: two equal copies make up for it.
-        let mut earlier = Cell::default();
+        let mut earlier = None;
         loop {
             // SAFETY: in bounds and aligned as above; volatile since another CPU writes it.
             let copy = unsafe { ptr::read_volatile(cell) };
             fence(Ordering::Acquire);
-            if copy.sequence % 2 == 0 && copy == earlier {
+            if copy.sequence % 2 == 0 && Some(copy) == earlier {
                 return copy;
             }
-            earlier = copy;
+            earlier = Some(copy);
         }
     }
 
@@ -175,8 +190,12 @@ impl Exact {
 }
 
 impl Meter for Exact {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> MeterName {
         METER
+    }
+
+    fn handle(&self) -> Option<String> {
+        self.attached.handle()
     }
 
     fn snapshot(&mut self) -> Result<Snapshot, MeterError> {
@@ -195,7 +214,7 @@ impl Meter for Exact {
             counts: counts(&sum),
         });
         Ok(Snapshot {
-            meter: METER.to_string(),
+            meter: METER,
             at_ns: now_ns,
             totals,
         })
@@ -222,10 +241,6 @@ impl Pausable for Exact {
         if rest == Rest::Detached {
             self.attached.detach(|name| HOT.contains(&name));
         }
-    }
-
-    fn handle(&self) -> Option<String> {
-        self.attached.handle()
     }
 
     fn resume(&mut self) -> Result<(), MeterError> {
@@ -260,7 +275,7 @@ impl fmt::Debug for Exact {
 /// By quantity; several contexts may be one.
 fn counts(ns: &[u64; CONTEXTS]) -> Counts {
     let mut counts = Counts::new();
-    for (&ns, quantity) in ns.iter().zip(QUANTITIES) {
+    for (&ns, quantity) in ns.iter().zip(&*QUANTITIES) {
         if let Some(quantity) = quantity {
             *counts.entry(*quantity).or_insert(0) += ns;
         }
@@ -288,14 +303,7 @@ fn switch_tasks_on(cpu: usize) -> std::io::Result<()> {
     })
 }
 
-fn refuse(reason: String) -> MeterError {
-    MeterError::Load {
-        meter: METER,
-        reason: format!("{reason} (or drop \"exact\" from meters)"),
-    }
-}
-
-const METER: &str = "exact";
+const METER: MeterName = MeterName::Exact;
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/exact.bpf.o"));
 /// Programs that run often.
 const HOT: &[&str] = &["sched_switch", "softirq_entry", "softirq_exit"];
@@ -308,53 +316,15 @@ const LOOKS_MAX: u32 = 8;
 /// include/linux/proc_ns.h, PROC_PID_INIT_INO.
 const FIRST_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
 
-/// As in core.h.
-const MAX_CPUS: usize = 1024;
-/// As in exact.bpf.c.
-const CONTEXTS: usize = 32;
-const OWN_PIDS_MAX: usize = 8;
-const IDLE: usize = 1;
-
-/// What each of the contexts of exact.bpf.c is, softirqs from 8 on by vector. The first stands for
-/// "none" and is never charged.
-const QUANTITIES: &[Option<Quantity>] = &[
-    None,
-    Some(Quantity::ExactIdleNs),
-    Some(Quantity::ExactTaskOwnNs),
-    Some(Quantity::ExactTaskOthersNs),
-    Some(Quantity::ExactKsoftirqdNs),
-    Some(Quantity::ExactKworkerNs),
-    Some(Quantity::ExactNapiNs),
-    Some(Quantity::ExactHardirqNs),
-    Some(Quantity::ExactSoftirqTaskletNs), // HI
-    Some(Quantity::ExactSoftirqTimerNs),
-    Some(Quantity::ExactSoftirqNetTxNs),
-    Some(Quantity::ExactSoftirqNetRxNs),
-    Some(Quantity::ExactSoftirqOthersNs), // BLOCK
-    Some(Quantity::ExactSoftirqOthersNs), // IRQ_POLL
-    Some(Quantity::ExactSoftirqTaskletNs),
-    Some(Quantity::ExactSoftirqSchedNs),
-    Some(Quantity::ExactSoftirqHrtimerNs),
-    Some(Quantity::ExactSoftirqRcuNs),
-    Some(Quantity::ExactSoakerNs),
-];
-
-/// `struct cell` of exact.bpf.c.
-#[repr(C, align(64))]
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-struct Cell {
-    sequence: u32,
-    is_open: u32,
-    last_ns: u64,
-    contexts: u64,
-    ns: [u64; CONTEXTS],
-}
+/// What each of the contexts is; the first stands for none and is never charged.
+static QUANTITIES: LazyLock<Vec<Option<Quantity>>> =
+    LazyLock::new(|| COUNTED.iter().map(|name| Quantity::named(name)).collect());
 
 impl Cell {
     /// The context that runs. Nothing known since a pause: no event, so an idle CPU.
     fn running(&self) -> usize {
-        match self.contexts & 31 {
-            0 => IDLE,
+        match self.contexts % CONTEXTS as u64 {
+            0 => Place::IDLE as usize,
             context => context as usize,
         }
     }

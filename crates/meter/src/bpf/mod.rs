@@ -4,14 +4,15 @@
 //! for `segments`. A meter that cannot be had is an error of [`load`], one line, and the others go on
 //! without it. A loaded copy leaves at once where it has nothing to count (`exact` another's CPU,
 //! `segments` another's namespace), but 20 ns of CPU later: two ends of a trial on one host share a copy. The
-//! second is given the first one's [`Pausable::handle`] and reads its own part; nothing is pinned, so programs end with the
+//! second is given the first one's [`Meter::handle`] and reads its own part; nothing is pinned, so programs end with the
 //! process that loaded them.
 
-use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 #[cfg(feature = "bpf")]
 pub mod exact;
+#[cfg(feature = "bpf")]
+mod layout;
 #[cfg(feature = "bpf")]
 mod object;
 #[cfg(feature = "bpf")]
@@ -21,36 +22,39 @@ pub mod segments;
 #[cfg(feature = "bpf")]
 pub mod thin;
 
-use crate::{Meter, MeterError};
+use tcpcost_counts::MeterName;
 
-/// What a meter is to count.
-#[derive(Debug, Clone, Default)]
-pub struct Scope {
-    /// CPUs.
-    pub cpus: Vec<usize>,
-    /// Processes of the trial: not "others". Eight at most.
-    pub own_pids: Vec<u32>,
-    /// Whether `segments` counts by connection, too: so many ends of connections at least, those that were seen last.
-    pub connections: Option<u32>,
-    /// Handles of programs that another process has loaded with the same `own_pids` and `connections`, by meter. Where
-    /// they are of no use here, which is no error, programs are loaded.
-    pub loaded: BTreeMap<String, String>,
-}
+use crate::{Meter, MeterError, Scope};
 
-/// Names of the meters that [`load`] knows.
-pub const METERS: &[&str] = &["exact", "segments"];
+/// The meters that [`load`] knows.
+pub const METERS: &[MeterName] = &[MeterName::Exact, MeterName::Segments];
 
-/// Loads and attaches a meter; dropping it takes it out of the kernel again. `None` for names that
-/// are not in [`METERS`].
+/// Loads and attaches one of [`METERS`]; dropping it takes it out of the kernel again.
 ///
 /// It belongs to the thread that calls this: descriptors that a second file table copied (CLONE_FILES)
 /// would keep the programs in the kernel.
 ///
 /// # Errors
-/// It cannot be had here: no privilege, no BTF, refused by the kernel, or built without eBPF.
-pub fn load(meter: &str, scope: &Scope) -> Option<Result<Box<dyn Pausable + Send>, MeterError>> {
-    let meter = METERS.iter().find(|name| **name == meter)?;
-    Some(load_known(meter, scope))
+/// It cannot be had here: no privilege, no BTF, refused by the kernel, built without eBPF, or not by eBPF.
+#[cfg(feature = "bpf")]
+pub fn load(meter: MeterName, scope: &Scope) -> Result<Box<dyn Pausable + Send>, MeterError> {
+    match meter {
+        MeterName::Exact => Ok(Box::new(exact::Exact::load(scope)?)),
+        MeterName::Segments => Ok(Box::new(segments::Segments::load(scope)?)),
+        _ => Err(MeterError::refused(
+            meter,
+            "has no eBPF programs of its own",
+        )),
+    }
+}
+
+/// As with eBPF, but that it cannot be had.
+///
+/// # Errors
+/// Always.
+#[cfg(not(feature = "bpf"))]
+pub fn load(meter: MeterName, _: &Scope) -> Result<Box<dyn Pausable + Send>, MeterError> {
+    Err(MeterError::built_without_bpf(meter))
 }
 
 /// How programs rest.
@@ -73,11 +77,6 @@ pub trait Pausable: Meter {
     /// # Errors
     /// A program can no longer be attached.
     fn resume(&mut self) -> Result<(), MeterError>;
-
-    /// By what another process of this host may take part in these programs ([`Scope::loaded`]), as long as this lives.
-    fn handle(&self) -> Option<String> {
-        None
-    }
 }
 
 /// The key of one end of a connection: hashes of both ends' address and port, so two connections in some
@@ -101,20 +100,6 @@ fn mix(end: SocketAddr) -> u32 {
     (address ^ u32::from(end.port()).wrapping_mul(0x9e37_79b1)).wrapping_mul(0x85eb_ca6b)
 }
 
-#[cfg(feature = "bpf")]
-fn load_known(meter: &'static str, scope: &Scope) -> Result<Box<dyn Pausable + Send>, MeterError> {
-    Ok(match meter {
-        "exact" => Box::new(exact::Exact::load(scope)?),
-        _ => Box::new(segments::Segments::load(scope)?),
-    })
-}
-
-#[cfg(not(feature = "bpf"))]
-fn load_known(meter: &'static str, _: &Scope) -> Result<Box<dyn Pausable + Send>, MeterError> {
-    let reason = "this program was built without eBPF, its feature `bpf`".to_string();
-    Err(MeterError::Load { meter, reason })
-}
-
 #[cfg(all(test, feature = "bpf"))]
 mod tests {
     use std::fs;
@@ -127,11 +112,15 @@ mod tests {
     fn the_checked_in_objects_are_what_the_sources_give() {
         let built_by = env!("TCPCOST_BPF_BUILT_BY");
         if !built_by.ends_with(PINNED) {
-            println!("skipped: built by {built_by}, not by {PINNED}");
+            tcpcost_testbed::skip(&format!("built by {built_by}, not by {PINNED}"));
             return;
         }
-        for name in ["exact", "profile", "segments", "thin"] {
-            let file = format!("{name}.bpf.o");
+        let sources = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/bpf")).unwrap();
+        let names = sources.filter_map(|entry| {
+            let name = entry.unwrap().file_name().into_string().unwrap();
+            Some(format!("{}.o", name.strip_suffix(".c")?))
+        });
+        for file in names {
             let built = fs::read(Path::new(env!("OUT_DIR")).join(&file)).unwrap();
             let prebuilt = Path::new(env!("CARGO_MANIFEST_DIR"))
                 .join("bpf/prebuilt")
@@ -144,6 +133,18 @@ mod tests {
                 "{} is old: TCPCOST_REWRITE=1 cargo test -p tcpcost-meter",
                 prebuilt.display()
             );
+        }
+    }
+
+    #[test]
+    fn the_checked_in_objects_are_under_both_licences() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("bpf/prebuilt");
+        let license = b"Dual MIT/GPL\0";
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let object = fs::read(&path).unwrap();
+            let is_told = object.windows(license.len()).any(|bytes| bytes == license);
+            assert!(is_told, "{}", path.display());
         }
     }
 }

@@ -1,63 +1,72 @@
 //! An eBPF object in the kernel: loaded, attached, its variables mapped.
 
 use std::error::Error;
+use std::io;
 use std::os::fd::AsFd;
 
 use libbpf_rs::btf::{Btf, types::Typedef};
 use libbpf_rs::{ErrorKind, Link, MapCore, MapFlags, MapHandle, MapInfo, Object, ObjectBuilder};
 use memmap2::{MmapMut, MmapOptions};
 
-use tcpcost_study::Measure;
+use tcpcost_counts::MeterName;
 
-use crate::MeterError;
+use crate::{MeterError, Needs};
 
 /// Programs that run at their tracepoints until this is dropped or detached, or the variables of those that
 /// another process of this host has loaded.
 pub(super) struct Attached {
-    meter: &'static str,
+    meter: MeterName,
     /// By the name of the program.
     links: Vec<(String, Link)>,
     /// None of another process' programs.
     object: Option<Object>,
-    /// The map [`ENTRIES`], where there is one.
-    entries: Option<MapHandle>,
+    /// The maps whose room was set, by name.
+    maps: Vec<MapHandle>,
     /// The object's zero-initialised variables, as the programs see them.
     variables: MmapMut,
     handle: Option<String>,
 }
 
+/// How many entries a map has room for; `None`: it is left out.
+pub(super) struct Room {
+    /// Its name.
+    pub(super) map: &'static str,
+    /// Entries.
+    pub(super) entries: Option<u32>,
+}
+
 impl Attached {
     /// Loads an object with its `targ` set to these bytes, whose variables begin with `length` bytes
     /// that the caller knows. Programs of tracepoints that this kernel does not have are left out, and those named
-    /// `instead_of_` one that it has. The map
-    /// [`ENTRIES`] has room for so many, or is left out.
+    /// `instead_of_` one that it has. A map of `rooms` has room for so many, or is left out.
     pub(super) fn new(
-        meter: &'static str,
+        meter: MeterName,
         object: &[u8],
         targ: &[u8],
-        entries: Option<u32>,
+        rooms: &[Room],
         length: usize,
     ) -> Result<Attached, MeterError> {
         let failed = |error| failure(meter, "look at the maps", &error);
-        let object = load_with(meter, object, targ, entries)?;
+        let object = load_with(meter, object, targ, rooms)?;
         let variables = variables(meter, &object, length)?;
-        let mut found = None;
+        let mut maps = Vec::new();
         let mut ids = Vec::new();
         for map in object.maps() {
             // One that was left out has a descriptor, too, but of no map.
-            let is_entries = entries.is_some() && map.name() == ENTRIES;
-            if is_entries || is_variables(&map) {
+            let is_kept = |room: &Room| room.entries.is_some() && map.name() == room.map;
+            let is_kept = rooms.iter().any(is_kept);
+            if is_kept || is_variables(&map) {
                 ids.push(MapInfo::new(map.as_fd()).map_err(failed)?.info.id);
             }
-            if is_entries {
-                found = Some(MapHandle::try_from(&map).map_err(failed)?);
+            if is_kept {
+                maps.push(MapHandle::try_from(&map).map_err(failed)?);
             }
         }
         let mut attached = Attached {
             meter,
             links: Vec::new(),
             object: Some(object),
-            entries: found,
+            maps,
             variables,
             handle: handle(&ids),
         };
@@ -68,29 +77,27 @@ impl Attached {
     /// The variables and maps of programs that another process of this host has loaded, by the handle that
     /// [`Attached::handle`] gave it. It takes CAP_SYS_ADMIN.
     pub(super) fn of(
-        meter: &'static str,
+        meter: MeterName,
         handle: &str,
         length: usize,
     ) -> Result<Attached, MeterError> {
         let failed = |error| failure(meter, "share programs", &error);
-        let ids = ids(handle).ok_or_else(|| MeterError::Load {
-            meter,
-            reason: "share programs: they are another host's".to_string(),
-        })?;
-        let (mut variables, mut entries) = (None, None);
+        let ids = ids(handle)
+            .ok_or_else(|| MeterError::refused(meter, "share programs: they are another host's"))?;
+        let (mut variables, mut maps) = (None, Vec::new());
         for id in ids {
             let map = MapHandle::from_map_id(id).map_err(failed)?;
             if is_variables(&map) {
                 variables = Some(map_variables(meter, &map, length)?);
             } else {
-                entries = Some(map);
+                maps.push(map);
             }
         }
         Ok(Attached {
             meter,
             links: Vec::new(),
             object: None,
-            entries,
+            maps,
             variables: variables.ok_or_else(|| strange(meter))?,
             handle: None,
         })
@@ -122,10 +129,25 @@ impl Attached {
         self.links.retain(|(name, _)| !is_named(name));
     }
 
-    /// Keys and values of the map [`ENTRIES`]; none where it was left out or cannot be read.
-    pub(super) fn entries(&self) -> impl Iterator<Item = (Vec<u8>, Vec<u8>)> {
+    /// Of the maps whose room was set, the one of this name, if it was not left out.
+    fn map(&self, name: &str) -> Option<&MapHandle> {
+        self.maps.iter().find(|map| map.name() == name)
+    }
+
+    /// An array that programs and readers share, and how many values of this size it has room for.
+    pub(super) fn array(&self, name: &str, value: usize) -> Result<(MmapMut, usize), MeterError> {
+        let map = self.map(name).ok_or_else(|| strange(self.meter))?;
+        let room = map.max_entries() as usize;
+        match map.value_size() as usize == value {
+            true => Ok((mapped(self.meter, map, room * value)?, room)),
+            false => Err(strange(self.meter)),
+        }
+    }
+
+    /// Keys and values of a map; none where it was left out or cannot be read.
+    pub(super) fn entries(&self, name: &str) -> impl Iterator<Item = (Vec<u8>, Vec<u8>)> {
         let mut entries = Vec::new();
-        if let Some(map) = &self.entries
+        if let Some(map) = self.map(name)
             && let Ok(found) = map.lookup_batch(1024, MapFlags::ANY, MapFlags::ANY)
         {
             entries.extend(found);
@@ -160,7 +182,7 @@ fn boot() -> Option<String> {
 
 /// The object's zero-initialised variables, which begin with `length` bytes that the caller knows.
 pub(super) fn variables(
-    meter: &'static str,
+    meter: MeterName,
     object: &Object,
     length: usize,
 ) -> Result<MmapMut, MeterError> {
@@ -177,13 +199,17 @@ fn is_variables(map: &impl MapCore) -> bool {
 }
 
 fn map_variables(
-    meter: &'static str,
+    meter: MeterName,
     map: &impl MapCore,
     length: usize,
 ) -> Result<MmapMut, MeterError> {
     if (map.value_size() as usize) < length {
         return Err(strange(meter));
     }
+    mapped(meter, map, length)
+}
+
+fn mapped(meter: MeterName, map: &impl MapCore, length: usize) -> Result<MmapMut, MeterError> {
     // SAFETY: the memory is the kernel's own, of at least this length, and stays as long as
     // it is mapped. It changes under us: readers copy it word by word with volatile loads
     // and take no reference into it.
@@ -191,28 +217,27 @@ fn map_variables(
     mapped.map_err(|error| failure(meter, "map variables", &error.into()))
 }
 
-fn strange(meter: &'static str) -> MeterError {
-    let reason = "the object's variables are not those of its reader".to_string();
-    MeterError::Load { meter, reason }
+fn strange(meter: MeterName) -> MeterError {
+    MeterError::refused(meter, "the object's variables are not those of its reader")
 }
 
 /// Loads an object, attached to nothing yet.
-pub(super) fn load(meter: &'static str, object: &[u8], targ: &[u8]) -> Result<Object, MeterError> {
-    load_with(meter, object, targ, None)
+pub(super) fn load(meter: MeterName, object: &[u8], targ: &[u8]) -> Result<Object, MeterError> {
+    load_with(meter, object, targ, &[])
 }
 
 fn load_with(
-    meter: &'static str,
+    meter: MeterName,
     object: &[u8],
     targ: &[u8],
-    entries: Option<u32>,
+    rooms: &[Room],
 ) -> Result<Object, MeterError> {
     let failed = |doing, error| failure(meter, doing, &error);
     // What libbpf has to say is for its developers; the error has what a user can act on.
     libbpf_rs::set_print(None);
     let btf = Btf::from_vmlinux().map_err(|error| failed("read the kernel's BTF", error))?;
     let mut open = ObjectBuilder::default()
-        .name(meter)
+        .name(meter.name())
         .and_then(|builder| builder.open_memory(object))
         .map_err(|error| failed("open", error))?;
     for mut program in open.progs_mut() {
@@ -228,12 +253,15 @@ fn load_with(
         }
     }
     for mut map in open.maps_mut() {
-        match entries {
-            _ if map.name() != ENTRIES => {}
-            Some(most) => map
-                .set_max_entries(most)
+        match rooms.iter().find(|room| map.name() == room.map) {
+            None => {}
+            Some(Room {
+                entries: Some(most),
+                ..
+            }) => map
+                .set_max_entries(*most)
                 .map_err(|error| failed("size a map", error))?,
-            None => map
+            Some(_) => map
                 .set_autocreate(false)
                 .map_err(|error| failed("leave a map out", error))?,
         }
@@ -246,50 +274,52 @@ fn load_with(
 }
 
 /// An error of libbpf as ours.
-pub(super) fn failure(meter: &'static str, doing: &str, error: &libbpf_rs::Error) -> MeterError {
-    let reason = reason(meter, doing, error);
-    MeterError::Load { meter, reason }
-}
-
-/// One line: what was done, what the kernel said, what to do.
-fn reason(meter: &str, doing: &str, error: &libbpf_rs::Error) -> String {
+pub(super) fn failure(meter: MeterName, doing: &str, error: &libbpf_rs::Error) -> MeterError {
     let mut root: &dyn Error = error;
     while let Some(source) = root.source() {
         root = source;
     }
-    let said = root.to_string();
-    let said = said.split(" (os error").next().unwrap_or(&said);
     let needs = match error.kind() {
-        ErrorKind::PermissionDenied => "needs CAP_BPF and CAP_PERFMON; ",
-        ErrorKind::NotFound => "needs a kernel with BTF, CONFIG_DEBUG_INFO_BTF; ",
-        _ => "",
+        ErrorKind::PermissionDenied => Some(Needs::Capabilities("CAP_BPF and CAP_PERFMON")),
+        ErrorKind::NotFound => Some(Needs::Kernel("a kernel with BTF, CONFIG_DEBUG_INFO_BTF")),
+        _ => None,
     };
-    let without = if Measure::METERS.iter().any(|(name, _)| *name == meter) {
-        format!("drop \"{meter}\" from meters")
-    } else {
-        format!("leave {meter} out")
-    };
-    format!("{doing}: {said} ({needs}or {without})")
+    // libbpf-rs keeps the number to itself, but for the text.
+    let said = root.to_string();
+    let errno = said
+        .rsplit_once("(os error ")
+        .and_then(|(_, number)| number.strip_suffix(')'));
+    let errno = errno.and_then(|number| number.parse().ok());
+    let source = errno.map_or_else(
+        || io::Error::other(said.clone()),
+        io::Error::from_raw_os_error,
+    );
+    MeterError::Unavailable {
+        meter,
+        tried: doing.to_string(),
+        source: Some(source),
+        needs,
+    }
 }
-
-/// The map of those programs that count by connection.
-const ENTRIES: &str = "connections";
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn an_error_says_what_was_tried_and_what_to_do() {
+    fn an_error_of_libbpf_keeps_its_number_and_says_what_it_needs() {
         let refused = libbpf_rs::Error::from_raw_os_error(libc::EPERM);
+        let error = failure(MeterName::Exact, "load", &refused);
         assert_eq!(
-            reason("exact", "load", &refused),
-            "load: Operation not permitted (needs CAP_BPF and CAP_PERFMON; or drop \"exact\" from meters)"
+            error.to_string(),
+            "meter exact: load: Operation not permitted (needs CAP_BPF and CAP_PERFMON)"
         );
+        let MeterError::Unavailable { source, .. } = error else {
+            panic!("{error}");
+        };
+        assert_eq!(source.unwrap().raw_os_error(), Some(libc::EPERM));
         let strange = libbpf_rs::Error::from_raw_os_error(libc::E2BIG);
-        assert_eq!(
-            reason("exact", "attach", &strange),
-            "attach: Argument list too long (or drop \"exact\" from meters)"
-        );
+        let error = failure(MeterName::Exact, "attach", &strange);
+        assert_eq!(error.cause(), "attach: Argument list too long");
     }
 }

@@ -4,30 +4,18 @@
  * place for each hash modulo its size, and what finds it taken is lost (-EEXIST): with n stacks in 16,384 places
  * each new one with probability n / 16,384. */
 #include "core.h"
+#include "profile.layout.h"
 
 #define BPF_MAP_TYPE_HASH 1
 #define BPF_MAP_TYPE_PERCPU_ARRAY 6
 #define BPF_F_USER_STACK (1ULL << 8)
 #define BPF_NOEXIST 1
 #define STACKS 16384
-#define FRAMES 127 /* PERF_MAX_STACK_DEPTH */
-
-struct key {
-	u64 kernel_stack, user_stack; /* 0: none */
-	u32 tgid;
-	char comm[16];
-	u32 unused;
-};
-
-/* Innermost first; 0 after the last. */
-struct stack {
-	u64 frames[FRAMES];
-};
 
 struct {
 	NUMBER(type, BPF_MAP_TYPE_HASH);
 	NUMBER(max_entries, STACKS);
-	TYPE(key, struct key);
+	TYPE(key, struct Key);
 	TYPE(value, u64);
 } samples SEC(".maps");
 
@@ -35,7 +23,7 @@ struct {
 	NUMBER(type, BPF_MAP_TYPE_HASH);
 	NUMBER(max_entries, STACKS);
 	TYPE(key, u64);
-	TYPE(value, struct stack);
+	TYPE(value, struct Stack);
 } stacks SEC(".maps");
 
 /* A stack is larger than a program's own. */
@@ -43,7 +31,7 @@ struct {
 	NUMBER(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	NUMBER(max_entries, 1);
 	TYPE(key, u32);
-	TYPE(value, struct stack);
+	TYPE(value, struct Stack);
 } scratch SEC(".maps");
 
 /* The hash of the stack that is now in the map; 0: there is none. */
@@ -51,7 +39,7 @@ static inline u64 keep(void *ctx, u64 flags)
 {
 	u64 hash = 0;
 	u32 zero = 0, frames;
-	struct stack *stack = bpf_map_lookup_elem(&scratch, &zero);
+	struct Stack *stack = bpf_map_lookup_elem(&scratch, &zero);
 	long bytes;
 
 	if (!stack)
@@ -78,7 +66,7 @@ static inline u64 keep(void *ctx, u64 flags)
 SEC("perf_event")
 int sample(void *ctx)
 {
-	struct key key = {};
+	struct Key key = {};
 	u64 one = 1, *count;
 
 	key.tgid = bpf_get_current_pid_tgid() >> 32;

@@ -17,10 +17,12 @@ use blazesym::Pid;
 use blazesym::symbolize::source::{Kernel, Process, Source};
 use blazesym::symbolize::{Input, Symbolized, Symbolizer};
 use libbpf_rs::{Link, MapCore, MapFlags, Object};
-use tcpcost_study::{CallChain, CallChains, TaskClass, UNKNOWN};
+use tcpcost_counts::{CallChain, CallChains, MeterName, TaskClass, UNKNOWN};
 
-use super::{Scope, object};
+use super::layout::profile::Key;
+use super::object;
 use crate::MeterError;
+use crate::Scope;
 use crate::perf::{Attributes, perf_event_open};
 
 /// A sampler, stopped until [`Profile::start`].
@@ -54,7 +56,7 @@ impl Profile {
     /// 3 GHz. 99 costs nothing that can be measured, and does not run in step with timers of 100 or 250 Hz.
     ///
     /// # Errors
-    /// [`MeterError::Load`]: no privilege, or a kernel without perf events or BTF.
+    /// [`MeterError::Unavailable`]: no privilege, or a kernel without perf events or BTF.
     pub fn load(scope: &Scope, hz: u32) -> Result<Profile, MeterError> {
         Profile::by(&[Clock::Cycles, Clock::CpuClock], scope, hz)
     }
@@ -164,13 +166,20 @@ impl Profile {
             let Some(count) = samples.lookup(&key, MapFlags::ANY).map_err(failed)? else {
                 continue;
             };
-            let (kernel_stack, user_stack) = (&key[..8], &key[8..16]);
-            let process = key[16..20].try_into().map_or(0, u32::from_ne_bytes);
-            let mut frames = |stack: &[u8], process: Option<u32>| -> Result<Vec<u32>, MeterError> {
+            if key.len() != size_of::<Key>() {
+                continue;
+            }
+            // SAFETY: so many bytes are there, and any are a key.
+            let key: Key = unsafe { key.as_ptr().cast::<Key>().read_unaligned() };
+            let process = key.tgid;
+            let mut frames = |stack: u64, process: Option<u32>| -> Result<Vec<u32>, MeterError> {
                 if stack == NO_STACK {
                     return Ok(Vec::new());
                 }
-                let Some(addresses) = stacks.lookup(stack, MapFlags::ANY).map_err(failed)? else {
+                let Some(addresses) = stacks
+                    .lookup(&stack.to_ne_bytes(), MapFlags::ANY)
+                    .map_err(failed)?
+                else {
                     // It could not be kept: the map was full, or another CPU held its lock.
                     return Ok(vec![names.place(UNKNOWN)]);
                 };
@@ -184,15 +193,15 @@ impl Profile {
                 frames.dedup_by(|a, b| *a == unknown && *b == unknown);
                 Ok(frames)
             };
-            let comm = String::from_utf8_lossy(&key[20..36]);
+            let comm = String::from_utf8_lossy(&key.comm);
             let task = comm.split('\0').next().unwrap_or_default().to_string();
             let whose = class_of(process, &task, &self.scope);
             // Others' programs may be large, and are not what this is about.
             let user = match whose {
-                TaskClass::Own => frames(user_stack, Some(process))?,
+                TaskClass::Own => frames(key.user_stack, Some(process))?,
                 _ => Vec::new(),
             };
-            let kernel = frames(kernel_stack, None)?;
+            let kernel = frames(key.kernel_stack, None)?;
             // Tasks of others may have any number of names, some of them private.
             let task = match whose {
                 TaskClass::Others => "others".to_string(),
@@ -298,7 +307,7 @@ fn words(bytes: &[u8]) -> impl Iterator<Item = u64> {
 }
 
 /// The hash of no stack: a kernel thread has none of user mode.
-const NO_STACK: [u8; 8] = [0; 8];
+const NO_STACK: u64 = 0;
 
 impl Clock {
     /// Type and number of the perf event (linux/perf_event.h).
@@ -358,7 +367,7 @@ fn open(clock: Clock, period: u64, flags: u64, (thread, cpu): (i32, i32)) -> io:
     perf_event_open(attributes, thread, cpu)
 }
 
-const METER: &str = "profile";
+const METER: MeterName = MeterName::Profile;
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/profile.bpf.o"));
 
 #[cfg(test)]
@@ -395,7 +404,7 @@ mod tests {
         };
         let mut profile = match Profile::by(&[Clock::CpuClock], &scope, 999) {
             Ok(profile) => profile,
-            Err(error) => return println!("skipped: {error}"),
+            Err(error) => return tcpcost_testbed::skip(&error.to_string()),
         };
         profile.start().unwrap();
         let is_own = |chain: &CallChain| chain.whose == TaskClass::Own;

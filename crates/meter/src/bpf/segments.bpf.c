@@ -1,33 +1,18 @@
-/* What TCP builds, what leaves it and what comes in, of up to two network namespaces. segments.rs reads the
- * counts. None of these hooks can interrupt another on its CPU: all run with softirqs off. */
+/* What TCP builds, what leaves it and what comes in, of some network namespaces: the hosts of a trial that are on one
+ * machine share a copy of these programs. segments.rs reads the counts. None of these hooks can interrupt another on its CPU: all run with softirqs off. */
 #include "core.h"
+#include "segments.layout.h"
 
-/* Indices of counts, as in segments.rs. */
+/* Where the counts of one direction begin, and where those of runs, sizes and drainers do. */
 enum { DATA_SKBS, DATA_BYTES, DATA_SEGMENTS, DATA_SQUARES, PURE_ACKS };
-enum {
-	SENT = 0,
-	RECEIVED = 5,
-	RUNS = 10, /* of data sent, ACKs sent, data received, ACKs received */
-	TAILS = 14,
-	DEVICE_SKBS = 15,
-	SIZES = 16,   /* eleven: below 128 bytes, 256, ... 65536, and above */
-	DRAINED = 27, /* skbs and bytes of each drainer */
-	COUNTS = 64,
-};
-enum drainer { SYSTEM_CALL, NET_RX, TASKLET, TIMER, OTHER };
+enum { SENT = DATA_SKBS_SENT, RECEIVED = DATA_SKBS_RECEIVED, RUNS = DATA_RUNS_SENT, SIZES = BELOW_128, DRAINED = SYSTEM_CALL_SKBS };
 enum kind { DATA_SENT, ACK_SENT, DATA_RECEIVED, ACK_RECEIVED };
+enum drainer { SYSTEM_CALL, NET_RX, TASKLET, TIMER, OTHER };
+_Static_assert(SENT + PURE_ACKS == PURE_ACKS_SENT && RECEIVED + PURE_ACKS == PURE_ACKS_RECEIVED, "a direction");
+_Static_assert(RUNS + ACK_RECEIVED == ACK_RUNS_RECEIVED && TAILS < CONNECTION_COUNTS, "of a connection");
+_Static_assert(SIZES + 10 == FROM_65536 && DRAINED + 2 * OTHER + 1 == OTHER_BYTES, "sizes and drainers");
 
-const volatile struct {
-	u32 by_connection; /* 1: counted by connection, too */
-} targ = {};
-
-/* Of one namespace on one CPU. */
-struct cell {
-	u64 counts[COUNTS];
-	/* The last data skb handed down: of which socket, what comes next, and its MSS if it was full. */
-	u64 socket;
-	u32 next, full_mss;
-} __attribute__((aligned(64)));
+const volatile struct Targ targ = {};
 
 struct cpu {
 	u64 softirq; /* of those that send, the one that did something last */
@@ -39,21 +24,27 @@ enum { HI_SOFTIRQ = 0, TIMER_SOFTIRQ = 1, NET_RX_SOFTIRQ = 3, TASKLET_SOFTIRQ = 
 /* Kind of each connection's last packet at an end, in the two lowest bits of the connection's hash. */
 #define FLOWS 4096
 
-/* Two: both ends of a trial on one host share a copy of these programs. */
-#define NAMESPACES 2
-
 /* One variable, so that its parts are where segments.rs looks for them. */
-struct all {
-	u32 netns[16]; /* inodes of NAMESPACES; 0: none */
-	struct cell cells[NAMESPACES][MAX_CPUS];
+struct {
+	struct Namespace places[PLACES];
 	struct cpu cpus[MAX_CPUS];
 	u32 flows[FLOWS];
 } all = {};
 
+/* Of each namespace a row of `targ.cpus`. So many as there are namespaces is set before loading. */
+#define BPF_MAP_TYPE_ARRAY 2
+#define BPF_F_MMAPABLE 1024
+struct {
+	NUMBER(type, BPF_MAP_TYPE_ARRAY);
+	NUMBER(max_entries, 1);
+	NUMBER(map_flags, BPF_F_MMAPABLE);
+	TYPE(key, u32);
+	TYPE(value, struct Cell);
+} cells SEC(".maps");
+
 /* By connection, where asked: the first 15 of the counts above. Those that were not seen for longest give way.
  * A key is the hash of this end's address and port, and that of the other's. */
 #define BPF_MAP_TYPE_LRU_HASH 9
-#define CONNECTION_COUNTS 15
 struct connection {
 	u64 counts[CONNECTION_COUNTS];
 };
@@ -71,16 +62,24 @@ struct packet {
 enum { FIN = 1, SYN = 2, RST = 4, ACK = 16 };
 
 /* Of the namespace of a device; null where it is not counted. */
-static inline struct cell *cell_of(struct net_device *dev, u32 cpu)
+static inline struct Cell *cell_of(struct net_device *dev, u32 cpu)
 {
 	u32 netns = dev->nd_net.net->ns.inum;
 
-	if (cpu >= MAX_CPUS)
+	if (cpu >= targ.cpus)
 		return 0;
-	if (netns == all.netns[0])
-		return &all.cells[0][cpu];
-	if (netns == all.netns[1])
-		return &all.cells[1][cpu];
+#pragma unroll
+	for (u32 i = 0; i < PROBES; i++) {
+		/* Inodes of namespaces are given out in a row. */
+		struct Namespace *place = &all.places[(netns + i) % PLACES];
+
+		if (place->netns == netns) {
+			u32 index = place->row * targ.cpus + cpu;
+			return place->is_open ? bpf_map_lookup_elem(&cells, &index) : 0;
+		}
+		if (!place->netns)
+			return 0;
+	}
 	return 0;
 }
 
@@ -185,7 +184,7 @@ static inline int works(u32 cpu, u32 softirq)
 #define ONE_SEGMENT 88
 
 /* Counts what both directions have. 0: no payload. */
-static inline int count(struct cell *cell, struct sk_buff *skb, struct packet *packet, u32 direction,
+static inline int count(struct Cell *cell, struct sk_buff *skb, struct packet *packet, u32 direction,
 			enum kind data, u32 *gso_size, struct connection **connection)
 {
 	u64 key = direction == SENT ? (u64)packet->from << 32 | packet->to
@@ -267,7 +266,7 @@ int net_dev_queue(u64 *ctx)
 {
 	struct sk_buff *skb = (void *)ctx[0];
 	u32 cpu = bpf_get_smp_processor_id();
-	struct cell *cell = cell_of(skb->dev, cpu);
+	struct Cell *cell = cell_of(skb->dev, cpu);
 	struct connection *connection = 0;
 	struct packet packet;
 	u32 mss = 0, who;
@@ -303,7 +302,7 @@ int net_dev_queue(u64 *ctx)
 SEC("tp_btf/net_dev_start_xmit")
 int net_dev_start_xmit(u64 *ctx)
 {
-	struct cell *cell = cell_of((struct net_device *)ctx[1], bpf_get_smp_processor_id());
+	struct Cell *cell = cell_of((struct net_device *)ctx[1], bpf_get_smp_processor_id());
 
 	if (cell)
 		cell->counts[DEVICE_SKBS]++;
@@ -315,7 +314,7 @@ int netif_receive_skb(u64 *ctx)
 {
 	struct sk_buff *skb = (void *)ctx[0];
 	u32 cpu = bpf_get_smp_processor_id();
-	struct cell *cell = cell_of(skb->dev, cpu);
+	struct Cell *cell = cell_of(skb->dev, cpu);
 	struct connection *connection;
 	struct packet packet;
 	u32 gso_size;

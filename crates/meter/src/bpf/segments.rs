@@ -1,7 +1,7 @@
 //! What TCP builds, how large it is, what sends it, and what comes in, of one network namespace.
 //!
-//! Two ends of a trial on one host have two namespaces, and one copy of the programs: the second end enters its own
-//! into what the first has loaded, and reads the counts of that one.
+//! The hosts of a trial that are on one machine have a namespace each, and one copy of the programs: whoever comes later
+//! enters its own into what the first has loaded, and reads the counts of that one.
 //!
 //! Programs at net_dev_queue see skbs as TCP built them, at net_dev_start_xmit after software segmentation
 //! and at netif_receive_skb after GRO. A packet that passes stacked devices (VLAN, bond, tunnel) of one
@@ -12,20 +12,27 @@
 
 use std::collections::HashMap;
 use std::os::linux::fs::MetadataExt;
+use std::sync::LazyLock;
 use std::{fmt, fs, ptr};
 
-use tcpcost_study::{Counts, Quantity, Snapshot, Whose};
+use memmap2::MmapMut;
+use tcpcost_counts::{Counts, MeterName, Quantity, Snapshot, Whose};
 
-use super::object::Attached;
-use super::{Pausable, Rest, Scope};
-use crate::{Meter, MeterError, snapshot_of};
+use super::layout::segments::{
+    CONNECTION_COUNTS, COUNTED, Cell, MAX_CPUS, Namespace, PLACES, PROBES,
+};
+use super::object::{Attached, Room};
+use super::{Pausable, Rest};
+use crate::{Meter, MeterError, Scope, snapshot_of};
 
 /// The meter `segments`: of the network namespace of the thread that loads it ([`Whose::Namespace`]).
 pub struct Segments {
     attached: Attached,
-    /// Our namespace, and which of those of these programs it is.
-    netns: u32,
-    index: usize,
+    /// Our namespace's place in the programs' table.
+    place: usize,
+    /// The cells of all namespaces, and where ours begin.
+    cells: MmapMut,
+    first: usize,
     cpus: usize,
 }
 
@@ -33,7 +40,7 @@ impl Segments {
     /// Loads the programs, or takes part in those that another process of this host has, where it may.
     ///
     /// # Errors
-    /// [`MeterError::Load`]: no privilege, no BTF, or a kernel older than 5.11.
+    /// [`MeterError::Unavailable`]: no privilege, no BTF, or a kernel older than 5.11.
     pub fn load(scope: &Scope) -> Result<Segments, MeterError> {
         let path = "/proc/thread-self/ns/net";
         let netns = fs::metadata(path).map_err(|source| MeterError::Read {
@@ -42,72 +49,100 @@ impl Segments {
         })?;
         // The kernel's own number has 32 bits, as in the programs.
         let netns = u32::try_from(netns.st_ino()).unwrap_or(u32::MAX);
-        let shared = scope.loaded.get(METER).and_then(|handle| {
-            let attached = Attached::of(METER, handle, size_of::<All>()).ok()?;
+        let shared = scope.loaded.get(&METER).and_then(|handle| {
+            let attached = Attached::of(METER, handle, size_of::<Table>()).ok()?;
             Segments::counting(attached, netns).ok()
         });
         if let Some(shared) = shared {
             return Ok(shared);
         }
-        let targ = u32::from(scope.connections.is_some()).to_ne_bytes();
-        let free = possible_cpus().saturating_mul(FREE_PER_CPU);
-        let room = scope
-            .connections
-            .map(|most| most.saturating_add(free as u32));
-        let attached = Attached::new(METER, OBJECT, &targ, room, size_of::<All>())?;
+        let cpus = possible_cpus();
+        let targ = [scope.connections.is_some().into(), cpus as u32].map(u32::to_ne_bytes);
+        let free = cpus.saturating_mul(FREE_PER_CPU) as u32;
+        let namespaces = scope.namespaces.clamp(1, NAMESPACES_MAX);
+        let rooms = [
+            Room {
+                map: CONNECTIONS,
+                entries: scope.connections.map(|most| most.saturating_add(free)),
+            },
+            Room {
+                map: CELLS,
+                entries: Some(namespaces * cpus as u32),
+            },
+        ];
+        let length = size_of::<Table>();
+        let attached = Attached::new(METER, OBJECT, targ.as_flattened(), &rooms, length)?;
         Segments::counting(attached, netns)
     }
 
     /// Enters a namespace, if it is not there yet.
     fn counting(attached: Attached, netns: u32) -> Result<Segments, MeterError> {
-        let all = attached.variables().cast::<All>();
-        // SAFETY: so much was mapped, and a page is aligned for all; volatile since the programs read it. No other
-        // process writes it now: a trial's ends load one after the other.
-        let index = (0..NAMESPACES).find(|&index| unsafe {
-            let place = &raw mut (*all).netns[index];
-            let is_ours = [0, netns].contains(&place.read_volatile());
-            if is_ours {
-                place.write_volatile(netns);
-            }
-            is_ours
-        });
         let cpus = possible_cpus();
-        let index = index.ok_or_else(|| MeterError::Load {
-            meter: METER,
-            reason: "its programs count for two other namespaces already".to_string(),
-        })?;
+        let (cells, room) = attached.array(CELLS, size_of::<Cell>())?;
+        let table = attached.variables().cast::<Namespace>();
+        // SAFETY: so many places were mapped, and a page is aligned for all; volatile since the programs read them. No
+        // other process writes them now: the hosts of a trial load one after the other.
+        let read = |place: usize| unsafe { table.add(place).read_volatile() };
+        let known = (0..PLACES).filter(|&place| read(place).netns != 0);
+        let (known, room) = (known.count(), room / cpus);
+        let full = || {
+            let why = format!("its programs count for {room} other namespaces already");
+            MeterError::refused(METER, why)
+        };
+        // As the programs look for it.
+        let mut probes = (0..PROBES).map(|probe| (netns as usize + probe) % PLACES);
+        let is_ours = |place: &usize| [0, netns].contains(&read(*place).netns);
+        let place = probes.find(is_ours).ok_or_else(full)?;
+        let row = match read(place) {
+            Namespace { netns: 0, .. } if known == room => return Err(full()),
+            Namespace { netns: 0, .. } => known,
+            // That of who was here before.
+            Namespace { row, .. } => row as usize,
+        };
+        let entry = Namespace {
+            netns,
+            is_open: 1,
+            row: row as u32,
+        };
+        // SAFETY: as above.
+        unsafe { table.add(place).write_volatile(entry) };
         Ok(Segments {
             attached,
-            netns,
-            index,
+            place,
+            cells,
+            first: row * cpus,
             cpus,
         })
     }
 }
 
 impl Segments {
-    /// Has the programs count for this namespace in place of ours; 0: for none.
-    fn enter(&self, netns: u32) {
-        let all = self.attached.variables().cast::<All>();
-        // SAFETY: so much was mapped, and a page is aligned for all; volatile since the programs read it.
-        unsafe { (&raw mut (*all).netns[self.index]).write_volatile(netns) };
+    /// Whether the programs count for our namespace.
+    fn set_open(&self, is_open: bool) {
+        let table = self.attached.variables().cast::<Namespace>();
+        // SAFETY: so many places were mapped, and a page is aligned for all; volatile since the programs read them.
+        unsafe { (&raw mut (*table.add(self.place)).is_open).write_volatile(is_open.into()) };
     }
 }
 
 impl Meter for Segments {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> MeterName {
         METER
+    }
+
+    fn handle(&self) -> Option<String> {
+        self.attached.handle()
     }
 
     fn snapshot(&mut self) -> Result<Snapshot, MeterError> {
         let mut counts: Counts = QUANTITIES.iter().map(|&quantity| (quantity, 0)).collect();
-        let all = self.attached.variables().cast::<All>();
+        let cells = self.cells.as_ptr().cast::<Cell>();
         for cpu in 0..self.cpus {
             for (index, quantity) in QUANTITIES.iter().enumerate() {
                 // SAFETY: so many cells were mapped, and a page is aligned for all;
                 // volatile since its CPU goes on counting. A word of 64 bits is never torn.
                 let count = unsafe {
-                    ptr::read_volatile(&raw const (*all).cells[self.index][cpu].counts[index])
+                    ptr::read_volatile(&raw const (*cells.add(self.first + cpu)).counts[index])
                 };
                 *counts.entry(*quantity).or_default() += count;
             }
@@ -116,11 +151,12 @@ impl Meter for Segments {
     }
 
     fn by_connection(&mut self) -> HashMap<u64, Counts> {
-        let all = self.attached.entries();
+        let all = self.attached.entries(CONNECTIONS);
         let counts = |value: Vec<u8>| {
             let (words, _) = value.as_chunks();
             let words = words.iter().map(|word| u64::from_ne_bytes(*word));
-            QUANTITIES.iter().copied().zip(words).collect()
+            let kept = QUANTITIES[..CONNECTION_COUNTS].iter();
+            kept.copied().zip(words).collect()
         };
         all.filter_map(|(key, value)| {
             let key = key.as_slice().try_into().ok()?;
@@ -133,18 +169,14 @@ impl Meter for Segments {
 impl Pausable for Segments {
     fn pause(&mut self, rest: Rest) {
         match rest {
-            Rest::Attached => self.enter(0),
+            Rest::Attached => self.set_open(false),
             Rest::Detached => self.attached.detach(|name| HOT.contains(&name)),
         }
     }
 
     fn resume(&mut self) -> Result<(), MeterError> {
-        self.enter(self.netns);
+        self.set_open(true);
         self.attached.attach()
-    }
-
-    fn handle(&self) -> Option<String> {
-        self.attached.handle()
     }
 }
 
@@ -159,7 +191,7 @@ fn possible_cpus() -> usize {
     libbpf_rs::num_possible_cpus().map_or(MAX_CPUS, |cpus| cpus.min(MAX_CPUS))
 }
 
-const METER: &str = "segments";
+const METER: MeterName = MeterName::Segments;
 /// Programs that run often.
 const HOT: &[&str] = &[
     "net_dev_queue",
@@ -170,63 +202,31 @@ const HOT: &[&str] = &[
 /// Entries of an LRU map that a CPU may hold back as free: LOCAL_FREE_TARGET of kernel/bpf/bpf_lru_list.c, twice.
 const FREE_PER_CPU: usize = 256;
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/segments.bpf.o"));
-/// As in core.h.
-const MAX_CPUS: usize = 1024;
-/// As in segments.bpf.c.
-const NAMESPACES: usize = 2;
+/// Namespaces that one copy of the programs can count for: a quarter of the places.
+const NAMESPACES_MAX: u32 = PLACES as u32 / 4;
+/// Maps of segments.bpf.c.
+const CONNECTIONS: &str = "connections";
+const CELLS: &str = "cells";
 
-/// `struct cell` of segments.bpf.c.
-#[repr(C, align(64))]
-struct Cell {
-    counts: [u64; 64],
-    /// What only the programs use.
-    _state: [u64; 2],
+/// The variables of the programs begin with it.
+type Table = [Namespace; PLACES];
+
+/// In the order of the counts.
+static QUANTITIES: LazyLock<Vec<Quantity>> = LazyLock::new(|| {
+    COUNTED
+        .iter()
+        .filter_map(|name| Quantity::named(name))
+        .collect()
+});
+
+#[cfg(test)]
+mod tests {
+    use super::super::layout::segments::COUNTS;
+    use super::*;
+
+    #[test]
+    fn every_count_is_a_quantity() {
+        assert_eq!(QUANTITIES.len(), COUNTED.len());
+        assert!(COUNTED.len() <= COUNTS);
+    }
 }
-
-/// The start of `struct all` of segments.bpf.c.
-#[repr(C, align(64))]
-struct All {
-    netns: [u32; 16],
-    cells: [[Cell; MAX_CPUS]; NAMESPACES],
-}
-
-/// In the order of the counts of segments.bpf.c.
-const QUANTITIES: &[Quantity] = &[
-    Quantity::DataSkbsSent,
-    Quantity::DataSkbBytesSent,
-    Quantity::DataWireSegmentsSent,
-    Quantity::DataSkbSquaredBytesSent,
-    Quantity::PureAcksSent,
-    Quantity::DataSkbsReceived,
-    Quantity::DataSkbBytesReceived,
-    Quantity::DataWireSegmentsReceived,
-    Quantity::DataSkbSquaredBytesReceived,
-    Quantity::PureAcksReceived,
-    Quantity::DataBurstsSent,
-    Quantity::AckBurstsSent,
-    Quantity::DataBurstsReceived,
-    Quantity::AckBurstsReceived,
-    Quantity::TailSkbsSent,
-    Quantity::DeviceSkbsSent,
-    Quantity::SkbsSentBelow128,
-    Quantity::SkbsSentBelow256,
-    Quantity::SkbsSentBelow512,
-    Quantity::SkbsSentBelow1024,
-    Quantity::SkbsSentBelow2048,
-    Quantity::SkbsSentBelow4096,
-    Quantity::SkbsSentBelow8192,
-    Quantity::SkbsSentBelow16384,
-    Quantity::SkbsSentBelow32768,
-    Quantity::SkbsSentBelow65536,
-    Quantity::SkbsSentFrom65536,
-    Quantity::DrainedSystemCallSkbs,
-    Quantity::DrainedSystemCallBytes,
-    Quantity::DrainedNetRxSkbs,
-    Quantity::DrainedNetRxBytes,
-    Quantity::DrainedTaskletSkbs,
-    Quantity::DrainedTaskletBytes,
-    Quantity::DrainedTimerSkbs,
-    Quantity::DrainedTimerBytes,
-    Quantity::DrainedOthersSkbs,
-    Quantity::DrainedOthersBytes,
-];

@@ -1,35 +1,14 @@
 /* ACK thinning at tc egress of a receiver's device: of the pure ACKs only some leave. thin.rs loads it,
  * reads its counts, and sends again what is held too long. IPv4 without options alone is thinned. */
 #include "core.h"
+#include "thin.layout.h"
 
-const volatile struct {
-	u32 acks;     /* at least every so many-th ACK leaves; 0: no such rule */
-	u32 segments; /* an ACK that covers so many segments leaves; 0: no such rule */
-} targ = {};
-
-/* As in thin.rs. */
-#define FLOWS 4096
-/* Mark of what the flush sends: the flow is in the low bits. */
-#define FLUSH 0x7acc0000
-#define PACKET 66
-
-struct flow {
-	u64 owner;	/* cookie of the socket */
-	u64 held_at_ns; /* when the oldest held ACK came; 0: none is held */
-	u32 seen;	/* the highest acknowledgement number that came here */
-	u32 left;	/* the one that left last */
-	u32 edge;	/* right edge of the window that left with it */
-	u32 held_edge;	/* and the one of the ACK held last */
-	u32 held;	/* ACKs held since */
-	u32 version;	/* odd while the packet is written */
-	u32 length;	/* of the packet, bytes */
-	u32 hole;	/* whether the last to leave told of a hole: what fills it leaves too */
-	u8 packet[80];	/* 128 bytes in all; no gap, or clang takes it for initialised data */
-};
+/* acks: at least every so many-th ACK leaves. segments: an ACK that covers so many leaves. 0: no such rule. */
+const volatile struct Targ targ = {};
 
 struct {
-	u64 passed, held, flushed, next, unused[12];
-	struct flow flows[FLOWS];
+	struct Totals totals;
+	struct Flow flows[FLOWS];
 } all = {};
 
 /* uapi/linux/bpf.h, up to what is used. */
@@ -76,7 +55,7 @@ struct {
 enum { PASS = 0, STOLEN = 4 }; /* TC_ACT_STOLEN: gone, and no loss that TCP would hear of */
 enum { SYN = 2, PSH = 8, ACK = 16 };
 
-#define COUNT(which) __sync_fetch_and_add(&all.which, 1)
+#define COUNT(which) __sync_fetch_and_add(&all.totals.which, 1)
 
 struct segment {
 	u32 ack, header, payload;
@@ -106,7 +85,7 @@ static inline int parse(struct segment *segment, struct __sk_buff *skb)
 	return 1;
 }
 
-static inline void leaves(struct flow *flow, u32 ack, u32 edge)
+static inline void leaves(struct Flow *flow, u32 ack, u32 edge)
 {
 	flow->left = ack;
 	flow->edge = edge;
@@ -118,7 +97,7 @@ static inline void leaves(struct flow *flow, u32 ack, u32 edge)
 /* What the flush sends again: gone if a later ACK has left meanwhile. */
 static inline int flush(struct __sk_buff *skb)
 {
-	struct flow *flow = &all.flows[skb->mark & (FLOWS - 1)];
+	struct Flow *flow = &all.flows[skb->mark & (FLOWS - 1)];
 	struct segment segment;
 
 	if (!parse(&segment, skb) || !flow->held || segment.ack != flow->seen)
@@ -129,18 +108,18 @@ static inline int flush(struct __sk_buff *skb)
 }
 
 /* The socket's place, a new one if it has none or another took it. */
-static inline struct flow *flow_of(struct __sk_buff *skb, struct bpf_sock *sk, int *is_new)
+static inline struct Flow *flow_of(struct __sk_buff *skb, struct bpf_sock *sk, int *is_new)
 {
 	u32 *place = bpf_sk_storage_get(&places, sk, 0, 1);
 	u64 cookie = bpf_get_socket_cookie(skb);
-	struct flow *flow;
+	struct Flow *flow;
 
 	if (!place)
 		return 0;
 	flow = &all.flows[*place & (FLOWS - 1)];
 	*is_new = flow->owner != cookie;
 	if (*is_new) {
-		*place = __sync_fetch_and_add(&all.next, 1);
+		*place = __sync_fetch_and_add(&all.totals.next, 1);
 		flow = &all.flows[*place & (FLOWS - 1)];
 		flow->owner = cookie;
 	}
@@ -148,7 +127,7 @@ static inline struct flow *flow_of(struct __sk_buff *skb, struct bpf_sock *sk, i
 }
 
 /* Whether a pure ACK of something new must leave now. */
-static inline int is_due(struct flow *flow, u32 ack, u32 window, u32 mss)
+static inline int is_due(struct Flow *flow, u32 ack, u32 window, u32 mss)
 {
 	u32 known = flow->edge - ack;
 
@@ -166,7 +145,7 @@ int thin(struct __sk_buff *skb)
 	struct bpf_sock *sk;
 	struct tcp_sock___thin *tcp;
 	struct segment segment;
-	struct flow *flow;
+	struct Flow *flow;
 	u32 edge;
 	int is_new, is_duplicate;
 

@@ -17,10 +17,20 @@ use std::{fmt, ptr};
 
 use libbpf_rs::{TC_EGRESS, TC_INGRESS, TcHook, TcHookBuilder};
 use memmap2::MmapMut;
-use tcpcost_study::{AckThinning, Counts, Quantity, Snapshot, Whose};
+use tcpcost_counts::{Counts, MeterName, Quantity, Snapshot, Whose};
 
+use super::layout::thin::{FLOWS, FLUSH, Flow, PACKET, Totals};
 use super::object::{failure, load, variables};
 use crate::{MeterError, snapshot_of};
+
+/// One pure ACK leaves for so many of these.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Every {
+    /// ACKs.
+    Acks(u32),
+    /// Wire segments that they acknowledge.
+    Segments(u32),
+}
 
 /// The program at the egress of one device of this thread's network namespace. Dropping it, in the
 /// same namespace, takes it and the device's clsact away.
@@ -45,7 +55,7 @@ impl Overdue {
 
     /// The mark (SO_MARK) by which the program knows what is sent again.
     pub fn mark(&self) -> u32 {
-        FLUSH | self.flow
+        FLUSH as u32 | self.flow
     }
 }
 
@@ -55,30 +65,30 @@ impl Thin {
     /// receiver takes for the sender's MSS.
     ///
     /// # Errors
-    /// [`MeterError::Load`]: no privilege, no BTF, no clsact, or a kernel older than 5.12.
-    pub fn attach(device_index: u32, thinning: AckThinning) -> Result<Thin, MeterError> {
-        let (acks, segments) = match thinning {
-            AckThinning::Acks(acks) => (acks, 0),
-            AckThinning::Segments(segments) => (0, segments),
+    /// [`MeterError::Unavailable`]: no privilege, no BTF, no clsact, or a kernel older than 5.12.
+    pub fn attach(device_index: u32, every: Every) -> Result<Thin, MeterError> {
+        let (acks, segments) = match every {
+            Every::Acks(acks) => (acks, 0),
+            Every::Segments(segments) => (0, segments),
         };
         let mut targ = [0; 8];
         targ[..4].copy_from_slice(&acks.to_ne_bytes());
         targ[4..].copy_from_slice(&segments.to_ne_bytes());
-        let object = load(NAME, OBJECT, &targ)?;
-        let variables = variables(NAME, &object, size_of::<All>())?;
+        let object = load(METER, OBJECT, &targ)?;
+        let variables = variables(METER, &object, size_of::<All>())?;
         let program = object.progs().next().expect("the object has one program");
         let device_index =
             i32::try_from(device_index).expect("the kernel's indices are positive ints");
         let mut hook = clsact(program.as_fd(), device_index);
         hook.create()
-            .map_err(|error| failure(NAME, "make clsact", &error))?;
+            .map_err(|error| failure(METER, "make clsact", &error))?;
         let thin = Thin {
             device_index,
             variables,
         };
         hook.attach_point(TC_EGRESS)
             .attach()
-            .map_err(|error| failure(NAME, "attach", &error))?;
+            .map_err(|error| failure(METER, "attach", &error))?;
         Ok(thin)
     }
 
@@ -91,7 +101,7 @@ impl Thin {
         let all = self.all();
         // SAFETY: so many bytes were mapped, and a page is aligned for all; volatile since the programs
         // go on writing.
-        let used = unsafe { ptr::read_volatile(&raw const (*all).next) };
+        let used = unsafe { ptr::read_volatile(&raw const (*all).totals.next) };
         let used = usize::try_from(used).map_or(FLOWS, |used| used.min(FLOWS));
         (0..used).filter_map(move |index| {
             // SAFETY: as above, and the index is below FLOWS.
@@ -111,9 +121,9 @@ impl Thin {
         // SAFETY: as in `overdue`; a word of 64 bits is never torn.
         let (passed, held, flushed) = unsafe {
             (
-                ptr::read_volatile(&raw const (*all).passed),
-                ptr::read_volatile(&raw const (*all).held),
-                ptr::read_volatile(&raw const (*all).flushed),
+                ptr::read_volatile(&raw const (*all).totals.passed),
+                ptr::read_volatile(&raw const (*all).totals.held),
+                ptr::read_volatile(&raw const (*all).totals.flushed),
             )
         };
         let counts = Counts::from([
@@ -168,36 +178,12 @@ impl fmt::Debug for Thin {
 }
 
 /// The meter's name in readings.
-const METER: &str = "ack_thin";
-/// Where an error sends the reader: the knob.
-const NAME: &str = "ack_thin";
+const METER: MeterName = MeterName::AckThin;
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/thin.bpf.o"));
-
-/// As in thin.bpf.c.
-const FLOWS: usize = 4096;
-const FLUSH: u32 = 0x7acc_0000;
-/// Ethernet, IPv4, TCP and timestamps.
-const PACKET: usize = 66;
 
 /// The variables of thin.bpf.c.
 #[repr(C)]
 struct All {
-    passed: u64,
-    held: u64,
-    flushed: u64,
-    next: u64,
-    _unused: [u64; 12],
+    totals: Totals,
     flows: [Flow; FLOWS],
-}
-
-/// `struct flow` of thin.bpf.c.
-#[repr(C)]
-struct Flow {
-    _owner: u64,
-    held_at_ns: u64,
-    _numbers: [u32; 5],
-    version: u32,
-    length: u32,
-    _hole: u32,
-    packet: [u8; 80],
 }

@@ -1,14 +1,14 @@
 use super::*;
 use std::collections::BTreeMap as Map;
 use tcpcost_study::{
-    Counts, Environment, HostEnvironment, Knobs, Outcome, Reading, SCHEMA_VERSION,
+    Bed, Counts, Environment, Knobs, Outcome, Reading, SCHEMA_VERSION, Topology, Whose,
 };
 
 const S: u64 = 1_000_000_000;
 
-fn reading(meter: &str, whose: Whose, counts: &[(Quantity, u64)]) -> Reading {
+fn reading(meter: MeterName, whose: Whose, counts: &[(Quantity, u64)]) -> Reading {
     Reading {
-        meter: meter.into(),
+        meter,
         whose,
         duration_ns: 2 * S,
         counts: counts.iter().copied().collect::<Counts>(),
@@ -30,26 +30,30 @@ fn proc(cpu: usize) -> Reading {
         (Quantity::CpuStealNs, 1),
     ];
     reading(
-        "proc",
+        MeterName::Proc,
         Whose::Cpu(cpu),
         &tenths.map(|(of, n)| (of, n * S / 10)),
     )
 }
 
+/// A port whose receive work is steered to these CPUs.
+fn steered_to(mask: &str) -> Map<String, Environment> {
+    let port = Environment {
+        rps_cpus: Some(mask.into()),
+        ..Environment::default()
+    };
+    [("port".to_string(), port)].into()
+}
+
 /// A stream of 1 MiB in 2 s, the client on CPU 0 and the server on 1.
 fn stream(bed: &str) -> Record {
-    let end = |cpu: usize, readings: Vec<Reading>| EndRecord {
+    let end = |cpu: usize, readings: Vec<Reading>| HostRecord {
         cpus: vec![cpu],
         threads: 1,
-        environment: Environment {
-            rps_cpus: Some("1".into()),
-            ..Environment::default()
-        },
+        ports: steered_to("1"),
         readings,
-        response_time_hdr: None,
-        profile: None,
-        by_connection: None,
-        capture: None,
+        machine: "a".into(),
+        ..HostRecord::default()
     };
     let rusage = |user, system| {
         let counts = [
@@ -58,7 +62,7 @@ fn stream(bed: &str) -> Record {
             (Quantity::VoluntarySwitches, 30),
             (Quantity::InvoluntarySwitches, 2),
         ];
-        reading("rusage", Whose::Threads, &counts)
+        reading(MeterName::Rusage, Whose::Threads, &counts)
     };
     let netstat = |segments, packets, octets| {
         let counts = [
@@ -69,7 +73,7 @@ fn stream(bed: &str) -> Record {
             (Quantity::IpPacketsSent, packets),
             (Quantity::IpOctetsSent, octets),
         ];
-        reading("netstat", Whose::Namespace, &counts)
+        reading(MeterName::Netstat, Whose::Namespace, &counts)
     };
     let tcp_info = |all, data, (received, data_received): (u64, u64), retransmitted, bytes| {
         let counts = [
@@ -80,7 +84,7 @@ fn stream(bed: &str) -> Record {
             (Quantity::ConnSegmentsRetransmitted, retransmitted),
             (Quantity::ConnBytesReceived, bytes),
         ];
-        reading("tcp_info", Whose::Connections, &counts)
+        reading(MeterName::TcpInfo, Whose::Connections, &counts)
     };
     let sent = [
         (Quantity::PayloadBytesSent, 1 << 20),
@@ -92,13 +96,13 @@ fn stream(bed: &str) -> Record {
         (Quantity::PayloadBytesReceived, 1 << 20),
         (Quantity::ReceiveCalls, 32),
     ];
-    let tsc = reading("tsc", Whose::Host, &[(Quantity::TscCycles, 5 * S)]);
+    let tsc = reading(MeterName::Tsc, Whose::Host, &[(Quantity::TscCycles, 5 * S)]);
     let client = vec![
         proc(0),
         rusage(S / 10, S / 2),
         netstat(800, 20, 1_048_576),
         tcp_info(801, 800, (32, 0), 8, 0),
-        reading("workload", Whose::Workload, &sent),
+        reading(MeterName::Workload, Whose::Workload, &sent),
         tsc.clone(),
     ];
     let mut with_payload = tcp_info(40, 0, (800, 800), 0, (1 << 20) + 1024);
@@ -109,14 +113,19 @@ fn stream(bed: &str) -> Record {
         rusage(S / 10, S),
         netstat(40, 40, 2080),
         with_payload,
-        reading("workload", Whose::Workload, &received),
+        reading(MeterName::Workload, Whose::Workload, &received),
         tsc,
     ];
+    let mut knobs = Knobs::default();
+    if bed == "tap" {
+        knobs.set("client.stack", "user").unwrap();
+    }
     Record {
         schema_version: SCHEMA_VERSION,
         study: "s".into(),
         cell: "c".into(),
-        knobs: Knobs::default(),
+        topology: Topology::of(Bed::from_word(bed).unwrap(), &knobs).unwrap(),
+        knobs,
         repetition: 0,
         attempt: 0,
         seed: 1,
@@ -126,9 +135,12 @@ fn stream(bed: &str) -> Record {
         interval_ns: 2 * S,
         outcome: Outcome::Measured,
         warnings: vec![],
-        core_to_core: None,
-        host: HostEnvironment::default(),
-        ends: Map::from([(End::Client, end(0, client)), (End::Server, end(1, server))]),
+        distances: Vec::new(),
+        machines: Map::new(),
+        hosts: Map::from([
+            (HostName::CLIENT, end(0, client)),
+            (HostName::SERVER, end(1, server)),
+        ]),
     }
 }
 
@@ -169,8 +181,8 @@ fn a_stream_between_namespaces_gives_every_end_its_own() {
             ("client_segments_per_skb", Some(40.0)),
             ("server_octets_per_datagram", Some(52.0)),
             // The server sent 40 ACKs, of which 32 came: the others were taken off the path.
-            ("client_data_segments_per_pure_ack", Some(25.0)),
-            ("data_segments_per_pure_ack", Some(25.0)),
+            ("client_data_segments_per_pure_ack_received", Some(25.0)),
+            ("data_segments_per_pure_ack_received", Some(25.0)),
             ("client_acks_per_kib", Some(32.0 / kib)),
             ("server_acks_per_kib", Some(0.0)),
             ("server_delayed_acks_per_s", Some(2.0)),
@@ -209,7 +221,7 @@ fn on_loopback_cpu_and_namespace_are_told_of_both_ends_alone() {
             // One namespace, read by both ends, counts once.
             ("segments_per_skb", Some(40.0)),
             ("client_segments_per_skb", None),
-            ("client_data_segments_per_pure_ack", Some(25.0)),
+            ("client_data_segments_per_pure_ack_received", Some(25.0)),
             ("delayed_acks_per_s", Some(40.0)),
             ("backlog_coalesced_per_mib", Some(4.0)),
         ],
@@ -219,22 +231,24 @@ fn on_loopback_cpu_and_namespace_are_told_of_both_ends_alone() {
 #[test]
 fn our_own_tcp_counts_as_a_namespace_does_and_thinning_at_its_end() {
     let mut record = stream("tap");
-    let client = record.ends.get_mut(&End::Client).unwrap();
-    client.readings.retain(|reading| reading.meter != "netstat");
+    let client = record.hosts.get_mut(&HostName::CLIENT).unwrap();
+    client
+        .readings
+        .retain(|reading| reading.meter != MeterName::Netstat);
     let counts = [
         (Quantity::IpPacketsSent, 30),
         (Quantity::IpOctetsSent, 42_000),
     ];
     client
         .readings
-        .push(reading("tcp", Whose::Namespace, &counts));
+        .push(reading(MeterName::Tcp, Whose::Namespace, &counts));
     let of_connections = client
         .readings
         .iter_mut()
-        .find(|reading| reading.meter == "tcp_info")
+        .find(|reading| reading.meter == MeterName::TcpInfo)
         .unwrap();
     of_connections.counts.insert(Quantity::DelayedAcksSent, 6);
-    let server = record.ends.get_mut(&End::Server).unwrap();
+    let server = record.hosts.get_mut(&HostName::SERVER).unwrap();
     let counts = [
         (Quantity::ThinAcksPassed, 10),
         (Quantity::ThinAcksHeld, 30),
@@ -242,7 +256,7 @@ fn our_own_tcp_counts_as_a_namespace_does_and_thinning_at_its_end() {
     ];
     server
         .readings
-        .push(reading("ack_thin", Whose::Namespace, &counts));
+        .push(reading(MeterName::AckThin, Whose::Namespace, &counts));
     check(
         &derive(&record),
         &[
@@ -263,8 +277,8 @@ fn our_own_tcp_counts_as_a_namespace_does_and_thinning_at_its_end() {
 #[test]
 fn without_steering_cpu_is_told_of_both_ends_alone() {
     let mut record = stream("netns");
-    let server = record.ends.get_mut(&End::Server).unwrap();
-    server.environment.rps_cpus = Some("0".into());
+    let server = record.hosts.get_mut(&HostName::SERVER).unwrap();
+    server.ports = steered_to("0");
     check(
         &derive(&record),
         &[
@@ -278,7 +292,7 @@ fn without_steering_cpu_is_told_of_both_ends_alone() {
 #[test]
 fn a_cpu_that_both_ends_share_counts_once() {
     let mut record = stream("netns");
-    let server = record.ends.get_mut(&End::Server).unwrap();
+    let server = record.hosts.get_mut(&HostName::SERVER).unwrap();
     server.cpus = vec![0];
     server.readings[0] = proc(0);
     check(
@@ -295,14 +309,14 @@ fn a_cpu_that_both_ends_share_counts_once() {
 #[test]
 fn sums_of_cpus_serve_where_single_ones_are_missing() {
     let mut record = stream("netns");
-    for (end, cpu) in [(End::Client, 0), (End::Server, 1)] {
-        record.ends.get_mut(&end).unwrap().readings[0].whose = Whose::Cpus(vec![cpu]);
+    for (end, cpu) in [(HostName::CLIENT, 0), (HostName::SERVER, 1)] {
+        record.hosts.get_mut(&end).unwrap().readings[0].whose = Whose::Cpus(vec![cpu]);
     }
     check(
         &derive(&record),
         &[("cpu_us_per_kib", Some(2.2e6 / 1024.0))],
     );
-    record.ends.get_mut(&End::Client).unwrap().readings[0].whose = Whose::Cpus(vec![0, 7]);
+    record.hosts.get_mut(&HostName::CLIENT).unwrap().readings[0].whose = Whose::Cpus(vec![0, 7]);
     check(
         &derive(&record),
         &[
@@ -314,26 +328,26 @@ fn sums_of_cpus_serve_where_single_ones_are_missing() {
 
 #[test]
 fn what_lacks_an_input_is_absent() {
-    let without = |meter: &str| {
+    let without = |meter: MeterName| {
         let mut record = stream("netns");
-        for end in record.ends.values_mut() {
+        for end in record.hosts.values_mut() {
             end.readings.retain(|reading| reading.meter != meter);
         }
         derive(&record)
     };
     check(
-        &without("tsc"),
+        &without(MeterName::Tsc),
         &[("tsc_cycles_per_kib", None), ("user_ratio", Some(0.15))],
     );
     check(
-        &without("rusage"),
+        &without(MeterName::Rusage),
         &[("others_ratio", None), ("task_us_per_kib", None)],
     );
     check(
-        &without("workload"),
+        &without(MeterName::Workload),
         &[("cpu_us_per_kib", None), ("user_ratio", Some(0.15))],
     );
-    check(&without("netstat"), &[("segments_per_skb", None)]);
+    check(&without(MeterName::Netstat), &[("segments_per_skb", None)]);
     let mut failed = stream("netns");
     failed.outcome = Outcome::Failed {
         reason: "no".into(),
@@ -344,7 +358,7 @@ fn what_lacks_an_input_is_absent() {
 #[test]
 fn others_within_a_tick_of_each_cpu_are_none() {
     let mut record = stream("netns");
-    let client = record.ends.get_mut(&End::Client).unwrap();
+    let client = record.hosts.get_mut(&HostName::CLIENT).unwrap();
     client.readings[1]
         .counts
         .insert(Quantity::TaskSystemNs, 690_000_000);
@@ -354,7 +368,7 @@ fn others_within_a_tick_of_each_cpu_are_none() {
 #[test]
 fn exact_time_is_told_without_the_tasks_of_others_and_other_methods_are_held_against_it() {
     let mut record = stream("netns");
-    for (cpu, end) in record.ends.values_mut().enumerate() {
+    for (cpu, end) in record.hosts.values_mut().enumerate() {
         // 2 s: 0.5 own tasks, 0.2 of others, 0.3 NET_RX, 0.1 hard interrupts, the rest idle.
         let mut counts: Counts = Quantity::EXACT_CONTEXTS.iter().map(|&of| (of, 0)).collect();
         counts.extend([
@@ -365,7 +379,8 @@ fn exact_time_is_told_without_the_tasks_of_others_and_other_methods_are_held_aga
             (Quantity::ExactIdleNs, 9 * S / 10),
         ]);
         let all: Vec<(Quantity, u64)> = counts.into_iter().collect();
-        end.readings.push(reading("exact", Whose::Cpu(cpu), &all));
+        end.readings
+            .push(reading(MeterName::Exact, Whose::Cpu(cpu), &all));
     }
     check(
         &derive(&record),
@@ -383,8 +398,8 @@ fn exact_time_is_told_without_the_tasks_of_others_and_other_methods_are_held_aga
             ("exact_cpu_us_per_transaction", None),
         ],
     );
-    let server = record.ends.get_mut(&End::Server).unwrap();
-    server.environment.rps_cpus = None;
+    let server = record.hosts.get_mut(&HostName::SERVER).unwrap();
+    server.ports = [("port".to_string(), Environment::default())].into();
     check(&derive(&record), &[("client_exact_cpu_us_per_kib", None)]);
 }
 
@@ -408,9 +423,12 @@ fn super_segments_tails_acks_and_drains_are_the_senders_own() {
             (Q::DrainedTimerSkbs, 0),
         ]
     };
-    for (end, counts) in [(End::Client, counts(1, 1)), (End::Server, counts(0, 0))] {
-        let reading = reading("segments", Whose::Namespace, &counts);
-        record.ends.get_mut(&end).unwrap().readings.push(reading);
+    for (end, counts) in [
+        (HostName::CLIENT, counts(1, 1)),
+        (HostName::SERVER, counts(0, 0)),
+    ] {
+        let reading = reading(MeterName::Segments, Whose::Namespace, &counts);
+        record.hosts.get_mut(&end).unwrap().readings.push(reading);
     }
     check(
         &derive(&record),
@@ -428,5 +446,90 @@ fn super_segments_tails_acks_and_drains_are_the_senders_own() {
             // It sent no data: shares of nothing.
             ("server_tail_ratio", None),
         ],
+    );
+}
+
+/// The same star of two clients and a server, on one machine or on three.
+fn star(machines: [&str; 3], cpus: [usize; 3]) -> Record {
+    let pair = stream("netns");
+    let mut record = pair.clone();
+    record.knobs.set("topology", "star").unwrap();
+    record.knobs.set("clients", "2").unwrap();
+    record.topology = Topology::of(Bed::Netns, &record.knobs).unwrap();
+    let client = &pair.hosts[&HostName::CLIENT];
+    let of = |from: &HostRecord, machine: &str, cpu: usize| {
+        let mut host = from.clone();
+        host.machine = machine.into();
+        host.cpus = vec![cpu];
+        host.readings[0].whose = Whose::Cpu(cpu);
+        host
+    };
+    let froms = [client, client, &pair.hosts[&HostName::SERVER]];
+    let hosts = froms.iter().zip(machines).zip(cpus);
+    let hosts = hosts.map(|((from, machine), cpu)| of(from, machine, cpu));
+    record.hosts = record.topology.names().zip(hosts).collect();
+    record
+}
+
+#[test]
+fn cpu_0_of_two_machines_is_two_cpus_and_of_two_hosts_of_one_machine_it_is_one() {
+    let kib = 1024.0;
+    // 1.1 s busy on each of three CPUs; the server alone counts what arrives.
+    let three = derive(&star(["a", "b", "c"], [0, 0, 0]));
+    check(
+        &three,
+        &[
+            ("cpu_us_per_kib", Some(3.3e6 / kib)),
+            ("clients_cpu_us_per_kib", Some(2.2e6 / kib)),
+            ("client1_cpu_us_per_kib", Some(1.1e6 / kib)),
+            ("server_cpu_us_per_kib", Some(1.1e6 / kib)),
+            ("clients_bytes_per_send_call", Some(65536.0)),
+            ("client2_octets_per_datagram", Some(1_048_576.0 / 20.0)),
+        ],
+    );
+    // The clients share CPU 0 of one machine: it counts once, and for both together.
+    let one = derive(&star(["a", "a", "a"], [0, 0, 1]));
+    check(
+        &one,
+        &[
+            ("cpu_us_per_kib", Some(2.2e6 / kib)),
+            ("clients_cpu_us_per_kib", Some(1.1e6 / kib)),
+            ("client1_cpu_us_per_kib", None),
+            ("server_cpu_us_per_kib", Some(1.1e6 / kib)),
+        ],
+    );
+}
+
+#[test]
+fn a_host_that_forwards_has_cpu_and_packets_and_no_part_in_the_work() {
+    let pair = stream("netns");
+    let mut record = pair.clone();
+    record.knobs.set("topology", "chain").unwrap();
+    record.topology = Topology::of(Bed::Netns, &record.knobs).unwrap();
+    let mut relay = pair.hosts[&HostName::CLIENT].clone();
+    relay
+        .readings
+        .retain(|reading| [MeterName::Proc, MeterName::Netstat].contains(&reading.meter));
+    relay.cpus = vec![2];
+    relay.readings[0].whose = Whose::Cpu(2);
+    record.hosts.insert(HostName::RELAY, relay);
+    let kib = 1024.0;
+    check(
+        &derive(&record),
+        &[
+            ("cpu_us_per_kib", Some(3.3e6 / kib)),
+            ("relay_cpu_us_per_kib", Some(1.1e6 / kib)),
+            ("client_cpu_us_per_kib", Some(1.1e6 / kib)),
+            ("task_us_per_kib", Some(1.7e6 / kib)),
+            ("relay_task_us_per_kib", None),
+            ("relay_octets_per_datagram", Some(1_048_576.0 / 20.0)),
+            ("goodput_bits_per_s", Some(4_194_304.0)),
+        ],
+    );
+    // Without its record nothing can be told of all.
+    record.hosts.remove(&HostName::RELAY);
+    check(
+        &derive(&record),
+        &[("cpu_us_per_kib", None), ("goodput_bits_per_s", None)],
     );
 }

@@ -9,6 +9,7 @@ use inferno::flamegraph::{self, Options};
 
 use crate::cell::CellSummary;
 use crate::number::show;
+use crate::scope::whose;
 
 /// One cell's flame graph, an SVG; absent without call chains.
 pub fn flame(cell: &CellSummary) -> Option<String> {
@@ -103,7 +104,7 @@ impl Widths {
             let ps_per_sample = costs
                 .as_ref()
                 .map_or(1.0, |costs| costs[index] * 1e6 / profile.samples as f64);
-            let end = profile.end.map_or("both ends", |end| end.name());
+            let end = whose(profile.scope);
             for (line, &samples) in &profile.folded {
                 lines.insert(format!("{end};{line}"), samples as f64 * ps_per_sample);
             }
@@ -131,7 +132,7 @@ fn draw(title: &str, subtitle: &str, unit: &str, lines: Vec<String>) -> Option<S
 /// The samples behind a cell's tables, in words.
 pub(crate) fn samples(cell: &CellSummary) -> Option<String> {
     let sampled = cell.profiles.iter().map(|profile| {
-        let end = profile.end.map_or("both ends", |end| end.name());
+        let end = whose(profile.scope);
         let mut told = format!("{end} {} by {}", profile.samples, profile.source);
         let percent = |count: u64| show(count as f64 / profile.samples as f64 * 100.0);
         if profile.samples_unknown > 0 {

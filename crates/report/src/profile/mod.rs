@@ -12,19 +12,20 @@ pub(crate) mod table;
 
 use std::collections::{BTreeMap, HashMap};
 
-use tcpcost_study::{Derived, DerivedKind, End, EndRecord, Record};
+use tcpcost_study::{Derived, Figure, HostRecord, Record, Scope};
 
 use self::context::part;
 pub use self::layer::Layer;
+use crate::apart::told_apart;
 use crate::cell::CellSummary;
-use crate::derive::{Values, cpus_apart};
+use crate::derive::Values;
 use crate::estimate::Estimate;
 
-/// Where the CPU time of one end went, or of both where they cannot be told apart.
+/// Where the CPU time of a host went, or of several where they cannot be told apart.
 #[derive(Debug, Clone)]
 pub struct Profile {
-    /// Whose; `None` is both ends together.
-    pub end: Option<End>,
+    /// Whose.
+    pub scope: Scope,
     /// What made the samples: `cycles`, `cpu-clock`; several names where trials differ.
     pub source: String,
     /// Samples of the trial's own work, of all trials.
@@ -77,9 +78,9 @@ impl Cost {
 pub const SHARE_MIN: f64 = 0.01;
 
 impl Profile {
-    /// The same end's of another cell.
+    /// The same hosts' of another cell.
     pub(crate) fn of<'a>(&self, cell: &'a CellSummary) -> Option<&'a Profile> {
-        cell.profiles.iter().find(|other| other.end == self.end)
+        cell.profiles.iter().find(|other| other.scope == self.scope)
     }
 
     /// A layer's cost.
@@ -94,39 +95,39 @@ impl Profile {
     }
 }
 
-/// By end where the bed can tell the ends apart, else one of both; none without call chains. Functions that
+/// By host, or set of hosts, where the bed can tell them apart, else one of all; none without call chains. Functions that
 /// are `named` have a row however rare they are.
 pub(crate) fn profiles(
     trials: &[(&Record, &Values)],
     has_transactions: bool,
     named: &[&str],
 ) -> Vec<Profile> {
-    let apart = trials.iter().all(|(record, _)| cpus_apart(record));
-    let scopes: &[Option<End>] = if apart {
-        &[Some(End::Client), Some(End::Server)]
-    } else {
-        &[None]
+    let mut apart: Vec<Vec<Scope>> = trials
+        .iter()
+        .map(|(record, _)| told_apart(record))
+        .collect();
+    apart.dedup();
+    let scopes = match apart.as_slice() {
+        [scopes] => scopes.clone(),
+        _ => vec![Scope::All],
     };
     scopes
-        .iter()
-        .filter_map(|&end| profile(trials, end, has_transactions, named))
+        .into_iter()
+        .filter_map(|scope| profile(trials, scope, has_transactions, named))
         .collect()
 }
 
 fn profile(
     trials: &[(&Record, &Values)],
-    end: Option<End>,
+    scope: Scope,
     has_transactions: bool,
     named: &[&str],
 ) -> Option<Profile> {
     let sampled: Vec<(u32, Samples<'_>, &Values)> = trials
         .iter()
         .filter_map(|(record, values)| {
-            let ends = record
-                .ends
-                .iter()
-                .filter(|(of, _)| end.is_none_or(|end| end == **of));
-            let samples = Samples::of(ends.map(|(_, found)| found));
+            let hosts = record.hosts.iter().filter(|(host, _)| scope.holds(**host));
+            let samples = Samples::of(hosts.map(|(_, found)| found));
             (samples.all > 0).then_some((record.repetition, samples, *values))
         })
         .collect();
@@ -135,7 +136,7 @@ fn profile(
     }
     let work: Vec<Option<(f64, f64)>> = sampled
         .iter()
-        .map(|(_, _, values)| work(values, end, has_transactions))
+        .map(|(_, _, values)| work(values, scope, has_transactions))
         .collect();
     // A trial in which a function was never met has it at 0 of so many samples: that was measured.
     let cost = |of: &dyn Fn(&Samples<'_>) -> u64| -> Option<Cost> {
@@ -182,7 +183,7 @@ fn profile(
     let mut sources = all.sources.clone();
     sources.sort_unstable();
     Some(Profile {
-        end,
+        scope,
         source: sources.join(" and "),
         samples: all.all,
         samples_unknown: all.unknown,
@@ -210,15 +211,15 @@ fn profile(
 }
 
 /// CPU µs per KiB or transaction by the best meter of the trial, and these per second.
-fn work(values: &Values, end: Option<End>, has_transactions: bool) -> Option<(f64, f64)> {
-    let get = |kind| values.get(&Derived { kind, end }).copied();
-    let both = |kind| values.get(&Derived::both(kind)).copied();
+fn work(values: &Values, scope: Scope, has_transactions: bool) -> Option<(f64, f64)> {
+    let get = |kind| values.get(&Derived { kind, scope }).copied();
+    let total = |kind| values.get(&Derived::total(kind)).copied();
     if has_transactions {
-        let us = get(DerivedKind::ExactUsPerTransaction).or(get(DerivedKind::CpuUsPerTransaction));
-        Some((us?, both(DerivedKind::TransactionsPerS)?))
+        let us = get(Figure::ExactUsPerTransaction).or(get(Figure::CpuUsPerTransaction));
+        Some((us?, total(Figure::TransactionsPerS)?))
     } else {
-        let us = get(DerivedKind::ExactUsPerKib).or(get(DerivedKind::CpuUsPerKib));
-        Some((us?, both(DerivedKind::Goodput)? / 8.0 / 1024.0))
+        let us = get(Figure::ExactUsPerKib).or(get(Figure::CpuUsPerKib));
+        Some((us?, total(Figure::Goodput)? / 8.0 / 1024.0))
     }
 }
 
@@ -242,7 +243,7 @@ struct Samples<'a> {
 }
 
 impl<'a> Samples<'a> {
-    fn of(ends: impl Iterator<Item = &'a EndRecord>) -> Samples<'a> {
+    fn of(ends: impl Iterator<Item = &'a HostRecord>) -> Samples<'a> {
         let mut samples = Samples::default();
         for chains in ends.filter_map(|end| end.profile.as_ref()) {
             samples.source(&chains.source);

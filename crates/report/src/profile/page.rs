@@ -33,7 +33,7 @@ fn published_functions(summary: &Summary) -> Markup {
     html! {
         @if let Some(of) = &summary.study.published_functions {
             div.scroll { table {
-                caption { (of.source) ", beside ours: " (of.cell) ", " (of.end) ", × first" }
+                caption { (of.source) ", beside ours: " (of.cell) ", " (of.host) ", × first" }
                 thead { tr {
                     th scope="col" { "function" }
                     th scope="col" { "published" }
@@ -117,7 +117,7 @@ pub(crate) fn meter_costs(summary: &Summary) -> Markup {
                 } }
                 tbody { @for cost in &summary.meter_costs { tr {
                     th scope="row" { (cost.cell) }
-                    td.left { (cost.meter) }
+                    td.left { (cost.meter_name()) }
                     td { (cost.ratio.map_or(ABSENT.to_string(), |ratio| show_estimate(&ratio, 1.0))) }
                     td.left { (cost.of.name()) }
                     td { (cost.ratio.map_or(0, |ratio| ratio.n)) }

@@ -1,6 +1,7 @@
 //! Rows of the tables by layer and by function, as the text and the page share them.
 
-use tcpcost_study::DerivedKind;
+use tcpcost_study::Figure;
+use tcpcost_study::Scope;
 
 use super::flame::samples;
 use super::{Cost, Profile};
@@ -8,6 +9,7 @@ use crate::cell::CellSummary;
 use crate::compare::Group;
 use crate::estimate::Estimate;
 use crate::number::{show_estimate, show_percent_fine};
+use crate::scope::whose;
 use crate::summary::Summary;
 use crate::table::ABSENT;
 
@@ -29,7 +31,7 @@ pub(crate) struct Row {
 /// One end's tables.
 pub(crate) struct Rows {
     /// `client`, `server`, `both ends`.
-    pub(crate) whose: &'static str,
+    pub(crate) whose: String,
     pub(crate) layers: Vec<Row>,
     pub(crate) functions: Vec<Row>,
 }
@@ -40,7 +42,7 @@ pub(crate) fn rows(group: &Group<'_>, cell: &CellSummary) -> Vec<Rows> {
         .cells
         .first()
         .filter(|first| !std::ptr::eq(**first, cell));
-    let of_end = |profile: &Profile| {
+    let of_profile = |profile: &Profile| {
         let before = first.and_then(|first| profile.of(first));
         let layers = profile.layers.iter().map(|(layer, cost)| {
             let before = before.and_then(|before| before.layer(*layer));
@@ -59,12 +61,12 @@ pub(crate) fn rows(group: &Group<'_>, cell: &CellSummary) -> Vec<Rows> {
             )
         });
         Rows {
-            whose: profile.end.map_or("both ends", |end| end.name()),
+            whose: whose(profile.scope),
             layers: layers.collect(),
             functions: functions.collect(),
         }
     };
-    cell.profiles.iter().map(of_end).collect()
+    cell.profiles.iter().map(of_profile).collect()
 }
 
 fn row(name: String, own: String, inclusive: String, cost: &Cost, before: Option<&Cost>) -> Row {
@@ -97,9 +99,9 @@ pub(crate) fn published(summary: &Summary) -> Vec<Beside<'_>> {
     let Some(published) = &summary.study.published_functions else {
         return Vec::new();
     };
-    let of_end = |cell: &CellSummary, name: &str| {
+    let cost_of = |cell: &CellSummary, name: &str| {
         let mut profiles = cell.profiles.iter();
-        let profile = profiles.find(|profile| profile.end == Some(published.end))?;
+        let profile = profiles.find(|profile| profile.scope == Scope::Of(published.host))?;
         Some(profile.function(name)?.inclusive.clone())
     };
     let ours = |name: &str| {
@@ -112,7 +114,7 @@ pub(crate) fn published(summary: &Summary) -> Vec<Beside<'_>> {
             ))
         });
         let (first, cell) = pairs.next()?;
-        of_end(cell, name)?.ratio(&of_end(first, name)?)
+        cost_of(cell, name)?.ratio(&cost_of(first, name)?)
     };
     let rows = published.ratios.iter();
     rows.map(|(theirs, function, ratio)| Beside {
@@ -136,9 +138,9 @@ pub(crate) fn shortened(name: &str) -> String {
 /// The unit of a cell's costs.
 pub(crate) fn unit(cell: &CellSummary) -> &'static str {
     if cell.has_transactions() {
-        DerivedKind::CpuUsPerTransaction.unit()
+        Figure::CpuUsPerTransaction.unit()
     } else {
-        DerivedKind::CpuUsPerKib.unit()
+        Figure::CpuUsPerKib.unit()
     }
 }
 

@@ -8,9 +8,9 @@ use base64::Engine;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Serializer, V2Serializer};
 use tcpcost_study::{
-    Brackets, CallChain, CallChains, Capture, Cell, Counts, End, EndRecord, Environment,
-    HostEnvironment, Opening, Outcome, Quantity as Q, Reading, Record, SCHEMA_VERSION, Sequences,
-    Study, TaskClass, Value, Warning, WarningCode, Whose, WorkloadKind,
+    Bed, Brackets, CallChain, CallChains, Capture, Cell, Counts, Environment, HostName, HostRecord,
+    Machine, MeterName, Opening, Outcome, Quantity as Q, Reading, Record, SCHEMA_VERSION,
+    Sequences, Study, TaskClass, Topology, Value, Warning, WarningCode, Whose, WorkloadKind,
 };
 
 /// What befalls a repetition of a cell: its outcome, and how many of its tries are marked.
@@ -48,15 +48,16 @@ pub fn records(study: &Study, bed: &str, repetitions: u32, fate: Fate) -> Vec<Re
                     interval_ns: study.measure.duration.as_nanos() as u64,
                     outcome: outcome.clone(),
                     warnings: Vec::new(),
-                    core_to_core: None,
-                    host: host(bed),
-                    ends: BTreeMap::new(),
+                    distances: Vec::new(),
+                    topology: Topology::of(Bed::from_word(bed).unwrap(), &cell.knobs).unwrap(),
+                    machines: [(MACHINE.to_string(), machine(bed))].into(),
+                    hosts: BTreeMap::new(),
                 };
                 seconds += 2;
                 if record.is_measured() {
-                    record.ends = ends(&record, &mut noise);
+                    record.hosts = hosts(&record, &mut noise);
                     let meters = study.meters(cell);
-                    if meters.iter().any(|meter| meter == "profile") {
+                    if meters.contains(&MeterName::Profile) {
                         sample(&mut record, study.measure.profile_hz, &mut noise);
                     }
                 }
@@ -90,7 +91,7 @@ fn capture(record: &mut Record) {
             data_bursts: vec![vec![3, 2, 3, 4], vec![7, 5], vec![8]],
         },
     };
-    for (end, of) in &mut record.ends {
+    for (end, of) in &mut record.hosts {
         let snapshots = Brackets {
             first_begin_ns: 1_000,
             first_end_ns: 2_000,
@@ -98,7 +99,7 @@ fn capture(record: &mut Record) {
             second_end_ns: 100_003_000,
         };
         of.readings.push(Reading {
-            meter: "trace".into(),
+            meter: MeterName::Trace,
             whose: Whose::Connections,
             duration_ns: 100_000_000,
             counts: Counts::from([
@@ -143,8 +144,11 @@ impl Noise {
     }
 }
 
-fn host(bed: &str) -> HostEnvironment {
-    HostEnvironment {
+/// All hosts are on one.
+const MACHINE: &str = "boot-id";
+
+fn machine(bed: &str) -> Machine {
+    Machine {
         kernel: "6.18.0 #1 SMP PREEMPT_DYNAMIC".into(),
         machine: "x86_64".into(),
         cpu: "AMD EPYC".into(),
@@ -220,7 +224,7 @@ const CHAINS: [(TaskClass, &str, &str, f64); 10] = [
 /// Gives each end call chains. More connections make TCP's own part of them larger.
 fn sample(record: &mut Record, hz: u32, noise: &mut Noise) {
     let flows = record.knobs.count("flows").unwrap() as f64;
-    for (end, found) in &mut record.ends {
+    for (end, found) in &mut record.hosts {
         let mut chains = CallChains {
             source: "cycles".into(),
             period: 3_000_000_000 / u64::from(hz),
@@ -257,7 +261,7 @@ fn sample(record: &mut Record, hz: u32, noise: &mut Noise) {
             });
         }
         chains.chains = kept;
-        let most = CHAINS.len() - usize::from(*end == End::Server);
+        let most = CHAINS.len() - usize::from(*end == HostName::SERVER);
         found.profile = Some(chains.bound(most));
     }
 }
@@ -267,7 +271,7 @@ fn ticks(seconds: f64) -> u64 {
     (seconds * 100.0).round() as u64 * 10_000_000
 }
 
-fn ends(record: &Record, noise: &mut Noise) -> BTreeMap<End, EndRecord> {
+fn hosts(record: &Record, noise: &mut Noise) -> BTreeMap<HostName, HostRecord> {
     let knobs = &record.knobs;
     let kind = WorkloadKind::from_word(&knobs.word("workload").unwrap()).unwrap();
     let seconds = record.interval_ns as f64 / 1e9;
@@ -334,28 +338,33 @@ fn ends(record: &Record, noise: &mut Noise) -> BTreeMap<End, EndRecord> {
         ]);
         proc_of.push((cpu, counts, (busy - softirq) * 1e9));
     }
-    for end in End::BOTH {
-        let this = usize::from(end == End::Server);
-        let reading = |meter: &str, whose: Whose, counts: Counts| Reading {
-            meter: meter.into(),
+    for end in HostName::PAIR {
+        let this = usize::from(end == HostName::SERVER);
+        let reading = |meter, whose: Whose, counts: Counts| Reading {
+            meter,
             whose,
             duration_ns: record.interval_ns,
             counts,
         };
         let mut readings = Vec::new();
         for (cpu, counts, _) in &proc_of {
-            if record.bed != "netns" && end == End::Server || record.bed == "netns" && *cpu != this
+            if record.bed != "netns" && end == HostName::SERVER
+                || record.bed == "netns" && *cpu != this
             {
                 continue;
             }
-            readings.push(reading("proc", Whose::Cpu(*cpu), counts.clone()));
+            readings.push(reading(MeterName::Proc, Whose::Cpu(*cpu), counts.clone()));
         }
-        if record.bed != "netns" && end == End::Server {
-            readings.push(reading("proc", Whose::Cpu(1), proc_of[1].1.clone()));
+        if record.bed != "netns" && end == HostName::SERVER {
+            readings.push(reading(
+                MeterName::Proc,
+                Whose::Cpu(1),
+                proc_of[1].1.clone(),
+            ));
         }
         let task_ns = proc_of[this].2;
         readings.push(reading(
-            "rusage",
+            MeterName::Rusage,
             Whose::Threads,
             Counts::from([
                 (Q::TaskUserNs, (task_ns * 0.08) as u64),
@@ -369,12 +378,15 @@ fn ends(record: &Record, noise: &mut Noise) -> BTreeMap<End, EndRecord> {
         ));
         let tsc_hz = 2.5e9;
         readings.push(reading(
-            "tsc",
+            MeterName::Tsc,
             Whose::Host,
             Counts::from([(Q::TscCycles, (tsc_hz * seconds) as u64)]),
         ));
         let total = (units * unit_kib * 1024.0) as u64;
-        let (sent, received) = match (kind.has_transactions(), kind.sends(end)) {
+        let (sent, received) = match (
+            kind.has_transactions(),
+            kind.sends(record.topology.side(end).unwrap()),
+        ) {
             (true, _) => (total / 2, total / 2),
             (false, true) => (total, 0),
             (false, false) => (0, total),
@@ -388,14 +400,14 @@ fn ends(record: &Record, noise: &mut Noise) -> BTreeMap<End, EndRecord> {
             workload.insert(Q::PayloadBytesReceived, received);
             workload.insert(Q::ReceiveCalls, units as u64);
         }
-        if kind.has_transactions() && end == End::Client {
+        if kind.has_transactions() && end == HostName::CLIENT {
             workload.insert(Q::Transactions, units as u64);
         }
         if send_with == "zerocopy" && sent > 0 {
             workload.insert(Q::ZerocopyCompletions, units as u64);
             workload.insert(Q::ZerocopyCopied, units as u64);
         }
-        readings.push(reading("workload", Whose::Workload, workload));
+        readings.push(reading(MeterName::Workload, Whose::Workload, workload));
         let segments = |bytes: u64| {
             if kind.has_transactions() {
                 units as u64
@@ -414,7 +426,7 @@ fn ends(record: &Record, noise: &mut Noise) -> BTreeMap<End, EndRecord> {
             skbs
         } + acks_out;
         readings.push(reading(
-            "netstat",
+            MeterName::Netstat,
             Whose::Namespace,
             Counts::from([
                 (Q::IpPacketsSent, packets_out),
@@ -424,7 +436,7 @@ fn ends(record: &Record, noise: &mut Noise) -> BTreeMap<End, EndRecord> {
             ]),
         ));
         readings.push(reading(
-            "tcp_info",
+            MeterName::TcpInfo,
             Whose::Connections,
             Counts::from([
                 (Q::ConnSegmentsSent, segments_out),
@@ -438,10 +450,11 @@ fn ends(record: &Record, noise: &mut Noise) -> BTreeMap<End, EndRecord> {
         ));
         ends.insert(
             end,
-            EndRecord {
+            HostRecord {
+                machine: MACHINE.to_string(),
                 cpus: vec![this],
                 threads: 1,
-                environment: Environment {
+                ports: port(Environment {
                     device: if record.bed == "netns" { "veth0" } else { "lo" }.into(),
                     mtu: if record.bed == "netns" { 1500 } else { 65536 },
                     segmentation: if tso { "tso" } else { "per-mss" }.into(),
@@ -454,9 +467,10 @@ fn ends(record: &Record, noise: &mut Noise) -> BTreeMap<End, EndRecord> {
                     sysctls: BTreeMap::from([("net.ipv4.tcp_autocorking".into(), "1".into())]),
                     congestion_control: Some("reno".into()),
                     mss: Some(1448),
-                },
+                    connection: BTreeMap::new(),
+                }),
                 readings,
-                response_time_hdr: (kind.has_transactions() && end == End::Client)
+                response_time_hdr: (kind.has_transactions() && end == HostName::CLIENT)
                     .then(|| response_times(flows * 1e6 / units_per_s, units as u64, noise)),
                 profile: None,
                 by_connection: None,
@@ -465,6 +479,11 @@ fn ends(record: &Record, noise: &mut Noise) -> BTreeMap<End, EndRecord> {
         );
     }
     ends
+}
+
+/// The state of an only port.
+fn port(environment: Environment) -> BTreeMap<String, Environment> {
+    [(environment.device.clone(), environment)].into()
 }
 
 fn response_times(mean_us: f64, count: u64, noise: &mut Noise) -> String {
@@ -481,4 +500,11 @@ fn response_times(mean_us: f64, count: u64, noise: &mut Noise) -> String {
         .serialize(&histogram, &mut bytes)
         .unwrap();
     base64::engine::general_purpose::STANDARD.encode(bytes)
+}
+
+/// The text of a study of this repository.
+pub fn shipped(name: &str) -> String {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../studies");
+    let path = format!("{folder}/{name}.toml");
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"))
 }

@@ -34,20 +34,41 @@ pub fn set_ack_delay_max(fd: BorrowedFd<'_>, delay: Duration) -> io::Result<()> 
 pub fn ack_delay_max_here(delay: Duration) -> io::Result<Duration> {
     let fd = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None)?;
     set_ack_delay_max(fd.as_fd(), delay)?;
-    let mut us: u32 = 0;
-    let mut length = mem::size_of_val(&us) as libc::socklen_t;
+    ack_delay_max(fd.as_fd())
+}
+
+/// What the longest wait of an ACK is.
+///
+/// # Errors
+/// ENOPROTOOPT before Linux 6.15.
+pub fn ack_delay_max(fd: BorrowedFd<'_>) -> io::Result<Duration> {
+    let us = get(fd, libc::IPPROTO_TCP, TCP_DELACK_MAX_US)?;
+    Ok(Duration::from_micros(us.into()))
+}
+
+/// How many bytes a reader is woken for.
+///
+/// # Errors
+/// What the kernel said.
+pub fn receive_low_water(fd: BorrowedFd<'_>) -> io::Result<u32> {
+    get(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT)
+}
+
+fn get(fd: BorrowedFd<'_>, level: libc::c_int, name: libc::c_int) -> io::Result<u32> {
+    let mut value: u32 = 0;
+    let mut length = mem::size_of_val(&value) as libc::socklen_t;
     // SAFETY: the fd is open; value and length live through the call, and the length is the value's.
     let result = unsafe {
         libc::getsockopt(
             fd.as_raw_fd(),
-            libc::IPPROTO_TCP,
-            TCP_DELACK_MAX_US,
-            (&raw mut us).cast(),
+            level,
+            name,
+            (&raw mut value).cast(),
             &raw mut length,
         )
     };
     match result {
-        0 => Ok(Duration::from_micros(us.into())),
+        0 => Ok(value),
         _ => Err(io::Error::last_os_error()),
     }
 }
@@ -79,7 +100,7 @@ mod tests {
             Ok(delay) => assert_eq!(delay, Duration::from_millis(40), "a multiple of every tick"),
             Err(error) => {
                 assert_eq!(error.raw_os_error(), Some(libc::ENOPROTOOPT));
-                return println!("skipped: TCP_DELACK_MAX_US needs Linux 6.15");
+                return tcpcost_testbed::skip("TCP_DELACK_MAX_US needs Linux 6.15");
             }
         }
         // A millisecond is more than one tick at HZ 1000 alone.

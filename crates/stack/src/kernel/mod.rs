@@ -17,7 +17,7 @@ use crate::stack::{Completions, Moved, Ready, SocketOptions, Stack};
 
 pub(crate) mod acks;
 mod epoll;
-mod options;
+pub(crate) mod options;
 mod sink;
 mod slab;
 mod source;

@@ -2,18 +2,49 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rustix::net::{AddressFamily, SocketType, sockopt};
+use tcpcost_study::Value;
 
 use crate::error::{StackError, call};
-use crate::kernel::zerocopy;
+use crate::kernel::{acks, zerocopy};
 use crate::stack::SocketOptions;
 
 /// Options without those that a fresh socket has anyway: `crr` pays for each setsockopt once per
 /// transaction.
+/// A knob of a socket as the socket has it; `None` for one that is none of a socket's.
+pub fn socket_knob(fd: BorrowedFd<'_>, knob: &str) -> Option<Value> {
+    // The kernel doubles a size and tells the double (socket(7)).
+    let bytes = |size: Result<usize, rustix::io::Errno>| {
+        Some(Value::Bytes(u64::try_from(size.ok()? / 2).ok()?))
+    };
+    match knob {
+        "nodelay" => Some(Value::Switch(sockopt::tcp_nodelay(fd).ok()?)),
+        "congestion_control" => Some(Value::Word(sockopt::tcp_congestion(fd).ok()?)),
+        "send_buffer" => bytes(sockopt::socket_send_buffer_size(fd)),
+        "receive_buffer" => bytes(sockopt::socket_recv_buffer_size(fd)),
+        "rcvlowat" => Some(Value::Bytes(acks::receive_low_water(fd).ok()?.into())),
+        "ack_delay" => Some(Value::Time(acks::ack_delay_max(fd).ok()?)),
+        _ => None,
+    }
+}
+
 #[derive(Debug)]
-pub(super) struct Prepared(SocketOptions);
+pub(super) struct Prepared {
+    options: SocketOptions,
+    /// Whether a buffer is beyond what any user may ask for, and this one may.
+    force: bool,
+}
+
+/// Whether sockets of this host take these options as they are asked for.
+///
+/// # Errors
+/// [`StackError::Unsupported`] for a congestion control that is not available, or not to this user,
+/// and for a buffer that the kernel makes another size; what else a call said.
+pub fn options_here(options: &SocketOptions) -> Result<(), StackError> {
+    Prepared::new(options).map(drop)
+}
 
 impl Prepared {
     pub(super) fn new(options: &SocketOptions) -> Result<Prepared, StackError> {
@@ -24,21 +55,73 @@ impl Prepared {
         if options.congestion_control.as_ref() == Some(&host) {
             options.congestion_control = None;
         }
-        let prepared = Prepared(options);
+        let mut prepared = Prepared {
+            options,
+            force: false,
+        };
         prepared.apply(&fresh)?;
+        if let Err(error) = prepared.check_buffers(&fresh) {
+            prepared.force = true;
+            // Not for this user: what is wrong is the size.
+            if prepared.apply(&fresh).is_err() {
+                return Err(error);
+            }
+            prepared.check_buffers(&fresh)?;
+        }
         Ok(prepared)
+    }
+
+    /// Whether the kernel made the buffers twice what was asked for, as it does (socket(7)).
+    fn check_buffers(&self, fd: &OwnedFd) -> Result<(), StackError> {
+        let check = |option, asked: Option<usize>, made: io::Result<usize>, limit: &str| {
+            let Some(asked) = asked else {
+                return Ok(());
+            };
+            let made = made.map_err(call("getsockopt of a buffer"))?;
+            if made == 2 * asked {
+                return Ok(());
+            }
+            let path = format!("/proc/sys/net/core/{limit}");
+            let most = fs::read_to_string(path).unwrap_or_else(|_| "unknown".to_string());
+            Err(StackError::Unsupported {
+                option,
+                reason: format!(
+                    "the kernel makes it {} bytes, not {asked} (net.core.{limit} is {})",
+                    made / 2,
+                    most.trim()
+                ),
+            })
+        };
+        let (send, receive) = (
+            sockopt::socket_send_buffer_size(fd).map_err(io::Error::from),
+            sockopt::socket_recv_buffer_size(fd).map_err(io::Error::from),
+        );
+        let options = &self.options;
+        check("send_buffer", options.send_buffer_bytes, send, "wmem_max")?;
+        check(
+            "receive_buffer",
+            options.receive_buffer_bytes,
+            receive,
+            "rmem_max",
+        )
     }
 
     /// Before connect or listen: buffer sizes decide the window scale in the SYN.
     pub(super) fn apply(&self, fd: &OwnedFd) -> Result<(), StackError> {
-        let options = &self.0;
+        let options = &self.options;
         if let Some(bytes) = options.send_buffer_bytes {
-            sockopt::set_socket_send_buffer_size(fd, bytes)
-                .map_err(call("setsockopt SO_SNDBUF"))?;
+            match self.force {
+                true => sockopt::set_socket_send_buffer_size_force(fd, bytes),
+                false => sockopt::set_socket_send_buffer_size(fd, bytes),
+            }
+            .map_err(call("setsockopt SO_SNDBUF"))?;
         }
         if let Some(bytes) = options.receive_buffer_bytes {
-            sockopt::set_socket_recv_buffer_size(fd, bytes)
-                .map_err(call("setsockopt SO_RCVBUF"))?;
+            match self.force {
+                true => sockopt::set_socket_recv_buffer_size_force(fd, bytes),
+                false => sockopt::set_socket_recv_buffer_size(fd, bytes),
+            }
+            .map_err(call("setsockopt SO_RCVBUF"))?;
         }
         if options.nodelay {
             sockopt::set_tcp_nodelay(fd, true).map_err(call("setsockopt TCP_NODELAY"))?;
@@ -53,16 +136,20 @@ impl Prepared {
     }
 }
 
+/// ENOENT: it is not available; EPERM: it is not open to this user.
 fn refused(asked: &str, error: io::Error) -> StackError {
     let list = |which: &str| {
         fs::read_to_string(format!("/proc/sys/net/ipv4/tcp_{which}_congestion_control"))
             .map_or_else(|_| "unknown".to_string(), |text| text.trim().to_string())
     };
-    StackError::CongestionControl {
-        asked: asked.to_string(),
-        available: list("available"),
-        allowed: list("allowed"),
-        error,
+    StackError::Unsupported {
+        option: "congestion_control",
+        reason: format!(
+            "\"{asked}\": {error}; available: {}; open to this user: {} (modprobe tcp_{asked} makes it \
+             available, sysctl net.ipv4.tcp_allowed_congestion_control opens it)",
+            list("available"),
+            list("allowed")
+        ),
     }
 }
 
@@ -77,11 +164,39 @@ mod tests {
             ..SocketOptions::default()
         };
         let text = Prepared::new(&options).unwrap_err().to_string();
-        assert!(text.starts_with("congestion control \"nosuch\":"), "{text}");
+        assert!(
+            text.starts_with("congestion_control: \"nosuch\":"),
+            "{text}"
+        );
         assert!(
             text.contains("available: ") && text.contains("reno"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn a_buffer_of_another_size_than_asked_for_is_told() {
+        let sizes = |send, receive| {
+            options_here(&SocketOptions {
+                send_buffer_bytes: send,
+                receive_buffer_bytes: receive,
+                ..SocketOptions::default()
+            })
+            .map_err(|error| error.to_string())
+        };
+        assert_eq!(sizes(Some(40_000), Some(50_000)), Ok(()));
+        // Below what the kernel gives every socket.
+        let error = sizes(Some(1), None).unwrap_err();
+        assert!(
+            error.starts_with("send_buffer: the kernel makes it "),
+            "{error}"
+        );
+        let most = fs::read_to_string("/proc/sys/net/core/rmem_max").unwrap();
+        let beyond = most.trim().parse::<usize>().unwrap() + 4096;
+        match sizes(None, Some(beyond)) {
+            Ok(()) => {} // This user may go beyond the limit.
+            Err(error) => assert!(error.contains("net.core.rmem_max is"), "{error}"),
+        }
     }
 
     #[test]

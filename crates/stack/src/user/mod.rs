@@ -41,7 +41,7 @@ use payload::{read_result, write_error};
 
 pub use options::config_for;
 pub use payload::{UserSink, UserSource};
-pub use policy::config_with;
+pub use policy::UserSettings;
 pub use wire::{Slabs, Wire};
 
 /// A connection of a [`UserStack`].
@@ -112,8 +112,11 @@ impl<D: Device<Wire>> UserStack<D> {
             .map_err(call("getrandom"))?;
         debug_assert_eq!(filled, secret.len(), "short only above 256 bytes");
         let (pool, now) = (Pool::default(), Instant::now());
+        let mut endpoint = Endpoint::new(config.clone(), pool.clone(), secret, checksum, now);
+        let alone = |address: &IpAddr| (*address, if address.is_ipv4() { 32 } else { 128 });
+        endpoint.set_addresses(&addresses.iter().map(alone).collect::<Vec<_>>());
         Ok(Self {
-            endpoint: Endpoint::new(config.clone(), pool.clone(), secret, checksum, now),
+            endpoint,
             device,
             addresses: addresses.to_vec(),
             config,
@@ -133,12 +136,39 @@ impl<D: Device<Wire>> UserStack<D> {
         })
     }
 
+    /// The same with all that a study can choose.
+    ///
+    /// # Errors
+    /// As [`UserStack::new`].
+    pub fn with_settings(
+        device: D,
+        addresses: &[IpAddr],
+        settings: &UserSettings,
+        options: &SocketOptions,
+    ) -> Result<Self, StackError> {
+        let stack = Self::new(device, addresses, &settings.config, options)?
+            .with_busy_poll(settings.busy_poll);
+        Ok(match settings.batch {
+            Some(packets) => stack.with_batch(packets),
+            None => stack,
+        })
+    }
+
     /// One of several instances with the same addresses, each with a queue of
     /// [`Tap::open_queues`](tcpcost_link::Tap::open_queues): uses these ports only.
     #[must_use]
     pub fn with_ports(mut self, ports: Ports) -> Self {
         self.ports = ports;
         self.endpoint.set_ports(ports);
+        self
+    }
+
+    /// Its addresses once more, each with the length of its network's prefix, which tells the
+    /// broadcast addresses: to and from these it has nothing to say.
+    #[must_use]
+    pub fn with_networks(mut self, networks: &[(IpAddr, u8)]) -> Self {
+        self.addresses = networks.iter().map(|(address, _)| *address).collect();
+        self.endpoint.set_addresses(networks);
         self
     }
 
@@ -159,6 +189,15 @@ impl<D: Device<Wire>> UserStack<D> {
     pub fn with_batch(mut self, packets: usize) -> Self {
         self.batch = Some(packets.max(1));
         self
+    }
+
+    /// What it and its connections were made with; with one of them, as that one is now.
+    pub fn settings(&self, connection: Option<&Connection>) -> UserSettings {
+        UserSettings {
+            config: connection.map_or(&self.config, Connection::config).clone(),
+            busy_poll: self.busy_poll,
+            batch: self.batch,
+        }
     }
 
     /// The endpoint, so that a meter can read its counters.
@@ -223,9 +262,8 @@ impl<D: Device<Wire>> UserStack<D> {
         self.device
             .receive(&mut self.slabs, &mut self.arrived, most, now)?;
         let any = !self.arrived.is_empty();
-        for Wire(packet) in self.arrived.drain(..) {
-            self.endpoint.on_packet(packet, now);
-        }
+        let packets = self.arrived.drain(..).map(|Wire(packet)| packet);
+        self.endpoint.on_packets(packets, now);
         if any && self.batch.is_some() {
             self.flush()?;
         }

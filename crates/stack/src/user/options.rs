@@ -1,10 +1,8 @@
 //! Socket options as choices of a connection.
 
-use std::io;
-
 use tcpcost_tcp::{Config, CongestionControl, Nagle};
 
-use crate::error::{StackError, call};
+use crate::error::StackError;
 use crate::stack::SocketOptions;
 
 /// `config` with what `options` ask for. Sizes of buffers are the payload they hold, which is what
@@ -13,19 +11,21 @@ use crate::stack::SocketOptions;
 /// # Errors
 /// A congestion control other than `cubic` and `reno`; a buffer of 1 GiB or more.
 pub fn config_for(config: &Config, options: &SocketOptions) -> Result<Config, StackError> {
-    let size = |bytes: usize| {
-        u32::try_from(bytes)
+    let size = |option, bytes: usize| {
+        let small = u32::try_from(bytes)
             .ok()
-            .filter(|&bytes| bytes < WINDOW_MAX)
-            .ok_or_else(|| io::Error::from(io::ErrorKind::Unsupported))
-            .map_err(call("a buffer of 1 GiB or more"))
+            .filter(|&bytes| bytes < WINDOW_MAX);
+        small.ok_or_else(|| StackError::Unsupported {
+            option,
+            reason: "a buffer of our TCP is smaller than 1 GiB".to_string(),
+        })
     };
     let mut config = config.clone();
     if let Some(bytes) = options.send_buffer_bytes {
-        config.send_buffer = size(bytes)?;
+        config.send_buffer = size("send_buffer", bytes)?;
     }
     if let Some(bytes) = options.receive_buffer_bytes {
-        config.receive_buffer = size(bytes)?;
+        config.receive_buffer = size("receive_buffer", bytes)?;
         config.receive_buffer_max = 0;
     }
     if options.nodelay {
@@ -36,11 +36,9 @@ pub fn config_for(config: &Config, options: &SocketOptions) -> Result<Config, St
         Some("cubic") => config.congestion = CongestionControl::Cubic,
         Some("reno") => config.congestion = CongestionControl::NewReno,
         Some(other) => {
-            return Err(StackError::CongestionControl {
-                asked: other.to_string(),
-                available: "cubic reno".to_string(),
-                allowed: "cubic reno".to_string(),
-                error: io::ErrorKind::Unsupported.into(),
+            return Err(StackError::Unsupported {
+                option: "congestion_control",
+                reason: format!("our TCP has \"cubic\" and \"reno\", not \"{other}\""),
             });
         }
     }
@@ -82,7 +80,11 @@ mod tests {
             congestion_control: Some("bbr".into()),
             ..SocketOptions::default()
         });
-        assert!(error.unwrap_err().contains("available: cubic reno"));
+        let error = error.unwrap_err();
+        assert_eq!(
+            error,
+            "congestion_control: our TCP has \"cubic\" and \"reno\", not \"bbr\""
+        );
         assert!(
             check(SocketOptions {
                 send_buffer_bytes: Some(1 << 30),

@@ -1,177 +1,330 @@
-//! The policies of a study as choices of a connection.
+//! The knobs of our own TCP as choices of its connections, and of the stack that drives them.
 
 use std::num::NonZeroU16;
 use std::time::Duration;
 
-use tcpcost_study::{AckKind, PolicySettings, TailSplit, WindowGrowth};
-use tcpcost_tcp::{AckPolicy, Config, LinuxAcks, Pacing, Segmentation, TailRule};
+use tcpcost_study::{AckKind, TailSplit, UserKnob, Value, WindowGrowth, with_ack_policies};
+use tcpcost_tcp::{AckPolicy, Config, Pacing, TailRule};
 
-/// `config` with the policies that are set; the others stay.
-pub fn config_with(config: &Config, policies: &PolicySettings) -> Config {
-    let mut config = config.clone();
-    config.ack = ack(config.ack, policies);
-    set_linux_acks(&mut config.linux_acks, policies);
-    set_segmentation(&mut config.segmentation, policies);
-    if let Some(segments) = policies.initial_window {
-        config.initial_window = u16::try_from(segments).ok().and_then(NonZeroU16::new);
-    }
-    if let Some(on) = policies.tail_loss_probe {
-        config.tail_loss_probe = on;
-    }
-    match policies.window_growth {
-        None => {}
-        Some(WindowGrowth::Bytes) => config.window_growth = tcpcost_tcp::WindowGrowth::Bytes,
-        Some(WindowGrowth::PerAck) => config.window_growth = tcpcost_tcp::WindowGrowth::PerAck,
-    }
-    config
+/// What a study chooses of our own TCP.
+#[derive(Debug, Clone, PartialEq)]
+pub struct UserSettings {
+    /// Of its connections.
+    pub config: Config,
+    /// For [`UserStack::with_busy_poll`](crate::UserStack::with_busy_poll).
+    pub busy_poll: Duration,
+    /// For [`UserStack::with_batch`](crate::UserStack::with_batch), where it is chosen.
+    pub batch: Option<usize>,
 }
 
-fn set_linux_acks(acks: &mut LinuxAcks, policies: &PolicySettings) {
-    if let Some(acks_max) = policies.comp_sack_nr {
-        acks.comp_sack_nr = u8::try_from(acks_max).unwrap_or(u8::MAX);
+impl UserSettings {
+    /// `config` with these choices made, in the order of their rows; what is not chosen stays.
+    pub fn new(
+        config: &Config,
+        choices: impl IntoIterator<Item = (UserKnob, Value)>,
+    ) -> UserSettings {
+        let mut settings = UserSettings {
+            config: config.clone(),
+            busy_poll: Duration::ZERO,
+            batch: None,
+        };
+        let mut acks = Acks::default();
+        for (which, value) in choices {
+            settings.choose(&mut acks, which, &value);
+        }
+        if let Some(policy) = acks.policy() {
+            settings.config.ack = policy;
+        }
+        settings
     }
-    if let Some(us) = policies.comp_sack_delay_us {
-        acks.comp_sack_delay = Duration::from_micros(us.into());
+
+    /// What a choice is, by its knob's value: as [`UserSettings::new`] was given it, or as it is by
+    /// itself. `None` where there is no such thing, e.g. a limit of a policy that has none.
+    pub fn read(&self, which: UserKnob) -> Option<Value> {
+        let (config, segmentation) = (&self.config, &self.config.segmentation);
+        let acks = Acks::of(&config.ack);
+        let count = |n: u32| Value::Count(n.into());
+        let us = |time: Duration| u64::try_from(time.as_micros()).ok().map(Value::Count);
+        let word = |word: &str| Some(Value::Word(word.to_string()));
+        match which {
+            UserKnob::Mtu => Some(Value::Bytes(u64::from(config.mss) + HEADERS)),
+            UserKnob::AckPolicy => word(acks.kind?.word()),
+            // Where a limit is all there is, the segments are it.
+            UserKnob::AckSegments => acks.segments.or(acks.limit_max).map(count),
+            UserKnob::AckDelay => acks.delay_max.map(Value::Time),
+            UserKnob::AckLimitInitial => acks.limit_initial.map(count),
+            UserKnob::AckLimitMax => acks.limit_max.map(count),
+            UserKnob::CompSackNr => Some(count(config.linux_acks.comp_sack_nr.into())),
+            UserKnob::CompSackDelay => us(config.linux_acks.comp_sack_delay),
+            UserKnob::BacklogAckDefer => Some(Value::Switch(config.linux_acks.backlog_ack_defer)),
+            UserKnob::TailSplit => word(match segmentation.tail {
+                TailRule::OnItsOwn => TailSplit::Always.word(),
+                TailRule::WithLast => TailSplit::Nagle.word(),
+            }),
+            UserKnob::TsoWinDivisor => segmentation.window_divisor.map(count),
+            UserKnob::SuperSegment => {
+                Some(Value::Bytes(segmentation.super_segment_bytes_max.into()))
+            }
+            UserKnob::TsoMinSegs => Some(count(segmentation.paced_segments_min)),
+            UserKnob::WholeSuperSegments => Some(Value::Switch(segmentation.whole_only)),
+            UserKnob::Pacing => word(match segmentation.pacing {
+                Pacing::Off => "off",
+                Pacing::Window | Pacing::BytesPerSecond(_) => "timer",
+            }),
+            UserKnob::PacingRate => match segmentation.pacing {
+                Pacing::BytesPerSecond(rate) => Some(Value::BitsPerS(8 * rate)),
+                Pacing::Off | Pacing::Window => None,
+            },
+            UserKnob::InitialWindow => config.initial_window.map(|n| count(n.get().into())),
+            UserKnob::WindowGrowth => word(match config.window_growth {
+                tcpcost_tcp::WindowGrowth::Bytes => WindowGrowth::Bytes.word(),
+                tcpcost_tcp::WindowGrowth::PerAck => WindowGrowth::PerAck.word(),
+            }),
+            UserKnob::TailLossProbe => Some(Value::Switch(config.tail_loss_probe)),
+            UserKnob::BusyPoll => us(self.busy_poll),
+            UserKnob::ReceiveBatch => u64::try_from(self.batch?).ok().map(Value::Count),
+        }
     }
-    if let Some(on) = policies.backlog_ack_defer {
-        acks.backlog_ack_defer = on;
+
+    fn choose(&mut self, acks: &mut Acks, which: UserKnob, value: &Value) {
+        let config = &mut self.config;
+        let whole = || value.whole().expect(KIND);
+        let number = || u32::try_from(whole()).expect("the rows' ranges fit 32 bits");
+        let is_on = || value.is_on().expect(KIND);
+        let word = || value.word().expect(KIND);
+        match which {
+            UserKnob::Mtu => {
+                config.mss = u16::try_from(whole().saturating_sub(HEADERS)).unwrap_or(u16::MAX);
+            }
+            UserKnob::AckPolicy => acks.kind = AckKind::from_word(word()),
+            UserKnob::AckSegments => acks.segments = Some(number()),
+            UserKnob::AckDelay => acks.delay_max = value.time(),
+            UserKnob::AckLimitInitial => acks.limit_initial = Some(number()),
+            UserKnob::AckLimitMax => acks.limit_max = Some(number()),
+            UserKnob::CompSackNr => {
+                config.linux_acks.comp_sack_nr = u8::try_from(whole()).unwrap_or(u8::MAX);
+            }
+            UserKnob::CompSackDelay => {
+                config.linux_acks.comp_sack_delay = Duration::from_micros(whole());
+            }
+            UserKnob::BacklogAckDefer => config.linux_acks.backlog_ack_defer = is_on(),
+            UserKnob::TailSplit => {
+                config.segmentation.tail = match TailSplit::from_word(word()).expect(KIND) {
+                    TailSplit::Always => TailRule::OnItsOwn,
+                    TailSplit::Nagle => TailRule::WithLast,
+                }
+            }
+            UserKnob::TsoWinDivisor => config.segmentation.window_divisor = Some(number()),
+            UserKnob::SuperSegment => config.segmentation.super_segment_bytes_max = number(),
+            UserKnob::TsoMinSegs => config.segmentation.paced_segments_min = number(),
+            UserKnob::WholeSuperSegments => config.segmentation.whole_only = is_on(),
+            UserKnob::Pacing => {
+                config.segmentation.pacing = match word() {
+                    "timer" => Pacing::Window,
+                    _ => Pacing::Off,
+                }
+            }
+            // A rate alone does not pace: its row needs `pacing`, which stands before it.
+            UserKnob::PacingRate if config.segmentation.pacing == Pacing::Off => {}
+            UserKnob::PacingRate => {
+                config.segmentation.pacing = Pacing::BytesPerSecond(whole() / 8);
+            }
+            UserKnob::InitialWindow => {
+                config.initial_window = u16::try_from(whole()).ok().and_then(NonZeroU16::new);
+            }
+            UserKnob::WindowGrowth => {
+                config.window_growth = match WindowGrowth::from_word(word()).expect(KIND) {
+                    WindowGrowth::Bytes => tcpcost_tcp::WindowGrowth::Bytes,
+                    WindowGrowth::PerAck => tcpcost_tcp::WindowGrowth::PerAck,
+                }
+            }
+            UserKnob::TailLossProbe => config.tail_loss_probe = is_on(),
+            UserKnob::BusyPoll => self.busy_poll = Duration::from_micros(whole()),
+            UserKnob::ReceiveBatch => self.batch = usize::try_from(whole()).ok(),
+        }
     }
 }
 
-fn set_segmentation(segmentation: &mut Segmentation, policies: &PolicySettings) {
-    match policies.tail_split {
-        None => {}
-        Some(TailSplit::Always) => segmentation.tail = TailRule::OnItsOwn,
-        Some(TailSplit::Nagle) => segmentation.tail = TailRule::WithLast,
-    }
-    if policies.tso_win_divisor.is_some() {
-        segmentation.window_divisor = policies.tso_win_divisor;
-    }
-    if let Some(bytes) = policies.super_segment_bytes {
-        segmentation.super_segment_bytes_max = bytes;
-    }
-    if let Some(segments) = policies.tso_min_segs {
-        segmentation.paced_segments_min = segments;
-    }
-    if let Some(on) = policies.whole_super_segments {
-        segmentation.whole_only = on;
-    }
-    match (policies.pacing, policies.pacing_bits_per_s) {
-        (None, _) => {}
-        (Some(false), _) => segmentation.pacing = Pacing::Off,
-        (Some(true), None) => segmentation.pacing = Pacing::Window,
-        (Some(true), Some(rate)) => segmentation.pacing = Pacing::BytesPerSecond(rate / 8),
-    }
+const KIND: &str = "a knob has a value of its row's kind";
+/// IPv4's and TCP's.
+const HEADERS: u64 = 40;
+
+/// What is chosen about acknowledgements; the rest is as the policy's row says.
+#[derive(Default)]
+struct Acks {
+    kind: Option<AckKind>,
+    segments: Option<u32>,
+    delay_max: Option<Duration>,
+    limit_initial: Option<u32>,
+    limit_max: Option<u32>,
 }
 
-/// The policy asked for; with only a delay set, the standards' with it.
-fn ack(own: AckPolicy, policies: &PolicySettings) -> AckPolicy {
-    let kind = match policies.ack {
-        Some(kind) => kind,
-        None if policies.ack_delay.is_some() => AckKind::Delayed,
-        None => return own,
+/// The two ways between a policy and its name with its parameters.
+macro_rules! ways {
+    ($($kind:ident { $($parameter:ident),+ })+) => {
+        impl Parameters {
+            fn policy(self, kind: AckKind) -> AckPolicy {
+                match kind {
+                    $(AckKind::$kind => AckPolicy::$kind { $($parameter: self.$parameter),+ },)+
+                }
+            }
+        }
+
+        impl Acks {
+            /// What a policy is made of.
+            fn of(policy: &AckPolicy) -> Acks {
+                match *policy {
+                    $(AckPolicy::$kind { $($parameter),+ } => Acks {
+                        kind: Some(AckKind::$kind),
+                        $($parameter: Some($parameter),)+
+                        ..Acks::default()
+                    },)+
+                }
+            }
+        }
     };
-    let delay = |own| policies.ack_delay.unwrap_or(own);
-    let delay_max = delay(DELAY);
-    let segments = |own| policies.ack_segments.unwrap_or(own);
-    match kind {
-        AckKind::Delayed => AckPolicy::Delayed { delay_max },
-        AckKind::LinuxLike => AckPolicy::LinuxLike {
-            delay_max: delay(LINUX_DELAY),
-        },
-        AckKind::Every => AckPolicy::Every {
-            segments: segments(2),
-            delay_max,
-        },
-        AckKind::Exactly => AckPolicy::Exactly {
-            segments: segments(2),
-            delay_max,
-        },
-        AckKind::Avoidance => AckPolicy::Avoidance {
-            limit_initial: policies.ack_limit_initial.unwrap_or(1),
-            limit_max: policies.ack_limit_max.unwrap_or(segments(22)),
-            delay_max: delay(AVOIDANCE_DELAY),
-        },
-        AckKind::OnRead => AckPolicy::OnRead {
-            segments: segments(64),
-            delay_max,
-        },
-        AckKind::Requested => AckPolicy::Requested {
-            segments: segments(8),
-            delay_max,
-        },
-    }
 }
 
-/// As of [`Config::default`].
-const DELAY: Duration = Duration::from_millis(40);
-/// `TCP_DELACK_MAX`.
-const LINUX_DELAY: Duration = Duration::from_millis(200);
-/// `tcp_local_dack_interval` of illumos.
-const AVOIDANCE_DELAY: Duration = Duration::from_millis(50);
+with_ack_policies!(ways);
+
+/// Every parameter that some policy has.
+struct Parameters {
+    segments: u32,
+    delay_max: Duration,
+    limit_initial: u32,
+    limit_max: u32,
+}
+
+impl Acks {
+    /// The policy, if one is chosen; with only a delay, the standards' with it.
+    fn policy(&self) -> Option<AckPolicy> {
+        let kind = self.kind.or(self.delay_max.map(|_| AckKind::Delayed))?;
+        let row = kind.row();
+        let [limit_initial, limit_max] = row.limits.unwrap_or_default();
+        let parameters = Parameters {
+            segments: self.segments.or(row.segments).unwrap_or_default(),
+            delay_max: self.delay_max.unwrap_or(row.delay_max),
+            limit_initial: self.limit_initial.unwrap_or(limit_initial),
+            limit_max: self.limit_max.or(self.segments).unwrap_or(limit_max),
+        };
+        Some(parameters.policy(kind))
+    }
+}
 
 #[cfg(test)]
 mod tests {
+    use tcpcost_study::{HostName, KNOBS, Kind, Knob, Knobs, Of, User};
+    use tcpcost_tcp::LinuxAcks;
+
     use super::*;
+
+    fn with(pairs: &[(&str, &str)]) -> UserSettings {
+        let mut knobs = Knobs::default();
+        for (name, text) in pairs {
+            knobs.set(name, text).unwrap();
+        }
+        UserSettings::new(&Config::default(), knobs.user_choices(HostName::CLIENT))
+    }
 
     #[test]
     fn nothing_set_changes_nothing() {
-        let config = Config::default();
-        assert_eq!(config_with(&config, &PolicySettings::default()), config);
+        let settings = with(&[("ack_policy", "default"), ("mtu", "leave")]);
+        assert_eq!(settings.config, Config::default());
+        assert_eq!((settings.busy_poll, settings.batch), (Duration::ZERO, None));
     }
 
     #[test]
     fn each_policy_brings_its_own_parameters() {
-        let with = |kind, delay| PolicySettings {
-            ack: Some(kind),
-            ack_delay: delay,
-            ..PolicySettings::default()
-        };
-        let ack = |settings| config_with(&Config::default(), &settings).ack;
+        let ms = Duration::from_millis;
         let avoidance = AckPolicy::Avoidance {
             limit_initial: 1,
             limit_max: 22,
-            delay_max: Duration::from_millis(50),
+            delay_max: ms(50),
         };
-        assert_eq!(ack(with(AckKind::Avoidance, None)), avoidance);
-        let ms = Duration::from_millis;
+        assert_eq!(with(&[("ack_policy", "avoidance")]).config.ack, avoidance);
+        let linux = [("ack_policy", "linux-like"), ("ack_delay", "10ms")];
         assert_eq!(
-            ack(with(AckKind::LinuxLike, Some(ms(10)))),
+            with(&linux).config.ack,
             AckPolicy::LinuxLike { delay_max: ms(10) }
         );
+        let delayed = AckPolicy::Delayed { delay_max: ms(10) };
+        assert_eq!(with(&[("ack_delay", "10ms")]).config.ack, delayed);
     }
 
     #[test]
     fn the_sysctls_of_linux_are_ours_too() {
-        let settings = PolicySettings {
-            comp_sack_nr: Some(0),
-            comp_sack_delay_us: Some(250),
-            backlog_ack_defer: Some(false),
-            ..PolicySettings::default()
-        };
-        let acks = config_with(&Config::default(), &settings).linux_acks;
+        let settings = with(&[
+            ("comp_sack_nr", "0"),
+            ("comp_sack_delay_us", "250"),
+            ("backlog_ack_defer", "off"),
+        ]);
         let expected = LinuxAcks {
             comp_sack_nr: 0,
             comp_sack_delay: Duration::from_micros(250),
             backlog_ack_defer: false,
             ..LinuxAcks::default()
         };
-        assert_eq!(acks, expected);
+        assert_eq!(settings.config.linux_acks, expected);
+    }
+
+    /// Values of a knob beside its default: every word, both ends of a range.
+    fn values(row: &Knob) -> Vec<String> {
+        match row.kind {
+            Kind::Choice(words) => words.iter().map(ToString::to_string).collect(),
+            Kind::Switch => vec!["on".into(), "off".into()],
+            Kind::Count(least, most) => vec![least.to_string(), most.to_string()],
+            Kind::Bytes(least, most) => vec![format!("{least}B"), format!("{most}B")],
+            Kind::Time(least, most) => vec![format!("{least}ms"), format!("{most}ms")],
+            Kind::BitRate => vec!["8Mbit".into()],
+            Kind::EventRate | Kind::Cpus | Kind::Text => panic!("{}: add values", row.name),
+        }
+    }
+
+    #[test]
+    fn every_value_of_every_knob_of_ours_is_read_back() {
+        for row in KNOBS {
+            let (Of::Link(_, User::Has(which)) | Of::Tcp(_, User::Has(which))) = row.of else {
+                continue;
+            };
+            for value in values(row) {
+                let mut knobs = Knobs::default();
+                knobs.set(row.name, &value).unwrap();
+                // What it needs by its row: the first word that will do.
+                while let Some(unmet) = knobs.unmet().into_iter().next() {
+                    let needed = unmet.reason.strip_prefix("needs ").unwrap();
+                    let (name, rest) = needed.split_once(" = \"").unwrap();
+                    knobs.set(name, rest.split_once('"').unwrap().0).unwrap();
+                }
+                let settings =
+                    UserSettings::new(&Config::default(), knobs.user_choices(HostName::CLIENT));
+                assert_eq!(
+                    settings.read(which),
+                    knobs.value(row.name),
+                    "{} = {value}",
+                    row.name
+                );
+            }
+        }
     }
 
     #[test]
     fn a_rate_alone_does_not_pace() {
-        let settings = |pacing| PolicySettings {
-            pacing,
-            pacing_bits_per_s: Some(8_000_000),
-            ..PolicySettings::default()
-        };
-        let pacing = |on| {
-            config_with(&Config::default(), &settings(on))
-                .segmentation
-                .pacing
-        };
-        assert_eq!(pacing(None), Pacing::Off);
-        assert_eq!(pacing(Some(true)), Pacing::BytesPerSecond(1_000_000));
+        let rate = ("pacing_rate", "8Mbit");
+        let pacing = |pairs: &[_]| with(pairs).config.segmentation.pacing;
+        assert_eq!(pacing(&[rate]), Pacing::Off);
+        let paced = pacing(&[rate, ("pacing", "timer")]);
+        assert_eq!(paced, Pacing::BytesPerSecond(1_000_000));
+    }
+
+    #[test]
+    fn the_mtu_makes_the_mss_and_the_stack_has_choices_too() {
+        let settings = with(&[
+            ("mtu", "9000"),
+            ("busy_poll_us", "50"),
+            ("receive_batch", "1"),
+        ]);
+        assert_eq!(settings.config.mss, 8960);
+        assert_eq!(settings.busy_poll, Duration::from_micros(50));
+        assert_eq!(settings.batch, Some(1));
     }
 }

@@ -7,24 +7,6 @@ fn error(text: &str) -> String {
 }
 
 #[test]
-fn every_file_of_the_studies_folder_is_shipped() {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../studies");
-    for file in std::fs::read_dir(folder).unwrap() {
-        let path = file.unwrap().path();
-        let name = path.file_stem().unwrap().to_str().unwrap();
-        assert!(built_in(name).is_some(), "{name} is in no list");
-    }
-}
-
-#[test]
-fn shipped_studies_parse_and_say_what_they_ask() {
-    for (name, text) in BUILT_IN {
-        let study = Study::parse(name, text, name).unwrap_or_else(|error| panic!("{error}"));
-        assert!(study.title.starts_with(name), "{name}: {}", study.title);
-    }
-}
-
-#[test]
 fn vary_makes_every_combination_of_every_explicit_cell() {
     let study = Study::parse(
         "s",
@@ -92,7 +74,7 @@ fn an_error_has_line_key_expectation_and_the_nearest_name() {
         ),
         (
             "[bed.client]\nsteering = \"on\"\n",
-            "s.toml:2: bed.client.steering: both ends share it: set it in [bed]",
+            "s.toml:2: bed.client.steering: all hosts share it: set it in [bed]",
         ),
         (
             "[published_functions]\nsource = \"x\"\ncell = \"y\"\n",
@@ -124,8 +106,9 @@ fn one_end_and_sysctls_are_set_in_their_own_tables() {
 #[test]
 fn a_varied_knob_cannot_be_set_from_outside() {
     let mut study = Study::parse("s", "[vary]\nflows = [1, 2]\n", "s.toml").unwrap();
-    assert!(study.set("flows", "3").is_err());
-    study.set("write_size", "4KiB").unwrap();
+    let set = |name: &str, text: &str| [(name.to_string(), text.to_string())];
+    assert!(study.set(&set("flows", "3")).is_err());
+    study.set(&set("write_size", "4KiB")).unwrap();
     assert!(
         study
             .cells
@@ -135,23 +118,95 @@ fn a_varied_knob_cannot_be_set_from_outside() {
 }
 
 #[test]
+fn a_knob_without_what_it_needs_is_refused_where_it_stands() {
+    let cases = [
+        (
+            "[vary]\nack_limit_max = [2, 22]\n",
+            "s.toml:2: vary.ack_limit_max: needs ack_policy = \"avoidance\"",
+        ),
+        (
+            "[workload]\nkind = \"stream\"\nrequest_size = \"4KiB\"\n",
+            "s.toml:3: workload.request_size: needs workload = \"rr\" or \"crr\"",
+        ),
+        (
+            "[bed.server]\nack_policy = \"delayed\"\nack_segments = 2\n",
+            "s.toml:3: bed.server.ack_segments: needs ack_policy = \"every\" or \"exactly\" or \"avoidance\" or \"on-read\" or \"requested\"",
+        ),
+        (
+            "[[cells]]\nname = \"a\"\npacing_rate = \"1Gbit\"\n",
+            "s.toml:3: cells.pacing_rate: needs pacing = \"timer\" (cell \"a\")",
+        ),
+        (
+            "[bed]\nbottleneck_queue = \"1MiB\"\n",
+            "s.toml:2: bed.bottleneck_queue: needs bottleneck",
+        ),
+        (
+            "[vary]\nthreads = [1, 2]\n",
+            "s.toml:2: vary.threads: needs as many flows at least",
+        ),
+        (
+            "[bed.server]\nack_policy = \"every\"\n[vary]\nack_segments = [2]\n",
+            "s.toml:4: vary.ack_segments: needs ack_policy",
+        ),
+    ];
+    for (text, expected) in cases {
+        let error = error(text);
+        assert!(error.starts_with(expected), "{error}\n{expected}");
+    }
+    assert!(error(cases[6].0).contains("set the other end alone: server.ack_segments"));
+}
+
+#[test]
+fn a_cell_takes_of_the_common_knobs_what_it_has_a_use_for() {
+    let text = "[workload]\nrequest_size = \"4KiB\"\n[vary]\nworkload = [\"stream\", \"rr\"]\n";
+    let mut study = Study::parse("s", text, "s.toml").unwrap();
+    let knobs = |study: &Study| -> Vec<String> {
+        let cells = study.cells.iter();
+        cells.map(|cell| cell.knobs.to_string()).collect()
+    };
+    assert_eq!(
+        knobs(&study),
+        ["workload=stream", "request_size=4KiB workload=rr"]
+    );
+    let set = |name: &str, text: &str| [(name.to_string(), text.to_string())];
+    study.set(&set("in_flight", "2")).unwrap();
+    assert_eq!(knobs(&study)[0], "workload=stream");
+    assert!(knobs(&study)[1].contains("in_flight=2"));
+    let error = study.set(&set("file_size", "1MiB")).unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .starts_with("file_size: needs send_with = "),
+        "{error}"
+    );
+    // In any order, and what a cell says itself stands.
+    let both = [set("pacing_rate", "1Gbit"), set("pacing", "timer")].concat();
+    study.set(&both).unwrap();
+    let error = study.set(&set("pacing", "off")).unwrap_err();
+    assert!(
+        error.to_string().starts_with("pacing_rate: cell"),
+        "{error}"
+    );
+}
+
+#[test]
 fn meter_cost_adds_cells_with_one_standing_meter_or_none() {
     let parse = |measure: &str| Study::parse("s", measure, "s.toml").unwrap();
     let text = "[measure]\nmeters = [\"proc\", \"profile\", \"exact\"]\nmeter_cost = true\n";
     let mut study = parse(text);
-    let told: Vec<(&str, Vec<String>)> = study
+    let told: Vec<(&str, Vec<MeterName>)> = study
         .cells
         .iter()
         .map(|cell| (cell.name.as_str(), study.meters(cell)))
         .collect();
-    let meters = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
+    use MeterName::{Exact, Proc, Profile};
     assert_eq!(
         told,
         [
-            ("s", meters(&["proc", "profile", "exact"])),
-            ("s, no standing meter", meters(&["proc"])),
-            ("s, exact alone", meters(&["proc", "exact"])),
-            ("s, profile alone", meters(&["proc", "profile"])),
+            ("s", vec![Proc, Profile, Exact]),
+            ("s, no standing meter", vec![Proc]),
+            ("s, exact alone", vec![Proc, Exact]),
+            ("s, profile alone", vec![Proc, Profile]),
         ]
     );
     study.ask_meter_cost();
@@ -167,4 +222,43 @@ proptest::proptest! {
     fn no_text_panics(text in "(\\[[a-z\\[\\].]{0,12}\\]\n|[a-z_]{1,10} = [\"0-9a-zA-Z\\[\\]{},. =]{0,20}\n){0,8}") {
         let _ = Study::parse("s", &text, "s.toml");
     }
+}
+
+#[test]
+fn a_host_that_no_cell_has_is_named() {
+    let error = |text: &str| Study::parse("s", text, "s.toml").unwrap_err().to_string();
+    assert_eq!(
+        error("[vary]\n\"relay.mtu\" = [1500, 9000]\n"),
+        "s.toml:2: relay.mtu: no cell has a host called relay; there are client, server"
+    );
+    let star = "[bed]\ntopology = \"star\"\nclients = 2\n";
+    assert_eq!(
+        error(&format!(
+            "{star}[measure]\nquantity = \"client_cpu_us_per_kib\"\n"
+        )),
+        "s.toml:5: client_cpu_us_per_kib: no cell has a host called client; there are client1, client2, server"
+    );
+    let sound = format!(
+        "{star}\"clients.mtu\" = 3000\n[bed.client2]\nmtu = 4000\n[measure]\nquantity = \"clients_cpu_us_per_kib\"\n"
+    );
+    let study = Study::parse("s", &sound, "s.toml").unwrap();
+    let mtu = |host: &str| {
+        let knobs = &study.cells[0].knobs;
+        knobs
+            .value_at(host.parse().unwrap(), "mtu")
+            .unwrap()
+            .to_string()
+    };
+    assert_eq!(["client1", "client2"].map(mtu), ["3000B", "4000B"]);
+}
+
+#[test]
+fn names_that_knobs_had_once_are_read() {
+    let text = "[workload]\nclient_cpus = [0]\n[[cells]]\nserver_cpus = [1]\n";
+    let study = Study::parse("s", text, "s.toml").unwrap();
+    assert_eq!(
+        study.cells[0].knobs.to_string(),
+        "client.cpus=0 server.cpus=1"
+    );
+    assert_eq!(study.vary, ["server.cpus"]);
 }

@@ -312,6 +312,7 @@ fn any_segment(input: &mut Input<'_>, connection: &Connection) -> Segment {
         } else {
             Ecn::Congested
         },
+        fast_open: None,
     }
 }
 

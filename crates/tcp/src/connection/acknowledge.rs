@@ -16,14 +16,25 @@ pub(super) struct Progress {
     pub acked: u32,
     /// Bytes that left the network: newly acknowledged, cumulatively or selectively.
     pub delivered: u32,
+    /// The same in segments.
+    pub delivered_segments: u32,
     /// A duplicate in the sense of RFC 5681 §2: nothing but a repeated acknowledgement.
     pub repeats: bool,
     /// The peer reports a segment that arrived twice.
     pub duplicate: Option<(SeqNum, SeqNum)>,
 }
 
+impl Progress {
+    #[inline]
+    fn count(&mut self, bytes: u32, mss: u32) {
+        self.delivered += bytes;
+        self.delivered_segments += if bytes > mss { bytes.div_ceil(mss) } else { 1 };
+    }
+}
+
 impl Connection {
-    pub(super) fn process_ack(&mut self, segment: &Segment, now: Instant) -> ControlFlow<()> {
+    /// Whether what it acknowledges can be true; that of our SYN opens the connection.
+    pub(super) fn check_ack(&mut self, segment: &Segment, now: Instant) -> ControlFlow<()> {
         if !segment.flags.contains(Flags::ACK) {
             self.counters.dropped_bad_ack += 1;
             return ControlFlow::Break(());
@@ -31,7 +42,10 @@ impl Connection {
         if self.state == State::SynReceived {
             self.process_ack_of_syn(segment, now)?;
         }
-        self.check_ack_range(segment, now)?;
+        self.check_ack_range(segment, now)
+    }
+
+    pub(super) fn process_ack(&mut self, segment: &Segment, now: Instant) -> ControlFlow<()> {
         let window_before = self.snd.wnd;
         self.update_window(segment);
         let progress = self.acknowledge(segment, window_before, now);
@@ -96,12 +110,12 @@ impl Connection {
                 && !self.recovery.scoreboard.is_empty(),
             ..Progress::default()
         };
-        let rtt_min = self.rtt.rtt_min();
+        let (mss, rtt_min) = (self.snd.mss, self.rtt.rtt_min());
         let mut rtt: Option<Duration> = None;
         let (scoreboard, rack) = (&mut self.recovery.scoreboard, &mut self.recovery.rack);
         if progress.acked > 0 {
             scoreboard.on_acknowledged(segment.ack, |sent| {
-                progress.delivered += sent.end.since(sent.start);
+                progress.count(sent.end.since(sent.start), mss);
                 rack.on_delivered(sent, rtt_min, now);
                 if !sent.retransmitted && rtt.is_none() {
                     rtt = Some(now.saturating_duration_since(sent.sent_at));
@@ -113,6 +127,7 @@ impl Connection {
         if self.sack {
             self.take_sack_blocks(segment, rtt_min, &mut progress, now);
         }
+        self.counters.segments_delivered += u64::from(progress.delivered_segments);
         if progress.acked > 0 {
             self.take_rtt(segment, rtt, now);
         }
@@ -126,6 +141,7 @@ impl Connection {
         progress: &mut Progress,
         now: Instant,
     ) {
+        let mss = self.snd.mss;
         let blocks = segment.options.sack.as_slice();
         for (index, &(start, end)) in blocks.iter().enumerate() {
             // RFC 2883 §4: the first block, below the ACK or inside the second, is a duplicate.
@@ -143,7 +159,7 @@ impl Connection {
             }
             let (scoreboard, rack) = (&mut self.recovery.scoreboard, &mut self.recovery.rack);
             scoreboard.on_sacked(start, end, self.snd.mss, |sent| {
-                progress.delivered += sent.end.since(sent.start);
+                progress.count(sent.end.since(sent.start), mss);
                 rack.on_delivered(sent, rtt_min, now);
             });
         }

@@ -74,6 +74,7 @@ impl Connection {
         });
         let written = self.snd.queue.write(&self.pool, bytes, space, summing);
         self.snd.more = more;
+        self.snd.wanted = written < bytes.len();
         Ok(written)
     }
 
@@ -101,6 +102,7 @@ impl Connection {
             self.snd.queue.push(piece);
             return Ok(None);
         }
+        self.snd.wanted = true;
         if space > 0 {
             self.snd.queue.push(piece.slice(0..space));
             piece.trim_front(space);
@@ -175,6 +177,13 @@ impl Connection {
             self.snd.flush = self.unsent() > 0;
             self.timers.stop(Timer::Cork);
         }
+    }
+
+    /// Lets what was written leave now, corked or not, small or not; what is written later is held
+    /// back as before.
+    pub fn push(&mut self) {
+        self.snd.flush = self.unsent() > 0;
+        self.timers.stop(Timer::Cork);
     }
 
     /// No more will be written: a FIN follows what was. Reading goes on (half-close).

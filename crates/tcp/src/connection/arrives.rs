@@ -32,13 +32,14 @@ impl Connection {
         self.check_repeated_syn(segment)?;
         self.check_timestamps(segment, now)?;
         self.check_sequence(segment, now)?;
-        self.take_timestamps(segment);
         // Second, check the RST bit.
         self.check_reset(segment, now)?;
         // Third, security: nobody uses it. Fourth, check the SYN bit.
         self.check_syn(segment, now)?;
-        self.on_heard(now);
         // Fifth, check the ACK field.
+        self.check_ack(segment, now)?;
+        self.on_heard(now);
+        self.take_timestamps(segment);
         self.process_ack(segment, now)?;
         // Sixth, URG: ignored (see `wire`). Seventh, process the segment text.
         self.process_congestion_mark(segment);

@@ -47,7 +47,8 @@ impl Connection {
     }
 
     /// The segment must touch the window. Wider than the RFC's table at the right edge, as Linux:
-    /// what begins there brings no text in but its ACK counts.
+    /// what begins there brings no text in but its ACK counts. So does, while the window is shut,
+    /// that of a segment further out ("special allowance should be made to accept valid ACKs").
     pub(super) fn check_sequence(&mut self, segment: &Segment, now: Instant) -> ControlFlow<()> {
         let new = if segment.is_empty() {
             segment.seq.at_or_after(self.rcv.nxt)
@@ -62,20 +63,34 @@ impl Connection {
         if segment.flags.contains(Flags::RST) {
             return ControlFlow::Break(());
         }
+        if self.is_beyond_a_shut_window(segment) {
+            self.check_ack(segment, now)?;
+            self.process_ack(segment, now)?;
+        }
         if self.state == State::TimeWait && segment.flags.contains(Flags::FIN) {
             // The peer did not get our last ACK: another 2 MSL.
             self.timers
                 .set(Timer::TimeWait, now + self.config.time_wait);
         }
         if !segment.payload.is_empty() && segment.end().at_or_before(self.rcv.nxt) {
-            self.note_duplicate(segment.seq, segment.seq + segment.payload.len() as u32);
+            self.counters.duplicates_received += 1;
+            self.report_duplicate(segment.seq, segment.seq + segment.payload.len() as u32);
         }
         self.answer_nonsense(segment, now);
         ControlFlow::Break(())
     }
 
+    fn is_beyond_a_shut_window(&self, segment: &Segment) -> bool {
+        self.state.is_synchronized()
+            && !segment.flags.intersects(Flags::SYN)
+            && self.rcv.wnd() == 0
+            && segment.seq.after(self.rcv.edge)
+            && segment.seq.since(self.rcv.edge) <= self.rcv.buffer
+    }
+
     /// TS.Recent (RFC 7323 §4.3 (2)): only from a segment that covers the last ACK sent, so that
-    /// the echo dates from the oldest segment that the next ACK acknowledges.
+    /// the echo dates from the oldest segment that the next ACK acknowledges. Called when nothing can
+    /// refuse the segment any more: a forged one would shut out the peer's by PAWS.
     pub(super) fn take_timestamps(&mut self, segment: &Segment) {
         let Some(timestamps) = segment.options.timestamps.filter(|_| self.timestamps) else {
             return;

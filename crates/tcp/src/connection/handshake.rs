@@ -77,6 +77,7 @@ impl Connection {
             more: false,
             cork: false,
             flush: false,
+            wanted: false,
         };
         let mut rcv = ReceiveSpace::new(now, config.receive_buffer.max(MSS_MIN.into()));
         if config.window_scaling {
@@ -103,6 +104,8 @@ impl Connection {
             heard: now,
             nonsense: (clock.at(now), 0),
             ended: None,
+            fast_open: None,
+            limits: super::Chronograph::new(),
             counters: Counters::default(),
             config,
             pool,
@@ -110,7 +113,7 @@ impl Connection {
     }
 
     /// RFC 9293 §3.10.7.3, in its order.
-    pub(super) fn on_segment_in_syn_sent(&mut self, segment: &Segment, now: Instant) {
+    pub(super) fn on_segment_in_syn_sent(&mut self, segment: &mut Segment, now: Instant) {
         let flags = segment.flags;
         // First, check the ACK bit.
         let acceptable = segment.ack.after(self.snd.iss) && segment.ack.at_or_before(self.snd.nxt);
@@ -145,7 +148,7 @@ impl Connection {
         self.ecn.on &= flags.contains(Flags::ECE) && !flags.contains(Flags::CWR);
         self.establish(segment, now);
         self.owe_ack();
-        // Data with the SYN-ACK is not taken: it comes again (as without RFC 7413).
+        self.settle_fast_open(segment, now);
     }
 
     /// IRS and the options of a SYN.
@@ -178,6 +181,7 @@ impl Connection {
     /// Our SYN is acknowledged by `segment`.
     pub(super) fn establish(&mut self, segment: &Segment, now: Instant) {
         self.snd.una = self.snd.iss + 1;
+        self.counters.segments_delivered += 1;
         if let Some(sent) = self.recovery.last_sent
             && self.retries == 0
         {
@@ -189,7 +193,9 @@ impl Connection {
         }
         self.retries = 0;
         self.rtt.on_progress();
-        self.timers.stop(Timer::Retransmit);
+        if self.recovery.scoreboard.is_empty() {
+            self.timers.stop(Timer::Retransmit);
+        }
         let shift = if segment.flags.contains(Flags::SYN) {
             0
         } else {
@@ -200,6 +206,7 @@ impl Connection {
         self.snd.wl1 = segment.seq;
         self.snd.wl2 = segment.ack;
         self.owed.syn = false;
+        self.rcv.data_ns = self.timers.ns(now);
         self.become_state(State::Established);
         if let Some(keepalive) = self.config.keepalive {
             self.timers.set(Timer::KeepAlive, now + keepalive.idle);
@@ -214,7 +221,7 @@ impl Connection {
         if !std::mem::take(&mut self.owed.syn) {
             return None;
         }
-        self.snd.nxt = self.snd.iss + 1;
+        self.snd.nxt = self.snd.nxt.max(self.snd.iss + 1);
         self.recovery.last_sent.get_or_insert(now);
         self.timers.start(Timer::Retransmit, now + self.rtt.rto());
         let answer = self.state == State::SynReceived;
@@ -228,12 +235,19 @@ impl Connection {
         self.count_sent(1, 0);
         let ack = self.rcv.nxt;
         self.rcv.acked = ack;
+        // Data that came with the peer's SYN is acknowledged with it.
+        self.owed.acks = 0;
+        self.ack.on_sent(false, true, now);
+        self.timers.stop(Timer::Ack);
+        let (fast_open, payload) = self.fast_open_part(now);
         Some(Segment {
             seq: self.snd.iss,
             ack,
             flags,
             window,
             options,
+            payload,
+            fast_open,
             ..Segment::default()
         })
     }
@@ -266,9 +280,8 @@ impl Connection {
         let options = if self.timestamps { 12 } else { 0 };
         let limit = self.snd.mss_peer.min(self.snd.mss_path);
         self.snd.mss = limit.saturating_sub(options).max(u32::from(MSS_MIN) / 2);
-        let no_data_sent = self.snd.nxt.since(self.snd.iss) <= 1;
         self.congestion
-            .on_mss(&self.config, self.snd.mss, no_data_sent);
+            .on_mss(&self.config, self.snd.mss, !self.state.is_synchronized());
     }
 }
 

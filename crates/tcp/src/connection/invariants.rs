@@ -1,6 +1,7 @@
 //! What must hold of a connection between calls.
 
 use super::{Connection, State};
+use crate::wire::{Flags, Segment};
 
 impl Connection {
     /// Checked in debug builds after every call that changes something.
@@ -9,6 +10,27 @@ impl Connection {
             self.check_send_space();
             self.check_receive_space();
             self.check_timers();
+        }
+    }
+
+    /// What a segment tells of the window is kept: nothing that was advertised is ever outside it.
+    pub(super) fn debug_assert_promises(&self, segment: Option<&Segment>) {
+        if cfg!(debug_assertions)
+            && let Some(segment) = segment
+            && segment.flags.contains(Flags::ACK)
+            && !segment.flags.contains(Flags::RST)
+        {
+            let shift = if segment.flags.contains(Flags::SYN) {
+                0
+            } else {
+                self.rcv.shift
+            };
+            let edge = segment.ack + (u32::from(segment.window) << shift);
+            debug_assert!(
+                edge.at_or_before(self.rcv.edge),
+                "{segment:?} {:?}",
+                self.rcv
+            );
         }
     }
 

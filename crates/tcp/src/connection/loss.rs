@@ -19,7 +19,7 @@ impl Connection {
     pub(super) fn repair(&mut self, progress: &Progress, ack: SeqNum, now: Instant) {
         let mss = self.snd.mss;
         let flight_before = self.recovery.flight(mss).saturating_add(progress.delivered);
-        let recovered = self.leave_phase(ack);
+        self.leave_phase(ack);
         self.detect_loss(progress, now);
         let flight = self.recovery.flight(mss);
         match &mut self.recovery.phase {
@@ -31,12 +31,10 @@ impl Connection {
                 self.congestion.on_ack(
                     growth,
                     Acked {
-                        // The ACK that ends a recovery moves SND.UNA over what ssthresh paid for.
-                        bytes: if recovered {
-                            progress.delivered
-                        } else {
-                            progress.acked
-                        },
+                        // What was reported before it was acknowledged is not counted again, as in
+                        // Linux; nor is what ssthresh paid for, over which the ACK that ends a
+                        // recovery moves SND.UNA.
+                        bytes: progress.delivered,
                         flight: self.recovery.flight_at_send,
                         srtt: self.rtt.srtt(),
                         now,
@@ -58,24 +56,21 @@ impl Connection {
         }
     }
 
-    /// Ends the phase if everything sent before it began has arrived; says whether it was a
-    /// recovery.
-    fn leave_phase(&mut self, ack: SeqNum) -> bool {
-        let recovered = match self.recovery.phase {
+    /// Ends the phase if everything sent before it began has arrived.
+    fn leave_phase(&mut self, ack: SeqNum) {
+        match self.recovery.phase {
             Phase::Recovery { until, .. } if ack.at_or_after(until) => {
                 self.congestion
                     .set_cwnd(self.congestion.ssthresh().min(CWND_AFTER_MAX));
-                true
             }
-            Phase::Loss { until } | Phase::Reduced { until } if ack.at_or_after(until) => false,
-            _ => return false,
-        };
+            Phase::Loss { until } | Phase::Reduced { until } if ack.at_or_after(until) => {}
+            _ => return,
+        }
         if !matches!(self.recovery.phase, Phase::Reduced { .. }) {
             self.recovery.rack.on_recovered();
         }
         self.recovery.phase = Phase::Open;
         self.recovery.duplicate_acks = 0;
-        recovered
     }
 
     /// RACK with SACK; three duplicate ACKs and partial ACKs without (RFC 5681, RFC 6582).
@@ -254,13 +249,9 @@ impl Connection {
             return;
         }
         let one_segment = recovery.scoreboard.flight() <= self.snd.mss;
-        let timeout = probe_timeout(
-            self.rtt.srtt(),
-            one_segment,
-            self.config.rto_min,
-            self.rtt.rto(),
-        );
+        let timeout = probe_timeout(self.rtt.srtt(), one_segment, self.config.rto_min);
         self.timers.set(Timer::TailProbe, now + timeout);
+        self.timers.bound(Timer::TailProbe, Timer::Retransmit);
     }
 }
 

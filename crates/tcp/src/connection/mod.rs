@@ -6,7 +6,9 @@ mod acknowledge;
 mod application;
 mod arrives;
 mod checks;
+mod fast_open;
 mod handshake;
+mod info;
 mod invariants;
 mod loss;
 mod reassembly;
@@ -19,6 +21,7 @@ mod spaces;
 mod state;
 mod sums;
 mod text;
+mod time_wait;
 mod timeouts;
 mod timers;
 mod transmit;
@@ -31,19 +34,24 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::congestion::Congestion;
-use crate::endpoint::TimeWait;
-use crate::wire::FourTuple;
+use crate::wire::Sum;
 use crate::{Config, Counters, Pool, SeqNum};
 
 use ack::AckScheduler;
 use ack_rate::AckRateState;
+use fast_open::FastOpening;
+use info::Chronograph;
 use recovery::Recovery;
 use rtt::RttEstimator;
 use spaces::{Ecn, ReceiveSpace, SendSpace};
 use timers::Timers;
 
+pub(crate) use time_wait::TimeWait;
+
 pub use ack::{AckDecision, AckPolicy, LinuxAcks};
 pub use application::{ReadError, WriteError};
+pub(crate) use fast_open::OPTION_BYTES_MAX;
+pub use info::{Agreed, Info, Limits, LossState};
 pub use segmentation::{Nagle, Pacing, Segmentation, TailRule};
 pub use spaces::Clock;
 pub use state::State;
@@ -94,6 +102,8 @@ pub struct Connection {
     /// (RFC 5961 §7).
     nonsense: (u32, u8),
     ended: Option<Ended>,
+    fast_open: Option<Box<FastOpening>>,
+    limits: Chronograph,
     counters: Counters,
 }
 
@@ -200,11 +210,14 @@ impl Connection {
         self.rtt.srtt()
     }
 
-    /// Whether each segment is to be answered before the next is taken in
-    /// ([`LinuxAcks::backlog_ack_defer`]).
-    pub(crate) fn answers_each(&self) -> bool {
-        !self.config.linux_acks.backlog_ack_defer
-            && matches!(self.config.ack, AckPolicy::LinuxLike { .. })
+    /// Retransmission timeout, with its doublings while nothing is acknowledged.
+    pub fn rto(&self) -> Duration {
+        self.rtt.rto()
+    }
+
+    /// The checksum's sum over payload that was written, if it was taken in the same pass.
+    pub(crate) fn sum_of(&self, start: SeqNum, bytes: usize) -> Option<Sum> {
+        self.snd.queue.sum_of(start, bytes as u32)
     }
 
     fn clock(&self) -> Clock {
@@ -229,22 +242,6 @@ impl Connection {
         self.recovery = Recovery::new(self.snd.nxt);
         self.snd.queue = send_queue::SendQueue::new(self.snd.nxt);
         self.snd.una = self.snd.nxt;
-    }
-
-    /// What is left of it in TIME-WAIT, for the endpoint's table.
-    pub(crate) fn time_wait(&self, path: FourTuple) -> TimeWait {
-        TimeWait {
-            path,
-            snd_nxt: self.snd.nxt,
-            rcv_nxt: self.rcv.nxt,
-            ts_recent: self.timestamps.then_some(self.rcv.ts_recent),
-            clock: self.clock(),
-            length: self.config.time_wait,
-            until: self
-                .timers
-                .next()
-                .unwrap_or(self.heard + self.config.time_wait),
-        }
     }
 
     /// Changes choices while it runs: acknowledgement, segmentation, timeouts and the send buffer

@@ -140,14 +140,17 @@ impl Reassembly {
     /// Adds at most `room` blocks to `blocks`, the range touched last in front (RFC 2018 §4). When
     /// more ranges changed since the last report than fit, because many segments were taken in
     /// together, the oldest changes come first and [`news`](Self::news) asks for another
-    /// report: what a peer is not told of it takes for lost.
+    /// report: what a peer is not told of it takes for lost. A range that is in `blocks` already is
+    /// not repeated.
     pub(super) fn sack_blocks(&mut self, blocks: &mut SackBlocks, room: usize) {
         let reported = self.reported;
+        let told = *blocks;
+        let is_told = |range: &&Range| told.as_slice().contains(&(range.start, range.end));
         let mut chosen: Vec<(u32, SeqNum, SeqNum)> = Vec::new();
         let mut news: Vec<_> = self
             .ranges
             .iter()
-            .filter(|range| range.stamp > reported)
+            .filter(|range| range.stamp > reported && !is_told(range))
             .collect();
         news.sort_unstable_by_key(|range| range.stamp);
         chosen.extend(
@@ -162,15 +165,20 @@ impl Reassembly {
                 .min()
                 .unwrap_or(u32::MAX);
             let older = self.ranges.iter().filter(|range| range.stamp < before);
+            let older = older.filter(|range| !is_told(range));
             let Some(range) = older.max_by_key(|range| range.stamp) else {
                 break;
             };
             chosen.push((range.stamp, range.start, range.end));
         }
         chosen.sort_unstable_by_key(|(stamp, ..)| std::cmp::Reverse(*stamp));
+        let all_news = news.len() <= room;
         for &(stamp, start, end) in &chosen {
             blocks.push(start, end);
             self.reported = self.reported.max(stamp);
+        }
+        if all_news {
+            self.reported = self.stamp;
         }
     }
 
@@ -190,6 +198,16 @@ impl Reassembly {
             .start
             .at_or_before(seq)
             .then_some((range.start, range.end))
+    }
+
+    /// The first of what is here of `[start, end)`.
+    pub(super) fn overlap(&self, start: SeqNum, end: SeqNum) -> Option<(SeqNum, SeqNum)> {
+        let first = self
+            .ranges
+            .partition_point(|range| range.end.at_or_before(start));
+        let range = self.ranges.get(first)?;
+        let (from, to) = (range.start.max(start), range.end.min(end));
+        from.before(to).then_some((from, to))
     }
 
     pub(super) fn debug_assert_invariants(&self, next: SeqNum) {

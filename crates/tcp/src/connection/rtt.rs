@@ -65,29 +65,29 @@ impl RttEstimator {
             .map(|measured| Duration::from_nanos(measured.srtt_ns))
     }
 
+    /// RTTVAR.
+    pub(super) fn rttvar(&self) -> Option<Duration> {
+        self.measured
+            .map(|measured| Duration::from_nanos(measured.rttvar_ns))
+    }
+
     pub(super) fn rtt_min(&self) -> Option<Duration> {
         self.measured
             .map(|measured| Duration::from_nanos(measured.rtt_min_ns))
     }
 
-    /// The retransmission timeout with its doublings, between `rto_min` and [`RTO_MAX`].
+    /// The retransmission timeout with its doublings. As in Linux `rto_min` is the least share of the
+    /// variation, not of the whole: on a steady path, however long, an ACK may be late by so much.
     pub(super) fn rto(&self) -> Duration {
+        let rto_min = Duration::from_millis(self.rto_min_ms.into());
         let base = match self.measured {
-            None => RTO_INITIAL,
+            None => RTO_INITIAL.max(rto_min),
             Some(measured) => {
                 let variation = Duration::from_nanos(measured.rttvar_ns.saturating_mul(4));
-                Duration::from_nanos(measured.srtt_ns) + variation.max(GRANULARITY)
+                Duration::from_nanos(measured.srtt_ns) + variation.max(rto_min).max(GRANULARITY)
             }
         };
-        // From Linux: the lower bound is on the variation's share, so that a steady long path
-        // does not time out at its own round-trip time.
-        let rto_min = Duration::from_millis(self.rto_min_ms.into());
-        let floor = self
-            .srtt()
-            .map_or(rto_min, |srtt| (srtt + GRANULARITY).max(rto_min));
-        base.max(floor)
-            .saturating_mul(1 << self.backoff.min(16))
-            .min(RTO_MAX)
+        base.saturating_mul(1 << self.backoff.min(16)).min(RTO_MAX)
     }
 }
 
@@ -138,5 +138,14 @@ mod tests {
         }
         assert_eq!(rtt.srtt(), Some(ms(50)));
         assert!(rtt.rto() <= ms(52), "{:?}", rtt.rto());
+    }
+
+    #[test]
+    fn an_ack_of_a_steady_path_may_be_late_by_the_lower_bound() {
+        let mut rtt = RttEstimator::new(ms(200));
+        for _ in 0..200 {
+            rtt.on_sample(ms(300));
+        }
+        assert_eq!(rtt.rto(), ms(500));
     }
 }

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::convert::Infallible;
 
 use super::sums::{Summing, Sums};
+use crate::wire::Sum;
 use crate::{Chain, Piece, Pool, SeqNum, Writer};
 
 /// The bytes from SND.UNA on, sent or not. Copying a range out of it copies references.
@@ -78,6 +79,13 @@ impl SendQueue {
             self.push(piece);
         }
         total
+    }
+
+    /// The sum over the bytes from `seq` on, if it was taken as they were copied in.
+    pub(super) fn sum_of(&self, seq: SeqNum, bytes: u32) -> Option<Sum> {
+        self.sums
+            .as_ref()
+            .and_then(|sums| sums.of(seq, seq + bytes))
     }
 
     /// Adds a piece of the application's without copying it.
@@ -158,7 +166,7 @@ impl SendQueue {
         }
         self.cursor = (index.min(self.pieces.len().saturating_sub(1)) as u32, at);
         let end = seq + chain.len() as u32;
-        chain.set_sum(self.sums.as_ref().and_then(|sums| sums.of(seq, end)));
+        chain.set_sum(self.sum_of(seq, end.since(seq)));
         chain
     }
 }
@@ -166,7 +174,6 @@ impl SendQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::Sum;
     use proptest::prelude::*;
 
     #[derive(Clone, Debug)]

@@ -37,6 +37,8 @@ pub(super) struct SendSpace {
     pub more: bool,
     /// The application wants full segments only (TCP_CORK).
     pub cork: bool,
+    /// The application had more to write than the buffer had room for.
+    pub wanted: bool,
     /// A partial segment may leave once, whatever holds it.
     pub flush: bool,
 }
@@ -69,6 +71,8 @@ pub(super) struct ReceiveSpace {
     pub ts_recent: u32,
     /// A duplicate to report (RFC 2883).
     pub duplicate: Option<(SeqNum, SeqNum)>,
+    /// When payload last came (before any, when the connection was opened), by the timers' clock.
+    pub data_ns: u64,
     /// For auto-tuning: bytes read since the instant.
     pub tuning: (u32, Instant),
 }
@@ -90,6 +94,7 @@ impl ReceiveSpace {
             full_segment: 536,
             ts_recent: 0,
             duplicate: None,
+            data_ns: 0,
             tuning: (0, now),
         }
     }

@@ -49,7 +49,8 @@ impl Connection {
         }
         let (start, end) = (segment.seq, segment.seq + bytes);
         if end.at_or_before(self.rcv.nxt) {
-            self.note_duplicate(start, end);
+            self.counters.duplicates_received += 1;
+            self.report_duplicate(start, end);
             self.owe_ack();
             self.note_nonsense(Nonsense::OldData);
             return ControlFlow::Continue(());
@@ -57,12 +58,12 @@ impl Connection {
         if self.rcv.abandoned {
             // RFC 9293 §3.6.1 (SHLD-3): data for nobody is lost, and the peer must know.
             self.counters.dropped_payload += 1;
-            self.owed.reset = Some((self.snd.nxt, true));
-            let reset = self.owed.reset;
             self.end(Some(Ended::Aborted));
-            self.owed.reset = reset;
+            // At what the peer expects: beyond it, a reset would only be challenged (RFC 5961 §3).
+            self.owed.reset = Some((segment.ack, false));
             return ControlFlow::Break(());
         }
+        self.rcv.data_ns = self.timers.ns(now);
         self.learn_full_segment(segment, bytes);
         let border = self
             .rcv
@@ -75,6 +76,14 @@ impl Connection {
             self.owe_ack();
             self.note_nonsense(Nonsense::BeyondWindow);
             return ControlFlow::Continue(());
+        }
+        if start.before(self.rcv.nxt) {
+            self.report_duplicate(start, self.rcv.nxt);
+            if self.sack {
+                self.owe_ack();
+            }
+        } else if let Some((start, end)) = self.rcv.queue.reassembly.overlap(from, to) {
+            self.report_duplicate(start, end);
         }
         let unit = Unit {
             wire_segments: segment.wire_segments(),
@@ -146,14 +155,13 @@ impl Connection {
 
     fn take_ahead(&mut self, start: SeqNum, text: &mut Chain, unit: &Unit, now: Instant) {
         self.counters.out_of_order_received += 1;
-        let bytes = text.len() as u32;
         let before = self.rcv.queue.reassembly.bytes();
         match self.rcv.queue.keep(&self.pool, start, text) {
             Inserted::New => {
                 let new = self.rcv.queue.reassembly.bytes() - before;
                 self.counters.payload_bytes_received += u64::from(new);
             }
-            Inserted::Duplicate => self.note_duplicate(start, start + bytes),
+            Inserted::Duplicate => self.counters.duplicates_received += 1,
             Inserted::TooMany => self.counters.dropped_payload += 1,
         }
         if self.sack {
@@ -225,9 +233,8 @@ impl Connection {
         }
     }
 
-    /// Reports a duplicate with the next ACK (RFC 2883).
-    pub(super) fn note_duplicate(&mut self, start: SeqNum, end: SeqNum) {
-        self.counters.duplicates_received += 1;
+    /// Reports with the next ACK what came twice (RFC 2883).
+    pub(super) fn report_duplicate(&mut self, start: SeqNum, end: SeqNum) {
         self.rcv.duplicate = Some((start, end));
     }
 

@@ -14,7 +14,11 @@ impl Connection {
         while let Some(timer) = self.timers.expire(now) {
             match timer {
                 Timer::Retransmit => self.on_retransmission_timeout(now),
-                Timer::TailProbe => self.owed.tail_probe = true,
+                Timer::TailProbe => {
+                    self.owed.tail_probe = true;
+                    // RFC 8985 §7.3: the timeout counts from the probe.
+                    self.timers.set(Timer::Retransmit, now + self.rtt.rto());
+                }
                 Timer::Reorder => self.on_reordering_timeout(now),
                 Timer::Persist => self.on_persist_timeout(now),
                 Timer::Ack => {
@@ -24,7 +28,8 @@ impl Connection {
                     self.counters.delayed_acks_sent += u64::from(delayed);
                     self.follow(AckDecision::Now);
                 }
-                Timer::Cork => self.snd.flush = true,
+                // More was announced and did not come in time.
+                Timer::Cork => (self.snd.more, self.snd.flush) = (false, true),
                 // That it no longer runs is what it had to say.
                 Timer::Pace => {}
                 Timer::KeepAlive => self.on_keepalive_timeout(now),

@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Timer {
+    /// Tail loss probe (RFC 8985 §7). Before the timeout that bounds it: due at the same time, it
+    /// goes first.
+    TailProbe,
     /// Retransmission timeout (RFC 6298), also of SYN and FIN.
     Retransmit,
-    /// Tail loss probe (RFC 8985 §7).
-    TailProbe,
     /// End of the reordering window (RFC 8985 §6.2 step 5).
     Reorder,
     /// Zero-window probe (RFC 9293 §3.8.6.1) and the override of RFC 9293 §3.8.6.2.1.
@@ -29,8 +30,8 @@ pub(super) enum Timer {
 }
 
 const KINDS: [Timer; 10] = [
-    Timer::Retransmit,
     Timer::TailProbe,
+    Timer::Retransmit,
     Timer::Reorder,
     Timer::Persist,
     Timer::Ack,
@@ -80,6 +81,13 @@ impl Timers {
         self.deadlines_ns[slot] = self.deadlines_ns[slot].min(self.ns(deadline));
     }
 
+    /// Makes it due no later than another, if that runs.
+    pub(super) fn bound(&mut self, timer: Timer, other: Timer) {
+        let bound = self.deadlines_ns[other as usize];
+        let deadline = &mut self.deadlines_ns[timer as usize];
+        *deadline = bound.min(*deadline);
+    }
+
     pub(super) fn stop(&mut self, timer: Timer) {
         self.deadlines_ns[timer as usize] = STOPPED;
     }
@@ -113,7 +121,8 @@ impl Timers {
         Some(timer)
     }
 
-    fn ns(&self, at: Instant) -> u64 {
+    /// Nanoseconds from `base` to `at`.
+    pub(super) fn ns(&self, at: Instant) -> u64 {
         at.saturating_duration_since(self.base)
             .as_nanos()
             .min(u128::from(STOPPED - 1)) as u64

@@ -17,16 +17,20 @@ impl Connection {
     /// The next segment to send, or `None` when there is nothing to send now.
     pub fn poll_segment(&mut self, now: Instant) -> Option<Segment> {
         let segment = self.next_segment(now);
+        self.debug_assert_promises(segment.as_ref());
         self.debug_assert_invariants();
         segment
     }
 
     fn next_segment(&mut self, now: Instant) -> Option<Segment> {
-        if let Some(segment) = self.next_reset() {
+        if let Some(segment) = self.next_reset(now) {
             return Some(segment);
         }
         if matches!(self.state, State::SynSent | State::SynReceived) {
-            return self.next_syn(now);
+            let syn = self.next_syn(now);
+            if syn.is_some() || !self.is_early() {
+                return syn;
+            }
         }
         if self.state == State::Closed {
             return None;
@@ -45,6 +49,7 @@ impl Connection {
         if let Some(segment) = self.next_data(now) {
             return Some(segment);
         }
+        self.note_limit(now);
         if self.config.window_growth == WindowGrowth::PerAck {
             self.congestion.on_rest(self.recovery.flight(self.snd.mss));
         }
@@ -54,14 +59,20 @@ impl Connection {
         (self.owed.acks > 0).then(|| self.next_ack(now))
     }
 
-    fn next_reset(&mut self) -> Option<Segment> {
+    fn next_reset(&mut self, now: Instant) -> Option<Segment> {
         let (seq, with_ack) = self.owed.reset.take()?;
         self.count_sent(1, 0);
         let flags = Flags::RST.with(Flags::ACK, with_ack);
+        // RFC 7323 §3.2, once agreed on.
+        let timestamps = self.timestamps && self.state != State::SynSent;
         Some(Segment {
             seq,
             ack: self.rcv.nxt,
             flags,
+            options: Options {
+                timestamps: timestamps.then(|| self.stamps(now)),
+                ..Options::default()
+            },
             ..Segment::default()
         })
     }
@@ -92,11 +103,11 @@ impl Connection {
     /// Lets `segment` acknowledge up to `ack` and sees to the rest: at once if all of it is owed or
     /// while it is a whole step, else when its delay is over.
     fn acknowledge_only(&mut self, ack: SeqNum, whole: bool, segment: &mut Segment, now: Instant) {
-        let window = self.rcv.edge.since(ack).div_ceil(1 << self.rcv.shift);
-        segment.window = window.min(0xffff) as u16;
+        let left = self.rcv.nxt.since(ack);
+        let free = self.window_free().min(self.window_max()) + left;
+        segment.window = self.promise(ack, self.rcv.edge.since(ack), free);
         segment.ack = ack;
         self.rcv.acked = ack;
-        let left = self.rcv.nxt.since(ack);
         let (window, full) = (self.rcv.acked_window, self.rcv.full_segment);
         let due = self.ack.on_step(&self.config.ack, left, window, full);
         if whole {
@@ -148,7 +159,8 @@ impl Connection {
         }
         self.counters.payload_bytes_retransmitted += u64::from(bytes);
         self.counters.segments_retransmitted += u64::from(bytes.div_ceil(self.snd.mss).max(1));
-        let push = end == self.snd.nxt && bytes > 0;
+        let pushed = self.config.segmentation.push_each && bytes > self.snd.mss;
+        let push = pushed || (end == self.snd.nxt && bytes > 0);
         self.segment(
             start,
             Flags::ACK.with(Flags::FIN, fin).with(Flags::PSH, push),
@@ -201,7 +213,7 @@ impl Connection {
                 | State::FinWait1
                 | State::Closing
                 | State::LastAck
-        );
+        ) || self.is_early();
         if !may_send || self.snd.fin_sent {
             return None;
         }
@@ -282,7 +294,8 @@ impl Connection {
         let last = start + bytes == self.snd.queue.end();
         let fin = self.snd.closed && last;
         let reduced = bytes > 0 && std::mem::take(&mut self.ecn.reduced);
-        let push = last && bytes > 0 && (!self.snd.more || fin);
+        let pushed = self.config.segmentation.push_each && bytes > self.snd.mss;
+        let push = pushed || (last && bytes > 0 && (!self.snd.more || fin));
         let flags = Flags::ACK
             .with(Flags::PSH, push)
             .with(Flags::FIN, fin)
@@ -338,10 +351,7 @@ impl Connection {
         let untold = self.ack.on_sent(bytes > 0, scheduled, now);
         self.owed.acks = u8::from(untold);
         self.timers.stop(Timer::Ack);
-        let timestamps = self.timestamps.then(|| Timestamps {
-            value: self.clock().at(now),
-            echo: self.rcv.ts_recent,
-        });
+        let timestamps = self.timestamps.then(|| self.stamps(now));
         Segment {
             seq,
             ack: self.rcv.nxt,
@@ -354,6 +364,14 @@ impl Connection {
             payload,
             segment_size,
             ecn: Ecn::NotCapable,
+            fast_open: None,
+        }
+    }
+
+    fn stamps(&self, now: Instant) -> Timestamps {
+        Timestamps {
+            value: self.clock().at(now),
+            echo: self.rcv.ts_recent,
         }
     }
 
@@ -368,20 +386,18 @@ impl Connection {
         }
         // RFC 2018 §3: three beside timestamps.
         let mut room = if self.timestamps { 3 } else { 4 };
+        let reassembly = &mut self.rcv.queue.reassembly;
         if let Some((start, end)) = duplicate {
             options.sack.push(start, end);
             room -= 1;
             // RFC 2883 §4.2: if it lies in a range we hold, that range comes second.
-            if let Some((start, end)) = self.rcv.queue.reassembly.range_around(start) {
+            if let Some((start, end)) = reassembly.range_around(start) {
                 options.sack.push(start, end);
                 room -= 1;
             }
         }
-        self.rcv
-            .queue
-            .reassembly
-            .sack_blocks(&mut options.sack, room);
-        if self.rcv.queue.reassembly.news() > 0 {
+        reassembly.sack_blocks(&mut options.sack, room);
+        if reassembly.news() > 0 {
             self.owe_ack();
         }
     }
@@ -409,6 +425,9 @@ impl Connection {
 
     /// RFC 5681 §4.1.
     fn restart_after_idle(&mut self, now: Instant) {
+        if !self.config.restart_after_idle {
+            return;
+        }
         let idle = self
             .recovery
             .last_sent

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use super::Connection;
+use crate::SeqNum;
 
 impl Connection {
     /// The window field of a segment that leaves now. Never takes back what was offered.
@@ -17,6 +18,13 @@ impl Connection {
         } else {
             current
         };
+        self.promise(self.rcv.nxt, window, free)
+    }
+
+    /// The field that tells, beside the acknowledgement `ack`, of `window` bytes, where the buffer has
+    /// room for `free`; what it tells of is kept.
+    pub(super) fn promise(&mut self, ack: SeqNum, window: u32, free: u32) -> u16 {
+        let shift = self.rcv.shift;
         // Rounded up, or the edge would move back by what the shift cuts off; but only while the
         // buffer has room for it: rounding adds up from ACK to ACK while nobody reads.
         let up = window.div_ceil(1 << shift);
@@ -26,7 +34,7 @@ impl Connection {
             window >> shift
         }
         .min(0xffff);
-        self.rcv.edge = self.rcv.edge.max(self.rcv.nxt + (field << shift));
+        self.rcv.edge = self.rcv.edge.max(ack + (field << shift));
         self.rcv.acked_window = self.rcv.wnd();
         field as u16
     }

@@ -59,6 +59,7 @@ impl Endpoint {
         remote: SocketAddr,
         now: Instant,
     ) -> Result<ConnId, ConnectError> {
+        self.answers_each |= config.answers_each();
         let config = Configs::new(config, self.checksum).for_address(remote.ip());
         self.connect_as(config, local, remote, now)
     }
@@ -86,7 +87,11 @@ impl Endpoint {
             self.initial_sequence(&path, None, now),
             self.clock_for(&path),
         );
-        let connection = Connection::connect(config, self.pool.clone(), iss, clock, now);
+        let fast_open = config.fast_open;
+        let mut connection = Connection::connect(config, self.pool.clone(), iss, clock, now);
+        if fast_open.connect || fast_open.connect_without_cookie {
+            connection.open_fast(self.known(path.remote.ip()));
+        }
         Ok(self.add(
             Slot {
                 owned: true,

@@ -15,6 +15,46 @@ impl Endpoint {
         self.take_in(&mut packet, now);
     }
 
+    /// Takes in packets, in their order. Segments of one connection that follow each other are one to
+    /// it, as from a device with receive offload: one pass for all of them.
+    pub fn on_packets(&mut self, packets: impl IntoIterator<Item = Packet>, now: Instant) {
+        if self.answers_each {
+            packets
+                .into_iter()
+                .for_each(|packet| self.on_packet(packet, now));
+            return;
+        }
+        let mut train: Option<(FourTuple, Segment)> = None;
+        for mut packet in packets {
+            if !packet.is_tcp() {
+                self.let_in(train.take(), now);
+                self.take_in(&mut packet, now);
+                continue;
+            }
+            self.counters.packets_received += 1;
+            let mut segment = Segment::default();
+            match packet.take_apart(&mut segment) {
+                Ok(path) => {
+                    if let Some((at, first)) = &mut train
+                        && *at == path
+                        && first.couple(&mut segment)
+                    {
+                        continue;
+                    }
+                    self.let_in(train.replace((path, segment)), now);
+                }
+                Err(reason) => self.count_drop(reason),
+            }
+        }
+        self.let_in(train, now);
+    }
+
+    fn let_in(&mut self, train: Option<(FourTuple, Segment)>, now: Instant) {
+        if let Some((path, mut segment)) = train {
+            self.on_segment(path, &mut segment, now);
+        }
+    }
+
     fn take_in(&mut self, packet: &mut Packet, now: Instant) {
         self.counters.packets_received += 1;
         if !packet.is_tcp() {
@@ -74,8 +114,11 @@ impl Endpoint {
         };
         let before = Glance::at(&slot.connection);
         slot.connection.take_in(segment, now);
-        if slot.connection.answers_each() {
+        if slot.connection.config().answers_each() {
             self.answer_before_its_turn(index, now);
+        }
+        if before.state == State::SynSent {
+            self.learn_cookie(index);
         }
         self.follow_up(index, before);
     }
@@ -153,7 +196,8 @@ impl Glance {
             finished: connection.is_finished(),
             // As Linux (sk_stream_is_writeable): a third of the buffer, so that a writer that filled
             // it is not woken for every acknowledgement.
-            writable: connection.writable() >= connection.config().send_buffer as usize / 3,
+            writable: connection.writable()
+                >= (connection.config().send_buffer as usize / 3).max(1),
         }
     }
 

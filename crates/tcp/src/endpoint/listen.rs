@@ -1,9 +1,9 @@
 //! Listeners: SYNs in, connections to accept out.
 
 use std::collections::VecDeque;
-use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
+use super::fast_open::Verdict;
 use super::{Configs, ConnId, Endpoint, Slot, cookie};
 use crate::connection::{Connection, State};
 use crate::wire::{Flags, FourTuple, Segment};
@@ -15,6 +15,8 @@ pub(super) struct Listener {
     pub backlog: usize,
     /// Connections in SYN-RECEIVED.
     pub half_open: usize,
+    /// Of these, begun with data.
+    pub fast_open: usize,
     /// Established and not yet accepted.
     pub pending: VecDeque<ConnId>,
     pub configs: Configs,
@@ -58,9 +60,11 @@ impl Endpoint {
         if self.listeners.contains_key(&port) {
             return Err(ListenError::InUse);
         }
+        self.answers_each |= config.answers_each();
         let listener = Listener {
             backlog: backlog.max(1),
             half_open: 0,
+            fast_open: 0,
             pending: VecDeque::new(),
             configs: Configs::new(config, self.checksum),
             told: false,
@@ -68,6 +72,17 @@ impl Endpoint {
         };
         self.listeners.insert(port, listener);
         Ok(())
+    }
+
+    /// Changes the choices of connections that a listener will have; those that it has stay as they
+    /// are. `false` if nobody listens on this port.
+    pub fn configure_listener(&mut self, port: u16, change: impl Fn(&mut Config)) -> bool {
+        let Some(listener) = self.listeners.get_mut(&port) else {
+            return false;
+        };
+        listener.configs.change(change);
+        self.answers_each |= listener.configs.v4.answers_each();
+        true
     }
 
     /// Listens no more; connections that nobody accepted are aborted.
@@ -103,6 +118,10 @@ impl Endpoint {
         above: Option<SeqNum>,
         now: Instant,
     ) {
+        if !self.own.may_meet(&path) {
+            self.counters.dropped_foreign += 1;
+            return;
+        }
         let flags = segment.flags;
         // First, an RST is ignored.
         if flags.contains(Flags::RST) {
@@ -131,7 +150,7 @@ impl Endpoint {
             return;
         }
         // Third, a SYN begins a connection.
-        if !flags.contains(Flags::SYN) || flags.contains(Flags::FIN) || !is_unicast(&path) {
+        if !flags.contains(Flags::SYN) || flags.contains(Flags::FIN) {
             self.counters.dropped_no_connection += 1;
             return;
         }
@@ -143,21 +162,50 @@ impl Endpoint {
             self.answer_with_cookie(path, segment, now);
             return;
         }
-        listener.half_open += 1;
-        let config = listener.configs.for_address(path.remote.ip());
+        let verdict = self.judge_fast_open(&path, segment);
         let (iss, clock) = (
             self.initial_sequence(&path, above, now),
             self.clock_for(&path),
         );
-        let connection = Connection::accept(config, self.pool.clone(), iss, clock, segment, now);
+        let Some(listener) = self.listeners.get_mut(&path.local.port()) else {
+            return;
+        };
+        listener.half_open += 1;
+        let config = listener.configs.for_address(path.remote.ip());
+        let mut connection =
+            Connection::accept(config, self.pool.clone(), iss, clock, segment, now);
+        let (early, cookie) = match verdict {
+            Verdict::Ordinary(cookie) => (false, cookie),
+            Verdict::Take(cookie) => (true, cookie),
+        };
+        connection.answer_fast(cookie);
+        if early {
+            listener.fast_open += 1;
+            connection.take_early(segment, now);
+        }
         let half_open = Some(path.local.port());
-        self.add(
+        let id = self.add(
             Slot {
                 half_open,
+                early,
+                owned: early,
                 ..Slot::new(connection, path)
             },
             key,
         );
+        if early {
+            self.hand_out(path.local.port(), id);
+        }
+    }
+
+    /// It waits for `accept` from now on.
+    fn hand_out(&mut self, port: u16, id: ConnId) {
+        if let Some(listener) = self.listeners.get_mut(&port) {
+            listener.pending.push_back(id);
+            if !std::mem::replace(&mut listener.told, true) {
+                self.acceptable.push_back(port);
+            }
+        }
     }
 
     fn answer_with_cookie(&mut self, path: FourTuple, syn: &Segment, now: Instant) {
@@ -217,34 +265,25 @@ impl Endpoint {
             return;
         };
         let opened = state != State::Closed;
-        slot.owned = opened;
+        let early = std::mem::replace(&mut slot.early, false);
+        if !early {
+            slot.owned = opened;
+        }
         match self.listeners.get_mut(&port) {
             Some(listener) => {
                 listener.half_open = listener.half_open.saturating_sub(1);
-                if opened {
-                    listener.pending.push_back(id);
-                    if !std::mem::replace(&mut listener.told, true) {
-                        self.acceptable.push_back(port);
-                    }
+                listener.fast_open -= usize::from(early && listener.fast_open > 0);
+                if opened && !early {
+                    self.hand_out(port, id);
                 }
             }
+            None if early => {}
             None => {
                 slot.owned = false;
                 slot.connection.abort();
             }
         }
     }
-}
-
-/// RFC 9293 MUST-57: a SYN from or to many is dropped.
-fn is_unicast(path: &FourTuple) -> bool {
-    let one = |address: IpAddr| match address {
-        IpAddr::V4(address) => {
-            !(address.is_multicast() || address.is_broadcast() || address.is_unspecified())
-        }
-        IpAddr::V6(address) => !(address.is_multicast() || address.is_unspecified()),
-    };
-    one(path.local.ip()) && one(path.remote.ip()) && path.remote.port() != 0
 }
 
 /// Two turns of the cookies' minute.

@@ -2,9 +2,11 @@
 
 mod connect;
 mod cookie;
+mod fast_open;
 mod input;
 mod listen;
 mod output;
+mod own;
 mod secret;
 mod table;
 mod time_wait;
@@ -23,13 +25,16 @@ use crate::connection::{Clock, Connection, State};
 use crate::wire::{Checksum, FourTuple, Packet};
 use crate::{Config, Pool, SeqNum};
 
+use fast_open::FastOpens;
 use listen::Listener;
+use output::Cutting;
+use own::Own;
 use secret::{Purpose, Secret};
 use table::{Slot, Table};
 use time_wait::TimeWaits;
 use timers::{Deadline, NO_TIMER};
 
-pub(crate) use time_wait::TimeWait;
+pub(crate) use fast_open::Known;
 
 pub use connect::ConnectError;
 pub use listen::ListenError;
@@ -50,8 +55,12 @@ pub struct Endpoint {
     checksum: Checksum,
     /// The device does not cut super-segments: they are cut here.
     cut: bool,
-    /// The rest of one that is being cut, and what connections answer before their turn.
+    /// The rest of one that is being cut.
+    cutting: Option<Cutting>,
+    /// What connections answer before their turn.
     parts: VecDeque<Packet>,
+    /// Some connection may have to answer each segment by itself.
+    answers_each: bool,
     table: Table,
     /// Where the last packet's connection is: the next is likely to be for the same, which spares
     /// its hash.
@@ -69,6 +78,8 @@ pub struct Endpoint {
     answers: VecDeque<Packet>,
     next_port: u16,
     ports: Ports,
+    own: Own,
+    fast_opens: FastOpens,
     counters: EndpointCounters,
 }
 
@@ -119,6 +130,8 @@ pub struct EndpointCounters {
     pub dropped_no_connection: u64,
     /// Dropped: a listener's backlog was full.
     pub dropped_backlog: u64,
+    /// Dropped: for an address that is not its own, or from one that cannot be.
+    pub dropped_foreign: u64,
     /// Answered with a reset because nobody listened.
     pub refused: u64,
     /// Answers not sent because too many were waiting.
@@ -143,6 +156,7 @@ impl Endpoint {
         checksum: Checksum,
         now: Instant,
     ) -> Self {
+        let config_answers_each = config.answers_each();
         Self {
             configs: Configs::new(config, checksum),
             pool,
@@ -150,7 +164,9 @@ impl Endpoint {
             epoch: now,
             checksum,
             cut: false,
+            cutting: None,
             parts: VecDeque::new(),
+            answers_each: config_answers_each,
             table: Table::default(),
             recent: 0,
             listeners: HashMap::new(),
@@ -163,6 +179,8 @@ impl Endpoint {
             answers: VecDeque::new(),
             next_port: 0,
             ports: Ports::default(),
+            own: Own::default(),
+            fast_opens: FastOpens::default(),
             counters: EndpointCounters::default(),
         }
     }
@@ -227,6 +245,7 @@ impl Endpoint {
     /// out about a device. Looks at each connection.
     pub fn configure(&mut self, change: impl Fn(&mut Config)) {
         self.configs.change(&change);
+        self.answers_each |= self.configs.v4.answers_each();
         for listener in self.listeners.values_mut() {
             listener.configs.change(&change);
         }
@@ -359,6 +378,7 @@ impl Slot {
             connection,
             path: (&path).into(),
             half_open: None,
+            early: false,
             owned: false,
             queued: false,
             told: false,

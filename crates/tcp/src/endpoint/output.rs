@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
-use super::Endpoint;
-use crate::wire::{Flags, FourTuple, Packet, Segment};
+use super::{ConnId, Endpoint};
+use crate::wire::{Checksum, Flags, FourTuple, Packet, Segment};
 
 impl Endpoint {
     /// The next packet to send, or `None` when there is nothing to send now.
@@ -20,6 +20,8 @@ impl Endpoint {
     fn next_packet(&mut self, packet: &mut Packet, now: Instant) -> bool {
         if let Some(waiting) = self.parts.pop_front().or_else(|| self.answers.pop_front()) {
             *packet = waiting;
+        } else if self.cutting.is_some() {
+            self.write_part(packet);
         } else if !self.next_of_connections(packet, now) {
             return false;
         }
@@ -48,17 +50,39 @@ impl Endpoint {
                 continue;
             };
             if self.cut && segment.segment_size > 0 {
-                self.cut(&path, std::mem::take(segment));
-                if let Some(part) = self.parts.pop_front() {
-                    *packet = part;
-                    return true;
-                }
+                self.cutting = Some(Cutting {
+                    id: self.table.id(index),
+                    path,
+                    rest: std::mem::take(segment),
+                });
+                self.write_part(packet);
             } else {
                 packet.write(&path, segment, self.checksum);
-                return true;
             }
+            return true;
         }
         false
+    }
+
+    /// The next part of what is being cut.
+    fn write_part(&mut self, packet: &mut Packet) {
+        let Some(cutting) = &mut self.cutting else {
+            return;
+        };
+        let (path, first) = (cutting.path, cutting.rest.cut_first());
+        let is_last = first.is_none();
+        let mut part = first.unwrap_or_else(|| std::mem::take(&mut cutting.rest));
+        if self.checksum == Checksum::Complete
+            && let Some(slot) = self.table.get(cutting.id)
+        {
+            // Taken as it was copied in, for just this part.
+            let sum = slot.connection.sum_of(part.seq, part.payload.len());
+            part.payload.set_sum(sum);
+        }
+        packet.write(&path, &mut part, self.checksum);
+        if is_last {
+            self.cutting = None;
+        }
     }
 
     fn cut(&mut self, path: &FourTuple, segment: Segment) {
@@ -114,6 +138,14 @@ impl Endpoint {
         self.answers
             .push_back(Packet::emit(path, segment, self.checksum));
     }
+}
+
+/// A super-segment on its way through a device that does not cut.
+pub(super) struct Cutting {
+    id: ConnId,
+    path: FourTuple,
+    /// What has not left.
+    rest: Segment,
 }
 
 /// Units a connection sends before the next has its turn.

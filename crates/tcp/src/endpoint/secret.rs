@@ -85,6 +85,12 @@ impl Input {
     }
 }
 
+/// SipHash-2-4 by a key of bytes.
+pub(super) fn siphash_with(key: &[u8; 16], input: &[u8]) -> u64 {
+    let Secret { k0, k1 } = Secret::new(*key);
+    siphash(k0, k1, input)
+}
+
 /// SipHash-2-4 (Aumasson and Bernstein 2012). The standard library's is deprecated or of unstated
 /// rounds.
 fn siphash(k0: u64, k1: u64, input: &[u8]) -> u64 {

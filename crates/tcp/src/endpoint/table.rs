@@ -28,6 +28,8 @@ pub(super) struct Slot {
     pub path: CompactPath,
     /// Port of the listener that still counts it as half open.
     pub half_open: Option<u16>,
+    /// It began with data (RFC 7413) and was handed to the application before its handshake is over.
+    pub early: bool,
     /// The application has it, or will get it from `accept`.
     pub owned: bool,
     /// Waits in the list of those that may have something to send.

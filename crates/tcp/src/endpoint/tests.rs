@@ -354,9 +354,11 @@ fn a_router_that_says_too_big_is_heard() {
     net.run_for(5);
     net.write(id, &[1; 5000]);
     let packet = net.client.poll_packet(net.now).unwrap();
-    // IPv4, ICMP type 3 code 4, MTU 1000, then the packet it is about.
-    let inner = &packet.header.as_ref()[..28];
-    let mut icmp = [&[3, 4, 0, 0, 0, 0, 3, 232], inner].concat();
+    // IPv4, ICMP type 3 code 4, MTU 1000, then the packet it is about, as the router got it: with
+    // fewer hops left, and from a translator of addresses with a checksum that is wrong.
+    let mut inner = packet.header.as_ref()[..28].to_vec();
+    inner[8] -= 1;
+    let mut icmp = [&[3, 4, 0, 0, 0, 0, 3, 232], &inner[..]].concat();
     let sum = wire::Sum::new().add_bytes(&icmp).finish();
     icmp[2..4].copy_from_slice(&sum.to_be_bytes());
     let mut ip = vec![

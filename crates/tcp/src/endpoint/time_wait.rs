@@ -1,11 +1,11 @@
 //! TIME-WAIT of connections that nobody holds any more, in a fraction of a connection's memory.
 
 use std::collections::{HashMap, VecDeque};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::table::Hashed;
 use crate::SeqNum;
-use crate::connection::Clock;
+use crate::connection::TimeWait;
 use crate::wire::{Flags, FourTuple, Options, Segment, Timestamps};
 
 /// Connections in TIME-WAIT by the hash of their path. At most [`ENTRIES_MAX`]; the oldest makes
@@ -15,19 +15,6 @@ pub(super) struct TimeWaits {
     entries: HashMap<u64, TimeWait, Hashed>,
     /// In the order of their deadlines when they were added.
     deadlines: VecDeque<(Instant, u64)>,
-}
-
-/// What is left of a connection.
-#[derive(Debug)]
-pub(crate) struct TimeWait {
-    pub path: FourTuple,
-    pub snd_nxt: SeqNum,
-    pub rcv_nxt: SeqNum,
-    /// TS.Recent, if timestamps were used.
-    pub ts_recent: Option<u32>,
-    pub clock: Clock,
-    pub length: Duration,
-    pub until: Instant,
 }
 
 /// What to do about a segment for a connection in TIME-WAIT.

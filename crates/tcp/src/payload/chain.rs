@@ -95,6 +95,26 @@ impl Chain {
         self.rest.drain(..).for_each(take);
     }
 
+    /// Takes the first `bytes` out.
+    pub(crate) fn split_front(&mut self, bytes: usize) -> Self {
+        let first = &mut self.inline[0];
+        if first.len() > bytes {
+            let front = first.slice(0..bytes);
+            first.trim_front(bytes);
+            self.len -= bytes as u32;
+            self.is_summed = false;
+            return front.into();
+        }
+        let front = self.slice(0..bytes);
+        *self = self.slice(bytes..self.len());
+        front
+    }
+
+    /// Adds all of `next` at the end.
+    pub(crate) fn append(&mut self, next: &mut Self) {
+        next.drain(|piece| self.push(piece));
+    }
+
     /// The part of it in `range`; parts beyond its end are left out.
     pub fn slice(&self, range: Range<usize>) -> Self {
         let mut part = Self::new();

@@ -62,7 +62,28 @@ impl IpHeader {
         }
     }
 
+    /// Reads the header at the beginning of `bytes`, which an ICMP message quotes: the rest of the
+    /// packet is missing, and translators of addresses leave its checksum wrong.
+    pub(super) fn parse_quoted(bytes: &[u8]) -> Result<Self, DropReason> {
+        match bytes.first().map(|first| first >> 4) {
+            Some(4) => Self::read_v4(bytes, usize::MAX),
+            _ => Self::parse(bytes, usize::MAX),
+        }
+    }
+
     fn parse_v4(bytes: &[u8], total: usize) -> Result<Self, DropReason> {
+        let header = Self::read_v4(bytes, total)?;
+        if !Sum::new()
+            .add_bytes(&bytes[..header.header_bytes])
+            .is_valid()
+        {
+            return Err(DropReason::BadIpChecksum);
+        }
+        Ok(header)
+    }
+
+    /// All but the checksum.
+    fn read_v4(bytes: &[u8], total: usize) -> Result<Self, DropReason> {
         let fixed: &[u8; 20] = bytes.first_chunk().ok_or(DropReason::Truncated)?;
         let header_bytes = usize::from(fixed[0] & 15) * 4;
         let packet_bytes = usize::from(u16::from_be_bytes([fixed[2], fixed[3]]));
@@ -75,9 +96,6 @@ impl IpHeader {
         // More-fragments or a fragment offset.
         if u16::from_be_bytes([fixed[6], fixed[7]]) & 0x3fff != 0 {
             return Err(DropReason::Fragment);
-        }
-        if !Sum::new().add_bytes(&bytes[..header_bytes]).is_valid() {
-            return Err(DropReason::BadIpChecksum);
         }
         Ok(Self {
             source: v4(&fixed[12..16]),

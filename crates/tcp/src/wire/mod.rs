@@ -6,6 +6,7 @@
 //! ignored, as RFC 6093 §6 advises new applications to expect).
 
 mod checksum;
+mod fast_open;
 mod ip;
 mod options;
 mod packet;
@@ -13,6 +14,7 @@ mod segment;
 mod tcp;
 
 pub use checksum::Sum;
+pub use fast_open::FastOpen;
 pub use ip::Ecn;
 pub use options::{AckRate, Options, SackBlocks, Timestamps};
 pub use packet::{Checksum, DropReason, FourTuple, Header, Packet};

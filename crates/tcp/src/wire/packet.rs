@@ -271,7 +271,7 @@ pub(crate) fn parse_too_big(packet: &Packet) -> Option<TooBig> {
     }
     // The beginning of the packet it is about: its IP header and at least eight bytes of TCP.
     let inner = &icmp[8..];
-    let inner_ip = IpHeader::parse(inner, usize::MAX).ok()?;
+    let inner_ip = IpHeader::parse_quoted(inner).ok()?;
     let tcp: &[u8; 8] = inner.get(inner_ip.header_bytes..)?.first_chunk()?;
     if inner_ip.protocol != TCP {
         return None;
@@ -340,6 +340,7 @@ mod tests {
                 payload: [Piece::from(&payload[..cut]), Piece::from(&payload[cut..])].into_iter().collect(),
                 segment_size: 0,
                 ecn: [Ecn::NotCapable, Ecn::Capable1, Ecn::Capable0, Ecn::Congested][usize::from(ecn)],
+                fast_open: None,
             }
         }
     }

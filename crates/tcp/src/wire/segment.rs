@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::BitOr;
 
-use super::{Ecn, Options};
+use super::{Ecn, FastOpen, Options};
 use crate::{Chain, SeqNum};
 
 /// One segment, or a super-segment standing for several on the wire. Ports and addresses are
@@ -27,6 +27,8 @@ pub struct Segment {
     pub segment_size: u16,
     /// Congestion marks of the IP header.
     pub ecn: Ecn,
+    /// TCP Fast Open (RFC 7413), on SYNs. Apart from the options: those travel with every segment.
+    pub fast_open: Option<Box<FastOpen>>,
 }
 
 impl Segment {
@@ -79,6 +81,59 @@ impl Segment {
         })
     }
 
+    /// Takes the first wire segment off a super-segment; `None` when it has become an ordinary one.
+    pub(crate) fn cut_first(&mut self) -> Option<Self> {
+        let size = usize::from(self.segment_size);
+        if size == 0 || self.payload.len() <= size {
+            self.segment_size = 0;
+            return None;
+        }
+        let first = Self {
+            flags: self.flags.without(Flags::PSH | Flags::FIN),
+            payload: self.payload.split_front(size),
+            seq: self.seq,
+            ack: self.ack,
+            window: self.window,
+            options: self.options,
+            segment_size: 0,
+            ecn: self.ecn,
+            fast_open: None,
+        };
+        self.seq += size as u32;
+        self.flags = self.flags.without(Flags::CWR);
+        Some(first)
+    }
+
+    /// Makes `next` the end of it if that is what a device with receive offload would do: full
+    /// segments that follow each other and differ in nothing but their payload and a last PSH or FIN.
+    /// Says whether it did; `next` is then empty.
+    pub(crate) fn couple(&mut self, next: &mut Self) -> bool {
+        let len = self.payload.len();
+        let size = match self.segment_size {
+            0 => len,
+            size => usize::from(size),
+        };
+        let follows = next.seq == self.seq + len as u32
+            && self.flags.without(Flags::ECE) == Flags::ACK
+            && next.flags.without(Flags::PSH | Flags::FIN) == self.flags
+            && next.segment_size == 0
+            && !next.payload.is_empty()
+            && next.payload.len() <= size
+            && len.is_multiple_of(size.max(1))
+            && len + next.payload.len() <= TRAIN_BYTES_MAX;
+        let alike = next.ack == self.ack
+            && next.window == self.window
+            && next.ecn == self.ecn
+            && next.options == self.options;
+        if !follows || !alike {
+            return false;
+        }
+        self.payload.append(&mut next.payload);
+        self.segment_size = size as u16;
+        self.flags = next.flags;
+        true
+    }
+
     /// Segments on the wire that it stands for, at least 1.
     pub fn wire_segments(&self) -> u32 {
         match self.segment_size {
@@ -87,6 +142,9 @@ impl Segment {
         }
     }
 }
+
+/// What fits an IP packet.
+const TRAIN_BYTES_MAX: usize = 65_535 - 100;
 
 /// Control bits (RFC 9293 §3.1), with ECE and CWR (RFC 3168).
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
@@ -217,6 +275,41 @@ mod tests {
             .count(),
             1
         );
+    }
+
+    #[test]
+    fn what_is_cut_off_one_by_one_can_be_coupled_again() {
+        let payload = Chain::from(Piece::from((0..10).collect::<Vec<u8>>()));
+        let whole = Segment {
+            seq: SeqNum::new(5),
+            flags: Flags::ACK | Flags::PSH,
+            payload,
+            segment_size: 4,
+            ..Segment::default()
+        };
+        let mut rest = whole.clone();
+        let mut parts: Vec<Segment> = std::iter::from_fn(|| rest.cut_first()).collect();
+        parts.push(rest);
+        let split: Vec<Segment> = whole.clone().split().collect();
+        for (part, same) in parts.iter().zip(&split) {
+            assert_eq!((part.seq, part.flags), (same.seq, same.flags));
+            assert_eq!(part.payload.to_vec(), same.payload.to_vec());
+        }
+        let mut parts = parts.into_iter();
+        let mut train = parts.next().unwrap();
+        for mut part in parts {
+            assert!(train.couple(&mut part));
+        }
+        assert_eq!((train.segment_size, train.flags), (4, whole.flags));
+        assert_eq!(train.payload.to_vec(), whole.payload.to_vec());
+        // A short one ends it.
+        let mut next = Segment {
+            seq: train.end(),
+            flags: Flags::ACK,
+            payload: Chain::from(Piece::from(vec![1])),
+            ..Segment::default()
+        };
+        assert!(!train.couple(&mut next));
     }
 
     #[test]

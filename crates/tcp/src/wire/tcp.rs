@@ -1,6 +1,6 @@
 //! The TCP header (RFC 9293 §3.1).
 
-use super::{DropReason, Flags, Segment};
+use super::{DropReason, FastOpen, Flags, Segment};
 use crate::SeqNum;
 
 /// What of a header is not of the segment.
@@ -28,6 +28,9 @@ impl TcpHeader {
         segment.flags = Flags::from_bits(fixed[13]);
         segment.window = half(14);
         segment.options.read(options);
+        if segment.flags.contains(Flags::SYN) {
+            segment.fast_open = FastOpen::read(options).map(Box::new);
+        }
         Ok(Self {
             source: half(0),
             dest: half(2),
@@ -38,7 +41,11 @@ impl TcpHeader {
     /// Writes the header of `segment` with a checksum of 0; returns its length.
     pub(super) fn emit(source: u16, dest: u16, segment: &Segment, to: &mut [u8]) -> usize {
         let (to, options) = to.split_at_mut(20);
-        let header_bytes = 20 + segment.options.emit(options);
+        let mut option_bytes = segment.options.emit(options);
+        if let Some(fast_open) = &segment.fast_open {
+            option_bytes = fast_open.emit(options, option_bytes);
+        }
+        let header_bytes = 20 + option_bytes;
         to[0..2].copy_from_slice(&source.to_be_bytes());
         to[2..4].copy_from_slice(&dest.to_be_bytes());
         to[4..8].copy_from_slice(&segment.seq.value().to_be_bytes());

@@ -79,3 +79,25 @@ pub fn pattern(at: u64, mut to: &mut [u8]) {
         from = 0;
     }
 }
+
+/// SplitMix64: the same numbers from the same seed, everywhere.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub fn word(&mut self) -> u32 {
+        self.next() as u32
+    }
+
+    /// 0 to `end` - 1.
+    pub fn below(&mut self, end: u32) -> u32 {
+        self.word() % end.max(1)
+    }
+}

@@ -66,6 +66,11 @@ fn config(text: &str) -> Result<Config, String> {
         match name {
             "timestamps" => config.timestamps = value == "yes",
             "sack" => config.sack = value == "yes",
+            "fast_open" => {
+                config.fast_open.connect = value == "yes";
+                config.fast_open.accept_max = 1;
+            }
+            "idle_restart" => config.restart_after_idle = value == "yes",
             "ecn" => config.ecn = value == "yes",
             "scaling" => config.window_scaling = value == "yes",
             "cc" if value == "cubic" => config.congestion = CongestionControl::Cubic,
@@ -163,13 +168,16 @@ struct Runner {
 
 impl Runner {
     fn new(config: Config, v6: bool) -> Self {
-        let endpoint = Endpoint::new(
+        let mut endpoint = Endpoint::new(
             config.clone(),
             Pool::default(),
             [8; 16],
             Checksum::Complete,
             ms(0),
         );
+        // Linux with tcp_fastopen_key a1a1a1a1-b2b2b2b2-c3c3c3c3-d4d4d4d4 gives out the same cookies.
+        let key = [[0xa1; 4], [0xb2; 4], [0xc3; 4], [0xd4; 4]].concat();
+        endpoint.set_fast_open_keys(&[key.try_into().unwrap()]);
         let (local, remote) = match v6 {
             false => ("192.168.0.1:8080", "192.0.2.1:40000"),
             true => ("[fd3d::1]:8080", "[2001:db8::1]:40000"),
@@ -308,6 +316,7 @@ impl Runner {
             payload: Piece::from(vec![7; line.bytes as usize]).into(),
             segment_size: 0,
             ecn: line.ecn.unwrap_or(Ecn::NotCapable),
+            fast_open: line.fast_open.map(Box::new),
         })
     }
 
@@ -398,6 +407,8 @@ impl Runner {
             }
             wanted.sack = sack;
             check("other options", wanted == segment.options)?;
+            let fast_open = segment.fast_open.as_deref();
+            check("another cookie", expected.fast_open.as_ref() == fast_open)?;
         }
         Ok(())
     }
@@ -482,6 +493,11 @@ impl Runner {
                     .connect(local, self.path.remote, at)
                     .map_err(|error| error.to_string())?;
                 self.connections.push((number(0)?, id));
+                // What is written now leaves with the SYN.
+                if let Some(bytes) = call.arguments.get(3).and_then(|bytes| bytes.parse().ok()) {
+                    self.apply(id, |connection| connection.write(&vec![7; bytes]))
+                        .map_err(|error| error.to_string())?;
+                }
                 Ok(call.result.clone())
             }
             "write" | "send" => {

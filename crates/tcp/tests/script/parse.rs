@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tcpcost_tcp::SeqNum;
-use tcpcost_tcp::wire::{AckRate, Ecn, Flags, Options, Timestamps};
+use tcpcost_tcp::wire::{AckRate, Ecn, FastOpen, Flags, Options, Timestamps};
 
 /// A line of a script.
 pub struct Line {
@@ -36,6 +36,7 @@ pub struct Expected {
     pub window: Option<u16>,
     /// `None`: any.
     pub options: Option<Options>,
+    pub fast_open: Option<FastOpen>,
 }
 
 pub struct Call {
@@ -99,8 +100,9 @@ fn parse_line(code: &str) -> Option<Line> {
 fn parse_segment(text: &str) -> Option<Expected> {
     let (text, options) = match text.split_once('<') {
         Some((text, options)) => (text, parse_options(options.trim().strip_suffix('>')?)?),
-        None => (text, Some(Options::default())),
+        None => (text, (Some(Options::default()), None)),
     };
+    let (options, fast_open) = options;
     let mut words = text.split_whitespace().peekable();
     let ecn = match words.next_if(|word| word.starts_with('[')) {
         Some("[ce]") => Some(Ecn::Congested),
@@ -133,6 +135,7 @@ fn parse_segment(text: &str) -> Option<Expected> {
         ack: None,
         window: None,
         options,
+        fast_open,
     };
     while let Some(word) = words.next() {
         match word {
@@ -144,16 +147,22 @@ fn parse_segment(text: &str) -> Option<Expected> {
     Some(expected)
 }
 
-/// `Some(None)`: any options.
-fn parse_options(text: &str) -> Option<Option<Options>> {
+/// No options: any.
+fn parse_options(text: &str) -> Option<(Option<Options>, Option<FastOpen>)> {
     if text.trim() == "..." {
-        return Some(None);
+        return Some((None, None));
     }
-    let mut options = Options::default();
+    let (mut options, mut fast_open) = (Options::default(), None);
     for option in text.split(',') {
         let words: Vec<&str> = option.split_whitespace().collect();
         match words.as_slice() {
             [] | ["nop"] => {}
+            ["FO"] => fast_open = Some(FastOpen::REQUEST),
+            ["FO", cookie] => {
+                let byte = |at| u8::from_str_radix(cookie.get(at..at + 2)?, 16).ok();
+                let bytes: Option<Vec<u8>> = (0..cookie.len()).step_by(2).map(byte).collect();
+                fast_open = Some(FastOpen::cookie(&bytes?)?);
+            }
             ["mss", mss] => options.mss = Some(mss.parse().ok()?),
             ["sackOK"] => options.sack_permitted = true,
             ["wscale", shift] => options.window_scale = Some(shift.parse().ok()?),
@@ -177,7 +186,7 @@ fn parse_options(text: &str) -> Option<Option<Options>> {
             _ => return None,
         }
     }
-    Some(Some(options))
+    Some((Some(options), fast_open))
 }
 
 fn parse_call(text: &str) -> Option<Call> {

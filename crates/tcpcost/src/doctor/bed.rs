@@ -2,9 +2,9 @@
 //! that goes away with its thread.
 
 use super::{Check, kernel};
-use crate::host::error::SystemError;
-use crate::host::qdisc::{self, Tbf};
-use crate::host::{link, namespace};
+use tcpcost_host::error::SystemError;
+use tcpcost_host::qdisc::{self, Tbf};
+use tcpcost_host::{link, namespace};
 
 const VETH: Kind = Kind {
     name: "veth",

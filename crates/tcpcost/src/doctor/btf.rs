@@ -111,7 +111,7 @@ mod tests {
     #[test]
     fn this_kernels_types_are_understood() {
         let Ok(btf) = std::fs::read("/sys/kernel/btf/vmlinux") else {
-            println!("skipped: this kernel has no BTF");
+            tcpcost_testbed::skip("this kernel has no BTF");
             return;
         };
         assert!(type_id(&btf, 4, "task_struct").is_some());

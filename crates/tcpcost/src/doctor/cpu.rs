@@ -4,13 +4,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use tcpcost_meter::core_to_core::round_trip_ns;
-use tcpcost_meter::perf::{NoPmu, Perf};
+use tcpcost_meter::perf::Perf;
 use tcpcost_meter::proc::Proc;
 use tcpcost_meter::{Meter, MeterError};
-use tcpcost_study::{CoreToCore, Counts, Quantity, Snapshot, Whose};
+use tcpcost_study::{Counts, Distance, Figure, MeterName, Quantity, Reading, Snapshot, Whose};
 
 use super::Check;
-use crate::host::topology::Topology;
+use tcpcost_host::cpus::Cpus;
 
 pub fn proc_stat(root: &Path) -> Check {
     const NAME: &str = "proc_stat";
@@ -31,20 +31,20 @@ fn snapshot(root: &Path) -> Result<Snapshot, MeterError> {
 }
 
 pub fn pmu() -> Check {
-    let cpu = crate::host::topology::allowed()
+    let cpu = tcpcost_host::cpus::allowed()
         .ok()
         .and_then(|cpus| cpus.first().copied())
         .unwrap_or(0);
     // Opening and reading run on that CPU, so that a counter that works has counted by then.
     let counts = Perf::open(&[cpu]).and_then(|mut perf| {
-        let snapshot = perf.snapshot().map_err(|error| NoPmu(error.to_string()))?;
+        let snapshot = perf.snapshot()?;
         let totals = snapshot.totals.into_iter().next();
         Ok(totals.map(|totals| totals.counts).unwrap_or_default())
     });
-    counted(counts)
+    counted(counts.map_err(|error| error.cause()))
 }
 
-fn counted(counts: Result<Counts, NoPmu>) -> Check {
+fn counted(counts: Result<Counts, String>) -> Check {
     const NAME: &str = "pmu";
     const EVENTS: [Quantity; 3] = [
         Quantity::CoreCycles,
@@ -61,7 +61,7 @@ fn counted(counts: Result<Counts, NoPmu>) -> Check {
     };
     let counts = match counts {
         Ok(counts) => counts,
-        Err(NoPmu(why)) => return missing(&why),
+        Err(why) => return missing(&why),
     };
     // A hypervisor may show a PMU and let it stand still.
     if counts
@@ -85,7 +85,7 @@ fn counted(counts: Result<Counts, NoPmu>) -> Check {
 
 pub fn count(root: &Path) -> Check {
     const NAME: &str = "cpus";
-    let count = Topology::read(&root.join("sys")).map(|topology| topology.cpus.len());
+    let count = Cpus::read(&root.join("sys")).map(|topology| topology.cpus.len());
     match count {
         Ok(count) if count >= 2 => Check::ok(NAME, format!("{count} for this process")),
         Ok(_) => Check::lesser(
@@ -105,7 +105,7 @@ pub fn count(root: &Path) -> Check {
 
 /// How far the first and the last CPU are apart, and whether it stays so.
 pub fn distance() -> Check {
-    let cpus = crate::host::topology::allowed().unwrap_or_default();
+    let cpus = tcpcost_host::cpus::allowed().unwrap_or_default();
     let (Some(&first), Some(&last)) = (cpus.first(), cpus.last()) else {
         return distances([0, 0], &[]);
     };
@@ -132,7 +132,7 @@ fn distances([first, last]: [usize; 2], round_trips_ns: &[u64]) -> Check {
             "end what keeps the CPUs busy",
         );
     };
-    if CoreToCore::is_apart(longest, shortest) {
+    if Distance::is_apart(longest, shortest) {
         return Check::lesser(
             NAME,
             format!(
@@ -167,7 +167,7 @@ pub fn smt(root: &Path) -> Check {
 
 pub fn governor(root: &Path) -> Check {
     const NAME: &str = "frequency_governor";
-    match crate::host::machine::governor(root) {
+    match tcpcost_host::machine::governor(root) {
         None => Check::ok(NAME, "none: the kernel does not set the frequency here"),
         Some(governor) if governor == "performance" => Check::ok(NAME, governor),
         Some(governor) => Check::lesser(
@@ -272,9 +272,13 @@ fn ratio(after: &Counts, before: Option<&Counts>) -> Option<f64> {
         let earlier = before.and_then(|before| before.get(quantity)).unwrap_or(&0);
         Some(after.get(quantity)?.saturating_sub(*earlier))
     };
-    let steal = grown(&Quantity::CpuStealNs)?;
-    let all: u64 = after.keys().filter_map(grown).sum();
-    (all > 0).then(|| steal as f64 / all as f64)
+    let counts = after.keys().filter_map(|of| Some((*of, grown(of)?)));
+    Figure::StealRatio.value(&Reading {
+        meter: MeterName::Proc,
+        whose: Whose::Host,
+        duration_ns: 0,
+        counts: counts.collect(),
+    })
 }
 
 fn read(root: &Path, path: &str) -> Option<String> {
@@ -362,7 +366,7 @@ mod tests {
 
     #[test]
     fn without_cycles_the_reason_is_kept() {
-        let check = counted(Err(NoPmu("count cycles of CPU 0: no PMU".into())));
+        let check = counted(Err("count cycles of CPU 0: no PMU".into()));
         assert_eq!(check.verdict, Verdict::Missing);
         assert_eq!(check.found, "count cycles of CPU 0: no PMU");
         assert_eq!(counted(Ok(Counts::new())).verdict, Verdict::Missing);

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::Check;
-use crate::host::machine;
+use tcpcost_host::machine;
 
 /// The kernel's configuration, where it is kept.
 pub fn config(root: &Path) -> Option<String> {

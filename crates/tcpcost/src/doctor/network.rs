@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::Check;
-use crate::host::{ethtool, sysctl};
+use tcpcost_host::{ethtool, sysctl};
 
 pub fn loopback() -> Check {
     const NAME: &str = "tcp_loopback";

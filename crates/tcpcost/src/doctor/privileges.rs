@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::Check;
-use crate::host::namespace::{self, Way};
+use tcpcost_host::namespace::{self, Way};
 
 pub fn capabilities(root: &Path) -> Check {
     const NAME: &str = "capabilities";

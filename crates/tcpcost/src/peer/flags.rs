@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::Args;
 use tcpcost_link::{Impairment, Layer, Offloads};
-use tcpcost_stack::config_with;
+use tcpcost_stack::UserSettings;
 use tcpcost_study::units;
 use tcpcost_tcp::{Config, CongestionControl, Nagle};
 
@@ -128,12 +128,6 @@ pub struct Flags {
     /// Most payload of one segment, without options [default: the MTU less 40, IPv6 less 60].
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(88..=65_495))]
     pub mss: Option<u16>,
-    /// Microseconds to look on at the interface, when nothing comes, before sleeping.
-    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=1_000_000))]
-    pub busy_poll_us: u64,
-    /// Packets to take in at a time and answer before anything else [default: 64, answered after it].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=64))]
-    pub receive_batch: Option<u8>,
     /// MTU to set on the interface.
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1280..=65_535))]
     pub mtu: Option<u32>,
@@ -261,8 +255,8 @@ impl Flags {
         }
     }
 
-    /// The choices of its connections over an interface of this MTU.
-    pub fn config(&self, mtu: u32) -> Config {
+    /// The choices of its TCP over an interface of this MTU.
+    pub fn settings(&self, mtu: u32) -> UserSettings {
         let mut config = Config::default();
         let fits = u16::try_from(mtu.saturating_sub(40)).unwrap_or(u16::MAX);
         config.mss = self.mss.unwrap_or(fits);
@@ -277,7 +271,7 @@ impl Flags {
         config.ecn = self.ecn;
         config.sack = !self.no_sack;
         config.timestamps = !self.no_timestamps;
-        config_with(&config, &self.policies.settings())
+        UserSettings::new(&config, self.policies.choices())
     }
 }
 

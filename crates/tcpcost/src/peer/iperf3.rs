@@ -7,7 +7,7 @@
 //! Not here: UDP, SCTP, both directions at once, `--get-server-output`.
 
 use std::collections::HashMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 use tcpcost_stack::{UserConn, UserStack};
@@ -42,6 +42,8 @@ struct Test {
     step: Step,
     streams: Vec<Stream>,
     begun: Instant,
+    /// When its client was last heard, or took something.
+    heard: Instant,
 }
 
 #[derive(Clone, Copy)]
@@ -95,7 +97,11 @@ impl Server {
                 Err(()) => over.push(token),
             },
             Role::Control(mut inbox) => {
+                let before = inbox.len();
                 let open = read_all(stack, conn, &mut inbox);
+                if let Some(test) = self.test.as_mut().filter(|_| inbox.len() > before) {
+                    test.heard = Instant::now();
+                }
                 let goes_on = self.obey(stack, &mut inbox);
                 if open && goes_on {
                     self.roles.insert(token, Role::Control(inbox));
@@ -123,6 +129,9 @@ impl Server {
         pattern: &Piece,
         over: &mut Vec<u32>,
     ) {
+        if self.test.as_ref().is_some_and(|test| test.is_over(&cookie)) {
+            self.end(stack, over);
+        }
         let Some(test) = &mut self.test else {
             self.test = Some(Test {
                 cookie,
@@ -131,6 +140,7 @@ impl Server {
                 step: Step::Parameters,
                 streams: Vec::new(),
                 begun: Instant::now(),
+                heard: Instant::now(),
             });
             self.roles.insert(member.token, Role::Control(Vec::new()));
             say(stack, member.conn, &[PARAM_EXCHANGE]);
@@ -141,6 +151,7 @@ impl Server {
             over.push(member.token);
             return;
         }
+        test.heard = Instant::now();
         let index = test.streams.len();
         test.streams.push(Stream { member, bytes: 0 });
         self.roles.insert(member.token, Role::Stream(index));
@@ -221,6 +232,7 @@ impl Server {
         let Some(stream) = test.streams.get_mut(index) else {
             return false;
         };
+        let before = stream.bytes;
         let bytes = &mut stream.bytes;
         let goes_on = stack.with(stream.member.conn, |connection, now| {
             if reverse {
@@ -236,12 +248,16 @@ impl Server {
                 }
             }
         });
+        if stream.bytes > before {
+            test.heard = Instant::now();
+        }
         goes_on == Some(true)
     }
 
     /// The test is over: its data connections are of no use any more.
     fn end(&mut self, stack: &mut Stack, over: &mut Vec<u32>) {
         let Some(test) = self.test.take() else { return };
+        self.roles.remove(&test.control.token);
         over.push(test.control.token);
         for Stream { member, .. } in test.streams {
             if self.roles.remove(&member.token).is_some() {
@@ -259,6 +275,13 @@ impl Parameters {
 }
 
 impl Test {
+    /// Whether another client may have its place: its own has all results and may be gone, its last words
+    /// lost; or nothing was heard of it for so long that it must be.
+    fn is_over(&self, cookie: &[u8]) -> bool {
+        self.cookie != cookie
+            && (self.step == Step::Displaying || self.heard.elapsed() >= SILENCE_MAX)
+    }
+
     fn results(&self, stack: &Stack) -> String {
         let seconds = self.begun.elapsed().as_secs_f64();
         let stream = |(index, stream): (usize, &Stream)| {
@@ -360,6 +383,8 @@ fn say(stack: &mut Stack, conn: UserConn, bytes: &[u8]) {
     stack.with(conn, |connection, _| connection.write(bytes).is_ok());
 }
 
+/// Longer than all retransmissions of a path that still carries anything; shorter than people wait.
+const SILENCE_MAX: Duration = Duration::from_secs(10);
 const COOKIE_BYTES: usize = 37;
 /// Many times what a client says of 128 streams.
 const TEXT_BYTES_MAX: usize = 1 << 18;

@@ -19,11 +19,13 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Context;
 use tcpcost_link::{Captured, Device, Impaired, Lanes, Tap};
+use tcpcost_signals::Interrupt;
 use tcpcost_stack::{SocketOptions, Stack, UserConn, UserStack, Wire};
 use tcpcost_tcp::{Piece, Ports};
 
 use crate::exit::Exit;
-use crate::host::link;
+use crate::output::say;
+use tcpcost_host::link;
 
 use board::Board;
 use report::Totals;
@@ -31,12 +33,13 @@ use service::{Next, Service, Session};
 
 pub use flags::Flags;
 
-/// Set by Ctrl-C and SIGTERM.
+/// Set by a signal, or by the first instance that ends.
 static STOPPED: AtomicBool = AtomicBool::new(false);
 
 /// Runs until Ctrl-C, or until the one connection of `--connect` has ended.
 pub fn run(flags: &Flags) -> anyhow::Result<Exit> {
-    stop_by_signal();
+    // The work ends, not the process: the capture is written out and peers are told.
+    Interrupt::watch(ENDS_AT_ONCE)?.on_each(|| STOPPED.store(true, Ordering::Relaxed));
     let (name, layer) = flags.interface();
     let count = usize::from(flags.instances);
     let mut taps = Tap::open_queues(name, layer, flags.offloads(), count)
@@ -51,7 +54,7 @@ pub fn run(flags: &Flags) -> anyhow::Result<Exit> {
     }
     let name = taps[0].name().to_string();
     let mtu = attach(&name, flags)?;
-    eprintln!("tcpcost: our TCP is on {name} (MTU {mtu}); Ctrl-C ends it");
+    say!("tcpcost: our TCP is on {name} (MTU {mtu}); Ctrl-C ends it");
     let board = Board::new(count, flags.json);
     let mut instances = (0u16..).zip(taps).map(|(index, tap)| Instance {
         index,
@@ -72,7 +75,16 @@ pub fn run(flags: &Flags) -> anyhow::Result<Exit> {
             .chain(others.map(|other| other.join().unwrap_or_else(panicked)))
             .collect()
     });
-    let ended_well: Vec<bool> = outcomes.into_iter().collect::<Result<_, _>>()?;
+    let ended_well: Result<Vec<bool>, _> = outcomes.into_iter().collect();
+    let unread = |error: &anyhow::Error| {
+        let source = error.downcast_ref::<io::Error>();
+        source.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+    };
+    let ended_well = match ended_well {
+        // `tcpcost peer | head` is no error.
+        Err(error) if unread(&error) => return Ok(Exit::Ok),
+        other => other?,
+    };
     Ok(if ended_well.into_iter().all(|well| well) {
         Exit::Ok
     } else {
@@ -116,12 +128,9 @@ impl Instance<'_> {
         );
         let device = Impaired::new(device, bad, bad, seed);
         let addresses: Vec<_> = flags.address.iter().map(|own| own.address).collect();
-        let config = flags.config(self.mtu);
-        let mut stack = UserStack::new(device, &addresses, &config, &SocketOptions::default())?
-            .with_busy_poll(Duration::from_micros(flags.busy_poll_us));
-        if let Some(packets) = flags.receive_batch {
-            stack = stack.with_batch(packets.into());
-        }
+        let settings = flags.settings(self.mtu);
+        let mut stack =
+            UserStack::with_settings(device, &addresses, &settings, &SocketOptions::default())?;
         let mut peer = Peer::new(flags, self.board);
         if let Some(first) = flags.listen {
             // Of as many ports in a row as there are instances each has one.
@@ -141,7 +150,7 @@ impl Instance<'_> {
             peer.add(conn);
         }
         if self.board.is_ready() {
-            eprintln!("tcpcost: ready");
+            say!("tcpcost: ready");
         }
         let outcome = peer.work(&mut stack);
         // Also after an error: whoever is still connected is told.
@@ -323,19 +332,10 @@ impl<'a> Peer<'a> {
     }
 }
 
-/// Ctrl-C and SIGTERM end the work, not the process: the capture is written out and peers are told.
-fn stop_by_signal() {
-    extern "C" fn stop(_: libc::c_int) {
-        STOPPED.store(true, Ordering::Relaxed);
-    }
-    for signal in [libc::SIGINT, libc::SIGTERM] {
-        // SAFETY: the handler only stores into an atomic, which is safe at any moment.
-        unsafe { libc::signal(signal, stop as *const () as libc::sighandler_t) };
-    }
-}
-
 /// Between two reports.
 const REPORT: Duration = Duration::from_secs(1);
+/// The second signal.
+const ENDS_AT_ONCE: u32 = 2;
 const LOOK_FOR_SIGNALS: Duration = Duration::from_millis(250);
 /// As the kernel's somaxconn.
 const BACKLOG: u32 = 4096;

@@ -1,123 +1,126 @@
-//! The policy flags of `tcpcost peer`: the knobs of a study by their names, with dashes.
+//! The policy flags of `tcpcost peer`: the knobs of our TCP by their names, with dashes; each is made
+//! of its row.
 
-use clap::Args;
-use tcpcost_study::{End, Knobs, PolicySettings};
+use clap::error::ErrorKind;
+use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
+use tcpcost_study::{AckKind, HostName, KNOBS, Kind, Knob, Knobs, Of, User, UserKnob, Value};
 
-/// One flag per policy knob; what is not given is our TCP's own.
-#[derive(Debug, Clone, Default, Args)]
-#[command(next_help_heading = "Policies (as the knobs of a study: docs/study-file.md)")]
-pub struct PolicyFlags {
-    /// When to acknowledge: delayed, linux-like, every, exactly, avoidance, on-read, requested.
-    #[arg(long, value_name = "POLICY", value_parser = knob("ack_policy"))]
-    ack_policy: Option<String>,
-    /// The same as --ack-policy every --ack-segments N.
-    #[arg(long, value_name = "N", value_parser = knob("ack_segments"), conflicts_with_all = ["ack_policy", "ack_segments"])]
-    ack_every: Option<String>,
-    /// Segments per ACK of every, exactly, requested; the most that on-read waits with.
-    #[arg(long, value_name = "N", value_parser = knob("ack_segments"))]
-    ack_segments: Option<String>,
-    /// Longest wait of an ACK [default: 40ms; linux-like 200ms, avoidance 50ms].
-    #[arg(long, value_name = "TIME", value_parser = knob("ack_delay"))]
-    ack_delay: Option<String>,
-    /// Where the limit of avoidance begins [default: 1].
-    #[arg(long, value_name = "N", value_parser = knob("ack_limit_initial"))]
-    ack_limit_initial: Option<String>,
-    /// Where the limit of avoidance ends [default: 22].
-    #[arg(long, value_name = "N", value_parser = knob("ack_limit_max"))]
-    ack_limit_max: Option<String>,
-    /// ACKs behind a gap that linux-like leaves out in a row [default: 44].
-    #[arg(long, value_name = "N", value_parser = knob("comp_sack_nr"))]
-    comp_sack_nr: Option<String>,
-    /// How long the first of them waits at most [default: 1000].
-    #[arg(long, value_name = "N", value_parser = knob("comp_sack_delay_us"))]
-    comp_sack_delay_us: Option<String>,
-    /// Whether linux-like acknowledges once what came while the application had its turn [default: on].
-    #[arg(long, value_name = "on|off", value_parser = knob("backlog_ack_defer"))]
-    backlog_ack_defer: Option<String>,
-    /// When a partial segment behind full ones leaves by itself: always, nagle.
-    #[arg(long, value_name = "RULE", value_parser = knob("tail_split"))]
-    tail_split: Option<String>,
-    /// Fraction of its window that a sender waits for; 0: more than three segments.
-    #[arg(long, value_name = "N", value_parser = knob("tso_win_divisor"))]
-    tso_win_divisor: Option<String>,
-    /// Most payload handed to the device at once; 0B: ordinary segments [default: 65160B].
-    #[arg(long, value_name = "SIZE", value_parser = knob("super_segment"))]
-    super_segment: Option<String>,
-    /// Least segments of a paced super-segment [default: 2].
-    #[arg(long, value_name = "N", value_parser = knob("tso_min_segs"))]
-    tso_min_segs: Option<String>,
-    /// Send super-segments whole or not at all, as Linux did in 2005.
-    #[arg(long)]
-    whole_super_segments: bool,
-    /// Spread what is sent: off, timer.
-    #[arg(long, value_name = "HOW", value_parser = knob("pacing"))]
-    pacing: Option<String>,
-    /// Rate of --pacing timer [default: by window and round-trip time].
-    #[arg(long, value_name = "RATE", value_parser = knob("pacing_rate"))]
-    pacing_rate: Option<String>,
-    /// Initial congestion window in segments [default: 10].
-    #[arg(long, value_name = "N", value_parser = knob("initial_window"))]
-    initial_window: Option<String>,
-    /// What opens the congestion window: bytes, per-ack.
-    #[arg(long, value_name = "HOW", value_parser = knob("window_growth"))]
-    window_growth: Option<String>,
-    /// Whether to probe when the last segments of a flight stay unacknowledged: on, off.
-    #[arg(long, value_name = "SWITCH", value_parser = knob("tail_loss_probe"))]
-    tail_loss_probe: Option<String>,
-}
+/// One flag per knob of our TCP; what is not given is its own.
+#[derive(Debug, Clone, Default)]
+pub struct PolicyFlags(Knobs);
 
 impl PolicyFlags {
-    /// The policies that were given.
-    pub fn settings(&self) -> PolicySettings {
-        let every = self.ack_every.as_ref().map(|_| "every".to_string());
-        let whole = self.whole_super_segments.then(|| "on".to_string());
-        let given = [
-            ("ack_policy", self.ack_policy.as_ref().or(every.as_ref())),
-            (
-                "ack_segments",
-                self.ack_segments.as_ref().or(self.ack_every.as_ref()),
-            ),
-            ("ack_delay", self.ack_delay.as_ref()),
-            ("ack_limit_initial", self.ack_limit_initial.as_ref()),
-            ("ack_limit_max", self.ack_limit_max.as_ref()),
-            ("comp_sack_nr", self.comp_sack_nr.as_ref()),
-            ("comp_sack_delay_us", self.comp_sack_delay_us.as_ref()),
-            ("backlog_ack_defer", self.backlog_ack_defer.as_ref()),
-            ("tail_split", self.tail_split.as_ref()),
-            ("tso_win_divisor", self.tso_win_divisor.as_ref()),
-            ("super_segment", self.super_segment.as_ref()),
-            ("tso_min_segs", self.tso_min_segs.as_ref()),
-            ("whole_super_segments", whole.as_ref()),
-            ("pacing", self.pacing.as_ref()),
-            ("pacing_rate", self.pacing_rate.as_ref()),
-            ("initial_window", self.initial_window.as_ref()),
-            ("window_growth", self.window_growth.as_ref()),
-            ("tail_loss_probe", self.tail_loss_probe.as_ref()),
-        ];
-        let mut knobs = Knobs::default();
-        for (name, text) in given {
-            if let Some(text) = text {
-                knobs
-                    .set(name, text)
-                    .expect("the flag's parser has read it as this knob's");
-            }
-        }
-        PolicySettings::from_knobs(&knobs, End::Client)
+    /// The choices that were made.
+    pub fn choices(&self) -> impl Iterator<Item = (UserKnob, Value)> {
+        self.0.user_choices(HOST)
     }
 }
 
-/// A parser that takes what the knob takes.
-fn knob(name: &'static str) -> impl Fn(&str) -> Result<String, String> + Clone + Send + Sync {
-    move |text| match Knobs::default().set(name, text) {
+/// A peer has one end; it might be either.
+const HOST: HostName = HostName::CLIENT;
+const HEADING: &str = "Policies (as the knobs of a study: docs/policies.md)";
+/// Of `--ack-every`.
+const EVERY: &str = "ack_every";
+
+/// The rows that are flags.
+fn rows() -> impl Iterator<Item = &'static Knob> {
+    KNOBS
+        .iter()
+        .filter(|row| matches!(row.of, Of::Tcp(_, User::Has(_))))
+}
+
+/// A flag that takes what the knob takes.
+fn flag(id: &'static str, row: &'static Knob) -> Arg {
+    let doc = row.doc.replace('`', "");
+    let first = doc.split_inclusive(". ").next().unwrap_or(&doc).trim_end();
+    let value = match row.kind {
+        Kind::Count(..) => "N",
+        Kind::Bytes(..) => "SIZE",
+        Kind::BitRate | Kind::EventRate => "RATE",
+        Kind::Time(..) => "TIME",
+        Kind::Switch => "on|off",
+        Kind::Choice(_) | Kind::Cpus | Kind::Text => "WORD",
+    };
+    let parse = move |text: &str| match Knobs::default().set(row.name, text) {
         Ok(()) => Ok(text.to_string()),
         Err(error) => Err(error.expected),
+    };
+    let arg = Arg::new(id)
+        .long(id.replace('_', "-"))
+        .value_name(value)
+        .value_parser(parse)
+        .help_heading(HEADING)
+        .help(format!("{} Takes {}", dotted(first), row.expected()))
+        .long_help(format!("{} Takes {}", dotted(&doc), row.expected()));
+    match row.kind {
+        // A switch by itself is on.
+        Kind::Switch => arg.num_args(0..=1).default_missing_value("on"),
+        _ => arg,
+    }
+}
+
+fn dotted(text: &str) -> String {
+    let end = if text.ends_with('.') { "" } else { "." };
+    format!("{text}{end}")
+}
+
+impl Args for PolicyFlags {
+    fn augment_args(command: Command) -> Command {
+        let segments = rows().find(|row| row.name == "ack_segments");
+        let every = flag(EVERY, segments.expect("it is a row"))
+            .help("The same as --ack-policy every --ack-segments N")
+            .long_help("The same as --ack-policy every --ack-segments N")
+            .conflicts_with_all(["ack_policy", "ack_segments"]);
+        rows().fold(command.arg(every), |command, row| {
+            command.arg(flag(row.name, row))
+        })
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for PolicyFlags {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let mut knobs = Knobs::default();
+        let mut set = |name: &str, text: &str| {
+            knobs
+                .set(name, text)
+                .expect("the flag's parser has read it as this knob's");
+        };
+        set("stack", "user");
+        if let Some(segments) = matches.get_one::<String>(EVERY) {
+            set("ack_policy", AckKind::Every.word());
+            set("ack_segments", segments);
+        }
+        for row in rows() {
+            if let Some(text) = matches.get_one::<String>(row.name) {
+                set(row.name, text);
+            }
+        }
+        let unmet = knobs.unmet().into_iter().next();
+        let unmet = unmet.map(|unmet| (unmet.knob, unmet.reason));
+        let unavailable = knobs.available_at(HOST, false).err();
+        match unmet.or(unavailable.map(|error| (error.knob, error.reason))) {
+            None => Ok(Self(knobs)),
+            Some((knob, reason)) => {
+                let name = knob.rsplit('.').next().unwrap_or(&knob).replace('_', "-");
+                let text = format!("--{name} {reason}\n");
+                Err(clap::Error::raw(ErrorKind::ArgumentConflict, text))
+            }
+        }
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use clap::Parser;
-    use tcpcost_study::AckKind;
 
     use super::*;
 
@@ -127,40 +130,88 @@ mod tests {
         policies: PolicyFlags,
     }
 
-    fn parse(line: &str) -> Result<PolicySettings, clap::Error> {
+    fn parse(line: &str) -> Result<Vec<(UserKnob, Value)>, clap::Error> {
         let words = ["peer"].into_iter().chain(line.split_whitespace());
-        Ok(Command::try_parse_from(words)?.policies.settings())
+        Ok(Command::try_parse_from(words)?.policies.choices().collect())
+    }
+
+    /// What a row takes that is not its default.
+    fn example(row: &Knob) -> String {
+        match row.kind {
+            Kind::Count(_, most) => most.to_string(),
+            Kind::Bytes(_, most) => format!("{most}B"),
+            Kind::BitRate | Kind::EventRate => "1Gbit".to_string(),
+            Kind::Time(least, _) => format!("{least}ms"),
+            Kind::Switch => "on".to_string(),
+            Kind::Choice(words) => words.last().expect("some").to_string(),
+            Kind::Cpus | Kind::Text => "reno".to_string(),
+        }
     }
 
     #[test]
-    fn every_policy_knob_of_an_end_is_a_flag() {
-        let settings = parse(
-            "--ack-policy avoidance --ack-segments 3 --ack-delay 50ms --ack-limit-initial 0 \
-             --ack-limit-max 22 --comp-sack-nr 8 --comp-sack-delay-us 500 --backlog-ack-defer off --tail-split always --tso-win-divisor 8 --super-segment 16KiB \
-             --tso-min-segs 4 --whole-super-segments --pacing timer --pacing-rate 1Gbit \
-             --initial-window 3 --window-growth per-ack --tail-loss-probe off",
-        )
-        .unwrap();
-        // Each field is set: none is as in the default.
-        let set = format!("{settings:?}");
-        assert!(!set.contains("None"), "{set}");
+    fn every_knob_of_our_tcp_is_a_flag() {
+        for row in rows() {
+            // Alone, or with what its error says it needs.
+            let alone = format!("--{} {}", row.name.replace('_', "-"), example(row));
+            let line = match parse(&alone) {
+                Ok(_) => alone,
+                Err(error) => {
+                    let text = error.to_string();
+                    let (_, needed) = text
+                        .split_once("needs ")
+                        .unwrap_or_else(|| panic!("{text}"));
+                    let (knob, rest) = needed.split_once(" = \"").expect("a word");
+                    let (word, _) = rest.split_once('"').expect("a word");
+                    format!("{alone} --{} {word}", knob.replace('_', "-"))
+                }
+            };
+            let choices = parse(&line).unwrap_or_else(|error| panic!("{line}: {error}"));
+            let Of::Tcp(_, User::Has(which)) = row.of else {
+                unreachable!("rows are of our TCP")
+            };
+            assert!(choices.iter().any(|(choice, _)| *choice == which), "{line}");
+        }
     }
 
     #[test]
     fn ack_every_is_a_short_form() {
-        let settings = parse("--ack-every 8").unwrap();
         assert_eq!(
-            (settings.ack, settings.ack_segments),
-            (Some(AckKind::Every), Some(8))
+            parse("--ack-every 8").unwrap(),
+            [
+                (UserKnob::AckPolicy, Value::Word("every".into())),
+                (UserKnob::AckSegments, Value::Count(8)),
+            ]
         );
         assert!(parse("--ack-every 8 --ack-policy delayed").is_err());
-        assert_eq!(parse("").unwrap(), PolicySettings::default());
+        assert_eq!(parse("").unwrap(), []);
+        let whole = parse("--whole-super-segments --ack-every 2").unwrap();
+        assert!(whole.contains(&(UserKnob::WholeSuperSegments, Value::Switch(true))));
     }
 
     #[test]
     fn what_a_knob_does_not_take_is_refused_with_what_it_takes() {
         let error = parse("--ack-policy sometimes").unwrap_err().to_string();
         assert!(error.contains("linux-like"), "{error}");
-        assert!(parse("--ack-segments 65").is_err());
+        assert!(parse("--ack-policy every --ack-segments 65").is_err());
+    }
+
+    #[test]
+    fn what_would_have_no_effect_is_refused() {
+        let check = |line, said: &str| {
+            let error = parse(line).unwrap_err().to_string();
+            assert!(error.contains(said), "{error}");
+        };
+        check(
+            "--pacing-rate 1Gbit",
+            "--pacing-rate needs pacing = \"timer\"",
+        );
+        check(
+            "--ack-limit-max 8",
+            "--ack-limit-max needs ack_policy = \"avoidance\"",
+        );
+        check(
+            "--comp-sack-nr 8",
+            "--comp-sack-nr needs ack_policy = \"linux-like\"",
+        );
     }
 }

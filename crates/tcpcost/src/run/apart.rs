@@ -1,13 +1,14 @@
-//! Waits until the hypervisor runs the two ends' CPUs near each other, if it ever did.
+//! Waits until the hypervisor runs the CPUs of hosts that talk with each other near each other, if it ever
+//! did.
 
-use std::thread;
 use std::time::{Duration, Instant};
 
-use tcpcost_meter::core_to_core::round_trip_ns;
-use tcpcost_study::{CoreToCore, Knobs, Record};
+use tcpcost_study::{Distance, Record};
 
-use super::ends::Events;
-use super::trial;
+use super::bed::Bed;
+use super::nodes::{Events, Halt};
+use super::phases::{ask_distance, far_cpus};
+use tcpcost_study::{Knobs, Topology};
 
 /// Between looks: two thirds of a millisecond of both CPUs each.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -33,26 +34,35 @@ impl Patience {
     }
 
     /// Returns once the CPUs of a trial are as near as they were in an earlier one, or patience is at
-    /// an end.
-    pub fn wait(&mut self, knobs: &Knobs, records: &[Record], events: &mut Events) {
-        let Some(cpus) = trial::two_cpus(knobs) else {
-            return;
+    /// an end, or it was asked to stop.
+    pub fn wait(
+        &mut self,
+        bed: &mut Bed,
+        topology: &Topology,
+        knobs: &Knobs,
+        records: &[Record],
+        events: &Events,
+    ) -> Result<(), Halt> {
+        // What is wrong with the knobs is said, with its reason, when the trial is prepared.
+        let Ok(placed) = bed.place(topology, knobs) else {
+            return Ok(());
         };
-        let Some(nearest) = CoreToCore::nearest(records, cpus) else {
-            return;
-        };
-        let allowed = WAIT_MAX + self.began.elapsed() / SHARE;
-        let until = Instant::now() + WAIT_MAX.min(allowed.saturating_sub(self.waited));
-        let begun = Instant::now();
-        while Instant::now() < until
-            && round_trip_ns(cpus)
-                .ok()
-                .flatten()
-                .is_some_and(|ns| CoreToCore::is_apart(ns, nearest))
-            && !events.interrupted()
-        {
-            thread::sleep(PAUSE);
+        for cpus in far_cpus(bed, topology, &placed) {
+            let machine = bed.nodes.hello(cpus[0].host).machine.clone();
+            let numbers = cpus.map(|id| id.cpu);
+            let Some(nearest) = Distance::nearest(records, &machine, numbers) else {
+                continue;
+            };
+            let allowed = WAIT_MAX + self.began.elapsed() / SHARE;
+            let until = Instant::now() + WAIT_MAX.min(allowed.saturating_sub(self.waited));
+            let begun = Instant::now();
+            while Instant::now() < until
+                && ask_distance(bed, cpus, events)?
+                    .is_some_and(|ns| Distance::is_apart(ns, nearest))
+                && !events.interrupt.wait(1, PAUSE)
+            {}
+            self.waited += begun.elapsed();
         }
-        self.waited += begun.elapsed();
+        Ok(())
     }
 }

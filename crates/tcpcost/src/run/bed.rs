@@ -1,165 +1,187 @@
-//! Beds: where a trial's two ends are, and over which device they meet.
+//! A bed: the agents of a topology's hosts, and the links between them.
 //!
-//! A bed is two agents: in `memory` both in one process, else a process each. In `netns` and `tap`
-//! each is alone in an anonymous network namespace, so when they end, however they end, the kernel
-//! removes namespaces, devices, qdiscs and routes.
+//! A host that is in an anonymous network namespace of its own leaves nothing behind: when its agent ends,
+//! however it ends, the kernel removes namespace, devices, qdiscs and routes.
 
-use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv4Addr};
+use std::collections::BTreeMap;
 
-use tcpcost_study::{End, HostEnvironment};
+use tcpcost_agent::protocol::{Ask, Attached};
+use tcpcost_study::{
+    Bed as Kind, Host, HostName, Knobs, Link, LinkKind, Machine, Reach, StackKind, Topology,
+    WorkloadSettings,
+};
 
-use super::ends::{Ends, Events, Halt, Processes};
-use crate::host::{environment, sysctl};
-use crate::protocol::{Answer, Ask, PROTOCOL};
+use super::launcher::Launchers;
+use super::nodes::{Events, Halt, Nodes};
+use super::placement::{Placement, place};
 
-/// Which bed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BedKind {
-    /// Two namespaces joined by a veth pair.
-    Netns,
-    /// This host's loopback.
-    Loopback,
-    /// Two namespaces; our own TCP in that of this end, with a TAP of so many queues into the other.
-    Tap(End, usize),
-    /// Our own TCP at both ends, in one process.
-    Memory,
-}
-
-impl BedKind {
-    /// Its name in records.
-    pub fn name(self) -> &'static str {
-        match self {
-            BedKind::Netns => "netns",
-            BedKind::Loopback => "loopback",
-            BedKind::Tap(..) => "tap",
-            BedKind::Memory => "memory",
-        }
-    }
-
-    /// Whether the kernel's TCP at this end is in a namespace of its own.
-    pub fn owns(self, end: End) -> bool {
-        match self {
-            BedKind::Netns => true,
-            BedKind::Tap(ours, _) => end != ours,
-            BedKind::Loopback | BedKind::Memory => false,
-        }
-    }
-
-    fn processes(self) -> Processes {
-        match self {
-            BedKind::Netns | BedKind::Tap(..) => Processes::Isolated,
-            BedKind::Loopback => Processes::Two,
-            BedKind::Memory => Processes::One,
-        }
-    }
-}
-
-/// Two agents and the path between them.
+/// Agents and the links between them.
 pub struct Bed {
-    /// Which.
-    pub kind: BedKind,
+    /// Which description.
+    pub kind: Kind,
+    /// Its hosts and links.
+    pub topology: Topology,
     /// The agents.
-    pub ends: Ends,
-    /// The machine.
-    pub host: HostEnvironment,
+    pub nodes: Nodes,
+    /// The machines, by the kernel's boot id.
+    pub machines: BTreeMap<String, Machine>,
+    /// Queues of its TAP; 0 without one.
+    queues: usize,
 }
-
-/// Both namespaces are ours alone, so any network will do; a /30 holds just the two ends.
-const NETNS_PREFIX: u8 = 30;
 
 impl Bed {
-    /// Makes a bed.
-    pub fn make(kind: BedKind, events: &mut Events) -> Result<Bed, Halt> {
-        let mut ends = Ends::start(events, kind.processes())
-            .map_err(|error| Halt::Gone(End::Client, format!("{error:#}")))?;
-        let hellos = ends.call_both(events, |_| Ask::Hello { protocol: PROTOCOL })?;
-        let [Answer::Hello { host, protocol, .. }, Answer::Hello { .. }] = hellos else {
-            return Err(Halt::Gone(End::Client, "did not say hello".to_string()));
+    /// Starts the agents and links them.
+    pub fn make(
+        kind: Kind,
+        topology: &Topology,
+        knobs: &Knobs,
+        launchers: &Launchers,
+        events: &mut Events,
+    ) -> Result<Bed, Halt> {
+        let nodes = Nodes::start(events, topology, launchers)?;
+        let machine = |host| {
+            let hello = nodes.hello(host);
+            (hello.machine.clone(), hello.environment.clone())
         };
-        if protocol != PROTOCOL {
-            let text =
-                format!("speaks protocol {protocol}, this command {PROTOCOL}: install one version");
-            return Err(Halt::Gone(End::Client, text));
+        let mut bed = Bed {
+            kind,
+            topology: topology.clone(),
+            machines: topology.names().map(machine).collect(),
+            nodes,
+            queues: 0,
+        };
+        bed.queues = bed.queues_for(knobs);
+        if bed.queues > TAP_QUEUES_MAX {
+            let reason = format!("a TAP has at most {TAP_QUEUES_MAX} queues");
+            let knob = "threads".to_string();
+            return Err(Halt::Unsupported { knob, reason });
         }
-        let mut host = *host;
-        // The agents may be in namespaces, which do not show them all; the command is not.
-        host.sysctls = environment::sysctls(sysctl::root(), &BTreeSet::new());
-        let bed = Bed { kind, ends, host };
-        match kind {
-            BedKind::Netns => bed.join(events),
-            BedKind::Tap(ours, queues) => bed.tap(ours, queues, events),
-            BedKind::Loopback | BedKind::Memory => Ok(bed),
+        for link in &topology.links {
+            bed.join(link, events)?;
+        }
+        for host in topology.names() {
+            bed.attach(host, events)?;
+        }
+        Ok(bed)
+    }
+
+    /// Whether this bed is the one that these hosts, links and knobs ask for; CPUs are chosen for each
+    /// trial anew.
+    pub fn serves(&self, kind: Kind, topology: &Topology, knobs: &Knobs) -> bool {
+        let without_cpus = |topology: &Topology| {
+            let mut topology = topology.clone();
+            topology.hosts.iter_mut().for_each(|host| host.cpus = None);
+            topology
+        };
+        self.kind == kind
+            && without_cpus(&self.topology) == without_cpus(topology)
+            && self.queues == self.queues_for(knobs)
+    }
+
+    /// Makes a link.
+    fn join(&mut self, link: &Link, events: &Events) -> Result<(), Halt> {
+        match link.kind {
+            LinkKind::Loopback | LinkKind::Memory => Ok(()),
+            LinkKind::Veth => {
+                let veth = Ask::Veth {
+                    device: link.a.device.clone(),
+                    peer_device: link.b.device.clone(),
+                    peer_pid: self.nodes.hello(link.b.host).pid,
+                };
+                self.nodes.call(events, link.a.host, &veth).map(drop)
+            }
+            LinkKind::Tap => {
+                let is_ours = |host| stack(&self.topology, host) == StackKind::User;
+                let (ours, kernels) = match is_ours(link.a.host) {
+                    true => (&link.a, &link.b),
+                    false => (&link.b, &link.a),
+                };
+                let tap = Ask::Tap {
+                    device: ours.device.clone(),
+                    address: ours.address,
+                    queues: self.queues,
+                    peer_pid: self.nodes.hello(kernels.host).pid,
+                };
+                self.nodes.call(events, ours.host, &tap).map(drop)
+            }
         }
     }
 
-    /// Makes the TAP at our end and gives the kernel's its address.
-    fn tap(mut self, ours: End, queues: usize, events: &Events) -> Result<Bed, Halt> {
-        let [client_pid, server_pid] = self.ends.pids();
-        let device = self.device(ours).to_string();
-        let tap = Ask::Tap {
-            device: device.clone(),
-            address: address(self.kind, ours),
-            queues,
-            peer_pid: if ours == End::Client {
-                server_pid
-            } else {
-                client_pid
-            },
-        };
-        self.ends.call(events, ours, &tap)?;
+    /// Gives the devices of a namespace of ours their addresses and routes.
+    fn attach(&mut self, host: HostName, events: &Events) -> Result<(), Halt> {
+        if !self.owns(host) {
+            return Ok(());
+        }
+        let links = self.topology.links.iter();
         let attach = Ask::Attach {
-            device,
-            address: address(self.kind, ours.peer()),
-            prefix: NETNS_PREFIX,
+            ports: links
+                .filter_map(|link| {
+                    let (port, _) = link.from(host)?;
+                    Some(Attached {
+                        device: port.device.clone(),
+                        address: port.address,
+                        prefix: link.prefix(),
+                    })
+                })
+                .collect(),
+            routes: self.topology.routes(host),
+            forwards: self.topology.forwards(host),
         };
-        self.ends.call(events, ours.peer(), &attach)?;
-        Ok(self)
+        self.nodes.call(events, host, &attach).map(drop)
     }
 
-    /// Makes the veth pair and gives both ends their addresses.
-    fn join(mut self, events: &Events) -> Result<Bed, Halt> {
-        let [_, server_pid] = self.ends.pids();
-        let veth = Ask::Veth {
-            device: self.device(End::Client).to_string(),
-            peer_device: self.device(End::Server).to_string(),
-            peer_pid: server_pid,
+    /// Whether the kernel's TCP at this host is in a namespace of its own.
+    pub fn owns(&self, host: HostName) -> bool {
+        let owns = |host: &Host| host.reach == Reach::Namespace && host.stack == StackKind::Kernel;
+        self.topology.host(host).is_some_and(owns)
+    }
+
+    /// CPUs of each host by the cell's knobs, machine by machine.
+    pub fn place(&self, topology: &Topology, knobs: &Knobs) -> Result<Placement, Halt> {
+        let placement = knobs.word("placement").expect("a choice has a default");
+        let mut placed = Placement::new();
+        for machine in self.machines.keys() {
+            let hosts = self.nodes.on_machine(machine);
+            let cpus = &self.nodes.hello(hosts[0]).cpus;
+            let of_machine = place(cpus, &placement, topology, &hosts)
+                .map_err(|(knob, reason)| Halt::Unsupported { knob, reason })?;
+            placed.extend(of_machine);
+        }
+        Ok(placed)
+    }
+
+    /// How many instances of our own TCP each of its hosts has: one for each CPU unless the study
+    /// says. In memory each has a partner, so the host with fewer CPUs decides.
+    pub fn instances(&self, topology: &Topology, knobs: &Knobs) -> usize {
+        // What is wrong with the knobs is said, with its reason, when the trial is prepared.
+        let (Ok(settings), Ok(placed)) = (
+            WorkloadSettings::from_knobs(knobs),
+            self.place(topology, knobs),
+        ) else {
+            return 1;
         };
-        self.ends.call(events, End::Client, &veth)?;
-        let kind = self.kind;
-        self.ends.call_both(events, |end| Ask::Attach {
-            device: device(kind, end).to_string(),
-            address: address(kind, end),
-            prefix: NETNS_PREFIX,
-        })?;
-        Ok(self)
+        let ours = topology
+            .hosts
+            .iter()
+            .filter(|host| host.stack == StackKind::User);
+        let cpus = ours.map(|host| placed[&host.name].len());
+        let threads = settings.threads.or(cpus.min()).unwrap_or(1);
+        threads.min(settings.flows).max(1)
     }
 
-    /// Name of an end's device.
-    pub fn device(&self, end: End) -> &'static str {
-        device(self.kind, end)
-    }
-
-    /// An end's address.
-    pub fn address(&self, end: End) -> IpAddr {
-        address(self.kind, end).into()
+    fn queues_for(&self, knobs: &Knobs) -> usize {
+        let mut links = self.topology.links.iter();
+        match links.any(|link| link.kind == LinkKind::Tap) {
+            true => self.instances(&self.topology, knobs),
+            false => 0,
+        }
     }
 }
 
-fn device(kind: BedKind, end: End) -> &'static str {
-    match (kind, end) {
-        (BedKind::Loopback, _) => "lo",
-        (BedKind::Netns, End::Client) => "tc-client",
-        (BedKind::Netns, End::Server) => "tc-server",
-        (BedKind::Tap(..), _) => "tc-tap",
-        (BedKind::Memory, _) => "memory",
-    }
+fn stack(topology: &Topology, host: HostName) -> StackKind {
+    let host = topology.host(host);
+    host.map_or(StackKind::Kernel, |host| host.stack)
 }
 
-fn address(kind: BedKind, end: End) -> Ipv4Addr {
-    match (kind, end) {
-        (BedKind::Loopback, _) => Ipv4Addr::LOCALHOST,
-        (_, End::Client) => Ipv4Addr::new(10, 0, 0, 1),
-        (_, End::Server) => Ipv4Addr::new(10, 0, 0, 2),
-    }
-}
+/// MAX_TAP_QUEUES of drivers/net/tun.c.
+const TAP_QUEUES_MAX: usize = 256;

@@ -1,14 +1,19 @@
 //! A run's directory: the study, its overrides, one record a line, the report.
 
+use std::collections::HashSet;
 use std::fs::{self, File, OpenOptions};
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
-use tcpcost_study::{CoreToCore, Record, RecordError, Study, WorkloadSettings, units};
+use tcpcost_study::{Distance, Record, RecordError, Study, units};
 
 use crate::exit::usage;
+use crate::output;
+use tcpcost_host::lock::holders;
 
 /// What the command line changed of the study.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -42,16 +47,9 @@ impl Overrides {
     /// The study of a text with these changes made.
     pub fn apply(&self, text: &str, file: &str) -> anyhow::Result<Study> {
         let mut study = Study::parse(&self.study, text, file).map_err(|e| usage(e.to_string()))?;
-        for (name, value) in &self.set {
-            study
-                .set(name, value)
-                .map_err(|e| usage(format!("--set {e}")))?;
-        }
-        for cell in &study.cells {
-            if let Err(error) = WorkloadSettings::from_knobs(&cell.knobs) {
-                return Err(usage(format!("--set, cell \"{}\": {error}", cell.name)));
-            }
-        }
+        study
+            .set(&self.set)
+            .map_err(|error| usage(format!("--set {error}")))?;
         // Before what is said in so many words.
         if self.quick {
             study.make_quick();
@@ -94,6 +92,8 @@ impl Overrides {
 pub struct Directory {
     path: PathBuf,
     records: File,
+    /// Nobody else writes as long as it is open.
+    _owned: File,
 }
 
 const STUDY: &str = "study.toml";
@@ -109,6 +109,9 @@ impl Directory {
         study_text: &str,
         overrides: &Overrides,
     ) -> anyhow::Result<Directory> {
+        let tried = || format!("create {}", path.display());
+        fs::create_dir_all(path).with_context(tried)?;
+        let owned = own(path)?;
         let records = path.join(RECORDS);
         if records.exists() {
             return Err(usage(format!(
@@ -117,8 +120,6 @@ impl Directory {
                 path.display()
             )));
         }
-        let tried = || format!("create {}", path.display());
-        fs::create_dir_all(path).with_context(tried)?;
         fs::write(path.join(STUDY), study_text).with_context(tried)?;
         fs::write(
             path.join(OVERRIDES),
@@ -131,19 +132,21 @@ impl Directory {
             .open(&records)
             .with_context(tried)?;
         // The directory entries too must survive a crash, or the first record has no name.
-        File::open(path)
-            .and_then(|directory| directory.sync_all())
-            .with_context(tried)?;
+        owned.sync_all().with_context(tried)?;
         Ok(Directory {
             path: path.to_path_buf(),
             records,
+            _owned: owned,
         })
     }
 
     /// Opens an earlier one to go on. A last line that a crash cut short is taken off: its trial
     /// was not done.
     pub fn open(path: &Path) -> anyhow::Result<(Directory, Study, Vec<Record>)> {
+        // Before it is read, so that nobody adds to it afterwards.
+        let owned = own(path)?;
         let run = Run::load(path)?;
+        run.say();
         let file = path.join(RECORDS);
         let tried = || format!("open {}", file.display());
         let records = OpenOptions::new()
@@ -155,6 +158,7 @@ impl Directory {
             Directory {
                 path: path.to_path_buf(),
                 records,
+                _owned: owned,
             },
             run.study,
             run.records,
@@ -165,9 +169,15 @@ impl Directory {
     pub fn append(&mut self, record: &Record) -> anyhow::Result<()> {
         let mut line = record.to_line();
         line.push('\n');
-        self.records
-            .write_all(line.as_bytes())
-            .and_then(|()| self.records.sync_data())
+        let whole = self.records.metadata().map(|metadata| metadata.len());
+        whole
+            .and_then(|whole| {
+                self.records
+                    .write_all(line.as_bytes())
+                    .and_then(|()| self.records.sync_data())
+                    // Half a line is of no use; if it cannot be taken off now, the next run does it.
+                    .inspect_err(|_| drop(self.records.set_len(whole)))
+            })
             .with_context(|| format!("append to {}", self.path.join(RECORDS).display()))
     }
 
@@ -182,12 +192,36 @@ impl Directory {
     }
 }
 
+/// Locks a run's directory for as long as what this gives is open: two writers would do each trial
+/// twice.
+fn own(path: &Path) -> anyhow::Result<File> {
+    let directory = File::open(path).map_err(|error| not_of_a_run(path, &error))?;
+    match flock(&directory, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(directory),
+        Err(Errno::WOULDBLOCK) => Err(usage(format!(
+            "{} is being written by {}: wait for its end, or choose another directory",
+            path.display(),
+            holders(&directory)
+        ))),
+        Err(error) => Err(error).with_context(|| format!("lock {}", path.display())),
+    }
+}
+
+fn not_of_a_run(path: &Path, error: &io::Error) -> anyhow::Error {
+    usage(format!(
+        "read {}: {error} (expected the directory of a run)",
+        path.display()
+    ))
+}
+
 /// A run as it lies on disk.
 pub struct Run {
     /// The study, overrides applied.
     pub study: Study,
-    /// Its records, in order.
+    /// Its records, in order, each trial once.
     pub records: Vec<Record>,
+    /// What was passed over, a line each.
+    pub oddities: Vec<String>,
     /// Bytes of the records file up to the end of the last whole line.
     sound_bytes: u64,
 }
@@ -197,38 +231,65 @@ impl Run {
     pub fn load(path: &Path) -> anyhow::Result<Run> {
         let read = |name: &str| {
             let file = path.join(name);
-            fs::read_to_string(&file).map_err(|error| {
-                usage(format!(
-                    "read {}: {error} (expected the directory of a run)",
-                    file.display()
-                ))
-            })
+            fs::read_to_string(&file).map_err(|error| not_of_a_run(&file, &error))
         };
         let overrides: Overrides = serde_json::from_str(&read(OVERRIDES)?)
             .with_context(|| format!("read {}", path.join(OVERRIDES).display()))?;
         let study_file = path.join(STUDY);
         let study = overrides.apply(&read(STUDY)?, &study_file.to_string_lossy())?;
 
-        let text = read(RECORDS)?;
-        let mut records = Vec::new();
+        let file = path.join(RECORDS);
+        // A torn line need not be text.
+        let bytes = fs::read(&file).map_err(|error| not_of_a_run(&file, &error))?;
+        let mut records: Vec<Record> = Vec::new();
+        let mut known = HashSet::new();
+        let mut twice = 0;
+        let mut oddities = Vec::new();
         let mut sound_bytes = 0;
-        for (index, line) in text.split_inclusive('\n').enumerate() {
-            let whole = line.ends_with('\n');
-            match Record::from_line(line.trim_end()) {
-                Ok(record) if whole => records.push(record),
+        for (index, line) in bytes.split_inclusive(|&byte| byte == b'\n').enumerate() {
+            let whole = line.ends_with(b"\n");
+            match Record::from_line(String::from_utf8_lossy(line).trim_end()) {
+                Ok(record) if whole => {
+                    let trial = (record.cell.clone(), record.repetition, record.attempt);
+                    if known.insert(trial) {
+                        records.push(record);
+                    } else {
+                        twice += 1;
+                    }
+                }
                 // Cut short by a crash: only ever the last line, since each is synced before the next.
                 Ok(_) | Err(RecordError::Syntax(_)) if !whole => break,
-                Err(error) => bail!("{}:{}: {error}", path.join(RECORDS).display(), index + 1),
+                Err(error @ RecordError::Syntax(_)) => oddities.push(format!(
+                    "{}:{}: {error}: passed over, its trial is lost; --resume does it again",
+                    file.display(),
+                    index + 1
+                )),
+                Err(error) => bail!("{}:{}: {error}", file.display(), index + 1),
                 Ok(_) => unreachable!("a whole line that parses was taken above"),
             }
             sound_bytes += line.len() as u64;
         }
+        if twice > 0 {
+            oddities.push(format!(
+                "{}: {twice} of its {} records stand there a second time, which does not count",
+                file.display(),
+                twice + records.len()
+            ));
+        }
         // Also by trials that came after them.
-        CoreToCore::mark_apart(&mut records);
+        Distance::mark_apart(&mut records);
         Ok(Run {
             study,
             records,
+            oddities,
             sound_bytes,
         })
+    }
+
+    /// Says what was passed over.
+    pub fn say(&self) {
+        for oddity in &self.oddities {
+            output::say!("tcpcost: {oddity}");
+        }
     }
 }

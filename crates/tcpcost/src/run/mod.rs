@@ -2,77 +2,88 @@
 
 mod apart;
 mod bed;
-mod captured;
 mod directory;
-mod ends;
+mod host;
+mod launcher;
+mod nodes;
+mod phases;
+mod placement;
 mod plan;
 mod progress;
-mod signals;
+mod reap;
 mod trial;
 mod warnings;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use anyhow::Context;
 use tcpcost_report::Summary;
+use tcpcost_signals::Interrupt;
 use tcpcost_study::{
-    Cell, CoreToCore, End, HostEnvironment, Outcome, Record, Study, Value, Warning, WarningCode,
+    Bed as Kind, Cell, Distance, HostName, Machine, Outcome, Record, Study, Topology, Value,
+    Warning, WarningCode,
 };
 
 use self::apart::Patience;
-use self::bed::{Bed, BedKind};
+use self::bed::Bed;
 use self::directory::{Directory, Overrides};
-use self::ends::Events;
+use self::host::Held;
+use self::launcher::Launchers;
+use self::nodes::{Events, Halt};
 use self::plan::Plan;
 use self::progress::Progress;
 use self::trial::{Broken, Trial};
 use crate::cli;
 use crate::exit::{Exit, usage};
-use crate::host::namespace::Way;
-use crate::host::{journal, namespace};
 use crate::output;
 use crate::studies;
+use tcpcost_host::namespace;
+use tcpcost_host::namespace::Way;
 
 pub use self::directory::Run as StoredRun;
+
+/// The first signal ends the run with a report of what is there; the second ends the agents, if they
+/// do not end by themselves; the third leaves the report out.
+const ENDS_AT_ONCE: u32 = 3;
 
 /// Runs a study as the command line says.
 pub fn run(args: &cli::Run) -> anyhow::Result<Exit> {
     if let (Some(directory), true) = (&args.resume, args.dry_run) {
         let stored = StoredRun::load(directory)?;
-        print!("{}", plan::dry_run(&stored.study));
+        output::write(&plan::dry_run(&stored.study))?;
         return Ok(Exit::Ok);
     }
-    let mut store;
-    let study;
-    let records;
-    // Before any thread exists: a process with threads cannot enter a user namespace.
-    let access;
-    if let Some(path) = &args.resume {
-        (store, study, records) = Directory::open(path)?;
-        access = Access::gain(&study);
-    } else {
-        let named = args
-            .study
-            .as_deref()
-            .expect("clap asks for a study unless --resume is given");
-        let (name, text, file) = studies::find(named)?;
-        let overrides = overrides(args, name)?;
-        study = overrides.apply(&text, &file)?;
-        if args.dry_run {
-            print!("{}", plan::dry_run(&study));
-            return Ok(Exit::Ok);
+    let (mut store, study, records) = match &args.resume {
+        Some(path) => Directory::open(path)?,
+        None => {
+            let named = args
+                .study
+                .as_deref()
+                .expect("clap asks for a study unless --resume is given");
+            let (name, text, file) = studies::find(named)?;
+            let overrides = overrides(args, name)?;
+            let study = overrides.apply(&text, &file)?;
+            if args.dry_run {
+                output::write(&plan::dry_run(&study))?;
+                return Ok(Exit::Ok);
+            }
+            let path = args
+                .out
+                .clone()
+                .unwrap_or_else(|| default_directory(&study.name));
+            let store = Directory::create(&path, &text, &overrides)?;
+            (store, study, Vec::new())
         }
-        access = Access::gain(&study);
-        let path = args
-            .out
-            .clone()
-            .unwrap_or_else(|| default_directory(&study.name));
-        store = Directory::create(&path, &text, &overrides)?;
-        records = Vec::new();
+    };
+    // As who this is; in a user namespace it is somebody else. A failure is no reason not to run.
+    if let Err(error) = host::put_back("a killed run") {
+        output::say!("tcpcost: {error:#}");
     }
-    let mut events = Events::new();
-    signals::watch(events.sender());
-    put_back_earlier();
+    // Before any thread exists: a process with threads cannot enter a user namespace.
+    let access = Access::gain(&study);
+    let interrupt = Interrupt::watch(ENDS_AT_ONCE).context("wait for signals")?;
+    let mut events = Events::new(interrupt);
 
     let mut progress = Progress::new(Plan::trials(&study, &records), args.quiet);
     progress.say(&format!("records and report: {}", store.path().display()));
@@ -81,48 +92,33 @@ pub fn run(args: &cli::Run) -> anyhow::Result<Exit> {
     }
     let mut runner = Runner {
         study: &study,
+        plan: Plan::default(),
         records,
         bed: None,
-        host: None,
+        held: None,
+        machines: BTreeMap::new(),
+        launchers: Launchers::parse(&args.launch)?,
         access: &access,
         patience: Patience::new(),
     };
-    let interrupted = runner.all(&mut store, &mut events, &mut progress)?;
+    let ended = runner.all(&mut store, &mut events, &mut progress);
+    // Whatever ended it: agents are gone, the host is as it was, and what is there is reported.
+    let ended = runner.leave_bed().and(ended);
     progress.finish();
 
-    let records = std::mem::take(&mut runner.records);
-    drop(runner);
-    let summary = Summary::new(&study, &records);
-    output::write_html(store.path(), &summary)?;
+    let summary = Summary::new(&study, &runner.records);
+    let page = output::write_html(store.path(), &summary);
     let exit = output::exit(&summary);
-    output::print(&[summary], args.format)?;
+    let printed = output::print(&[summary], args.format);
+    let interrupted = ended?;
     if interrupted {
-        eprintln!(
+        output::say!(
             "tcpcost: interrupted; go on with: tcpcost run --resume {}",
             store.path().display()
         );
-        return Ok(Exit::Interrupted);
     }
-    Ok(exit)
-}
-
-/// Puts back what a killed run left changed. A failure is said and no reason not to run.
-fn put_back_earlier() {
-    // Without a place for a journal there never was one.
-    let Ok(folder) = journal::folder() else {
-        return;
-    };
-    match journal::restore(&folder) {
-        Ok(restored) => {
-            for line in restored.put_back {
-                eprintln!("tcpcost: put back what a killed run had changed: {line}");
-            }
-            for line in restored.failed {
-                eprintln!("tcpcost: what a killed run had changed could not be put back: {line}");
-            }
-        }
-        Err(error) => eprintln!("tcpcost: look for changes of killed runs: {error}"),
-    }
+    page.and(printed)?;
+    Ok(if interrupted { Exit::Interrupted } else { exit })
 }
 
 fn overrides(args: &cli::Run, study: String) -> anyhow::Result<Overrides> {
@@ -210,38 +206,37 @@ fn bed_word(cell: &Cell) -> String {
 
 /// The bed that a cell asks for by its knobs `bed` and `stack`; or the one it would be, and why it
 /// cannot be had.
-fn bed_of(cell: &Cell, netns: &Result<(), String>) -> Result<BedKind, (BedKind, String)> {
-    let is_ours = |end| cell.knobs.value_at(end, "stack") == Some(Value::Word("user".to_string()));
+fn bed_of(cell: &Cell, netns: &Result<(), String>) -> Result<Kind, (Kind, String)> {
+    let is_ours =
+        |host| cell.knobs.value_at(host, "stack") == Some(Value::Word("user".to_string()));
     let word = bed_word(cell);
-    let (kind, stacks) = match (is_ours(End::Client), is_ours(End::Server)) {
-        (false, false) if word == "loopback" || (word == "auto" && netns.is_err()) => {
-            (BedKind::Loopback, "kernel at both ends")
+    let (kind, stacks) = match HostName::PAIR.map(is_ours) {
+        [false, false] if word == "loopback" || (word == "auto" && netns.is_err()) => {
+            (Kind::Loopback, "kernel at both ends")
         }
-        (false, false) => (BedKind::Netns, "kernel at both ends"),
-        (true, true) => (BedKind::Memory, "user at both ends"),
-        (true, false) => (tap(cell, End::Client), "user at one end"),
-        (false, true) => (tap(cell, End::Server), "user at one end"),
+        [false, false] => (Kind::Netns, "kernel at both ends"),
+        [true, true] => (Kind::Memory, "user at both ends"),
+        _ => (Kind::Tap, "user at one end"),
     };
-    if word != "auto" && word != kind.name() {
+    if word != "auto" && word != kind.word() {
         return Err((kind, format!("{word} is no bed for stack = {stacks}")));
     }
     match (kind, netns) {
-        (BedKind::Tap(_, 257..), _) => Err((kind, "a TAP has at most 256 queues".to_string())),
-        (BedKind::Netns | BedKind::Tap(..), Err(reason)) => Err((kind, reason.clone())),
+        (Kind::Netns | Kind::Tap, Err(reason)) => Err((kind, reason.clone())),
         _ => Ok(kind),
     }
 }
 
-fn tap(cell: &Cell, ours: End) -> BedKind {
-    BedKind::Tap(ours, trial::instances(&cell.knobs, &[ours]))
-}
-
 struct Runner<'a> {
     study: &'a Study,
+    plan: Plan,
     records: Vec<Record>,
     bed: Option<Bed>,
-    /// The machine, as the first bed found it.
-    host: Option<HostEnvironment>,
+    /// The host's settings, while the bed is on its devices.
+    held: Option<Held>,
+    /// The machines, as the first bed found them.
+    machines: BTreeMap<String, Machine>,
+    launchers: Launchers,
     access: &'a Access,
     patience: Patience,
 }
@@ -255,8 +250,8 @@ impl Runner<'_> {
         progress: &mut Progress,
     ) -> anyhow::Result<bool> {
         let captures = store.captures();
-        while let Some(next) = Plan::next(self.study, &self.records) {
-            if events.interrupted() {
+        while let Some(next) = self.plan.next(self.study, &self.records) {
+            if events.interrupt.is_set() {
                 return Ok(true);
             }
             let cell = &self.study.cells[next.cell];
@@ -277,58 +272,110 @@ impl Runner<'_> {
                 attempt: next.attempt,
                 notes: &self.access.notes,
             };
-            let Some(record) = self.one(&trial, events)? else {
+            let Some(record) = self.one(&trial, events, progress)? else {
                 return Ok(true);
             };
             self.records.push(record);
-            CoreToCore::mark_apart(&mut self.records);
+            Distance::mark_apart(&mut self.records);
             let last = self.records.last().expect("just pushed");
-            store.append(last)?;
+            if let Err(error) = store.append(last) {
+                // What is reported is what is on the disk.
+                self.records.pop();
+                return Err(error);
+            }
             progress.end(last, Plan::trials(self.study, &self.records));
         }
         Ok(false)
     }
 
     /// One trial's record; `None` if interrupted.
-    fn one(&mut self, trial: &Trial<'_>, events: &mut Events) -> anyhow::Result<Option<Record>> {
+    fn one(
+        &mut self,
+        trial: &Trial<'_>,
+        events: &mut Events,
+        progress: &Progress,
+    ) -> anyhow::Result<Option<Record>> {
+        let knobs = &trial.cell.knobs;
+        let skipped = |kind, topology: &Topology, reason: String| {
+            let mut record = trial.record(kind, topology, BTreeMap::new());
+            record.outcome = Outcome::Skipped { reason };
+            Ok(Some(record))
+        };
         let kind = match bed_of(trial.cell, &self.access.netns) {
             Ok(kind) => kind,
             Err((kind, reason)) => {
-                let mut record = trial.record(kind, HostEnvironment::default());
-                record.outcome = Outcome::Skipped {
-                    reason: format!("bed: {reason}"),
-                };
-                return Ok(Some(record));
+                return skipped(kind, &Topology::default(), format!("bed: {reason}"));
             }
         };
-        if self.bed.as_ref().is_none_or(|bed| bed.kind != kind) {
-            self.bed = None; // The old one is gone before the new one is made.
-            match Bed::make(kind, events) {
+        let topology = match Topology::of(kind, knobs) {
+            Ok(topology) => topology,
+            Err(reason) => return skipped(kind, &Topology::default(), reason),
+        };
+        let serves = |bed: &Bed| bed.serves(kind, &topology, knobs);
+        if !self.bed.as_ref().is_some_and(serves) {
+            self.leave_bed()?; // The old one is gone before the new one is made.
+            if kind == Kind::Loopback {
+                let need = host::need(self.on_loopback());
+                match host::hold(need, &events.interrupt, progress)? {
+                    Some(held) => self.held = Some(held),
+                    None => return Ok(None),
+                }
+            }
+            match Bed::make(kind, &topology, knobs, &self.launchers, events) {
                 Ok(mut bed) => {
-                    // What is measured of the machine (its time-stamp counter's rate) is measured
+                    // What is measured of a machine (its time-stamp counter's rate) is measured
                     // once: a run that goes from bed to bed is still of one machine.
-                    bed.host = self.host.get_or_insert(bed.host).clone();
+                    for (id, machine) in &mut bed.machines {
+                        *machine = self
+                            .machines
+                            .entry(id.clone())
+                            .or_insert(machine.clone())
+                            .clone();
+                    }
                     self.bed = Some(bed);
                 }
-                Err(ends::Halt::Interrupted) => return Ok(None),
-                Err(halt) => anyhow::bail!("make the {} bed: {halt}", kind.name()),
+                Err(Halt::Interrupted) => return Ok(None),
+                Err(Halt::Unsupported { knob, reason }) => {
+                    return skipped(kind, &topology, format!("{knob}: {reason}"));
+                }
+                Err(halt) => anyhow::bail!("make the {} bed: {halt}", kind.word()),
             }
         }
-        self.patience.wait(&trial.cell.knobs, &self.records, events);
         let bed = self.bed.as_mut().expect("just made");
-        match trial.run(bed, events) {
+        let waited = self
+            .patience
+            .wait(bed, &topology, knobs, &self.records, events);
+        let ran = match waited {
+            Ok(()) => trial.run(bed, &topology, events),
+            Err(halt) => Err(trial.not_begun(bed, &topology, &halt)),
+        };
+        match ran {
             Ok(record) => {
                 // What failed may be the bed: a veth goes with the other end's dead agent.
                 if matches!(record.outcome, Outcome::Failed { .. }) {
-                    self.bed = None;
+                    self.leave_bed()?;
                 }
                 Ok(Some(record))
             }
             Err(Broken::Interrupted) => Ok(None),
             Err(Broken::Bed(record)) => {
-                self.bed = None;
+                self.leave_bed()?;
                 Ok(Some(*record))
             }
         }
+    }
+
+    /// Ends the bed's agents and puts back what they did not, before anybody else has the host.
+    fn leave_bed(&mut self) -> anyhow::Result<()> {
+        self.bed = None;
+        let held = self.held.take();
+        held.map_or(Ok(()), |_held| host::put_back("a dead agent").map(drop))
+    }
+
+    /// Cells whose ends are on the host's own devices.
+    fn on_loopback(&self) -> impl Iterator<Item = &Cell> {
+        let netns = &self.access.netns;
+        let cells = self.study.cells.iter();
+        cells.filter(move |cell| matches!(bed_of(cell, netns), Ok(Kind::Loopback)))
     }
 }

@@ -25,8 +25,41 @@ fn is_passing(records: &[Record]) -> bool {
     marked <= FEW || 2 * marked <= records.len()
 }
 
-/// What is left to do.
-pub struct Plan;
+/// Whether all tries of a trial are marked, more are allowed, and they are likely to help.
+fn is_worth_repeating(study: &Study, records: &[Record], tried: &[&Record]) -> bool {
+    let mut measured = tried.iter().filter(|record| record.is_measured());
+    let count = measured.clone().count();
+    measured.all(|record| record.is_marked())
+        && (1..=study.measure.retries as usize).contains(&count)
+        && tried.len() <= count + 1
+        && is_passing(records)
+}
+
+/// Whether a trial failed that is likely not to fail again: once, in a cell that did not fail twice
+/// in a row before.
+fn is_worth_another_try(records: &[Record], tried: &[&Record]) -> bool {
+    let [failed] = tried else { return false };
+    let failures = |repetition: u32| {
+        let of_trial = records.iter().filter(|record| {
+            record.cell == failed.cell && record.repetition == repetition && has_failed(record)
+        });
+        of_trial.count()
+    };
+    has_failed(failed) && (0..failed.repetition).all(|repetition| failures(repetition) < 2)
+}
+
+fn has_failed(record: &Record) -> bool {
+    matches!(record.outcome, Outcome::Failed { .. })
+}
+
+/// What is left to do of a run, asked trial by trial.
+#[derive(Debug, Default)]
+pub struct Plan {
+    /// Earlier repetitions have all their trials.
+    from: u32,
+    /// A repetition, and which cells had converged before it: asked once, since it looks at all records.
+    converged: Option<(u32, Vec<bool>)>,
+}
 
 /// Setting knobs, connecting, closing and writing the record, beside warm-up and interval.
 const OVERHEAD: Duration = Duration::from_millis(120);
@@ -38,9 +71,9 @@ const OVERHEAD_PER_FLOW: Duration = Duration::from_micros(60);
 impl Plan {
     /// The next trial, or `None` when all is done. Within a repetition the order is shuffled by
     /// the seed, so that drift of the machine does not look like a knob.
-    pub fn next(study: &Study, records: &[Record]) -> Option<Next> {
+    pub fn next(&mut self, study: &Study, records: &[Record]) -> Option<Next> {
         let measure = &study.measure;
-        // A repetition is done before the next begins, so the earlier ones need no second look.
+        // A repetition is done before the next begins: in earlier ones only what was lost is done again.
         let latest = records
             .iter()
             .map(|record| record.repetition)
@@ -48,35 +81,35 @@ impl Plan {
             .unwrap_or(0);
         // Captured trials may be more than the others, which then have ended.
         let most = measure.repetitions_max.max(measure.capture.trials);
-        for repetition in latest..most {
-            let open = Plan::open(study, records, repetition);
+        for repetition in self.from..most {
+            let open = self.open(study, records, repetition);
             for cell in order(study, repetition) {
                 let tries = |record: &&Record| {
                     record.cell == study.cells[cell].name && record.repetition == repetition
                 };
                 let tried: Vec<&Record> = records.iter().filter(tries).collect();
-                let attempt = u32::try_from(tried.len()).expect("retries are few");
-                let again = is_passing(records)
-                    && tried
-                        .iter()
-                        .all(|record| record.is_measured() && record.is_marked());
-                if (tried.is_empty() && open[cell])
-                    || (!tried.is_empty() && again && attempt <= measure.retries)
-                {
+                let again = || {
+                    repetition >= latest
+                        && (is_worth_repeating(study, records, &tried)
+                            || is_worth_another_try(records, &tried))
+                };
+                if (tried.is_empty() && open[cell]) || (!tried.is_empty() && again()) {
+                    let last = tried.iter().map(|record| record.attempt).max();
                     return Some(Next {
                         cell,
                         repetition,
-                        attempt,
+                        attempt: last.map_or(0, |last| last + 1),
                     });
                 }
             }
+            self.from = repetition + 1;
         }
         None
     }
 
     /// Cells that a repetition still has to do: all up to `repetitions`, then those that have not
     /// converged; none that turned out to be impossible here.
-    fn open(study: &Study, records: &[Record], repetition: u32) -> Vec<bool> {
+    fn open(&mut self, study: &Study, records: &[Record], repetition: u32) -> Vec<bool> {
         let before: Vec<&Record> = records
             .iter()
             .filter(|record| record.repetition < repetition)
@@ -86,23 +119,11 @@ impl Plan {
                 record.cell == name && matches!(record.outcome, Outcome::Skipped { .. })
             })
         };
-        // Judged by the earlier repetitions alone, so that a resumed run decides the same.
-        let converged: Vec<bool> = if repetition < study.measure.repetitions {
-            vec![false; study.cells.len()]
-        } else {
-            let before: Vec<Record> = before.iter().map(|&record| record.clone()).collect();
-            let summary = Summary::new(study, &before);
-            let converged = |name: &str| {
-                let mut of_study = summary.cells.iter();
-                of_study.any(|cell| cell.name == name && cell.converged == Some(true))
-            };
-            // What a meter costs a cell is asked as often as the cell itself.
-            let name = |cell: &Cell| cell.meter_trial.as_ref().map(|trial| trial.cell.clone());
-            let names = study.cells.iter();
-            names
-                .map(|cell| converged(&name(cell).unwrap_or_else(|| cell.name.clone())))
-                .collect()
+        let converged = match &self.converged {
+            Some((of, converged)) if *of == repetition => converged.clone(),
+            _ => Plan::converged(study, &before, repetition),
         };
+        self.converged = Some((repetition, converged.clone()));
         study
             .cells
             .iter()
@@ -114,6 +135,26 @@ impl Plan {
                 };
                 goes_on && !impossible(&cell.name)
             })
+            .collect()
+    }
+
+    /// The cells whose estimates are as narrow as asked, judged by the earlier repetitions alone, so that a
+    /// resumed run decides the same.
+    fn converged(study: &Study, before: &[&Record], repetition: u32) -> Vec<bool> {
+        if repetition < study.measure.repetitions {
+            return vec![false; study.cells.len()];
+        }
+        let before: Vec<Record> = before.iter().map(|&record| record.clone()).collect();
+        let summary = Summary::new(study, &before);
+        let converged = |name: &str| {
+            let mut of_study = summary.cells.iter();
+            of_study.any(|cell| cell.name == name && cell.converged == Some(true))
+        };
+        // What a meter costs a cell is asked as often as the cell itself.
+        let name = |cell: &Cell| cell.meter_trial.as_ref().map(|trial| trial.cell.clone());
+        let names = study.cells.iter();
+        names
+            .map(|cell| converged(&name(cell).unwrap_or_else(|| cell.name.clone())))
             .collect()
     }
 
@@ -197,7 +238,7 @@ fn rounded(time: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tcpcost_study::{HostEnvironment, Knobs, SCHEMA_VERSION, Warning, WarningCode};
+    use tcpcost_study::{Knobs, SCHEMA_VERSION, Topology, Warning, WarningCode};
 
     fn study() -> Study {
         let text = "[vary]\nflows = [1, 2, 3]\n[measure]\nrepetitions = 2\nretries = 1\n";
@@ -223,9 +264,10 @@ mod tests {
             interval_ns: 1,
             outcome,
             warnings: if marked { vec![warning] } else { vec![] },
-            core_to_core: None,
-            host: HostEnvironment::default(),
-            ends: [].into(),
+            distances: vec![],
+            topology: Topology::default(),
+            machines: [].into(),
+            hosts: [].into(),
         }
     }
 
@@ -233,8 +275,9 @@ mod tests {
     fn every_cell_once_a_repetition_and_the_same_when_resumed_at_any_point() {
         let study = study();
         let mut records = Vec::new();
+        let mut plan = Plan::default();
         let mut order = Vec::new();
-        while let Some(next) = Plan::next(&study, &records) {
+        while let Some(next) = plan.next(&study, &records) {
             order.push((next.repetition, next.cell));
             records.push(record(&study, next, Outcome::Measured, false));
         }
@@ -242,7 +285,7 @@ mod tests {
         sorted.sort_unstable();
         assert_eq!(sorted, [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]);
         for done in 0..records.len() {
-            let next = Plan::next(&study, &records[..done]).unwrap();
+            let next = Plan::default().next(&study, &records[..done]).unwrap();
             assert_eq!((next.repetition, next.cell), order[done]);
         }
     }
@@ -250,9 +293,9 @@ mod tests {
     #[test]
     fn a_marked_trial_is_tried_again_as_often_as_allowed() {
         let study = study();
-        let first = Plan::next(&study, &[]).unwrap();
+        let first = Plan::default().next(&study, &[]).unwrap();
         let mut records = vec![record(&study, first, Outcome::Measured, true)];
-        let second = Plan::next(&study, &records).unwrap();
+        let second = Plan::default().next(&study, &records).unwrap();
         assert_eq!(
             second,
             Next {
@@ -262,7 +305,7 @@ mod tests {
         );
         records.push(record(&study, second, Outcome::Measured, true));
         assert_ne!(
-            Plan::next(&study, &records).unwrap().cell,
+            Plan::default().next(&study, &records).unwrap().cell,
             first.cell,
             "one retry is allowed"
         );
@@ -272,7 +315,8 @@ mod tests {
     fn on_a_machine_that_is_busy_throughout_repeating_ends() {
         let study = study();
         let mut records = Vec::new();
-        while let Some(next) = Plan::next(&study, &records) {
+        let mut plan = Plan::default();
+        while let Some(next) = plan.next(&study, &records) {
             records.push(record(&study, next, Outcome::Measured, true));
         }
         assert!(
@@ -286,7 +330,8 @@ mod tests {
     fn a_cell_that_cannot_be_had_is_tried_once() {
         let study = study();
         let mut records = Vec::new();
-        while let Some(next) = Plan::next(&study, &records) {
+        let mut plan = Plan::default();
+        while let Some(next) = plan.next(&study, &records) {
             let outcome = match next.cell {
                 1 => Outcome::Skipped {
                     reason: "no".into(),
@@ -296,6 +341,53 @@ mod tests {
             records.push(record(&study, next, outcome, false));
         }
         assert_eq!(records.len(), 5);
+    }
+
+    #[test]
+    fn a_record_lost_in_the_middle_is_done_again_and_nothing_else() {
+        let study = study();
+        let mut records = Vec::new();
+        let mut plan = Plan::default();
+        while let Some(next) = plan.next(&study, &records) {
+            records.push(record(&study, next, Outcome::Measured, false));
+        }
+        for lost in 0..records.len() {
+            let mut rest = records.clone();
+            let gone = rest.remove(lost);
+            let next = Plan::default().next(&study, &rest).unwrap();
+            let name = &study.cells[next.cell].name;
+            assert_eq!(
+                (name, next.repetition, next.attempt),
+                (&gone.cell, gone.repetition, 0)
+            );
+            rest.push(gone);
+            assert_eq!(Plan::default().next(&study, &rest), None);
+        }
+    }
+
+    #[test]
+    fn a_failed_trial_is_tried_once_more_unless_its_cell_always_fails() {
+        let study = study();
+        let failed = || Outcome::Failed {
+            reason: "its agent died".into(),
+        };
+        let (mut plan, mut records) = (Plan::default(), Vec::new());
+        while let Some(next) = plan.next(&study, &records) {
+            let fails = next.cell == 1 || (next.cell == 2 && next.attempt == 0);
+            let outcome = if fails { failed() } else { Outcome::Measured };
+            records.push(record(&study, next, outcome, false));
+        }
+        let tries = |cell: usize| {
+            let of_cell = records
+                .iter()
+                .filter(|record| record.cell == study.cells[cell].name);
+            of_cell
+                .map(|record| (record.repetition, record.attempt))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(tries(0), [(0, 0), (1, 0)]);
+        assert_eq!(tries(1), [(0, 0), (0, 1), (1, 0)]);
+        assert_eq!(tries(2), [(0, 0), (0, 1), (1, 0), (1, 1)]);
     }
 
     #[test]
@@ -312,7 +404,7 @@ mod tests {
                 let flows = |cell: &usize| study.cells[*cell].knobs.count("flows");
                 assert!(family.iter().all(|cell| flows(cell) == flows(&family[0])));
                 let trial = study.cells[family[0]].meter_trial.as_ref();
-                firsts.push(trial.map(|trial| trial.meter.clone()));
+                firsts.push(trial.map(|trial| trial.meter));
             }
         }
         firsts.dedup();
@@ -324,7 +416,8 @@ mod tests {
         let text = "[vary]\nflows = [1, 2]\n[measure]\nrepetitions = 2\n[measure.capture]\ntrials = 3\nwhere = { flows = 2 }\n";
         let study = Study::parse("s", text, "s.toml").unwrap();
         let mut records = Vec::new();
-        while let Some(next) = Plan::next(&study, &records) {
+        let mut plan = Plan::default();
+        while let Some(next) = plan.next(&study, &records) {
             assert_eq!(Plan::trials(&study, &records), 7);
             records.push(record(&study, next, Outcome::Measured, false));
         }

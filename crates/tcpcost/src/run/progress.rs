@@ -5,7 +5,9 @@ use std::io::IsTerminal;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tcpcost_report::derive;
-use tcpcost_study::{Derived, DerivedKind, Outcome, Record};
+use tcpcost_study::{Derived, Figure, Outcome, Record};
+
+use crate::output;
 
 /// The one place that writes progress.
 pub struct Progress {
@@ -50,7 +52,7 @@ impl Progress {
                 bar.inc(1);
             }
             None if self.quiet => {}
-            None => eprintln!(
+            None => output::say!(
                 "[{}/{}] {}: {}",
                 self.done,
                 trials.max(self.done),
@@ -64,7 +66,7 @@ impl Progress {
     pub fn say(&self, line: &str) {
         match &self.bar {
             Some(bar) => bar.println(line),
-            None => eprintln!("{line}"),
+            None => output::say!("{line}"),
         }
     }
 
@@ -81,22 +83,22 @@ fn outcome(record: &Record) -> String {
         Outcome::Failed { reason } => format!("failed: {reason}"),
         Outcome::Skipped { reason } => format!("skipped: {reason}"),
         Outcome::Measured if record.captured => {
-            let captures = record.ends.values().filter_map(|end| end.capture.as_ref());
+            let captures = record
+                .hosts
+                .values()
+                .filter_map(|host| host.capture.as_ref());
             let packets: u64 = captures.map(|capture| capture.packets).sum();
             format!("{packets} packets captured, at both ends together")
         }
         Outcome::Measured => {
             let derived = derive(record);
-            let of = |kind| derived.get(&Derived::both(kind)).copied();
-            let work = match (of(DerivedKind::TransactionsPerS), of(DerivedKind::Goodput)) {
+            let of = |kind| derived.get(&Derived::total(kind)).copied();
+            let work = match (of(Figure::TransactionsPerS), of(Figure::Goodput)) {
                 (Some(rate), _) => format!("{rate:.0} transactions/s"),
                 (None, Some(rate)) => format!("{:.3} Gbit/s", rate / 1e9),
                 (None, None) => "no traffic".to_string(),
             };
-            let cost = match (
-                of(DerivedKind::CpuUsPerTransaction),
-                of(DerivedKind::CpuUsPerKib),
-            ) {
+            let cost = match (of(Figure::CpuUsPerTransaction), of(Figure::CpuUsPerKib)) {
                 (Some(cost), _) => format!(", {cost:.2} µs CPU per transaction"),
                 (None, Some(cost)) => format!(", {cost:.3} µs CPU per KiB"),
                 (None, None) => String::new(),

@@ -1,27 +1,26 @@
-//! One trial: make both ends ready, connect, run, read, close; and what came of it as a record.
+//! One trial: make the hosts ready, connect, run, read, close; and what came of it as a record.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use tcpcost_meter::core_to_core::round_trip_ns;
-use tcpcost_stack::limits::TcpLimits;
+use tcpcost_agent::protocol::{
+    Answer, Ask, Capturing, Measured, Prepare, Sampling, Span, TestedPort, clock_ns,
+};
+use tcpcost_study::{Bed as Kind, DeviceSettings};
 use tcpcost_study::{
-    Capture, Cell, CoreToCore, DeviceSettings, End, Environment, HostEnvironment, Knobs, Outcome,
-    Record, SCHEMA_VERSION, Study, Value, Warning, WarningCode, WorkloadSettings,
+    Cell, Distance, HostName, Knobs, LinkKind, Machine, MeterName, Outcome, Reach, Record,
+    SCHEMA_VERSION, Side, StackKind, Study, Topology, Warning, WarningCode, WorkloadSettings,
 };
 
-use super::bed::{Bed, BedKind};
-use super::captured::read_capture;
+use super::bed::Bed;
 use super::directory::CAPTURES;
-use super::ends::{Events, Halt};
+use super::nodes::{Events, Halt};
+use super::phases::{self, ByHost, Ports, Shared, clock_offset_ns, connect, distances};
+use super::placement::Placement;
 use super::warnings;
-use crate::host::topology::Topology;
-use crate::protocol::{
-    Answer, Ask, Capturing, Measured, Prepare, Sampling, Span, Stopped, clock_ns,
-};
 
-/// Time for the order to run to reach both agents, also on a busy host; traffic starts with it.
+/// Time for the order to run to reach all agents, also on a busy host; traffic starts with it.
 const HEAD_START_NS: u64 = 5_000_000;
 /// Traffic goes on this long after the second snapshot.
 const TAIL_NS: u64 = 10_000_000;
@@ -52,42 +51,36 @@ pub enum Broken {
     Bed(Box<Record>),
 }
 
-/// Both ends, by name.
-type Both<T> = BTreeMap<End, T>;
-
 /// What the traffic showed.
 struct Found {
-    ends: Both<Measured>,
-    core_to_core: Option<CoreToCore>,
-    /// The server's.
-    ports: Vec<u16>,
+    hosts: ByHost<Measured>,
+    distances: Vec<Distance>,
 }
 
 impl Trial<'_> {
-    /// Runs it. Failures and skips are records too.
-    pub fn run(&self, bed: &mut Bed, events: &Events) -> Result<Record, Broken> {
-        let mut record = self.record(bed.kind, bed.host.clone());
-        match self.measure(bed, events) {
+    /// Runs it over these hosts and links. Failures and skips are records too.
+    pub fn run(
+        &self,
+        bed: &mut Bed,
+        topology: &Topology,
+        events: &Events,
+    ) -> Result<Record, Broken> {
+        let mut record = self.record(bed.kind, topology, bed.machines.clone());
+        match self.measure(bed, topology, events) {
             Ok((found, mut cautions)) => {
-                record.core_to_core = found.core_to_core;
+                record.distances = found.distances;
                 let mut others = BTreeMap::new();
-                for (end, measured) in found.ends {
+                for (host, measured) in found.hosts {
                     for news in measured.cautions.into_iter().map(caution) {
-                        // Most are of the host: both ends say the same.
+                        // Most are of the machine: all its hosts say the same.
                         if !cautions.contains(&news) {
                             cautions.push(news);
                         }
                     }
-                    others.insert(end, measured.others);
-                    record.ends.insert(end, measured.record);
+                    others.insert(host, measured.others);
+                    record.hosts.insert(host, measured.record);
                 }
-                if let Some(client) = record.ends.get(&End::Client) {
-                    let shown = &client.environment.sysctls;
-                    record
-                        .host
-                        .sysctls
-                        .retain(|name, _| !shown.contains_key(name));
-                }
+                forget_shown(&mut record);
                 record.warnings = cautions;
                 // Of a captured trial nothing is told that another's load would change.
                 if !record.captured {
@@ -120,8 +113,25 @@ impl Trial<'_> {
         Ok(record)
     }
 
+    /// What becomes of it where an agent is gone before it began, so that answers may be lost.
+    pub fn not_begun(&self, bed: &Bed, topology: &Topology, halt: &Halt) -> Broken {
+        if matches!(halt, Halt::Interrupted) {
+            return Broken::Interrupted;
+        }
+        let mut record = self.record(bed.kind, topology, bed.machines.clone());
+        record.outcome = Outcome::Failed {
+            reason: halt.to_string(),
+        };
+        Broken::Bed(Box::new(record))
+    }
+
     /// The record before anything is known.
-    pub fn record(&self, bed: BedKind, host: HostEnvironment) -> Record {
+    pub fn record(
+        &self,
+        bed: Kind,
+        topology: &Topology,
+        machines: BTreeMap<String, Machine>,
+    ) -> Record {
         Record {
             schema_version: SCHEMA_VERSION,
             study: self.study.name.clone(),
@@ -133,328 +143,285 @@ impl Trial<'_> {
             started: jiff::Timestamp::now()
                 .strftime("%Y-%m-%dT%H:%M:%S%.3fZ")
                 .to_string(),
-            bed: bed.name().to_string(),
+            bed: bed.word().to_string(),
             captured: self.cell.captured.is_some(),
             interval_ns: nanos(self.study.times(self.cell).1),
             outcome: Outcome::Measured,
             warnings: Vec::new(),
-            core_to_core: None,
-            host,
-            ends: BTreeMap::new(),
+            distances: Vec::new(),
+            topology: topology.clone(),
+            machines,
+            hosts: BTreeMap::new(),
         }
     }
 
-    fn measure(&self, bed: &mut Bed, events: &Events) -> Result<(Found, Vec<Warning>), Halt> {
+    fn measure(
+        &self,
+        bed: &mut Bed,
+        topology: &Topology,
+        events: &Events,
+    ) -> Result<(Found, Vec<Warning>), Halt> {
         let mut cautions = Vec::new();
-        cautions.extend(self.check_memory()?);
-        let environments = self.prepare(bed, events, &mut cautions)?;
-        let outcome = self.traffic(bed, events, environments);
+        let placed = bed.place(topology, &self.cell.knobs)?;
+        let ports = self.prepare(bed, topology, &placed, events, &mut cautions)?;
+        let outcome = self.traffic(bed, topology, &placed, events, ports);
         // Also after a failure, so that the next trial starts clean. An interrupt ends the bed anyway.
         if matches!(outcome, Err(Halt::Interrupted | Halt::Gone(..))) {
             return outcome.map(|found| (found, cautions));
         }
-        let finished = bed.ends.call_both(events, |_| Ask::Finish)?;
+        let hosts: Vec<HostName> = topology.names().collect();
+        let finished = bed.nodes.call_all(events, &hosts, |_| Ask::Finish)?;
         let mut found = outcome?;
-        for (end, answer) in End::BOTH.into_iter().zip(finished) {
-            let Answer::Finished { capture } = answer else {
-                return Err(nonsense(end, &answer));
+        for (host, answer) in finished {
+            let Answer::Finished { captured } = answer else {
+                return Err(nonsense(host, &answer));
             };
-            if let (Some(stopped), Some(measured)) = (capture, found.ends.get_mut(&end)) {
-                self.keep(end, stopped, measured, &found.ports)
-                    .map_err(|error| Halt::Failed(end, format!("capture: {error:#}")))?;
+            if let (Some(captured), Some(measured)) = (captured, found.hosts.get_mut(&host)) {
+                let mut capture = captured.capture;
+                if let Some(lost @ 1..) = capture.dropped {
+                    measured.cautions.push(format!(
+                        "capture of the {host}'s {}: {lost} packets had no room; what they carried is in no count",
+                        capture.place
+                    ));
+                }
+                capture.file = format!("{CAPTURES}/{}", self.file(host));
+                measured.record.readings.extend(captured.readings);
+                measured.record.capture = Some(capture);
             }
         }
         Ok((found, cautions))
     }
 
-    /// Puts what an end's capture says into its record.
-    fn keep(
-        &self,
-        end: End,
-        stopped: Stopped,
-        measured: &mut Measured,
-        ports: &[u16],
-    ) -> anyhow::Result<()> {
-        let kind = WorkloadSettings::from_knobs(&self.cell.knobs)?.kind;
-        let snapshots = measured.snapshots;
-        let file = self.captures.join(self.file(end));
-        if let Some(lost @ 1..) = stopped.dropped {
-            let text = format!(
-                "capture of the {end}'s {}: {lost} packets had no room; what they carried is in no count",
-                stopped.place
-            );
-            measured.cautions.push(text);
-        }
-        let read = read_capture(&file, end, kind, ports.to_vec(), &snapshots)?;
-        measured.record.readings.extend(read.readings);
-        measured.record.capture = Some(Capture {
-            file: format!("{CAPTURES}/{}", self.file(end)),
-            place: stopped.place,
-            snap_len: self.study.measure.capture.snap_len,
-            packets: stopped.packets,
-            dropped: stopped.dropped,
-            snapshots,
-            tcp_info: measured.tcp_info,
-            opening: read.opening,
-        });
-        Ok(())
+    /// Name of a host's capture: cell, repetition, host.
+    fn file(&self, host: HostName) -> String {
+        format!("{:02}-{}-{host}.pcapng", self.number, self.repetition)
     }
 
-    /// Name of an end's capture: cell, repetition, end.
-    fn file(&self, end: End) -> String {
-        format!("{:02}-{}-{end}.pcapng", self.number, self.repetition)
-    }
-
-    /// What an end is to capture.
-    fn capturing(&self, end: End) -> Option<Capturing> {
+    /// What a host is to capture: an end of connections that has one device.
+    fn capturing(&self, topology: &Topology, host: HostName) -> Option<Capturing> {
         let of = self.cell.captured.as_ref()?;
+        let has_one = topology.ports(host).count() == 1 && topology.side(host).is_some();
         let (study, repetition) = (&self.study.name, self.repetition);
-        Some(Capturing {
-            file: self.captures.join(self.file(end)),
+        has_one.then(|| Capturing {
+            file: self.captures.join(self.file(host)),
             snap_len: self.study.measure.capture.snap_len,
             comment: format!(
-                "tcpcost: study {study}, cell \"{of}\", repetition {repetition}, {end}"
+                "tcpcost: study {study}, cell \"{of}\", repetition {repetition}, {host}"
             ),
         })
     }
 
-    /// Whether the memory of this host's TCP can hold the connections: both ends are here.
-    fn check_memory(&self) -> Result<Option<Warning>, Halt> {
-        let settings = WorkloadSettings::from_knobs(&self.cell.knobs)
-            .map_err(|error| Halt::Failed(End::Client, error.to_string()))?;
-        // A queue at the sender and one at the receiver, in each direction that carries payload.
-        let directions = End::BOTH
-            .iter()
-            .filter(|&&end| settings.kind.sends(end))
-            .count() as u64;
-        let checked =
-            TcpLimits::read(Path::new("/proc")).check_memory(settings.flows, 2 * directions);
-        let caution = checked.map_err(|error| Halt::Failed(End::Client, error.to_string()))?;
-        Ok(caution.map(|text| Warning {
-            code: WarningCode::Other,
-            text,
-        }))
-    }
-
+    /// Makes the hosts ready, one after the other: on loopback the second reads what the first has set.
     fn prepare(
         &self,
         bed: &mut Bed,
+        topology: &Topology,
+        placed: &Placement,
         events: &Events,
         cautions: &mut Vec<Warning>,
-    ) -> Result<Both<Environment>, Halt> {
+    ) -> Result<ByHost<Ports>, Halt> {
         let knobs = &self.cell.knobs;
-        if bed.kind == BedKind::Loopback {
-            one_device(knobs)?;
-        }
-        let (client_cpus, server_cpus) = place(knobs)?;
-        let [client_pid, server_pid] = bed.ends.pids();
+        one_device(topology, knobs)?;
+        let settings = WorkloadSettings::from_knobs(knobs)
+            .map_err(|error| Halt::Failed(topology.hosts[0].name, error.to_string()))?;
         let token = token();
         let meters = self.study.meters(self.cell);
-        let sampling = |end: End| {
-            let mut cpus = client_cpus.clone();
-            if end == End::Server {
-                cpus.clone_from(&server_cpus);
-                cpus.retain(|cpu| !client_cpus.contains(cpu));
-            }
-            let wanted = meters.iter().any(|meter| meter == "profile") && !cpus.is_empty();
-            let hz = self.study.measure.profile_hz;
-            wanted.then_some(Sampling { hz, cpus })
-        };
-        let all_shared = server_cpus.iter().all(|cpu| client_cpus.contains(cpu));
-        // Of CPUs that both ends share the client counts for both: a second copy would cost twice.
-        let is_read = |end: End, meter: &str| {
-            let of_cpus = matches!(meter, "exact" | "perf");
-            !(end == End::Server && all_shared && of_cpus)
-        };
-        let prepare = |bed: &Bed, end: End| Prepare {
-            end,
-            knobs: knobs.clone(),
-            cpus: if end == End::Client {
-                client_cpus.clone()
-            } else {
-                server_cpus.clone()
-            },
-            instances: match bed.kind {
-                BedKind::Tap(ours, queues) if ours == end => queues,
-                BedKind::Memory => instances(knobs, &End::BOTH),
-                _ => 0,
-            },
-            device: bed.device(end).to_string(),
-            address: bed.address(end),
-            peer: bed.address(end.peer()),
-            owned: bed.kind.owns(end),
-            changes_device: bed.kind.owns(end)
-                || (bed.kind == BedKind::Loopback && end == End::Client),
-            steering: bed.kind.owns(end)
-                && knobs.is_on("steering").expect("a switch has a default"),
-            meters: meters
+        let shared = Shared::of(bed, topology, placed);
+        let mut ports = ByHost::new();
+        for (index, host) in topology.hosts.iter().enumerate() {
+            let name = host.name;
+            let machine = bed.nodes.hello(name).machine.clone();
+            let mates = bed.nodes.on_machine(&machine);
+            let own_pids = mates.iter().map(|&mate| bed.nodes.hello(mate).pid);
+            let sampled = shared.own(name);
+            let sampling = meters.contains(&MeterName::Profile) && !sampled.is_empty();
+            let of_kernel = mates
                 .iter()
-                .filter(|meter| is_read(end, meter))
-                .cloned()
-                .collect(),
-            by_connection: self.study.measure.by_connection,
-            sampling: sampling(end),
-            capture: self.capturing(end),
-            own_pids: vec![std::process::id(), client_pid, server_pid],
-            token: token.clone(),
-            seed: self.study.measure.seed,
-        };
-        let mut environments = BTreeMap::new();
-        // One after the other: on loopback the server reads what the client has set.
-        for end in End::BOTH {
-            let ask = Ask::Prepare(Box::new(prepare(bed, end)));
-            let answer = bed.ends.call(events, end, &ask)?;
+                .find(|&&mate| stack(topology, mate) == StackKind::Kernel);
+            let is_first = of_kernel == Some(&name);
+            let prepare = Prepare {
+                host: name,
+                side: topology.side(name),
+                times: topology.times(name).max(1),
+                knobs: knobs.clone(),
+                cpus: placed[&name].clone(),
+                instances: match host.stack {
+                    StackKind::User => bed.instances(topology, knobs),
+                    StackKind::Kernel => 0,
+                },
+                ports: topology
+                    .ports(name)
+                    .map(|(port, far)| TestedPort {
+                        device: port.device.clone(),
+                        address: port.address,
+                        peer: peer(topology, name).unwrap_or(far.address),
+                    })
+                    .collect(),
+                owned: bed.owns(name),
+                changes_device: bed.owns(name) || (host.reach == Reach::Here && index == 0),
+                held: is_first.then(|| held(topology, &mates, &settings)),
+                steering: bed.owns(name)
+                    && knobs.is_on("steering").expect("a switch has a default"),
+                // Of CPUs that several hosts share the first counts for all: a second copy would cost twice.
+                meters: meters
+                    .iter()
+                    .copied()
+                    .filter(|meter| {
+                        let of_cpus = matches!(meter, MeterName::Exact | MeterName::Perf);
+                        !(of_cpus && sampled.is_empty())
+                    })
+                    .collect(),
+                by_connection: self.study.measure.by_connection,
+                sampling: sampling.then_some(Sampling {
+                    hz: self.study.measure.profile_hz,
+                    cpus: sampled,
+                }),
+                capture: self.capturing(topology, name),
+                own_pids: own_pids.chain([std::process::id()]).collect(),
+                mates: u32::try_from(mates.len()).expect("there are at most some hundred hosts"),
+                token: token.clone(),
+                // Hosts that connect start at different places of a rate's first period.
+                seed: self.study.measure.seed.wrapping_add((index as u64) << 32),
+            };
+            let ask = Ask::Prepare(Box::new(prepare));
+            let answer = bed.nodes.call(events, name, &ask)?;
             let Answer::Prepared {
-                environment,
+                ports: read,
                 cautions: more,
             } = answer
             else {
-                return Err(nonsense(end, &answer));
+                return Err(nonsense(name, &answer));
             };
-            environments.insert(end, *environment);
+            ports.insert(name, read);
             cautions.extend(more.into_iter().map(caution));
         }
-        Ok(environments)
+        Ok(ports)
     }
 
-    fn shares_cpus(&self) -> Result<bool, Halt> {
-        let (client, server) = place(&self.cell.knobs)?;
-        Ok(client.iter().any(|cpu| server.contains(cpu)))
-    }
-
+    /// Those who listen, then those who connect, then those who look on; then all at once.
     fn traffic(
         &self,
         bed: &mut Bed,
+        topology: &Topology,
+        placed: &Placement,
         events: &Events,
-        mut environments: Both<Environment>,
+        mut ports: ByHost<Ports>,
     ) -> Result<Found, Halt> {
-        let answer = bed.ends.call(events, End::Server, &Ask::Listen)?;
-        let Answer::Listening { addresses, loaded } = answer else {
-            return Err(nonsense(End::Server, &answer));
-        };
-        let ports = addresses.iter().map(|address| address.port()).collect();
-        let connect = Ask::Connect {
-            targets: addresses,
-            loaded,
-        };
-        let connected = bed.ends.call(events, End::Client, &connect)?;
-        let accepted = bed.ends.call(events, End::Server, &Ask::Accepted)?;
-        for (end, answer) in End::BOTH.into_iter().zip([connected, accepted]) {
-            let Answer::Connected {
-                congestion_control,
-                mss,
-                ..
-            } = answer
-            else {
-                return Err(nonsense(end, &answer));
-            };
-            let environment = environments.get_mut(&end).expect("both ends were prepared");
-            environment.congestion_control = congestion_control;
-            environment.mss = mss;
-        }
-
+        connect(bed, topology, events, &mut ports)?;
+        let shared = Shared::of(bed, topology, placed);
         let meters = self.study.meters(self.cell);
-        let wants_soak = meters.iter().any(|meter| meter == "soak");
-        if wants_soak {
-            // On CPUs that both ends share there is one spinner, the client's.
-            let soaking: &[End] = if self.shares_cpus()? {
-                &[End::Client]
-            } else {
-                &End::BOTH
-            };
-            for &end in soaking {
-                bed.ends.ask(end, &Ask::Soak)?;
-            }
-            for &end in soaking {
-                bed.ends.answer(events, end)?;
-            }
+        if meters.contains(&MeterName::Soak) {
+            // On CPUs that several hosts share there is one spinner, the first's.
+            let soaking: Vec<HostName> = topology
+                .names()
+                .filter(|&host| shared.has_all(host))
+                .collect();
+            bed.nodes.call_all(events, &soaking, |_| Ask::Soak)?;
         }
-        let cpus = two_cpus(&self.cell.knobs);
-        // A CPU that is not free has no distance now: missing, and no reason not to run.
-        let distance = |cpus| round_trip_ns(cpus).ok().flatten();
-        let before_ns = cpus.and_then(distance);
-        let span = span(self.study.times(self.cell), clock_ns());
-        let answers = bed.ends.call_both(events, |_| Ask::Run(span))?;
-        let core_to_core = cpus.map(|cpus| CoreToCore {
-            cpus,
-            before_ns,
-            after_ns: distance(cpus),
-        });
-        let mut ends = BTreeMap::new();
-        for (end, answer) in End::BOTH.into_iter().zip(answers) {
+        let mut distances = distances(bed, topology, placed, events)?;
+        let hosts: Vec<HostName> = topology.names().collect();
+        let span = span(self.study.times(self.cell));
+        let mut starts = ByHost::new();
+        for &host in &hosts {
+            starts.insert(host, clock_offset_ns(bed, host, events)?);
+        }
+        let now_ns = clock_ns();
+        let answers = bed.nodes.call_all(events, &hosts, |host| {
+            // In the agent's own clock.
+            let now_ns = now_ns.wrapping_add_signed(starts[&host]);
+            Ask::Run(Span {
+                from_ns: now_ns + span.from_ns,
+                to_ns: now_ns + span.to_ns,
+                stop_ns: now_ns + span.stop_ns,
+            })
+        })?;
+        for distance in &mut distances {
+            distance.after_ns = phases::ask_distance(bed, distance.cpus, events)?;
+        }
+        let mut found = ByHost::new();
+        for (host, answer) in answers {
             let Answer::Measured(mut measured) = answer else {
-                return Err(nonsense(end, &answer));
+                return Err(nonsense(host, &answer));
             };
-            measured.record.environment =
-                environments.remove(&end).expect("both ends were prepared");
-            ends.insert(end, *measured);
+            measured.record.machine = bed.nodes.hello(host).machine.clone();
+            measured.record.ports = ports.remove(&host).expect("every host was prepared");
+            found.insert(host, *measured);
         }
         Ok(Found {
-            ends,
-            core_to_core,
-            ports,
+            hosts: found,
+            distances,
         })
     }
 }
 
-/// On loopback both ends are the host's `lo`: it cannot be two things at once.
-fn one_device(knobs: &Knobs) -> Result<(), Halt> {
-    if DeviceSettings::from_knobs(knobs, End::Client)
-        == DeviceSettings::from_knobs(knobs, End::Server)
-    {
+/// The address of the host at the far end of a host's connections, where that is one.
+fn peer(topology: &Topology, host: HostName) -> Option<std::net::IpAddr> {
+    let mut traffic = topology.traffic.iter();
+    let mut talks = traffic.by_ref().filter_map(|traffic| {
+        if traffic.on == host {
+            Some(traffic.to)
+        } else {
+            (traffic.to == host).then_some(traffic.on)
+        }
+    });
+    match (talks.next(), talks.next()) {
+        (Some(far), None) => topology.address_of(far, host),
+        _ => None,
+    }
+}
+
+/// Connections on a machine, and filled queues of each: one at the sender and one at the receiver, in each
+/// direction that carries payload, as far as they are there.
+fn held(topology: &Topology, mates: &[HostName], settings: &WorkloadSettings) -> (usize, u64) {
+    let directions = Side::BOTH
+        .iter()
+        .filter(|&&side| settings.kind.sends(side))
+        .count() as u64;
+    let here = |host: HostName| u64::from(mates.contains(&host));
+    let of_machine = topology.traffic.iter();
+    let sides: Vec<u64> = of_machine
+        .map(|traffic| here(traffic.on) + here(traffic.to))
+        .collect();
+    let connections = sides.iter().filter(|&&sides| sides > 0).count() * settings.flows;
+    let sides = sides.into_iter().max().unwrap_or(0);
+    (connections, sides * directions)
+}
+
+/// The machine's sysctls that hosts show are theirs to tell.
+fn forget_shown(record: &mut Record) {
+    for host in record.hosts.values() {
+        if let Some(machine) = record.machines.get_mut(&host.machine) {
+            let shown = |name: &String| {
+                host.ports
+                    .values()
+                    .any(|port| port.sysctls.contains_key(name))
+            };
+            machine.sysctls.retain(|name, _| !shown(name));
+        }
+    }
+}
+
+/// On loopback all hosts have one device: it cannot be two things at once.
+fn one_device(topology: &Topology, knobs: &Knobs) -> Result<(), Halt> {
+    let is_loopback = topology
+        .links
+        .iter()
+        .any(|link| link.kind == LinkKind::Loopback);
+    let settings = |host| DeviceSettings::from_knobs(knobs, host);
+    let mut names = topology.names();
+    let first = names.next().map(settings);
+    if !is_loopback || names.all(|host| Some(settings(host)) == first) {
         return Ok(());
     }
-    let named = |name: &&str| name.starts_with("client.") || name.starts_with("server.");
-    let knob = knobs
-        .iter()
-        .map(|(name, _)| name)
-        .find(named)
-        .unwrap_or("bed")
-        .to_string();
+    let knob = knobs.named().map(|(_, knob)| knob).next().unwrap_or("bed");
     let reason = "of the netns bed alone: on loopback both ends are one device".to_string();
+    let knob = knob.to_string();
     Err(Halt::Unsupported { knob, reason })
 }
 
-/// CPUs of client and server.
-fn place(knobs: &Knobs) -> Result<(Vec<usize>, Vec<usize>), Halt> {
-    let unsupported = |reason: String| Halt::Unsupported {
-        knob: "placement".to_string(),
-        reason,
-    };
-    let given = |name: &str| match knobs.value(name) {
-        Some(Value::Cpus(cpus)) => Some(cpus),
-        _ => None,
-    };
-    let topology =
-        Topology::read(Path::new("/sys")).map_err(|error| unsupported(error.to_string()))?;
-    let placement = knobs.word("placement").expect("a choice has a default");
-    let (client, server) = (given("client_cpus"), given("server_cpus"));
-    topology
-        .place(&placement, client.as_deref(), server.as_deref())
-        .map_err(unsupported)
-}
-
-/// The first CPU of each end, where the ends do not share CPUs.
-pub fn two_cpus(knobs: &Knobs) -> Option<[usize; 2]> {
-    let (client, server) = place(knobs).ok()?;
-    let apart = !client.iter().any(|cpu| server.contains(cpu));
-    apart.then_some([client[0], server[0]])
-}
-
-/// How many instances of our own TCP each of these ends has: one for each CPU unless the study
-/// says. In memory each has a partner, so the end with fewer CPUs decides.
-pub fn instances(knobs: &Knobs, ours: &[End]) -> usize {
-    // What is wrong with the knobs is said, with its reason, when the trial is prepared.
-    let (Ok(settings), Ok((client, server))) = (WorkloadSettings::from_knobs(knobs), place(knobs))
-    else {
-        return 1;
-    };
-    let cpus = ours.iter().map(|&end| match end {
-        End::Client => client.len(),
-        End::Server => server.len(),
-    });
-    let threads = settings.threads.or(cpus.min()).unwrap_or(1);
-    threads.min(settings.flows).max(1)
+fn stack(topology: &Topology, host: HostName) -> StackKind {
+    let host = topology.host(host);
+    host.map_or(StackKind::Kernel, |host| host.stack)
 }
 
 fn caution(text: String) -> Warning {
@@ -462,16 +429,17 @@ fn caution(text: String) -> Warning {
     Warning { code, text }
 }
 
-fn nonsense(end: End, answer: &Answer) -> Halt {
-    Halt::Gone(end, format!("answered out of turn: {answer:?}"))
+pub(super) fn nonsense(host: HostName, answer: &Answer) -> Halt {
+    Halt::Gone(host, format!("answered out of turn: {answer:?}"))
 }
 
 fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).expect("a study's times are far below 584 years")
 }
 
-fn span((warm_up, duration): (Duration, Duration), now_ns: u64) -> Span {
-    let from_ns = now_ns + HEAD_START_NS + nanos(warm_up);
+/// From the moment in which it is asked for.
+fn span((warm_up, duration): (Duration, Duration)) -> Span {
+    let from_ns = HEAD_START_NS + nanos(warm_up);
     let to_ns = from_ns + nanos(duration);
     Span {
         from_ns,

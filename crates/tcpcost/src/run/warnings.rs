@@ -1,10 +1,11 @@
 //! What a trial's own readings say against it: what was seen, and what to try.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tcpcost_report::derive;
 use tcpcost_study::{
-    Derived, DerivedKind, End, HostEnvironment, Quantity, Record, Warning, WarningCode, Whose,
+    Derived, Figure, HostName, HostRecord, Machine, MeterName, Quantity, Record, Warning,
+    WarningCode, Whose,
 };
 
 /// Above this share of the CPUs' time, steal is worth a warning: 1 % of CPU is as much as the
@@ -17,6 +18,8 @@ const DISAGREEMENT_MAX: f64 = 0.01;
 const RATE_MET: f64 = 0.98;
 /// The contexts of the meter `exact` add up to wall time within this: reading the cells takes some µs.
 const CLOSURE_MAX: f64 = 0.001;
+/// Softirq time on other CPUs that is worth a warning, of one CPU's time.
+const SOFTIRQ_ELSEWHERE_MAX: f64 = 0.05;
 /// Involuntary switches per second and thread above which the CPU was not the trial's alone.
 const PREEMPTIONS_MAX_PER_S: f64 = 200.0;
 
@@ -24,15 +27,15 @@ const PREEMPTIONS_MAX_PER_S: f64 = 200.0;
 pub fn judge(
     record: &Record,
     others_max: f64,
-    others: &BTreeMap<End, Vec<String>>,
+    others: &BTreeMap<HostName, Vec<String>>,
 ) -> Vec<Warning> {
     let derived = derive(record);
-    let of = |kind| derived.get(&Derived::both(kind)).copied();
+    let of = |kind| derived.get(&Derived::total(kind)).copied();
     let mut warnings = Vec::new();
     let mut warn = |code, text: String| warnings.push(Warning { code, text });
 
     // The tick's sampling of a short trial is a guess; eBPF's is not.
-    let of_others = of(DerivedKind::ExactOthersRatio).or_else(|| of(DerivedKind::OthersRatio));
+    let of_others = of(Figure::ExactOthersRatio).or_else(|| of(Figure::OthersRatio));
     if let Some(ratio) = of_others.filter(|&ratio| ratio > others_max) {
         let names: Vec<&str> = others
             .values()
@@ -50,13 +53,13 @@ pub fn judge(
         warn(
             WarningCode::Others,
             format!(
-                "tasks of others used {:.1} % of the trial's CPUs, more than {:.1} %{busiest}: stop them, or choose idle CPUs with client_cpus and server_cpus",
+                "tasks of others used {:.1} % of the trial's CPUs, more than {:.1} %{busiest}: stop them, or choose idle CPUs with client.cpus and server.cpus",
                 ratio * 100.0,
                 others_max * 100.0
             ),
         );
     }
-    for (end, found) in &record.ends {
+    for (host, found) in &record.hosts {
         let open = found
             .readings
             .iter()
@@ -66,13 +69,14 @@ pub fn judge(
             warn(
                 WarningCode::Other,
                 format!(
-                    "the meter exact accounts for {:.2} % of the {end}'s CPU time: its figures are not to be trusted here",
+                    "the meter {} accounts for {:.2} % of the {host}'s CPU time: its figures are not to be trusted here",
+                    MeterName::Exact,
                     closure * 100.0
                 ),
             );
         }
     }
-    if let Some(ratio) = of(DerivedKind::StealRatio).filter(|&ratio| ratio > STEAL_MAX) {
+    if let Some(ratio) = of(Figure::StealRatio).filter(|&ratio| ratio > STEAL_MAX) {
         warn(
             WarningCode::Steal,
             format!(
@@ -81,9 +85,7 @@ pub fn judge(
             ),
         );
     }
-    if let Some(ratio) =
-        of(DerivedKind::PayloadDisagreement).filter(|&ratio| ratio > DISAGREEMENT_MAX)
-    {
+    if let Some(ratio) = of(Figure::PayloadDisagreement).filter(|&ratio| ratio > DISAGREEMENT_MAX) {
         warn(
             WarningCode::Disagreement,
             format!(
@@ -95,15 +97,19 @@ pub fn judge(
     if let Some(text) = rate_missed(record, &derived) {
         warn(WarningCode::RateMissed, text);
     }
-    for (end, found) in &record.ends {
-        let preempted = found.growth("rusage", &Whose::Threads, Quantity::InvoluntarySwitches);
+    for (host, found) in &record.hosts {
+        let preempted = found.growth(
+            MeterName::Rusage,
+            &Whose::Threads,
+            Quantity::InvoluntarySwitches,
+        );
         if let Some(preempted) = preempted {
             let per_s = preempted as f64 * 1e9 / record.interval_ns as f64 / found.threads as f64;
             if per_s > PREEMPTIONS_MAX_PER_S {
                 warn(
                     WarningCode::Preempted,
                     format!(
-                        "the {end}'s threads were put off their CPU {per_s:.0} times a second each: something shares CPU {:?}; give the ends CPUs of their own",
+                        "the {host}'s threads were put off their CPU {per_s:.0} times a second each: something shares CPU {:?}; give the hosts CPUs of their own",
                         found.cpus
                     ),
                 );
@@ -113,7 +119,7 @@ pub fn judge(
     if let Some(text) = softirq_elsewhere(record) {
         warn(WarningCode::SoftirqElsewhere, text);
     }
-    if let Some(text) = frequency(&record.host) {
+    if let Some(text) = record.machines.values().find_map(frequency) {
         warn(WarningCode::Frequency, text);
     }
     warnings
@@ -121,7 +127,9 @@ pub fn judge(
 
 fn rate_missed(record: &Record, derived: &BTreeMap<Derived, f64>) -> Option<String> {
     let asked = |name: &str| record.knobs.value(name)?.number();
-    let got = |kind| derived.get(&Derived::both(kind)).copied();
+    let got = |kind| derived.get(&Derived::total(kind)).copied();
+    // Each of several clients has the rate.
+    let clients = record.topology.traffic.len().max(1) as f64;
     let (asked, got, unit) = match (asked("rate"), asked("transaction_rate")) {
         (Some(asked), _) => {
             let directions = if record.knobs.word("workload")? == "bidirectional" {
@@ -129,9 +137,13 @@ fn rate_missed(record: &Record, derived: &BTreeMap<Derived, f64>) -> Option<Stri
             } else {
                 1.0
             };
-            (asked * directions, got(DerivedKind::Goodput)?, "bit/s")
+            (asked * directions * clients, got(Figure::Goodput)?, "bit/s")
         }
-        (_, Some(asked)) => (asked, got(DerivedKind::TransactionsPerS)?, "transactions/s"),
+        (_, Some(asked)) => (
+            asked * clients,
+            got(Figure::TransactionsPerS)?,
+            "transactions/s",
+        ),
         _ => return None,
     };
     (got < asked * RATE_MET).then(|| {
@@ -139,38 +151,33 @@ fn rate_missed(record: &Record, derived: &BTreeMap<Derived, f64>) -> Option<Stri
     })
 }
 
-/// More softirq time on CPUs of neither end than on both ends', and more than 5 % of a CPU.
+/// More softirq time on CPUs of no host of a machine than on its hosts', and more than 5 % of a CPU. Shares of
+/// time: each host is read over an interval of its own.
 fn softirq_elsewhere(record: &Record) -> Option<String> {
-    let softirq = |end: End, whose: &Whose| {
-        record
-            .ends
-            .get(&end)?
-            .growth("proc", whose, Quantity::CpuSoftirqNs)
-    };
-    let mut inside = 0;
-    let mut seen = Vec::new();
-    for (end, found) in &record.ends {
-        for &cpu in found
-            .cpus
-            .iter()
-            .filter(|cpu| !seen.contains(*cpu))
-            .collect::<Vec<_>>()
-        {
-            seen.push(cpu);
-            inside += softirq(*end, &Whose::Cpu(cpu))?;
-        }
-    }
-    let outside = softirq(End::Client, &Whose::Host)?.saturating_sub(inside);
-    (outside > inside && outside > record.interval_ns / 20).then(|| {
-        format!(
-            "{} ms of softirq ran on CPUs of neither end and {} ms on theirs: other traffic, or receive work that is not steered; see rps_cpus in the record",
-            outside / 1_000_000,
-            inside / 1_000_000
-        )
+    record.machines.keys().find_map(|machine| {
+        let of_machine = |host: &&HostRecord| host.machine == *machine;
+        let hosts: Vec<&HostRecord> = record.hosts.values().filter(of_machine).collect();
+        let share = |whose: Whose| {
+            let mut readings = hosts.iter().flat_map(|host| &host.readings);
+            let found = readings.find(|reading| reading.meter == MeterName::Proc && reading.whose == whose)?;
+            Some(*found.counts.get(&Quantity::CpuSoftirqNs)? as f64 / found.duration_ns as f64)
+        };
+        let cpus: BTreeSet<usize> = hosts.iter().flat_map(|host| &host.cpus).copied().collect();
+        let inside = cpus.into_iter().map(|cpu| share(Whose::Cpu(cpu)));
+        let inside = inside.sum::<Option<f64>>()?;
+        let outside = share(Whose::Host)? - inside;
+        (outside > inside && outside > SOFTIRQ_ELSEWHERE_MAX).then(|| {
+            let ms = |share: f64| share * record.interval_ns as f64 / 1e6;
+            format!(
+                "{:.0} ms of softirq ran on CPUs of no host and {:.0} ms on theirs: other traffic, or receive work that is not steered; see rps_cpus in the record",
+                ms(outside),
+                ms(inside)
+            )
+        })
     })
 }
 
-fn frequency(host: &HostEnvironment) -> Option<String> {
+fn frequency(host: &Machine) -> Option<String> {
     let governor = host.governor.as_deref()?;
     (governor != "performance").then(|| {
         format!("the CPU frequency governor is {governor}: times vary with it; cpupower frequency-set -g performance")
@@ -180,7 +187,7 @@ fn frequency(host: &HostEnvironment) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tcpcost_study::{EndRecord, Environment, Knobs, Outcome, Reading, SCHEMA_VERSION};
+    use tcpcost_study::{Knobs, Outcome, Reading, SCHEMA_VERSION, Topology};
 
     fn record(idle_ns: u64) -> Record {
         let mut counts: BTreeMap<Quantity, u64> = Quantity::EXACT_CONTEXTS
@@ -188,20 +195,16 @@ mod tests {
             .map(|&context| (context, 0))
             .collect();
         counts.insert(Quantity::ExactIdleNs, idle_ns);
-        let end = EndRecord {
+        let server = HostRecord {
             cpus: vec![0],
             threads: 1,
-            environment: Environment::default(),
             readings: vec![Reading {
-                meter: "exact".into(),
+                meter: MeterName::Exact,
                 whose: Whose::Cpus(vec![0]),
                 duration_ns: 1_000_000,
                 counts,
             }],
-            response_time_hdr: None,
-            profile: None,
-            by_connection: None,
-            capture: None,
+            ..HostRecord::default()
         };
         Record {
             schema_version: SCHEMA_VERSION,
@@ -217,9 +220,10 @@ mod tests {
             interval_ns: 1_000_000,
             outcome: Outcome::Measured,
             warnings: vec![],
-            core_to_core: None,
-            host: HostEnvironment::default(),
-            ends: [(End::Server, end)].into(),
+            distances: vec![],
+            topology: Topology::default(),
+            machines: [].into(),
+            hosts: [(HostName::SERVER, server)].into(),
         }
     }
 
@@ -232,5 +236,44 @@ mod tests {
                 .filter(|warning| warning.text.contains("meter exact"));
             assert_eq!(told.count(), expected, "{idle_ns}");
         }
+    }
+
+    #[test]
+    fn softirqs_of_hosts_that_were_read_over_other_intervals_are_not_elsewhere() {
+        let reading = |whose, softirq_ms: u64, duration_ms: u64| Reading {
+            meter: MeterName::Proc,
+            whose,
+            duration_ns: duration_ms * 1_000_000,
+            counts: [(Quantity::CpuSoftirqNs, softirq_ms * 1_000_000)].into(),
+        };
+        let host = |cpu, readings| HostRecord {
+            machine: "a".into(),
+            cpus: vec![cpu],
+            threads: 1,
+            readings,
+            ..HostRecord::default()
+        };
+        let told = |all_ms| {
+            let mut record = record(1_000_000);
+            record.interval_ns = 1_000_000_000;
+            record.machines = [("a".to_string(), Machine::default())].into();
+            let client = vec![
+                reading(Whose::Cpu(0), 20, 1000),
+                reading(Whose::Host, all_ms, 1000),
+            ];
+            let server = vec![reading(Whose::Cpu(1), 20, 100)];
+            let hosts = [
+                (HostName::CLIENT, host(0, client)),
+                (HostName::SERVER, host(1, server)),
+            ];
+            record.hosts = hosts.into();
+            softirq_elsewhere(&record)
+        };
+        assert_eq!(told(220), None, "20 ms of a second, and 20 ms of 100");
+        let text = told(500).unwrap();
+        assert!(
+            text.starts_with("280 ms of softirq ran on CPUs of no host and 220 ms"),
+            "{text}"
+        );
     }
 }

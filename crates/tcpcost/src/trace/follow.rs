@@ -7,19 +7,23 @@ use std::io::{self, IsTerminal};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use tcpcost_trace::{
-    Analysis, Broken, Graph, Reading, Report, Segment, Sink, connection_text, follow, json_line,
-    page, text,
+    Analysis, Broken, Graph, Link, Reading, Report, Segment, Sink, connection_text, follow,
+    json_line, page, parse, text,
 };
 
 use super::Options;
-use super::growing::{End, Growing, wait_for};
+use super::growing::{End, Growing};
 use crate::cli;
-use crate::exit::{Exit, usage};
-use crate::libpcap::Live;
+use crate::exit::{Exit, Stop, usage};
 use crate::output;
-use crate::watch::ticker::{Clock, block_signals, is_ended};
+use tcpcost_host::libpcap::{CaptureError, Live};
+use tcpcost_signals::Interrupt;
+use tcpcost_watch::ticker::Clock;
+
+/// The first signal ends it with a report, the second without.
+const ENDS_AT_ONCE: u32 = 2;
 
 /// The longest wait before signals and looks have their turn.
 const STEP: Duration = Duration::from_millis(100);
@@ -35,9 +39,9 @@ const CONNECTIONS_MOST: usize = 4096;
 
 /// Follows what was asked for; the final report is printed at the end.
 pub fn trace(args: &cli::Trace) -> anyhow::Result<Exit> {
-    block_signals();
+    let interrupt = Interrupt::watch(ENDS_AT_ONCE)?;
     let options = Options::new(args)?;
-    let mut looks = Looks::new(args, &options);
+    let mut looks = Looks::new(args, &options, interrupt);
     let exit = match (&args.interface, &args.files[..]) {
         (Some(interface), _) => interface_to(&mut looks, interface)?,
         (None, [file]) => file_to(&mut looks, file)?,
@@ -45,13 +49,13 @@ pub fn trace(args: &cli::Trace) -> anyhow::Result<Exit> {
     };
     let report = looks.report(&Reading::default());
     if let Some(path) = &args.html {
-        let written = page(&report, options.graph_of, looks.analysis.watch());
-        std::fs::write(path, written).with_context(|| format!("write {}", path.display()))?;
+        let written = page(&report, looks.analysis.watch());
+        output::write_file(path, &written)?;
     }
     if args.format.json {
         output::write(&json_line(&[report]))?;
     } else {
-        super::print(args, &[report])?;
+        super::print(args, &[report], looks.analysis.watch())?;
     }
     Ok(exit)
 }
@@ -64,19 +68,19 @@ fn file_to(looks: &mut Looks<'_>, path: &Path) -> anyhow::Result<Exit> {
         let (reading, outcome) = follow(&mut source, looks);
         looks.before.add(reading);
         if let Err(broken) = outcome {
-            eprintln!("tcpcost: {}: {broken}", path.display());
+            output::say!("tcpcost: {}: {broken}", path.display());
             looks.broken = Some(broken);
             exit = Exit::Failed;
         }
         match source.ended() {
             Some(End::Replaced) if !looks.over => {
-                eprintln!(
+                output::say!(
                     "tcpcost: {}: replaced: going on with the new file",
                     path.display()
                 );
             }
             Some(End::Cut) if !looks.over => {
-                eprintln!(
+                output::say!(
                     "tcpcost: {}: cut short: going on from its start",
                     path.display()
                 );
@@ -87,19 +91,39 @@ fn file_to(looks: &mut Looks<'_>, path: &Path) -> anyhow::Result<Exit> {
 }
 
 fn interface_to(looks: &mut Looks<'_>, interface: &str) -> anyhow::Result<Exit> {
-    let mut live = Live::open(interface, SNAP_LEN, RING_BYTES)?;
+    let opened = Live::open(interface, SNAP_LEN, RING_BYTES);
+    let mut live = opened.map_err(|error| match error {
+        CaptureError::Unavailable(text) => anyhow::Error::new(Stop {
+            exit: Exit::Unavailable,
+            text,
+        }),
+        failed @ CaptureError::Failed(_) => failed.into(),
+    })?;
+    let link = Link::from_number(live.link_type().into());
+    if matches!(link, Link::Unknown(_)) {
+        bail!(
+            "capture on {interface}: its link type {} is not read",
+            live.link_type()
+        );
+    }
     let mut reading = Reading {
         form: Some(tcpcost_trace::Form::Live),
         ..Reading::default()
     };
     let mut exit = Exit::Ok;
     loop {
-        wait_for(live.as_fd(), STEP).context("poll the capture")?;
+        live.wait(STEP).context("poll the capture")?;
         // An interface that goes down ends it; what was seen until then is reported.
-        let taken = live.take(&mut reading, looks);
+        let taken = live.packets(|at_ns, wire, frame| {
+            reading.packets += 1;
+            reading.bytes += frame.len() as u64;
+            if let Some(segment) = parse(link, frame, wire, at_ns, &mut reading.skipped) {
+                looks.segment(&segment);
+            }
+        });
         reading.dropped_by_capture = live.dropped().ok().or(reading.dropped_by_capture);
         if let Err(error) = taken {
-            eprintln!("tcpcost: {error:#}");
+            output::say!("tcpcost: {error}");
             exit = Exit::Failed;
             break;
         }
@@ -127,7 +151,7 @@ struct Looks<'a> {
 }
 
 impl<'a> Looks<'a> {
-    fn new(args: &'a cli::Trace, options: &Options) -> Looks<'a> {
+    fn new(args: &'a cli::Trace, options: &Options, interrupt: Interrupt) -> Looks<'a> {
         let name = match (&args.interface, args.files.first()) {
             (Some(interface), _) => interface.clone(),
             (None, file) => file.map_or(String::new(), |file| file.display().to_string()),
@@ -136,7 +160,7 @@ impl<'a> Looks<'a> {
             analysis: options.analysis(),
             args,
             name,
-            clock: Clock::new(args.interval),
+            clock: Clock::new(args.interval, interrupt),
             started: Instant::now(),
             left: args.count,
             over: false,
@@ -168,11 +192,15 @@ impl<'a> Looks<'a> {
         let wanted = self.args.connection;
         let of = report.connections.iter().find(|c| Some(c.number) == wanted);
         let shown = match (of, wanted) {
-            (Some(connection), _) => connection_text(&report, connection),
+            (Some(connection), _) => {
+                let graph = self.analysis.watch().of_connection(connection.number);
+                connection_text(&report, connection, graph)
+            }
             (None, Some(number)) => format!("{}: no connection {number} yet\n", self.name),
             (None, None) => text(&report),
         };
-        let rows = ratatui::crossterm::terminal::size().map_or(24, |(_, rows)| usize::from(rows));
+        let rows =
+            rustix::termios::tcgetwinsize(io::stdout()).map_or(24, |size| usize::from(size.ws_row));
         let fits: Vec<&str> = shown.lines().take(rows.saturating_sub(1)).collect();
         // From the upper left corner, the rest erased.
         output::write(&format!("\x1b[H\x1b[2J{}\n", fits.join("\n")))
@@ -213,7 +241,7 @@ impl Sink for Looks<'_> {
             self.left = self.left.map(|left| left - 1);
             self.over |= self.left == Some(0);
         }
-        self.over |= is_ended(Duration::ZERO).unwrap_or(true);
+        self.over |= self.clock.is_ended(Duration::ZERO);
         !self.over
     }
 }

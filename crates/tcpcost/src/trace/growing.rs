@@ -109,7 +109,7 @@ impl Read for Growing {
 ///
 /// # Errors
 /// What poll(2) says.
-pub fn wait_for(fd: BorrowedFd<'_>, most: Duration) -> io::Result<bool> {
+fn wait_for(fd: BorrowedFd<'_>, most: Duration) -> io::Result<bool> {
     let mut polled = libc::pollfd {
         fd: fd.as_raw_fd(),
         events: libc::POLLIN,

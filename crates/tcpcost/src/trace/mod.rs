@@ -1,9 +1,8 @@
 //! `tcpcost trace`: captures to findings, tables, JSON and CSV.
 
+mod compare;
 mod follow;
 mod growing;
-
-pub use self::growing::wait_for;
 
 use std::fs::File;
 use std::io::Read;
@@ -29,12 +28,15 @@ pub fn trace(args: &cli::Trace) -> anyhow::Result<Exit> {
         return follow::trace(args);
     }
     let mut options = Options::new(args)?;
+    if args.compare {
+        return compare::trace(args, &options);
+    }
     let groups: Vec<&[PathBuf]> = if args.join {
         vec![&args.files]
     } else {
         args.files.chunks(1).collect()
     };
-    let mut reports = Vec::new();
+    let (mut reports, mut graphs) = (Vec::new(), Vec::new());
     let mut exit = Exit::Ok;
     if args.html.is_some() && groups.len() > 1 {
         return Err(usage("--html: wants one capture (or --join)"));
@@ -46,25 +48,27 @@ pub fn trace(args: &cli::Trace) -> anyhow::Result<Exit> {
             // The largest is known only now: what can be read again is.
             let again = args.connection.is_none() && args.files.iter().all(|file| file.is_file());
             if let Some(number) = report.largest().filter(|number| again && *number != 1) {
-                options.graph_of = number;
+                options.graphs_of = vec![number];
                 graph = one(&args.files, &options)?.1;
             }
-            std::fs::write(path, page(&report, options.graph_of, &graph))
-                .with_context(|| format!("write {}", path.display()))?;
+            output::write_file(path, &page(&report, &graph))?;
         }
         if let Some(broken) = &report.broken {
-            eprintln!("tcpcost: {}: {broken}", report.file);
+            output::say!("tcpcost: {}: {broken}", report.file);
             exit = Exit::Failed;
         }
         reports.push(report);
+        graphs.push(graph);
     }
-    print(args, &reports)?;
+    // One connection is asked for of one capture.
+    let graph = graphs.first().cloned().unwrap_or_default();
+    print(args, &reports, &graph)?;
     Ok(exit)
 }
 
 struct Options {
-    /// The connection whose graph is wanted; 0 for none.
-    graph_of: usize,
+    /// The connections whose graphs are wanted.
+    graphs_of: Vec<usize>,
     settings: Settings,
     filter: Filter,
 }
@@ -90,11 +94,23 @@ impl Options {
                 ))),
             }
         };
+        let (from, until) = (moment("from", &args.from)?, moment("until", &args.until)?);
+        let is_backwards = match (from, until) {
+            (Some(Moment::AfterFirst(from)), Some(Moment::AfterFirst(until)))
+            | (Some(Moment::At(from)), Some(Moment::At(until))) => until < from,
+            _ => false,
+        };
+        if is_backwards {
+            return Err(usage(
+                "--until is before --from: nothing is between them; give the earlier time to --from",
+            ));
+        }
         Ok(Options {
-            graph_of: args
-                .html
-                .as_ref()
-                .map_or(0, |_| args.connection.unwrap_or(1)),
+            graphs_of: match (args.connection, &args.html) {
+                (Some(number), _) => vec![number],
+                (None, Some(_)) => vec![1],
+                (None, None) => Vec::new(),
+            },
             settings: Settings {
                 burst_gap_ns: ns("burst-gap", &args.burst_gap)?,
                 mss: args.mss,
@@ -102,8 +118,8 @@ impl Options {
             filter: Filter {
                 addresses: args.address.clone(),
                 ports: args.port.clone(),
-                from: moment("from", &args.from)?,
-                until: moment("until", &args.until)?,
+                from,
+                until,
             },
         })
     }
@@ -111,7 +127,11 @@ impl Options {
 
 impl Options {
     fn analysis(&self) -> Analysis<Graph> {
-        Analysis::watched(self.settings, self.filter.clone(), Graph::of(self.graph_of))
+        Analysis::watched(
+            self.settings,
+            self.filter.clone(),
+            Graph::of(&self.graphs_of),
+        )
     }
 }
 
@@ -128,16 +148,12 @@ fn one(files: &[PathBuf], options: &Options) -> anyhow::Result<(Report, Graph)> 
             break;
         }
     }
-    let (connections, graph) = analysis.finish();
     let names: Vec<String> = files
         .iter()
         .map(|file| file.display().to_string())
         .collect();
     let outcome = broken.as_ref().map_or(Ok(()), Err);
-    Ok((
-        Report::new(&names.join(" + "), &whole, outcome, &connections),
-        graph,
-    ))
+    Ok(analysis.into_report(&names.join(" + "), &whole, outcome))
 }
 
 fn open(file: &Path) -> anyhow::Result<Box<dyn Read>> {
@@ -180,7 +196,7 @@ fn on_all_cpus<T: Sync, R: Send>(work: &[T], run: impl Fn(&T) -> R + Sync) -> Ve
     done.into_iter().map(|(_, result)| result).collect()
 }
 
-fn print(args: &cli::Trace, reports: &[Report]) -> anyhow::Result<()> {
+fn print(args: &cli::Trace, reports: &[Report], graph: &Graph) -> anyhow::Result<()> {
     let out = if args.format.json {
         return output::write_with(|out| write_json(reports, out)).map(|_| ());
     } else if args.format.csv {
@@ -199,7 +215,7 @@ fn print(args: &cli::Trace, reports: &[Report]) -> anyhow::Result<()> {
                 report.connections.len()
             ))
         })?;
-        tcpcost_trace::connection_text(report, connection)
+        tcpcost_trace::connection_text(report, connection, graph.of_connection(number))
     } else {
         reports.iter().map(text).collect::<Vec<_>>().join("\n")
     };

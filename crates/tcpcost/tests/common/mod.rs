@@ -5,7 +5,10 @@
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
 
+use tcpcost_testbed::{can_make_namespaces, has_cpus, until};
 use tempfile::TempDir;
 
 /// One flow one way, each end on a CPU of its own.
@@ -57,7 +60,7 @@ impl Place {
     }
 
     pub fn run(&self, args: &[&str]) -> Ran {
-        Ran::from(self.command(args).output().expect("the binary runs"))
+        self.start(args).end()
     }
 
     /// Starts it and gives its progress lines as they come.
@@ -68,8 +71,13 @@ impl Place {
             .stderr(Stdio::piped())
             .spawn()
             .expect("the binary starts");
-        let stderr = BufReader::new(child.stderr.take().unwrap());
-        Started { child, stderr }
+        let stdout = lines_of(child.stdout.take().expect("stdout is piped"));
+        let stderr = lines_of(child.stderr.take().expect("stderr is piped"));
+        Started {
+            child,
+            stdout,
+            stderr,
+        }
     }
 
     /// The lines of a run's records file.
@@ -83,6 +91,13 @@ pub fn records(directory: &Path) -> Vec<serde_json::Value> {
     text.lines()
         .map(|line| serde_json::from_str(line).unwrap())
         .collect()
+}
+
+/// The state of the only port of a host.
+pub fn environment<'a>(record: &'a serde_json::Value, host: &str) -> &'a serde_json::Value {
+    let ports = record["hosts"][host]["ports"].as_object().unwrap();
+    assert_eq!(ports.len(), 1, "{host}: {ports:?}");
+    ports.values().next().unwrap()
 }
 
 /// A command that has ended.
@@ -106,21 +121,52 @@ impl From<Output> for Ran {
 /// A command that runs.
 pub struct Started {
     pub child: Child,
-    stderr: BufReader<std::process::ChildStderr>,
+    stdout: Receiver<String>,
+    stderr: Receiver<String>,
+}
+
+/// Many times what a run of a test takes on a busy machine: what takes longer hangs.
+const LONGEST: Duration = Duration::from_secs(300);
+
+/// The lines of a pipe as they come, line ends included, by a thread of its own, so that waiting for them can end.
+fn lines_of(pipe: impl Read + Send + 'static) -> Receiver<String> {
+    let (sender, lines) = channel();
+    std::thread::spawn(move || {
+        let mut pipe = BufReader::new(pipe);
+        let mut line = String::new();
+        while pipe.read_line(&mut line).is_ok_and(|read| read > 0) {
+            if sender.send(std::mem::take(&mut line)).is_err() {
+                return;
+            }
+        }
+    });
+    lines
+}
+
+/// All lines until their pipe is closed; what came until then as an error, if that takes too long.
+fn rest_of(lines: &Receiver<String>) -> Result<String, String> {
+    let deadline = Instant::now() + LONGEST;
+    let mut all = String::new();
+    loop {
+        match lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            Ok(line) => all += &line,
+            Err(RecvTimeoutError::Disconnected) => return Ok(all),
+            Err(RecvTimeoutError::Timeout) => return Err(all),
+        }
+    }
 }
 
 impl Started {
-    /// Waits until a line of stderr contains this. Panics with what came if it never does.
-    pub fn wait_for(&mut self, part: &str) {
+    /// Waits until a line of stderr contains this, and gives it. Panics with what came if it never does.
+    #[track_caller]
+    pub fn wait_for(&mut self, part: &str) -> String {
         let mut seen = String::new();
         loop {
-            let mut line = String::new();
-            let read = self.stderr.read_line(&mut line).unwrap();
-            assert!(read > 0, "{part:?} never came:\n{seen}");
-            if line.contains(part) {
-                return;
+            match self.stderr.recv_timeout(LONGEST) {
+                Ok(line) if line.contains(part) => return line,
+                Ok(line) => seen += &line,
+                Err(error) => panic!("{part:?} never came ({error}):\n{seen}"),
             }
-            seen += &line;
         }
     }
 
@@ -146,17 +192,36 @@ impl Started {
         agents
     }
 
+    /// The id of a host's agent.
+    pub fn agent_of(&self, host: &str) -> i32 {
+        let answers_for = |pid: &i32| {
+            let line = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            line.split('\0').any(|argument| argument == host)
+        };
+        let agent = self.agents().into_iter().find(answers_for);
+        agent.unwrap_or_else(|| panic!("no agent answers for {host}"))
+    }
+
+    /// Ids of the agents once both are there, in the order in which they were started.
+    pub fn two_agents(&self) -> Vec<i32> {
+        // Before its exec a child still has the command's own line, and its parent waits for it.
+        let is_agent = |pid: &i32| {
+            let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            line.split(|byte| *byte == 0).nth(1) == Some(b"agent")
+        };
+        until("two agents", || {
+            let agents = self.agents();
+            (agents.iter().filter(|pid| is_agent(pid)).count() == 2).then_some(agents)
+        })
+    }
+
     /// Waits for the command, and until every process that holds its stderr (its agents do) is gone.
+    #[track_caller]
     pub fn end(mut self) -> Ran {
-        let mut stdout = String::new();
-        self.child
-            .stdout
-            .take()
-            .unwrap()
-            .read_to_string(&mut stdout)
-            .unwrap();
-        let mut stderr = String::new();
-        self.stderr.read_to_string(&mut stderr).unwrap();
+        let outcome = [rest_of(&self.stdout), rest_of(&self.stderr)];
+        let [Ok(stdout), Ok(stderr)] = outcome.clone() else {
+            panic!("it does not end: {outcome:?}");
+        };
         let code = self.child.wait().unwrap().code();
         Ran {
             code,
@@ -171,9 +236,8 @@ impl Drop for Started {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let _ = self.child.kill();
-            let mut stderr = String::new();
-            let _ = self.stderr.read_to_string(&mut stderr);
-            eprintln!("it was killed; its stderr:\n{stderr}");
+            let said: String = self.stderr.try_iter().collect();
+            eprintln!("it was killed; its stderr:\n{said}");
         }
     }
 }
@@ -210,66 +274,20 @@ impl Exit {
     }
 }
 
-pub fn is_root() -> bool {
-    // SAFETY: geteuid cannot fail.
-    unsafe { libc::geteuid() == 0 }
+/// The MTU of lo in this thread's network namespace.
+pub fn mtu_of_lo() -> String {
+    tcpcost_host::link::read("lo").unwrap().mtu.to_string()
 }
 
-/// Says why a test was skipped.
-pub fn skip(why: &str) {
-    eprintln!("skipped: {why}");
-}
-
-/// Runs a closure on a thread in a fresh network namespace with lo up; commands that it starts are
-/// in it too. `None` without root.
-pub fn in_namespace<T: Send>(work: impl FnOnce() -> T + Send) -> Option<T> {
-    if !is_root() {
-        skip("needs root to make a network namespace");
-        return None;
-    }
-    let result = std::thread::scope(|scope| {
-        scope
-            .spawn(|| {
-                // SAFETY: unshare moves only this thread, which runs nothing but `work`.
-                assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWNET) }, 0);
-                lo_up();
-                work()
-            })
-            .join()
-    });
-    Some(result.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-}
-
-fn lo_up() {
-    // SAFETY: an all-zero ifreq is valid; the name "lo" fits; the kernel reads and writes within it.
-    unsafe {
-        let socket = libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0);
-        assert!(socket >= 0);
-        let mut request: libc::ifreq = std::mem::zeroed();
-        request.ifr_name[0] = b'l' as libc::c_char;
-        request.ifr_name[1] = b'o' as libc::c_char;
-        request.ifr_ifru.ifru_flags = libc::IFF_UP as libc::c_short;
-        assert_eq!(libc::ioctl(socket, libc::SIOCSIFFLAGS as _, &request), 0);
-        libc::close(socket);
-    }
-}
-
-/// Root and two CPUs, or a reason.
+/// Namespaces and two CPUs, or the test is skipped.
+#[track_caller]
 pub fn able() -> bool {
-    let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    if !is_root() {
-        skip("needs root to make network namespaces");
-    } else if cpus < 2 {
-        skip("needs two CPUs");
-    } else {
-        return true;
-    }
-    false
+    can_make_namespaces() && has_cpus(2)
 }
 
 /// A count of one end by one meter.
 pub fn count(record: &serde_json::Value, end: &str, meter: &str, quantity: &str) -> u64 {
-    let readings = record["ends"][end]["readings"].as_array().unwrap();
+    let readings = record["hosts"][end]["readings"].as_array().unwrap();
     readings
         .iter()
         .filter(|reading| reading["meter"] == meter)

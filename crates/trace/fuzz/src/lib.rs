@@ -7,7 +7,7 @@ use std::io::Read;
 
 use tcpcost_trace::{
     Analysis, Connection, Endpoint, Filter, Graph, Host, Link, Options, Reading, Report, Segment,
-    Settings, Sink, Skipped, connection_text, csv, json, page, parse, read, text,
+    Settings, Sink, Skipped, Way, connection_text, csv, json, page, parse, read, text,
 };
 
 /// Any bytes as a capture: whole, and as a pipe gives them; both tell the same, but that a decompressor
@@ -39,7 +39,7 @@ pub fn capture(data: &[u8]) {
 /// Frames of one link type: its number, then each frame behind its time, length on the wire and
 /// captured length.
 pub fn packets(data: &[u8]) {
-    const LINKS: [u32; 6] = [1, 0, 101, 113, 276, 147];
+    const LINKS: [u32; 12] = [1, 0, 101, 113, 276, 147, 9, 51, 105, 127, 239, 242];
     let mut input = Input(data);
     let link = Link::from_number(LINKS[usize::from(input.byte()) % LINKS.len()]);
     let mut analysis = watched();
@@ -103,6 +103,11 @@ pub fn segments(data: &[u8]) {
             window: input.u16(),
             flags: input.byte(),
             ip_id: u16::from(input.byte() & 3),
+            hop_limit: 64 - (kind >> 6),
+            interface: u32::from(kind >> 7),
+            way: Way::Unknown,
+            tunnel: None,
+            frame: 0,
             payload,
             ip_octets: payload + 52,
             options: Options {
@@ -121,7 +126,7 @@ pub fn segments(data: &[u8]) {
 }
 
 fn watched() -> Analysis<Graph> {
-    Analysis::watched(Settings::default(), Filter::default(), Graph::of(1))
+    Analysis::watched(Settings::default(), Filter::default(), Graph::of(&[1]))
 }
 
 /// All forms of the result can be made, and its counts can be.
@@ -133,10 +138,13 @@ fn told(
 ) {
     for connection in connections {
         let duration = connection.duration_ns();
-        for (half, other) in
-            [(0, 1), (1, 0)].map(|(a, b)| (&connection.halves[a], &connection.halves[b]))
+        if let Some(duration) = duration {
+            assert_eq!(connection.waits().total_ns(), duration);
+        }
+        for (direction, other) in
+            [(0, 1), (1, 0)].map(|(a, b)| (&connection.directions[a], &connection.directions[b]))
         {
-            let sent = &half.sent;
+            let sent = &direction.sent;
             assert!(sent.captured_data_packets + sent.pure_acks <= sent.captured_packets);
             assert!(sent.super_segments <= sent.captured_data_packets);
             assert!(
@@ -147,7 +155,7 @@ fn told(
             assert!(sent.data_wire_segments >= sent.captured_data_packets);
             assert!(sent.retransmitted_bytes <= sent.payload_bytes);
             assert!(sent.window_updates + sent.duplicate_acks <= sent.pure_acks);
-            assert!(half.acks.wire_segments_per_pure_ack.n() <= sent.pure_acks);
+            assert!(direction.acks.wire_segments_per_pure_ack.n() <= sent.pure_acks);
             assert!(sent.delayed_ack_stalls <= other.sent.pure_acks);
             let limits = [
                 sent.window_limited_ns,
@@ -165,10 +173,10 @@ fn told(
     text(&report);
     // Most of a page's time goes into the charts' library, which is the same in each.
     if report.total.captured_packets.is_multiple_of(16) {
-        page(&report, 1, graph);
+        page(&report, graph);
     }
     for connection in &report.connections {
-        connection_text(&report, connection);
+        connection_text(&report, connection, graph.of_connection(connection.number));
     }
     let reports = [report];
     csv(&reports);

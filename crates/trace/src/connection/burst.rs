@@ -73,11 +73,11 @@ impl Connection {
             wire_segments,
         } = std::mem::take(&mut self.burst);
         if packets > 0 {
-            let half = &mut self.halves[from];
+            let direction = &mut self.directions[from];
             if data {
-                half.data_burst_wire_segments.add(wire_segments);
+                direction.data_burst_wire_segments.add(wire_segments);
             } else {
-                half.ack_burst.add(packets);
+                direction.ack_burst.add(packets);
             }
             watch.on_burst(
                 self.place,

@@ -1,17 +1,21 @@
 //! One connection: both directions, and what only both together tell.
 
 mod burst;
-mod opening;
+mod held;
 mod stall;
+mod time;
+mod view;
 
 use serde::Serialize;
 
 use self::burst::{Burst, Kind};
-use self::opening::Held;
+use self::held::Held;
 use self::stall::Pending;
-use crate::half::{Acking, Data, Half, Limit};
+use self::time::{Ending, Time};
+use crate::counts::DirectionCounts;
+use crate::direction::{Acking, Data, Direction, Limit, is_dsack};
 use crate::segment::{Endpoint, Host, Segment, flag};
-use crate::sent::Sent;
+use crate::tunnels::Tunnel;
 use crate::watch::{AckEvent, PacketEvent, Watch};
 
 /// How a connection began, as far as the capture tells.
@@ -49,6 +53,21 @@ pub enum Ended {
     NotSeen,
 }
 
+/// What became of a handshake.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Handshake {
+    /// Something followed it.
+    Completed,
+    /// The client's SYN was answered, and the client never said more: a scan, a flood with the addresses
+    /// of others, or an answer that was lost.
+    HalfOpen,
+    /// The server answered with a RST.
+    Refused,
+    /// Nothing answered.
+    Unanswered,
+}
+
 /// Choices of an analysis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
@@ -75,7 +94,7 @@ pub struct Connection {
     /// The ends: 0 is the client if a SYN was captured, or else who was seen first.
     pub ends: [Endpoint; 2],
     /// What each end sent.
-    pub halves: [Half; 2],
+    pub directions: [Direction; 2],
     /// Time of the first packet, ns since the epoch; `None` if the capture tells no times.
     pub first_ns: Option<u64>,
     /// Time of the last packet.
@@ -86,6 +105,8 @@ pub struct Connection {
     pub longest_silence_ns: u64,
     /// From the first SYN to the ACK of the other, ns.
     pub handshake_ns: Option<u64>,
+    /// The innermost tunnel that carried its first packet.
+    pub tunnel: Option<Tunnel>,
     /// Packets stamped earlier than the one before.
     pub clock_went_back: u64,
     first_fin: Option<usize>,
@@ -105,9 +126,14 @@ pub struct Connection {
     /// Packets held back until the MSS is known; `None` once it is.
     held: Option<Box<Held>>,
     settings: Settings,
+    /// Whether several interfaces see each packet: then the first packet's alone is looked at.
+    has_views: bool,
     /// Sequence numbers of the SYNs, for telling a new connection on the same ports.
     syn_numbers: [Option<u32>; 2],
     beyond_syn: bool,
+    /// Whether each end sent anything but SYN and RST.
+    spoke: [bool; 2],
+    time: Time,
 }
 
 impl Connection {
@@ -122,12 +148,13 @@ impl Connection {
         let of_host = |test: fn(std::net::IpAddr) -> bool| matches!(ends[0].host, Host::Address(address) if test(address));
         Connection {
             ends,
-            halves: [Half::new(), Half::new()],
+            directions: [Direction::new(), Direction::new()],
             first_ns: first.at_ns,
             last_ns: first.at_ns,
             idle_ns: 0,
             longest_silence_ns: 0,
             handshake_ns: None,
+            tunnel: first.tunnel,
             clock_went_back: 0,
             first_fin: None,
             reset_by: None,
@@ -143,8 +170,11 @@ impl Connection {
             stall: None,
             held: Some(Box::default()),
             settings,
+            has_views: false,
             syn_numbers: [None; 2],
             beyond_syn: false,
+            spoke: [false; 2],
+            time: Time::since(first.at_ns.unwrap_or(0)),
         }
     }
 
@@ -155,7 +185,11 @@ impl Connection {
 
     /// How it began.
     pub fn began(&self) -> Began {
-        match self.halves.each_ref().map(|half| half.syn_seen) {
+        match self
+            .directions
+            .each_ref()
+            .map(|direction| direction.syn_seen)
+        {
             [true, true] => Began::Handshake,
             [false, false] => Began::BeforeCapture,
             _ => Began::OneSyn,
@@ -166,10 +200,27 @@ impl Connection {
     pub fn ended(&self) -> Ended {
         match (self.reset_by, self.first_fin) {
             (Some(by), _) => Ended::Reset { by },
-            (None, Some(first)) if self.halves[1 - first].fin_seen => Ended::Fin { first },
+            (None, Some(first)) if self.directions[1 - first].fin_seen => Ended::Fin { first },
             (None, Some(by)) => Ended::HalfClosed { by },
             (None, None) => Ended::NotSeen,
         }
+    }
+
+    /// What became of its handshake; `None` if the client's SYN was not captured.
+    pub fn handshake(&self) -> Option<Handshake> {
+        let [client, server] = &self.directions;
+        if !client.syn_seen {
+            return None;
+        }
+        Some(if self.spoke[0] || self.spoke[1] {
+            Handshake::Completed
+        } else if server.syn_seen {
+            Handshake::HalfOpen
+        } else if server.reset {
+            Handshake::Refused
+        } else {
+            Handshake::Unanswered
+        })
     }
 
     /// From the first packet to the last, ns; `None` if the capture tells no times.
@@ -180,9 +231,9 @@ impl Connection {
     /// Whether only one direction was captured, though the other must have sent.
     pub fn is_one_sided(&self) -> bool {
         let packets = self
-            .halves
+            .directions
             .each_ref()
-            .map(|half| half.sent.captured_packets);
+            .map(|direction| direction.sent.captured_packets);
         packets.contains(&0) && packets.iter().sum::<u64>() > 3
     }
 
@@ -210,6 +261,7 @@ impl Connection {
             self.syn_numbers[from] = segment.seq;
         } else {
             self.beyond_syn = true;
+            self.spoke[from] |= !segment.any(flag::RST);
         }
         if self.held.is_some() {
             self.hold(segment, from, watch);
@@ -222,12 +274,13 @@ impl Connection {
     pub(crate) fn finish<W: Watch>(&mut self, watch: &mut W) {
         self.release(watch);
         self.end_burst(watch);
+        self.end_span();
     }
 
     /// Takes a segment whose end's MSS is known.
     fn take<W: Watch>(&mut self, segment: &Segment, from: usize, watch: &mut W) {
         let at_ns = segment.at_ns.unwrap_or(self.now_ns);
-        let (here, there) = sides(&mut self.halves, from);
+        let (here, there) = sides(&mut self.directions, from);
         let seq = here.sequence(segment.seq);
         let ack = there.acknowledged_by(segment);
         let control = u64::from(segment.any(flag::SYN)) + u64::from(segment.any(flag::FIN));
@@ -236,17 +289,28 @@ impl Connection {
             Some(_) => u64::from(segment.payload) + control,
             None => 0,
         };
-        let suspicious = here.brings_nothing_new(seq, length, ack.unwrap_or(0), there.una);
-        if here.is_copy(segment, suspicious, at_ns) {
+        let nothing_new = here.brings_nothing_new(seq, length, ack.unwrap_or(0), there.una);
+        if self.is_second_view(segment, from, nothing_new) {
+            self.directions[from].sent.captured_twice += 1;
+            return;
+        }
+        let (here, _) = sides(&mut self.directions, from);
+        if nothing_new && here.is_copy(segment, seq, length, at_ns) {
             here.sent.captured_twice += 1;
             return;
+        }
+        if length == 0 && (segment.options.sack_blocks > 0 || here.copies.doubled) {
+            here.remember_ack(segment);
         }
         let silence_ns = self.pass(segment.at_ns, at_ns);
         let directly = self.is_data_burst(from, silence_ns);
 
         // What it is.
-        let (here, there) = sides(&mut self.halves, from);
+        let (here, there) = sides(&mut self.directions, from);
         let payload = segment.payload;
+        if payload > here.mss.bytes && !segment.any(flag::PSH) {
+            here.on_oversized(payload);
+        }
         let mss = here.mss.bytes;
         let wire_segments = match payload {
             0 => 0,
@@ -254,6 +318,8 @@ impl Connection {
             payload => payload.div_ceil(mss),
         };
         here.on_packet(segment, wire_segments);
+        here.copies
+            .on_taken(segment.ip_id, wire_segments, seq, length, at_ns);
         let mut tail_split = false;
         if payload > 0 {
             tail_split = here.on_tail(seq, payload, segment.any(flag::PSH), directly);
@@ -265,6 +331,7 @@ impl Connection {
             self.reset_by.get_or_insert(from);
         }
         let mut outcome = Data::New;
+        let nxt_before = here.nxt;
         if length > 0 && !segment.any(flag::RST) {
             outcome = here.on_sequence(segment, seq, length, wire_segments, at_ns, silence_ns);
         }
@@ -293,21 +360,48 @@ impl Connection {
         }
 
         // Whether an end waited for it.
+        let gained = coverage.is_some();
+        let tells_of_gap = segment.options.sack_blocks > 0 && !is_dsack(segment);
+        if tells_of_gap {
+            there.told_of_gap_ns = self.now_ns;
+        }
+        if tells_of_gap || (gained && self.time.is_recovering()) {
+            self.on_recovery(from, tells_of_gap);
+        }
+        let there = &self.directions[1 - from];
         let alone = pure && coverage.is_some() && one_outstanding && there.in_flight() == 0;
+        let mut stalled_ns = None;
         if let Some(stall) = self.stall.take() {
-            let rtt_ns = self.halves[1 - stall.from].rtt.min_ns.unwrap_or(0);
+            let rtt_ns = self.directions[1 - stall.from].rtt.min_ns.unwrap_or(0);
             if stall.ends_with(from, payload, self.now_ns, rtt_ns) {
-                stall.count(&mut self.halves[from]);
+                stall.count(&mut self.directions[from]);
+                stalled_ns = Some(stall.lost_ns);
                 watch.on_stall(self.place, &stall.event());
             } else if payload == 0 && from != stall.from {
                 self.stall = Some(stall);
             }
         }
-        let (here, there) = sides(&mut self.halves, from);
+        let (_, there) = sides(&mut self.directions, from);
         if alone && self.last_from == Some(1 - from) {
             let since_ns = self.last_data_ns;
-            self.stall = Pending::of(1 - from, since_ns, self.now_ns, there).or(self.stall);
+            self.stall =
+                Pending::of(1 - from, since_ns, self.now_ns, there, segment.frame).or(self.stall);
         }
+
+        if (length > 0 && !matches!(outcome, Data::Doubtful)) || segment.any(flag::RST) {
+            self.on_span_end(&Ending {
+                from,
+                nxt_before,
+                seq,
+                end: seq + length,
+                outcome,
+                is_syn: segment.any(flag::SYN),
+                is_reset: segment.any(flag::RST),
+                ran_out: segment.any(flag::PSH) && !payload.is_multiple_of(mss),
+                stalled_ns,
+            });
+        }
+        let (here, there) = sides(&mut self.directions, from);
 
         // What now keeps each end from sending.
         let windows_known = [here.window_shift.is_some(), there.window_shift.is_some()];
@@ -330,6 +424,20 @@ impl Connection {
             push: segment.any(flag::PSH),
             retransmission: outcome == Data::Retransmitted,
             tail_split,
+            frame: segment.frame,
+            in_flight_bytes: here.in_flight(),
+            newly_acked_bytes: coverage.map_or(0, |coverage| coverage.bytes),
+            window_bytes: ack
+                .and(here.window_shift)
+                .map(|shift| {
+                    u64::from(segment.window) << if segment.any(flag::SYN) { 0 } else { shift }
+                })
+                .filter(|_| !segment.any(flag::RST)),
+            rtt_ns: coverage.and_then(|coverage| coverage.rtt_ns),
+            sacked: (segment.options.sack_blocks > 0)
+                .then(|| there.place_of(segment.options.sack[0].1)),
+            dsack: is_dsack(segment),
+            reset: segment.any(flag::RST),
         };
         self.last_from = Some(from);
         self.last_data_ns = (payload > 0 && self.clock).then_some(self.now_ns);
@@ -366,7 +474,7 @@ impl Connection {
         } else {
             (self.first_ns, self.last_ns) = (None, None);
         }
-        let [client, server] = &mut self.halves;
+        let [client, server] = &mut self.directions;
         client.pass(silence_ns);
         server.pass(silence_ns);
         self.longest_silence_ns = self.longest_silence_ns.max(silence_ns);
@@ -377,17 +485,17 @@ impl Connection {
     }
 
     /// Counts of both directions together.
-    pub fn total(&self) -> Sent {
-        let mut total = self.halves[0].sent.clone();
-        total.add(&self.halves[1].sent);
+    pub fn total(&self) -> DirectionCounts {
+        let mut total = self.directions[0].sent.clone();
+        total.add(&self.directions[1].sent);
         total
     }
 }
 
-/// The half of who sends, and the other one.
+/// The direction of who sends, and the other one.
 #[inline]
-fn sides(halves: &mut [Half; 2], from: usize) -> (&mut Half, &mut Half) {
-    let [first, second] = halves;
+fn sides(directions: &mut [Direction; 2], from: usize) -> (&mut Direction, &mut Direction) {
+    let [first, second] = directions;
     if from == 0 {
         (first, second)
     } else {

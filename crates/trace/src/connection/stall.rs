@@ -1,6 +1,6 @@
 //! Delayed-ACK stalls: one segment outstanding, a pause, a lone ACK, and the sender goes on at once.
 
-use crate::half::{Half, Limit};
+use crate::direction::{Direction, Limit};
 use crate::watch::StallEvent;
 
 /// A pause that a lone ACK ended; it was a stall if the sender goes on at once.
@@ -11,9 +11,11 @@ pub(super) struct Pending {
     since_ns: u64,
     until_ns: u64,
     /// The pause less the path's delay.
-    lost_ns: u64,
+    pub(super) lost_ns: u64,
     /// Whether it passed as the application's: a last packet that is short looks as if it had no more.
     as_application: bool,
+    /// Of the ACK.
+    frame: u64,
 }
 
 impl Pending {
@@ -25,7 +27,8 @@ impl Pending {
         from: usize,
         since_ns: Option<u64>,
         at_ns: u64,
-        waited: &Half,
+        waited: &Direction,
+        frame: u64,
     ) -> Option<Pending> {
         let (since_ns, rtt_min_ns) = (since_ns?, waited.rtt.min_ns?);
         let lost_ns = at_ns.checked_sub(since_ns)?.saturating_sub(rtt_min_ns);
@@ -35,6 +38,7 @@ impl Pending {
             until_ns: at_ns,
             lost_ns,
             as_application: waited.limit == Limit::Application,
+            frame,
         })
     }
 
@@ -47,7 +51,7 @@ impl Pending {
     }
 
     /// It was one: what left right after the ACK shows that its sender waited for that.
-    pub(super) fn count(&self, waited: &mut Half) {
+    pub(super) fn count(&self, waited: &mut Direction) {
         let sent = &mut waited.sent;
         sent.delayed_ack_stalls += 1;
         sent.delayed_ack_stall_ns += self.lost_ns;
@@ -63,6 +67,7 @@ impl Pending {
             from: self.from,
             since_ns: self.since_ns,
             until_ns: self.until_ns,
+            frame: self.frame,
         }
     }
 }

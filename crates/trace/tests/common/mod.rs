@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "each test file uses some of it")]
 
 use tcpcost_trace::flag::{ACK, FIN, PSH, SYN};
-use tcpcost_trace::{Analysis, Connection, Reading, Report, Settings, json, read};
+use tcpcost_trace::{Analysis, Connection, DirectionCounts, Reading, Report, Settings, json, read};
 
 /// One packet of a script.
 #[derive(Debug, Clone, Default)]
@@ -19,6 +19,13 @@ pub struct Packet {
     pub ip_id: u16,
     pub client_port: u16,
     pub options: Vec<u8>,
+    /// Routers passed.
+    pub hops: u8,
+    /// In an IPv6 datagram.
+    pub ipv6: bool,
+    /// For cooked captures: the interface, and whether this host sent it.
+    pub interface: u16,
+    pub outgoing: bool,
 }
 
 /// Packets between one client and one server, ids counted on.
@@ -66,6 +73,7 @@ impl Script {
             ip_id: self.ids[from],
             client_port: 40_000,
             options: Vec::new(),
+            ..Packet::default()
         });
         self.packets.last_mut().unwrap()
     }
@@ -98,10 +106,20 @@ impl Script {
     }
 
     pub fn analyse(&self) -> Vec<Connection> {
+        self.analyse_of(101)
+    }
+
+    /// As captured on this link type.
+    pub fn analyse_of(&self, link: u32) -> Vec<Connection> {
         let mut analysis = Analysis::new(Settings::default());
-        let (_, outcome) = read(&pcap(&self.packets, false)[..], &mut analysis);
+        let (_, outcome) = read(&pcap_of(&self.packets, false, link)[..], &mut analysis);
         outcome.unwrap();
         analysis.finish().0
+    }
+
+    /// What was sent, in the one connection that it must be.
+    pub fn sent(&self, from: usize) -> DirectionCounts {
+        self.one().directions[from].sent.clone()
     }
 
     pub fn one(&self) -> Connection {
@@ -114,17 +132,41 @@ impl Script {
 /// An IPv4 datagram with its headers alone, as a snap length leaves it.
 pub fn datagram(packet: &Packet) -> Vec<u8> {
     let header = 20 + packet.options.len();
+    if packet.ipv6 {
+        return datagram6(packet);
+    }
     let total = (20 + header) as u32 + packet.payload;
     let mut ip = vec![0x45, 0];
     ip.extend((total as u16).to_be_bytes());
     ip.extend(packet.ip_id.to_be_bytes());
-    ip.extend([0x40, 0, 64, 6, 0, 0]);
+    ip.extend([0x40, 0, 64 - packet.hops, 6, 0, 0]);
     let ends = [([10, 0, 0, 1], packet.client_port), ([10, 0, 0, 2], 80)];
     let (source, destination) = (ends[packet.from], ends[1 - packet.from]);
     ip.extend(source.0);
     ip.extend(destination.0);
-    ip.extend(source.1.to_be_bytes());
-    ip.extend(destination.1.to_be_bytes());
+    ip.extend(tcp(packet, source.1, destination.1));
+    ip
+}
+
+/// The same in IPv6, which has no id.
+fn datagram6(packet: &Packet) -> Vec<u8> {
+    let length = (20 + packet.options.len()) as u32 + packet.payload;
+    let mut ip = vec![0x60, 0, 0, 0];
+    ip.extend((length as u16).to_be_bytes());
+    ip.extend([6, 64 - packet.hops]);
+    let ends = [packet.client_port, 80];
+    let address = |end: u8| [0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, end + 1];
+    ip.extend(address(packet.from as u8));
+    ip.extend(address(1 - packet.from as u8));
+    ip.extend(tcp(packet, ends[packet.from], ends[1 - packet.from]));
+    ip
+}
+
+fn tcp(packet: &Packet, source: u16, destination: u16) -> Vec<u8> {
+    let header = 20 + packet.options.len();
+    let mut ip = Vec::new();
+    ip.extend(source.to_be_bytes());
+    ip.extend(destination.to_be_bytes());
     ip.extend(packet.seq.to_be_bytes());
     ip.extend(packet.ack.to_be_bytes());
     ip.extend([(header as u8 / 4) << 4, packet.flags]);
@@ -136,6 +178,11 @@ pub fn datagram(packet: &Packet) -> Vec<u8> {
 
 /// A pcap file of raw IP with stamps in µs.
 pub fn pcap(packets: &[Packet], big: bool) -> Vec<u8> {
+    pcap_of(packets, big, 101)
+}
+
+/// The same of raw IP, or Linux cooked of either version.
+pub fn pcap_of(packets: &[Packet], big: bool, link: u32) -> Vec<u8> {
     let u32 = |value: u32| {
         if big {
             value.to_be_bytes()
@@ -146,9 +193,26 @@ pub fn pcap(packets: &[Packet], big: bool) -> Vec<u8> {
     let mut file = u32(0xa1b2_c3d4).to_vec();
     file.extend([0; 12]);
     file.extend(u32(96));
-    file.extend(u32(101));
+    file.extend(u32(link));
     for packet in packets {
-        let ip = datagram(packet);
+        let protocol: u16 = if packet.ipv6 { 0x86dd } else { 0x0800 };
+        let way = if packet.outgoing { 4 } else { 0 };
+        let mut ip = match link {
+            113 => [&[0, way][..], &[0; 12], &protocol.to_be_bytes()].concat(),
+            276 => {
+                let head = [&protocol.to_be_bytes()[..], &[0; 4]].concat();
+                [
+                    &head[..],
+                    &packet.interface.to_be_bytes(),
+                    &[0; 2],
+                    &[way],
+                    &[0; 9],
+                ]
+                .concat()
+            }
+            _ => Vec::new(),
+        };
+        ip.extend(datagram(packet));
         file.extend(u32((packet.at_us / 1_000_000) as u32));
         file.extend(u32((packet.at_us % 1_000_000) as u32));
         file.extend(u32(ip.len() as u32));

@@ -36,6 +36,8 @@ pub(super) struct Ethernet {
     pub answered: u64,
     /// Packets given up because nobody said where their destination is.
     pub unresolved: u64,
+    /// Frames that were for another host.
+    pub foreign: u64,
 }
 
 impl Ethernet {
@@ -53,6 +55,7 @@ impl Ethernet {
             out: VecDeque::new(),
             answered: 0,
             unresolved: 0,
+            foreign: 0,
         }
     }
 
@@ -143,8 +146,17 @@ impl Ethernet {
         }
     }
 
-    pub(super) fn carries_ip(header: &[u8; ETHERNET_BYTES]) -> bool {
-        matches!(u16::from_be_bytes([header[12], header[13]]), IPV4 | IPV6)
+    /// Whether a frame is for us, alone or among others.
+    pub(super) fn is_for_us(&mut self, header: &[u8; ETHERNET_BYTES]) -> bool {
+        let ours = header[..6] == self.ours || header[0] & GROUP != 0;
+        self.foreign += u64::from(!ours);
+        ours
+    }
+
+    /// Whether it carries an IP packet for us alone: TCP has nothing to do with groups.
+    pub(super) fn is_ip_for_us(&self, header: &[u8; ETHERNET_BYTES]) -> bool {
+        header[..6] == self.ours
+            && matches!(u16::from_be_bytes([header[12], header[13]]), IPV4 | IPV6)
     }
 
     /// Takes in a frame; whether it was about neighbours, so that nobody else needs to see it.
@@ -252,6 +264,8 @@ fn contains((network, bits): (IpAddr, u8), address: IpAddr) -> bool {
     }
 }
 
+/// In the first byte of an address: of many hosts.
+const GROUP: u8 = 1;
 pub(super) const ETHERNET_BYTES: usize = 14;
 const IPV4: u16 = 0x0800;
 const ARP: u16 = 0x0806;

@@ -31,6 +31,22 @@ fn ethernet(networks: bool) -> Ethernet {
     ethernet
 }
 
+#[test]
+fn what_a_bridge_floods_is_not_for_us() {
+    let mut ethernet = ethernet(true);
+    let mut check = |to: Mac, kind| {
+        let header = header(to, [2, 0, 0, 0, 0, 7], kind);
+        (ethernet.is_for_us(&header), ethernet.is_ip_for_us(&header))
+    };
+    let (ours, other) = ([2, 0, 0, 0, 0, 9], [2, 0, 0, 0, 0, 8]);
+    assert_eq!(check(ours, IPV4), (true, true));
+    assert_eq!(check(other, IPV4), (false, false));
+    assert_eq!(check([0xff; 6], ARP), (true, false));
+    assert_eq!(check([0xff; 6], IPV4), (true, false));
+    assert_eq!(check(ours, 0x88cc), (true, false));
+    assert_eq!(ethernet.foreign, 1);
+}
+
 /// A packet with nothing but addresses.
 fn packet(to: IpAddr) -> Vec<u8> {
     match to {

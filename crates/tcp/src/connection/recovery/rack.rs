@@ -85,6 +85,11 @@ impl Rack {
         self.newest = None;
     }
 
+    /// Something arrived after what had left later.
+    pub(in crate::connection) fn reordering_seen(&self) -> bool {
+        self.reordering_seen
+    }
+
     /// A recovery ended.
     pub(in crate::connection) fn on_recovered(&mut self) {
         if self.window_persist > 0 {

@@ -61,6 +61,12 @@ impl Scoreboard {
         self.lost_bytes
     }
 
+    /// Bytes in flight that were sent more than once. Looks at every range.
+    pub(in crate::connection) fn retransmitted_bytes(&self) -> u32 {
+        let again = |sent: &&Sent| sent.retransmitted && sent.fate == Fate::InFlight;
+        self.sent.iter().filter(again).map(Sent::len).sum()
+    }
+
     /// A unit left for the first time.
     pub(in crate::connection) fn on_sent(&mut self, start: SeqNum, end: SeqNum, now: Instant) {
         let sent = Sent {

@@ -47,12 +47,11 @@ impl TailProbe {
     }
 }
 
-/// RFC 8985 §7.2 (TLP_calc_PTO).
+/// RFC 8985 §7.2 (TLP_calc_PTO), but for the bound by the retransmission timeout.
 pub(in crate::connection) fn probe_timeout(
     srtt: Option<Duration>,
     one_segment: bool,
     ack_delay: Duration,
-    rto: Duration,
 ) -> Duration {
     let timeout = srtt.map_or(Duration::from_secs(1), |srtt| 2 * srtt);
     // Nothing in flight behind a lone segment: its ACK may be a delayed one.
@@ -61,7 +60,7 @@ pub(in crate::connection) fn probe_timeout(
     } else {
         timeout
     };
-    timeout.max(MIN).min(rto)
+    timeout.max(MIN)
 }
 
 /// As Linux: never sooner than two ticks of a usual peer's timer.

@@ -35,6 +35,9 @@ pub struct Segmentation {
     pub pacing: Pacing,
     /// Segments that pacing leaves a super-segment at least: Linux's `tcp_min_tso_segs`. Default 2.
     pub paced_segments_min: u32,
+    /// Set PSH on every super-segment and not only where the queue ends, as Linux since 5.6: a
+    /// receiver's offload hands on what it has at once. Default no.
+    pub push_each: bool,
     /// How long a corked partial segment waits at most. Default 200 ms as in Linux.
     pub cork_max: Duration,
 }
@@ -60,6 +63,7 @@ impl Default for Segmentation {
             whole_only: false,
             pacing: Pacing::Off,
             paced_segments_min: 2,
+            push_each: false,
             cork_max: Duration::from_millis(200),
         }
     }

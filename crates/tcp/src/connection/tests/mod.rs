@@ -3,7 +3,9 @@
 mod flow;
 mod mandatory;
 mod pacing;
+mod refused;
 mod states;
+mod window;
 
 use std::collections::VecDeque;
 use std::sync::Arc;

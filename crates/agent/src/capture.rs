@@ -1,0 +1,211 @@
+//! The capture of an end: its device's packets by libpcap, on a thread of its own, or what passes
+//! between our TCP and its wire, by whoever sends it.
+//!
+//! The kernel's end captures in its own namespace, since the thread is started there.
+
+use std::fs::File;
+use std::io::BufWriter;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, anyhow, bail};
+use tcpcost_link::pcapng::{Header, Packet, RAW, Writer};
+use tcpcost_link::{Captured, Device};
+use tcpcost_stack::Wire;
+
+use crate::protocol::{Capturing, Prepare, Stopped, realtime_ns};
+use tcpcost_host::libpcap::{Live, TIMEOUT};
+
+/// The file of our own TCP's end, which its workers share.
+pub type WireFile = Arc<Mutex<Writer<BufWriter<File>>>>;
+
+/// A capture that runs.
+pub enum Capture {
+    /// Of a device of the kernel's.
+    Device {
+        /// The device.
+        name: String,
+        /// Tells the thread when it is dropped.
+        stop: Stop,
+        /// Gives packets written, and packets that had no room.
+        thread: JoinHandle<anyhow::Result<(u64, u64)>>,
+    },
+    /// Of our TCP's wires.
+    Wire {
+        /// The name of the device.
+        name: String,
+        /// The file.
+        file: WireFile,
+    },
+}
+
+/// Also of a trial that is given up the capture ends.
+pub struct Stop(Arc<AtomicBool>);
+
+impl Drop for Stop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Capture {
+    /// Begins it, before there is a connection.
+    ///
+    /// # Errors
+    /// The file cannot be made; libpcap is missing or may not capture here.
+    pub fn start(prepare: &Prepare, asked: &Capturing, is_kernel: bool) -> anyhow::Result<Capture> {
+        let [port] = prepare.ports.as_slice() else {
+            bail!("a host with several devices is not captured");
+        };
+        let name = port.device.clone();
+        if !is_kernel {
+            let file = Arc::new(Mutex::new(create(asked, &name, RAW)?));
+            return Ok(Capture::Wire { name, file });
+        }
+        let stop = Arc::new(AtomicBool::new(false));
+        let (device, asked, told) = (name.clone(), asked.clone(), Arc::clone(&stop));
+        let (ready, is_ready) = channel();
+        // libpcap's handle stays on the thread that made it.
+        let run = move || {
+            let opened = DeviceFile::open(&device, &asked);
+            let (opened, outcome) = match opened {
+                Ok(opened) => (Some(opened), Ok(())),
+                Err(error) => (None, Err(error)),
+            };
+            // If nobody waits any more, `told` says so.
+            let _ = ready.send(outcome);
+            opened.map_or(Ok((0, 0)), |opened| opened.write(&told))
+        };
+        let thread = std::thread::Builder::new()
+            .name(format!("{}-capture", prepare.host))
+            .spawn(run)?;
+        let stop = Stop(stop);
+        is_ready.recv().context("the capture's thread ended")??;
+        Ok(Capture::Device { name, stop, thread })
+    }
+
+    /// The file that workers of our TCP write into.
+    pub fn wire(&self) -> Option<WireFile> {
+        match self {
+            Capture::Wire { file, .. } => Some(Arc::clone(file)),
+            Capture::Device { .. } => None,
+        }
+    }
+
+    /// Ends it, once the workers have ended.
+    ///
+    /// # Errors
+    /// Packets could not be taken or written.
+    pub fn stop(self) -> anyhow::Result<Stopped> {
+        match self {
+            Capture::Device { name, stop, thread } => {
+                drop(stop);
+                let ended = thread.join();
+                let (packets, dropped) = ended.map_err(|_| anyhow!("the capture panicked"))??;
+                Ok(Stopped {
+                    place: format!("{name}, by libpcap"),
+                    packets,
+                    dropped: Some(dropped),
+                })
+            }
+            Capture::Wire { name, file } => {
+                let file = Arc::into_inner(file).context("a worker still captures")?;
+                let file = file.into_inner().unwrap_or_else(PoisonError::into_inner);
+                let packets = file.packets();
+                file.finish(realtime_ns(), None)
+                    .context("write the capture")?;
+                Ok(Stopped {
+                    place: format!("between our TCP and {name}"),
+                    packets,
+                    dropped: None,
+                })
+            }
+        }
+    }
+}
+
+/// A device, and the file that its packets go into.
+struct DeviceFile {
+    live: Live,
+    writer: Writer<BufWriter<File>>,
+}
+
+impl DeviceFile {
+    fn open(device: &str, asked: &Capturing) -> anyhow::Result<DeviceFile> {
+        // Before the file: without libpcap there is to be none.
+        let live = Live::open(device, asked.snap_len, RING_BYTES)?;
+        let writer = create(asked, device, live.link_type())?;
+        Ok(DeviceFile { live, writer })
+    }
+
+    /// Writes packets until it is told to stop and no more come; gives their number, and how many had no
+    /// room in the ring.
+    fn write(self, told: &AtomicBool) -> anyhow::Result<(u64, u64)> {
+        let DeviceFile {
+            mut live,
+            mut writer,
+        } = self;
+        let mut stopping_since = None;
+        loop {
+            let any = live.wait(TIMEOUT)?;
+            if told.load(Ordering::Relaxed) {
+                // The other end's last packets may still be on their way.
+                let since: &mut Instant = stopping_since.get_or_insert_with(Instant::now);
+                if !any || since.elapsed() > DRAIN_MAX {
+                    break;
+                }
+            }
+            let mut written = Ok(());
+            live.packets(|at_ns, len, bytes| {
+                let packet = Packet {
+                    at_ns,
+                    len,
+                    direction: None,
+                    comment: "",
+                };
+                if written.is_ok() {
+                    written = writer.packet(packet, std::iter::once(bytes));
+                }
+            })?;
+            written.context("write the capture")?;
+        }
+        let (packets, dropped) = (writer.packets(), live.dropped()?);
+        writer
+            .finish(realtime_ns(), Some(dropped))
+            .context("write the capture")?;
+        Ok((packets, dropped))
+    }
+}
+
+fn create(
+    asked: &Capturing,
+    interface: &str,
+    link_type: u16,
+) -> anyhow::Result<Writer<BufWriter<File>>> {
+    let tried = || format!("create {}", asked.file.display());
+    let file = File::create(&asked.file).with_context(tried)?;
+    let header = Header {
+        link_type,
+        snap_len: asked.snap_len,
+        comment: &asked.comment,
+        interface,
+    };
+    Writer::new(BufWriter::with_capacity(BUFFER_BYTES, file), header).with_context(tried)
+}
+
+/// A device whose packets go into the file, too. They are stamped when our TCP reads its clock, once for
+/// all of a batch.
+pub fn captured<D: Device<Wire> + 'static>(device: D, file: WireFile) -> Box<dyn Device<Wire>> {
+    let epoch = Duration::from_nanos(realtime_ns());
+    Box::new(Captured::into_file(device, file, Instant::now(), epoch))
+}
+
+/// The kernel's ring: 200 ms of a million packets a second, of 128 bytes and their header each.
+const RING_BYTES: usize = 64 << 20;
+/// What a write(2) of the file is of.
+const BUFFER_BYTES: usize = 1 << 20;
+/// On a loopback that others use there is always something.
+const DRAIN_MAX: Duration = Duration::from_secs(1);

@@ -1,0 +1,124 @@
+//! What `tcpcost trace` reads from a trial's own capture: the growth over its interval, and how its
+//! first connection began.
+
+use std::fs::File;
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use tcpcost_study::{
+    Brackets, Counts, MeterName, Opening, Reading, Side, Snapshot, Totals, Whose, WorkloadKind,
+};
+use tcpcost_trace::{
+    Analysis, Began, Filter, OpeningWatch, Segment, Settings, Sink, counts_at, read,
+};
+
+/// Transactions that are kept: the published one has four.
+const TRANSACTIONS: usize = 8;
+
+/// What a capture says.
+pub struct Read {
+    /// Growth between the two readings of the meters, as the meter `trace`.
+    pub readings: Vec<Reading>,
+    /// Of `rr`: how the first connection began, the greeting left out.
+    pub opening: Option<Opening>,
+}
+
+/// Reads a host's capture: the connections to these ports, from the end of the first snapshot to the
+/// begin of the second.
+pub fn read_capture(
+    file: &Path,
+    side: Side,
+    kind: WorkloadKind,
+    ports: Vec<u16>,
+    snapshots: &Brackets,
+) -> anyhow::Result<Read> {
+    let tried = || format!("read {}", file.display());
+    let filter = Filter {
+        ports,
+        ..Filter::default()
+    };
+    // What an ACK released is one burst, however long the sender was kept from sending it.
+    let settings = Settings {
+        burst_gap_ns: u64::MAX,
+        ..Settings::default()
+    };
+    let greeting = 1;
+    let watch = OpeningWatch::of(greeting + TRANSACTIONS);
+    let mut interval = Interval {
+        analysis: Analysis::watched(settings, filter, watch),
+        end: match side {
+            Side::Connects => 0,
+            Side::Listens => 1,
+        },
+        from_ns: snapshots.first_end_ns,
+        until_ns: snapshots.second_begin_ns,
+        before: None,
+        after: None,
+    };
+    let (_, outcome) = read(File::open(file).with_context(tried)?, &mut interval);
+    outcome.with_context(tried)?;
+    let over = interval.snapshot(interval.until_ns);
+    let after = interval.after.take().unwrap_or_else(|| over.clone());
+    let before = interval.before.take().unwrap_or(over);
+    let mut connections = interval.analysis.connections().iter();
+    if !connections.any(|one| one.began() == Began::Handshake) {
+        bail!("{}: holds no connection of the trial", file.display());
+    }
+    let opening = (kind == WorkloadKind::Rr).then(|| {
+        let (_, watch) = interval.analysis.finish();
+        watch.opening(greeting)
+    });
+    Ok(Read {
+        readings: after.since(&before).with_context(tried)?,
+        opening,
+    })
+}
+
+/// An analysis that is looked at twice: as the interval begins, and as it ends.
+struct Interval {
+    analysis: Analysis<OpeningWatch>,
+    end: usize,
+    from_ns: u64,
+    until_ns: u64,
+    before: Option<Snapshot>,
+    after: Option<Snapshot>,
+}
+
+impl Interval {
+    fn snapshot(&self, at_ns: u64) -> Snapshot {
+        let mut counts = Counts::new();
+        let connections = self.analysis.connections().iter();
+        // What begins otherwise is the end of an earlier trial's.
+        let connections = connections.filter(|one| one.began() == Began::Handshake);
+        let of_each: Vec<Counts> = connections.map(|one| counts_at(one, self.end)).collect();
+        // A count that one of them lacks, since the capture lost some of it, would be too small.
+        for of_one in &of_each {
+            for (&quantity, &count) in of_one {
+                if of_each.iter().all(|other| other.contains_key(&quantity)) {
+                    *counts.entry(quantity).or_insert(0) += count;
+                }
+            }
+        }
+        Snapshot {
+            meter: MeterName::Trace,
+            at_ns,
+            totals: vec![Totals {
+                whose: Whose::Connections,
+                counts,
+            }],
+        }
+    }
+}
+
+impl Sink for Interval {
+    fn segment(&mut self, segment: &Segment) {
+        let at_ns = segment.at_ns.unwrap_or(0);
+        if self.before.is_none() && at_ns >= self.from_ns {
+            self.before = Some(self.snapshot(self.from_ns));
+        }
+        if self.after.is_none() && at_ns >= self.until_ns {
+            self.after = Some(self.snapshot(self.until_ns));
+        }
+        self.analysis.segment(segment);
+    }
+}

@@ -1,0 +1,330 @@
+//! A host of a bed: answers questions on standard input, drives its side of the traffic, reads its meters.
+//!
+//! It decides nothing: which trial, when, and what to make of it is the command's. When its input
+//! ends it puts back what it changed and exits at once, whatever it was doing.
+
+mod capture;
+mod captured;
+mod ground;
+mod policy;
+pub mod protocol;
+mod readings;
+mod sampler;
+mod soak;
+#[cfg(feature = "bpf")]
+mod thinning;
+#[cfg(not(feature = "bpf"))]
+#[path = "thinning/absent.rs"]
+mod thinning;
+mod trial;
+mod worker;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
+use std::io::{BufRead, Write};
+use std::path::Path;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+
+use anyhow::Context;
+use tcpcost_host::cpus::Cpus;
+use tcpcost_host::error::SystemError;
+use tcpcost_host::journal::Journal;
+use tcpcost_host::{environment, link, machine, namespace, route, sysctl};
+use tcpcost_link::{Layer, Offloads, Tap};
+use tcpcost_meter::core_to_core::round_trip_ns;
+use tcpcost_stack::limits::TcpLimits;
+use tcpcost_study::{HostName, Machine, Route};
+
+use crate::ground::{Ground, Wires};
+use crate::protocol::{Answer, Ask, Attached, Hello, PROTOCOL, clock_ns};
+use crate::trial::HostTrial;
+use crate::worker::Listening;
+
+/// Answers until the input ends, as one host or as several of one process, joined in memory.
+///
+/// # Errors
+/// The namespace cannot be made.
+pub fn main(isolate: bool, memory: bool, hosts: &[HostName]) -> anyhow::Result<Infallible> {
+    // Ctrl-C and the end of a terminal reach the whole process group; the command decides what they mean.
+    tcpcost_signals::leave_to_parent();
+    let machine = OfMachine::read();
+    if isolate {
+        // Before any thread exists: unshare moves only the thread that calls it.
+        namespace::enter_new()?;
+    }
+    let journal = Arc::new(Mutex::new(None));
+    let ground = match memory {
+        true => Ground::Memory(Wires::default()),
+        false => Ground::Kernel,
+    };
+    let mut inboxes = BTreeMap::new();
+    let mut agents = Vec::new();
+    for &host in hosts {
+        let (to_agent, asks) = channel();
+        inboxes.insert(host.to_string(), to_agent);
+        let agent = Agent {
+            trial: None,
+            ground: ground.clone(),
+            machine: machine.clone(),
+            journal: Arc::clone(&journal),
+        };
+        agents.push((host, agent, asks));
+    }
+    listen(Arc::clone(&journal), inboxes);
+    let (host, last, asks) = agents
+        .pop()
+        .context("an agent answers for at least one host")?;
+    for (host, agent, asks) in agents {
+        std::thread::spawn(move || serve(agent, host, &asks));
+    }
+    serve(last, host, &asks)
+}
+
+/// Answers each question, every line behind the host's name, until the command is gone.
+fn serve(mut agent: Agent, host: HostName, asks: &Receiver<String>) -> ! {
+    while let Ok(line) = asks.recv() {
+        let answer = match serde_json::from_str::<Ask>(&line) {
+            Ok(ask) => agent.answer(ask).unwrap_or_else(|refusal| refusal.into()),
+            Err(error) => Answer::Failed {
+                reason: format!("did not understand {line:?}: {error}"),
+            },
+        };
+        let line = serde_json::to_string(&answer).expect("answers have only text keys");
+        let mut stdout = std::io::stdout().lock();
+        if writeln!(stdout, "{host} {line}")
+            .and_then(|()| stdout.flush())
+            .is_err()
+        {
+            break; // Nobody listens any more.
+        }
+    }
+    leave(&agent.journal)
+}
+
+/// Reads questions on a thread of its own, so that the end of the input is seen at once, even in
+/// the middle of a trial.
+fn listen(journal: Arc<Mutex<Option<Journal>>>, inboxes: BTreeMap<String, Sender<String>>) {
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lock().lines() {
+            let Ok(line) = line else { break };
+            let Some((host, ask)) = line.split_once(' ') else {
+                break;
+            };
+            let inbox = inboxes.get(host);
+            if inbox.is_none_or(|inbox| inbox.send(ask.to_string()).is_err()) {
+                break;
+            }
+        }
+        leave(&journal);
+    });
+}
+
+/// Puts back what was changed and ends the process. Whoever of the two threads first sees that the
+/// command is gone does it; the other waits for the lock until the process has ended.
+fn leave(journal: &Mutex<Option<Journal>>) -> ! {
+    let mut journal = journal
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    // A namespace of ours ends with this process, and a TAP of it with the other end's.
+    let of_host = journal.as_mut().filter(|journal| journal.is_of_host());
+    let code = match of_host.map_or(Ok(()), Journal::put_back) {
+        Ok(()) => 0,
+        Err(error) => {
+            // If nobody reads it, the journal is there all the same.
+            let _ = writeln!(
+                std::io::stderr(),
+                "tcpcost agent: put back: {error}; `tcpcost restore` tries again"
+            );
+            1
+        }
+    };
+    drop(journal.take()); // Takes the file away, if nothing is left in it.
+    std::process::exit(code)
+}
+
+/// Why a question was not answered as asked.
+#[derive(Debug, thiserror::Error)]
+enum Refusal {
+    #[error("{knob}: {reason}")]
+    Unsupported { knob: String, reason: String },
+    #[error("{0}")]
+    Failed(String),
+}
+
+impl From<Refusal> for Answer {
+    fn from(refusal: Refusal) -> Answer {
+        match refusal {
+            Refusal::Unsupported { knob, reason } => Answer::Unsupported { knob, reason },
+            Refusal::Failed(reason) => Answer::Failed { reason },
+        }
+    }
+}
+
+/// Any error of a library below, as one line with its causes.
+fn failed(error: impl Into<anyhow::Error>) -> Refusal {
+    Refusal::Failed(format!("{:#}", error.into()))
+}
+
+/// What is the machine's and no namespace shows: read before this process enters one.
+#[derive(Clone)]
+struct OfMachine {
+    id: String,
+    environment: Machine,
+    limits: TcpLimits,
+}
+
+impl OfMachine {
+    fn read() -> OfMachine {
+        OfMachine {
+            id: machine::boot_id(),
+            environment: Machine {
+                tsc_hz: tcpcost_meter::tsc::rate_hz(),
+                sysctls: environment::sysctls(sysctl::root(), &BTreeSet::new()),
+                ..machine::host()
+            },
+            limits: TcpLimits::read(Path::new("/proc")),
+        }
+    }
+}
+
+struct Agent {
+    /// Set from `Prepare` on.
+    trial: Option<HostTrial>,
+    ground: Ground,
+    machine: OfMachine,
+    journal: Arc<Mutex<Option<Journal>>>,
+}
+
+impl Agent {
+    fn answer(&mut self, ask: Ask) -> Result<Answer, Refusal> {
+        match ask {
+            Ask::Hello { protocol } if protocol != PROTOCOL => Err(Refusal::Failed(format!(
+                "this agent speaks protocol {PROTOCOL}, the command {protocol}: install one version"
+            ))),
+            Ask::Hello { .. } => Ok(Answer::Hello(Box::new(Hello {
+                protocol: PROTOCOL,
+                version: env!("CARGO_PKG_VERSION").to_string(),
+                pid: std::process::id(),
+                machine: self.machine.id.clone(),
+                environment: self.machine.environment.clone(),
+                cpus: Cpus::read(Path::new("/sys")).map_err(failed)?,
+            }))),
+            Ask::Clock => Ok(Answer::Clock { now_ns: clock_ns() }),
+            // A CPU that is not free has no distance now: missing, and no reason not to run.
+            Ask::Distance { cpus } => Ok(Answer::Distance {
+                round_trip_ns: round_trip_ns(cpus).ok().flatten(),
+            }),
+            Ask::Veth {
+                device,
+                peer_device,
+                peer_pid,
+            } => {
+                link::create_veth(&device, &peer_device, peer_pid).map_err(failed)?;
+                Ok(Answer::Done)
+            }
+            Ask::Tap {
+                device,
+                address,
+                queues,
+                peer_pid,
+            } => {
+                let mut taps = Tap::open_queues(&device, Layer::Ethernet, Offloads::ALL, queues)
+                    .map_err(failed)?;
+                taps.iter_mut().for_each(|tap| tap.answer_for(address));
+                link::move_to(&device, peer_pid).map_err(failed)?;
+                self.ground = Ground::Tap(Arc::new(taps));
+                Ok(Answer::Done)
+            }
+            Ask::Attach {
+                ports,
+                routes,
+                forwards,
+            } => attach(&ports, &routes, forwards).map_err(failed),
+            Ask::Prepare(prepare) => {
+                // The last trial's workers, if it failed before `Finish`, end here.
+                self.trial = None;
+                let mut journal = self
+                    .journal
+                    .lock()
+                    .unwrap_or_else(std::sync::PoisonError::into_inner);
+                let held = prepare.held;
+                let (trial, ports, mut cautions) =
+                    HostTrial::prepare(*prepare, self.ground.clone(), &mut journal)?;
+                self.trial = Some(trial);
+                if let Some((connections, queues)) = held {
+                    let checked = self.machine.limits.check_memory(connections, queues);
+                    cautions.extend(checked.map_err(failed)?);
+                }
+                Ok(Answer::Prepared { ports, cautions })
+            }
+            Ask::Listen => {
+                let Listening { addresses, loaded } = self.trial()?.listen()?;
+                Ok(Answer::Listening { addresses, loaded })
+            }
+            Ask::Connect { targets, loaded } => {
+                let trial = self.trial()?;
+                trial.connect(&targets, &loaded)?;
+                trial.connected()
+            }
+            Ask::Observe { loaded } => {
+                let trial = self.trial()?;
+                trial.observe(&loaded)?;
+                trial.connected()
+            }
+            Ask::Accepted => self.trial()?.connected(),
+            Ask::Soak => {
+                self.trial()?.soak();
+                Ok(Answer::Done)
+            }
+            Ask::Run(span) => Ok(Answer::Measured(Box::new(self.trial()?.run(span)?))),
+            Ask::Finish => {
+                let trial = self.trial.take();
+                let captured = trial.map(HostTrial::finish).transpose().map_err(failed)?;
+                Ok(Answer::Finished {
+                    captured: captured.flatten().map(Box::new),
+                })
+            }
+        }
+    }
+
+    fn trial(&mut self) -> Result<&mut HostTrial, Refusal> {
+        self.trial
+            .as_mut()
+            .ok_or_else(|| Refusal::Failed("asked before `prepare`".to_string()))
+    }
+}
+
+/// Takes devices up, with their addresses, and sets the routes.
+fn attach(ports: &[Attached], routes: &[Route], forwards: bool) -> Result<Answer, SystemError> {
+    let is_v6 = ports.iter().any(|port| port.address.is_ipv6());
+    let ipv6 = |name: &str, value| {
+        sysctl::set(sysctl::root(), &format!("net.ipv6.conf.all.{name}"), value)
+    };
+    if is_v6 {
+        // Nobody else is on these links: no address to compete for, no router to ask for.
+        for port in ports {
+            for name in ["accept_dad", "accept_ra"] {
+                let name = format!("net.ipv6.conf.{}.{name}", port.device);
+                sysctl::set(sysctl::root(), &name, "0")?;
+            }
+        }
+    } else {
+        // Or neighbour discovery and multicast reports would be among the packets counted.
+        // A kernel without IPv6 has no such sysctl and no such packets.
+        let _ = ipv6("disable_ipv6", "1");
+    }
+    if forwards && is_v6 {
+        ipv6("forwarding", "1")?;
+    } else if forwards {
+        sysctl::set(sysctl::root(), "net.ipv4.ip_forward", "1")?;
+    }
+    for port in ports {
+        link::add_address(&port.device, port.address, port.prefix)?;
+        link::set_up(&port.device)?;
+    }
+    for route in routes {
+        route::add(route.to, route.prefix, route.via)?;
+    }
+    Ok(Answer::Done)
+}

@@ -1,0 +1,74 @@
+//! Whether an end can have the knobs that are set for it, by their rows and by what this host says;
+//! and what is set of each of a kernel's sockets.
+
+use std::time::Duration;
+
+use tcpcost_stack::{SocketOptions, StackError, ack_delay_max_here, config_for, options_here};
+use tcpcost_study::{Unavailable, Value, WorkloadSettings};
+use tcpcost_tcp::Config;
+use tcpcost_workload::socket_options;
+
+use crate::protocol::Prepare;
+use crate::{Refusal, failed};
+
+/// Refuses the first knob that this end cannot have.
+pub fn check(prepare: &Prepare, settings: &WorkloadSettings) -> Result<(), Refusal> {
+    let (knobs, end) = (&prepare.knobs, prepare.host);
+    let available = knobs.available_at(end, prepare.owned);
+    available.map_err(|Unavailable { knob, reason }| Refusal::Unsupported { knob, reason })?;
+    let is_user = knobs.is_user(end);
+    check_options(&socket_options(settings), is_user)?;
+    match AckOptions::new(prepare).delay_max {
+        Some(delay) if !is_user => check_delay(delay).map_err(|reason| Refusal::Unsupported {
+            knob: format!("{end}.ack_delay"),
+            reason: format!("TCP_DELACK_MAX_US: {reason}"),
+        }),
+        _ => Ok(()),
+    }
+}
+
+fn check_options(options: &SocketOptions, is_user: bool) -> Result<(), Refusal> {
+    let checked = if is_user {
+        config_for(&Config::default(), options).map(drop)
+    } else {
+        options_here(options)
+    };
+    checked.map_err(|error| match error {
+        StackError::Unsupported { option, reason } => Refusal::Unsupported {
+            knob: option.to_string(),
+            reason,
+        },
+        error => failed(error),
+    })
+}
+
+fn check_delay(asked: Duration) -> Result<(), String> {
+    match ack_delay_max_here(asked) {
+        Ok(here) if here == asked => Ok(()),
+        Ok(here) => Err(format!("the kernel makes it {here:?}")),
+        Err(error) => Err(format!(
+            "{error} (Linux 6.15 and newer, two ticks to 200 ms)"
+        )),
+    }
+}
+
+/// What changes a kernel's ACKs and is of each socket.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct AckOptions {
+    /// SO_RCVLOWAT, bytes.
+    pub low_water: Option<u32>,
+    /// TCP_DELACK_MAX_US.
+    pub delay_max: Option<Duration>,
+}
+
+impl AckOptions {
+    /// Reads them out of a trial's knobs.
+    pub fn new(prepare: &Prepare) -> AckOptions {
+        let value = |name| prepare.knobs.value_at(prepare.host, name);
+        let low_water = value("rcvlowat").as_ref().and_then(Value::whole);
+        AckOptions {
+            low_water: low_water.and_then(|bytes| u32::try_from(bytes).ok()),
+            delay_max: value("ack_delay").as_ref().and_then(Value::time),
+        }
+    }
+}

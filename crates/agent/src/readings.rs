@@ -1,0 +1,168 @@
+//! The meters of one end, and what many threads read as one.
+
+use std::collections::BTreeMap;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use hdrhistogram::Histogram;
+use hdrhistogram::serialization::{Serializer, V2Serializer};
+use tcpcost_meter::{Meter, MeterError, Needs, Scope, open};
+use tcpcost_study::{MeterName, Reading, Snapshot, WentBackwards};
+
+use crate::protocol::Prepare;
+
+/// What [`meters`] could have.
+#[derive(Default)]
+pub struct Meters {
+    /// Meters.
+    pub meters: Vec<Box<dyn Meter + Send>>,
+    /// Handles of the eBPF programs that were loaded for them, by meter.
+    pub loaded: BTreeMap<MeterName, String>,
+    /// Those that could not be had, one line each.
+    pub cautions: Vec<String>,
+}
+
+/// The meters that count for a whole end. `rusage` and `tcp_info` are each worker's own, `others`
+/// is read outside the interval. The kernel's counts of segments say nothing of our own TCP's. One
+/// that cannot be had is a caution, one line, and not among them. What the other end has `loaded` is shared. Counts by
+/// connection have room for so many `flows`.
+pub fn meters(
+    prepare: &Prepare,
+    is_kernel: bool,
+    flows: usize,
+    loaded: BTreeMap<MeterName, String>,
+) -> Meters {
+    let mut found = Meters::default();
+    let Meters {
+        meters,
+        loaded: ours,
+        cautions,
+    } = &mut found;
+    let scope = Scope {
+        cpus: prepare.cpus.clone(),
+        own_pids: prepare.own_pids.clone(),
+        connections: prepare.by_connection.then(|| connections(flows)),
+        namespaces: prepare.mates,
+        loaded,
+    };
+    for &name in &prepare.meters {
+        if name == MeterName::Netstat && !is_kernel {
+            continue;
+        }
+        match open(name, &scope) {
+            Some(Ok(meter)) => {
+                ours.extend(meter.handle().map(|handle| (name, handle)));
+                meters.push(meter);
+            }
+            Some(Err(error)) => cautions.push(caution(&error)),
+            None => {}
+        }
+    }
+    found
+}
+
+/// What a trial goes without, and why, for whoever wrote the study.
+pub fn caution(error: &MeterError) -> String {
+    match error {
+        MeterError::Unavailable { meter, needs, .. } => {
+            let also = match needs {
+                Some(Needs::Capabilities(_)) => "run as root, or ",
+                _ => "",
+            };
+            format!("{error}: {also}drop \"{meter}\" from meters")
+        }
+        _ => error.to_string(),
+    }
+}
+
+/// Entries for these flows: both ends may be in one map, and half of it is to stay free.
+fn connections(flows: usize) -> u32 {
+    u32::try_from(flows.saturating_mul(4)).unwrap_or(u32::MAX)
+}
+
+/// The growth of each meter that both lists have.
+pub fn since(before: &[Snapshot], after: &[Snapshot]) -> Result<Vec<Reading>, WentBackwards> {
+    let mut readings = Vec::new();
+    for after in after {
+        if let Some(before) = before.iter().find(|before| before.meter == after.meter) {
+            readings.extend(after.since(before)?);
+        }
+    }
+    Ok(readings)
+}
+
+/// Readings of several threads by the same meter of the same owner, added. Their durations are of
+/// one common interval and differ by microseconds; the longest stands.
+pub fn sum<'a>(threads: impl Iterator<Item = &'a [Reading]>) -> Vec<Reading> {
+    let mut sums = BTreeMap::new();
+    for reading in threads.flatten() {
+        let key = (reading.meter, reading.whose.clone());
+        let sum = sums.entry(key).or_insert_with(|| Reading {
+            counts: [].into(),
+            ..reading.clone()
+        });
+        sum.duration_ns = sum.duration_ns.max(reading.duration_ns);
+        for (&quantity, &count) in &reading.counts {
+            *sum.counts.entry(quantity).or_insert(0) += count;
+        }
+    }
+    sums.into_values().collect()
+}
+
+/// A histogram as text: HdrHistogram V2, base64.
+pub fn encode(histogram: &Histogram<u64>) -> anyhow::Result<String> {
+    let mut bytes = Vec::new();
+    V2Serializer::new().serialize(histogram, &mut bytes)?;
+    Ok(STANDARD.encode(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tcpcost_study::{Quantity, Whose};
+
+    #[test]
+    fn threads_add_up_by_meter_and_owner() {
+        let reading = |meter, duration_ns, count| Reading {
+            meter,
+            whose: Whose::Threads,
+            duration_ns,
+            counts: [(Quantity::TaskUserNs, count)].into(),
+        };
+        let (first, second) = (
+            [reading(MeterName::Rusage, 10, 3)],
+            [
+                reading(MeterName::Rusage, 12, 4),
+                reading(MeterName::Proc, 1, 1),
+            ],
+        );
+        let sum = sum([&first[..], &second[..]].into_iter());
+        assert_eq!(
+            sum,
+            [
+                reading(MeterName::Proc, 1, 1),
+                reading(MeterName::Rusage, 12, 7)
+            ]
+        );
+    }
+
+    #[test]
+    fn a_caution_says_what_to_do_in_a_study() {
+        let refused = |needs| {
+            caution(&MeterError::Unavailable {
+                meter: MeterName::Exact,
+                tried: "load".to_string(),
+                source: Some(std::io::Error::from_raw_os_error(libc::EPERM)),
+                needs,
+            })
+        };
+        assert_eq!(
+            refused(Some(Needs::Capabilities("CAP_BPF and CAP_PERFMON"))),
+            "meter exact: load: Operation not permitted (needs CAP_BPF and CAP_PERFMON): run as root, or drop \"exact\" from meters"
+        );
+        assert_eq!(
+            refused(None),
+            "meter exact: load: Operation not permitted: drop \"exact\" from meters"
+        );
+    }
+}

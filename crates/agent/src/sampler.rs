@@ -1,0 +1,95 @@
+//! The meter `profile` of one end. It gives call chains, not totals, so it is no `Meter`; whatever goes wrong
+//! with it is a caution and leaves the trial without them.
+
+#[cfg(feature = "bpf")]
+use tcpcost_meter::{Scope, bpf::profile::Profile};
+use tcpcost_study::CallChains;
+#[cfg(not(feature = "bpf"))]
+use tcpcost_study::MeterName;
+
+use crate::protocol::Prepare;
+use crate::readings::caution;
+
+/// A sampler of an end's CPUs, or what became of it.
+#[cfg(feature = "bpf")]
+pub struct Sampler(Result<Profile, String>);
+
+#[cfg(feature = "bpf")]
+impl Sampler {
+    /// Loads it, stopped, if it is wanted.
+    pub fn load(prepare: &Prepare, cautions: &mut Vec<String>) -> Option<Sampler> {
+        let sampling = prepare.sampling.as_ref()?;
+        let scope = Scope {
+            cpus: sampling.cpus.clone(),
+            own_pids: prepare.own_pids.clone(),
+            ..Scope::default()
+        };
+        match Profile::load(&scope, sampling.hz) {
+            Ok(profile) => Some(Sampler(Ok(profile))),
+            Err(error) => {
+                cautions.push(caution(&error));
+                None
+            }
+        }
+    }
+
+    /// Begins to sample.
+    pub fn start(&mut self) {
+        self.then(Profile::start);
+    }
+
+    /// Stops sampling.
+    pub fn stop(&mut self) {
+        self.then(Profile::stop);
+    }
+
+    fn then(&mut self, act: impl FnOnce(&mut Profile) -> Result<(), tcpcost_meter::MeterError>) {
+        let acted = match &mut self.0 {
+            Ok(profile) => act(profile),
+            Err(_) => return,
+        };
+        if let Err(error) = acted {
+            self.0 = Err(caution(&error));
+        }
+    }
+
+    /// What was sampled. Looks names up for some 100 ms.
+    pub fn chains(self, cautions: &mut Vec<String>) -> Option<CallChains> {
+        let found = self
+            .0
+            .and_then(|profile| profile.chains().map_err(|error| caution(&error)));
+        match found {
+            Ok(chains) => Some(chains),
+            Err(reason) => {
+                cautions.push(reason);
+                None
+            }
+        }
+    }
+}
+
+/// None: this program was built without eBPF.
+#[cfg(not(feature = "bpf"))]
+pub enum Sampler {}
+
+#[cfg(not(feature = "bpf"))]
+impl Sampler {
+    /// A caution, if it is wanted.
+    pub fn load(prepare: &Prepare, cautions: &mut Vec<String>) -> Option<Sampler> {
+        prepare.sampling.as_ref()?;
+        let error = tcpcost_meter::MeterError::built_without_bpf(MeterName::Profile);
+        cautions.push(caution(&error));
+        None
+    }
+
+    /// Nothing to begin.
+    pub fn start(&mut self) {}
+
+    /// Nothing to stop.
+    pub fn stop(&mut self) {}
+
+    /// Nothing was sampled.
+    pub fn chains(self, _: &mut Vec<String>) -> Option<CallChains> {
+        match self {}
+    }
+}

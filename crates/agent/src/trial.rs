@@ -1,0 +1,489 @@
+//! One host through one trial: knobs, workers, snapshots, and the record of what it found.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use tcpcost_meter::Meter;
+use tcpcost_meter::affinity::pin;
+use tcpcost_meter::others::Others;
+use tcpcost_stack::limits::{self, TcpLimits};
+use tcpcost_study::{
+    AckThinning, Brackets, ByConnection, DeviceSettings, Environment, HostRecord, MeterName, Side,
+    Snapshot, WorkloadSettings,
+};
+
+use tcpcost_workload::CONNECTS_OUTSTANDING;
+
+use crate::capture::Capture;
+use crate::captured::read_capture;
+use crate::ground::{self, Ground};
+use crate::protocol::{Answer, Captured, Measured, Prepare, Span};
+use crate::readings::{self, caution};
+use crate::soak::Soak;
+use crate::thinning::Thinning;
+use crate::worker::{Duty, Found, Listening, Place, Ready, WorkerThread};
+use crate::{Refusal, failed, policy};
+use tcpcost_host::apply::{ApplyError, apply, steer};
+use tcpcost_host::environment;
+use tcpcost_host::journal::Journal;
+
+/// Connections are set up within this, or the trial fails: 30,000 take some seconds on a slow host.
+const SET_UP_MAX: Duration = Duration::from_secs(30);
+
+/// Files beside the connections: epoll, listeners, pipes, meters, standard streams.
+const FILES_BESIDE: usize = 64;
+
+/// A host that is ready, the state of its ports as read back, and warnings, one line each.
+type Prepared = (HostTrial, BTreeMap<String, Environment>, Vec<String>);
+
+/// One host, from `prepare` to `finish`.
+pub struct HostTrial {
+    prepare: Prepare,
+    ground: Ground,
+    settings: WorkloadSettings,
+    workers: Vec<WorkerThread>,
+    soak: Option<Soak>,
+    /// Ports of the connections: those that are listened on, or connected to.
+    ports: Vec<u16>,
+    /// When the meters were read, and when TCP_INFO was.
+    brackets: Option<(Brackets, Option<Brackets>)>,
+    /// Ends with the trial, after its workers.
+    thinning: Option<Thinning>,
+    capture: Option<Capture>,
+    /// Meters that could not be had, one line each.
+    cautions: Vec<String>,
+}
+
+impl HostTrial {
+    /// Turns the knobs and reads them back.
+    pub fn prepare(
+        prepare: Prepare,
+        ground: Ground,
+        journal: &mut Option<Journal>,
+    ) -> Result<Prepared, Refusal> {
+        let settings = WorkloadSettings::from_knobs(&prepare.knobs).map_err(failed)?;
+        policy::check(&prepare, &settings)?;
+        let settings = settings.times(prepare.times);
+        let device = DeviceSettings::from_knobs(&prepare.knobs, prepare.host);
+        if let Some(journal) = journal {
+            journal.put_back().map_err(failed)?;
+        }
+        if prepare.changes_device {
+            turn(&prepare, &device, journal)?;
+        }
+        let thinning = device
+            .ack_thinning
+            .map(|thinning| thin(&prepare, thinning))
+            .transpose()?;
+        let (ports, cautions) = if ground.is_kernel() {
+            let sysctls = device.sysctls.keys().cloned().collect();
+            let mut ports = BTreeMap::new();
+            for port in &prepare.ports {
+                let read = environment::of_port(&port.device, port.peer, &sysctls);
+                ports.insert(port.device.clone(), read.map_err(failed)?);
+            }
+            let cautions = check_limits(&settings, prepare.side, threads(&settings, &prepare))?;
+            (ports, cautions)
+        } else {
+            let environment = ground::prepare(&ground, &prepare, &device)?;
+            (
+                [(environment.device.clone(), environment)].into(),
+                Vec::new(),
+            )
+        };
+        let capture = prepare
+            .capture
+            .as_ref()
+            .map(|asked| Capture::start(&prepare, asked, ground.is_kernel()))
+            .transpose()
+            .map_err(|error| Refusal::Unsupported {
+                knob: "capture".to_string(),
+                reason: format!("{error:#}"),
+            })?;
+        Ok((
+            HostTrial {
+                prepare,
+                ground,
+                settings,
+                workers: Vec::new(),
+                soak: None,
+                ports: Vec::new(),
+                brackets: None,
+                thinning,
+                capture,
+                cautions: Vec::new(),
+            },
+            ports,
+            cautions,
+        ))
+    }
+
+    /// Starts workers that listen; gives their addresses, and the eBPF programs that other hosts of this
+    /// machine may share.
+    pub fn listen(&mut self) -> Result<Listening, Refusal> {
+        let threads = self.threads();
+        let flows_each = self.settings.flows / self.prepare.times;
+        let ports = limits::ports_for(flows_each).div_ceil(threads);
+        for index in 0..threads {
+            let duty = Duty::Listen {
+                address: self.listens_on(),
+                ports,
+            };
+            self.start(index, duty, BTreeMap::new())?;
+        }
+        let mut all = Listening::default();
+        for worker in &self.workers {
+            let listening = worker.listening().map_err(Refusal::Failed)?;
+            all.addresses.extend(listening.addresses);
+            all.loaded.extend(listening.loaded);
+        }
+        self.ports = all.addresses.iter().map(SocketAddr::port).collect();
+        self.set_up();
+        Ok(all)
+    }
+
+    /// The address to listen on: the only one, or any.
+    fn listens_on(&self) -> IpAddr {
+        match self.prepare.ports.as_slice() {
+            [port] => port.address,
+            ports if ports.iter().any(|port| port.address.is_ipv6()) => {
+                Ipv6Addr::UNSPECIFIED.into()
+            }
+            _ => Ipv4Addr::UNSPECIFIED.into(),
+        }
+    }
+
+    /// Starts workers that connect.
+    pub fn connect(
+        &mut self,
+        targets: &[SocketAddr],
+        loaded: &BTreeMap<MeterName, String>,
+    ) -> Result<(), Refusal> {
+        self.ports = targets.iter().map(SocketAddr::port).collect();
+        for index in 0..self.threads() {
+            self.start(
+                index,
+                Duty::Connect {
+                    targets: targets.to_vec(),
+                },
+                loaded.clone(),
+            )?;
+        }
+        self.set_up();
+        Ok(())
+    }
+
+    /// Starts a worker that reads the meters, and nothing else.
+    pub fn observe(&mut self, loaded: &BTreeMap<MeterName, String>) -> Result<(), Refusal> {
+        self.start(0, Duty::Observe, loaded.clone())?;
+        self.set_up();
+        Ok(())
+    }
+
+    /// Ends the workers, then the capture, if there is one, and reads it.
+    pub fn finish(mut self) -> anyhow::Result<Option<Captured>> {
+        let (capture, asked) = (self.capture.take(), self.prepare.capture.clone());
+        let (side, brackets) = (self.prepare.side, self.brackets);
+        let (kind, ports) = (self.settings.kind, std::mem::take(&mut self.ports));
+        drop(self);
+        let stopped = capture.map(Capture::stop).transpose()?;
+        let (Some(stopped), Some(asked), Some(side), Some((snapshots, tcp_info))) =
+            (stopped, asked, side, brackets)
+        else {
+            return Ok(None);
+        };
+        let read = read_capture(&asked.file, side, kind, ports, &snapshots)?;
+        Ok(Some(Captured {
+            capture: tcpcost_study::Capture {
+                file: asked.file.to_string_lossy().into_owned(),
+                place: stopped.place,
+                snap_len: asked.snap_len,
+                packets: stopped.packets,
+                dropped: stopped.dropped,
+                snapshots,
+                tcp_info,
+                opening: read.opening,
+            },
+            readings: read.readings,
+        }))
+    }
+
+    fn threads(&self) -> usize {
+        if self.ground.is_kernel() {
+            threads(&self.settings, &self.prepare)
+        } else {
+            self.prepare.instances
+        }
+    }
+
+    fn start(
+        &mut self,
+        index: usize,
+        duty: Duty,
+        loaded: BTreeMap<MeterName, String>,
+    ) -> Result<(), Refusal> {
+        let place = Place {
+            index,
+            threads: self.threads(),
+            ground: self.ground.clone(),
+            capture: self.capture.as_ref().and_then(Capture::wire),
+            meters: self
+                .thinning
+                .iter()
+                .filter(|_| index == 0)
+                .map(Thinning::meter)
+                .collect(),
+            loaded,
+        };
+        let worker = WorkerThread::start(place, &self.prepare, &self.settings, duty);
+        self.workers.push(worker.map_err(failed)?);
+        Ok(())
+    }
+
+    fn set_up(&mut self) {
+        let deadline = Instant::now() + SET_UP_MAX;
+        self.workers
+            .iter_mut()
+            .for_each(|worker| worker.set_up(deadline));
+    }
+
+    /// Waits until all connections are up.
+    pub fn connected(&mut self) -> Result<Answer, Refusal> {
+        let mut all = Ready::default();
+        let mut failures = Vec::new();
+        for worker in &self.workers {
+            match worker.ready() {
+                Ok(ready) => {
+                    all.connections += ready.connections;
+                    all.mss = all.mss.or(ready.mss);
+                    all.congestion_control = all.congestion_control.or(ready.congestion_control);
+                    if all.knobs.is_empty() {
+                        all.knobs = ready.knobs;
+                    }
+                }
+                Err(reason) => failures.push(reason),
+            }
+        }
+        if let Some(reason) = failures.into_iter().next() {
+            return Err(Refusal::Failed(reason));
+        }
+        let Ready {
+            connections,
+            congestion_control,
+            mss,
+            knobs,
+        } = all;
+        Ok(Answer::Connected {
+            connections,
+            congestion_control,
+            mss,
+            connection: knobs,
+        })
+    }
+
+    /// Starts the soaker and calibrates it, while both ends are idle. One that cannot be had is a
+    /// caution: the trial goes on without.
+    pub fn soak(&mut self) {
+        match Soak::start(&self.prepare.cpus) {
+            Ok(soak) => self.soak = Some(soak),
+            Err(error) => self.cautions.push(caution(&error)),
+        }
+    }
+
+    /// Runs traffic over the span and reads the meters at its two instants.
+    pub fn run(&mut self, span: Span) -> Result<Measured, Refusal> {
+        // Reading every task takes milliseconds: it is done outside the span, and its own duration
+        // is that much longer.
+        let wants_others = self.prepare.meters.contains(&MeterName::Others);
+        let mut others =
+            wants_others.then(|| Others::new(&self.prepare.cpus, &self.prepare.own_pids));
+        let before = others
+            .as_mut()
+            .map(|others| others.snapshot())
+            .transpose()
+            .map_err(failed)?;
+
+        self.workers.iter_mut().for_each(|worker| worker.run(span));
+        let soaked = self
+            .soak
+            .as_mut()
+            .map(|soak| soak.measure(span))
+            .transpose()?;
+        self.soak = None; // The spinners end.
+        let found: Vec<Result<Found, String>> =
+            self.workers.iter().map(WorkerThread::found).collect();
+        let mut found = found
+            .into_iter()
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(Refusal::Failed)?;
+
+        let mut readings = readings::sum(found.iter().map(|found| &found.readings[..]));
+        if let Some((soaked, caution)) = soaked {
+            readings.extend(soaked);
+            self.cautions.extend(caution);
+        }
+        let mut busiest = Vec::new();
+        if let (Some(others), Some(before)) = (&mut others, before) {
+            let after: Snapshot = others.snapshot().map_err(failed)?;
+            readings.extend(after.since(&before).map_err(failed)?);
+            let percent = |ratio: f64| (ratio * 100.0).round();
+            // A process that began or ended meanwhile, a compiler's say, is not among them.
+            busiest = others
+                .top()
+                .into_iter()
+                .map(|task| format!("{} {} %", task.name, percent(task.ratio)))
+                .collect();
+        }
+        let of_workers = found.iter().flat_map(|found| found.cautions.clone());
+        let cautions = std::mem::take(&mut self.cautions)
+            .into_iter()
+            .chain(of_workers)
+            .collect();
+        let around = |of: fn(&Found) -> Option<Brackets>| {
+            found.iter().filter_map(of).reduce(Brackets::around)
+        };
+        let snapshots = around(|found| Some(found.snapshots));
+        let tcp_info = around(|found| found.tcp_info);
+        let profile = found.iter_mut().find_map(|found| found.profile.take());
+        let totals = found
+            .iter_mut()
+            .find_map(|found| found.by_connection.take());
+        let by_connection = totals.and_then(|[before, after]| {
+            let keys = found.iter().flat_map(|found| found.keys.iter().copied());
+            let duration_ns = after.at_ns.saturating_sub(before.at_ns);
+            ByConnection::between(&before.totals, &after.totals, keys, duration_ns)
+        });
+        let snapshots = snapshots.ok_or_else(|| Refusal::Failed("no workers".to_string()))?;
+        self.brackets = Some((snapshots, tcp_info));
+        let threads = match self.prepare.side {
+            Some(_) => self.workers.len(),
+            None => 0,
+        };
+        let record = HostRecord {
+            cpus: self.prepare.cpus.clone(),
+            threads,
+            readings,
+            response_time_hdr: response_times(found).map_err(failed)?,
+            profile,
+            by_connection,
+            ..HostRecord::default()
+        };
+        Ok(Measured {
+            record,
+            others: busiest,
+            cautions,
+        })
+    }
+}
+
+/// One for each CPU unless the study says; never more than there are connections.
+fn threads(settings: &WorkloadSettings, prepare: &Prepare) -> usize {
+    settings
+        .threads
+        .unwrap_or(prepare.cpus.len())
+        .min(settings.flows)
+}
+
+/// All workers' response times as one histogram, encoded; `None` where there are none.
+fn response_times(found: Vec<Found>) -> anyhow::Result<Option<String>> {
+    let mut all: Option<Histogram<u64>> = None;
+    for histogram in found.into_iter().filter_map(|found| found.response_times) {
+        match &mut all {
+            Some(all) => all.add(histogram)?,
+            None => all = Some(histogram),
+        }
+    }
+    all.filter(|all| !all.is_empty())
+        .map(|all| readings::encode(&all))
+        .transpose()
+}
+
+/// Begins to thin the host's ACKs. The flush has the host's own CPUs.
+fn thin(prepare: &Prepare, thinning: AckThinning) -> Result<Thinning, Refusal> {
+    let cpu = prepare.cpus[0];
+    let refuse = |reason: String| Refusal::Unsupported {
+        knob: format!("{}.ack_thin", prepare.host),
+        reason,
+    };
+    let [port] = prepare.ports.as_slice() else {
+        return Err(refuse("of a host with one device alone".to_string()));
+    };
+    let on_cpu = move || pin(cpu).map_err(|error| error.to_string());
+    Thinning::start(&port.device, thinning, on_cpu).map_err(refuse)
+}
+
+fn turn(
+    prepare: &Prepare,
+    device: &DeviceSettings,
+    journal: &mut Option<Journal>,
+) -> Result<(), Refusal> {
+    let untouched = DeviceSettings {
+        bottleneck_queue_bytes: device.bottleneck_queue_bytes,
+        ..DeviceSettings::default()
+    };
+    if !prepare.owned && *device == untouched {
+        return Ok(()); // No journal for a host that is not changed, so no place to write is needed.
+    }
+    let journal = match journal {
+        Some(journal) => journal,
+        None => journal.insert(open(prepare.owned)?),
+    };
+    let refused = |error| match error {
+        ApplyError::Unsupported { knob, reason } => Refusal::Unsupported { knob, reason },
+        ApplyError::System(error) => failed(error),
+    };
+    for port in &prepare.ports {
+        if prepare.owned && prepare.steering {
+            match steer(&prepare.cpus, &port.device, true, journal) {
+                // Not asked for in so many words: go on without. rps_cpus in the record tells, and the
+                // report then gives no CPU per host.
+                Err(ApplyError::Unsupported { .. }) if prepare.knobs.get("steering").is_none() => {}
+                other => other.map_err(refused)?,
+            }
+        }
+        apply(device, &port.device, port.peer, prepare.owned, journal).map_err(refused)?;
+    }
+    Ok(())
+}
+
+/// A journal on disk for the host's own settings; for a namespace that ends with this process one in
+/// memory will do.
+fn open(owned: bool) -> Result<Journal, Refusal> {
+    if owned {
+        return Ok(Journal::in_memory());
+    }
+    // Without a journal the host is not changed.
+    let unsupported = |reason| Refusal::Unsupported {
+        knob: "journal".to_string(),
+        reason,
+    };
+    let folder = tcpcost_host::journal::folder().map_err(unsupported)?;
+    Journal::open(&folder).map_err(|error| match error.is_denied() {
+        true => unsupported(format!(
+            "the host's settings are changed only where they can be put back: {error}, or set TCPCOST_STATE_DIR"
+        )),
+        false => failed(error),
+    })
+}
+
+/// Raises the limit of open files to what the trial needs, and says what the queues of a listener
+/// in this namespace are short of.
+fn check_limits(
+    settings: &WorkloadSettings,
+    side: Option<Side>,
+    threads: usize,
+) -> Result<Vec<String>, Refusal> {
+    // Each worker has a file table of its own.
+    limits::raise_open_files(settings.flows.div_ceil(threads) + FILES_BESIDE).map_err(failed)?;
+    if side != Some(Side::Listens) {
+        return Ok(Vec::new());
+    }
+    let outstanding = settings.flows.min(CONNECTS_OUTSTANDING * threads);
+    Ok(TcpLimits::read(Path::new("/proc"))
+        .check_backlog(outstanding)
+        .into_iter()
+        .collect())
+}

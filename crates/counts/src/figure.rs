@@ -1,0 +1,557 @@
+//! Figures: what is divided out of counts, each with one name, one definition and one formula, whoever asks for it.
+//!
+//! A row is all there is to a figure. `docs/quantities.md` is made of the rows; docs/add-a-figure.md says how to add one.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+
+use crate::meter_name::MeterName as M;
+use crate::quantity::Quantity as Q;
+use crate::source::{
+    ALL_SENT, Source, busy_ns, busy_ratio, exact_busy_ns, exact_busy_ratio, exact_cost_ns, ip_kib,
+    kib, mib, others, payload_disagreement, payload_kib, per, per_of_some, pmu, pure_acks_received,
+    pure_acks_sent, ratio, segment_disagreement, self_cpu_ns, share, soak_load, sum, switches,
+    thinned, threads_ns, transactions, tsc_cycles,
+};
+
+/// Whose a figure can be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FigureOf {
+    /// A trial's as a whole.
+    Trial,
+    /// A trial's as a whole, or one host's of it.
+    Host,
+    /// A host's while `watch` looks on, whatever runs there.
+    Window,
+    /// One connection's there, or all of one process or cgroup.
+    Connection,
+    /// One end's of a captured connection.
+    Direction,
+}
+
+macro_rules! figures {
+    ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal, $unit:literal, $whose:ident, $better:ident
+        => $formula:expr;)+) => {
+        /// What is divided out of counts.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Figure {
+            $($(#[doc = $doc])+ $variant,)+
+        }
+
+        impl Figure {
+            /// Every figure, in the order of the documentation.
+            pub const ALL: &[Figure] = &[$(Figure::$variant,)+];
+
+            /// The name, e.g. `cpu_us_per_kib`; of a host's the host's name is put before.
+            pub const fn name(self) -> &'static str {
+                match self { $(Figure::$variant => $name,)+ }
+            }
+
+            /// The unit, as printed.
+            pub const fn unit(self) -> &'static str {
+                match self { $(Figure::$variant => $unit,)+ }
+            }
+
+            /// Whose it can be.
+            pub const fn whose(self) -> FigureOf {
+                match self { $(Figure::$variant => FigureOf::$whose,)+ }
+            }
+
+            /// Whether less is better; `None` where neither is.
+            pub const fn lower_is_better(self) -> Option<bool> {
+                match self { $(Figure::$variant => Better::$better.lower(),)+ }
+            }
+
+            /// The definition, as in the documentation.
+            pub fn definition(self) -> &'static str {
+                match self { $(Figure::$variant => concat!($($doc,)+).trim_ascii(),)+ }
+            }
+
+            fn formula(self) -> fn(&dyn Source) -> Option<f64> {
+                match self { $(Figure::$variant => $formula,)+ }
+            }
+        }
+    };
+}
+
+figures! {
+    /// Payload delivered to the receiving applications per second of the interval, both directions together.
+    Goodput = "goodput_bits_per_s", "bit/s", Trial, More
+        => |from| Some(from.work_per_s(Q::PayloadBytesReceived)? * 8.0);
+    /// Transactions completed per second of the interval, all connections together.
+    TransactionsPerS = "transactions_per_s", "1/s", Trial, More
+        => |from| from.work_per_s(Q::Transactions);
+    /// CPU µs per KiB (1024 bytes) of payload delivered: netperf's service demand. CPU = user + nice + system + irq + softirq (guest included) of /proc/stat on the end's CPUs, or on the CPUs of both ends together; iowait and steal are not in it, other tasks on these CPUs are.
+    CpuUsPerKib = "cpu_us_per_kib", "µs/KiB", Host, Less
+        => |from| ratio(busy_ns(from)? / 1e3, kib(from)?);
+    /// CPU µs per KiB by getrusage of the workload's threads: it misses softirqs that ran on idle or elsewhere.
+    TaskUsPerKib = "task_us_per_kib", "µs/KiB", Host, Less
+        => |from| ratio(threads_ns(from)? / 1e3, kib(from)?);
+    /// CPU µs per transaction, CPU as in `cpu_us_per_kib`.
+    CpuUsPerTransaction = "cpu_us_per_transaction", "µs", Host, Less
+        => |from| ratio(busy_ns(from)? / 1e3, transactions(from)?);
+    /// Cycles of the time-stamp counter during CPU time as in `cpu_us_per_kib`, per KiB: time at a constant rate, not core cycles.
+    TscCyclesPerKib = "tsc_cycles_per_kib", "TSC cycles/KiB", Host, Less
+        => |from| ratio(tsc_cycles(from)?, kib(from)?);
+    /// TSC cycles per transaction.
+    TscCyclesPerTransaction = "tsc_cycles_per_transaction", "TSC cycles", Host, Less
+        => |from| ratio(tsc_cycles(from)?, transactions(from)?);
+    /// Share of the CPUs' time in user mode (user + nice).
+    UserRatio = "user_ratio", "ratio", Host, Neither
+        => |from| share(from, M::Proc, &[Q::CpuUserNs, Q::CpuNiceNs]);
+    /// Share of the CPUs' time in the kernel for tasks.
+    SystemRatio = "system_ratio", "ratio", Host, Neither
+        => |from| share(from, M::Proc, &[Q::CpuSystemNs]);
+    /// Share of the CPUs' time in hard interrupts.
+    IrqRatio = "irq_ratio", "ratio", Host, Neither
+        => |from| share(from, M::Proc, &[Q::CpuIrqNs]);
+    /// Share of the CPUs' time in softirqs.
+    SoftirqRatio = "softirq_ratio", "ratio", Host, Neither
+        => |from| share(from, M::Proc, &[Q::CpuSoftirqNs]);
+    /// Share of the CPUs' time idle, iowait included.
+    IdleRatio = "idle_ratio", "ratio", Host, Neither
+        => |from| share(from, M::Proc, &[Q::CpuIdleNs, Q::CpuIowaitNs]);
+    /// Share of the CPUs' time that the hypervisor took.
+    StealRatio = "steal_ratio", "ratio", Host, Less
+        => |from| share(from, M::Proc, &[Q::CpuStealNs]);
+    /// Share of the CPUs' time that tasks of others used: busy time that is neither the workload's threads' nor softirq's nor irq's.
+    OthersRatio = "others_ratio", "ratio", Host, Less
+        => |from| others(from);
+    /// CPU µs per KiB by the meter `exact` (eBPF): all time of the CPUs that is neither idle nor tasks of others; softirqs and interrupts on behalf of others are in it.
+    ExactUsPerKib = "exact_cpu_us_per_kib", "µs/KiB", Host, Less
+        => |from| ratio(exact_cost_ns(from)? / 1e3, kib(from)?);
+    /// CPU µs per transaction, by the meter `exact` as above.
+    ExactUsPerTransaction = "exact_cpu_us_per_transaction", "µs", Host, Less
+        => |from| ratio(exact_cost_ns(from)? / 1e3, transactions(from)?);
+    /// Share of the CPUs' time in the trial's own tasks, interrupts taken out. Meter `exact`, as all `exact` quantities.
+    ExactOwnRatio = "exact_own_tasks_ratio", "ratio", Host, Neither
+        => |from| share(from, M::Exact, &[Q::ExactTaskOwnNs]);
+    /// Share of the CPUs' time in softirq NET_RX.
+    ExactNetRxRatio = "exact_net_rx_ratio", "ratio", Host, Neither
+        => |from| share(from, M::Exact, &[Q::ExactSoftirqNetRxNs]);
+    /// Share of the CPUs' time in all other softirqs, ksoftirqd, threaded NAPI and kworkers.
+    ExactDeferredRatio = "exact_deferred_ratio", "ratio", Host, Neither
+        => |from| share(from, M::Exact, Q::EXACT_DEFERRED);
+    /// Share of the CPUs' time in hard interrupts.
+    ExactHardirqRatio = "exact_hardirq_ratio", "ratio", Host, Neither
+        => |from| share(from, M::Exact, &[Q::ExactHardirqNs]);
+    /// Share of the CPUs' time in tasks of others.
+    ExactOthersRatio = "exact_others_ratio", "ratio", Host, Less
+        => |from| share(from, M::Exact, &[Q::ExactTaskOthersNs]);
+    /// Share of the CPUs' time idle.
+    ExactIdleRatio = "exact_idle_ratio", "ratio", Host, Neither
+        => |from| share(from, M::Exact, Q::EXACT_IDLE);
+    /// Busy time by /proc/stat over busy time by `exact`, tasks of others in both: how far the tick's sampling is off. 1 is right.
+    ProcToExact = "proc_to_exact_factor", "factor", Host, Neither
+        => |from| ratio(busy_ratio(from)?, exact_busy_ratio(from)?);
+    /// CPU time of the workload's threads by getrusage over the CPU time of `exact_cpu_us_per_kib`: what the per-process view makes of the whole cost. 1 is right.
+    RusageToExact = "rusage_to_exact_factor", "factor", Host, Neither
+        => |from| ratio(threads_ns(from)?, exact_cost_ns(from)?);
+    /// Load by the soaker (Morton 2001): the share of a lowest-priority spinner's work that went missing, interrupts, cache and memory contention included; an upper bound of busy time. Tasks of others are in it.
+    SoakLoadRatio = "soak_load_ratio", "ratio", Host, Neither
+        => |from| soak_load(from);
+    /// Load by the soaker over the busy share by `exact`, the spinner itself taken out, tasks of others in both. 1 would be right; more is what contention costs.
+    SoakToExact = "soak_to_exact_factor", "factor", Host, Neither
+        => |from| ratio(soak_load(from)?, exact_busy_ratio(from)?);
+    /// Core cycles (PMU) of all that ran on the CPUs, per KiB; absent without a PMU and while a soaker spins.
+    CoreCyclesPerKib = "core_cycles_per_kib", "cycles/KiB", Host, Less
+        => |from| ratio(pmu(from, Q::CoreCycles)?, kib(from)?);
+    /// Core cycles (PMU) per transaction.
+    CoreCyclesPerTransaction = "core_cycles_per_transaction", "cycles", Host, Less
+        => |from| ratio(pmu(from, Q::CoreCycles)?, transactions(from)?);
+    /// Instructions per core cycle (PMU).
+    InstructionsPerCycle = "instructions_per_cycle", "1/cycle", Host, More
+        => |from| ratio(pmu(from, Q::Instructions)?, pmu(from, Q::CoreCycles)?);
+    /// Last-level cache misses (PMU) per KiB.
+    CacheMissesPerKib = "cache_misses_per_kib", "1/KiB", Host, Less
+        => |from| ratio(pmu(from, Q::CacheMisses)?, kib(from)?);
+    /// Wire segments per skb handed to IP ((TcpOutSegs + TcpRetransSegs) / IpOutRequests): the mean super-segment, pure ACKs included.
+    SegmentsPerSkb = "segments_per_skb", "segments", Host, More
+        => |from| ratio(sum(from, M::Netstat, ALL_SENT)?, from.count(M::Netstat, Q::IpPacketsSent)?);
+    /// Octets per IP datagram sent, a super-segment being one (IpExtOutOctets / IpOutRequests): Dumazet's occupancy.
+    OctetsPerDatagram = "octets_per_datagram", "bytes", Host, More
+        => |from| per(from, M::Netstat, Q::IpOctetsSent, Q::IpPacketsSent);
+    /// IP packets sent per transaction, a super-segment being one.
+    PacketsPerTransaction = "packets_per_transaction", "packets", Host, Less
+        => |from| ratio(from.count(M::Netstat, Q::IpPacketsSent)?, transactions(from)?);
+    /// Mean payload of the skbs with data that TCP handed down: the LSO size, each skb counting once. Meter `segments` (eBPF), as the rows below.
+    SkbBytesMean = "skb_bytes_mean", "bytes", Host, Neither
+        => |from| per_of_some(from, M::Segments, Q::DataSkbBytesSent, Q::DataSkbsSent);
+    /// The same weighted by bytes: the size of the skb that a mean byte travels in. Short tails pull the plain mean down and hardly this one.
+    SkbBytesWeighted = "skb_bytes_weighted_mean", "bytes", Host, Neither
+        => |from| per_of_some(from, M::Segments, Q::DataSkbSquaredBytesSent, Q::DataSkbBytesSent);
+    /// Wire segments per skb with data.
+    WireSegmentsPerDataSkb = "wire_segments_per_data_skb", "segments", Host, Neither
+        => |from| per_of_some(from, M::Segments, Q::DataWireSegmentsSent, Q::DataSkbsSent);
+    /// Share of skbs with data that are a short tail right behind a full one.
+    TailRatio = "tail_ratio", "ratio", Host, Less
+        => |from| per_of_some(from, M::Segments, Q::TailSkbsSent, Q::DataSkbsSent);
+    /// Payload bytes sent per pure ACK received.
+    BytesPerAck = "payload_bytes_per_pure_ack", "bytes", Host, Neither
+        => |from| per_of_some(from, M::Segments, Q::DataSkbBytesSent, Q::PureAcksReceived);
+    /// Wire segments of data sent in a row, with no ACK taken in between: the mean burst.
+    DataBurst = "data_burst_segments", "segments", Host, Neither
+        => |from| per_of_some(from, M::Segments, Q::DataWireSegmentsSent, Q::DataBurstsSent);
+    /// Pure ACKs taken in in a row.
+    AckBurst = "ack_burst_received", "ACKs", Host, Neither
+        => |from| per_of_some(from, M::Segments, Q::PureAcksReceived, Q::AckBurstsReceived);
+    /// Share of skbs with data sent from the writer's system call: who drains (Sun 2008).
+    DrainedBySystemCall = "drained_by_system_call_ratio", "ratio", Host, Neither
+        => |from| per_of_some(from, M::Segments, Q::DrainedSystemCallSkbs, Q::DataSkbsSent);
+    /// Share sent from softirq NET_RX: an ACK's arrival.
+    DrainedByNetRx = "drained_by_net_rx_ratio", "ratio", Host, Neither
+        => |from| per_of_some(from, M::Segments, Q::DrainedNetRxSkbs, Q::DataSkbsSent);
+    /// Share sent from softirq TASKLET or a work queue: TCP small queues.
+    DrainedByTasklet = "drained_by_tasklet_ratio", "ratio", Host, Neither
+        => |from| per_of_some(from, M::Segments, Q::DrainedTaskletSkbs, Q::DataSkbsSent);
+    /// Share sent from timers, pacing's among them.
+    DrainedByTimer = "drained_by_timer_ratio", "ratio", Host, Neither
+        => |from| per_of_some(from, M::Segments, Q::DrainedTimerSkbs, Q::DataSkbsSent);
+    /// Wire segments with payload that this end sent, per pure ACK that it received. From the captured trials, at the end's own device, as the rows below.
+    CapturedSegmentsPerAck = "captured_wire_segments_per_pure_ack_received", "segments", Host, Neither
+        => |from| per(from, M::Trace, Q::DataWireSegmentsSent, Q::PureAcksReceived);
+    /// Wire segments of data sent with no packet taken in between.
+    CapturedDataBurst = "captured_data_burst_segments", "segments", Host, Neither
+        => |from| per(from, M::Trace, Q::DataWireSegmentsSent, Q::DataBurstsSent);
+    /// Pure ACKs taken in in a row.
+    CapturedAckBurst = "captured_ack_burst_received", "ACKs", Host, Neither
+        => |from| per(from, M::Trace, Q::PureAcksReceived, Q::AckBurstsReceived);
+    /// Share of captured packets with data that are a sub-MSS tail right behind a full-sized super-segment.
+    CapturedTailRatio = "captured_tail_ratio", "ratio", Host, Less
+        => |from| per(from, M::Trace, Q::TailSkbsSent, Q::DataSkbsSent);
+    /// Share of the connections' time that they stood in delayed-ACK stalls.
+    CapturedStallRatio = "captured_stall_ratio", "ratio", Host, Less
+        => |from| share(from, M::Trace, &[Q::DelayedAckStallNs]);
+    /// Wire segments with payload that this end sent, per segment without payload that it received.
+    DataSegmentsPerPureAck = "data_segments_per_pure_ack_received", "segments", Host, Neither
+        => |from| ratio(from.count(M::TcpInfo, Q::ConnDataSegmentsSent)?, pure_acks_received(from)?);
+    /// Pure ACKs that this end's connections received per KiB delivered: what sending TCP has to do per ACK goes by it. Segments without payload, by TCP_INFO.
+    AcksPerKib = "acks_per_kib", "ACKs/KiB", Host, Neither
+        => |from| ratio(pure_acks_received(from)?, kib(from)?);
+    /// ACKs per second that this end's delayed-ACK timer sent. In a bulk transfer each is a time in which the sender stood still.
+    DelayedAcksPerS = "delayed_acks_per_s", "1/s", Host, Less
+        => |from| from.per_s(M::Netstat, Q::DelayedAcksSent);
+    /// Incoming segments that were merged while the reader held the socket (BacklogCoalesce), per MiB delivered: what the sender's ACKs, or the receiver's segments, have been spared.
+    BacklogCoalescedPerMib = "backlog_coalesced_per_mib", "1/MiB", Host, Neither
+        => |from| ratio(from.count_of_some(M::Netstat, Q::BacklogCoalesced)?, mib(from)?);
+    /// Of the pure ACKs that `ack_thin` saw at this end, the share that never left.
+    ThinnedRatio = "acks_thinned_ratio", "ratio", Host, Neither
+        => |from| thinned(from);
+    /// Share of the data segments sent that were retransmissions.
+    RetransmitRatio = "retransmit_ratio", "ratio", Host, Less
+        => |from| per(from, M::TcpInfo, Q::ConnSegmentsRetransmitted, Q::ConnDataSegmentsSent);
+    /// Context switches of the workload's threads per MiB of payload delivered.
+    SwitchesPerMib = "context_switches_per_mib", "1/MiB", Host, Less
+        => |from| ratio(switches(from)?, mib(from)?);
+    /// Context switches of the workload's threads per transaction.
+    SwitchesPerTransaction = "context_switches_per_transaction", "switches", Host, Less
+        => |from| ratio(switches(from)?, transactions(from)?);
+    /// Payload bytes per call that sent some.
+    BytesPerSend = "bytes_per_send_call", "bytes", Host, Neither
+        => |from| per_of_some(from, M::Workload, Q::PayloadBytesSent, Q::SendCalls);
+    /// Payload bytes per call that received some.
+    BytesPerReceive = "bytes_per_receive_call", "bytes", Host, Neither
+        => |from| per_of_some(from, M::Workload, Q::PayloadBytesReceived, Q::ReceiveCalls);
+    /// Share of MSG_ZEROCOPY sends that the kernel copied after all.
+    ZerocopyCopiedRatio = "zerocopy_copied_ratio", "ratio", Host, Less
+        => |from| per_of_some(from, M::Workload, Q::ZerocopyCopied, Q::ZerocopyCompletions);
+    /// Response time, 50th percentile. From the request's writing, or from when it was due at a fixed rate.
+    ResponseP50 = "response_us_p50", "µs", Trial, Less
+        => |from| from.response_us(0.5);
+    /// Response time, 90th percentile.
+    ResponseP90 = "response_us_p90", "µs", Trial, Less
+        => |from| from.response_us(0.9);
+    /// Response time, 99th percentile.
+    ResponseP99 = "response_us_p99", "µs", Trial, Less
+        => |from| from.response_us(0.99);
+    /// Response time, 99.9th percentile.
+    ResponseP999 = "response_us_p99_9", "µs", Trial, Less
+        => |from| from.response_us(0.999);
+    /// Response time, 99.99th percentile.
+    ResponseP9999 = "response_us_p99_99", "µs", Trial, Less
+        => |from| from.response_us(0.9999);
+    /// How far the kernel's count of payload received (TCP_INFO) is from the workload's at the same two moments: |kernel - workload| / workload. Bytes in receive queues, counted by one and not yet by the other, are in it.
+    PayloadDisagreement = "payload_disagreement_ratio", "ratio", Trial, Less
+        => |from| payload_disagreement(from);
+    /// How far the namespace's count of segments sent (TcpOutSegs + TcpRetransSegs) is from its connections' (TCP_INFO), both per second: |namespace - connections| / connections. `netns` only.
+    SegmentDisagreement = "segment_disagreement_ratio", "ratio", Host, Less
+        => |from| segment_disagreement(from);
+    /// Wire segments with payload that a connection received, per segment without payload that it sent, SYN and FIN included: how this host acknowledges.
+    DataSegmentsPerPureAckSent = "data_segments_per_pure_ack_sent", "segments", Connection, Neither
+        => |from| ratio(from.count(M::TcpInfo, Q::ConnDataSegmentsReceived)?, pure_acks_sent(from)?);
+    /// Payload that left a network namespace per second, by the meter `segments`, retransmissions included.
+    PayloadSent = "payload_sent_bits_per_s", "bit/s", Window, Neither
+        => |from| Some(from.per_s(M::Segments, Q::DataSkbBytesSent)? * 8.0);
+    /// Payload that came into it per second.
+    PayloadReceived = "payload_received_bits_per_s", "bit/s", Window, Neither
+        => |from| Some(from.per_s(M::Segments, Q::DataSkbBytesReceived)? * 8.0);
+    /// IP packets that left a network namespace per second, all protocols and IP headers included (IpExtOutOctets + Ip6OutOctets).
+    IpSent = "ip_sent_bits_per_s", "bit/s", Window, Neither
+        => |from| Some(from.per_s(M::Netstat, Q::IpOctetsSent)? * 8.0);
+    /// IP packets that came into it per second.
+    IpReceived = "ip_received_bits_per_s", "bit/s", Window, Neither
+        => |from| Some(from.per_s(M::Netstat, Q::IpOctetsReceived)? * 8.0);
+    /// Busy time of all CPUs of the host by the meter `exact`, whoever used it, per KiB of payload that a network namespace sent and received: over loopback each byte is both.
+    HostExactUsPerPayloadKib = "host_exact_cpu_us_per_payload_kib", "µs/KiB", Window, Less
+        => |from| ratio(exact_busy_ns(from)? / 1e3, payload_kib(from)?);
+    /// The same by /proc/stat.
+    HostUsPerPayloadKib = "host_cpu_us_per_payload_kib", "µs/KiB", Window, Less
+        => |from| ratio(busy_ns(from)? / 1e3, payload_kib(from)?);
+    /// Busy time of all CPUs of the host by the meter `exact`, whoever used it, per KiB of IP packets that a network namespace sent and received.
+    HostExactUsPerIpKib = "host_exact_cpu_us_per_ip_kib", "µs/KiB", Window, Less
+        => |from| ratio(exact_busy_ns(from)? / 1e3, ip_kib(from)?);
+    /// The same by /proc/stat.
+    HostUsPerIpKib = "host_cpu_us_per_ip_kib", "µs/KiB", Window, Less
+        => |from| ratio(busy_ns(from)? / 1e3, ip_kib(from)?);
+    /// Core cycles (PMU) of all CPUs of the host per KiB of payload that a network namespace sent and received.
+    HostCyclesPerPayloadKib = "host_core_cycles_per_payload_kib", "cycles/KiB", Window, Less
+        => |from| ratio(pmu(from, Q::CoreCycles)?, payload_kib(from)?);
+    /// The same per KiB of IP packets.
+    HostCyclesPerIpKib = "host_core_cycles_per_ip_kib", "cycles/KiB", Window, Less
+        => |from| ratio(pmu(from, Q::CoreCycles)?, ip_kib(from)?);
+    /// Wire segments with payload that a network namespace sent, per pure ACK that it received: how the peers acknowledge. Meter `segments`.
+    WireSegmentsPerAckReceived = "wire_segments_per_pure_ack_received", "segments", Window, Neither
+        => |from| per(from, M::Segments, Q::DataWireSegmentsSent, Q::PureAcksReceived);
+    /// Wire segments with payload that it received, per pure ACK that it sent: how this host acknowledges.
+    WireSegmentsPerAckSent = "wire_segments_per_pure_ack_sent", "segments", Window, Neither
+        => |from| per(from, M::Segments, Q::DataWireSegmentsReceived, Q::PureAcksSent);
+    /// Share of the CPUs' time in softirqs, by the meter `exact`.
+    ExactSoftirqRatio = "exact_softirq_ratio", "ratio", Window, Neither
+        => |from| share(from, M::Exact, Q::EXACT_SOFTIRQS);
+    /// Segments that a network namespace sent again per second (TcpRetransSegs).
+    RetransmitsPerS = "retransmits_per_s", "1/s", Window, Less
+        => |from| from.per_s(M::Netstat, Q::SegmentsRetransmitted);
+    /// CPU time of tcpcost itself and of its eBPF programs over the interval: 1 is one CPU.
+    SelfCpuRatio = "self_cpu_ratio", "ratio", Window, Less
+        => |from| ratio(self_cpu_ns(from)?, from.time_ns(M::Own)?);
+    /// Share of the interval in which tcpcost's eBPF programs ran; below 1 what `exact` and `segments` tell is estimated.
+    SeenRatio = "seen_ratio", "ratio", Window, More
+        => |from| Some((1.0 - share(from, M::Programs, &[Q::SelfProgramsRestedNs])?).max(0.0));
+    /// Standard error of the payload bytes over them, where they are estimated.
+    SamplingErrorRatio = "sampling_error_ratio", "ratio", Window, Less
+        => |from| from.sampling_error();
+    /// Payload of a connection that its peer acknowledged per second, by TCP_INFO.
+    ConnAcked = "conn_acked_bits_per_s", "bit/s", Connection, Neither
+        => |from| Some(from.per_s(M::TcpInfo, Q::ConnBytesAcked)? * 8.0);
+    /// Payload that it received in order per second.
+    ConnReceived = "conn_received_bits_per_s", "bit/s", Connection, Neither
+        => |from| Some(from.per_s(M::TcpInfo, Q::ConnBytesReceived)? * 8.0);
+    /// Wire segments that it sent per second, ACKs included.
+    ConnSegmentsSent = "conn_segments_sent_per_s", "1/s", Connection, Neither
+        => |from| from.per_s(M::TcpInfo, Q::ConnSegmentsSent);
+    /// Wire segments that it received per second, ACKs included.
+    ConnSegmentsReceived = "conn_segments_received_per_s", "1/s", Connection, Neither
+        => |from| from.per_s(M::TcpInfo, Q::ConnSegmentsReceived);
+    /// Wire segments that it sent again per second.
+    ConnRetransmitsPerS = "conn_retransmits_per_s", "1/s", Connection, Less
+        => |from| from.per_s(M::TcpInfo, Q::ConnSegmentsRetransmitted);
+    /// Wire segments with payload that an end received, per pure ACK that it sent: how it acknowledges. From a capture, as the row below.
+    CapturedSegmentsPerAckSent = "captured_wire_segments_per_pure_ack_sent", "segments", Direction, Neither
+        => |from| per(from, M::Trace, Q::DataWireSegmentsReceived, Q::PureAcksSent);
+    /// IP octets per captured packet that an end sent, IP headers included, a super-segment being one.
+    CapturedOctetsPerDatagram = "captured_octets_per_datagram", "bytes", Direction, More
+        => |from| per(from, M::Trace, Q::IpOctetsSent, Q::IpPacketsSent);
+}
+
+impl Figure {
+    /// Its value; absent where a count that it needs is, or where nothing is there to divide by.
+    pub fn value(self, from: &dyn Source) -> Option<f64> {
+        self.formula()(from).filter(|value| value.is_finite())
+    }
+
+    /// The counts that its formula asks for, each by its meter.
+    pub fn counts(self) -> BTreeSet<(M, Q)> {
+        let probe = Probe::default();
+        self.formula()(&probe);
+        probe.counts.into_inner()
+    }
+
+    /// The meters without which it is absent.
+    pub fn meters(self) -> BTreeSet<M> {
+        let is_needed = |&by: &M| {
+            let without = Probe {
+                lacks: Some(by),
+                ..Probe::default()
+            };
+            self.formula()(&without).is_none()
+        };
+        let asked = self.counts().into_iter().map(|(by, _)| by);
+        asked.filter(is_needed).collect()
+    }
+}
+
+/// Figures as a Markdown table: pages of `docs/` carry it, and tests compare.
+pub fn figure_table(figures: impl IntoIterator<Item = Figure>) -> String {
+    let mut table =
+        String::from("| name | unit | better | meters | definition |\n|---|---|---|---|---|\n");
+    for figure in figures {
+        let better = match figure.lower_is_better() {
+            Some(true) => "less",
+            Some(false) => "more",
+            None => "",
+        };
+        let meters: Vec<&str> = figure.meters().iter().map(|meter| meter.name()).collect();
+        let definition = figure.definition().replace('|', "\\|");
+        table += &format!(
+            "| `{}` | {} | {better} | {} | {definition} |\n",
+            figure.name(),
+            figure.unit(),
+            meters.join(", ")
+        );
+    }
+    table
+}
+
+/// Which way is better.
+enum Better {
+    Less,
+    More,
+    Neither,
+}
+
+impl Better {
+    const fn lower(self) -> Option<bool> {
+        match self {
+            Better::Less => Some(true),
+            Better::More => Some(false),
+            Better::Neither => None,
+        }
+    }
+}
+
+/// Answers everything but for one meter, and keeps what was asked.
+#[derive(Default)]
+struct Probe {
+    counts: RefCell<BTreeSet<(M, Q)>>,
+    lacks: Option<M>,
+}
+
+impl Source for Probe {
+    fn count(&self, by: M, of: Q) -> Option<f64> {
+        self.counts.borrow_mut().insert((by, of));
+        // A soaker's own time is 0 in most trials, and some figures are absent where it is not.
+        let count = if of == Q::SoakTaskNs { 0.0 } else { 1.0 };
+        (self.lacks != Some(by)).then_some(count)
+    }
+
+    fn per_s(&self, by: M, of: Q) -> Option<f64> {
+        self.count(by, of)
+    }
+
+    fn time_ns(&self, by: M) -> Option<f64> {
+        (self.lacks != Some(by)).then_some(1.0)
+    }
+
+    fn cpus(&self, by: M) -> Option<f64> {
+        self.time_ns(by)
+    }
+
+    fn work(&self, of: Q) -> Option<f64> {
+        self.count(M::Workload, of)
+    }
+
+    fn work_per_s(&self, of: Q) -> Option<f64> {
+        self.count(M::Workload, of)
+    }
+
+    fn owns_namespaces(&self) -> bool {
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_name_is_defined_twice_and_none_is_a_counts() {
+        for (index, figure) in Figure::ALL.iter().enumerate() {
+            let earlier = &Figure::ALL[..index];
+            assert!(
+                earlier.iter().all(|other| other.name() != figure.name()),
+                "{figure:?}"
+            );
+            assert!(Q::ALL.iter().all(|count| count.name() != figure.name()));
+            assert!(figure.definition().ends_with('.'), "{figure:?}");
+        }
+    }
+
+    #[test]
+    fn no_formula_has_two_names() {
+        let formulas = Figure::ALL.iter().map(|figure| {
+            let numbered = Numbered { figure: *figure };
+            (figure, numbered.value())
+        });
+        let values: Vec<_> = formulas.collect();
+        for (index, (figure, value)) in values.iter().enumerate() {
+            let same = values[..index].iter().find(|(_, other)| other == value);
+            assert!(same.is_none(), "{figure:?} is {same:?}: {value:?}");
+        }
+    }
+
+    #[test]
+    fn the_meters_of_a_figure_are_those_that_it_cannot_do_without() {
+        let names = |figure: Figure| figure.meters().into_iter().collect::<Vec<_>>();
+        assert_eq!(names(Figure::CpuUsPerKib), [M::Proc, M::Workload]);
+        assert_eq!(names(Figure::SelfCpuRatio), [M::Own]);
+        let counts = Figure::TailRatio.counts();
+        let expected = [
+            (M::Segments, Q::DataSkbsSent),
+            (M::Segments, Q::TailSkbsSent),
+        ];
+        assert!(expected.iter().eq(&counts));
+    }
+
+    /// A source in which every count is another number, so that two formulas that agree are one.
+    struct Numbered {
+        figure: Figure,
+    }
+
+    impl Numbered {
+        fn value(&self) -> Option<u64> {
+            self.figure.value(self).map(f64::to_bits)
+        }
+    }
+
+    impl Source for Numbered {
+        fn count(&self, by: M, of: Q) -> Option<f64> {
+            if of == Q::SoakTaskNs {
+                return None;
+            }
+            let place = Q::ALL.iter().position(|&other| other == of)? as f64;
+            Some(1e10 / ((place + 2.0).sqrt() + 0.37 * f64::from(by as u8)))
+        }
+
+        fn per_s(&self, by: M, of: Q) -> Option<f64> {
+            Some(self.count(by, of)? * 1.1)
+        }
+
+        fn time_ns(&self, by: M) -> Option<f64> {
+            Some(1e11 * (2.0 + f64::from(by as u8)).sqrt())
+        }
+
+        fn cpus(&self, _: M) -> Option<f64> {
+            Some(2.0)
+        }
+
+        fn work(&self, of: Q) -> Option<f64> {
+            Some(self.count(M::Workload, of)? * 1.2)
+        }
+
+        fn work_per_s(&self, of: Q) -> Option<f64> {
+            Some(self.count(M::Workload, of)? * 1.3)
+        }
+
+        fn response_us(&self, percentile: f64) -> Option<f64> {
+            Some(percentile)
+        }
+
+        fn sampling_error(&self) -> Option<f64> {
+            Some(7.0)
+        }
+
+        fn owns_namespaces(&self) -> bool {
+            true
+        }
+    }
+}

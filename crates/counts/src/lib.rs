@@ -1,0 +1,38 @@
+//! What was counted: plain data, no Linux, no privileges, no meter, and no study that asked for it.
+//!
+//! A [`Quantity`] is a count with one definition. A meter tells totals of some as a [`Snapshot`]; a [`Reading`] is
+//! what grew between two of them. A [`Figure`] is what is divided out of counts.
+//!
+//! Start with [`Quantity`], [`Snapshot`] and [`Figure`].
+//!
+//! ```
+//! use tcpcost_counts::{Counts, MeterName, Quantity, Snapshot, Totals, Whose};
+//! let at = |at_ns, bytes| {
+//!     let counts = Counts::from([(Quantity::PayloadBytesSent, bytes)]);
+//!     let totals = vec![Totals { whose: Whose::Workload, counts }];
+//!     Snapshot { meter: MeterName::Workload, at_ns, totals }
+//! };
+//! let grown = at(1_000, 500).since(&at(0, 200)).unwrap();
+//! assert_eq!(grown[0].counts[&Quantity::PayloadBytesSent], 300);
+//! ```
+
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+mod by_connection;
+mod chains;
+mod figure;
+mod meter_name;
+mod opening;
+mod quantity;
+mod reading;
+mod source;
+
+pub use by_connection::{ByConnection, Spread};
+pub use chains::{CallChain, CallChains, TaskClass, UNKNOWN};
+pub use figure::{Figure, FigureOf, figure_table};
+pub use meter_name::{Asked, Loaded, MeterName, Of};
+pub use opening::{Opening, Sequences};
+pub use quantity::Quantity;
+pub use reading::{Counts, Reading, Snapshot, Totals, WentBackwards, Whose};
+pub use source::{Source, self_cpu_ns};

@@ -1,0 +1,173 @@
+//! The names of meters, and what each is of: the methods by which something is counted.
+//!
+//! How one is made is in the crate `meter`, which has a row for each that a program can open.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Whose counts a meter tells, and so how those of several hosts come together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Of {
+    /// CPUs, each once.
+    Cpus,
+    /// A network namespace, once however many ask.
+    Namespace,
+    /// Connections.
+    Connections,
+    /// A worker: its thread, or its own traffic.
+    Worker,
+    /// A host as a whole.
+    Host,
+    /// tcpcost itself.
+    Tcpcost,
+}
+
+/// How a meter comes to be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Loaded {
+    /// Not at all: a file or a system call, read when a snapshot is taken.
+    Read,
+    /// Counters that the kernel keeps for whoever holds them open (perf_event_open).
+    Perf,
+    /// eBPF programs; needs the feature `bpf`.
+    Bpf,
+    /// Threads of its own that spin.
+    Spinners,
+}
+
+/// Whether a study has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Asked {
+    /// Of each study that names no meters.
+    ByDefault,
+    /// Of a study that names it in `[measure] meters`.
+    ByName,
+    /// Of none: it comes with what it is of.
+    Never,
+}
+
+macro_rules! meters {
+    ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal, $of:ident, $loaded:ident, $asked:ident;)+) => {
+        /// A meter: the method by which something was counted.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        pub enum MeterName {
+            $($(#[doc = $doc])+ #[serde(rename = $name)] $variant,)+
+        }
+
+        impl MeterName {
+            /// Every meter, in the order of the documentation.
+            pub const ALL: &[MeterName] = &[$(MeterName::$variant,)+];
+
+            /// The name in study files and records, e.g. `tcp_info`.
+            pub const fn name(self) -> &'static str {
+                match self { $(MeterName::$variant => $name,)+ }
+            }
+
+            /// What it counts, and how, in one line.
+            pub fn definition(self) -> &'static str {
+                match self { $(MeterName::$variant => concat!($($doc,)+).trim_ascii(),)+ }
+            }
+
+            /// Whose counts it tells.
+            pub const fn of(self) -> Of {
+                match self { $(MeterName::$variant => Of::$of,)+ }
+            }
+
+            /// How it comes to be read.
+            pub const fn loaded(self) -> Loaded {
+                match self { $(MeterName::$variant => Loaded::$loaded,)+ }
+            }
+
+            /// Whether a study has it.
+            pub const fn asked(self) -> Asked {
+                match self { $(MeterName::$variant => Asked::$asked,)+ }
+            }
+        }
+    };
+}
+
+meters! {
+    /// CPU time of each CPU by /proc/stat, sampled by the tick.
+    Proc = "proc", Cpus, Read, ByDefault;
+    /// CPU time and context switches of the workload's threads by getrusage.
+    Rusage = "rusage", Worker, Read, ByDefault;
+    /// /proc/net/snmp, snmp6 and netstat of each namespace.
+    Netstat = "netstat", Namespace, Read, ByDefault;
+    /// TCP_INFO of each connection, summed.
+    TcpInfo = "tcp_info", Connections, Read, ByDefault;
+    /// The time-stamp counter.
+    Tsc = "tsc", Host, Read, ByDefault;
+    /// CPU time of all other tasks by /proc/PID/stat.
+    Others = "others", Cpus, Read, ByDefault;
+    /// CPU time by context to the nanosecond, by eBPF.
+    Exact = "exact", Cpus, Bpf, ByName;
+    /// skbs, wire segments and ACKs of each namespace, and what sent them, by eBPF.
+    Segments = "segments", Namespace, Bpf, ByName;
+    /// Core cycles, instructions and cache misses of each CPU, where there is a PMU.
+    Perf = "perf", Cpus, Perf, ByName;
+    /// Work that a spinner on each CPU could not do; it keeps the CPUs from idling.
+    Soak = "soak", Cpus, Spinners, ByName;
+    /// Call chains of each CPU, sampled in the interval: which functions and layers cost.
+    Profile = "profile", Cpus, Bpf, ByName;
+    /// The workload's own counts.
+    Workload = "workload", Worker, Read, Never;
+    /// Our own TCP's counts of what a namespace would count.
+    Tcp = "tcp", Namespace, Read, Never;
+    /// What the knob `ack_thin` let leave and held, by its eBPF program.
+    AckThin = "ack_thin", Namespace, Bpf, Never;
+    /// A capture, as `tcpcost trace` reads it.
+    Trace = "trace", Connections, Read, Never;
+    /// CPU time of tcpcost itself.
+    Own = "self", Tcpcost, Read, Never;
+    /// Run time of tcpcost's eBPF programs, where the kernel keeps it.
+    Programs = "programs", Tcpcost, Read, Never;
+}
+
+impl MeterName {
+    /// The meter of this name that a study can ask for.
+    pub fn asked_as(name: &str) -> Option<MeterName> {
+        MeterName::choices().find(|meter| meter.name() == name)
+    }
+
+    /// Meters that a study can ask for.
+    pub fn choices() -> impl Iterator<Item = MeterName> {
+        let all = MeterName::ALL.iter().copied();
+        all.filter(|meter| meter.asked() != Asked::Never)
+    }
+
+    /// Whether it does something all through the interval, so that it may cost something: the others are read
+    /// before and after it.
+    pub fn is_standing(self) -> bool {
+        self.asked() != Asked::Never && self.loaded() != Loaded::Read
+    }
+}
+
+impl fmt::Display for MeterName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_the_same_in_records() {
+        for (index, meter) in MeterName::ALL.iter().enumerate() {
+            let earlier = &MeterName::ALL[..index];
+            assert!(earlier.iter().all(|other| other.name() != meter.name()));
+            let json = serde_json::to_string(meter).unwrap();
+            assert_eq!(json, format!("\"{meter}\""));
+            assert!(meter.definition().ends_with('.'), "{meter}");
+        }
+    }
+
+    #[test]
+    fn what_runs_all_through_the_interval_is_standing() {
+        let standing = MeterName::ALL.iter().filter(|meter| meter.is_standing());
+        let names: Vec<&str> = standing.map(|meter| meter.name()).collect();
+        assert_eq!(names, ["exact", "segments", "perf", "soak", "profile"]);
+    }
+}

@@ -1,0 +1,375 @@
+//! The vocabulary of counts: one definition each, shared by every meter and every file.
+//!
+//! Counts only ever grow; what is divided out of them is a [`crate::Figure`]. `docs/quantities.md` is
+//! made from this file. A changed meaning is a breaking change of the records.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+macro_rules! quantities {
+    ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal,)+) => {
+        /// A count that a meter can tell. The name ends in the unit: `_ns`, `_bytes`, or a plural.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        pub enum Quantity {
+            $($(#[doc = $doc])+ #[serde(rename = $name)] $variant,)+
+        }
+
+        impl Quantity {
+            /// Every quantity, in the order of the documentation.
+            pub const ALL: &[Quantity] = &[$(Quantity::$variant,)+];
+
+            /// The name in records, e.g. `cpu_softirq_ns`.
+            pub fn name(self) -> &'static str {
+                match self { $(Quantity::$variant => $name,)+ }
+            }
+
+            /// The definition, as in the documentation.
+            pub fn definition(self) -> &'static str {
+                match self { $(Quantity::$variant => concat!($($doc,)+).trim_ascii(),)+ }
+            }
+        }
+    };
+}
+
+quantities! {
+    /// CPU time in user mode, guests and nice excluded. /proc/stat `user` - `guest`; sampled by the tick.
+    CpuUserNs = "cpu_user_ns",
+    /// CPU time in user mode of niced tasks, guests excluded. /proc/stat `nice` - `guest_nice`.
+    CpuNiceNs = "cpu_nice_ns",
+    /// CPU time in the kernel on a task's behalf. /proc/stat `system`; on a kernel with tick accounting a softirq that runs inside a system call may be counted here.
+    CpuSystemNs = "cpu_system_ns",
+    /// CPU time in hard interrupts. /proc/stat `irq`; near zero without IRQ_TIME_ACCOUNTING.
+    CpuIrqNs = "cpu_irq_ns",
+    /// CPU time in softirqs. /proc/stat `softirq`.
+    CpuSoftirqNs = "cpu_softirq_ns",
+    /// CPU time idle. /proc/stat `idle`.
+    CpuIdleNs = "cpu_idle_ns",
+    /// CPU time idle while some task waited for a disk. /proc/stat `iowait`; idle, not busy.
+    CpuIowaitNs = "cpu_iowait_ns",
+    /// Time that the hypervisor gave to others. /proc/stat `steal`; not busy.
+    CpuStealNs = "cpu_steal_ns",
+    /// CPU time that ran guests of this host. /proc/stat `guest` + `guest_nice`.
+    CpuGuestNs = "cpu_guest_ns",
+    /// User CPU time of the workload's own threads. getrusage(RUSAGE_THREAD) `ru_utime`.
+    TaskUserNs = "task_user_ns",
+    /// Kernel CPU time of the workload's own threads. `ru_stime`: it misses softirqs that ran on idle, on ksoftirqd or on others, and holds those that interrupted these threads.
+    TaskSystemNs = "task_system_ns",
+    /// Times that the workload's threads gave up the CPU to wait. `ru_nvcsw`.
+    VoluntarySwitches = "voluntary_switches",
+    /// Times that the workload's threads were put off the CPU. `ru_nivcsw`.
+    InvoluntarySwitches = "involuntary_switches",
+    /// Cycles of the time-stamp counter (x86-64 TSC, arm64 CNTVCT): a clock at a constant rate, not core cycles.
+    TscCycles = "tsc_cycles",
+    /// Core cycles in user and kernel mode of all that ran, interrupts included. perf_event_open PERF_COUNT_HW_CPU_CYCLES; absent where there is no PMU. The time that the counter looked elsewhere is scaled up.
+    CoreCycles = "core_cycles",
+    /// Instructions retired, as `core_cycles`. PERF_COUNT_HW_INSTRUCTIONS.
+    Instructions = "instructions",
+    /// Accesses that missed the last-level cache, as `core_cycles`; what exactly is the CPU model's own. PERF_COUNT_HW_CACHE_MISSES.
+    CacheMisses = "cache_misses",
+    /// Time that the events of `core_cycles`, `instructions` and `cache_misses` were to be counted, summed over events. PERF_FORMAT_TOTAL_TIME_ENABLED.
+    PmuEnabledNs = "pmu_enabled_ns",
+    /// Of it, time in which the PMU did count them; where it is less, events took turns and the counts are scaled up. PERF_FORMAT_TOTAL_TIME_RUNNING.
+    PmuRunningNs = "pmu_running_ns",
+    /// Work that the soaker's spinners did: units of a fixed amount of it, comparable only between spinners of one start.
+    SoakWorkUnits = "soak_work_units",
+    /// Work that they would have done in the same time on an idle CPU, steal taken out: the idle rate, mean of the calibrations before and after, times the time. 1 - `soak_work_units` / `soak_idle_work_units` is the load.
+    SoakIdleWorkUnits = "soak_idle_work_units",
+    /// CPU time of the spinners themselves, interrupts that fell into it included. The clock of CPU time of each thread.
+    SoakTaskNs = "soak_task_ns",
+    /// CPU time of all tasks that are not the trial's, on the trial's CPUs; ksoftirqd, napi and kworker threads, which carry the network's own work, are not in it. /proc/PID/stat, by the CPU where each thread ran last, in steps of 10 ms; a thread that ended between the snapshots is in it up to the earlier one.
+    OtherTasksNs = "other_tasks_ns",
+    /// CPU time of kworker threads on the trial's CPUs, read as `other_tasks_ns` is: the kernel's deferred work, the network's and the rest.
+    KworkerNs = "kworker_ns",
+    /// CPU time of tcpcost itself, all its threads. CLOCK_PROCESS_CPUTIME_ID; its eBPF programs run in what they interrupt and are not in it.
+    SelfCpuNs = "self_cpu_ns",
+    /// Time that tcpcost's eBPF programs ran, the kernel's measuring of it (two clock reads a run) included. bpf_prog_info `run_time_ns`, where run-time statistics are on.
+    SelfProgramsNs = "self_programs_ns",
+    /// Runs of tcpcost's eBPF programs. bpf_prog_info `run_cnt`, where run-time statistics are on.
+    SelfProgramRuns = "self_program_runs",
+    /// Time in which tcpcost's eBPF programs rested to cost less: above 0, what they tell is estimated.
+    SelfProgramsRestedNs = "self_programs_rested_ns",
+    /// Time that the trial's own processes ran, interrupts and softirqs taken out. eBPF on sched_switch, as all `exact` times are; each ns of a CPU is in one of them.
+    ExactTaskOwnNs = "exact_task_own_ns",
+    /// Time that the soaker's spinners ran: tasks of the trial's own processes at SCHED_IDLE. No cost, they only take what is left.
+    ExactSoakerNs = "exact_soaker_ns",
+    /// Time that tasks of others ran, kernel threads without a row of their own included.
+    ExactTaskOthersNs = "exact_task_others_ns",
+    /// Time that ksoftirqd ran outside of softirqs; the softirqs that it runs are by their vector.
+    ExactKsoftirqdNs = "exact_ksoftirqd_ns",
+    /// Time that kworkers ran: the kernel's deferred work, the network's and the rest.
+    ExactKworkerNs = "exact_kworker_ns",
+    /// Time that threads of threaded NAPI ran.
+    ExactNapiNs = "exact_napi_ns",
+    /// Time in hard interrupts: irq_handler_entry to irq_handler_exit, and x86's own vectors (timer, reschedule, function calls, irq_work).
+    ExactHardirqNs = "exact_hardirq_ns",
+    /// Time in softirq NET_RX, hard interrupts in it taken out, as in all of these: packets received, and what an ACK lets TCP send.
+    ExactSoftirqNetRxNs = "exact_softirq_net_rx_ns",
+    /// Time in softirq NET_TX: queueing disciplines that were put off, skbs freed.
+    ExactSoftirqNetTxNs = "exact_softirq_net_tx_ns",
+    /// Time in softirq TIMER: retransmission and delayed-ACK timers among others.
+    ExactSoftirqTimerNs = "exact_softirq_timer_ns",
+    /// Time in softirq HRTIMER: TCP's pacing among others.
+    ExactSoftirqHrtimerNs = "exact_softirq_hrtimer_ns",
+    /// Time in softirqs TASKLET and HI: TCP small queues, work queues in softirq context.
+    ExactSoftirqTaskletNs = "exact_softirq_tasklet_ns",
+    /// Time in softirq SCHED: the scheduler's load balancing.
+    ExactSoftirqSchedNs = "exact_softirq_sched_ns",
+    /// Time in softirq RCU.
+    ExactSoftirqRcuNs = "exact_softirq_rcu_ns",
+    /// Time in the softirqs without a row of their own (BLOCK, IRQ_POLL).
+    ExactSoftirqOthersNs = "exact_softirq_others_ns",
+    /// Time that the CPU had nothing to run, interrupts taken out. What the hypervisor stole is in the context that it hit.
+    ExactIdleNs = "exact_idle_ns",
+    /// skbs with payload that TCP handed down, a super-segment being one, retransmissions included. eBPF at net_dev_queue in this namespace, as all `…skbs_sent` of the meter `segments`; IPv4 options and IPv6 extension headers are not looked into.
+    DataSkbsSent = "data_skbs_sent",
+    /// Payload bytes in them.
+    DataSkbBytesSent = "data_skb_bytes_sent",
+    /// Wire segments that they are or become.
+    DataWireSegmentsSent = "data_wire_segments_sent",
+    /// Sum of the squares of their payloads, in squared bytes: divided by `data_skb_bytes_sent` it is the byte-weighted mean.
+    DataSkbSquaredBytesSent = "data_skb_squared_bytes_sent",
+    /// Segments sent that have no payload, SYN, FIN and RST apart.
+    PureAcksSent = "pure_acks_sent",
+    /// skbs with payload that came in, after GRO. eBPF at netif_receive_skb, as all `…received` of the meter `segments`.
+    DataSkbsReceived = "data_skbs_received",
+    /// Payload bytes in them.
+    DataSkbBytesReceived = "data_skb_bytes_received",
+    /// Wire segments that they are made of.
+    DataWireSegmentsReceived = "data_wire_segments_received",
+    /// Sum of the squares of their payloads, in squared bytes.
+    DataSkbSquaredBytesReceived = "data_skb_squared_bytes_received",
+    /// Segments received that have no payload, SYN, FIN and RST apart.
+    PureAcksReceived = "pure_acks_received",
+    /// Runs of data skbs sent with no other packet of the connection between; connections that share one of 4096 places cut each other's bursts. Means nothing on a loopback device, where what is sent is received.
+    DataBurstsSent = "data_bursts_sent",
+    /// Runs of pure ACKs sent, as `data_bursts_sent`.
+    AckBurstsSent = "ack_bursts_sent",
+    /// Runs of data skbs received, as `data_bursts_sent`.
+    DataBurstsReceived = "data_bursts_received",
+    /// Runs of pure ACKs received, as `data_bursts_sent`.
+    AckBurstsReceived = "ack_bursts_received",
+    /// Data skbs of less than an MSS right behind, in sequence and on the same CPU, an skb of full segments.
+    TailSkbsSent = "tail_skbs_sent",
+    /// Delayed-ACK stalls of what this end sent: one segment outstanding, a pause, a lone ACK, then more at once. From a capture, as in `tcpcost trace`.
+    DelayedAckStalls = "delayed_ack_stalls",
+    /// Time that these took.
+    DelayedAckStallNs = "delayed_ack_stall_ns",
+    /// skbs that a driver was given, after software segmentation, of all protocols. eBPF at net_dev_start_xmit.
+    DeviceSkbsSent = "device_skbs_sent",
+    /// Data skbs sent with a payload below 128 bytes.
+    SkbsSentBelow128 = "skbs_sent_below_128_bytes",
+    /// Of 128 bytes and more, below 256.
+    SkbsSentBelow256 = "skbs_sent_below_256_bytes",
+    /// Of 256 bytes and more, below 512.
+    SkbsSentBelow512 = "skbs_sent_below_512_bytes",
+    /// Of 512 bytes and more, below 1024.
+    SkbsSentBelow1024 = "skbs_sent_below_1024_bytes",
+    /// Of 1024 bytes and more, below 2048.
+    SkbsSentBelow2048 = "skbs_sent_below_2048_bytes",
+    /// Of 2048 bytes and more, below 4096.
+    SkbsSentBelow4096 = "skbs_sent_below_4096_bytes",
+    /// Of 4096 bytes and more, below 8192.
+    SkbsSentBelow8192 = "skbs_sent_below_8192_bytes",
+    /// Of 8192 bytes and more, below 16384.
+    SkbsSentBelow16384 = "skbs_sent_below_16384_bytes",
+    /// Of 16384 bytes and more, below 32768.
+    SkbsSentBelow32768 = "skbs_sent_below_32768_bytes",
+    /// Of 32768 bytes and more, below 65536.
+    SkbsSentBelow65536 = "skbs_sent_below_65536_bytes",
+    /// Of 65536 bytes and more (BIG TCP).
+    SkbsSentFrom65536 = "skbs_sent_from_65536_bytes",
+    /// Data skbs sent from a task outside of softirqs: its system call, the backlog that it then works off included.
+    DrainedSystemCallSkbs = "drained_by_system_call_skbs",
+    /// Payload bytes in them.
+    DrainedSystemCallBytes = "drained_by_system_call_bytes",
+    /// Data skbs sent from softirq NET_RX or threaded NAPI: an ACK that came in let TCP send.
+    DrainedNetRxSkbs = "drained_by_net_rx_skbs",
+    /// Payload bytes in them.
+    DrainedNetRxBytes = "drained_by_net_rx_bytes",
+    /// Data skbs sent from softirq TASKLET or HI, or from a kworker: TCP small queues, work queues.
+    DrainedTaskletSkbs = "drained_by_tasklet_skbs",
+    /// Payload bytes in them.
+    DrainedTaskletBytes = "drained_by_tasklet_bytes",
+    /// Data skbs sent from softirq TIMER or HRTIMER: timers and pacing.
+    DrainedTimerSkbs = "drained_by_timer_skbs",
+    /// Payload bytes in them.
+    DrainedTimerBytes = "drained_by_timer_bytes",
+    /// Data skbs sent from elsewhere.
+    DrainedOthersSkbs = "drained_by_others_skbs",
+    /// Payload bytes in them.
+    DrainedOthersBytes = "drained_by_others_bytes",
+    /// Pure ACKs that `ack_thin` let leave when they came.
+    ThinAcksPassed = "thin_acks_passed",
+    /// Pure ACKs that `ack_thin` held: a later one that left covers them, or the flush sent them after all.
+    ThinAcksHeld = "thin_acks_held",
+    /// Of these, ACKs that the flush sent, since nothing had left for a millisecond or two.
+    ThinAcksFlushed = "thin_acks_flushed",
+    /// Payload bytes that the application handed to TCP.
+    PayloadBytesSent = "payload_bytes_sent",
+    /// Payload bytes that the application took from TCP.
+    PayloadBytesReceived = "payload_bytes_received",
+    /// Payload bytes whose content was compared and was right (`check`).
+    PayloadBytesChecked = "payload_bytes_checked",
+    /// Calls that sent payload.
+    SendCalls = "send_calls",
+    /// Calls that took payload.
+    ReceiveCalls = "receive_calls",
+    /// Calls that found nothing to do (EAGAIN).
+    WouldBlockCalls = "would_block_calls",
+    /// Waits for readiness (epoll_pwait2).
+    PollCalls = "poll_calls",
+    /// Transactions completed: the whole response is in.
+    Transactions = "transactions",
+    /// Connections set up by `crr` transactions.
+    ConnectionsOpened = "connections_opened",
+    /// MSG_ZEROCOPY sends that completed.
+    ZerocopyCompletions = "zerocopy_completions",
+    /// Of these, sends whose data the kernel copied after all (SO_EE_CODE_ZEROCOPY_COPIED).
+    ZerocopyCopied = "zerocopy_copied",
+    /// IP packets handed down by this namespace, super-segments counting as one. IpOutRequests + Ip6OutRequests.
+    IpPacketsSent = "ip_packets_sent",
+    /// IP packets taken in by this namespace, after GRO. IpInReceives + Ip6InReceives.
+    IpPacketsReceived = "ip_packets_received",
+    /// Octets of IP packets sent, IP headers included, a super-segment having one header. IpExtOutOctets + Ip6OutOctets.
+    IpOctetsSent = "ip_octets_sent",
+    /// Octets of IP packets received. IpExtInOctets + Ip6InOctets.
+    IpOctetsReceived = "ip_octets_received",
+    /// TCP segments sent as on the wire, pure ACKs included; retransmissions are not in it but in `segments_retransmitted`. TcpOutSegs.
+    SegmentsSent = "segments_sent",
+    /// TCP segments received, a GRO super-segment counting as one. TcpInSegs.
+    SuperSegmentsReceived = "super_segments_received",
+    /// Segments retransmitted. TcpRetransSegs.
+    SegmentsRetransmitted = "segments_retransmitted",
+    /// Incoming super-segments merged while the reader held the socket. TcpExtTCPBacklogCoalesce.
+    BacklogCoalesced = "backlog_coalesced",
+    /// ACKs that the delayed-ACK timer sent. TcpExtDelayedACKs.
+    DelayedAcksSent = "delayed_acks_sent",
+    /// Retransmission timeouts. TcpExtTCPTimeouts.
+    Timeouts = "timeouts",
+    /// Connection requests dropped because a listen queue was full. TcpExtListenDrops.
+    ListenDrops = "listen_drops",
+    /// Wire segments sent, summed over the trial's connections. tcp_info `tcpi_segs_out`.
+    ConnSegmentsSent = "conn_segments_sent",
+    /// Wire segments received, summed over the trial's connections, GRO undone. `tcpi_segs_in`.
+    ConnSegmentsReceived = "conn_segments_received",
+    /// Wire segments with payload sent. `tcpi_data_segs_out`.
+    ConnDataSegmentsSent = "conn_data_segments_sent",
+    /// Wire segments with payload received. `tcpi_data_segs_in`.
+    ConnDataSegmentsReceived = "conn_data_segments_received",
+    /// Payload bytes sent, retransmissions included. `tcpi_bytes_sent`.
+    ConnBytesSent = "conn_bytes_sent",
+    /// Payload bytes acknowledged by the peer. `tcpi_bytes_acked`.
+    ConnBytesAcked = "conn_bytes_acked",
+    /// Payload bytes received in order. `tcpi_bytes_received`.
+    ConnBytesReceived = "conn_bytes_received",
+    /// Segments retransmitted. `tcpi_total_retrans`.
+    ConnSegmentsRetransmitted = "conn_segments_retransmitted",
+    /// Time with data outstanding, summed. `tcpi_busy_time`.
+    ConnBusyNs = "conn_busy_ns",
+    /// Of it, time limited by the receiver's window. `tcpi_rwnd_limited`.
+    ConnReceiveWindowLimitedNs = "conn_receive_window_limited_ns",
+    /// Of it, time limited by the send buffer. `tcpi_sndbuf_limited`.
+    ConnSendBufferLimitedNs = "conn_send_buffer_limited_ns",
+}
+
+impl Quantity {
+    /// The quantity of this name.
+    pub fn named(name: &str) -> Option<Quantity> {
+        let mut all = Quantity::ALL.iter().copied();
+        all.find(|quantity| quantity.name() == name)
+    }
+
+    /// The contexts of the meter `exact`: each ns of a CPU is in one of them.
+    pub const EXACT_CONTEXTS: &[Quantity] = &[
+        Quantity::ExactTaskOwnNs,
+        Quantity::ExactSoakerNs,
+        Quantity::ExactTaskOthersNs,
+        Quantity::ExactKsoftirqdNs,
+        Quantity::ExactKworkerNs,
+        Quantity::ExactNapiNs,
+        Quantity::ExactHardirqNs,
+        Quantity::ExactSoftirqNetRxNs,
+        Quantity::ExactSoftirqNetTxNs,
+        Quantity::ExactSoftirqTimerNs,
+        Quantity::ExactSoftirqHrtimerNs,
+        Quantity::ExactSoftirqTaskletNs,
+        Quantity::ExactSoftirqSchedNs,
+        Quantity::ExactSoftirqRcuNs,
+        Quantity::ExactSoftirqOthersNs,
+        Quantity::ExactIdleNs,
+    ];
+
+    /// Those in which nothing ran that costs: what a spinner takes would be idle without it.
+    pub const EXACT_IDLE: &[Quantity] = &[Quantity::ExactIdleNs, Quantity::ExactSoakerNs];
+
+    /// Those that are softirqs.
+    pub const EXACT_SOFTIRQS: &[Quantity] = &[
+        Quantity::ExactSoftirqNetRxNs,
+        Quantity::ExactSoftirqNetTxNs,
+        Quantity::ExactSoftirqTimerNs,
+        Quantity::ExactSoftirqHrtimerNs,
+        Quantity::ExactSoftirqTaskletNs,
+        Quantity::ExactSoftirqSchedNs,
+        Quantity::ExactSoftirqRcuNs,
+        Quantity::ExactSoftirqOthersNs,
+    ];
+
+    /// Softirqs but NET_RX, and the kernel threads that do deferred work.
+    pub const EXACT_DEFERRED: &[Quantity] = &[
+        Quantity::ExactSoftirqNetTxNs,
+        Quantity::ExactSoftirqTimerNs,
+        Quantity::ExactSoftirqHrtimerNs,
+        Quantity::ExactSoftirqTaskletNs,
+        Quantity::ExactSoftirqSchedNs,
+        Quantity::ExactSoftirqRcuNs,
+        Quantity::ExactSoftirqOthersNs,
+        Quantity::ExactKsoftirqdNs,
+        Quantity::ExactKworkerNs,
+        Quantity::ExactNapiNs,
+    ];
+
+    /// The modes of /proc/stat: each ns of a CPU is in one of them.
+    pub const CPU_MODES: &[Quantity] = &[
+        Quantity::CpuUserNs,
+        Quantity::CpuNiceNs,
+        Quantity::CpuSystemNs,
+        Quantity::CpuIrqNs,
+        Quantity::CpuSoftirqNs,
+        Quantity::CpuGuestNs,
+        Quantity::CpuIdleNs,
+        Quantity::CpuIowaitNs,
+        Quantity::CpuStealNs,
+    ];
+
+    /// Those in which it works.
+    pub const CPU_BUSY: &[Quantity] = Quantity::CPU_MODES.split_at(6).0;
+
+    /// The others: idle, iowait, steal.
+    pub const CPU_NOT_BUSY: &[Quantity] = Quantity::CPU_MODES.split_at(6).1;
+}
+
+impl fmt::Display for Quantity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_defined() {
+        for (index, quantity) in Quantity::ALL.iter().enumerate() {
+            assert!(quantity.definition().ends_with('.'), "{quantity}");
+            assert!(
+                Quantity::ALL[..index]
+                    .iter()
+                    .all(|other| other.name() != quantity.name())
+            );
+            let json = serde_json::to_string(quantity).unwrap();
+            assert_eq!(json, format!("\"{quantity}\""));
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! Totals at an instant, and the growth between two of them: the only subtraction there is.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::meter_name::MeterName;
+use crate::quantity::Quantity;
+use crate::source::{Source, ratio, sum};
+
+/// Counts by quantity. What was not measured is absent, never 0.
+pub type Counts = BTreeMap<Quantity, u64>;
+
+/// Whose a count is.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Whose {
+    /// These CPUs together, everything that ran on them.
+    Cpus(Vec<usize>),
+    /// One CPU of the trial.
+    Cpu(usize),
+    /// The workload's own threads.
+    Threads,
+    /// A network namespace: all its connections, the trial's and others'.
+    Namespace,
+    /// The trial's own connections.
+    Connections,
+    /// The workload itself, by its own count.
+    Workload,
+    /// The whole host.
+    Host,
+    /// tcpcost itself: what measuring costs.
+    Tcpcost,
+}
+
+/// Totals of one owner.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Totals {
+    /// Whose.
+    pub whose: Whose,
+    /// The totals.
+    pub counts: Counts,
+}
+
+/// What a meter's totals are at one instant.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Snapshot {
+    /// The meter.
+    pub meter: MeterName,
+    /// Monotonic time of the host, ns.
+    pub at_ns: u64,
+    /// Totals by owner.
+    pub totals: Vec<Totals>,
+}
+
+/// Growth of one owner's counts between two snapshots of one meter.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reading {
+    /// The meter: the method.
+    pub meter: MeterName,
+    /// Whose counts.
+    pub whose: Whose,
+    /// Time between the snapshots, ns.
+    pub duration_ns: u64,
+    /// The growth.
+    pub counts: Counts,
+}
+
+impl Reading {
+    /// How well the meter `exact` accounts for its CPUs' time: the sum over all contexts divided by wall
+    /// time times CPUs. 1 but for the microsecond between reading the clock and reading a CPU; `None`
+    /// for readings that are not of CPUs or lack a context.
+    pub fn closure(&self) -> Option<f64> {
+        let all_ns = self.cpus(self.meter)? * self.duration_ns as f64;
+        ratio(sum(self, self.meter, Quantity::EXACT_CONTEXTS)?, all_ns)
+    }
+}
+
+/// One reading by itself: what other meters counted is absent.
+impl Source for Reading {
+    fn count(&self, by: MeterName, of: Quantity) -> Option<f64> {
+        let count = self.counts.get(&of).filter(|_| by == self.meter)?;
+        Some(*count as f64)
+    }
+
+    fn per_s(&self, by: MeterName, of: Quantity) -> Option<f64> {
+        ratio(self.count(by, of)? * 1e9, self.duration_ns as f64)
+    }
+
+    fn time_ns(&self, by: MeterName) -> Option<f64> {
+        let is_all_cpus = by == MeterName::Proc && self.whose == Whose::Host;
+        match self.cpus(by) {
+            Some(cpus) => Some(cpus * self.duration_ns as f64),
+            // Each ns of a CPU is in one of the modes.
+            None if is_all_cpus => Some(self.counts.values().sum::<u64>() as f64),
+            None => (by == self.meter).then_some(self.duration_ns as f64),
+        }
+    }
+
+    fn cpus(&self, by: MeterName) -> Option<f64> {
+        match &self.whose {
+            _ if by != self.meter => None,
+            Whose::Cpus(cpus) => Some(cpus.len() as f64),
+            Whose::Cpu(_) => Some(1.0),
+            _ => None,
+        }
+    }
+}
+
+/// A total that shrank: the source was reset or is broken, and a difference would be a lie.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("meter {meter}: {quantity} of {whose:?} went back from {before} to {after}")]
+pub struct WentBackwards {
+    /// The meter.
+    pub meter: MeterName,
+    /// What shrank.
+    pub quantity: Quantity,
+    /// Whose.
+    pub whose: Whose,
+    /// The earlier total.
+    pub before: u64,
+    /// The later, smaller one.
+    pub after: u64,
+}
+
+impl Snapshot {
+    /// The growth since an earlier snapshot of the same meter. A quantity or an owner that only one
+    /// of the two has is absent.
+    ///
+    /// # Errors
+    /// A total that went backwards. /proc/stat's idle and iowait may do so by design
+    /// (Documentation/filesystems/proc.rst): for these two a step back reads as no growth.
+    pub fn since(&self, earlier: &Snapshot) -> Result<Vec<Reading>, WentBackwards> {
+        let duration_ns = self.at_ns.saturating_sub(earlier.at_ns);
+        let mut readings = Vec::new();
+        for later in &self.totals {
+            let Some(before) = earlier
+                .totals
+                .iter()
+                .find(|totals| totals.whose == later.whose)
+            else {
+                continue;
+            };
+            let mut counts = Counts::new();
+            for (&quantity, &after) in &later.counts {
+                let Some(&before) = before.counts.get(&quantity) else {
+                    continue;
+                };
+                let may_step_back = matches!(quantity, Quantity::CpuIdleNs | Quantity::CpuIowaitNs);
+                let growth = match after.checked_sub(before) {
+                    Some(growth) => growth,
+                    None if may_step_back => 0,
+                    None => {
+                        let (meter, whose) = (self.meter, later.whose.clone());
+                        return Err(WentBackwards {
+                            meter,
+                            quantity,
+                            whose,
+                            before,
+                            after,
+                        });
+                    }
+                };
+                counts.insert(quantity, growth);
+            }
+            readings.push(Reading {
+                meter: self.meter,
+                whose: later.whose.clone(),
+                duration_ns,
+                counts,
+            });
+        }
+        Ok(readings)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn snapshot(at_ns: u64, counts: &[(Quantity, u64)]) -> Snapshot {
+        let totals = vec![Totals {
+            whose: Whose::Cpu(0),
+            counts: counts.iter().copied().collect(),
+        }];
+        Snapshot {
+            meter: MeterName::Proc,
+            at_ns,
+            totals,
+        }
+    }
+
+    #[test]
+    fn growth_is_the_difference_and_what_one_side_lacks_is_absent() {
+        let before = snapshot(5, &[(Quantity::CpuUserNs, 10)]);
+        let after = snapshot(25, &[(Quantity::CpuUserNs, 14), (Quantity::CpuIrqNs, 7)]);
+        let readings = after.since(&before).unwrap();
+        assert_eq!(readings[0].duration_ns, 20);
+        assert_eq!(readings[0].counts, Counts::from([(Quantity::CpuUserNs, 4)]));
+    }
+
+    #[test]
+    fn closure_is_the_sum_over_contexts_by_wall_time() {
+        let mut reading = Reading {
+            meter: MeterName::Exact,
+            whose: Whose::Cpus(vec![0, 1]),
+            duration_ns: 80,
+            counts: Quantity::EXACT_CONTEXTS.iter().map(|&q| (q, 10)).collect(),
+        };
+        assert_eq!(reading.closure(), Some(1.0));
+        reading.counts.remove(&Quantity::ExactIdleNs);
+        assert_eq!(reading.closure(), None);
+        let (whose, counts) = (Whose::Cpu(0), Counts::new());
+        assert_eq!(
+            Reading {
+                whose,
+                counts,
+                ..reading
+            }
+            .closure(),
+            None
+        );
+    }
+
+    #[test]
+    fn a_total_that_shrank_is_an_error_except_idle() {
+        let before = snapshot(0, &[(Quantity::CpuUserNs, 10), (Quantity::CpuIdleNs, 9)]);
+        assert!(
+            snapshot(1, &[(Quantity::CpuUserNs, 9)])
+                .since(&before)
+                .is_err()
+        );
+        let idle = snapshot(1, &[(Quantity::CpuIdleNs, 8)])
+            .since(&before)
+            .unwrap();
+        assert_eq!(idle[0].counts[&Quantity::CpuIdleNs], 0);
+    }
+}

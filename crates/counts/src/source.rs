@@ -1,0 +1,261 @@
+//! Where the counts of a figure come from, and the sums that several figures share.
+
+use crate::meter_name::MeterName;
+use crate::quantity::Quantity;
+
+/// What some meters counted in an interval, of somebody: of hosts in a trial, of this host while `watch` looks, of a
+/// connection, of one direction of a capture. What it does not know is `None`, never 0.
+pub trait Source {
+    /// The growth of a count by a meter, summed over those whom this is of; absent where one of them has it not.
+    fn count(&self, by: MeterName, of: Quantity) -> Option<f64>;
+
+    /// The same summed over those that have it: who only receives has no sending calls.
+    fn count_of_some(&self, by: MeterName, of: Quantity) -> Option<f64> {
+        self.count(by, of)
+    }
+
+    /// Growth per second, each of those by its own clock.
+    fn per_s(&self, by: MeterName, of: Quantity) -> Option<f64>;
+
+    /// Time that the counts of a meter are over, ns: the interval, once for each CPU or connection that it is of.
+    fn time_ns(&self, by: MeterName) -> Option<f64>;
+
+    /// CPUs that a meter of CPUs is of.
+    fn cpus(&self, _by: MeterName) -> Option<f64> {
+        None
+    }
+
+    /// What all workers of the trial did together, whoever's this is: costs are per unit of it.
+    fn work(&self, _of: Quantity) -> Option<f64> {
+        None
+    }
+
+    /// The same per second.
+    fn work_per_s(&self, _of: Quantity) -> Option<f64> {
+        None
+    }
+
+    /// This percentile (0..=1) of the trial's response times, µs.
+    fn response_us(&self, _percentile: f64) -> Option<f64> {
+        None
+    }
+
+    /// Standard error of the payload bytes, over them, where they are estimated from a sample.
+    fn sampling_error(&self) -> Option<f64> {
+        None
+    }
+
+    /// Whether its namespaces hold nobody else's connections.
+    fn owns_namespaces(&self) -> bool {
+        false
+    }
+}
+
+/// A quotient; absent where there is nothing to divide by.
+pub(crate) fn ratio(over: f64, under: f64) -> Option<f64> {
+    (under > 0.0).then(|| over / under)
+}
+
+/// Counts of one meter, added; absent where one is.
+pub(crate) fn sum(from: &dyn Source, by: MeterName, of: &[Quantity]) -> Option<f64> {
+    of.iter().map(|&of| from.count(by, of)).sum()
+}
+
+/// Quotient of two counts of one meter.
+pub(crate) fn per(
+    from: &dyn Source,
+    by: MeterName,
+    over: Quantity,
+    under: Quantity,
+) -> Option<f64> {
+    ratio(from.count(by, over)?, from.count(by, under)?)
+}
+
+/// The same of those that have both.
+pub(crate) fn per_of_some(
+    from: &dyn Source,
+    by: MeterName,
+    over: Quantity,
+    under: Quantity,
+) -> Option<f64> {
+    ratio(
+        from.count_of_some(by, over)?,
+        from.count_of_some(by, under)?,
+    )
+}
+
+/// Share of a meter's time.
+pub(crate) fn share(from: &dyn Source, by: MeterName, of: &[Quantity]) -> Option<f64> {
+    ratio(sum(from, by, of)?, from.time_ns(by)?)
+}
+
+/// KiB of payload delivered.
+pub(crate) fn kib(from: &dyn Source) -> Option<f64> {
+    Some(from.work(Quantity::PayloadBytesReceived)? / 1024.0)
+}
+
+/// The same in MiB.
+pub(crate) fn mib(from: &dyn Source) -> Option<f64> {
+    Some(kib(from)? / 1024.0)
+}
+
+/// Transactions completed.
+pub(crate) fn transactions(from: &dyn Source) -> Option<f64> {
+    from.work(Quantity::Transactions)
+}
+
+/// KiB of payload that the namespace's data skbs carried, out and in.
+pub(crate) fn payload_kib(from: &dyn Source) -> Option<f64> {
+    let of = [Quantity::DataSkbBytesSent, Quantity::DataSkbBytesReceived];
+    Some(sum(from, MeterName::Segments, &of)? / 1024.0)
+}
+
+/// KiB of the namespace's IP packets, out and in.
+pub(crate) fn ip_kib(from: &dyn Source) -> Option<f64> {
+    let of = [Quantity::IpOctetsSent, Quantity::IpOctetsReceived];
+    Some(sum(from, MeterName::Netstat, &of)? / 1024.0)
+}
+
+/// CPU time of the soaker's own spinners, no part of any cost; 0 where none ran.
+pub(crate) fn soaker_ns(from: &dyn Source) -> f64 {
+    let spun = from.count(MeterName::Soak, Quantity::SoakTaskNs);
+    spun.unwrap_or(0.0)
+}
+
+/// Busy time by the tick: all but idle, iowait and steal (netperf takes these two for busy, and is wrong).
+pub(crate) fn busy_ns(from: &dyn Source) -> Option<f64> {
+    Some(sum(from, MeterName::Proc, Quantity::CPU_BUSY)? - soaker_ns(from))
+}
+
+/// Busy share of the CPUs' time by the tick.
+pub(crate) fn busy_ratio(from: &dyn Source) -> Option<f64> {
+    ratio(busy_ns(from)?, from.time_ns(MeterName::Proc)?)
+}
+
+/// Share of tasks of others, by the tick: time of tasks that is not the workload's threads'.
+pub(crate) fn others(from: &dyn Source) -> Option<f64> {
+    let tasks_ns = sum(from, MeterName::Proc, OF_TASKS)? - soaker_ns(from);
+    let others_ns = tasks_ns - threads_ns(from)?;
+    // Within one step of /proc/stat on each CPU nothing can be told from nothing.
+    let is_told = others_ns > TICK_NS * from.cpus(MeterName::Proc)?;
+    let others_ns = if is_told { others_ns } else { 0.0 };
+    // A tick that fell into a short trial may stand for more than was there.
+    Some(ratio(others_ns, from.time_ns(MeterName::Proc)?)?.min(1.0))
+}
+
+/// CPU time of the workload's threads.
+pub(crate) fn threads_ns(from: &dyn Source) -> Option<f64> {
+    let of = [Quantity::TaskUserNs, Quantity::TaskSystemNs];
+    sum(from, MeterName::Rusage, &of)
+}
+
+/// Context switches of the workload's threads.
+pub(crate) fn switches(from: &dyn Source) -> Option<f64> {
+    let of = [Quantity::VoluntarySwitches, Quantity::InvoluntarySwitches];
+    sum(from, MeterName::Rusage, &of)
+}
+
+/// Busy time by context: what a spinner takes would be idle without it.
+pub(crate) fn exact_busy_ns(from: &dyn Source) -> Option<f64> {
+    let idle = sum(from, MeterName::Exact, Quantity::EXACT_IDLE)?;
+    Some(sum(from, MeterName::Exact, Quantity::EXACT_CONTEXTS)? - idle)
+}
+
+/// Busy share of the CPUs' time by context. Meters have intervals of their own that differ by microseconds: shares
+/// compare, not times.
+pub(crate) fn exact_busy_ratio(from: &dyn Source) -> Option<f64> {
+    ratio(exact_busy_ns(from)?, from.time_ns(MeterName::Exact)?)
+}
+
+/// Busy time without tasks of others: the trial's cost.
+pub(crate) fn exact_cost_ns(from: &dyn Source) -> Option<f64> {
+    let others = from.count(MeterName::Exact, Quantity::ExactTaskOthersNs)?;
+    Some(exact_busy_ns(from)? - others)
+}
+
+/// Share of the soaker's work that went missing.
+pub(crate) fn soak_load(from: &dyn Source) -> Option<f64> {
+    let of = |quantity| from.count(MeterName::Soak, quantity);
+    let done = ratio(
+        of(Quantity::SoakWorkUnits)?,
+        of(Quantity::SoakIdleWorkUnits)?,
+    )?;
+    Some(1.0 - done)
+}
+
+/// A count of the PMU's; absent while a soaker spins, whose cycles cannot be told from the rest.
+pub(crate) fn pmu(from: &dyn Source, of: Quantity) -> Option<f64> {
+    let is_quiet = soaker_ns(from) == 0.0;
+    from.count(MeterName::Perf, of).filter(|_| is_quiet)
+}
+
+/// Cycles of the time-stamp counter in busy time.
+pub(crate) fn tsc_cycles(from: &dyn Source) -> Option<f64> {
+    let per_us = from.per_s(MeterName::Tsc, Quantity::TscCycles)? / 1e6;
+    Some(busy_ns(from)? / 1e3 * per_us)
+}
+
+/// Segments without payload that came in, by TCP_INFO; SYN and FIN among them. What the peer sent may be more:
+/// thinning takes some off the path.
+pub(crate) fn pure_acks_received(from: &dyn Source) -> Option<f64> {
+    let of = |quantity| from.count(MeterName::TcpInfo, quantity);
+    Some(of(Quantity::ConnSegmentsReceived)? - of(Quantity::ConnDataSegmentsReceived)?)
+}
+
+/// Segments without payload that left, by TCP_INFO.
+pub(crate) fn pure_acks_sent(from: &dyn Source) -> Option<f64> {
+    let of = |quantity| from.count(MeterName::TcpInfo, quantity);
+    Some(of(Quantity::ConnSegmentsSent)? - of(Quantity::ConnDataSegmentsSent)?)
+}
+
+/// Segments that the namespace sent, those sent again included.
+pub(crate) const ALL_SENT: &[Quantity] = &[Quantity::SegmentsSent, Quantity::SegmentsRetransmitted];
+
+/// CPU time of tcpcost itself and of its programs, ns; these may be none.
+pub fn self_cpu_ns(from: &dyn Source) -> Option<f64> {
+    let programs = from.count(MeterName::Programs, Quantity::SelfProgramsNs);
+    Some(from.count(MeterName::Own, Quantity::SelfCpuNs)? + programs.unwrap_or(0.0))
+}
+
+/// ACKs held and never flushed, of all that thinning saw.
+pub(crate) fn thinned(from: &dyn Source) -> Option<f64> {
+    let of = |quantity| from.count_of_some(MeterName::AckThin, quantity);
+    let held = of(Quantity::ThinAcksHeld)?;
+    let seen = of(Quantity::ThinAcksPassed)? + held;
+    // One that was held before the interval may be flushed in it.
+    ratio((held - of(Quantity::ThinAcksFlushed)?).max(0.0), seen)
+}
+
+/// Kernel against workload: what both counted at the same moments, where payload comes in.
+pub(crate) fn payload_disagreement(from: &dyn Source) -> Option<f64> {
+    let of = |quantity| from.count_of_some(MeterName::TcpInfo, quantity);
+    let (kernel, workload) = (
+        of(Quantity::ConnBytesReceived)?,
+        of(Quantity::PayloadBytesReceived)?,
+    );
+    ratio((kernel - workload).abs(), workload)
+}
+
+/// Namespace against connections, per second, since their intervals differ by milliseconds.
+pub(crate) fn segment_disagreement(from: &dyn Source) -> Option<f64> {
+    if !from.owns_namespaces() {
+        return None;
+    }
+    let sent = ALL_SENT
+        .iter()
+        .map(|&of| from.per_s(MeterName::Netstat, of));
+    let by_namespace: f64 = sent.sum::<Option<f64>>()?;
+    let by_connections = from.per_s(MeterName::TcpInfo, Quantity::ConnSegmentsSent)?;
+    ratio((by_namespace - by_connections).abs(), by_connections)
+}
+
+/// Modes of /proc/stat in which a CPU works for a task.
+const OF_TASKS: &[Quantity] = &[
+    Quantity::CpuUserNs,
+    Quantity::CpuNiceNs,
+    Quantity::CpuSystemNs,
+    Quantity::CpuGuestNs,
+];
+
+/// The unit of /proc/stat: two readings of it may be off by this much on each CPU.
+const TICK_NS: f64 = 1e7;

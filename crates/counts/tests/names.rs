@@ -1,0 +1,63 @@
+//! Meters are told by their type: no source but the table of meters has a meter's name as a text.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use tcpcost_counts::MeterName;
+
+/// Names that are words of something else, too: a knob, a unit, a command, a file of /proc, a column. Of these only lines
+/// that speak of a meter count.
+const WORDS: &[MeterName] = &[
+    MeterName::Proc,
+    MeterName::Netstat,
+    MeterName::Tsc,
+    MeterName::Others,
+    MeterName::Segments,
+    MeterName::Profile,
+    MeterName::Workload,
+    MeterName::Tcp,
+    MeterName::AckThin,
+    MeterName::Trace,
+    MeterName::Own,
+];
+
+fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            sources(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+#[test]
+fn no_source_has_a_meters_name_as_a_text() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let mut files = Vec::new();
+    for entry in fs::read_dir(crates).unwrap() {
+        let folder = entry.unwrap().path().join("src");
+        // The crate of TCP knows no meter.
+        if folder.is_dir() && !folder.starts_with(crates.join("tcp")) {
+            sources(&folder, &mut files);
+        }
+    }
+    assert!(files.len() > 100, "{files:?}");
+    files.retain(|file| !file.ends_with("counts/src/meter_name.rs"));
+    let mut found = Vec::new();
+    for file in files {
+        let text = fs::read_to_string(&file).unwrap();
+        for (number, line) in text.lines().enumerate() {
+            let is_code = !line.trim_start().starts_with("//");
+            let names = |meter: &&MeterName| {
+                let is_meters = !WORDS.contains(meter) || line.contains("meter");
+                line.contains(&format!("\"{meter}\"")) && is_meters
+            };
+            if is_code && MeterName::ALL.iter().any(|meter| names(&meter)) {
+                found.push(format!("{}:{}: {line}", file.display(), number + 1));
+            }
+        }
+    }
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}

@@ -1,0 +1,299 @@
+//! Makes a device what a cell asks for.
+//!
+//! Every change is the same five steps: read the former value, nothing to do if it is right already,
+//! note the former value in the journal, write, read back. At the end everything is read once more,
+//! since a later change may take an earlier one away (sg off takes tso with it).
+//!
+//! Going back between cells, also for an end's own veth, is [`Journal::put_back`]: with a journal in
+//! memory for a namespace of one's own, which needs no other, and one on disk for the host's.
+
+use std::net::IpAddr;
+
+use tcpcost_study::{DeviceSettings, Segmentation};
+
+use crate::error::SystemError;
+use crate::ethtool::OFFLOADS;
+use crate::journal::Journal;
+use crate::link;
+use crate::qdisc::Tbf;
+use crate::setting::Setting;
+
+/// Why a cell's settings are not in place.
+#[derive(Debug)]
+pub enum ApplyError {
+    /// This knob cannot be had here: the cell is skipped and the reason recorded.
+    Unsupported {
+        /// The knob's name in study files.
+        knob: String,
+        /// Why, one line.
+        reason: String,
+    },
+    /// Something broke.
+    System(SystemError),
+}
+
+impl std::fmt::Display for ApplyError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            ApplyError::Unsupported { knob, reason } => write!(f, "{knob}: {reason}"),
+            ApplyError::System(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for ApplyError {}
+
+impl From<SystemError> for ApplyError {
+    fn from(error: SystemError) -> ApplyError {
+        ApplyError::System(error)
+    }
+}
+
+/// Makes `device` and the sysctls of this network namespace what `settings` say.
+///
+/// `owned` is a veth of a bed of ours; else the device is the host's own `lo`, where a bottleneck and
+/// quickack are unsupported: its route and qdisc serve everybody. After an error the settings are
+/// partly in place: [`Journal::put_back`] takes them back.
+///
+/// # Errors
+/// See [`ApplyError`].
+pub fn apply(
+    settings: &DeviceSettings,
+    device: &str,
+    peer: IpAddr,
+    owned: bool,
+    journal: &mut Journal,
+) -> Result<(), ApplyError> {
+    let wanted = wanted(settings, device, peer)?;
+    if let Some(others) = wanted.iter().find(|setting| !owned && is_of_veth(setting)) {
+        return Err(not_on_loopback(others));
+    }
+    for setting in &wanted {
+        make(setting, journal)?;
+    }
+    for setting in &wanted {
+        check(setting)?;
+    }
+    Ok(())
+}
+
+/// Steers the receive work of `device` to these CPUs; none switches steering off. It is noted like
+/// any other change: [`Journal::put_back`] takes it back too.
+///
+/// # Errors
+/// Unsupported on a device that is not `owned`, and in an unprivileged user namespace.
+pub fn steer(
+    cpus: &[usize],
+    device: &str,
+    owned: bool,
+    journal: &mut Journal,
+) -> Result<(), ApplyError> {
+    let mut cpus = cpus.to_vec();
+    cpus.sort_unstable();
+    cpus.dedup();
+    let device = device.to_string();
+    let setting = Setting::Steering { device, cpus };
+    if !owned {
+        return Err(not_on_loopback(&setting));
+    }
+    make(&setting, journal)
+}
+
+fn make(setting: &Setting, journal: &mut Journal) -> Result<(), ApplyError> {
+    let refused = |error: SystemError| {
+        if error.is_unsupported() {
+            let (knob, reason) = (setting.knob(), error.to_string());
+            ApplyError::Unsupported { knob, reason }
+        } else {
+            ApplyError::System(error)
+        }
+    };
+    let former = setting.now().map_err(refused)?;
+    if former.is_same(setting) {
+        return Ok(());
+    }
+    journal.note(former)?;
+    setting.write().map_err(refused)?;
+    check(setting)
+}
+
+fn check(setting: &Setting) -> Result<(), ApplyError> {
+    let now = setting.now()?;
+    if now.is_same(setting) {
+        return Ok(());
+    }
+    Err(ApplyError::Unsupported {
+        knob: setting.knob(),
+        reason: format!("asked for {setting}, the kernel made it {now}"),
+    })
+}
+
+fn is_of_veth(setting: &Setting) -> bool {
+    matches!(
+        setting,
+        Setting::Bottleneck { .. } | Setting::Quickack { .. } | Setting::Steering { .. }
+    )
+}
+
+fn not_on_loopback(setting: &Setting) -> ApplyError {
+    ApplyError::Unsupported {
+        knob: setting.knob(),
+        reason: "of the netns bed alone: the host's loopback serves others too".into(),
+    }
+}
+
+/// What is to be set, in the order in which it is to be. Each thing is there once: a single offload
+/// or gso_max_segs overrides what the segmentation regime says of it.
+fn wanted(
+    settings: &DeviceSettings,
+    device: &str,
+    peer: IpAddr,
+) -> Result<Vec<Setting>, ApplyError> {
+    let DeviceSettings {
+        mtu,
+        segmentation,
+        offloads,
+        gso_max_segs,
+        gso_max_bytes,
+        bottleneck_bits_per_s,
+        bottleneck_queue_bytes,
+        quickack,
+        ack_thinning: _, // No setting of the host's: a program of the trial's own.
+        sysctls,
+    } = settings;
+    let device = || device.to_string();
+    let mut wanted = Vec::new();
+    if let &Some(bytes) = mtu {
+        let device = device();
+        wanted.push(Setting::Mtu { device, bytes });
+    }
+
+    let mut switches = regime(*segmentation).to_vec();
+    for (&name, &on) in offloads {
+        switches.retain(|&(other, _)| other != name);
+        switches.push((name, on));
+    }
+    switches.sort_by_key(|&(name, _)| OFFLOADS.iter().position(|&other| other == name));
+    wanted.extend(switches.into_iter().map(|(name, on)| Setting::Offload {
+        device: device(),
+        name: name.to_string(),
+        on,
+    }));
+
+    let per_mss = (*segmentation == Some(Segmentation::PerMss)).then_some(1);
+    if let Some(segments) = gso_max_segs.or(per_mss) {
+        let device = device();
+        wanted.push(Setting::GsoMaxSegs { device, segments });
+    }
+    if let &Some(bytes) = gso_max_bytes {
+        let has_own_ipv4_limit = link::read(&device())?.gso_ipv4_max_size.is_some();
+        if bytes > GSO_LEGACY_MAX_SIZE && !has_own_ipv4_limit {
+            return Err(ApplyError::Unsupported {
+                knob: "gso_max_size".into(),
+                reason: "beyond 65536 bytes IPv4 needs gso_ipv4_max_size, of Linux 6.3".into(),
+            });
+        }
+        wanted.push(Setting::GsoMaxSize {
+            device: device(),
+            bytes,
+            ipv4_bytes: has_own_ipv4_limit.then_some(bytes),
+        });
+    }
+    wanted.extend(sysctls.iter().map(|(name, value)| Setting::Sysctl {
+        name: name.clone(),
+        value: crate::sysctl::normal(value),
+    }));
+    if let &Some(on) = quickack {
+        let device = device();
+        wanted.push(Setting::Quickack { device, peer, on });
+    }
+    if let &Some(rate) = bottleneck_bits_per_s {
+        let gso_max_size = match gso_max_bytes {
+            Some(bytes) => *bytes,
+            None => link::read(&device())?.gso_max_size,
+        };
+        let tbf = Some(Tbf::new(rate, *bottleneck_queue_bytes, gso_max_size));
+        let device = device();
+        wanted.push(Setting::Bottleneck { device, tbf });
+    }
+    Ok(wanted)
+}
+
+/// The offloads that make a segmentation regime. `per-mss` says nothing of them: gso_max_segs 1 does
+/// it, whoever would cut.
+fn regime(segmentation: Option<Segmentation>) -> &'static [(&'static str, bool)] {
+    match segmentation {
+        None | Some(Segmentation::PerMss) => &[],
+        Some(Segmentation::SoftwareGso) => &[("tso", false), ("gso", true)],
+        Some(Segmentation::Tso) => &[
+            ("tx_checksum", true),
+            ("sg", true),
+            ("tso", true),
+            ("gso", true),
+        ],
+    }
+}
+
+/// linux/netdevice.h: what IPv4 is held to on kernels without a limit of its own.
+const GSO_LEGACY_MAX_SIZE: u32 = 65536;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(settings: &DeviceSettings) -> Vec<String> {
+        let peer = IpAddr::from([10, 0, 0, 2]);
+        let wanted = wanted(settings, "lo", peer).unwrap();
+        wanted.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn offloads_are_set_in_the_order_that_tso_needs_and_override_the_regime() {
+        let settings = DeviceSettings {
+            segmentation: Some(Segmentation::Tso),
+            offloads: [("gro", true), ("sg", false)].into(),
+            ..DeviceSettings::default()
+        };
+        let expected = ["tx_checksum on", "sg off", "tso on", "gso on", "gro on"];
+        assert_eq!(
+            words(&settings),
+            expected.map(|word| format!("{word} of lo"))
+        );
+    }
+
+    #[test]
+    fn per_mss_is_gso_max_segs_unless_that_is_given() {
+        let mut settings = DeviceSettings {
+            segmentation: Some(Segmentation::PerMss),
+            ..DeviceSettings::default()
+        };
+        assert_eq!(words(&settings), ["gso_max_segs 1 of lo"]);
+        settings.gso_max_segs = Some(2);
+        assert_eq!(words(&settings), ["gso_max_segs 2 of lo"]);
+    }
+
+    #[test]
+    fn the_hosts_loopback_gets_no_bottleneck_quickack_or_steering() {
+        let peer = IpAddr::from([127, 0, 0, 1]);
+        let mut journal = Journal::in_memory();
+        let bottleneck = DeviceSettings {
+            bottleneck_bits_per_s: Some(1 << 30),
+            ..DeviceSettings::default()
+        };
+        let quickack = DeviceSettings {
+            quickack: Some(true),
+            ..DeviceSettings::default()
+        };
+        for (settings, name) in [(bottleneck, "bottleneck"), (quickack, "quickack")] {
+            let error = apply(&settings, "lo", peer, false, &mut journal).unwrap_err();
+            assert!(matches!(error, ApplyError::Unsupported { knob, .. } if knob == name));
+        }
+        let error = steer(&[0], "lo", false, &mut journal).unwrap_err();
+        assert!(matches!(error, ApplyError::Unsupported { knob, .. } if knob == "steering"));
+    }
+
+    #[test]
+    fn asking_for_nothing_does_nothing() {
+        assert_eq!(words(&DeviceSettings::default()), [""; 0]);
+    }
+}

@@ -1,0 +1,154 @@
+//! How a port of a host really is, read back just before a trial.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::path::Path;
+
+use tcpcost_study::{Environment, Segmentation};
+
+use crate::error::SystemError;
+use crate::{ethtool, link, qdisc, route, rps, sysctl};
+
+/// Reads a device, the route to `peer` and the sysctls: those of [`SYSCTLS`] and `also`
+/// (the ones that the trial set). Congestion control and MSS are of connections: the caller adds
+/// them. What the kernel does not have is absent.
+///
+/// # Errors
+/// The device or the route cannot be read.
+pub fn of_port(
+    device: &str,
+    peer: IpAddr,
+    also: &BTreeSet<String>,
+) -> Result<Environment, SystemError> {
+    let link = link::read(device)?;
+    let offloads: BTreeMap<String, bool> = ethtool::OFFLOADS
+        .iter()
+        .filter_map(|&name| Some((name.to_string(), ethtool::read(device, name).ok()?)))
+        .collect();
+    Ok(Environment {
+        device: device.to_string(),
+        mtu: link.mtu.into(),
+        segmentation: regime(link.gso_max_segs, &offloads).word().to_string(),
+        offloads,
+        gso_max_segs: link.gso_max_segs.into(),
+        // The limit that IPv4 goes by.
+        gso_max_size: link.gso_ipv4_max_size.unwrap_or(link.gso_max_size).into(),
+        qdisc: qdisc::describe(device)?,
+        route: route::describe(peer)?,
+        rps_cpus: rps::read(rps::root(), device)
+            .ok()
+            .map(|cpus| rps::to_mask(&cpus)),
+        sysctls: sysctls(sysctl::root(), also),
+        congestion_control: None,
+        mss: None,
+        connection: BTreeMap::new(),
+    })
+}
+
+/// The regime that a device's state amounts to.
+fn regime(gso_max_segs: u32, offloads: &BTreeMap<String, bool>) -> Segmentation {
+    if gso_max_segs == 1 {
+        Segmentation::PerMss
+    } else if offloads.get("tso") == Some(&true) {
+        Segmentation::Tso
+    } else {
+        // Since Linux 4.17 TCP builds super-segments whether gso is on or not.
+        Segmentation::SoftwareGso
+    }
+}
+
+/// The sysctls of [`SYSCTLS`] and `also` that `root` (/proc/sys) has. Some of them, such as tcp_mem and
+/// netdev_budget, are the host's: read them before entering a namespace, which does not show them.
+pub fn sysctls(root: &Path, also: &BTreeSet<String>) -> BTreeMap<String, String> {
+    let names = SYSCTLS
+        .iter()
+        .copied()
+        .chain(also.iter().map(String::as_str));
+    names
+        .filter_map(|name| Some((name.to_string(), sysctl::read(root, name).ok()?)))
+        .collect()
+}
+
+/// Sysctls that move TCP's cost.
+pub const SYSCTLS: &[&str] = &[
+    "net.core.busy_poll",
+    "net.core.busy_read",
+    "net.core.default_qdisc",
+    "net.core.dev_weight",
+    "net.core.gro_normal_batch",
+    "net.core.high_order_alloc_disable",
+    "net.core.netdev_budget",
+    "net.core.netdev_budget_usecs",
+    "net.core.netdev_max_backlog",
+    "net.core.optmem_max",
+    "net.core.rmem_default",
+    "net.core.rmem_max",
+    "net.core.rps_sock_flow_entries",
+    "net.core.skb_defer_max",
+    "net.core.somaxconn",
+    "net.core.wmem_default",
+    "net.core.wmem_max",
+    "net.ipv4.tcp_adv_win_scale",
+    "net.ipv4.tcp_autocorking",
+    "net.ipv4.tcp_backlog_ack_defer",
+    "net.ipv4.tcp_comp_sack_delay_ns",
+    "net.ipv4.tcp_comp_sack_nr",
+    "net.ipv4.tcp_congestion_control",
+    "net.ipv4.tcp_early_retrans",
+    "net.ipv4.tcp_ecn",
+    "net.ipv4.tcp_limit_output_bytes",
+    "net.ipv4.tcp_max_syn_backlog",
+    "net.ipv4.tcp_mem",
+    "net.ipv4.tcp_min_tso_segs",
+    "net.ipv4.tcp_moderate_rcvbuf",
+    "net.ipv4.tcp_no_metrics_save",
+    "net.ipv4.tcp_notsent_lowat",
+    "net.ipv4.tcp_pacing_ca_ratio",
+    "net.ipv4.tcp_pacing_ss_ratio",
+    "net.ipv4.tcp_recovery",
+    "net.ipv4.tcp_rmem",
+    "net.ipv4.tcp_sack",
+    "net.ipv4.tcp_shrink_window",
+    "net.ipv4.tcp_slow_start_after_idle",
+    "net.ipv4.tcp_timestamps",
+    "net.ipv4.tcp_tso_rtt_log",
+    "net.ipv4.tcp_tso_win_divisor",
+    "net.ipv4.tcp_tw_reuse",
+    "net.ipv4.tcp_window_scaling",
+    "net.ipv4.tcp_wmem",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_regime_is_derived_from_what_was_read() {
+        let with_tso = |on| BTreeMap::from([("tso".to_string(), on)]);
+        assert_eq!(regime(1, &with_tso(true)), Segmentation::PerMss);
+        assert_eq!(regime(65535, &with_tso(true)), Segmentation::Tso);
+        assert_eq!(regime(65535, &with_tso(false)), Segmentation::SoftwareGso);
+    }
+
+    #[test]
+    fn sysctls_that_the_kernel_lacks_are_absent() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().join("net/ipv4");
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("tcp_sack"), "1\n").unwrap();
+        std::fs::write(folder.join("tcp_own"), "a\tb\n").unwrap();
+        let also = BTreeSet::from(["net.ipv4.tcp_own".to_string()]);
+        let found = sysctls(root.path(), &also);
+        let expected = [("net.ipv4.tcp_own", "a b"), ("net.ipv4.tcp_sack", "1")];
+        let expected = expected.map(|(name, value)| (name.to_string(), value.to_string()));
+        assert_eq!(found, BTreeMap::from(expected));
+    }
+
+    #[test]
+    fn loopback_can_be_read_without_privileges() {
+        let found = of_port("lo", IpAddr::from([127, 0, 0, 1]), &BTreeSet::new()).unwrap();
+        assert!(found.mtu > 0 && found.gso_max_size > 0, "{found:?}");
+        assert!(found.route.contains("dev lo"), "{}", found.route);
+        assert!(!found.qdisc.is_empty());
+    }
+}

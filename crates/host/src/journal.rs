@@ -1,0 +1,521 @@
+//! What was changed on this host and what it was before, on disk before each change.
+//!
+//! Each process that changes something has one append-only file of JSON lines, and holds it locked
+//! (flock) as long as it lives; so a file that can be locked is a dead owner's, without guessing by
+//! process ids that come around again. The process id and its start time are for the reader.
+//! [`restore`] puts back what dead owners left, newest first; doing it twice does no harm.
+//!
+//! It does not guard against others who turn the same knobs in between: what it puts back is the
+//! value it found.
+
+use std::fmt;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{SystemError, read_trimmed};
+use crate::namespace;
+use crate::setting::Setting;
+
+/// One line: a value as it was before it was changed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Entry {
+    /// Inode of the network namespace it was changed in.
+    netns: u64,
+    /// /proc/sys/kernel/random/boot_id.
+    boot_id: String,
+    /// The owner.
+    pid: u32,
+    /// When the owner started, clock ticks since boot (/proc/PID/stat, field 22).
+    pid_started_ticks: u64,
+    /// Time since boot, ns: the order among several files.
+    at_ns: u64,
+    /// What it was.
+    former: Setting,
+}
+
+impl Entry {
+    fn to_line(&self) -> String {
+        serde_json::to_string(self).expect("an entry has only text keys") + "\n"
+    }
+}
+
+/// The changes of this process.
+#[derive(Debug)]
+pub struct Journal {
+    /// Oldest first.
+    entries: Vec<Entry>,
+    file: Option<(PathBuf, File)>,
+}
+
+impl Journal {
+    /// A journal that ends with the process: for a namespace of one's own.
+    pub fn in_memory() -> Journal {
+        let (entries, file) = (Vec::new(), None);
+        Journal { entries, file }
+    }
+
+    /// Whether it is of the host's own settings, and not of a namespace that ends with its agent.
+    pub fn is_of_host(&self) -> bool {
+        self.file.is_some()
+    }
+
+    /// This process' journal in a folder, which is made if need be.
+    ///
+    /// # Errors
+    /// The folder cannot be made or written.
+    pub fn open(folder: &Path) -> Result<Journal, SystemError> {
+        let failed =
+            |error| SystemError::new(format!("make a journal in {}", folder.display()), error);
+        let mut builder = fs::DirBuilder::new();
+        // Only the owner: what is written there is later written into sysctls.
+        builder.recursive(true).mode(0o700);
+        builder.create(folder).map_err(failed)?;
+        for count in 0_u32.. {
+            let path = folder.join(format!("{}-{count}.journal", std::process::id()));
+            let created = OpenOptions::new()
+                .append(true)
+                .create_new(true)
+                .mode(0o600)
+                .open(&path);
+            let file = match created {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
+                other => other.map_err(failed)?,
+            };
+            // Between its making and its locking a `restore` may have taken the empty file away.
+            if try_lock(&file) && is_linked(&file) {
+                File::open(folder)
+                    .and_then(|folder| folder.sync_all())
+                    .map_err(failed)?;
+                let (entries, file) = (Vec::new(), Some((path, file)));
+                return Ok(Journal { entries, file });
+            }
+        }
+        unreachable!("no process opens 2^32 journals")
+    }
+
+    /// Notes what a setting was, synced to disk: to be called before it is changed.
+    ///
+    /// # Errors
+    /// It could not be written; then the change must not be made.
+    pub fn note(&mut self, former: Setting) -> Result<(), SystemError> {
+        let entry = Entry {
+            netns: namespace::inode()?,
+            boot_id: boot_id()?,
+            pid: std::process::id(),
+            pid_started_ticks: started_ticks()?,
+            at_ns: since_boot_ns(),
+            former,
+        };
+        if let Some((path, file)) = &mut self.file {
+            file.write_all(entry.to_line().as_bytes())
+                .and_then(|()| file.sync_data())
+                .map_err(|error| SystemError::new(format!("write {}", path.display()), error))?;
+        }
+        self.entries.push(entry);
+        Ok(())
+    }
+
+    /// Puts everything back in reverse order; what failed stays in the journal.
+    ///
+    /// # Errors
+    /// The first that failed; the others were tried all the same.
+    pub fn put_back(&mut self) -> Result<(), SystemError> {
+        let mut first_error = None;
+        let mut left = Vec::new();
+        while let Some(entry) = self.entries.pop() {
+            if let Err(error) = put_back(&entry.former) {
+                first_error.get_or_insert(error);
+                left.push(entry);
+            }
+        }
+        left.reverse();
+        self.entries = left;
+        if let Some((path, file)) = &mut self.file {
+            let lines: String = self.entries.iter().map(Entry::to_line).collect();
+            rewrite(file, &lines)
+                .map_err(|error| SystemError::new(format!("write {}", path.display()), error))?;
+        }
+        first_error.map_or(Ok(()), Err)
+    }
+}
+
+impl Drop for Journal {
+    /// Puts the host's settings back and takes the file away, if all went well; else the next
+    /// [`restore`] finds it. A journal in memory leaves it to the end of its namespace.
+    fn drop(&mut self) {
+        if self.file.is_some()
+            && self.put_back().is_ok()
+            && let Some((path, _)) = &self.file
+        {
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+/// What [`restore`] did, a line each.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Restored {
+    /// Put back.
+    pub put_back: Vec<String>,
+    /// Left alone, and why.
+    pub kept: Vec<String>,
+    /// Could not be put back, and why; kept too.
+    pub failed: Vec<String>,
+    /// Entries that a reboot has made void.
+    pub dropped: usize,
+    /// Journals left alone because their processes live.
+    pub running: usize,
+}
+
+impl fmt::Display for Restored {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lists = [
+            ("put back", &self.put_back),
+            ("kept", &self.kept),
+            ("failed", &self.failed),
+        ];
+        for (what, lines) in lists {
+            for line in lines {
+                writeln!(f, "{what}: {line}")?;
+            }
+        }
+        if self.dropped > 0 {
+            writeln!(f, "dropped: {} of an earlier boot", self.dropped)?;
+        }
+        Ok(())
+    }
+}
+
+/// Puts back what owners that have died left behind. Idempotent.
+///
+/// It keeps what belongs to a process that lives and what was changed in another network namespace,
+/// and drops what was before the last boot. A last line that was torn by a crash was never acted on
+/// and is passed over; a whole line that is not understood (a newer version's) is said and kept.
+///
+/// # Errors
+/// The folder cannot be read. A missing one is an empty one.
+pub fn restore(folder: &Path) -> Result<Restored, SystemError> {
+    let failed = |error| SystemError::new(format!("read {}", folder.display()), error);
+    let mut restored = Restored::default();
+    let listed = match fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(restored),
+        other => other.map_err(failed)?,
+    };
+    let (netns, boot_id) = (namespace::inode()?, boot_id()?);
+
+    // Held locked until all is done, so that two of us do not do the same.
+    let mut dead = Vec::new();
+    let mut entries = Vec::new();
+    for path in listed {
+        let path = path.map_err(failed)?.path();
+        if path
+            .extension()
+            .is_none_or(|extension| extension != "journal")
+        {
+            continue;
+        }
+        let opened = OpenOptions::new().read(true).append(true).open(&path);
+        let mut file = match opened {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            other => other.map_err(failed)?,
+        };
+        if !try_lock(&file) {
+            let line = format!("{}: its process is running", path.display());
+            restored.kept.push(line);
+            restored.running += 1;
+            continue;
+        }
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).map_err(failed)?;
+        let text = String::from_utf8_lossy(&bytes);
+        // What follows the last line end is a line that a crash tore.
+        let (lines, _torn) = text.rsplit_once('\n').unwrap_or_default();
+        let mut left = String::new();
+        for line in lines.lines() {
+            match serde_json::from_str::<Entry>(line) {
+                Ok(entry) if entry.boot_id != boot_id => restored.dropped += 1,
+                Ok(entry) => entries.push((entry, dead.len())),
+                Err(error) => {
+                    let path = path.display();
+                    restored.failed.push(format!("a line of {path}: {error}"));
+                    left.push_str(line);
+                    left.push('\n');
+                }
+            }
+        }
+        dead.push((path, file, left));
+    }
+
+    entries.sort_by_key(|(entry, _)| std::cmp::Reverse(entry.at_ns));
+    for (entry, owner) in entries {
+        let former = &entry.former;
+        let stays = if entry.netns != netns {
+            let line = format!(
+                "{former}: of network namespace {}, not this one",
+                entry.netns
+            );
+            restored.kept.push(line);
+            true
+        } else {
+            match put_back(former) {
+                Ok(()) => {
+                    restored.put_back.push(former.to_string());
+                    false
+                }
+                Err(error) => {
+                    restored.failed.push(format!("{former}: {error}"));
+                    true
+                }
+            }
+        };
+        if stays {
+            // In front of those that are newer.
+            dead[owner].2.insert_str(0, &entry.to_line());
+        }
+    }
+    for (path, mut file, left) in dead {
+        let done = if left.is_empty() {
+            fs::remove_file(&path)
+        } else {
+            rewrite(&mut file, &left)
+        };
+        done.map_err(|error| SystemError::new(format!("write {}", path.display()), error))?;
+    }
+    Ok(restored)
+}
+
+/// Where journals are: $TCPCOST_STATE_DIR, else /run/tcpcost for root, else
+/// $XDG_RUNTIME_DIR/tcpcost.
+///
+/// # Errors
+/// None of them, with what to do.
+pub fn folder() -> Result<PathBuf, String> {
+    // SAFETY: takes nothing and cannot fail.
+    let is_root = unsafe { libc::geteuid() } == 0;
+    folder_from(|name| std::env::var_os(name).map(PathBuf::from), is_root)
+}
+
+fn folder_from(
+    variable: impl Fn(&str) -> Option<PathBuf>,
+    is_root: bool,
+) -> Result<PathBuf, String> {
+    if let Some(folder) = variable("TCPCOST_STATE_DIR") {
+        return Ok(folder);
+    }
+    if is_root {
+        return Ok("/run/tcpcost".into());
+    }
+    match variable("XDG_RUNTIME_DIR") {
+        Some(folder) => Ok(folder.join("tcpcost")),
+        None => Err(
+            "no folder for the journal of changed settings: set TCPCOST_STATE_DIR (XDG_RUNTIME_DIR is not set)"
+                .into(),
+        ),
+    }
+}
+
+/// Writes a former value and reads it back. A thing that is gone needs nothing.
+fn put_back(former: &Setting) -> Result<(), SystemError> {
+    match former.now() {
+        Err(error) if error.source.raw_os_error() == Some(libc::ENODEV) => return Ok(()),
+        Ok(now) if now.is_same(former) => return Ok(()),
+        _ => former.write()?,
+    }
+    let now = former.now()?;
+    if now.is_same(former) {
+        return Ok(());
+    }
+    let why = format!("it is now {now}");
+    Err(SystemError::strange(format!("put back {former}"), why))
+}
+
+fn rewrite(file: &mut File, lines: &str) -> io::Result<()> {
+    // A crash between these two forgets entries; the caller has tried all of them, and what it
+    // leaves are entries of other namespaces and failures.
+    file.set_len(0)?;
+    file.write_all(lines.as_bytes())?;
+    file.sync_data()
+}
+
+fn try_lock(file: &File) -> bool {
+    // SAFETY: flock takes no pointers; the descriptor is open as long as `file`.
+    unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) == 0 }
+}
+
+fn is_linked(file: &File) -> bool {
+    file.metadata().is_ok_and(|metadata| metadata.nlink() > 0)
+}
+
+fn boot_id() -> Result<String, SystemError> {
+    read_trimmed(Path::new("/proc/sys/kernel/random/boot_id"))
+}
+
+fn started_ticks() -> Result<u64, SystemError> {
+    let path = Path::new("/proc/self/stat");
+    let stat = read_trimmed(path)?;
+    // Field 22; the command's name before the last parenthesis may hold anything.
+    stat.rsplit_once(") ")
+        .and_then(|(_, rest)| rest.split(' ').nth(19)?.parse().ok())
+        .ok_or_else(|| SystemError::strange("read /proc/self/stat", "no start time"))
+}
+
+fn since_boot_ns() -> u64 {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `time` outlives the call. With a clock that every kernel has it cannot fail.
+    unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &mut time) };
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    seconds * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn former(value: &str) -> Setting {
+        // A setting that cannot be read: putting it back fails, so that entries stay visible.
+        let (name, value) = ("net.core.nonesuch".into(), value.into());
+        Setting::Sysctl { name, value }
+    }
+
+    fn files(folder: &Path) -> usize {
+        fs::read_dir(folder).unwrap().count()
+    }
+
+    fn dead_entry(folder: &Path, change: impl Fn(&mut Entry), tail: &str) {
+        let mut entry = Entry {
+            netns: namespace::inode().unwrap(),
+            boot_id: boot_id().unwrap(),
+            pid: 1,
+            pid_started_ticks: 1,
+            at_ns: 1,
+            former: former("1"),
+        };
+        change(&mut entry);
+        let line = entry.to_line();
+        fs::write(folder.join("1-0.journal"), line + tail).unwrap();
+    }
+
+    #[test]
+    fn entries_of_a_live_owner_are_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut journal = Journal::open(folder.path()).unwrap();
+        journal.note(former("1")).unwrap();
+        let restored = restore(folder.path()).unwrap();
+        assert_eq!(restored.kept.len(), 1);
+        assert!(restored.kept[0].contains("running"), "{restored}");
+        assert_eq!((files(folder.path()), restored.failed.len()), (1, 0));
+    }
+
+    #[test]
+    fn an_unused_journal_leaves_no_file_and_two_have_two() {
+        let folder = tempfile::tempdir().unwrap();
+        let one = Journal::open(folder.path()).unwrap();
+        let two = Journal::open(folder.path()).unwrap();
+        assert_eq!(files(folder.path()), 2);
+        drop((one, two));
+        assert_eq!(files(folder.path()), 0);
+    }
+
+    #[test]
+    fn entries_of_another_boot_are_dropped() {
+        let folder = tempfile::tempdir().unwrap();
+        dead_entry(folder.path(), |entry| entry.boot_id = "other".into(), "");
+        let restored = restore(folder.path()).unwrap();
+        assert_eq!(restored.dropped, 1);
+        assert_eq!(files(folder.path()), 0);
+    }
+
+    #[test]
+    fn entries_of_another_namespace_are_kept_and_said() {
+        let folder = tempfile::tempdir().unwrap();
+        dead_entry(folder.path(), |entry| entry.netns = 7, "");
+        for _ in 0..2 {
+            let restored = restore(folder.path()).unwrap();
+            assert!(restored.kept[0].contains("namespace 7"), "{restored}");
+            assert_eq!(files(folder.path()), 1);
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_put_back_is_said_and_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        dead_entry(folder.path(), |_| {}, "");
+        for _ in 0..2 {
+            let restored = restore(folder.path()).unwrap();
+            assert!(restored.failed[0].contains("nonesuch"), "{restored}");
+        }
+    }
+
+    #[test]
+    fn a_torn_last_line_is_passed_over() {
+        let folder = tempfile::tempdir().unwrap();
+        dead_entry(folder.path(), |_| {}, "{\"netns\":12,\"boo\u{fffd}");
+        let restored = restore(folder.path()).unwrap();
+        assert_eq!((restored.failed.len(), restored.kept.len()), (1, 0));
+    }
+
+    #[test]
+    fn a_whole_line_that_is_not_understood_is_said_and_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        dead_entry(
+            folder.path(),
+            |entry| entry.boot_id = "other".into(),
+            "{}\n",
+        );
+        for dropped in [1, 0] {
+            let restored = restore(folder.path()).unwrap();
+            assert_eq!((restored.failed.len(), restored.dropped), (1, dropped));
+            assert_eq!(files(folder.path()), 1);
+        }
+    }
+
+    #[test]
+    fn a_device_that_has_gone_needs_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let gone = |entry: &mut Entry| {
+            let (device, bytes) = ("nonesuch0".into(), 1500);
+            entry.former = Setting::Mtu { device, bytes };
+        };
+        dead_entry(folder.path(), gone, "");
+        let restored = restore(folder.path()).unwrap();
+        assert_eq!(restored.put_back.len(), 1, "{restored}");
+        assert_eq!(restore(folder.path()).unwrap(), Restored::default());
+    }
+
+    #[test]
+    fn a_folder_that_is_not_there_is_an_empty_one() {
+        let restored = restore(Path::new("/nonesuch/tcpcost")).unwrap();
+        assert_eq!(restored, Restored::default());
+    }
+
+    #[test]
+    fn the_folder_follows_the_environment() {
+        let both = |name: &str| Some(PathBuf::from(format!("/{name}")));
+        let runtime = |name: &str| both(name).filter(|_| name == "XDG_RUNTIME_DIR");
+        assert_eq!(
+            folder_from(both, true).unwrap(),
+            Path::new("/TCPCOST_STATE_DIR")
+        );
+        assert_eq!(
+            folder_from(runtime, true).unwrap(),
+            Path::new("/run/tcpcost")
+        );
+        assert_eq!(
+            folder_from(runtime, false).unwrap(),
+            Path::new("/XDG_RUNTIME_DIR/tcpcost")
+        );
+        assert!(
+            folder_from(|_| None, false)
+                .unwrap_err()
+                .contains("TCPCOST_STATE_DIR")
+        );
+    }
+}

@@ -1,0 +1,348 @@
+//! Live packets of an interface through libpcap, which is loaded when it is needed: neither building this program nor
+//! its other commands needs it. The functions and layouts are those of pcap(3PCAP), 1.0 and later.
+//!
+//! It captures through a ring that the kernel fills (TPACKET_V3) and counts what had no room there.
+
+use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::ptr::NonNull;
+use std::time::Duration;
+
+use libloading::Library;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+/// Why there is no capture, or none any more.
+#[derive(Debug, thiserror::Error)]
+pub enum CaptureError {
+    /// libpcap is missing or may not capture here: asking again would not help.
+    #[error("{0}")]
+    Unavailable(String),
+    /// What libpcap says.
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// A capture that runs.
+pub struct Live {
+    handle: NonNull<Handle>,
+    link_type: u16,
+    functions: Functions,
+    interface: String,
+}
+
+/// `pcap_t`.
+#[repr(C)]
+struct Handle {
+    _opaque: [u8; 0],
+}
+
+/// `struct pcap_pkthdr`; ns stand where µs do, since they are asked for.
+#[repr(C)]
+struct Header {
+    at: libc::timeval,
+    captured: u32,
+    wire: u32,
+}
+
+/// `struct pcap_stat` outside Windows.
+#[repr(C)]
+#[derive(Default)]
+struct Statistics {
+    received: c_uint,
+    dropped: c_uint,
+    dropped_by_interface: c_uint,
+}
+
+/// `struct bpf_program`.
+#[repr(C)]
+struct Program {
+    length: c_uint,
+    instructions: *mut c_void,
+}
+
+/// Declares the functions that are used, and loads them.
+macro_rules! functions {
+    ($($field:ident: $name:literal, fn($($argument:ty),*) $(-> $result:ty)?;)+) => {
+        struct Functions {
+            $($field: unsafe extern "C" fn($($argument),*) $(-> $result)?,)+
+            /// Unloaded last: the functions stand in it.
+            _library: Library,
+        }
+
+        impl Functions {
+            fn load() -> Result<Functions, libloading::Error> {
+                // SAFETY: libpcap runs nothing of consequence when it is loaded, and each function
+                // has the type that pcap(3PCAP) gives it.
+                unsafe {
+                    let library = Library::new("libpcap.so.0.8")
+                        .or_else(|_| Library::new("libpcap.so.1"))
+                        .or_else(|_| Library::new("libpcap.so"))?;
+                    Ok(Functions {
+                        $($field: *library.get($name)?,)+
+                        _library: library,
+                    })
+                }
+            }
+        }
+    };
+}
+
+functions! {
+    create: b"pcap_create\0", fn(*const c_char, *mut c_char) -> *mut Handle;
+    set_snaplen: b"pcap_set_snaplen\0", fn(*mut Handle, c_int) -> c_int;
+    set_timeout: b"pcap_set_timeout\0", fn(*mut Handle, c_int) -> c_int;
+    set_buffer_size: b"pcap_set_buffer_size\0", fn(*mut Handle, c_int) -> c_int;
+    set_precision: b"pcap_set_tstamp_precision\0", fn(*mut Handle, c_int) -> c_int;
+    precision: b"pcap_get_tstamp_precision\0", fn(*mut Handle) -> c_int;
+    activate: b"pcap_activate\0", fn(*mut Handle) -> c_int;
+    set_nonblock: b"pcap_setnonblock\0", fn(*mut Handle, c_int, *mut c_char) -> c_int;
+    selectable_fd: b"pcap_get_selectable_fd\0", fn(*mut Handle) -> c_int;
+    datalink: b"pcap_datalink\0", fn(*mut Handle) -> c_int;
+    set_datalink: b"pcap_set_datalink\0", fn(*mut Handle, c_int) -> c_int;
+    compile: b"pcap_compile\0", fn(*mut Handle, *mut Program, *const c_char, c_int, u32) -> c_int;
+    set_filter: b"pcap_setfilter\0", fn(*mut Handle, *mut Program) -> c_int;
+    free_code: b"pcap_freecode\0", fn(*mut Program);
+    next_ex: b"pcap_next_ex\0", fn(*mut Handle, *mut *const Header, *mut *const u8) -> c_int;
+    stats: b"pcap_stats\0", fn(*mut Handle, *mut Statistics) -> c_int;
+    error: b"pcap_geterr\0", fn(*mut Handle) -> *const c_char;
+    status: b"pcap_statustostr\0", fn(c_int) -> *const c_char;
+    close: b"pcap_close\0", fn(*mut Handle);
+}
+
+impl Live {
+    /// Begins to capture the TCP segments on this interface, so many bytes of each (0 for all) through a
+    /// ring of this size.
+    ///
+    /// # Errors
+    /// [`CaptureError::Unavailable`] if libpcap is missing or may not capture; else what libpcap says.
+    pub fn open(interface: &str, snap_len: u32, ring_bytes: usize) -> Result<Live, CaptureError> {
+        let failed = |why: &str| CaptureError::Failed(format!("capture on {interface}: {why}"));
+        let functions = Functions::load().map_err(|error| {
+            CaptureError::Unavailable(format!(
+                "capture on {interface}: {error} (install libpcap: the package libpcap0.8 or libpcap; or give the output of tcpdump -w - to tcpcost trace -)"
+            ))
+        })?;
+        let name = CString::new(interface).map_err(|error| failed(&error.to_string()))?;
+        let mut buffer: [c_char; ERROR_BYTES] = [0; ERROR_BYTES];
+        // SAFETY: `name` ends in NUL and outlives the call; `buffer` has the size that is asked for.
+        let handle = unsafe { (functions.create)(name.as_ptr(), buffer.as_mut_ptr()) };
+        let Some(handle) = NonNull::new(handle) else {
+            // SAFETY: libpcap filled it with a text that ends in NUL; it was all NUL before.
+            let why = unsafe { CStr::from_ptr(buffer.as_ptr()) };
+            return Err(failed(&why.to_string_lossy()));
+        };
+        let mut live = Live {
+            handle,
+            link_type: 0,
+            functions,
+            interface: interface.to_string(),
+        };
+        let pcap = handle.as_ptr();
+        let whole = |snap_len| if snap_len == 0 { WHOLE } else { snap_len };
+        let snap_len = c_int::try_from(whole(snap_len)).unwrap_or(c_int::MAX);
+        let ring_bytes = c_int::try_from(ring_bytes).unwrap_or(c_int::MAX);
+        // SAFETY: `pcap` is a handle that is not active yet, as these four want it.
+        unsafe {
+            (live.functions.set_snaplen)(pcap, snap_len);
+            (live.functions.set_timeout)(pcap, TIMEOUT_MS);
+            (live.functions.set_buffer_size)(pcap, ring_bytes);
+            (live.functions.set_precision)(pcap, NANO);
+        }
+        // SAFETY: as above; it is active from here on unless this is an error.
+        let status = unsafe { (live.functions.activate)(pcap) };
+        if status < 0 {
+            let error = live.failed(status);
+            return Err(match status {
+                NO_PERMISSION => CaptureError::Unavailable(format!("{error} (needs CAP_NET_RAW)")),
+                _ => error,
+            });
+        }
+        // SAFETY: the handle is active; `buffer` has the size that is asked for.
+        let nonblock = unsafe { (live.functions.set_nonblock)(pcap, 1, buffer.as_mut_ptr()) };
+        if nonblock < 0 {
+            return Err(live.failed(nonblock));
+        }
+        // SAFETY: the handle is active. Of all interfaces the second version tells which one a packet
+        // passed; a libpcap without it (before 1.10) stays with the first.
+        let link = unsafe {
+            if (live.functions.datalink)(pcap) == COOKED_1 {
+                (live.functions.set_datalink)(pcap, COOKED_2);
+            }
+            (live.functions.datalink)(pcap)
+        };
+        // Of those that are read DLT and LINKTYPE are the same number, but for raw IP (12 and 14).
+        live.link_type = match u16::try_from(link) {
+            Ok(12 | 14) => RAW,
+            link => link.unwrap_or(u16::MAX),
+        };
+        // libpcap refuses VLAN tags of links that have none, as cooked and raw ones.
+        live.filter(match link {
+            ETHERNET => c"tcp or ip6 proto 0 or (vlan and tcp)",
+            _ => c"tcp or ip6 proto 0",
+        })?;
+        // SAFETY: the handle is active.
+        if unsafe { (live.functions.selectable_fd)(pcap) } < 0 {
+            return Err(failed("it has no descriptor to wait for"));
+        }
+        Ok(live)
+    }
+
+    /// What the kernel is to leave out: all that is no TCP.
+    fn filter(&mut self, expression: &CStr) -> Result<(), CaptureError> {
+        let pcap = self.handle.as_ptr();
+        let mut program = Program {
+            length: 0,
+            instructions: std::ptr::null_mut(),
+        };
+        // SAFETY: the handle is active, `program` is valid to write, the text ends in NUL; once
+        // compiled the program is used and then freed.
+        let status = unsafe {
+            let compiled =
+                (self.functions.compile)(pcap, &mut program, expression.as_ptr(), 1, u32::MAX);
+            if compiled < 0 {
+                compiled
+            } else {
+                let set = (self.functions.set_filter)(pcap, &mut program);
+                (self.functions.free_code)(&mut program);
+                set
+            }
+        };
+        if status < 0 {
+            return Err(self.failed_at("filter: ", status));
+        }
+        Ok(())
+    }
+
+    /// Waits until packets are there, so long at most; tells whether they are.
+    ///
+    /// # Errors
+    /// What poll(2) says.
+    pub fn wait(&self, most: Duration) -> io::Result<bool> {
+        // SAFETY: it has one, as `open` saw, which is open until pcap_close.
+        let fd =
+            unsafe { BorrowedFd::borrow_raw((self.functions.selectable_fd)(self.handle.as_ptr())) };
+        let most = Timespec::try_from(most).expect("a poll of less than an age");
+        match poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&most)) {
+            Err(rustix::io::Errno::INTR) => Ok(false),
+            ready => Ok(ready? > 0),
+        }
+    }
+
+    /// The LINKTYPE of its packets.
+    pub fn link_type(&self) -> u16 {
+        self.link_type
+    }
+
+    /// Gives what is there packet by packet, so much at most that others have their turn: ns since the
+    /// epoch, length, and what is kept of it.
+    ///
+    /// # Errors
+    /// What libpcap says, as of an interface that goes down.
+    pub fn packets(&mut self, mut each: impl FnMut(u64, u32, &[u8])) -> Result<(), CaptureError> {
+        // SAFETY: the handle is active.
+        let precision = unsafe { (self.functions.precision)(self.handle.as_ptr()) };
+        let ns_per_unit = if precision == NANO { 1 } else { 1000 };
+        for _ in 0..AT_ONCE {
+            let mut header = std::ptr::null();
+            let mut data = std::ptr::null();
+            // SAFETY: the handle is active, both pointers are valid to write.
+            let status =
+                unsafe { (self.functions.next_ex)(self.handle.as_ptr(), &mut header, &mut data) };
+            match status {
+                1 => {}
+                0 => break,
+                status => return Err(self.failed(status)),
+            }
+            // SAFETY: on 1 both point to what stands until the next call, `captured` bytes long.
+            let (header, frame) = unsafe {
+                let header: &Header = &*header;
+                (
+                    header,
+                    std::slice::from_raw_parts(data, header.captured as usize),
+                )
+            };
+            let at = (header.at.tv_sec as u64)
+                .saturating_mul(1_000_000_000)
+                .saturating_add(header.at.tv_usec as u64 * ns_per_unit);
+            each(at, header.wire, frame);
+        }
+        Ok(())
+    }
+
+    /// Packets that found no room in the ring since the beginning. What the interface itself drops is
+    /// not among them: that is lost to TCP as well.
+    ///
+    /// # Errors
+    /// What libpcap says.
+    pub fn dropped(&self) -> Result<u64, CaptureError> {
+        let mut statistics = Statistics::default();
+        // SAFETY: the handle is active, `statistics` is valid to write.
+        let status = unsafe { (self.functions.stats)(self.handle.as_ptr(), &mut statistics) };
+        if status < 0 {
+            return Err(self.failed(status));
+        }
+        Ok(u64::from(statistics.dropped))
+    }
+
+    fn failed(&self, status: c_int) -> CaptureError {
+        self.failed_at("", status)
+    }
+
+    fn failed_at(&self, step: &str, status: c_int) -> CaptureError {
+        let (interface, why) = (&self.interface, self.says(status));
+        CaptureError::Failed(format!("capture on {interface}: {step}{why}"))
+    }
+
+    fn says(&self, status: c_int) -> String {
+        // SAFETY: both give texts that end in NUL and stand until the next call.
+        let (what, why) = unsafe {
+            (
+                CStr::from_ptr((self.functions.status)(status)),
+                CStr::from_ptr((self.functions.error)(self.handle.as_ptr())),
+            )
+        };
+        let what = if status == ERROR {
+            ""
+        } else {
+            &what.to_string_lossy()
+        };
+        let parts = [what.to_string(), why.to_string_lossy().into_owned()];
+        let said: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+        said.join(": ")
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        // SAFETY: the handle is not used after this.
+        unsafe { (self.functions.close)(self.handle.as_ptr()) }
+    }
+}
+
+/// PCAP_ERRBUF_SIZE.
+const ERROR_BYTES: usize = 256;
+/// PCAP_ERROR: the text alone says what.
+const ERROR: c_int = -1;
+/// PCAP_ERROR_PERM_DENIED.
+const NO_PERMISSION: c_int = -8;
+/// DLT_EN10MB.
+const ETHERNET: c_int = 1;
+/// DLT_LINUX_SLL and DLT_LINUX_SLL2.
+const COOKED_1: c_int = 113;
+const COOKED_2: c_int = 276;
+/// PCAP_TSTAMP_PRECISION_NANO.
+const NANO: c_int = 1;
+
+/// As libpcap's own maximum (MAXIMUM_SNAPLEN), which is a super-segment's length and more.
+const WHOLE: u32 = 262_144;
+
+/// LINKTYPE_RAW: bare IPv4 or IPv6.
+const RAW: u16 = 101;
+
+const TIMEOUT_MS: c_int = 50;
+/// How long the kernel holds a block that is not full: a look is late by no more.
+pub const TIMEOUT: Duration = Duration::from_millis(TIMEOUT_MS as u64);
+
+/// Packets at a time: some 10 ms of work.
+const AT_ONCE: usize = 65_536;

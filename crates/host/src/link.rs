@@ -1,0 +1,185 @@
+//! Devices: making a veth pair, addresses, MTU, and how large super-segments may be.
+
+use std::net::IpAddr;
+
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
+use netlink_packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage};
+use netlink_packet_route::link::{
+    InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
+};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+
+use crate::error::SystemError;
+use crate::netlink::ask;
+
+/// A device as the kernel describes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Link {
+    /// Interface index in this namespace.
+    pub index: u32,
+    /// Whether it is up.
+    pub up: bool,
+    /// MTU, bytes.
+    pub mtu: u32,
+    /// Most segments in a super-segment.
+    pub gso_max_segs: u32,
+    /// Most bytes in a super-segment (IPv6, and IPv4 on kernels before 6.3).
+    pub gso_max_size: u32,
+    /// Most bytes in a super-segment of IPv4; `None` on kernels before 6.3.
+    pub gso_ipv4_max_size: Option<u32>,
+    /// Name of the root qdisc.
+    pub qdisc: String,
+}
+
+/// Reads a device.
+///
+/// # Errors
+/// ENODEV where there is none of this name in this namespace.
+pub fn read(device: &str) -> Result<Link, SystemError> {
+    let tried = format!("read device {device}");
+    let mut message = LinkMessage::default();
+    message.attributes = vec![LinkAttribute::IfName(device.to_string())];
+    let answers = ask(&tried, RouteNetlinkMessage::GetLink(message), 0)?;
+    let Some(RouteNetlinkMessage::NewLink(found)) = answers.into_iter().next() else {
+        return Err(SystemError::strange(tried, "no answer"));
+    };
+    let mut link = Link {
+        index: found.header.index,
+        up: found.header.flags.contains(LinkFlags::Up),
+        mtu: 0,
+        gso_max_segs: 0,
+        gso_max_size: 0,
+        gso_ipv4_max_size: None,
+        qdisc: String::new(),
+    };
+    for attribute in found.attributes {
+        match attribute {
+            LinkAttribute::Mtu(mtu) => link.mtu = mtu,
+            LinkAttribute::GsoMaxSegs(segments) => link.gso_max_segs = segments,
+            LinkAttribute::GsoMaxSize(bytes) => link.gso_max_size = bytes,
+            LinkAttribute::GsoIpv4MaxSize(bytes) => link.gso_ipv4_max_size = Some(bytes),
+            LinkAttribute::Qdisc(name) => link.qdisc = name,
+            _ => {}
+        }
+    }
+    Ok(link)
+}
+
+/// Makes a veth pair: `name` here, `peer_name` at once in the network namespace of the process (or
+/// thread) `peer_pid`. Both are down and have no address.
+///
+/// # Errors
+/// EPERM without CAP_NET_ADMIN here and there, EEXIST where the name is taken, ESRCH where the
+/// process has gone.
+pub fn create_veth(name: &str, peer_name: &str, peer_pid: u32) -> Result<(), SystemError> {
+    let mut peer = LinkMessage::default();
+    peer.attributes = vec![
+        LinkAttribute::IfName(peer_name.to_string()),
+        LinkAttribute::NetNsPid(peer_pid),
+    ];
+    let mut message = LinkMessage::default();
+    message.attributes = vec![
+        LinkAttribute::IfName(name.to_string()),
+        LinkAttribute::LinkInfo(vec![
+            LinkInfo::Kind(InfoKind::Veth),
+            LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(peer))),
+        ]),
+    ];
+    let tried = format!("make veth pair {name} and {peer_name} of process {peer_pid}");
+    ask(
+        &tried,
+        RouteNetlinkMessage::NewLink(message),
+        NLM_F_CREATE | NLM_F_EXCL,
+    )?;
+    Ok(())
+}
+
+fn change(device: &str, what: &str, attributes: Vec<LinkAttribute>) -> Result<(), SystemError> {
+    let mut message = LinkMessage::default();
+    message.header.index = read(device)?.index;
+    message.attributes = attributes;
+    let tried = format!("set {what} of {device}");
+    ask(&tried, RouteNetlinkMessage::SetLink(message), 0)?;
+    Ok(())
+}
+
+/// Takes a device up.
+pub fn set_up(device: &str) -> Result<(), SystemError> {
+    let mut message = LinkMessage::default();
+    message.header.index = read(device)?.index;
+    message.header.flags = LinkFlags::Up;
+    message.header.change_mask = LinkFlags::Up;
+    ask(
+        &format!("take {device} up"),
+        RouteNetlinkMessage::SetLink(message),
+        0,
+    )?;
+    Ok(())
+}
+
+/// Moves a device to the network namespace of a process. It is down and has no address there.
+///
+/// # Errors
+/// EPERM without CAP_NET_ADMIN here and there, ESRCH where the process has gone.
+pub fn move_to(device: &str, pid: u32) -> Result<(), SystemError> {
+    let what = format!("namespace of process {pid}");
+    change(device, &what, vec![LinkAttribute::NetNsPid(pid)])
+}
+
+/// Sets the MTU, bytes.
+pub fn set_mtu(device: &str, bytes: u32) -> Result<(), SystemError> {
+    change(
+        device,
+        &format!("mtu {bytes}"),
+        vec![LinkAttribute::Mtu(bytes)],
+    )
+}
+
+/// Sets the most segments in a super-segment. Connections take it up when they connect.
+pub fn set_gso_max_segs(device: &str, segments: u32) -> Result<(), SystemError> {
+    let what = format!("gso_max_segs {segments}");
+    change(device, &what, vec![LinkAttribute::GsoMaxSegs(segments)])
+}
+
+/// Sets the most bytes in a super-segment, IPv4's own limit (kernel 6.3 and later) as given.
+pub fn set_gso_max_size(
+    device: &str,
+    bytes: u32,
+    ipv4_bytes: Option<u32>,
+) -> Result<(), SystemError> {
+    let mut attributes = vec![LinkAttribute::GsoMaxSize(bytes)];
+    attributes.extend(ipv4_bytes.map(LinkAttribute::GsoIpv4MaxSize));
+    change(device, &format!("gso_max_size {bytes}"), attributes)
+}
+
+/// Gives a device an address; the route to its prefix comes with it when the device is up.
+///
+/// # Errors
+/// EPERM without CAP_NET_ADMIN, EEXIST where it has it already.
+pub fn add_address(
+    device: &str,
+    address: impl Into<IpAddr>,
+    prefix_length: u8,
+) -> Result<(), SystemError> {
+    let address = address.into();
+    let mut message = AddressMessage::default();
+    message.header.family = if address.is_ipv4() {
+        AddressFamily::Inet
+    } else {
+        // Nobody else is on a link of our own, and a second of asking around would be lost.
+        message.header.flags = AddressHeaderFlags::Nodad;
+        AddressFamily::Inet6
+    };
+    message.header.prefix_len = prefix_length;
+    message.header.index = read(device)?.index;
+    message.attributes = vec![
+        AddressAttribute::Address(address),
+        AddressAttribute::Local(address),
+    ];
+    ask(
+        &format!("give {device} the address {address}/{prefix_length}"),
+        RouteNetlinkMessage::NewAddress(message),
+        NLM_F_CREATE | NLM_F_EXCL,
+    )?;
+    Ok(())
+}

@@ -1,0 +1,157 @@
+//! One owner of the host's own network settings at a time.
+//!
+//! A run whose ends are on the host's devices holds the lock file of this network namespace as long
+//! as one of its processes lives: shared if it only measures there, alone if it changes something.
+//! The agents inherit the open file, so after a killed command it is held until they have put back
+//! what they changed.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::{Errno, FdFlags, fcntl_setfd};
+
+use super::error::SystemError;
+use super::namespace;
+
+/// How the host's settings are held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hold {
+    /// With others who change nothing either.
+    Shared,
+    /// Alone.
+    Alone,
+}
+
+/// The lock file, held or not. Processes started while it lives hold it too.
+#[derive(Debug)]
+pub struct HostLock {
+    path: PathBuf,
+    file: File,
+}
+
+impl HostLock {
+    /// The lock file of this network namespace in the journals' folder, which is made if need be.
+    ///
+    /// # Errors
+    /// The folder or the file cannot be made.
+    pub fn open(folder: &Path) -> Result<HostLock, SystemError> {
+        let path = folder.join(format!("{}.lock", namespace::inode()?));
+        let failed = |error| SystemError::new(format!("open {}", path.display()), error);
+        let mut builder = fs::DirBuilder::new();
+        builder.recursive(true).mode(0o700);
+        builder.create(folder).map_err(failed)?;
+        let file = OpenOptions::new()
+            .read(true)
+            .append(true)
+            .create(true)
+            .mode(0o600)
+            .open(&path)
+            .map_err(failed)?;
+        fcntl_setfd(&file, FdFlags::empty()).map_err(|error| failed(error.into()))?;
+        Ok(HostLock { path, file })
+    }
+
+    /// Takes it, if nobody is in the way.
+    ///
+    /// # Errors
+    /// The file system has no locks.
+    pub fn try_hold(&self, hold: Hold) -> Result<bool, SystemError> {
+        let operation = match hold {
+            Hold::Shared => FlockOperation::NonBlockingLockShared,
+            Hold::Alone => FlockOperation::NonBlockingLockExclusive,
+        };
+        match flock(&self.file, operation) {
+            Ok(()) => Ok(true),
+            Err(Errno::WOULDBLOCK) => Ok(false),
+            Err(error) => {
+                let tried = format!("lock {}", self.path.display());
+                Err(SystemError::new(tried, error.into()))
+            }
+        }
+    }
+
+    /// Who holds it, by command line and process id.
+    pub fn holders(&self) -> String {
+        holders(&self.file)
+    }
+}
+
+/// Who holds a lock on this file: command lines and process ids, as far as they can be told.
+pub fn holders(file: &File) -> String {
+    let names = || -> io::Result<Vec<String>> {
+        let inode = file.metadata()?.ino();
+        let locks = fs::read_to_string("/proc/locks")?;
+        let pids = locks.lines().filter_map(|line| pid_of(line, inode));
+        Ok(pids.map(named).collect())
+    };
+    match names() {
+        Ok(names) if !names.is_empty() => names.join(" and "),
+        _ => "another process".to_string(),
+    }
+}
+
+/// Of a line of /proc/locks: the process that holds a flock on this inode.
+///
+/// `1: FLOCK  ADVISORY  WRITE 2431 fe:00:13127 0 EOF`; one that only waits has `->` behind its number.
+fn pid_of(line: &str, inode: u64) -> Option<u32> {
+    let mut words = line.split_whitespace().skip(1);
+    if words.next()? != "FLOCK" {
+        return None;
+    }
+    let pid = words.nth(2)?.parse().ok()?;
+    let of: u64 = words.next()?.rsplit(':').next()?.parse().ok()?;
+    (of == inode).then_some(pid)
+}
+
+fn named(pid: u32) -> String {
+    let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let words = String::from_utf8_lossy(&line);
+    let words: String = words
+        .trim_end_matches('\0')
+        .chars()
+        .map(|char| if char.is_control() { ' ' } else { char })
+        .collect();
+    if words.is_empty() {
+        format!("the agents of a run that has ended (process {pid})")
+    } else {
+        format!("`{words}` (process {pid})")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_changes_is_alone_and_who_does_not_is_with_others() {
+        let folder = tempfile::tempdir().unwrap();
+        let open = || HostLock::open(folder.path()).unwrap();
+        let (one, two) = (open(), open());
+        assert!(one.try_hold(Hold::Shared).unwrap());
+        assert!(two.try_hold(Hold::Shared).unwrap());
+        let three = open();
+        assert!(!three.try_hold(Hold::Alone).unwrap());
+        drop((one, two));
+        assert!(three.try_hold(Hold::Alone).unwrap());
+        let four = open();
+        assert!(!four.try_hold(Hold::Shared).unwrap());
+        let named = format!("(process {})", std::process::id());
+        assert!(four.holders().contains(&named), "{}", four.holders());
+    }
+
+    #[test]
+    fn a_line_of_the_kernels_names_a_holder_and_not_one_who_waits() {
+        let line = "1: FLOCK  ADVISORY  WRITE 2431 fe:00:13127 0 EOF";
+        assert_eq!(pid_of(line, 13127), Some(2431));
+        assert_eq!(pid_of(line, 1312), None);
+        let waits = "1: -> FLOCK  ADVISORY  WRITE 2431 fe:00:13127 0 EOF";
+        assert_eq!(pid_of(waits, 13127), None);
+        assert_eq!(
+            pid_of("2: POSIX  ADVISORY  READ 1 fe:00:13127 0 EOF", 13127),
+            None
+        );
+    }
+}

@@ -1,0 +1,207 @@
+//! Network namespaces without a name: a process moves itself into a fresh one.
+//!
+//! Nothing is bound into the file system, so nothing can be left behind: with its last process the
+//! kernel takes away the namespace, its veth, qdiscs, routes and sysctls, also after kill -9.
+//!
+//! Call these before the process starts any thread: `unshare` moves only the calling thread, and
+//! refuses a user namespace to a process that has several.
+
+use std::ffi::CStr;
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use crate::error::SystemError;
+use crate::link;
+
+/// How namespaces can be had here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// With CAP_SYS_ADMIN: [`enter_new`] alone.
+    Privileged,
+    /// First [`enter_user_namespace`]. There the kernel refuses to steer receive work (RPS).
+    UserNamespace,
+}
+
+/// Moves the calling thread into a network and mount namespace of its own and takes `lo` up.
+///
+/// /sys is mounted anew, because a sysfs shows the devices of the namespace it was mounted in and
+/// rps_cpus is set there. Processes started later are in the same namespaces.
+///
+/// # Errors
+/// EPERM without CAP_SYS_ADMIN in the user namespace; see [`can_make_namespaces`].
+pub fn enter_new() -> Result<(), SystemError> {
+    enter_new_network()?;
+    // SAFETY: unshare takes no pointers.
+    if unsafe { libc::unshare(libc::CLONE_NEWNS) } != 0 {
+        return Err(SystemError::last("make a mount namespace"));
+    }
+    if !mount_sysfs() {
+        return Err(SystemError::last("mount /sys of the new namespace"));
+    }
+    Ok(())
+}
+
+/// Moves the calling thread into a network namespace of its own and takes `lo` up. /sys goes on to
+/// show the devices of the namespace before.
+///
+/// # Errors
+/// As [`enter_new`].
+pub fn enter_new_network() -> Result<(), SystemError> {
+    // SAFETY: unshare takes no pointers.
+    if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
+        return Err(SystemError::last("make a network namespace"));
+    }
+    link::set_up("lo")
+}
+
+/// Moves the calling process into a user namespace in which it is root, so that it may make network
+/// namespaces without being root outside.
+///
+/// # Errors
+/// With what in this host forbids it and what to do; EINVAL in a process with several threads.
+pub fn enter_user_namespace() -> Result<(), SystemError> {
+    // SAFETY: these two calls take nothing and cannot fail.
+    let (uid, gid) = unsafe { (libc::geteuid(), libc::getegid()) };
+    // SAFETY: unshare takes no pointers.
+    if unsafe { libc::unshare(libc::CLONE_NEWUSER) } != 0 {
+        let error = io::Error::last_os_error();
+        let why = why_not(Path::new("/proc/sys"));
+        return Err(SystemError::new(
+            format!("make a user namespace{why}"),
+            error,
+        ));
+    }
+    let put = |file: &str, text: String| {
+        fs::write(file, text).map_err(|error| SystemError::new(format!("write {file}"), error))
+    };
+    // user_namespaces(7): without "deny" an unprivileged process may not map its group.
+    put("/proc/self/setgroups", "deny".into())?;
+    put("/proc/self/uid_map", format!("0 {uid} 1"))?;
+    put("/proc/self/gid_map", format!("0 {gid} 1"))
+}
+
+/// Finds out by trying, in a child, whether namespaces can be made here, and how.
+///
+/// # Errors
+/// The reason in one line, with what to do.
+pub fn can_make_namespaces() -> Result<Way, String> {
+    const NETWORK: libc::c_int = libc::CLONE_NEWNET | libc::CLONE_NEWNS;
+    if tried_in_child(&[NETWORK]).is_ok() {
+        return Ok(Way::Privileged);
+    }
+    // In two steps: Ubuntu's AppArmor grants the first and refuses the second.
+    match tried_in_child(&[libc::CLONE_NEWUSER, NETWORK]) {
+        Ok(()) => Ok(Way::UserNamespace),
+        Err(error) => {
+            let why = why_not(Path::new("/proc/sys"));
+            let error = SystemError::new(format!("make a network namespace{why}"), error);
+            Err(error.to_string())
+        }
+    }
+}
+
+/// The network namespace of the calling thread, by its inode as in `ls -l /proc/PID/ns/net`.
+pub fn inode() -> Result<u64, SystemError> {
+    let path = "/proc/thread-self/ns/net";
+    fs::metadata(path)
+        .map(|metadata| metadata.ino())
+        .map_err(|error| SystemError::new(format!("read {path}"), error))
+}
+
+fn tried_in_child(steps: &[libc::c_int]) -> io::Result<()> {
+    // SAFETY: the child calls only unshare, mount and _exit, which are safe after fork also in a
+    // process that has several threads, and allocates nothing.
+    let child = unsafe { libc::fork() };
+    if child < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    if child == 0 {
+        // SAFETY: unshare takes no pointers.
+        let done = steps
+            .iter()
+            .all(|&flags| unsafe { libc::unshare(flags) } == 0)
+            && mount_sysfs();
+        // SAFETY: ends the child at once. errno is this thread's own, and fits eight bits.
+        unsafe { libc::_exit(if done { 0 } else { *libc::__errno_location() }) }
+    }
+    let mut status = 0;
+    loop {
+        // SAFETY: `status` outlives the call, `child` is ours and not yet waited for.
+        if unsafe { libc::waitpid(child, &mut status, 0) } == child {
+            break;
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+    match libc::WEXITSTATUS(status) {
+        0 if libc::WIFEXITED(status) => Ok(()),
+        code if libc::WIFEXITED(status) => Err(io::Error::from_raw_os_error(code)),
+        _ => Err(io::Error::other("the child that tried was killed")),
+    }
+}
+
+/// Which setting forbids user namespaces, and what to do; empty where none of them does.
+fn why_not(sysctl_root: &Path) -> String {
+    let is = |name: &str, bad: &str| {
+        let path = sysctl_root.join(name);
+        fs::read_to_string(path).is_ok_and(|text| text.trim() == bad)
+    };
+    let to_do = if is("kernel/unprivileged_userns_clone", "0") {
+        "kernel.unprivileged_userns_clone is 0: sysctl -w kernel.unprivileged_userns_clone=1"
+    } else if is("user/max_user_namespaces", "0") {
+        "user.max_user_namespaces is 0: sysctl -w user.max_user_namespaces=1000"
+    } else if is("kernel/apparmor_restrict_unprivileged_userns", "1") {
+        "kernel.apparmor_restrict_unprivileged_userns is 1: \
+         sysctl -w kernel.apparmor_restrict_unprivileged_userns=0"
+    } else {
+        return String::new();
+    };
+    format!(" ({to_do}, or run it with sudo)")
+}
+
+/// Mounts the namespace's own /sys; on failure errno says why. Allocates nothing.
+fn mount_sysfs() -> bool {
+    let mount = |source: &CStr, target: &CStr, kind: Option<&CStr>, flags| {
+        let kind = kind.map_or(std::ptr::null(), CStr::as_ptr);
+        let (source, target) = (source.as_ptr(), target.as_ptr());
+        // SAFETY: all strings end in NUL and outlive the call; no data is passed.
+        unsafe { libc::mount(source, target, kind, flags, std::ptr::null()) == 0 }
+    };
+    let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
+    // Private first, so that the new /sys does not spread to the rest of the host.
+    mount(c"none", c"/", None, libc::MS_REC | libc::MS_PRIVATE)
+        && mount(c"sysfs", c"/sys", Some(c"sysfs"), flags)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_setting_that_forbids_is_named() {
+        let root = tempfile::tempdir().unwrap();
+        assert_eq!(why_not(root.path()), "");
+        for (name, value) in [
+            ("kernel/apparmor_restrict_unprivileged_userns", "1\n"),
+            ("user/max_user_namespaces", "0\n"),
+            ("kernel/unprivileged_userns_clone", "0\n"),
+        ] {
+            let path = root.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, value).unwrap();
+            let why = why_not(root.path());
+            assert!(why.contains(&name.replace('/', ".")), "{why}");
+        }
+    }
+
+    #[test]
+    fn trying_in_a_child_moves_nobody() {
+        let before = inode().unwrap();
+        let _ = can_make_namespaces();
+        assert_eq!(inode().unwrap(), before);
+    }
+}

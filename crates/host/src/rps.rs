@@ -1,0 +1,146 @@
+//! Receive packet steering: which CPUs do the receive work of a device.
+//!
+//! `veth_xmit` runs the peer's receive stack on the sender's CPU unless RPS moves it. XPS does not
+//! matter here: it chooses among transmit queues, and a veth made without a queue count has one in
+//! use. RFS (`rps_flow_cnt`) and threaded NAPI would override or move the work again: both go off.
+//!
+//! In an unprivileged user namespace the kernel refuses to write rps_cpus (it asks for
+//! CAP_NET_ADMIN in the host's own user namespace).
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::error::{SystemError, read_trimmed, write};
+
+/// The CPUs that a device's receive work is steered to; empty is no steering. Several queues that
+/// differ give all their CPUs.
+///
+/// # Errors
+/// ENOENT on a kernel without CONFIG_RPS, or where `root` (/sys) shows another namespace's devices.
+pub fn read(root: &Path, device: &str) -> Result<Vec<usize>, SystemError> {
+    let mut cpus = BTreeSet::new();
+    for queue in queues(root, device)? {
+        let path = queue.join("rps_cpus");
+        let mask = read_trimmed(&path)?;
+        let listed = from_mask(&mask).ok_or_else(|| {
+            SystemError::strange(format!("read {}", path.display()), "not a CPU mask")
+        })?;
+        cpus.extend(listed);
+    }
+    Ok(cpus.into_iter().collect())
+}
+
+/// Steers the receive work of all queues of a device to these CPUs; none leaves it where it arrives.
+///
+/// # Errors
+/// As [`read`]; EPERM in an unprivileged user namespace.
+pub fn set(root: &Path, device: &str, cpus: &[usize]) -> Result<(), SystemError> {
+    for queue in queues(root, device)? {
+        write(&queue.join("rps_cpus"), &to_mask(cpus))?;
+        write_if_there(&queue.join("rps_flow_cnt"), "0")?;
+    }
+    write_if_there(&root.join("class/net").join(device).join("threaded"), "0")
+}
+
+fn write_if_there(path: &Path, text: &str) -> Result<(), SystemError> {
+    // Only where it says something else, so that a kernel that refuses the write but has the right
+    // value is no error.
+    match read_trimmed(path) {
+        Ok(now) if now != text => write(path, text),
+        _ => Ok(()),
+    }
+}
+
+fn queues(root: &Path, device: &str) -> Result<Vec<PathBuf>, SystemError> {
+    let folder = root.join("class/net").join(device).join("queues");
+    let failed = |error| SystemError::new(format!("read {}", folder.display()), error);
+    let mut queues = Vec::new();
+    for entry in fs::read_dir(&folder).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        if entry.file_name().to_string_lossy().starts_with("rx-") {
+            queues.push(entry.path());
+        }
+    }
+    queues.sort();
+    Ok(queues)
+}
+
+/// A CPU mask as the kernel prints it: groups of 32 bits in hexadecimal, highest first, by commas.
+pub fn to_mask(cpus: &[usize]) -> String {
+    let groups = cpus.iter().max().map_or(1, |highest| highest / 32 + 1);
+    let mut words = vec![0_u32; groups];
+    for &cpu in cpus {
+        words[cpu / 32] |= 1 << (cpu % 32);
+    }
+    let mut words = words.iter().rev();
+    let first = words
+        .next()
+        .map_or(String::new(), |word| format!("{word:x}"));
+    words.fold(first, |mask, word| format!("{mask},{word:08x}"))
+}
+
+/// The CPUs of a mask; `None` where it is none.
+pub fn from_mask(mask: &str) -> Option<Vec<usize>> {
+    let mut cpus = Vec::new();
+    for (group, word) in mask.split(',').rev().enumerate() {
+        let word = u32::from_str_radix(word, 16).ok()?;
+        let bits = (0..32).filter(|bit| word >> bit & 1 == 1);
+        cpus.extend(bits.map(|bit| group * 32 + bit));
+    }
+    Some(cpus)
+}
+
+/// /sys: of [`crate::namespace::enter_new`] it is the namespace's own.
+pub fn root() -> &'static Path {
+    Path::new("/sys")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(cpus: &[usize], mask: &str) {
+        assert_eq!(to_mask(cpus), mask);
+        assert_eq!(from_mask(mask).unwrap(), cpus);
+    }
+
+    #[test]
+    fn masks_are_groups_of_32_bits() {
+        check(&[], "0");
+        check(&[0], "1");
+        check(&[1, 4], "12");
+        check(&[31], "80000000");
+        check(&[0, 32], "1,00000001");
+        check(&[95], "80000000,00000000,00000000");
+    }
+
+    #[test]
+    fn what_is_no_mask_is_refused() {
+        for text in ["", "x", "1,,2", "1ffffffff", "-1"] {
+            assert_eq!(from_mask(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn every_queue_is_set_and_flow_steering_goes_off() {
+        let root = tempfile::tempdir().unwrap();
+        let device = root.path().join("class/net/v0");
+        for queue in ["rx-0", "rx-1"] {
+            let queue = device.join("queues").join(queue);
+            fs::create_dir_all(&queue).unwrap();
+            fs::write(queue.join("rps_cpus"), "00000000,00000000\n").unwrap();
+            fs::write(queue.join("rps_flow_cnt"), "4096\n").unwrap();
+        }
+        assert!(read(root.path(), "v0").unwrap().is_empty());
+        set(root.path(), "v0", &[1, 33]).unwrap();
+        assert_eq!(read(root.path(), "v0").unwrap(), [1, 33]);
+        let flows = fs::read_to_string(device.join("queues/rx-1/rps_flow_cnt"));
+        assert_eq!(flows.unwrap(), "0");
+    }
+
+    #[test]
+    fn a_device_that_is_not_there_is_an_error() {
+        assert!(read(Path::new("/nonesuch"), "v0").is_err());
+    }
+}

@@ -1,0 +1,198 @@
+//! One thing of the host that can be read and written: the unit of [`crate::apply`] and of the
+//! [`crate::journal`].
+
+use std::fmt;
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::SystemError;
+use crate::qdisc::Tbf;
+use crate::{ethtool, link, qdisc, route, rps, sysctl};
+
+/// A thing and its value.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "setting")]
+pub enum Setting {
+    /// MTU.
+    Mtu {
+        /// Of this device.
+        device: String,
+        /// Bytes.
+        bytes: u32,
+    },
+    /// One of [`ethtool::OFFLOADS`].
+    Offload {
+        /// Of this device.
+        device: String,
+        /// Its knob's name.
+        name: String,
+        /// On or off.
+        on: bool,
+    },
+    /// gso_max_segs.
+    GsoMaxSegs {
+        /// Of this device.
+        device: String,
+        /// Segments.
+        segments: u32,
+    },
+    /// gso_max_size.
+    GsoMaxSize {
+        /// Of this device.
+        device: String,
+        /// Bytes.
+        bytes: u32,
+        /// IPv4's own limit, bytes; `None` on kernels before 6.3, which have one for both.
+        ipv4_bytes: Option<u32>,
+    },
+    /// A sysctl.
+    Sysctl {
+        /// Its dotted name.
+        name: String,
+        /// Its value, white space normal.
+        value: String,
+    },
+    /// `quickack` of a route.
+    Quickack {
+        /// The route over this device
+        device: String,
+        /// to this address.
+        peer: IpAddr,
+        /// On or off.
+        on: bool,
+    },
+    /// A token bucket at the root.
+    Bottleneck {
+        /// Of this device.
+        device: String,
+        /// `None` is the device's default qdisc.
+        tbf: Option<Tbf>,
+    },
+    /// Where receive work goes.
+    Steering {
+        /// Of this device.
+        device: String,
+        /// CPUs; none leaves it where it arrives.
+        cpus: Vec<usize>,
+    },
+}
+
+impl Setting {
+    /// The knob, by its name in study files.
+    pub fn knob(&self) -> String {
+        match self {
+            Setting::Mtu { .. } => "mtu".into(),
+            Setting::Offload { name, .. } => name.clone(),
+            Setting::GsoMaxSegs { .. } => "gso_max_segs".into(),
+            Setting::GsoMaxSize { .. } => "gso_max_size".into(),
+            Setting::Sysctl { name, .. } => format!("sysctl.{name}"),
+            Setting::Quickack { .. } => "quickack".into(),
+            Setting::Bottleneck { .. } => "bottleneck".into(),
+            Setting::Steering { .. } => "steering".into(),
+        }
+    }
+
+    /// The same thing with the value that it has now.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub fn now(&self) -> Result<Setting, SystemError> {
+        let mut now = self.clone();
+        match &mut now {
+            Setting::Mtu { device, bytes } => *bytes = link::read(device)?.mtu,
+            Setting::Offload { device, name, on } => *on = ethtool::read(device, name)?,
+            Setting::GsoMaxSegs { device, segments } => {
+                *segments = link::read(device)?.gso_max_segs;
+            }
+            Setting::GsoMaxSize {
+                device,
+                bytes,
+                ipv4_bytes,
+            } => {
+                let link = link::read(device)?;
+                (*bytes, *ipv4_bytes) = (link.gso_max_size, link.gso_ipv4_max_size);
+            }
+            Setting::Sysctl { name, value } => *value = sysctl::read(sysctl::root(), name)?,
+            Setting::Quickack { device, peer, on } => *on = route::read_quickack(device, *peer)?,
+            Setting::Bottleneck { device, tbf } => *tbf = qdisc::read_tbf(device)?,
+            Setting::Steering { device, cpus } => *cpus = rps::read(rps::root(), device)?,
+        }
+        Ok(now)
+    }
+
+    /// Makes it so. The kernel may take the order without following it: compare with [`Setting::now`].
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub fn write(&self) -> Result<(), SystemError> {
+        match self {
+            Setting::Mtu { device, bytes } => link::set_mtu(device, *bytes),
+            Setting::Offload { device, name, on } => ethtool::set(device, name, *on),
+            Setting::GsoMaxSegs { device, segments } => link::set_gso_max_segs(device, *segments),
+            Setting::GsoMaxSize {
+                device,
+                bytes,
+                ipv4_bytes,
+            } => link::set_gso_max_size(device, *bytes, *ipv4_bytes),
+            Setting::Sysctl { name, value } => sysctl::set(sysctl::root(), name, value),
+            Setting::Quickack { device, peer, on } => route::set_quickack(device, *peer, *on),
+            Setting::Bottleneck { device, tbf } => match tbf {
+                Some(tbf) => qdisc::set_tbf(device, *tbf),
+                None => qdisc::delete_root(device),
+            },
+            Setting::Steering { device, cpus } => rps::set(rps::root(), device, cpus),
+        }
+    }
+
+    /// Whether two values are the same but for the kernel's rounding.
+    pub fn is_same(&self, other: &Setting) -> bool {
+        match (self, other) {
+            (
+                Setting::Bottleneck { tbf: Some(a), .. },
+                Setting::Bottleneck { tbf: Some(b), .. },
+            ) => a.is_near(*b),
+            _ => self == other,
+        }
+    }
+}
+
+impl fmt::Display for Setting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let switch = |on: &bool| if *on { "on" } else { "off" };
+        match self {
+            Setting::Mtu { device, bytes } => write!(f, "mtu {bytes} of {device}"),
+            Setting::Offload { device, name, on } => write!(f, "{name} {} of {device}", switch(on)),
+            Setting::GsoMaxSegs { device, segments } => {
+                write!(f, "gso_max_segs {segments} of {device}")
+            }
+            Setting::GsoMaxSize {
+                device,
+                bytes,
+                ipv4_bytes,
+            } => match ipv4_bytes.filter(|ipv4_bytes| ipv4_bytes != bytes) {
+                Some(ipv4) => write!(f, "gso_max_size {bytes} (IPv4 {ipv4}) of {device}"),
+                None => write!(f, "gso_max_size {bytes} of {device}"),
+            },
+            Setting::Sysctl { name, value } => write!(f, "sysctl {name} = {value}"),
+            Setting::Quickack { device, peer, on } => {
+                write!(
+                    f,
+                    "quickack {} of the route over {device} to {peer}",
+                    switch(on)
+                )
+            }
+            Setting::Bottleneck { device, tbf } => match tbf {
+                Some(tbf) => write!(
+                    f,
+                    "tbf of {} bit/s, queue {} bytes, burst {} bytes on {device}",
+                    tbf.rate_bits_per_s, tbf.queue_bytes, tbf.burst_bytes
+                ),
+                None => write!(f, "no tbf on {device}"),
+            },
+            Setting::Steering { device, cpus } => {
+                write!(f, "steering of {device} to CPUs {cpus:?}")
+            }
+        }
+    }
+}

@@ -1,0 +1,290 @@
+//! The real thing, in namespaces: these need root.
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{IpAddr, TcpListener, TcpStream};
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+
+use tcpcost_study::{DeviceSettings, Segmentation};
+
+use tcpcost_host::apply::{ApplyError, apply, steer};
+use tcpcost_host::journal::{Journal, restore};
+use tcpcost_host::setting::Setting;
+use tcpcost_host::{environment, ethtool, link, namespace, sysctl};
+use tcpcost_testbed::{CLIENT, SERVER, in_namespace, with_bed};
+
+fn settings(change: impl Fn(&mut DeviceSettings)) -> DeviceSettings {
+    let mut settings = DeviceSettings {
+        bottleneck_queue_bytes: 1 << 20,
+        ..DeviceSettings::default()
+    };
+    change(&mut settings);
+    settings
+}
+
+#[test]
+fn every_knob_is_set_read_back_and_taken_back() {
+    let client = || {
+        let peer = IpAddr::V4(SERVER);
+        let read = || {
+            let also = BTreeSet::from(["net.ipv4.tcp_keepalive_intvl".to_string()]);
+            environment::of_port("c", peer, &also).unwrap()
+        };
+        let created = read();
+        assert_eq!(created.segmentation, "tso");
+        let mut journal = Journal::in_memory();
+        let mut check =
+            |change: &dyn Fn(&mut DeviceSettings),
+             seen: &dyn Fn(&tcpcost_study::Environment) -> bool| {
+                let settings = settings(change);
+                apply(&settings, "c", peer, true, &mut journal).unwrap();
+                let now = read();
+                assert!(seen(&now), "{settings:?}\n{now:?}");
+                // Again: nothing to do, and nothing noted twice.
+                apply(&settings, "c", peer, true, &mut journal).unwrap();
+                journal.put_back().unwrap();
+                assert_eq!(read(), created, "after {settings:?}");
+            };
+        check(&|s| s.mtu = Some(9000), &|e| e.mtu == 9000);
+        check(&|s| s.segmentation = Some(Segmentation::PerMss), &|e| {
+            e.segmentation == "per-mss" && e.gso_max_segs == 1
+        });
+        check(
+            &|s| s.segmentation = Some(Segmentation::SoftwareGso),
+            &|e| e.segmentation == "software-gso" && !e.offloads["tso"] && e.offloads["gso"],
+        );
+        check(&|s| s.segmentation = Some(Segmentation::Tso), &|e| {
+            e.segmentation == "tso"
+        });
+        for name in ["tx_checksum", "sg", "tso", "gso"] {
+            check(&|s| s.offloads = [(name, false)].into(), &|e| {
+                !e.offloads[name]
+            });
+        }
+        check(
+            &|s| s.offloads = [("gro", true)].into(),
+            &|e| e.offloads["gro"],
+        );
+        check(&|s| s.gso_max_segs = Some(2), &|e| e.gso_max_segs == 2);
+        check(&|s| s.gso_max_bytes = Some(16384), &|e| {
+            e.gso_max_size == 16384
+        });
+        check(&|s| s.gso_max_bytes = Some(131_072), &|e| {
+            e.gso_max_size == 131_072
+        });
+        check(&|s| s.quickack = Some(true), &|e| {
+            e.route.ends_with("quickack 1")
+        });
+        check(&|s| s.bottleneck_bits_per_s = Some(941_000_000), &|e| {
+            // The burst comes back rounded to the kernel's ticks of 64 ns, 7.5 bytes here.
+            e.qdisc.starts_with("tbf rate 941000000bit burst 1310")
+                && e.qdisc.ends_with("b limit 1048576b")
+        });
+        check(
+            &|s| {
+                s.sysctls = [("net.ipv4.tcp_keepalive_intvl".into(), "33".into())].into();
+            },
+            &|e| e.sysctls["net.ipv4.tcp_keepalive_intvl"] == "33",
+        );
+        check(
+            &|s| {
+                s.mtu = Some(4000);
+                s.segmentation = Some(Segmentation::SoftwareGso);
+                s.offloads = [("gro", true)].into();
+                s.gso_max_bytes = Some(32768);
+                s.bottleneck_bits_per_s = Some(40_000_000_000);
+                s.quickack = Some(true);
+                s.sysctls = [("net.ipv4.tcp_rmem".into(), "4096 65536 1000000".into())].into();
+            },
+            &|e| e.mtu == 4000 && e.sysctls["net.ipv4.tcp_rmem"] == "4096 65536 1000000",
+        );
+        steer(&[0], "c", true, &mut journal).unwrap();
+        assert_eq!(read().rps_cpus.as_deref(), Some("1"));
+        journal.put_back().unwrap();
+        assert_eq!(read(), created);
+    };
+    with_bed(client, || ());
+}
+
+#[test]
+fn what_the_kernel_does_not_take_is_unsupported_and_says_so() {
+    let client = || {
+        let mut journal = Journal::in_memory();
+        let mut refused = |change: &dyn Fn(&mut DeviceSettings)| {
+            let settings = settings(change);
+            let error = apply(&settings, "c", IpAddr::V4(SERVER), true, &mut journal).unwrap_err();
+            journal.put_back().unwrap();
+            match error {
+                ApplyError::Unsupported { knob, reason } => {
+                    assert!(!reason.is_empty());
+                    knob
+                }
+                other => panic!("{settings:?}: {other:?}"),
+            }
+        };
+        assert_eq!(
+            refused(&|s| s.offloads = [("sg", false), ("tso", true)].into()),
+            "tso",
+            "the kernel takes the order and does not follow it"
+        );
+        assert_eq!(
+            refused(&|s| {
+                s.segmentation = Some(Segmentation::SoftwareGso);
+                s.offloads = [("sg", false)].into();
+            }),
+            "gso",
+            "which the kernel takes away with sg"
+        );
+        assert_eq!(
+            refused(&|s| s.sysctls = [("net.ipv4.nonesuch".into(), "1".into())].into()),
+            "sysctl.net.ipv4.nonesuch"
+        );
+        assert_eq!(
+            refused(&|s| s.sysctls = [("net.ipv4.tcp_sack".into(), "many".into())].into()),
+            "sysctl.net.ipv4.tcp_sack"
+        );
+        assert_eq!(refused(&|s| s.mtu = Some(70_000)), "mtu");
+    };
+    with_bed(client, || ());
+}
+
+#[test]
+fn the_two_ends_pass_data() {
+    let (listening_sender, listening) = mpsc::channel();
+    let server = move || {
+        let listener = TcpListener::bind((SERVER, 7000)).unwrap();
+        listening_sender.send(()).unwrap();
+        let (mut stream, from) = listener.accept().unwrap();
+        assert_eq!(from.ip(), IpAddr::V4(CLIENT));
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        text
+    };
+    let client = move || {
+        listening.recv().unwrap();
+        let mut stream = TcpStream::connect((SERVER, 7000)).unwrap();
+        stream.write_all(b"over the veth").unwrap();
+    };
+    if let Some((_, received)) = with_bed(client, server) {
+        assert_eq!(received, "over the veth");
+    }
+}
+
+#[test]
+fn a_user_namespace_makes_root_enough_for_a_bed() {
+    use std::os::unix::process::CommandExt;
+    if let Err(why) = namespace::can_make_namespaces() {
+        tcpcost_testbed::skip(&why.to_string());
+        return;
+    }
+    let mut command = Command::new("cat");
+    command.arg("/proc/self/uid_map");
+    let enter = || {
+        namespace::enter_user_namespace()
+            .and_then(|()| namespace::enter_new())
+            .and_then(|()| link::create_veth("c", "s", std::process::id()))
+            .and_then(|()| link::set_gso_max_segs("c", 1))
+            .and_then(|()| ethtool::set("c", "tso", false))
+            .map_err(|error| std::io::Error::other(error.to_string()))?;
+        // Refused by kernels so far, as a knob that cannot be had and not as a failure.
+        match steer(&[0], "c", true, &mut Journal::in_memory()) {
+            Err(ApplyError::System(error)) => Err(std::io::Error::other(error.to_string())),
+            _ => Ok(()),
+        }
+    };
+    // SAFETY: the child has one thread, and glibc's and musl's malloc work after fork.
+    unsafe { command.pre_exec(enter) };
+    let output = command.output().unwrap();
+    let map = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(map.split_whitespace().next(), Some("0"), "{map}");
+    assert!(map.trim_end().ends_with(" 1"), "one id alone: {map}");
+}
+
+#[test]
+fn a_namespace_and_its_devices_end_with_its_threads() {
+    let before = namespace::inode().unwrap();
+    let Some(inside) = in_namespace(|| {
+        assert_eq!(link::read("lo").unwrap().mtu, 65536);
+        assert!(link::read("lo").unwrap().up);
+        namespace::inode().unwrap()
+    }) else {
+        return;
+    };
+    assert_ne!(inside, before);
+    assert_eq!(namespace::inode().unwrap(), before);
+}
+
+/// What a killed run leaves is put back. The child is this test again, told so by the environment;
+/// it starts in the namespace of the thread that starts it.
+#[test]
+fn what_a_killed_process_changed_is_put_back() {
+    const FOLDER: &str = "TCPCOST_TEST_JOURNAL";
+    if let Some(folder) = std::env::var_os(FOLDER) {
+        let mut journal = Journal::open(folder.as_ref()).unwrap();
+        let settings = settings(|s| {
+            s.segmentation = Some(Segmentation::PerMss);
+            s.offloads = [("tso", false)].into();
+            s.sysctls = [("net.ipv4.tcp_sack".into(), "0".into())].into();
+        });
+        let peer = IpAddr::from([127, 0, 0, 1]);
+        apply(&settings, "lo", peer, false, &mut journal).unwrap();
+        println!("\nchanged");
+        // Until it is killed; should its parent die, the pipe ends.
+        let _ = std::io::stdin().read(&mut [0]);
+        return;
+    }
+    in_namespace(|| {
+        let state = || {
+            let sack = sysctl::read(sysctl::root(), "net.ipv4.tcp_sack").unwrap();
+            (
+                link::read("lo").unwrap(),
+                ethtool::read("lo", "tso").unwrap(),
+                sack,
+            )
+        };
+        let before = state();
+        let folder = tempfile::tempdir().unwrap();
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["what_a_killed_process_changed_is_put_back", "--nocapture"])
+            .env(FOLDER, folder.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        assert!(output.lines().any(|line| line.unwrap() == "changed"));
+        assert_ne!(state(), before);
+
+        let restored = restore(folder.path()).unwrap();
+        assert_eq!(restored.kept.len(), 1, "its owner lives: {restored}");
+        assert_ne!(state(), before);
+
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let restored = restore(folder.path()).unwrap();
+        assert_eq!(restored.put_back.len(), 3, "{restored}");
+        assert_eq!(state(), before);
+        assert_eq!(restore(folder.path()).unwrap(), Default::default());
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    });
+}
+
+#[test]
+fn a_journal_that_goes_out_of_scope_puts_back() {
+    in_namespace(|| {
+        let folder = tempfile::tempdir().unwrap();
+        let before = link::read("lo").unwrap();
+        let mut journal = Journal::open(folder.path()).unwrap();
+        journal
+            .note(Setting::Mtu {
+                device: "lo".into(),
+                bytes: before.mtu,
+            })
+            .unwrap();
+        link::set_mtu("lo", 9000).unwrap();
+        drop(journal);
+        assert_eq!(link::read("lo").unwrap(), before);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    });
+}

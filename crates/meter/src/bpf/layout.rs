@@ -1,0 +1,221 @@
+//! What the programs and their readers share: sizes, the order of counts, structures. The one source of both: `build.rs`
+//! makes `NAME.layout.h` of each module here, which `NAME.bpf.c` includes, and `NAME.rs` has the module itself.
+
+/// `const`: a `#define`. `counts`: an enum from 0 on, each with the quantity that it counts or `none`. `struct`: the
+/// same in both languages, of words and arrays of words.
+macro_rules! layout {
+    (
+        $(const $constant:ident = $value:literal;)*
+        $(counts $counted:ident { $($index:ident = $quantity:ident,)+ })?
+        $(struct $name:ident align($align:literal) { $($field:ident: $type:ident $([$length:ident])?,)+ })*
+    ) => {
+        $(pub const $constant: usize = $value;)*
+
+        $(
+            /// The counts' places.
+            #[allow(dead_code, non_camel_case_types, clippy::upper_case_acronyms, reason = "as in C")]
+            pub enum Place { $($index,)+ }
+
+            /// Names of the quantities, in the order of the counts.
+            pub const $counted: &[&str] = &[$(stringify!($quantity),)+];
+        )?
+
+        $(
+            #[allow(dead_code, reason = "some fields are the programs' alone")]
+            #[repr(C, align($align))]
+            #[derive(Debug, Clone, Copy, PartialEq)]
+            pub struct $name { $(pub $field: layout!(@type $type $($length)?),)+ }
+        )*
+
+        /// The same in C.
+        #[allow(dead_code, reason = "build.rs writes it, readers do not")]
+        pub const HEADER: &str = concat!(
+            $("#define ", stringify!($constant), " ", stringify!($value), "\n",)*
+            $("enum {\n", $("\t", stringify!($index), ",\n",)+ "};\n",)?
+            $(
+                "struct ", stringify!($name), " {\n",
+                $("\t", stringify!($type), " ", stringify!($field), $("[", stringify!($length), "]",)? ";\n",)+
+                "} __attribute__((aligned(", stringify!($align), ")));\n",
+            )*
+        );
+    };
+    (@type $type:ident) => { $type };
+    (@type $type:ident $length:ident) => { [$type; $length] };
+}
+
+/// Of `exact`.
+pub mod exact {
+    layout! {
+        // CPUs below this are known, as in libc's cpu_set_t.
+        const MAX_CPUS = 1024;
+        const CONTEXTS = 32;
+        const OWN_PIDS = 8;
+        // 0 stands for no context, so that a stack of them can be a number. Softirqs are by vector.
+        counts COUNTED {
+            NO_CONTEXT = none,
+            IDLE = exact_idle_ns,
+            OWN = exact_task_own_ns,
+            OTHERS = exact_task_others_ns,
+            KSOFTIRQD = exact_ksoftirqd_ns,
+            KWORKER = exact_kworker_ns,
+            NAPI = exact_napi_ns,
+            HARDIRQ = exact_hardirq_ns,
+            SOFTIRQ_HI = exact_softirq_tasklet_ns,
+            SOFTIRQ_TIMER = exact_softirq_timer_ns,
+            SOFTIRQ_NET_TX = exact_softirq_net_tx_ns,
+            SOFTIRQ_NET_RX = exact_softirq_net_rx_ns,
+            SOFTIRQ_BLOCK = exact_softirq_others_ns,
+            SOFTIRQ_IRQ_POLL = exact_softirq_others_ns,
+            SOFTIRQ_TASKLET = exact_softirq_tasklet_ns,
+            SOFTIRQ_SCHED = exact_softirq_sched_ns,
+            SOFTIRQ_HRTIMER = exact_softirq_hrtimer_ns,
+            SOFTIRQ_RCU = exact_softirq_rcu_ns,
+            SOAKER = exact_soaker_ns,
+        }
+        // Of one CPU, its one writer while it is open. `sequence`: odd while it is written. `contexts`: a stack, one
+        // byte each, the running one lowest.
+        struct Cell align(64) {
+            sequence: u32,
+            is_open: u32,
+            last_ns: u64,
+            contexts: u64,
+            ns: u64 [CONTEXTS],
+        }
+    }
+}
+
+/// Of `segments`.
+pub mod segments {
+    layout! {
+        // Softirqs of CPUs below this are known, as in libc's cpu_set_t.
+        const MAX_CPUS = 1024;
+        const COUNTS = 64;
+        // Of the counts, those that are kept by connection.
+        const CONNECTION_COUNTS = 15;
+        // Where a namespace is looked for: a hash table, a quarter full at most, and how far its number may be from its
+        // own place.
+        const PLACES = 256;
+        const PROBES = 8;
+        counts COUNTED {
+            DATA_SKBS_SENT = data_skbs_sent,
+            DATA_BYTES_SENT = data_skb_bytes_sent,
+            DATA_SEGMENTS_SENT = data_wire_segments_sent,
+            DATA_SQUARES_SENT = data_skb_squared_bytes_sent,
+            PURE_ACKS_SENT = pure_acks_sent,
+            DATA_SKBS_RECEIVED = data_skbs_received,
+            DATA_BYTES_RECEIVED = data_skb_bytes_received,
+            DATA_SEGMENTS_RECEIVED = data_wire_segments_received,
+            DATA_SQUARES_RECEIVED = data_skb_squared_bytes_received,
+            PURE_ACKS_RECEIVED = pure_acks_received,
+            DATA_RUNS_SENT = data_bursts_sent,
+            ACK_RUNS_SENT = ack_bursts_sent,
+            DATA_RUNS_RECEIVED = data_bursts_received,
+            ACK_RUNS_RECEIVED = ack_bursts_received,
+            TAILS = tail_skbs_sent,
+            DEVICE_SKBS = device_skbs_sent,
+            BELOW_128 = skbs_sent_below_128_bytes,
+            BELOW_256 = skbs_sent_below_256_bytes,
+            BELOW_512 = skbs_sent_below_512_bytes,
+            BELOW_1024 = skbs_sent_below_1024_bytes,
+            BELOW_2048 = skbs_sent_below_2048_bytes,
+            BELOW_4096 = skbs_sent_below_4096_bytes,
+            BELOW_8192 = skbs_sent_below_8192_bytes,
+            BELOW_16384 = skbs_sent_below_16384_bytes,
+            BELOW_32768 = skbs_sent_below_32768_bytes,
+            BELOW_65536 = skbs_sent_below_65536_bytes,
+            FROM_65536 = skbs_sent_from_65536_bytes,
+            SYSTEM_CALL_SKBS = drained_by_system_call_skbs,
+            SYSTEM_CALL_BYTES = drained_by_system_call_bytes,
+            NET_RX_SKBS = drained_by_net_rx_skbs,
+            NET_RX_BYTES = drained_by_net_rx_bytes,
+            TASKLET_SKBS = drained_by_tasklet_skbs,
+            TASKLET_BYTES = drained_by_tasklet_bytes,
+            TIMER_SKBS = drained_by_timer_skbs,
+            TIMER_BYTES = drained_by_timer_bytes,
+            OTHER_SKBS = drained_by_others_skbs,
+            OTHER_BYTES = drained_by_others_bytes,
+        }
+        // Of one namespace on one CPU. The last data skb handed down: of which socket, what comes next, and its MSS if
+        // it was full.
+        struct Cell align(64) {
+            counts: u64 [COUNTS],
+            socket: u64,
+            next: u32,
+            full_mss: u32,
+        }
+        // A namespace by its inode (0: none), whether it is counted, and which of the rows of cells is its own.
+        struct Namespace align(4) {
+            netns: u32,
+            is_open: u32,
+            row: u32,
+        }
+        // Set before loading. `cpus`: cells of a namespace.
+        struct Targ align(4) {
+            by_connection: u32,
+            cpus: u32,
+        }
+    }
+}
+
+/// Of `thin`.
+pub mod thin {
+    layout! {
+        const FLOWS = 4096;
+        // Mark of what the flush sends: the flow is in the low bits.
+        const FLUSH = 0x7acc0000;
+        // Ethernet, IPv4, TCP and timestamps.
+        const PACKET = 66;
+        const ROOM = 80;
+        const UNUSED = 12;
+        struct Totals align(8) {
+            passed: u64,
+            held: u64,
+            flushed: u64,
+            next: u64,
+            unused: u64 [UNUSED],
+        }
+        // owner: cookie of the socket. held_at_ns: when the oldest held ACK came; 0: none is held. seen: the highest
+        // acknowledgement number that came here. left: the one that left last. edge: right edge of the window that
+        // left with it. held_edge: and the one of the ACK held last. held: ACKs held since. version: odd while the
+        // packet is written. length: of the packet, bytes. hole: whether the last to leave told of a hole: what fills
+        // it leaves, too. 128 bytes in all; no gap, or clang takes it for initialised data.
+        struct Flow align(8) {
+            owner: u64,
+            held_at_ns: u64,
+            seen: u32,
+            left: u32,
+            edge: u32,
+            held_edge: u32,
+            held: u32,
+            version: u32,
+            length: u32,
+            hole: u32,
+            packet: u8 [ROOM],
+        }
+        struct Targ align(4) {
+            acks: u32,
+            segments: u32,
+        }
+    }
+}
+
+/// Of `profile`.
+pub mod profile {
+    layout! {
+        // PERF_MAX_STACK_DEPTH.
+        const FRAMES = 127;
+        const COMM = 16;
+        // The stacks by their hashes; 0: none.
+        struct Key align(8) {
+            kernel_stack: u64,
+            user_stack: u64,
+            tgid: u32,
+            comm: u8 [COMM],
+            unused: u32,
+        }
+        // Innermost first; 0 after the last.
+        struct Stack align(8) {
+            frames: u64 [FRAMES],
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! The meters of a whole host or namespace, a row each: how one is opened.
+//!
+//! A worker reads `rusage` and `tcp_info` of itself; `others`, `soak` and `profile` take more than two looks, and
+//! have modules with more to say.
+
+use std::collections::BTreeMap;
+
+use tcpcost_counts::MeterName;
+
+use crate::netstat::Netstat;
+use crate::perf::Perf;
+use crate::proc::Proc;
+use crate::tsc::Tsc;
+use crate::{Meter, MeterError, bpf};
+
+/// What a meter is to count.
+#[derive(Debug, Clone, Default)]
+pub struct Scope {
+    /// CPUs.
+    pub cpus: Vec<usize>,
+    /// Processes of the trial: not "others". Eight at most.
+    pub own_pids: Vec<u32>,
+    /// Whether `segments` counts by connection, too: so many ends of connections at least, those that were seen last.
+    pub connections: Option<u32>,
+    /// Network namespaces that may share the programs of `segments`: the hosts of a trial that are on one machine. 1 to
+    /// 64; what is beyond is taken for these.
+    pub namespaces: u32,
+    /// Handles of programs that another process has loaded with the same `own_pids` and `connections`, by meter. Where
+    /// they are of no use here, which is no error, programs are loaded.
+    pub loaded: BTreeMap<MeterName, String>,
+}
+
+type Opened = Result<Box<dyn Meter + Send>, MeterError>;
+
+/// How a meter is had.
+type Open = fn(&Scope) -> Opened;
+
+const ROWS: &[(MeterName, Open)] = &[
+    (MeterName::Proc, |scope| {
+        Ok(Box::new(Proc::new(&scope.cpus)))
+    }),
+    (MeterName::Netstat, |_| Ok(Box::new(Netstat::default()))),
+    (MeterName::Tsc, |_| Ok(Box::new(Tsc))),
+    (MeterName::Perf, |scope| {
+        Ok(Box::new(Perf::open(&scope.cpus)?))
+    }),
+    (MeterName::Exact, |scope| {
+        Ok(bpf::load(MeterName::Exact, scope)?)
+    }),
+    (MeterName::Segments, |scope| {
+        Ok(bpf::load(MeterName::Segments, scope)?)
+    }),
+];
+
+/// Opens a meter, on the thread that will read it. `None` for those that have no row here.
+///
+/// # Errors
+/// [`MeterError::Unavailable`]: it cannot be had here.
+pub fn open(name: MeterName, scope: &Scope) -> Option<Opened> {
+    let (_, open) = ROWS.iter().find(|(row, _)| *row == name)?;
+    Some(open(scope))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_needs_nothing_opens_under_its_own_name() {
+        for &(name, open) in ROWS {
+            match open(&Scope::default()) {
+                Ok(meter) => assert_eq!(meter.name(), name),
+                Err(error) => assert!(error.needs().is_some(), "{error}"),
+            }
+        }
+        assert!(open(MeterName::Rusage, &Scope::default()).is_none());
+    }
+}

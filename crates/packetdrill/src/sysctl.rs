@@ -1,0 +1,95 @@
+//! What the scripts set: packetdrill runs in a network namespace of its own, and its sysctls are those of
+//! the kernel there. What a script writes to them is our configuration.
+
+use std::num::NonZeroU16;
+use std::time::Duration;
+
+use tcpcost_tcp::{AckPolicy, Config, CongestionControl, Segmentation};
+
+/// The numbers of a sysctl of TCP's.
+fn read(name: &str) -> Vec<u32> {
+    let path = format!("/proc/sys/net/ipv4/{name}");
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let number = |word: &str| match word.strip_prefix("0x") {
+        Some(hex) => u32::from_str_radix(hex, 16).ok(),
+        None => word.parse().ok(),
+    };
+    text.split_whitespace().filter_map(number).collect()
+}
+
+fn first(name: &str) -> Option<u32> {
+    read(name).first().copied()
+}
+
+/// Choices of a connection that begins now.
+pub fn config() -> Config {
+    let is_on = |name| first(name).is_none_or(|value| value != 0);
+    let (read, write) = (read("tcp_rmem"), read("tcp_wmem"));
+    Config {
+        // Half of what the kernel calls so is payload there.
+        receive_buffer: read.get(1).map_or(65_536, |bytes| bytes / 2),
+        receive_buffer_max: read.get(2).copied().unwrap_or(6 << 20),
+        send_buffer: write.get(1).copied().unwrap_or(1 << 20),
+        timestamps: is_on("tcp_timestamps"),
+        sack: is_on("tcp_sack"),
+        window_scaling: is_on("tcp_window_scaling"),
+        ecn: first("tcp_ecn") == Some(1),
+        ack: AckPolicy::LinuxLike {
+            delay_max: Duration::from_millis(200),
+        },
+        segmentation: Segmentation {
+            window_divisor: first("tcp_tso_win_divisor"),
+            paced_segments_min: first("tcp_min_tso_segs").unwrap_or(2),
+            push_each: true,
+            ..Segmentation::default()
+        },
+        congestion: CongestionControl::Cubic,
+        initial_window: NonZeroU16::new(10),
+        restart_after_idle: is_on("tcp_slow_start_after_idle"),
+        tail_loss_probe: first("tcp_early_retrans").is_none_or(|value| value >= 3),
+        syn_retries_max: first("tcp_syn_retries").unwrap_or(6) as u8,
+        ..Config::default()
+    }
+}
+
+/// The bits of `tcp_fastopen`.
+pub struct FastOpen {
+    pub client: bool,
+    pub server: bool,
+    pub client_without_cookie: bool,
+    pub server_without_cookie: bool,
+    /// Every listener has it, without asking.
+    pub every_listener: bool,
+}
+
+pub fn fast_open() -> FastOpen {
+    let bits = first("tcp_fastopen").unwrap_or(1);
+    FastOpen {
+        client: bits & 1 != 0,
+        server: bits & 2 != 0,
+        client_without_cookie: bits & 4 != 0,
+        server_without_cookie: bits & 0x200 != 0,
+        every_listener: bits & 0x400 != 0,
+    }
+}
+
+/// `tcp_fastopen_key`: one or two of four words.
+pub fn fast_open_keys() -> Vec<[u8; 16]> {
+    let text = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_fastopen_key");
+    let text = text.unwrap_or_default();
+    text.trim().split(',').filter_map(key).collect()
+}
+
+fn key(text: &str) -> Option<[u8; 16]> {
+    let words = text
+        .split('-')
+        .map(|word| u32::from_str_radix(word, 16).ok());
+    let words: Option<Vec<u32>> = words.collect();
+    let bytes: Vec<u8> = words?.iter().flat_map(|word| word.to_le_bytes()).collect();
+    bytes.try_into().ok()
+}
+
+/// Whether a listener agrees to ECN.
+pub fn agrees_to_ecn() -> bool {
+    first("tcp_ecn").is_some_and(|value| value == 1 || value == 2)
+}

@@ -1,0 +1,177 @@
+//! Being asked to stop as a state: Ctrl-C, SIGTERM, a closed terminal (SIGHUP) and SIGQUIT.
+//!
+//! The signals are blocked in every thread and taken in by one that waits for them, so no system
+//! call of a command is ever interrupted. What they leave is a number that stays: whoever waits asks
+//! for it, or is woken by it. Nothing is consumed, so nobody can miss it.
+
+use std::fs;
+use std::io;
+use std::process;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use nix::sys::signal::{SigSet, SigmaskHow, Signal};
+
+/// What each of these asks for is the same.
+const SIGNALS: [Signal; 4] = [
+    Signal::SIGINT,
+    Signal::SIGTERM,
+    Signal::SIGHUP,
+    Signal::SIGQUIT,
+];
+
+/// Exit code of a command that was asked to stop: 128 + SIGINT, as a shell says it.
+pub const EXIT_CODE: i32 = 130;
+
+/// How often this process was asked to stop. Clones are of one state.
+#[derive(Clone, Default)]
+pub struct Interrupt(Arc<State>);
+
+#[derive(Default)]
+struct State {
+    times: Mutex<u32>,
+    changed: Condvar,
+    wakers: Mutex<Vec<Box<dyn Fn() + Send>>>,
+}
+
+impl Interrupt {
+    /// Takes the signals in from now on; the `last`th ends the process at once with [`EXIT_CODE`].
+    ///
+    /// To be called once, before any other thread is started. A signal that the process was started to
+    /// ignore (SIGHUP under nohup) stays ignored, except SIGINT and SIGQUIT, which a shell makes every
+    /// background job ignore.
+    ///
+    /// # Errors
+    /// The thread cannot be started.
+    pub fn watch(last: u32) -> io::Result<Interrupt> {
+        let ignored = ignored();
+        let mut set = SigSet::empty();
+        for signal in SIGNALS {
+            let is_ignored = ignored & (1 << (signal as u32 - 1)) != 0;
+            let of_background = matches!(signal, Signal::SIGINT | Signal::SIGQUIT);
+            if !is_ignored || of_background {
+                set.add(signal);
+            }
+        }
+        set.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
+        let interrupt = Interrupt::default();
+        let state = interrupt.clone();
+        thread::Builder::new()
+            .name("signals".to_string())
+            .spawn(move || {
+                while set.wait().is_ok() {
+                    if state.raise() >= last {
+                        process::exit(EXIT_CODE);
+                    }
+                }
+            })?;
+        Ok(interrupt)
+    }
+
+    /// Counts one more; gives how many there are then.
+    pub fn raise(&self) -> u32 {
+        let times = {
+            let mut times = lock(&self.0.times);
+            *times += 1;
+            *times
+        };
+        self.0.changed.notify_all();
+        lock(&self.0.wakers).iter().for_each(|wake| wake());
+        times
+    }
+
+    /// How often it was asked.
+    pub fn times(&self) -> u32 {
+        *lock(&self.0.times)
+    }
+
+    /// Whether it was asked at all.
+    pub fn is_set(&self) -> bool {
+        self.times() > 0
+    }
+
+    /// Waits until it was asked so often, at most this long; whether it was.
+    pub fn wait(&self, times: u32, within: Duration) -> bool {
+        let guard = lock(&self.0.times);
+        let waited = self
+            .0
+            .changed
+            .wait_timeout_while(guard, within, |now| *now < times);
+        *waited.unwrap_or_else(PoisonError::into_inner).0 >= times
+    }
+
+    /// Calls this each time it is asked, and at once if it was: for those who wait for something else.
+    pub fn on_each(&self, wake: impl Fn() + Send + 'static) {
+        let mut wakers = lock(&self.0.wakers);
+        if self.is_set() {
+            wake();
+        }
+        wakers.push(Box::new(wake));
+    }
+}
+
+/// Lets all of these signals pass: for a process that ends when the one that started it lets go of
+/// its input. A signal of the terminal, or of a service manager, goes to both.
+pub fn leave_to_parent() {
+    for signal in SIGNALS {
+        // SAFETY: ignoring a signal installs no handler.
+        let former =
+            unsafe { nix::sys::signal::signal(signal, nix::sys::signal::SigHandler::SigIgn) };
+        former.expect("these four can be ignored by every process");
+    }
+}
+
+/// Signals that this process ignores, a bit each from SIGHUP on (/proc/PID/status, SigIgn).
+fn ignored() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .unwrap_or(0)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+
+    #[test]
+    fn whoever_asks_learns_of_it_however_often_it_is_asked() {
+        let interrupt = Interrupt::default();
+        assert!(!interrupt.is_set());
+        assert!(!interrupt.wait(1, Duration::ZERO));
+        assert_eq!(interrupt.raise(), 1);
+        for _ in 0..2 {
+            assert!(interrupt.is_set());
+            assert!(interrupt.wait(1, Duration::ZERO));
+        }
+        assert!(!interrupt.wait(2, Duration::ZERO), "once is not twice");
+    }
+
+    #[test]
+    fn those_who_wait_for_something_else_are_woken_also_if_it_was_before() {
+        let interrupt = Interrupt::default();
+        let (sender, receiver) = channel();
+        let early = sender.clone();
+        interrupt.on_each(move || early.send("early").unwrap());
+        interrupt.raise();
+        interrupt.on_each(move || sender.send("late").unwrap());
+        assert_eq!(receiver.try_iter().collect::<Vec<_>>(), ["early", "late"]);
+        interrupt.raise();
+        assert_eq!(receiver.try_iter().collect::<Vec<_>>(), ["early", "late"]);
+    }
+
+    #[test]
+    fn a_waiter_is_woken_by_the_request() {
+        let interrupt = Interrupt::default();
+        let asked = interrupt.clone();
+        let waiter = thread::spawn(move || asked.wait(2, Duration::MAX));
+        interrupt.raise();
+        interrupt.raise();
+        assert!(waiter.join().unwrap());
+    }
+}

@@ -1,0 +1,177 @@
+//! Every policy by which an end acknowledges, one row each: its name, its parameters and their
+//! defaults, and whether the kernel's TCP has it. What our TCP does by it is a file of
+//! `tcpcost_tcp`'s.
+
+use std::time::Duration;
+
+use crate::knobs::KNOBS;
+use crate::reach::{Is, Kernel};
+use crate::words::words;
+
+words! {
+    /// When to acknowledge.
+    AckKind {
+        /// RFC 9293: every second full-sized segment.
+        Delayed = "delayed",
+        /// As the kernel's TCP.
+        LinuxLike = "linux-like",
+        /// Each so many wire segments.
+        Every = "every",
+        /// Each so many segments, also within a super-segment.
+        Exactly = "exactly",
+        /// HP-UX and Solaris.
+        Avoidance = "avoidance",
+        /// The reader's read acknowledges.
+        OnRead = "on-read",
+        /// As the sender asks (TCP ACK Rate Request).
+        Requested = "requested",
+    }
+}
+
+/// Calls a macro with every policy and the parameters of its that are choices, in the words of
+/// `tcpcost_tcp::AckPolicy`: whoever makes one of the other names no policy.
+#[macro_export]
+macro_rules! with_ack_policies {
+    ($call:ident) => {
+        $call! {
+            Delayed { delay_max }
+            LinuxLike { delay_max }
+            Every { segments, delay_max }
+            Exactly { segments, delay_max }
+            Avoidance { limit_initial, limit_max, delay_max }
+            OnRead { segments, delay_max }
+            Requested { segments, delay_max }
+        }
+    };
+}
+
+/// One policy.
+#[derive(Debug, Clone, Copy)]
+pub struct AckPolicyRow {
+    /// When it acknowledges.
+    pub doc: &'static str,
+    /// Where it is from.
+    pub from: &'static str,
+    /// `ack_segments` where nobody sets it; `None` where it counts none.
+    pub segments: Option<u32>,
+    /// `ack_delay` where nobody sets it.
+    pub delay_max: Duration,
+    /// `ack_limit_initial` and `ack_limit_max` where nobody sets them; `None` where it has none.
+    pub limits: Option<[u32; 2]>,
+    /// How the kernel's TCP has it; `None` where it does not.
+    pub in_kernel: Option<Kernel>,
+}
+
+impl AckKind {
+    /// Its row.
+    pub const fn row(self) -> AckPolicyRow {
+        let ms = Duration::from_millis;
+        // As RFC 9293 leaves it: what each policy is not said to have, it has not.
+        let plain = AckPolicyRow {
+            doc: "",
+            from: "",
+            segments: None,
+            delay_max: ms(40),
+            limits: None,
+            in_kernel: None,
+        };
+        match self {
+            AckKind::Delayed => AckPolicyRow {
+                doc: "every second full-sized segment, in bytes; ours by default",
+                from: "RFC 9293 §3.8.6.3",
+                ..plain
+            },
+            AckKind::LinuxLike => AckPolicyRow {
+                doc: "at once in quick mode (16 segments, half the window at most); then what is more than one segment if the reader keeps up, else the reader's read; else after an adaptive timeout, sooner out of a to-and-fro; behind a gap see below",
+                from: "Linux 6.18",
+                delay_max: ms(200), // TCP_DELACK_MAX
+                in_kernel: Some(Kernel::Always("linux-like", "")),
+                ..plain
+            },
+            AckKind::Every => AckPolicyRow {
+                doc: "every `ack_segments` wire segments; a super-segment gets one",
+                from: "Jones 2005",
+                segments: Some(2),
+                in_kernel: Some(Kernel::OwnDevice(
+                    "the route's `quickack 1`, and eBPF that holds ACKs",
+                )),
+                ..plain
+            },
+            AckKind::Exactly => AckPolicyRow {
+                doc: "the same within a super-segment, counted in full-sized segments",
+                from: "Jones 2005",
+                segments: Some(2),
+                ..plain
+            },
+            AckKind::Avoidance => AckPolicyRow {
+                doc: "at a limit that grows by one with each ACK it causes; two, and one less at most, after its delay was over with more than a segment waiting",
+                from: "HP-UX, Solaris, illumos",
+                segments: Some(22),
+                delay_max: ms(50), // tcp_local_dack_interval of illumos
+                limits: Some([1, 22]),
+                ..plain
+            },
+            AckKind::OnRead => AckPolicyRow {
+                doc: "when a read has opened the window by two segments; `ack_segments` and `ack_delay` guard against a slow reader",
+                from: "Klemkow 2020",
+                segments: Some(64),
+                ..plain
+            },
+            AckKind::Requested => AckPolicyRow {
+                doc: "as the sender asks by the TCP ACK Rate Request option, else as `delayed`; asks for one per `ack_segments` for what it sends itself; without effect unless both ends have it",
+                from: "draft-ietf-tcpm-ack-rate-request-11",
+                segments: Some(8),
+                ..plain
+            },
+        }
+    }
+
+    /// How the kernel's TCP has it; `None` where it does not.
+    pub fn in_kernel(self) -> Option<Kernel> {
+        self.row().in_kernel
+    }
+}
+
+/// Whether the policy of this name counts segments.
+pub(crate) fn counts_segments(word: &str) -> bool {
+    AckKind::from_word(word).is_some_and(|kind| kind.row().segments.is_some())
+}
+
+/// Whether the policy of this name has limits.
+pub(crate) fn has_limits(word: &str) -> bool {
+    AckKind::from_word(word).is_some_and(|kind| kind.row().limits.is_some())
+}
+
+/// The policies as a Markdown table: `docs/policies.md` carries it, and a test compares.
+pub fn ack_policy_table() -> String {
+    let mut table = String::from("| policy | acknowledges | knobs | from |\n|---|---|---|---|\n");
+    for word in AckKind::WORDS {
+        let row = AckKind::from_word(word).expect("its own word").row();
+        let ms = row.delay_max.as_millis();
+        let mut knobs = vec![format!("`ack_delay` {ms}ms")];
+        if let Some([initial, max]) = row.limits {
+            knobs.push(format!("`ack_limit_initial` {initial}"));
+            knobs.push(format!("`ack_limit_max` {max} or `ack_segments`"));
+        } else if let Some(segments) = row.segments {
+            knobs.push(format!("`ack_segments` {segments}"));
+        }
+        // Those that need this policy by its name.
+        for knob in KNOBS {
+            let mut terms = knob.needs.iter().flat_map(|need| need.any);
+            let names_it = terms.any(|term| {
+                term.knob == "ack_policy"
+                    && matches!(term.is, Is::In(words) if words.contains(word))
+            });
+            if names_it {
+                knobs.push(format!("`{}`", knob.name));
+            }
+        }
+        table += &format!(
+            "| `{word}` | {} | {} | {} |\n",
+            row.doc,
+            knobs.join(", "),
+            row.from
+        );
+    }
+    table
+}

@@ -1,0 +1,560 @@
+//! Every knob that a study may set, one row each; and the choices of our own TCP that they are.
+
+use crate::ack_policies::{AckKind, counts_segments, has_limits};
+use crate::reach::{At, Is, Kernel, Need, Of, Term, User, is, is_not, that};
+use crate::registry::{Kind, Knob, bed, link, tcp, workload};
+use crate::settings::{
+    Cork, ReceiveWith, Segmentation, SendWith, TailSplit, WindowGrowth, WorkloadKind,
+};
+
+/// A choice of our own TCP that is a knob. `tcpcost_stack` makes each of them in one `match`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs, reason = "each is its row's")]
+pub enum UserKnob {
+    Mtu,
+    AckPolicy,
+    AckSegments,
+    AckDelay,
+    AckLimitInitial,
+    AckLimitMax,
+    CompSackNr,
+    CompSackDelay,
+    BacklogAckDefer,
+    TailSplit,
+    TsoWinDivisor,
+    SuperSegment,
+    TsoMinSegs,
+    WholeSuperSegments,
+    Pacing,
+    PacingRate,
+    InitialWindow,
+    WindowGrowth,
+    TailLossProbe,
+    BusyPoll,
+    ReceiveBatch,
+}
+
+/// The row of a sysctl, which has none in [`KNOBS`]: the kernel knows their names.
+pub(crate) const SYSCTL: Knob = Knob {
+    or_word: None,
+    default: "",
+    ..link(
+        "sysctl",
+        Kind::Text,
+        Kernel::AnySysctl,
+        "A sysctl of the end.",
+    )
+};
+
+const TRANSACTIONS: Need = Need::of(&[is("workload", &["rr", "crr"])]);
+const STREAMS: Need = Need::of(&[is("workload", &["stream", "maerts", "bidirectional"])]);
+const LINUX_LIKE: &[Need] = &[Need::of(&[is("ack_policy", &["linux-like"])]).at(At::User)];
+const AVOIDANCE: &[Need] = &[Need::of(&[that("ack_policy", Is::That(has_limits))])];
+const SUPER_SEGMENTS: Need = Need::of(&[is_not("super_segment", &["0B"])]);
+const NOT_EVERY: Term = is_not("ack_policy", &["every"]);
+const REGIME: &[Need] = &[
+    Need::of(&[is_not("segmentation", &["software-gso", "tso"])])
+        .because("these say what tso and gso are"),
+];
+
+const GIB: u64 = 1 << 30;
+const MIB: u64 = 1 << 20;
+
+/// All knobs, in the order of the documentation. Sysctls (`sysctl.NAME`) are knobs too, without a
+/// row each: the kernel knows their names.
+pub const KNOBS: &[Knob] = &[
+    Knob {
+        key: "kind",
+        ..workload(
+            "workload",
+            Kind::Choice(WorkloadKind::WORDS),
+            "stream",
+            "The traffic: `stream` (client sends), `maerts` (server sends), `bidirectional`, `rr` (request/response on standing connections), `crr` (connect, request, response, close).",
+        )
+    },
+    workload(
+        "flows",
+        Kind::Count(1, 30_000),
+        "1",
+        "Connections in all, dealt round over the client's threads. For `crr`, connections at a time.",
+    ),
+    workload(
+        "threads",
+        Kind::Count(0, 1024),
+        "0",
+        "Worker threads per end, each with its own epoll, or with an instance of our own TCP (a queue of the TAP each; in memory both ends have as many); 0 is one for each CPU of the end.",
+    )
+    .needs(&[Need::of(&[that("flows", Is::AtLeast)])]),
+    workload(
+        "write_size",
+        Kind::Bytes(1, 64 * MIB),
+        "64KiB",
+        "Bytes handed to the kernel per call. A shorter message is one call; a longer one is cut.",
+    ),
+    workload(
+        "read_size",
+        Kind::Bytes(1, 64 * MIB),
+        "64KiB",
+        "Size of the reader's buffer. 64 KiB because it stays in the L2 cache: 128 KiB reads tripled a receiver's CPU on one machine.",
+    ),
+    workload(
+        "request_size",
+        Kind::Bytes(1, 64 * MIB),
+        "1B",
+        "Bytes of a request (`rr`, `crr`).",
+    )
+    .needs(&[TRANSACTIONS]),
+    workload(
+        "response_size",
+        Kind::Bytes(1, 64 * MIB),
+        "1B",
+        "Bytes of a response (`rr`, `crr`).",
+    )
+    .needs(&[TRANSACTIONS]),
+    workload(
+        "in_flight",
+        Kind::Count(1, 1024),
+        "1",
+        "Requests outstanding per connection (`rr`).",
+    )
+    .needs(&[Need::of(&[is("workload", &["rr"])])]),
+    Knob {
+        or_word: Some("unlimited"),
+        needs: &[STREAMS.because("for rr and crr set transaction_rate = \"10000/s\"")],
+        ..workload(
+            "rate",
+            Kind::BitRate,
+            "unlimited",
+            "Payload per second over all flows and in each sending direction (`stream`, `maerts`, `bidirectional`): equal work, so that CPU can be compared. `unlimited` is CPU-bound.",
+        )
+    },
+    Knob {
+        or_word: Some("unlimited"),
+        needs: &[TRANSACTIONS.because("for a stream set rate = \"941Mbit\"")],
+        ..workload(
+            "transaction_rate",
+            Kind::EventRate,
+            "unlimited",
+            "Transactions per second over all flows (`rr`, `crr`). Response times then count from the time a request was due, so a stall is not hidden.",
+        )
+    },
+    workload(
+        "send_with",
+        Kind::Choice(SendWith::WORDS),
+        "send",
+        "The call that sends payload: `write`, `send`, `sendfile` from a file on disk or from a memfd, `splice` from a pipe of file pages, `zerocopy` (MSG_ZEROCOPY; whether the kernel copied after all is reported).",
+    )
+    .needs(&[
+            Need::of(&[]).at(At::UserSender).when(&["write"]).because(
+                "our TCP sends by \"write\" as by \"send\"",
+            ),
+            Need::of(&[]).at(At::UserSender).when(&["sendfile-memfd", "splice"]).because(
+                "our TCP sends by it as by \"sendfile\", out of memory that is shared",
+            ),
+        ]),
+    workload(
+        "receive_with",
+        Kind::Choice(ReceiveWith::WORDS),
+        "read",
+        "The call that takes payload: `read`, `recv-trunc` (MSG_TRUNC: nothing is copied), `splice` (to /dev/null through a pipe).",
+    ),
+    workload(
+        "file_size",
+        Kind::Bytes(4096, GIB),
+        "16MiB",
+        "Size of the file that `sendfile` and `splice` send from, over and over; 16 MiB is more than an L2 cache and less than most last-level ones.",
+    )
+    .needs(&[Need::of(&[is("send_with", &["sendfile", "sendfile-memfd", "splice"])])]),
+    workload(
+        "cork",
+        Kind::Choice(Cork::WORDS),
+        "off",
+        "`on`: TCP_CORK around each message (for a stream: all along). `msg-more`: MSG_MORE on every call but a message's last (for a stream: on every call).",
+    )
+    .needs(&[Need::of(&[is_not("send_with", &["write", "sendfile", "sendfile-memfd"])])
+            .when(&["msg-more"])
+            .because("these calls take no MSG_MORE")]),
+    workload(
+        "nodelay",
+        Kind::Switch,
+        "off",
+        "TCP_NODELAY; off is the kernel's default, so Nagle's rule holds.",
+    ),
+    Knob {
+        or_word: Some("auto"),
+        ..workload(
+            "send_buffer",
+            Kind::Bytes(2048, GIB),
+            "auto",
+            "SO_SNDBUF as asked for (the kernel doubles it); `auto` leaves the kernel's tuning on.",
+        )
+    },
+    Knob {
+        or_word: Some("auto"),
+        ..workload(
+            "receive_buffer",
+            Kind::Bytes(2048, GIB),
+            "auto",
+            "SO_RCVBUF as asked for (the kernel doubles it); `auto` leaves the kernel's tuning on.",
+        )
+    },
+    workload(
+        "congestion_control",
+        Kind::Text,
+        "reno",
+        "TCP_CONGESTION. `reno` is in every kernel, open to every user, and does not pace; bbr paces and so measures its timers.",
+    ),
+    workload(
+        "check",
+        Kind::Switch,
+        "off",
+        "Compare every payload byte on arrival with what was sent; costs the receiver a pass over the data, so off where cost is measured.",
+    )
+    .needs(&[Need::of(&[is("receive_with", &["read"])])
+            .when(&["on"])
+            .because("it compares what was read")]),
+    workload(
+        "placement",
+        Kind::Choice(&["two-cpus", "same-cpu", "smt-sibling", "cpu-each"]),
+        "two-cpus",
+        "Where the hosts of a machine run unless `cpus` says: those that connect on one CPU (core) and those that listen on another, all on one, on two threads of one core, or each host on a CPU of its own. A host in the middle has a CPU of its own where there is one to spare, else that of those who connect.",
+    ),
+    Knob {
+        key: "kind",
+        ..bed(
+            "bed",
+            Kind::Choice(&["auto", "netns", "loopback", "tap", "memory"]),
+            "auto",
+            "`netns`: two network namespaces joined by a veth pair, receive work steered to each end's CPUs, so that CPU accounting is per host. `loopback`: this host's own. `tap`: our TCP at one end, the kernel's at the other, a TAP between their namespaces. `memory`: our TCP at both ends, in one process. `auto`: what `stack` asks for; for the kernel's at both ends `netns` where it can be had.",
+        )
+    },
+    bed(
+        "topology",
+        Kind::Choice(&["pair", "star", "chain"]),
+        "pair",
+        "The hosts of `netns`: `pair` (`client` and `server`), `star` (`client1` to `clientN`, together `clients`, each with a link of its own to `server` and each with the workload), `chain` (`client`, `relay`, `server`; the one in the middle forwards).",
+    ),
+    bed("clients", Kind::Count(1, 200), "3", "Clients of a `star`.")
+        .needs(&[Need::of(&[is("topology", &["star"])])]),
+    bed("ip", Kind::Choice(&["v4", "v6"]), "v4", "IPv4 or IPv6."),
+    Knob {
+        or_word: Some("auto"),
+        per_end: true,
+        ..bed(
+            "cpus",
+            Kind::Cpus,
+            "auto",
+            "CPUs of the host's threads; `auto` follows `placement`. `client_cpus` and `server_cpus` are old names of `client.cpus` and `server.cpus`.",
+        )
+    },
+    Knob {
+        per_end: true,
+        ..bed(
+            "stack",
+            Kind::Choice(&["kernel", "user"]),
+            "kernel",
+            "Whose TCP an end is: the kernel's, or our own in user space, one thread an end.",
+        )
+    },
+    Knob {
+        of: Of::Link(Kernel::Device, User::Has(UserKnob::Mtu)),
+        ..link(
+            "mtu",
+            Kind::Bytes(576, 65535),
+            Kernel::Device,
+            "MTU of the device in bytes; veth starts at 1500, loopback at 65536. Of our TCP, the MTU less 40 is its MSS.",
+        )
+    },
+    link(
+        "segmentation",
+        Kind::Choice(Segmentation::WORDS),
+        Kernel::Device,
+        "Who cuts: `per-mss` (gso_max_segs 1: one skb per MSS through TCP's output path, as in 2005), `software-gso` (tso off, gso on: TCP builds super-segments, the kernel cuts them before the device), `tso` (the device gets super-segments).",
+    ),
+    link(
+        "tso",
+        Kind::Switch,
+        Kernel::Offload,
+        "TCP segmentation offload (ethtool tso).",
+    )
+    .needs(REGIME),
+    link(
+        "gso",
+        Kind::Switch,
+        Kernel::Offload,
+        "Generic segmentation offload (ethtool gso).",
+    )
+    .needs(REGIME),
+    link(
+        "gro",
+        Kind::Switch,
+        Kernel::Offload,
+        "Generic receive offload (ethtool gro). veth starts with it off.",
+    )
+    .needs(&[Need::of(&[NOT_EVERY])
+        .at(At::Kernel)
+        .when(&["on"])
+        .because("the kernel's \"every\" needs it off")]),
+    link(
+        "sg",
+        Kind::Switch,
+        Kernel::Offload,
+        "Scatter-gather (ethtool sg); off also takes tso away, as the kernel has it.",
+    ),
+    link(
+        "tx_checksum",
+        Kind::Switch,
+        Kernel::Offload,
+        "Transmit checksum offload (ethtool tx-checksumming); off also takes sg and tso away.",
+    ),
+    link(
+        "gso_max_segs",
+        Kind::Count(1, 65535),
+        Kernel::Device,
+        "Most segments in one super-segment (ip link gso_max_segs).",
+    )
+    .needs(&[Need::of(&[is_not("segmentation", &["per-mss"])]).because("that is gso_max_segs 1")]),
+    link(
+        "gso_max_size",
+        Kind::Bytes(1500, 524_280),
+        Kernel::Device,
+        "Most bytes in one super-segment, IPv4's limit included (ip link gso_max_size, gso_ipv4_max_size).",
+    ),
+    Knob {
+        or_word: Some("none"),
+        default: "none",
+        ..link(
+            "bottleneck",
+            Kind::BitRate,
+            Kernel::OwnDevice("tbf"),
+            "Rate of a token bucket (tbf) on what the end sends; counts Ethernet frames.",
+        )
+    },
+    Knob {
+        or_word: None,
+        default: "1MiB",
+        ..link(
+            "bottleneck_queue",
+            Kind::Bytes(1500, GIB),
+            Kernel::OwnDevice("tbf"),
+            "Bytes that may wait in the bottleneck's queue.",
+        )
+    }
+    .needs(&[Need::of(&[that("bottleneck", Is::Set)])]),
+    link(
+        "quickack",
+        Kind::Switch,
+        Kernel::OwnDevice("route"),
+        "`quickack 1` on the route: the end acknowledges every segment at once.",
+    )
+    .needs(&[Need::of(&[NOT_EVERY])
+        .at(At::Kernel)
+        .when(&["off"])
+        .because("the kernel's \"every\" is made of quickack")]),
+    link(
+        "ack_thin",
+        Kind::Count(1, 64),
+        Kernel::OwnDevice("eBPF"),
+        "Of the pure ACKs that the kernel's TCP sends only every so many-th leaves the device (eBPF at tc egress; docs/acks.md says which are never held, and when one held is sent after all). With `quickack = \"on\"`, `gro = \"off\"` and the peer's `segmentation = \"per-mss\"` that is so many segments an ACK.",
+    )
+    .needs(&[Need::of(&[NOT_EVERY])
+        .at(At::Kernel)
+        .because("the kernel's \"every\" thins by itself")]),
+    Knob {
+        of: Of::Tcp(
+            Kernel::SocketOption("SO_RCVLOWAT"),
+            User::No("our TCP does not have it"),
+        ),
+        ..link(
+            "rcvlowat",
+            Kind::Bytes(1, GIB),
+            Kernel::SocketOption("SO_RCVLOWAT"),
+            "The kernel wakes the reader only when so much can be read. Of streams alone: the rest of a message would never be read.",
+        )
+    }
+    .needs(&[STREAMS]),
+    tcp(
+        "ack_policy",
+        Kind::Choice(AckKind::WORDS),
+        Kernel::AckPolicies,
+        UserKnob::AckPolicy,
+        "When an end acknowledges: docs/policies.md has each. Our own default is `delayed`; the kernel's is `linux-like`.",
+    ),
+    tcp(
+        "ack_segments",
+        Kind::Count(1, 64),
+        Kernel::OwnDevice("of `every`: eBPF"),
+        UserKnob::AckSegments,
+        "Wire segments per ACK of `every` and `exactly` (2), where the limit of `avoidance` ends (22), the most that `on-read` leaves unacknowledged (64), what `requested` asks its peer for (8). Never more than half the window.",
+    )
+    .needs(&[
+        Need::of(&[that("ack_policy", Is::That(counts_segments))]),
+        Need::of(&[
+            that("ack_limit_max", Is::Unset),
+            is_not("ack_policy", &["avoidance"]),
+        ]),
+    ]),
+    tcp(
+        "ack_delay",
+        Kind::Time(1, 499),
+        Kernel::SocketOption("TCP_DELACK_MAX_US"),
+        UserKnob::AckDelay,
+        "Longest wait of an ACK; 40ms, for `linux-like` 200ms, for `avoidance` 50ms.",
+    )
+    .needs(&[
+        Need::of(&[NOT_EVERY])
+            .at(At::Kernel)
+            .because("the kernel's \"every\" delays none"),
+        Need::of(&[is_not("quickack", &["on"])])
+            .at(At::Kernel)
+            .because("quickack delays none"),
+    ]),
+    tcp(
+        "ack_limit_initial",
+        Kind::Count(0, 64),
+        Kernel::No("the kernel's TCP has no policy \"avoidance\""),
+        UserKnob::AckLimitInitial,
+        "Where the limit of `avoidance` begins: 1 as on HP-UX in 2005, 0 as in illumos.",
+    )
+    .needs(AVOIDANCE),
+    tcp(
+        "ack_limit_max",
+        Kind::Count(1, 64),
+        Kernel::No("the kernel's TCP has no policy \"avoidance\""),
+        UserKnob::AckLimitMax,
+        "Where the limit of `avoidance` ends: 22 as on HP-UX; illumos has 8 for neighbours, 2 through a router.",
+    )
+    .needs(AVOIDANCE),
+    tcp(
+        "comp_sack_nr",
+        Kind::Count(0, 255),
+        Kernel::Sysctl("net.ipv4.tcp_comp_sack_nr", |acks| acks),
+        UserKnob::CompSackNr,
+        "ACKs of segments behind a gap that are left out in a row before one leaves, 44; 0 leaves none out.",
+    )
+    .needs(LINUX_LIKE),
+    tcp(
+        "comp_sack_delay_us",
+        Kind::Count(0, 499_000),
+        Kernel::Sysctl("net.ipv4.tcp_comp_sack_delay_ns", |us| us * 1000),
+        UserKnob::CompSackDelay,
+        "How many microseconds the first ACK that is left out behind a gap waits at most, 1000; 5 % of the round trip if that is less.",
+    )
+    .needs(LINUX_LIKE),
+    tcp(
+        "backlog_ack_defer",
+        Kind::Switch,
+        Kernel::Sysctl("net.ipv4.tcp_backlog_ack_defer", |on| on),
+        UserKnob::BacklogAckDefer,
+        "Whether segments that came while the application had its turn are acknowledged once, on; off: each by itself, as Linux before 6.7.",
+    )
+    .needs(LINUX_LIKE),
+    tcp(
+        "tail_split",
+        Kind::Choice(TailSplit::WORDS),
+        Kernel::Always(
+            "nagle",
+            "the kernel's is fixed; `gso_max_segs = 2` does the same to messages of three segments",
+        ),
+        UserKnob::TailSplit,
+        "`always`: a partial segment behind full ones leaves by itself, Nagle's rule is not asked about it, and only what is shorter than a segment is remembered as small (Linux before 3.14). `nagle`: it leaves with them unless Nagle's rule holds it, and is remembered (Dumazet 2013; the default of both stacks).",
+    ),
+    tcp(
+        "tso_win_divisor",
+        Kind::Count(0, 64),
+        Kernel::Sysctl("net.ipv4.tcp_tso_win_divisor", |divisor| divisor),
+        UserKnob::TsoWinDivisor,
+        "A sender waits until this fraction of its window is free before it sends less than a whole super-segment (0: more than three segments), as long as an ACK is due within a millisecond and half a round trip. Linux: 3; ours does not wait unless set.",
+    ),
+    tcp(
+        "super_segment",
+        Kind::Bytes(0, 65_535),
+        Kernel::No("the kernel's is `gso_max_size`"),
+        UserKnob::SuperSegment,
+        "Most payload that our TCP hands to its device at once, 65160B; 0 for ordinary segments, as over a device without segmentation offload.",
+    ),
+    tcp(
+        "tso_min_segs",
+        Kind::Count(1, 45),
+        Kernel::Sysctl("net.ipv4.tcp_min_tso_segs", |segments| segments),
+        UserKnob::TsoMinSegs,
+        "What pacing leaves a super-segment at least, which it makes a millisecond of the rate; 2 segments.",
+    )
+    .needs(&[
+        Need::of(&[is("pacing", &["timer"])]).at(At::User),
+        SUPER_SEGMENTS.at(At::User),
+    ]),
+    tcp(
+        "whole_super_segments",
+        Kind::Switch,
+        Kernel::Always("off", "the kernel's TCP has sent partial ones since 2.6.12"),
+        UserKnob::WholeSuperSegments,
+        "`on`: super-segments leave whole or not at all, are at most the congestion window over `tso_win_divisor` (8) and half the window, and less counts as small for Nagle: Linux of 2005.",
+    )
+    .needs(&[SUPER_SEGMENTS.at(At::User).when(&["on"])]),
+    tcp(
+        "pacing",
+        Kind::Choice(&["off", "timer"]),
+        Kernel::Always("off", "the kernel's TCP paces by its congestion control (bbr) or by the qdisc fq"),
+        UserKnob::Pacing,
+        "`timer`: each super-segment leaves when the one before has had its time at the rate: `pacing_rate`, or the window over the round-trip time, times 1.2 (2 in slow start), as Linux.",
+    )
+    .needs(&[Need::of(&[is_not("congestion_control", &["bbr"])])
+        .at(At::Kernel)
+        .because("bbr paces")]),
+    tcp(
+        "pacing_rate",
+        Kind::BitRate,
+        Kernel::No("the kernel's TCP paces by its congestion control (bbr) or by the qdisc fq"),
+        UserKnob::PacingRate,
+        "Payload rate of pacing.",
+    )
+    .needs(&[Need::of(&[is("pacing", &["timer"])])]),
+    tcp(
+        "initial_window",
+        Kind::Count(1, 64),
+        Kernel::No("the kernel's is of the route (initcwnd), which is not set here"),
+        UserKnob::InitialWindow,
+        "Congestion window of a new connection in segments; 10 (RFC 6928).",
+    ),
+    tcp(
+        "window_growth",
+        Kind::Choice(WindowGrowth::WORDS),
+        Kernel::Always("bytes", "the kernel's TCP counts what is acknowledged"),
+        UserKnob::WindowGrowth,
+        "What opens the congestion window: the bytes that an ACK covers (RFC 3465), or one segment for each ACK that found the window full (Linux of 2005; with `congestion_control = \"reno\"`).",
+    ),
+    tcp(
+        "tail_loss_probe",
+        Kind::Switch,
+        // 3: a probe after two round trips, as Linux has it by default.
+        Kernel::Sysctl("net.ipv4.tcp_early_retrans", |on| 3 * on),
+        UserKnob::TailLossProbe,
+        "Whether a sender probes when the last segments of a flight stay unacknowledged (RFC 8985; both stacks do, Linux before 3.10 did not): after two round trips, 2 ms at the least, also when the peer is only kept off its CPU.",
+    ),
+    tcp(
+        "busy_poll_us",
+        Kind::Count(0, 1_000_000),
+        Kernel::No("the kernel's is the sysctl `net.core.busy_poll`"),
+        UserKnob::BusyPoll,
+        "Microseconds that our TCP looks on at its device, when nothing comes, before it sleeps; 0. Spares a lone request the waking up and costs CPU, which is counted.",
+    ),
+    tcp(
+        "receive_batch",
+        Kind::Count(1, 64),
+        Kernel::No("the kernel's is of NAPI and of GRO"),
+        UserKnob::ReceiveBatch,
+        "Packets that our TCP takes in at a time and answers before the application's turn; by default 64, and after it. 1 is a host of 2005, interrupted for each packet: no ACK waits for the answer, and what an ACK releases leaves before the next one is looked at.",
+    ),
+    Knob {
+        or_word: None,
+        default: "on",
+        per_end: false,
+        ..link(
+            "steering",
+            Kind::Switch,
+            Kernel::OwnDevice("RPS"),
+            "Steer each end's receive work to that end's CPUs (RPS). Off, a veth's receiver runs on the sender's CPU.",
+        )
+    },
+];

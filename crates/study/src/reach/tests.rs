@@ -1,0 +1,187 @@
+//! Which knob reaches which end, by the rows.
+
+use super::*;
+use crate::KNOBS;
+
+fn knobs(pairs: &[(&str, &str)]) -> Knobs {
+    let mut knobs = Knobs::default();
+    for (name, text) in pairs {
+        knobs.set(name, text).unwrap();
+    }
+    knobs
+}
+
+#[test]
+fn needs_name_rows_and_values_of_theirs() {
+    for row in KNOBS {
+        for need in row.needs {
+            let is_value = |row: &Knob, word: &str| {
+                let mut one = Knobs::default();
+                one.set(row.name, word).is_ok()
+            };
+            assert!(
+                need.when.iter().all(|word| is_value(row, word)),
+                "{}",
+                row.name
+            );
+            for term in need.any {
+                let other = find(term.knob).unwrap_or_else(|| panic!("{}", term.knob));
+                if let Is::In(words) | Is::NotIn(words) = term.is {
+                    assert!(
+                        words.iter().all(|word| is_value(&other, word)),
+                        "{}",
+                        row.name
+                    );
+                }
+            }
+            assert!(!need.any.is_empty() || !need.why.is_empty(), "{}", row.name);
+        }
+    }
+}
+
+#[test]
+fn each_choice_of_our_tcp_is_of_one_row_and_a_knob_of_an_end_belongs_to_an_end() {
+    let mut seen = Vec::new();
+    for row in KNOBS {
+        match row.of {
+            Of::Link(_, user) | Of::Tcp(_, user) => {
+                if let User::Has(which) = user {
+                    assert!(!seen.contains(&which), "{which:?} twice");
+                    seen.push(which);
+                }
+                assert!(row.per_end || row.name == "steering", "{}", row.name);
+            }
+            Of::Workload => assert!(!row.per_end, "{}", row.name),
+            Of::Host => {}
+        }
+    }
+}
+
+#[test]
+fn what_a_stack_cannot_have_is_told_with_its_end() {
+    let check = |pairs: &[(&str, &str)], owned, expected: &str| {
+        let error = knobs(pairs)
+            .available_at(HostName::CLIENT, owned)
+            .unwrap_err();
+        let said = error.to_string();
+        assert!(said.starts_with(expected), "{said}\n{expected}");
+    };
+    let user = ("client.stack", "user");
+    check(
+        &[("tail_split", "always")],
+        true,
+        "client.tail_split: the kernel's is fixed",
+    );
+    check(
+        &[("quickack", "on")],
+        false,
+        "client.quickack: of a bed's own device alone",
+    );
+    check(
+        &[("steering", "on")],
+        false,
+        "steering: of a bed's own device alone",
+    );
+    check(
+        &[("ack_policy", "exactly")],
+        true,
+        "client.ack_policy: the kernel's TCP has no policy \"exactly\"",
+    );
+    check(
+        &[("ack_policy", "every")],
+        false,
+        "client.ack_policy: of a bed's own device alone",
+    );
+    check(
+        &[("workload", "crr"), ("ack_delay", "40ms")],
+        true,
+        "client.ack_delay: of connections that stand",
+    );
+    check(
+        &[("ack_policy", "every"), ("gro", "on")],
+        true,
+        "client.gro: needs ack_policy other than \"every\"",
+    );
+    check(
+        &[user, ("tso", "off")],
+        true,
+        "client.tso: offloads, routes",
+    );
+    check(
+        &[user, ("sysctl.net.ipv4.tcp_ecn", "1")],
+        true,
+        "client.sysctl.net.ipv4.tcp_ecn: ",
+    );
+    check(
+        &[user, ("comp_sack_nr", "8")],
+        true,
+        "client.comp_sack_nr: needs ack_policy = \"linux-like\"",
+    );
+    check(
+        &[user, ("send_with", "splice")],
+        true,
+        "send_with: our TCP sends by it as by \"sendfile\"",
+    );
+    check(
+        &[("stack", "user"), ("steering", "off")],
+        false,
+        "steering: ",
+    );
+}
+
+#[test]
+fn what_it_can_have_and_what_leaves_things_alone_is_not_told() {
+    let check = |pairs: &[(&str, &str)], owned| {
+        knobs(pairs).available_at(HostName::CLIENT, owned).unwrap();
+    };
+    let user = ("client.stack", "user");
+    check(
+        &[
+            ("tail_split", "nagle"),
+            ("pacing", "off"),
+            ("window_growth", "bytes"),
+        ],
+        true,
+    );
+    check(
+        &[("ack_policy", "linux-like"), ("comp_sack_nr", "8")],
+        false,
+    );
+    check(
+        &[
+            ("quickack", "leave"),
+            ("super_segment", "default"),
+            ("bottleneck", "none"),
+        ],
+        false,
+    );
+    check(&[("server.tail_split", "always")], true);
+    // Its peer, the kernel's, is steered.
+    check(&[user, ("steering", "on")], false);
+    // It receives only.
+    check(
+        &[user, ("workload", "maerts"), ("send_with", "splice")],
+        false,
+    );
+}
+
+#[test]
+fn the_choices_of_our_tcp_are_what_is_set_at_its_end() {
+    let knobs = knobs(&[
+        ("ack_policy", "avoidance"),
+        ("client.ack_delay", "50ms"),
+        ("server.mtu", "9000"),
+        ("pacing", "default"),
+    ]);
+    let at = |end| {
+        knobs
+            .user_choices(end)
+            .map(|(which, _)| which)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        at(HostName::CLIENT),
+        [UserKnob::AckPolicy, UserKnob::AckDelay]
+    );
+    assert_eq!(at(HostName::SERVER), [UserKnob::Mtu, UserKnob::AckPolicy]);
+}

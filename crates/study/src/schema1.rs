@@ -1,0 +1,78 @@
+//! Records of schema 1, which knew a client and a server on one machine: read as records of today.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::host_name::HostName;
+use crate::knob::Knobs;
+use crate::record::{Record, SCHEMA_VERSION};
+use crate::topology::{Bed, Topology};
+
+/// The machine of those records, which did not say which it was.
+const MACHINE: &str = "unknown";
+
+/// Reads a line of schema 1.
+pub(crate) fn read(line: &str) -> Result<Record, serde_json::Error> {
+    let mut record: Value = serde_json::from_str(line)?;
+    let Some(fields) = record.as_object_mut() else {
+        return Err(serde::de::Error::custom("no object"));
+    };
+    let mut take = |name: &str| fields.remove(name).unwrap_or(Value::Null);
+    let knobs = Knobs::deserialize(&take("knobs"))?;
+    let bed = take("bed");
+    let machine = take("host");
+    let of_pair = take("core_to_core");
+    let ends: BTreeMap<HostName, Value> = match take("ends") {
+        Value::Null => BTreeMap::new(),
+        ends => Deserialize::deserialize(ends)?,
+    };
+    // A trial that had no bed knew no machine.
+    let is_known = machine["kernel"]
+        .as_str()
+        .is_some_and(|kernel| !kernel.is_empty());
+    let topology = bed
+        .as_str()
+        .and_then(Bed::from_word)
+        .and_then(|bed| Topology::of(bed, &knobs).ok())
+        .unwrap_or_default();
+    let hosts: BTreeMap<HostName, Value> = ends
+        .into_iter()
+        .map(|(host, mut found)| {
+            let environment = found["environment"].take();
+            let device = environment["device"]
+                .as_str()
+                .unwrap_or_default()
+                .to_string();
+            found["ports"] = json!({ device: environment });
+            found["machine"] = MACHINE.into();
+            (host, found)
+        })
+        .collect();
+    let distances: Vec<Value> = match of_pair {
+        Value::Null => Vec::new(),
+        mut distance => {
+            let cpu = |host: HostName, index: usize| json!({"host": host, "cpu": distance["cpus"][index]});
+            let cpus = json!([cpu(HostName::CLIENT, 0), cpu(HostName::SERVER, 1)]);
+            distance["cpus"] = cpus;
+            vec![distance]
+        }
+    };
+    let machines = match is_known {
+        true => json!({ MACHINE: machine }),
+        false => json!({}),
+    };
+    for (name, value) in [
+        ("schema_version", SCHEMA_VERSION.into()),
+        ("knobs", serde_json::to_value(&knobs)?),
+        ("bed", bed),
+        ("topology", serde_json::to_value(&topology)?),
+        ("machines", machines),
+        ("hosts", serde_json::to_value(&hosts)?),
+        ("distances", distances.into()),
+    ] {
+        fields.insert(name.to_string(), value);
+    }
+    Record::deserialize(record)
+}

@@ -1,0 +1,261 @@
+//! The cells of a study file: which knobs each has, and what it has no use for.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use toml::de::DeValue;
+
+use crate::cell::Cell;
+use crate::host_name::HostName;
+use crate::knob::{Knobs, find_full, nearest, new_name};
+use crate::parse::{Section, StudyError, set};
+use crate::reach::Unmet;
+use crate::registry::{Group, KNOBS};
+
+/// What `[workload]` and `[bed]` say: each cell takes of it what it has a use for.
+#[derive(Default)]
+pub(super) struct Base {
+    knobs: Knobs,
+    places: Vec<KnobPlace>,
+}
+
+/// Where in the file a knob is set.
+struct KnobPlace {
+    /// Its full name.
+    knob: String,
+    /// Its table and key.
+    key: String,
+    span: Range<usize>,
+}
+
+/// Knobs that are common to all cells and that none has had a use for so far.
+pub(super) struct Useless(BTreeMap<String, Option<Unmet>>);
+
+impl Useless {
+    pub(super) fn of(common: &Knobs) -> Useless {
+        Useless(common.iter().map(|(name, _)| (name.into(), None)).collect())
+    }
+
+    /// The knobs of a cell without the common ones that it has no use for.
+    ///
+    /// # Errors
+    /// One that is set for all hosts and of use to some alone, or that is not common.
+    pub(super) fn fit(&mut self, mut knobs: Knobs, common: &Knobs) -> Result<Knobs, Unmet> {
+        // One that is left out may be what another needs.
+        while let Some(unmet) = knobs.unmet().into_iter().next() {
+            if unmet.elsewhere || common.get(&unmet.knob) != knobs.get(&unmet.knob) {
+                return Err(unmet);
+            }
+            knobs.remove(&unmet.knob);
+            if let Some(reason) = self.0.get_mut(&unmet.knob) {
+                reason.get_or_insert(unmet);
+            }
+        }
+        self.0.retain(|name, _| knobs.get(name).is_none());
+        Ok(knobs)
+    }
+
+    /// One that no cell has a use for, and what it needs.
+    pub(super) fn first(self) -> Option<Unmet> {
+        self.0.into_values().flatten().next()
+    }
+}
+
+/// `[workload]` or `[bed]`, with a table for each host or set of hosts, such as `[bed.client]`, and
+/// `[bed.sysctl]` inside.
+pub(super) fn knobs_of_group(
+    mut section: Section<'_>,
+    group: Group,
+    prefix: &str,
+    base: &mut Base,
+) -> Result<(), StudyError> {
+    if group == Group::Bed {
+        if prefix.is_empty() {
+            let is_host = |key: &String| key != "sysctl" && key.parse::<HostName>().is_ok();
+            for host in section.tables().into_iter().filter(is_host) {
+                if let Some(inner) = section.section(&host)? {
+                    knobs_of_group(inner, Group::Bed, &format!("{host}."), base)?;
+                }
+            }
+        }
+        if let Some(mut inner) = section.section("sysctl")? {
+            for (key, span, value) in inner.rest() {
+                set(
+                    &inner,
+                    &mut base.knobs,
+                    &format!("{prefix}sysctl.{key}"),
+                    &key,
+                    value,
+                    span,
+                )?;
+            }
+        }
+    }
+    for (key, span, value) in section.rest() {
+        let here = KNOBS
+            .iter()
+            .filter(|knob| knob.group == group && (prefix.is_empty() || knob.per_end));
+        // `"clients.mtu"` beside `clients`, which is a knob; and names that knobs had once.
+        let is_full = key.contains('.') && find_full(&key).is_some_and(|knob| knob.group == group);
+        if prefix.is_empty() && (is_full || new_name(&key) != key) {
+            set(&section, &mut base.knobs, &key, &key, value, span.clone())?;
+            base.places.push(KnobPlace {
+                knob: new_name(&key).to_string(),
+                key: section.full(&key),
+                span,
+            });
+            continue;
+        }
+        match here.clone().find(|knob| knob.key == key) {
+            Some(knob) => {
+                let name = format!("{prefix}{}", knob.name);
+                set(&section, &mut base.knobs, &name, &key, value, span.clone())?;
+                base.places.push(KnobPlace {
+                    knob: name,
+                    key: section.full(&key),
+                    span,
+                });
+            }
+            None => {
+                let elsewhere = KNOBS.iter().find(|knob| knob.key == key);
+                let hint = match (elsewhere, nearest(&key, here.map(|knob| knob.key))) {
+                    (Some(knob), _) if knob.group == group => {
+                        "all hosts share it: set it in [bed]".to_string()
+                    }
+                    (Some(_), _) if group == Group::Bed => "it belongs in [workload]".to_string(),
+                    (Some(_), _) => "it belongs in [bed]".to_string(),
+                    (None, Some(near)) => format!("no such knob here; nearest is \"{near}\""),
+                    (None, None) => "no such knob here; `tcpcost knobs` lists them".to_string(),
+                };
+                return Err(section.error(span, &key, hint));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A trial each takes hours, and a larger number is a slip: 10 values for each of 10 knobs are 10^10.
+const CELLS_MAX: usize = 10_000;
+
+/// The explicit `[[cells]]` times every combination of `[vary]`.
+pub(super) fn cells(
+    top: &mut Section<'_>,
+    study: &str,
+    base: &Base,
+) -> Result<(Vec<Cell>, Vec<String>), StudyError> {
+    let mut vary: Vec<String> = Vec::new();
+    let mut places: Vec<KnobPlace> = Vec::new();
+    let mut explicit = Vec::new();
+    for mut section in top.sections("cells")? {
+        let name = section.text("name", |text| Ok::<_, String>(text.to_string()))?;
+        let mut own = Knobs::default();
+        for (key, span, value) in section.rest() {
+            let name = new_name(&key).to_string();
+            set(&section, &mut own, &key, &key, value, span.clone())?;
+            places.push(KnobPlace {
+                knob: name.clone(),
+                key: section.full(&key),
+                span,
+            });
+            if !vary.contains(&name) {
+                vary.push(name);
+            }
+        }
+        let name = name.unwrap_or_else(|| own.to_string());
+        explicit.push((name, own));
+    }
+    if explicit.is_empty() {
+        explicit.push((String::new(), Knobs::default()));
+    }
+
+    let mut axes: Vec<Vec<Knobs>> = Vec::new();
+    let mut count = explicit.len();
+    if let Some(mut section) = top.section("vary")? {
+        for (key, span, value) in section.rest() {
+            let DeValue::Array(items) = value.get_ref() else {
+                return Err(section.error(value.span(), &key, "expected a list of values"));
+            };
+            if items.is_empty() {
+                return Err(section.error(value.span(), &key, "expected at least one value"));
+            }
+            let mut axis = Vec::new();
+            for item in items.iter() {
+                let mut one = Knobs::default();
+                set(&section, &mut one, &key, &key, item, span.clone())?;
+                axis.push(one);
+            }
+            axes.push(axis);
+            count = count.saturating_mul(items.len());
+            if count > CELLS_MAX {
+                let reason = format!(
+                    "with this there are {count} cells, more than {CELLS_MAX}: take values off, or make several studies of it"
+                );
+                return Err(section.error(value.span(), &key, reason));
+            }
+            let name = new_name(&key).to_string();
+            places.push(KnobPlace {
+                knob: name.clone(),
+                key: section.full(&key),
+                span: span.clone(),
+            });
+            vary.push(name);
+        }
+    }
+
+    let wrong = |top: &Section<'_>, places: &[KnobPlace], unmet: &Unmet, of: &str| {
+        let mut all = places.iter().chain(&base.places);
+        let place = all.find(|place| place.knob == unmet.knob);
+        let (span, key) = place.map_or((0..0, unmet.knob.as_str()), |place| {
+            (place.span.clone(), place.key.as_str())
+        });
+        top.error(span, key, format!("{}{of}", unmet.reason))
+    };
+    let mut useless = Useless::of(&base.knobs);
+    let mut cells: Vec<Cell> = Vec::new();
+    for (name, own) in explicit {
+        let mut combinations = vec![Knobs::default()];
+        for axis in &axes {
+            combinations = combinations
+                .iter()
+                .flat_map(|so_far| axis.iter().map(|one| so_far.with(one)))
+                .collect();
+        }
+        for varied in combinations {
+            let words: Vec<String> = [name.clone(), varied.to_string()]
+                .into_iter()
+                .filter(|word| !word.is_empty())
+                .collect();
+            let name = if words.is_empty() {
+                study.to_string()
+            } else {
+                words.join(" ")
+            };
+            let own = own.with(&varied);
+            // What the cell says itself is its own, even if it says the same.
+            let mut common = base.knobs.clone();
+            own.iter().for_each(|(name, _)| common.remove(name));
+            let knobs = useless
+                .fit(base.knobs.with(&own), &common)
+                .map_err(|unmet| wrong(top, &places, &unmet, &format!(" (cell \"{name}\")")))?;
+            cells.push(Cell {
+                name,
+                knobs,
+                meter_trial: None,
+                captured: None,
+            });
+        }
+    }
+    if let Some(unmet) = useless.first() {
+        return Err(wrong(top, &[], &unmet, ""));
+    }
+    for (index, cell) in cells.iter().enumerate() {
+        if cells[..index].iter().any(|other| other.name == cell.name) {
+            return Err(top.error(
+                0..0,
+                "cells",
+                format!("two cells are called \"{}\"; give each a name", cell.name),
+            ));
+        }
+    }
+    Ok((cells, vary))
+}

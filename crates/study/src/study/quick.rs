@@ -1,0 +1,101 @@
+//! A study made quick.
+
+use std::time::Duration;
+
+use crate::study::Study;
+
+impl Study {
+    /// Makes the study a quick one: the cells and times that its `[quick]` names; else intervals of at most
+    /// 300 ms after at most 100 ms, six times where that takes less than 50 s and three times where
+    /// not. Nothing is repeated and no target reached for.
+    pub fn make_quick(&mut self) {
+        let quick = std::mem::take(&mut self.quick);
+        let kept = |cell: &crate::Cell| {
+            quick.keep.iter().all(|(knob, values)| {
+                let value = cell.knobs.value(knob);
+                value.is_some_and(|value| values.contains(&value))
+            })
+        };
+        self.cells.retain(kept);
+        let measure = &mut self.measure;
+        let at_most = |time: Duration, most: u64| time.min(Duration::from_millis(most));
+        measure.warm_up = quick.warm_up.unwrap_or(at_most(measure.warm_up, 100));
+        measure.duration = quick.duration.unwrap_or(at_most(measure.duration, 300));
+        let flows = |cell: &crate::Cell| cell.knobs.count("flows").unwrap_or(1);
+        let once: Duration = self
+            .cells
+            .iter()
+            .map(|cell| {
+                measure.warm_up + measure.duration + TRIAL + Duration::from_micros(60 * flows(cell))
+            })
+            .sum();
+        let six = if once * 6 <= SIX_WITHIN { 6 } else { 3 };
+        let repetitions = quick.repetitions.unwrap_or(measure.repetitions.min(six));
+        (measure.repetitions, measure.repetitions_max) = (repetitions, repetitions);
+        measure.target = None;
+        measure.retries = 0;
+        self.quick = quick;
+    }
+}
+
+/// What a trial takes beside warm-up and interval.
+const TRIAL: Duration = Duration::from_millis(120);
+const SIX_WITHIN: Duration = Duration::from_secs(50);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Study {
+        Study::parse("s", text, "s.toml").unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    #[test]
+    fn a_quick_study_keeps_the_cells_that_it_names() {
+        let mut study = parse(
+            "[vary]\nflows = [1, 2, 4]\nnodelay = [\"on\", \"off\"]\n\
+             [quick]\nduration = \"200ms\"\nrepetitions = 7\n[quick.keep]\nflows = [1, 4]\nnodelay = [\"off\"]",
+        );
+        study.make_quick();
+        let names: Vec<&str> = study.cells.iter().map(|cell| cell.name.as_str()).collect();
+        assert_eq!(names, ["flows=1 nodelay=off", "flows=4 nodelay=off"]);
+        assert_eq!(study.measure.duration, Duration::from_millis(200));
+        assert_eq!(study.measure.warm_up, Duration::from_millis(100));
+        assert_eq!(study.measure.repetitions_max, 7);
+    }
+
+    #[test]
+    fn a_large_study_is_repeated_less_often() {
+        let flows: Vec<String> = (1..40).map(|flows| flows.to_string()).collect();
+        let text = format!("[vary]\nflows = [{}]", flows.join(", "));
+        let mut large = parse(&text);
+        large.make_quick();
+        assert_eq!(large.measure.repetitions, 3);
+        let mut small = parse("[vary]\nflows = [1, 2]");
+        small.make_quick();
+        assert_eq!(small.measure.repetitions, 6);
+    }
+
+    #[test]
+    fn a_quick_knob_that_is_none_is_told() {
+        for (text, expected) in [
+            (
+                "[quick.keep]\nflowz = [1]\n",
+                "s.toml:2: quick.keep.flowz: no such knob",
+            ),
+            (
+                "[quick.keep]\nflows = 1\n",
+                "s.toml:2: quick.keep.flows: expected a list of values, each a whole number from 1 to 30000",
+            ),
+            (
+                "[quick]\nrepetitions = 0\n",
+                "s.toml:2: quick.repetitions: expected a whole number from 1",
+            ),
+        ] {
+            assert_eq!(
+                Study::parse("s", text, "s.toml").unwrap_err().to_string(),
+                expected
+            );
+        }
+    }
+}

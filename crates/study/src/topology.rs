@@ -1,0 +1,483 @@
+//! Which hosts take part in a trial, how each is reached, how they are linked, and who connects to whom.
+//!
+//! `loopback`, `netns`, `tap` and `memory` are four descriptions made of a cell's knobs; whatever makes
+//! a bed knows hosts and links alone.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use serde::{Deserialize, Serialize};
+
+use crate::host_name::HostName;
+use crate::knob::Knobs;
+use crate::value::Value;
+use crate::words::words;
+
+/// How a host's agent is started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reach {
+    /// In the command's own network namespace.
+    Here,
+    /// In a network namespace of its own, on the command's machine.
+    Namespace,
+    /// In one process with the other hosts that are reached so, on the command's machine.
+    Memory,
+}
+
+/// Whose TCP a host's connections have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StackKind {
+    /// The kernel's.
+    Kernel,
+    /// Our own, in user space.
+    User,
+}
+
+/// One host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Host {
+    /// Its name.
+    pub name: HostName,
+    /// How its agent is started.
+    pub reach: Reach,
+    /// Its TCP.
+    pub stack: StackKind,
+    /// CPUs asked for; `None` leaves them to `placement`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpus: Option<Vec<usize>>,
+}
+
+/// What joins two hosts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LinkKind {
+    /// The loopback device of a namespace that both are in.
+    Loopback,
+    /// A veth pair, an end in each namespace.
+    Veth,
+    /// A TAP: our TCP at one end, its device in the other's namespace.
+    Tap,
+    /// A queue in memory each way.
+    Memory,
+}
+
+/// Where a link meets a host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Port {
+    /// The host.
+    pub host: HostName,
+    /// The device's name there.
+    pub device: String,
+    /// The host's address on this link.
+    pub address: IpAddr,
+}
+
+/// A link between two hosts: a network of its own.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Link {
+    /// What it is.
+    pub kind: LinkKind,
+    /// One end.
+    pub a: Port,
+    /// The other.
+    pub b: Port,
+}
+
+impl Link {
+    /// A host's end of it and the other end; `None` where the host has none.
+    pub fn from(&self, host: HostName) -> Option<(&Port, &Port)> {
+        if self.a.host == host {
+            Some((&self.a, &self.b))
+        } else if self.b.host == host {
+            Some((&self.b, &self.a))
+        } else {
+            None
+        }
+    }
+
+    /// Length of its network's prefix, bits: two addresses and what a network keeps for itself.
+    pub fn prefix(&self) -> u8 {
+        match self.a.address {
+            IpAddr::V4(_) => 30,
+            IpAddr::V6(_) => 126,
+        }
+    }
+
+    /// Its network's first address.
+    fn network(&self) -> IpAddr {
+        match self.a.address {
+            IpAddr::V4(address) => Ipv4Addr::from(u32::from(address) & !3).into(),
+            IpAddr::V6(address) => Ipv6Addr::from(u128::from(address) & !3).into(),
+        }
+    }
+}
+
+/// The workload between two hosts: `on` opens the connections, to `to`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Traffic {
+    /// The host that connects.
+    pub on: HostName,
+    /// The host that listens.
+    pub to: HostName,
+}
+
+/// Which side of its connections a host is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Side {
+    /// It opens them.
+    Connects,
+    /// It takes them.
+    Listens,
+}
+
+impl Side {
+    /// Both, the one that connects first.
+    pub const BOTH: [Side; 2] = [Side::Connects, Side::Listens];
+
+    /// The other one.
+    pub fn peer(self) -> Side {
+        match self {
+            Side::Connects => Side::Listens,
+            Side::Listens => Side::Connects,
+        }
+    }
+}
+
+/// A network that a host reaches through a neighbour.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Route {
+    /// The network's first address.
+    pub to: IpAddr,
+    /// Length of its prefix, bits.
+    pub prefix: u8,
+    /// The neighbour's address.
+    pub via: IpAddr,
+}
+
+words! {
+    /// Which description of hosts and links.
+    Bed {
+        /// Network namespaces joined by veth pairs.
+        Netns = "netns",
+        /// The command's own loopback.
+        Loopback = "loopback",
+        /// Two namespaces joined by a TAP, our TCP in one of them.
+        Tap = "tap",
+        /// Our TCP twice in one process.
+        Memory = "memory",
+    }
+}
+
+/// Hosts, links, and the workload's direction. The hosts are in the order in which phases go through them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Topology {
+    /// The hosts.
+    pub hosts: Vec<Host>,
+    /// The links between them.
+    pub links: Vec<Link>,
+    /// Who connects to whom. A host without any forwards.
+    pub traffic: Vec<Traffic>,
+}
+
+impl Topology {
+    /// Names of the hosts, in order.
+    pub fn names(&self) -> impl Iterator<Item = HostName> + '_ {
+        self.hosts.iter().map(|host| host.name)
+    }
+
+    /// A host.
+    pub fn host(&self, name: HostName) -> Option<&Host> {
+        self.hosts.iter().find(|host| host.name == name)
+    }
+
+    /// Which side of its connections a host is; `None` of one that forwards.
+    pub fn side(&self, name: HostName) -> Option<Side> {
+        self.traffic.iter().find_map(|traffic| {
+            if traffic.on == name {
+                Some(Side::Connects)
+            } else {
+                (traffic.to == name).then_some(Side::Listens)
+            }
+        })
+    }
+
+    /// Hosts of one side, in order.
+    pub fn of_side(&self, side: Side) -> impl Iterator<Item = HostName> + '_ {
+        self.names()
+            .filter(move |&name| self.side(name) == Some(side))
+    }
+
+    /// How often a host has the workload's flows: once for each host that it talks with.
+    pub fn times(&self, name: HostName) -> usize {
+        let is_its = |one: &&Traffic| one.on == name || one.to == name;
+        self.traffic.iter().filter(is_its).count()
+    }
+
+    /// A host's ports, each with the link's other end.
+    pub fn ports(&self, name: HostName) -> impl Iterator<Item = (&Port, &Port)> {
+        self.links.iter().filter_map(move |link| link.from(name))
+    }
+
+    /// The sets that have members, with these.
+    pub fn sets(&self) -> BTreeMap<HostName, Vec<HostName>> {
+        let mut sets: BTreeMap<HostName, Vec<HostName>> = BTreeMap::new();
+        for name in self.names() {
+            if let Some(set) = name.set() {
+                sets.entry(set).or_default().push(name);
+            }
+        }
+        sets
+    }
+
+    /// The hosts that a name means: a host, or the members of a set. Empty where it means none.
+    pub fn members(&self, name: HostName) -> Vec<HostName> {
+        let is_meant = |host: &HostName| *host == name || host.set() == Some(name);
+        self.names().filter(is_meant).collect()
+    }
+
+    /// The links from one host to another, the fewest that there are; `None` where there is no way.
+    fn path(&self, from: HostName, to: HostName) -> Option<Vec<&Link>> {
+        let mut ways = VecDeque::from([(from, Vec::new())]);
+        let mut seen = vec![from];
+        while let Some((at, way)) = ways.pop_front() {
+            if at == to {
+                return Some(way);
+            }
+            for link in &self.links {
+                if let Some((_, far)) = link.from(at)
+                    && !seen.contains(&far.host)
+                {
+                    seen.push(far.host);
+                    let mut longer = way.clone();
+                    longer.push(link);
+                    ways.push_back((far.host, longer));
+                }
+            }
+        }
+        None
+    }
+
+    /// The address by which a host reaches another.
+    pub fn address_of(&self, to: HostName, from: HostName) -> Option<IpAddr> {
+        let path = self.path(from, to)?;
+        let (port, _) = path.last()?.from(to)?;
+        Some(port.address)
+    }
+
+    /// The networks that a host reaches through others: those of the hosts that it talks with, or
+    /// forwards for.
+    pub fn routes(&self, host: HostName) -> Vec<Route> {
+        let mut routes: Vec<Route> = Vec::new();
+        for link in &self.links {
+            if link.from(host).is_some() {
+                continue;
+            }
+            let ways = [link.a.host, link.b.host].map(|end| self.path(host, end));
+            let nearest = ways.into_iter().flatten().min_by_key(Vec::len);
+            let first = nearest.and_then(|way| way.first()?.from(host));
+            routes.extend(first.map(|(_, neighbour)| Route {
+                to: link.network(),
+                prefix: link.prefix(),
+                via: neighbour.address,
+            }));
+        }
+        routes
+    }
+
+    /// Whether a host passes on what is not for it.
+    pub fn forwards(&self, host: HostName) -> bool {
+        self.side(host).is_none()
+    }
+
+    /// The hosts and links of a bed.
+    ///
+    /// # Errors
+    /// In one line: the bed has no such topology, or a knob is set for a host that is not in it.
+    pub fn of(bed: Bed, knobs: &Knobs) -> Result<Topology, String> {
+        let word = knobs.word("topology").expect("a choice has a default");
+        let topology = match (bed, word.as_str()) {
+            (Bed::Netns, "star") => Topology::star(knobs),
+            (Bed::Netns, "chain") => Topology::chain(knobs),
+            (Bed::Netns, _) => Topology::pair(knobs),
+            (_, "star" | "chain") => {
+                let bed = bed.word();
+                return Err(format!(
+                    "topology: {word} is of the netns bed, not of {bed}"
+                ));
+            }
+            (Bed::Loopback, _) => Topology::loopback(knobs),
+            (Bed::Tap, _) => Topology::tap(knobs),
+            (Bed::Memory, _) => Topology::memory(knobs),
+        };
+        if knobs.get("placement").is_some() && topology.hosts.iter().all(|host| host.cpus.is_some())
+        {
+            return Err("placement: every host has CPUs of its own by cpus".to_string());
+        }
+        let mut named = knobs.named();
+        match named.find(|(host, _)| topology.members(*host).is_empty()) {
+            None => Ok(topology),
+            Some((host, knob)) => {
+                let names: Vec<String> = topology.names().map(|name| name.to_string()).collect();
+                let names = names.join(", ");
+                Err(format!(
+                    "{knob}: no host is called {host} here; there are {names}"
+                ))
+            }
+        }
+    }
+
+    /// Two hosts in namespaces of their own, joined by a veth pair.
+    fn pair(knobs: &Knobs) -> Topology {
+        let mut topology = Topology::of_hosts(knobs, Reach::Namespace, &HostName::PAIR);
+        topology.join(LinkKind::Veth, HostName::CLIENT, HostName::SERVER, knobs);
+        topology
+    }
+
+    /// So many clients in namespaces of their own, each joined with the server by a veth pair.
+    fn star(knobs: &Knobs) -> Topology {
+        let names = knobs.host_names();
+        let mut topology = Topology::of_hosts(knobs, Reach::Namespace, &names);
+        for &client in &names[..names.len() - 1] {
+            topology.join(LinkKind::Veth, client, HostName::SERVER, knobs);
+        }
+        topology
+    }
+
+    /// Client and server, each joined by a veth pair with a host in the middle that forwards.
+    fn chain(knobs: &Knobs) -> Topology {
+        let mut topology = Topology::of_hosts(knobs, Reach::Namespace, &knobs.host_names());
+        topology.join(LinkKind::Veth, HostName::CLIENT, HostName::RELAY, knobs);
+        topology.join(LinkKind::Veth, HostName::RELAY, HostName::SERVER, knobs);
+        topology
+    }
+
+    /// Client and server on the command's own loopback.
+    fn loopback(knobs: &Knobs) -> Topology {
+        let mut topology = Topology::of_hosts(knobs, Reach::Here, &HostName::PAIR);
+        let address = match is_v6(knobs) {
+            false => Ipv4Addr::LOCALHOST.into(),
+            true => Ipv6Addr::LOCALHOST.into(),
+        };
+        let port = |host| Port {
+            host,
+            device: "lo".to_string(),
+            address,
+        };
+        topology.links = vec![Link {
+            kind: LinkKind::Loopback,
+            a: port(HostName::CLIENT),
+            b: port(HostName::SERVER),
+        }];
+        topology
+    }
+
+    /// Two hosts in namespaces of their own, one of them with our TCP, joined by a TAP.
+    fn tap(knobs: &Knobs) -> Topology {
+        let mut topology = Topology::of_hosts(knobs, Reach::Namespace, &HostName::PAIR);
+        topology.join(LinkKind::Tap, HostName::CLIENT, HostName::SERVER, knobs);
+        for port in topology
+            .links
+            .iter_mut()
+            .flat_map(|link| [&mut link.a, &mut link.b])
+        {
+            port.device = "tc-tap".to_string();
+        }
+        topology
+    }
+
+    /// Two hosts with our TCP in one process.
+    fn memory(knobs: &Knobs) -> Topology {
+        let mut topology = Topology::of_hosts(knobs, Reach::Memory, &HostName::PAIR);
+        for host in &mut topology.hosts {
+            host.stack = StackKind::User;
+        }
+        topology.join(LinkKind::Memory, HostName::CLIENT, HostName::SERVER, knobs);
+        for port in topology
+            .links
+            .iter_mut()
+            .flat_map(|link| [&mut link.a, &mut link.b])
+        {
+            port.device = "memory".to_string();
+        }
+        topology
+    }
+
+    /// Hosts that are not linked yet; each whose name begins as `client` connects to the server.
+    fn of_hosts(knobs: &Knobs, reach: Reach, names: &[HostName]) -> Topology {
+        let host = |&name: &HostName| Host {
+            name,
+            reach,
+            stack: stack(knobs, name),
+            cpus: match knobs.value_at(name, "cpus") {
+                Some(Value::Cpus(cpus)) => Some(cpus),
+                _ => None,
+            },
+        };
+        let others = names
+            .iter()
+            .copied()
+            .filter(|name| *name != HostName::SERVER);
+        let clients = others.filter(|name| *name != HostName::RELAY);
+        Topology {
+            hosts: names.iter().map(host).collect(),
+            links: Vec::new(),
+            traffic: clients
+                .map(|on| Traffic {
+                    on,
+                    to: HostName::SERVER,
+                })
+                .collect(),
+        }
+    }
+
+    /// Links two hosts by a network of its own. The only device of a host is called after the host, one of
+    /// several after the host at its other end.
+    fn join(&mut self, kind: LinkKind, a: HostName, b: HostName, knobs: &Knobs) {
+        let number = u8::try_from(self.links.len()).expect("the registry's range leaves room");
+        let address = |host: u8| match is_v6(knobs) {
+            false => IpAddr::from([10, 0, number, host]),
+            true => IpAddr::from([0xfd00, 0, 0, number.into(), 0, 0, 0, host.into()]),
+        };
+        let links_of = |name: HostName| {
+            let all = self.traffic.iter();
+            let as_star = all.filter(|traffic| traffic.to == name).count();
+            if self.forwards(name) { 2 } else { as_star }
+        };
+        let device = |host: HostName, far: HostName| {
+            let after = if links_of(host) > 1 { far } else { host };
+            format!("tc-{after}")
+        };
+        let (a_device, b_device) = (device(a, b), device(b, a));
+        self.links.push(Link {
+            kind,
+            a: Port {
+                host: a,
+                device: a_device,
+                address: address(1),
+            },
+            b: Port {
+                host: b,
+                device: b_device,
+                address: address(2),
+            },
+        });
+    }
+}
+
+/// Whose TCP a host has, by the knob `stack`.
+fn stack(knobs: &Knobs, host: HostName) -> StackKind {
+    match knobs.value_at(host, "stack") {
+        Some(Value::Word(word)) if word == "user" => StackKind::User,
+        _ => StackKind::Kernel,
+    }
+}
+
+fn is_v6(knobs: &Knobs) -> bool {
+    knobs.word("ip").as_deref() == Some("v6")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,99 @@
+use super::*;
+
+fn of(pairs: &[(&str, &str)]) -> Topology {
+    Topology::of(Bed::Netns, &knobs(pairs)).unwrap()
+}
+
+fn knobs(pairs: &[(&str, &str)]) -> Knobs {
+    let mut knobs = Knobs::default();
+    for (name, text) in pairs {
+        knobs.set(name, text).unwrap();
+    }
+    knobs
+}
+
+fn name(text: &str) -> HostName {
+    text.parse().unwrap()
+}
+
+#[test]
+fn a_pair_is_two_hosts_and_one_link() {
+    let pair = of(&[]);
+    let devices: Vec<&str> = pair
+        .names()
+        .flat_map(|host| pair.ports(host))
+        .map(|(port, _)| port.device.as_str())
+        .collect();
+    assert_eq!(devices, ["tc-client", "tc-server"]);
+    assert_eq!(pair.side(HostName::CLIENT), Some(Side::Connects));
+    assert_eq!(pair.side(HostName::SERVER), Some(Side::Listens));
+    assert!(pair.routes(HostName::CLIENT).is_empty());
+    let address = pair.address_of(HostName::SERVER, HostName::CLIENT);
+    assert_eq!(address, Some([10, 0, 0, 2].into()));
+}
+
+#[test]
+fn in_a_star_each_client_has_a_link_to_the_server() {
+    let star = of(&[("topology", "star"), ("clients", "3"), ("ip", "v6")]);
+    let server: Vec<String> = star
+        .ports(HostName::SERVER)
+        .map(|(port, far)| format!("{} {} {}", port.device, port.address, far.device))
+        .collect();
+    assert_eq!(
+        server,
+        [
+            "tc-client1 fd00::2 tc-client1",
+            "tc-client2 fd00:0:0:1::2 tc-client2",
+            "tc-client3 fd00:0:0:2::2 tc-client3",
+        ]
+    );
+    assert_eq!(star.times(HostName::SERVER), 3);
+    assert_eq!(star.times(name("client2")), 1);
+    assert_eq!(star.members(name("clients")).len(), 3);
+    assert_eq!(star.members(name("client2")), [name("client2")]);
+    assert!(star.members(HostName::RELAY).is_empty());
+    let address = star.address_of(HostName::SERVER, name("client3"));
+    assert_eq!(address.unwrap().to_string(), "fd00:0:0:2::2");
+}
+
+#[test]
+fn in_a_chain_the_ends_reach_each_other_through_the_middle() {
+    let chain = of(&[("topology", "chain")]);
+    let route = |host, to: [u8; 4], via: [u8; 4]| {
+        let expected = Route {
+            to: to.into(),
+            prefix: 30,
+            via: via.into(),
+        };
+        assert_eq!(chain.routes(host), [expected]);
+    };
+    route(HostName::CLIENT, [10, 0, 1, 0], [10, 0, 0, 2]);
+    route(HostName::SERVER, [10, 0, 0, 0], [10, 0, 1, 1]);
+    assert!(chain.routes(HostName::RELAY).is_empty());
+    assert!(chain.forwards(HostName::RELAY));
+    assert_eq!(chain.side(HostName::RELAY), None);
+    let address = chain.address_of(HostName::SERVER, HostName::CLIENT);
+    assert_eq!(address, Some([10, 0, 1, 2].into()));
+}
+
+#[test]
+fn what_no_host_can_have_is_told() {
+    let error = |pairs| Topology::of(Bed::Netns, &knobs(pairs)).unwrap_err();
+    let unknown = error(&[("relay.mtu", "1500B")]);
+    assert_eq!(
+        unknown,
+        "relay.mtu: no host is called relay here; there are client, server"
+    );
+    let both = error(&[
+        ("placement", "same-cpu"),
+        ("client.cpus", "[0]"),
+        ("server.cpus", "[1]"),
+    ]);
+    assert!(both.starts_with("placement: "), "{both}");
+    let knobs = knobs(&[("topology", "chain")]);
+    let error = Topology::of(Bed::Loopback, &knobs).unwrap_err();
+    assert_eq!(
+        error,
+        "topology: chain is of the netns bed, not of loopback"
+    );
+}

@@ -1,0 +1,37 @@
+//! What is left of a connection in TIME-WAIT, for the endpoint to keep.
+
+use std::time::{Duration, Instant};
+
+use super::{Clock, Connection};
+use crate::SeqNum;
+use crate::wire::FourTuple;
+/// What is left of a connection.
+#[derive(Debug)]
+pub(crate) struct TimeWait {
+    pub path: FourTuple,
+    pub snd_nxt: SeqNum,
+    pub rcv_nxt: SeqNum,
+    /// TS.Recent, if timestamps were used.
+    pub ts_recent: Option<u32>,
+    pub clock: Clock,
+    pub length: Duration,
+    pub until: Instant,
+}
+
+impl Connection {
+    /// What is left of it.
+    pub(crate) fn time_wait(&self, path: FourTuple) -> TimeWait {
+        TimeWait {
+            path,
+            snd_nxt: self.snd.nxt,
+            rcv_nxt: self.rcv.nxt,
+            ts_recent: self.timestamps.then_some(self.rcv.ts_recent),
+            clock: self.clock(),
+            length: self.config.time_wait,
+            until: self
+                .timers
+                .next()
+                .unwrap_or(self.heard + self.config.time_wait),
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! Parts of a trial that go through all hosts: connecting them, which CPUs they share and how far these are
+//! apart, what time each has.
+
+use std::collections::BTreeMap;
+
+use tcpcost_agent::protocol::{Answer, Ask, clock_ns};
+use tcpcost_study::{CpuId, Distance, Environment, HostName, MeterName, Side, Topology};
+
+use super::bed::Bed;
+use super::nodes::{Events, Halt};
+use super::placement::Placement;
+use super::trial::nonsense;
+
+/// Something of each host.
+pub type ByHost<T> = BTreeMap<HostName, T>;
+
+/// The state of a host's ports.
+pub type Ports = BTreeMap<String, Environment>;
+
+/// How often an agent is asked for its clock; the quickest answer counts.
+const CLOCK_ASKED: usize = 3;
+
+/// Starts those who listen, then those who connect, one after the other, then those who forward.
+pub fn connect(
+    bed: &mut Bed,
+    topology: &Topology,
+    events: &Events,
+    ports: &mut ByHost<Ports>,
+) -> Result<(), Halt> {
+    let mut listening = ByHost::new();
+    // eBPF programs, by machine.
+    let mut loaded: BTreeMap<String, BTreeMap<MeterName, String>> = BTreeMap::new();
+    for host in topology.of_side(Side::Listens) {
+        let answer = bed.nodes.call(events, host, &Ask::Listen)?;
+        let Answer::Listening {
+            addresses,
+            loaded: more,
+        } = answer
+        else {
+            return Err(nonsense(host, &answer));
+        };
+        let machine = bed.nodes.hello(host).machine.clone();
+        loaded.entry(machine).or_default().extend(more);
+        listening.insert(host, addresses);
+    }
+    let of_machine = |bed: &Bed, host| {
+        let machine = &bed.nodes.hello(host).machine;
+        loaded.get(machine).cloned().unwrap_or_default()
+    };
+    let mut answers = Vec::new();
+    for traffic in &topology.traffic {
+        let reached = topology.address_of(traffic.to, traffic.on);
+        let mut targets = listening[&traffic.to].clone();
+        for target in &mut targets {
+            if let Some(address) = reached {
+                target.set_ip(address);
+            }
+        }
+        let loaded = of_machine(bed, traffic.on);
+        let connect = Ask::Connect { targets, loaded };
+        answers.push((traffic.on, bed.nodes.call(events, traffic.on, &connect)?));
+    }
+    for host in topology.of_side(Side::Listens) {
+        answers.push((host, bed.nodes.call(events, host, &Ask::Accepted)?));
+    }
+    for host in topology.names().filter(|&host| topology.forwards(host)) {
+        let loaded = of_machine(bed, host);
+        answers.push((
+            host,
+            bed.nodes.call(events, host, &Ask::Observe { loaded })?,
+        ));
+    }
+    for (host, answer) in answers {
+        let Answer::Connected {
+            congestion_control,
+            mss,
+            connection,
+            ..
+        } = answer
+        else {
+            return Err(nonsense(host, &answer));
+        };
+        for port in ports
+            .get_mut(&host)
+            .into_iter()
+            .flat_map(BTreeMap::values_mut)
+        {
+            port.congestion_control.clone_from(&congestion_control);
+            port.mss = mss;
+            port.connection.clone_from(&connection);
+        }
+    }
+    Ok(())
+}
+
+/// The CPUs that hosts share, by who is first in the topology's order.
+pub struct Shared(ByHost<(Vec<usize>, bool)>);
+
+impl Shared {
+    /// Of all hosts.
+    pub fn of(bed: &Bed, topology: &Topology, placed: &Placement) -> Shared {
+        let mut taken: Vec<(&str, usize)> = Vec::new();
+        let mut first = ByHost::new();
+        for host in topology.names() {
+            let machine = bed.nodes.hello(host).machine.as_str();
+            let own = |cpu: &&usize| !taken.contains(&(machine, **cpu));
+            let own: Vec<usize> = placed[&host].iter().filter(own).copied().collect();
+            taken.extend(own.iter().map(|&cpu| (machine, cpu)));
+            let has_all = own.len() == placed[&host].len();
+            first.insert(host, (own, has_all));
+        }
+        Shared(first)
+    }
+
+    /// The CPUs of a host that no earlier host has.
+    pub fn own(&self, host: HostName) -> Vec<usize> {
+        self.0[&host].0.clone()
+    }
+
+    /// Whether no earlier host has any CPU of this one.
+    pub fn has_all(&self, host: HostName) -> bool {
+        self.0[&host].1
+    }
+}
+
+/// The distances between hosts of one machine that talk with each other and share no CPU, each two CPUs
+/// once, as they are now.
+pub fn distances(
+    bed: &mut Bed,
+    topology: &Topology,
+    placed: &Placement,
+    events: &Events,
+) -> Result<Vec<Distance>, Halt> {
+    let mut distances = Vec::new();
+    for cpus in far_cpus(bed, topology, placed) {
+        distances.push(Distance {
+            cpus,
+            before_ns: ask_distance(bed, cpus, events)?,
+            after_ns: None,
+        });
+    }
+    Ok(distances)
+}
+
+/// The first CPUs of hosts of one machine that talk with each other and share none, each two once.
+pub fn far_cpus(bed: &Bed, topology: &Topology, placed: &Placement) -> Vec<[CpuId; 2]> {
+    let mut seen = Vec::new();
+    let mut far = Vec::new();
+    for traffic in &topology.traffic {
+        let (on, to) = (&placed[&traffic.on], &placed[&traffic.to]);
+        let machine = &bed.nodes.hello(traffic.on).machine;
+        let is_one = *machine == bed.nodes.hello(traffic.to).machine;
+        let between = (machine.clone(), on[0], to[0]);
+        if is_one && !on.iter().any(|cpu| to.contains(cpu)) && !seen.contains(&between) {
+            seen.push(between);
+            let id = |host, cpus: &[usize]| CpuId { host, cpu: cpus[0] };
+            far.push([id(traffic.on, on), id(traffic.to, to)]);
+        }
+    }
+    far
+}
+
+/// How far two CPUs are apart now, by the host that connects; `None` where one is not free.
+pub fn ask_distance(bed: &mut Bed, cpus: [CpuId; 2], events: &Events) -> Result<Option<u64>, Halt> {
+    let host = cpus[0].host;
+    let ask = Ask::Distance {
+        cpus: cpus.map(|id| id.cpu),
+    };
+    match bed.nodes.call(events, host, &ask)? {
+        Answer::Distance { round_trip_ns } => Ok(round_trip_ns),
+        answer => Err(nonsense(host, &answer)),
+    }
+}
+
+/// How far an agent's clock is ahead of the command's, ns: to within half the time of the quickest
+/// answer.
+pub fn clock_offset_ns(bed: &mut Bed, host: HostName, events: &Events) -> Result<i64, Halt> {
+    let mut best: Option<(u64, i64)> = None;
+    for _ in 0..CLOCK_ASKED {
+        let asked_ns = clock_ns();
+        let answer = bed.nodes.call(events, host, &Ask::Clock)?;
+        let answered_ns = clock_ns();
+        let Answer::Clock { now_ns } = answer else {
+            return Err(nonsense(host, &answer));
+        };
+        let took_ns = answered_ns - asked_ns;
+        let offset = now_ns.wrapping_sub(asked_ns + took_ns / 2).cast_signed();
+        if best.is_none_or(|(least_ns, _)| took_ns < least_ns) {
+            best = Some((took_ns, offset));
+        }
+    }
+    Ok(best.map_or(0, |(_, offset)| offset))
+}

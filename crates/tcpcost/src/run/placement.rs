@@ -1,0 +1,244 @@
+//! Which CPUs the threads of each host run on.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tcpcost_host::cpus::Cpus;
+use tcpcost_study::{HostName, Side, Topology};
+
+/// CPUs by host.
+pub type Placement = BTreeMap<HostName, Vec<usize>>;
+
+/// Why hosts cannot be placed: the knob, and one line.
+pub type PlacementError = (String, String);
+
+/// CPUs of the hosts of one machine. The knob `cpus` wins; else `placement` gives one CPU to those who
+/// connect and one to those who listen, and to a host in the middle one of its own where there is one.
+///
+/// `two-cpus` takes two cores where there are two, the highest ones: CPU 0 serves most interrupts
+/// and boot-time work.
+///
+/// # Errors
+/// Too few CPUs, no siblings, a listed CPU that cannot be used.
+pub fn place(
+    machine: &Cpus,
+    placement: &str,
+    topology: &Topology,
+    hosts: &[HostName],
+) -> Result<Placement, PlacementError> {
+    let of_placement = |reason: String| ("placement".to_string(), reason);
+    let mut placed = Placement::new();
+    for &host in hosts {
+        if let Some(given) = topology.host(host).and_then(|host| host.cpus.as_ref()) {
+            let given: BTreeSet<usize> = given.iter().copied().collect();
+            if let Some(cpu) = given.iter().find(|cpu| !machine.cpus.contains(cpu)) {
+                let there = &machine.cpus;
+                let reason = format!(
+                    "CPU {cpu} is not online here or not allowed to this process; there are {there:?}"
+                );
+                return Err((format!("{host}.cpus"), reason));
+            }
+            placed.insert(host, given.into_iter().collect());
+        }
+    }
+    if placement == "cpu-each" {
+        for &host in hosts {
+            if !placed.contains_key(&host) {
+                let taken: Vec<usize> = placed.values().flatten().copied().collect();
+                let cpus = other(machine, "two-cpus", &taken).map_err(of_placement)?;
+                placed.insert(host, cpus);
+            }
+        }
+        return Ok(placed);
+    }
+    let of_side = |side: Side| {
+        hosts
+            .iter()
+            .filter(move |&&host| topology.side(host) == Some(side))
+    };
+    // What the hosts of a side were given stands for those of it that were given nothing.
+    let given = |side: Side| {
+        let given = of_side(side).filter_map(|host| placed.get(host)).flatten();
+        let given: BTreeSet<usize> = given.copied().collect();
+        (!given.is_empty()).then(|| given.into_iter().collect::<Vec<usize>>())
+    };
+    let (connects, listens) = match (given(Side::Connects), given(Side::Listens)) {
+        (Some(connects), Some(listens)) => (connects, listens),
+        (Some(connects), None) => {
+            let listens = other(machine, placement, &connects);
+            (connects, listens.map_err(of_placement)?)
+        }
+        (None, Some(listens)) => {
+            let connects = other(machine, placement, &listens);
+            (connects.map_err(of_placement)?, listens)
+        }
+        (None, None) => both(machine, placement).map_err(of_placement)?,
+    };
+    for &host in hosts {
+        let cpus = match topology.side(host) {
+            Some(Side::Connects) => connects.clone(),
+            Some(Side::Listens) => listens.clone(),
+            None => {
+                let taken = [&connects[..], &listens].concat();
+                let own = other(machine, "two-cpus", &taken).ok();
+                own.filter(|_| placement != "same-cpu")
+                    .unwrap_or_else(|| connects.clone())
+            }
+        };
+        placed.entry(host).or_insert(cpus);
+    }
+    Ok(placed)
+}
+
+/// CPUs of those who connect and of those who listen, where nothing is given.
+fn both(machine: &Cpus, placement: &str) -> Result<(Vec<usize>, Vec<usize>), String> {
+    let last = *machine
+        .cpus
+        .last()
+        .ok_or("no CPU is allowed to this process")?;
+    match placement {
+        "same-cpu" => Ok((vec![last], vec![last])),
+        "smt-sibling" => {
+            let core = machine.cores.iter().rev().find(|core| core.len() > 1);
+            let core = core.ok_or_else(|| no_siblings(machine))?;
+            Ok((vec![core[0]], vec![core[1]]))
+        }
+        _ => {
+            let listens = vec![last];
+            let connects = other(machine, placement, &listens)?;
+            Ok((connects, listens))
+        }
+    }
+}
+
+/// Where others go when some are placed.
+fn other(machine: &Cpus, placement: &str, taken: &[usize]) -> Result<Vec<usize>, String> {
+    let core_of = |cpu: &usize| machine.cores.iter().find(|core| core.contains(cpu));
+    let free = |cpu: &&usize| !taken.contains(cpu);
+    match placement {
+        "same-cpu" => Ok(taken.to_vec()),
+        "smt-sibling" => {
+            let siblings = taken.iter().filter_map(core_of).flatten();
+            let sibling = siblings.copied().find(|cpu| !taken.contains(cpu));
+            Ok(vec![sibling.ok_or_else(|| no_siblings(machine))?])
+        }
+        "two-cpus" => {
+            let shares_core = |cpu: &&usize| {
+                core_of(cpu).is_some_and(|core| core.iter().any(|c| taken.contains(c)))
+            };
+            let own_core = machine.cpus.iter().rev().find(|cpu| !shares_core(cpu));
+            let cpu = own_core.or_else(|| machine.cpus.iter().rev().find(free));
+            Ok(vec![*cpu.ok_or_else(|| {
+                format!(
+                    "a CPU beside {taken:?} is needed, and only {:?} can be used here; try placement = \"same-cpu\"",
+                    machine.cpus
+                )
+            })?])
+        }
+        other => Err(format!("no such placement: {other}")),
+    }
+}
+
+fn no_siblings(machine: &Cpus) -> String {
+    format!(
+        "smt-sibling needs two threads of one core, and CPUs {:?} have none to spare (no SMT, or it is off, or hidden by the hypervisor)",
+        machine.cpus
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tcpcost_study::{Bed, Knobs};
+
+    fn machine(cores: &[&[usize]]) -> Cpus {
+        let mut cpus: Vec<usize> = cores.concat();
+        cpus.sort_unstable();
+        Cpus {
+            cpus,
+            cores: cores.iter().map(|core| core.to_vec()).collect(),
+        }
+    }
+
+    fn placed(
+        cores: &[&[usize]],
+        placement: &str,
+        topology: &str,
+        knobs: &[(&str, &str)],
+    ) -> Result<String, PlacementError> {
+        let mut set = Knobs::default();
+        for (name, text) in knobs {
+            set.set(name, text).unwrap();
+        }
+        set.set("topology", topology).unwrap();
+        let topology = Topology::of(Bed::Netns, &set).unwrap();
+        let hosts: Vec<HostName> = topology.names().collect();
+        let placed = place(&machine(cores), placement, &topology, &hosts)?;
+        let show = |(host, cpus): (&HostName, &Vec<usize>)| format!("{host} {cpus:?}");
+        Ok(placed.iter().map(show).collect::<Vec<_>>().join(", "))
+    }
+
+    fn check(cores: &[&[usize]], placement: &str, expected: Option<(usize, usize)>) {
+        let placed = placed(cores, placement, "pair", &[]).ok();
+        let expected =
+            expected.map(|(client, server)| format!("client [{client}], server [{server}]"));
+        assert_eq!(placed, expected, "{cores:?} {placement}");
+    }
+
+    #[test]
+    fn two_cpus_are_two_cores_where_there_are_two() {
+        check(&[&[0], &[1]], "two-cpus", Some((0, 1)));
+        check(&[&[0, 2], &[1, 3]], "two-cpus", Some((2, 3)));
+        check(&[&[0, 1], &[2, 3]], "two-cpus", Some((1, 3)));
+        check(&[&[0, 1]], "two-cpus", Some((0, 1)));
+        check(&[&[5]], "two-cpus", None);
+    }
+
+    #[test]
+    fn siblings_are_two_threads_of_one_core() {
+        check(&[&[0, 2], &[1, 3]], "smt-sibling", Some((1, 3)));
+        check(&[&[0], &[1]], "smt-sibling", None);
+        check(&[&[0], &[1]], "same-cpu", Some((1, 1)));
+    }
+
+    #[test]
+    fn a_given_list_wins_and_the_others_follow_it() {
+        let four: &[&[usize]] = &[&[0, 2], &[1, 3]];
+        let pair = |placement, knobs: &[(&str, &str)]| placed(four, placement, "pair", knobs);
+        let given = |placement, knobs: &[(&str, &str)]| pair(placement, knobs).unwrap();
+        assert_eq!(
+            given("two-cpus", &[("client.cpus", "[3]")]),
+            "client [3], server [2]"
+        );
+        assert_eq!(
+            given("smt-sibling", &[("server.cpus", "[0]")]),
+            "client [2], server [0]"
+        );
+        let twice = given("same-cpu", &[("client_cpus", "[1,0,1]")]);
+        assert_eq!(twice, "client [0, 1], server [0, 1]");
+        let (knob, reason) = pair("two-cpus", &[("client.cpus", "[9]")]).unwrap_err();
+        assert_eq!(knob, "client.cpus");
+        assert!(reason.contains("CPU 9"), "{reason}");
+        let (knob, reason) = pair("two-cpus", &[("client.cpus", "[0,1,2,3]")]).unwrap_err();
+        assert_eq!(knob, "placement");
+        assert!(reason.contains("same-cpu"), "{reason}");
+    }
+
+    #[test]
+    fn clients_share_a_cpu_or_have_one_each_and_the_middle_has_what_is_left() {
+        let three: &[&[usize]] = &[&[0], &[1], &[2]];
+        let two = [("clients", "2")];
+        let star = |placement, knobs: &[(&str, &str)]| placed(three, placement, "star", knobs);
+        assert_eq!(
+            star("two-cpus", &two).unwrap(),
+            "client1 [1], client2 [1], server [2]"
+        );
+        assert_eq!(
+            star("cpu-each", &two).unwrap(),
+            "client1 [2], client2 [1], server [0]"
+        );
+        assert!(star("cpu-each", &[("clients", "3")]).is_err());
+        let chain = |cores| placed(cores, "two-cpus", "chain", &[]).unwrap();
+        assert_eq!(chain(three), "client [1], relay [0], server [2]");
+        assert_eq!(chain(&three[..2]), "client [0], relay [0], server [1]");
+    }
+}

@@ -1,0 +1,62 @@
+//! `tcpcost trace --compare A B`: two captures held against each other.
+
+use std::path::Path;
+
+use tcpcost_trace::{Causes, Pair, Passed, Report, Segment, Sink, read};
+
+use super::{Options, open};
+use crate::cli;
+use crate::exit::{Exit, usage};
+use crate::output;
+
+/// Of one transfer at two places if a connection is in both, else of two that are to be told apart.
+pub fn trace(args: &cli::Trace, options: &Options) -> anyhow::Result<Exit> {
+    let [a, b] = &args.files[..] else {
+        return Err(usage("--compare: wants two captures"));
+    };
+    let (first, second) = (Read::of(a, options)?, Read::of(b, options)?);
+    let mut exit = Exit::Ok;
+    for report in [&first.report, &second.report] {
+        if let Some(broken) = &report.broken {
+            output::say!("tcpcost: {}: {broken}", report.file);
+            exit = Exit::Failed;
+        }
+    }
+    let files = [first.report.file.clone(), second.report.file.clone()];
+    let pair = Pair::of(files, &first.passed, &second.passed, &first.names);
+    let causes = Causes::of(&first.report, &second.report);
+    if args.format.json {
+        let document = serde_json::json!({"pair": pair, "causes": causes});
+        output::write(&format!("{document:#}\n"))?;
+    } else if let Some(pair) = pair {
+        output::write(&pair.text())?;
+    } else {
+        output::write(&causes.text())?;
+    }
+    Ok(exit)
+}
+
+/// A capture that was read for both purposes.
+struct Read {
+    report: Report,
+    passed: Passed,
+    names: tcpcost_trace::Names,
+}
+
+impl Read {
+    fn of(file: &Path, options: &Options) -> anyhow::Result<Read> {
+        let mut analysis = options.analysis();
+        let mut passed = Passed::default();
+        let (reading, outcome) = read(open(file)?, &mut |segment: &Segment| {
+            analysis.segment(segment);
+            passed.segment(segment);
+        });
+        let name = file.display().to_string();
+        let (report, _) = analysis.into_report(&name, &reading, outcome.as_ref().copied());
+        Ok(Read {
+            report,
+            passed,
+            names: reading.names,
+        })
+    }
+}

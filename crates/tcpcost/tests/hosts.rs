@@ -1,0 +1,263 @@
+//! Hosts by name in real namespaces: stars, chains, IPv6, agents with clocks of their own, and what a host
+//! does to a trial that is of another version or dies. As root; elsewhere each test says that it was skipped.
+
+mod common;
+
+use common::{Place, able, count, environment};
+use serde_json::{Value, json};
+use tcpcost_testbed::skip;
+
+const MEASURE: &str = r#"
+[measure]
+warm_up = "20ms"
+duration = "100ms"
+repetitions = 1
+others_max = "100%"
+retries = 0
+"#;
+
+fn names(record: &Value) -> Vec<&str> {
+    let hosts = record["hosts"]
+        .as_object()
+        .unwrap_or_else(|| panic!("no hosts: {record}"));
+    hosts.keys().map(String::as_str).collect()
+}
+
+/// Runs a study of one cell; gives its record and the estimates of its summary.
+fn run(place: &Place, text: &str) -> (Value, Value) {
+    let study = place.write("study.toml", &format!("{text}{MEASURE}"));
+    let ran = place.run(&["run", &study, "--out", "out", "--json"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let summary: Value = serde_json::from_str(&ran.stdout).unwrap();
+    let record = place.records("out").remove(0);
+    assert_eq!(record["outcome"], "measured", "{record}");
+    (record, summary["cells"][0]["estimates"].clone())
+}
+
+fn median(estimates: &Value, name: &str) -> f64 {
+    let figure = estimates[name]["median"].as_f64();
+    figure.unwrap_or_else(|| panic!("{name} is missing in {estimates}"))
+}
+
+fn star(ip: &str) {
+    if !able() {
+        return;
+    }
+    let place = Place::new();
+    let text = format!(
+        "[bed]\nkind = \"netns\"\ntopology = \"star\"\nclients = 3\nip = \"{ip}\"\n\
+         \"clients.mtu\" = 3000\n\"client2.mtu\" = 4000\n\"server.mtu\" = 9000\n\
+         [workload]\nflows = 4\nrate = \"40Mbit\"\n"
+    );
+    let (record, estimates) = run(&place, &text);
+    assert_eq!(names(&record), ["client1", "client2", "client3", "server"]);
+    // Each client has the whole workload: its flows and its rate.
+    let mut sum = 0;
+    for (client, mtu) in [("client1", 3000), ("client2", 4000), ("client3", 3000)] {
+        assert_eq!(environment(&record, client)["mtu"], mtu);
+        assert_eq!(environment(&record, client)["congestion_control"], "reno");
+        let sent = count(&record, client, "workload", "payload_bytes_sent");
+        assert!(
+            (250_000..1_000_000).contains(&sent),
+            "{client}: {sent} bytes in 100 ms"
+        );
+        sum += sent;
+    }
+    let received = count(&record, "server", "workload", "payload_bytes_received");
+    assert!(received.abs_diff(sum) * 3 < sum, "{received} of {sum}");
+    let ports = record["hosts"]["server"]["ports"].as_object().unwrap();
+    assert_eq!(ports.len(), 3, "a device for each client: {ports:?}");
+    assert!(ports.values().all(|port| port["mtu"] == 9000));
+    let routes: Vec<&str> = ports
+        .values()
+        .map(|port| port["route"].as_str().unwrap())
+        .collect();
+    assert!(
+        routes
+            .iter()
+            .all(|route| route.contains(':') == (ip == "v6")),
+        "{routes:?}"
+    );
+    // All hosts, the set of clients, each host.
+    let goodput = median(&estimates, "goodput_bits_per_s");
+    assert!((80e6..160e6).contains(&goodput), "{goodput}");
+    let segments = |name: &str| median(&estimates, &format!("{name}octets_per_datagram"));
+    for name in ["", "clients_", "client1_", "client3_", "server_"] {
+        assert!(segments(name) > 0.0, "{name}");
+    }
+    let cpus = &record["hosts"];
+    if cpus["client1"]["cpus"] != cpus["server"]["cpus"] {
+        // The clients share a CPU, which is theirs alone.
+        let of = |name: &str| median(&estimates, &format!("{name}cpu_us_per_kib"));
+        let (clients, server, all) = (of("clients_"), of("server_"), of(""));
+        // All three may be 0: no tick may have seen so little.
+        assert!(
+            (clients + server - all).abs() <= 0.01 * all,
+            "{clients} {server} {all}"
+        );
+        assert!(estimates["client1_cpu_us_per_kib"].is_null(), "{estimates}");
+    }
+    assert_eq!(record["topology"]["links"].as_array().unwrap().len(), 3);
+    assert_eq!(
+        record["topology"]["traffic"][2],
+        json!({"on": "client3", "to": "server"})
+    );
+}
+
+#[test]
+fn three_clients_around_a_server() {
+    star("v4");
+}
+
+#[test]
+fn three_clients_around_a_server_by_ipv6() {
+    star("v6");
+}
+
+#[test]
+fn a_host_in_the_middle_forwards_and_is_measured() {
+    if !able() {
+        return;
+    }
+    for ip in ["v4", "v6"] {
+        let place = Place::new();
+        let text = format!(
+            "[bed]\nkind = \"netns\"\ntopology = \"chain\"\nip = \"{ip}\"\n\
+             \"relay.sysctl.net.ipv4.tcp_sack\" = 0\n[workload]\nrate = \"200Mbit\"\n"
+        );
+        let (record, estimates) = run(&place, &text);
+        assert_eq!(names(&record), ["client", "relay", "server"], "{ip}");
+        let ports = record["hosts"]["relay"]["ports"].as_object().unwrap();
+        let devices: Vec<&str> = ports.keys().map(String::as_str).collect();
+        assert_eq!(devices, ["tc-client", "tc-server"]);
+        let route = environment(&record, "client")["route"].as_str().unwrap();
+        assert!(route.contains(" via "), "{route}");
+        let received = count(&record, "server", "workload", "payload_bytes_received");
+        assert!(received > 500_000, "{received} bytes in 100 ms");
+        // No TCP of its own: it forwards packets, and says what that cost.
+        let relay = &record["hosts"]["relay"];
+        assert!(
+            ports
+                .values()
+                .all(|port| port["sysctls"]["net.ipv4.tcp_sack"] == "0")
+        );
+        assert_eq!(relay["threads"], 0);
+        let meters: Vec<&str> = relay["readings"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|reading| reading["meter"].as_str().unwrap())
+            .collect();
+        assert!(
+            meters.contains(&"proc") && meters.contains(&"netstat"),
+            "{meters:?}"
+        );
+        assert!(!meters.contains(&"workload"), "{meters:?}");
+        median(&estimates, "cpu_us_per_kib");
+        assert!(median(&estimates, "goodput_bits_per_s") > 40e6);
+    }
+}
+
+#[test]
+fn a_pair_by_ipv6_with_either_tcp() {
+    if !able() {
+        return;
+    }
+    let place = Place::new();
+    let text = format!(
+        "[bed]\nip = \"v6\"\n[workload]\ncheck = \"on\"\nrate = \"100Mbit\"\n\
+         [[cells]]\nname = \"netns\"\nbed = \"netns\"\n[[cells]]\nname = \"loopback\"\nbed = \"loopback\"\n\
+         [[cells]]\nname = \"tap\"\n\"server.stack\" = \"user\"\n[[cells]]\nname = \"memory\"\nstack = \"user\"\n{MEASURE}"
+    );
+    let study = place.write("study.toml", &text);
+    let ran = place.run(&["run", &study, "--out", "out"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    for record in place.records("out") {
+        assert_eq!(record["outcome"], "measured", "{record}");
+        let received = count(&record, "server", "workload", "payload_bytes_received");
+        assert!(received > 100_000, "{}: {received}", record["cell"]);
+        let address = record["topology"]["links"][0]["b"]["address"]
+            .as_str()
+            .unwrap();
+        assert!(address.contains(':'), "{address}");
+    }
+}
+
+#[test]
+fn each_host_is_measured_by_its_own_clock() {
+    if !able() {
+        return;
+    }
+    let place = Place::new();
+    // A time namespace: the server's monotonic clock is five thousand seconds ahead.
+    let ahead = ["unshare", "--time", "--monotonic", "5000", "--fork", "true"];
+    let tried = std::process::Command::new(ahead[0])
+        .args(&ahead[1..])
+        .status();
+    if !tried.is_ok_and(|status| status.success()) {
+        skip("no time namespaces here, or no unshare that makes them");
+        return;
+    }
+    let launch = format!("server={}", ahead[..5].join(" "));
+    let text = format!(
+        "[bed]\nkind = \"netns\"\n[workload]\nkind = \"bidirectional\"\nrate = \"50Mbit\"\n{MEASURE}"
+    );
+    let study = place.write("study.toml", &text);
+    let ran = place.run(&["run", &study, "--out", "out", "--launch", &launch]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let record = place.records("out").remove(0);
+    assert_eq!(record["outcome"], "measured", "{record}");
+    for host in ["client", "server"] {
+        let readings = record["hosts"][host]["readings"].as_array().unwrap();
+        let workload = readings
+            .iter()
+            .find(|reading| reading["meter"] == "workload")
+            .unwrap();
+        let ns = workload["duration_ns"].as_u64().unwrap();
+        assert!((95_000_000..300_000_000).contains(&ns), "{host}: {ns} ns");
+        let received = count(&record, host, "workload", "payload_bytes_received");
+        assert!(received > 100_000, "{host}: {received}");
+    }
+}
+
+/// A program that says hello as an agent of another version, to whatever it is asked.
+const ANOTHER_VERSION: &str = r#"#!/bin/sh
+while read -r host ask; do
+    echo "$host {\"is\":\"hello\",\"protocol\":99,\"version\":\"9.9.9\",\"pid\":1,\"machine\":\"m\",\"environment\":{\"kernel\":\"\",\"machine\":\"\",\"cpu\":\"\",\"cpus\":1,\"memory_bytes\":1,\"clocksource\":\"\",\"cpu_accounting\":\"\",\"cmdline\":\"\",\"tcpcost\":\"\",\"privileged\":true},\"cpus\":{\"cpus\":[0],\"cores\":[[0]]}}"
+done
+"#;
+
+#[test]
+fn a_second_host_of_another_version_is_refused_by_name() {
+    let place = Place::new();
+    let agent = place.write("agent", ANOTHER_VERSION);
+    let text = format!("[bed]\nkind = \"loopback\"\n{MEASURE}");
+    let study = place.write("study.toml", &text);
+    let launch = format!("server=sh {agent}");
+    let ran = place.run(&["run", &study, "--out", "out", "--launch", &launch]);
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    let said = "server agent: is tcpcost 9.9.9 and speaks protocol 99";
+    assert!(ran.stderr.contains(said), "{ran:?}");
+}
+
+#[test]
+fn a_middle_host_that_dies_fails_the_trial_by_its_name() {
+    if !able() {
+        return;
+    }
+    let place = Place::new();
+    let text = "[bed]\nkind = \"netns\"\ntopology = \"chain\"\n[workload]\nrate = \"10Mbit\"\n\
+                [measure]\nwarm_up = \"10ms\"\nduration = \"1s\"\nrepetitions = 2\nothers_max = \"100%\"\nretries = 0\n";
+    let study = place.write("study.toml", text);
+    let mut started = place.start(&["run", &study, "--out", "out"]);
+    started.wait_for("[1/2]");
+    let relay = started.agent_of("relay");
+    // SAFETY: the agent is a child of the command that this test started.
+    assert_eq!(unsafe { libc::kill(relay, libc::SIGKILL) }, 0);
+    let ran = started.end();
+    let records = place.records("out");
+    let failed = records.iter().find(|record| record["outcome"] == "failed");
+    let failed = failed.unwrap_or_else(|| panic!("no trial failed: {ran:?}"));
+    let reason = failed["reason"].as_str().unwrap();
+    assert!(reason.starts_with("relay agent: ended"), "{reason}");
+}

@@ -1,0 +1,467 @@
+//! Runs that lose nothing: signals, kills, two runs at once, closed pipes, full disks. Over loopback,
+//! so that any user can run most of it; what changes the host's settings has a namespace of its own.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use common::{Exit, Place, Ran, environment};
+use tcpcost_testbed::{has_cpus, in_namespace, until};
+
+const STUDY: &str = r#"
+title = "short"
+[bed]
+kind = "loopback"
+[workload]
+placement = "same-cpu"
+[vary]
+write_size = ["4KiB", "64KiB"]
+[measure]
+warm_up = "5ms"
+duration = "20ms"
+repetitions = 4
+others_max = "100%"
+retries = 0
+"#;
+
+/// With a setting of the host's.
+fn with_mtu(bytes: u32) -> String {
+    STUDY.replace("[workload]", &format!("mtu = {bytes}\n[workload]"))
+}
+
+/// A trial that lasts until it is ended.
+fn endless(study: &str) -> String {
+    study.replace("duration = \"20ms\"", "duration = \"10min\"")
+}
+
+/// Each trial of a run is there once; how many were measured.
+fn measured_once(place: &Place, directory: &str) -> usize {
+    let mut trials = BTreeMap::new();
+    for record in place.records(directory) {
+        let trial = (
+            record["cell"].as_str().unwrap().to_string(),
+            record["repetition"].as_u64().unwrap(),
+        );
+        *trials.entry(trial).or_insert(0) += usize::from(record["outcome"] == "measured");
+    }
+    assert!(trials.values().all(|&measured| measured <= 1), "{trials:?}");
+    trials.values().sum()
+}
+
+fn kill(pid: i32, signal: libc::c_int) {
+    // SAFETY: kill takes no pointers; the process was started by a command of this test.
+    assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
+}
+
+#[test]
+fn asked_to_stop_at_any_instant_a_run_ends_with_a_report_and_goes_on_whole() {
+    let place = Place::new();
+    let study = place.write("short.toml", STUDY);
+    let signals = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
+    // Instants all over a run of some 600 ms, the same each time.
+    let instants = (0..12_u64).map(|index| index * 7919 % 600);
+    for (index, instant_ms) in instants.enumerate() {
+        let out = format!("out-{index}");
+        let mut started = place.start(&["run", &study, "--out", &out]);
+        started.wait_for("records and report");
+        std::thread::sleep(Duration::from_millis(instant_ms));
+        let signal = signals[index % signals.len()];
+        started.signal(signal);
+        let ran = started.end();
+        let done = place.records(&out).len();
+        let expected = if done == 8 {
+            [Some(0), Some(130)]
+        } else {
+            [Some(130); 2]
+        };
+        assert!(expected.contains(&ran.code), "signal {signal}: {ran:?}");
+        assert!(ran.stdout.contains("short"), "no report: {ran:?}");
+        assert!(place.path(&out).join("report.html").exists());
+        let resumed = place.run(&["run", "--resume", &out]);
+        assert_eq!(resumed.code, Some(0), "{resumed:?}");
+        assert_eq!(measured_once(&place, &out), 8);
+    }
+}
+
+#[test]
+fn a_run_that_waits_for_its_cpus_to_be_near_each_other_can_be_interrupted() {
+    if !has_cpus(2) {
+        return;
+    }
+    let place = Place::new();
+    let on_two = STUDY.replace(
+        "placement = \"same-cpu\"",
+        "client_cpus = [0]\nserver_cpus = [1]",
+    );
+    // Also on a machine too busy for the wait, where it goes on at once, the rest takes seconds.
+    let study = place.write("short.toml", &on_two.replace("20ms", "1s"));
+    let mut started = place.start(&["run", &study, "--out", "out"]);
+    started.wait_for("[1/8]");
+    started.signal(libc::SIGKILL);
+    started.end();
+    // No trial will be as near again, so each is waited for.
+    let file = place.path("out/records.jsonl");
+    let mut near = String::new();
+    for mut record in place.records("out") {
+        record["distances"][0]["before_ns"] = serde_json::json!(1);
+        near += &format!("{record}\n");
+    }
+    std::fs::write(&file, &near).unwrap();
+    let mut started = place.start(&["run", "--resume", "out"]);
+    started.wait_for("records and report");
+    std::thread::sleep(Duration::from_millis(300));
+    started.signal(libc::SIGINT);
+    let ran = started.end();
+    assert_eq!(ran.code, Some(130), "{}", ran.stderr);
+}
+
+#[test]
+fn a_second_request_ends_a_run_whose_agents_hang_and_there_is_a_report() {
+    let place = Place::new();
+    let study = place.write("long.toml", &endless(STUDY));
+    let mut started = place.start(&["run", &study, "--out", "out"]);
+    started.wait_for("records and report");
+    let agents = started.two_agents();
+    let ends: Vec<Exit> = agents.iter().copied().map(Exit::of).collect();
+    agents.iter().for_each(|&agent| kill(agent, libc::SIGSTOP));
+    // Two signals, since one kind may be delivered once for twice.
+    started.signal(libc::SIGINT);
+    started.signal(libc::SIGTERM);
+    let ran = started.end();
+    assert_eq!(ran.code, Some(130), "{ran:?}");
+    assert!(ran.stdout.contains("short"), "no report: {ran:?}");
+    assert!(ends.iter().all(Exit::wait), "an agent lives on");
+}
+
+#[test]
+fn agents_leave_signals_of_the_terminal_to_the_command() {
+    let place = Place::new();
+    let study = place.write("short.toml", STUDY);
+    let mut started = place.start(&["run", &study, "--out", "out"]);
+    started.wait_for("[1/8]");
+    for agent in started.two_agents() {
+        for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT] {
+            kill(agent, signal);
+        }
+    }
+    let ran = started.end();
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert_eq!(measured_once(&place, "out"), 8);
+}
+
+fn mtu() -> String {
+    common::mtu_of_lo()
+}
+
+#[test]
+fn of_two_runs_on_the_hosts_devices_the_later_waits_and_says_for_whom() {
+    in_namespace(|| {
+        let place = Place::new();
+        let before = mtu();
+        let first = place.write("first.toml", &endless(&with_mtu(1500)));
+        let second = place.write("second.toml", &with_mtu(9000));
+        let unchanged = place.write("unchanged.toml", STUDY);
+        let first = place.start(&["run", &first, "--out", "first"]);
+        until("the first run's MTU", || (mtu() == "1500").then_some(()));
+
+        // Asked to stop it waits no longer.
+        let mut waits = place.start(&["run", &unchanged, "--out", "waits"]);
+        let line = waits.wait_for("tcpcost: waits");
+        assert!(line.contains("--out first"), "{line}");
+        waits.signal(libc::SIGTERM);
+        assert_eq!(waits.end().code, Some(130));
+
+        let mut later = place.start(&["run", &second, "--out", "second"]);
+        later.wait_for("tcpcost: waits");
+        assert_eq!(mtu(), "1500");
+        first.signal(libc::SIGINT);
+        assert_eq!(first.end().code, Some(130));
+        let later = later.end();
+        assert_eq!(later.code, Some(0), "{later:?}");
+        for record in &place.records("second") {
+            assert_eq!(environment(record, "client")["mtu"], 9000);
+        }
+        assert_eq!(mtu(), before);
+        assert!(
+            place.run(&["restore"]).stdout.contains("nothing"),
+            "nothing is left to put back"
+        );
+    });
+}
+
+#[test]
+fn a_later_run_has_the_host_only_when_the_agents_of_a_killed_one_are_gone() {
+    in_namespace(|| {
+        let place = Place::new();
+        let before = mtu();
+        let first = place.write("first.toml", &endless(&with_mtu(1500)));
+        let second = place.write("second.toml", STUDY);
+        let first = place.start(&["run", &first, "--out", "first"]);
+        until("the first run's MTU", || (mtu() == "1500").then_some(()));
+        let agents = first.two_agents();
+        agents.iter().for_each(|&agent| kill(agent, libc::SIGSTOP));
+        first.signal(libc::SIGKILL);
+        let mut later = place.start(&["run", &second, "--out", "second"]);
+        later.wait_for("tcpcost: waits");
+        agents.iter().for_each(|&agent| kill(agent, libc::SIGKILL));
+        first.end();
+        let later = later.end();
+        assert_eq!(later.code, Some(0), "{later:?}");
+        // Whether an agent still did it or the later run: it is put back before anything is measured.
+        for record in &place.records("second") {
+            let mtu = &environment(record, "client")["mtu"];
+            assert_eq!(mtu.to_string(), before, "{later:?}");
+        }
+    });
+}
+
+#[test]
+fn what_a_killed_agent_had_changed_is_put_back_and_its_trial_repeated() {
+    in_namespace(|| {
+        let before = mtu();
+        for index in 0..2 {
+            let place = Place::new();
+            // The second cell has the host's own MTU.
+            let cells =
+                "[[cells]]\nname = \"changed\"\nmtu = 1500\n[[cells]]\nname = \"as it is\"\n";
+            let text = STUDY.replace("[vary]\nwrite_size = [\"4KiB\", \"64KiB\"]\n", cells);
+            let study = place.write("short.toml", &text);
+            let mut started = place.start(&["run", &study, "--out", "out"]);
+            started.wait_for("[1/8]");
+            until("the study's MTU", || (mtu() == "1500").then_some(()));
+            kill(started.two_agents()[index], libc::SIGKILL);
+            let ran = started.end();
+            assert_eq!(ran.code, Some(1), "{ran:?}");
+            let records = place.records("out");
+            let failed = records.iter().filter(|one| one["outcome"] == "failed");
+            assert_eq!(failed.count(), 1, "{ran:?}");
+            assert_eq!(measured_once(&place, "out"), 8);
+            for record in records.iter().filter(|one| one["outcome"] == "measured") {
+                let asked = if record["cell"] == "changed" {
+                    "1500"
+                } else {
+                    &before
+                };
+                let mtu = &environment(record, "client")["mtu"];
+                assert_eq!(mtu.to_string(), asked, "{}", record["cell"]);
+            }
+            assert_eq!(mtu(), before);
+        }
+    });
+}
+
+#[test]
+fn a_directory_that_is_written_to_is_not_resumed() {
+    let place = Place::new();
+    let study = place.write("long.toml", &endless(STUDY));
+    let mut started = place.start(&["run", &study, "--out", "out"]);
+    started.wait_for("records and report");
+    for args in [
+        ["run", "--resume", "out", "--quiet"],
+        ["run", &study, "--out", "out"],
+    ] {
+        let second = place.run(&args);
+        assert_eq!(second.code, Some(2), "{second:?}");
+        assert!(second.stderr.contains("is being written by"), "{second:?}");
+        let pid = format!("process {}", started.child.id());
+        assert!(second.stderr.contains(&pid), "{second:?}");
+    }
+    started.signal(libc::SIGINT);
+    started.end();
+}
+
+#[test]
+fn a_record_that_stands_twice_counts_once_and_a_lost_one_is_done_again() {
+    let place = Place::new();
+    let study = place.write("short.toml", STUDY);
+    assert_eq!(place.run(&["run", &study, "--out", "out"]).code, Some(0));
+    let file = place.path("out/records.jsonl");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+
+    let twice = [&lines[..], &lines[2..4]].concat().join("\n") + "\n";
+    std::fs::write(&file, twice).unwrap();
+    let report = place.run(&["report", "out", "--json"]);
+    assert_eq!(report.code, Some(0), "{report:?}");
+    assert!(
+        report
+            .stderr
+            .contains("2 of its 10 records stand there a second time"),
+        "{report:?}"
+    );
+    let summary: serde_json::Value = serde_json::from_str(&report.stdout).unwrap();
+    let n: Vec<_> = summary["cells"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|cell| cell["n"].clone())
+        .collect();
+    assert_eq!(n, [4, 4]);
+
+    // One line is gone, one is damaged.
+    let mut holed = lines.clone();
+    holed[5] = "{\"schema_version\":1,\"stu";
+    holed.remove(1);
+    std::fs::write(&file, holed.join("\n") + "\n").unwrap();
+    let resumed = place.run(&["run", "--resume", "out"]);
+    assert_eq!(resumed.code, Some(0), "{resumed:?}");
+    assert!(resumed.stderr.contains("records.jsonl:5: "), "{resumed:?}");
+    let now = std::fs::read_to_string(&file).unwrap();
+    assert_eq!(now.lines().count(), 9, "two more than were left");
+    let report = place.run(&["report", "out", "--json"]);
+    let summary: serde_json::Value = serde_json::from_str(&report.stdout).unwrap();
+    let n: Vec<_> = summary["cells"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|cell| cell["n"].clone())
+        .collect();
+    assert_eq!(n, [4, 4]);
+}
+
+/// Runs with a standard output and a standard error of these kinds.
+fn run_into(place: &Place, args: &[&str], stdout: Stdio, stderr: Stdio) -> Ran {
+    let mut command = place.command(args);
+    command.stdout(stdout).stderr(stderr);
+    let output = command.spawn().unwrap().wait_with_output().unwrap();
+    Ran::from(output)
+}
+
+fn full() -> Stdio {
+    File::options()
+        .write(true)
+        .open("/dev/full")
+        .unwrap()
+        .into()
+}
+
+/// A pipe that nobody reads any more.
+fn closed() -> Stdio {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    writer.into()
+}
+
+#[test]
+fn a_closed_or_full_output_is_no_panic_and_what_was_measured_is_kept() {
+    let place = Place::new();
+    let study = place.write("short.toml", STUDY);
+    let commands: &[&[&str]] = &[
+        &["list"],
+        &["list", "--json"],
+        &["show", "tour"],
+        &["knobs"],
+        &["run", "tour", "--dry-run"],
+        &["doctor"],
+        &["restore"],
+    ];
+    for args in commands {
+        let to_full = run_into(&place, args, full(), Stdio::piped());
+        assert_eq!(to_full.code, Some(1), "{args:?}: {to_full:?}");
+        assert!(to_full.stderr.contains("standard output"), "{to_full:?}");
+        let unread = run_into(&place, args, closed(), Stdio::piped());
+        assert!(
+            matches!(unread.code, Some(0 | 77)) && unread.stderr.is_empty(),
+            "{args:?}: {unread:?}"
+        );
+    }
+    let cases = [
+        (full(), Stdio::piped(), 1),
+        (closed(), Stdio::piped(), 0),
+        (Stdio::piped(), full(), 0),
+        (Stdio::piped(), closed(), 0),
+        (closed(), closed(), 0),
+    ];
+    for (index, (stdout, stderr, code)) in cases.into_iter().enumerate() {
+        let out = format!("out-{index}");
+        let ran = run_into(&place, &["run", &study, "--out", &out], stdout, stderr);
+        assert_eq!(ran.code, Some(code), "case {index}: {ran:?}");
+        assert_eq!(measured_once(&place, &out), 8);
+        assert!(place.path(&out).join("report.html").exists());
+    }
+    let wrong = run_into(&place, &["run", "tuor"], Stdio::piped(), closed());
+    assert_eq!(wrong.code, Some(2));
+}
+
+/// As a full disk: no file may be longer than this.
+fn limit_files(command: &mut Command, bytes: u64) {
+    // SAFETY: setrlimit and signal are async-signal-safe and touch nothing of the parent.
+    unsafe {
+        command.pre_exec(move || {
+            let limits = libc::rlimit {
+                rlim_cur: bytes,
+                rlim_max: bytes,
+            };
+            libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+            match libc::setrlimit(libc::RLIMIT_FSIZE, &limits) {
+                0 => Ok(()),
+                _ => Err(std::io::Error::last_os_error()),
+            }
+        });
+    }
+}
+
+#[test]
+fn on_a_full_disk_the_text_is_printed_and_no_half_of_a_page_stays() {
+    let place = Place::new();
+    let study = place.write("short.toml", STUDY);
+    assert_eq!(place.run(&["run", &study, "--out", "out"]).code, Some(0));
+    let page = std::fs::read(place.path("out/report.html")).unwrap();
+    let files = || std::fs::read_dir(place.path("out")).unwrap().count();
+    let before = files();
+    let printed = place.run(&["report", "out"]).stdout;
+    let mut command = place.command(&["report", "out"]);
+    limit_files(&mut command, page.len() as u64 / 2);
+    let ran = Ran::from(command.output().unwrap());
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(ran.stderr.contains("report.html"), "{ran:?}");
+    assert_eq!(ran.stdout, printed);
+    assert_eq!(std::fs::read(place.path("out/report.html")).unwrap(), page);
+    assert_eq!(files(), before, "nothing half written stays");
+
+    // The records themselves do not fit: those that do are reported, and the rest can be done later.
+    let line = std::fs::metadata(place.path("out/records.jsonl"))
+        .unwrap()
+        .len()
+        / 8;
+    let mut command = place.command(&["run", &study, "--out", "short"]);
+    limit_files(&mut command, line * 5 / 2);
+    let ran = Ran::from(command.output().unwrap());
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(ran.stdout.contains("short"), "no report: {ran:?}");
+    let kept = place.records("short").len();
+    assert!((1..8).contains(&kept), "{kept} whole records");
+    let resumed = place.run(&["run", "--resume", "short"]);
+    assert_eq!(resumed.code, Some(0), "{resumed:?}");
+    assert_eq!(measured_once(&place, "short"), 8);
+}
+
+#[test]
+fn nohup_keeps_a_run_going_when_the_terminal_is_closed() {
+    let place = Place::new();
+    let study = place.write("short.toml", STUDY);
+    let mut command = place.command(&["run", &study, "--out", "out"]);
+    // SAFETY: ignoring a signal is async-signal-safe.
+    unsafe {
+        command.pre_exec(|| {
+            libc::signal(libc::SIGHUP, libc::SIG_IGN);
+            Ok(())
+        });
+    }
+    let mut child = command
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stderr = BufReader::new(child.stderr.take().unwrap());
+    stderr.read_line(&mut String::new()).unwrap();
+    kill(child.id().cast_signed(), libc::SIGHUP);
+    stderr.read_to_string(&mut String::new()).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert_eq!(measured_once(&place, "out"), 8);
+}

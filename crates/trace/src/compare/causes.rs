@@ -1,0 +1,125 @@
+//! Before and after: what each MiB of payload took, cause by cause.
+
+use std::fmt::Write as _;
+
+use serde::Serialize;
+
+use crate::report::Report;
+use crate::waits::Wait;
+
+/// One cause in two captures.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct CauseRow {
+    /// Its name for scripts; those of time end in `_ns_per_mib`.
+    pub cause: String,
+    /// For each MiB of payload in the first capture; `None` if that has no payload.
+    pub before: Option<f64>,
+    /// The same in the second.
+    pub after: Option<f64>,
+}
+
+/// The differences between two captures.
+#[derive(Debug, Clone, Serialize)]
+pub struct Causes {
+    /// Names of both.
+    pub files: [String; 2],
+    /// What the first finding of each is.
+    pub headlines: [Option<String>; 2],
+    /// Time by what it was waited for: the largest difference first.
+    pub time: Vec<CauseRow>,
+    /// What passes the stack: the largest difference first.
+    pub packets: Vec<CauseRow>,
+}
+
+impl CauseRow {
+    fn difference(&self) -> f64 {
+        self.after.unwrap_or(0.0) - self.before.unwrap_or(0.0)
+    }
+}
+
+impl Causes {
+    /// Of two captures.
+    pub fn of(before: &Report, after: &Report) -> Causes {
+        let mib = |report: &Report| report.total.payload_bytes as f64 / 1_048_576.0;
+        let per = |report: &Report, count: u64| {
+            (report.total.payload_bytes > 0).then(|| count as f64 / mib(report))
+        };
+        let row = |cause: String, of: &dyn Fn(&Report) -> u64| CauseRow {
+            cause,
+            before: per(before, of(before)),
+            after: per(after, of(after)),
+        };
+        let sorted = |mut rows: Vec<CauseRow>| {
+            rows.sort_by(|a, b| b.difference().abs().total_cmp(&a.difference().abs()));
+            rows
+        };
+        let waits = Wait::ALL.into_iter().filter(|wait| *wait != Wait::Idle);
+        let time = waits
+            .map(|wait| {
+                let cause = format!("{}_per_mib", wait.field());
+                row(cause, &move |report| report.waits.of(wait))
+            })
+            .filter(|row| row.before.unwrap_or(0.0) + row.after.unwrap_or(0.0) > 0.0);
+        let packets = [
+            row("data_wire_segments_per_mib".into(), &|of| {
+                of.total.data_wire_segments
+            }),
+            row("data_packets_per_mib".into(), &|of| {
+                of.total.captured_data_packets
+            }),
+            row("pure_acks_per_mib".into(), &|of| of.total.pure_acks),
+            row("super_segments_per_mib".into(), &|of| {
+                of.total.super_segments
+            }),
+            row("tail_splits_per_mib".into(), &|of| of.total.tail_splits),
+            row("small_packets_per_mib".into(), &|of| of.total.small_packets),
+            row("retransmitted_wire_segments_per_mib".into(), &|of| {
+                of.total.retransmitted_wire_segments
+            }),
+        ];
+        let headline = |of: &Report| of.findings.first().map(|found| found.text.clone());
+        Causes {
+            files: [before.file.clone(), after.file.clone()],
+            headlines: [headline(before), headline(after)],
+            time: sorted(time.collect()),
+            packets: sorted(packets.into_iter().collect()),
+        }
+    }
+
+    /// As a table.
+    pub fn text(&self) -> String {
+        let mut out = String::new();
+        for (file, headline) in self.files.iter().zip(&self.headlines) {
+            let headline = headline.as_deref().unwrap_or("nothing stands out");
+            let _ = writeln!(out, "{file}: {headline}");
+        }
+        let number = |value: Option<f64>, scale: f64| {
+            value.map_or("–".to_string(), |value| format!("{:.3}", value / scale))
+        };
+        for (title, rows, scale) in [
+            ("ms for each MiB of payload", &self.time, 1e6),
+            ("for each MiB of payload", &self.packets, 1.0),
+        ] {
+            let _ = writeln!(
+                out,
+                "\n{title:<40}{:>14}{:>14}{:>14}",
+                "before", "after", "difference"
+            );
+            for row in rows {
+                let cause = row
+                    .cause
+                    .trim_end_matches("_per_mib")
+                    .trim_end_matches("_ns");
+                let _ = writeln!(
+                    out,
+                    "{:<40}{:>14}{:>14}{:>+14.3}",
+                    cause.replace('_', " "),
+                    number(row.before, scale),
+                    number(row.after, scale),
+                    row.difference() / scale
+                );
+            }
+        }
+        out
+    }
+}

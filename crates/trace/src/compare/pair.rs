@@ -1,0 +1,416 @@
+//! One transfer captured at two places: what left the one and came to the other, packet by packet.
+//!
+//! Memory grows with packets here: 64 bytes each. The clocks of two hosts differ, so delays are told
+//! above the shortest of their direction, and the difference of the clocks only as far as both ways
+//! take equally long.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+
+use serde::Serialize;
+
+use crate::histogram::Histogram;
+use crate::read::{Names, Sink};
+use crate::report::{Distribution, endpoint_name};
+use crate::segment::{Endpoint, Segment, flag};
+
+/// The packets of a capture, as they are held against another's.
+#[derive(Debug, Default)]
+pub struct Passed {
+    connections: HashMap<(Endpoint, Endpoint), usize, foldhash::fast::RandomState>,
+    all: Vec<Connection>,
+}
+
+#[derive(Debug)]
+struct Connection {
+    ends: [Endpoint; 2],
+    syns: [Option<Segment>; 2],
+    packets: [Vec<Packet>; 2],
+}
+
+/// A packet with payload, or a pure ACK.
+#[derive(Debug, Clone, Copy)]
+struct Packet {
+    at_ns: u64,
+    seq: u32,
+    payload: u32,
+    ack: u32,
+    timestamp: Option<u32>,
+    ip_id: u16,
+    hop_limit: u8,
+    window: u16,
+    frame: u64,
+}
+
+impl Sink for Passed {
+    fn segment(&mut self, segment: &Segment) {
+        let (source, destination) = (segment.source, segment.destination);
+        let known = self.connections.get(&(source, destination)).copied();
+        let place = known.unwrap_or_else(|| {
+            let place = self.all.len();
+            let is_answer = segment.has(flag::SYN | flag::ACK);
+            let ends = if is_answer {
+                [destination, source]
+            } else {
+                [source, destination]
+            };
+            self.connections.insert((source, destination), place);
+            self.connections.insert((destination, source), place);
+            self.all.push(Connection {
+                ends,
+                syns: [None; 2],
+                packets: Default::default(),
+            });
+            place
+        });
+        let connection = &mut self.all[place];
+        let from = usize::from(connection.ends[0] != source);
+        if segment.any(flag::SYN) {
+            connection.syns[from].get_or_insert(*segment);
+            return;
+        }
+        let (Some(at_ns), Some(seq)) = (segment.at_ns, segment.seq) else {
+            return;
+        };
+        if segment.payload > 0 || segment.is_pure_ack() {
+            connection.packets[from].push(Packet {
+                at_ns,
+                seq,
+                payload: segment.payload,
+                ack: segment.ack,
+                timestamp: segment.options.timestamps.map(|(value, _)| value),
+                ip_id: segment.ip_id,
+                hop_limit: segment.hop_limit,
+                window: segment.window,
+                frame: segment.frame,
+            });
+        }
+    }
+}
+
+/// Two captures of the same connections.
+#[derive(Debug, Clone, Serialize)]
+pub struct Pair {
+    /// Names of both.
+    pub files: [String; 2],
+    /// The connections that are in both.
+    pub connections: Vec<PairedConnection>,
+}
+
+/// A connection that both hold.
+#[derive(Debug, Clone, Serialize)]
+pub struct PairedConnection {
+    /// Its ends in the first capture: the client, or who was seen first, and the other.
+    pub ends: [String; 2],
+    /// What each end sent.
+    pub directions: [PairedDirection; 2],
+    /// Clock of the second capture less that of the first, ns, if both ways take equally long.
+    pub clock_difference_ns: Option<i64>,
+    /// What something between the two changed.
+    pub changed: Vec<String>,
+}
+
+/// What one end sent, at both places.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct PairedDirection {
+    /// Which capture it passed first: 0 or 1.
+    pub first: usize,
+    /// Captured packets with payload there, and their bytes.
+    pub packets_first: u64,
+    /// Their payload.
+    pub bytes_first: u64,
+    /// Captured packets with payload at the other place.
+    pub packets_second: u64,
+    /// Their payload.
+    pub bytes_second: u64,
+    /// Payload bytes that passed the first place and not the second: lost in between.
+    pub bytes_lost: u64,
+    /// Frames of the first capture of which something was lost: the first 20.
+    pub frames_lost: Vec<u64>,
+    /// Pure ACKs at the first place and at the second.
+    pub pure_acks: [u64; 2],
+    /// Delay above the shortest of this direction, µs.
+    pub delay_above_min_us: Distribution,
+}
+
+impl Pair {
+    /// Of two captures; `None` if no connection is in both.
+    pub fn of(files: [String; 2], a: &Passed, b: &Passed, names: &Names) -> Option<Pair> {
+        let connections: Vec<PairedConnection> = a
+            .all
+            .iter()
+            .filter_map(|one| Some(paired(one, b.same_as(one)?, names)))
+            .filter(|paired| paired.directions.iter().any(|of| of.packets_first > 0))
+            .collect();
+        (!connections.is_empty()).then_some(Pair { files, connections })
+    }
+
+    /// As text.
+    pub fn text(&self) -> String {
+        let [a, b] = &self.files;
+        let mut out = format!("{a} and {b}: the same connections at two places\n");
+        for connection in &self.connections {
+            let [client, server] = &connection.ends;
+            let _ = writeln!(out, "\n{client} and {server}");
+            if let Some(ns) = connection.clock_difference_ns {
+                let ms = ns as f64 / 1e6;
+                let _ = writeln!(
+                    out,
+                    "  the second clock is {ms:+.3} ms from the first, if both ways take equally long"
+                );
+            }
+            for (from, direction) in connection.directions.iter().enumerate() {
+                if direction.packets_first + direction.pure_acks[0] == 0 {
+                    continue;
+                }
+                let lost =
+                    direction.bytes_lost as f64 / direction.bytes_first.max(1) as f64 * 100.0;
+                let _ = writeln!(
+                    out,
+                    "  {} sent, seen first in {}: {} packets, {} bytes; then {} packets; lost between {} bytes ({lost:.2} %)",
+                    connection.ends[from],
+                    self.files[direction.first],
+                    direction.packets_first,
+                    direction.bytes_first,
+                    direction.packets_second,
+                    direction.bytes_lost,
+                );
+                let _ = writeln!(
+                    out,
+                    "    pure ACKs: {} then {}",
+                    direction.pure_acks[0], direction.pure_acks[1]
+                );
+                let delay = &direction.delay_above_min_us;
+                if let (Some(p50), Some(p99), Some(max)) = (delay.p50, delay.p99, delay.max) {
+                    let _ = writeln!(
+                        out,
+                        "    delay above the shortest: median {p50} µs, p99 {p99}, most {max} ({} packets)",
+                        delay.n
+                    );
+                }
+                if let Some(frame) = direction.frames_lost.first() {
+                    let _ = writeln!(
+                        out,
+                        "    first lost: tshark -r {} -Y frame.number=={frame}",
+                        self.files[direction.first]
+                    );
+                }
+            }
+            for changed in &connection.changed {
+                let _ = writeln!(out, "  changed between: {changed}");
+            }
+        }
+        out
+    }
+}
+
+impl Passed {
+    /// The same connection here: between the same ends, or, behind a translator of addresses, the one
+    /// with the same first numbers.
+    fn same_as(&self, one: &Connection) -> Option<&Connection> {
+        if let Some(place) = self.connections.get(&(one.ends[0], one.ends[1])) {
+            return self.all.get(*place);
+        }
+        let number = |of: &Connection| of.syns[0].and_then(|syn| syn.seq);
+        let wanted = number(one)?;
+        self.all.iter().find(|other| number(other) == Some(wanted))
+    }
+}
+
+fn paired(a: &Connection, b: &Connection, names: &Names) -> PairedConnection {
+    // Who was seen first may be another end there.
+    let is_turned = a.ends[0] == b.ends[1] && a.ends[1] == b.ends[0];
+    let of_b = |from: usize| if is_turned { 1 - from } else { from };
+    let mut delays = [None; 2];
+    let directions = [0, 1].map(|from| {
+        let sides = [&a.packets[from], &b.packets[of_b(from)]];
+        let first = first_of(sides, from);
+        let (direction, min_ns) = compared(sides[first], sides[1 - first]);
+        // Always from the first capture's clock to the second's.
+        delays[from] = min_ns.map(|ns| if first == 0 { ns } else { -ns });
+        PairedDirection { first, ..direction }
+    });
+    let clock_difference_ns = match (delays, directions[0].first, directions[1].first) {
+        ([Some(there), Some(back)], there_first, back_first) if there_first != back_first => {
+            Some((there + back) / 2)
+        }
+        _ => None,
+    };
+    PairedConnection {
+        ends: a.ends.map(|end| endpoint_name(end, names)),
+        directions,
+        clock_difference_ns,
+        changed: changes(a, b, of_b),
+    }
+}
+
+/// Which place a direction passes first: hop limits only go down; where none does, the one that holds
+/// more of it, or the first capture for what the client sent.
+fn first_of(sides: [&Vec<Packet>; 2], from: usize) -> usize {
+    let hops = sides.map(|packets| packets.first().map_or(0, |packet| packet.hop_limit));
+    let bytes = sides.map(|packets| packets.iter().map(|of| u64::from(of.payload)).sum::<u64>());
+    match (hops[0].cmp(&hops[1]), bytes[0].cmp(&bytes[1])) {
+        (std::cmp::Ordering::Greater, _) => 0,
+        (std::cmp::Ordering::Less, _) => 1,
+        (_, std::cmp::Ordering::Greater) => 0,
+        (_, std::cmp::Ordering::Less) => 1,
+        _ => from,
+    }
+}
+
+/// What of one place's packets came to the other, and the shortest delay by both clocks.
+fn compared(first: &[Packet], second: &[Packet]) -> (PairedDirection, Option<i64>) {
+    let data = |packets: &[Packet]| {
+        let with: Vec<Packet> = packets
+            .iter()
+            .filter(|of| of.payload > 0)
+            .copied()
+            .collect();
+        with
+    };
+    let (sent, come) = (data(first), data(second));
+    let bytes = |packets: &[Packet]| packets.iter().map(|of| u64::from(of.payload)).sum();
+    // Super-segments are cut and joined on the way: what starts within a packet is of it.
+    let mut by_seq: Vec<usize> = (0..sent.len()).collect();
+    let base = sent.first().map_or(0, |of| of.seq);
+    let offset = |seq: u32| i64::from(seq.wrapping_sub(base).cast_signed());
+    by_seq.sort_by_key(|at| (offset(sent[*at].seq), sent[*at].at_ns));
+    let longest = sent
+        .iter()
+        .map(|of| i64::from(of.payload))
+        .max()
+        .unwrap_or(0);
+    let mut left: Vec<u32> = sent.iter().map(|of| of.payload).collect();
+    let mut delays = Vec::new();
+    for packet in &come {
+        let mut rest = packet.payload;
+        let mut seq = packet.seq;
+        while rest > 0 {
+            let start = offset(seq);
+            let from = by_seq.partition_point(|at| offset(sent[*at].seq) < start - longest);
+            let candidates = by_seq[from..]
+                .iter()
+                .copied()
+                .take_while(|at| offset(sent[*at].seq) <= start)
+                .filter(|at| offset(sent[*at].seq) + i64::from(sent[*at].payload) > start)
+                .filter(|at| left[*at] > 0);
+            // Of several transmissions the one with the same stamp, or the earliest that did not come.
+            let best = candidates.min_by_key(|at| {
+                let of = &sent[*at];
+                let other_stamp = of.timestamp != packet.timestamp;
+                let other_id = of.ip_id != packet.ip_id;
+                (other_stamp, other_id, of.at_ns)
+            });
+            let Some(at) = best else { break };
+            let of = &sent[at];
+            let ends = offset(of.seq) + i64::from(of.payload);
+            let part = (ends - start).min(i64::from(rest)).max(1) as u32;
+            left[at] = left[at].saturating_sub(part);
+            if seq == packet.seq {
+                delays.push(packet.at_ns as i64 - of.at_ns as i64);
+            }
+            rest -= part;
+            seq = seq.wrapping_add(part);
+        }
+    }
+    let min = delays.iter().copied().min();
+    let mut above = Histogram::default();
+    for delay in &delays {
+        above.add((delay - min.unwrap_or(0)) as u64 / 1000);
+    }
+    let acks = |packets: &[Packet]| packets.iter().filter(|of| of.payload == 0).count() as u64;
+    let lost = |at: &usize| left[*at] > 0;
+    let direction = PairedDirection {
+        first: 0,
+        packets_first: sent.len() as u64,
+        bytes_first: bytes(&sent),
+        packets_second: come.len() as u64,
+        bytes_second: bytes(&come),
+        bytes_lost: left.iter().map(|bytes| u64::from(*bytes)).sum(),
+        frames_lost: (0..sent.len())
+            .filter(lost)
+            .map(|at| sent[at].frame)
+            .take(20)
+            .collect(),
+        pure_acks: [acks(first), acks(second)],
+        delay_above_min_us: (&above).into(),
+    };
+    (direction, min.or_else(|| ack_delay(first, second)))
+}
+
+/// The shortest delay of pure ACKs that are the same in all.
+fn ack_delay(first: &[Packet], second: &[Packet]) -> Option<i64> {
+    let key = |of: &Packet| (of.ack, of.timestamp, of.window, of.ip_id);
+    let mut sent = HashMap::new();
+    for packet in first.iter().filter(|of| of.payload == 0) {
+        sent.entry(key(packet)).or_insert(packet.at_ns);
+    }
+    let delays = second
+        .iter()
+        .filter(|of| of.payload == 0)
+        .filter_map(|packet| {
+            let at_ns = sent.get(&key(packet))?;
+            Some(packet.at_ns as i64 - *at_ns as i64)
+        });
+    delays.min()
+}
+
+/// What a middlebox changed, as far as SYNs and the first packets tell.
+fn changes(a: &Connection, b: &Connection, of_b: impl Fn(usize) -> usize) -> Vec<String> {
+    let mut changed = Vec::new();
+    for from in [0, 1] {
+        let who = ["the client's", "the server's"][from];
+        let other = of_b(from);
+        if a.ends[from] != b.ends[other] {
+            changed.push(format!("{who} address or port"));
+        }
+        if let (Some(one), Some(two)) = (a.syns[from], b.syns[other]) {
+            let (x, y) = (one.options, two.options);
+            let mut differs = |what: &str, before: String, after: String| {
+                if before != after {
+                    changed.push(format!("{who} SYN, {what}: {before} and {after}"));
+                }
+            };
+            differs("MSS", format!("{:?}", x.mss), format!("{:?}", y.mss));
+            let scales = [x.window_scale, y.window_scale];
+            differs(
+                "window scale",
+                format!("{:?}", scales[0]),
+                format!("{:?}", scales[1]),
+            );
+            let sack = [x.sack_permitted, y.sack_permitted];
+            differs("SACK permitted", sack[0].to_string(), sack[1].to_string());
+            let stamps = [x.timestamps.is_some(), y.timestamps.is_some()];
+            differs("timestamps", stamps[0].to_string(), stamps[1].to_string());
+            differs(
+                "sequence number",
+                format!("{:?}", one.seq),
+                format!("{:?}", two.seq),
+            );
+        }
+        let (one, two) = (a.packets[from].first(), b.packets[other].first());
+        if let (Some(one), Some(two)) = (one, two) {
+            let hops = i16::from(one.hop_limit) - i16::from(two.hop_limit);
+            if hops != 0 {
+                changed.push(format!("{who} hop limit, by {}", hops.abs()));
+            }
+        }
+        let by_key = |packets: &[Packet]| -> HashMap<(u32, u32, u32, Option<u32>), u16> {
+            let key = |of: &Packet| (of.seq, of.payload, of.ack, of.timestamp);
+            packets.iter().map(|of| (key(of), of.ip_id)).collect()
+        };
+        let (ids, others) = (by_key(&a.packets[from]), by_key(&b.packets[other]));
+        let same = ids
+            .iter()
+            .filter_map(|(key, id)| Some((id, others.get(key)?)));
+        let (mut both, mut changed_ids) = (0u64, 0u64);
+        for (one, two) in same {
+            both += 1;
+            changed_ids += u64::from(one != two);
+        }
+        if changed_ids * 2 > both {
+            changed.push(format!("{who} datagram ids: {changed_ids} of {both}"));
+        }
+    }
+    changed
+}

@@ -1,0 +1,163 @@
+//! Before the MSS is known packets are held back: until both SYNs told it, or enough payload sizes.
+
+use super::Connection;
+use crate::direction::SynOptions;
+use crate::mss::{Mss, MssSource, assume, by_syns, infer, is_of_ethernet};
+use crate::segment::{Segment, flag};
+use crate::watch::Watch;
+
+/// What is held back.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Held {
+    segments: Vec<Segment>,
+    data: usize,
+}
+
+impl Connection {
+    #[cold]
+    pub(super) fn hold<W: Watch>(&mut self, segment: &Segment, from: usize, watch: &mut W) {
+        if segment.any(flag::SYN) && segment.options.complete {
+            let options = &segment.options;
+            self.directions[from].syn = Some(SynOptions {
+                mss: options.mss,
+                window_scale: options.window_scale,
+                sack_permitted: options.sack_permitted,
+                timestamps: options.timestamps.is_some(),
+                ecn: segment.any(flag::ECE),
+            });
+        }
+        self.timestamps |= segment.options.timestamps.is_some();
+        let Some(held) = &mut self.held else { return };
+        held.segments.push(*segment);
+        held.data += usize::from(segment.payload > 0);
+        let syns = self.directions.each_ref().map(|direction| direction.syn);
+        let told = match syns.map(|syn| syn.and_then(|syn| syn.mss)) {
+            // Where they differ, sizes have a say.
+            [Some(client), Some(server)] => client == server || held.data >= HELD_DATA / 4,
+            _ => false,
+        };
+        let after_syn = !segment.any(flag::SYN);
+        let sure = held.data == HELD_DATA / 4 && {
+            let sizes = held.segments.iter().map(|segment| segment.payload);
+            let headers = header_bytes(self.ipv6, self.timestamps);
+            is_of_ethernet(&sizes.collect::<Vec<_>>(), headers)
+        };
+        if self.settings.mss.is_some()
+            || (told && after_syn)
+            || sure
+            || held.data >= HELD_DATA
+            || held.segments.len() >= HELD_MOST
+        {
+            self.release(watch);
+        }
+    }
+
+    /// Decides the MSS and takes what was held.
+    pub(super) fn release<W: Watch>(&mut self, watch: &mut W) {
+        let Some(held) = self.held.take() else { return };
+        let syns = self.directions.each_ref().map(|direction| direction.syn);
+        if let [Some(a), Some(b)] = syns {
+            self.timestamps = a.timestamps && b.timestamps;
+            // RFC 7323: both SYNs must have the option, else none scales.
+            let scales = a.window_scale.zip(b.window_scale);
+            self.directions[0].window_shift = Some(scales.map_or(0, |scales| scales.0));
+            self.directions[1].window_shift = Some(scales.map_or(0, |scales| scales.1));
+        }
+        let headers = header_bytes(self.ipv6, self.timestamps);
+        let sizes = |end: usize| -> Vec<u32> {
+            let of_end =
+                |segment: &&Segment| segment.payload > 0 && self.end_of(&segment.source) == end;
+            held.segments
+                .iter()
+                .filter(of_end)
+                .map(|segment| segment.payload)
+                .collect()
+        };
+        let sizes = [sizes(0), sizes(1)];
+        let given = self.settings.mss.map(|bytes| Mss {
+            bytes: bytes.max(1),
+            source: MssSource::Given,
+        });
+        // What an end sends is bound by the other's option, less the options that it uses itself.
+        let option_bytes = [0, 1].map(|end| {
+            let used = held.segments.iter().find(|segment| {
+                !segment.any(flag::SYN | flag::RST) && self.end_of(&segment.source) == end
+            });
+            let timestamps = used.map_or(self.timestamps, |segment| {
+                segment.options.timestamps.is_some() || !segment.options.complete && self.timestamps
+            });
+            if timestamps { 12 } else { 0 }
+        });
+        let told = [0, 1].map(|end| {
+            let option = |of: usize| {
+                let mss = u32::from(syns[of]?.mss?);
+                (mss > option_bytes[end] + 8).then(|| mss - option_bytes[end])
+            };
+            by_syns(option(1 - end), option(end), &sizes[end])
+        });
+        let by_size = [infer(&sizes[0], headers), infer(&sizes[1], headers)];
+        for end in [0, 1] {
+            // A direction of small messages says nothing of the MSS: the other's may.
+            let own = by_size[end].filter(|mss| mss.bytes >= 500);
+            let other = by_size[1 - end].filter(|mss| mss.bytes >= 500);
+            self.directions[end].mss = given
+                .or(told[end])
+                .or(own)
+                .or(other)
+                .unwrap_or_else(|| assume(headers, self.loopback));
+        }
+        let doubled = is_doubled(&held.segments);
+        for direction in &mut self.directions {
+            direction.copies.doubled = doubled;
+        }
+        for segment in &held.segments {
+            let from = self.end_of(&segment.source);
+            self.take(segment, from, watch);
+        }
+    }
+}
+
+/// Whether packets came twice while they were held: half of them, or of the handshake, where the last
+/// one has no copy yet, two of five. One that is the same in all within 50 ms, or a SYN sooner than any
+/// is sent again (RFC 6298: 1 s), is no other one.
+fn is_doubled(held: &[Segment]) -> bool {
+    let same = |a: &Segment, b: &Segment| {
+        let most_ns = if a.any(flag::SYN) {
+            900_000_000
+        } else {
+            50_000_000
+        };
+        let is_near = match (a.at_ns, b.at_ns) {
+            (Some(a), Some(b)) => b.saturating_sub(a) <= most_ns,
+            _ => true,
+        };
+        let key = |of: &Segment| {
+            let timestamps = of.options.timestamps;
+            (
+                of.source, of.seq, of.ack, of.flags, of.payload, of.window, of.ip_id, timestamps,
+            )
+        };
+        is_near && key(a) == key(b)
+    };
+    let mut twins = 0;
+    let mut is_twin = vec![false; held.len()];
+    for (at, segment) in held.iter().enumerate() {
+        let second =
+            (at + 1..held.len()).find(|other| !is_twin[*other] && same(segment, &held[*other]));
+        if let Some(second) = second.filter(|_| !is_twin[at]) {
+            is_twin[second] = true;
+            twins += 1;
+        }
+    }
+    twins * 5 >= held.len().max(1) * 2
+}
+
+fn header_bytes(ipv6: bool, timestamps: bool) -> u32 {
+    let ip_and_tcp = if ipv6 { 60 } else { 40 };
+    ip_and_tcp + if timestamps { 12 } else { 0 }
+}
+
+/// Data packets that are looked at for inferring an MSS (a quarter of them where those are Ethernet's),
+/// and packets of any kind held at most: 8 KiB a connection.
+const HELD_DATA: usize = 32;
+const HELD_MOST: usize = 64;

@@ -1,0 +1,400 @@
+//! What each moment of a connection was waited for, told when the data come that end the wait.
+//!
+//! A span is the time between two packets with data (SYN and FIN among them). What its end had to wait
+//! for is told by what that end knew when it sent: of ACKs that passed the point of capture the way to
+//! it and back ago.
+
+use super::Connection;
+use crate::direction::Data;
+use crate::waits::{CapturedAt, Wait, Waits};
+
+/// The span that goes on.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Time {
+    waits: Waits,
+    since_ns: u64,
+    begun: bool,
+    /// Who sent last, and what.
+    from: usize,
+    was_syn: bool,
+    /// By end: whether its last data reached the edge of the window that it knew.
+    bound: [bool; 2],
+    /// Whether its last packet showed that it had no more: short, with PSH.
+    ran_out: [bool; 2],
+    /// Whether something else than data kept the span alive.
+    keepalive: bool,
+    last: Option<Wait>,
+    episode: Option<Box<Episode>>,
+    /// Whether a RST ended it with something in flight, or a request unanswered.
+    pub(super) cut_off: bool,
+}
+
+/// From a loss, or what looks like one, until all that was in flight is acknowledged.
+#[derive(Debug, Clone)]
+struct Episode {
+    from: usize,
+    recover: u64,
+    /// How the loss was found; `None` as long as nothing was sent again.
+    means: Option<Wait>,
+    /// What it would have been without.
+    otherwise: Waits,
+}
+
+/// A packet with data that ends a span.
+pub(super) struct Ending {
+    pub(super) from: usize,
+    /// What its direction had sent before.
+    pub(super) nxt_before: u64,
+    pub(super) seq: u64,
+    pub(super) end: u64,
+    pub(super) outcome: Data,
+    pub(super) is_syn: bool,
+    pub(super) is_reset: bool,
+    /// Whether it is short and has PSH.
+    pub(super) ran_out: bool,
+    /// Time lost in a delayed-ACK stall that it ended.
+    pub(super) stalled_ns: Option<u64>,
+}
+
+impl Time {
+    pub(super) fn since(since_ns: u64) -> Time {
+        Time {
+            since_ns,
+            ..Time::default()
+        }
+    }
+
+    pub(super) fn is_recovering(&self) -> bool {
+        self.episode.is_some()
+    }
+}
+
+impl Connection {
+    /// What its time went into.
+    pub fn waits(&self) -> Waits {
+        let mut waits = self.waits_so_far();
+        // A window that is full while data wait in a queue of the path, and that never closes, limits
+        // nothing: a wider one would fill the queue.
+        let closings = self.directions.iter().map(|of| of.sent.window_closings);
+        if waits.of(Wait::ReceiverWindow) > 0
+            && closings.sum::<u64>() == 0
+            && self
+                .round_trips()
+                .is_some_and(|(median, min)| median > min + min / 2 + NEAR_NS)
+        {
+            waits.shift(Wait::ReceiverWindow, Wait::CongestionWindow);
+        }
+        waits
+    }
+
+    fn waits_so_far(&self) -> Waits {
+        let mut waits = self.time.waits;
+        if let Some(episode) = &self.time.episode {
+            match episode.means {
+                Some(means) => waits.add(means, episode.otherwise.total_ns()),
+                None => waits.add_all(&episode.otherwise),
+            }
+        }
+        waits
+    }
+
+    /// The median round trip and the shortest, of both parts of the path together, ns.
+    pub(crate) fn round_trips(&self) -> Option<(u64, u64)> {
+        let mut sums = (0u64, 0u64);
+        for direction in &self.directions {
+            let rtt = &direction.rtt;
+            let samples = [&rtt.by_ack_us, &rtt.by_timestamp_us, &rtt.of_acks_us];
+            let most = samples.into_iter().max_by_key(|of| of.n())?;
+            let min_ns = rtt.min_ns.unwrap_or(0);
+            // Few samples, as of a handshake alone, are no median.
+            let median = most.quantile(0.5).filter(|_| most.n() >= 8);
+            let median_ns = median.map_or(min_ns, |us| us.saturating_mul(1000));
+            sums.0 = sums.0.saturating_add(median_ns.max(min_ns));
+            sums.1 = sums.1.saturating_add(min_ns);
+        }
+        Some(sums)
+    }
+
+    /// Where it was captured.
+    pub fn captured_at(&self) -> CapturedAt {
+        let [Some(client), Some(server)] = [0, 1].map(|end| self.way_to(end)) else {
+            return CapturedAt::Unknown;
+        };
+        let most = client.max(server);
+        if most < NEAR_NS {
+            CapturedAt::Both
+        } else if client * 3 <= server {
+            CapturedAt::Client
+        } else if server * 3 <= client {
+            CapturedAt::Server
+        } else {
+            CapturedAt::Between
+        }
+    }
+
+    /// The smallest time from the point of capture to this end and back, ns.
+    fn way_to(&self, end: usize) -> Option<u64> {
+        self.directions[1 - end].rtt.min_ns
+    }
+
+    /// Whether a RST ended it in the middle of something.
+    pub fn is_cut_off(&self) -> bool {
+        self.time.cut_off
+    }
+
+    /// Data, SYN, FIN or RST passed.
+    pub(super) fn on_span_end(&mut self, ending: &Ending) {
+        let span_ns = self.span_ns();
+        if !self.time.begun {
+            // What came before the first data is not known.
+            self.time.begun = true;
+            self.spend(Wait::Unclear, span_ns);
+        } else if ending.outcome == Data::Keepalive {
+            self.time.keepalive = true;
+            return;
+        } else {
+            let is_again = ending.outcome == Data::Retransmitted;
+            let opens = ending.outcome == Data::New
+                && ending.nxt_before > 0
+                && ending.seq > ending.nxt_before;
+            if is_again || opens {
+                self.on_loss(ending, span_ns, is_again);
+            }
+            let parts = if is_again && !ending.is_syn {
+                // Of what was sent again the span is part of the recovery, whatever it was otherwise.
+                [(Wait::CongestionWindow, span_ns), (Wait::Network, 0)]
+            } else {
+                self.parts(ending, span_ns)
+            };
+            for (wait, ns) in parts {
+                self.spend(wait, ns);
+            }
+            self.time.last = Some(parts[0].0);
+        }
+        let shift = self.directions[1 - ending.from].window_shift;
+        let here = &self.directions[ending.from];
+        let (_, edge) = here.knew(self.now_ns, self.way_to(ending.from).unwrap_or(0));
+        let time = &mut self.time;
+        if ending.is_reset {
+            let asks = time.from == 0 && !time.was_syn && self.directions[0].sent.payload_bytes > 0;
+            let in_flight = self.directions.iter().any(|of| of.in_flight() > 0);
+            time.cut_off |= (in_flight || asks)
+                && !self.directions.iter().all(|of| of.fin_seen)
+                && self.directions.iter().any(|of| of.sent.payload_bytes > 0);
+            time.since_ns = self.now_ns;
+            return;
+        }
+        // The last quarter of a window is not always used: Linux defers super-segments.
+        let slack = u64::from(here.mss.bytes).max(here.offered / 4);
+        time.bound[ending.from] = shift.is_some() && edge > 0 && ending.end + slack > edge;
+        time.ran_out[ending.from] = ending.ran_out;
+        (time.from, time.was_syn) = (ending.from, ending.is_syn);
+        (time.since_ns, time.keepalive) = (self.now_ns, false);
+    }
+
+    fn span_ns(&self) -> u64 {
+        self.now_ns.saturating_sub(self.time.since_ns)
+    }
+
+    fn spend(&mut self, wait: Wait, ns: u64) {
+        match &mut self.time.episode {
+            Some(episode) => episode.otherwise.add(wait, ns),
+            None => self.time.waits.add(wait, ns),
+        }
+    }
+
+    /// A gap, or something that left again.
+    fn on_loss(&mut self, ending: &Ending, span_ns: u64, is_again: bool) {
+        if ending.is_syn {
+            return;
+        }
+        let from = ending.from;
+        let here = &self.directions[from];
+        let nxt = here.nxt;
+        let means = is_again.then(|| {
+            let way_ns = self.way_to(from).unwrap_or(0);
+            let knew_ns = self.now_ns.saturating_sub(way_ns);
+            let told_ns = here.told_of_gap_ns;
+            let is_told = told_ns > 0 && knew_ns.saturating_sub(told_ns) <= tolerance(way_ns);
+            let rtt_ns = here.rtt.min_ns.unwrap_or(0) + way_ns;
+            if is_told || span_ns < PROBE_NS.max(rtt_ns / 2) {
+                Wait::LossFast
+            } else if span_ns >= TIMEOUT_NS + rtt_ns || ending.end < nxt {
+                Wait::LossTimeout
+            } else {
+                Wait::LossProbe
+            }
+        });
+        let episode = self.time.episode.get_or_insert_with(|| {
+            Box::new(Episode {
+                from,
+                recover: nxt,
+                means: None,
+                otherwise: Waits::default(),
+            })
+        });
+        if let Some(means) = means.filter(|_| episode.from == from) {
+            // A timeout is what costs most, then a probe.
+            let worst = |a: Wait, b: Wait| match (a, b) {
+                (Wait::LossTimeout, _) | (_, Wait::LossTimeout) => Wait::LossTimeout,
+                (Wait::LossProbe, _) | (_, Wait::LossProbe) => Wait::LossProbe,
+                _ => Wait::LossFast,
+            };
+            episode.means = Some(episode.means.map_or(means, |before| worst(before, means)));
+            episode.recover = nxt;
+        }
+    }
+
+    /// The other end acknowledged something, or told of a gap.
+    pub(super) fn on_recovery(&mut self, from: usize, tells_of_gap: bool) {
+        let there = &self.directions[1 - from];
+        let (una, nxt, has_gap) = (there.una, there.nxt, there.has_gap());
+        match &self.time.episode {
+            None if tells_of_gap && nxt > una => {
+                self.time.episode = Some(Box::new(Episode {
+                    from: 1 - from,
+                    recover: nxt,
+                    means: None,
+                    otherwise: Waits::default(),
+                }));
+            }
+            Some(episode)
+                if episode.from != from && una >= episode.recover && !has_gap && !tells_of_gap =>
+            {
+                // What passed of the span is part of it.
+                let span_ns = self.span_ns();
+                self.spend(self.time.last.unwrap_or(Wait::Network), span_ns);
+                self.time.since_ns = self.now_ns;
+                self.time.waits = self.waits_so_far();
+                self.time.episode = None;
+            }
+            _ => {}
+        }
+    }
+
+    /// What a span without a loss was waited for.
+    fn parts(&self, ending: &Ending, span_ns: u64) -> [(Wait, u64); 2] {
+        let all = |wait| [(wait, span_ns), (Wait::Network, 0)];
+        let x = ending.from;
+        let time = &self.time;
+        if ending.is_syn {
+            return all(match ending.outcome {
+                Data::Retransmitted => Wait::SynTimeout,
+                _ => Wait::Network,
+            });
+        }
+        let here = &self.directions[x];
+        let way_ns = self.way_to(x).unwrap_or(0);
+        let is_idle = time.keepalive || span_ns > IDLE_NS;
+        let answers = time.from != x && ending.nxt_before <= here.una.max(1);
+        if answers || time.was_syn {
+            let way_ns = if time.from == x {
+                here.rtt.min_ns.unwrap_or(0)
+            } else {
+                way_ns
+            };
+            let network_ns = span_ns.min(way_ns);
+            let application = match x {
+                1 if !time.keepalive => Wait::ServerApplication,
+                // A client that has its answer makes nobody wait.
+                _ => Wait::Idle,
+            };
+            let rest_ns = span_ns - network_ns;
+            return if rest_ns > network_ns {
+                [(application, rest_ns), (Wait::Network, network_ns)]
+            } else {
+                [(Wait::Network, network_ns), (application, rest_ns)]
+            };
+        }
+        if let Some(lost_ns) = ending.stalled_ns {
+            let lost_ns = lost_ns.min(span_ns);
+            return [
+                (Wait::DelayedAck, lost_ns),
+                (Wait::Network, span_ns - lost_ns),
+            ];
+        }
+        if time.bound[x] {
+            return all(Wait::ReceiverWindow);
+        }
+        if span_ns < BURST_NS {
+            use Wait::{CongestionWindow, Paced, ReceiverWindow, Unclear};
+            let goes_on = [CongestionWindow, Paced, ReceiverWindow, Unclear];
+            let last = time.last.filter(|last| goes_on.contains(last));
+            return all(last.unwrap_or(Wait::Network));
+        }
+        let (learned, _) = here.knew_of_ack(self.now_ns, way_ns, tolerance(way_ns));
+        let knew_ns = self.now_ns.saturating_sub(way_ns);
+        let since_ack_ns = knew_ns.saturating_sub(learned.at_ns);
+        let had_in_flight = ending.nxt_before > learned.una;
+        if learned.at_ns > 0 && since_ack_ns <= tolerance(way_ns) {
+            // RFC 896: a short one waits until nothing is in flight.
+            return all(if !had_in_flight && time.ran_out[x] {
+                Wait::Network
+            } else {
+                self.of_sender(x, Wait::CongestionWindow)
+            });
+        }
+        if time.ran_out[x] || !had_in_flight {
+            return all(match x {
+                _ if is_idle => Wait::Idle,
+                0 => Wait::ClientApplication,
+                _ => Wait::ServerApplication,
+            });
+        }
+        all(self.of_sender(x, Wait::Paced))
+    }
+
+    /// This, if the capture stands where the sender's own doing is seen, and its window is known.
+    fn of_sender(&self, x: usize, wait: Wait) -> Wait {
+        let is_known = self.directions[1 - x].window_shift.is_some();
+        let is_near = match self.captured_at() {
+            CapturedAt::Both => true,
+            CapturedAt::Client => x == 0,
+            CapturedAt::Server => x == 1,
+            CapturedAt::Between | CapturedAt::Unknown => false,
+        };
+        if is_known && is_near {
+            wait
+        } else {
+            Wait::Unclear
+        }
+    }
+
+    /// The capture ended: what is left is the way of the last ACK, and silence.
+    pub(super) fn end_span(&mut self) {
+        let span_ns = self.span_ns();
+        let ways = [0, 1].map(|end| self.way_to(end).unwrap_or(0));
+        let in_flight = self.directions.iter().any(|of| of.in_flight() > 0);
+        let network_ns = span_ns.min(ways[0] + ways[1]);
+        let rest = match (in_flight, self.time.last) {
+            (true, Some(last)) => last,
+            _ => Wait::Idle,
+        };
+        let network_ns = if self.time.begun { network_ns } else { 0 };
+        self.spend(Wait::Network, network_ns);
+        self.spend(rest, span_ns - network_ns);
+        self.time.since_ns = self.now_ns;
+    }
+}
+
+/// Times within which one thing is the answer to another: Linux goes on some 10 µs after an ACK; a path
+/// varies by an eighth.
+fn tolerance(way_ns: u64) -> u64 {
+    AT_ONCE_NS.max(way_ns / 8)
+}
+
+const AT_ONCE_NS: u64 = 500_000;
+
+/// Ends nearer than this are on one host or switch.
+const NEAR_NS: u64 = 200_000;
+
+/// Packets that follow each other this soon are of one burst: 1448 bytes take 116 µs at 100 Mbit/s.
+const BURST_NS: u64 = 120_000;
+
+/// The shortest tail loss probe (RFC 8985 §7.2: 2 RTT, and 2 ms in Linux), and retransmission timeout.
+const PROBE_NS: u64 = 2_000_000;
+const TIMEOUT_NS: u64 = 190_000_000;
+
+/// An end that sends of its own accord after so long a silence had not begun anything that somebody
+/// waits for.
+const IDLE_NS: u64 = 3_000_000_000;

@@ -1,0 +1,72 @@
+//! A packet that several interfaces of the capturing host saw, or the captures of both ends: one of them
+//! is looked at, since times of two places cannot be put together.
+
+use super::Connection;
+use crate::segment::{Segment, Way};
+
+/// Packets in a row that the chosen interface did not see: the connection takes another way now.
+const ELSEWHERE_MOST: u16 = 256;
+
+/// The interface of a packet as seen by its connection: cooked captures of version 1 tell only the way,
+/// and what comes in on the one side of a router goes out for the other direction.
+#[inline]
+fn view(segment: &Segment, from: usize) -> u64 {
+    let way = match (segment.way, from) {
+        (Way::Unknown, _) => 0,
+        (Way::In, 0) | (Way::Out, 1..) => 1,
+        (Way::Out, _) | (Way::In, _) => 2,
+    };
+    u64::from(segment.interface) << 2 | way
+}
+
+impl Connection {
+    /// Whether another interface than the one looked at saw this packet.
+    ///
+    /// Each direction begins with the interface of its first packet: routes may differ. Once a packet of
+    /// one direction repeats what another interface saw, both are looked at where the first packet was.
+    #[inline]
+    pub(super) fn is_second_view(
+        &mut self,
+        segment: &Segment,
+        from: usize,
+        nothing_new: bool,
+    ) -> bool {
+        let view = view(segment, from);
+        let copies = &mut self.directions[from].copies;
+        if *copies.view.get_or_insert(view) == view {
+            copies.elsewhere = 0;
+            // What was taken before the view changed comes once more.
+            copies.taken_elsewhere &= nothing_new;
+            return copies.taken_elsewhere;
+        }
+        self.is_of_another(view, from, nothing_new)
+    }
+
+    #[cold]
+    fn is_of_another(&mut self, view: u64, from: usize, nothing_new: bool) -> bool {
+        let [client, server] = &mut self.directions;
+        let (here, there) = if from == 0 {
+            (client, server)
+        } else {
+            (server, client)
+        };
+        if nothing_new {
+            if !self.has_views {
+                self.has_views = true;
+                let changes = there
+                    .copies
+                    .view
+                    .is_some_and(|view| Some(view) != here.copies.view);
+                there.copies.taken_elsewhere = changes;
+                there.copies.view = here.copies.view;
+            }
+            return true;
+        }
+        here.copies.elsewhere = here.copies.elsewhere.saturating_add(1);
+        if !self.has_views || here.copies.elsewhere > ELSEWHERE_MOST {
+            here.copies.view = Some(view);
+            return false;
+        }
+        true
+    }
+}

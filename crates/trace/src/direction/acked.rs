@@ -1,0 +1,119 @@
+//! How far the other end acknowledged, and what each ACK covers.
+
+use super::{Coverage, Direction, Early};
+use crate::segment::{Segment, flag};
+use crate::sequence::{extend, first};
+
+impl Direction {
+    /// The number that a segment of the other end acknowledges, in 64 bits.
+    #[inline]
+    pub(crate) fn acknowledged_by(&self, segment: &Segment) -> Option<u64> {
+        segment.any(flag::ACK).then(|| match self.nxt {
+            0 => first(segment.ack),
+            nxt => extend(nxt.max(self.una), segment.ack),
+        })
+    }
+
+    /// The other end acknowledged all before `ack`; what that covers for the first time.
+    #[inline]
+    pub(crate) fn on_acked(&mut self, ack: u64, at_ns: u64, echo: Option<u32>) -> Option<Coverage> {
+        if self.una == 0 || !self.seen {
+            // A capture that began in the middle, or holds the other direction alone.
+            self.una = self.una.max(ack);
+            if !self.seen {
+                self.nxt = self.una;
+                self.base = self.una;
+            }
+            return None;
+        }
+        if ack <= self.una {
+            return None;
+        }
+        let mut coverage = Coverage {
+            from: self.una,
+            to: ack,
+            on_boundary: true,
+            ..Coverage::default()
+        };
+        let mss = u64::from(self.mss.bytes);
+        let mut newest_certain = None;
+        let mut counted_to = self.una;
+        while let Some(front) = self.outstanding.front_mut() {
+            if front.start >= ack {
+                break;
+            }
+            let missing = front.start.saturating_sub(counted_to);
+            counted_to = front.end.min(ack);
+            // Not captured: taken as full segments.
+            coverage.wire_segments += missing.div_ceil(mss);
+            coverage.full_segments += missing / mss;
+            coverage.oldest_at_ns.get_or_insert(front.at_ns);
+            coverage.newest_at_ns = Some(front.at_ns);
+            if front.end <= ack {
+                coverage.wire_segments += u64::from(front.wire_segments);
+                coverage.full_segments += (front.end - front.start) / mss;
+                coverage.packets += 1;
+                if !front.vague {
+                    newest_certain = Some(front.at_ns);
+                }
+                self.outstanding.pop_front();
+            } else {
+                let bytes = ack - front.start;
+                let covered =
+                    (bytes.div_ceil(mss) as u32).min(front.wire_segments.saturating_sub(1));
+                coverage.wire_segments += u64::from(covered);
+                coverage.full_segments += bytes / mss;
+                coverage.on_boundary = false;
+                front.start = ack;
+                front.wire_segments -= covered;
+                front.vague = true;
+                break;
+            }
+        }
+        if let Some(at) = newest_certain {
+            let rtt_ns = at_ns.saturating_sub(at);
+            self.rtt.on_ack(rtt_ns);
+            coverage.rtt_ns = Some(rtt_ns);
+        }
+        coverage.bytes = ack - self.una;
+        if !self.holes.is_empty() || ack > self.nxt {
+            coverage.wire_segments += self.on_missing(ack, at_ns, echo);
+        }
+        // SYN and FIN are acknowledged as one byte each.
+        coverage.of_syn = self.syn_seen && coverage.from == self.base;
+        let of_fin = self.fin_seen && ack == self.nxt;
+        coverage.bytes = coverage
+            .bytes
+            .saturating_sub(u64::from(coverage.of_syn) + u64::from(of_fin));
+        self.initial_over |= coverage.bytes > 0;
+        self.una = ack;
+        Some(coverage)
+    }
+
+    /// Acknowledged gaps were lost by the capture. Returns the wire segments behind the last packet.
+    #[cold]
+    fn on_missing(&mut self, ack: u64, at_ns: u64, echo: Option<u32>) -> u64 {
+        let mut missing = 0;
+        self.holes.retain_mut(|hole| {
+            let end = hole.end.min(ack);
+            missing += end.saturating_sub(hole.start);
+            hole.start = hole.start.max(end);
+            hole.start < hole.end
+        });
+        let behind = ack.saturating_sub(self.nxt);
+        if behind > 0 {
+            // Within the time that captures confuse, ACKs before their data are taken together.
+            let goes_on = self.early.end == self.nxt && self.early.start < self.early.end;
+            let start = if goes_on { self.early.start } else { self.nxt };
+            self.early = Early {
+                start,
+                end: ack,
+                at_ns,
+                echo,
+            };
+        }
+        self.nxt = self.nxt.max(ack);
+        self.sent.bytes_missing_from_capture += missing + behind;
+        behind.div_ceil(u64::from(self.mss.bytes))
+    }
+}

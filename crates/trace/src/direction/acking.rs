@@ -1,0 +1,159 @@
+//! An ACK that this end sends: what it is, what it covers, and the window that it offers.
+
+use super::{Coverage, Direction};
+use crate::acks::{Covered, Window};
+use crate::segment::{Segment, flag};
+
+/// What is known of a segment with the ACK flag beside itself.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Acking {
+    pub(crate) seq: u64,
+    pub(crate) ack: u64,
+    pub(crate) at_ns: u64,
+    /// Since the packet before.
+    pub(crate) silence_ns: u64,
+    /// Whether the capture tells times.
+    pub(crate) timed: bool,
+    pub(crate) window_changed: bool,
+    /// Whether it carries sequence numbers that were not sent before.
+    pub(crate) new: bool,
+}
+
+impl Direction {
+    /// This end acknowledges what `there` sent; what that covers for the first time.
+    #[inline]
+    pub(crate) fn on_ack(
+        &mut self,
+        there: &mut Direction,
+        segment: &Segment,
+        acking: Acking,
+    ) -> Option<Coverage> {
+        let Acking {
+            seq, ack, at_ns, ..
+        } = acking;
+        let shift = if segment.any(flag::SYN) {
+            0
+        } else {
+            self.window_shift.unwrap_or(0)
+        };
+        let pure = segment.is_pure_ack();
+        if ack > there.nxt && there.is_doubtful(ack) {
+            self.sent.doubtful_segments += 1;
+            self.sent.pure_acks += u64::from(pure);
+            return None;
+        }
+        let window_bytes = u64::from(segment.window) << shift;
+        let allowed = ack + window_bytes;
+        let unit_bytes = 1 << shift;
+        let window = Window {
+            edge_bytes: self
+                .window_shift
+                .map(|_| allowed.saturating_sub(there.allowed)),
+            unit_bytes,
+            is_full: window_bytes + unit_bytes.max(u64::from(there.mss.bytes))
+                > u64::from(self.window_most),
+        };
+        if !segment.any(flag::SYN) {
+            self.window_most = self.window_most.max(window_bytes as u32);
+        }
+        let was_in_flight = there.in_flight();
+        let was_gap = there.has_gap();
+        let knew = there.una > 0;
+        let echo = segment.options.timestamps.map(|(_, echo)| echo);
+        let coverage = there.on_acked(ack, at_ns, echo);
+        // An older ACK's window is out of date.
+        if ack >= there.una {
+            there.allowed = allowed;
+            there.offered = window_bytes;
+        }
+        there.learn(at_ns, coverage.is_some(), self.rtt.min_ns.unwrap_or(0));
+        let disturbed = self.answers_disturbed || segment.options.sack_blocks > 0 || was_gap;
+        if coverage.is_some() {
+            self.answers_disturbed = segment.options.sack_blocks > 0;
+        }
+        if pure {
+            let repeats = coverage.is_none();
+            let sent = &mut self.sent;
+            if repeats && seq + 1 == self.nxt && self.una == self.nxt {
+                sent.keepalives += 1;
+            } else {
+                sent.pure_acks += 1;
+                if repeats && knew && ack == there.una {
+                    sent.window_updates += u64::from(acking.window_changed);
+                    // A closed window is told again for each probe: nothing was lost.
+                    let duplicate =
+                        !acking.window_changed && was_in_flight > 0 && segment.window > 0;
+                    sent.duplicate_acks += u64::from(duplicate);
+                    self.answers_disturbed |= duplicate;
+                }
+            }
+        }
+        if let Some(coverage) = coverage.filter(|coverage| coverage.bytes > 0) {
+            let rtt_min_ns = there.rtt.min_ns.unwrap_or(0);
+            let newest_at_ns = coverage.newest_at_ns.filter(|_| acking.timed);
+            let covered = Covered {
+                pure,
+                bytes: coverage.bytes,
+                wire_segments: coverage.wire_segments,
+                packets: coverage.packets,
+                on_boundary: coverage.on_boundary,
+                window,
+                between_arrivals: acking.timed
+                    && rtt_min_ns.saturating_mul(NEAR) < self.rtt.min_ns.unwrap_or(0)
+                    && coverage.is_between_arrivals(at_ns),
+                late_ns: newest_at_ns.map(|newest| {
+                    let age_ns = at_ns.saturating_sub(newest).min(acking.silence_ns);
+                    age_ns.saturating_sub(rtt_min_ns)
+                }),
+                disturbed,
+            };
+            self.acks.add(covered, there.mss.bytes);
+        }
+        if is_dsack(segment) {
+            there.on_dsack(segment.options.sack[0].0);
+        }
+        if acking.timed
+            && let Some((value, echo)) = segment.options.timestamps
+        {
+            there.rtt.on_echo(echo, at_ns);
+            if acking.new || pure {
+                self.rtt.on_sent(value, at_ns, acking.new);
+            }
+        }
+        coverage
+    }
+}
+
+impl Coverage {
+    /// Whether an ACK at this time left neither with the newest packet that it covers nor after a
+    /// pause: a reader keeps no step with what arrives.
+    fn is_between_arrivals(&self, at_ns: u64) -> bool {
+        let (Some(oldest), Some(newest)) = (self.oldest_at_ns, self.newest_at_ns) else {
+            return false;
+        };
+        let after_ns = at_ns.saturating_sub(newest);
+        let spacing_ns = newest.saturating_sub(oldest) / self.packets.max(2).saturating_sub(1);
+        self.packets > 1 && after_ns >= WITH_IT_NS.max(spacing_ns / 4) && after_ns / 4 <= spacing_ns
+    }
+}
+
+/// The point of capture is at the end that acknowledges if the way there and back is this much shorter
+/// than the other one: only there the times of ACKs are its own.
+const NEAR: u64 = 4;
+
+/// Linux acknowledges in the softirq that brings the segment, within some µs; what comes this much later
+/// waited for something else.
+const WITH_IT_NS: u64 = 20_000;
+
+/// RFC 2883: the first block is below the ACK, or within the second block.
+pub(crate) fn is_dsack(segment: &Segment) -> bool {
+    if segment.options.sack_blocks == 0 {
+        return false;
+    }
+    let [(left, right), (outer_left, outer_right)] = segment.options.sack;
+    let before = |a: u32, b: u32| a.wrapping_sub(b).cast_signed() < 0;
+    before(left, segment.ack)
+        || (segment.options.sack_blocks > 1
+            && !before(left, outer_left)
+            && !before(outer_right, right))
+}

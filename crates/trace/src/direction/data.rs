@@ -1,0 +1,246 @@
+//! Sequence numbers that pass: new, late, or sent again.
+
+use super::{
+    Data, Direction, Early, HOLES_MOST, Hole, LATE_NS, OUTSTANDING_MOST, Outstanding, RESENT_MOST,
+    Resent, Stamp,
+};
+use crate::segment::{Segment, flag};
+
+impl Direction {
+    /// Counts a captured packet of any kind.
+    #[inline]
+    pub(crate) fn on_packet(&mut self, segment: &Segment, wire_segments: u32) {
+        let sent = &mut self.sent;
+        sent.captured_packets += 1;
+        sent.ip_octets += u64::from(segment.ip_octets);
+        sent.wire_segments += u64::from(wire_segments.max(1));
+        sent.sack_segments += u64::from(segment.options.sack_blocks > 0);
+        if segment.payload > 0 {
+            sent.captured_data_packets += 1;
+            sent.data_wire_segments += u64::from(wire_segments);
+            sent.super_segments += u64::from(wire_segments > 1);
+            sent.payload_bytes += u64::from(segment.payload);
+            self.packet_bytes.add(u64::from(segment.payload));
+            self.wire_segments_per_packet.add(u64::from(wire_segments));
+        }
+        self.syn_seen |= segment.any(flag::SYN);
+        self.fin_seen |= segment.any(flag::FIN);
+        self.reset |= segment.any(flag::RST);
+    }
+
+    /// Counts payload, SYN or FIN by what it is; `silence_ns` is the connection's before it.
+    #[inline]
+    pub(crate) fn on_sequence(
+        &mut self,
+        segment: &Segment,
+        seq: u64,
+        length: u64,
+        wire_segments: u32,
+        at_ns: u64,
+        silence_ns: u64,
+    ) -> Data {
+        let stamp = Stamp::of(segment);
+        let outcome = self.on_data(seq, length, wire_segments, at_ns, stamp);
+        if outcome == Data::New && !self.initial_over {
+            self.initial_bytes += u64::from(segment.payload);
+        }
+        match outcome {
+            Data::New | Data::Behind => return outcome,
+            Data::Doubtful => {
+                self.sent.doubtful_segments += 1;
+                return outcome;
+            }
+            Data::Late => {
+                self.sent.reordered_packets += 1;
+                return outcome;
+            }
+            Data::Keepalive if segment.payload <= 1 && !segment.any(flag::SYN | flag::FIN) => {
+                self.sent.keepalives += 1;
+                return outcome;
+            }
+            Data::Keepalive | Data::Retransmitted => {}
+        }
+        if self.resent.len() == RESENT_MOST {
+            self.resent.pop_front();
+        }
+        self.syns_retransmitted += u64::from(segment.any(flag::SYN));
+        self.resent.push_back(Resent {
+            start: seq,
+            end: seq + length,
+            stamp,
+        });
+        let sent = &mut self.sent;
+        sent.retransmitted_packets += 1;
+        sent.retransmitted_wire_segments += u64::from(wire_segments.max(1));
+        sent.retransmitted_bytes += u64::from(segment.payload);
+        sent.retransmitted_after_ack += u64::from(seq + length <= self.una);
+        sent.silence_before_retransmission_ns += silence_ns;
+        Data::Retransmitted
+    }
+
+    /// Payload, SYN or FIN passed: `length` sequence numbers from `seq` on.
+    #[inline]
+    fn on_data(
+        &mut self,
+        seq: u64,
+        length: u64,
+        wire_segments: u32,
+        at_ns: u64,
+        stamp: Stamp,
+    ) -> Data {
+        let end = seq + length;
+        if self.una == 0 {
+            self.una = seq;
+        }
+        if seq == self.nxt {
+            self.push(Outstanding {
+                start: seq,
+                end,
+                at_ns,
+                wire_segments,
+                stamp,
+                vague: false,
+            });
+            self.nxt = end;
+            return Data::New;
+        }
+        self.on_data_out_of_order(seq, end, wire_segments, at_ns, stamp)
+    }
+
+    #[cold]
+    fn on_data_out_of_order(
+        &mut self,
+        seq: u64,
+        end: u64,
+        wire_segments: u32,
+        at_ns: u64,
+        stamp: Stamp,
+    ) -> Data {
+        if seq > self.nxt {
+            if self.is_doubtful(end) {
+                return Data::Doubtful;
+            }
+            if self.holes.len() == HOLES_MOST {
+                self.holes.remove(0);
+            }
+            self.holes.push(Hole {
+                start: self.nxt,
+                end: seq,
+                at_ns,
+                stamp,
+            });
+            self.push(Outstanding {
+                start: seq,
+                end,
+                at_ns,
+                wire_segments,
+                stamp,
+                vague: false,
+            });
+            self.nxt = end;
+            return Data::New;
+        }
+        if self.is_behind_its_ack(seq, end, at_ns, stamp) {
+            return Data::Behind;
+        }
+        if end <= self.nxt && seq + 1 == self.nxt && self.una == self.nxt {
+            return Data::Keepalive;
+        }
+        let hole = self
+            .holes
+            .iter()
+            .position(|hole| seq < hole.end && end > hole.start);
+        if let Some(at) = hole {
+            let hole = self.holes.swap_remove(at);
+            if seq > hole.start {
+                self.holes.push(Hole { end: seq, ..hole });
+            }
+            if end < hole.end {
+                self.holes.push(Hole { start: end, ..hole });
+            }
+            self.holes.sort_unstable_by_key(|hole| hole.start);
+            let place = self.outstanding.iter().position(|other| other.start >= end);
+            if let Some(place) = place
+                && self.outstanding.len() < OUTSTANDING_MOST
+            {
+                let filler = Outstanding {
+                    start: seq,
+                    end,
+                    at_ns,
+                    wire_segments,
+                    stamp,
+                    vague: true,
+                };
+                self.outstanding.insert(place, filler);
+            }
+            let late_ns = LATE_NS.max(self.rtt.min_ns.unwrap_or(0));
+            let by_time = || at_ns.saturating_sub(hole.at_ns) > late_ns;
+            return if stamp.is_after(hole.stamp).unwrap_or_else(by_time) {
+                Data::Retransmitted
+            } else {
+                Data::Late
+            };
+        }
+        for outstanding in &mut self.outstanding {
+            outstanding.vague |= outstanding.start < end && outstanding.end > seq;
+        }
+        if end > self.nxt {
+            // Old and new together.
+            let new = Outstanding {
+                start: self.nxt,
+                end,
+                at_ns,
+                wire_segments,
+                stamp,
+                vague: true,
+            };
+            self.push(new);
+            self.nxt = end;
+        }
+        Data::Retransmitted
+    }
+
+    /// Whether the capture holds these data behind their ACK, as where several CPUs take in what passes:
+    /// then they are not missing.
+    fn is_behind_its_ack(&mut self, seq: u64, end: u64, at_ns: u64, stamp: Stamp) -> bool {
+        let Early {
+            start,
+            end: stop,
+            at_ns: acked_ns,
+            echo,
+        } = self.early;
+        if seq < start || end > stop {
+            return false;
+        }
+        let was_echoed = stamp
+            .timestamp
+            .zip(echo)
+            .map(|(value, echo)| echo.wrapping_sub(value).cast_signed() >= 0);
+        if !was_echoed.unwrap_or(at_ns.saturating_sub(acked_ns) <= LATE_NS) {
+            return false;
+        }
+        let missing = &mut self.sent.bytes_missing_from_capture;
+        *missing = missing.saturating_sub(end - seq);
+        // What is before it, if anything, stays missing.
+        self.early.start = end;
+        true
+    }
+
+    #[inline]
+    fn push(&mut self, packet: Outstanding) {
+        if self.outstanding.len() == OUTSTANDING_MOST {
+            self.join_two();
+        }
+        self.outstanding.push_back(packet);
+    }
+
+    #[cold]
+    fn join_two(&mut self) {
+        let oldest = self.outstanding.pop_front();
+        if let (Some(oldest), Some(next)) = (oldest, self.outstanding.front_mut()) {
+            next.start = oldest.start;
+            next.wire_segments = next.wire_segments.saturating_add(oldest.wire_segments);
+            next.vague = true;
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! What findings rest on: sums over connections.
+
+use crate::connection::Connection;
+use crate::counts::DirectionCounts;
+use crate::handshakes::{Commonest, Handshakes};
+use crate::waits::{Wait, Waits};
+
+/// What segmentation offload joins by default: gso_max_size.
+const SUPER_SEGMENT_BYTES: f64 = 65_536.0;
+
+/// Round trips that are longer by this than the shortest, and more than twice as long, waited in a queue.
+const QUEUED_NS: u64 = 10_000_000;
+
+/// Sums over connections.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Evidence {
+    /// How many connections.
+    pub(crate) connections: usize,
+    /// All that both ends sent.
+    pub(crate) total: DirectionCounts,
+    /// What the time of those that tell times went into.
+    pub(crate) waits: Waits,
+    /// Packets that segmentation offload would save.
+    pub(crate) joined: f64,
+    /// Pure ACKs that cover payload, and the wire segments that they cover.
+    pub(crate) covering_acks: u64,
+    pub(crate) covered_segments: u64,
+    pub(crate) handshakes: Handshakes,
+    /// Whom those went to that went nowhere.
+    pub(crate) failed_to: Commonest,
+    /// Connections that a RST ended in the middle of something, and such that only stayed open.
+    pub(crate) cut_off: u64,
+    pub(crate) keepalive_only: u64,
+    /// Of congestion window and what is unclear: time in connections whose round trips grew, or that lost.
+    pub(crate) queueing_ns: u64,
+    pub(crate) queueing_window_ns: u64,
+    pub(crate) queueing_unclear_ns: u64,
+    pub(crate) lossy_ns: u64,
+    pub(crate) lossy_window_ns: u64,
+    pub(crate) lossy_unclear_ns: u64,
+    /// Of the longest of those: the median round trip, and the shortest.
+    pub(crate) queued_rtt_ns: u64,
+    pub(crate) queued_rtt_min_ns: u64,
+    queued_most_ns: u64,
+}
+
+impl Evidence {
+    pub(crate) fn add(&mut self, connection: &Connection) {
+        self.connections += 1;
+        self.total.add(&connection.total());
+        let failed = self.handshakes.failed();
+        self.handshakes.add(connection);
+        if self.handshakes.failed() > failed {
+            self.failed_to.add(connection.ends[1]);
+        }
+        self.cut_off += u64::from(connection.is_cut_off());
+        let directions = &connection.directions;
+        let carries = directions.iter().any(|of| of.sent.payload_bytes > 0);
+        let keepalives = directions.iter().any(|of| of.sent.keepalives > 0);
+        let other_data = directions
+            .iter()
+            .any(|of| of.sent.payload_bytes > of.sent.keepalives);
+        self.keepalive_only += u64::from(keepalives && !(carries && other_data));
+        if connection.duration_ns().is_some() {
+            self.add_waits(connection);
+        }
+        for direction in directions {
+            let least = (direction.sent.payload_bytes as f64 / SUPER_SEGMENT_BYTES).ceil();
+            let full = direction
+                .sent
+                .captured_data_packets
+                .saturating_sub(direction.sent.small_packets) as f64;
+            if direction.sent.super_segments == 0 {
+                self.joined += (full - least).max(0.0);
+            }
+            self.covering_acks += direction.acks.wire_segments_per_pure_ack.n();
+            self.covered_segments += direction.acks.wire_segments_per_pure_ack.sum();
+        }
+    }
+
+    fn add_waits(&mut self, connection: &Connection) {
+        let waits = connection.waits();
+        self.waits.add_all(&waits);
+        let (window, unclear) = (waits.of(Wait::CongestionWindow), waits.of(Wait::Unclear));
+        let resent: u64 = connection
+            .directions
+            .iter()
+            .map(|of| of.sent.retransmitted_wire_segments)
+            .sum();
+        let sent = connection.total().data_wire_segments;
+        if resent * 100 >= sent.max(1) {
+            self.lossy_ns = self.lossy_ns.saturating_add(window + unclear);
+            self.lossy_window_ns += window;
+            self.lossy_unclear_ns += unclear;
+        } else if let Some((rtt_ns, min_ns)) = connection.queued() {
+            self.queueing_ns += window + unclear;
+            self.queueing_window_ns += window;
+            self.queueing_unclear_ns += unclear;
+            if window + unclear > self.queued_most_ns {
+                self.queued_most_ns = window + unclear;
+                (self.queued_rtt_ns, self.queued_rtt_min_ns) = (rtt_ns, min_ns);
+            }
+        }
+    }
+}
+
+impl Connection {
+    /// The median round trip and the shortest, if the first is so much longer that data must have waited
+    /// in a queue.
+    fn queued(&self) -> Option<(u64, u64)> {
+        let is_queued = |(median, min): &(u64, u64)| {
+            *median > min.saturating_mul(2) && *median > min.saturating_add(QUEUED_NS)
+        };
+        self.round_trips().filter(is_queued)
+    }
+}

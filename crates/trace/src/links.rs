@@ -1,0 +1,190 @@
+//! Where IP begins in a frame, by the link that it passed: what stands before it, and layers that carry
+//! Ethernet or IP within Ethernet (VLAN tags, MPLS, PPPoE, LLC/SNAP).
+
+use crate::packet::Link;
+
+/// What stands behind a link's headers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// An IP header, at this place.
+    Ip(usize),
+    /// Something else, or what is encrypted.
+    NotIp,
+    /// The frame ends before that is told.
+    Cut,
+}
+
+const IPV4: u16 = 0x0800;
+const IPV6: u16 = 0x86dd;
+
+/// Where IP begins in a frame of this link.
+pub(crate) fn find(link: Link, frame: &[u8]) -> Found {
+    match link {
+        Link::Ethernet => ethertype(frame, 12),
+        Link::Null => Found::Ip(4),
+        Link::Raw => Found::Ip(0),
+        Link::Cooked1 => cooked(frame, 14, 16),
+        Link::Cooked2 => cooked(frame, 0, 20),
+        Link::Ppp => ppp(frame, 0),
+        Link::PppPppoe => ppp(frame, 6),
+        Link::Wireless => wireless(frame, 0),
+        Link::Radiotap => match le16(frame, 2) {
+            Some(length) => wireless(frame, usize::from(length)),
+            None => Found::Cut,
+        },
+        Link::NetfilterLog => netfilter_log(frame),
+        // RFC 4391 §6 behind the 40 bytes of the global route header: type, and two bytes reserved.
+        Link::InfiniBand => match be16(frame, 40) {
+            Some(IPV4 | IPV6) => Found::Ip(44),
+            Some(_) => Found::NotIp,
+            None => Found::Cut,
+        },
+        Link::Unknown(_) => Found::NotIp,
+    }
+}
+
+/// From the field at `at` that tells the type of what follows it.
+pub(crate) fn ethertype(frame: &[u8], mut at: usize) -> Found {
+    loop {
+        let Some(kind) = be16(frame, at) else {
+            return Found::Cut;
+        };
+        match kind {
+            IPV4 | IPV6 => return Found::Ip(at + 2),
+            // 802.1Q, 802.1ad, and QinQ's older number.
+            0x8100 | 0x88a8 | 0x9100 => at += 4,
+            0x8847 | 0x8848 => return mpls(frame, at + 2),
+            // PPPoE's session stage: six bytes, then PPP.
+            0x8864 => return ppp(frame, at + 8),
+            // A length: LLC follows.
+            0..=1500 => match llc(frame, at + 2) {
+                Ok(inner) => at = inner,
+                Err(found) => return found,
+            },
+            _ => return Found::NotIp,
+        }
+    }
+}
+
+/// LLC with SNAP (RFC 1042): where the type stands.
+fn llc(frame: &[u8], at: usize) -> Result<usize, Found> {
+    match frame.get(at..at + 8) {
+        Some([0xaa, 0xaa, 3, 0, 0, 0 | 0xf8, ..]) => Ok(at + 6),
+        // IP's own number.
+        Some([6, 6, 3, ..]) => Err(Found::Ip(at + 3)),
+        Some(_) => Err(Found::NotIp),
+        None => Err(Found::Cut),
+    }
+}
+
+/// Labels up to the bottom of the stack (RFC 3032): nothing tells what follows but how it begins.
+pub(crate) fn mpls(frame: &[u8], mut at: usize) -> Found {
+    loop {
+        let Some(label) = frame.get(at..at + 4) else {
+            return Found::Cut;
+        };
+        at += 4;
+        if label[2] & 1 == 0 {
+            continue;
+        }
+        return match frame.get(at).map(|byte| byte >> 4) {
+            Some(4 | 6) => Found::Ip(at),
+            // A pseudowire's control word (RFC 4385), then Ethernet.
+            Some(0) => ethertype(frame, at + 4 + 12),
+            Some(_) => Found::NotIp,
+            None => Found::Cut,
+        };
+    }
+}
+
+/// PPP (RFC 1661), with address and control or without, its protocol in two bytes or compressed to one.
+pub(crate) fn ppp(frame: &[u8], at: usize) -> Found {
+    let at = match frame.get(at..at + 2) {
+        Some([0xff, 3]) => at + 2,
+        _ => at,
+    };
+    match frame.get(at..at + 2) {
+        Some([0, 0x21 | 0x57]) => Found::Ip(at + 2),
+        Some([0x21 | 0x57, _]) => Found::Ip(at + 1),
+        // MPLS, unicast and multicast.
+        Some([2, 0x81 | 0x83]) => mpls(frame, at + 2),
+        Some(_) => Found::NotIp,
+        None => Found::Cut,
+    }
+}
+
+fn cooked(frame: &[u8], protocol_at: usize, header: usize) -> Found {
+    match be16(frame, protocol_at) {
+        Some(IPV4 | IPV6) => Found::Ip(header),
+        // The type of what is tagged stands behind the tag.
+        Some(0x8100 | 0x88a8) => ethertype(frame, header + 2),
+        Some(0x8847 | 0x8848) => mpls(frame, header),
+        Some(0x8864) => ppp(frame, header + 6),
+        Some(_) => Found::NotIp,
+        None => Found::Cut,
+    }
+}
+
+/// 802.11: data frames that are not encrypted; of aggregates (A-MSDU) the first part.
+fn wireless(frame: &[u8], start: usize) -> Found {
+    let Some(control) = le16(frame, start) else {
+        return Found::Cut;
+    };
+    let (kind, subtype) = (control >> 2 & 3, control >> 4 & 15);
+    let (to_ap, from_ap) = (control & 0x100 != 0, control & 0x200 != 0);
+    let (encrypted, ordered) = (control & 0x4000 != 0, control & 0x8000 != 0);
+    // Subtypes with this bit have no data.
+    if kind != 2 || subtype & 4 != 0 || encrypted {
+        return Found::NotIp;
+    }
+    let mut at = start + 24 + if to_ap && from_ap { 6 } else { 0 };
+    if subtype & 8 != 0 {
+        let Some(quality) = le16(frame, at) else {
+            return Found::Cut;
+        };
+        at += if ordered { 6 } else { 2 };
+        if quality & 0x80 != 0 {
+            at += 14;
+        }
+    }
+    // Some drivers pad the header to four bytes.
+    let padded = start + (at - start).next_multiple_of(4);
+    match llc(frame, at).or_else(|_| llc(frame, padded)) {
+        Ok(at) => ethertype(frame, at),
+        Err(found) => found,
+    }
+}
+
+/// NFLOG: four bytes, then values behind their length and type in the byte order of who captured.
+fn netfilter_log(frame: &[u8]) -> Found {
+    const PAYLOAD: u16 = 9;
+    for big in [false, true] {
+        let u16_at = |at| {
+            if big {
+                be16(frame, at)
+            } else {
+                le16(frame, at)
+            }
+        };
+        let mut at = 4;
+        while let (Some(length), Some(kind)) = (u16_at(at), u16_at(at + 2)) {
+            if kind & 0x7fff == PAYLOAD {
+                return Found::Ip(at + 4);
+            }
+            if length < 4 {
+                break;
+            }
+            at += usize::from(length).next_multiple_of(4);
+        }
+    }
+    Found::Cut
+}
+
+pub(crate) fn be16(bytes: &[u8], at: usize) -> Option<u16> {
+    let bytes = bytes.get(at..)?.first_chunk()?;
+    Some(u16::from_be_bytes(*bytes))
+}
+
+fn le16(bytes: &[u8], at: usize) -> Option<u16> {
+    be16(bytes, at).map(u16::swap_bytes)
+}

@@ -1,0 +1,308 @@
+//! Two applications, each a list of what it does, over a path whose middle is captured as well.
+
+use std::cell::RefCell;
+use std::io::Write;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use tcpcost_link::{Captured, Device, Impaired, Impairment, memory};
+use tcpcost_tcp::wire::Checksum;
+use tcpcost_tcp::{Config, ConnId, Endpoint, Nagle, Pacing, Pool, ReadError, Segmentation};
+use tcpcost_trace::{Analysis, Report, Settings, read};
+
+use super::ends::{Host, Wire, ms};
+
+/// What an application does next.
+#[derive(Debug, Clone, Copy)]
+pub enum Op {
+    /// Writes so many bytes as soon as there is room.
+    Send(usize),
+    /// The same, a piece now and then.
+    SendSlowly {
+        bytes: usize,
+        chunk: usize,
+        every: Duration,
+    },
+    /// Reads so many bytes as they come.
+    Receive(usize),
+    /// The same, a piece now and then.
+    ReceiveSlowly {
+        bytes: usize,
+        chunk: usize,
+        every: Duration,
+    },
+    /// Does nothing.
+    Wait(Duration),
+}
+
+impl Op {
+    /// What it sends or receives in all.
+    pub fn bytes(&self) -> usize {
+        match *self {
+            Op::Send(bytes) | Op::Receive(bytes) => bytes,
+            Op::SendSlowly { bytes, .. } | Op::ReceiveSlowly { bytes, .. } => bytes,
+            Op::Wait(_) => 0,
+        }
+    }
+}
+
+/// Where a capture was taken.
+#[derive(Debug, Clone, Copy)]
+pub enum Point {
+    Client,
+    Middle,
+    Server,
+}
+
+/// What a capture says.
+pub struct Seen {
+    pub point: Point,
+    pub report: Report,
+}
+
+/// A client and a server that do these things, over this path.
+pub struct Play {
+    path: Impairment,
+    config: Config,
+    programs: [Vec<Op>; 2],
+}
+
+impl Play {
+    pub fn new(path: Impairment, programs: [Vec<Op>; 2]) -> Play {
+        let segmentation = Segmentation {
+            super_segment_bytes_max: 0,
+            nagle: Nagle::Off,
+            ..Segmentation::default()
+        };
+        let config = Config {
+            segmentation,
+            ..Config::default()
+        };
+        Play {
+            path,
+            config,
+            programs,
+        }
+    }
+
+    /// A receive buffer that does not grow.
+    pub fn fixed_buffers(mut self, bytes: u32) -> Play {
+        (self.config.receive_buffer, self.config.receive_buffer_max) = (bytes, bytes);
+        self
+    }
+
+    pub fn send_buffer(mut self, bytes: u32) -> Play {
+        self.config.send_buffer = bytes;
+        self
+    }
+
+    pub fn nagle(mut self, nagle: Nagle) -> Play {
+        self.config.segmentation.nagle = nagle;
+        self
+    }
+
+    pub fn pacing(mut self, pacing: Pacing) -> Play {
+        self.config.segmentation.pacing = pacing;
+        self
+    }
+
+    /// The captures at the client, in the middle and at the server. What is wrong with the path is so
+    /// behind the middle on the way to the server, and before it on the way back: half of the delay is
+    /// on either side.
+    pub fn run(&self) -> Vec<Seen> {
+        [Point::Client, Point::Middle, Point::Server]
+            .into_iter()
+            .zip(self.run_files())
+            .map(|(point, file)| seen(point, &file))
+            .collect()
+    }
+
+    /// The same, as files.
+    pub fn run_files(&self) -> Vec<Vec<u8>> {
+        let delay = Impairment {
+            delay: self.path.delay / 2,
+            ..Impairment::default()
+        };
+        let rest = Impairment {
+            delay: self.path.delay / 2,
+            ..self.path
+        };
+        let (a, b) = memory::pair::<Wire>(1 << 20);
+        let epoch = Duration::from_secs(1_700_000_000);
+        let endpoint = |seed: u8| {
+            let secret = [seed; 16];
+            let config = self.config.clone();
+            Endpoint::new(config, Pool::default(), secret, Checksum::Complete, ms(0))
+        };
+        let far = Impaired::new(a, rest, rest, 7);
+        let files = [0; 3].map(|_| File::default());
+        let captured = |at: usize| files[at].clone();
+        let middle = Captured::new(far, captured(1), ms(0), epoch).unwrap();
+        let near = Impaired::new(middle, delay, delay, 8);
+        let mut client = Host::new(
+            endpoint(1),
+            Captured::new(near, captured(0), ms(0), epoch).unwrap(),
+        );
+        let mut server = Host::new(
+            endpoint(2),
+            Captured::new(b, captured(2), ms(0), epoch).unwrap(),
+        );
+        server.endpoint.listen(80, 10, self.config.clone()).unwrap();
+        let local: SocketAddr = "10.0.0.1:0".parse().unwrap();
+        let remote = "10.0.0.2:80".parse().unwrap();
+        let id = client.endpoint.connect(local, remote, ms(0)).unwrap();
+        let mut players = self.programs.clone().map(Player::new);
+        players[0].id = Some(id);
+        let mut now = ms(0);
+        loop {
+            players[1].id = players[1].id.or_else(|| server.endpoint.accept(80));
+            let mut wakes = Vec::new();
+            for (player, endpoint) in players
+                .iter_mut()
+                .zip([&mut client.endpoint, &mut server.endpoint])
+            {
+                wakes.extend(player.play(endpoint, now));
+            }
+            pass(&mut client, &mut server, now);
+            if players.iter().all(Player::is_done) {
+                break;
+            }
+            let events = [client.next_event(), server.next_event()]
+                .into_iter()
+                .flatten();
+            let next = events.chain(wakes).min().expect("it stalls");
+            now = now.max(next);
+            assert!(now < ms(10_000_000), "it stalls");
+            pass(&mut client, &mut server, now);
+        }
+        files.iter().map(|file| file.0.borrow().clone()).collect()
+    }
+}
+
+/// All that is due leaves and arrives: what an end sent is taken by the wire of the other one.
+fn pass<C: Device<Wire>, S: Device<Wire>>(
+    client: &mut Host<C>,
+    server: &mut Host<S>,
+    now: Instant,
+) {
+    for _ in 0..2 {
+        client.transmit(now);
+        server.transmit(now);
+        client.receive(now);
+        server.receive(now);
+    }
+}
+
+/// A file in memory that is read while it is still open.
+#[derive(Clone, Default)]
+struct File(Rc<RefCell<Vec<u8>>>);
+
+impl Write for File {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.borrow_mut().write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+fn seen(point: Point, capture: &[u8]) -> Seen {
+    let mut analysis = Analysis::new(Settings::default());
+    let (reading, outcome) = read(capture, &mut analysis);
+    outcome.unwrap();
+    let (report, ()) = analysis.into_report("own", &reading, Ok(()));
+    Seen { point, report }
+}
+
+/// One application.
+struct Player {
+    id: Option<ConnId>,
+    program: Vec<Op>,
+    at: usize,
+    done_bytes: usize,
+    wakes: Option<Instant>,
+}
+
+impl Player {
+    fn new(program: Vec<Op>) -> Player {
+        Player {
+            id: None,
+            program,
+            at: 0,
+            done_bytes: 0,
+            wakes: None,
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        self.at == self.program.len()
+    }
+
+    /// Does what it can now; tells when it goes on by itself.
+    fn play(&mut self, endpoint: &mut Endpoint, now: Instant) -> Option<Instant> {
+        let id = self.id?;
+        while let Some(&op) = self.program.get(self.at) {
+            if self.wakes.is_some_and(|wakes| wakes > now) {
+                return self.wakes;
+            }
+            let left = op.bytes() - self.done_bytes;
+            let (moved, pause) = match op {
+                Op::Send(_) => (write(endpoint, id, left), None),
+                Op::SendSlowly { chunk, every, .. } => {
+                    (write(endpoint, id, left.min(chunk)), Some(every))
+                }
+                Op::Receive(_) => (take(endpoint, id, left, now), None),
+                Op::ReceiveSlowly { chunk, every, .. } => {
+                    (take(endpoint, id, left.min(chunk), now), Some(every))
+                }
+                Op::Wait(pause) => {
+                    if self.wakes.take().is_none() {
+                        self.wakes = Some(now + pause);
+                        continue;
+                    }
+                    (0, None)
+                }
+            };
+            self.done_bytes += moved;
+            if self.done_bytes == op.bytes() {
+                (self.at, self.done_bytes) = (self.at + 1, 0);
+            } else if moved == 0 {
+                return None;
+            }
+            self.wakes = pause.map(|pause| now + pause);
+        }
+        None
+    }
+}
+
+fn write(endpoint: &mut Endpoint, id: ConnId, bytes: usize) -> usize {
+    let mut written = 0;
+    endpoint.apply(id, |connection| {
+        let buffer = [7; 1 << 14];
+        while written < bytes {
+            match connection.write(&buffer[..buffer.len().min(bytes - written)]) {
+                Ok(0) | Err(_) => break,
+                Ok(count) => written += count,
+            }
+        }
+    });
+    written
+}
+
+fn take(endpoint: &mut Endpoint, id: ConnId, bytes: usize, now: Instant) -> usize {
+    let mut taken = 0;
+    endpoint.apply(id, |connection| {
+        let mut buffer = [0; 1 << 14];
+        while taken < bytes {
+            let room = buffer.len().min(bytes - taken);
+            match connection.read(&mut buffer[..room], now) {
+                Ok(count) => taken += count,
+                Err(ReadError::Empty) => break,
+                Err(error) => panic!("{error} after {taken}"),
+            }
+        }
+    });
+    taken
+}

@@ -1,0 +1,204 @@
+//! One JSON object a line, in base units; docs/watch.md says what each field is.
+
+use std::io::{self, Write};
+use std::ops::ControlFlow;
+
+use serde_json::{Map, Value, json};
+use tcpcost_counts::Source;
+
+use crate::column::Column;
+use crate::connections::{self, ROW_COLUMNS, Row, Wanted};
+use crate::looping::{Moment, View};
+use crate::sample::{COLUMNS, Sample};
+use crate::sources::About;
+
+/// Grows when a field's meaning changes or a field goes.
+pub const SCHEMA_VERSION: u64 = 2;
+
+/// Lines for programs.
+pub struct Json<W> {
+    out: W,
+    about: About,
+    wanted: Wanted,
+    /// The time of day, RFC 3339.
+    now: fn() -> String,
+}
+
+impl<W: Write> Json<W> {
+    /// To a pipe, a file or a terminal.
+    pub fn new(out: W, about: &About, wanted: &Wanted) -> Json<W> {
+        Json {
+            out,
+            about: about.clone(),
+            wanted: wanted.clone(),
+            now: || jiff::Timestamp::now().to_string(),
+        }
+    }
+}
+
+impl<W: Write> View for Json<W> {
+    fn show(&mut self, _: &Moment, sample: &Sample) -> io::Result<ControlFlow<()>> {
+        let mut line = object(&self.about, (self.now)(), sample);
+        if let Some(rows) = &sample.rows {
+            for (&by, &most) in &self.wanted.rows {
+                let top = connections::top(rows, by, most);
+                let top = top.iter().map(|row| row_object(row, sample.duration_ns));
+                line.insert(by.name().to_string(), top.collect());
+            }
+        }
+        let line = Value::Object(line);
+        writeln!(self.out, "{line}")?;
+        self.out.flush()?;
+        Ok(ControlFlow::Continue(()))
+    }
+}
+
+/// A sample's fields. What was not measured is absent.
+fn object(about: &About, time: String, sample: &Sample) -> Map<String, Value> {
+    let mut object = Map::new();
+    let mut set = |name: &str, value: Value| object.insert(name.to_string(), value);
+    set("schema_version", json!(SCHEMA_VERSION));
+    set("time", json!(time));
+    set("duration_ns", json!(sample.duration_ns));
+    set("tier", json!(about.tier.name()));
+    set("counts", json!(sample.counts));
+    if !about.refused.is_empty() {
+        set("refused", json!(about.refused));
+    }
+    if !sample.notes.is_empty() {
+        set("notes", json!(sample.notes));
+    }
+    figures(COLUMNS, sample, &mut object);
+    object
+}
+
+/// A connection, or all of one owner.
+fn row_object(row: &Row, duration_ns: u64) -> Map<String, Value> {
+    let mut object = Map::new();
+    let mut set = |name: &str, value: Value| object.insert(name.to_string(), value);
+    match row.ends {
+        Some([local, remote]) => {
+            set("local", json!(local));
+            set("remote", json!(remote));
+        }
+        None => {
+            set("connections", json!(row.connections));
+        }
+    }
+    if let Some(process) = &row.process {
+        set("pid", json!(process.pid));
+        set("process", json!(process.name));
+    }
+    if let Some(cgroup) = &row.cgroup {
+        set("cgroup", json!(cgroup));
+    }
+    set("counts", json!(row.counts));
+    figures(ROW_COLUMNS, &row.over(duration_ns), &mut object);
+    object
+}
+
+/// Every figure that can be had, by better and lesser meters alike: each has a name of its own.
+fn figures(columns: &[Column], from: &dyn Source, object: &mut Map<String, Value>) {
+    for figure in columns.iter().flat_map(|column| column.figures) {
+        if let Some(value) = figure.value(from) {
+            object.insert(figure.name().to_string(), json!(value));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::connections::By;
+    use crate::testing::{about, counters_only, row, tracepoints};
+    use std::collections::BTreeSet;
+    use tcpcost_counts::Quantity;
+
+    fn line(sample: &Sample) -> Map<String, Value> {
+        let mut about = about(true);
+        about.refused.push("meter x: no".to_string());
+        let mut out = Vec::new();
+        let mut wanted = Wanted::default();
+        for by in [By::Connection, By::Process, By::Cgroup] {
+            wanted.rows.insert(by, 5);
+        }
+        let mut json = Json::new(&mut out, &about, &wanted);
+        json.now = || "2026-01-02T03:04:05Z".to_string();
+        assert!(json.show(&Moment::default(), sample).unwrap().is_continue());
+        let text = String::from_utf8(out).unwrap();
+        assert_eq!(text.matches('\n').count(), 1);
+        serde_json::from_str(&text).unwrap()
+    }
+
+    #[test]
+    fn values_are_in_base_units_and_counts_are_whole() {
+        let line = line(&tracepoints(0));
+        assert_eq!(line["schema_version"], SCHEMA_VERSION);
+        assert_eq!(line["time"], "2026-01-02T03:04:05Z");
+        assert_eq!(line["duration_ns"], 1_000_000_000);
+        assert_eq!(line["payload_sent_bits_per_s"], 1e9);
+        assert_eq!(line["tail_ratio"], 0.05);
+        assert_eq!(line["counts"]["segments"]["data_skbs_sent"], 10_000);
+        assert!(!line.contains_key("notes"));
+    }
+
+    #[test]
+    fn what_was_not_measured_is_absent() {
+        let line = line(&counters_only(0));
+        assert!(!line.contains_key("tail_ratio"));
+        assert!(line.contains_key("softirq_ratio"));
+    }
+
+    /// docs/watch.md has the tables of figures as they are defined.
+    #[test]
+    fn the_page_has_the_figures_as_they_are_defined() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/watch.md");
+        let committed = std::fs::read_to_string(path).unwrap();
+        let mut page = committed.clone();
+        for (of, columns) in [("an interval", COLUMNS), ("a row", ROW_COLUMNS)] {
+            let begin = format!("<!-- figures of {of}: ");
+            let (before, rest) = page.split_once(&begin).expect("the marker is there");
+            let (made, rest) = rest.split_once("-->\n").expect("the marker is a comment");
+            let (_, after) = rest.split_once("<!-- end -->").expect("and ends");
+            let figures = columns
+                .iter()
+                .flat_map(|column| column.figures.iter().copied());
+            let table = tcpcost_counts::figure_table(figures);
+            page = format!("{before}{begin}{made}-->\n{table}<!-- end -->{after}");
+        }
+        if std::env::var_os("TCPCOST_REWRITE").is_some() {
+            std::fs::write(path, &page).unwrap();
+        } else {
+            assert!(
+                page == committed,
+                "docs/watch.md is old: TCPCOST_REWRITE=1 cargo test -p tcpcost-watch"
+            );
+        }
+    }
+
+    /// docs/watch.md, the words in backquotes that begin a row of a table.
+    fn documented() -> BTreeSet<String> {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/watch.md");
+        let page = std::fs::read_to_string(path).unwrap();
+        let rows = page.lines().filter_map(|line| line.strip_prefix("| `"));
+        rows.filter_map(|row| Some(row.split_once('`')?.0.to_string()))
+            .collect()
+    }
+
+    #[test]
+    fn every_field_is_documented_and_every_documented_field_is_there() {
+        let mut sample = tracepoints(0);
+        sample.notes.push("something".to_string());
+        let mut both = row(1, "one", 10);
+        both.counts.insert(Quantity::ConnSegmentsSent, 20_001);
+        both.counts.insert(Quantity::ConnDataSegmentsReceived, 5);
+        sample.rows = Some(vec![both]);
+        let line = line(&sample);
+        let mut there: BTreeSet<String> = line.keys().cloned().collect();
+        for view in ["connections", "processes", "cgroups"] {
+            let row = line[view][0].as_object().unwrap();
+            there.extend(row.keys().cloned());
+        }
+        assert_eq!(documented(), there);
+    }
+}

@@ -1,0 +1,145 @@
+//! `tcpcost watch`: what TCP costs on this host as it runs, whatever runs on it.
+//!
+//! `sources` are the meters, those of eBPF kept cheap by a `sampler` whose `estimate`s make up for what it did not
+//! see; `looping` looks at them each time that [`ticker`] says so, and hands
+//! the growth, a `sample`, to a view: `lines`, `json` or the `screen`. `connections` are looked at on request,
+//! with their `owners`, and totals are served as `metrics` by `http`.
+
+mod column;
+mod connections;
+mod estimate;
+mod exposition;
+mod http;
+mod json;
+mod lines;
+mod looping;
+mod metrics;
+mod owners;
+mod rest;
+mod sample;
+mod sampler;
+mod screen;
+mod sources;
+pub mod ticker;
+
+#[cfg(test)]
+mod testing;
+
+use std::cell::Cell;
+use std::io::{self, IsTerminal};
+use std::net::{SocketAddr, TcpListener};
+use std::rc::Rc;
+use std::time::Duration;
+
+use anyhow::Context;
+use tcpcost_signals::Interrupt;
+
+pub use connections::{By, Filter, Wanted};
+
+use looping::{Moment, View};
+use metrics::Metrics;
+use owners::Owners;
+use screen::state::State;
+use screen::terminal::{Keys, Screen};
+use sources::Sources;
+use ticker::Clock;
+
+/// What to look at, how often, and who sees it.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Time between two looks.
+    pub interval: Duration,
+    /// Looks; without it until Ctrl-C.
+    pub count: Option<u64>,
+    /// What standard output is.
+    pub form: Form,
+    /// The connections that are shown, and by whom.
+    pub wanted: Wanted,
+    /// Where totals are served to Prometheus.
+    pub prometheus: Option<SocketAddr>,
+    /// Share of one CPU that the eBPF programs may take before they sample; from 1 on they never do.
+    pub self_max: f64,
+}
+
+/// The form of standard output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// A screen on a terminal, else lines.
+    Screen,
+    /// Lines for people.
+    Lines,
+    /// One JSON object a line (docs/watch.md).
+    Json,
+}
+
+/// Watches until Ctrl-C, or as long as was asked for.
+///
+/// # Errors
+/// The address for Prometheus cannot be had; standard output cannot be written, unless it is a pipe
+/// that nobody reads any more.
+pub fn watch(options: &Options) -> anyhow::Result<()> {
+    let interrupt = Interrupt::watch(ENDS_AT_ONCE)?;
+    let has_screen = options.form == Form::Screen && io::stdout().is_terminal();
+    let wanted = &options.wanted;
+    let by_connection = has_screen || !wanted.rows.is_empty();
+    let (mut sources, mut about) = Sources::open(options.self_max, options.interval, by_connection);
+    let metrics = options
+        .prometheus
+        .map(|address| -> anyhow::Result<Metrics> {
+            let failed = || format!("serve metrics at {address}");
+            let listener = TcpListener::bind(address).with_context(failed)?;
+            about.metrics = Some(listener.local_addr().with_context(failed)?);
+            let metrics = Metrics::default();
+            http::serve(listener, metrics.clone()).with_context(failed)?;
+            Ok(metrics)
+        });
+    let metrics = metrics.transpose()?;
+    let mut looked_at = wanted.clone();
+    let on_screen = Rc::new(Cell::new(None));
+    let mut owners = Owners::default();
+    let mut look = || {
+        let mut moment = Moment::default();
+        if has_screen {
+            // What nobody sees costs nothing.
+            looked_at.rows = on_screen
+                .get()
+                .map(|by| (by, usize::MAX))
+                .into_iter()
+                .collect();
+        }
+        sources.look(&mut moment, !looked_at.rows.is_empty());
+        if !looked_at.rows.is_empty() {
+            match connections::look(&looked_at, &mut owners) {
+                Ok(seen) => moment.connections = Some(seen),
+                Err(error) => moment.notes.push(error.to_string()),
+            }
+        }
+        if let Some(metrics) = &metrics {
+            metrics.set(&moment);
+        }
+        moment
+    };
+    let mut run = || {
+        let out = io::stdout();
+        let mut clock = Clock::new(options.interval, interrupt.clone());
+        if has_screen {
+            let mut screen = Screen::new(State::new(&about), &on_screen)?;
+            return looping::watch(&mut look, &mut Keys(clock), &mut screen, options.count);
+        }
+        let out = out.lock();
+        let mut view: Box<dyn View> = match options.form == Form::Json {
+            true => Box::new(json::Json::new(out, &about, wanted)),
+            false => Box::new(lines::Lines::new(out, &about, wanted)?),
+        };
+        looping::watch(&mut look, &mut clock, view.as_mut(), options.count)
+    };
+    match run() {
+        // `tcpcost watch | head` is no error.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        other => other.context("watch"),
+    }
+}
+
+/// The first signal ends the watch; one that cannot end it, because nobody takes its lines, is followed
+/// by one that does.
+const ENDS_AT_ONCE: u32 = 2;

@@ -1,0 +1,369 @@
+//! The meters' totals as Prometheus counters in base units. No label has more than a dozen values:
+//! nothing is by address, process or connection.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::registry::{Registry, Unit};
+use tcpcost_counts::{Counts, MeterName, Quantity, Snapshot, Whose, self_cpu_ns};
+
+use crate::looping::Moment;
+use crate::sample::Sample;
+
+/// Totals of the last look, shared by the loop that looks and the server that is asked.
+#[derive(Debug, Clone, Default)]
+pub struct Metrics(Arc<Mutex<Vec<Snapshot>>>);
+
+impl Metrics {
+    /// Replaces the totals; those of meters that saw nothing since stay.
+    pub fn set(&self, now: &Moment) {
+        // Whoever panicked with the lock left whole snapshots.
+        let mut snapshots = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        snapshots.retain(|old| now.unseen.contains(&old.meter));
+        snapshots.extend(now.snapshots.iter().cloned());
+    }
+
+    /// The text that Prometheus reads (OpenMetrics 1.0).
+    pub fn text(&self) -> Result<String, fmt::Error> {
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(self.clone()));
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry)?;
+        Ok(text)
+    }
+}
+
+impl Collector for Metrics {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let snapshots = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let of = |meter: MeterName| {
+            let snapshot = snapshots.iter().find(|snapshot| snapshot.meter == meter)?;
+            let mut totals = snapshot.totals.iter();
+            totals
+                .find(|totals| !matches!(totals.whose, Whose::Cpu(_)))
+                .map(|totals| &totals.counts)
+        };
+        for counter in COUNTERS {
+            if let Some(counts) = of(counter.meter) {
+                counter.encode(counts, &mut encoder)?;
+            }
+        }
+        let totals = MeterName::ALL.iter();
+        let totals = totals.filter_map(|&meter| Some((meter, of(meter)?.clone())));
+        let all = Sample {
+            counts: totals.collect(),
+            ..Sample::default()
+        };
+        if let Some(ns) = self_cpu_ns(&all) {
+            let help = "CPU time of tcpcost itself and of its eBPF programs";
+            let counts = Counts::from([(Quantity::SelfCpuNs, ns as u64)]);
+            let values = [("", Quantity::SelfCpuNs)];
+            family("tcpcost_self_cpu", help, "", &values, &counts, &mut encoder)?;
+        }
+        // One method alone: the contexts of a method add up to all CPU time.
+        if let Some(exact) = of(MeterName::Exact) {
+            cpu(Quantity::EXACT_CONTEXTS, "exact_", exact, &mut encoder)
+        } else if let Some(proc) = of(MeterName::Proc) {
+            cpu(Quantity::CPU_MODES, "cpu_", proc, &mut encoder)
+        } else {
+            Ok(())
+        }
+    }
+}
+
+/// `tcpcost_cpu_seconds_total`; contexts are called as the quantities are, without prefix and unit.
+fn cpu(
+    contexts: &[Quantity],
+    prefix: &str,
+    counts: &Counts,
+    encoder: &mut DescriptorEncoder<'_>,
+) -> fmt::Result {
+    let help = "CPU time of all CPUs of the host by context (docs/quantities.md)";
+    let labelled: Vec<(&str, Quantity)> = contexts
+        .iter()
+        .map(|&context| {
+            let name = context.name();
+            let name = name.strip_prefix(prefix).unwrap_or(name);
+            (name.strip_suffix("_ns").unwrap_or(name), context)
+        })
+        .collect();
+    family("tcpcost_cpu", help, "context", &labelled, counts, encoder)
+}
+
+/// One family of counters of a meter.
+struct Counter {
+    meter: MeterName,
+    name: &'static str,
+    help: &'static str,
+    /// Empty: no label.
+    label: &'static str,
+    values: &'static [(&'static str, Quantity)],
+}
+
+impl Counter {
+    fn encode(&self, counts: &Counts, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        family(
+            self.name,
+            self.help,
+            self.label,
+            self.values,
+            counts,
+            encoder,
+        )
+    }
+}
+
+/// The unit is in the quantities' names: `_ns` are given in seconds. What is absent is left out.
+fn family(
+    name: &str,
+    help: &str,
+    label: &str,
+    values: &[(&str, Quantity)],
+    counts: &Counts,
+    encoder: &mut DescriptorEncoder<'_>,
+) -> fmt::Result {
+    let known: Vec<(&str, Quantity, u64)> = values
+        .iter()
+        .filter_map(|&(value, of)| Some((value, of, *counts.get(&of)?)))
+        .collect();
+    let Some(&(_, first, first_total)) = known.first() else {
+        return Ok(());
+    };
+    let unit = match first.name() {
+        name if name.ends_with("_ns") => Some(Unit::Seconds),
+        name if name.contains("_bytes") => Some(Unit::Bytes),
+        _ => None,
+    };
+    let mut metric = encoder.encode_descriptor(name, help, unit.as_ref(), MetricType::Counter)?;
+    if label.is_empty() {
+        return value(first, first_total, metric);
+    }
+    for (name, of, total) in known {
+        let labels = [(label, name)];
+        value(of, total, metric.encode_family(&labels)?)?;
+    }
+    Ok(())
+}
+
+fn value(of: Quantity, total: u64, encoder: MetricEncoder<'_>) -> fmt::Result {
+    match of.name().ends_with("_ns") {
+        true => ConstCounter::new(total as f64 / 1e9).encode(encoder),
+        false => ConstCounter::new(total).encode(encoder),
+    }
+}
+
+const COUNTERS: &[Counter] = &[
+    Counter {
+        meter: MeterName::Segments,
+        name: "tcpcost_tcp_wire_segments",
+        help: "TCP segments with payload, as on the wire",
+        label: "direction",
+        values: &[
+            ("sent", Quantity::DataWireSegmentsSent),
+            ("received", Quantity::DataWireSegmentsReceived),
+        ],
+    },
+    Counter {
+        meter: MeterName::Segments,
+        name: "tcpcost_tcp_skbs",
+        help: "skbs with TCP payload, before segmentation and after GRO",
+        label: "direction",
+        values: &[
+            ("sent", Quantity::DataSkbsSent),
+            ("received", Quantity::DataSkbsReceived),
+        ],
+    },
+    Counter {
+        meter: MeterName::Segments,
+        name: "tcpcost_tcp_payload",
+        help: "TCP payload in these skbs",
+        label: "direction",
+        values: &[
+            ("sent", Quantity::DataSkbBytesSent),
+            ("received", Quantity::DataSkbBytesReceived),
+        ],
+    },
+    Counter {
+        meter: MeterName::Segments,
+        name: "tcpcost_tcp_pure_acks",
+        help: "TCP segments without payload, SYN, FIN and RST apart",
+        label: "direction",
+        values: &[
+            ("sent", Quantity::PureAcksSent),
+            ("received", Quantity::PureAcksReceived),
+        ],
+    },
+    Counter {
+        meter: MeterName::Segments,
+        name: "tcpcost_xmit_drain",
+        help: "Data skbs sent, by what sent them",
+        label: "drainer",
+        values: &[
+            ("system_call", Quantity::DrainedSystemCallSkbs),
+            ("net_rx", Quantity::DrainedNetRxSkbs),
+            ("tasklet", Quantity::DrainedTaskletSkbs),
+            ("timer", Quantity::DrainedTimerSkbs),
+            ("others", Quantity::DrainedOthersSkbs),
+        ],
+    },
+    Counter {
+        meter: MeterName::Netstat,
+        name: "tcpcost_tcp_retransmitted_segments",
+        help: "TCP segments retransmitted",
+        label: "",
+        values: &[("", Quantity::SegmentsRetransmitted)],
+    },
+    Counter {
+        meter: MeterName::Perf,
+        name: "tcpcost_core_cycles",
+        help: "Core cycles of all CPUs of the host, user and kernel",
+        label: "",
+        values: &[("", Quantity::CoreCycles)],
+    },
+    Counter {
+        meter: MeterName::Programs,
+        name: "tcpcost_self_rested",
+        help: "Time in which the eBPF programs rested: while it grows other counters grow by estimates",
+        label: "",
+        values: &[("", Quantity::SelfProgramsRestedNs)],
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tcpcost_counts::Totals;
+
+    type Meter<'a> = (MeterName, Whose, &'a [(Quantity, u64)]);
+
+    fn text(meters: &[Meter<'_>]) -> String {
+        let snapshots = meters.iter().map(|(meter, whose, counts)| Snapshot {
+            meter: *meter,
+            at_ns: 1,
+            totals: vec![Totals {
+                whose: whose.clone(),
+                counts: counts.iter().copied().collect(),
+            }],
+        });
+        let moment = Moment {
+            snapshots: snapshots.collect(),
+            ..Moment::default()
+        };
+        let metrics = Metrics::default();
+        metrics.set(&moment);
+        metrics.text().unwrap()
+    }
+
+    #[test]
+    fn totals_are_in_base_units_with_few_labels() {
+        let text = text(&[
+            (
+                MeterName::Segments,
+                Whose::Namespace,
+                &[
+                    (Quantity::DataWireSegmentsSent, 44),
+                    (Quantity::DataSkbBytesReceived, 1000),
+                    (Quantity::DrainedNetRxSkbs, 5),
+                ],
+            ),
+            (
+                MeterName::Own,
+                Whose::Tcpcost,
+                &[(Quantity::SelfCpuNs, 2_500_000)],
+            ),
+            (
+                MeterName::Programs,
+                Whose::Tcpcost,
+                &[
+                    (Quantity::SelfProgramsNs, 500_000),
+                    (Quantity::SelfProgramsRestedNs, 1_000_000_000),
+                ],
+            ),
+            (
+                MeterName::Perf,
+                Whose::Cpus(vec![0]),
+                &[(Quantity::CoreCycles, 3_000_000_000)],
+            ),
+            (
+                MeterName::Exact,
+                Whose::Cpus(vec![0]),
+                &[(Quantity::ExactSoftirqNetRxNs, 1_500_000_000)],
+            ),
+            (MeterName::Proc, Whose::Host, &[(Quantity::CpuUserNs, 7)]),
+        ]);
+        assert_eq!(
+            text,
+            "\
+# HELP tcpcost_tcp_wire_segments TCP segments with payload, as on the wire
+# TYPE tcpcost_tcp_wire_segments counter
+tcpcost_tcp_wire_segments_total{direction=\"sent\"} 44
+# HELP tcpcost_tcp_payload_bytes TCP payload in these skbs
+# TYPE tcpcost_tcp_payload_bytes counter
+# UNIT tcpcost_tcp_payload_bytes bytes
+tcpcost_tcp_payload_bytes_total{direction=\"received\"} 1000
+# HELP tcpcost_xmit_drain Data skbs sent, by what sent them
+# TYPE tcpcost_xmit_drain counter
+tcpcost_xmit_drain_total{drainer=\"net_rx\"} 5
+# HELP tcpcost_core_cycles Core cycles of all CPUs of the host, user and kernel
+# TYPE tcpcost_core_cycles counter
+tcpcost_core_cycles_total 3000000000
+# HELP tcpcost_self_rested_seconds Time in which the eBPF programs rested: while it grows other counters grow by estimates
+# TYPE tcpcost_self_rested_seconds counter
+# UNIT tcpcost_self_rested_seconds seconds
+tcpcost_self_rested_seconds_total 1.0
+# HELP tcpcost_self_cpu_seconds CPU time of tcpcost itself and of its eBPF programs
+# TYPE tcpcost_self_cpu_seconds counter
+# UNIT tcpcost_self_cpu_seconds seconds
+tcpcost_self_cpu_seconds_total 0.003
+# HELP tcpcost_cpu_seconds CPU time of all CPUs of the host by context (docs/quantities.md)
+# TYPE tcpcost_cpu_seconds counter
+# UNIT tcpcost_cpu_seconds seconds
+tcpcost_cpu_seconds_total{context=\"softirq_net_rx\"} 1.5
+# EOF
+"
+        );
+    }
+
+    #[test]
+    fn a_meter_that_saw_nothing_keeps_its_totals() {
+        let metrics = Metrics::default();
+        let netstat = |count| Snapshot {
+            meter: MeterName::Netstat,
+            at_ns: 1,
+            totals: vec![Totals {
+                whose: Whose::Namespace,
+                counts: Counts::from([(Quantity::SegmentsRetransmitted, count)]),
+            }],
+        };
+        let mut moment = Moment {
+            snapshots: vec![netstat(7)],
+            ..Moment::default()
+        };
+        metrics.set(&moment);
+        moment.snapshots.clear();
+        moment.unseen = vec![MeterName::Netstat];
+        metrics.set(&moment);
+        assert!(metrics.text().unwrap().contains("_segments_total 7\n"));
+        moment.unseen.clear();
+        metrics.set(&moment);
+        assert!(!metrics.text().unwrap().contains("_segments_total"));
+    }
+
+    #[test]
+    fn without_ebpf_cpu_time_is_of_proc() {
+        let text = text(&[(
+            MeterName::Proc,
+            Whose::Host,
+            &[(Quantity::CpuUserNs, 7_000_000_000)],
+        )]);
+        assert!(
+            text.contains("tcpcost_cpu_seconds_total{context=\"user\"} 7.0\n"),
+            "{text}"
+        );
+        assert!(!text.contains("skbs"), "{text}");
+    }
+}

@@ -1,0 +1,457 @@
+//! The eBPF meters, kept from costing more than they may: their programs run all the time where that is cheap enough,
+//! else in windows at random instants, five in two seconds, as long as the limit allows.
+//!
+//! A thread opens and closes the windows; the loop that looks takes what they saw.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tcpcost_counts::{Counts, MeterName, Quantity, Snapshot, Totals, Whose};
+use tcpcost_meter::bpf::{Pausable, Rest};
+use tcpcost_meter::netstat::Netstat;
+use tcpcost_meter::{Meter, MeterError, own};
+
+use crate::connections::Skbs;
+use crate::estimate::{self, Estimate, Stretch};
+use crate::rest;
+
+/// eBPF meters and what they saw.
+#[derive(Debug)]
+pub struct Sampler {
+    shared: Arc<Mutex<Shared>>,
+    estimates: Vec<Estimate>,
+    /// The last windows' segments, oldest first.
+    recent: Vec<Stretch>,
+    /// When the last look was, and how long the programs rested until then.
+    taken: Instant,
+    rested: Duration,
+    cost_ns: Option<u64>,
+}
+
+/// What can be said of the time until now.
+#[derive(Debug, Default)]
+pub struct Taken {
+    /// Totals of the meters, and of what their programs cost.
+    pub snapshots: Vec<Snapshot>,
+    /// Meters that saw nothing of what was.
+    pub unseen: Vec<MeterName>,
+    /// Standard error of payload bytes since the last time, over them; `None` where all was seen.
+    pub error: Option<f64>,
+}
+
+impl Sampler {
+    /// Keeps what the programs and their windows take below this share of one CPU, where there is one, with a window
+    /// at least in each interval between two looks.
+    pub fn new(
+        meters: Vec<Box<dyn Pausable + Send>>,
+        cpus: usize,
+        statistics: Option<Box<dyn Pausable + Send>>,
+        cost_max: Option<f64>,
+        interval: Duration,
+    ) -> anyhow::Result<Sampler> {
+        let estimates = meters.iter().map(|meter| match meter.name() {
+            MeterName::Exact => Estimate::of_exact(cpus),
+            _ => Estimate::of_segments(),
+        });
+        let estimates = estimates.collect();
+        let mut shared = Shared {
+            meters,
+            statistics,
+            netstat: Netstat::default(),
+            cpus,
+            runs_per_s: 0.0,
+            beside: Duration::ZERO,
+            resting: None,
+            open: None,
+            closed: Vec::new(),
+            is_whole: true,
+            failure: None,
+        };
+        shared.open()?;
+        let shared = Arc::new(Mutex::new(shared));
+        if let Some(cost_max) = cost_max {
+            let shared = Arc::clone(&shared);
+            let name = "windows".to_string();
+            thread::Builder::new()
+                .name(name)
+                .spawn(move || keep_below(Pace::new(cost_max, interval), &shared))?;
+        }
+        Ok(Sampler {
+            shared,
+            estimates,
+            recent: Vec::new(),
+            taken: Instant::now(),
+            rested: Duration::ZERO,
+            cost_ns: None,
+        })
+    }
+
+    /// What there is to say now, beside what the meters `proc` and `netstat` say now.
+    pub fn take(&mut self, beside: &[Snapshot], notes: &mut Vec<String>) -> Taken {
+        let mut shared = lock(&self.shared);
+        shared.close(After::GoOn);
+        let closed = std::mem::take(&mut shared.closed);
+        let is_whole = shared.is_whole;
+        shared.is_whole = shared.open.is_some();
+        let names: Vec<MeterName> = shared.meters.iter().map(|meter| meter.name()).collect();
+        notes.extend(shared.failure.take());
+        drop(shared);
+
+        let mut taken = Taken::default();
+        let seen: Duration = closed.iter().map(|window| window.duration).sum();
+        let passed = std::mem::replace(&mut self.taken, Instant::now()).elapsed();
+        if !is_whole {
+            self.rested += passed.saturating_sub(seen);
+        }
+        for window in &closed {
+            self.cost_ns = window.programs_ns.or(self.cost_ns);
+        }
+        for (index, name) in names.into_iter().enumerate() {
+            let stretches = || {
+                let all = closed.iter();
+                all.filter_map(|window| window.stretches.get(index)?.clone())
+            };
+            let method = match name {
+                MeterName::Exact => MeterName::Proc,
+                _ => MeterName::Netstat,
+            };
+            let now = beside.iter().find(|snapshot| snapshot.meter == method);
+            let totals = now.and_then(|now| self.estimates[index].take(stretches(), is_whole, now));
+            let (Some(now), Some(counts)) = (now, totals) else {
+                taken.unseen.push(name);
+                continue;
+            };
+            if name == MeterName::Segments {
+                taken.error = self.error(stretches().collect(), is_whole);
+            }
+            taken
+                .snapshots
+                .push(snapshot(name, now.at_ns, Whose::Host, counts));
+        }
+        if let Some(now) = beside.first() {
+            let rested_ns = self.rested.as_nanos() as u64;
+            let mut counts = Counts::from([(Quantity::SelfProgramsRestedNs, rested_ns)]);
+            counts.extend(self.cost_ns.map(|ns| (Quantity::SelfProgramsNs, ns)));
+            let programs = snapshot(MeterName::Programs, now.at_ns, Whose::Tcpcost, counts);
+            taken.snapshots.push(programs);
+        }
+        taken
+    }
+
+    /// Totals of what was seen of each connection: not scaled.
+    pub fn by_connection(&self) -> Skbs {
+        let mut shared = lock(&self.shared);
+        let all = shared.meters.iter_mut();
+        all.flat_map(|meter| meter.by_connection()).collect()
+    }
+
+    /// The standard error of what these windows gave; the scatter of the last ones goes into it, since an interval
+    /// has but a few.
+    fn error(&mut self, windows: Vec<Stretch>, is_whole: bool) -> Option<f64> {
+        if is_whole {
+            self.recent.clear();
+            return None;
+        }
+        let n = windows.len();
+        self.recent.extend(windows);
+        self.recent
+            .drain(..self.recent.len().saturating_sub(n.max(RECENT)));
+        let of_all = estimate::error(&self.recent)?;
+        Some(of_all * (self.recent.len() as f64 / n as f64).sqrt())
+    }
+}
+
+fn snapshot(meter: MeterName, at_ns: u64, whose: Whose, counts: Counts) -> Snapshot {
+    Snapshot {
+        meter,
+        at_ns,
+        totals: vec![Totals { whose, counts }],
+    }
+}
+
+/// What the thread of windows and the loop that looks share.
+struct Shared {
+    meters: Vec<Box<dyn Pausable + Send>>,
+    statistics: Option<Box<dyn Pausable + Send>>,
+    netstat: Netstat,
+    cpus: usize,
+    /// Runs of the programs in the last window.
+    runs_per_s: f64,
+    /// What windows took of the CPUs beside the programs' runs and this thread.
+    beside: Duration,
+    /// Since when the programs rest, and how.
+    resting: Option<(Instant, Rest)>,
+    /// The stretch that runs now.
+    open: Option<Edge>,
+    closed: Vec<Window>,
+    /// Whether the programs have run all the time since the last look.
+    is_whole: bool,
+    failure: Option<String>,
+}
+
+/// What is read at both ends of a window.
+struct Edge {
+    at: Instant,
+    snapshots: Vec<Option<Snapshot>>,
+    netstat: Option<Snapshot>,
+    programs: Option<Counts>,
+}
+
+impl Edge {
+    fn programs(&self, of: Quantity) -> Option<u64> {
+        self.programs.as_ref()?.get(&of).copied()
+    }
+}
+
+/// What one window saw.
+struct Window {
+    duration: Duration,
+    /// By meter.
+    stretches: Vec<Option<Stretch>>,
+    /// Total until its end.
+    programs_ns: Option<u64>,
+}
+
+/// What the programs do after a window.
+enum After {
+    GoOn,
+    Rest,
+}
+
+impl Shared {
+    /// Lets the programs run and opens a window.
+    fn open(&mut self) -> Result<(), MeterError> {
+        if let Some((since, Rest::Attached)) = self.resting.take() {
+            self.beside += rest::attached(self.runs_per_s, since.elapsed());
+        }
+        for meter in &mut self.meters {
+            meter.resume()?;
+        }
+        if let Some(statistics) = &mut self.statistics {
+            statistics.resume()?;
+        }
+        self.open = Some(self.edge());
+        Ok(())
+    }
+
+    /// Closes the window, if one is open.
+    fn close(&mut self, after: After) {
+        let Some(begin) = self.open.take() else {
+            return;
+        };
+        let end = self.edge();
+        let growth = |before: &Option<Snapshot>, after: &Option<Snapshot>| {
+            let readings = after.as_ref()?.since(before.as_ref()?).ok()?;
+            let mut all = readings.into_iter();
+            let whole = all.find(|reading| !matches!(reading.whose, Whose::Cpu(_)))?;
+            Some(whole.counts)
+        };
+        let known = growth(&begin.netstat, &end.netstat).unwrap_or_default();
+        let stretches = begin.snapshots.iter().zip(&end.snapshots);
+        let stretches = stretches.map(|(before, after)| {
+            Some(Stretch {
+                seen: growth(before, after)?,
+                known: known.clone(),
+            })
+        });
+        let duration = end.at.duration_since(begin.at);
+        let runs = |edge: &Edge| edge.programs(Quantity::SelfProgramRuns);
+        if let (Some(before), Some(after)) = (runs(&begin), runs(&end))
+            && !duration.is_zero()
+        {
+            self.runs_per_s = after.saturating_sub(before) as f64 / duration.as_secs_f64();
+        }
+        self.closed.push(Window {
+            duration,
+            stretches: stretches.collect(),
+            programs_ns: end.programs(Quantity::SelfProgramsNs),
+        });
+        match after {
+            After::GoOn => self.open = Some(end),
+            After::Rest => {
+                self.is_whole = false;
+                let rest = rest::cheaper(self.runs_per_s, PERIOD, self.cpus);
+                let meters = self.meters.iter_mut().chain(&mut self.statistics);
+                meters.for_each(|meter| meter.pause(rest));
+                if rest == Rest::Detached {
+                    self.beside += rest::detached(self.cpus);
+                }
+                self.resting = Some((Instant::now(), rest));
+            }
+        }
+    }
+
+    /// CPU time that the programs, their windows and this thread took so far, ns.
+    fn spent_ns(&mut self) -> u64 {
+        let programs = self.programs().unwrap_or_default();
+        let ran_ns = programs.get(&Quantity::SelfProgramsNs);
+        ran_ns.unwrap_or(&0) + own::thread_cpu_ns() + self.beside.as_nanos() as u64
+    }
+
+    fn programs(&mut self) -> Option<Counts> {
+        let totals = self.statistics.as_mut()?.snapshot().ok()?.totals;
+        Some(totals.into_iter().next()?.counts)
+    }
+
+    /// The eBPF meters in the middle of the others' reads, so that both ends lag alike.
+    fn edge(&mut self) -> Edge {
+        let programs = self.programs();
+        let meters = self.meters.iter_mut();
+        Edge {
+            at: Instant::now(),
+            snapshots: meters.map(|meter| meter.snapshot().ok()).collect(),
+            netstat: self.netstat.snapshot().ok(),
+            programs,
+        }
+    }
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").finish_non_exhaustive()
+    }
+}
+
+fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
+    // A panic in between leaves whole windows.
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Opens and closes windows until that fails.
+fn keep_below(mut pace: Pace, shared: &Mutex<Shared>) {
+    if let Err(error) = pace.keep(shared) {
+        let mut shared = lock(shared);
+        let meters = shared.meters.iter_mut();
+        meters.for_each(|meter| meter.pause(Rest::Detached));
+        shared.failure = Some(format!("eBPF programs rest from now on: {error}"));
+    }
+}
+
+/// How long the programs run.
+#[derive(Debug)]
+struct Pace {
+    cost_max: f64,
+    /// Where even the shortest windows are too dear they are so far apart, and no farther.
+    period_max: Duration,
+    /// Length of the next window, one in each [`PERIOD`]; `None`: all the time.
+    window: Option<Duration>,
+    /// State of a generator.
+    random: u64,
+}
+
+impl Pace {
+    fn new(cost_max: f64, interval: Duration) -> Pace {
+        Pace {
+            cost_max,
+            period_max: (interval * 2 / 5).max(PERIOD),
+            window: None,
+            // Any will do: windows must only not keep step with the traffic.
+            random: std::process::id().into(),
+        }
+    }
+
+    fn keep(&mut self, shared: &Mutex<Shared>) -> Result<(), MeterError> {
+        let mut spent_ns = lock(shared).spent_ns();
+        loop {
+            let began = Instant::now();
+            let window = self.window;
+            match window {
+                None => thread::sleep(PERIOD),
+                Some(window) => {
+                    thread::sleep((PERIOD - window).mul_f64(self.random()));
+                    lock(shared).open()?;
+                    thread::sleep(window);
+                    lock(shared).close(After::Rest);
+                }
+            }
+            let now_ns = lock(shared).spent_ns();
+            let spent = Duration::from_nanos(now_ns.saturating_sub(spent_ns));
+            spent_ns = now_ns;
+            self.spent(spent);
+            match (window, self.window) {
+                (None, Some(_)) => lock(shared).close(After::Rest),
+                (Some(_), None) => lock(shared).open()?,
+                (Some(_), Some(_)) => {
+                    let until = PERIOD.max(spent.div_f64(self.cost_max).min(self.period_max));
+                    thread::sleep(until.saturating_sub(began.elapsed()));
+                }
+                (None, None) => {}
+            }
+        }
+    }
+
+    /// Takes in what the last period cost.
+    fn spent(&mut self, spent: Duration) {
+        let affordable = PERIOD.mul_f64(self.cost_max);
+        // Too dear by how much; half of the way there, and never more than twice as long.
+        let factor = affordable
+            .div_duration_f64(spent.max(Duration::from_nanos(1)))
+            .min(3.0);
+        let longer = |window: Duration| window.mul_f64((1.0 + factor) / 2.0).max(WINDOW_MIN);
+        self.window = match self.window {
+            None => (factor < 1.0).then(|| longer(PERIOD).mul_f64(factor).max(WINDOW_MIN)),
+            Some(window) => Some(longer(window)).filter(|window| *window < PERIOD),
+        };
+    }
+
+    /// From 0 to 1: Knuth's MMIX.
+    fn random(&mut self) -> f64 {
+        self.random = self
+            .random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (self.random >> 33) as f64 / (1_u64 << 31) as f64
+    }
+}
+
+/// Windows whose scatter is told: some seconds of them.
+const RECENT: usize = 16;
+
+/// Opening and closing a window takes 0.6 ms of CPU here where programs are detached (2 CPUs, `rest.rs`): 0.15 % of one.
+const PERIOD: Duration = Duration::from_millis(400);
+
+/// Shorter ones see less than they cost.
+const WINDOW_MIN: Duration = Duration::from_millis(2);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Windows after periods in which the programs would have cost so much of a CPU all the time, and a
+    /// window itself 1 ms.
+    fn windows(cost_max: f64, costs: &[f64]) -> Vec<Option<Duration>> {
+        let mut pace = Pace::new(cost_max, Duration::from_secs(1));
+        let after = |&cost: &f64| {
+            let (ran, own) = match pace.window {
+                Some(window) => (window, Duration::from_millis(1)),
+                None => (PERIOD, Duration::ZERO),
+            };
+            pace.spent(ran.mul_f64(cost) + own);
+            pace.window
+        };
+        costs.iter().map(after).collect()
+    }
+
+    #[test]
+    fn programs_run_all_the_time_where_that_is_cheap_enough() {
+        assert_eq!(windows(0.006, &[0.001, 0.005, 0.0]), [None; 3]);
+        let mut there_and_back = vec![0.1; 20];
+        there_and_back.extend([0.000_1; 20]);
+        let windows = windows(0.006, &there_and_back);
+        assert!(windows[..20].iter().all(Option::is_some), "{windows:?}");
+        assert_eq!(windows[39], None);
+    }
+
+    #[test]
+    fn windows_become_as_long_as_they_may_cost() {
+        // 2.4 ms of each 400 may be spent: 1 for the window itself, the others at 100 us per ms.
+        let last = windows(0.006, &[0.1; 30])[29].unwrap();
+        assert!(
+            last.abs_diff(Duration::from_millis(14)) < Duration::from_millis(1),
+            "{last:?}"
+        );
+        // Nothing affordable is left: the shortest.
+        assert_eq!(windows(0.000_1, &[1.0; 30])[29], Some(WINDOW_MIN));
+    }
+}

@@ -1,0 +1,223 @@
+//! What the screen shows, apart from how: views, order, selection, pause, history.
+
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+
+use ratatui::crossterm::event::KeyCode;
+
+use crate::connections::{self, By, ROW_COLUMNS, Row};
+use crate::sample::{COLUMNS, Sample};
+use crate::sources::About;
+
+/// All that drawing needs to know.
+#[derive(Debug)]
+pub struct State {
+    /// What the figures are.
+    pub about: About,
+    /// What is shown.
+    pub view: ViewKind,
+    /// The figure by which rows are sorted, an index of [`ROW_COLUMNS`]; most first.
+    pub sort: usize,
+    /// The selected line.
+    pub selected: usize,
+    /// Whether new samples are left out.
+    pub is_paused: bool,
+    /// The sample shown.
+    pub sample: Sample,
+    /// Values of each figure of [`COLUMNS`], oldest first.
+    pub history: Vec<VecDeque<Option<f64>>>,
+}
+
+/// What is shown; Tab goes to the next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ViewKind {
+    /// Figures of the whole, with history.
+    Overview,
+    /// Rows of connections.
+    Rows(By),
+}
+
+impl ViewKind {
+    /// All, in the order of tabs.
+    pub const ALL: [ViewKind; 4] = [
+        ViewKind::Overview,
+        ViewKind::Rows(By::Connection),
+        ViewKind::Rows(By::Process),
+        ViewKind::Rows(By::Cgroup),
+    ];
+
+    /// Its name on its tab.
+    pub fn name(self) -> &'static str {
+        match self {
+            ViewKind::Overview => "overview",
+            ViewKind::Rows(by) => by.name(),
+        }
+    }
+
+    /// Its place among the tabs.
+    pub fn index(self) -> usize {
+        let place = ViewKind::ALL.iter().position(|&kind| kind == self);
+        place.expect("every view is in the list")
+    }
+}
+
+impl State {
+    /// Nothing seen yet.
+    pub fn new(about: &About) -> State {
+        State {
+            about: about.clone(),
+            view: ViewKind::Overview,
+            sort: 0,
+            selected: 0,
+            is_paused: false,
+            sample: Sample::default(),
+            history: vec![VecDeque::new(); COLUMNS.len()],
+        }
+    }
+
+    /// Takes a sample in, or leaves it out while paused.
+    pub fn take(&mut self, sample: &Sample) {
+        if self.is_paused {
+            return;
+        }
+        for (column, history) in COLUMNS.iter().zip(&mut self.history) {
+            if history.len() == HISTORY {
+                history.pop_front();
+            }
+            history.push_back(sample.value(column));
+        }
+        self.sample = sample.clone();
+        self.select(self.selected);
+    }
+
+    /// Does what a key says; `Break` for the end.
+    pub fn key(&mut self, key: KeyCode) -> ControlFlow<()> {
+        match key {
+            KeyCode::Char('q') | KeyCode::Esc => return ControlFlow::Break(()),
+            KeyCode::Char('p') => self.is_paused = !self.is_paused,
+            KeyCode::Char('s') => self.sort = (self.sort + 1) % ROW_COLUMNS.len(),
+            KeyCode::Tab => self.turn(1),
+            KeyCode::BackTab => self.turn(ViewKind::ALL.len() - 1),
+            KeyCode::Up | KeyCode::Char('k') => self.select(self.selected.saturating_sub(1)),
+            KeyCode::Down | KeyCode::Char('j') => self.select(self.selected + 1),
+            KeyCode::Home => self.select(0),
+            KeyCode::End => self.select(usize::MAX),
+            _ => {}
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn turn(&mut self, by: usize) {
+        let next = (self.view.index() + by) % ViewKind::ALL.len();
+        self.view = ViewKind::ALL[next];
+        self.selected = 0;
+    }
+
+    fn select(&mut self, line: usize) {
+        let lines = match self.view {
+            ViewKind::Overview => COLUMNS.len(),
+            ViewKind::Rows(_) => self.rows().map_or(0, |rows| rows.len()),
+        };
+        self.selected = line.min(lines.saturating_sub(1));
+    }
+
+    /// The rows of the view as they are sorted; `None` where none could be had.
+    pub fn rows(&self) -> Option<Vec<Row>> {
+        let ViewKind::Rows(by) = self.view else {
+            return None;
+        };
+        let mut rows = connections::top(self.sample.rows.as_ref()?, by, ROWS_MAX);
+        let value = |row: &Row| {
+            let value = row.value(&ROW_COLUMNS[self.sort], self.sample.duration_ns);
+            value.unwrap_or(f64::NEG_INFINITY)
+        };
+        rows.sort_by(|one, other| value(other).total_cmp(&value(one)));
+        Some(rows)
+    }
+}
+
+/// Samples that are kept: wider than most terminals.
+const HISTORY: usize = 240;
+
+/// Rows that one can reach with keys.
+const ROWS_MAX: usize = 1000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{about, row, tracepoints};
+
+    fn state() -> State {
+        let mut state = State::new(&about(true));
+        let mut sample = tracepoints(0);
+        sample.rows = Some(vec![row(1, "one", 10), row(2, "two", 60)]);
+        state.take(&sample);
+        state
+    }
+
+    #[test]
+    fn q_ends_it_and_other_keys_do_not() {
+        let mut state = state();
+        for key in [KeyCode::Char('x'), KeyCode::Enter, KeyCode::Up] {
+            assert!(state.key(key).is_continue());
+        }
+        assert!(state.key(KeyCode::Char('q')).is_break());
+    }
+
+    #[test]
+    fn p_leaves_samples_out_until_p() {
+        let mut state = state();
+        let _ = state.key(KeyCode::Char('p'));
+        state.take(&tracepoints(10));
+        assert_eq!(state.history[0].len(), 1);
+        let _ = state.key(KeyCode::Char('p'));
+        state.take(&tracepoints(10));
+        assert_eq!(state.history[0], [Some(1e9), Some(2e9)]);
+    }
+
+    #[test]
+    fn tab_goes_round_and_the_selection_stays_within_the_rows() {
+        let mut state = state();
+        let _ = state.key(KeyCode::End);
+        assert_eq!(state.selected, COLUMNS.len() - 1);
+        let _ = state.key(KeyCode::Tab);
+        assert_eq!(
+            (state.view, state.selected),
+            (ViewKind::Rows(By::Connection), 0)
+        );
+        for _ in 0..5 {
+            let _ = state.key(KeyCode::Down);
+        }
+        assert_eq!(state.selected, 1);
+        state.take(&tracepoints(0));
+        assert_eq!(state.selected, 0);
+        let _ = state.key(KeyCode::BackTab);
+        let _ = state.key(KeyCode::BackTab);
+        assert_eq!(state.view, ViewKind::Rows(By::Cgroup));
+    }
+
+    #[test]
+    fn s_sorts_by_the_next_figure() {
+        let mut state = state();
+        let _ = state.key(KeyCode::Tab);
+        let first = |state: &State| state.rows().unwrap()[0].process.clone().unwrap().pid;
+        assert_eq!(first(&state), 2);
+        let rows = state.sample.rows.as_mut().unwrap();
+        rows[0]
+            .counts
+            .insert(tcpcost_counts::Quantity::ConnBytesReceived, 5);
+        let _ = state.key(KeyCode::Char('s'));
+        assert_eq!(first(&state), 1);
+        for _ in 1..ROW_COLUMNS.len() {
+            let _ = state.key(KeyCode::Char('s'));
+        }
+        assert_eq!(state.sort, 0);
+    }
+
+    #[test]
+    fn history_forgets_the_oldest() {
+        let mut state = state();
+        (0..2 * HISTORY).for_each(|_| state.take(&tracepoints(0)));
+        assert_eq!(state.history[0].len(), HISTORY);
+    }
+}

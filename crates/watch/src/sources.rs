@@ -1,0 +1,246 @@
+//! The meters that this host and user let us have, and what they are together: the tier.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tcpcost_counts::MeterName;
+use tcpcost_meter::bpf::Pausable;
+use tcpcost_meter::netstat::Netstat;
+use tcpcost_meter::own::Own;
+use tcpcost_meter::perf::Perf;
+use tcpcost_meter::proc::Proc;
+use tcpcost_meter::{Meter, MeterError, Needs, Scope, bpf};
+
+use crate::looping::Moment;
+use crate::sampler::Sampler;
+use tcpcost_host::cpus::from_list;
+
+/// How much can be seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tier {
+    /// The kernel's own counters, for everybody.
+    Counters,
+    /// eBPF at tracepoints besides.
+    Tracepoints,
+    /// Hardware cycles besides, with or without eBPF.
+    Pmu,
+}
+
+impl Tier {
+    /// Its name in JSON and in headers.
+    pub fn name(self) -> &'static str {
+        match self {
+            Tier::Counters => "counters",
+            Tier::Tracepoints => "tracepoints",
+            Tier::Pmu => "pmu",
+        }
+    }
+}
+
+/// By which methods figures are made, and why not by better ones.
+#[derive(Debug, Clone)]
+pub struct About {
+    /// The tier.
+    pub tier: Tier,
+    /// CPUs that are online.
+    pub cpus: usize,
+    /// Whether CPU time is exact, by eBPF.
+    pub has_exact: bool,
+    /// Whether skbs are seen, by eBPF.
+    pub has_segments: bool,
+    /// Share of one CPU that the eBPF programs may cost before they are sampled; `None` where they run all the
+    /// time: nobody knows what they cost, or nobody minds.
+    pub cost_max: Option<f64>,
+    /// Meters that cannot be had, a line each.
+    pub refused: Vec<String>,
+    /// Where metrics are served.
+    pub metrics: Option<SocketAddr>,
+}
+
+impl About {
+    /// What the figures are, for people.
+    pub fn lines(&self) -> Vec<String> {
+        let cpu = match self.has_exact {
+            true => "exact by eBPF (task + softirq + hard irq)",
+            false => "/proc/stat (sampled by the tick)",
+        };
+        let bytes = match self.has_segments {
+            true => "TCP payload",
+            false => "IP octets of all protocols",
+        };
+        let has_ebpf = self.has_exact || self.has_segments;
+        let tier = match (self.tier, has_ebpf) {
+            (Tier::Counters, _) => "counters only",
+            (Tier::Tracepoints, _) => "counters, tracepoints",
+            (Tier::Pmu, true) => "counters, tracepoints, PMU (core cycles)",
+            (Tier::Pmu, false) => "counters, PMU (core cycles)",
+        };
+        let mut lines = vec![
+            format!("tier: {tier}; CPU: {cpu} of {} CPUs", self.cpus),
+            format!(
+                "Gb/s: {bytes} of this network namespace; us/KiB: all busy CPU of the host per KiB out and in"
+            ),
+        ];
+        lines.extend(self.cost_max.filter(|_| has_ebpf).map(|most| {
+            format!(
+                "eBPF above {} % of a CPU is sampled: seen% is its share of time, +-% the error of Gb/s",
+                most * 100.0
+            )
+        }));
+        lines.extend(
+            self.metrics
+                .map(|at| format!("metrics: http://{at}/metrics")),
+        );
+        lines.extend(self.refused.iter().cloned());
+        lines
+    }
+}
+
+/// All meters, on the thread that reads them.
+pub struct Sources {
+    meters: Vec<Box<dyn Meter + Send>>,
+    sampler: Option<Sampler>,
+}
+
+impl Sources {
+    /// Those that can be had; eBPF as long as it costs no more than this share of one CPU, with skbs by connection
+    /// if so asked. A meter that cannot be had is a line of [`About::refused`].
+    pub fn open(cost_max: f64, interval: Duration, by_connection: bool) -> (Sources, About) {
+        let cpus = online_cpus();
+        let mut about = About {
+            tier: Tier::Counters,
+            cpus: cpus.len(),
+            has_exact: false,
+            has_segments: false,
+            cost_max: None,
+            refused: Vec::new(),
+            metrics: None,
+        };
+        let mut meters: Vec<Box<dyn Meter + Send>> = vec![
+            Box::new(Proc::new(&[])),
+            Box::new(Netstat::default()),
+            Box::new(Own),
+        ];
+        let scope = Scope {
+            cpus: cpus.clone(),
+            own_pids: vec![std::process::id()],
+            connections: by_connection.then_some(CONNECTIONS),
+            ..Scope::default()
+        };
+        let mut programs = Vec::new();
+        for &name in bpf::METERS {
+            match bpf::load(name, &scope) {
+                Ok(meter) => {
+                    programs.push(meter);
+                    about.tier = Tier::Tracepoints;
+                    about.has_exact |= name == MeterName::Exact;
+                    about.has_segments |= name == MeterName::Segments;
+                }
+                Err(error) => about.refused.push(refusal(&error)),
+            }
+        }
+        let mut sampler = None;
+        if !programs.is_empty() {
+            // After the others: they look for what was loaded.
+            let statistics = statistics();
+            let statistics = statistics.map_err(|error| about.refused.push(refusal(&error)));
+            let is_limited = statistics.is_ok() && cost_max < 1.0;
+            about.cost_max = is_limited.then_some(cost_max);
+            match Sampler::new(
+                programs,
+                cpus.len(),
+                statistics.ok(),
+                about.cost_max,
+                interval,
+            ) {
+                Ok(made) => sampler = Some(made),
+                Err(error) => about.refused.push(format!("eBPF meters: {error}")),
+            }
+        }
+        match Perf::cycles(&cpus) {
+            Ok(meter) => {
+                meters.push(Box::new(meter));
+                about.tier = Tier::Pmu;
+            }
+            Err(error) => about.refused.push(refusal(&error)),
+        }
+        (Sources { meters, sampler }, about)
+    }
+
+    /// What all of them say now, with skbs by connection if that is shown.
+    pub fn look(&mut self, moment: &mut Moment, by_connection: bool) {
+        for meter in &mut self.meters {
+            match meter.snapshot() {
+                Ok(snapshot) => moment.snapshots.push(snapshot),
+                Err(error) => moment
+                    .notes
+                    .push(format!("meter {}: {error}", meter.name())),
+            }
+        }
+        if let Some(sampler) = &mut self.sampler {
+            let taken = sampler.take(&moment.snapshots, &mut moment.notes);
+            moment.snapshots.extend(taken.snapshots);
+            moment.unseen = taken.unseen;
+            moment.sampling_error = taken.error;
+            moment.skbs = by_connection.then(|| sampler.by_connection());
+        }
+    }
+}
+
+/// Ends of connections whose skbs are kept, those seen last: 3 MiB.
+const CONNECTIONS: u32 = 16_384;
+
+/// The run time of our eBPF programs.
+#[cfg(feature = "bpf")]
+fn statistics() -> Result<Box<dyn Pausable + Send>, MeterError> {
+    Ok(Box::new(tcpcost_meter::programs::Programs::new()?))
+}
+
+/// Nothing was loaded that could ask.
+#[cfg(not(feature = "bpf"))]
+fn statistics() -> Result<Box<dyn Pausable + Send>, MeterError> {
+    Err(MeterError::built_without_bpf(MeterName::Programs))
+}
+
+/// One line, with what to do here: there is no study to drop a meter from.
+fn refusal(error: &MeterError) -> String {
+    match error.needs() {
+        Some(Needs::Capabilities(_)) => format!("{error}: run as root to see more"),
+        _ => error.to_string(),
+    }
+}
+
+/// CPUs that are online, none where the kernel does not say.
+fn online_cpus() -> Vec<usize> {
+    let text = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
+    from_list(text.trim()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_says_what_to_do_without_a_study() {
+        let refused = |errno, needs| {
+            refusal(&MeterError::Unavailable {
+                meter: MeterName::Exact,
+                tried: "load".to_string(),
+                source: Some(std::io::Error::from_raw_os_error(errno)),
+                needs,
+            })
+        };
+        assert_eq!(
+            refused(
+                libc::EPERM,
+                Some(Needs::Capabilities("CAP_BPF and CAP_PERFMON"))
+            ),
+            "meter exact: load: Operation not permitted (needs CAP_BPF and CAP_PERFMON): run as root to see more"
+        );
+        assert_eq!(
+            refused(libc::E2BIG, None),
+            "meter exact: load: Argument list too long"
+        );
+    }
+}

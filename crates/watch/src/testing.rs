@@ -1,0 +1,138 @@
+//! Samples with known figures, and a clock that is a list.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+
+use tcpcost_counts::{Counts, MeterName, Quantity};
+
+use crate::connections::Row;
+use crate::owners::Process;
+use crate::sample::Sample;
+use crate::sources::{About, Tier};
+use crate::ticker::{Event, Ticker};
+
+/// Events, then the end.
+pub struct Script(pub VecDeque<Event>);
+
+impl Ticker for Script {
+    fn wait(&mut self) -> io::Result<Event> {
+        Ok(self.0.pop_front().unwrap_or(Event::End))
+    }
+}
+
+/// One second at 1 Gb/s out and 0.1 in, times (10 + `step`) / 10 for all but time.
+pub fn tracepoints(step: u64) -> Sample {
+    let mut sample = counters_only(step);
+    let scaled = |count: u64| count * (10 + step) / 10;
+    let mut exact: Counts = Quantity::EXACT_CONTEXTS
+        .iter()
+        .map(|&context| (context, 0))
+        .collect();
+    exact.insert(Quantity::ExactTaskOthersNs, 750_000_000);
+    exact.insert(Quantity::ExactSoftirqNetRxNs, 250_000_000);
+    exact.insert(Quantity::ExactIdleNs, 1_000_000_000);
+    let segments = [
+        (Quantity::DataSkbsSent, scaled(10_000)),
+        (Quantity::DataSkbBytesSent, scaled(125_000_000)),
+        (Quantity::DataWireSegmentsSent, scaled(100_000)),
+        (Quantity::TailSkbsSent, scaled(500)),
+        (Quantity::PureAcksReceived, scaled(5_000)),
+        (Quantity::DataSkbBytesReceived, scaled(12_500_000)),
+        (Quantity::DataSkbsReceived, scaled(1_000)),
+        (Quantity::DataWireSegmentsReceived, scaled(10_000)),
+        (Quantity::PureAcksSent, scaled(1_000)),
+        (Quantity::DrainedSystemCallSkbs, scaled(6_000)),
+        (Quantity::DrainedNetRxSkbs, scaled(3_000)),
+        (Quantity::DrainedTaskletSkbs, scaled(800)),
+        (Quantity::DrainedTimerSkbs, scaled(200)),
+        (Quantity::DrainedOthersSkbs, 0),
+    ];
+    sample.counts.insert(MeterName::Exact, exact);
+    let programs = [
+        (Quantity::SelfProgramsNs, 2_500_000),
+        (Quantity::SelfProgramsRestedNs, 950_000_000),
+    ];
+    let cycles = [(Quantity::CoreCycles, 3_200_000_000)];
+    for (meter, counts) in [
+        (MeterName::Segments, Counts::from(segments)),
+        (MeterName::Programs, Counts::from(programs)),
+        (MeterName::Perf, Counts::from(cycles)),
+    ] {
+        sample.counts.insert(meter, counts);
+    }
+    sample.sampling_error = Some(0.015);
+    sample
+}
+
+/// The same by counters alone: octets with 4 % headers.
+pub fn counters_only(step: u64) -> Sample {
+    let scaled = |count: u64| count * (10 + step) / 10;
+    let proc = [
+        (Quantity::CpuUserNs, 300_000_000),
+        (Quantity::CpuNiceNs, 0),
+        (Quantity::CpuSystemNs, 500_000_000),
+        (Quantity::CpuIdleNs, 990_000_000),
+        (Quantity::CpuIowaitNs, 5_000_000),
+        (Quantity::CpuIrqNs, 0),
+        (Quantity::CpuSoftirqNs, 200_000_000),
+        (Quantity::CpuStealNs, 5_000_000),
+        (Quantity::CpuGuestNs, 0),
+    ];
+    let netstat = [
+        (Quantity::IpOctetsSent, scaled(130_000_000)),
+        (Quantity::IpOctetsReceived, scaled(13_000_000)),
+        (Quantity::SegmentsRetransmitted, 7),
+    ];
+    let own = [(Quantity::SelfCpuNs, 5_000_000)];
+    Sample {
+        duration_ns: 1_000_000_000,
+        counts: BTreeMap::from([
+            (MeterName::Proc, Counts::from(proc)),
+            (MeterName::Netstat, Counts::from(netstat)),
+            (MeterName::Own, Counts::from(own)),
+        ]),
+        ..Sample::default()
+    }
+}
+
+/// A connection of a process in the cgroup `/a` that sent so many bytes in 20,000 segments.
+pub fn row(pid: u32, name: &str, bytes: u64) -> Row {
+    let counts = [
+        (Quantity::ConnBytesAcked, bytes),
+        (Quantity::ConnBytesReceived, 0),
+        (Quantity::ConnSegmentsSent, 20_000),
+        (Quantity::ConnSegmentsReceived, 2_000),
+        (Quantity::ConnDataSegmentsSent, 20_000),
+        (Quantity::ConnDataSegmentsReceived, 0),
+        (Quantity::ConnSegmentsRetransmitted, 3),
+        (Quantity::DataSkbsSent, 500),
+        (Quantity::DataSkbBytesSent, bytes),
+        (Quantity::DataWireSegmentsSent, 20_000),
+        (Quantity::TailSkbsSent, 50),
+        (Quantity::DataBurstsSent, 400),
+        (Quantity::PureAcksReceived, 2_000),
+        (Quantity::AckBurstsReceived, 1_250),
+    ];
+    let name = name.to_string();
+    Row {
+        ends: Some([([10, 0, 0, 1], 40_000).into(), ([10, 0, 0, 2], 443).into()]),
+        process: Some(Process { pid, name }),
+        cgroup: Some("/a".to_string()),
+        connections: 1,
+        counts: Counts::from(counts),
+    }
+}
+
+/// With both eBPF meters, or with none.
+pub fn about(has_ebpf: bool) -> About {
+    let refused = "meter exact: load: Operation not permitted (needs CAP_BPF)".to_string();
+    About {
+        tier: if has_ebpf { Tier::Pmu } else { Tier::Counters },
+        cpus: 2,
+        has_exact: has_ebpf,
+        has_segments: has_ebpf,
+        cost_max: has_ebpf.then_some(0.006),
+        refused: if has_ebpf { vec![] } else { vec![refused] },
+        metrics: None,
+    }
+}
