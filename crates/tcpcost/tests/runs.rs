@@ -58,6 +58,11 @@ fn kill(pid: i32, signal: libc::c_int) {
     assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
 }
 
+fn is_stopped(pid: i32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    status.contains("State:\tT")
+}
+
 #[test]
 fn asked_to_stop_at_any_instant_a_run_ends_with_a_report_and_goes_on_whole() {
     let place = Place::new();
@@ -204,15 +209,28 @@ fn a_later_run_has_the_host_only_when_the_agents_of_a_killed_one_are_gone() {
         let first = place.start(&["run", &first, "--out", "first"]);
         until("the first run's MTU", || (mtu() == "1500").then_some(()));
         let agents = first.two_agents();
-        agents.iter().for_each(|&agent| kill(agent, libc::SIGSTOP));
+        let both = |signal| agents.iter().for_each(|&agent| kill(agent, signal));
+        // In the middle of a trial, not between two of them, when they have put it back.
+        until("agents that stop while the MTU is changed", || {
+            both(libc::SIGSTOP);
+            until("both to stop", || {
+                agents.iter().all(|&agent| is_stopped(agent)).then_some(())
+            });
+            let is_changed = mtu() == "1500";
+            if !is_changed {
+                both(libc::SIGCONT);
+            }
+            is_changed.then_some(())
+        });
         first.signal(libc::SIGKILL);
         let mut later = place.start(&["run", &second, "--out", "second"]);
         later.wait_for("tcpcost: waits");
-        agents.iter().for_each(|&agent| kill(agent, libc::SIGKILL));
+        both(libc::SIGKILL);
         first.end();
         let later = later.end();
         assert_eq!(later.code, Some(0), "{later:?}");
-        // Whether an agent still did it or the later run: it is put back before anything is measured.
+        let said = "put back what a killed run had changed";
+        assert!(later.stderr.contains(said), "{later:?}");
         for record in &place.records("second") {
             let mtu = &environment(record, "client")["mtu"];
             assert_eq!(mtu.to_string(), before, "{later:?}");

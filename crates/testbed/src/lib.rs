@@ -13,4 +13,4 @@ mod wait;
 
 pub use namespace::{CLIENT, SERVER, in_namespace, thread_id, with_bed};
 pub use need::{can_make_namespaces, has_cpus, has_program, is_root, skip};
-pub use wait::until;
+pub use wait::{unless_missed, until};

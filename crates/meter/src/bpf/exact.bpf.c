@@ -114,6 +114,10 @@ static inline int leave(u64 context)
 	/* An exit whose entry was before we were loaded has nothing to go back to. */
 	if (cell->contexts >> 8)
 		cell->contexts >>= 8;
+	/* Kernels of some providers run no programs while a task of theirs is current, so a switch away from it is
+	 * not seen: the next interrupt, a timer's at the latest, looks whose task runs. */
+	if (context == HARDIRQ && cell->contexts < CONTEXTS)
+		cell->contexts = class_of(bpf_get_current_task_btf());
 	end(cell);
 	return 0;
 }
