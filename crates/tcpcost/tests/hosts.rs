@@ -240,6 +240,41 @@ fn a_second_host_of_another_version_is_refused_by_name() {
     assert!(ran.stderr.contains(said), "{ran:?}");
 }
 
+/// An agent that dies before it says hello, the first time.
+const DIES_ONCE: &str = "mkdir \"$0.tried\" 2>/dev/null && exit 9\nexec \"$@\"\n";
+
+#[test]
+fn an_agent_that_dies_before_its_bed_is_there_fails_that_trial_alone() {
+    let place = Place::new();
+    let agent = place.write("agent", DIES_ONCE);
+    let text = format!("[bed]\nkind = \"loopback\"\n{MEASURE}");
+    let study = place.write("study.toml", &text);
+    let launch = format!("server=sh {agent}");
+    let ran = place.run(&["run", &study, "--out", "out", "--launch", &launch]);
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    let records = place.records("out");
+    let [failed, measured] = &records[..] else {
+        panic!("{records:?}");
+    };
+    let reason = failed["reason"].as_str().unwrap();
+    assert!(
+        reason.starts_with("make the loopback bed: server agent: ended"),
+        "{reason}"
+    );
+    assert_eq!(measured["outcome"], "measured", "{measured}");
+
+    // One that always dies ends the run.
+    let launch = "server=sh -c \"exit_9\"";
+    let ran = place.run(&["run", &study, "--out", "other", "--launch", launch]);
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(
+        ran.stderr
+            .contains("make the loopback bed: server agent: ended"),
+        "{ran:?}"
+    );
+    assert_eq!(place.records("other").len(), 1);
+}
+
 #[test]
 fn a_middle_host_that_dies_fails_the_trial_by_its_name() {
     if !able() {

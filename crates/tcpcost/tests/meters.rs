@@ -244,8 +244,9 @@ fn call_chains_are_of_the_layers_that_a_transfer_passes() {
         assert_eq!(profile["cpus"], serde_json::json!([cpu]), "{profile}");
         let interval = record["interval_ns"].as_u64().unwrap();
         let sampled = profile["duration_ns"].as_u64().unwrap();
+        // It begins and ends with the snapshots; a busy machine may put either off.
         assert!(
-            sampled.abs_diff(interval) < interval / 10,
+            (interval / 2..interval * 2).contains(&sampled),
             "{sampled} of {interval}"
         );
     }

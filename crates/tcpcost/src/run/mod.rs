@@ -100,6 +100,7 @@ pub fn run(args: &cli::Run) -> anyhow::Result<Exit> {
         launchers: Launchers::parse(&args.launch)?,
         access: &access,
         patience: Patience::new(),
+        is_without_bed: false,
     };
     let ended = runner.all(&mut store, &mut events, &mut progress);
     // Whatever ended it: agents are gone, the host is as it was, and what is there is reported.
@@ -239,6 +240,8 @@ struct Runner<'a> {
     launchers: Launchers,
     access: &'a Access,
     patience: Patience,
+    /// Whether the last bed that was tried lost an agent before it was there.
+    is_without_bed: bool,
 }
 
 impl Runner<'_> {
@@ -333,10 +336,21 @@ impl Runner<'_> {
                             .clone();
                     }
                     self.bed = Some(bed);
+                    self.is_without_bed = false;
                 }
                 Err(Halt::Interrupted) => return Ok(None),
                 Err(Halt::Unsupported { knob, reason }) => {
                     return skipped(kind, &topology, format!("{knob}: {reason}"));
+                }
+                // Somebody killed an agent, say. The trial is tried again, but no third bed after two that
+                // could not be made: what stops those stops all.
+                Err(halt @ Halt::Gone(..)) if !self.is_without_bed => {
+                    self.is_without_bed = true;
+                    self.leave_bed()?;
+                    let mut record = trial.record(kind, &topology, BTreeMap::new());
+                    let reason = format!("make the {} bed: {halt}", kind.word());
+                    record.outcome = Outcome::Failed { reason };
+                    return Ok(Some(record));
                 }
                 Err(halt) => anyhow::bail!("make the {} bed: {halt}", kind.word()),
             }

@@ -72,6 +72,9 @@ pub enum Halt {
     /// The host's agent is dead or talks nonsense: the bed is no longer usable.
     #[error("{0} agent: {1}")]
     Gone(HostName, String),
+    /// The host's agent cannot be started, or is of another version: no other trial would do better.
+    #[error("{0} agent: {1}")]
+    Unfit(HostName, String),
 }
 
 /// A process that answers for one host, or for several.
@@ -128,7 +131,7 @@ impl Nodes {
                 Reach::Memory => continue,
             };
             let started = nodes.start_process(events, launchers.command(host.name), flag, hosts);
-            started.map_err(|error| Halt::Gone(host.name, format!("{error:#}")))?;
+            started.map_err(|error| Halt::Unfit(host.name, format!("{error:#}")))?;
         }
         nodes.greet(events)?;
         Ok(nodes)
@@ -196,7 +199,7 @@ impl Nodes {
                 let text = format!(
                     "is tcpcost {version} and speaks protocol {protocol}; this is {ours}, which speaks {PROTOCOL}: install one version"
                 );
-                return Err(Halt::Gone(host, text));
+                return Err(Halt::Unfit(host, text));
             }
             self.node(host).hello = Some(*hello);
         }
@@ -265,7 +268,7 @@ impl Nodes {
                         Ok(status) => status.to_string(),
                         Err(error) => error.to_string(),
                     };
-                    return Err(Halt::Gone(from, format!("ended during a trial ({status})")));
+                    return Err(Halt::Gone(from, format!("ended ({status})")));
                 }
                 Event::Wake | Event::Line(..) | Event::Gone(..) => {}
             }

@@ -103,7 +103,7 @@ impl Trial<'_> {
                     reason: halt.to_string(),
                 };
             }
-            Err(halt @ Halt::Gone(..)) => {
+            Err(halt @ (Halt::Gone(..) | Halt::Unfit(..))) => {
                 record.outcome = Outcome::Failed {
                     reason: halt.to_string(),
                 };
