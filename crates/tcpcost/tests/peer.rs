@@ -10,7 +10,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use common::{Place, Ran, Started};
-use tcpcost_testbed::{has_program, in_namespace, skip};
+use tcpcost_testbed::{has_program, in_namespace, skip, until};
 
 /// The bytes of `--source` and `--serve` from offset `at`.
 fn pattern(at: usize, len: usize) -> Vec<u8> {
@@ -261,6 +261,38 @@ fn an_iperf3_client_that_is_gone_after_its_results_does_not_block_the_next() {
         assert_eq!(said(&mut next), 9, "the next has its turn");
         let totals = end(peer);
         assert_eq!(totals["connections_opened"], 4);
+    });
+}
+
+/// Ten seconds after the last word of a client that is still connected.
+#[test]
+fn an_iperf3_client_that_falls_silent_does_not_block_the_next_for_ever() {
+    in_namespace(|| {
+        let place = Place::new();
+        let peer = peer(&place, "--tun", &[&["--listen", "5201", "--iperf3"]]);
+        let mut silent = connect(V4, 5201);
+        silent.write_all(&[b'a'; 37]).unwrap();
+        assert_eq!(said(&mut silent), 9, "PARAM_EXCHANGE");
+        let mut refusals = 0;
+        let mut next = until("the next client's turn", || {
+            let mut next = connect(V4, 5201);
+            next.write_all(&[b'b'; 37]).unwrap();
+            match said(&mut next) {
+                9 => Some(next),
+                said => {
+                    assert_eq!(said, 0xff, "ACCESS_DENIED");
+                    refusals += 1;
+                    None
+                }
+            }
+        });
+        assert!(
+            refusals > 0,
+            "a client that was heard just now keeps its place"
+        );
+        say(&mut next, "{\"tcp\": true, \"parallel\": 1}");
+        assert_eq!(said(&mut next), 10, "CREATE_STREAMS");
+        end(peer);
     });
 }
 
