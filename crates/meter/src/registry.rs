@@ -20,6 +20,8 @@ pub struct Scope {
     pub cpus: Vec<usize>,
     /// Processes of the trial: not "others". Eight at most.
     pub own_pids: Vec<u32>,
+    /// Whether processes can be made own while `exact` counts, with all that they start (`Exact::follow`).
+    pub follows: bool,
     /// Whether `segments` counts by connection, too: so many ends of connections at least, those that were seen last.
     pub connections: Option<u32>,
     /// Network namespaces that may share the programs of `segments`: the hosts of a trial that are on one machine. 1 to

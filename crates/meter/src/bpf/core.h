@@ -76,6 +76,7 @@ static u32 (*bpf_get_smp_processor_id)(void) = (void *)8;
 
 static void *(*bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;
 static long (*bpf_map_update_elem)(void *map, const void *key, const void *value, u64 flags) = (void *)2;
+static long (*bpf_map_delete_elem)(void *map, const void *key) = (void *)3;
 static u64 (*bpf_get_current_pid_tgid)(void) = (void *)14;
 static long (*bpf_get_current_comm)(void *name, u32 size) = (void *)16;
 static long (*bpf_get_stack)(void *ctx, void *to, u32 size, u64 flags) = (void *)67;

@@ -10,7 +10,17 @@
 /* Set before loading: filters known to the verifier cost nothing where they are off. */
 const volatile struct {
 	u32 own[OWN_PIDS]; /* process ids of the trial, as the first PID namespace numbers them; 0 ends */
+	u32 follows; /* whether those of `followed` and all that descend from them are, too */
 } targ = {};
+
+/* Process ids. Left out where nobody is followed. */
+#define BPF_MAP_TYPE_HASH 1
+struct {
+	NUMBER(type, BPF_MAP_TYPE_HASH);
+	NUMBER(max_entries, 1);
+	TYPE(key, u32);
+	TYPE(value, u32);
+} followed SEC(".maps");
 
 /* The sequence and whether the cell is open, in one load. */
 typedef u64 __attribute__((may_alias)) both;
@@ -75,6 +85,8 @@ static inline u64 class_of(struct task_struct *task)
 			/* Nothing of ours but the soaker's spinners runs at this policy. */
 			return task->policy == SCHED_IDLE ? SOAKER : OWN;
 	}
+	if (targ.follows && bpf_map_lookup_elem(&followed, &tgid))
+		return OWN;
 	return OTHERS;
 }
 
@@ -169,3 +181,26 @@ HARD(reschedule_entry, reschedule_exit)
 HARD(call_function_entry, call_function_exit)
 HARD(call_function_single_entry, call_function_single_exit)
 HARD(irq_work_entry, irq_work_exit)
+
+/* Before the child runs. Threads have their process' id. */
+SEC("tp_btf/sched_process_fork")
+int followed_fork(u64 *ctx)
+{
+	u32 parent = ((struct task_struct *)ctx[0])->tgid, child = ((struct task_struct *)ctx[1])->tgid;
+
+	if (parent != child && bpf_map_lookup_elem(&followed, &parent))
+		bpf_map_update_elem(&followed, &child, &parent, 0);
+	return 0;
+}
+
+/* A process' first thread is freed last; then its id is anybody's. */
+SEC("tp_btf/sched_process_free")
+int followed_free(u64 *ctx)
+{
+	struct task_struct *task = (void *)ctx[0];
+	u32 tgid = task->tgid;
+
+	if (task->pid == tgid)
+		bpf_map_delete_elem(&followed, &tgid);
+	return 0;
+}

@@ -23,7 +23,7 @@ use std::{fs, ptr, thread};
 use tcpcost_counts::{Counts, MeterName, Quantity, Snapshot, Totals, Whose};
 
 use super::layout::exact::{CONTEXTS, COUNTED, Cell, MAX_CPUS, OWN_PIDS, Place};
-use super::object::Attached;
+use super::object::{Attached, Room};
 use super::{Pausable, Rest};
 use crate::{Meter, MeterError, Needs, Scope, clock};
 
@@ -62,8 +62,13 @@ impl Exact {
         known
             .ok_or_else(|| MeterError::refused(METER, format!("at most {OWN_PIDS} own processes")))?
             .copy_from_slice(&scope.own_pids);
-        let targ = own.map(u32::to_ne_bytes);
-        let attached = Attached::new(METER, OBJECT, targ.as_flattened(), &[], length)?;
+        let targ = own.into_iter().chain([u32::from(scope.follows)]);
+        let targ: Vec<u8> = targ.flat_map(|word| word.to_ne_bytes()).collect();
+        let room = Room {
+            map: FOLLOWED,
+            entries: scope.follows.then_some(FOLLOWED_MAX),
+        };
+        let attached = Attached::new(METER, OBJECT, &targ, &[room], length)?;
         if fs::metadata("/proc/self/ns/pid").is_ok_and(|file| file.st_ino() != FIRST_PID_NAMESPACE)
         {
             return Err(MeterError::Unavailable {
@@ -107,6 +112,15 @@ impl Exact {
             }
         }
         Ok(meter)
+    }
+
+    /// From now on this process is own, and so are all that it starts, and theirs; needs [`Scope::follows`]. It ends for a
+    /// process with the process, or here: what it has started stays.
+    ///
+    /// # Errors
+    /// There are too many, or nobody is followed.
+    pub fn follow(&self, pid: u32, is_followed: bool) -> Result<(), MeterError> {
+        self.attached.set(FOLLOWED, pid, is_followed)
     }
 
     /// Opens a CPU's cell; time counts from here on, or from the first event where this is 0.
@@ -305,6 +319,10 @@ fn switch_tasks_on(cpu: usize) -> std::io::Result<()> {
 
 const METER: MeterName = MeterName::Exact;
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/exact.bpf.o"));
+/// The map of exact.bpf.c, and how many processes at once it has room for: kernel.pid_max is 4 million at most, and a make -j
+/// of a large machine a few hundred.
+const FOLLOWED: &str = "followed";
+const FOLLOWED_MAX: u32 = 65_536;
 /// Programs that run often.
 const HOT: &[&str] = &["sched_switch", "softirq_entry", "softirq_exit"];
 /// A look at all CPUs may take so long: 0.1 % of a trial of 100 ms. Undisturbed it takes some µs,

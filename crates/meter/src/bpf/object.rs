@@ -38,7 +38,8 @@ pub(super) struct Room {
 impl Attached {
     /// Loads an object with its `targ` set to these bytes, whose variables begin with `length` bytes
     /// that the caller knows. Programs of tracepoints that this kernel does not have are left out, and those named
-    /// `instead_of_` one that it has. A map of `rooms` has room for so many, or is left out.
+    /// `instead_of_` one that it has. A map of `rooms` has room for so many, or is left out, and with it the programs whose
+    /// names begin with its own.
     pub(super) fn new(
         meter: MeterName,
         object: &[u8],
@@ -155,6 +156,23 @@ impl Attached {
         entries.into_iter()
     }
 
+    /// Puts a number into a map of numbers, or takes it out.
+    ///
+    /// # Errors
+    /// The map is full.
+    pub(super) fn set(&self, name: &str, key: u32, is_in: bool) -> Result<(), MeterError> {
+        let map = self.map(name).ok_or_else(|| strange(self.meter))?;
+        let key = key.to_ne_bytes();
+        let done = match is_in {
+            true => map.update(&key, &key, MapFlags::ANY),
+            false => match map.delete(&key) {
+                Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+                done => done,
+            },
+        };
+        done.map_err(|error| failure(self.meter, "write a map", &error))
+    }
+
     /// The first of the variables' bytes, at the start of a page.
     pub(super) fn variables(&self) -> *mut u8 {
         self.variables.as_ptr().cast_mut()
@@ -249,7 +267,11 @@ fn load_with(
         };
         if let Some(tracepoint) = section.strip_prefix("tp_btf/") {
             let better = name.strip_prefix("instead_of_");
-            program.set_autoload(is_known(tracepoint) && !better.is_some_and(is_known));
+            let is_left_out = |room: &Room| room.entries.is_none() && name.starts_with(room.map);
+            let is_loaded = is_known(tracepoint)
+                && !better.is_some_and(is_known)
+                && !rooms.iter().any(is_left_out);
+            program.set_autoload(is_loaded);
         }
     }
     for mut map in open.maps_mut() {
