@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::acceptability::ChallengeLimit;
 use super::send_queue::SendQueue;
-use super::spaces::{Ecn, ReceiveSpace, SendSpace};
+use super::sequence_space::{Ecn, ReceiveSpace, SendSpace};
 use super::timers::{Timer, Timers};
 use super::{Clock, Connection, Ended, Owed, Recovery, RttEstimator, State};
 use crate::congestion::Congestion;
@@ -102,7 +103,7 @@ impl Connection {
             retries: 0,
             unanswered: 0,
             heard: now,
-            nonsense: (clock.at(now), 0),
+            challenge_limit: ChallengeLimit::new(clock.at(now)),
             ended: None,
             fast_open: None,
             limits: super::Chronograph::new(),

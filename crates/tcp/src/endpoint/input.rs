@@ -112,7 +112,7 @@ impl Endpoint {
         let Some(slot) = self.table.at_mut(index) else {
             return;
         };
-        let before = Glance::at(&slot.connection);
+        let before = ReadinessSnapshot::at(&slot.connection);
         slot.connection.take_in(segment, now);
         if slot.connection.config().answers_each() {
             self.answer_before_its_turn(index, now);
@@ -124,7 +124,7 @@ impl Endpoint {
     }
 
     /// Puts a connection on the lists it belongs on after something happened to it.
-    pub(super) fn follow_up(&mut self, index: u32, before: Glance) {
+    pub(super) fn follow_up(&mut self, index: u32, before: ReadinessSnapshot) {
         if self
             .table
             .at(index)
@@ -136,8 +136,8 @@ impl Endpoint {
         let Some(slot) = self.table.at(index) else {
             return;
         };
-        if slot.owned && Glance::at(&slot.connection).is_news(&before) {
-            self.tell(index);
+        if slot.owned && ReadinessSnapshot::at(&slot.connection).is_news(&before) {
+            self.notify(index);
         }
     }
 
@@ -181,14 +181,14 @@ impl Endpoint {
 }
 
 /// What the application sees of a connection.
-pub(super) struct Glance {
+pub(super) struct ReadinessSnapshot {
     state: State,
     readable: usize,
     finished: bool,
     writable: bool,
 }
 
-impl Glance {
+impl ReadinessSnapshot {
     pub(super) fn at(connection: &Connection) -> Self {
         Self {
             state: connection.state(),

@@ -21,7 +21,7 @@ pub(super) struct Listener {
     pub pending: VecDeque<ConnId>,
     pub configs: Configs,
     /// Its port waits in the list of those the application should look at.
-    pub told: bool,
+    pub notified: bool,
     /// When a cookie was last sent: an ACK can only be one for a while after that.
     cookies_sent: Option<Instant>,
 }
@@ -67,7 +67,7 @@ impl Endpoint {
             fast_open: 0,
             pending: VecDeque::new(),
             configs: Configs::new(config, self.checksum),
-            told: false,
+            notified: false,
             cookies_sent: None,
         };
         self.listeners.insert(port, listener);
@@ -101,7 +101,7 @@ impl Endpoint {
         let listener = self.listeners.get_mut(&port)?;
         while let Some(id) = listener.pending.pop_front() {
             if self.table.get(id).is_some() {
-                self.tell(id.index);
+                self.notify(id.index);
                 return Some(id);
             }
         }
@@ -118,7 +118,7 @@ impl Endpoint {
         above: Option<SeqNum>,
         now: Instant,
     ) {
-        if !self.own.may_meet(&path) {
+        if !self.local_addresses.may_meet(&path) {
             self.counters.dropped_foreign += 1;
             return;
         }
@@ -202,7 +202,7 @@ impl Endpoint {
     fn hand_out(&mut self, port: u16, id: ConnId) {
         if let Some(listener) = self.listeners.get_mut(&port) {
             listener.pending.push_back(id);
-            if !std::mem::replace(&mut listener.told, true) {
+            if !std::mem::replace(&mut listener.notified, true) {
                 self.acceptable.push_back(port);
             }
         }

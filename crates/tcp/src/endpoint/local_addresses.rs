@@ -8,18 +8,18 @@ use crate::wire::FourTuple;
 
 /// Its own addresses, each with the length of its network's prefix; empty: any.
 #[derive(Default)]
-pub(super) struct Own(Vec<(IpAddr, u8)>);
+pub(super) struct LocalAddresses(Vec<(IpAddr, u8)>);
 
 impl Endpoint {
     /// From now on answers for these addresses only, each with the length of its network's prefix
     /// (32 or 128 where it is not known), which tells the broadcast addresses. By default it answers
     /// for any address, for users whose device brings nothing else.
     pub fn set_addresses(&mut self, addresses: &[(IpAddr, u8)]) {
-        self.own = Own(addresses.to_vec());
+        self.local_addresses = LocalAddresses(addresses.to_vec());
     }
 }
 
-impl Own {
+impl LocalAddresses {
     /// Whether somebody at `remote` may have anything to do with us at `local`.
     pub(super) fn may_meet(&self, path: &FourTuple) -> bool {
         let (local, remote) = (path.local.ip(), path.remote.ip());
@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn only_who_can_be_there_is_answered() {
-        let own = Own(vec![
+        let own = LocalAddresses(vec![
             ("10.9.0.2".parse().unwrap(), 24),
             ("fd00::2".parse().unwrap(), 64),
         ]);
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn without_addresses_of_its_own_it_answers_for_any() {
-        let own = Own::default();
+        let own = LocalAddresses::default();
         let path = FourTuple {
             local: "10.9.0.200:80".parse().unwrap(),
             remote: "10.9.0.1:4000".parse().unwrap(),

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use super::ack::Nonsense;
+use super::ack::Unacceptable;
 use super::timers::Timer;
 use super::{Connection, Ended, State};
 use crate::wire::{Flags, Segment};
@@ -40,7 +40,7 @@ impl Connection {
         // §5.5: a TS.Recent older than the clock's wrap says nothing.
         if older && now.saturating_duration_since(self.heard) < PAWS_IDLE_MAX {
             self.counters.dropped_paws += 1;
-            self.answer_nonsense(segment, now);
+            self.answer_unacceptable(segment, now);
             return ControlFlow::Break(());
         }
         ControlFlow::Continue(())
@@ -76,7 +76,7 @@ impl Connection {
             self.counters.duplicates_received += 1;
             self.report_duplicate(segment.seq, segment.seq + segment.payload.len() as u32);
         }
-        self.answer_nonsense(segment, now);
+        self.answer_unacceptable(segment, now);
         ControlFlow::Break(())
     }
 
@@ -130,7 +130,7 @@ impl Connection {
 
     /// An ACK that makes the peer prove itself.
     pub(super) fn challenge(&mut self, now: Instant) {
-        if self.may_answer_nonsense(now) {
+        if self.may_answer_unacceptable(now) {
             self.counters.challenge_acks_sent += 1;
             self.owe_ack();
         }
@@ -138,36 +138,55 @@ impl Connection {
 
     /// An ACK that says where we stand, to a segment that is of no use. Data and
     /// FINs are always answered: their sender may be waiting for a lost ACK.
-    fn answer_nonsense(&mut self, segment: &Segment, now: Instant) {
-        if !segment.is_empty() || self.may_answer_nonsense(now) {
+    fn answer_unacceptable(&mut self, segment: &Segment, now: Instant) {
+        if !segment.is_empty() || self.may_answer_unacceptable(now) {
             self.owe_ack();
             let old = !segment.payload.is_empty() && segment.seq.before(self.rcv.nxt);
-            self.note_nonsense(if old {
-                Nonsense::OldData
+            self.note_unacceptable(if old {
+                Unacceptable::OldData
             } else {
-                Nonsense::Other
+                Unacceptable::Other
             });
         }
     }
 
     /// RFC 5961 §7. Per connection: a shared limit is a side channel.
-    fn may_answer_nonsense(&mut self, now: Instant) -> bool {
-        let (since, count) = self.nonsense;
+    fn may_answer_unacceptable(&mut self, now: Instant) -> bool {
         let now = self.clock().at(now);
-        if now.wrapping_sub(since) >= 1000 {
-            self.nonsense = (now, 1);
-            return true;
+        let may = self.challenge_limit.allows(now);
+        self.counters.acks_suppressed += u32::from(!may);
+        may
+    }
+}
+
+/// How often unacceptable segments were answered in the second that runs (RFC 5961 §7).
+#[derive(Debug)]
+pub(super) struct ChallengeLimit {
+    /// When the second began, by the timestamp clock.
+    began: u32,
+    answers: u8,
+}
+
+impl ChallengeLimit {
+    pub(super) fn new(now: u32) -> ChallengeLimit {
+        ChallengeLimit {
+            began: now,
+            answers: 0,
         }
-        if count >= NONSENSE_ACKS_MAX {
-            self.counters.acks_suppressed += 1;
-            return false;
+    }
+
+    /// Counts an answer, if one more is allowed.
+    fn allows(&mut self, now: u32) -> bool {
+        if now.wrapping_sub(self.began) >= 1000 {
+            *self = ChallengeLimit::new(now);
         }
-        self.nonsense.1 += 1;
-        true
+        let allows = self.answers < CHALLENGE_ACKS_MAX;
+        self.answers += u8::from(allows);
+        allows
     }
 }
 
 /// RFC 7323 §5.5: less than the 24.8 days in which half of a millisecond clock's circle passes.
 const PAWS_IDLE_MAX: Duration = Duration::from_secs(24 * 24 * 3600);
 /// RFC 5961 §7 suggests ten in five seconds.
-const NONSENSE_ACKS_MAX: u8 = 10;
+const CHALLENGE_ACKS_MAX: u8 = 10;

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::time::Instant;
 
-use super::ack::{AckDecision, AckPolicy, Arrival, Gap, Nonsense};
+use super::ack::{AckDecision, AckPolicy, Arrival, Gap, Unacceptable};
 use super::reassembly::Inserted;
 use super::timers::Timer;
 use super::{Connection, Ended, State};
@@ -52,7 +52,7 @@ impl Connection {
             self.counters.duplicates_received += 1;
             self.report_duplicate(start, end);
             self.owe_ack();
-            self.note_nonsense(Nonsense::OldData);
+            self.note_unacceptable(Unacceptable::OldData);
             return ControlFlow::Continue(());
         }
         if self.rcv.abandoned {
@@ -74,7 +74,7 @@ impl Connection {
             // A probe of a closed window.
             self.counters.dropped_payload += 1;
             self.owe_ack();
-            self.note_nonsense(Nonsense::BeyondWindow);
+            self.note_unacceptable(Unacceptable::BeyondWindow);
             return ControlFlow::Continue(());
         }
         if start.before(self.rcv.nxt) {
@@ -245,9 +245,9 @@ impl Connection {
     }
 
     /// A segment was of no use.
-    pub(super) fn note_nonsense(&mut self, nonsense: Nonsense) {
+    pub(super) fn note_unacceptable(&mut self, unacceptable: Unacceptable) {
         self.ack
-            .on_nonsense(&self.config.ack, nonsense, self.rcv.acked_window);
+            .on_unacceptable(&self.config.ack, unacceptable, self.rcv.acked_window);
     }
 
     /// An acknowledgement that no policy may delay.
