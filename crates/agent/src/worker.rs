@@ -19,10 +19,10 @@ use tcpcost_study::{
     Brackets, CallChains, Counts, Knob, MeterName, Quantity, Reading, Snapshot, Totals, Whose,
     WorkloadKind, WorkloadSettings,
 };
-use tcpcost_workload::{Token, Worker, flows_of, socket_options};
+use tcpcost_workload::{self as workload, Token, flows_of, socket_options};
 
+use crate::backend::{self, Backend, Observed};
 use crate::capture::{WireFile, captured};
-use crate::ground::{self, Ground, Observed};
 use crate::policy::AckOptions;
 use crate::protocol::{Prepare, Span, clock_ns, realtime_ns};
 use crate::readings::{self, Meters};
@@ -37,13 +37,13 @@ const TCP_INFO_NS: u64 = 2_000_000;
 const BY_CONNECTION_NS_PER_CONNECTION: u64 = 4_000;
 
 /// Which worker, and over what.
-pub struct Place {
+pub struct WorkerConfig {
     /// Its number, from 0.
     pub index: usize,
     /// How many there are.
     pub threads: usize,
     /// What its stack stands on.
-    pub ground: Ground,
+    pub backend: Backend,
     /// Where what passes its wire goes too.
     pub capture: Option<WireFile>,
     /// Meters of the end that are there already, for the first worker to read.
@@ -53,7 +53,7 @@ pub struct Place {
 }
 
 /// What a worker is for.
-pub enum Duty {
+pub enum Role {
     /// Listens on so many ports of this address.
     Listen {
         /// The address.
@@ -93,7 +93,7 @@ pub struct Listening {
 }
 
 /// What a worker found between its two snapshots.
-pub struct Found {
+pub struct WorkerReadings {
     /// Readings.
     pub readings: Vec<Reading>,
     /// Response times of the interval, ns.
@@ -105,7 +105,7 @@ pub struct Found {
     /// Keys of its own connections in these.
     pub keys: Vec<u64>,
     /// Meters that could not be had, one line each.
-    pub cautions: Vec<String>,
+    pub warnings: Vec<String>,
     /// When the meters were read.
     pub snapshots: Brackets,
     /// When TCP_INFO was.
@@ -128,7 +128,7 @@ enum Order {
 enum Answer {
     Listening(Listening),
     Ready(Ready),
-    Found(Box<Found>),
+    WorkerReadings(Box<WorkerReadings>),
 }
 
 /// The handle of a worker thread. Dropping it ends the thread and its connections.
@@ -142,16 +142,16 @@ pub struct WorkerThread {
 impl WorkerThread {
     /// Starts a worker on its CPU. The first alone reads the meters that count for the whole end.
     pub fn start(
-        mut place: Place,
+        mut config: WorkerConfig,
         prepare: &Prepare,
         settings: &WorkloadSettings,
-        duty: Duty,
+        role: Role,
     ) -> std::io::Result<WorkerThread> {
         let (orders, inbox) = channel();
         let (outbox, answers) = channel();
         let stop = Arc::new(AtomicBool::new(false));
         let wants = |meter| prepare.meters.contains(&meter);
-        let mut body = Body {
+        let mut worker = Worker {
             inbox,
             outbox,
             stop: Arc::clone(&stop),
@@ -166,40 +166,40 @@ impl WorkerThread {
             options: AckOptions::new(prepare),
             knobs: prepare.knobs.set_at(prepare.host),
         };
-        let cpu = prepare.cpus[place.index % prepare.cpus.len()];
+        let cpu = prepare.cpus[config.index % prepare.cpus.len()];
         let (prepare, settings) = (prepare.clone(), settings.clone());
         let thread = std::thread::Builder::new()
-            .name(format!("{}-{}", prepare.host, place.index))
+            .name(format!("{}-{}", prepare.host, config.index))
             .spawn(move || {
-                let outbox = body.outbox.clone();
+                let outbox = worker.outbox.clone();
                 let ready = own_files().and_then(|()| pin(cpu).map_err(one_line));
                 // Here, so that descriptors of meters are in this thread's table and end with it.
-                if place.index == 0 {
-                    let loaded = std::mem::take(&mut place.loaded);
-                    let is_kernel = place.ground.is_kernel();
-                    body.meters = readings::meters(&prepare, is_kernel, settings.flows, loaded);
-                    body.sampler = Sampler::load(&prepare, &mut body.meters.cautions);
-                    body.meters.meters.append(&mut place.meters);
+                if config.index == 0 {
+                    let loaded = std::mem::take(&mut config.loaded);
+                    let is_kernel = config.backend.is_kernel();
+                    worker.meters = readings::meters(&prepare, is_kernel, settings.flows, loaded);
+                    worker.sampler = Sampler::load(&prepare, &mut worker.meters.warnings);
+                    worker.meters.meters.append(&mut config.meters);
                 }
                 let outcome = ready.and_then(|()| {
                     let options = socket_options(&settings);
-                    match place.ground.clone() {
-                        Ground::Kernel => {
+                    match config.backend.clone() {
+                        Backend::Kernel => {
                             let stack = KernelStack::new(&options).map_err(one_line)?;
-                            body.work(make(stack, &place, &prepare, &settings, duty)?)
+                            worker.work(make(stack, &config, &prepare, &settings, role)?)
                         }
-                        Ground::Tap(queues) => {
+                        Backend::Tap(queues) => {
                             let queue =
-                                queues.get(place.index).ok_or("more threads than queues")?;
+                                queues.get(config.index).ok_or("more threads than queues")?;
                             let tap = queue.try_clone().map_err(one_line)?;
-                            body.work_on(tap, place, &prepare, &settings, &options, duty)
+                            worker.work_on(tap, config, &prepare, &settings, &options, role)
                         }
-                        Ground::Memory(wires) => {
+                        Backend::Memory(wires) => {
                             let side = prepare.side.ok_or("memory forwards nothing")?;
                             let memory = wires
-                                .end(place.index, side)
+                                .end(config.index, side)
                                 .ok_or("more threads than wires")?;
-                            body.work_on(memory, place, &prepare, &settings, &options, duty)
+                            worker.work_on(memory, config, &prepare, &settings, &options, role)
                         }
                     }
                 });
@@ -258,9 +258,9 @@ impl WorkerThread {
     }
 
     /// Waits for the end of the span.
-    pub fn found(&self) -> Result<Found, String> {
+    pub fn found(&self) -> Result<WorkerReadings, String> {
         match self.answer()? {
-            Answer::Found(found) => Ok(*found),
+            Answer::WorkerReadings(found) => Ok(*found),
             _ => Err("a worker answered out of turn".to_string()),
         }
     }
@@ -296,18 +296,18 @@ fn one_line(error: impl std::error::Error) -> String {
 
 fn make<S: Stack>(
     stack: S,
-    place: &Place,
+    config: &WorkerConfig,
     prepare: &Prepare,
     settings: &WorkloadSettings,
-    duty: Duty,
-) -> Result<Worker<S>, String> {
-    let (index, threads) = (place.index, place.threads);
+    role: Role,
+) -> Result<workload::Worker<S>, String> {
+    let (index, threads) = (config.index, config.threads);
     let token = token(&prepare.token)?;
     // In memory a client's instance reaches one of the server's: its flows go there, not all round.
-    let paired = matches!(place.ground, Ground::Memory(..));
+    let paired = matches!(config.backend, Backend::Memory(..));
     let share = index * settings.flows / threads..(index + 1) * settings.flows / threads;
-    match duty {
-        Duty::Listen { address, ports } => {
+    match role {
+        Role::Listen { address, ports } => {
             let mine = index * ports..(index + 1) * ports;
             // Each host that connects deals its own flows over all ports.
             let (hosts, flows) = (prepare.times, settings.flows);
@@ -315,20 +315,20 @@ fn make<S: Stack>(
                 true => share.len(),
                 false => hosts * flows_of(flows / hosts, threads * ports, mine),
             };
-            let worker = Worker::listen(stack, settings, token, address, ports, flows);
+            let worker = workload::Worker::listen(stack, settings, token, address, ports, flows);
             worker.map_err(|error| error.to_string())
         }
-        Duty::Observe => {
+        Role::Observe => {
             let idle = WorkloadSettings {
                 rate_bits_per_s: None,
                 transactions_per_s: None,
                 ..settings.clone()
             };
             let nobody = SocketAddr::from(([127, 0, 0, 1], 0));
-            let worker = Worker::connect(stack, &idle, token, &[nobody], 0..0, 0);
+            let worker = workload::Worker::connect(stack, &idle, token, &[nobody], 0..0, 0);
             worker.map_err(|error| error.to_string())
         }
-        Duty::Connect { mut targets } => {
+        Role::Connect { mut targets } => {
             if paired {
                 let ports = targets.len() / threads;
                 targets = targets
@@ -338,7 +338,7 @@ fn make<S: Stack>(
             }
             // Each worker a seed of its own, so that their due times are spread.
             let seed = prepare.seed.wrapping_add(index as u64);
-            let worker = Worker::connect(stack, settings, token, &targets, share, seed);
+            let worker = workload::Worker::connect(stack, settings, token, &targets, share, seed);
             worker.map_err(|error| error.to_string())
         }
     }
@@ -354,7 +354,7 @@ fn token(hex: &str) -> Result<Token, String> {
     }
 }
 
-struct Body {
+struct Worker {
     inbox: Receiver<Order>,
     outbox: Sender<Result<Answer, String>>,
     stop: Arc<AtomicBool>,
@@ -372,31 +372,31 @@ struct Body {
     knobs: Vec<&'static Knob>,
 }
 
-impl Body {
+impl Worker {
     /// With our TCP over this device, captured where that is asked for.
     fn work_on<D: Device<Wire> + 'static>(
         self,
         device: D,
-        mut place: Place,
+        mut config: WorkerConfig,
         prepare: &Prepare,
         settings: &WorkloadSettings,
         options: &SocketOptions,
-        duty: Duty,
+        role: Role,
     ) -> Result<(), String> {
-        match place.capture.take() {
+        match config.capture.take() {
             None => {
-                let stack = ground::stack(device, place.index, prepare, options)?;
-                self.work(make(stack, &place, prepare, settings, duty)?)
+                let stack = backend::stack(device, config.index, prepare, options)?;
+                self.work(make(stack, &config, prepare, settings, role)?)
             }
             Some(file) => {
                 let device = captured(device, file);
-                let stack = ground::stack(device, place.index, prepare, options)?;
-                self.work(make(stack, &place, prepare, settings, duty)?)
+                let stack = backend::stack(device, config.index, prepare, options)?;
+                self.work(make(stack, &config, prepare, settings, role)?)
             }
         }
     }
 
-    fn work<S: Observed>(mut self, mut worker: Worker<S>) -> Result<(), String> {
+    fn work<S: Observed>(mut self, mut worker: workload::Worker<S>) -> Result<(), String> {
         if !worker.ports().is_empty() {
             self.send(Answer::Listening(Listening {
                 addresses: worker.ports().to_vec(),
@@ -412,7 +412,7 @@ impl Body {
                     ready.connections = worker.conns().count();
                     Answer::Ready(ready)
                 }
-                Order::Run(span) => Answer::Found(Box::new(self.run(&mut worker, span)?)),
+                Order::Run(span) => Answer::WorkerReadings(Box::new(self.run(&mut worker, span)?)),
             };
             self.send(answer)?;
         }
@@ -426,7 +426,11 @@ impl Body {
             .map_err(|_| "the trial was given up".to_string())
     }
 
-    fn run<S: Observed>(&mut self, worker: &mut Worker<S>, span: Span) -> Result<Found, String> {
+    fn run<S: Observed>(
+        &mut self,
+        worker: &mut workload::Worker<S>,
+        span: Span,
+    ) -> Result<WorkerReadings, String> {
         let connections = worker.conns().count() as u64;
         let mut lead_ns = TCP_INFO_NS + TCP_INFO_NS_PER_CONNECTION * connections;
         if self.by_connection {
@@ -472,15 +476,15 @@ impl Body {
 
         before.extend(connections_before);
         let readings = readings::since(&before, &after).map_err(|error| error.to_string())?;
-        let cautions = &mut self.meters.cautions;
+        let warnings = &mut self.meters.warnings;
         let profile = self.sampler.take().and_then(|sampler| {
             if self.beside_soak {
                 // Looking names up is work that would disturb the calibration.
                 soak::sleep_until(soak::over_ns(span));
             }
-            sampler.chains(cautions)
+            sampler.chains(warnings)
         });
-        Ok(Found {
+        Ok(WorkerReadings {
             readings,
             response_times,
             profile,
@@ -491,7 +495,7 @@ impl Body {
                 true => S::keys(worker),
                 false => Vec::new(),
             },
-            cautions: std::mem::take(&mut self.meters.cautions),
+            warnings: std::mem::take(&mut self.meters.warnings),
             snapshots: Brackets {
                 first_begin_ns,
                 first_end_ns,
@@ -502,7 +506,11 @@ impl Body {
         })
     }
 
-    fn drive<S: Observed>(&self, worker: &mut Worker<S>, until_ns: u64) -> Result<(), String> {
+    fn drive<S: Observed>(
+        &self,
+        worker: &mut workload::Worker<S>,
+        until_ns: u64,
+    ) -> Result<(), String> {
         let left = Duration::from_nanos(until_ns.saturating_sub(clock_ns()));
         worker
             .run_until(Instant::now() + left, &self.stop)
@@ -533,7 +541,7 @@ impl Body {
     }
 
     /// What this thread counts of itself.
-    fn own<S: Observed>(&self, worker: &Worker<S>) -> Result<Vec<Snapshot>, String> {
+    fn own<S: Observed>(&self, worker: &workload::Worker<S>) -> Result<Vec<Snapshot>, String> {
         let snapshot = |meter, whose, counts| Snapshot {
             meter,
             at_ns: clock_ns(),
@@ -556,7 +564,10 @@ impl Body {
 
     /// TCP_INFO of this worker's standing connections, with the workload's own count of payload at the same
     /// moment beside it, so that the two can be held against each other.
-    fn connections<S: Observed>(&mut self, worker: &Worker<S>) -> Result<Option<Snapshot>, String> {
+    fn connections<S: Observed>(
+        &mut self,
+        worker: &workload::Worker<S>,
+    ) -> Result<Option<Snapshot>, String> {
         let Some(meter) = &mut self.tcp_info else {
             return Ok(None);
         };

@@ -8,10 +8,10 @@ use std::collections::BTreeSet;
 use crate::meter_name::MeterName as M;
 use crate::quantity::Quantity as Q;
 use crate::source::{
-    ALL_SENT, Source, busy_ns, busy_ratio, exact_busy_ns, exact_busy_ratio, exact_cost_ns, ip_kib,
-    kib, mib, others, payload_disagreement, payload_kib, per, per_of_some, pmu, pure_acks_received,
-    pure_acks_sent, ratio, segment_disagreement, self_cpu_ns, share, soak_load, sum, switches,
-    thinned, threads_ns, transactions, tsc_cycles,
+    ALL_SENT, Source, busy_ns, busy_ratio, exact_busy_ns, exact_busy_ratio, exact_cost_ns,
+    filtered_ratio, ip_kib, kib, mib, others, payload_disagreement, payload_kib, per, per_of_some,
+    pmu, pure_acks_received, pure_acks_sent, ratio, segment_disagreement, self_cpu_ns, share,
+    soak_load, sum, switches, threads_ns, transactions, tsc_cycles,
 };
 
 /// Whose a figure can be.
@@ -21,7 +21,7 @@ pub enum FigureOf {
     Trial,
     /// A trial's as a whole, or one host's of it.
     Host,
-    /// A host's while `watch` looks on, whatever runs there.
+    /// A host's while `watch` observes it, whatever runs there.
     Window,
     /// One connection's there, or all of one process or cgroup.
     Connection,
@@ -234,9 +234,9 @@ figures! {
     /// Incoming segments that were merged while the reader held the socket (BacklogCoalesce), per MiB delivered: what the sender's ACKs, or the receiver's segments, have been spared.
     BacklogCoalescedPerMib = "backlog_coalesced_per_mib", "1/MiB", Host, Neither
         => |from| ratio(from.count_of_some(M::Netstat, Q::BacklogCoalesced)?, mib(from)?);
-    /// Of the pure ACKs that `ack_thin` saw at this end, the share that never left.
-    ThinnedRatio = "acks_thinned_ratio", "ratio", Host, Neither
-        => |from| thinned(from);
+    /// Of the pure ACKs that `ack_filter` saw at this end, the share that never left.
+    AcksFilteredRatio = "acks_filtered_ratio", "ratio", Host, Neither
+        => |from| filtered_ratio(from);
     /// Share of the data segments sent that were retransmissions.
     RetransmitRatio = "retransmit_ratio", "ratio", Host, Less
         => |from| per(from, M::TcpInfo, Q::ConnSegmentsRetransmitted, Q::ConnDataSegmentsSent);
@@ -326,7 +326,7 @@ figures! {
         => |from| ratio(self_cpu_ns(from)?, from.time_ns(M::Own)?);
     /// Share of the interval in which tcpcost's eBPF programs ran; below 1 what `exact` and `segments` tell is estimated.
     SeenRatio = "seen_ratio", "ratio", Window, More
-        => |from| Some((1.0 - share(from, M::Programs, &[Q::SelfProgramsRestedNs])?).max(0.0));
+        => |from| Some((1.0 - share(from, M::Programs, &[Q::SelfProgramsIdleNs])?).max(0.0));
     /// Standard error of the payload bytes over them, where they are estimated.
     SamplingErrorRatio = "sampling_error_ratio", "ratio", Window, Less
         => |from| from.sampling_error();

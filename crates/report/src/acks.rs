@@ -8,7 +8,7 @@ use crate::summary::Summary;
 const KNOBS: &[&str] = &[
     "ack_policy",
     "ack_segments",
-    "ack_thin",
+    "ack_filter",
     "ack_delay",
     "quickack",
     "rcvlowat",
@@ -67,7 +67,10 @@ pub(crate) fn columns(summary: &Summary) -> Vec<(Derived, &'static str)> {
             "delayed ACKs/s",
         ),
         (total(Figure::BacklogCoalescedPerMib), "coalesced/MiB"),
-        (Derived::of(receiver, Figure::ThinnedRatio), "% thinned"),
+        (
+            Derived::of(receiver, Figure::AcksFilteredRatio),
+            "% filtered",
+        ),
         (total(Figure::RetransmitRatio), "% sent again"),
         (
             Derived::of(sender, Figure::CapturedSegmentsPerAck),

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tcpcost_counts::{Figure, FigureOf, MeterName, Of, Quantity, Reading, Source};
 use tcpcost_study::{Derived, HostName, HostRecord, Reach, Record, Scope, Side, WorkloadKind};
 
-use crate::apart::is_apart;
+use crate::cpu_ownership::has_own_cpus;
 use crate::cpu_time::CpuTime;
 use crate::response::ResponseTimes;
 use crate::scope::scopes;
@@ -18,7 +18,7 @@ pub type Values = BTreeMap<Derived, f64>;
 /// Every figure that this record has the counts for, of all hosts, of each set of them and of each host; none
 /// unless it was measured. Of a captured trial only what the capture tells: it cost CPU, too.
 ///
-/// CPU is told of hosts that no other has a CPU of, and whose receive work is done there (`apart.rs`). A count of a
+/// CPU is told of hosts that no other has a CPU of, and whose receive work is done there (`cpu_ownership.rs`). A count of a
 /// namespace is of the hosts that are alone in theirs; on loopback all hosts are in one, which then counts once.
 pub fn derive(record: &Record) -> Values {
     let mut values = Values::new();
@@ -31,7 +31,7 @@ pub fn derive(record: &Record) -> Values {
         let part = Part {
             trial: &trial,
             scope,
-            is_apart: is_apart(record, scope),
+            has_own_cpus: has_own_cpus(record, scope),
         };
         for &kind in Figure::ALL {
             let is_of = match kind.whose() {
@@ -123,7 +123,7 @@ struct Part<'a> {
     trial: &'a Trial<'a>,
     scope: Scope,
     /// Whether no other host has a part in what their CPUs do.
-    is_apart: bool,
+    has_own_cpus: bool,
 }
 
 impl<'a> Part<'a> {
@@ -183,7 +183,7 @@ impl<'a> Part<'a> {
     /// What a meter told of the CPUs; `None` where these hosts' cannot be told from others'.
     fn cpu_time(&self, by: MeterName) -> Option<CpuTime<'a>> {
         let record = self.trial.record;
-        if !self.is_apart || record.captured {
+        if !self.has_own_cpus || record.captured {
             return None;
         }
         let hosts = self.hosts().map(|(_, host)| host).collect();

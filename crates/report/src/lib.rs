@@ -16,11 +16,11 @@
 #![warn(missing_docs)]
 
 mod acks;
-mod apart;
 mod beside;
 mod cell;
 mod charts;
 mod compare;
+mod cpu_ownership;
 mod cpu_time;
 mod csv;
 mod derive;

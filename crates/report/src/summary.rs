@@ -215,7 +215,7 @@ mod tests {
             interval_ns: 1,
             outcome,
             warnings: Vec::new(),
-            distances: Vec::new(),
+            cpu_distances: Vec::new(),
             topology: Topology::default(),
             machines: [("a".to_string(), Machine::default())].into(),
             hosts: BTreeMap::new(),

@@ -160,7 +160,7 @@ mod tests {
     fn a_change_has_a_published_figure_for_each_of_its_values_or_none() {
         let text = |published: &str| {
             format!(
-                "[[conclusion]]\nsays = \"more\"\nknob = \"server.ack_thin\"\nfrom = 2\nto = [8, 16]\n{published}"
+                "[[conclusion]]\nsays = \"more\"\nknob = \"server.ack_filter\"\nfrom = 2\nto = [8, 16]\n{published}"
             )
         };
         let study = parse(&text("published_percent = [-23, -29.4]")).unwrap();

@@ -352,14 +352,14 @@ pub const KNOBS: &[Knob] = &[
         .when(&["off"])
         .because("the kernel's \"every\" is made of quickack")]),
     link(
-        "ack_thin",
+        "ack_filter",
         Kind::Count(1, 64),
         Kernel::OwnDevice("eBPF"),
         "Of the pure ACKs that the kernel's TCP sends only every so many-th leaves the device (eBPF at tc egress; docs/acks.md says which are never held, and when one held is sent after all). With `quickack = \"on\"`, `gro = \"off\"` and the peer's `segmentation = \"per-mss\"` that is so many segments an ACK.",
     )
     .needs(&[Need::of(&[NOT_EVERY])
         .at(At::Kernel)
-        .because("the kernel's \"every\" thins by itself")]),
+        .because("the kernel's \"every\" filters by itself")]),
     Knob {
         of: Of::Tcp(
             Kernel::SocketOption("SO_RCVLOWAT"),

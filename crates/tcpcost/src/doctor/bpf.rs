@@ -98,7 +98,7 @@ const TYPES: &[Type] = &[
     Type {
         name: "bpf_sched_cls",
         number: 3,
-        purpose: "no ACK thinning at a device's egress",
+        purpose: "no ACK filter at a device's egress",
     },
     Type {
         name: "bpf_xdp",

@@ -7,7 +7,7 @@ use tcpcost_meter::core_to_core::round_trip_ns;
 use tcpcost_meter::perf::Perf;
 use tcpcost_meter::proc::Proc;
 use tcpcost_meter::{Meter, MeterError};
-use tcpcost_study::{Counts, Distance, Figure, MeterName, Quantity, Reading, Snapshot, Whose};
+use tcpcost_study::{Counts, CpuDistance, Figure, MeterName, Quantity, Reading, Snapshot, Whose};
 
 use super::Check;
 use tcpcost_host::cpus::Cpus;
@@ -103,14 +103,14 @@ pub fn count(root: &Path) -> Check {
     }
 }
 
-/// How far the first and the last CPU are apart, and whether it stays so.
+/// The distance of the first and the last CPU, and whether it stays the same.
 pub fn distance() -> Check {
     let cpus = tcpcost_host::cpus::allowed().unwrap_or_default();
     let (Some(&first), Some(&last)) = (cpus.first(), cpus.last()) else {
-        return distances([0, 0], &[]);
+        return distance_check([0, 0], &[]);
     };
     if first == last {
-        return distances([first, last], &[]);
+        return distance_check([first, last], &[]);
     }
     // Half a second: a state that lasts for seconds may be missed, one that comes and goes is not.
     const LOOKS: usize = 25;
@@ -118,27 +118,27 @@ pub fn distance() -> Check {
         std::thread::sleep(Duration::from_millis(20));
         round_trip_ns([first, last]).ok().flatten()
     });
-    distances([first, last], &looks.collect::<Vec<u64>>())
+    distance_check([first, last], &looks.collect::<Vec<u64>>())
 }
 
-fn distances([first, last]: [usize; 2], round_trips_ns: &[u64]) -> Check {
+fn distance_check([first, last]: [usize; 2], round_trips_ns: &[u64]) -> Check {
     const NAME: &str = "core_to_core";
     let shortest = round_trips_ns.iter().min();
     let (Some(&shortest), Some(&longest)) = (shortest, round_trips_ns.iter().max()) else {
         return Check::lesser(
             NAME,
             "unknown: there is one CPU, or never two that were free",
-            "whether the hypervisor moves the CPUs apart, which doubles the cost of the same work, is not seen",
+            "whether the hypervisor runs the CPUs far from each other, which doubles the cost of the same work, is not seen",
             "end what keeps the CPUs busy",
         );
     };
-    if Distance::is_apart(longest, shortest) {
+    if CpuDistance::is_far(longest, shortest) {
         return Check::lesser(
             NAME,
             format!(
                 "a cache line went from CPU {first} to CPU {last} and back in {shortest} to {longest} ns"
             ),
-            "the hypervisor runs them near each other and far apart by turns: the same work costs up to three times as much in some trials",
+            "the hypervisor runs them now near each other, now far from each other: the same work costs up to three times as much in some trials",
             "studies wait for it to pass and mark trials that it hit; pin virtual CPUs where you can",
         );
     }
@@ -304,7 +304,7 @@ mod tests {
             (&[50, 510, 52], Verdict::Lesser),
             (&[], Verdict::Lesser),
         ] {
-            assert_eq!(distances([0, 1], seen).verdict, verdict, "{seen:?}");
+            assert_eq!(distance_check([0, 1], seen).verdict, verdict, "{seen:?}");
         }
     }
 

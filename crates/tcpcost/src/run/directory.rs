@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
-use tcpcost_study::{Distance, Record, RecordError, Study, units};
+use tcpcost_study::{CpuDistance, Record, RecordError, Study, units};
 
 use crate::exit::usage;
 use crate::output;
@@ -277,7 +277,7 @@ impl Run {
             ));
         }
         // Also by trials that came after them.
-        Distance::mark_apart(&mut records);
+        CpuDistance::mark_far(&mut records);
         Ok(Run {
             study,
             records,

@@ -264,7 +264,7 @@ mod tests {
             interval_ns: 1,
             outcome,
             warnings: if marked { vec![warning] } else { vec![] },
-            distances: vec![],
+            cpu_distances: vec![],
             topology: Topology::default(),
             machines: [].into(),
             hosts: [].into(),

@@ -220,7 +220,7 @@ mod tests {
             interval_ns: 1_000_000,
             outcome: Outcome::Measured,
             warnings: vec![],
-            distances: vec![],
+            cpu_distances: vec![],
             topology: Topology::default(),
             machines: [].into(),
             hosts: [(HostName::SERVER, server)].into(),

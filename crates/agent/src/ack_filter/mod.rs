@@ -1,6 +1,6 @@
-//! ACK thinning at a kernel's end, with its flush: an ACK held too long is sent after all.
+//! ACK filter at a kernel's end, with its flush: an ACK held too long is sent after all.
 //!
-//! The program (`meter::bpf::thin`) cannot send, so a thread looks once a millisecond for ACKs that are held
+//! The program (`meter::bpf::ack_filter`) cannot send, so a thread looks once a millisecond for ACKs that are held
 //! for one, and sends them by a packet socket; the program lets them pass if nothing later has left.
 //! A held ACK so leaves within two milliseconds and what the thread waits for its CPU. That is less than
 //! the sender's tail loss probe (2 round trips + 2 ticks, 8 ms at HZ 250), and far less than its
@@ -14,9 +14,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use tcpcost_meter::bpf::thin::{Every, Overdue, Thin};
+use tcpcost_meter::bpf::ack_filter::{AckFilterProgram, Every, Overdue};
 use tcpcost_meter::{Meter, MeterError};
-use tcpcost_study::{AckThinning, MeterName, Snapshot};
+use tcpcost_study::{AckFilterRule, MeterName, Snapshot};
 use tcpcost_tcp::wire::Sum;
 
 use crate::protocol::clock_ns;
@@ -28,32 +28,32 @@ const HOLD: Duration = Duration::from_millis(1);
 
 /// The program at a device of this namespace, and the thread of its flush. Dropping it, in the same
 /// namespace, takes both away.
-pub struct Thinning {
-    thin: Arc<Thin>,
+pub struct AckFilter {
+    program: Arc<AckFilterProgram>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Thinning {
-    /// Begins to thin what leaves `device`, which must be a device of our own. `start` runs first on
+impl AckFilter {
+    /// Begins to filter what leaves `device`, which must be a device of our own. `start` runs first on
     /// the thread of the flush, and says why there is none.
     ///
     /// # Errors
     /// What cannot be had here, one line.
     pub fn start(
         device: &str,
-        thinning: AckThinning,
+        rule: AckFilterRule,
         start: impl FnOnce() -> Result<(), String> + Send + 'static,
-    ) -> Result<Thinning, String> {
+    ) -> Result<AckFilter, String> {
         let index = link::read(device).map_err(|error| error.to_string())?.index;
         let socket = packet_socket(index).map_err(|error| format!("packet socket: {error}"))?;
-        let thin = Thin::attach(index, every(thinning)).map_err(|error| {
+        let program = AckFilterProgram::attach(index, every(rule)).map_err(|error| {
             // The knob, as its skip names it, needs the program.
             format!("{}: leave it out, or run as root", error.cause())
         })?;
-        let thin = Arc::new(thin);
+        let program = Arc::new(program);
         let stop = Arc::new(AtomicBool::new(false));
-        let (held, stopped) = (Arc::clone(&thin), Arc::clone(&stop));
+        let (held, stopped) = (Arc::clone(&program), Arc::clone(&stop));
         let thread = std::thread::Builder::new()
             .name("ack-flush".to_string())
             .spawn(move || {
@@ -70,8 +70,8 @@ impl Thinning {
                 }
             })
             .map_err(|error| format!("start the flush: {error}"))?;
-        Ok(Thinning {
-            thin,
+        Ok(AckFilter {
+            program,
             stop,
             thread: Some(thread),
         })
@@ -79,11 +79,11 @@ impl Thinning {
 
     /// What it counts, as a meter.
     pub fn meter(&self) -> Box<dyn Meter + Send> {
-        Box::new(Counted(Arc::clone(&self.thin)))
+        Box::new(Counted(Arc::clone(&self.program)))
     }
 }
 
-impl Drop for Thinning {
+impl Drop for AckFilter {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
@@ -92,11 +92,11 @@ impl Drop for Thinning {
     }
 }
 
-struct Counted(Arc<Thin>);
+struct Counted(Arc<AckFilterProgram>);
 
 impl Meter for Counted {
     fn name(&self) -> MeterName {
-        MeterName::AckThin
+        MeterName::AckFilter
     }
 
     fn snapshot(&mut self) -> Result<Snapshot, MeterError> {
@@ -181,10 +181,10 @@ fn finished(frame: &[u8]) -> Vec<u8> {
 }
 
 /// A study's rule in the program's terms.
-fn every(thinning: AckThinning) -> Every {
-    match thinning {
-        AckThinning::Acks(acks) => Every::Acks(acks),
-        AckThinning::Segments(segments) => Every::Segments(segments),
+fn every(rule: AckFilterRule) -> Every {
+    match rule {
+        AckFilterRule::Acks(acks) => Every::Acks(acks),
+        AckFilterRule::Segments(segments) => Every::Segments(segments),
     }
 }
 

@@ -1,17 +1,17 @@
-//! How eBPF programs rest between two windows, and what that takes of all CPUs together.
+//! How eBPF programs are idle between two windows, and what that takes of all CPUs together.
 //!
 //! Attaching and detaching patches the kernel's code, for which it calls every other CPU. Programs that stay attached are
 //! called at each event only to leave at once. Which is cheaper depends on the events and on the CPUs.
 
 use std::time::Duration;
 
-use tcpcost_meter::bpf::Rest;
+use tcpcost_meter::bpf::Idle;
 
-/// The cheaper way to rest so long, where programs would run so often a second.
-pub fn cheaper(runs_per_s: f64, time: Duration, cpus: usize) -> Rest {
+/// The cheaper way to be idle for so long, where programs would run so often a second.
+pub fn cheaper(runs_per_s: f64, time: Duration, cpus: usize) -> Idle {
     match attached(runs_per_s, time) < ATTACH + detached(cpus) {
-        true => Rest::Attached,
-        false => Rest::Detached,
+        true => Idle::Attached,
+        false => Idle::Detached,
     }
 }
 
@@ -39,19 +39,19 @@ const CALL: Duration = Duration::from_nanos(1100);
 mod tests {
     use super::*;
 
-    fn check(runs_per_s: f64, cpus: usize, expected: Rest) {
-        let rest = cheaper(runs_per_s, Duration::from_millis(400), cpus);
-        assert_eq!(rest, expected, "{runs_per_s} runs/s, {cpus} CPUs");
+    fn check(runs_per_s: f64, cpus: usize, expected: Idle) {
+        let idle = cheaper(runs_per_s, Duration::from_millis(400), cpus);
+        assert_eq!(idle, expected, "{runs_per_s} runs/s, {cpus} CPUs");
     }
 
     #[test]
     fn few_events_or_many_cpus_stay_attached() {
-        check(0.0, 1, Rest::Attached);
-        check(50_000.0, 2, Rest::Attached);
-        check(150_000.0, 2, Rest::Detached);
-        check(1e6, 16, Rest::Detached);
-        check(1e6, 128, Rest::Attached);
-        check(1e7, 128, Rest::Detached);
+        check(0.0, 1, Idle::Attached);
+        check(50_000.0, 2, Idle::Attached);
+        check(150_000.0, 2, Idle::Detached);
+        check(1e6, 16, Idle::Detached);
+        check(1e6, 128, Idle::Attached);
+        check(1e7, 128, Idle::Detached);
     }
 
     #[test]

@@ -6,9 +6,9 @@ use crate::{Meter, MeterError, clock, snapshot_of};
 
 /// The meter `self`: [`Whose::Tcpcost`].
 #[derive(Debug, Default)]
-pub struct Own;
+pub struct SelfCost;
 
-impl Meter for Own {
+impl Meter for SelfCost {
     fn name(&self) -> MeterName {
         MeterName::Own
     }
@@ -31,7 +31,7 @@ mod tests {
 
     #[test]
     fn own_work_is_counted() {
-        let mut meter = Own;
+        let mut meter = SelfCost;
         let before = meter.snapshot().unwrap();
         std::hint::black_box((0..1_000_000_u64).fold(0, |sum, n| sum ^ std::hint::black_box(n)));
         let after = meter.snapshot().unwrap();

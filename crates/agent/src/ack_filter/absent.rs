@@ -1,18 +1,18 @@
-//! ACK thinning in a program without eBPF: it cannot be had.
+//! ACK filter in a program without eBPF: it cannot be had.
 
 use tcpcost_meter::Meter;
-use tcpcost_study::AckThinning;
+use tcpcost_study::AckFilterRule;
 
 /// Never made.
-pub enum Thinning {}
+pub enum AckFilter {}
 
-impl Thinning {
+impl AckFilter {
     /// Says why.
     pub fn start(
         _: &str,
-        _: AckThinning,
+        _: AckFilterRule,
         _: impl FnOnce() -> Result<(), String> + Send + 'static,
-    ) -> Result<Thinning, String> {
+    ) -> Result<AckFilter, String> {
         Err("this program was built without eBPF, its feature `bpf`".to_string())
     }
 

@@ -1,4 +1,4 @@
-//! Thinning in real namespaces: these need root.
+//! AckFilter in real namespaces: these need root.
 //!
 //! [`Peer`] is a TCP by hand at the other side of a TAP, so that what the kernel's receiver is sent, and
 //! what may leave it, is known segment by segment; there no flush runs but the test's own. Whole
@@ -11,7 +11,7 @@ use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 use tcpcost_link::{Copied, Device, Layer, Offloads, Tap};
-use tcpcost_study::{AckThinning, Counts, Quantity};
+use tcpcost_study::{AckFilterRule, Counts, Quantity};
 use tcpcost_tcp::wire::{Checksum, Flags, FourTuple, Options, Packet, Segment, Timestamps};
 use tcpcost_tcp::{Piece, SeqNum};
 
@@ -155,25 +155,25 @@ impl Peer {
     }
 }
 
-fn count(thin: &Thin, of: Quantity) -> u64 {
-    thin.snapshot().totals[0].counts[&of]
+fn count(program: &AckFilterProgram, of: Quantity) -> u64 {
+    program.snapshot().totals[0].counts[&of]
 }
 
 /// Waits until so many ACKs have been held.
-fn expect_held(thin: &Thin, held: u64) {
+fn expect_held(program: &AckFilterProgram, held: u64) {
     let deadline = Instant::now() + LONG;
-    while count(thin, Quantity::ThinAcksHeld) < held {
-        assert!(Instant::now() < deadline, "{:?}", thin.snapshot());
+    while count(program, Quantity::AckFilterHeldAcks) < held {
+        assert!(Instant::now() < deadline, "{:?}", program.snapshot());
         std::thread::yield_now();
     }
-    assert_eq!(count(thin, Quantity::ThinAcksHeld), held);
+    assert_eq!(count(program, Quantity::AckFilterHeldAcks), held);
 }
 
-/// Runs a test with a connection from a [`Peer`] to the kernel, whose ACKs are thinned.
+/// Runs a test with a connection from a [`Peer`] to the kernel, whose ACKs are filtered.
 fn with_peer(
-    thinning: AckThinning,
+    rule: AckFilterRule,
     timestamps: bool,
-    test: impl FnOnce(&Thin, Peer, TcpStream, &OwnedFd) + Send + 'static,
+    test: impl FnOnce(&AckFilterProgram, Peer, TcpStream, &OwnedFd) + Send + 'static,
 ) {
     in_namespace(move || {
         let mut tap = match Tap::open("t", Layer::Ethernet, Offloads::NONE) {
@@ -185,8 +185,8 @@ fn with_peer(
         link::set_up("t").unwrap();
         set_quickack("t", PEER.into(), true).unwrap();
         let index = link::read("t").unwrap().index;
-        let thin = match Thin::attach(index, every(thinning)) {
-            Ok(thin) => thin,
+        let program = match AckFilterProgram::attach(index, every(rule)) {
+            Ok(program) => program,
             Err(error) if error.to_string().contains("needs ") => {
                 return skip(&error.to_string());
             }
@@ -197,16 +197,16 @@ fn with_peer(
         // The kernel answers ARP while nobody reads the TAP: the peer does, in `connect`.
         let peer = Peer::connect(tap, &listener, timestamps);
         let stream = listener.accept().unwrap().0;
-        test(&thin, peer, stream, &socket);
+        test(&program, peer, stream, &socket);
     });
 }
 
 fn check_what_is_never_held(timestamps: bool) {
     with_peer(
-        AckThinning::Acks(64),
+        AckFilterRule::Acks(64),
         timestamps,
-        |thin, mut peer, mut stream, socket| {
-            let held = |held| expect_held(thin, held);
+        |program, mut peer, mut stream, socket| {
+            let held = |held| expect_held(program, held);
             // The connection's first ACK leaves; then they are held.
             peer.send_data(1);
             peer.expect_ack();
@@ -246,12 +246,12 @@ fn check_what_is_never_held(timestamps: bool) {
             // The last one is held, until a flush.
             peer.send_data(2);
             held(9);
-            let last = thin.overdue(clock_ns(), 0).next().unwrap();
-            assert_eq!(thin.overdue(clock_ns(), u64::MAX).count(), 0);
+            let last = program.overdue(clock_ns(), 0).next().unwrap();
+            assert_eq!(program.overdue(clock_ns(), u64::MAX).count(), 0);
             send(socket, &last).unwrap();
             peer.expect_ack();
-            assert_eq!(count(thin, Quantity::ThinAcksFlushed), 1);
-            assert_eq!(thin.overdue(clock_ns(), 0).count(), 0);
+            assert_eq!(count(program, Quantity::AckFilterFlushedAcks), 1);
+            assert_eq!(program.overdue(clock_ns(), 0).count(), 0);
             // Once more: it has left, so that this one is a ghost and is not seen.
             send(socket, &last).unwrap();
 
@@ -268,7 +268,7 @@ fn check_what_is_never_held(timestamps: bool) {
             // It closes with data unread, by RST (RFC 2525 §2.17).
             let last = peer.receive();
             assert!(last.flags.intersects(Flags::FIN.with(Flags::RST, true)));
-            assert_eq!(count(thin, Quantity::ThinAcksFlushed), 1);
+            assert_eq!(count(program, Quantity::AckFilterFlushedAcks), 1);
         },
     );
 }
@@ -285,29 +285,33 @@ fn sack_is_not_taken_for_timestamps_of_the_same_length() {
 
 #[test]
 fn every_nth_leaves() {
-    with_peer(AckThinning::Acks(3), true, |thin, mut peer, _stream, _| {
-        peer.send_data(1);
-        peer.expect_ack();
-        for round in 1..=4 {
-            peer.send_data(3);
+    with_peer(
+        AckFilterRule::Acks(3),
+        true,
+        |program, mut peer, _stream, _| {
+            peer.send_data(1);
             peer.expect_ack();
-            expect_held(thin, 2 * round);
-        }
-        assert_eq!(count(thin, Quantity::ThinAcksPassed), 4);
-    });
+            for round in 1..=4 {
+                peer.send_data(3);
+                peer.expect_ack();
+                expect_held(program, 2 * round);
+            }
+            assert_eq!(count(program, Quantity::AckFilterPassedAcks), 4);
+        },
+    );
 }
 
 #[test]
 fn an_ack_leaves_for_so_many_full_segments() {
     with_peer(
-        AckThinning::Segments(4),
+        AckFilterRule::Segments(4),
         true,
-        |thin, mut peer, _stream, _| {
+        |program, mut peer, _stream, _| {
             peer.send_data(1);
             peer.expect_ack();
             peer.send_data(4);
             peer.expect_ack();
-            expect_held(thin, 3);
+            expect_held(program, 3);
             // Short ones count for what they are.
             for _ in 0..2 {
                 let mut large = peer.data(0);
@@ -316,7 +320,7 @@ fn an_ack_leaves_for_so_many_full_segments() {
                 peer.next += 460;
             }
             peer.send_data(3);
-            expect_held(thin, 8);
+            expect_held(program, 8);
             peer.send_data(1);
             peer.expect_ack();
         },
@@ -326,9 +330,9 @@ fn an_ack_leaves_for_so_many_full_segments() {
 #[test]
 fn a_window_that_opens_again_is_told_at_once() {
     with_peer(
-        AckThinning::Acks(64),
+        AckFilterRule::Acks(64),
         true,
-        |thin, mut peer, mut stream, _| {
+        |program, mut peer, mut stream, _| {
             // Nobody reads: the window closes, and the peer is told so before it would have to ask.
             let mut window = u32::MAX;
             let mut sent = 0_u32;
@@ -340,14 +344,14 @@ fn a_window_that_opens_again_is_told_at_once() {
                 }
             }
             assert!(window < MSS, "{window} after {sent} segments");
-            let held = count(thin, Quantity::ThinAcksHeld);
+            let held = count(program, Quantity::AckFilterHeldAcks);
             let mut buffer = vec![0; (sent * MSS) as usize];
             stream
                 .read_exact(&mut buffer[..(sent * MSS / 2) as usize])
                 .unwrap();
             let update = peer.receive();
             assert!(u32::from(update.window) > window, "{update:?}");
-            assert_eq!(count(thin, Quantity::ThinAcksHeld), held);
+            assert_eq!(count(program, Quantity::AckFilterHeldAcks), held);
         },
     );
 }
@@ -367,18 +371,14 @@ fn arrived(peer: &mut Peer) -> Option<Segment> {
     (!peer.arrived.is_empty()).then(|| peer.receive())
 }
 
-/// Thins at the server, with the flush, and gives what it counted after `work`.
-fn thinned(thinning: AckThinning, work: impl FnOnce()) -> Option<Counts> {
+/// Filters at the server, with the flush, and gives what it counted after `work`.
+fn filtered(rule: AckFilterRule, work: impl FnOnce()) -> Option<Counts> {
     ethtool::set("s", "gro", false).unwrap();
     set_quickack("s", IpAddr::from(CLIENT), true).unwrap();
-    match Thinning::start("s", thinning, || Ok(())) {
-        Ok(thinning) => {
+    match AckFilter::start("s", rule, || Ok(())) {
+        Ok(filter) => {
             work();
-            Some(
-                thinning.meter().snapshot().unwrap().totals[0]
-                    .counts
-                    .clone(),
-            )
+            Some(filter.meter().snapshot().unwrap().totals[0].counts.clone())
         }
         Err(error) if error.contains("needs ") => {
             skip(&error.to_string());
@@ -434,7 +434,7 @@ fn a_bulk_transfer_is_whole_and_acknowledged_to_its_end() {
         };
         let server = move || {
             let mut bytes = Vec::new();
-            let counts = thinned(AckThinning::Acks(every), || {
+            let counts = filtered(AckFilterRule::Acks(every), || {
                 let listener = TcpListener::bind((SERVER, 5000)).unwrap();
                 listener
                     .accept()
@@ -450,9 +450,9 @@ fn a_bulk_transfer_is_whole_and_acknowledged_to_its_end() {
             return;
         };
         let [passed, held, flushed] = [
-            Quantity::ThinAcksPassed,
-            Quantity::ThinAcksHeld,
-            Quantity::ThinAcksFlushed,
+            Quantity::AckFilterPassedAcks,
+            Quantity::AckFilterHeldAcks,
+            Quantity::AckFilterFlushedAcks,
         ]
         .map(|of| counts[&of]);
         // What else leaves (updates of the window, what an end says after its close) lets others be held.
@@ -480,7 +480,7 @@ fn the_last_ack_of_a_message_comes_by_the_flush() {
         }
     };
     let server = || {
-        thinned(AckThinning::Acks(64), || {
+        filtered(AckFilterRule::Acks(64), || {
             let listener = TcpListener::bind((SERVER, 5001)).unwrap();
             let mut bytes = Vec::new();
             listener
@@ -494,7 +494,7 @@ fn the_last_ack_of_a_message_comes_by_the_flush() {
     };
     if let Some(((), Some(counts))) = with_bed(client, server) {
         // By the sender's timeout, 200 ms each, where the flush did not get its CPU.
-        assert!(counts[&Quantity::ThinAcksFlushed] > 0, "{counts:?}");
+        assert!(counts[&Quantity::AckFilterFlushedAcks] > 0, "{counts:?}");
     }
 }
 
@@ -511,7 +511,7 @@ fn connections_come_and_go_through_it() {
         }
     };
     let server = || {
-        thinned(AckThinning::Acks(64), || {
+        filtered(AckFilterRule::Acks(64), || {
             let listener = TcpListener::bind((SERVER, 5002)).unwrap();
             for _ in 0..CONNECTIONS {
                 let mut stream = listener.accept().unwrap().0;
@@ -531,8 +531,8 @@ fn nothing_is_left_when_it_ends() {
         link::create_veth("a", "b", peer).unwrap();
         let clsact = || qdisc::has_clsact("a").unwrap();
         assert!(!clsact());
-        match Thinning::start("a", AckThinning::Acks(2), || Ok(())) {
-            Ok(_thinning) => assert!(clsact()),
+        match AckFilter::start("a", AckFilterRule::Acks(2), || Ok(())) {
+            Ok(_filter) => assert!(clsact()),
             Err(error) => assert!(error.contains("needs "), "{error}"),
         }
         assert!(!clsact());

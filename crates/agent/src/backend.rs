@@ -17,14 +17,14 @@ use tcpcost_study::{
 use tcpcost_tcp::{Config, CongestionControl, Connection, Ports};
 use tcpcost_workload::Worker;
 
-use crate::Refusal;
+use crate::PrepareError;
 use crate::policy::AckOptions;
 use crate::protocol::{Prepare, clock_ns};
 use crate::worker::Ready;
 
 /// What a worker's stack stands on.
 #[derive(Clone)]
-pub enum Ground {
+pub enum Backend {
     /// The kernel's sockets.
     Kernel,
     /// Our end of a TAP: its queues, one for each instance of our TCP.
@@ -68,10 +68,10 @@ impl Wires {
     }
 }
 
-impl Ground {
+impl Backend {
     /// Whether the kernel's TCP is under test at this end.
     pub fn is_kernel(&self) -> bool {
-        matches!(self, Ground::Kernel)
+        matches!(self, Backend::Kernel)
     }
 }
 
@@ -82,11 +82,11 @@ const MTU: u32 = 1500;
 
 /// Makes the wires of our TCP; the state it will work in.
 pub fn prepare(
-    ground: &Ground,
+    backend: &Backend,
     prepare: &Prepare,
     device: &DeviceSettings,
-) -> Result<Environment, Refusal> {
-    if let Ground::Memory(wires) = ground {
+) -> Result<Environment, PrepareError> {
+    if let Backend::Memory(wires) = backend {
         // The one that connects is prepared first.
         if prepare.side == Some(Side::Connects) {
             wires.clear();

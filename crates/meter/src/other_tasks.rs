@@ -20,7 +20,7 @@ use crate::{Meter, MeterError, snapshot_of};
 ///
 /// Its totals are sums of the growths that it saw, since its first snapshot, which reads 0.
 #[derive(Debug)]
-pub struct Others {
+pub struct OtherTasks {
     root: PathBuf,
     cpus: Vec<usize>,
     own: BTreeSet<u32>,
@@ -51,18 +51,18 @@ pub struct Neighbour {
 /// A thread's identity: its id comes around again, with another start time.
 type Thread = (u32, u64);
 
-impl Others {
+impl OtherTasks {
     /// Of all tasks but those of the processes `own`, on these CPUs.
-    pub fn new(cpus: &[usize], own: &[u32]) -> Others {
+    pub fn new(cpus: &[usize], own: &[u32]) -> OtherTasks {
         // SAFETY: takes no pointers.
         let user_hz = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
         let user_hz = u64::try_from(user_hz).unwrap_or(100);
-        Others::at(Path::new("/proc"), cpus, own, user_hz)
+        OtherTasks::at(Path::new("/proc"), cpus, own, user_hz)
     }
 
     /// Of a folder that is like /proc, with ticks of 1/`user_hz` s.
-    pub fn at(root: &Path, cpus: &[usize], own: &[u32], user_hz: u64) -> Others {
-        Others {
+    pub fn at(root: &Path, cpus: &[usize], own: &[u32], user_hz: u64) -> OtherTasks {
+        OtherTasks {
             root: root.to_path_buf(),
             cpus: cpus.to_vec(),
             own: own.iter().copied().collect(),
@@ -132,7 +132,7 @@ impl Others {
     }
 }
 
-impl Meter for Others {
+impl Meter for OtherTasks {
     fn name(&self) -> MeterName {
         MeterName::Others
     }
@@ -307,7 +307,7 @@ mod tests {
 
     /// Growth of others and of kworkers between two snapshots, and what a step did to the folder.
     fn growth(fake: &Fake, own: &[u32], step: impl Fn(&Fake)) -> (u64, u64, Vec<Neighbour>) {
-        let mut meter = Others::at(fake.0.path(), &[1, 2], own, 100);
+        let mut meter = OtherTasks::at(fake.0.path(), &[1, 2], own, 100);
         let before = meter.snapshot().unwrap();
         step(fake);
         let after = meter.snapshot().unwrap();
@@ -424,13 +424,13 @@ mod tests {
         let whole = line("10", "x", 0, 1, 1, 1);
         let end = whole.len() - 10;
         fake.put("10", &whole[..end]);
-        let mut meter = Others::at(fake.0.path(), &[1], &[], 100);
+        let mut meter = OtherTasks::at(fake.0.path(), &[1], &[], 100);
         assert!(meter.snapshot().is_err());
     }
 
     #[test]
     fn the_real_tasks_can_be_read() {
-        let mut meter = Others::new(&[0], &[std::process::id()]);
+        let mut meter = OtherTasks::new(&[0], &[std::process::id()]);
         let before = meter.snapshot().unwrap();
         let after = meter.snapshot().unwrap();
         assert_eq!(after.since(&before).unwrap()[0].counts.len(), 2);

@@ -1,4 +1,4 @@
-//! ACK thinning: of a receiver's pure ACKs only some leave its device.
+//! ACK filter: of a receiver's pure ACKs only some leave its device.
 //!
 //! A program at the device's tc egress (clsact) holds the others back. Never held: SYN, FIN, RST, anything
 //! with data, options other than timestamps (SACK), ECN's echo, URG, a number that was seen before
@@ -8,7 +8,7 @@
 //! something that leaves later, and TCP hears of no loss.
 //!
 //! Nothing comes later where the sender waits. The program keeps a copy of the ACK held last, and
-//! whoever loads it sends that again in time: [`Thin::overdue`] and [`Overdue::mark`]. If a later one has left
+//! whoever loads it sends that again in time: [`AckFilterProgram::overdue`] and [`Overdue::mark`]. If a later one has left
 //! meanwhile, the program drops the copy.
 
 use std::os::fd::{AsFd, BorrowedFd};
@@ -19,7 +19,7 @@ use libbpf_rs::{TC_EGRESS, TC_INGRESS, TcHook, TcHookBuilder};
 use memmap2::MmapMut;
 use tcpcost_counts::{Counts, MeterName, Quantity, Snapshot, Whose};
 
-use super::layout::thin::{FLOWS, FLUSH, Flow, PACKET, Totals};
+use super::layout::ack_filter::{FLOWS, FLUSH, Flow, PACKET, Totals};
 use super::object::{failure, load, variables};
 use crate::{MeterError, snapshot_of};
 
@@ -34,7 +34,7 @@ pub enum Every {
 
 /// The program at the egress of one device of this thread's network namespace. Dropping it, in the
 /// same namespace, takes it and the device's clsact away.
-pub struct Thin {
+pub struct AckFilterProgram {
     device_index: i32,
     variables: MmapMut,
 }
@@ -59,14 +59,14 @@ impl Overdue {
     }
 }
 
-impl Thin {
+impl AckFilterProgram {
     /// Loads the program and puts it at the egress of the device with this index, which must be the
     /// caller's own: a clsact that is there already goes with it. Segments are of the size that the
     /// receiver takes for the sender's MSS.
     ///
     /// # Errors
     /// [`MeterError::Unavailable`]: no privilege, no BTF, no clsact, or a kernel older than 5.12.
-    pub fn attach(device_index: u32, every: Every) -> Result<Thin, MeterError> {
+    pub fn attach(device_index: u32, every: Every) -> Result<AckFilterProgram, MeterError> {
         let (acks, segments) = match every {
             Every::Acks(acks) => (acks, 0),
             Every::Segments(segments) => (0, segments),
@@ -82,14 +82,14 @@ impl Thin {
         let mut hook = clsact(program.as_fd(), device_index);
         hook.create()
             .map_err(|error| failure(METER, "make clsact", &error))?;
-        let thin = Thin {
+        let filter = AckFilterProgram {
             device_index,
             variables,
         };
         hook.attach_point(TC_EGRESS)
             .attach()
             .map_err(|error| failure(METER, "attach", &error))?;
-        Ok(thin)
+        Ok(filter)
     }
 
     fn all(&self) -> *const All {
@@ -127,9 +127,9 @@ impl Thin {
             )
         };
         let counts = Counts::from([
-            (Quantity::ThinAcksPassed, passed),
-            (Quantity::ThinAcksHeld, held),
-            (Quantity::ThinAcksFlushed, flushed),
+            (Quantity::AckFilterPassedAcks, passed),
+            (Quantity::AckFilterHeldAcks, held),
+            (Quantity::AckFilterFlushedAcks, flushed),
         ]);
         snapshot_of(METER, Whose::Namespace, counts)
     }
@@ -163,7 +163,7 @@ fn copy(flow: *const Flow, index: u32) -> Option<Overdue> {
     })
 }
 
-impl Drop for Thin {
+impl Drop for AckFilterProgram {
     fn drop(&mut self) {
         // It fails where the device is gone already, and the program with it. The descriptor is of no
         // meaning: clsact goes whatever is attached to it.
@@ -171,17 +171,17 @@ impl Drop for Thin {
     }
 }
 
-impl fmt::Debug for Thin {
+impl fmt::Debug for AckFilterProgram {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Thin").finish_non_exhaustive()
+        f.debug_struct("AckFilterProgram").finish_non_exhaustive()
     }
 }
 
 /// The meter's name in readings.
-const METER: MeterName = MeterName::AckThin;
-const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/thin.bpf.o"));
+const METER: MeterName = MeterName::AckFilter;
+const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/ack_filter.bpf.o"));
 
-/// The variables of thin.bpf.c.
+/// The variables of ack_filter.bpf.c.
 #[repr(C)]
 struct All {
     totals: Totals,

@@ -16,7 +16,7 @@ use crate::ticker::{Event, Ticker};
 pub struct Moment {
     /// Totals of each meter.
     pub snapshots: Vec<Snapshot>,
-    /// Meters that saw nothing since the last look: their programs rested.
+    /// Meters that saw nothing since the last look: their programs were idle.
     pub unseen: Vec<MeterName>,
     /// Standard error of payload bytes since the last look, over them, where they are sampled.
     pub sampling_error: Option<f64>,
@@ -25,7 +25,7 @@ pub struct Moment {
     /// Their skbs, where these can be had.
     pub skbs: Option<Skbs>,
     /// What could not be read, a line each.
-    pub notes: Vec<String>,
+    pub warnings: Vec<String>,
 }
 
 /// Where samples go.
@@ -58,7 +58,7 @@ pub fn watch(
             Event::Tick => {
                 let now = look();
                 let mut sample = Sample::between(&before.snapshots, &now.snapshots);
-                sample.notes.extend(now.notes.iter().cloned());
+                sample.warnings.extend(now.warnings.iter().cloned());
                 sample.unseen = [&before.unseen[..], &now.unseen].concat();
                 sample.sampling_error = now.sampling_error;
                 let both = before.connections.as_ref().zip(now.connections.as_ref());
@@ -120,7 +120,7 @@ mod tests {
                         counts,
                     }],
                 }],
-                notes: vec![format!("look {looks}")],
+                warnings: vec![format!("look {looks}")],
                 ..Moment::default()
             }
         };

@@ -1,4 +1,4 @@
-//! Which hosts of a trial had CPUs to themselves, so that CPU time can be told of them alone.
+//! Which hosts of a trial had CPUs of their own, so that CPU time can be attributed to each of them.
 
 use std::collections::BTreeSet;
 
@@ -9,16 +9,16 @@ use crate::scope::scopes;
 /// Whether the CPUs of these hosts did their work alone: no other host of their machines has a CPU of
 /// theirs, and receive work is where it belongs. The kernel's, that of a namespace of its own, is where it is
 /// steered to; our own TCP does it in its own thread; on a loopback it runs where the sender is.
-pub(crate) fn is_apart(record: &Record, scope: Scope) -> bool {
+pub(crate) fn has_own_cpus(record: &Record, scope: Scope) -> bool {
     let (inside, others): (Vec<HostName>, Vec<HostName>) =
         record.hosts.keys().partition(|host| scope.holds(**host));
     let machine = |host: &HostName| record.hosts[host].machine.as_str();
     let machines: BTreeSet<&str> = inside.iter().map(machine).collect();
-    let mut beside = others
+    let mut neighbours = others
         .into_iter()
         .filter(|host| machines.contains(machine(host)))
         .peekable();
-    if beside.peek().is_none() {
+    if neighbours.peek().is_none() {
         return !inside.is_empty();
     }
     let own: BTreeSet<_> = inside
@@ -35,7 +35,7 @@ pub(crate) fn is_apart(record: &Record, scope: Scope) -> bool {
     };
     let disjoint = |host: HostName| !record.cpus_of(host).any(|cpu| own.contains(&cpu));
     inside.iter().all(|&host| works_there(host))
-        && beside.all(|host| disjoint(host) && works_there(host))
+        && neighbours.all(|host| disjoint(host) && works_there(host))
 }
 
 /// Whether the receive work of all its ports is steered to CPUs (to which, the runner sees to).
@@ -46,23 +46,23 @@ fn is_steered(host: &HostRecord) -> bool {
     masks.map(Option::unwrap_or_default).all(is_set)
 }
 
-/// The smallest scopes that can be told apart and together are all hosts: hosts, sets of hosts, or all
+/// The smallest scopes to which CPU time can be attributed and that together are all hosts: hosts, sets of hosts, or all
 /// together.
-pub(crate) fn told_apart(record: &Record) -> Vec<Scope> {
+pub(crate) fn separable_scopes(record: &Record) -> Vec<Scope> {
     let hosts: BTreeSet<HostName> = record.hosts.keys().copied().collect();
     let mut left = hosts.clone();
-    let mut told = Vec::new();
+    let mut separable = Vec::new();
     // Hosts before the sets that they are in.
     for scope in scopes(&hosts).into_iter().rev() {
         let holds_left = left.iter().any(|&host| scope.holds(host));
-        if scope != Scope::All && holds_left && is_apart(record, scope) {
+        if scope != Scope::All && holds_left && has_own_cpus(record, scope) {
             left.retain(|&host| !scope.holds(host));
-            told.push(scope);
+            separable.push(scope);
         }
     }
-    if left.is_empty() && !told.is_empty() {
-        told.reverse();
-        told
+    if left.is_empty() && !separable.is_empty() {
+        separable.reverse();
+        separable
     } else {
         vec![Scope::All]
     }
@@ -103,32 +103,32 @@ mod tests {
             interval_ns: 1,
             outcome: Outcome::Measured,
             warnings: Vec::new(),
-            distances: Vec::new(),
+            cpu_distances: Vec::new(),
             hosts: topology.names().zip(cpus.map(host)).collect(),
             topology,
             machines: [].into(),
         }
     }
 
-    fn told(record: &Record) -> Vec<String> {
-        let names = told_apart(record).into_iter();
+    fn separable(record: &Record) -> Vec<String> {
+        let names = separable_scopes(record).into_iter();
         names.map(crate::scope::whose).collect()
     }
 
     #[test]
     fn hosts_with_cpus_of_their_own_are_told_apart_and_sets_where_members_share() {
         let each = record([("a", 0), ("a", 1), ("a", 2)]);
-        assert_eq!(told(&each), ["client1", "client2", "server"]);
+        assert_eq!(separable(&each), ["client1", "client2", "server"]);
         let shared = record([("a", 0), ("a", 0), ("a", 1)]);
-        assert_eq!(told(&shared), ["clients", "server"]);
+        assert_eq!(separable(&shared), ["clients", "server"]);
         let with_server = record([("a", 0), ("a", 1), ("a", 1)]);
-        assert_eq!(told(&with_server), ["all hosts together"]);
+        assert_eq!(separable(&with_server), ["all hosts together"]);
     }
 
     #[test]
     fn the_same_number_on_two_machines_is_two_cpus() {
         let two = record([("a", 0), ("b", 0), ("c", 0)]);
-        assert_eq!(told(&two), ["client1", "client2", "server"]);
+        assert_eq!(separable(&two), ["client1", "client2", "server"]);
     }
 
     #[test]
@@ -139,7 +139,7 @@ mod tests {
                 host.ports.clear();
                 host.ports.insert("tc".into(), Environment::default());
             }
-            told(&record)
+            separable(&record)
         };
         assert_eq!(
             unsteered([("a", 0), ("a", 1), ("a", 2)]),

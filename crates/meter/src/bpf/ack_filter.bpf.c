@@ -1,7 +1,7 @@
-/* ACK thinning at tc egress of a receiver's device: of the pure ACKs only some leave. thin.rs loads it,
- * reads its counts, and sends again what is held too long. IPv4 without options alone is thinned. */
+/* ACK filter at tc egress of a receiver's device: of the pure ACKs only some leave. ack_filter.rs loads it,
+ * reads its counts, and sends again what is held too long. IPv4 without options alone is filtered. */
 #include "core.h"
-#include "thin.layout.h"
+#include "ack_filter.layout.h"
 
 /* acks: at least every so many-th ACK leaves. segments: an ACK that covers so many leaves. 0: no such rule. */
 const volatile struct Targ targ = {};
@@ -33,7 +33,7 @@ struct inet_connection_sock {
 	} CORE icsk_ack;
 } CORE;
 
-struct tcp_sock___thin {
+struct tcp_sock___filter {
 	struct inet_connection_sock inet_conn;
 	u32 rcv_wnd, rcv_wup;
 } CORE;
@@ -42,7 +42,7 @@ static u64 (*bpf_get_socket_cookie)(void *ctx) = (void *)46;
 static long (*bpf_skb_load_bytes)(const void *skb, u32 offset, void *to, u32 length) = (void *)26;
 static struct bpf_sock *(*bpf_sk_fullsock)(struct bpf_sock *sk) = (void *)95;
 static void *(*bpf_sk_storage_get)(void *map, void *sk, void *value, u64 flags) = (void *)107;
-static struct tcp_sock___thin *(*bpf_skc_to_tcp_sock)(void *sk) = (void *)137;
+static struct tcp_sock___filter *(*bpf_skc_to_tcp_sock)(void *sk) = (void *)137;
 
 /* Which place of `flows` a socket has; gone with the socket. */
 struct {
@@ -140,10 +140,10 @@ static inline int is_due(struct Flow *flow, u32 ack, u32 window, u32 mss)
 }
 
 SEC("tc")
-int thin(struct __sk_buff *skb)
+int ack_filter(struct __sk_buff *skb)
 {
 	struct bpf_sock *sk;
-	struct tcp_sock___thin *tcp;
+	struct tcp_sock___filter *tcp;
 	struct segment segment;
 	struct Flow *flow;
 	u32 edge;

@@ -1,4 +1,5 @@
-//! Trials whose CPUs the hypervisor ran far apart: told by comparison with the other trials of a run.
+//! The distance of two CPUs, as a cache line's round trip; trials whose CPUs the hypervisor ran far from each other are
+//! found by comparison with the other trials of the run.
 
 use std::collections::BTreeMap;
 
@@ -6,14 +7,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::record::{CpuId, Record, Warning, WarningCode};
 
-/// How often as long as the shortest a round trip must be for the CPUs to be apart. Clock rates move it
+/// CPUs are far from each other if a round trip takes more than this many times the shortest one. Clock rates move it
 /// by a half; another last-level cache, or socket, by three to ten times.
-const APART: u64 = 2;
+const FAR: u64 = 2;
 
 /// The round trip of a cache line between CPUs of two hosts of one machine, just before a trial's
 /// traffic and just after it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Distance {
+pub struct CpuDistance {
     /// The first CPU of the host that connects, then that of the host that listens.
     pub cpus: [CpuId; 2],
     /// Before, ns; absent where a CPU was not free.
@@ -27,7 +28,7 @@ pub struct Distance {
 /// Two CPUs of a machine.
 type Between = (String, [usize; 2]);
 
-impl Distance {
+impl CpuDistance {
     fn both(&self) -> impl Iterator<Item = u64> {
         [self.before_ns, self.after_ns].into_iter().flatten()
     }
@@ -39,18 +40,18 @@ impl Distance {
     }
 
     /// Whether a round trip is far above the shortest of these CPUs.
-    pub fn is_apart(ns: u64, nearest: u64) -> bool {
-        ns > APART * nearest
+    pub fn is_far(ns: u64, nearest: u64) -> bool {
+        ns > FAR * nearest
     }
 
     /// The shortest round trip between two CPUs of a machine that any of the trials saw, ns.
     pub fn nearest(records: &[Record], machine: &str, cpus: [usize; 2]) -> Option<u64> {
         let of_trial = |record: &Record| {
-            let same = record.distances.iter().filter(|distance| {
+            let same = record.cpu_distances.iter().filter(|distance| {
                 let between = distance.between(record);
                 between.is_some_and(|(on, between)| on == machine && between == cpus)
             });
-            same.flat_map(Distance::both).min()
+            same.flat_map(CpuDistance::both).min()
         };
         records.iter().filter_map(of_trial).min()
     }
@@ -58,10 +59,10 @@ impl Distance {
     /// Marks the trials of a run before or after which a round trip took more than twice the run's
     /// shortest of the same CPUs. As a run goes on a shorter one may mark earlier trials, so this is asked
     /// again whenever all are looked at; a trial is marked once.
-    pub fn mark_apart(records: &mut [Record]) {
+    pub fn mark_far(records: &mut [Record]) {
         let mut nearest: BTreeMap<Between, u64> = BTreeMap::new();
         for record in records.iter() {
-            for distance in &record.distances {
+            for distance in &record.cpu_distances {
                 let Some(between) = distance.between(record) else {
                     continue;
                 };
@@ -73,21 +74,21 @@ impl Distance {
         }
         for record in records.iter_mut() {
             let mut codes = record.warnings.iter().map(|warning| warning.code);
-            if codes.any(|code| code == WarningCode::CpusApart) {
+            if codes.any(|code| code == WarningCode::CpusFar) {
                 continue;
             }
-            let apart = |distance: &Distance| {
+            let far = |distance: &CpuDistance| {
                 let nearest = *nearest.get(&distance.between(record)?)?;
                 let farthest = distance.both().max()?;
-                Distance::is_apart(farthest, nearest).then(|| {
+                CpuDistance::is_far(farthest, nearest).then(|| {
                     let [one, other] = distance.cpus.map(|id| id.cpu);
                     format!(
-                        "a cache line went from CPU {one} to CPU {other} and back in {farthest} ns, in {nearest} ns in the nearest trial: the hypervisor ran them far apart, where the same work costs more cycles"
+                        "a cache line went from CPU {one} to CPU {other} and back in {farthest} ns, in {nearest} ns in the nearest trial: the hypervisor ran them far from each other, where the same work costs more cycles"
                     )
                 })
             };
-            if let Some(text) = record.distances.iter().find_map(apart) {
-                let code = WarningCode::CpusApart;
+            if let Some(text) = record.cpu_distances.iter().find_map(far) {
+                let code = WarningCode::CpusFar;
                 record.warnings.push(Warning { code, text });
             }
         }
@@ -126,7 +127,7 @@ mod tests {
                 },
             );
         }
-        record.distances = vec![Distance {
+        record.cpu_distances = vec![CpuDistance {
             cpus: [cpu(client, cpus[0]), cpu(server, cpus[1])],
             before_ns,
             after_ns,
@@ -145,10 +146,10 @@ mod tests {
             record([2, 3], Some(510), Some(520)),
             of_machine("b", [0, 1], Some(510), Some(520)),
         ];
-        Distance::mark_apart(&mut records[..1]);
+        CpuDistance::mark_far(&mut records[..1]);
         assert!(!records[0].is_marked(), "nothing to compare with");
-        Distance::mark_apart(&mut records);
-        Distance::mark_apart(&mut records);
+        CpuDistance::mark_far(&mut records);
+        CpuDistance::mark_far(&mut records);
         let warned: Vec<usize> = records.iter().map(|record| record.warnings.len()).collect();
         assert_eq!(warned, [1, 0, 1, 1, 0, 0, 0]);
         assert!(records[2].is_marked());
