@@ -318,7 +318,7 @@ figures! {
     /// Share of the CPUs' time in softirqs, by the meter `exact`.
     ExactSoftirqRatio = "exact_softirq_ratio", "ratio", Window, Neither
         => |from| share(from, M::Exact, Q::EXACT_SOFTIRQS);
-    /// Segments that a network namespace sent again per second (TcpRetransSegs).
+    /// Segments that a network namespace retransmitted per second (TcpRetransSegs).
     RetransmitsPerS = "retransmits_per_s", "1/s", Window, Less
         => |from| from.per_s(M::Netstat, Q::SegmentsRetransmitted);
     /// CPU time of tcpcost itself and of its eBPF programs over the interval: 1 is one CPU.
@@ -342,7 +342,7 @@ figures! {
     /// Wire segments that it received per second, ACKs included.
     ConnSegmentsReceived = "conn_segments_received_per_s", "1/s", Connection, Neither
         => |from| from.per_s(M::TcpInfo, Q::ConnSegmentsReceived);
-    /// Wire segments that it sent again per second.
+    /// Wire segments that it retransmitted per second.
     ConnRetransmitsPerS = "conn_retransmits_per_s", "1/s", Connection, Less
         => |from| from.per_s(M::TcpInfo, Q::ConnSegmentsRetransmitted);
     /// Wire segments with payload that an end received, per pure ACK that it sent: how it acknowledges. From a capture, as the row below.

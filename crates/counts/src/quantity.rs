@@ -57,7 +57,7 @@ quantities! {
     TaskSystemNs = "task_system_ns",
     /// Times that the workload's threads gave up the CPU to wait. `ru_nvcsw`.
     VoluntarySwitches = "voluntary_switches",
-    /// Times that the workload's threads were put off the CPU. `ru_nivcsw`.
+    /// Times that the workload's threads were preempted. `ru_nivcsw`.
     InvoluntarySwitches = "involuntary_switches",
     /// Cycles of the time-stamp counter (x86-64 TSC, arm64 CNTVCT): a clock at a constant rate, not core cycles.
     TscCycles = "tsc_cycles",
@@ -105,7 +105,7 @@ quantities! {
     ExactHardirqNs = "exact_hardirq_ns",
     /// Time in softirq NET_RX, hard interrupts in it taken out, as in all of these: packets received, and what an ACK lets TCP send.
     ExactSoftirqNetRxNs = "exact_softirq_net_rx_ns",
-    /// Time in softirq NET_TX: queueing disciplines that were put off, skbs freed.
+    /// Time in softirq NET_TX: queueing disciplines that were deferred, skbs freed.
     ExactSoftirqNetTxNs = "exact_softirq_net_tx_ns",
     /// Time in softirq TIMER: retransmission and delayed-ACK timers among others.
     ExactSoftirqTimerNs = "exact_softirq_timer_ns",

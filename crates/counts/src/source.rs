@@ -208,7 +208,7 @@ pub(crate) fn pure_acks_sent(from: &dyn Source) -> Option<f64> {
     Some(of(Quantity::ConnSegmentsSent)? - of(Quantity::ConnDataSegmentsSent)?)
 }
 
-/// Segments that the namespace sent, those sent again included.
+/// Segments that the namespace sent, retransmitted ones included.
 pub(crate) const ALL_SENT: &[Quantity] = &[Quantity::SegmentsSent, Quantity::SegmentsRetransmitted];
 
 /// CPU time of tcpcost itself and of its programs, ns; these may be none.

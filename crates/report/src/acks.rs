@@ -49,7 +49,7 @@ pub(crate) fn columns(summary: &Summary) -> Vec<(Derived, &'static str)> {
             ),
             (total(Figure::SwitchesPerTransaction), "switches/trans."),
             (total(Figure::DelayedAcksPerS), "delayed ACKs/s"),
-            (total(Figure::RetransmitRatio), "% sent again"),
+            (total(Figure::RetransmitRatio), "% retransmitted"),
             (
                 Derived::of(HostName::SERVER, Figure::CapturedDataBurst),
                 "segments/burst, captured",
@@ -71,7 +71,7 @@ pub(crate) fn columns(summary: &Summary) -> Vec<(Derived, &'static str)> {
             Derived::of(receiver, Figure::AcksFilteredRatio),
             "% filtered",
         ),
-        (total(Figure::RetransmitRatio), "% sent again"),
+        (total(Figure::RetransmitRatio), "% retransmitted"),
         (
             Derived::of(sender, Figure::CapturedSegmentsPerAck),
             "segments/ACK, captured",

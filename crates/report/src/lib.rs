@@ -16,7 +16,7 @@
 #![warn(missing_docs)]
 
 mod acks;
-mod beside;
+mod published_chart;
 mod cell;
 mod charts;
 mod compare;
@@ -25,7 +25,7 @@ mod cpu_time;
 mod csv;
 mod derive;
 mod estimate;
-mod found;
+mod conclusions;
 mod html;
 mod json;
 mod levels;
@@ -36,19 +36,19 @@ mod opening;
 mod profile;
 mod response;
 mod scope;
-mod sentences;
+mod prose;
 mod summary;
 mod table;
 mod text;
 mod verdict;
-mod words;
+mod labels;
 
 pub use cell::{CellSummary, Load, TrialValues, Warned};
-pub use compare::{Beside, Group};
+pub use compare::{PublishedComparison, Group};
 pub use csv::csv;
 pub use derive::{Values, derive};
 pub use estimate::{CONFIDENCE, Estimate};
-pub use found::{Against, Found, Sign, Step, What};
+pub use conclusions::{Against, Finding, FindingKind, Sign, Step};
 pub use html::html;
 pub use json::json;
 pub use meter_cost::MeterCost;

@@ -10,11 +10,11 @@ use crate::compare::Group;
 use crate::number::{show, show_estimate, show_percent, unit_in_tables};
 use crate::profile::table as profile;
 use crate::scope::scopes;
-use crate::sentences::sentences;
+use crate::prose::sentences;
 use crate::summary::Summary;
 use crate::table::{ABSENT, Table, WIDTH, wrap};
 use crate::verdict::Verdict;
-use crate::words;
+use crate::labels;
 
 /// The summary as text for a terminal. `colour` adds ANSI attributes; nothing is told by them alone.
 pub fn text(summary: &Summary, colour: bool) -> String {
@@ -30,15 +30,15 @@ pub fn text(summary: &Summary, colour: bool) -> String {
         page.split(),
         page.exact(),
         page.profiles(),
-        Page::lines(words::regimes(summary)),
+        Page::lines(labels::regimes(summary)),
         page.published(),
         page.openings(),
         page.thresholds(),
         page.meter_costs(),
-        Page::lines(words::not_measured(summary)),
-        Page::lines(words::notes(summary)),
+        Page::lines(labels::not_measured(summary)),
+        Page::lines(labels::notes(summary)),
         page.warnings(),
-        page.found(),
+        page.findings(),
     ]);
     sections.retain(|section| !section.is_empty());
     sections.join("\n")
@@ -97,7 +97,7 @@ impl Page<'_> {
     fn head(&self) -> String {
         let summary = self.summary;
         let mut out = self.heading(&summary.study.title);
-        for line in words::head(summary) {
+        for line in labels::head(summary) {
             let _ = writeln!(out, "{}", wrap(&line, WIDTH, "  "));
         }
         out
@@ -112,8 +112,8 @@ impl Page<'_> {
         } else {
             "CPU-bound"
         };
-        let mut out = self.heading(&format!("{}, {load}", words::quantity(group.main)));
-        let mut table = Table::new(&["cell", unit, "", "× first", "Gbit/s", "trans./s", "n"]);
+        let mut out = self.heading(&format!("{}, {load}", labels::quantity(group.main)));
+        let mut table = Table::new(&["cell", unit, "", "ratio to first", "Gbit/s", "trans./s", "n"]);
         for cell in &group.cells {
             let work = |of, wanted: bool| {
                 let of = Derived::total(of);
@@ -126,7 +126,7 @@ impl Page<'_> {
             table.row(vec![
                 cell.name.clone(),
                 shown(cell, group.main),
-                words::marks(cell).to_string(),
+                labels::marks(cell).to_string(),
                 group
                     .ratio_to_first(cell)
                     .map_or(ABSENT.to_string(), |ratio| show_estimate(&ratio, 1.0)),
@@ -225,7 +225,7 @@ impl Page<'_> {
                     shown(cell, of(Figure::TaskUsPerKib))
                 };
                 let row = vec![
-                    format!("  {}", words::whose_cpus(cell, scope)),
+                    format!("  {}", labels::whose_cpus(cell, scope)),
                     cost,
                     share(Figure::UserRatio),
                     share(Figure::SystemRatio),
@@ -252,17 +252,17 @@ impl Page<'_> {
     }
 
     fn exact(&self) -> String {
-        let header: Vec<&str> = words::EXACT.iter().map(|(title, _)| *title).collect();
+        let header: Vec<&str> = labels::EXACT.iter().map(|(title, _)| *title).collect();
         let mut table = Table::new(&[&["% of the CPUs, by exact"], &header[..]].concat());
         for cell in self
             .summary
             .cells
             .iter()
-            .filter(|cell| words::has_exact(cell))
+            .filter(|cell| labels::has_exact(cell))
         {
             table.heading(&cell.name);
             for scope in scopes(&cell.hosts()) {
-                let shown = words::EXACT.iter().map(|&(_, kind)| {
+                let shown = labels::EXACT.iter().map(|&(_, kind)| {
                     let of = Derived { kind, scope };
                     let estimate = cell.estimates.get(&of);
                     match (estimate, kind.unit()) {
@@ -271,7 +271,7 @@ impl Page<'_> {
                     }
                 });
                 let row: Vec<String> =
-                    std::iter::once(format!("  {}", words::whose_cpus(cell, scope)))
+                    std::iter::once(format!("  {}", labels::whose_cpus(cell, scope)))
                         .chain(shown)
                         .collect();
                 if row[1..].iter().any(|shown| shown != ABSENT) {
@@ -285,7 +285,7 @@ impl Page<'_> {
         let mut out =
             self.heading("Where the CPU time went, exactly, and how far other methods are off");
         self.table(&table, &mut out);
-        for line in words::methods(self.summary) {
+        for line in labels::methods(self.summary) {
             out += &wrap(&line, WIDTH, "  ");
             out.push('\n');
         }
@@ -300,7 +300,7 @@ impl Page<'_> {
                     let whose = format!("{}, {}", cell.name, rows.whose);
                     let unit = profile::unit(cell);
                     let mut table =
-                        Table::new(&[&whose, "%", "with callees", "ms/s", unit, "× first"]);
+                        Table::new(&[&whose, "%", "with callees", "ms/s", unit, "ratio to first"]);
                     let functions = rows.functions.into_iter().take(FUNCTIONS);
                     for row in rows.layers.into_iter().chain(functions) {
                         table.row(vec![
@@ -332,7 +332,7 @@ impl Page<'_> {
             return String::new();
         };
         let title = format!(
-            "Beside {}: {} {}, × first",
+            "Beside {}: {} {}, ratio to first",
             published.source, published.cell, published.host
         );
         let mut table = Table::new(&["function", "published", "ours", "our function"]);
@@ -424,10 +424,10 @@ impl Page<'_> {
     }
 
     /// Last, where a terminal shows it.
-    fn found(&self) -> String {
+    fn findings(&self) -> String {
         let of_captures = self.summary.openings.iter();
         let of_captures = of_captures.filter_map(|openings| openings.sentence.clone());
-        let mut sentences = sentences(&self.summary.found);
+        let mut sentences = sentences(&self.summary.findings);
         sentences.extend(of_captures);
         if sentences.is_empty() {
             return String::new();

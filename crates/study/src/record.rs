@@ -52,7 +52,7 @@ pub enum WarningCode {
     Disagreement,
     /// The workload could not keep up with its fixed rate.
     RateMissed,
-    /// The workload's threads were put off their CPU often.
+    /// The workload's threads were preempted often.
     Preempted,
     /// Something else that the text says.
     Other,

@@ -101,9 +101,9 @@ words! {
     /// When a partial segment behind full ones leaves by itself.
     TailSplit {
         /// Always: Linux before 3.14.
-        Always = "always",
+        Split = "split",
         /// Where Nagle's rule holds it back.
-        Nagle = "nagle",
+        Keep = "keep",
     }
 }
 

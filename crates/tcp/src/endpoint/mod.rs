@@ -84,7 +84,7 @@ pub struct Endpoint {
 }
 
 /// Which local ports an endpoint may use: all, or its share where several endpoints have one address
-/// and packets are dealt out to them by port.
+/// and packets are steered to them by port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ports {
     /// Number of endpoints, from 1. Default 1.

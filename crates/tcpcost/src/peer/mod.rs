@@ -92,7 +92,7 @@ pub fn run(flags: &Flags) -> anyhow::Result<Exit> {
     })
 }
 
-/// One of several that share the interface's addresses: packets are dealt out by port.
+/// One of several that share the interface's addresses: packets are steered by port.
 struct Instance<'a> {
     index: u16,
     tap: Tap,

@@ -109,7 +109,7 @@ pub fn judge(
                 warn(
                     WarningCode::Preempted,
                     format!(
-                        "the {host}'s threads were put off their CPU {per_s:.0} times a second each: something shares CPU {:?}; give the hosts CPUs of their own",
+                        "the {host}'s threads were preempted {per_s:.0} times a second each: something shares CPU {:?}; give the hosts CPUs of their own",
                         found.cpus
                     ),
                 );

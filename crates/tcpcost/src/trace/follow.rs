@@ -216,7 +216,7 @@ impl<'a> Looks<'a> {
             format!("; {percent:.0} % of {}: {}", finding.share_of, finding.text)
         });
         format!(
-            "{:.1} s: {} packets{dropped}, {} connections, {:.1} KiB, {} sent again, {} stalls{first}\n",
+            "{:.1} s: {} packets{dropped}, {} connections, {:.1} KiB, {} retransmitted, {} stalls{first}\n",
             self.started.elapsed().as_secs_f64(),
             report.packets,
             report.connections_begun,

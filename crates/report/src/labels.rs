@@ -296,7 +296,7 @@ pub(crate) fn notes(summary: &Summary) -> Vec<String> {
     if any(&|cell| !fixed(cell)) {
         notes.push(
             "CPU-bound: as fast as the CPU goes, so work and cost drift with the machine; trust the \
-             ratio to the first cell (× first: trials of the same repetition, run in turn) before \
+             ratio to the first cell (trials of the same repetition, run in turn) before \
              the height."
                 .to_string(),
         );

@@ -6,7 +6,7 @@ use crate::estimate::Estimate;
 use crate::levels::Levels;
 use crate::number::unit_in_tables;
 use crate::summary::Summary;
-use crate::words;
+use crate::labels;
 
 /// Scales that differ by more than this are not drawn on one axis: each curve is divided by its
 /// first point.
@@ -68,7 +68,7 @@ pub(crate) fn published_chart(summary: &Summary) -> Option<Chart> {
         (our.median > 0.0 && theirs.median > 0.0).then(|| (our.median / theirs.median).ln())
     });
     let apart = Estimate::new(apart).map_or(1.0, |ratio| ratio.median.abs().exp());
-    let title = format!("{}: published beside ours", words::quantity(of));
+    let title = format!("{}: published beside ours", labels::quantity(of));
     let mut note = format!("Published: {}.", published.source);
     if apart > NORMALISE_FROM {
         normalise(&mut points, series.len());

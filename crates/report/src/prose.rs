@@ -1,48 +1,48 @@
-//! What was found, in words: every sentence that text, JSON and page print of a [`Found`].
+//! Findings in words: every sentence that text, JSON and page print of a [`Finding`].
 //!
 //! Nothing is claimed where an interval holds zero or where there is none.
 
 use tcpcost_study::Derived;
 
 use crate::estimate::Estimate;
-use crate::found::{Against, Found, Sign, Step, What};
+use crate::conclusions::{Against, Finding, FindingKind, Sign, Step};
 use crate::number::unit_in_tables;
-use crate::words;
+use crate::labels;
 
-/// The sentences: one for each thing found that does not join the one before.
-pub(crate) fn sentences(found: &[Found]) -> Vec<String> {
-    let mut told: Vec<String> = Vec::new();
-    for (index, one) in found.iter().enumerate() {
-        let before = index.checked_sub(1).map(|before| &found[before]);
-        match told.last_mut() {
-            Some(sentence) if one.joins => *sentence += &format!("; {}", clause(one, before)),
-            _ => told.push(clause(one, None)),
+/// The sentences: one for each finding, or for several where one continues the other.
+pub(crate) fn sentences(findings: &[Finding]) -> Vec<String> {
+    let mut sentences: Vec<String> = Vec::new();
+    for (index, one) in findings.iter().enumerate() {
+        let before = index.checked_sub(1).map(|before| &findings[before]);
+        match sentences.last_mut() {
+            Some(sentence) if one.continues => *sentence += &format!("; {}", clause(one, before)),
+            _ => sentences.push(clause(one, None)),
         }
     }
-    told.into_iter().map(|sentence| sentence + ".").collect()
+    sentences.into_iter().map(|sentence| sentence + ".").collect()
 }
 
-/// The sentence of one thing found, by itself.
-pub(crate) fn sentence(found: &Found) -> String {
+/// The sentence of one finding, by itself.
+pub(crate) fn sentence(found: &Finding) -> String {
     clause(found, None) + "."
 }
 
-/// What is told of one thing, without what the clause before has said already.
-fn clause(found: &Found, before: Option<&Found>) -> String {
-    let says = match before {
-        Some(before) if before.says == found.says => String::new(),
-        _ => format!("{}: ", found.says),
+/// The clause of one finding, without what the clause before has said already.
+fn clause(found: &Finding, before: Option<&Finding>) -> String {
+    let text = match before {
+        Some(before) if before.text == found.text => String::new(),
+        _ => format!("{}: ", found.text),
     };
     let said = before.map_or(String::new(), of);
     let of = match of(found) {
         of if of == said => String::new(),
         of => of,
     };
-    let what = match &found.what {
-        What::Value { cells, published } => {
+    let claim = match &found.kind {
+        FindingKind::Value { cells, published } => {
             format!("{of}{}", value(found.quantity, cells, *published))
         }
-        What::Change { at, steps, .. } => {
+        FindingKind::Change { at, steps, .. } => {
             let at = match at.as_str() {
                 "" => String::new(),
                 at => format!("{at}: "),
@@ -50,7 +50,7 @@ fn clause(found: &Found, before: Option<&Found>) -> String {
             let steps: Vec<String> = steps.iter().map(step).collect();
             format!("{at}{of}{}", steps.join(", "))
         }
-        What::Line {
+        FindingKind::Line {
             over,
             slope,
             intercept,
@@ -68,16 +68,16 @@ fn clause(found: &Found, before: Option<&Found>) -> String {
             ),
         },
     };
-    format!("{says}{what}")
+    format!("{text}{claim}")
 }
 
 /// Which quantity is told, and against what.
-fn of(found: &Found) -> String {
-    let quantity = words::quantity(found.quantity);
-    match &found.what {
-        What::Value { .. } => format!("{quantity} ({}) ", unit_in_tables(found.quantity).0),
-        What::Change { knob, from, .. } => format!("{quantity}, against {knob} {from}, "),
-        What::Line {
+fn of(found: &Finding) -> String {
+    let quantity = labels::quantity(found.quantity);
+    match &found.kind {
+        FindingKind::Value { .. } => format!("{quantity} ({}) ", unit_in_tables(found.quantity).0),
+        FindingKind::Change { knob, from, .. } => format!("{quantity}, against {knob} {from}, "),
+        FindingKind::Line {
             over, cells, slope, ..
         } => {
             let each = slope.map_or(String::new(), |slope| {
@@ -312,7 +312,7 @@ mod tests {
         }
     }
 
-    fn fewer_acks(steps: &[(u64, Option<Estimate>, Option<f64>)]) -> Found {
+    fn fewer_acks(steps: &[(u64, Option<Estimate>, Option<f64>)]) -> Finding {
         let steps = steps
             .iter()
             .map(|&(to, percent, published_percent)| Step {
@@ -321,11 +321,11 @@ mod tests {
                 published_percent,
             })
             .collect();
-        Found {
-            says: "Fewer ACKs".to_string(),
-            joins: false,
+        Finding {
+            text: "Fewer ACKs".to_string(),
+            continues: false,
             quantity: Derived::of(HostName::CLIENT, Figure::ExactUsPerKib),
-            what: What::Change {
+            kind: FindingKind::Change {
                 knob: "server.ack_segments".to_string(),
                 from: Value::Count(2),
                 at: "rate=941Mbit".to_string(),
@@ -361,17 +361,17 @@ mod tests {
         let first = fewer_acks(&[(8, Some(estimate(-21.34, -24.0, -19.1)), None)]);
         let elsewhere = |at: &str| {
             let mut found = first.clone();
-            let What::Change { at: place, .. } = &mut found.what else {
+            let FindingKind::Change { at: place, .. } = &mut found.kind else {
                 unreachable!()
             };
             *place = at.to_string();
-            found.joins = true;
+            found.continues = true;
             found
         };
         let mut other = elsewhere("");
-        other.says = "with TSO".to_string();
-        let alone = Found {
-            joins: false,
+        other.text = "with TSO".to_string();
+        let alone = Finding {
+            continues: false,
             ..other.clone()
         };
         let told = sentences(&[first.clone(), elsewhere("unlimited"), other, alone]);
@@ -403,11 +403,11 @@ mod tests {
     }
 
     fn check_line(slope: Option<Estimate>, expected: &str) {
-        let found = Found {
-            says: "One ACK".to_string(),
-            joins: false,
+        let found = Finding {
+            text: "One ACK".to_string(),
+            continues: false,
             quantity: Derived::of(HostName::CLIENT, Figure::ExactUsPerKib),
-            what: What::Line {
+            kind: FindingKind::Line {
                 over: Derived::of(HostName::CLIENT, Figure::AcksPerKib),
                 cells: 5,
                 slope,
@@ -441,11 +441,11 @@ mod tests {
 
     #[test]
     fn a_count_is_told_as_exactly_as_it_is_known() {
-        let found = Found {
-            says: "The old split".to_string(),
-            joins: false,
+        let found = Finding {
+            text: "The old split".to_string(),
+            continues: false,
             quantity: Derived::of(HostName::CLIENT, Figure::PacketsPerTransaction),
-            what: What::Value {
+            kind: FindingKind::Value {
                 cells: vec![("kernel".to_string(), Some(estimate(3.005, 3.0041, 3.0062)))],
                 published: Some(3.0),
             },
@@ -465,11 +465,11 @@ mod tests {
             ("x, n=32", Some(estimate(19.86, 19.8, 19.9))),
             ("x, n=64", None),
         ];
-        let found = Found {
-            says: "Waits".to_string(),
-            joins: false,
+        let found = Finding {
+            text: "Waits".to_string(),
+            continues: false,
             quantity: Derived::of(HostName::SERVER, Figure::AcksPerKib),
-            what: What::Value {
+            kind: FindingKind::Value {
                 cells: cells
                     .map(|(name, found)| (name.to_string(), found))
                     .to_vec(),

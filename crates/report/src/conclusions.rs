@@ -1,5 +1,5 @@
 //! What a study set out to conclude, in numbers: its `[[conclusion]]`s and `[[fit]]`s over the cells.
-//! The words are in `sentences.rs`.
+//! The words are in `prose.rs`.
 
 use std::collections::BTreeMap;
 
@@ -8,22 +8,22 @@ use tcpcost_study::{Change, Conclusion, Derived, Fit, Study, Value};
 use crate::cell::CellSummary;
 use crate::estimate::Estimate;
 
-/// One thing found, or looked for in vain.
+/// One answer to a conclusion or fit of the study, with or without an estimate.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Found {
+pub struct Finding {
     /// What was done, in the study's words.
-    pub says: String,
-    /// Whether it is told in the sentence of the one before.
-    pub joins: bool,
-    /// Of which quantity.
+    pub text: String,
+    /// Whether it continues the sentence of the finding before.
+    pub continues: bool,
+    /// The quantity.
     pub quantity: Derived,
-    /// What.
-    pub what: What,
+    /// The kind, with its estimates.
+    pub kind: FindingKind,
 }
 
-/// The kinds of things found.
+/// The kinds of findings.
 #[derive(Debug, Clone, PartialEq)]
-pub enum What {
+pub enum FindingKind {
     /// The quantity itself.
     Value {
         /// Cells and their estimates.
@@ -137,7 +137,7 @@ impl Against {
 const NEAR: f64 = 0.005;
 
 /// All that the study asks for, fits last.
-pub(crate) fn found(study: &Study, cells: &[CellSummary]) -> Vec<Found> {
+pub(crate) fn findings(study: &Study, cells: &[CellSummary]) -> Vec<Finding> {
     let conclusions = study
         .conclusions
         .iter()
@@ -158,7 +158,7 @@ fn told(cell: &CellSummary, asked: Option<Derived>) -> Derived {
     asked.map_or(cell.main, |asked| cell.has_or_both(asked))
 }
 
-fn conclude(study: &Study, one: &Conclusion, cells: &[CellSummary]) -> Vec<Found> {
+fn conclude(study: &Study, one: &Conclusion, cells: &[CellSummary]) -> Vec<Finding> {
     match &one.change {
         Some(change) => changes(study, one, change, cells),
         None => {
@@ -169,11 +169,11 @@ fn conclude(study: &Study, one: &Conclusion, cells: &[CellSummary]) -> Vec<Found
             let estimates = cells
                 .iter()
                 .map(|cell| (cell.name.clone(), cell.estimates.get(&quantity).copied()));
-            vec![Found {
-                says: one.says.clone(),
-                joins: one.joins,
+            vec![Finding {
+                text: one.text.clone(),
+                continues: one.continues,
                 quantity,
-                what: What::Value {
+                kind: FindingKind::Value {
                     cells: estimates.collect(),
                     published: one.published,
                 },
@@ -183,7 +183,7 @@ fn conclude(study: &Study, one: &Conclusion, cells: &[CellSummary]) -> Vec<Found
 }
 
 /// One for each group of cells that differ in the knob alone.
-fn changes(study: &Study, one: &Conclusion, change: &Change, cells: &[CellSummary]) -> Vec<Found> {
+fn changes(study: &Study, one: &Conclusion, change: &Change, cells: &[CellSummary]) -> Vec<Finding> {
     let others = |cell: &CellSummary| -> String {
         let names = study.vary.iter().filter(|name| **name != change.knob);
         let words = names.filter_map(|name| Some(format!("{name}={}", cell.knobs.value(name)?)));
@@ -224,11 +224,11 @@ fn changes(study: &Study, one: &Conclusion, change: &Change, cells: &[CellSummar
             .collect();
         // A quick run leaves cells out.
         if !steps.is_empty() {
-            all.push(Found {
-                says: one.says.clone(),
-                joins: one.joins || !all.is_empty(),
+            all.push(Finding {
+                text: one.text.clone(),
+                continues: one.continues || !all.is_empty(),
                 quantity,
-                what: What::Change {
+                kind: FindingKind::Change {
                     knob: change.knob.clone(),
                     from: change.from.clone(),
                     at: if groups.len() > 1 {
@@ -266,7 +266,7 @@ fn percent(from: &CellSummary, to: &CellSummary, of: Derived) -> Option<Estimate
 
 /// One line for each repetition, through what its trials of the cells found, and the estimates of their
 /// slopes and intercepts: drift that is slower than a repetition is in no slope.
-fn line(fit: &Fit, cells: &[CellSummary]) -> Found {
+fn line(fit: &Fit, cells: &[CellSummary]) -> Finding {
     let cells: Vec<&CellSummary> = picked(cells, &fit.matching).collect();
     let quantity = cells
         .first()
@@ -292,11 +292,11 @@ fn line(fit: &Fit, cells: &[CellSummary]) -> Found {
         .filter(|points| points.len() >= POINTS_MIN)
         .filter_map(|points| least_squares(points))
         .collect();
-    Found {
-        says: fit.says.clone(),
-        joins: fit.joins,
+    Finding {
+        text: fit.text.clone(),
+        continues: fit.continues,
         quantity,
-        what: What::Line {
+        kind: FindingKind::Line {
             over: fit.over,
             cells: used,
             slope: Estimate::new(lines.iter().map(|(slope, _)| *slope)),
