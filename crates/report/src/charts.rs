@@ -3,15 +3,15 @@
 use serde::Serialize;
 use tcpcost_study::{Derived, Figure, Scope, Value};
 
-use crate::published_chart::published_chart;
 use crate::cell::CellSummary;
 use crate::compare::Group;
 use crate::estimate::Estimate;
+use crate::labels;
 use crate::levels::Levels;
 use crate::number::unit_in_tables;
+use crate::published_chart::published_chart;
 use crate::scope::{scopes, whose};
 use crate::summary::Summary;
-use crate::labels;
 
 /// Values that span more than this are drawn on a logarithmic axis.
 const LOG_FROM: f64 = 20.0;

@@ -183,7 +183,12 @@ fn conclude(study: &Study, one: &Conclusion, cells: &[CellSummary]) -> Vec<Findi
 }
 
 /// One for each group of cells that differ in the knob alone.
-fn changes(study: &Study, one: &Conclusion, change: &Change, cells: &[CellSummary]) -> Vec<Finding> {
+fn changes(
+    study: &Study,
+    one: &Conclusion,
+    change: &Change,
+    cells: &[CellSummary],
+) -> Vec<Finding> {
     let others = |cell: &CellSummary| -> String {
         let names = study.vary.iter().filter(|name| **name != change.knob);
         let words = names.filter_map(|name| Some(format!("{name}={}", cell.knobs.value(name)?)));

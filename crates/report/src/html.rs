@@ -10,14 +10,14 @@ use crate::cell::CellSummary;
 use crate::charts::{Chart, PARTS, charts};
 use crate::compare::Group;
 use crate::estimate::Estimate;
+use crate::labels;
 use crate::number::{show, show_estimate, show_percent, unit_in_tables};
 use crate::profile::page;
-use crate::scope::{self, scopes};
 use crate::prose::sentences;
+use crate::scope::{self, scopes};
 use crate::summary::Summary;
 use crate::table::ABSENT;
 use crate::verdict::Verdict;
-use crate::labels;
 
 const PLOT: &str = include_str!("../assets/plot.min.js");
 /// The bundle's licences ask to go wherever it goes, and it goes into every page.

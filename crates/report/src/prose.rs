@@ -4,10 +4,10 @@
 
 use tcpcost_study::Derived;
 
-use crate::estimate::Estimate;
 use crate::conclusions::{Against, Finding, FindingKind, Sign, Step};
-use crate::number::unit_in_tables;
+use crate::estimate::Estimate;
 use crate::labels;
+use crate::number::unit_in_tables;
 
 /// The sentences: one for each finding, or for several where one continues the other.
 pub(crate) fn sentences(findings: &[Finding]) -> Vec<String> {
@@ -19,7 +19,10 @@ pub(crate) fn sentences(findings: &[Finding]) -> Vec<String> {
             _ => sentences.push(clause(one, None)),
         }
     }
-    sentences.into_iter().map(|sentence| sentence + ".").collect()
+    sentences
+        .into_iter()
+        .map(|sentence| sentence + ".")
+        .collect()
 }
 
 /// The sentence of one finding, by itself.

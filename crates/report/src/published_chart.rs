@@ -3,10 +3,10 @@
 use crate::cell::CellSummary;
 use crate::charts::{Chart, Point, chart, point};
 use crate::estimate::Estimate;
+use crate::labels;
 use crate::levels::Levels;
 use crate::number::unit_in_tables;
 use crate::summary::Summary;
-use crate::labels;
 
 /// Scales that differ by more than this are not drawn on one axis: each curve is divided by its
 /// first point.

@@ -7,14 +7,14 @@ use tcpcost_study::{Derived, Figure, HostName, Scope};
 use crate::acks;
 use crate::cell::CellSummary;
 use crate::compare::Group;
+use crate::labels;
 use crate::number::{show, show_estimate, show_percent, unit_in_tables};
 use crate::profile::table as profile;
-use crate::scope::scopes;
 use crate::prose::sentences;
+use crate::scope::scopes;
 use crate::summary::Summary;
 use crate::table::{ABSENT, Table, WIDTH, wrap};
 use crate::verdict::Verdict;
-use crate::labels;
 
 /// The summary as text for a terminal. `colour` adds ANSI attributes; nothing is told by them alone.
 pub fn text(summary: &Summary, colour: bool) -> String {
@@ -113,7 +113,15 @@ impl Page<'_> {
             "CPU-bound"
         };
         let mut out = self.heading(&format!("{}, {load}", labels::quantity(group.main)));
-        let mut table = Table::new(&["cell", unit, "", "ratio to first", "Gbit/s", "trans./s", "n"]);
+        let mut table = Table::new(&[
+            "cell",
+            unit,
+            "",
+            "ratio to first",
+            "Gbit/s",
+            "trans./s",
+            "n",
+        ]);
         for cell in &group.cells {
             let work = |of, wanted: bool| {
                 let of = Derived::total(of);

@@ -120,12 +120,7 @@ fn check(tail: TailRule, phase: &str, packets: f64, octets: f64) {
 
 #[test]
 fn before_a_message_left_in_two_and_its_first_part_was_acknowledged() {
-    check(
-        TailRule::Split,
-        "before",
-        3.0,
-        (3.0 * 52.0 + 4096.0) / 3.0,
-    );
+    check(TailRule::Split, "before", 3.0, (3.0 * 52.0 + 4096.0) / 3.0);
 }
 
 #[test]

@@ -159,10 +159,8 @@ impl<'a> Document<'a> {
             cells: cells(summary),
             warnings: warned(&summary.warnings()),
             published: published(summary),
-            published_functions: study
-                .published_functions
-                .as_ref()
-                .map(|of| PublishedFunctionsJson {
+            published_functions: study.published_functions.as_ref().map(|of| {
+                PublishedFunctionsJson {
                     source: &of.source,
                     cell: &of.cell,
                     host: of.host,
@@ -175,7 +173,8 @@ impl<'a> Document<'a> {
                             ratio: row.ours,
                         })
                         .collect(),
-                }),
+                }
+            }),
             thresholds: summary
                 .judged
                 .iter()

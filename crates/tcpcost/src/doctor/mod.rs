@@ -169,7 +169,11 @@ fn text(checks: &[Check]) -> String {
     };
     let (ok, degraded) = (count(Verdict::Ok), count(Verdict::Degraded));
     let missing = count(Verdict::Missing);
-    writeln!(text, "{ok} ok, {degraded} degraded, {missing} missing: {can}").expect(INFALLIBLE);
+    writeln!(
+        text,
+        "{ok} ok, {degraded} degraded, {missing} missing: {can}"
+    )
+    .expect(INFALLIBLE);
     text
 }
 
