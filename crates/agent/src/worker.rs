@@ -125,7 +125,7 @@ enum Order {
     Run(Span),
 }
 
-enum Answer {
+enum WorkerAnswer {
     Listening(Listening),
     Ready(Ready),
     WorkerReadings(Box<WorkerReadings>),
@@ -134,7 +134,7 @@ enum Answer {
 /// The handle of a worker thread. Dropping it ends the thread and its connections.
 pub struct WorkerThread {
     orders: Option<Sender<Order>>,
-    answers: Receiver<Result<Answer, String>>,
+    answers: Receiver<Result<WorkerAnswer, String>>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -216,7 +216,7 @@ impl WorkerThread {
         })
     }
 
-    fn answer(&self) -> Result<Answer, String> {
+    fn answer(&self) -> Result<WorkerAnswer, String> {
         self.answers
             .recv()
             .unwrap_or_else(|_| Err("a worker thread ended".to_string()))
@@ -234,7 +234,7 @@ impl WorkerThread {
     /// Where it listens.
     pub fn listening(&self) -> Result<Listening, String> {
         match self.answer()? {
-            Answer::Listening(listening) => Ok(listening),
+            WorkerAnswer::Listening(listening) => Ok(listening),
             _ => Err("a worker answered out of turn".to_string()),
         }
     }
@@ -247,7 +247,7 @@ impl WorkerThread {
     /// Waits until they are up.
     pub fn ready(&self) -> Result<Ready, String> {
         match self.answer()? {
-            Answer::Ready(ready) => Ok(ready),
+            WorkerAnswer::Ready(ready) => Ok(ready),
             _ => Err("a worker answered out of turn".to_string()),
         }
     }
@@ -260,7 +260,7 @@ impl WorkerThread {
     /// Waits for the end of the span.
     pub fn found(&self) -> Result<WorkerReadings, String> {
         match self.answer()? {
-            Answer::WorkerReadings(found) => Ok(*found),
+            WorkerAnswer::WorkerReadings(found) => Ok(*found),
             _ => Err("a worker answered out of turn".to_string()),
         }
     }
@@ -356,7 +356,7 @@ fn token(hex: &str) -> Result<Token, String> {
 
 struct Worker {
     inbox: Receiver<Order>,
-    outbox: Sender<Result<Answer, String>>,
+    outbox: Sender<Result<WorkerAnswer, String>>,
     stop: Arc<AtomicBool>,
     meters: Meters,
     sampler: Option<Sampler>,
@@ -398,7 +398,7 @@ impl Worker {
 
     fn work<S: Observed>(mut self, mut worker: workload::Worker<S>) -> Result<(), String> {
         if !worker.ports().is_empty() {
-            self.send(Answer::Listening(Listening {
+            self.send(WorkerAnswer::Listening(Listening {
                 addresses: worker.ports().to_vec(),
                 loaded: self.meters.loaded.clone(),
             }))?;
@@ -410,9 +410,11 @@ impl Worker {
                     S::set(&worker, self.options)?;
                     let mut ready = S::describe(&worker, &self.knobs);
                     ready.connections = worker.conns().count();
-                    Answer::Ready(ready)
+                    WorkerAnswer::Ready(ready)
                 }
-                Order::Run(span) => Answer::WorkerReadings(Box::new(self.run(&mut worker, span)?)),
+                Order::Run(span) => {
+                    WorkerAnswer::WorkerReadings(Box::new(self.run(&mut worker, span)?))
+                }
             };
             self.send(answer)?;
         }
@@ -420,7 +422,7 @@ impl Worker {
         Ok(())
     }
 
-    fn send(&self, answer: Answer) -> Result<(), String> {
+    fn send(&self, answer: WorkerAnswer) -> Result<(), String> {
         self.outbox
             .send(Ok(answer))
             .map_err(|_| "the trial was given up".to_string())

@@ -313,7 +313,7 @@ fn own_clock() -> Result<libc::clockid_t, MeterError> {
 /// The work of one spinner.
 struct Work {
     state: u64,
-    lines: Vec<Line>,
+    lines: Vec<CacheLine>,
     next_line: usize,
     /// Lines per unit and lines owed, in 2⁻³².
     lines_per_unit: u64,
@@ -322,14 +322,14 @@ struct Work {
 
 #[derive(Clone)]
 #[repr(align(64))]
-struct Line(u64);
+struct CacheLine(u64);
 
 impl Work {
     fn new(lines_per_unit: u64) -> Work {
         Work {
             state: 0x9e37_79b9_7f4a_7c15,
             // Written, so that no unit has a page fault.
-            lines: vec![Line(1); LINES],
+            lines: vec![CacheLine(1); LINES],
             next_line: 0,
             lines_per_unit,
             owed: 0,

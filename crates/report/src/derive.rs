@@ -28,7 +28,7 @@ pub fn derive(record: &Record) -> Values {
     let trial = Trial::new(record);
     let hosts = record.hosts.keys().copied().collect();
     for scope in scopes(&hosts) {
-        let part = Part {
+        let part = ScopeCounts {
             trial: &trial,
             scope,
             has_own_cpus: has_own_cpus(record, scope),
@@ -119,14 +119,14 @@ impl<'a> Trial<'a> {
 }
 
 /// Hosts of a trial as a source of counts.
-struct Part<'a> {
+struct ScopeCounts<'a> {
     trial: &'a Trial<'a>,
     scope: Scope,
     /// Whether no other host has a part in what their CPUs do.
     has_own_cpus: bool,
 }
 
-impl<'a> Part<'a> {
+impl<'a> ScopeCounts<'a> {
     fn hosts(&self) -> impl Iterator<Item = (HostName, &'a HostRecord)> {
         let scope = self.scope;
         self.trial
@@ -196,7 +196,7 @@ fn reading(host: &HostRecord, by: MeterName, of: Quantity) -> Option<&Reading> {
     readings.find(|reading| reading.meter == by && reading.counts.contains_key(&of))
 }
 
-impl Source for Part<'_> {
+impl Source for ScopeCounts<'_> {
     fn count(&self, by: MeterName, of: Quantity) -> Option<f64> {
         if by.of() == Of::Cpus {
             return self.cpu_time(by)?.sum(of);

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use super::acceptability::ChallengeLimit;
 use super::send_queue::SendQueue;
-use super::sequence_space::{Ecn, ReceiveSpace, SendSpace};
+use super::sequence_space::{EcnState, ReceiveSpace, SendSpace};
 use super::timers::{Timer, Timers};
 use super::{Clock, Connection, Ended, Owed, Recovery, RttEstimator, State};
 use crate::congestion::Congestion;
@@ -91,7 +91,7 @@ impl Connection {
             sack: config.sack,
             timestamps: config.timestamps,
             clock_offset: clock.offset,
-            ecn: Ecn::default(),
+            ecn: EcnState::default(),
             rtt: RttEstimator::new(config.rto_min),
             timers: Timers::new(clock.epoch),
             recovery: Recovery::new(data),

@@ -44,7 +44,7 @@ use fast_open::FastOpening;
 use info::Chronograph;
 use recovery::Recovery;
 use rtt::RttEstimator;
-use sequence_space::{Ecn, ReceiveSpace, SendSpace};
+use sequence_space::{EcnState, ReceiveSpace, SendSpace};
 use timers::Timers;
 
 pub(crate) use time_wait::TimeWait;
@@ -83,7 +83,7 @@ pub struct Connection {
     timestamps: bool,
     /// Of the timestamp clock, whose epoch is the timers'.
     clock_offset: u32,
-    ecn: Ecn,
+    ecn: EcnState,
     rtt: RttEstimator,
     timers: Timers,
     recovery: Recovery,

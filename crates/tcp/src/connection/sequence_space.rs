@@ -107,7 +107,7 @@ impl ReceiveSpace {
 
 /// Where explicit congestion notification stands.
 #[derive(Debug, Default)]
-pub(super) struct Ecn {
+pub(super) struct EcnState {
     /// Both sides take part.
     pub on: bool,
     /// A mark arrived; ECE is set until the peer says CWR.

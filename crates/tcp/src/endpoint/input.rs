@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::Endpoint;
-use super::time_wait::Verdict;
+use super::time_wait::TimeWaitVerdict;
 use crate::SeqNum;
 use crate::connection::{Connection, State};
 use crate::wire::{self, DropReason, Flags, FourTuple, Packet, Segment};
@@ -85,11 +85,11 @@ impl Endpoint {
             return;
         }
         match self.time_waits.on_segment(key, &path, segment, now) {
-            Some(Verdict::Answer(answer)) => self.answer(&path, answer),
-            Some(Verdict::Reopen(above)) => {
+            Some(TimeWaitVerdict::Answer(answer)) => self.answer(&path, answer),
+            Some(TimeWaitVerdict::Reopen(above)) => {
                 self.on_segment_for_none(path, key, segment, Some(above), now)
             }
-            Some(Verdict::Drop) => {}
+            Some(TimeWaitVerdict::Drop) => {}
             None => self.on_segment_for_none(path, key, segment, None, now),
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use super::fast_open::Verdict;
+use super::fast_open::FastOpenVerdict;
 use super::{Configs, ConnId, Endpoint, Slot, cookie};
 use crate::connection::{Connection, State};
 use crate::wire::{Flags, FourTuple, Segment};
@@ -175,8 +175,8 @@ impl Endpoint {
         let mut connection =
             Connection::accept(config, self.pool.clone(), iss, clock, segment, now);
         let (early, cookie) = match verdict {
-            Verdict::Ordinary(cookie) => (false, cookie),
-            Verdict::Take(cookie) => (true, cookie),
+            FastOpenVerdict::Ordinary(cookie) => (false, cookie),
+            FastOpenVerdict::Take(cookie) => (true, cookie),
         };
         connection.answer_fast(cookie);
         if early {

@@ -145,7 +145,7 @@ impl Directory {
     pub fn open(path: &Path) -> anyhow::Result<(Directory, Study, Vec<Record>)> {
         // Before it is read, so that nobody adds to it afterwards.
         let owned = own(path)?;
-        let run = Run::load(path)?;
+        let run = StoredRun::load(path)?;
         run.say();
         let file = path.join(RECORDS);
         let tried = || format!("open {}", file.display());
@@ -215,7 +215,7 @@ fn not_of_a_run(path: &Path, error: &io::Error) -> anyhow::Error {
 }
 
 /// A run as it lies on disk.
-pub struct Run {
+pub struct StoredRun {
     /// The study, overrides applied.
     pub study: Study,
     /// Its records, in order, each trial once.
@@ -226,9 +226,9 @@ pub struct Run {
     sound_bytes: u64,
 }
 
-impl Run {
+impl StoredRun {
     /// Reads a run's directory.
-    pub fn load(path: &Path) -> anyhow::Result<Run> {
+    pub fn load(path: &Path) -> anyhow::Result<StoredRun> {
         let read = |name: &str| {
             let file = path.join(name);
             fs::read_to_string(&file).map_err(|error| not_of_a_run(&file, &error))
@@ -278,7 +278,7 @@ impl Run {
         }
         // Also by trials that came after them.
         CpuDistance::mark_far(&mut records);
-        Ok(Run {
+        Ok(StoredRun {
             study,
             records,
             oddities,

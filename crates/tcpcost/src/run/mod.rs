@@ -41,14 +41,14 @@ use crate::studies;
 use tcpcost_host::namespace;
 use tcpcost_host::namespace::Way;
 
-pub use self::directory::Run as StoredRun;
+pub use self::directory::StoredRun;
 
 /// The first signal ends the run with a report of what is there; the second ends the agents, if they
 /// do not end by themselves; the third leaves the report out.
 const ENDS_AT_ONCE: u32 = 3;
 
 /// Runs a study as the command line says.
-pub fn run(args: &cli::Run) -> anyhow::Result<Exit> {
+pub fn run(args: &cli::RunArgs) -> anyhow::Result<Exit> {
     if let (Some(directory), true) = (&args.resume, args.dry_run) {
         let stored = StoredRun::load(directory)?;
         output::write(&plan::dry_run(&stored.study))?;
@@ -121,7 +121,7 @@ pub fn run(args: &cli::Run) -> anyhow::Result<Exit> {
     Ok(if interrupted { Exit::Interrupted } else { exit })
 }
 
-fn overrides(args: &cli::Run, study: String) -> anyhow::Result<Overrides> {
+fn overrides(args: &cli::RunArgs, study: String) -> anyhow::Result<Overrides> {
     let set = args
         .set
         .iter()
