@@ -14,7 +14,7 @@ const OBJECTS: &[(&str, &str)] = &[
     ("exact", layout::exact::HEADER),
     ("profile", layout::profile::HEADER),
     ("segments", layout::segments::HEADER),
-    ("thin", layout::thin::HEADER),
+    ("ack_filter", layout::ack_filter::HEADER),
 ];
 
 fn main() {

@@ -3,19 +3,19 @@
 //! It decides nothing: which trial, when, and what to make of it is the command's. When its input
 //! ends it puts back what it changed and exits at once, whatever it was doing.
 
+#[cfg(feature = "bpf")]
+mod ack_filter;
+#[cfg(not(feature = "bpf"))]
+#[path = "ack_filter/absent.rs"]
+mod ack_filter;
+mod backend;
 mod capture;
 mod captured;
-mod ground;
 mod policy;
 pub mod protocol;
 mod readings;
 mod sampler;
 mod soak;
-#[cfg(feature = "bpf")]
-mod thinning;
-#[cfg(not(feature = "bpf"))]
-#[path = "thinning/absent.rs"]
-mod thinning;
 mod trial;
 mod worker;
 
@@ -36,7 +36,7 @@ use tcpcost_meter::core_to_core::round_trip_ns;
 use tcpcost_stack::limits::TcpLimits;
 use tcpcost_study::{HostName, Machine, Route};
 
-use crate::ground::{Ground, Wires};
+use crate::backend::{Backend, Wires};
 use crate::protocol::{Answer, Ask, Attached, Hello, PROTOCOL, clock_ns};
 use crate::trial::HostTrial;
 use crate::worker::Listening;
@@ -54,9 +54,9 @@ pub fn main(isolate: bool, memory: bool, hosts: &[HostName]) -> anyhow::Result<I
         namespace::enter_new()?;
     }
     let journal = Arc::new(Mutex::new(None));
-    let ground = match memory {
-        true => Ground::Memory(Wires::default()),
-        false => Ground::Kernel,
+    let backend = match memory {
+        true => Backend::Memory(Wires::default()),
+        false => Backend::Kernel,
     };
     let mut inboxes = BTreeMap::new();
     let mut agents = Vec::new();
@@ -65,7 +65,7 @@ pub fn main(isolate: bool, memory: bool, hosts: &[HostName]) -> anyhow::Result<I
         inboxes.insert(host.to_string(), to_agent);
         let agent = Agent {
             trial: None,
-            ground: ground.clone(),
+            backend: backend.clone(),
             machine: machine.clone(),
             journal: Arc::clone(&journal),
         };
@@ -85,7 +85,7 @@ pub fn main(isolate: bool, memory: bool, hosts: &[HostName]) -> anyhow::Result<I
 fn serve(mut agent: Agent, host: HostName, asks: &Receiver<String>) -> ! {
     while let Ok(line) = asks.recv() {
         let answer = match serde_json::from_str::<Ask>(&line) {
-            Ok(ask) => agent.answer(ask).unwrap_or_else(|refusal| refusal.into()),
+            Ok(ask) => agent.answer(ask).unwrap_or_else(|error| error.into()),
             Err(error) => Answer::Failed {
                 reason: format!("did not understand {line:?}: {error}"),
             },
@@ -145,25 +145,25 @@ fn leave(journal: &Mutex<Option<Journal>>) -> ! {
 
 /// Why a question was not answered as asked.
 #[derive(Debug, thiserror::Error)]
-enum Refusal {
+enum PrepareError {
     #[error("{knob}: {reason}")]
     Unsupported { knob: String, reason: String },
     #[error("{0}")]
     Failed(String),
 }
 
-impl From<Refusal> for Answer {
-    fn from(refusal: Refusal) -> Answer {
-        match refusal {
-            Refusal::Unsupported { knob, reason } => Answer::Unsupported { knob, reason },
-            Refusal::Failed(reason) => Answer::Failed { reason },
+impl From<PrepareError> for Answer {
+    fn from(error: PrepareError) -> Answer {
+        match error {
+            PrepareError::Unsupported { knob, reason } => Answer::Unsupported { knob, reason },
+            PrepareError::Failed(reason) => Answer::Failed { reason },
         }
     }
 }
 
 /// Any error of a library below, as one line with its causes.
-fn failed(error: impl Into<anyhow::Error>) -> Refusal {
-    Refusal::Failed(format!("{:#}", error.into()))
+fn failed(error: impl Into<anyhow::Error>) -> PrepareError {
+    PrepareError::Failed(format!("{:#}", error.into()))
 }
 
 /// What is the machine's and no namespace shows: read before this process enters one.
@@ -191,15 +191,15 @@ impl OfMachine {
 struct Agent {
     /// Set from `Prepare` on.
     trial: Option<HostTrial>,
-    ground: Ground,
+    backend: Backend,
     machine: OfMachine,
     journal: Arc<Mutex<Option<Journal>>>,
 }
 
 impl Agent {
-    fn answer(&mut self, ask: Ask) -> Result<Answer, Refusal> {
+    fn answer(&mut self, ask: Ask) -> Result<Answer, PrepareError> {
         match ask {
-            Ask::Hello { protocol } if protocol != PROTOCOL => Err(Refusal::Failed(format!(
+            Ask::Hello { protocol } if protocol != PROTOCOL => Err(PrepareError::Failed(format!(
                 "this agent speaks protocol {PROTOCOL}, the command {protocol}: install one version"
             ))),
             Ask::Hello { .. } => Ok(Answer::Hello(Box::new(Hello {
@@ -233,7 +233,7 @@ impl Agent {
                     .map_err(failed)?;
                 taps.iter_mut().for_each(|tap| tap.answer_for(address));
                 link::move_to(&device, peer_pid).map_err(failed)?;
-                self.ground = Ground::Tap(Arc::new(taps));
+                self.backend = Backend::Tap(Arc::new(taps));
                 Ok(Answer::Done)
             }
             Ask::Attach {
@@ -249,14 +249,14 @@ impl Agent {
                     .lock()
                     .unwrap_or_else(std::sync::PoisonError::into_inner);
                 let held = prepare.held;
-                let (trial, ports, mut cautions) =
-                    HostTrial::prepare(*prepare, self.ground.clone(), &mut journal)?;
+                let (trial, ports, mut warnings) =
+                    HostTrial::prepare(*prepare, self.backend.clone(), &mut journal)?;
                 self.trial = Some(trial);
                 if let Some((connections, queues)) = held {
                     let checked = self.machine.limits.check_memory(connections, queues);
-                    cautions.extend(checked.map_err(failed)?);
+                    warnings.extend(checked.map_err(failed)?);
                 }
-                Ok(Answer::Prepared { ports, cautions })
+                Ok(Answer::Prepared { ports, warnings })
             }
             Ask::Listen => {
                 let Listening { addresses, loaded } = self.trial()?.listen()?;
@@ -288,10 +288,10 @@ impl Agent {
         }
     }
 
-    fn trial(&mut self) -> Result<&mut HostTrial, Refusal> {
+    fn trial(&mut self) -> Result<&mut HostTrial, PrepareError> {
         self.trial
             .as_mut()
-            .ok_or_else(|| Refusal::Failed("asked before `prepare`".to_string()))
+            .ok_or_else(|| PrepareError::Failed("asked before `prepare`".to_string()))
     }
 }
 

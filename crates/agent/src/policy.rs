@@ -9,17 +9,17 @@ use tcpcost_tcp::Config;
 use tcpcost_workload::socket_options;
 
 use crate::protocol::Prepare;
-use crate::{Refusal, failed};
+use crate::{PrepareError, failed};
 
 /// Refuses the first knob that this end cannot have.
-pub fn check(prepare: &Prepare, settings: &WorkloadSettings) -> Result<(), Refusal> {
+pub fn check(prepare: &Prepare, settings: &WorkloadSettings) -> Result<(), PrepareError> {
     let (knobs, end) = (&prepare.knobs, prepare.host);
     let available = knobs.available_at(end, prepare.owned);
-    available.map_err(|Unavailable { knob, reason }| Refusal::Unsupported { knob, reason })?;
+    available.map_err(|Unavailable { knob, reason }| PrepareError::Unsupported { knob, reason })?;
     let is_user = knobs.is_user(end);
     check_options(&socket_options(settings), is_user)?;
     match AckOptions::new(prepare).delay_max {
-        Some(delay) if !is_user => check_delay(delay).map_err(|reason| Refusal::Unsupported {
+        Some(delay) if !is_user => check_delay(delay).map_err(|reason| PrepareError::Unsupported {
             knob: format!("{end}.ack_delay"),
             reason: format!("TCP_DELACK_MAX_US: {reason}"),
         }),
@@ -27,14 +27,14 @@ pub fn check(prepare: &Prepare, settings: &WorkloadSettings) -> Result<(), Refus
     }
 }
 
-fn check_options(options: &SocketOptions, is_user: bool) -> Result<(), Refusal> {
+fn check_options(options: &SocketOptions, is_user: bool) -> Result<(), PrepareError> {
     let checked = if is_user {
         config_for(&Config::default(), options).map(drop)
     } else {
         options_here(options)
     };
     checked.map_err(|error| match error {
-        StackError::Unsupported { option, reason } => Refusal::Unsupported {
+        StackError::Unsupported { option, reason } => PrepareError::Unsupported {
             knob: option.to_string(),
             reason,
         },

@@ -220,7 +220,7 @@ pub enum Answer {
         /// The state read back, by device.
         ports: BTreeMap<String, Environment>,
         /// What may go wrong at this size, one line each.
-        cautions: Vec<String>,
+        warnings: Vec<String>,
     },
     /// Listening.
     Listening {
@@ -286,7 +286,7 @@ pub struct Measured {
     /// The busiest tasks of others, `name share`, largest first.
     pub others: Vec<String>,
     /// Meters that could not be had, one line each.
-    pub cautions: Vec<String>,
+    pub warnings: Vec<String>,
 }
 
 /// What a capture says.

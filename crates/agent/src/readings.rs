@@ -19,12 +19,12 @@ pub struct Meters {
     /// Handles of the eBPF programs that were loaded for them, by meter.
     pub loaded: BTreeMap<MeterName, String>,
     /// Those that could not be had, one line each.
-    pub cautions: Vec<String>,
+    pub warnings: Vec<String>,
 }
 
 /// The meters that count for a whole end. `rusage` and `tcp_info` are each worker's own, `others`
 /// is read outside the interval. The kernel's counts of segments say nothing of our own TCP's. One
-/// that cannot be had is a caution, one line, and not among them. What the other end has `loaded` is shared. Counts by
+/// that cannot be had is a warning, one line, and not among them. What the other end has `loaded` is shared. Counts by
 /// connection have room for so many `flows`.
 pub fn meters(
     prepare: &Prepare,
@@ -36,7 +36,7 @@ pub fn meters(
     let Meters {
         meters,
         loaded: ours,
-        cautions,
+        warnings,
     } = &mut found;
     let scope = Scope {
         cpus: prepare.cpus.clone(),
@@ -44,6 +44,7 @@ pub fn meters(
         connections: prepare.by_connection.then(|| connections(flows)),
         namespaces: prepare.mates,
         loaded,
+        follows: false,
     };
     for &name in &prepare.meters {
         if name == MeterName::Netstat && !is_kernel {
@@ -54,7 +55,7 @@ pub fn meters(
                 ours.extend(meter.handle().map(|handle| (name, handle)));
                 meters.push(meter);
             }
-            Some(Err(error)) => cautions.push(caution(&error)),
+            Some(Err(error)) => warnings.push(warning(&error)),
             None => {}
         }
     }
@@ -62,7 +63,7 @@ pub fn meters(
 }
 
 /// What a trial goes without, and why, for whoever wrote the study.
-pub fn caution(error: &MeterError) -> String {
+pub fn warning(error: &MeterError) -> String {
     match error {
         MeterError::Unavailable { meter, needs, .. } => {
             let also = match needs {
@@ -147,9 +148,9 @@ mod tests {
     }
 
     #[test]
-    fn a_caution_says_what_to_do_in_a_study() {
+    fn a_warning_says_what_to_do_in_a_study() {
         let refused = |needs| {
-            caution(&MeterError::Unavailable {
+            warning(&MeterError::Unavailable {
                 meter: MeterName::Exact,
                 tried: "load".to_string(),
                 source: Some(std::io::Error::from_raw_os_error(libc::EPERM)),

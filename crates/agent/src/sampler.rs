@@ -1,5 +1,5 @@
 //! The meter `profile` of one end. It gives call chains, not totals, so it is no `Meter`; whatever goes wrong
-//! with it is a caution and leaves the trial without them.
+//! with it is a warning and leaves the trial without them.
 
 #[cfg(feature = "bpf")]
 use tcpcost_meter::{Scope, bpf::profile::Profile};
@@ -8,7 +8,7 @@ use tcpcost_study::CallChains;
 use tcpcost_study::MeterName;
 
 use crate::protocol::Prepare;
-use crate::readings::caution;
+use crate::readings::warning;
 
 /// A sampler of an end's CPUs, or what became of it.
 #[cfg(feature = "bpf")]
@@ -17,7 +17,7 @@ pub struct Sampler(Result<Profile, String>);
 #[cfg(feature = "bpf")]
 impl Sampler {
     /// Loads it, stopped, if it is wanted.
-    pub fn load(prepare: &Prepare, cautions: &mut Vec<String>) -> Option<Sampler> {
+    pub fn load(prepare: &Prepare, warnings: &mut Vec<String>) -> Option<Sampler> {
         let sampling = prepare.sampling.as_ref()?;
         let scope = Scope {
             cpus: sampling.cpus.clone(),
@@ -27,7 +27,7 @@ impl Sampler {
         match Profile::load(&scope, sampling.hz) {
             Ok(profile) => Some(Sampler(Ok(profile))),
             Err(error) => {
-                cautions.push(caution(&error));
+                warnings.push(warning(&error));
                 None
             }
         }
@@ -49,19 +49,19 @@ impl Sampler {
             Err(_) => return,
         };
         if let Err(error) = acted {
-            self.0 = Err(caution(&error));
+            self.0 = Err(warning(&error));
         }
     }
 
     /// What was sampled. Looks names up for some 100 ms.
-    pub fn chains(self, cautions: &mut Vec<String>) -> Option<CallChains> {
+    pub fn chains(self, warnings: &mut Vec<String>) -> Option<CallChains> {
         let found = self
             .0
-            .and_then(|profile| profile.chains().map_err(|error| caution(&error)));
+            .and_then(|profile| profile.chains().map_err(|error| warning(&error)));
         match found {
             Ok(chains) => Some(chains),
             Err(reason) => {
-                cautions.push(reason);
+                warnings.push(reason);
                 None
             }
         }
@@ -74,11 +74,11 @@ pub enum Sampler {}
 
 #[cfg(not(feature = "bpf"))]
 impl Sampler {
-    /// A caution, if it is wanted.
-    pub fn load(prepare: &Prepare, cautions: &mut Vec<String>) -> Option<Sampler> {
+    /// A warning, if it is wanted.
+    pub fn load(prepare: &Prepare, warnings: &mut Vec<String>) -> Option<Sampler> {
         prepare.sampling.as_ref()?;
         let error = tcpcost_meter::MeterError::built_without_bpf(MeterName::Profile);
-        cautions.push(caution(&error));
+        warnings.push(warning(&error));
         None
     }
 

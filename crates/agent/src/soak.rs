@@ -12,7 +12,7 @@ use tcpcost_study::{MeterName, Reading, Snapshot};
 
 use crate::protocol::{Span, clock_ns};
 use crate::readings::since;
-use crate::{Refusal, failed};
+use crate::{PrepareError, failed};
 
 /// How long each calibration takes: at 1.3 million units a second a unit is nothing, and the 10 ms
 /// steps of steal are 4 %.
@@ -48,7 +48,7 @@ impl Soak {
 
     /// Waits for the span's two instants, then for the end of all traffic, and calibrates again.
     /// Gives the soaker's readings, and what was wrong with the calibrations.
-    pub fn measure(&mut self, span: Span) -> Result<(Vec<Reading>, Option<String>), Refusal> {
+    pub fn measure(&mut self, span: Span) -> Result<(Vec<Reading>, Option<String>), PrepareError> {
         sleep_until(span.from_ns);
         let before = self.snapshots().map_err(failed)?;
         sleep_until(span.to_ns);
@@ -65,14 +65,14 @@ impl Soak {
             .collect();
         soak::add_idle_work(&mut readings, &proc, &mean);
         let disturbed = mean.iter().find(|calibration| !calibration.is_quiet());
-        let caution = disturbed.map(|calibration| {
+        let warning = disturbed.map(|calibration| {
             format!(
                 "meter soak: CPU {} was not idle while it was calibrated ({:.1} % others): its load is less sure",
                 calibration.cpu,
                 calibration.others_ratio * 100.0
             )
         });
-        Ok((readings, caution))
+        Ok((readings, warning))
     }
 
     fn calibrate(&mut self) -> Result<Vec<Calibration>, MeterError> {

@@ -8,24 +8,24 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use tcpcost_meter::Meter;
 use tcpcost_meter::affinity::pin;
-use tcpcost_meter::others::Others;
+use tcpcost_meter::other_tasks::OtherTasks;
 use tcpcost_stack::limits::{self, TcpLimits};
 use tcpcost_study::{
-    AckThinning, Brackets, ByConnection, DeviceSettings, Environment, HostRecord, MeterName, Side,
-    Snapshot, WorkloadSettings,
+    AckFilterRule, Brackets, ByConnection, DeviceSettings, Environment, HostRecord, MeterName,
+    Side, Snapshot, WorkloadSettings,
 };
 
 use tcpcost_workload::CONNECTS_OUTSTANDING;
 
+use crate::ack_filter::AckFilter;
+use crate::backend::{self, Backend};
 use crate::capture::Capture;
 use crate::captured::read_capture;
-use crate::ground::{self, Ground};
 use crate::protocol::{Answer, Captured, Measured, Prepare, Span};
-use crate::readings::{self, caution};
+use crate::readings::{self, warning};
 use crate::soak::Soak;
-use crate::thinning::Thinning;
-use crate::worker::{Duty, Found, Listening, Place, Ready, WorkerThread};
-use crate::{Refusal, failed, policy};
+use crate::worker::{Listening, Ready, Role, WorkerConfig, WorkerReadings, WorkerThread};
+use crate::{PrepareError, failed, policy};
 use tcpcost_host::apply::{ApplyError, apply, steer};
 use tcpcost_host::environment;
 use tcpcost_host::journal::Journal;
@@ -42,7 +42,7 @@ type Prepared = (HostTrial, BTreeMap<String, Environment>, Vec<String>);
 /// One host, from `prepare` to `finish`.
 pub struct HostTrial {
     prepare: Prepare,
-    ground: Ground,
+    backend: Backend,
     settings: WorkloadSettings,
     workers: Vec<WorkerThread>,
     soak: Option<Soak>,
@@ -51,19 +51,19 @@ pub struct HostTrial {
     /// When the meters were read, and when TCP_INFO was.
     brackets: Option<(Brackets, Option<Brackets>)>,
     /// Ends with the trial, after its workers.
-    thinning: Option<Thinning>,
+    filter: Option<AckFilter>,
     capture: Option<Capture>,
     /// Meters that could not be had, one line each.
-    cautions: Vec<String>,
+    warnings: Vec<String>,
 }
 
 impl HostTrial {
     /// Turns the knobs and reads them back.
     pub fn prepare(
         prepare: Prepare,
-        ground: Ground,
+        backend: Backend,
         journal: &mut Option<Journal>,
-    ) -> Result<Prepared, Refusal> {
+    ) -> Result<Prepared, PrepareError> {
         let settings = WorkloadSettings::from_knobs(&prepare.knobs).map_err(failed)?;
         policy::check(&prepare, &settings)?;
         let settings = settings.times(prepare.times);
@@ -74,21 +74,21 @@ impl HostTrial {
         if prepare.changes_device {
             turn(&prepare, &device, journal)?;
         }
-        let thinning = device
-            .ack_thinning
-            .map(|thinning| thin(&prepare, thinning))
+        let filter = device
+            .ack_filter
+            .map(|filter| filter_acks(&prepare, filter))
             .transpose()?;
-        let (ports, cautions) = if ground.is_kernel() {
+        let (ports, warnings) = if backend.is_kernel() {
             let sysctls = device.sysctls.keys().cloned().collect();
             let mut ports = BTreeMap::new();
             for port in &prepare.ports {
                 let read = environment::of_port(&port.device, port.peer, &sysctls);
                 ports.insert(port.device.clone(), read.map_err(failed)?);
             }
-            let cautions = check_limits(&settings, prepare.side, threads(&settings, &prepare))?;
-            (ports, cautions)
+            let warnings = check_limits(&settings, prepare.side, threads(&settings, &prepare))?;
+            (ports, warnings)
         } else {
-            let environment = ground::prepare(&ground, &prepare, &device)?;
+            let environment = backend::prepare(&backend, &prepare, &device)?;
             (
                 [(environment.device.clone(), environment)].into(),
                 Vec::new(),
@@ -97,46 +97,46 @@ impl HostTrial {
         let capture = prepare
             .capture
             .as_ref()
-            .map(|asked| Capture::start(&prepare, asked, ground.is_kernel()))
+            .map(|asked| Capture::start(&prepare, asked, backend.is_kernel()))
             .transpose()
-            .map_err(|error| Refusal::Unsupported {
+            .map_err(|error| PrepareError::Unsupported {
                 knob: "capture".to_string(),
                 reason: format!("{error:#}"),
             })?;
         Ok((
             HostTrial {
                 prepare,
-                ground,
+                backend,
                 settings,
                 workers: Vec::new(),
                 soak: None,
                 ports: Vec::new(),
                 brackets: None,
-                thinning,
+                filter,
                 capture,
-                cautions: Vec::new(),
+                warnings: Vec::new(),
             },
             ports,
-            cautions,
+            warnings,
         ))
     }
 
     /// Starts workers that listen; gives their addresses, and the eBPF programs that other hosts of this
     /// machine may share.
-    pub fn listen(&mut self) -> Result<Listening, Refusal> {
+    pub fn listen(&mut self) -> Result<Listening, PrepareError> {
         let threads = self.threads();
         let flows_each = self.settings.flows / self.prepare.times;
         let ports = limits::ports_for(flows_each).div_ceil(threads);
         for index in 0..threads {
-            let duty = Duty::Listen {
+            let role = Role::Listen {
                 address: self.listens_on(),
                 ports,
             };
-            self.start(index, duty, BTreeMap::new())?;
+            self.start(index, role, BTreeMap::new())?;
         }
         let mut all = Listening::default();
         for worker in &self.workers {
-            let listening = worker.listening().map_err(Refusal::Failed)?;
+            let listening = worker.listening().map_err(PrepareError::Failed)?;
             all.addresses.extend(listening.addresses);
             all.loaded.extend(listening.loaded);
         }
@@ -161,12 +161,12 @@ impl HostTrial {
         &mut self,
         targets: &[SocketAddr],
         loaded: &BTreeMap<MeterName, String>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), PrepareError> {
         self.ports = targets.iter().map(SocketAddr::port).collect();
         for index in 0..self.threads() {
             self.start(
                 index,
-                Duty::Connect {
+                Role::Connect {
                     targets: targets.to_vec(),
                 },
                 loaded.clone(),
@@ -177,8 +177,8 @@ impl HostTrial {
     }
 
     /// Starts a worker that reads the meters, and nothing else.
-    pub fn observe(&mut self, loaded: &BTreeMap<MeterName, String>) -> Result<(), Refusal> {
-        self.start(0, Duty::Observe, loaded.clone())?;
+    pub fn observe(&mut self, loaded: &BTreeMap<MeterName, String>) -> Result<(), PrepareError> {
+        self.start(0, Role::Observe, loaded.clone())?;
         self.set_up();
         Ok(())
     }
@@ -212,7 +212,7 @@ impl HostTrial {
     }
 
     fn threads(&self) -> usize {
-        if self.ground.is_kernel() {
+        if self.backend.is_kernel() {
             threads(&self.settings, &self.prepare)
         } else {
             self.prepare.instances
@@ -222,23 +222,23 @@ impl HostTrial {
     fn start(
         &mut self,
         index: usize,
-        duty: Duty,
+        role: Role,
         loaded: BTreeMap<MeterName, String>,
-    ) -> Result<(), Refusal> {
-        let place = Place {
+    ) -> Result<(), PrepareError> {
+        let config = WorkerConfig {
             index,
             threads: self.threads(),
-            ground: self.ground.clone(),
+            backend: self.backend.clone(),
             capture: self.capture.as_ref().and_then(Capture::wire),
             meters: self
-                .thinning
+                .filter
                 .iter()
                 .filter(|_| index == 0)
-                .map(Thinning::meter)
+                .map(AckFilter::meter)
                 .collect(),
             loaded,
         };
-        let worker = WorkerThread::start(place, &self.prepare, &self.settings, duty);
+        let worker = WorkerThread::start(config, &self.prepare, &self.settings, role);
         self.workers.push(worker.map_err(failed)?);
         Ok(())
     }
@@ -251,7 +251,7 @@ impl HostTrial {
     }
 
     /// Waits until all connections are up.
-    pub fn connected(&mut self) -> Result<Answer, Refusal> {
+    pub fn connected(&mut self) -> Result<Answer, PrepareError> {
         let mut all = Ready::default();
         let mut failures = Vec::new();
         for worker in &self.workers {
@@ -268,7 +268,7 @@ impl HostTrial {
             }
         }
         if let Some(reason) = failures.into_iter().next() {
-            return Err(Refusal::Failed(reason));
+            return Err(PrepareError::Failed(reason));
         }
         let Ready {
             connections,
@@ -285,21 +285,21 @@ impl HostTrial {
     }
 
     /// Starts the soaker and calibrates it, while both ends are idle. One that cannot be had is a
-    /// caution: the trial goes on without.
+    /// warning: the trial goes on without.
     pub fn soak(&mut self) {
         match Soak::start(&self.prepare.cpus) {
             Ok(soak) => self.soak = Some(soak),
-            Err(error) => self.cautions.push(caution(&error)),
+            Err(error) => self.warnings.push(warning(&error)),
         }
     }
 
     /// Runs traffic over the span and reads the meters at its two instants.
-    pub fn run(&mut self, span: Span) -> Result<Measured, Refusal> {
+    pub fn run(&mut self, span: Span) -> Result<Measured, PrepareError> {
         // Reading every task takes milliseconds: it is done outside the span, and its own duration
         // is that much longer.
-        let wants_others = self.prepare.meters.contains(&MeterName::Others);
+        let wants_other_tasks = self.prepare.meters.contains(&MeterName::Others);
         let mut others =
-            wants_others.then(|| Others::new(&self.prepare.cpus, &self.prepare.own_pids));
+            wants_other_tasks.then(|| OtherTasks::new(&self.prepare.cpus, &self.prepare.own_pids));
         let before = others
             .as_mut()
             .map(|others| others.snapshot())
@@ -313,17 +313,17 @@ impl HostTrial {
             .map(|soak| soak.measure(span))
             .transpose()?;
         self.soak = None; // The spinners end.
-        let found: Vec<Result<Found, String>> =
+        let found: Vec<Result<WorkerReadings, String>> =
             self.workers.iter().map(WorkerThread::found).collect();
         let mut found = found
             .into_iter()
             .collect::<Result<Vec<_>, _>>()
-            .map_err(Refusal::Failed)?;
+            .map_err(PrepareError::Failed)?;
 
         let mut readings = readings::sum(found.iter().map(|found| &found.readings[..]));
-        if let Some((soaked, caution)) = soaked {
+        if let Some((soaked, warning)) = soaked {
             readings.extend(soaked);
-            self.cautions.extend(caution);
+            self.warnings.extend(warning);
         }
         let mut busiest = Vec::new();
         if let (Some(others), Some(before)) = (&mut others, before) {
@@ -337,12 +337,12 @@ impl HostTrial {
                 .map(|task| format!("{} {} %", task.name, percent(task.ratio)))
                 .collect();
         }
-        let of_workers = found.iter().flat_map(|found| found.cautions.clone());
-        let cautions = std::mem::take(&mut self.cautions)
+        let of_workers = found.iter().flat_map(|found| found.warnings.clone());
+        let warnings = std::mem::take(&mut self.warnings)
             .into_iter()
             .chain(of_workers)
             .collect();
-        let around = |of: fn(&Found) -> Option<Brackets>| {
+        let around = |of: fn(&WorkerReadings) -> Option<Brackets>| {
             found.iter().filter_map(of).reduce(Brackets::around)
         };
         let snapshots = around(|found| Some(found.snapshots));
@@ -356,7 +356,7 @@ impl HostTrial {
             let duration_ns = after.at_ns.saturating_sub(before.at_ns);
             ByConnection::between(&before.totals, &after.totals, keys, duration_ns)
         });
-        let snapshots = snapshots.ok_or_else(|| Refusal::Failed("no workers".to_string()))?;
+        let snapshots = snapshots.ok_or_else(|| PrepareError::Failed("no workers".to_string()))?;
         self.brackets = Some((snapshots, tcp_info));
         let threads = match self.prepare.side {
             Some(_) => self.workers.len(),
@@ -374,7 +374,7 @@ impl HostTrial {
         Ok(Measured {
             record,
             others: busiest,
-            cautions,
+            warnings,
         })
     }
 }
@@ -388,7 +388,7 @@ fn threads(settings: &WorkloadSettings, prepare: &Prepare) -> usize {
 }
 
 /// All workers' response times as one histogram, encoded; `None` where there are none.
-fn response_times(found: Vec<Found>) -> anyhow::Result<Option<String>> {
+fn response_times(found: Vec<WorkerReadings>) -> anyhow::Result<Option<String>> {
     let mut all: Option<Histogram<u64>> = None;
     for histogram in found.into_iter().filter_map(|found| found.response_times) {
         match &mut all {
@@ -401,25 +401,25 @@ fn response_times(found: Vec<Found>) -> anyhow::Result<Option<String>> {
         .transpose()
 }
 
-/// Begins to thin the host's ACKs. The flush has the host's own CPUs.
-fn thin(prepare: &Prepare, thinning: AckThinning) -> Result<Thinning, Refusal> {
+/// Begins to filter the host's ACKs. The flush has the host's own CPUs.
+fn filter_acks(prepare: &Prepare, rule: AckFilterRule) -> Result<AckFilter, PrepareError> {
     let cpu = prepare.cpus[0];
-    let refuse = |reason: String| Refusal::Unsupported {
-        knob: format!("{}.ack_thin", prepare.host),
+    let refuse = |reason: String| PrepareError::Unsupported {
+        knob: format!("{}.ack_filter", prepare.host),
         reason,
     };
     let [port] = prepare.ports.as_slice() else {
         return Err(refuse("of a host with one device alone".to_string()));
     };
     let on_cpu = move || pin(cpu).map_err(|error| error.to_string());
-    Thinning::start(&port.device, thinning, on_cpu).map_err(refuse)
+    AckFilter::start(&port.device, rule, on_cpu).map_err(refuse)
 }
 
 fn turn(
     prepare: &Prepare,
     device: &DeviceSettings,
     journal: &mut Option<Journal>,
-) -> Result<(), Refusal> {
+) -> Result<(), PrepareError> {
     let untouched = DeviceSettings {
         bottleneck_queue_bytes: device.bottleneck_queue_bytes,
         ..DeviceSettings::default()
@@ -432,7 +432,7 @@ fn turn(
         None => journal.insert(open(prepare.owned)?),
     };
     let refused = |error| match error {
-        ApplyError::Unsupported { knob, reason } => Refusal::Unsupported { knob, reason },
+        ApplyError::Unsupported { knob, reason } => PrepareError::Unsupported { knob, reason },
         ApplyError::System(error) => failed(error),
     };
     for port in &prepare.ports {
@@ -451,12 +451,12 @@ fn turn(
 
 /// A journal on disk for the host's own settings; for a namespace that ends with this process one in
 /// memory will do.
-fn open(owned: bool) -> Result<Journal, Refusal> {
+fn open(owned: bool) -> Result<Journal, PrepareError> {
     if owned {
         return Ok(Journal::in_memory());
     }
     // Without a journal the host is not changed.
-    let unsupported = |reason| Refusal::Unsupported {
+    let unsupported = |reason| PrepareError::Unsupported {
         knob: "journal".to_string(),
         reason,
     };
@@ -475,7 +475,7 @@ fn check_limits(
     settings: &WorkloadSettings,
     side: Option<Side>,
     threads: usize,
-) -> Result<Vec<String>, Refusal> {
+) -> Result<Vec<String>, PrepareError> {
     // Each worker has a file table of its own.
     limits::raise_open_files(settings.flows.div_ceil(threads) + FILES_BESIDE).map_err(failed)?;
     if side != Some(Side::Listens) {

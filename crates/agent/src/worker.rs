@@ -1,6 +1,8 @@
 //! One worker thread: sets up its share of the connections, runs traffic, takes snapshots at the
 //! agreed instants. Between two snapshots it does nothing but the workload.
 
+mod thread;
+
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -19,10 +21,11 @@ use tcpcost_study::{
     Brackets, CallChains, Counts, Knob, MeterName, Quantity, Reading, Snapshot, Totals, Whose,
     WorkloadKind, WorkloadSettings,
 };
-use tcpcost_workload::{Token, Worker, flows_of, socket_options};
+use tcpcost_workload::{self as workload, Token, flows_of, socket_options};
 
+use self::thread::{Worker, make};
+use crate::backend::{self, Backend, Observed};
 use crate::capture::{WireFile, captured};
-use crate::ground::{self, Ground, Observed};
 use crate::policy::AckOptions;
 use crate::protocol::{Prepare, Span, clock_ns, realtime_ns};
 use crate::readings::{self, Meters};
@@ -37,13 +40,13 @@ const TCP_INFO_NS: u64 = 2_000_000;
 const BY_CONNECTION_NS_PER_CONNECTION: u64 = 4_000;
 
 /// Which worker, and over what.
-pub struct Place {
+pub struct WorkerConfig {
     /// Its number, from 0.
     pub index: usize,
     /// How many there are.
     pub threads: usize,
     /// What its stack stands on.
-    pub ground: Ground,
+    pub backend: Backend,
     /// Where what passes its wire goes too.
     pub capture: Option<WireFile>,
     /// Meters of the end that are there already, for the first worker to read.
@@ -53,7 +56,7 @@ pub struct Place {
 }
 
 /// What a worker is for.
-pub enum Duty {
+pub enum Role {
     /// Listens on so many ports of this address.
     Listen {
         /// The address.
@@ -93,7 +96,7 @@ pub struct Listening {
 }
 
 /// What a worker found between its two snapshots.
-pub struct Found {
+pub struct WorkerReadings {
     /// Readings.
     pub readings: Vec<Reading>,
     /// Response times of the interval, ns.
@@ -105,7 +108,7 @@ pub struct Found {
     /// Keys of its own connections in these.
     pub keys: Vec<u64>,
     /// Meters that could not be had, one line each.
-    pub cautions: Vec<String>,
+    pub warnings: Vec<String>,
     /// When the meters were read.
     pub snapshots: Brackets,
     /// When TCP_INFO was.
@@ -125,16 +128,16 @@ enum Order {
     Run(Span),
 }
 
-enum Answer {
+enum WorkerAnswer {
     Listening(Listening),
     Ready(Ready),
-    Found(Box<Found>),
+    WorkerReadings(Box<WorkerReadings>),
 }
 
 /// The handle of a worker thread. Dropping it ends the thread and its connections.
 pub struct WorkerThread {
     orders: Option<Sender<Order>>,
-    answers: Receiver<Result<Answer, String>>,
+    answers: Receiver<Result<WorkerAnswer, String>>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -142,16 +145,16 @@ pub struct WorkerThread {
 impl WorkerThread {
     /// Starts a worker on its CPU. The first alone reads the meters that count for the whole end.
     pub fn start(
-        mut place: Place,
+        mut config: WorkerConfig,
         prepare: &Prepare,
         settings: &WorkloadSettings,
-        duty: Duty,
+        role: Role,
     ) -> std::io::Result<WorkerThread> {
         let (orders, inbox) = channel();
         let (outbox, answers) = channel();
         let stop = Arc::new(AtomicBool::new(false));
         let wants = |meter| prepare.meters.contains(&meter);
-        let mut body = Body {
+        let mut worker = Worker {
             inbox,
             outbox,
             stop: Arc::clone(&stop),
@@ -166,40 +169,40 @@ impl WorkerThread {
             options: AckOptions::new(prepare),
             knobs: prepare.knobs.set_at(prepare.host),
         };
-        let cpu = prepare.cpus[place.index % prepare.cpus.len()];
+        let cpu = prepare.cpus[config.index % prepare.cpus.len()];
         let (prepare, settings) = (prepare.clone(), settings.clone());
         let thread = std::thread::Builder::new()
-            .name(format!("{}-{}", prepare.host, place.index))
+            .name(format!("{}-{}", prepare.host, config.index))
             .spawn(move || {
-                let outbox = body.outbox.clone();
+                let outbox = worker.outbox.clone();
                 let ready = own_files().and_then(|()| pin(cpu).map_err(one_line));
                 // Here, so that descriptors of meters are in this thread's table and end with it.
-                if place.index == 0 {
-                    let loaded = std::mem::take(&mut place.loaded);
-                    let is_kernel = place.ground.is_kernel();
-                    body.meters = readings::meters(&prepare, is_kernel, settings.flows, loaded);
-                    body.sampler = Sampler::load(&prepare, &mut body.meters.cautions);
-                    body.meters.meters.append(&mut place.meters);
+                if config.index == 0 {
+                    let loaded = std::mem::take(&mut config.loaded);
+                    let is_kernel = config.backend.is_kernel();
+                    worker.meters = readings::meters(&prepare, is_kernel, settings.flows, loaded);
+                    worker.sampler = Sampler::load(&prepare, &mut worker.meters.warnings);
+                    worker.meters.meters.append(&mut config.meters);
                 }
                 let outcome = ready.and_then(|()| {
                     let options = socket_options(&settings);
-                    match place.ground.clone() {
-                        Ground::Kernel => {
+                    match config.backend.clone() {
+                        Backend::Kernel => {
                             let stack = KernelStack::new(&options).map_err(one_line)?;
-                            body.work(make(stack, &place, &prepare, &settings, duty)?)
+                            worker.work(make(stack, &config, &prepare, &settings, role)?)
                         }
-                        Ground::Tap(queues) => {
+                        Backend::Tap(queues) => {
                             let queue =
-                                queues.get(place.index).ok_or("more threads than queues")?;
+                                queues.get(config.index).ok_or("more threads than queues")?;
                             let tap = queue.try_clone().map_err(one_line)?;
-                            body.work_on(tap, place, &prepare, &settings, &options, duty)
+                            worker.work_on(tap, config, &prepare, &settings, &options, role)
                         }
-                        Ground::Memory(wires) => {
+                        Backend::Memory(wires) => {
                             let side = prepare.side.ok_or("memory forwards nothing")?;
                             let memory = wires
-                                .end(place.index, side)
+                                .end(config.index, side)
                                 .ok_or("more threads than wires")?;
-                            body.work_on(memory, place, &prepare, &settings, &options, duty)
+                            worker.work_on(memory, config, &prepare, &settings, &options, role)
                         }
                     }
                 });
@@ -216,7 +219,7 @@ impl WorkerThread {
         })
     }
 
-    fn answer(&self) -> Result<Answer, String> {
+    fn answer(&self) -> Result<WorkerAnswer, String> {
         self.answers
             .recv()
             .unwrap_or_else(|_| Err("a worker thread ended".to_string()))
@@ -234,7 +237,7 @@ impl WorkerThread {
     /// Where it listens.
     pub fn listening(&self) -> Result<Listening, String> {
         match self.answer()? {
-            Answer::Listening(listening) => Ok(listening),
+            WorkerAnswer::Listening(listening) => Ok(listening),
             _ => Err("a worker answered out of turn".to_string()),
         }
     }
@@ -247,7 +250,7 @@ impl WorkerThread {
     /// Waits until they are up.
     pub fn ready(&self) -> Result<Ready, String> {
         match self.answer()? {
-            Answer::Ready(ready) => Ok(ready),
+            WorkerAnswer::Ready(ready) => Ok(ready),
             _ => Err("a worker answered out of turn".to_string()),
         }
     }
@@ -258,9 +261,9 @@ impl WorkerThread {
     }
 
     /// Waits for the end of the span.
-    pub fn found(&self) -> Result<Found, String> {
+    pub fn found(&self) -> Result<WorkerReadings, String> {
         match self.answer()? {
-            Answer::Found(found) => Ok(*found),
+            WorkerAnswer::WorkerReadings(found) => Ok(*found),
             _ => Err("a worker answered out of turn".to_string()),
         }
     }
@@ -292,288 +295,4 @@ fn own_files() -> Result<(), String> {
 
 fn one_line(error: impl std::error::Error) -> String {
     error.to_string()
-}
-
-fn make<S: Stack>(
-    stack: S,
-    place: &Place,
-    prepare: &Prepare,
-    settings: &WorkloadSettings,
-    duty: Duty,
-) -> Result<Worker<S>, String> {
-    let (index, threads) = (place.index, place.threads);
-    let token = token(&prepare.token)?;
-    // In memory a client's instance reaches one of the server's: its flows go there, not all round.
-    let paired = matches!(place.ground, Ground::Memory(..));
-    let share = index * settings.flows / threads..(index + 1) * settings.flows / threads;
-    match duty {
-        Duty::Listen { address, ports } => {
-            let mine = index * ports..(index + 1) * ports;
-            // Each host that connects deals its own flows over all ports.
-            let (hosts, flows) = (prepare.times, settings.flows);
-            let flows = match paired {
-                true => share.len(),
-                false => hosts * flows_of(flows / hosts, threads * ports, mine),
-            };
-            let worker = Worker::listen(stack, settings, token, address, ports, flows);
-            worker.map_err(|error| error.to_string())
-        }
-        Duty::Observe => {
-            let idle = WorkloadSettings {
-                rate_bits_per_s: None,
-                transactions_per_s: None,
-                ..settings.clone()
-            };
-            let nobody = SocketAddr::from(([127, 0, 0, 1], 0));
-            let worker = Worker::connect(stack, &idle, token, &[nobody], 0..0, 0);
-            worker.map_err(|error| error.to_string())
-        }
-        Duty::Connect { mut targets } => {
-            if paired {
-                let ports = targets.len() / threads;
-                targets = targets
-                    .get(index * ports..(index + 1) * ports)
-                    .unwrap_or_default()
-                    .to_vec();
-            }
-            // Each worker a seed of its own, so that their due times are spread.
-            let seed = prepare.seed.wrapping_add(index as u64);
-            let worker = Worker::connect(stack, settings, token, &targets, share, seed);
-            worker.map_err(|error| error.to_string())
-        }
-    }
-}
-
-fn token(hex: &str) -> Result<Token, String> {
-    let wrong = || format!("token {hex:?}: expected 32 hex digits");
-    let number = u128::from_str_radix(hex, 16).map_err(|_| wrong())?;
-    if hex.len() == 32 {
-        Ok(number.to_be_bytes())
-    } else {
-        Err(wrong())
-    }
-}
-
-struct Body {
-    inbox: Receiver<Order>,
-    outbox: Sender<Result<Answer, String>>,
-    stop: Arc<AtomicBool>,
-    meters: Meters,
-    sampler: Option<Sampler>,
-    beside_soak: bool,
-    by_connection: bool,
-    /// Not for `crr`, whose connections come and go.
-    tcp_info: Option<TcpInfo>,
-    reads_rusage: bool,
-    /// Not of a host that forwards.
-    has_workload: bool,
-    options: AckOptions,
-    /// What is set for this end.
-    knobs: Vec<&'static Knob>,
-}
-
-impl Body {
-    /// With our TCP over this device, captured where that is asked for.
-    fn work_on<D: Device<Wire> + 'static>(
-        self,
-        device: D,
-        mut place: Place,
-        prepare: &Prepare,
-        settings: &WorkloadSettings,
-        options: &SocketOptions,
-        duty: Duty,
-    ) -> Result<(), String> {
-        match place.capture.take() {
-            None => {
-                let stack = ground::stack(device, place.index, prepare, options)?;
-                self.work(make(stack, &place, prepare, settings, duty)?)
-            }
-            Some(file) => {
-                let device = captured(device, file);
-                let stack = ground::stack(device, place.index, prepare, options)?;
-                self.work(make(stack, &place, prepare, settings, duty)?)
-            }
-        }
-    }
-
-    fn work<S: Observed>(mut self, mut worker: Worker<S>) -> Result<(), String> {
-        if !worker.ports().is_empty() {
-            self.send(Answer::Listening(Listening {
-                addresses: worker.ports().to_vec(),
-                loaded: self.meters.loaded.clone(),
-            }))?;
-        }
-        while let Ok(order) = self.inbox.recv() {
-            let answer = match order {
-                Order::SetUp(deadline) => {
-                    worker.set_up(deadline).map_err(|error| error.to_string())?;
-                    S::set(&worker, self.options)?;
-                    let mut ready = S::describe(&worker, &self.knobs);
-                    ready.connections = worker.conns().count();
-                    Answer::Ready(ready)
-                }
-                Order::Run(span) => Answer::Found(Box::new(self.run(&mut worker, span)?)),
-            };
-            self.send(answer)?;
-        }
-        worker.close();
-        Ok(())
-    }
-
-    fn send(&self, answer: Answer) -> Result<(), String> {
-        self.outbox
-            .send(Ok(answer))
-            .map_err(|_| "the trial was given up".to_string())
-    }
-
-    fn run<S: Observed>(&mut self, worker: &mut Worker<S>, span: Span) -> Result<Found, String> {
-        let connections = worker.conns().count() as u64;
-        let mut lead_ns = TCP_INFO_NS + TCP_INFO_NS_PER_CONNECTION * connections;
-        if self.by_connection {
-            lead_ns += BY_CONNECTION_NS_PER_CONNECTION * connections;
-        }
-        self.drive(worker, span.from_ns.saturating_sub(lead_ns))?;
-        let info_first = realtime_ns();
-        let connections_before = self.connections(worker)?;
-        let info_first = [info_first, realtime_ns()];
-        let by_connection_before = self.by_connection();
-        self.drive(worker, span.from_ns)?;
-        let first_begin_ns = realtime_ns();
-        // Slow meters first here and last there, so that what they cost is outside on both sides.
-        let mut before = self.meters()?;
-        before.extend(self.own(worker)?);
-        let first_end_ns = realtime_ns();
-        drop(worker.take_response_times());
-        if let Some(sampler) = &mut self.sampler {
-            sampler.start();
-        }
-
-        self.drive(worker, span.to_ns)?;
-
-        if let Some(sampler) = &mut self.sampler {
-            sampler.stop();
-        }
-        let second_begin_ns = realtime_ns();
-        let mut after = self.own(worker)?;
-        let response_times = worker.take_response_times();
-        after.extend(self.meters()?);
-        let second_end_ns = realtime_ns();
-        let by_connection_after = self.by_connection();
-        let info_last_ns = realtime_ns();
-        let connections_after = self.connections(worker)?;
-        let tcp_info = connections_after.as_ref().map(|_| Brackets {
-            first_begin_ns: info_first[0],
-            first_end_ns: info_first[1],
-            second_begin_ns: info_last_ns,
-            second_end_ns: realtime_ns(),
-        });
-        after.extend(connections_after);
-        self.drive(worker, span.stop_ns)?;
-
-        before.extend(connections_before);
-        let readings = readings::since(&before, &after).map_err(|error| error.to_string())?;
-        let cautions = &mut self.meters.cautions;
-        let profile = self.sampler.take().and_then(|sampler| {
-            if self.beside_soak {
-                // Looking names up is work that would disturb the calibration.
-                soak::sleep_until(soak::over_ns(span));
-            }
-            sampler.chains(cautions)
-        });
-        Ok(Found {
-            readings,
-            response_times,
-            profile,
-            by_connection: by_connection_before
-                .zip(by_connection_after)
-                .map(<[Totalled; 2]>::from),
-            keys: match self.by_connection {
-                true => S::keys(worker),
-                false => Vec::new(),
-            },
-            cautions: std::mem::take(&mut self.meters.cautions),
-            snapshots: Brackets {
-                first_begin_ns,
-                first_end_ns,
-                second_begin_ns,
-                second_end_ns,
-            },
-            tcp_info,
-        })
-    }
-
-    fn drive<S: Observed>(&self, worker: &mut Worker<S>, until_ns: u64) -> Result<(), String> {
-        let left = Duration::from_nanos(until_ns.saturating_sub(clock_ns()));
-        worker
-            .run_until(Instant::now() + left, &self.stop)
-            .map_err(|error| error.to_string())?;
-        if self.stop.load(Ordering::Relaxed) {
-            Err("the trial was given up".to_string())
-        } else {
-            Ok(())
-        }
-    }
-
-    /// The end's meters, if this worker reads them.
-    fn meters(&mut self) -> Result<Vec<Snapshot>, String> {
-        let meters = self.meters.meters.iter_mut();
-        meters
-            .map(|meter| meter.snapshot().map_err(|error| error.to_string()))
-            .collect()
-    }
-
-    /// Totals by connection, if they are wanted and this worker reads the end's meters.
-    fn by_connection(&mut self) -> Option<Totalled> {
-        let wanted = self.by_connection.then_some(self.meters.meters.iter_mut());
-        let totals: HashMap<_, _> = wanted?.flat_map(|meter| meter.by_connection()).collect();
-        (!totals.is_empty()).then(|| Totalled {
-            at_ns: clock_ns(),
-            totals,
-        })
-    }
-
-    /// What this thread counts of itself.
-    fn own<S: Observed>(&self, worker: &Worker<S>) -> Result<Vec<Snapshot>, String> {
-        let snapshot = |meter, whose, counts| Snapshot {
-            meter,
-            at_ns: clock_ns(),
-            totals: vec![Totals { whose, counts }],
-        };
-        let mut snapshots = Vec::new();
-        if self.has_workload {
-            let counts = worker.totals();
-            snapshots.push(snapshot(MeterName::Workload, Whose::Workload, counts));
-        }
-        if let Some(counts) = S::counts(worker) {
-            snapshots.push(snapshot(MeterName::Tcp, Whose::Namespace, counts));
-        }
-        if self.reads_rusage {
-            let counts = rusage::thread_counts().map_err(|error| error.to_string())?;
-            snapshots.push(snapshot(MeterName::Rusage, Whose::Threads, counts));
-        }
-        Ok(snapshots)
-    }
-
-    /// TCP_INFO of this worker's standing connections, with the workload's own count of payload at the same
-    /// moment beside it, so that the two can be held against each other.
-    fn connections<S: Observed>(&mut self, worker: &Worker<S>) -> Result<Option<Snapshot>, String> {
-        let Some(meter) = &mut self.tcp_info else {
-            return Ok(None);
-        };
-        if worker.conns().next().is_none() {
-            return Ok(None);
-        }
-        let mut snapshot = S::tcp_info(worker, meter)?;
-        for totals in &mut snapshot.totals {
-            totals
-                .counts
-                .extend(worker.totals().into_iter().filter(|(quantity, _)| {
-                    matches!(
-                        quantity,
-                        Quantity::PayloadBytesSent | Quantity::PayloadBytesReceived
-                    )
-                }));
-        }
-        Ok(Some(snapshot))
-    }
 }

@@ -8,10 +8,10 @@ use std::collections::BTreeSet;
 use crate::meter_name::MeterName as M;
 use crate::quantity::Quantity as Q;
 use crate::source::{
-    ALL_SENT, Source, busy_ns, busy_ratio, exact_busy_ns, exact_busy_ratio, exact_cost_ns, ip_kib,
-    kib, mib, others, payload_disagreement, payload_kib, per, per_of_some, pmu, pure_acks_received,
-    pure_acks_sent, ratio, segment_disagreement, self_cpu_ns, share, soak_load, sum, switches,
-    thinned, threads_ns, transactions, tsc_cycles,
+    ALL_SENT, Source, busy_ns, busy_ratio, exact_busy_ns, exact_busy_ratio, exact_cost_ns,
+    filtered_ratio, ip_kib, kib, mib, others, payload_disagreement, payload_kib, per, per_of_some,
+    pmu, pure_acks_received, pure_acks_sent, ratio, segment_disagreement, self_cpu_ns, share,
+    soak_load, sum, switches, threads_ns, transactions, tsc_cycles,
 };
 
 /// Whose a figure can be.
@@ -21,7 +21,7 @@ pub enum FigureOf {
     Trial,
     /// A trial's as a whole, or one host's of it.
     Host,
-    /// A host's while `watch` looks on, whatever runs there.
+    /// A host's while `watch` observes it, whatever runs there.
     Window,
     /// One connection's there, or all of one process or cgroup.
     Connection,
@@ -234,9 +234,9 @@ figures! {
     /// Incoming segments that were merged while the reader held the socket (BacklogCoalesce), per MiB delivered: what the sender's ACKs, or the receiver's segments, have been spared.
     BacklogCoalescedPerMib = "backlog_coalesced_per_mib", "1/MiB", Host, Neither
         => |from| ratio(from.count_of_some(M::Netstat, Q::BacklogCoalesced)?, mib(from)?);
-    /// Of the pure ACKs that `ack_thin` saw at this end, the share that never left.
-    ThinnedRatio = "acks_thinned_ratio", "ratio", Host, Neither
-        => |from| thinned(from);
+    /// Of the pure ACKs that `ack_filter` saw at this end, the share that never left.
+    AcksFilteredRatio = "acks_filtered_ratio", "ratio", Host, Neither
+        => |from| filtered_ratio(from);
     /// Share of the data segments sent that were retransmissions.
     RetransmitRatio = "retransmit_ratio", "ratio", Host, Less
         => |from| per(from, M::TcpInfo, Q::ConnSegmentsRetransmitted, Q::ConnDataSegmentsSent);
@@ -318,7 +318,7 @@ figures! {
     /// Share of the CPUs' time in softirqs, by the meter `exact`.
     ExactSoftirqRatio = "exact_softirq_ratio", "ratio", Window, Neither
         => |from| share(from, M::Exact, Q::EXACT_SOFTIRQS);
-    /// Segments that a network namespace sent again per second (TcpRetransSegs).
+    /// Segments that a network namespace retransmitted per second (TcpRetransSegs).
     RetransmitsPerS = "retransmits_per_s", "1/s", Window, Less
         => |from| from.per_s(M::Netstat, Q::SegmentsRetransmitted);
     /// CPU time of tcpcost itself and of its eBPF programs over the interval: 1 is one CPU.
@@ -326,7 +326,7 @@ figures! {
         => |from| ratio(self_cpu_ns(from)?, from.time_ns(M::Own)?);
     /// Share of the interval in which tcpcost's eBPF programs ran; below 1 what `exact` and `segments` tell is estimated.
     SeenRatio = "seen_ratio", "ratio", Window, More
-        => |from| Some((1.0 - share(from, M::Programs, &[Q::SelfProgramsRestedNs])?).max(0.0));
+        => |from| Some((1.0 - share(from, M::Programs, &[Q::SelfProgramsIdleNs])?).max(0.0));
     /// Standard error of the payload bytes over them, where they are estimated.
     SamplingErrorRatio = "sampling_error_ratio", "ratio", Window, Less
         => |from| from.sampling_error();
@@ -342,7 +342,7 @@ figures! {
     /// Wire segments that it received per second, ACKs included.
     ConnSegmentsReceived = "conn_segments_received_per_s", "1/s", Connection, Neither
         => |from| from.per_s(M::TcpInfo, Q::ConnSegmentsReceived);
-    /// Wire segments that it sent again per second.
+    /// Wire segments that it retransmitted per second.
     ConnRetransmitsPerS = "conn_retransmits_per_s", "1/s", Connection, Less
         => |from| from.per_s(M::TcpInfo, Q::ConnSegmentsRetransmitted);
     /// Wire segments with payload that an end received, per pure ACK that it sent: how it acknowledges. From a capture, as the row below.
@@ -460,98 +460,4 @@ impl Source for Probe {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn no_name_is_defined_twice_and_none_is_a_counts() {
-        for (index, figure) in Figure::ALL.iter().enumerate() {
-            let earlier = &Figure::ALL[..index];
-            assert!(
-                earlier.iter().all(|other| other.name() != figure.name()),
-                "{figure:?}"
-            );
-            assert!(Q::ALL.iter().all(|count| count.name() != figure.name()));
-            assert!(figure.definition().ends_with('.'), "{figure:?}");
-        }
-    }
-
-    #[test]
-    fn no_formula_has_two_names() {
-        let formulas = Figure::ALL.iter().map(|figure| {
-            let numbered = Numbered { figure: *figure };
-            (figure, numbered.value())
-        });
-        let values: Vec<_> = formulas.collect();
-        for (index, (figure, value)) in values.iter().enumerate() {
-            let same = values[..index].iter().find(|(_, other)| other == value);
-            assert!(same.is_none(), "{figure:?} is {same:?}: {value:?}");
-        }
-    }
-
-    #[test]
-    fn the_meters_of_a_figure_are_those_that_it_cannot_do_without() {
-        let names = |figure: Figure| figure.meters().into_iter().collect::<Vec<_>>();
-        assert_eq!(names(Figure::CpuUsPerKib), [M::Proc, M::Workload]);
-        assert_eq!(names(Figure::SelfCpuRatio), [M::Own]);
-        let counts = Figure::TailRatio.counts();
-        let expected = [
-            (M::Segments, Q::DataSkbsSent),
-            (M::Segments, Q::TailSkbsSent),
-        ];
-        assert!(expected.iter().eq(&counts));
-    }
-
-    /// A source in which every count is another number, so that two formulas that agree are one.
-    struct Numbered {
-        figure: Figure,
-    }
-
-    impl Numbered {
-        fn value(&self) -> Option<u64> {
-            self.figure.value(self).map(f64::to_bits)
-        }
-    }
-
-    impl Source for Numbered {
-        fn count(&self, by: M, of: Q) -> Option<f64> {
-            if of == Q::SoakTaskNs {
-                return None;
-            }
-            let place = Q::ALL.iter().position(|&other| other == of)? as f64;
-            Some(1e10 / ((place + 2.0).sqrt() + 0.37 * f64::from(by as u8)))
-        }
-
-        fn per_s(&self, by: M, of: Q) -> Option<f64> {
-            Some(self.count(by, of)? * 1.1)
-        }
-
-        fn time_ns(&self, by: M) -> Option<f64> {
-            Some(1e11 * (2.0 + f64::from(by as u8)).sqrt())
-        }
-
-        fn cpus(&self, _: M) -> Option<f64> {
-            Some(2.0)
-        }
-
-        fn work(&self, of: Q) -> Option<f64> {
-            Some(self.count(M::Workload, of)? * 1.2)
-        }
-
-        fn work_per_s(&self, of: Q) -> Option<f64> {
-            Some(self.count(M::Workload, of)? * 1.3)
-        }
-
-        fn response_us(&self, percentile: f64) -> Option<f64> {
-            Some(percentile)
-        }
-
-        fn sampling_error(&self) -> Option<f64> {
-            Some(7.0)
-        }
-
-        fn owns_namespaces(&self) -> bool {
-            true
-        }
-    }
-}
+mod tests;

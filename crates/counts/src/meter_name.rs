@@ -114,8 +114,8 @@ meters! {
     Workload = "workload", Worker, Read, Never;
     /// Our own TCP's counts of what a namespace would count.
     Tcp = "tcp", Namespace, Read, Never;
-    /// What the knob `ack_thin` let leave and held, by its eBPF program.
-    AckThin = "ack_thin", Namespace, Bpf, Never;
+    /// What the knob `ack_filter` let leave and held, by its eBPF program.
+    AckFilter = "ack_filter", Namespace, Bpf, Never;
     /// A capture, as `tcpcost trace` reads it.
     Trace = "trace", Connections, Read, Never;
     /// CPU time of tcpcost itself.

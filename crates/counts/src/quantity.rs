@@ -57,7 +57,7 @@ quantities! {
     TaskSystemNs = "task_system_ns",
     /// Times that the workload's threads gave up the CPU to wait. `ru_nvcsw`.
     VoluntarySwitches = "voluntary_switches",
-    /// Times that the workload's threads were put off the CPU. `ru_nivcsw`.
+    /// Times that the workload's threads were preempted. `ru_nivcsw`.
     InvoluntarySwitches = "involuntary_switches",
     /// Cycles of the time-stamp counter (x86-64 TSC, arm64 CNTVCT): a clock at a constant rate, not core cycles.
     TscCycles = "tsc_cycles",
@@ -87,8 +87,8 @@ quantities! {
     SelfProgramsNs = "self_programs_ns",
     /// Runs of tcpcost's eBPF programs. bpf_prog_info `run_cnt`, where run-time statistics are on.
     SelfProgramRuns = "self_program_runs",
-    /// Time in which tcpcost's eBPF programs rested to cost less: above 0, what they tell is estimated.
-    SelfProgramsRestedNs = "self_programs_rested_ns",
+    /// Time in which tcpcost's eBPF programs were idle to cost less: above 0, what they count is estimated.
+    SelfProgramsIdleNs = "self_programs_idle_ns",
     /// Time that the trial's own processes ran, interrupts and softirqs taken out. eBPF on sched_switch, as all `exact` times are; each ns of a CPU is in one of them.
     ExactTaskOwnNs = "exact_task_own_ns",
     /// Time that the soaker's spinners ran: tasks of the trial's own processes at SCHED_IDLE. No cost, they only take what is left.
@@ -105,7 +105,7 @@ quantities! {
     ExactHardirqNs = "exact_hardirq_ns",
     /// Time in softirq NET_RX, hard interrupts in it taken out, as in all of these: packets received, and what an ACK lets TCP send.
     ExactSoftirqNetRxNs = "exact_softirq_net_rx_ns",
-    /// Time in softirq NET_TX: queueing disciplines that were put off, skbs freed.
+    /// Time in softirq NET_TX: queueing disciplines that were deferred, skbs freed.
     ExactSoftirqNetTxNs = "exact_softirq_net_tx_ns",
     /// Time in softirq TIMER: retransmission and delayed-ACK timers among others.
     ExactSoftirqTimerNs = "exact_softirq_timer_ns",
@@ -199,12 +199,12 @@ quantities! {
     DrainedOthersSkbs = "drained_by_others_skbs",
     /// Payload bytes in them.
     DrainedOthersBytes = "drained_by_others_bytes",
-    /// Pure ACKs that `ack_thin` let leave when they came.
-    ThinAcksPassed = "thin_acks_passed",
-    /// Pure ACKs that `ack_thin` held: a later one that left covers them, or the flush sent them after all.
-    ThinAcksHeld = "thin_acks_held",
+    /// Pure ACKs that `ack_filter` let leave when they came.
+    AckFilterPassedAcks = "ack_filter_passed_acks",
+    /// Pure ACKs that `ack_filter` held: a later one that left covers them, or the flush sent them after all.
+    AckFilterHeldAcks = "ack_filter_held_acks",
     /// Of these, ACKs that the flush sent, since nothing had left for a millisecond or two.
-    ThinAcksFlushed = "thin_acks_flushed",
+    AckFilterFlushedAcks = "ack_filter_flushed_acks",
     /// Payload bytes that the application handed to TCP.
     PayloadBytesSent = "payload_bytes_sent",
     /// Payload bytes that the application took from TCP.

@@ -196,7 +196,7 @@ pub(crate) fn tsc_cycles(from: &dyn Source) -> Option<f64> {
 }
 
 /// Segments without payload that came in, by TCP_INFO; SYN and FIN among them. What the peer sent may be more:
-/// thinning takes some off the path.
+/// an ACK filter takes some off the path.
 pub(crate) fn pure_acks_received(from: &dyn Source) -> Option<f64> {
     let of = |quantity| from.count(MeterName::TcpInfo, quantity);
     Some(of(Quantity::ConnSegmentsReceived)? - of(Quantity::ConnDataSegmentsReceived)?)
@@ -208,7 +208,7 @@ pub(crate) fn pure_acks_sent(from: &dyn Source) -> Option<f64> {
     Some(of(Quantity::ConnSegmentsSent)? - of(Quantity::ConnDataSegmentsSent)?)
 }
 
-/// Segments that the namespace sent, those sent again included.
+/// Segments that the namespace sent, retransmitted ones included.
 pub(crate) const ALL_SENT: &[Quantity] = &[Quantity::SegmentsSent, Quantity::SegmentsRetransmitted];
 
 /// CPU time of tcpcost itself and of its programs, ns; these may be none.
@@ -217,13 +217,13 @@ pub fn self_cpu_ns(from: &dyn Source) -> Option<f64> {
     Some(from.count(MeterName::Own, Quantity::SelfCpuNs)? + programs.unwrap_or(0.0))
 }
 
-/// ACKs held and never flushed, of all that thinning saw.
-pub(crate) fn thinned(from: &dyn Source) -> Option<f64> {
-    let of = |quantity| from.count_of_some(MeterName::AckThin, quantity);
-    let held = of(Quantity::ThinAcksHeld)?;
-    let seen = of(Quantity::ThinAcksPassed)? + held;
+/// ACKs held and never flushed, of all that the filter saw.
+pub(crate) fn filtered_ratio(from: &dyn Source) -> Option<f64> {
+    let of = |quantity| from.count_of_some(MeterName::AckFilter, quantity);
+    let held = of(Quantity::AckFilterHeldAcks)?;
+    let seen = of(Quantity::AckFilterPassedAcks)? + held;
     // One that was held before the interval may be flushed in it.
-    ratio((held - of(Quantity::ThinAcksFlushed)?).max(0.0), seen)
+    ratio((held - of(Quantity::AckFilterFlushedAcks)?).max(0.0), seen)
 }
 
 /// Kernel against workload: what both counted at the same moments, where payload comes in.

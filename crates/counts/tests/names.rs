@@ -16,7 +16,7 @@ const WORDS: &[MeterName] = &[
     MeterName::Profile,
     MeterName::Workload,
     MeterName::Tcp,
-    MeterName::AckThin,
+    MeterName::AckFilter,
     MeterName::Trace,
     MeterName::Own,
 ];

@@ -158,7 +158,7 @@ fn wanted(
         bottleneck_bits_per_s,
         bottleneck_queue_bytes,
         quickack,
-        ack_thinning: _, // No setting of the host's: a program of the trial's own.
+        ack_filter: _, // No setting of the host's: a program of the trial's own.
         sysctls,
     } = settings;
     let device = || device.to_string();

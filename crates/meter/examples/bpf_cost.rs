@@ -15,7 +15,7 @@ use tcpcost_counts::{MeterName, Quantity};
 use tcpcost_meter::Meter;
 use tcpcost_meter::Scope;
 use tcpcost_meter::bpf::{self, METERS};
-use tcpcost_meter::own::Own;
+use tcpcost_meter::self_cost::SelfCost;
 
 const CPU: usize = 0;
 const RUN: Duration = Duration::from_millis(100);
@@ -126,7 +126,7 @@ fn run(client: &mut TcpStream, request: usize, response: usize) -> (u64, u64) {
 
 /// CPU time of this process.
 fn cpu_ns() -> u64 {
-    let mut meter = Own;
+    let mut meter = SelfCost;
     let snapshot = meter.snapshot().expect("a clock");
     snapshot.totals[0].counts[&Quantity::SelfCpuNs]
 }

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use tcpcost_counts::MeterName;
 use tcpcost_meter::netstat::Netstat;
-use tcpcost_meter::others::Others;
+use tcpcost_meter::other_tasks::OtherTasks;
 use tcpcost_meter::perf::Perf;
 use tcpcost_meter::proc::Proc;
 use tcpcost_meter::soak::{DIRTY_LINES_DEFAULT, Soakers};
@@ -36,7 +36,7 @@ fn main() {
     median_us(MeterName::Netstat, || {
         drop(meter.snapshot().expect("/proc/net"))
     });
-    let mut meter = Others::new(&[0], &[]);
+    let mut meter = OtherTasks::new(&[0], &[]);
     median_us(MeterName::Others, || {
         drop(meter.snapshot().expect("/proc/PID"))
     });

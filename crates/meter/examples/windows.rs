@@ -1,4 +1,4 @@
-//! What it costs to let the eBPF programs run and rest again, as `tcpcost watch` does for each window: CPU time of the
+//! What it costs to let the eBPF programs run and stop again, as `tcpcost watch` does for each window: CPU time of the
 //! thread that does it, and interrupts between CPUs, which patching a running kernel takes. As root:
 //! `cargo run --release -p tcpcost-meter --example windows -- 200`: that many windows, 10 ms apart.
 
@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use tcpcost_counts::{MeterName, Quantity};
 use tcpcost_meter::Scope;
-use tcpcost_meter::bpf::{self, METERS, Rest};
-use tcpcost_meter::own;
+use tcpcost_meter::bpf::{self, Idle, METERS};
+use tcpcost_meter::self_cost;
 
 fn main() {
     let windows = std::env::args().nth(1).and_then(|text| text.parse().ok());
@@ -29,7 +29,7 @@ fn main() {
         let (mut quiet_ns, mut between_ns) = (0, 0);
         meters
             .iter_mut()
-            .for_each(|meter| meter.pause(Rest::Detached));
+            .for_each(|meter| meter.pause(Idle::Detached));
         let mut quiet = 0;
         let mut between = 0;
         let (mut cpu_ns, mut took) = (Vec::new(), Vec::new());
@@ -37,15 +37,15 @@ fn main() {
             let before = (interrupts(), hardirq_ns());
             std::thread::sleep(Duration::from_millis(10));
             let hardirq = hardirq_ns();
-            let began = (interrupts(), own::thread_cpu_ns(), Instant::now());
+            let began = (interrupts(), self_cost::thread_cpu_ns(), Instant::now());
             for meter in &mut meters {
                 meter.resume().expect("they could be attached before");
             }
             meters
                 .iter_mut()
-                .for_each(|meter| meter.pause(Rest::Detached));
+                .for_each(|meter| meter.pause(Idle::Detached));
             took.push(began.2.elapsed().as_nanos() as u64);
-            cpu_ns.push(own::thread_cpu_ns() - began.1);
+            cpu_ns.push(self_cost::thread_cpu_ns() - began.1);
             quiet += began.0 - before.0;
             between += interrupts() - began.0;
             if let (Some(before), Some(now), Some(after)) = (before.1, hardirq, hardirq_ns()) {

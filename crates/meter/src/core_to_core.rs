@@ -23,7 +23,7 @@ const LIMIT: Duration = Duration::from_millis(20);
 
 /// One cache line, and its neighbour that a prefetcher may fetch with it.
 #[repr(align(128))]
-struct Line(AtomicU64);
+struct SharedLine(AtomicU64);
 
 /// The round trip of a cache line between two CPUs, ns: median of 15 blocks of 50 trips; takes 0.1 to
 /// 1 ms of both CPUs. `None` where it took longer than 20 ms, since one of them was not free.
@@ -31,7 +31,7 @@ struct Line(AtomicU64);
 /// # Errors
 /// A thread could not be pinned, or not be started.
 pub fn round_trip_ns(cpus: [usize; 2]) -> Result<Option<u64>, MeterError> {
-    let line = Line(AtomicU64::new(0));
+    let line = SharedLine(AtomicU64::new(0));
     let over = AtomicBool::new(false);
     let until = Instant::now() + LIMIT;
     let give_up = |_: &MeterError| over.store(true, Ordering::Relaxed);
@@ -78,7 +78,7 @@ pub fn round_trip_ns(cpus: [usize; 2]) -> Result<Option<u64>, MeterError> {
 }
 
 /// Spins until the line holds `value`; false at the time limit, or if the other side gave up.
-fn wait(line: &Line, value: u64, until: Instant, over: &AtomicBool) -> bool {
+fn wait(line: &SharedLine, value: u64, until: Instant, over: &AtomicBool) -> bool {
     let mut turns = 0_u32;
     while line.0.load(Ordering::Acquire) != value {
         std::hint::spin_loop();

@@ -26,14 +26,14 @@ mod clock;
 pub mod core_to_core;
 mod error;
 pub mod netstat;
-pub mod others;
-pub mod own;
+pub mod other_tasks;
 pub mod perf;
 pub mod proc;
 #[cfg(feature = "bpf")]
 pub mod programs;
 mod registry;
 pub mod rusage;
+pub mod self_cost;
 pub mod soak;
 pub mod sock_diag;
 pub mod tcp_info;

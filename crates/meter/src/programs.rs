@@ -12,7 +12,7 @@ use libbpf_rs::libbpf_sys::{
 };
 use tcpcost_counts::{Counts, MeterName, Quantity, Snapshot, Whose};
 
-use crate::bpf::{Pausable, Rest};
+use crate::bpf::{Idle, Pausable};
 use crate::{Meter, MeterError, Needs, snapshot_of};
 
 /// The meter `programs`: [`Whose::Tcpcost`], the programs that this process holds now.
@@ -40,9 +40,9 @@ impl Programs {
     }
 }
 
-/// The programs rest, or their time is not asked for.
+/// The programs are idle, or their time is not asked for.
 impl Pausable for Programs {
-    fn pause(&mut self, _: Rest) {
+    fn pause(&mut self, _: Idle) {
         self.statistics = None;
     }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tcpcost_counts::{MeterName, Quantity, Reading, Whose};
 use tcpcost_meter::Scope;
 use tcpcost_meter::bpf::exact::Exact;
-use tcpcost_meter::bpf::{self, Rest};
+use tcpcost_meter::bpf::{self, Idle};
 use tcpcost_meter::{Meter, MeterError};
 
 /// Both CPUs' worth of this process, or why not.
@@ -163,8 +163,8 @@ fn totals_stand_still_in_a_pause_and_go_on_after_it() {
     }
     let mut meter = bpf::load(MeterName::Exact, &scope).unwrap();
     let all = |readings: Vec<Reading>| of(&readings, &Whose::Cpus(cpus())).counts;
-    for rest in [Rest::Detached, Rest::Attached, Rest::Detached] {
-        meter.pause(rest);
+    for idle in [Idle::Detached, Idle::Attached, Idle::Detached] {
+        meter.pause(idle);
         let paused = meter.snapshot().unwrap();
         traffic(10);
         let later = meter.snapshot().unwrap();

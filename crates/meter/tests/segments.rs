@@ -9,7 +9,7 @@ use std::os::fd::AsFd;
 use tcpcost_counts::{ByConnection, Counts, MeterName, Quantity, Reading};
 use tcpcost_meter::Meter;
 use tcpcost_meter::Scope;
-use tcpcost_meter::bpf::{self, Rest, connection_key};
+use tcpcost_meter::bpf::{self, Idle, connection_key};
 use tcpcost_meter::netstat::Netstat;
 use tcpcost_meter::tcp_info::{TcpInfo, key};
 
@@ -276,7 +276,7 @@ fn segments_are_not_counted_in_a_rest_of_either_kind() {
             let readings = meter.snapshot().unwrap().since(&before).unwrap();
             readings[0].counts[&Quantity::DataSkbBytesSent]
         };
-        for rest in [Rest::Attached, Rest::Detached, Rest::Attached] {
+        for rest in [Idle::Attached, Idle::Detached, Idle::Attached] {
             meter.pause(rest);
             assert_eq!(grown(&mut *meter), 0, "{rest:?}");
             meter.resume().unwrap();

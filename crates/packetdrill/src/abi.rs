@@ -45,7 +45,7 @@ impl Shim {
     }
 
     /// Something happened: the blocked call has its turn.
-    fn tell<'a>(&'a self, mut shared: MutexGuard<'a, Shared>) -> MutexGuard<'a, Shared> {
+    fn notify<'a>(&'a self, mut shared: MutexGuard<'a, Shared>) -> MutexGuard<'a, Shared> {
         shared.generation += 1;
         self.happened.notify_all();
         while shared.blocked.is_some_and(|seen| seen < shared.generation) {
@@ -64,7 +64,7 @@ impl Shim {
         until_us: u64,
     ) -> MutexGuard<'a, Shared> {
         while shared.sockets.host.tick(until_us) {
-            shared = self.tell(shared);
+            shared = self.notify(shared);
         }
         shared.sockets.host.pass(until_us);
         shared
@@ -582,7 +582,7 @@ unsafe extern "C" fn netdev_send(_: *mut c_void, data: *const c_void, len: size_
     let mut shared = shim.lock();
     // SAFETY: packetdrill's packet.
     shared.sockets.host.arrive(unsafe { bytes(data, len) });
-    drop(shim.tell(shared));
+    drop(shim.notify(shared));
     0
 }
 
@@ -612,7 +612,7 @@ unsafe extern "C" fn netdev_receive(
             eprintln!("packetdrill waits for a packet, and nothing will ever be sent");
             std::process::exit(1);
         }
-        shared = shim.tell(shared);
+        shared = shim.notify(shared);
     }
 }
 

@@ -31,8 +31,8 @@ enum Socket {
     Listener(SocketAddr),
     Connection {
         id: ConnId,
-        /// An error that was told once.
-        told: bool,
+        /// An error that was reported once.
+        reported: bool,
     },
 }
 
@@ -162,8 +162,11 @@ impl Sockets {
             .endpoint
             .path(id)
             .map_or(address, |path| path.remote);
-        let told = false;
-        Ok((self.add(Socket::Connection { id, told }, config), remote))
+        let reported = false;
+        Ok((
+            self.add(Socket::Connection { id, reported }, config),
+            remote,
+        ))
     }
 
     /// As [`connect`](Self::connect), with data for the SYN; how much of it is on its way.
@@ -231,8 +234,8 @@ impl Sockets {
         let (config, now) = (descriptor.config.clone(), self.host.now());
         let opened = self.host.endpoint.connect_with(config, local, remote, now);
         let id = opened.map_err(|_| Errno(EINVAL))?;
-        let told = false;
-        self.get(fd)?.socket = Socket::Connection { id, told };
+        let reported = false;
+        self.get(fd)?.socket = Socket::Connection { id, reported };
         Ok(())
     }
 
@@ -251,7 +254,7 @@ impl Sockets {
         let id = self.connection(fd).ok()?;
         let reason = self.host.endpoint.connection(id)?.ended()?;
         match &mut self.get(fd).ok()?.socket {
-            Socket::Connection { told, .. } if !*told => *told = true,
+            Socket::Connection { reported, .. } if !*reported => *reported = true,
             _ => return None,
         }
         errno(reason)

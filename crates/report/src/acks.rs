@@ -8,7 +8,7 @@ use crate::summary::Summary;
 const KNOBS: &[&str] = &[
     "ack_policy",
     "ack_segments",
-    "ack_thin",
+    "ack_filter",
     "ack_delay",
     "quickack",
     "rcvlowat",
@@ -49,7 +49,7 @@ pub(crate) fn columns(summary: &Summary) -> Vec<(Derived, &'static str)> {
             ),
             (total(Figure::SwitchesPerTransaction), "switches/trans."),
             (total(Figure::DelayedAcksPerS), "delayed ACKs/s"),
-            (total(Figure::RetransmitRatio), "% sent again"),
+            (total(Figure::RetransmitRatio), "% retransmitted"),
             (
                 Derived::of(HostName::SERVER, Figure::CapturedDataBurst),
                 "segments/burst, captured",
@@ -67,8 +67,11 @@ pub(crate) fn columns(summary: &Summary) -> Vec<(Derived, &'static str)> {
             "delayed ACKs/s",
         ),
         (total(Figure::BacklogCoalescedPerMib), "coalesced/MiB"),
-        (Derived::of(receiver, Figure::ThinnedRatio), "% thinned"),
-        (total(Figure::RetransmitRatio), "% sent again"),
+        (
+            Derived::of(receiver, Figure::AcksFilteredRatio),
+            "% filtered",
+        ),
+        (total(Figure::RetransmitRatio), "% retransmitted"),
         (
             Derived::of(sender, Figure::CapturedSegmentsPerAck),
             "segments/ACK, captured",

@@ -3,15 +3,15 @@
 use serde::Serialize;
 use tcpcost_study::{Derived, Figure, Scope, Value};
 
-use crate::beside::published_chart;
 use crate::cell::CellSummary;
 use crate::compare::Group;
 use crate::estimate::Estimate;
+use crate::labels;
 use crate::levels::Levels;
 use crate::number::unit_in_tables;
+use crate::published_chart::published_chart;
 use crate::scope::{scopes, whose};
 use crate::summary::Summary;
-use crate::words;
 
 /// Values that span more than this are drawn on a logarithmic axis.
 const LOG_FROM: f64 = 20.0;
@@ -167,7 +167,7 @@ fn against(knob: &str, levels: &Levels<'_>, of: Derived, load: &str) -> Option<C
     }
     let title = format!(
         "{} against {}{load}",
-        words::quantity(of),
+        labels::quantity(of),
         together.join(" and ")
     );
     chart(title, knob, of, series, points)

@@ -34,7 +34,7 @@ impl<'a> Group<'a> {
 
 /// One published figure beside ours.
 #[derive(Debug, Clone)]
-pub struct Beside<'a> {
+pub struct PublishedComparison<'a> {
     /// The curve it is of.
     pub series: &'a Series,
     /// The knob's value.
@@ -72,7 +72,7 @@ impl Summary {
     }
 
     /// The published figures, each beside every cell of ours that it belongs to.
-    pub fn published(&self) -> Vec<Beside<'_>> {
+    pub fn published(&self) -> Vec<PublishedComparison<'_>> {
         let Some(published) = &self.study.published else {
             return Vec::new();
         };
@@ -85,7 +85,7 @@ impl Summary {
                         && cell.knobs.value(&published.knob).as_ref() == Some(value)
                     {
                         let of = cell.has_or_both(published.quantity);
-                        rows.push(Beside {
+                        rows.push(PublishedComparison {
                             series,
                             value,
                             figure: *figure,
@@ -96,7 +96,7 @@ impl Summary {
                     }
                 }
                 if rows.len() == before {
-                    rows.push(Beside {
+                    rows.push(PublishedComparison {
                         series,
                         value,
                         figure: *figure,

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tcpcost_counts::{Figure, FigureOf, MeterName, Of, Quantity, Reading, Source};
 use tcpcost_study::{Derived, HostName, HostRecord, Reach, Record, Scope, Side, WorkloadKind};
 
-use crate::apart::is_apart;
+use crate::cpu_ownership::has_own_cpus;
 use crate::cpu_time::CpuTime;
 use crate::response::ResponseTimes;
 use crate::scope::scopes;
@@ -18,7 +18,7 @@ pub type Values = BTreeMap<Derived, f64>;
 /// Every figure that this record has the counts for, of all hosts, of each set of them and of each host; none
 /// unless it was measured. Of a captured trial only what the capture tells: it cost CPU, too.
 ///
-/// CPU is told of hosts that no other has a CPU of, and whose receive work is done there (`apart.rs`). A count of a
+/// CPU is told of hosts that no other has a CPU of, and whose receive work is done there (`cpu_ownership.rs`). A count of a
 /// namespace is of the hosts that are alone in theirs; on loopback all hosts are in one, which then counts once.
 pub fn derive(record: &Record) -> Values {
     let mut values = Values::new();
@@ -28,10 +28,10 @@ pub fn derive(record: &Record) -> Values {
     let trial = Trial::new(record);
     let hosts = record.hosts.keys().copied().collect();
     for scope in scopes(&hosts) {
-        let part = Part {
+        let part = ScopeCounts {
             trial: &trial,
             scope,
-            is_apart: is_apart(record, scope),
+            has_own_cpus: has_own_cpus(record, scope),
         };
         for &kind in Figure::ALL {
             let is_of = match kind.whose() {
@@ -119,14 +119,14 @@ impl<'a> Trial<'a> {
 }
 
 /// Hosts of a trial as a source of counts.
-struct Part<'a> {
+struct ScopeCounts<'a> {
     trial: &'a Trial<'a>,
     scope: Scope,
     /// Whether no other host has a part in what their CPUs do.
-    is_apart: bool,
+    has_own_cpus: bool,
 }
 
-impl<'a> Part<'a> {
+impl<'a> ScopeCounts<'a> {
     fn hosts(&self) -> impl Iterator<Item = (HostName, &'a HostRecord)> {
         let scope = self.scope;
         self.trial
@@ -183,7 +183,7 @@ impl<'a> Part<'a> {
     /// What a meter told of the CPUs; `None` where these hosts' cannot be told from others'.
     fn cpu_time(&self, by: MeterName) -> Option<CpuTime<'a>> {
         let record = self.trial.record;
-        if !self.is_apart || record.captured {
+        if !self.has_own_cpus || record.captured {
             return None;
         }
         let hosts = self.hosts().map(|(_, host)| host).collect();
@@ -196,7 +196,7 @@ fn reading(host: &HostRecord, by: MeterName, of: Quantity) -> Option<&Reading> {
     readings.find(|reading| reading.meter == by && reading.counts.contains_key(&of))
 }
 
-impl Source for Part<'_> {
+impl Source for ScopeCounts<'_> {
     fn count(&self, by: MeterName, of: Quantity) -> Option<f64> {
         if by.of() == Of::Cpus {
             return self.cpu_time(by)?.sum(of);

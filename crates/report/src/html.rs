@@ -10,14 +10,14 @@ use crate::cell::CellSummary;
 use crate::charts::{Chart, PARTS, charts};
 use crate::compare::Group;
 use crate::estimate::Estimate;
+use crate::labels;
 use crate::number::{show, show_estimate, show_percent, unit_in_tables};
 use crate::profile::page;
+use crate::prose::sentences;
 use crate::scope::{self, scopes};
-use crate::sentences::sentences;
 use crate::summary::Summary;
 use crate::table::ABSENT;
 use crate::verdict::Verdict;
-use crate::words;
 
 const PLOT: &str = include_str!("../assets/plot.min.js");
 /// The bundle's licences ask to go wherever it goes, and it goes into every page.
@@ -51,18 +51,18 @@ pub fn html(summary: &Summary) -> String {
                     @for paragraph in study.about.split("\n\n") {
                         @if !paragraph.trim().is_empty() { p { (paragraph.trim()) } }
                     }
-                    ul.facts { @for line in words::head(summary) { li { (line) } } }
+                    ul.facts { @for line in labels::head(summary) { li { (line) } } }
                 }
                 main {
                     (warnings(summary))
-                    (found(summary))
+                    (findings(summary))
                     (thresholds(summary))
                     h2 { "Cost" }
                     @for group in summary.groups() { (cost(&group)) }
                     (cells_table("ACKs and packets", &summary.cells.iter().collect::<Vec<_>>(), &acks::columns(summary)))
                     (openings(summary))
                     (response_times(summary))
-                    ul.notes { @for note in words::regimes(summary).iter().chain(&words::notes(summary)) { li { (note) } } }
+                    ul.notes { @for note in labels::regimes(summary).iter().chain(&labels::notes(summary)) { li { (note) } } }
                     (not_measured(summary))
                     (figures(&charts, |chart| chart.form != "split", "Cost against each knob"))
                     (published(summary))
@@ -180,11 +180,11 @@ fn cost(group: &Group<'_>) -> Markup {
     });
     html! {
         div.scroll { table {
-            caption { (words::quantity(group.main)) ", " (load) }
+            caption { (labels::quantity(group.main)) ", " (load) }
             thead { tr {
                 th scope="col" { "cell" }
                 th scope="col" title=(group.main.kind.definition()) { (whose(group.main)) (unit) }
-                @if with_ratio { th scope="col" { "× first" } }
+                @if with_ratio { th scope="col" { "ratio to first" } }
                 @for of in &kept {
                     th scope="col" title=(of.kind.definition()) {
                         (whose(*of)) (unit_in_tables(*of).0)
@@ -217,7 +217,7 @@ fn whose(of: Derived) -> String {
 }
 
 fn marks(cell: &CellSummary) -> Markup {
-    let marks = words::marks(cell);
+    let marks = labels::marks(cell);
     html! { @if !marks.is_empty() { " " span.mark { (marks) } } }
 }
 
@@ -256,13 +256,13 @@ fn exact(summary: &Summary) -> Markup {
     let cells: Vec<&CellSummary> = summary
         .cells
         .iter()
-        .filter(|cell| words::has_exact(cell))
+        .filter(|cell| labels::has_exact(cell))
         .collect();
     html! {
         @if !cells.is_empty() {
             h2 { "Exactly, and how far other methods are off" }
             @for scope in scopes(&summary.hosts_of_cells()) {
-                @let wanted = words::EXACT
+                @let wanted = labels::EXACT
                     .iter()
                     .map(|&(title, kind)| (Derived { kind, scope }, title))
                     .collect::<Vec<_>>();
@@ -272,7 +272,7 @@ fn exact(summary: &Summary) -> Markup {
                     &wanted,
                 ))
             }
-            ul.notes { @for line in words::methods(summary) { li { (line) } } }
+            ul.notes { @for line in labels::methods(summary) { li { (line) } } }
         }
     }
 }
@@ -305,7 +305,7 @@ fn published(summary: &Summary) -> Markup {
     html! {
         h2 { "Published figures beside ours" }
         div.scroll { table {
-            caption { (published.source) ": " (words::quantity(published.quantity)) ", " (unit) }
+            caption { (published.source) ": " (labels::quantity(published.quantity)) ", " (unit) }
             thead { tr {
                 th scope="col" { (published.knob) }
                 th.left scope="col" { "curve" }
@@ -324,12 +324,12 @@ fn published(summary: &Summary) -> Markup {
     }
 }
 
-fn found(summary: &Summary) -> Markup {
+fn findings(summary: &Summary) -> Markup {
     html! {
         @let of_captures = summary.openings.as_ref().and_then(|openings| openings.sentence.as_ref());
-        @if !summary.found.is_empty() || of_captures.is_some() {
+        @if !summary.findings.is_empty() || of_captures.is_some() {
             h2 { "What was found" }
-            @for sentence in sentences(&summary.found) { p { (sentence) } }
+            @for sentence in sentences(&summary.findings) { p { (sentence) } }
             @if let Some(sentence) = of_captures { p { (sentence) } }
         }
     }
@@ -413,7 +413,7 @@ fn warnings(summary: &Summary) -> Markup {
 }
 
 fn not_measured(summary: &Summary) -> Markup {
-    let lines = words::not_measured(summary);
+    let lines = labels::not_measured(summary);
     html! {
         @if !lines.is_empty() {
             h3 { "Not measured" }
@@ -426,7 +426,7 @@ fn environment(summary: &Summary) -> Markup {
     html! {
         h2 { "Environment" }
         @for host in &summary.hosts {
-            (key_values("The machine", &words::facts(host)))
+            (key_values("The machine", &labels::facts(host)))
         }
         @for host in summary.hosts_of_cells() {
             @for (cells, facts) in summary.environments(host) {
@@ -436,7 +436,7 @@ fn environment(summary: &Summary) -> Markup {
                         @if cells.len() == summary.cells.len() { "all cells" }
                         @else { (cells.join("; ")) }
                     }
-                    (key_values("", &words::facts(facts)))
+                    (key_values("", &labels::facts(facts)))
                 }
             }
         }

@@ -16,39 +16,39 @@
 #![warn(missing_docs)]
 
 mod acks;
-mod apart;
-mod beside;
 mod cell;
 mod charts;
 mod compare;
+mod conclusions;
+mod cpu_ownership;
 mod cpu_time;
 mod csv;
 mod derive;
 mod estimate;
-mod found;
 mod html;
 mod json;
+mod labels;
 mod levels;
 mod meter_cost;
 mod netperf;
 mod number;
 mod opening;
 mod profile;
+mod prose;
+mod published_chart;
 mod response;
 mod scope;
-mod sentences;
 mod summary;
 mod table;
 mod text;
 mod verdict;
-mod words;
 
 pub use cell::{CellSummary, Load, TrialValues, Warned};
-pub use compare::{Beside, Group};
+pub use compare::{Group, PublishedComparison};
+pub use conclusions::{Against, Finding, FindingKind, Sign, Step};
 pub use csv::csv;
 pub use derive::{Values, derive};
 pub use estimate::{CONFIDENCE, Estimate};
-pub use found::{Against, Found, Sign, Step, What};
 pub use html::html;
 pub use json::json;
 pub use meter_cost::MeterCost;

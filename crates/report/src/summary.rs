@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use tcpcost_study::{Cell, Environment, HostName, Machine, Record, Study};
 
 use crate::cell::{CellSummary, Warned};
-use crate::found::{Found, found};
+use crate::conclusions::{Finding, findings};
 use crate::meter_cost::{MeterCost, meter_costs};
 use crate::opening::{Openings, openings};
 use crate::verdict::{Judged, Verdict, judge};
@@ -37,7 +37,7 @@ pub struct Summary {
     /// Each threshold at each of its cells.
     pub judged: Vec<Judged>,
     /// What the study set out to conclude.
-    pub found: Vec<Found>,
+    pub findings: Vec<Finding>,
     /// How connections began, where the study captured them.
     pub openings: Option<Openings>,
 }
@@ -102,7 +102,7 @@ impl Summary {
         let cells = own;
         Summary {
             judged: judge(&study.thresholds, &cells),
-            found: found(study, &cells),
+            findings: findings(study, &cells),
             openings: openings(study, &cells, &ours),
             study: study.clone(),
             hosts,
@@ -215,7 +215,7 @@ mod tests {
             interval_ns: 1,
             outcome,
             warnings: Vec::new(),
-            distances: Vec::new(),
+            cpu_distances: Vec::new(),
             topology: Topology::default(),
             machines: [("a".to_string(), Machine::default())].into(),
             hosts: BTreeMap::new(),

@@ -1,5 +1,7 @@
 //! The table for a terminal.
 
+mod conclusions;
+
 use std::fmt::Write;
 
 use tcpcost_study::{Derived, Figure, HostName, Scope};
@@ -7,14 +9,14 @@ use tcpcost_study::{Derived, Figure, HostName, Scope};
 use crate::acks;
 use crate::cell::CellSummary;
 use crate::compare::Group;
+use crate::labels;
 use crate::number::{show, show_estimate, show_percent, unit_in_tables};
 use crate::profile::table as profile;
+use crate::prose::sentences;
 use crate::scope::scopes;
-use crate::sentences::sentences;
 use crate::summary::Summary;
 use crate::table::{ABSENT, Table, WIDTH, wrap};
 use crate::verdict::Verdict;
-use crate::words;
 
 /// The summary as text for a terminal. `colour` adds ANSI attributes; nothing is told by them alone.
 pub fn text(summary: &Summary, colour: bool) -> String {
@@ -30,15 +32,15 @@ pub fn text(summary: &Summary, colour: bool) -> String {
         page.split(),
         page.exact(),
         page.profiles(),
-        Page::lines(words::regimes(summary)),
+        Page::lines(labels::regimes(summary)),
         page.published(),
         page.openings(),
         page.thresholds(),
         page.meter_costs(),
-        Page::lines(words::not_measured(summary)),
-        Page::lines(words::notes(summary)),
+        Page::lines(labels::not_measured(summary)),
+        Page::lines(labels::notes(summary)),
         page.warnings(),
-        page.found(),
+        page.findings(),
     ]);
     sections.retain(|section| !section.is_empty());
     sections.join("\n")
@@ -97,7 +99,7 @@ impl Page<'_> {
     fn head(&self) -> String {
         let summary = self.summary;
         let mut out = self.heading(&summary.study.title);
-        for line in words::head(summary) {
+        for line in labels::head(summary) {
             let _ = writeln!(out, "{}", wrap(&line, WIDTH, "  "));
         }
         out
@@ -112,8 +114,16 @@ impl Page<'_> {
         } else {
             "CPU-bound"
         };
-        let mut out = self.heading(&format!("{}, {load}", words::quantity(group.main)));
-        let mut table = Table::new(&["cell", unit, "", "× first", "Gbit/s", "trans./s", "n"]);
+        let mut out = self.heading(&format!("{}, {load}", labels::quantity(group.main)));
+        let mut table = Table::new(&[
+            "cell",
+            unit,
+            "",
+            "ratio to first",
+            "Gbit/s",
+            "trans./s",
+            "n",
+        ]);
         for cell in &group.cells {
             let work = |of, wanted: bool| {
                 let of = Derived::total(of);
@@ -126,7 +136,7 @@ impl Page<'_> {
             table.row(vec![
                 cell.name.clone(),
                 shown(cell, group.main),
-                words::marks(cell).to_string(),
+                labels::marks(cell).to_string(),
                 group
                     .ratio_to_first(cell)
                     .map_or(ABSENT.to_string(), |ratio| show_estimate(&ratio, 1.0)),
@@ -225,7 +235,7 @@ impl Page<'_> {
                     shown(cell, of(Figure::TaskUsPerKib))
                 };
                 let row = vec![
-                    format!("  {}", words::whose_cpus(cell, scope)),
+                    format!("  {}", labels::whose_cpus(cell, scope)),
                     cost,
                     share(Figure::UserRatio),
                     share(Figure::SystemRatio),
@@ -252,17 +262,17 @@ impl Page<'_> {
     }
 
     fn exact(&self) -> String {
-        let header: Vec<&str> = words::EXACT.iter().map(|(title, _)| *title).collect();
+        let header: Vec<&str> = labels::EXACT.iter().map(|(title, _)| *title).collect();
         let mut table = Table::new(&[&["% of the CPUs, by exact"], &header[..]].concat());
         for cell in self
             .summary
             .cells
             .iter()
-            .filter(|cell| words::has_exact(cell))
+            .filter(|cell| labels::has_exact(cell))
         {
             table.heading(&cell.name);
             for scope in scopes(&cell.hosts()) {
-                let shown = words::EXACT.iter().map(|&(_, kind)| {
+                let shown = labels::EXACT.iter().map(|&(_, kind)| {
                     let of = Derived { kind, scope };
                     let estimate = cell.estimates.get(&of);
                     match (estimate, kind.unit()) {
@@ -271,7 +281,7 @@ impl Page<'_> {
                     }
                 });
                 let row: Vec<String> =
-                    std::iter::once(format!("  {}", words::whose_cpus(cell, scope)))
+                    std::iter::once(format!("  {}", labels::whose_cpus(cell, scope)))
                         .chain(shown)
                         .collect();
                 if row[1..].iter().any(|shown| shown != ABSENT) {
@@ -285,7 +295,7 @@ impl Page<'_> {
         let mut out =
             self.heading("Where the CPU time went, exactly, and how far other methods are off");
         self.table(&table, &mut out);
-        for line in words::methods(self.summary) {
+        for line in labels::methods(self.summary) {
             out += &wrap(&line, WIDTH, "  ");
             out.push('\n');
         }
@@ -300,7 +310,7 @@ impl Page<'_> {
                     let whose = format!("{}, {}", cell.name, rows.whose);
                     let unit = profile::unit(cell);
                     let mut table =
-                        Table::new(&[&whose, "%", "with callees", "ms/s", unit, "× first"]);
+                        Table::new(&[&whose, "%", "with callees", "ms/s", unit, "ratio to first"]);
                     let functions = rows.functions.into_iter().take(FUNCTIONS);
                     for row in rows.layers.into_iter().chain(functions) {
                         table.row(vec![
@@ -325,140 +335,6 @@ impl Page<'_> {
             &self.heading("Where the CPU time went, by layer and by function (cost: with callees)"),
         );
         out + &Page::lines(profile::notes(self.summary.cells.iter())) + &self.published_functions()
-    }
-
-    fn published_functions(&self) -> String {
-        let Some(published) = &self.summary.study.published_functions else {
-            return String::new();
-        };
-        let title = format!(
-            "Beside {}: {} {}, × first",
-            published.source, published.cell, published.host
-        );
-        let mut table = Table::new(&["function", "published", "ours", "our function"]);
-        for row in profile::published(self.summary) {
-            table.row(vec![
-                row.theirs.to_string(),
-                show(row.published),
-                row.ours
-                    .map_or(ABSENT.to_string(), |ours| show_estimate(&ours, 1.0)),
-                row.function.to_string(),
-            ]);
-        }
-        let mut out = format!("\n{}", self.heading(&title));
-        self.table(&table, &mut out);
-        out
-    }
-
-    fn published(&self) -> String {
-        let Some(published) = &self.summary.study.published else {
-            return String::new();
-        };
-        let (unit, scale) = unit_in_tables(published.quantity);
-        let mut out = self.heading(&format!("Beside {} ({unit})", published.source));
-        let mut table = Table::new(&[&published.knob, "published", "ours", "our cell"]);
-        let mut series = None;
-        for row in self.summary.published() {
-            if series != Some(&row.series.name) && !row.series.name.is_empty() {
-                table.heading(&row.series.name);
-            }
-            series = Some(&row.series.name);
-            table.row(vec![
-                format!("  {}", row.value),
-                show(row.figure * scale),
-                row.ours
-                    .map_or(ABSENT.to_string(), |ours| show_estimate(ours, scale)),
-                row.cell
-                    .map_or(ABSENT.to_string(), |cell| cell.name.clone()),
-            ]);
-        }
-        self.table(&table, &mut out);
-        out
-    }
-
-    fn openings(&self) -> String {
-        let Some(openings) = &self.summary.openings else {
-            return String::new();
-        };
-        let end = openings.captured_at;
-        let mut out = self.heading(&format!(
-            "A connection's first transactions, captured at the {end} (wire segments; | between transactions)"
-        ));
-        for bursts in [false, true] {
-            let (title, published) = match bursts {
-                false => ("of each pure ACK", &openings.pure_acks),
-                true => ("of each data burst", &openings.data_bursts),
-            };
-            let mut table = Table::new(&[title, "most often", "in", "as published", "captures"]);
-            if let (Some(source), Some(published)) = (&openings.source, published) {
-                let absent = || ABSENT.to_string();
-                table.row(vec![
-                    source.clone(),
-                    published.clone(),
-                    absent(),
-                    absent(),
-                    absent(),
-                ]);
-            }
-            for cell in &openings.cells {
-                let told = if bursts {
-                    &cell.data_bursts
-                } else {
-                    &cell.pure_acks
-                };
-                let as_published = told.as_published.map(|count| count.to_string());
-                table.row(vec![
-                    cell.cell.clone(),
-                    told.sequence.clone(),
-                    told.captures.to_string(),
-                    as_published.unwrap_or(ABSENT.to_string()),
-                    match cell.too_short {
-                        0 => cell.captures.to_string(),
-                        short => format!("{} ({short} too short)", cell.captures),
-                    },
-                ]);
-            }
-            self.table(&table, &mut out);
-        }
-        out
-    }
-
-    /// Last, where a terminal shows it.
-    fn found(&self) -> String {
-        let of_captures = self.summary.openings.iter();
-        let of_captures = of_captures.filter_map(|openings| openings.sentence.clone());
-        let mut sentences = sentences(&self.summary.found);
-        sentences.extend(of_captures);
-        if sentences.is_empty() {
-            return String::new();
-        }
-        self.heading("What was found") + &Page::lines(sentences)
-    }
-
-    fn thresholds(&self) -> String {
-        let judged = &self.summary.judged;
-        if judged.is_empty() {
-            return String::new();
-        }
-        let mut out = self.heading("Thresholds");
-        for one in judged {
-            let verdict = match one.verdict {
-                Verdict::Missed => self.style.paint("31", "missed"),
-                verdict => verdict.name().to_string(),
-            };
-            // In the unit of the limit, as the study file has it.
-            let found = one.estimate.map_or("no number".to_string(), |estimate| {
-                show_estimate(&estimate, 1.0)
-            });
-            let cell = one.cell.as_deref().unwrap_or("no cell has these knobs");
-            let _ = writeln!(
-                out,
-                "{verdict}: {} {}: {found} ({cell})",
-                one.quantity,
-                one.limits()
-            );
-        }
-        out
     }
 
     fn meter_costs(&self) -> String {

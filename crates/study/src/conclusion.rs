@@ -11,9 +11,9 @@ use crate::value::{Raw, Value};
 #[derive(Debug, Clone, PartialEq)]
 pub struct Conclusion {
     /// How the sentence begins: what was done, in words.
-    pub says: String,
+    pub text: String,
     /// Whether it goes on with the sentence of the conclusion before.
-    pub joins: bool,
+    pub continues: bool,
     /// What is told; `None` is each cell's main quantity.
     pub quantity: Option<Derived>,
     /// The cells it is of: those that have these knobs.
@@ -41,9 +41,9 @@ pub struct Change {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Fit {
     /// What its slope is, in words.
-    pub says: String,
+    pub text: String,
     /// Whether it goes on with the sentence of the fit before.
-    pub joins: bool,
+    pub continues: bool,
     /// Upwards; `None` is each cell's main quantity.
     pub quantity: Option<Derived>,
     /// To the right.
@@ -58,18 +58,18 @@ fn any(text: &str) -> Result<String, String> {
     Ok(text.to_string())
 }
 
-fn joins(section: &mut Section<'_>) -> Result<bool, StudyError> {
+fn continues(section: &mut Section<'_>) -> Result<bool, StudyError> {
     let read = |value: &toml::de::DeValue<'_>| value.as_bool();
     Ok(section
-        .read("joins", "true or false", read)?
+        .read("continues", "true or false", read)?
         .unwrap_or(false))
 }
 
 impl Conclusion {
     pub(crate) fn parse(mut section: Section<'_>) -> Result<Conclusion, StudyError> {
-        let says = section.text("says", any)?;
-        let says = required(&section, "says", says)?;
-        let joins = joins(&mut section)?;
+        let text = section.text("text", any)?;
+        let text = required(&section, "text", text)?;
+        let continues = continues(&mut section)?;
         let quantity = section.text("quantity", quantity)?;
         let matching = matching(&mut section)?;
         let change = change(&mut section)?;
@@ -79,8 +79,8 @@ impl Conclusion {
         };
         section.end()?;
         Ok(Conclusion {
-            says,
-            joins,
+            text,
+            continues,
             quantity,
             matching,
             change,
@@ -128,9 +128,9 @@ pub(crate) fn values(knob: &Knob, raw: &Raw) -> Option<Vec<Value>> {
 
 impl Fit {
     pub(crate) fn parse(mut section: Section<'_>) -> Result<Fit, StudyError> {
-        let says = section.text("says", any)?;
-        let says = required(&section, "says", says)?;
-        let joins = joins(&mut section)?;
+        let text = section.text("text", any)?;
+        let text = required(&section, "text", text)?;
+        let continues = continues(&mut section)?;
         let of = section.text("quantity", quantity)?;
         let over = section.text("over", quantity)?;
         let over = required(&section, "over", over)?;
@@ -138,8 +138,8 @@ impl Fit {
         let published = section.read("published", "a number", number)?;
         section.end()?;
         Ok(Fit {
-            says,
-            joins,
+            text,
+            continues,
             quantity: of,
             over,
             matching,
@@ -160,7 +160,7 @@ mod tests {
     fn a_change_has_a_published_figure_for_each_of_its_values_or_none() {
         let text = |published: &str| {
             format!(
-                "[[conclusion]]\nsays = \"more\"\nknob = \"server.ack_thin\"\nfrom = 2\nto = [8, 16]\n{published}"
+                "[[conclusion]]\ntext = \"more\"\nknob = \"server.ack_filter\"\nfrom = 2\nto = [8, 16]\n{published}"
             )
         };
         let study = parse(&text("published_percent = [-23, -29.4]")).unwrap();
@@ -179,19 +179,19 @@ mod tests {
         for (text, expected) in [
             (
                 "[[conclusion]]\nquantity = \"acks_per_kib\"\n",
-                "s.toml:2: conclusion.says: is missing",
+                "s.toml:2: conclusion.text: is missing",
             ),
             (
-                "[[conclusion]]\nsays = \"x\"\nknob = \"flows\"\nfrom = 0\n",
+                "[[conclusion]]\ntext = \"x\"\nknob = \"flows\"\nfrom = 0\n",
                 "s.toml:4: conclusion.from: expected a whole number from 1 to 30000",
             ),
             (
-                "[[fit]]\nsays = \"x\"\nover = \"acks\"\n",
+                "[[fit]]\ntext = \"x\"\nover = \"acks\"\n",
                 "s.toml:3: fit.over: expected a quantity: no such quantity; see docs/quantities.md",
             ),
             (
-                "[[fit]]\nsays = \"x\"\nover = \"acks_per_kib\"\nfrom = 2\n",
-                "s.toml:4: from: no such key in [fit]; known here: says, joins, quantity, over, where, published",
+                "[[fit]]\ntext = \"x\"\nover = \"acks_per_kib\"\nfrom = 2\n",
+                "s.toml:4: from: no such key in [fit]; known here: text, continues, quantity, over, where, published",
             ),
         ] {
             assert_eq!(parse(text).unwrap_err(), expected);

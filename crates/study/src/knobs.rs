@@ -76,7 +76,7 @@ pub const KNOBS: &[Knob] = &[
         "flows",
         Kind::Count(1, 30_000),
         "1",
-        "Connections in all, dealt round over the client's threads. For `crr`, connections at a time.",
+        "Connections in all, distributed round-robin over the client's threads. For `crr`, connections at a time.",
     ),
     workload(
         "threads",
@@ -352,14 +352,14 @@ pub const KNOBS: &[Knob] = &[
         .when(&["off"])
         .because("the kernel's \"every\" is made of quickack")]),
     link(
-        "ack_thin",
+        "ack_filter",
         Kind::Count(1, 64),
         Kernel::OwnDevice("eBPF"),
         "Of the pure ACKs that the kernel's TCP sends only every so many-th leaves the device (eBPF at tc egress; docs/acks.md says which are never held, and when one held is sent after all). With `quickack = \"on\"`, `gro = \"off\"` and the peer's `segmentation = \"per-mss\"` that is so many segments an ACK.",
     )
     .needs(&[Need::of(&[NOT_EVERY])
         .at(At::Kernel)
-        .because("the kernel's \"every\" thins by itself")]),
+        .because("the kernel's \"every\" filters by itself")]),
     Knob {
         of: Of::Tcp(
             Kernel::SocketOption("SO_RCVLOWAT"),
@@ -453,11 +453,11 @@ pub const KNOBS: &[Knob] = &[
         "tail_split",
         Kind::Choice(TailSplit::WORDS),
         Kernel::Always(
-            "nagle",
+            "keep",
             "the kernel's is fixed; `gso_max_segs = 2` does the same to messages of three segments",
         ),
         UserKnob::TailSplit,
-        "`always`: a partial segment behind full ones leaves by itself, Nagle's rule is not asked about it, and only what is shorter than a segment is remembered as small (Linux before 3.14). `nagle`: it leaves with them unless Nagle's rule holds it, and is remembered (Dumazet 2013; the default of both stacks).",
+        "`split`: a partial segment behind full ones leaves by itself, Nagle's rule is not asked about it, and only what is shorter than a segment is remembered as small (Linux before 3.14). `keep`: it leaves with them unless Nagle's rule holds it, and is remembered (Dumazet 2013; the default of both stacks).",
     ),
     tcp(
         "tso_win_divisor",

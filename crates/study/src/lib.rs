@@ -24,10 +24,10 @@
 #![warn(missing_docs)]
 
 mod ack_policies;
-mod apart;
 mod capture;
 mod cell;
 mod conclusion;
+mod cpu_distance;
 mod derived;
 mod host_name;
 mod knob;
@@ -49,10 +49,10 @@ mod value;
 mod words;
 
 pub use ack_policies::{AckKind, AckPolicyRow, ack_policy_table};
-pub use apart::Distance;
 pub use capture::{Brackets, Capture, CaptureSettings, PublishedOpening};
 pub use cell::{Cell, MeterTrial, Shuffle};
 pub use conclusion::{Change, Conclusion, Fit};
+pub use cpu_distance::CpuDistance;
 pub use derived::{Derived, Scope};
 pub use host_name::{HostName, HostNameError};
 pub use knob::{Knobs, UnknownKnob};
@@ -66,7 +66,7 @@ pub use record::{
 };
 pub use registry::{Group, KNOBS, Kind, Knob, find, knob_table, tcp_table};
 pub use settings::{
-    AckThinning, Cork, DeviceSettings, ReceiveWith, Segmentation, SendWith, SettingsError,
+    AckFilterRule, Cork, DeviceSettings, ReceiveWith, Segmentation, SendWith, SettingsError,
     TailSplit, WindowGrowth, WorkloadKind, WorkloadSettings,
 };
 pub use study::Study;

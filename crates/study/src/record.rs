@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use tcpcost_counts::{ByConnection, CallChains, MeterName, Quantity, Reading, Whose};
 
-use crate::apart::Distance;
 use crate::capture::Capture;
+use crate::cpu_distance::CpuDistance;
 use crate::host_name::HostName;
 use crate::knob::Knobs;
 use crate::schema1;
@@ -40,8 +40,8 @@ pub enum Outcome {
 pub enum WarningCode {
     /// Tasks that are not the trial's used its CPUs above the study's `others_max`. Marks the trial.
     Others,
-    /// The hypervisor ran the two ends' CPUs far apart, on other trials of the run near each other. Marks the trial.
-    CpusApart,
+    /// The hypervisor ran the CPUs of two hosts farther from each other than in other trials of the run. Marks the trial.
+    CpusFar,
     /// The hypervisor took more than 1 % of the trial's CPUs.
     Steal,
     /// The CPU's frequency is not held: governor or turbo.
@@ -52,7 +52,7 @@ pub enum WarningCode {
     Disagreement,
     /// The workload could not keep up with its fixed rate.
     RateMissed,
-    /// The workload's threads were put off their CPU often.
+    /// The workload's threads were preempted often.
     Preempted,
     /// Something else that the text says.
     Other,
@@ -62,7 +62,7 @@ impl WarningCode {
     /// Whether a trial with this warning is marked: repeated, and left out of the estimates as long
     /// as unmarked ones exist.
     pub fn marks(self) -> bool {
-        matches!(self, WarningCode::Others | WarningCode::CpusApart)
+        matches!(self, WarningCode::Others | WarningCode::CpusFar)
     }
 }
 
@@ -236,10 +236,10 @@ pub struct Record {
     /// Warnings.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<Warning>,
-    /// How far apart CPUs of hosts that talk with each other were; none of hosts that share one, or of
+    /// Distances of CPUs of hosts that talk with each other; none of hosts that share a CPU, or of
     /// two machines.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub distances: Vec<Distance>,
+    pub cpu_distances: Vec<CpuDistance>,
     /// Hosts, links, who connects to whom.
     pub topology: Topology,
     /// The machines that the hosts ran on, by the kernel's boot id; empty where no agent was asked.
@@ -336,7 +336,7 @@ mod tests {
                 reason: "no".into(),
             },
             warnings: vec![],
-            distances: Vec::new(),
+            cpu_distances: Vec::new(),
             topology: Topology::default(),
             machines: BTreeMap::new(),
             hosts: BTreeMap::new(),

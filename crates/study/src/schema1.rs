@@ -50,7 +50,7 @@ pub(crate) fn read(line: &str) -> Result<Record, serde_json::Error> {
             (host, found)
         })
         .collect();
-    let distances: Vec<Value> = match of_pair {
+    let cpu_distances: Vec<Value> = match of_pair {
         Value::Null => Vec::new(),
         mut distance => {
             let cpu = |host: HostName, index: usize| json!({"host": host, "cpu": distance["cpus"][index]});
@@ -59,6 +59,15 @@ pub(crate) fn read(line: &str) -> Result<Record, serde_json::Error> {
             vec![distance]
         }
     };
+    let mut warnings = match take("warnings") {
+        Value::Null => json!([]),
+        warnings => warnings,
+    };
+    for warning in warnings.as_array_mut().into_iter().flatten() {
+        if warning["code"] == "cpus_apart" {
+            warning["code"] = "cpus_far".into();
+        }
+    }
     let machines = match is_known {
         true => json!({ MACHINE: machine }),
         false => json!({}),
@@ -70,7 +79,8 @@ pub(crate) fn read(line: &str) -> Result<Record, serde_json::Error> {
         ("topology", serde_json::to_value(&topology)?),
         ("machines", machines),
         ("hosts", serde_json::to_value(&hosts)?),
-        ("distances", distances.into()),
+        ("cpu_distances", cpu_distances.into()),
+        ("warnings", warnings),
     ] {
         fields.insert(name.to_string(), value);
     }

@@ -101,9 +101,9 @@ words! {
     /// When a partial segment behind full ones leaves by itself.
     TailSplit {
         /// Always: Linux before 3.14.
-        Always = "always",
+        Split = "split",
         /// Where Nagle's rule holds it back.
-        Nagle = "nagle",
+        Keep = "keep",
     }
 }
 
@@ -119,7 +119,7 @@ words! {
 
 /// Which of a kernel receiver's pure ACKs leave its device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AckThinning {
+pub enum AckFilterRule {
     /// Every so many-th ACK.
     Acks(u32),
     /// One ACK for so many wire segments.
@@ -259,7 +259,7 @@ pub struct DeviceSettings {
     /// quickack of the route to the peer.
     pub quickack: Option<bool>,
     /// Which pure ACKs leave.
-    pub ack_thinning: Option<AckThinning>,
+    pub ack_filter: Option<AckFilterRule>,
     /// Sysctls, in their dotted names.
     pub sysctls: BTreeMap<String, String>,
 }
@@ -295,7 +295,7 @@ impl DeviceSettings {
             },
             bottleneck_queue_bytes: number("bottleneck_queue").expect("a size has a default"),
             quickack: switch("quickack"),
-            ack_thinning: number("ack_thin").map(AckThinning::Acks),
+            ack_filter: number("ack_filter").map(AckFilterRule::Acks),
             sysctls: BTreeMap::new(),
         };
         if knobs.is_user(end) {
@@ -304,11 +304,11 @@ impl DeviceSettings {
         settings.sysctls = knobs.kernel_sysctls(end);
         let every = Value::Word(AckKind::Every.word().to_string());
         if knobs.value_at(end, "ack_policy") == Some(every) {
-            // Its route's quickack makes an ACK of each segment, and thinning leaves one of so many.
+            // Its route's quickack makes an ACK of each segment, and the filter leaves one of so many.
             let segments = number("ack_segments").or(AckKind::Every.row().segments);
             settings.quickack = Some(true);
             settings.offloads.insert("gro", false);
-            settings.ack_thinning = segments.filter(|&n| n > 1).map(AckThinning::Segments);
+            settings.ack_filter = segments.filter(|&n| n > 1).map(AckFilterRule::Segments);
         }
         settings
     }
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn every_is_made_of_quickack_no_gro_and_thinning_at_the_kernels_end_alone() {
+    fn every_is_made_of_quickack_no_gro_and_an_ack_filter_at_the_kernels_end_alone() {
         let knobs = |segments| {
             knobs(&[
                 ("ack_policy", "every"),
@@ -386,18 +386,18 @@ mod tests {
             ])
         };
         let server = DeviceSettings::from_knobs(&knobs("8"), HostName::SERVER);
-        assert_eq!(server.ack_thinning, Some(AckThinning::Segments(8)));
+        assert_eq!(server.ack_filter, Some(AckFilterRule::Segments(8)));
         assert_eq!(
             (server.quickack, server.offloads["gro"]),
             (Some(true), false)
         );
         let client = DeviceSettings::from_knobs(&knobs("8"), HostName::CLIENT);
         assert_eq!(
-            (client.ack_thinning, client.quickack, client.offloads.len()),
+            (client.ack_filter, client.quickack, client.offloads.len()),
             (None, None, 0)
         );
         let each = DeviceSettings::from_knobs(&knobs("1"), HostName::SERVER);
-        assert_eq!((each.ack_thinning, each.quickack), (None, Some(true)));
+        assert_eq!((each.ack_filter, each.quickack), (None, Some(true)));
     }
 
     #[test]

@@ -120,15 +120,10 @@ fn check(tail: TailRule, phase: &str, packets: f64, octets: f64) {
 
 #[test]
 fn before_a_message_left_in_two_and_its_first_part_was_acknowledged() {
-    check(
-        TailRule::OnItsOwn,
-        "before",
-        3.0,
-        (3.0 * 52.0 + 4096.0) / 3.0,
-    );
+    check(TailRule::Split, "before", 3.0, (3.0 * 52.0 + 4096.0) / 3.0);
 }
 
 #[test]
 fn after_a_message_leaves_in_one() {
-    check(TailRule::WithLast, "after", 2.0, 2100.0);
+    check(TailRule::Keep, "after", 2.0, 2100.0);
 }

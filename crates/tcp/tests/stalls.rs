@@ -108,7 +108,7 @@ proptest! {
         window in prop_oneof![6_000u32..60_000, 6_000u32..4_000_000],
         supers in prop_oneof![Just(0u32), 536u32..65_160],
         divisor in prop_oneof![Just(None), (0u32..=64).prop_map(Some)],
-        tail in prop_oneof![Just(TailRule::WithLast), Just(TailRule::OnItsOwn)],
+        tail in prop_oneof![Just(TailRule::Keep), Just(TailRule::Split)],
         timestamps: bool,
     ) {
         let ack = counted(kind, segments);

@@ -28,7 +28,7 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run a study: make its bed, drive traffic, measure, report.
-    Run(Run),
+    Run(RunArgs),
     /// List the built-in studies.
     List(Format),
     /// Print a built-in study as a file to copy and change.
@@ -85,7 +85,7 @@ pub struct Format {
 
 /// `tcpcost run`.
 #[derive(Debug, Args)]
-pub struct Run {
+pub struct RunArgs {
     /// Name of a built-in study, or path of a study file.
     #[arg(required_unless_present = "resume")]
     pub study: Option<String>,

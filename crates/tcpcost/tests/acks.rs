@@ -50,7 +50,7 @@ fn segments_per_ack(record: &Value) -> f64 {
 }
 
 #[test]
-fn a_kernels_end_acknowledges_every_nth_segment_by_quickack_and_thinning() {
+fn a_kernels_end_acknowledges_every_nth_segment_by_quickack_and_an_ack_filter() {
     if !able() {
         return;
     }
@@ -59,17 +59,17 @@ fn a_kernels_end_acknowledges_every_nth_segment_by_quickack_and_thinning() {
     let records = run(&place, bed, "[vary]\n\"server.ack_segments\" = [1, 4]");
     let each = cell(&records, "server.ack_segments=1");
     assert_eq!(each["outcome"], "measured", "{each}");
-    assert!(count(each, "server", "ack_thin", "thin_acks_held").is_none());
+    assert!(count(each, "server", "ack_filter", "ack_filter_held_acks").is_none());
     let fourth = cell(&records, "server.ack_segments=4");
     if fourth["outcome"] == "skipped" {
         let reason = fourth["reason"].as_str().unwrap();
-        assert!(reason.starts_with("server.ack_thin: "), "{reason}");
+        assert!(reason.starts_with("server.ack_filter: "), "{reason}");
         return tcpcost_testbed::skip(reason);
     }
     assert_eq!(fourth["outcome"], "measured", "{fourth}");
     // A backlog that is acknowledged as one makes more segments an ACK, never fewer but at the flush.
-    let held = count(fourth, "server", "ack_thin", "thin_acks_held").unwrap();
-    let passed = count(fourth, "server", "ack_thin", "thin_acks_passed").unwrap();
+    let held = count(fourth, "server", "ack_filter", "ack_filter_held_acks").unwrap();
+    let passed = count(fourth, "server", "ack_filter", "ack_filter_passed_acks").unwrap();
     assert!(held > 0 && passed > 0, "{held} {passed}");
     let route = environment(fourth, "server")["route"].as_str().unwrap();
     assert!(route.contains("quickack 1"), "{route}");
@@ -86,7 +86,7 @@ fn a_kernels_end_acknowledges_every_nth_segment_by_quickack_and_thinning() {
 }
 
 #[test]
-fn thinning_ends_with_its_trial() {
+fn an_ack_filter_ends_with_its_trial() {
     if !able() {
         return;
     }
@@ -95,11 +95,11 @@ fn thinning_ends_with_its_trial() {
     let records = run(
         &place,
         bed,
-        "[vary]\n\"server.ack_thin\" = [8, \"leave\", 2]",
+        "[vary]\n\"server.ack_filter\" = [8, \"leave\", 2]",
     );
-    let untouched = cell(&records, "server.ack_thin=leave");
+    let untouched = cell(&records, "server.ack_filter=leave");
     assert_eq!(untouched["outcome"], "measured");
-    assert!(count(untouched, "server", "ack_thin", "thin_acks_held").is_none());
+    assert!(count(untouched, "server", "ack_filter", "ack_filter_held_acks").is_none());
 }
 
 #[test]
@@ -161,14 +161,14 @@ name = "every with gro"
 "server.ack_policy" = "every"
 "server.gro" = "on"
 [[cells]]
-name = "every and thinning"
+name = "every and a filter"
 "server.ack_policy" = "every"
-"server.ack_thin" = 3
+"server.ack_filter" = 3
 [[cells]]
 name = "on loopback"
 bed = "loopback"
-"server.ack_thin" = 3
-"client.ack_thin" = 3
+"server.ack_filter" = 3
+"client.ack_filter" = 3
 "#;
     let records = run(&place, "", cells);
     for (name, reason) in [
@@ -178,10 +178,10 @@ bed = "loopback"
         ),
         ("every without quickack", "server.quickack: "),
         ("every with gro", "server.gro: "),
-        ("every and thinning", "server.ack_thin: "),
+        ("every and a filter", "server.ack_filter: "),
         (
             "on loopback",
-            "client.ack_thin: of a bed's own device alone",
+            "client.ack_filter: of a bed's own device alone",
         ),
     ] {
         let record = cell(&records, name);

@@ -198,9 +198,9 @@ fn read_back(record: &Json, end: &str, row: &Knob, user: bool) -> Option<String>
             }
             .to_string(),
         ),
-        ("ack_thin" | "ack_segments", _) => {
+        ("ack_filter" | "ack_segments", _) => {
             // The program is there and counts.
-            count(record, end, "ack_thin", "thin_acks_passed");
+            count(record, end, "ack_filter", "ack_filter_passed_acks");
             Some("counted".to_string())
         }
         (name, kernel) => panic!("{name}: how is {kernel:?} read back?"),
@@ -224,7 +224,7 @@ fn is_as_asked(row: &Knob, asked: &str, read: &str, user: bool) -> bool {
         (_, Some(Kernel::Sysctl(_, write))) => read == write(number(&value)).to_string(),
         ("bottleneck", Some(_)) => read.contains(&format!("rate {}bit", number(&value))),
         ("bottleneck_queue", Some(_)) => read.contains(&format!("limit {}b", number(&value))),
-        ("ack_thin" | "ack_segments", Some(_)) => true,
+        ("ack_filter" | "ack_segments", Some(_)) => true,
         ("mtu" | "gso_max_size" | "gso_max_segs", _) => {
             read == number(&value).to_string() || read == value.to_string()
         }

@@ -64,7 +64,7 @@ fn each_ack_policy_of_ours_runs_and_exactly_is_exact() {
 fn each_segmentation_policy_of_ours_runs() {
     let records = run("[bed]\nkind = \"memory\"\nstack = \"user\"\n\
          [workload]\nclient_cpus = [0]\nserver_cpus = [0]\ncheck = \"on\"\n\
-         [[cells]]\nname = \"always\"\ntail_split = \"always\"\n\
+         [[cells]]\nname = \"split\"\ntail_split = \"split\"\n\
          [[cells]]\nname = \"divisor\"\ntso_win_divisor = 1\nsuper_segment = \"16KiB\"\n\
          [[cells]]\nname = \"2005\"\nwhole_super_segments = \"on\"\ninitial_window = 3\nwindow_growth = \"per-ack\"\n\
          [[cells]]\nname = \"paced\"\npacing = \"timer\"\npacing_rate = \"100Mbit\"\ntso_min_segs = 4\n");
@@ -93,7 +93,7 @@ fn what_the_kernel_has_is_set_and_what_it_has_not_is_a_skip() {
         assert_eq!(sysctls["net.ipv4.tcp_backlog_ack_defer"], "0", "{sysctls}");
     }
     for knob in [
-        "tail_split = \"always\"",
+        "tail_split = \"split\"",
         "whole_super_segments = \"on\"",
         "pacing = \"timer\"",
         "super_segment = \"16KiB\"",

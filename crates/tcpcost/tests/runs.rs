@@ -113,7 +113,7 @@ fn a_run_that_waits_for_its_cpus_to_be_near_each_other_can_be_interrupted() {
     let file = place.path("out/records.jsonl");
     let mut near = String::new();
     for mut record in place.records("out") {
-        record["distances"][0]["before_ns"] = serde_json::json!(1);
+        record["cpu_distances"][0]["before_ns"] = serde_json::json!(1);
         near += &format!("{record}\n");
     }
     std::fs::write(&file, &near).unwrap();

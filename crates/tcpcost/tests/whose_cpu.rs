@@ -66,11 +66,11 @@ fn a_one_way_transfer_charges_each_end_to_its_own_cpu() {
 
     // How far apart the two CPUs were, unless one was not free for 20 ms.
     assert_eq!(
-        record["distances"][0]["cpus"],
+        record["cpu_distances"][0]["cpus"],
         serde_json::json!([{"host": "client", "cpu": 0}, {"host": "server", "cpu": 1}])
     );
     for when in ["before_ns", "after_ns"] {
-        let ns = &record["distances"][0][when];
+        let ns = &record["cpu_distances"][0][when];
         assert!(ns.is_null() || ns.as_u64().is_some_and(|ns| ns > 0), "{ns}");
     }
 

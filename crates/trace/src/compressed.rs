@@ -23,14 +23,14 @@ pub(crate) fn decompressed<'r>(input: Box<dyn Read + 'r>) -> io::Result<Box<dyn 
         }
         _ => return Ok(Box::new(whole)),
     };
-    Ok(Box::new(Steps(compressed)))
+    Ok(Box::new(ShortReads(compressed)))
 }
 
 /// Asks a decompressor for little at a time: what it had made before it found the input broken goes
 /// with the error.
-struct Steps<R>(R);
+struct ShortReads<R>(R);
 
-impl<R: Read> Read for Steps<R> {
+impl<R: Read> Read for ShortReads<R> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         const MOST: usize = 4096;
         let length = into.len().min(MOST);

@@ -2,7 +2,7 @@
 
 use crate::connection::Connection;
 use crate::counts::DirectionCounts;
-use crate::handshakes::{Commonest, Handshakes};
+use crate::handshakes::{CommonestEndpoints, Handshakes};
 use crate::waits::{Wait, Waits};
 
 /// What segmentation offload joins by default: gso_max_size.
@@ -27,7 +27,7 @@ pub(crate) struct Evidence {
     pub(crate) covered_segments: u64,
     pub(crate) handshakes: Handshakes,
     /// Whom those went to that went nowhere.
-    pub(crate) failed_to: Commonest,
+    pub(crate) failed_to: CommonestEndpoints,
     /// Connections that a RST ended in the middle of something, and such that only stayed open.
     pub(crate) cut_off: u64,
     pub(crate) keepalive_only: u64,

@@ -47,9 +47,9 @@ impl Handshakes {
 /// The ends that most of many connections went to, if they are about a ninth of them or more (Misra and
 /// Gries 1982): each with how often it came, or less.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Commonest([Option<(Endpoint, u64)>; 8]);
+pub(crate) struct CommonestEndpoints([Option<(Endpoint, u64)>; 8]);
 
-impl Commonest {
+impl CommonestEndpoints {
     pub(crate) fn add(&mut self, end: Endpoint) {
         let places = &mut self.0;
         if let Some(place) = places.iter_mut().flatten().find(|place| place.0 == end) {

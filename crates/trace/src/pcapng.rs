@@ -115,7 +115,7 @@ pub(crate) fn read<R: Read>(
                     return broken("a packet block of lengths that cannot be, or of no interface");
                 };
                 reading.packets += 1;
-                let Packet {
+                let PacketBlock {
                     link,
                     frame,
                     wire_len,
@@ -187,7 +187,7 @@ fn interface(body: Fields<'_>) -> Option<Interface> {
     })
 }
 
-struct Packet<'a> {
+struct PacketBlock<'a> {
     link: Link,
     frame: &'a [u8],
     wire_len: u32,
@@ -196,7 +196,7 @@ struct Packet<'a> {
 }
 
 #[inline]
-fn packet<'a>(kind: u32, body: Fields<'a>, interfaces: &[Interface]) -> Option<Packet<'a>> {
+fn packet<'a>(kind: u32, body: Fields<'a>, interfaces: &[Interface]) -> Option<PacketBlock<'a>> {
     if kind == SIMPLE_PACKET {
         let of = interfaces.first()?;
         let wire_len = body.u32(0)?;
@@ -207,7 +207,7 @@ fn packet<'a>(kind: u32, body: Fields<'a>, interfaces: &[Interface]) -> Option<P
             of.snap_len
         };
         let frame = &data[..data.len().min(wire_len.min(limit) as usize)];
-        return Some(Packet {
+        return Some(PacketBlock {
             link: of.link,
             frame,
             wire_len,
@@ -227,7 +227,7 @@ fn packet<'a>(kind: u32, body: Fields<'a>, interfaces: &[Interface]) -> Option<P
         .resolution
         .ns(units)
         .saturating_add_signed(of.offset_s.saturating_mul(1_000_000_000));
-    Some(Packet {
+    Some(PacketBlock {
         link: of.link,
         frame,
         wire_len: body.u32(16)?,

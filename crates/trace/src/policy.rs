@@ -44,7 +44,7 @@ struct Windows {
     /// Of these, such as left it within a segment of where it was: no read came before them.
     stuck: u64,
     /// How far they moved it.
-    steps: Commonest,
+    steps: CommonestSteps,
     /// Those that moved it by the commonest step so far, which is not what they cover.
     of_step: u64,
     /// Those of either kind: with a step, or as wide as any before.
@@ -54,9 +54,9 @@ struct Windows {
 /// The commonest of many values, if it is about a fifth of them or more (Misra and Gries 1982): each
 /// with how often it came, or less.
 #[derive(Debug, Clone, Copy, Default)]
-struct Commonest([(u32, u32); 4]);
+struct CommonestSteps([(u32, u32); 4]);
 
-impl Commonest {
+impl CommonestSteps {
     /// Another value, which is one of those before if it is this near.
     #[inline]
     fn add(&mut self, value: u32, within: u32) {

@@ -1,15 +1,15 @@
-//! From stretches of time in which the eBPF programs counted to totals of all time.
+//! From windows of time in which the eBPF programs counted to totals of all time.
 //!
-//! What the kernel counts anyway is known for all time and for the stretches: what was seen is scaled by the
+//! What the kernel counts anyway is known for all time and for the windows: what was seen is scaled by the
 //! quotient of the two (a ratio estimate; its bias falls as 1 / packets seen, its error is told). Payload is scaled by
 //! octets of IP, segments and skbs by TCP's own counts of segments, CPU time by the time that /proc/stat has neither as idle nor as stolen, which the
 //! kernel measures at every change (NO_HZ) and gives in steps of 10 ms.
 
 use tcpcost_counts::{Counts, Quantity, Reading, Snapshot, Whose};
 
-/// Growth over one stretch.
+/// Growth over one window.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Stretch {
+pub struct Window {
     /// By the eBPF meter.
     pub seen: Counts,
     /// By the kernel's own counters.
@@ -19,12 +19,12 @@ pub struct Stretch {
 /// A meter's totals; what was not seen is estimated.
 #[derive(Debug)]
 pub struct Estimate {
-    scaled: fn(&[Stretch], &Reading, usize) -> Option<Counts>,
+    scaled: fn(&[Window], &Reading, usize) -> Option<Counts>,
     cpus: usize,
     totals: Counts,
     /// Where the totals stand.
     base: Option<Snapshot>,
-    waiting: Vec<Stretch>,
+    waiting: Vec<Window>,
     /// Whether what waits is all that was.
     is_whole: bool,
 }
@@ -40,7 +40,7 @@ impl Estimate {
         Estimate::new(exact, cpus)
     }
 
-    fn new(scaled: fn(&[Stretch], &Reading, usize) -> Option<Counts>, cpus: usize) -> Estimate {
+    fn new(scaled: fn(&[Window], &Reading, usize) -> Option<Counts>, cpus: usize) -> Estimate {
         Estimate {
             scaled,
             cpus,
@@ -55,7 +55,7 @@ impl Estimate {
     /// now. `None`: nothing was seen of what was; the next call makes up for it.
     pub fn take(
         &mut self,
-        seen: impl IntoIterator<Item = Stretch>,
+        seen: impl IntoIterator<Item = Window>,
         is_whole: bool,
         now: &Snapshot,
     ) -> Option<Counts> {
@@ -69,7 +69,7 @@ impl Estimate {
                     .find(|reading| !matches!(reading.whose, Whose::Cpu(_) | Whose::Cpus(_)))?;
                 (self.scaled)(&self.waiting, known, self.cpus)?
             }
-            _ => sum(self.waiting.iter().map(|stretch| &stretch.seen)),
+            _ => sum(self.waiting.iter().map(|window| &window.seen)),
         };
         for (quantity, grown) in grown {
             *self.totals.entry(quantity).or_insert(0) += grown;
@@ -81,10 +81,10 @@ impl Estimate {
     }
 }
 
-fn segments(stretches: &[Stretch], known: &Reading, _: usize) -> Option<Counts> {
+fn segments(windows: &[Window], known: &Reading, _: usize) -> Option<Counts> {
     let factor = |of: &[Quantity]| {
         let all = total(&known.counts, of)?;
-        let seen = sum(stretches.iter().map(|stretch| &stretch.known));
+        let seen = sum(windows.iter().map(|window| &window.known));
         let seen = total(&seen, of)?;
         match (all, seen) {
             (0, _) => Some(1.0),
@@ -95,7 +95,7 @@ fn segments(stretches: &[Stretch], known: &Reading, _: usize) -> Option<Counts> 
     // The factor of all that goes one way, and that of payload.
     let sent = (factor(SENT)?, factor(OCTETS_SENT)?);
     let received = (factor(RECEIVED)?, factor(OCTETS_RECEIVED)?);
-    let seen = sum(stretches.iter().map(|stretch| &stretch.seen));
+    let seen = sum(windows.iter().map(|window| &window.seen));
     let scaled = seen.into_iter().map(|(quantity, count)| {
         let (packets, payload) = match OF_RECEIVED.contains(&quantity) {
             true => received,
@@ -109,8 +109,8 @@ fn segments(stretches: &[Stretch], known: &Reading, _: usize) -> Option<Counts> 
     Some(scaled.collect())
 }
 
-fn exact(stretches: &[Stretch], known: &Reading, cpus: usize) -> Option<Counts> {
-    let mut counts = sum(stretches.iter().map(|stretch| &stretch.seen));
+fn exact(windows: &[Window], known: &Reading, cpus: usize) -> Option<Counts> {
+    let mut counts = sum(windows.iter().map(|window| &window.seen));
     let wall_ns = known.duration_ns * cpus as u64;
     let not_busy_ns = total(&known.counts, Quantity::CPU_NOT_BUSY)?;
     let busy_ns = wall_ns.saturating_sub(not_busy_ns);
@@ -128,18 +128,18 @@ fn exact(stretches: &[Stretch], known: &Reading, cpus: usize) -> Option<Counts> 
     Some(counts)
 }
 
-/// The standard error of payload bytes as [`segments`] scales them, over them: of stretches as clusters drawn
+/// The standard error of payload bytes as [`segments`] scales them, over them: of windows as clusters drawn
 /// without replacement (Cochran 1977, 6.13). `None` for less than two.
-pub fn error(stretches: &[Stretch]) -> Option<f64> {
-    if stretches.len() < 2 {
+pub fn error(windows: &[Window]) -> Option<f64> {
+    if windows.len() < 2 {
         return None;
     }
-    let of = |stretch: &Stretch| {
-        let octets = total(&stretch.known, OCTETS_SENT)? + total(&stretch.known, OCTETS_RECEIVED)?;
-        let bytes = total(&stretch.seen, BYTES)?;
+    let of = |window: &Window| {
+        let octets = total(&window.known, OCTETS_SENT)? + total(&window.known, OCTETS_RECEIVED)?;
+        let bytes = total(&window.seen, BYTES)?;
         Some((octets as f64, bytes as f64))
     };
-    let pairs: Vec<(f64, f64)> = stretches.iter().map(of).collect::<Option<_>>()?;
+    let pairs: Vec<(f64, f64)> = windows.iter().map(of).collect::<Option<_>>()?;
     let (octets, bytes) = pairs
         .iter()
         .fold((0.0, 0.0), |(x, y), pair| (x + pair.0, y + pair.1));
@@ -235,8 +235,8 @@ mod tests {
     }
 
     /// So many segments sent, of 100 bytes, and received, of 10; the kernel counted as many, and 10 octets more each.
-    fn stretch(sent: u64, received: u64) -> Stretch {
-        Stretch {
+    fn window(sent: u64, received: u64) -> Window {
+        Window {
             seen: Counts::from([
                 (Quantity::DataSkbsSent, sent),
                 (Quantity::DataSkbBytesSent, sent * 100),
@@ -260,10 +260,10 @@ mod tests {
     #[test]
     fn what_was_seen_whole_is_not_scaled() {
         let mut estimate = Estimate::of_segments();
-        let first = estimate.take([stretch(0, 0)], true, &segments_now(5, 5, [5, 5]));
+        let first = estimate.take([window(0, 0)], true, &segments_now(5, 5, [5, 5]));
         assert_eq!(counts(&first.unwrap()), [0, 0, 0]);
         // Read a moment apart, the kernel's counts are a little ahead.
-        let second = estimate.take([stretch(10, 10)], true, &segments_now(16, 16, [2000, 300]));
+        let second = estimate.take([window(10, 10)], true, &segments_now(16, 16, [2000, 300]));
         assert_eq!(counts(&second.unwrap()), [10, 1000, 100]);
     }
 
@@ -271,7 +271,7 @@ mod tests {
     fn what_was_not_seen_is_scaled_by_what_the_kernel_counted_each_way() {
         let mut estimate = Estimate::of_segments();
         estimate.take([], true, &segments_now(0, 0, [0, 0]));
-        let windows = [stretch(10, 20), stretch(30, 0)];
+        let windows = [window(10, 20), window(30, 0)];
         // Ten times the segments sent, eleven times the octets; three times both received.
         let now = segments_now(400, 60, [40 * 110 * 11, 20 * 20 * 3]);
         let totals = estimate.take(windows, false, &now);
@@ -285,10 +285,10 @@ mod tests {
             |segments: u64| segments_now(segments, segments, [segments * 110, segments * 20]);
         estimate.take([], true, &known(0));
         assert_eq!(estimate.take([], false, &known(50)), None);
-        let totals = estimate.take([stretch(10, 10)], true, &known(100));
+        let totals = estimate.take([window(10, 10)], true, &known(100));
         assert_eq!(counts(&totals.unwrap()), [100, 10_000, 1_000]);
         // No traffic is known without a look.
-        let totals = estimate.take([stretch(0, 0)], false, &known(100));
+        let totals = estimate.take([window(0, 0)], false, &known(100));
         assert_eq!(counts(&totals.unwrap()), [100, 10_000, 1_000]);
     }
 
@@ -311,7 +311,7 @@ mod tests {
         let known = Counts::new();
         let mut estimate = Estimate::of_exact(2);
         estimate.take([], true, &proc(0, 0, 0));
-        let counts = estimate.take([Stretch { seen, known }], false, &proc(1000, 1100, 100));
+        let counts = estimate.take([Window { seen, known }], false, &proc(1000, 1100, 100));
         let counts = counts.unwrap();
         assert_eq!(counts[&Quantity::ExactTaskOthersNs], 600);
         assert_eq!(counts[&Quantity::ExactSoftirqNetRxNs], 200);
@@ -331,9 +331,9 @@ mod tests {
         let (mut squares, mut told, rounds) = (0.0, 0.0, 4000);
         for _ in 0..rounds {
             // Bytes per segment differ by window: 100 or 300.
-            let windows: Vec<Stretch> = (0..8)
+            let windows: Vec<Window> = (0..8)
                 .map(|_| {
-                    let mut window = stretch(50 + random() % 50, 10);
+                    let mut window = window(50 + random() % 50, 10);
                     let scale = 1 + 2 * (random() % 2);
                     let bytes = window.seen.get_mut(&Quantity::DataSkbBytesSent).unwrap();
                     *bytes *= scale;
@@ -352,6 +352,6 @@ mod tests {
         let scatter = (squares / f64::from(rounds)).sqrt();
         let told = told / f64::from(rounds);
         assert!((told / scatter - 1.0).abs() < 0.1, "{told} {scatter}");
-        assert_eq!(error(&[stretch(1, 1)]), None);
+        assert_eq!(error(&[window(1, 1)]), None);
     }
 }

@@ -8,7 +8,7 @@ use tcpcost_counts::Source;
 
 use crate::column::Column;
 use crate::connections::{self, ROW_COLUMNS, Row, Wanted};
-use crate::looping::{Moment, View};
+use crate::driver::{Moment, View};
 use crate::sample::{COLUMNS, Sample};
 use crate::sources::About;
 
@@ -65,8 +65,8 @@ fn object(about: &About, time: String, sample: &Sample) -> Map<String, Value> {
     if !about.refused.is_empty() {
         set("refused", json!(about.refused));
     }
-    if !sample.notes.is_empty() {
-        set("notes", json!(sample.notes));
+    if !sample.warnings.is_empty() {
+        set("warnings", json!(sample.warnings));
     }
     figures(COLUMNS, sample, &mut object);
     object
@@ -139,7 +139,7 @@ mod tests {
         assert_eq!(line["payload_sent_bits_per_s"], 1e9);
         assert_eq!(line["tail_ratio"], 0.05);
         assert_eq!(line["counts"]["segments"]["data_skbs_sent"], 10_000);
-        assert!(!line.contains_key("notes"));
+        assert!(!line.contains_key("warnings"));
     }
 
     #[test]
@@ -188,7 +188,7 @@ mod tests {
     #[test]
     fn every_field_is_documented_and_every_documented_field_is_there() {
         let mut sample = tracepoints(0);
-        sample.notes.push("something".to_string());
+        sample.warnings.push("something".to_string());
         let mut both = row(1, "one", 10);
         both.counts.insert(Quantity::ConnSegmentsSent, 20_001);
         both.counts.insert(Quantity::ConnDataSegmentsReceived, 5);

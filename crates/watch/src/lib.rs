@@ -1,21 +1,21 @@
 //! `tcpcost watch`: what TCP costs on this host as it runs, whatever runs on it.
 //!
 //! `sources` are the meters, those of eBPF kept cheap by a `sampler` whose `estimate`s make up for what it did not
-//! see; `looping` looks at them each time that [`ticker`] says so, and hands
+//! see; `driver` looks at them each time that [`ticker`] says so, and hands
 //! the growth, a `sample`, to a view: `lines`, `json` or the `screen`. `connections` are looked at on request,
 //! with their `owners`, and totals are served as `metrics` by `http`.
 
 mod column;
 mod connections;
+mod driver;
+mod duty_cycle;
 mod estimate;
 mod exposition;
 mod http;
 mod json;
 mod lines;
-mod looping;
 mod metrics;
 mod owners;
-mod rest;
 mod sample;
 mod sampler;
 mod screen;
@@ -36,7 +36,7 @@ use tcpcost_signals::Interrupt;
 
 pub use connections::{By, Filter, Wanted};
 
-use looping::{Moment, View};
+use driver::{Moment, View};
 use metrics::Metrics;
 use owners::Owners;
 use screen::state::State;
@@ -111,7 +111,7 @@ pub fn watch(options: &Options) -> anyhow::Result<()> {
         if !looked_at.rows.is_empty() {
             match connections::look(&looked_at, &mut owners) {
                 Ok(seen) => moment.connections = Some(seen),
-                Err(error) => moment.notes.push(error.to_string()),
+                Err(error) => moment.warnings.push(error.to_string()),
             }
         }
         if let Some(metrics) = &metrics {
@@ -124,14 +124,14 @@ pub fn watch(options: &Options) -> anyhow::Result<()> {
         let mut clock = Clock::new(options.interval, interrupt.clone());
         if has_screen {
             let mut screen = Screen::new(State::new(&about), &on_screen)?;
-            return looping::watch(&mut look, &mut Keys(clock), &mut screen, options.count);
+            return driver::watch(&mut look, &mut Keys(clock), &mut screen, options.count);
         }
         let out = out.lock();
         let mut view: Box<dyn View> = match options.form == Form::Json {
             true => Box::new(json::Json::new(out, &about, wanted)),
             false => Box::new(lines::Lines::new(out, &about, wanted)?),
         };
-        looping::watch(&mut look, &mut clock, view.as_mut(), options.count)
+        driver::watch(&mut look, &mut clock, view.as_mut(), options.count)
     };
     match run() {
         // `tcpcost watch | head` is no error.

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 
 use crate::column::Column;
 use crate::connections::{self, By, ROW_COLUMNS, Row, Wanted};
-use crate::looping::{Moment, View};
+use crate::driver::{Moment, View};
 use crate::sample::{COLUMNS, Sample};
 use crate::sources::About;
 
@@ -36,8 +36,8 @@ impl<W: Write> View for Lines<W> {
             writeln!(self.out, "{}", cells(|column| column.head.to_string()))?;
         }
         self.shown += 1;
-        for note in &sample.notes {
-            writeln!(self.out, "# {note}")?;
+        for warning in &sample.warnings {
+            writeln!(self.out, "# {warning}")?;
         }
         writeln!(self.out, "{}", cells(|column| sample.text(column)))?;
         if let Some(rows) = &sample.rows {
@@ -166,7 +166,7 @@ out Gb/s  in Gb/s   seg/s>   seg/s< seg/ack> seg/ack<   retr/s  seg/skb    skb B
     #[test]
     fn a_note_stands_before_its_line() {
         let mut sample = counters_only(0);
-        sample.notes.push("meter netstat: gone".to_string());
+        sample.warnings.push("meter netstat: gone".to_string());
         let text = printed(false, &[sample]);
         assert!(text.contains("+-%\n# meter netstat: gone\n"), "{text}");
     }

@@ -11,7 +11,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::registry::{Registry, Unit};
 use tcpcost_counts::{Counts, MeterName, Quantity, Snapshot, Whose, self_cpu_ns};
 
-use crate::looping::Moment;
+use crate::driver::Moment;
 use crate::sample::Sample;
 
 /// Totals of the last look, shared by the loop that looks and the server that is asked.
@@ -226,10 +226,10 @@ const COUNTERS: &[Counter] = &[
     },
     Counter {
         meter: MeterName::Programs,
-        name: "tcpcost_self_rested",
-        help: "Time in which the eBPF programs rested: while it grows other counters grow by estimates",
+        name: "tcpcost_self_idle",
+        help: "Time in which the eBPF programs were idle: while it grows other counters grow by estimates",
         label: "",
-        values: &[("", Quantity::SelfProgramsRestedNs)],
+        values: &[("", Quantity::SelfProgramsIdleNs)],
     },
 ];
 
@@ -280,7 +280,7 @@ mod tests {
                 Whose::Tcpcost,
                 &[
                     (Quantity::SelfProgramsNs, 500_000),
-                    (Quantity::SelfProgramsRestedNs, 1_000_000_000),
+                    (Quantity::SelfProgramsIdleNs, 1_000_000_000),
                 ],
             ),
             (
@@ -311,10 +311,10 @@ tcpcost_xmit_drain_total{drainer=\"net_rx\"} 5
 # HELP tcpcost_core_cycles Core cycles of all CPUs of the host, user and kernel
 # TYPE tcpcost_core_cycles counter
 tcpcost_core_cycles_total 3000000000
-# HELP tcpcost_self_rested_seconds Time in which the eBPF programs rested: while it grows other counters grow by estimates
-# TYPE tcpcost_self_rested_seconds counter
-# UNIT tcpcost_self_rested_seconds seconds
-tcpcost_self_rested_seconds_total 1.0
+# HELP tcpcost_self_idle_seconds Time in which the eBPF programs were idle: while it grows other counters grow by estimates
+# TYPE tcpcost_self_idle_seconds counter
+# UNIT tcpcost_self_idle_seconds seconds
+tcpcost_self_idle_seconds_total 1.0
 # HELP tcpcost_self_cpu_seconds CPU time of tcpcost itself and of its eBPF programs
 # TYPE tcpcost_self_cpu_seconds counter
 # UNIT tcpcost_self_cpu_seconds seconds

@@ -23,11 +23,11 @@ pub struct Sample {
     /// Standard error of payload bytes, over them, where they are sampled.
     pub sampling_error: Option<f64>,
     /// Why something is absent in this interval.
-    pub notes: Vec<String>,
+    pub warnings: Vec<String>,
 }
 
 impl Sample {
-    /// What grew. A meter that went backwards is absent, with a note.
+    /// What grew. A meter that went backwards is absent, with a warning.
     pub fn between(earlier: &[Snapshot], later: &[Snapshot]) -> Sample {
         let mut sample = Sample::default();
         for after in later {
@@ -39,7 +39,7 @@ impl Sample {
                     .into_iter()
                     .filter(|reading| !matches!(reading.whose, Whose::Cpu(_)))
                     .for_each(|reading| sample.add(reading)),
-                Err(error) => sample.notes.push(error.to_string()),
+                Err(error) => sample.warnings.push(error.to_string()),
             }
         }
         sample
@@ -50,7 +50,7 @@ impl Sample {
         self.counts.insert(reading.meter, reading.counts);
     }
 
-    /// Whether a meter looked on, though it may have seen nothing of this interval.
+    /// Whether a meter observed it, though it may have seen nothing of this interval.
     fn has(&self, meter: MeterName) -> bool {
         self.counts.contains_key(&meter) || self.unseen.contains(&meter)
     }
@@ -197,6 +197,6 @@ mod tests {
         };
         let sample = Sample::between(&[snapshot(2)], &[snapshot(1)]);
         assert!(sample.counts.is_empty());
-        assert!(sample.notes[0].contains("went back from 2 to 1"));
+        assert!(sample.warnings[0].contains("went back from 2 to 1"));
     }
 }

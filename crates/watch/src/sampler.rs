@@ -8,13 +8,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tcpcost_counts::{Counts, MeterName, Quantity, Snapshot, Totals, Whose};
-use tcpcost_meter::bpf::{Pausable, Rest};
+use tcpcost_meter::bpf::{Idle, Pausable};
 use tcpcost_meter::netstat::Netstat;
-use tcpcost_meter::{Meter, MeterError, own};
+use tcpcost_meter::{Meter, MeterError, self_cost};
 
 use crate::connections::Skbs;
-use crate::estimate::{self, Estimate, Stretch};
-use crate::rest;
+use crate::duty_cycle;
+use crate::estimate::{self, Estimate, Window};
 
 /// eBPF meters and what they saw.
 #[derive(Debug)]
@@ -22,10 +22,10 @@ pub struct Sampler {
     shared: Arc<Mutex<Shared>>,
     estimates: Vec<Estimate>,
     /// The last windows' segments, oldest first.
-    recent: Vec<Stretch>,
-    /// When the last look was, and how long the programs rested until then.
+    recent: Vec<Window>,
+    /// When the last look was, and how long the programs were idle until then.
     taken: Instant,
-    rested: Duration,
+    idle: Duration,
     cost_ns: Option<u64>,
 }
 
@@ -62,7 +62,7 @@ impl Sampler {
             cpus,
             runs_per_s: 0.0,
             beside: Duration::ZERO,
-            resting: None,
+            idle_since: None,
             open: None,
             closed: Vec::new(),
             is_whole: true,
@@ -82,56 +82,56 @@ impl Sampler {
             estimates,
             recent: Vec::new(),
             taken: Instant::now(),
-            rested: Duration::ZERO,
+            idle: Duration::ZERO,
             cost_ns: None,
         })
     }
 
     /// What there is to say now, beside what the meters `proc` and `netstat` say now.
-    pub fn take(&mut self, beside: &[Snapshot], notes: &mut Vec<String>) -> Taken {
+    pub fn take(&mut self, beside: &[Snapshot], warnings: &mut Vec<String>) -> Taken {
         let mut shared = lock(&self.shared);
         shared.close(After::GoOn);
         let closed = std::mem::take(&mut shared.closed);
         let is_whole = shared.is_whole;
         shared.is_whole = shared.open.is_some();
         let names: Vec<MeterName> = shared.meters.iter().map(|meter| meter.name()).collect();
-        notes.extend(shared.failure.take());
+        warnings.extend(shared.failure.take());
         drop(shared);
 
         let mut taken = Taken::default();
         let seen: Duration = closed.iter().map(|window| window.duration).sum();
         let passed = std::mem::replace(&mut self.taken, Instant::now()).elapsed();
         if !is_whole {
-            self.rested += passed.saturating_sub(seen);
+            self.idle += passed.saturating_sub(seen);
         }
         for window in &closed {
             self.cost_ns = window.programs_ns.or(self.cost_ns);
         }
         for (index, name) in names.into_iter().enumerate() {
-            let stretches = || {
+            let windows = || {
                 let all = closed.iter();
-                all.filter_map(|window| window.stretches.get(index)?.clone())
+                all.filter_map(|window| window.by_meter.get(index)?.clone())
             };
             let method = match name {
                 MeterName::Exact => MeterName::Proc,
                 _ => MeterName::Netstat,
             };
             let now = beside.iter().find(|snapshot| snapshot.meter == method);
-            let totals = now.and_then(|now| self.estimates[index].take(stretches(), is_whole, now));
+            let totals = now.and_then(|now| self.estimates[index].take(windows(), is_whole, now));
             let (Some(now), Some(counts)) = (now, totals) else {
                 taken.unseen.push(name);
                 continue;
             };
             if name == MeterName::Segments {
-                taken.error = self.error(stretches().collect(), is_whole);
+                taken.error = self.error(windows().collect(), is_whole);
             }
             taken
                 .snapshots
                 .push(snapshot(name, now.at_ns, Whose::Host, counts));
         }
         if let Some(now) = beside.first() {
-            let rested_ns = self.rested.as_nanos() as u64;
-            let mut counts = Counts::from([(Quantity::SelfProgramsRestedNs, rested_ns)]);
+            let idle_ns = self.idle.as_nanos() as u64;
+            let mut counts = Counts::from([(Quantity::SelfProgramsIdleNs, idle_ns)]);
             counts.extend(self.cost_ns.map(|ns| (Quantity::SelfProgramsNs, ns)));
             let programs = snapshot(MeterName::Programs, now.at_ns, Whose::Tcpcost, counts);
             taken.snapshots.push(programs);
@@ -148,7 +148,7 @@ impl Sampler {
 
     /// The standard error of what these windows gave; the scatter of the last ones goes into it, since an interval
     /// has but a few.
-    fn error(&mut self, windows: Vec<Stretch>, is_whole: bool) -> Option<f64> {
+    fn error(&mut self, windows: Vec<Window>, is_whole: bool) -> Option<f64> {
         if is_whole {
             self.recent.clear();
             return None;
@@ -180,11 +180,11 @@ struct Shared {
     runs_per_s: f64,
     /// What windows took of the CPUs beside the programs' runs and this thread.
     beside: Duration,
-    /// Since when the programs rest, and how.
-    resting: Option<(Instant, Rest)>,
-    /// The stretch that runs now.
+    /// Since when the programs are idle, and how.
+    idle_since: Option<(Instant, Idle)>,
+    /// The window that runs now.
     open: Option<Edge>,
-    closed: Vec<Window>,
+    closed: Vec<ClosedWindow>,
     /// Whether the programs have run all the time since the last look.
     is_whole: bool,
     failure: Option<String>,
@@ -205,10 +205,10 @@ impl Edge {
 }
 
 /// What one window saw.
-struct Window {
+struct ClosedWindow {
     duration: Duration,
     /// By meter.
-    stretches: Vec<Option<Stretch>>,
+    by_meter: Vec<Option<Window>>,
     /// Total until its end.
     programs_ns: Option<u64>,
 }
@@ -216,14 +216,14 @@ struct Window {
 /// What the programs do after a window.
 enum After {
     GoOn,
-    Rest,
+    Idle,
 }
 
 impl Shared {
     /// Lets the programs run and opens a window.
     fn open(&mut self) -> Result<(), MeterError> {
-        if let Some((since, Rest::Attached)) = self.resting.take() {
-            self.beside += rest::attached(self.runs_per_s, since.elapsed());
+        if let Some((since, Idle::Attached)) = self.idle_since.take() {
+            self.beside += duty_cycle::attached(self.runs_per_s, since.elapsed());
         }
         for meter in &mut self.meters {
             meter.resume()?;
@@ -248,9 +248,9 @@ impl Shared {
             Some(whole.counts)
         };
         let known = growth(&begin.netstat, &end.netstat).unwrap_or_default();
-        let stretches = begin.snapshots.iter().zip(&end.snapshots);
-        let stretches = stretches.map(|(before, after)| {
-            Some(Stretch {
+        let windows = begin.snapshots.iter().zip(&end.snapshots);
+        let windows = windows.map(|(before, after)| {
+            Some(Window {
                 seen: growth(before, after)?,
                 known: known.clone(),
             })
@@ -262,22 +262,22 @@ impl Shared {
         {
             self.runs_per_s = after.saturating_sub(before) as f64 / duration.as_secs_f64();
         }
-        self.closed.push(Window {
+        self.closed.push(ClosedWindow {
             duration,
-            stretches: stretches.collect(),
+            by_meter: windows.collect(),
             programs_ns: end.programs(Quantity::SelfProgramsNs),
         });
         match after {
             After::GoOn => self.open = Some(end),
-            After::Rest => {
+            After::Idle => {
                 self.is_whole = false;
-                let rest = rest::cheaper(self.runs_per_s, PERIOD, self.cpus);
+                let idle = duty_cycle::cheaper(self.runs_per_s, PERIOD, self.cpus);
                 let meters = self.meters.iter_mut().chain(&mut self.statistics);
-                meters.for_each(|meter| meter.pause(rest));
-                if rest == Rest::Detached {
-                    self.beside += rest::detached(self.cpus);
+                meters.for_each(|meter| meter.pause(idle));
+                if idle == Idle::Detached {
+                    self.beside += duty_cycle::detached(self.cpus);
                 }
-                self.resting = Some((Instant::now(), rest));
+                self.idle_since = Some((Instant::now(), idle));
             }
         }
     }
@@ -286,7 +286,7 @@ impl Shared {
     fn spent_ns(&mut self) -> u64 {
         let programs = self.programs().unwrap_or_default();
         let ran_ns = programs.get(&Quantity::SelfProgramsNs);
-        ran_ns.unwrap_or(&0) + own::thread_cpu_ns() + self.beside.as_nanos() as u64
+        ran_ns.unwrap_or(&0) + self_cost::thread_cpu_ns() + self.beside.as_nanos() as u64
     }
 
     fn programs(&mut self) -> Option<Counts> {
@@ -323,8 +323,8 @@ fn keep_below(mut pace: Pace, shared: &Mutex<Shared>) {
     if let Err(error) = pace.keep(shared) {
         let mut shared = lock(shared);
         let meters = shared.meters.iter_mut();
-        meters.for_each(|meter| meter.pause(Rest::Detached));
-        shared.failure = Some(format!("eBPF programs rest from now on: {error}"));
+        meters.for_each(|meter| meter.pause(Idle::Detached));
+        shared.failure = Some(format!("eBPF programs are idle from now on: {error}"));
     }
 }
 
@@ -332,7 +332,7 @@ fn keep_below(mut pace: Pace, shared: &Mutex<Shared>) {
 #[derive(Debug)]
 struct Pace {
     cost_max: f64,
-    /// Where even the shortest windows are too dear they are so far apart, and no farther.
+    /// Where even the shortest windows are too dear they are so far from each other, and no farther.
     period_max: Duration,
     /// Length of the next window, one in each [`PERIOD`]; `None`: all the time.
     window: Option<Duration>,
@@ -362,7 +362,7 @@ impl Pace {
                     thread::sleep((PERIOD - window).mul_f64(self.random()));
                     lock(shared).open()?;
                     thread::sleep(window);
-                    lock(shared).close(After::Rest);
+                    lock(shared).close(After::Idle);
                 }
             }
             let now_ns = lock(shared).spent_ns();
@@ -370,7 +370,7 @@ impl Pace {
             spent_ns = now_ns;
             self.spent(spent);
             match (window, self.window) {
-                (None, Some(_)) => lock(shared).close(After::Rest),
+                (None, Some(_)) => lock(shared).close(After::Idle),
                 (Some(_), None) => lock(shared).open()?,
                 (Some(_), Some(_)) => {
                     let until = PERIOD.max(spent.div_f64(self.cost_max).min(self.period_max));
@@ -408,7 +408,7 @@ impl Pace {
 /// Windows whose scatter is told: some seconds of them.
 const RECENT: usize = 16;
 
-/// Opening and closing a window takes 0.6 ms of CPU here where programs are detached (2 CPUs, `rest.rs`): 0.15 % of one.
+/// Opening and closing a window takes 0.6 ms of CPU here where programs are detached (2 CPUs, `duty_cycle.rs`): 0.15 % of one.
 const PERIOD: Duration = Duration::from_millis(400);
 
 /// Shorter ones see less than they cost.

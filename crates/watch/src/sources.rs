@@ -7,12 +7,12 @@ use std::time::Duration;
 use tcpcost_counts::MeterName;
 use tcpcost_meter::bpf::Pausable;
 use tcpcost_meter::netstat::Netstat;
-use tcpcost_meter::own::Own;
 use tcpcost_meter::perf::Perf;
 use tcpcost_meter::proc::Proc;
+use tcpcost_meter::self_cost::SelfCost;
 use tcpcost_meter::{Meter, MeterError, Needs, Scope, bpf};
 
-use crate::looping::Moment;
+use crate::driver::Moment;
 use crate::sampler::Sampler;
 use tcpcost_host::cpus::from_list;
 
@@ -120,7 +120,7 @@ impl Sources {
         let mut meters: Vec<Box<dyn Meter + Send>> = vec![
             Box::new(Proc::new(&[])),
             Box::new(Netstat::default()),
-            Box::new(Own),
+            Box::new(SelfCost),
         ];
         let scope = Scope {
             cpus: cpus.clone(),
@@ -174,12 +174,12 @@ impl Sources {
             match meter.snapshot() {
                 Ok(snapshot) => moment.snapshots.push(snapshot),
                 Err(error) => moment
-                    .notes
+                    .warnings
                     .push(format!("meter {}: {error}", meter.name())),
             }
         }
         if let Some(sampler) = &mut self.sampler {
-            let taken = sampler.take(&moment.snapshots, &mut moment.notes);
+            let taken = sampler.take(&moment.snapshots, &mut moment.warnings);
             moment.snapshots.extend(taken.snapshots);
             moment.unseen = taken.unseen;
             moment.sampling_error = taken.error;

@@ -50,7 +50,7 @@ pub fn tracepoints(step: u64) -> Sample {
     sample.counts.insert(MeterName::Exact, exact);
     let programs = [
         (Quantity::SelfProgramsNs, 2_500_000),
-        (Quantity::SelfProgramsRestedNs, 950_000_000),
+        (Quantity::SelfProgramsIdleNs, 950_000_000),
     ];
     let cycles = [(Quantity::CoreCycles, 3_200_000_000)];
     for (meter, counts) in [

@@ -24,7 +24,7 @@ use tcpcost_counts::{Counts, MeterName, Quantity, Snapshot, Totals, Whose};
 
 use super::layout::exact::{CONTEXTS, COUNTED, Cell, MAX_CPUS, OWN_PIDS, Place};
 use super::object::{Attached, Room};
-use super::{Pausable, Rest};
+use super::{Idle, Pausable};
 use crate::{Meter, MeterError, Needs, Scope, clock};
 
 /// The meter `exact`: [`Quantity::EXACT_CONTEXTS`] of each CPU ([`Whose::Cpu`]) and of all
@@ -237,7 +237,7 @@ impl Meter for Exact {
 
 /// The programs of hard interrupts stay attached in any case: there are ten, and they run seldom.
 impl Pausable for Exact {
-    fn pause(&mut self, rest: Rest) {
+    fn pause(&mut self, idle: Idle) {
         for &cpu in &self.cpus {
             let place = self.place(cpu);
             self.set_open(cpu, false);
@@ -252,7 +252,7 @@ impl Pausable for Exact {
                 (&raw mut (*place).last_ns).write_volatile(now_ns);
             }
         }
-        if rest == Rest::Detached {
+        if idle == Idle::Detached {
             self.attached.detach(|name| HOT.contains(&name));
         }
     }

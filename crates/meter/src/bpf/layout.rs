@@ -157,8 +157,8 @@ pub mod segments {
     }
 }
 
-/// Of `thin`.
-pub mod thin {
+/// Of `ack_filter`.
+pub mod ack_filter {
     layout! {
         const FLOWS = 4096;
         // Mark of what the flush sends: the flow is in the low bits.

@@ -10,6 +10,8 @@
 use std::net::{IpAddr, SocketAddr};
 
 #[cfg(feature = "bpf")]
+pub mod ack_filter;
+#[cfg(feature = "bpf")]
 pub mod exact;
 #[cfg(feature = "bpf")]
 mod layout;
@@ -19,8 +21,6 @@ mod object;
 pub mod profile;
 #[cfg(feature = "bpf")]
 pub mod segments;
-#[cfg(feature = "bpf")]
-pub mod thin;
 
 use tcpcost_counts::MeterName;
 
@@ -57,9 +57,9 @@ pub fn load(meter: MeterName, _: &Scope) -> Result<Box<dyn Pausable + Send>, Met
     Err(MeterError::built_without_bpf(meter))
 }
 
-/// How programs rest.
+/// How idle programs are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Rest {
+pub enum Idle {
     /// They stay attached and leave at once: some 19 ns an event.
     Attached,
     /// They are detached, and cost nothing until they are attached again, which takes some 250 µs a meter and dozens
@@ -67,10 +67,10 @@ pub enum Rest {
     Detached,
 }
 
-/// A meter whose programs can rest: its totals then stand still.
+/// A meter whose programs can be idle: its totals then stand still.
 pub trait Pausable: Meter {
-    /// Lets the programs rest.
-    fn pause(&mut self, rest: Rest);
+    /// Makes the programs idle.
+    fn pause(&mut self, idle: Idle);
 
     /// Lets them run again.
     ///

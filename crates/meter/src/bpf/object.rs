@@ -110,7 +110,7 @@ impl Attached {
     }
 
     /// Lets those programs run that do not yet. Each takes some 40 µs of CPU, and the kernel may wait for some
-    /// ms until those that were detached before are at rest.
+    /// ms until those that were detached before are idle.
     pub(super) fn attach(&mut self) -> Result<(), MeterError> {
         let programs = self.object.iter().flat_map(|object| object.progs_mut());
         for program in programs.filter(|program| program.autoload()) {

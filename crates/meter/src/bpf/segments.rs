@@ -22,7 +22,7 @@ use super::layout::segments::{
     CONNECTION_COUNTS, COUNTED, Cell, MAX_CPUS, Namespace, PLACES, PROBES,
 };
 use super::object::{Attached, Room};
-use super::{Pausable, Rest};
+use super::{Idle, Pausable};
 use crate::{Meter, MeterError, Scope, snapshot_of};
 
 /// The meter `segments`: of the network namespace of the thread that loads it ([`Whose::Namespace`]).
@@ -167,10 +167,10 @@ impl Meter for Segments {
 }
 
 impl Pausable for Segments {
-    fn pause(&mut self, rest: Rest) {
-        match rest {
-            Rest::Attached => self.set_open(false),
-            Rest::Detached => self.attached.detach(|name| HOT.contains(&name)),
+    fn pause(&mut self, idle: Idle) {
+        match idle {
+            Idle::Attached => self.set_open(false),
+            Idle::Detached => self.attached.detach(|name| HOT.contains(&name)),
         }
     }
 

@@ -135,7 +135,7 @@ fn stream(bed: &str) -> Record {
         interval_ns: 2 * S,
         outcome: Outcome::Measured,
         warnings: vec![],
-        distances: Vec::new(),
+        cpu_distances: Vec::new(),
         machines: Map::new(),
         hosts: Map::from([
             (HostName::CLIENT, end(0, client)),
@@ -189,7 +189,7 @@ fn a_stream_between_namespaces_gives_every_end_its_own() {
             ("delayed_acks_per_s", Some(42.0)),
             ("backlog_coalesced_per_mib", Some(8.0)),
             ("server_backlog_coalesced_per_mib", Some(4.0)),
-            ("acks_thinned_ratio", None),
+            ("acks_filtered_ratio", None),
             ("retransmit_ratio", Some(0.01)),
             // The server sent no data segment: a share of nothing.
             ("server_retransmit_ratio", None),
@@ -229,7 +229,7 @@ fn on_loopback_cpu_and_namespace_are_told_of_both_ends_alone() {
 }
 
 #[test]
-fn our_own_tcp_counts_as_a_namespace_does_and_thinning_at_its_end() {
+fn our_own_tcp_counts_as_a_namespace_does_and_an_ack_filter_at_its_end() {
     let mut record = stream("tap");
     let client = record.hosts.get_mut(&HostName::CLIENT).unwrap();
     client
@@ -250,13 +250,13 @@ fn our_own_tcp_counts_as_a_namespace_does_and_thinning_at_its_end() {
     of_connections.counts.insert(Quantity::DelayedAcksSent, 6);
     let server = record.hosts.get_mut(&HostName::SERVER).unwrap();
     let counts = [
-        (Quantity::ThinAcksPassed, 10),
-        (Quantity::ThinAcksHeld, 30),
-        (Quantity::ThinAcksFlushed, 2),
+        (Quantity::AckFilterPassedAcks, 10),
+        (Quantity::AckFilterHeldAcks, 30),
+        (Quantity::AckFilterFlushedAcks, 2),
     ];
     server
         .readings
-        .push(reading(MeterName::AckThin, Whose::Namespace, &counts));
+        .push(reading(MeterName::AckFilter, Whose::Namespace, &counts));
     check(
         &derive(&record),
         &[
@@ -266,8 +266,8 @@ fn our_own_tcp_counts_as_a_namespace_does_and_thinning_at_its_end() {
             ("delayed_acks_per_s", Some(5.0)),
             ("backlog_coalesced_per_mib", Some(4.0)),
             ("client_backlog_coalesced_per_mib", None),
-            ("server_acks_thinned_ratio", Some(0.7)),
-            ("acks_thinned_ratio", Some(0.7)),
+            ("server_acks_filtered_ratio", Some(0.7)),
+            ("acks_filtered_ratio", Some(0.7)),
             // Segments on the wire are the kernel's end's alone.
             ("segments_per_skb", None),
         ],

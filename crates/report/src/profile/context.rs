@@ -5,7 +5,7 @@ use tcpcost_study::{CallChain, CallChains, TaskClass};
 
 /// A chain's own part.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Part<'a> {
+pub(super) struct ChainPart<'a> {
     /// `softirq`, `interrupt`, or the name of the task.
     pub(super) context: &'a str,
     /// Functions in user mode, outermost first; none in an interrupt.
@@ -16,7 +16,7 @@ pub(super) struct Part<'a> {
 
 /// The part of a chain that is the trial's work; `None` for idle time and for others' tasks. A softirq or an
 /// interrupt is the trial's whatever it hit, as by the meter `exact`.
-pub(super) fn part<'a>(chains: &'a CallChains, chain: &'a CallChain) -> Option<Part<'a>> {
+pub(super) fn part<'a>(chains: &'a CallChains, chain: &'a CallChain) -> Option<ChainPart<'a>> {
     let mut kernel = &chain.kernel[..];
     // A sample that is due while the CPU of a virtual machine is away comes together with the interrupts
     // that wait: at the first instruction of the first of them. What ran is below.
@@ -31,14 +31,14 @@ pub(super) fn part<'a>(chains: &'a CallChains, chain: &'a CallChain) -> Option<P
         .rev()
         .find_map(|(at, &place)| Some((at, entry(chains.name(place))?)));
     if let Some((at, context)) = innermost_entry {
-        return Some(Part {
+        return Some(ChainPart {
             context,
             user: &[],
             kernel: &kernel[at..],
         });
     }
     match chain.whose {
-        TaskClass::Own | TaskClass::Kernel => Some(Part {
+        TaskClass::Own | TaskClass::Kernel => Some(ChainPart {
             context: &chain.task,
             user: &chain.user,
             kernel,

@@ -16,8 +16,8 @@ use tcpcost_study::{Derived, Figure, HostRecord, Record, Scope};
 
 use self::context::part;
 pub use self::layer::Layer;
-use crate::apart::told_apart;
 use crate::cell::CellSummary;
+use crate::cpu_ownership::separable_scopes;
 use crate::derive::Values;
 use crate::estimate::Estimate;
 
@@ -104,7 +104,7 @@ pub(crate) fn profiles(
 ) -> Vec<Profile> {
     let mut apart: Vec<Vec<Scope>> = trials
         .iter()
-        .map(|(record, _)| told_apart(record))
+        .map(|(record, _)| separable_scopes(record))
         .collect();
     apart.dedup();
     let scopes = match apart.as_slice() {

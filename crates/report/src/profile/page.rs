@@ -33,7 +33,7 @@ fn published_functions(summary: &Summary) -> Markup {
     html! {
         @if let Some(of) = &summary.study.published_functions {
             div.scroll { table {
-                caption { (of.source) ", beside ours: " (of.cell) ", " (of.host) ", × first" }
+                caption { (of.source) ", beside ours: " (of.cell) ", " (of.host) ", ratio to first" }
                 thead { tr {
                     th scope="col" { "function" }
                     th scope="col" { "published" }
@@ -87,7 +87,7 @@ fn table(caption: &str, rows: &[Row], of_functions: bool, unit: &str) -> Markup 
                 @if of_functions { th scope="col" { "%, with what it calls" } }
                 th scope="col" { "CPU ms/s" }
                 th scope="col" { "CPU " (unit) }
-                @if with_ratio { th scope="col" { "× first" } }
+                @if with_ratio { th scope="col" { "ratio to first" } }
             } }
             tbody { @for row in rows { tr {
                 th scope="row" { (row.name) }

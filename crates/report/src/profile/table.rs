@@ -86,7 +86,7 @@ fn row(name: String, own: String, inclusive: String, cost: &Cost, before: Option
 }
 
 /// A published ratio of a function beside ours.
-pub(crate) struct Beside<'a> {
+pub(crate) struct PublishedRatio<'a> {
     pub(crate) theirs: &'a str,
     pub(crate) function: &'a str,
     pub(crate) published: f64,
@@ -95,7 +95,7 @@ pub(crate) struct Beside<'a> {
 }
 
 /// The study's published functions, and our ratios; none where it has none.
-pub(crate) fn published(summary: &Summary) -> Vec<Beside<'_>> {
+pub(crate) fn published(summary: &Summary) -> Vec<PublishedRatio<'_>> {
     let Some(published) = &summary.study.published_functions else {
         return Vec::new();
     };
@@ -117,7 +117,7 @@ pub(crate) fn published(summary: &Summary) -> Vec<Beside<'_>> {
         cost_of(cell, name)?.ratio(&cost_of(first, name)?)
     };
     let rows = published.ratios.iter();
-    rows.map(|(theirs, function, ratio)| Beside {
+    rows.map(|(theirs, function, ratio)| PublishedRatio {
         theirs,
         function,
         published: *ratio,

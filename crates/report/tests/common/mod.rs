@@ -48,7 +48,7 @@ pub fn records(study: &Study, bed: &str, repetitions: u32, fate: Fate) -> Vec<Re
                     interval_ns: study.measure.duration.as_nanos() as u64,
                     outcome: outcome.clone(),
                     warnings: Vec::new(),
-                    distances: Vec::new(),
+                    cpu_distances: Vec::new(),
                     topology: Topology::of(Bed::from_word(bed).unwrap(), &cell.knobs).unwrap(),
                     machines: [(MACHINE.to_string(), machine(bed))].into(),
                     hosts: BTreeMap::new(),

@@ -151,13 +151,13 @@ pub(super) fn read_result(result: Result<usize, ReadError>) -> io::Result<usize>
         Ok(bytes) => Ok(bytes),
         Err(ReadError::Finished) => Ok(0),
         Err(ReadError::Empty) => Err(io::ErrorKind::WouldBlock.into()),
-        Err(ReadError::Ended(reason)) => Err(super::ended(reason)),
+        Err(ReadError::Ended(reason)) => Err(super::sockets::ended(reason)),
     }
 }
 
 pub(super) fn write_error(error: WriteError) -> io::Error {
     match error {
         WriteError::Closed => io::ErrorKind::BrokenPipe.into(),
-        WriteError::Ended(reason) => super::ended(reason),
+        WriteError::Ended(reason) => super::sockets::ended(reason),
     }
 }

@@ -58,8 +58,8 @@ impl UserSettings {
             UserKnob::CompSackDelay => us(config.linux_acks.comp_sack_delay),
             UserKnob::BacklogAckDefer => Some(Value::Switch(config.linux_acks.backlog_ack_defer)),
             UserKnob::TailSplit => word(match segmentation.tail {
-                TailRule::OnItsOwn => TailSplit::Always.word(),
-                TailRule::WithLast => TailSplit::Nagle.word(),
+                TailRule::Split => TailSplit::Split.word(),
+                TailRule::Keep => TailSplit::Keep.word(),
             }),
             UserKnob::TsoWinDivisor => segmentation.window_divisor.map(count),
             UserKnob::SuperSegment => {
@@ -110,8 +110,8 @@ impl UserSettings {
             UserKnob::BacklogAckDefer => config.linux_acks.backlog_ack_defer = is_on(),
             UserKnob::TailSplit => {
                 config.segmentation.tail = match TailSplit::from_word(word()).expect(KIND) {
-                    TailSplit::Always => TailRule::OnItsOwn,
-                    TailSplit::Nagle => TailRule::WithLast,
+                    TailSplit::Split => TailRule::Split,
+                    TailSplit::Keep => TailRule::Keep,
                 }
             }
             UserKnob::TsoWinDivisor => config.segmentation.window_divisor = Some(number()),

@@ -68,7 +68,7 @@ fn what_a_stack_cannot_have_is_told_with_its_end() {
     };
     let user = ("client.stack", "user");
     check(
-        &[("tail_split", "always")],
+        &[("tail_split", "split")],
         true,
         "client.tail_split: the kernel's is fixed",
     );
@@ -137,7 +137,7 @@ fn what_it_can_have_and_what_leaves_things_alone_is_not_told() {
     let user = ("client.stack", "user");
     check(
         &[
-            ("tail_split", "nagle"),
+            ("tail_split", "keep"),
             ("pacing", "off"),
             ("window_growth", "bytes"),
         ],
@@ -155,7 +155,7 @@ fn what_it_can_have_and_what_leaves_things_alone_is_not_told() {
         ],
         false,
     );
-    check(&[("server.tail_split", "always")], true);
+    check(&[("server.tail_split", "split")], true);
     // Its peer, the kernel's, is steered.
     check(&[user, ("steering", "on")], false);
     // It receives only.

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::ack::Read;
-use super::sums::Summing;
+use super::checksums::Summing;
 use super::timers::Timer;
 use super::{Connection, Ended, State};
 use crate::Piece;

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::acceptability::ChallengeLimit;
 use super::send_queue::SendQueue;
-use super::spaces::{Ecn, ReceiveSpace, SendSpace};
+use super::sequence_space::{EcnState, ReceiveSpace, SendSpace};
 use super::timers::{Timer, Timers};
 use super::{Clock, Connection, Ended, Owed, Recovery, RttEstimator, State};
 use crate::congestion::Congestion;
@@ -90,7 +91,7 @@ impl Connection {
             sack: config.sack,
             timestamps: config.timestamps,
             clock_offset: clock.offset,
-            ecn: Ecn::default(),
+            ecn: EcnState::default(),
             rtt: RttEstimator::new(config.rto_min),
             timers: Timers::new(clock.epoch),
             recovery: Recovery::new(data),
@@ -102,7 +103,7 @@ impl Connection {
             retries: 0,
             unanswered: 0,
             heard: now,
-            nonsense: (clock.at(now), 0),
+            challenge_limit: ChallengeLimit::new(clock.at(now)),
             ended: None,
             fast_open: None,
             limits: super::Chronograph::new(),

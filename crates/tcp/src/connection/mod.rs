@@ -1,11 +1,11 @@
 //! One connection.
 
+mod acceptability;
 mod ack;
 mod ack_rate;
 mod acknowledge;
 mod application;
-mod arrives;
-mod checks;
+mod checksums;
 mod fast_open;
 mod handshake;
 mod info;
@@ -15,12 +15,12 @@ mod reassembly;
 mod recovery;
 mod recv_queue;
 mod rtt;
+mod segment_arrives;
+mod segment_text;
 mod segmentation;
 mod send_queue;
-mod spaces;
+mod sequence_space;
 mod state;
-mod sums;
-mod text;
 mod time_wait;
 mod timeouts;
 mod timers;
@@ -37,13 +37,14 @@ use crate::congestion::Congestion;
 use crate::wire::Sum;
 use crate::{Config, Counters, Pool, SeqNum};
 
+use acceptability::ChallengeLimit;
 use ack::AckScheduler;
 use ack_rate::AckRateState;
 use fast_open::FastOpening;
 use info::Chronograph;
 use recovery::Recovery;
 use rtt::RttEstimator;
-use spaces::{Ecn, ReceiveSpace, SendSpace};
+use sequence_space::{EcnState, ReceiveSpace, SendSpace};
 use timers::Timers;
 
 pub(crate) use time_wait::TimeWait;
@@ -53,7 +54,7 @@ pub use application::{ReadError, WriteError};
 pub(crate) use fast_open::OPTION_BYTES_MAX;
 pub use info::{Agreed, Info, Limits, LossState};
 pub use segmentation::{Nagle, Pacing, Segmentation, TailRule};
-pub use spaces::Clock;
+pub use sequence_space::Clock;
 pub use state::State;
 
 /// A TCP connection without its addresses.
@@ -82,7 +83,7 @@ pub struct Connection {
     timestamps: bool,
     /// Of the timestamp clock, whose epoch is the timers'.
     clock_offset: u32,
-    ecn: Ecn,
+    ecn: EcnState,
     rtt: RttEstimator,
     timers: Timers,
     recovery: Recovery,
@@ -98,9 +99,7 @@ pub struct Connection {
     unanswered: u8,
     /// When the peer was last heard.
     heard: Instant,
-    /// When a second began, by the timestamp clock, and how often nonsense was answered in it
-    /// (RFC 5961 §7).
-    nonsense: (u32, u8),
+    challenge_limit: ChallengeLimit,
     ended: Option<Ended>,
     fast_open: Option<Box<FastOpening>>,
     limits: Chronograph,

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::convert::Infallible;
 
-use super::sums::{Summing, Sums};
+use super::checksums::{Summing, Sums};
 use crate::wire::Sum;
 use crate::{Chain, Piece, Pool, SeqNum, Writer};
 

@@ -78,26 +78,26 @@ impl Endpoint {
     }
 
     /// What the Fast Open option of a SYN to a listener comes to.
-    pub(super) fn judge_fast_open(&self, path: &FourTuple, syn: &Segment) -> Verdict {
+    pub(super) fn judge_fast_open(&self, path: &FourTuple, syn: &Segment) -> FastOpenVerdict {
         let Some(listener) = self.listeners.get(&path.local.port()) else {
-            return Verdict::Ordinary(None);
+            return FastOpenVerdict::Ordinary(None);
         };
         let choices = &listener.configs.for_address(path.remote.ip()).fast_open;
         let room = listener.fast_open < usize::from(choices.accept_max);
         let data = !syn.payload.is_empty();
         if choices.accept_max == 0 {
-            return Verdict::Ordinary(None);
+            return FastOpenVerdict::Ordinary(None);
         }
         let asked = syn.fast_open.as_deref();
         if choices.accept_without_cookie && data {
             return if room {
-                Verdict::Take(None)
+                FastOpenVerdict::Take(None)
             } else {
-                Verdict::Ordinary(None)
+                FastOpenVerdict::Ordinary(None)
             };
         }
         let Some(asked) = asked else {
-            return Verdict::Ordinary(None);
+            return FastOpenVerdict::Ordinary(None);
         };
         let mut valid = self
             .fast_opens
@@ -105,24 +105,24 @@ impl Endpoint {
             .iter()
             .filter_map(|key| cookie(key, path));
         let Some(newest) = valid.next() else {
-            return Verdict::Ordinary(None);
+            return FastOpenVerdict::Ordinary(None);
         };
         let answer = Some(Box::new(newest.in_form_of(asked)));
         if !room {
-            return Verdict::Ordinary(None);
+            return FastOpenVerdict::Ordinary(None);
         }
         if asked.as_bytes() == newest.as_bytes() {
-            return Verdict::Take(None);
+            return FastOpenVerdict::Take(None);
         }
         if valid.any(|older| older.as_bytes() == asked.as_bytes()) {
-            return Verdict::Take(answer);
+            return FastOpenVerdict::Take(answer);
         }
-        Verdict::Ordinary(answer)
+        FastOpenVerdict::Ordinary(answer)
     }
 }
 
 /// What becomes of a SYN; with the cookie that its answer brings.
-pub(super) enum Verdict {
+pub(super) enum FastOpenVerdict {
     /// It begins a connection as ever; its data comes again.
     Ordinary(Option<Box<FastOpen>>),
     /// Its data is taken at once.

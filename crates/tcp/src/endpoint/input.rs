@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::Endpoint;
-use super::time_wait::Verdict;
+use super::time_wait::TimeWaitVerdict;
 use crate::SeqNum;
 use crate::connection::{Connection, State};
 use crate::wire::{self, DropReason, Flags, FourTuple, Packet, Segment};
@@ -85,11 +85,11 @@ impl Endpoint {
             return;
         }
         match self.time_waits.on_segment(key, &path, segment, now) {
-            Some(Verdict::Answer(answer)) => self.answer(&path, answer),
-            Some(Verdict::Reopen(above)) => {
+            Some(TimeWaitVerdict::Answer(answer)) => self.answer(&path, answer),
+            Some(TimeWaitVerdict::Reopen(above)) => {
                 self.on_segment_for_none(path, key, segment, Some(above), now)
             }
-            Some(Verdict::Drop) => {}
+            Some(TimeWaitVerdict::Drop) => {}
             None => self.on_segment_for_none(path, key, segment, None, now),
         }
     }
@@ -112,7 +112,7 @@ impl Endpoint {
         let Some(slot) = self.table.at_mut(index) else {
             return;
         };
-        let before = Glance::at(&slot.connection);
+        let before = ReadinessSnapshot::at(&slot.connection);
         slot.connection.take_in(segment, now);
         if slot.connection.config().answers_each() {
             self.answer_before_its_turn(index, now);
@@ -124,7 +124,7 @@ impl Endpoint {
     }
 
     /// Puts a connection on the lists it belongs on after something happened to it.
-    pub(super) fn follow_up(&mut self, index: u32, before: Glance) {
+    pub(super) fn follow_up(&mut self, index: u32, before: ReadinessSnapshot) {
         if self
             .table
             .at(index)
@@ -136,8 +136,8 @@ impl Endpoint {
         let Some(slot) = self.table.at(index) else {
             return;
         };
-        if slot.owned && Glance::at(&slot.connection).is_news(&before) {
-            self.tell(index);
+        if slot.owned && ReadinessSnapshot::at(&slot.connection).is_news(&before) {
+            self.notify(index);
         }
     }
 
@@ -181,14 +181,14 @@ impl Endpoint {
 }
 
 /// What the application sees of a connection.
-pub(super) struct Glance {
+pub(super) struct ReadinessSnapshot {
     state: State,
     readable: usize,
     finished: bool,
     writable: bool,
 }
 
-impl Glance {
+impl ReadinessSnapshot {
     pub(super) fn at(connection: &Connection) -> Self {
         Self {
             state: connection.state(),

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use super::fast_open::Verdict;
+use super::fast_open::FastOpenVerdict;
 use super::{Configs, ConnId, Endpoint, Slot, cookie};
 use crate::connection::{Connection, State};
 use crate::wire::{Flags, FourTuple, Segment};
@@ -21,7 +21,7 @@ pub(super) struct Listener {
     pub pending: VecDeque<ConnId>,
     pub configs: Configs,
     /// Its port waits in the list of those the application should look at.
-    pub told: bool,
+    pub notified: bool,
     /// When a cookie was last sent: an ACK can only be one for a while after that.
     cookies_sent: Option<Instant>,
 }
@@ -67,7 +67,7 @@ impl Endpoint {
             fast_open: 0,
             pending: VecDeque::new(),
             configs: Configs::new(config, self.checksum),
-            told: false,
+            notified: false,
             cookies_sent: None,
         };
         self.listeners.insert(port, listener);
@@ -101,7 +101,7 @@ impl Endpoint {
         let listener = self.listeners.get_mut(&port)?;
         while let Some(id) = listener.pending.pop_front() {
             if self.table.get(id).is_some() {
-                self.tell(id.index);
+                self.notify(id.index);
                 return Some(id);
             }
         }
@@ -118,7 +118,7 @@ impl Endpoint {
         above: Option<SeqNum>,
         now: Instant,
     ) {
-        if !self.own.may_meet(&path) {
+        if !self.local_addresses.may_meet(&path) {
             self.counters.dropped_foreign += 1;
             return;
         }
@@ -175,8 +175,8 @@ impl Endpoint {
         let mut connection =
             Connection::accept(config, self.pool.clone(), iss, clock, segment, now);
         let (early, cookie) = match verdict {
-            Verdict::Ordinary(cookie) => (false, cookie),
-            Verdict::Take(cookie) => (true, cookie),
+            FastOpenVerdict::Ordinary(cookie) => (false, cookie),
+            FastOpenVerdict::Take(cookie) => (true, cookie),
         };
         connection.answer_fast(cookie);
         if early {
@@ -202,7 +202,7 @@ impl Endpoint {
     fn hand_out(&mut self, port: u16, id: ConnId) {
         if let Some(listener) = self.listeners.get_mut(&port) {
             listener.pending.push_back(id);
-            if !std::mem::replace(&mut listener.told, true) {
+            if !std::mem::replace(&mut listener.notified, true) {
                 self.acceptable.push_back(port);
             }
         }

@@ -5,8 +5,8 @@ mod cookie;
 mod fast_open;
 mod input;
 mod listen;
+mod local_addresses;
 mod output;
-mod own;
 mod secret;
 mod table;
 mod time_wait;
@@ -27,8 +27,8 @@ use crate::{Config, Pool, SeqNum};
 
 use fast_open::FastOpens;
 use listen::Listener;
+use local_addresses::LocalAddresses;
 use output::Cutting;
-use own::Own;
 use secret::{Purpose, Secret};
 use table::{Slot, Table};
 use time_wait::TimeWaits;
@@ -78,13 +78,13 @@ pub struct Endpoint {
     answers: VecDeque<Packet>,
     next_port: u16,
     ports: Ports,
-    own: Own,
+    local_addresses: LocalAddresses,
     fast_opens: FastOpens,
     counters: EndpointCounters,
 }
 
 /// Which local ports an endpoint may use: all, or its share where several endpoints have one address
-/// and packets are dealt out to them by port.
+/// and packets are steered to them by port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ports {
     /// Number of endpoints, from 1. Default 1.
@@ -179,7 +179,7 @@ impl Endpoint {
             answers: VecDeque::new(),
             next_port: 0,
             ports: Ports::default(),
-            own: Own::default(),
+            local_addresses: LocalAddresses::default(),
             fast_opens: FastOpens::default(),
             counters: EndpointCounters::default(),
         }
@@ -212,7 +212,7 @@ impl Endpoint {
                 continue;
             }
             if let Some(slot) = self.table.at_mut(id.index) {
-                slot.told = false;
+                slot.notified = false;
                 return Some(id);
             }
         }
@@ -223,7 +223,7 @@ impl Endpoint {
     pub fn poll_acceptable(&mut self) -> Option<u16> {
         let port = self.acceptable.pop_front()?;
         if let Some(listener) = self.listeners.get_mut(&port) {
-            listener.told = false;
+            listener.notified = false;
         }
         Some(port)
     }
@@ -317,10 +317,10 @@ impl Endpoint {
     }
 
     /// The application should look at it.
-    fn tell(&mut self, index: u32) {
+    fn notify(&mut self, index: u32) {
         let id = self.table.id(index);
         if let Some(slot) = self.table.at_mut(index)
-            && !std::mem::replace(&mut slot.told, true)
+            && !std::mem::replace(&mut slot.notified, true)
         {
             self.ready.push_back(id);
         }
@@ -381,7 +381,7 @@ impl Slot {
             early: false,
             owned: false,
             queued: false,
-            told: false,
+            notified: false,
             timer_ns: NO_TIMER,
         }
     }

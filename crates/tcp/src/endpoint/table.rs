@@ -35,7 +35,7 @@ pub(super) struct Slot {
     /// Waits in the list of those that may have something to send.
     pub queued: bool,
     /// Waits in the list of those the application should look at.
-    pub told: bool,
+    pub notified: bool,
     /// The deadline in the heap by which it will be looked at.
     pub timer_ns: u64,
 }

@@ -18,7 +18,7 @@ pub(super) struct TimeWaits {
 }
 
 /// What to do about a segment for a connection in TIME-WAIT.
-pub(super) enum Verdict {
+pub(super) enum TimeWaitVerdict {
     /// Answer with this.
     Answer(Segment),
     /// A new incarnation may begin, with an ISN above this.
@@ -59,13 +59,13 @@ impl TimeWaits {
         path: &FourTuple,
         segment: &Segment,
         now: Instant,
-    ) -> Option<Verdict> {
+    ) -> Option<TimeWaitVerdict> {
         let entry = self
             .entries
             .get_mut(&key)
             .filter(|entry| entry.path == *path)?;
         if segment.flags.contains(Flags::RST) {
-            return Some(Verdict::Drop);
+            return Some(TimeWaitVerdict::Drop);
         }
         if segment.flags.contains(Flags::SYN)
             && !segment.flags.contains(Flags::ACK)
@@ -73,17 +73,17 @@ impl TimeWaits {
         {
             let above = entry.snd_nxt;
             self.entries.remove(&key);
-            return Some(Verdict::Reopen(above));
+            return Some(TimeWaitVerdict::Reopen(above));
         }
         // The peer's FIN again, or something old: say where we stand. A pure ACK is not answered,
         // or two ends in TIME-WAIT could answer each other.
         if segment.is_empty() {
-            return Some(Verdict::Drop);
+            return Some(TimeWaitVerdict::Drop);
         }
         if segment.flags.contains(Flags::FIN) {
             entry.until = now + entry.length;
         }
-        Some(Verdict::Answer(entry.ack(now)))
+        Some(TimeWaitVerdict::Answer(entry.ack(now)))
     }
 
     /// Forgets those whose time is over.

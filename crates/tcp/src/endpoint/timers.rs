@@ -6,7 +6,7 @@
 use std::cmp::Reverse;
 use std::time::{Duration, Instant};
 
-use super::input::Glance;
+use super::input::ReadinessSnapshot;
 use super::{ConnId, Endpoint};
 
 /// When to look at a connection: nanoseconds since the endpoint's beginning, index, generation.
@@ -30,7 +30,7 @@ impl Endpoint {
             };
             slot.timer_ns = NO_TIMER;
             if slot.connection.next_timeout().is_some_and(|due| due <= now) {
-                let before = Glance::at(&slot.connection);
+                let before = ReadinessSnapshot::at(&slot.connection);
                 slot.connection.on_timeout(now);
                 self.follow_up(index, before);
             }

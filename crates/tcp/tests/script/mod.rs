@@ -85,7 +85,7 @@ fn config(text: &str) -> Result<Config, String> {
             // `every:4`, `avoidance:1` (its first limit): the policy and its number.
             "ack" => config.ack = policy(value).ok_or(format!("config {word}"))?,
             "supers" => config.segmentation.super_segment_bytes_max = number()?,
-            "tail" if value == "always" => config.segmentation.tail = TailRule::OnItsOwn,
+            "tail" if value == "split" => config.segmentation.tail = TailRule::Split,
             "divisor" => config.segmentation.window_divisor = Some(number()?),
             "whole" => config.segmentation.whole_only = value == "yes",
             "min_segs" => config.segmentation.paced_segments_min = number()?,

@@ -61,7 +61,7 @@ impl Kind {
         match config.map(|config| kernel::has(config, self.option)) {
             Some(true) => Check::ok(self.name, format!("{} is set; not tried", self.option)),
             Some(false) => self.missing(format!("{} is not set", self.option)),
-            None => Check::lesser(
+            None => Check::degraded(
                 self.name,
                 "not tried, for want of privileges",
                 "whether the kernel has it is not known",
@@ -93,7 +93,7 @@ mod tests {
         let config = "CONFIG_VETH=m\n# CONFIG_NET_SCH_TBF is not set\n";
         assert_eq!(VETH.by_config(Some(config)).verdict, Verdict::Ok);
         assert_eq!(TBF.by_config(Some(config)).verdict, Verdict::Missing);
-        assert_eq!(TBF.by_config(None).verdict, Verdict::Lesser);
+        assert_eq!(TBF.by_config(None).verdict, Verdict::Degraded);
     }
 
     #[test]

@@ -24,7 +24,7 @@ pub fn checks(root: &Path) -> Vec<Check> {
 fn loaded(kind: &Type, root: &Path) -> Check {
     let kprobes = root.join("sys/bus/event_source/devices/kprobe");
     if kind.name == "bpf_kprobe" && !kprobes.exists() {
-        return Check::lesser(
+        return Check::degraded(
             kind.name,
             "loads, but this kernel has no kprobes to attach it to",
             "functions without a tracepoint cannot be watched; no meter here needs it",
@@ -98,7 +98,7 @@ const TYPES: &[Type] = &[
     Type {
         name: "bpf_sched_cls",
         number: 3,
-        purpose: "no ACK thinning at a device's egress",
+        purpose: "no ACK filter at a device's egress",
     },
     Type {
         name: "bpf_xdp",
@@ -225,10 +225,10 @@ mod tests {
     }
 
     #[test]
-    fn a_kprobe_without_kprobes_is_lesser() {
+    fn a_kprobe_without_kprobes_is_degraded() {
         let kind = TYPES.last().unwrap();
         let without = fake_root(&[]);
-        assert_eq!(loaded(kind, without.path()).verdict, Verdict::Lesser);
+        assert_eq!(loaded(kind, without.path()).verdict, Verdict::Degraded);
         let with = fake_root(&[("sys/bus/event_source/devices/kprobe/type", "8\n")]);
         assert_eq!(loaded(kind, with.path()).verdict, Verdict::Ok);
     }

@@ -7,7 +7,7 @@ use tcpcost_meter::core_to_core::round_trip_ns;
 use tcpcost_meter::perf::Perf;
 use tcpcost_meter::proc::Proc;
 use tcpcost_meter::{Meter, MeterError};
-use tcpcost_study::{Counts, Distance, Figure, MeterName, Quantity, Reading, Snapshot, Whose};
+use tcpcost_study::{Counts, CpuDistance, Figure, MeterName, Quantity, Reading, Snapshot, Whose};
 
 use super::Check;
 use tcpcost_host::cpus::Cpus;
@@ -75,7 +75,7 @@ fn counted(counts: Result<Counts, String>) -> Check {
     if names.len() == EVENTS.len() {
         return Check::ok(NAME, format!("counts {}", names.join(", ")));
     }
-    Check::lesser(
+    Check::degraded(
         NAME,
         format!("counts {} only", names.join(", ")),
         "what it does not count is absent",
@@ -88,13 +88,13 @@ pub fn count(root: &Path) -> Check {
     let count = Cpus::read(&root.join("sys")).map(|topology| topology.cpus.len());
     match count {
         Ok(count) if count >= 2 => Check::ok(NAME, format!("{count} for this process")),
-        Ok(_) => Check::lesser(
+        Ok(_) => Check::degraded(
             NAME,
             "one for this process",
             "both ends share it, and CPU cannot be told by end",
             "allow it two CPUs (taskset, cpuset), or set placement = \"same-cpu\"",
         ),
-        Err(error) => Check::lesser(
+        Err(error) => Check::degraded(
             NAME,
             error.to_string(),
             "where the ends run cannot be chosen",
@@ -103,14 +103,14 @@ pub fn count(root: &Path) -> Check {
     }
 }
 
-/// How far the first and the last CPU are apart, and whether it stays so.
+/// The distance of the first and the last CPU, and whether it stays the same.
 pub fn distance() -> Check {
     let cpus = tcpcost_host::cpus::allowed().unwrap_or_default();
     let (Some(&first), Some(&last)) = (cpus.first(), cpus.last()) else {
-        return distances([0, 0], &[]);
+        return distance_check([0, 0], &[]);
     };
     if first == last {
-        return distances([first, last], &[]);
+        return distance_check([first, last], &[]);
     }
     // Half a second: a state that lasts for seconds may be missed, one that comes and goes is not.
     const LOOKS: usize = 25;
@@ -118,27 +118,27 @@ pub fn distance() -> Check {
         std::thread::sleep(Duration::from_millis(20));
         round_trip_ns([first, last]).ok().flatten()
     });
-    distances([first, last], &looks.collect::<Vec<u64>>())
+    distance_check([first, last], &looks.collect::<Vec<u64>>())
 }
 
-fn distances([first, last]: [usize; 2], round_trips_ns: &[u64]) -> Check {
+fn distance_check([first, last]: [usize; 2], round_trips_ns: &[u64]) -> Check {
     const NAME: &str = "core_to_core";
     let shortest = round_trips_ns.iter().min();
     let (Some(&shortest), Some(&longest)) = (shortest, round_trips_ns.iter().max()) else {
-        return Check::lesser(
+        return Check::degraded(
             NAME,
             "unknown: there is one CPU, or never two that were free",
-            "whether the hypervisor moves the CPUs apart, which doubles the cost of the same work, is not seen",
+            "whether the hypervisor runs the CPUs far from each other, which doubles the cost of the same work, is not seen",
             "end what keeps the CPUs busy",
         );
     };
-    if Distance::is_apart(longest, shortest) {
-        return Check::lesser(
+    if CpuDistance::is_far(longest, shortest) {
+        return Check::degraded(
             NAME,
             format!(
                 "a cache line went from CPU {first} to CPU {last} and back in {shortest} to {longest} ns"
             ),
-            "the hypervisor runs them near each other and far apart by turns: the same work costs up to three times as much in some trials",
+            "the hypervisor runs them now near each other, now far from each other: the same work costs up to three times as much in some trials",
             "studies wait for it to pass and mark trials that it hit; pin virtual CPUs where you can",
         );
     }
@@ -153,7 +153,7 @@ fn distances([first, last]: [usize; 2], round_trips_ns: &[u64]) -> Check {
 pub fn smt(root: &Path) -> Check {
     const NAME: &str = "smt";
     match read(root, "sys/devices/system/cpu/smt/active").as_deref() {
-        Some("1") => Check::lesser(
+        Some("1") => Check::degraded(
             NAME,
             "on",
             "a CPU's speed depends on what its sibling does, and soakers slow each other",
@@ -170,7 +170,7 @@ pub fn governor(root: &Path) -> Check {
     match tcpcost_host::machine::governor(root) {
         None => Check::ok(NAME, "none: the kernel does not set the frequency here"),
         Some(governor) if governor == "performance" => Check::ok(NAME, governor),
-        Some(governor) => Check::lesser(
+        Some(governor) => Check::degraded(
             NAME,
             governor,
             "a CPU that is little loaded runs slower, so its cost in time is higher",
@@ -195,13 +195,13 @@ pub fn clock_source(root: &Path) -> Check {
         {
             Check::ok(NAME, source)
         }
-        Some(source) => Check::lesser(
+        Some(source) => Check::degraded(
             NAME,
             source,
             "reading the clock is a system call or worse, which every transaction pays",
             "boot with clocksource=tsc if the counter is reliable",
         ),
-        None => Check::lesser(
+        None => Check::degraded(
             NAME,
             "unknown",
             "what reading the clock costs is not known",
@@ -229,7 +229,7 @@ pub fn steal(root: &Path) -> Check {
 fn stolen(before: Option<Counts>, after: Option<Counts>) -> Check {
     const NAME: &str = "steal";
     let unknown = || {
-        Check::lesser(
+        Check::degraded(
             NAME,
             "unknown: not in /proc/stat",
             "time that the hypervisor takes is in whatever runs",
@@ -253,7 +253,7 @@ fn stolen(before: Option<Counts>, after: Option<Counts>) -> Check {
         None => format!("{:.2} % since boot", since_boot * 100.0),
     };
     if since_boot.max(now.unwrap_or(0.0)) > STEAL_MAX {
-        return Check::lesser(
+        return Check::degraded(
             NAME,
             found,
             "the hypervisor takes CPU away: throughput falls, and stolen time may be charged to what ran",
@@ -301,10 +301,10 @@ mod tests {
         for (seen, verdict) in [
             (&[50, 55, 61][..], Verdict::Ok),
             (&[500, 510], Verdict::Ok),
-            (&[50, 510, 52], Verdict::Lesser),
-            (&[], Verdict::Lesser),
+            (&[50, 510, 52], Verdict::Degraded),
+            (&[], Verdict::Degraded),
         ] {
-            assert_eq!(distances([0, 1], seen).verdict, verdict, "{seen:?}");
+            assert_eq!(distance_check([0, 1], seen).verdict, verdict, "{seen:?}");
         }
     }
 
@@ -313,10 +313,10 @@ mod tests {
         let quiet = stolen(counts(1000, 0), counts(1100, 0));
         assert_eq!(quiet.verdict, Verdict::Ok);
         let now = stolen(counts(100_000, 0), counts(100_090, 10));
-        assert_eq!(now.verdict, Verdict::Lesser);
+        assert_eq!(now.verdict, Verdict::Degraded);
         assert!(now.found.contains("10.0 % now"), "{now:?}");
         let no_tick = stolen(counts(95, 5), counts(95, 5));
-        assert_eq!(no_tick.verdict, Verdict::Lesser);
+        assert_eq!(no_tick.verdict, Verdict::Degraded);
         assert_eq!(no_tick.found, "5.00 % since boot");
         let untold = Some(Counts::from([(Quantity::CpuIdleNs, 5)]));
         assert!(stolen(untold.clone(), untold).found.starts_with("unknown"));
@@ -345,7 +345,7 @@ mod tests {
         ]);
         let noisy = noisy.path();
         for check in [smt(noisy), governor(noisy), clock_source(noisy)] {
-            assert_eq!(check.verdict, Verdict::Lesser, "{check:?}");
+            assert_eq!(check.verdict, Verdict::Degraded, "{check:?}");
         }
         let calm = fake_root(&[
             ("sys/devices/system/cpu/smt/active", "0\n"),
@@ -373,7 +373,7 @@ mod tests {
         let cycles = [(Quantity::CoreCycles, 0)];
         assert_eq!(counted(Ok(cycles.into())).verdict, Verdict::Missing);
         let cycles = [(Quantity::CoreCycles, 9)];
-        assert_eq!(counted(Ok(cycles.into())).verdict, Verdict::Lesser);
+        assert_eq!(counted(Ok(cycles.into())).verdict, Verdict::Degraded);
         let all = [
             Quantity::CoreCycles,
             Quantity::Instructions,

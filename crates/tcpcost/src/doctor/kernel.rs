@@ -26,7 +26,7 @@ pub fn version(root: &Path) -> Check {
         );
     };
     match major_minor(&release) {
-        Some(version) if version < OLDEST => Check::lesser(
+        Some(version) if version < OLDEST => Check::degraded(
             NAME,
             format!("Linux {release}"),
             "older than any kernel this was tried on: some counters and BPF types are not there",
@@ -47,7 +47,7 @@ fn major_minor(release: &str) -> Option<(u32, u32)> {
 pub fn configuration(config: Option<&str>) -> Check {
     const NAME: &str = "kernel_config";
     let Some(config) = config else {
-        return Check::lesser(
+        return Check::degraded(
             NAME,
             "neither /proc/config.gz nor /boot/config-RELEASE can be read",
             "what the kernel was built with is not known, and how it accounts CPU time is not recorded",
@@ -63,7 +63,7 @@ pub fn configuration(config: Option<&str>) -> Check {
         let count = WANTED.len();
         return Check::ok(NAME, format!("all {count} options that matter are set"));
     }
-    Check::lesser(
+    Check::degraded(
         NAME,
         format!("not set: {}", lacking.join(", ")),
         "what stands in brackets cannot be had",
@@ -97,13 +97,13 @@ pub fn accounting(config: Option<&str>) -> Check {
     let kind = config.map_or("unknown", machine::cpu_accounting);
     match kind {
         "irq-time" | "vtime" => Check::ok(NAME, format!("{kind}: exact sums in /proc/stat")),
-        "tick" => Check::lesser(
+        "tick" => Check::degraded(
             NAME,
             "tick: a whole tick is charged to what it interrupts",
             "/proc/stat is wrong for softirqs and below a tenth busy, irq reads near 0",
             "use long trials, or a kernel with CONFIG_IRQ_TIME_ACCOUNTING",
         ),
-        _ => Check::lesser(
+        _ => Check::degraded(
             NAME,
             "unknown",
             "how far /proc/stat can be trusted is not known",
@@ -142,8 +142,8 @@ mod tests {
     fn versions_are_compared_as_numbers() {
         assert_eq!(verdict_of("6.1.0-18-amd64\n"), Verdict::Ok);
         assert_eq!(verdict_of("5.11.0\n"), Verdict::Ok);
-        assert_eq!(verdict_of("5.9.1\n"), Verdict::Lesser);
-        assert_eq!(verdict_of("4.18.0-305.el8\n"), Verdict::Lesser);
+        assert_eq!(verdict_of("5.9.1\n"), Verdict::Degraded);
+        assert_eq!(verdict_of("4.18.0-305.el8\n"), Verdict::Degraded);
     }
 
     #[test]
@@ -152,30 +152,30 @@ mod tests {
         assert!(has(config, "CONFIG_VETH"));
         assert!(!has(config, "CONFIG_NET_NS"));
         let check = configuration(Some(config));
-        assert_eq!(check.verdict, Verdict::Lesser);
+        assert_eq!(check.verdict, Verdict::Degraded);
         assert!(check.found.contains("CONFIG_RPS (receive"), "{check:?}");
         assert!(!check.found.contains("CONFIG_VETH"), "{check:?}");
     }
 
     #[test]
-    fn a_whole_configuration_is_ok_and_none_is_lesser() {
+    fn a_whole_configuration_is_ok_and_none_is_degraded() {
         let all: String = WANTED
             .iter()
             .map(|(name, _)| format!("{name}=y\n"))
             .collect();
         assert_eq!(configuration(Some(&all)).verdict, Verdict::Ok);
-        assert_eq!(configuration(None).verdict, Verdict::Lesser);
+        assert_eq!(configuration(None).verdict, Verdict::Degraded);
     }
 
     #[test]
-    fn ticks_are_lesser_than_exact_sums() {
+    fn ticks_are_degraded_against_exact_sums() {
         let tick = accounting(Some("CONFIG_TICK_CPU_ACCOUNTING=y\n"));
         let exact = accounting(Some("CONFIG_IRQ_TIME_ACCOUNTING=y\n"));
         assert_eq!(
             (tick.verdict, exact.verdict),
-            (Verdict::Lesser, Verdict::Ok)
+            (Verdict::Degraded, Verdict::Ok)
         );
-        assert_eq!(accounting(None).verdict, Verdict::Lesser);
+        assert_eq!(accounting(None).verdict, Verdict::Degraded);
     }
 
     #[test]

@@ -39,7 +39,7 @@ enum Verdict {
     /// As it should be.
     Ok,
     /// It goes, with less to see, or with noise.
-    Lesser,
+    Degraded,
     /// It does not go.
     Missing,
 }
@@ -55,7 +55,7 @@ impl Check {
         }
     }
 
-    fn lesser(
+    fn degraded(
         name: &'static str,
         found: impl Into<String>,
         consequence: impl Into<String>,
@@ -63,7 +63,7 @@ impl Check {
     ) -> Check {
         Check {
             name,
-            verdict: Verdict::Lesser,
+            verdict: Verdict::Degraded,
             found: found.into(),
             consequence: Some(consequence.into()),
             advice: Some(advice.into()),
@@ -78,7 +78,7 @@ impl Check {
     ) -> Check {
         Check {
             verdict: Verdict::Missing,
-            ..Check::lesser(name, found, consequence, advice)
+            ..Check::degraded(name, found, consequence, advice)
         }
     }
 }
@@ -148,7 +148,7 @@ fn text(checks: &[Check]) -> String {
     for check in checks {
         let verdict = match check.verdict {
             Verdict::Ok => "ok",
-            Verdict::Lesser => "lesser",
+            Verdict::Degraded => "degraded",
             Verdict::Missing => "missing",
         };
         write!(text, "{verdict:<8} {:<width$}  {}", check.name, check.found).expect(INFALLIBLE);
@@ -167,9 +167,13 @@ fn text(checks: &[Check]) -> String {
         Exit::Ok => "studies can run here",
         _ => "no study can run here",
     };
-    let (ok, lesser) = (count(Verdict::Ok), count(Verdict::Lesser));
+    let (ok, degraded) = (count(Verdict::Ok), count(Verdict::Degraded));
     let missing = count(Verdict::Missing);
-    writeln!(text, "{ok} ok, {lesser} lesser, {missing} missing: {can}").expect(INFALLIBLE);
+    writeln!(
+        text,
+        "{ok} ok, {degraded} degraded, {missing} missing: {can}"
+    )
+    .expect(INFALLIBLE);
     text
 }
 
@@ -201,8 +205,8 @@ mod tests {
         for name in REQUIRED {
             assert_eq!(exit(&[missing(name)]), Exit::Unavailable);
         }
-        let lesser = Check::lesser("proc_stat", "", "", "");
-        assert_eq!(exit(&[lesser]), Exit::Ok);
+        let degraded = Check::degraded("proc_stat", "", "", "");
+        assert_eq!(exit(&[degraded]), Exit::Ok);
     }
 
     #[test]
@@ -215,7 +219,7 @@ mod tests {
             text(&checks),
             "ok       kernel  Linux 6.18\n\
              missing  pmu     no cycles; cost in time only; run on metal\n\
-             1 ok, 0 lesser, 1 missing: studies can run here\n"
+             1 ok, 0 degraded, 1 missing: studies can run here\n"
         );
     }
 

@@ -83,7 +83,7 @@ fn offloads_of(each: &[(String, BTreeMap<&str, bool>)]) -> Check {
     if each.iter().all(is_whole) {
         return Check::ok(NAME, found);
     }
-    Check::lesser(
+    Check::degraded(
         NAME,
         found,
         "TCP over this device costs more than it could; loopback and netns beds do not use it",
@@ -113,7 +113,7 @@ pub fn congestion_control(root: &Path) -> Check {
     const NAME: &str = "congestion_control";
     let read = |name: &str| sysctl::read(&root.join("proc/sys"), name).ok();
     let Some(default) = read("net.ipv4.tcp_congestion_control") else {
-        return Check::lesser(
+        return Check::degraded(
             NAME,
             "unknown",
             "whether the host's default paces is not known",
@@ -124,7 +124,7 @@ pub fn congestion_control(root: &Path) -> Check {
     let found = format!("{default}; available: {available}");
     // Pacing needs no more than these; fq's own pacing is the application's choice.
     if default.starts_with("bbr") {
-        return Check::lesser(
+        return Check::degraded(
             NAME,
             found,
             "it paces, so programs that take the default are measured with its timers",
@@ -143,7 +143,7 @@ pub fn tcp_mem(root: &Path) -> Check {
             .collect()
     });
     let Some(&[_, pressure, high]) = pages.as_deref() else {
-        return Check::lesser(
+        return Check::degraded(
             NAME,
             "not three numbers",
             "how many connections fit is not known",
@@ -160,7 +160,7 @@ pub fn tcp_mem(root: &Path) -> Check {
         mib(high)
     );
     if mib(pressure) < PRESSURE_MIN_MIB {
-        return Check::lesser(
+        return Check::degraded(
             NAME,
             found,
             "thousands of connections run into memory pressure, which shrinks their windows",
@@ -185,7 +185,7 @@ fn open_files_of(soft: u64, hard: u64) -> Check {
     const NAME: &str = "open_files";
     let found = format!("{soft}, can be raised to {hard}");
     if hard < OPEN_FILES_MIN {
-        return Check::lesser(
+        return Check::degraded(
             NAME,
             found,
             format!(
@@ -224,44 +224,44 @@ mod tests {
     }
 
     #[test]
-    fn an_offload_that_is_off_or_absent_is_lesser() {
+    fn an_offload_that_is_off_or_absent_is_degraded() {
         let all = |on| ethtool::OFFLOADS.iter().map(|&name| (name, on)).collect();
         let check = offloads_of(&[("eth0".into(), all(true))]);
         assert_eq!(check.verdict, Verdict::Ok);
         let mut some: BTreeMap<&str, bool> = all(true);
         some.insert("tso", false);
         let check = offloads_of(&[("eth0".into(), some)]);
-        assert_eq!(check.verdict, Verdict::Lesser);
+        assert_eq!(check.verdict, Verdict::Degraded);
         assert!(check.found.ends_with("tso off"), "{check:?}");
         let untold = offloads_of(&[("eth0".into(), BTreeMap::new())]);
         assert_eq!(
             (untold.verdict, untold.found.as_str()),
-            (Verdict::Lesser, "eth0: not told")
+            (Verdict::Degraded, "eth0: not told")
         );
         assert_eq!(offloads_of(&[]).verdict, Verdict::Ok);
     }
 
     #[test]
-    fn a_default_that_paces_is_lesser() {
+    fn a_default_that_paces_is_degraded() {
         let with = |name: &str| {
             let path = "proc/sys/net/ipv4/tcp_congestion_control";
             congestion_control(fake_root(&[(path, name)]).path())
         };
-        assert_eq!(with("bbr\n").verdict, Verdict::Lesser);
+        assert_eq!(with("bbr\n").verdict, Verdict::Degraded);
         assert_eq!(with("cubic\n").verdict, Verdict::Ok);
     }
 
     #[test]
     fn memory_is_in_pages() {
         let with = |text: &str| tcp_mem(fake_root(&[("proc/sys/net/ipv4/tcp_mem", text)]).path());
-        assert_eq!(with("100\t200\t300\n").verdict, Verdict::Lesser);
+        assert_eq!(with("100\t200\t300\n").verdict, Verdict::Degraded);
         assert_eq!(with("1000000\t2000000\t3000000\n").verdict, Verdict::Ok);
         assert_eq!(with("1\t2\n").found, "not three numbers");
     }
 
     #[test]
-    fn few_descriptors_are_lesser() {
-        assert_eq!(open_files_of(1024, 4096).verdict, Verdict::Lesser);
+    fn few_descriptors_are_degraded() {
+        assert_eq!(open_files_of(1024, 4096).verdict, Verdict::Degraded);
         assert_eq!(open_files_of(1024, 1 << 20).verdict, Verdict::Ok);
     }
 

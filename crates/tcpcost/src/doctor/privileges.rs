@@ -10,7 +10,7 @@ pub fn capabilities(root: &Path) -> Check {
     let read = |path: &str| std::fs::read_to_string(root.join(path)).ok();
     let effective = read("proc/self/status").and_then(|status| effective(&status));
     let Some(effective) = effective else {
-        return Check::lesser(
+        return Check::degraded(
             NAME,
             "unknown: /proc/self/status has no CapEff",
             "what this process may do is found out by trying",
@@ -27,7 +27,7 @@ pub fn capabilities(root: &Path) -> Check {
         .map(|(_, name)| *name)
         .collect();
     if !lacking.is_empty() {
-        return Check::lesser(
+        return Check::degraded(
             NAME,
             format!("without {}", lacking.join(", ")),
             "counters, getrusage and loopback go without; meters by eBPF and whole-CPU events do not, \
@@ -36,7 +36,7 @@ pub fn capabilities(root: &Path) -> Check {
         );
     }
     if !is_host {
-        return Check::lesser(
+        return Check::degraded(
             NAME,
             "all, but only inside a user namespace",
             "the kernel refuses BPF, whole-CPU events and steering receive work there",
@@ -70,7 +70,7 @@ pub fn namespaces() -> Check {
     const NAME: &str = "namespaces";
     match namespace::can_make_namespaces() {
         Ok(Way::Privileged) => Check::ok(NAME, "network namespaces can be made"),
-        Ok(Way::UserNamespace) => Check::lesser(
+        Ok(Way::UserNamespace) => Check::degraded(
             NAME,
             "network namespaces can be made inside a user namespace",
             "the kernel refuses to steer receive work there: the sender's CPU pays for the receiver",
@@ -102,7 +102,7 @@ mod tests {
     fn roots_mask_is_ok_on_the_host_alone() {
         assert_eq!(with("000001ffffffffff", HOST).verdict, Verdict::Ok);
         let inside = with("000001ffffffffff", "0 1000 1\n");
-        assert_eq!(inside.verdict, Verdict::Lesser);
+        assert_eq!(inside.verdict, Verdict::Degraded);
         assert!(inside.found.contains("user namespace"));
     }
 
@@ -112,7 +112,7 @@ mod tests {
         assert!(check.found.contains("CAP_NET_ADMIN") && check.found.contains("CAP_BPF"));
         // CAP_SYS_ADMIN and CAP_NET_ADMIN, as a kernel before 5.8 knows them.
         assert_eq!(with("0000000000201000", HOST).verdict, Verdict::Ok);
-        assert_eq!(with("not hex", HOST).verdict, Verdict::Lesser);
+        assert_eq!(with("not hex", HOST).verdict, Verdict::Degraded);
     }
 
     #[test]
@@ -120,7 +120,7 @@ mod tests {
         let verdict = namespaces().verdict;
         let expected = match namespace::can_make_namespaces() {
             Ok(Way::Privileged) => Verdict::Ok,
-            Ok(Way::UserNamespace) => Verdict::Lesser,
+            Ok(Way::UserNamespace) => Verdict::Degraded,
             Err(_) => Verdict::Missing,
         };
         assert_eq!(verdict, expected);

@@ -29,7 +29,7 @@ use tcpcost_host::link;
 
 use board::Board;
 use report::Totals;
-use service::{Next, Service, Session};
+use service::{NextStep, Service, Session};
 
 pub use flags::Flags;
 
@@ -92,7 +92,7 @@ pub fn run(flags: &Flags) -> anyhow::Result<Exit> {
     })
 }
 
-/// One of several that share the interface's addresses: packets are dealt out by port.
+/// One of several that share the interface's addresses: packets are steered by port.
 struct Instance<'a> {
     index: u16,
     tap: Tap,
@@ -276,7 +276,7 @@ impl<'a> Peer<'a> {
         let next = stack.with(conn, |connection, now| {
             session.serve(connection, pattern, now)
         });
-        if next != Some(Next::Wait) {
+        if next != Some(NextStep::Wait) {
             self.end(stack, token);
         }
     }

@@ -39,7 +39,7 @@ pub struct Session {
 
 /// Whether a connection goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Next {
+pub enum NextStep {
     /// Until something happens to it.
     Wait,
     /// It is over: release it.
@@ -58,7 +58,12 @@ impl Session {
     }
 
     /// Does all that can be done now. `pattern` is [`pattern`]'s.
-    pub fn serve(&mut self, connection: &mut Connection, pattern: &Piece, now: Instant) -> Next {
+    pub fn serve(
+        &mut self,
+        connection: &mut Connection,
+        pattern: &Piece,
+        now: Instant,
+    ) -> NextStep {
         loop {
             self.send(connection, pattern);
             let space = match self.service {
@@ -66,12 +71,12 @@ impl Session {
                 _ => usize::MAX,
             };
             if space == 0 && connection.ended().is_none() {
-                return Next::Wait;
+                return NextStep::Wait;
             }
             match connection.read_piece(space, now) {
                 Ok(piece) => self.receive(connection, piece),
-                Err(ReadError::Empty) => return Next::Wait,
-                Err(ReadError::Ended(_)) => return Next::Over,
+                Err(ReadError::Empty) => return NextStep::Wait,
+                Err(ReadError::Ended(_)) => return NextStep::Over,
                 Err(ReadError::Finished) => return self.on_finished(connection),
             }
         }
@@ -128,16 +133,16 @@ impl Session {
     }
 
     /// The peer sends no more.
-    fn on_finished(&mut self, connection: &mut Connection) -> Next {
+    fn on_finished(&mut self, connection: &mut Connection) -> NextStep {
         let goes_on = match self.service {
             Service::Source(bytes) => bytes.is_none_or(|bytes| self.at < bytes),
             Service::Serve(bytes) => self.head.is_none() && self.at < bytes,
             Service::Sink { .. } | Service::Echo | Service::Iperf3 => false,
         };
         if goes_on && connection.ended().is_none() {
-            Next::Wait
+            NextStep::Wait
         } else {
-            Next::Over
+            NextStep::Over
         }
     }
 }

@@ -12,7 +12,7 @@ use tcpcost_study::{
 };
 
 use super::launcher::Launchers;
-use super::nodes::{Events, Halt, Nodes};
+use super::nodes::{AskError, Events, Nodes};
 use super::placement::{Placement, place};
 
 /// Agents and the links between them.
@@ -37,7 +37,7 @@ impl Bed {
         knobs: &Knobs,
         launchers: &Launchers,
         events: &mut Events,
-    ) -> Result<Bed, Halt> {
+    ) -> Result<Bed, AskError> {
         let nodes = Nodes::start(events, topology, launchers)?;
         let machine = |host| {
             let hello = nodes.hello(host);
@@ -54,7 +54,7 @@ impl Bed {
         if bed.queues > TAP_QUEUES_MAX {
             let reason = format!("a TAP has at most {TAP_QUEUES_MAX} queues");
             let knob = "threads".to_string();
-            return Err(Halt::Unsupported { knob, reason });
+            return Err(AskError::Unsupported { knob, reason });
         }
         for link in &topology.links {
             bed.join(link, events)?;
@@ -79,7 +79,7 @@ impl Bed {
     }
 
     /// Makes a link.
-    fn join(&mut self, link: &Link, events: &Events) -> Result<(), Halt> {
+    fn join(&mut self, link: &Link, events: &Events) -> Result<(), AskError> {
         match link.kind {
             LinkKind::Loopback | LinkKind::Memory => Ok(()),
             LinkKind::Veth => {
@@ -108,7 +108,7 @@ impl Bed {
     }
 
     /// Gives the devices of a namespace of ours their addresses and routes.
-    fn attach(&mut self, host: HostName, events: &Events) -> Result<(), Halt> {
+    fn attach(&mut self, host: HostName, events: &Events) -> Result<(), AskError> {
         if !self.owns(host) {
             return Ok(());
         }
@@ -137,14 +137,14 @@ impl Bed {
     }
 
     /// CPUs of each host by the cell's knobs, machine by machine.
-    pub fn place(&self, topology: &Topology, knobs: &Knobs) -> Result<Placement, Halt> {
+    pub fn place(&self, topology: &Topology, knobs: &Knobs) -> Result<Placement, AskError> {
         let placement = knobs.word("placement").expect("a choice has a default");
         let mut placed = Placement::new();
         for machine in self.machines.keys() {
             let hosts = self.nodes.on_machine(machine);
             let cpus = &self.nodes.hello(hosts[0]).cpus;
             let of_machine = place(cpus, &placement, topology, &hosts)
-                .map_err(|(knob, reason)| Halt::Unsupported { knob, reason })?;
+                .map_err(|(knob, reason)| AskError::Unsupported { knob, reason })?;
             placed.extend(of_machine);
         }
         Ok(placed)

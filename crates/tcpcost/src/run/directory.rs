@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
-use tcpcost_study::{Distance, Record, RecordError, Study, units};
+use tcpcost_study::{CpuDistance, Record, RecordError, Study, units};
 
 use crate::exit::usage;
 use crate::output;
@@ -145,7 +145,7 @@ impl Directory {
     pub fn open(path: &Path) -> anyhow::Result<(Directory, Study, Vec<Record>)> {
         // Before it is read, so that nobody adds to it afterwards.
         let owned = own(path)?;
-        let run = Run::load(path)?;
+        let run = StoredRun::load(path)?;
         run.say();
         let file = path.join(RECORDS);
         let tried = || format!("open {}", file.display());
@@ -215,7 +215,7 @@ fn not_of_a_run(path: &Path, error: &io::Error) -> anyhow::Error {
 }
 
 /// A run as it lies on disk.
-pub struct Run {
+pub struct StoredRun {
     /// The study, overrides applied.
     pub study: Study,
     /// Its records, in order, each trial once.
@@ -226,9 +226,9 @@ pub struct Run {
     sound_bytes: u64,
 }
 
-impl Run {
+impl StoredRun {
     /// Reads a run's directory.
-    pub fn load(path: &Path) -> anyhow::Result<Run> {
+    pub fn load(path: &Path) -> anyhow::Result<StoredRun> {
         let read = |name: &str| {
             let file = path.join(name);
             fs::read_to_string(&file).map_err(|error| not_of_a_run(&file, &error))
@@ -277,8 +277,8 @@ impl Run {
             ));
         }
         // Also by trials that came after them.
-        Distance::mark_apart(&mut records);
-        Ok(Run {
+        CpuDistance::mark_far(&mut records);
+        Ok(StoredRun {
             study,
             records,
             oddities,

@@ -1,8 +1,8 @@
 //! `tcpcost run`: every cell of a study, repetition by repetition, each trial on disk before the next.
 
-mod apart;
 mod bed;
 mod directory;
+mod distance_wait;
 mod host;
 mod launcher;
 mod nodes;
@@ -21,19 +21,19 @@ use anyhow::Context;
 use tcpcost_report::Summary;
 use tcpcost_signals::Interrupt;
 use tcpcost_study::{
-    Bed as Kind, Cell, Distance, HostName, Machine, Outcome, Record, Study, Topology, Value,
+    Bed as Kind, Cell, CpuDistance, HostName, Machine, Outcome, Record, Study, Topology, Value,
     Warning, WarningCode,
 };
 
-use self::apart::Patience;
 use self::bed::Bed;
 use self::directory::{Directory, Overrides};
+use self::distance_wait::DistanceWait;
 use self::host::Held;
 use self::launcher::Launchers;
-use self::nodes::{Events, Halt};
+use self::nodes::{AskError, Events};
 use self::plan::Plan;
 use self::progress::Progress;
-use self::trial::{Broken, Trial};
+use self::trial::{Trial, TrialError};
 use crate::cli;
 use crate::exit::{Exit, usage};
 use crate::output;
@@ -41,14 +41,14 @@ use crate::studies;
 use tcpcost_host::namespace;
 use tcpcost_host::namespace::Way;
 
-pub use self::directory::Run as StoredRun;
+pub use self::directory::StoredRun;
 
 /// The first signal ends the run with a report of what is there; the second ends the agents, if they
 /// do not end by themselves; the third leaves the report out.
 const ENDS_AT_ONCE: u32 = 3;
 
 /// Runs a study as the command line says.
-pub fn run(args: &cli::Run) -> anyhow::Result<Exit> {
+pub fn run(args: &cli::RunArgs) -> anyhow::Result<Exit> {
     if let (Some(directory), true) = (&args.resume, args.dry_run) {
         let stored = StoredRun::load(directory)?;
         output::write(&plan::dry_run(&stored.study))?;
@@ -87,8 +87,8 @@ pub fn run(args: &cli::Run) -> anyhow::Result<Exit> {
 
     let mut progress = Progress::new(Plan::trials(&study, &records), args.quiet);
     progress.say(&format!("records and report: {}", store.path().display()));
-    for note in &access.notes {
-        progress.say(&format!("tcpcost: {}", note.text));
+    for warning in &access.warnings {
+        progress.say(&format!("tcpcost: {}", warning.text));
     }
     let mut runner = Runner {
         study: &study,
@@ -99,7 +99,7 @@ pub fn run(args: &cli::Run) -> anyhow::Result<Exit> {
         machines: BTreeMap::new(),
         launchers: Launchers::parse(&args.launch)?,
         access: &access,
-        patience: Patience::new(),
+        distance_wait: DistanceWait::new(),
         is_without_bed: false,
     };
     let ended = runner.all(&mut store, &mut events, &mut progress);
@@ -122,7 +122,7 @@ pub fn run(args: &cli::Run) -> anyhow::Result<Exit> {
     Ok(if interrupted { Exit::Interrupted } else { exit })
 }
 
-fn overrides(args: &cli::Run, study: String) -> anyhow::Result<Overrides> {
+fn overrides(args: &cli::RunArgs, study: String) -> anyhow::Result<Overrides> {
     let set = args
         .set
         .iter()
@@ -157,7 +157,7 @@ struct Access {
     /// What `bed = "auto"` means, or why it is not `netns`.
     netns: Result<(), String>,
     /// What that costs the measurement, once, in words.
-    notes: Vec<Warning>,
+    warnings: Vec<Warning>,
 }
 
 impl Access {
@@ -168,7 +168,7 @@ impl Access {
         if !wanted {
             return Access {
                 netns: Err("not asked for".to_string()),
-                notes: Vec::new(),
+                warnings: Vec::new(),
             };
         }
         let gained = match namespace::can_make_namespaces() {
@@ -179,14 +179,14 @@ impl Access {
             },
             Err(reason) => Err(reason),
         };
-        let note = |text: String| Warning {
+        let warning = |text: String| Warning {
             code: WarningCode::Other,
             text,
         };
         match gained {
             Ok(text) => Access {
                 netns: Ok(()),
-                notes: text.map(note).into_iter().collect(),
+                warnings: text.map(warning).into_iter().collect(),
             },
             Err(reason) => {
                 let text = format!(
@@ -194,7 +194,7 @@ impl Access {
                 );
                 Access {
                     netns: Err(reason),
-                    notes: vec![note(text)],
+                    warnings: vec![warning(text)],
                 }
             }
         }
@@ -239,7 +239,7 @@ struct Runner<'a> {
     machines: BTreeMap<String, Machine>,
     launchers: Launchers,
     access: &'a Access,
-    patience: Patience,
+    distance_wait: DistanceWait,
     /// Whether the last bed that was tried lost an agent before it was there.
     is_without_bed: bool,
 }
@@ -273,13 +273,13 @@ impl Runner<'_> {
                 captures: &captures,
                 repetition: next.repetition,
                 attempt: next.attempt,
-                notes: &self.access.notes,
+                warnings: &self.access.warnings,
             };
             let Some(record) = self.one(&trial, events, progress)? else {
                 return Ok(true);
             };
             self.records.push(record);
-            Distance::mark_apart(&mut self.records);
+            CpuDistance::mark_far(&mut self.records);
             let last = self.records.last().expect("just pushed");
             if let Err(error) = store.append(last) {
                 // What is reported is what is on the disk.
@@ -338,30 +338,30 @@ impl Runner<'_> {
                     self.bed = Some(bed);
                     self.is_without_bed = false;
                 }
-                Err(Halt::Interrupted) => return Ok(None),
-                Err(Halt::Unsupported { knob, reason }) => {
+                Err(AskError::Interrupted) => return Ok(None),
+                Err(AskError::Unsupported { knob, reason }) => {
                     return skipped(kind, &topology, format!("{knob}: {reason}"));
                 }
                 // Somebody killed an agent, say. The trial is tried again, but no third bed after two that
                 // could not be made: what stops those stops all.
-                Err(halt @ Halt::Gone(..)) if !self.is_without_bed => {
+                Err(error @ AskError::Gone(..)) if !self.is_without_bed => {
                     self.is_without_bed = true;
                     self.leave_bed()?;
                     let mut record = trial.record(kind, &topology, BTreeMap::new());
-                    let reason = format!("make the {} bed: {halt}", kind.word());
+                    let reason = format!("make the {} bed: {error}", kind.word());
                     record.outcome = Outcome::Failed { reason };
                     return Ok(Some(record));
                 }
-                Err(halt) => anyhow::bail!("make the {} bed: {halt}", kind.word()),
+                Err(error) => anyhow::bail!("make the {} bed: {error}", kind.word()),
             }
         }
         let bed = self.bed.as_mut().expect("just made");
         let waited = self
-            .patience
+            .distance_wait
             .wait(bed, &topology, knobs, &self.records, events);
         let ran = match waited {
             Ok(()) => trial.run(bed, &topology, events),
-            Err(halt) => Err(trial.not_begun(bed, &topology, &halt)),
+            Err(error) => Err(trial.not_begun(bed, &topology, &error)),
         };
         match ran {
             Ok(record) => {
@@ -371,8 +371,8 @@ impl Runner<'_> {
                 }
                 Ok(Some(record))
             }
-            Err(Broken::Interrupted) => Ok(None),
-            Err(Broken::Bed(record)) => {
+            Err(TrialError::Interrupted) => Ok(None),
+            Err(TrialError::Bed(record)) => {
                 self.leave_bed()?;
                 Ok(Some(*record))
             }

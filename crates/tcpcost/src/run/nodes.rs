@@ -54,7 +54,7 @@ impl Events {
 
 /// Why a question got no usable answer.
 #[derive(Debug, thiserror::Error)]
-pub enum Halt {
+pub enum AskError {
     /// Ctrl-C.
     #[error("interrupted")]
     Interrupted,
@@ -69,7 +69,7 @@ pub enum Halt {
     /// The host says that it failed.
     #[error("{0}: {1}")]
     Failed(HostName, String),
-    /// The host's agent is dead or talks nonsense: the bed is no longer usable.
+    /// The host's agent is dead or does not keep to the protocol: the bed is no longer usable.
     #[error("{0} agent: {1}")]
     Gone(HostName, String),
     /// The host's agent cannot be started, or is of another version: no other trial would do better.
@@ -107,7 +107,7 @@ impl Nodes {
         events: &mut Events,
         topology: &Topology,
         launchers: &Launchers,
-    ) -> Result<Nodes, Halt> {
+    ) -> Result<Nodes, AskError> {
         events.generation += 1;
         let mut nodes = Nodes {
             processes: Vec::new(),
@@ -131,7 +131,7 @@ impl Nodes {
                 Reach::Memory => continue,
             };
             let started = nodes.start_process(events, launchers.command(host.name), flag, hosts);
-            started.map_err(|error| Halt::Unfit(host.name, format!("{error:#}")))?;
+            started.map_err(|error| AskError::Unfit(host.name, format!("{error:#}")))?;
         }
         nodes.greet(events)?;
         Ok(nodes)
@@ -161,7 +161,7 @@ impl Nodes {
             let first = own[0];
             for line in BufReader::new(stdout).lines() {
                 let Ok(line) = line else { break };
-                // What is nobody's answer is the first host's nonsense.
+                // A line that is no host's answer counts as the first host's, which then breaks the protocol.
                 let answer = line.split_once(' ').and_then(|(host, answer)| {
                     let host = own.iter().find(|own| own.as_str() == host)?;
                     Some((*host, answer.to_string()))
@@ -186,12 +186,12 @@ impl Nodes {
     }
 
     /// Hears who each agent is; each must be of this version.
-    fn greet(&mut self, events: &Events) -> Result<(), Halt> {
+    fn greet(&mut self, events: &Events) -> Result<(), AskError> {
         let hosts: Vec<HostName> = self.nodes.iter().map(|node| node.host).collect();
         let ask = Ask::Hello { protocol: PROTOCOL };
         for (host, answer) in self.call_all(events, &hosts, |_| ask.clone())? {
             let Answer::Hello(hello) = answer else {
-                return Err(Halt::Gone(host, "did not say hello".to_string()));
+                return Err(AskError::Gone(host, "did not say hello".to_string()));
             };
             let ours = env!("CARGO_PKG_VERSION");
             if hello.protocol != PROTOCOL || hello.version != ours {
@@ -199,7 +199,7 @@ impl Nodes {
                 let text = format!(
                     "is tcpcost {version} and speaks protocol {protocol}; this is {ours}, which speaks {PROTOCOL}: install one version"
                 );
-                return Err(Halt::Unfit(host, text));
+                return Err(AskError::Unfit(host, text));
             }
             self.node(host).hello = Some(*hello);
         }
@@ -228,7 +228,7 @@ impl Nodes {
     }
 
     /// Asks without waiting.
-    pub fn ask(&mut self, host: HostName, ask: &Ask) -> Result<(), Halt> {
+    pub fn ask(&mut self, host: HostName, ask: &Ask) -> Result<(), AskError> {
         let line = serde_json::to_string(ask).expect("questions have only text keys");
         let process = self.node(host).process;
         let stdin = self.processes[process].stdin.as_mut();
@@ -236,21 +236,23 @@ impl Nodes {
         stdin
             .write_all(format!("{host} {line}\n").as_bytes())
             .and_then(|()| stdin.flush())
-            .map_err(|error| Halt::Gone(host, format!("does not listen: {error}")))
+            .map_err(|error| AskError::Gone(host, format!("does not listen: {error}")))
     }
 
     /// Waits for a host's next answer.
-    pub fn answer(&mut self, events: &Events, host: HostName) -> Result<Answer, Halt> {
+    pub fn answer(&mut self, events: &Events, host: HostName) -> Result<Answer, AskError> {
         loop {
             if let Some(answer) = self.node(host).answers.pop_front() {
                 return match answer {
-                    Answer::Unsupported { knob, reason } => Err(Halt::Unsupported { knob, reason }),
-                    Answer::Failed { reason } => Err(Halt::Failed(host, reason)),
+                    Answer::Unsupported { knob, reason } => {
+                        Err(AskError::Unsupported { knob, reason })
+                    }
+                    Answer::Failed { reason } => Err(AskError::Failed(host, reason)),
                     answer => Ok(answer),
                 };
             }
             if events.interrupt.is_set() {
-                return Err(Halt::Interrupted);
+                return Err(AskError::Interrupted);
             }
             match events
                 .receiver
@@ -259,7 +261,7 @@ impl Nodes {
             {
                 Event::Line(generation, from, line) if generation == self.generation => {
                     let answer = serde_json::from_str(&line)
-                        .map_err(|error| Halt::Gone(from, format!("said {line:?}: {error}")))?;
+                        .map_err(|error| AskError::Gone(from, format!("said {line:?}: {error}")))?;
                     self.node(from).answers.push_back(answer);
                 }
                 Event::Gone(generation, from) if generation == self.generation => {
@@ -268,7 +270,7 @@ impl Nodes {
                         Ok(status) => status.to_string(),
                         Err(error) => error.to_string(),
                     };
-                    return Err(Halt::Gone(from, format!("ended ({status})")));
+                    return Err(AskError::Gone(from, format!("ended ({status})")));
                 }
                 Event::Wake | Event::Line(..) | Event::Gone(..) => {}
             }
@@ -276,7 +278,7 @@ impl Nodes {
     }
 
     /// Asks and waits.
-    pub fn call(&mut self, events: &Events, host: HostName, ask: &Ask) -> Result<Answer, Halt> {
+    pub fn call(&mut self, events: &Events, host: HostName, ask: &Ask) -> Result<Answer, AskError> {
         self.ask(host, ask)?;
         self.answer(events, host)
     }
@@ -287,7 +289,7 @@ impl Nodes {
         events: &Events,
         hosts: &[HostName],
         ask: impl Fn(HostName) -> Ask,
-    ) -> Result<Vec<(HostName, Answer)>, Halt> {
+    ) -> Result<Vec<(HostName, Answer)>, AskError> {
         for &host in hosts {
             self.ask(host, &ask(host))?;
         }
@@ -297,8 +299,8 @@ impl Nodes {
         for &host in hosts {
             match self.answer(events, host) {
                 Ok(answer) => answers.push((host, answer)),
-                Err(halt @ (Halt::Interrupted | Halt::Gone(..))) => return Err(halt),
-                Err(halt) => drop(failed.get_or_insert(halt)),
+                Err(error @ (AskError::Interrupted | AskError::Gone(..))) => return Err(error),
+                Err(error) => drop(failed.get_or_insert(error)),
             }
         }
         failed.map_or(Ok(answers), Err)

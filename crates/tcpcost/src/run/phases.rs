@@ -4,12 +4,12 @@
 use std::collections::BTreeMap;
 
 use tcpcost_agent::protocol::{Answer, Ask, clock_ns};
-use tcpcost_study::{CpuId, Distance, Environment, HostName, MeterName, Side, Topology};
+use tcpcost_study::{CpuDistance, CpuId, Environment, HostName, MeterName, Side, Topology};
 
 use super::bed::Bed;
-use super::nodes::{Events, Halt};
+use super::nodes::{AskError, Events};
 use super::placement::Placement;
-use super::trial::nonsense;
+use super::trial::out_of_turn;
 
 /// Something of each host.
 pub type ByHost<T> = BTreeMap<HostName, T>;
@@ -26,7 +26,7 @@ pub fn connect(
     topology: &Topology,
     events: &Events,
     ports: &mut ByHost<Ports>,
-) -> Result<(), Halt> {
+) -> Result<(), AskError> {
     let mut listening = ByHost::new();
     // eBPF programs, by machine.
     let mut loaded: BTreeMap<String, BTreeMap<MeterName, String>> = BTreeMap::new();
@@ -37,7 +37,7 @@ pub fn connect(
             loaded: more,
         } = answer
         else {
-            return Err(nonsense(host, &answer));
+            return Err(out_of_turn(host, &answer));
         };
         let machine = bed.nodes.hello(host).machine.clone();
         loaded.entry(machine).or_default().extend(more);
@@ -78,7 +78,7 @@ pub fn connect(
             ..
         } = answer
         else {
-            return Err(nonsense(host, &answer));
+            return Err(out_of_turn(host, &answer));
         };
         for port in ports
             .get_mut(&host)
@@ -130,10 +130,10 @@ pub fn distances(
     topology: &Topology,
     placed: &Placement,
     events: &Events,
-) -> Result<Vec<Distance>, Halt> {
+) -> Result<Vec<CpuDistance>, AskError> {
     let mut distances = Vec::new();
-    for cpus in far_cpus(bed, topology, placed) {
-        distances.push(Distance {
+    for cpus in cpu_pairs(bed, topology, placed) {
+        distances.push(CpuDistance {
             cpus,
             before_ns: ask_distance(bed, cpus, events)?,
             after_ns: None,
@@ -143,9 +143,9 @@ pub fn distances(
 }
 
 /// The first CPUs of hosts of one machine that talk with each other and share none, each two once.
-pub fn far_cpus(bed: &Bed, topology: &Topology, placed: &Placement) -> Vec<[CpuId; 2]> {
+pub fn cpu_pairs(bed: &Bed, topology: &Topology, placed: &Placement) -> Vec<[CpuId; 2]> {
     let mut seen = Vec::new();
-    let mut far = Vec::new();
+    let mut pairs = Vec::new();
     for traffic in &topology.traffic {
         let (on, to) = (&placed[&traffic.on], &placed[&traffic.to]);
         let machine = &bed.nodes.hello(traffic.on).machine;
@@ -154,34 +154,38 @@ pub fn far_cpus(bed: &Bed, topology: &Topology, placed: &Placement) -> Vec<[CpuI
         if is_one && !on.iter().any(|cpu| to.contains(cpu)) && !seen.contains(&between) {
             seen.push(between);
             let id = |host, cpus: &[usize]| CpuId { host, cpu: cpus[0] };
-            far.push([id(traffic.on, on), id(traffic.to, to)]);
+            pairs.push([id(traffic.on, on), id(traffic.to, to)]);
         }
     }
-    far
+    pairs
 }
 
-/// How far two CPUs are apart now, by the host that connects; `None` where one is not free.
-pub fn ask_distance(bed: &mut Bed, cpus: [CpuId; 2], events: &Events) -> Result<Option<u64>, Halt> {
+/// The distance of two CPUs now, by the host that connects; `None` where one is not free.
+pub fn ask_distance(
+    bed: &mut Bed,
+    cpus: [CpuId; 2],
+    events: &Events,
+) -> Result<Option<u64>, AskError> {
     let host = cpus[0].host;
     let ask = Ask::Distance {
         cpus: cpus.map(|id| id.cpu),
     };
     match bed.nodes.call(events, host, &ask)? {
         Answer::Distance { round_trip_ns } => Ok(round_trip_ns),
-        answer => Err(nonsense(host, &answer)),
+        answer => Err(out_of_turn(host, &answer)),
     }
 }
 
 /// How far an agent's clock is ahead of the command's, ns: to within half the time of the quickest
 /// answer.
-pub fn clock_offset_ns(bed: &mut Bed, host: HostName, events: &Events) -> Result<i64, Halt> {
+pub fn clock_offset_ns(bed: &mut Bed, host: HostName, events: &Events) -> Result<i64, AskError> {
     let mut best: Option<(u64, i64)> = None;
     for _ in 0..CLOCK_ASKED {
         let asked_ns = clock_ns();
         let answer = bed.nodes.call(events, host, &Ask::Clock)?;
         let answered_ns = clock_ns();
         let Answer::Clock { now_ns } = answer else {
-            return Err(nonsense(host, &answer));
+            return Err(out_of_turn(host, &answer));
         };
         let took_ns = answered_ns - asked_ns;
         let offset = now_ns.wrapping_sub(asked_ns + took_ns / 2).cast_signed();

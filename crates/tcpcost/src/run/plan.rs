@@ -8,7 +8,7 @@ use tcpcost_study::{Cell, Outcome, Record, Shuffle, Study, units};
 
 /// A trial to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Next {
+pub struct NextTrial {
     /// Index of the cell.
     pub cell: usize,
     /// Repetition.
@@ -71,7 +71,7 @@ const OVERHEAD_PER_FLOW: Duration = Duration::from_micros(60);
 impl Plan {
     /// The next trial, or `None` when all is done. Within a repetition the order is shuffled by
     /// the seed, so that drift of the machine does not look like a knob.
-    pub fn next(&mut self, study: &Study, records: &[Record]) -> Option<Next> {
+    pub fn next(&mut self, study: &Study, records: &[Record]) -> Option<NextTrial> {
         let measure = &study.measure;
         // A repetition is done before the next begins: in earlier ones only what was lost is done again.
         let latest = records
@@ -95,7 +95,7 @@ impl Plan {
                 };
                 if (tried.is_empty() && open[cell]) || (!tried.is_empty() && again()) {
                     let last = tried.iter().map(|record| record.attempt).max();
-                    return Some(Next {
+                    return Some(NextTrial {
                         cell,
                         repetition,
                         attempt: last.map_or(0, |last| last + 1),
@@ -245,7 +245,7 @@ mod tests {
         Study::parse("s", text, "s.toml").unwrap()
     }
 
-    fn record(study: &Study, next: Next, outcome: Outcome, marked: bool) -> Record {
+    fn record(study: &Study, next: NextTrial, outcome: Outcome, marked: bool) -> Record {
         let warning = Warning {
             code: WarningCode::Others,
             text: String::new(),
@@ -264,7 +264,7 @@ mod tests {
             interval_ns: 1,
             outcome,
             warnings: if marked { vec![warning] } else { vec![] },
-            distances: vec![],
+            cpu_distances: vec![],
             topology: Topology::default(),
             machines: [].into(),
             hosts: [].into(),
@@ -298,7 +298,7 @@ mod tests {
         let second = Plan::default().next(&study, &records).unwrap();
         assert_eq!(
             second,
-            Next {
+            NextTrial {
                 attempt: 1,
                 ..first
             }

@@ -9,13 +9,13 @@ use tcpcost_agent::protocol::{
 };
 use tcpcost_study::{Bed as Kind, DeviceSettings};
 use tcpcost_study::{
-    Cell, Distance, HostName, Knobs, LinkKind, Machine, MeterName, Outcome, Reach, Record,
+    Cell, CpuDistance, HostName, Knobs, LinkKind, Machine, MeterName, Outcome, Reach, Record,
     SCHEMA_VERSION, Side, StackKind, Study, Topology, Warning, WarningCode, WorkloadSettings,
 };
 
 use super::bed::Bed;
 use super::directory::CAPTURES;
-use super::nodes::{Events, Halt};
+use super::nodes::{AskError, Events};
 use super::phases::{self, ByHost, Ports, Shared, clock_offset_ns, connect, distances};
 use super::placement::Placement;
 use super::warnings;
@@ -40,11 +40,11 @@ pub struct Trial<'a> {
     /// Try, from 0.
     pub attempt: u32,
     /// What is true of the whole run and belongs in each record.
-    pub notes: &'a [Warning],
+    pub warnings: &'a [Warning],
 }
 
 /// What went wrong beyond the trial.
-pub enum Broken {
+pub enum TrialError {
     /// Ctrl-C: no record.
     Interrupted,
     /// The bed is unusable; the record says why.
@@ -52,9 +52,9 @@ pub enum Broken {
 }
 
 /// What the traffic showed.
-struct Found {
+struct TrialFindings {
     hosts: ByHost<Measured>,
-    distances: Vec<Distance>,
+    distances: Vec<CpuDistance>,
 }
 
 impl Trial<'_> {
@@ -64,24 +64,24 @@ impl Trial<'_> {
         bed: &mut Bed,
         topology: &Topology,
         events: &Events,
-    ) -> Result<Record, Broken> {
+    ) -> Result<Record, TrialError> {
         let mut record = self.record(bed.kind, topology, bed.machines.clone());
         match self.measure(bed, topology, events) {
-            Ok((found, mut cautions)) => {
-                record.distances = found.distances;
+            Ok((found, mut warnings)) => {
+                record.cpu_distances = found.distances;
                 let mut others = BTreeMap::new();
                 for (host, measured) in found.hosts {
-                    for news in measured.cautions.into_iter().map(caution) {
+                    for news in measured.warnings.into_iter().map(warning) {
                         // Most are of the machine: all its hosts say the same.
-                        if !cautions.contains(&news) {
-                            cautions.push(news);
+                        if !warnings.contains(&news) {
+                            warnings.push(news);
                         }
                     }
                     others.insert(host, measured.others);
                     record.hosts.insert(host, measured.record);
                 }
                 forget_shown(&mut record);
-                record.warnings = cautions;
+                record.warnings = warnings;
                 // Of a captured trial nothing is told that another's load would change.
                 if !record.captured {
                     record.warnings.extend(warnings::judge(
@@ -90,39 +90,39 @@ impl Trial<'_> {
                         &others,
                     ));
                 }
-                record.warnings.extend_from_slice(self.notes);
+                record.warnings.extend_from_slice(self.warnings);
             }
-            Err(Halt::Interrupted) => return Err(Broken::Interrupted),
-            Err(Halt::Unsupported { knob, reason }) => {
+            Err(AskError::Interrupted) => return Err(TrialError::Interrupted),
+            Err(AskError::Unsupported { knob, reason }) => {
                 record.outcome = Outcome::Skipped {
                     reason: format!("{knob}: {reason}"),
                 };
             }
-            Err(halt @ Halt::Failed(..)) => {
+            Err(error @ AskError::Failed(..)) => {
                 record.outcome = Outcome::Failed {
-                    reason: halt.to_string(),
+                    reason: error.to_string(),
                 };
             }
-            Err(halt @ (Halt::Gone(..) | Halt::Unfit(..))) => {
+            Err(error @ (AskError::Gone(..) | AskError::Unfit(..))) => {
                 record.outcome = Outcome::Failed {
-                    reason: halt.to_string(),
+                    reason: error.to_string(),
                 };
-                return Err(Broken::Bed(Box::new(record)));
+                return Err(TrialError::Bed(Box::new(record)));
             }
         }
         Ok(record)
     }
 
     /// What becomes of it where an agent is gone before it began, so that answers may be lost.
-    pub fn not_begun(&self, bed: &Bed, topology: &Topology, halt: &Halt) -> Broken {
-        if matches!(halt, Halt::Interrupted) {
-            return Broken::Interrupted;
+    pub fn not_begun(&self, bed: &Bed, topology: &Topology, error: &AskError) -> TrialError {
+        if matches!(error, AskError::Interrupted) {
+            return TrialError::Interrupted;
         }
         let mut record = self.record(bed.kind, topology, bed.machines.clone());
         record.outcome = Outcome::Failed {
-            reason: halt.to_string(),
+            reason: error.to_string(),
         };
-        Broken::Bed(Box::new(record))
+        TrialError::Bed(Box::new(record))
     }
 
     /// The record before anything is known.
@@ -148,7 +148,7 @@ impl Trial<'_> {
             interval_ns: nanos(self.study.times(self.cell).1),
             outcome: Outcome::Measured,
             warnings: Vec::new(),
-            distances: Vec::new(),
+            cpu_distances: Vec::new(),
             topology: topology.clone(),
             machines,
             hosts: BTreeMap::new(),
@@ -160,26 +160,26 @@ impl Trial<'_> {
         bed: &mut Bed,
         topology: &Topology,
         events: &Events,
-    ) -> Result<(Found, Vec<Warning>), Halt> {
-        let mut cautions = Vec::new();
+    ) -> Result<(TrialFindings, Vec<Warning>), AskError> {
+        let mut warnings = Vec::new();
         let placed = bed.place(topology, &self.cell.knobs)?;
-        let ports = self.prepare(bed, topology, &placed, events, &mut cautions)?;
+        let ports = self.prepare(bed, topology, &placed, events, &mut warnings)?;
         let outcome = self.traffic(bed, topology, &placed, events, ports);
         // Also after a failure, so that the next trial starts clean. An interrupt ends the bed anyway.
-        if matches!(outcome, Err(Halt::Interrupted | Halt::Gone(..))) {
-            return outcome.map(|found| (found, cautions));
+        if matches!(outcome, Err(AskError::Interrupted | AskError::Gone(..))) {
+            return outcome.map(|found| (found, warnings));
         }
         let hosts: Vec<HostName> = topology.names().collect();
         let finished = bed.nodes.call_all(events, &hosts, |_| Ask::Finish)?;
         let mut found = outcome?;
         for (host, answer) in finished {
             let Answer::Finished { captured } = answer else {
-                return Err(nonsense(host, &answer));
+                return Err(out_of_turn(host, &answer));
             };
             if let (Some(captured), Some(measured)) = (captured, found.hosts.get_mut(&host)) {
                 let mut capture = captured.capture;
                 if let Some(lost @ 1..) = capture.dropped {
-                    measured.cautions.push(format!(
+                    measured.warnings.push(format!(
                         "capture of the {host}'s {}: {lost} packets had no room; what they carried is in no count",
                         capture.place
                     ));
@@ -189,7 +189,7 @@ impl Trial<'_> {
                 measured.record.capture = Some(capture);
             }
         }
-        Ok((found, cautions))
+        Ok((found, warnings))
     }
 
     /// Name of a host's capture: cell, repetition, host.
@@ -218,12 +218,12 @@ impl Trial<'_> {
         topology: &Topology,
         placed: &Placement,
         events: &Events,
-        cautions: &mut Vec<Warning>,
-    ) -> Result<ByHost<Ports>, Halt> {
+        warnings: &mut Vec<Warning>,
+    ) -> Result<ByHost<Ports>, AskError> {
         let knobs = &self.cell.knobs;
         one_device(topology, knobs)?;
         let settings = WorkloadSettings::from_knobs(knobs)
-            .map_err(|error| Halt::Failed(topology.hosts[0].name, error.to_string()))?;
+            .map_err(|error| AskError::Failed(topology.hosts[0].name, error.to_string()))?;
         let token = token();
         let meters = self.study.meters(self.cell);
         let shared = Shared::of(bed, topology, placed);
@@ -287,13 +287,13 @@ impl Trial<'_> {
             let answer = bed.nodes.call(events, name, &ask)?;
             let Answer::Prepared {
                 ports: read,
-                cautions: more,
+                warnings: more,
             } = answer
             else {
-                return Err(nonsense(name, &answer));
+                return Err(out_of_turn(name, &answer));
             };
             ports.insert(name, read);
-            cautions.extend(more.into_iter().map(caution));
+            warnings.extend(more.into_iter().map(warning));
         }
         Ok(ports)
     }
@@ -306,7 +306,7 @@ impl Trial<'_> {
         placed: &Placement,
         events: &Events,
         mut ports: ByHost<Ports>,
-    ) -> Result<Found, Halt> {
+    ) -> Result<TrialFindings, AskError> {
         connect(bed, topology, events, &mut ports)?;
         let shared = Shared::of(bed, topology, placed);
         let meters = self.study.meters(self.cell);
@@ -341,13 +341,13 @@ impl Trial<'_> {
         let mut found = ByHost::new();
         for (host, answer) in answers {
             let Answer::Measured(mut measured) = answer else {
-                return Err(nonsense(host, &answer));
+                return Err(out_of_turn(host, &answer));
             };
             measured.record.machine = bed.nodes.hello(host).machine.clone();
             measured.record.ports = ports.remove(&host).expect("every host was prepared");
             found.insert(host, *measured);
         }
-        Ok(Found {
+        Ok(TrialFindings {
             hosts: found,
             distances,
         })
@@ -402,7 +402,7 @@ fn forget_shown(record: &mut Record) {
 }
 
 /// On loopback all hosts have one device: it cannot be two things at once.
-fn one_device(topology: &Topology, knobs: &Knobs) -> Result<(), Halt> {
+fn one_device(topology: &Topology, knobs: &Knobs) -> Result<(), AskError> {
     let is_loopback = topology
         .links
         .iter()
@@ -416,7 +416,7 @@ fn one_device(topology: &Topology, knobs: &Knobs) -> Result<(), Halt> {
     let knob = knobs.named().map(|(_, knob)| knob).next().unwrap_or("bed");
     let reason = "of the netns bed alone: on loopback both ends are one device".to_string();
     let knob = knob.to_string();
-    Err(Halt::Unsupported { knob, reason })
+    Err(AskError::Unsupported { knob, reason })
 }
 
 fn stack(topology: &Topology, host: HostName) -> StackKind {
@@ -424,13 +424,13 @@ fn stack(topology: &Topology, host: HostName) -> StackKind {
     host.map_or(StackKind::Kernel, |host| host.stack)
 }
 
-fn caution(text: String) -> Warning {
+fn warning(text: String) -> Warning {
     let code = WarningCode::Other;
     Warning { code, text }
 }
 
-pub(super) fn nonsense(host: HostName, answer: &Answer) -> Halt {
-    Halt::Gone(host, format!("answered out of turn: {answer:?}"))
+pub(super) fn out_of_turn(host: HostName, answer: &Answer) -> AskError {
+    AskError::Gone(host, format!("answered out of turn: {answer:?}"))
 }
 
 fn nanos(time: Duration) -> u64 {

@@ -109,7 +109,7 @@ pub fn judge(
                 warn(
                     WarningCode::Preempted,
                     format!(
-                        "the {host}'s threads were put off their CPU {per_s:.0} times a second each: something shares CPU {:?}; give the hosts CPUs of their own",
+                        "the {host}'s threads were preempted {per_s:.0} times a second each: something shares CPU {:?}; give the hosts CPUs of their own",
                         found.cpus
                     ),
                 );
@@ -220,7 +220,7 @@ mod tests {
             interval_ns: 1_000_000,
             outcome: Outcome::Measured,
             warnings: vec![],
-            distances: vec![],
+            cpu_distances: vec![],
             topology: Topology::default(),
             machines: [].into(),
             hosts: [(HostName::SERVER, server)].into(),

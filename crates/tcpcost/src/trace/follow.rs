@@ -14,7 +14,7 @@ use tcpcost_trace::{
 };
 
 use super::Options;
-use super::growing::{End, Growing};
+use super::growing::{FileEnd, Growing};
 use crate::cli;
 use crate::exit::{Exit, Stop, usage};
 use crate::output;
@@ -73,13 +73,13 @@ fn file_to(looks: &mut Looks<'_>, path: &Path) -> anyhow::Result<Exit> {
             exit = Exit::Failed;
         }
         match source.ended() {
-            Some(End::Replaced) if !looks.over => {
+            Some(FileEnd::Replaced) if !looks.over => {
                 output::say!(
                     "tcpcost: {}: replaced: going on with the new file",
                     path.display()
                 );
             }
-            Some(End::Cut) if !looks.over => {
+            Some(FileEnd::Cut) if !looks.over => {
                 output::say!(
                     "tcpcost: {}: cut short: going on from its start",
                     path.display()
@@ -216,7 +216,7 @@ impl<'a> Looks<'a> {
             format!("; {percent:.0} % of {}: {}", finding.share_of, finding.text)
         });
         format!(
-            "{:.1} s: {} packets{dropped}, {} connections, {:.1} KiB, {} sent again, {} stalls{first}\n",
+            "{:.1} s: {} packets{dropped}, {} connections, {:.1} KiB, {} retransmitted, {} stalls{first}\n",
             self.started.elapsed().as_secs_f64(),
             report.packets,
             report.connections_begun,

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 /// Why there will be no more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
+pub enum FileEnd {
     /// Who wrote into the pipe closed it.
     Closed,
     /// The name stands for another file now, as after a rotation.
@@ -33,7 +33,7 @@ pub struct Growing {
     bytes_read: u64,
     /// The name was seen to stand for another file: what its writer still added is read first.
     replaced: bool,
-    ended: Option<End>,
+    ended: Option<FileEnd>,
 }
 
 impl Growing {
@@ -59,21 +59,21 @@ impl Growing {
     }
 
     /// Why it gave no more; `None` as long as more may come.
-    pub fn ended(&self) -> Option<End> {
+    pub fn ended(&self) -> Option<FileEnd> {
         self.ended
     }
 
     /// At the end of what is there: whether that is the end of all.
-    fn look(&mut self) -> io::Result<Option<End>> {
+    fn look(&mut self) -> io::Result<Option<FileEnd>> {
         let Some(name) = &self.name else {
-            return Ok(Some(End::Closed));
+            return Ok(Some(FileEnd::Closed));
         };
         let own = self.file.metadata()?;
         if own.len() < self.bytes_read {
-            return Ok(Some(End::Cut));
+            return Ok(Some(FileEnd::Cut));
         }
         if self.replaced {
-            return Ok(Some(End::Replaced));
+            return Ok(Some(FileEnd::Replaced));
         }
         // Moved away and not yet there again: it may still be written.
         let named = std::fs::metadata(name).ok();
@@ -158,7 +158,7 @@ mod tests {
         written.write_all(b"two").unwrap();
         assert_eq!(read(&mut growing).as_deref(), Some("two"));
         assert_eq!(read(&mut growing).as_deref(), Some(""));
-        assert_eq!(growing.ended(), Some(End::Replaced));
+        assert_eq!(growing.ended(), Some(FileEnd::Replaced));
     }
 
     #[test]
@@ -170,6 +170,6 @@ mod tests {
         assert_eq!(read(&mut growing).as_deref(), Some("long"));
         std::fs::write(&path, "cut").unwrap();
         assert_eq!(read(&mut growing).as_deref(), Some(""));
-        assert_eq!(growing.ended(), Some(End::Cut));
+        assert_eq!(growing.ended(), Some(FileEnd::Cut));
     }
 }

@@ -18,19 +18,19 @@ use crate::segment::{Endpoint, Segment, flag};
 #[derive(Debug, Default)]
 pub struct Passed {
     connections: HashMap<(Endpoint, Endpoint), usize, foldhash::fast::RandomState>,
-    all: Vec<Connection>,
+    all: Vec<SeenConnection>,
 }
 
 #[derive(Debug)]
-struct Connection {
+struct SeenConnection {
     ends: [Endpoint; 2],
     syns: [Option<Segment>; 2],
-    packets: [Vec<Packet>; 2],
+    packets: [Vec<SeenPacket>; 2],
 }
 
 /// A packet with payload, or a pure ACK.
 #[derive(Debug, Clone, Copy)]
-struct Packet {
+struct SeenPacket {
     at_ns: u64,
     seq: u32,
     payload: u32,
@@ -56,7 +56,7 @@ impl Sink for Passed {
             };
             self.connections.insert((source, destination), place);
             self.connections.insert((destination, source), place);
-            self.all.push(Connection {
+            self.all.push(SeenConnection {
                 ends,
                 syns: [None; 2],
                 packets: Default::default(),
@@ -73,7 +73,7 @@ impl Sink for Passed {
             return;
         };
         if segment.payload > 0 || segment.is_pure_ack() {
-            connection.packets[from].push(Packet {
+            connection.packets[from].push(SeenPacket {
                 at_ns,
                 seq,
                 payload: segment.payload,
@@ -207,17 +207,17 @@ impl Pair {
 impl Passed {
     /// The same connection here: between the same ends, or, behind a translator of addresses, the one
     /// with the same first numbers.
-    fn same_as(&self, one: &Connection) -> Option<&Connection> {
+    fn same_as(&self, one: &SeenConnection) -> Option<&SeenConnection> {
         if let Some(place) = self.connections.get(&(one.ends[0], one.ends[1])) {
             return self.all.get(*place);
         }
-        let number = |of: &Connection| of.syns[0].and_then(|syn| syn.seq);
+        let number = |of: &SeenConnection| of.syns[0].and_then(|syn| syn.seq);
         let wanted = number(one)?;
         self.all.iter().find(|other| number(other) == Some(wanted))
     }
 }
 
-fn paired(a: &Connection, b: &Connection, names: &Names) -> PairedConnection {
+fn paired(a: &SeenConnection, b: &SeenConnection, names: &Names) -> PairedConnection {
     // Who was seen first may be another end there.
     let is_turned = a.ends[0] == b.ends[1] && a.ends[1] == b.ends[0];
     let of_b = |from: usize| if is_turned { 1 - from } else { from };
@@ -246,7 +246,7 @@ fn paired(a: &Connection, b: &Connection, names: &Names) -> PairedConnection {
 
 /// Which place a direction passes first: hop limits only go down; where none does, the one that holds
 /// more of it, or the first capture for what the client sent.
-fn first_of(sides: [&Vec<Packet>; 2], from: usize) -> usize {
+fn first_of(sides: [&Vec<SeenPacket>; 2], from: usize) -> usize {
     let hops = sides.map(|packets| packets.first().map_or(0, |packet| packet.hop_limit));
     let bytes = sides.map(|packets| packets.iter().map(|of| u64::from(of.payload)).sum::<u64>());
     match (hops[0].cmp(&hops[1]), bytes[0].cmp(&bytes[1])) {
@@ -259,9 +259,9 @@ fn first_of(sides: [&Vec<Packet>; 2], from: usize) -> usize {
 }
 
 /// What of one place's packets came to the other, and the shortest delay by both clocks.
-fn compared(first: &[Packet], second: &[Packet]) -> (PairedDirection, Option<i64>) {
-    let data = |packets: &[Packet]| {
-        let with: Vec<Packet> = packets
+fn compared(first: &[SeenPacket], second: &[SeenPacket]) -> (PairedDirection, Option<i64>) {
+    let data = |packets: &[SeenPacket]| {
+        let with: Vec<SeenPacket> = packets
             .iter()
             .filter(|of| of.payload > 0)
             .copied()
@@ -269,7 +269,7 @@ fn compared(first: &[Packet], second: &[Packet]) -> (PairedDirection, Option<i64
         with
     };
     let (sent, come) = (data(first), data(second));
-    let bytes = |packets: &[Packet]| packets.iter().map(|of| u64::from(of.payload)).sum();
+    let bytes = |packets: &[SeenPacket]| packets.iter().map(|of| u64::from(of.payload)).sum();
     // Super-segments are cut and joined on the way: what starts within a packet is of it.
     let mut by_seq: Vec<usize> = (0..sent.len()).collect();
     let base = sent.first().map_or(0, |of| of.seq);
@@ -318,7 +318,7 @@ fn compared(first: &[Packet], second: &[Packet]) -> (PairedDirection, Option<i64
     for delay in &delays {
         above.add((delay - min.unwrap_or(0)) as u64 / 1000);
     }
-    let acks = |packets: &[Packet]| packets.iter().filter(|of| of.payload == 0).count() as u64;
+    let acks = |packets: &[SeenPacket]| packets.iter().filter(|of| of.payload == 0).count() as u64;
     let lost = |at: &usize| left[*at] > 0;
     let direction = PairedDirection {
         first: 0,
@@ -339,8 +339,8 @@ fn compared(first: &[Packet], second: &[Packet]) -> (PairedDirection, Option<i64
 }
 
 /// The shortest delay of pure ACKs that are the same in all.
-fn ack_delay(first: &[Packet], second: &[Packet]) -> Option<i64> {
-    let key = |of: &Packet| (of.ack, of.timestamp, of.window, of.ip_id);
+fn ack_delay(first: &[SeenPacket], second: &[SeenPacket]) -> Option<i64> {
+    let key = |of: &SeenPacket| (of.ack, of.timestamp, of.window, of.ip_id);
     let mut sent = HashMap::new();
     for packet in first.iter().filter(|of| of.payload == 0) {
         sent.entry(key(packet)).or_insert(packet.at_ns);
@@ -356,7 +356,7 @@ fn ack_delay(first: &[Packet], second: &[Packet]) -> Option<i64> {
 }
 
 /// What a middlebox changed, as far as SYNs and the first packets tell.
-fn changes(a: &Connection, b: &Connection, of_b: impl Fn(usize) -> usize) -> Vec<String> {
+fn changes(a: &SeenConnection, b: &SeenConnection, of_b: impl Fn(usize) -> usize) -> Vec<String> {
     let mut changed = Vec::new();
     for from in [0, 1] {
         let who = ["the client's", "the server's"][from];
@@ -395,8 +395,8 @@ fn changes(a: &Connection, b: &Connection, of_b: impl Fn(usize) -> usize) -> Vec
                 changed.push(format!("{who} hop limit, by {}", hops.abs()));
             }
         }
-        let by_key = |packets: &[Packet]| -> HashMap<(u32, u32, u32, Option<u32>), u16> {
-            let key = |of: &Packet| (of.seq, of.payload, of.ack, of.timestamp);
+        let by_key = |packets: &[SeenPacket]| -> HashMap<(u32, u32, u32, Option<u32>), u16> {
+            let key = |of: &SeenPacket| (of.seq, of.payload, of.ack, of.timestamp);
             packets.iter().map(|of| (key(of), of.ip_id)).collect()
         };
         let (ids, others) = (by_key(&a.packets[from]), by_key(&b.packets[other]));

@@ -15,7 +15,7 @@ use crate::sample::COLUMNS;
 /// Draws all of it.
 pub fn draw(frame: &mut Frame<'_>, state: &State) {
     let mut about = state.about.lines();
-    about.extend(state.sample.notes.iter().cloned());
+    about.extend(state.sample.warnings.iter().cloned());
     let head = u16::try_from(about.len()).unwrap_or(u16::MAX);
     let [tabs, head, body, keys] = Layout::vertical([
         Constraint::Length(1),

@@ -12,7 +12,7 @@ use ratatui::crossterm::event::{self, KeyCode, KeyEventKind, KeyModifiers};
 use super::draw::draw;
 use super::state::{State, ViewKind};
 use crate::connections::By;
-use crate::looping::{Moment, View};
+use crate::driver::{Moment, View};
 use crate::sample::Sample;
 use crate::ticker::{Clock, Event, Ticker};
 

@@ -80,7 +80,7 @@ impl Avoidance {
     }
 
     /// An old segment: perhaps our ACK came too late.
-    pub(super) fn on_nonsense(&mut self, any_unacked: bool) {
+    pub(super) fn on_unacceptable(&mut self, any_unacked: bool) {
         if any_unacked {
             self.step_back();
         }

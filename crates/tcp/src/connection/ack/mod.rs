@@ -185,9 +185,9 @@ impl Read {
     }
 }
 
-/// How a segment was of no use.
+/// How a segment was not acceptable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Nonsense {
+pub(super) enum Unacceptable {
     /// It brought data that was here, or that was too old.
     OldData,
     /// It brought data for which there is no room: a probe.
@@ -338,18 +338,24 @@ impl AckScheduler {
     }
 
     /// A segment came that was of no use.
-    pub(super) fn on_nonsense(&mut self, policy: &AckPolicy, nonsense: Nonsense, window: u32) {
+    pub(super) fn on_unacceptable(
+        &mut self,
+        policy: &AckPolicy,
+        unacceptable: Unacceptable,
+        window: u32,
+    ) {
         match *policy {
-            AckPolicy::LinuxLike { .. } if nonsense != Nonsense::Other => self
+            AckPolicy::LinuxLike { .. } if unacceptable != Unacceptable::Other => self
                 .linux_like()
                 .enter_quick_mode(linux_like::QUICK_MAX, window),
             AckPolicy::Avoidance {
                 limit_initial,
                 limit_max,
                 ..
-            } if nonsense != Nonsense::BeyondWindow => {
+            } if unacceptable != Unacceptable::BeyondWindow => {
                 let any = self.unacked_segments > 0;
-                self.avoidance(limit_initial, limit_max).on_nonsense(any);
+                self.avoidance(limit_initial, limit_max)
+                    .on_unacceptable(any);
             }
             _ => {}
         }

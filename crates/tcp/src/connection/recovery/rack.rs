@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::scoreboard::{Fate, Scoreboard, Sent, Verdict};
+use super::scoreboard::{Fate, RangeState, Scoreboard, Sent};
 use crate::SeqNum;
 
 /// The most recently sent segment that has arrived, and how much reordering to expect.
@@ -130,17 +130,17 @@ impl Rack {
             if !sent_after(newest.sent_at, newest.end, sent.sent_at, sent.end) {
                 // Originals leave in order: all behind an original left later still.
                 return if sent.retransmitted {
-                    Verdict::InFlight
+                    RangeState::InFlight
                 } else {
-                    Verdict::AllLaterInFlight
+                    RangeState::AllLaterInFlight
                 };
             }
             let deadline = sent.sent_at + newest.rtt + window;
             if deadline <= now {
-                return Verdict::Lost;
+                return RangeState::Lost;
             }
             wait = wait.max(Some(deadline - now));
-            Verdict::InFlight
+            RangeState::InFlight
         });
         wait
     }

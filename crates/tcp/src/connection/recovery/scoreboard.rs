@@ -149,15 +149,18 @@ impl Scoreboard {
     }
 
     /// Marks every range in flight for which `is_lost` says so.
-    pub(in crate::connection) fn mark_lost(&mut self, mut is_lost: impl FnMut(&Sent) -> Verdict) {
+    pub(in crate::connection) fn mark_lost(
+        &mut self,
+        mut is_lost: impl FnMut(&Sent) -> RangeState,
+    ) {
         for index in 0..self.sent.len() {
             if self.sent[index].fate != Fate::InFlight {
                 continue;
             }
             match is_lost(&self.sent[index]) {
-                Verdict::Lost => self.set_fate(index, Fate::Lost),
-                Verdict::InFlight => {}
-                Verdict::AllLaterInFlight => break,
+                RangeState::Lost => self.set_fate(index, Fate::Lost),
+                RangeState::InFlight => {}
+                RangeState::AllLaterInFlight => break,
             }
         }
     }
@@ -310,7 +313,7 @@ impl Scoreboard {
 }
 
 /// What is known of a range in flight.
-pub(in crate::connection) enum Verdict {
+pub(in crate::connection) enum RangeState {
     Lost,
     InFlight,
     /// As are all behind it: no need to ask.
@@ -397,7 +400,7 @@ mod tests {
                         let border = una + n * MSS;
                         // A range reaching over the border is not lost as a whole.
                         let mut lost = Vec::new();
-                        board.mark_lost(|sent| if sent.end.at_or_before(border) { lost.push(*sent); Verdict::Lost } else { Verdict::InFlight });
+                        board.mark_lost(|sent| if sent.end.at_or_before(border) { lost.push(*sent); RangeState::Lost } else { RangeState::InFlight });
                         for sent in lost {
                             for index in sent.start.since(una) / MSS..sent.end.since(una) / MSS {
                                 model[index as usize] = Fate::Lost;

@@ -21,7 +21,7 @@ pub struct Segmentation {
     /// one. 0 or up to one segment: no segmentation offload. Default 65,160 (45 segments of 1448),
     /// and never more than fits an IP packet.
     pub super_segment_bytes_max: u32,
-    /// What becomes of a partial segment at the end of a super-segment. Default [`TailRule::WithLast`].
+    /// What becomes of a partial segment at the end of a super-segment. Default [`TailRule::Keep`].
     pub tail: TailRule,
     /// Whether a partial segment waits for the acknowledgement of others. Default [`Nagle::Minshall`].
     pub nagle: Nagle,
@@ -57,7 +57,7 @@ impl Default for Segmentation {
     fn default() -> Self {
         Self {
             super_segment_bytes_max: 65_160,
-            tail: TailRule::WithLast,
+            tail: TailRule::Keep,
             nagle: Nagle::Minshall,
             window_divisor: None,
             whole_only: false,

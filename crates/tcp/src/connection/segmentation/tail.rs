@@ -6,9 +6,9 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TailRule {
     /// It leaves with the full ones unless Nagle's rule holds it: Linux since 3.14.
-    WithLast,
+    Keep,
     /// It always leaves by itself, after the full ones: before.
-    OnItsOwn,
+    Split,
 }
 
 impl TailRule {
@@ -17,8 +17,8 @@ impl TailRule {
     /// super-segment.
     pub(super) fn splits(self, held: bool) -> bool {
         match self {
-            Self::WithLast => held,
-            Self::OnItsOwn => true,
+            Self::Keep => held,
+            Self::Split => true,
         }
     }
 
@@ -26,8 +26,8 @@ impl TailRule {
     /// super-segment may.
     pub(super) fn is_small(self, bytes: u32, mss: u32) -> bool {
         match self {
-            Self::WithLast => !bytes.is_multiple_of(mss),
-            Self::OnItsOwn => bytes < mss,
+            Self::Keep => !bytes.is_multiple_of(mss),
+            Self::Split => bytes < mss,
         }
     }
 }

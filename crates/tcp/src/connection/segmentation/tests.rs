@@ -31,7 +31,7 @@ fn check(segmentation: Segmentation, queue: Queue, expected: Cut) {
 fn a_4096_byte_write_is_one_unit_today_and_was_two_before_2013() {
     let after = Segmentation::default();
     let before = Segmentation {
-        tail: TailRule::OnItsOwn,
+        tail: TailRule::Split,
         ..after
     };
     let write = Queue {

@@ -311,8 +311,8 @@ fn a_4096_byte_request_is_one_unit_or_two_by_the_tail_rule() {
         pair.transmit();
         pair.sent(Way::ToServer)
     };
-    assert_eq!(send(TailRule::WithLast), ["100 P. 4096"]);
-    assert_eq!(send(TailRule::OnItsOwn), ["100 . 2896", "100 P. 1200"]);
+    assert_eq!(send(TailRule::Keep), ["100 P. 4096"]);
+    assert_eq!(send(TailRule::Split), ["100 . 2896", "100 P. 1200"]);
 }
 
 #[test]

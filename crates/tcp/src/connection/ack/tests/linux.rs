@@ -86,21 +86,21 @@ fn linux_is_quick_again_after_a_mark_or_a_duplicate() {
     table.scheduler.on_congestion_mark(&table.policy, 1 << 20);
     assert_eq!(table.run(&[1000; 3]), [2, 1], "two of them");
     table.send();
-    table.nonsense(Nonsense::OldData);
+    table.unacceptable(Unacceptable::OldData);
     assert_eq!(table.run(&[1000; 16]), [1; 16]);
 }
 
 #[test]
 fn linux_is_quick_again_for_data_that_is_of_no_use_and_for_nothing_else() {
-    for (nonsense, expected) in [
-        (Nonsense::OldData, 1),
-        (Nonsense::BeyondWindow, 1),
-        (Nonsense::Other, 2),
+    for (unacceptable, expected) in [
+        (Unacceptable::OldData, 1),
+        (Unacceptable::BeyondWindow, 1),
+        (Unacceptable::Other, 2),
     ] {
         let mut table = Table::new(AckPolicy::LinuxLike { delay_max: DELAY });
         table.run(&[1000; 16]);
-        table.nonsense(nonsense);
-        assert_eq!(table.run(&[1000; 2])[0], expected, "{nonsense:?}");
+        table.unacceptable(unacceptable);
+        assert_eq!(table.run(&[1000; 2])[0], expected, "{unacceptable:?}");
     }
 }
 
@@ -248,7 +248,7 @@ fn what_linux_acknowledges_at_once_it_does_not_compress() {
     let policy = AckPolicy::LinuxLike { delay_max: DELAY };
     behind
         .scheduler
-        .on_nonsense(&policy, Nonsense::OldData, 1 << 20);
+        .on_unacceptable(&policy, Unacceptable::OldData, 1 << 20);
     assert_eq!(behind.run(18), "NNNNNNNNNNNNNNNNB-", "quick mode");
 }
 

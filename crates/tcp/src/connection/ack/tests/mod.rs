@@ -51,8 +51,9 @@ impl Table {
             .on_timer(&self.policy, unacked_bytes, 1000, now)
     }
 
-    fn nonsense(&mut self, nonsense: Nonsense) {
-        self.scheduler.on_nonsense(&self.policy, nonsense, 1 << 20);
+    fn unacceptable(&mut self, unacceptable: Unacceptable) {
+        self.scheduler
+            .on_unacceptable(&self.policy, unacceptable, 1 << 20);
     }
 
     /// Sends what is due; the segments that each acknowledgement covers.
@@ -192,7 +193,7 @@ fn avoidance_falls_back_when_its_timer_fires() {
 fn avoidance_begins_again_at_an_old_segment() {
     let mut table = Table::new(avoidance(6, 8));
     table.run(&[1000; 2]);
-    table.nonsense(Nonsense::OldData);
+    table.unacceptable(Unacceptable::OldData);
     table.scheduler.on_mandatory();
     assert_eq!(table.send(), [2]);
     assert_eq!(table.run(&[1000; 3]), [1, 2]);

@@ -1,0 +1,273 @@
+//! What an end's stack stands on: the kernel's sockets, or our own TCP over a TAP or over memory;
+//! and what each tells about its connections.
+
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tcpcost_link::memory::{self, Memory};
+use tcpcost_link::{Device, Tap};
+use tcpcost_meter::tcp_info::{self, TcpInfo};
+use tcpcost_stack::{
+    KernelStack, SocketOptions, Stack, UserSettings, UserStack, Wire, set_ack_delay_max,
+    set_receive_low_water, socket_knob,
+};
+use tcpcost_study::{
+    Counts, DeviceSettings, Environment, Knob, MeterName, Quantity, Side, Snapshot, Totals, Whose,
+};
+use tcpcost_tcp::{Config, CongestionControl, Connection, Ports};
+use tcpcost_workload::Worker;
+
+use crate::PrepareError;
+use crate::policy::AckOptions;
+use crate::protocol::{Prepare, clock_ns};
+use crate::worker::Ready;
+
+/// What a worker's stack stands on.
+#[derive(Clone)]
+pub enum Backend {
+    /// The kernel's sockets.
+    Kernel,
+    /// Our end of a TAP: its queues, one for each instance of our TCP.
+    Tap(Arc<Vec<Tap>>),
+    /// Wires in memory, each from an instance of one host to its partner of another.
+    Memory(Wires),
+}
+
+/// Pairs in memory between a host that connects and one that listens, by number of the instance.
+#[derive(Clone, Default)]
+pub struct Wires(Arc<Mutex<Vec<Pair>>>);
+
+/// The end of the one that connects, and of the one that listens.
+type Pair = (Memory<Wire>, Memory<Wire>);
+
+impl Wires {
+    /// Takes the wires away, with what an earlier trial left on them.
+    fn clear(&self) {
+        let mut pairs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        pairs.clear();
+    }
+
+    /// Sees to it that there are so many. Before the workers start: each has a file table of its
+    /// own, with what was open when it began.
+    fn make(&self, count: usize) -> io::Result<()> {
+        let mut pairs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        while pairs.len() < count {
+            pairs.push(memory::waitable_pair(MEMORY_PACKETS)?);
+        }
+        Ok(())
+    }
+
+    /// One end of the wire between the instances of this number, if there is one.
+    pub fn end(&self, index: usize, side: Side) -> Option<Memory<Wire>> {
+        let pairs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (connects, listens) = pairs.get(index)?;
+        Some(match side {
+            Side::Connects => connects.clone(),
+            Side::Listens => listens.clone(),
+        })
+    }
+}
+
+impl Backend {
+    /// Whether the kernel's TCP is under test at this end.
+    pub fn is_kernel(&self) -> bool {
+        matches!(self, Backend::Kernel)
+    }
+}
+
+/// Packets that wait between two ends in memory, each way: a window of super-segments.
+const MEMORY_PACKETS: usize = 256;
+/// Ethernet's, and what a TAP begins with.
+const MTU: u32 = 1500;
+
+/// Makes the wires of our TCP; the state it will work in.
+pub fn prepare(
+    backend: &Backend,
+    prepare: &Prepare,
+    device: &DeviceSettings,
+) -> Result<Environment, PrepareError> {
+    if let Backend::Memory(wires) = backend {
+        // The one that connects is prepared first.
+        if prepare.side == Some(Side::Connects) {
+            wires.clear();
+        }
+        wires.make(prepare.instances).map_err(crate::failed)?;
+    }
+    Ok(Environment {
+        device: prepare.ports[0].device.clone(),
+        mtu: u64::from(device.mtu.unwrap_or(MTU)),
+        segmentation: "tso".to_string(),
+        ..Environment::default()
+    })
+}
+
+/// Our TCP over one end of a wire: instance `index` of so many.
+pub fn stack<D: Device<Wire>>(
+    device: D,
+    index: usize,
+    prepare: &Prepare,
+    options: &SocketOptions,
+) -> Result<UserStack<D>, String> {
+    let choices = prepare.knobs.user_choices(prepare.host);
+    let settings = UserSettings::new(&Config::default(), choices);
+    let ports = Ports {
+        every: u16::try_from(prepare.instances).map_err(|error| error.to_string())?,
+        offset: u16::try_from(index).map_err(|error| error.to_string())?,
+    };
+    let addresses: Vec<_> = prepare.ports.iter().map(|port| port.address).collect();
+    UserStack::with_settings(device, &addresses, &settings, options)
+        .map(|stack| stack.with_ports(ports))
+        .map_err(|error| error.to_string())
+}
+
+/// A stack whose connections tell what they count.
+pub trait Observed: Stack + Sized {
+    /// Congestion control and MSS of the first connection, and of these knobs those that it has.
+    fn describe(worker: &Worker<Self>, knobs: &[&'static Knob]) -> Ready;
+
+    /// The totals of all connections, in TCP_INFO's quantities.
+    fn tcp_info(worker: &Worker<Self>, meter: &mut TcpInfo) -> Result<Snapshot, String>;
+
+    /// What the stack counts of itself as /proc/net counts for a namespace; `None` where it does that.
+    fn counts(worker: &Worker<Self>) -> Option<Counts>;
+
+    /// Keys of all connections in the meter `segments`, which sees the kernel's alone.
+    fn keys(worker: &Worker<Self>) -> Vec<u64>;
+
+    /// Sets what is set of each socket once its connection is up.
+    fn set(worker: &Worker<Self>, options: AckOptions) -> Result<(), String>;
+}
+
+impl Observed for KernelStack {
+    fn describe(worker: &Worker<Self>, knobs: &[&'static Knob]) -> Ready {
+        let first = worker.conns().find_map(|conn| worker.stack().fd(conn));
+        let read = |row: &&'static Knob| {
+            let value = socket_knob(first?, row.name)?;
+            Some((row.name.to_string(), value.to_string()))
+        };
+        Ready {
+            knobs: knobs.iter().filter_map(read).collect(),
+            congestion_control: first.and_then(|first| tcp_info::congestion_control(first).ok()),
+            mss: first.and_then(|first| tcp_info::mss(first).ok()),
+            ..Ready::default()
+        }
+    }
+
+    fn tcp_info(worker: &Worker<Self>, meter: &mut TcpInfo) -> Result<Snapshot, String> {
+        let sockets = worker.conns().filter_map(|conn| worker.stack().fd(conn));
+        meter.snapshot(sockets).map_err(|error| error.to_string())
+    }
+
+    fn counts(_: &Worker<Self>) -> Option<Counts> {
+        None
+    }
+
+    fn keys(worker: &Worker<Self>) -> Vec<u64> {
+        let sockets = worker.conns().filter_map(|conn| worker.stack().fd(conn));
+        sockets.filter_map(tcp_info::key).collect()
+    }
+
+    fn set(worker: &Worker<Self>, options: AckOptions) -> Result<(), String> {
+        for socket in worker.conns().filter_map(|conn| worker.stack().fd(conn)) {
+            if let Some(bytes) = options.low_water {
+                set_receive_low_water(socket, bytes)
+                    .map_err(|error| format!("setsockopt SO_RCVLOWAT: {error}"))?;
+            }
+            if let Some(delay) = options.delay_max {
+                set_ack_delay_max(socket, delay)
+                    .map_err(|error| format!("setsockopt TCP_DELACK_MAX_US: {error}"))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<D: Device<Wire>> Observed for UserStack<D> {
+    fn describe(worker: &Worker<Self>, knobs: &[&'static Knob]) -> Ready {
+        let first = worker
+            .conns()
+            .find_map(|conn| worker.stack().connection(conn));
+        let settings = first.map(|first| worker.stack().settings(Some(first)));
+        let read = |row: &&'static Knob| {
+            let which = row.user_choice()?;
+            let value = settings.as_ref()?.read(which)?;
+            Some((row.name.to_string(), value.to_string()))
+        };
+        let name = |connection: &Connection| match connection.config().congestion {
+            CongestionControl::NewReno => "reno",
+            CongestionControl::Cubic => "cubic",
+            CongestionControl::Fixed(_) => "fixed",
+        };
+        Ready {
+            knobs: knobs.iter().filter_map(read).collect(),
+            congestion_control: first.map(|first| name(first).to_string()),
+            mss: first.map(|first| u64::from(first.mss())),
+            ..Ready::default()
+        }
+    }
+
+    fn tcp_info(worker: &Worker<Self>, _: &mut TcpInfo) -> Result<Snapshot, String> {
+        let mut counts = Counts::new();
+        let stack = worker.stack();
+        for connection in worker.conns().filter_map(|conn| stack.connection(conn)) {
+            for (quantity, count) in counts_of(connection) {
+                *counts.entry(quantity).or_insert(0) += count;
+            }
+        }
+        Ok(Snapshot {
+            meter: MeterName::TcpInfo,
+            at_ns: clock_ns(),
+            totals: vec![Totals {
+                whose: Whose::Connections,
+                counts,
+            }],
+        })
+    }
+
+    fn counts(worker: &Worker<Self>) -> Option<Counts> {
+        let counters = worker.stack().endpoint().counters();
+        Some(Counts::from([
+            (Quantity::IpPacketsSent, counters.packets_sent),
+            (Quantity::IpOctetsSent, counters.octets_sent),
+        ]))
+    }
+
+    fn keys(_: &Worker<Self>) -> Vec<u64> {
+        Vec::new()
+    }
+
+    /// Ours has them in its configuration.
+    fn set(_: &Worker<Self>, _: AckOptions) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+/// What ours counts in the same sense as TCP_INFO; the rest is absent.
+fn counts_of(connection: &Connection) -> [(Quantity, u64); 9] {
+    let counters = connection.counters();
+    [
+        (Quantity::ConnSegmentsSent, counters.segments_sent),
+        (Quantity::ConnSegmentsReceived, counters.segments_received),
+        // SYN and FIN, which have no data either, are outside the interval.
+        (
+            Quantity::ConnDataSegmentsSent,
+            counters
+                .segments_sent
+                .saturating_sub(counters.pure_acks_sent),
+        ),
+        (
+            Quantity::ConnDataSegmentsReceived,
+            counters
+                .segments_received
+                .saturating_sub(counters.pure_acks_received),
+        ),
+        (Quantity::DelayedAcksSent, counters.delayed_acks_sent),
+        (Quantity::Timeouts, counters.timeouts.into()),
+        (Quantity::ConnBytesSent, counters.payload_bytes_sent),
+        (Quantity::ConnBytesReceived, counters.payload_bytes_received),
+        (
+            Quantity::ConnSegmentsRetransmitted,
+            counters.segments_retransmitted,
+        ),
+    ]
+}

@@ -1,0 +1,305 @@
+//! The thread of a worker: makes its stack, runs the traffic, and reads the meters before and after it.
+
+use super::*;
+
+/// A worker, on its thread.
+pub(super) struct Worker {
+    pub(super) inbox: Receiver<Order>,
+    pub(super) outbox: Sender<Result<WorkerAnswer, String>>,
+    pub(super) stop: Arc<AtomicBool>,
+    pub(super) meters: Meters,
+    pub(super) sampler: Option<Sampler>,
+    pub(super) beside_soak: bool,
+    pub(super) by_connection: bool,
+    /// Not for `crr`, whose connections come and go.
+    pub(super) tcp_info: Option<TcpInfo>,
+    pub(super) reads_rusage: bool,
+    /// Not of a host that forwards.
+    pub(super) has_workload: bool,
+    pub(super) options: AckOptions,
+    /// What is set for this end.
+    pub(super) knobs: Vec<&'static Knob>,
+}
+
+impl Worker {
+    /// With our TCP over this device, captured where that is asked for.
+    pub(super) fn work_on<D: Device<Wire> + 'static>(
+        self,
+        device: D,
+        mut config: WorkerConfig,
+        prepare: &Prepare,
+        settings: &WorkloadSettings,
+        options: &SocketOptions,
+        role: Role,
+    ) -> Result<(), String> {
+        match config.capture.take() {
+            None => {
+                let stack = backend::stack(device, config.index, prepare, options)?;
+                self.work(make(stack, &config, prepare, settings, role)?)
+            }
+            Some(file) => {
+                let device = captured(device, file);
+                let stack = backend::stack(device, config.index, prepare, options)?;
+                self.work(make(stack, &config, prepare, settings, role)?)
+            }
+        }
+    }
+
+    pub(super) fn work<S: Observed>(
+        mut self,
+        mut worker: workload::Worker<S>,
+    ) -> Result<(), String> {
+        if !worker.ports().is_empty() {
+            self.send(WorkerAnswer::Listening(Listening {
+                addresses: worker.ports().to_vec(),
+                loaded: self.meters.loaded.clone(),
+            }))?;
+        }
+        while let Ok(order) = self.inbox.recv() {
+            let answer = match order {
+                Order::SetUp(deadline) => {
+                    worker.set_up(deadline).map_err(|error| error.to_string())?;
+                    S::set(&worker, self.options)?;
+                    let mut ready = S::describe(&worker, &self.knobs);
+                    ready.connections = worker.conns().count();
+                    WorkerAnswer::Ready(ready)
+                }
+                Order::Run(span) => {
+                    WorkerAnswer::WorkerReadings(Box::new(self.run(&mut worker, span)?))
+                }
+            };
+            self.send(answer)?;
+        }
+        worker.close();
+        Ok(())
+    }
+
+    fn send(&self, answer: WorkerAnswer) -> Result<(), String> {
+        self.outbox
+            .send(Ok(answer))
+            .map_err(|_| "the trial was given up".to_string())
+    }
+
+    fn run<S: Observed>(
+        &mut self,
+        worker: &mut workload::Worker<S>,
+        span: Span,
+    ) -> Result<WorkerReadings, String> {
+        let connections = worker.conns().count() as u64;
+        let mut lead_ns = TCP_INFO_NS + TCP_INFO_NS_PER_CONNECTION * connections;
+        if self.by_connection {
+            lead_ns += BY_CONNECTION_NS_PER_CONNECTION * connections;
+        }
+        self.drive(worker, span.from_ns.saturating_sub(lead_ns))?;
+        let info_first = realtime_ns();
+        let connections_before = self.connections(worker)?;
+        let info_first = [info_first, realtime_ns()];
+        let by_connection_before = self.by_connection();
+        self.drive(worker, span.from_ns)?;
+        let first_begin_ns = realtime_ns();
+        // Slow meters first here and last there, so that what they cost is outside on both sides.
+        let mut before = self.meters()?;
+        before.extend(self.own(worker)?);
+        let first_end_ns = realtime_ns();
+        drop(worker.take_response_times());
+        if let Some(sampler) = &mut self.sampler {
+            sampler.start();
+        }
+
+        self.drive(worker, span.to_ns)?;
+
+        if let Some(sampler) = &mut self.sampler {
+            sampler.stop();
+        }
+        let second_begin_ns = realtime_ns();
+        let mut after = self.own(worker)?;
+        let response_times = worker.take_response_times();
+        after.extend(self.meters()?);
+        let second_end_ns = realtime_ns();
+        let by_connection_after = self.by_connection();
+        let info_last_ns = realtime_ns();
+        let connections_after = self.connections(worker)?;
+        let tcp_info = connections_after.as_ref().map(|_| Brackets {
+            first_begin_ns: info_first[0],
+            first_end_ns: info_first[1],
+            second_begin_ns: info_last_ns,
+            second_end_ns: realtime_ns(),
+        });
+        after.extend(connections_after);
+        self.drive(worker, span.stop_ns)?;
+
+        before.extend(connections_before);
+        let readings = readings::since(&before, &after).map_err(|error| error.to_string())?;
+        let warnings = &mut self.meters.warnings;
+        let profile = self.sampler.take().and_then(|sampler| {
+            if self.beside_soak {
+                // Looking names up is work that would disturb the calibration.
+                soak::sleep_until(soak::over_ns(span));
+            }
+            sampler.chains(warnings)
+        });
+        Ok(WorkerReadings {
+            readings,
+            response_times,
+            profile,
+            by_connection: by_connection_before
+                .zip(by_connection_after)
+                .map(<[Totalled; 2]>::from),
+            keys: match self.by_connection {
+                true => S::keys(worker),
+                false => Vec::new(),
+            },
+            warnings: std::mem::take(&mut self.meters.warnings),
+            snapshots: Brackets {
+                first_begin_ns,
+                first_end_ns,
+                second_begin_ns,
+                second_end_ns,
+            },
+            tcp_info,
+        })
+    }
+
+    fn drive<S: Observed>(
+        &self,
+        worker: &mut workload::Worker<S>,
+        until_ns: u64,
+    ) -> Result<(), String> {
+        let left = Duration::from_nanos(until_ns.saturating_sub(clock_ns()));
+        worker
+            .run_until(Instant::now() + left, &self.stop)
+            .map_err(|error| error.to_string())?;
+        if self.stop.load(Ordering::Relaxed) {
+            Err("the trial was given up".to_string())
+        } else {
+            Ok(())
+        }
+    }
+
+    /// The end's meters, if this worker reads them.
+    fn meters(&mut self) -> Result<Vec<Snapshot>, String> {
+        let meters = self.meters.meters.iter_mut();
+        meters
+            .map(|meter| meter.snapshot().map_err(|error| error.to_string()))
+            .collect()
+    }
+
+    /// Totals by connection, if they are wanted and this worker reads the end's meters.
+    fn by_connection(&mut self) -> Option<Totalled> {
+        let wanted = self.by_connection.then_some(self.meters.meters.iter_mut());
+        let totals: HashMap<_, _> = wanted?.flat_map(|meter| meter.by_connection()).collect();
+        (!totals.is_empty()).then(|| Totalled {
+            at_ns: clock_ns(),
+            totals,
+        })
+    }
+
+    /// What this thread counts of itself.
+    fn own<S: Observed>(&self, worker: &workload::Worker<S>) -> Result<Vec<Snapshot>, String> {
+        let snapshot = |meter, whose, counts| Snapshot {
+            meter,
+            at_ns: clock_ns(),
+            totals: vec![Totals { whose, counts }],
+        };
+        let mut snapshots = Vec::new();
+        if self.has_workload {
+            let counts = worker.totals();
+            snapshots.push(snapshot(MeterName::Workload, Whose::Workload, counts));
+        }
+        if let Some(counts) = S::counts(worker) {
+            snapshots.push(snapshot(MeterName::Tcp, Whose::Namespace, counts));
+        }
+        if self.reads_rusage {
+            let counts = rusage::thread_counts().map_err(|error| error.to_string())?;
+            snapshots.push(snapshot(MeterName::Rusage, Whose::Threads, counts));
+        }
+        Ok(snapshots)
+    }
+
+    /// TCP_INFO of this worker's standing connections, with the workload's own count of payload at the same
+    /// moment beside it, so that the two can be held against each other.
+    fn connections<S: Observed>(
+        &mut self,
+        worker: &workload::Worker<S>,
+    ) -> Result<Option<Snapshot>, String> {
+        let Some(meter) = &mut self.tcp_info else {
+            return Ok(None);
+        };
+        if worker.conns().next().is_none() {
+            return Ok(None);
+        }
+        let mut snapshot = S::tcp_info(worker, meter)?;
+        for totals in &mut snapshot.totals {
+            totals
+                .counts
+                .extend(worker.totals().into_iter().filter(|(quantity, _)| {
+                    matches!(
+                        quantity,
+                        Quantity::PayloadBytesSent | Quantity::PayloadBytesReceived
+                    )
+                }));
+        }
+        Ok(Some(snapshot))
+    }
+}
+
+/// Makes the traffic's side of a worker over its stack.
+pub(super) fn make<S: Stack>(
+    stack: S,
+    config: &WorkerConfig,
+    prepare: &Prepare,
+    settings: &WorkloadSettings,
+    role: Role,
+) -> Result<workload::Worker<S>, String> {
+    let (index, threads) = (config.index, config.threads);
+    let token = token(&prepare.token)?;
+    // In memory a client's instance reaches one of the server's: its flows go there, not all round.
+    let paired = matches!(config.backend, Backend::Memory(..));
+    let share = index * settings.flows / threads..(index + 1) * settings.flows / threads;
+    match role {
+        Role::Listen { address, ports } => {
+            let mine = index * ports..(index + 1) * ports;
+            // Each host that connects deals its own flows over all ports.
+            let (hosts, flows) = (prepare.times, settings.flows);
+            let flows = match paired {
+                true => share.len(),
+                false => hosts * flows_of(flows / hosts, threads * ports, mine),
+            };
+            let worker = workload::Worker::listen(stack, settings, token, address, ports, flows);
+            worker.map_err(|error| error.to_string())
+        }
+        Role::Observe => {
+            let idle = WorkloadSettings {
+                rate_bits_per_s: None,
+                transactions_per_s: None,
+                ..settings.clone()
+            };
+            let nobody = SocketAddr::from(([127, 0, 0, 1], 0));
+            let worker = workload::Worker::connect(stack, &idle, token, &[nobody], 0..0, 0);
+            worker.map_err(|error| error.to_string())
+        }
+        Role::Connect { mut targets } => {
+            if paired {
+                let ports = targets.len() / threads;
+                targets = targets
+                    .get(index * ports..(index + 1) * ports)
+                    .unwrap_or_default()
+                    .to_vec();
+            }
+            // Each worker a seed of its own, so that their due times are spread.
+            let seed = prepare.seed.wrapping_add(index as u64);
+            let worker = workload::Worker::connect(stack, settings, token, &targets, share, seed);
+            worker.map_err(|error| error.to_string())
+        }
+    }
+}
+
+fn token(hex: &str) -> Result<Token, String> {
+    let wrong = || format!("token {hex:?}: expected 32 hex digits");
+    let number = u128::from_str_radix(hex, 16).map_err(|_| wrong())?;
+    if hex.len() == 32 {
+        Ok(number.to_be_bytes())
+    } else {
+        Err(wrong())
+    }
+}

@@ -1,0 +1,187 @@
+//! The cells of the document: what was set, how many trials, estimates, profiles, warnings.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use tcpcost_study::{HostName, Knobs};
+
+use crate::cell::{CellSummary, Load};
+use crate::estimate::Estimate;
+use crate::profile::table::unit;
+use crate::summary::Summary;
+
+#[derive(Serialize)]
+pub(super) struct CellJson<'a> {
+    name: &'a str,
+    knobs: &'a Knobs,
+    n: usize,
+    n_marked: usize,
+    n_failed: usize,
+    n_skipped: usize,
+    all_marked: bool,
+    failed: &'a BTreeMap<String, usize>,
+    skipped: &'a BTreeMap<String, usize>,
+    regime: BTreeMap<HostName, Vec<&'a str>>,
+    rate: Option<&'a str>,
+    main: String,
+    main_stands_in: bool,
+    converged: Option<bool>,
+    ratio_to_first: Option<RatioJson<'a>>,
+    warnings: Vec<WarnedJson>,
+    estimates: BTreeMap<String, EstimateJson>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    profiles: Vec<ProfileJson<'a>>,
+}
+
+#[derive(Serialize)]
+struct ProfileJson<'a> {
+    host: Option<HostName>,
+    source: &'a str,
+    samples: u64,
+    samples_unknown: u64,
+    samples_left_out: u64,
+    unit: &'static str,
+    layers: Vec<LayerJson>,
+    functions: Vec<FunctionJson<'a>>,
+}
+
+#[derive(Serialize)]
+struct LayerJson {
+    layer: &'static str,
+    #[serde(flatten)]
+    cost: CostJson,
+}
+
+#[derive(Serialize)]
+struct FunctionJson<'a> {
+    function: &'a str,
+    inclusive: CostJson,
+    exclusive: CostJson,
+}
+
+#[derive(Serialize)]
+struct CostJson {
+    share_ratio: Estimate,
+    cpu_us_per_s: Option<Estimate>,
+    cpu_us_per_unit: Option<Estimate>,
+}
+
+#[derive(Serialize)]
+struct EstimateJson {
+    #[serde(flatten)]
+    estimate: Estimate,
+    unit: &'static str,
+}
+
+#[derive(Serialize)]
+struct RatioJson<'a> {
+    cell: &'a str,
+    #[serde(flatten)]
+    estimate: Estimate,
+}
+
+#[derive(Serialize)]
+pub(super) struct WarnedJson {
+    code: tcpcost_study::WarningCode,
+    count: usize,
+    text: String,
+}
+
+fn profile<'a>(profile: &'a crate::Profile, unit: &'static str) -> ProfileJson<'a> {
+    let cost = |cost: &crate::Cost| CostJson {
+        share_ratio: cost.share,
+        cpu_us_per_s: cost.us_per_s,
+        cpu_us_per_unit: cost.us_per_unit,
+    };
+    ProfileJson {
+        host: profile.scope.name(),
+        source: &profile.source,
+        samples: profile.samples,
+        samples_unknown: profile.samples_unknown,
+        samples_left_out: profile.samples_left_out,
+        unit,
+        layers: profile
+            .layers
+            .iter()
+            .map(|(layer, of)| LayerJson {
+                layer: layer.name(),
+                cost: cost(of),
+            })
+            .collect(),
+        functions: profile
+            .functions
+            .iter()
+            .map(|function| FunctionJson {
+                function: &function.name,
+                inclusive: cost(&function.inclusive),
+                exclusive: cost(&function.exclusive),
+            })
+            .collect(),
+    }
+}
+
+pub(super) fn warned(warnings: &[crate::cell::Warned]) -> Vec<WarnedJson> {
+    warnings
+        .iter()
+        .map(|warned| WarnedJson {
+            code: warned.code,
+            count: warned.count,
+            text: warned.text.clone(),
+        })
+        .collect()
+}
+
+pub(super) fn cells(summary: &Summary) -> Vec<CellJson<'_>> {
+    let groups = summary.groups();
+    let ratio = |cell: &CellSummary| {
+        let group = groups
+            .iter()
+            .find(|group| group.cells.iter().any(|&of| std::ptr::eq(of, cell)))?;
+        Some(RatioJson {
+            cell: &group.cells.first()?.name,
+            estimate: group.ratio_to_first(cell)?,
+        })
+    };
+    summary
+        .cells
+        .iter()
+        .map(|cell| CellJson {
+            name: &cell.name,
+            knobs: &cell.knobs,
+            n: cell.n,
+            n_marked: cell.n_marked,
+            n_failed: cell.n_failed(),
+            n_skipped: cell.n_skipped(),
+            all_marked: cell.all_marked,
+            failed: &cell.failed,
+            skipped: &cell.skipped,
+            regime: cell
+                .regimes
+                .iter()
+                .map(|(&host, regimes)| (host, regimes.iter().map(String::as_str).collect()))
+                .collect(),
+            rate: match &cell.load {
+                Load::FixedRate(rate) => Some(rate),
+                Load::CpuBound => None,
+            },
+            main: cell.main.to_string(),
+            main_stands_in: cell.main_stands_in,
+            converged: cell.converged,
+            ratio_to_first: ratio(cell),
+            warnings: warned(&cell.warnings),
+            estimates: cell
+                .estimates
+                .iter()
+                .map(|(derived, &estimate)| {
+                    let unit = derived.kind.unit();
+                    (derived.to_string(), EstimateJson { estimate, unit })
+                })
+                .collect(),
+            profiles: cell
+                .profiles
+                .iter()
+                .map(|one| profile(one, unit(cell)))
+                .collect(),
+        })
+        .collect()
+}

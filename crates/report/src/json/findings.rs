@@ -1,0 +1,122 @@
+//! The findings of the document: each with its sentence and the numbers that the sentence is made of.
+
+use serde::Serialize;
+
+use crate::conclusions::{Against, Finding, FindingKind, Sign};
+use crate::estimate::Estimate;
+use crate::prose::{sentence, slope_unit};
+
+#[derive(Serialize)]
+pub(super) struct FindingJson<'a> {
+    text: &'a str,
+    sentence: String,
+    quantity: String,
+    #[serde(flatten)]
+    what: KindJson<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+enum KindJson<'a> {
+    Value {
+        unit: &'static str,
+        cells: Vec<CellFindingJson<'a>>,
+        published: Option<f64>,
+    },
+    Change {
+        knob: &'a str,
+        from: &'a tcpcost_study::Value,
+        at: &'a str,
+        steps: Vec<StepJson<'a>>,
+    },
+    Line {
+        over: String,
+        cells: usize,
+        unit: String,
+        slope: Option<Estimate>,
+        intercept: Option<Estimate>,
+        published: Option<f64>,
+        against: Option<&'static str>,
+    },
+}
+
+#[derive(Serialize)]
+struct CellFindingJson<'a> {
+    cell: &'a str,
+    estimate: Option<Estimate>,
+    against: Option<&'static str>,
+}
+
+#[derive(Serialize)]
+struct StepJson<'a> {
+    to: &'a tcpcost_study::Value,
+    change_percent: Option<Estimate>,
+    established: bool,
+    published_percent: Option<f64>,
+    against: Option<&'static str>,
+}
+
+pub(super) fn finding(found: &Finding) -> FindingJson<'_> {
+    let unit = found.quantity.kind.unit();
+    let what = match &found.kind {
+        FindingKind::Value { cells, published } => KindJson::Value {
+            unit,
+            cells: cells
+                .iter()
+                .map(|(cell, estimate)| CellFindingJson {
+                    cell,
+                    estimate: *estimate,
+                    against: against(*estimate, *published),
+                })
+                .collect(),
+            published: *published,
+        },
+        FindingKind::Change {
+            knob,
+            from,
+            at,
+            steps,
+        } => KindJson::Change {
+            knob,
+            from,
+            at,
+            steps: steps
+                .iter()
+                .map(|step| StepJson {
+                    to: &step.to,
+                    change_percent: step.percent,
+                    established: step.percent.is_some_and(|percent| {
+                        matches!(Sign::of(&percent), Sign::Below | Sign::Above)
+                    }),
+                    published_percent: step.published_percent,
+                    against: against(step.percent, step.published_percent),
+                })
+                .collect(),
+        },
+        FindingKind::Line {
+            over,
+            cells,
+            slope,
+            intercept,
+            published,
+        } => KindJson::Line {
+            over: over.to_string(),
+            cells: *cells,
+            unit: slope_unit(found.quantity, *over).0,
+            slope: *slope,
+            intercept: *intercept,
+            published: *published,
+            against: against(*slope, *published),
+        },
+    };
+    FindingJson {
+        text: &found.text,
+        sentence: sentence(found),
+        quantity: found.quantity.to_string(),
+        what,
+    }
+}
+
+fn against(estimate: Option<Estimate>, published: Option<f64>) -> Option<&'static str> {
+    Some(Against::of(&estimate?, published?).name())
+}

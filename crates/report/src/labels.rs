@@ -1,0 +1,404 @@
+//! Sentences that the text and the page share, so that they cannot disagree.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tcpcost_study::{Derived, Figure, FigureOf, Machine, Scope, units};
+
+use crate::cell::{CellSummary, Load};
+use crate::scope::whose;
+use crate::summary::Summary;
+
+/// The lines under the title: machine, bed, how much was run, by which method, whose CPU.
+pub(crate) fn head(summary: &Summary) -> Vec<String> {
+    let study = &summary.study;
+    let mut lines: Vec<String> = summary.hosts.iter().map(host).collect();
+    if summary.hosts.len() > 1 {
+        lines.push("The records are of more than one machine or setting: do not compare.".into());
+    }
+    let mut ran = vec![
+        format!("study {}", study.name),
+        format!(
+            "{} of {} trials of {}",
+            summary.trials_done,
+            summary.trials_planned.max(summary.trials_done),
+            units::show_duration(study.measure.duration)
+        ),
+    ];
+    if !summary.beds.is_empty() {
+        ran.push(format!("bed {}", summary.beds.join(" and ")));
+    }
+    ran.push(format!("seed {}", study.measure.seed));
+    if let Some((first, _)) = &summary.started {
+        ran.push(format!("started {first}"));
+    }
+    lines.push(ran.join(" · "));
+    if summary.records_of_others > 0 {
+        lines.push(format!(
+            "{} records belong to no cell of this study and are in no number.",
+            summary.records_of_others
+        ));
+    }
+    lines.push(method(summary).to_string());
+    lines.push("Numbers are medians over trials [with the 95 % interval of the median].".into());
+    lines
+}
+
+/// The machine in one line.
+pub(crate) fn host(host: &Machine) -> String {
+    let mut parts = vec![
+        format!("{}, {} CPUs", host.cpu, host.cpus),
+        format!(
+            "Linux {}",
+            host.kernel.split(' ').next().unwrap_or_default()
+        ),
+        host.machine.clone(),
+    ];
+    parts.extend(host.hypervisor.clone());
+    parts.push(format!("{} accounting", host.cpu_accounting));
+    parts.push(format!("tcpcost {}", host.tcpcost));
+    parts.join(" · ")
+}
+
+/// By which method CPU was counted and whose it is.
+pub(crate) fn method(summary: &Summary) -> String {
+    let is_exact = |cell: &CellSummary| {
+        let exact = [Figure::ExactUsPerKib, Figure::ExactUsPerTransaction];
+        exact.contains(&cell.main.kind)
+    };
+    let exact = if summary.cells.iter().any(is_exact) {
+        "Exact CPU is all time of the CPUs but idle and tasks of others, to the nanosecond by eBPF. Other "
+    } else {
+        ""
+    };
+    format!("{exact}{}", by_tick(summary))
+}
+
+fn by_tick(summary: &Summary) -> &'static str {
+    if summary.beds.iter().any(|bed| bed == "loopback") {
+        "CPU is user + nice + system + irq + softirq of /proc/stat on the CPUs of both ends together, \
+         other tasks' there included; on loopback it cannot be told by end, the threads' own \
+         (getrusage) can."
+    } else if told_by_end(summary) {
+        "CPU is user + nice + system + irq + softirq of /proc/stat on the CPUs of each end, other \
+         tasks' there included; receive work is steered to each end's own CPUs."
+    } else {
+        "CPU is user + nice + system + irq + softirq of /proc/stat on the CPUs of the ends, other \
+         tasks' there included; where both ends share a CPU, or receive work is not steered to each \
+         end's own, it is told of both together only."
+    }
+}
+
+/// Whether every cell that has numbers has them by end.
+fn told_by_end(summary: &Summary) -> bool {
+    let has = |cell: &CellSummary, end| {
+        let of = Derived::of(end, Figure::IdleRatio);
+        cell.estimates.contains_key(&of)
+    };
+    let mut with_numbers = summary.cells.iter().filter(|cell| cell.n > 0);
+    with_numbers.all(|cell| cell.cpus.keys().all(|&host| has(cell, host)))
+}
+
+/// A quantity in words: `CPU µs per KiB, all hosts together`.
+pub(crate) fn quantity(of: Derived) -> String {
+    let what = match of.kind {
+        Figure::Goodput => "Goodput",
+        Figure::TransactionsPerS => "Transactions per s",
+        Figure::CpuUsPerKib => "CPU µs per KiB",
+        Figure::ExactUsPerKib => "Exact CPU µs per KiB",
+        Figure::ExactUsPerTransaction => "Exact CPU µs per transaction",
+        Figure::TaskUsPerKib => "CPU µs per KiB by getrusage",
+        Figure::CpuUsPerTransaction => "CPU µs per transaction",
+        Figure::TscCyclesPerKib => "TSC cycles per KiB",
+        Figure::TscCyclesPerTransaction => "TSC cycles per transaction",
+        other => other.name(),
+    };
+    if of.kind.whose() == FigureOf::Host {
+        format!("{what}, {}", whose(of.scope))
+    } else {
+        what.to_string()
+    }
+}
+
+/// `client CPU 0`, `all CPU 0,1`.
+pub(crate) fn whose_cpus(cell: &CellSummary, scope: Scope) -> String {
+    let cpus = cpus(cell, scope);
+    let list: Vec<String> = cpus.iter().map(|(_, cpu)| cpu.to_string()).collect();
+    let whose = scope
+        .name()
+        .map_or_else(|| "all".to_string(), |name| name.to_string());
+    format!("{whose} CPU {}", list.join(","))
+}
+
+/// The segmentation regimes as read back, each with its cells where there are several.
+pub(crate) fn regimes(summary: &Summary) -> Vec<String> {
+    let mut by_regime: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    for cell in &summary.cells {
+        if let Some(regime) = cell.regime() {
+            by_regime.entry(regime).or_default().push(&cell.name);
+        }
+    }
+    let several = by_regime.len() > 1;
+    by_regime
+        .iter()
+        .map(|(name, cells)| {
+            let whose = if several {
+                format!(" ({})", cells.join("; "))
+            } else {
+                String::new()
+            };
+            format!("Segmentation as read back: {}{whose}.", regime(name))
+        })
+        .collect()
+}
+
+/// A segmentation regime, and what it means.
+fn regime(regime: &str) -> String {
+    let meaning = match regime {
+        "per-mss" => ", one skb per MSS through TCP, as in 2005",
+        "software-gso" => ", TCP builds super-segments and the kernel cuts them before the device",
+        "tso" => ", the device gets super-segments",
+        _ => "",
+    };
+    format!("{regime}{meaning}")
+}
+
+/// Marks of a cell's main number; [`notes`] says what they mean.
+pub(crate) fn marks(cell: &CellSummary) -> &'static str {
+    match (cell.converged, cell.all_marked) {
+        (Some(false), true) => "!!!",
+        (_, true) => "!!",
+        (Some(false), false) => "!",
+        _ => "",
+    }
+}
+
+/// Columns of the table by the meter `exact`.
+pub(crate) const EXACT: &[(&str, Figure)] = &[
+    ("µs/KiB", Figure::ExactUsPerKib),
+    ("µs/trans.", Figure::ExactUsPerTransaction),
+    ("own tasks", Figure::ExactOwnRatio),
+    ("NET_RX", Figure::ExactNetRxRatio),
+    ("deferred", Figure::ExactDeferredRatio),
+    ("hard irq", Figure::ExactHardirqRatio),
+    ("others", Figure::ExactOthersRatio),
+    ("proc ÷", Figure::ProcToExact),
+    ("rusage ÷", Figure::RusageToExact),
+    ("soak ÷", Figure::SoakToExact),
+];
+
+/// Whether a cell was measured by the meter `exact`.
+pub(crate) fn has_exact(cell: &CellSummary) -> bool {
+    cell.estimates
+        .contains_key(&Derived::total(Figure::ExactIdleRatio))
+}
+
+/// What the exact table says of the other methods.
+pub(crate) fn methods(summary: &Summary) -> Vec<String> {
+    let range = |kind| {
+        let medians = summary
+            .cells
+            .iter()
+            .flat_map(|cell| cell.estimates.iter().filter(move |(of, _)| of.kind == kind))
+            .map(|(_, estimate)| estimate.median);
+        let (lo, hi) = medians.fold((f64::INFINITY, 0.0_f64), |(lo, hi), x| {
+            (lo.min(x), hi.max(x))
+        });
+        (lo <= hi).then(|| format!("{} to {}", crate::number::show(lo), crate::number::show(hi)))
+    };
+    let mut lines = Vec::new();
+    if let Some(range) = range(Figure::ProcToExact) {
+        lines.push(format!(
+            "proc ÷: busy time by /proc/stat is {range} times the exact one (medians of cells and ends), \
+             since a tick charges all of its milliseconds to whatever it interrupts."
+        ));
+    }
+    if let Some(range) = range(Figure::RusageToExact) {
+        lines.push(format!(
+            "rusage ÷: getrusage of the workload's threads is {range} times the exact cost (all but idle \
+             and tasks of others), since softirqs that ran on idle or in other tasks are not in it."
+        ));
+    }
+    if let Some(range) = range(Figure::SoakToExact) {
+        lines.push(format!(
+            "soak ÷: the soaker's load is {range} times the exact busy share: it also feels caches, memory \
+             and interrupt entry, which no accounting sees."
+        ));
+    }
+    lines
+}
+
+/// Trials without numbers, and why.
+pub(crate) fn not_measured(summary: &Summary) -> Vec<String> {
+    let mut lines = Vec::new();
+    for cell in &summary.cells {
+        for (what, reasons) in [("failed", &cell.failed), ("skipped", &cell.skipped)] {
+            for (reason, count) in reasons {
+                lines.push(format!("{what} {count}×: {}: {reason}", cell.name));
+            }
+        }
+    }
+    lines
+}
+
+/// One step of /proc/stat over a cell's busy time, the largest of all cells whose main quantity is
+/// made of it; absent below 2 %.
+fn coarsest_step(summary: &Summary) -> Option<f64> {
+    const STEP_S: f64 = 0.01;
+    const WORTH_TELLING: f64 = 0.02;
+    let of_cell = |cell: &CellSummary| {
+        let scope = cell.main.scope;
+        let made_of_it = matches!(
+            cell.main.kind,
+            Figure::CpuUsPerKib
+                | Figure::CpuUsPerTransaction
+                | Figure::TscCyclesPerKib
+                | Figure::TscCyclesPerTransaction
+        );
+        let busy_ratio: f64 = [
+            Figure::UserRatio,
+            Figure::SystemRatio,
+            Figure::IrqRatio,
+            Figure::SoftirqRatio,
+        ]
+        .iter()
+        .filter_map(|&kind| cell.estimates.get(&Derived { kind, scope }))
+        .map(|estimate| estimate.median)
+        .sum();
+        let cpus = cpus(cell, scope).len();
+        let busy_s = busy_ratio * cpus as f64 * summary.study.measure.duration.as_secs_f64();
+        (made_of_it && busy_s > 0.0).then(|| STEP_S / busy_s)
+    };
+    let steps = summary.cells.iter().filter_map(of_cell);
+    steps
+        .max_by(f64::total_cmp)
+        .filter(|step| *step >= WORTH_TELLING)
+}
+
+fn cpus(cell: &CellSummary, scope: Scope) -> BTreeSet<&(String, usize)> {
+    let of_hosts = cell.cpus.iter();
+    of_hosts
+        .filter(|(host, _)| scope.holds(**host))
+        .flat_map(|(_, cpus)| cpus)
+        .collect()
+}
+
+/// What the marks in a table mean, and what fixed rate and CPU-bound mean.
+pub(crate) fn notes(summary: &Summary) -> Vec<String> {
+    let mut notes = Vec::new();
+    let any = |of: &dyn Fn(&CellSummary) -> bool| summary.cells.iter().any(of);
+    let fixed = |cell: &CellSummary| cell.load != Load::CpuBound;
+    if any(&fixed) {
+        notes.push(
+            "Fixed rate: these cells do equal work, so their CPU can be compared as it stands."
+                .to_string(),
+        );
+    }
+    if any(&|cell| !fixed(cell)) {
+        notes.push(
+            "CPU-bound: as fast as the CPU goes, so work and cost drift with the machine; trust the \
+             ratio to the first cell (trials of the same repetition, run in turn) before \
+             the height."
+                .to_string(),
+        );
+    }
+    if let Some(step) = coarsest_step(summary) {
+        notes.push(format!(
+            "/proc/stat counts in steps of 10 ms: up to {} % of a cell's main number here. An \
+             interval narrower than a step is only as good as the step; longer trials have finer ones.",
+            crate::number::show(step * 100.0)
+        ));
+    }
+    notes.extend(cross_check(summary));
+    if summary.is_partial() {
+        notes.push(format!(
+            "Partial: {} of {} trials are here.",
+            summary.trials_done, summary.trials_planned
+        ));
+    }
+    if any(&|cell| {
+        cell.estimates
+            .values()
+            .any(|estimate| estimate.lo.is_none())
+    }) {
+        notes.push("[n=…]: fewer than six trials have no 95 % interval of the median.".to_string());
+    }
+    if let Some(target) = summary.study.measure.target
+        && summary.is_unconverged()
+    {
+        notes.push(format!(
+            "! not converged: the interval is wider than ±{} % of the median, or there is none.",
+            crate::number::show(target * 100.0)
+        ));
+    }
+    if any(&|cell| cell.all_marked) {
+        notes.push(
+            "!! every trial of the cell is marked by a warning; the numbers are of marked trials \
+             (!!! and not converged)."
+                .to_string(),
+        );
+    }
+    let aside: usize = summary
+        .cells
+        .iter()
+        .filter(|cell| !cell.all_marked)
+        .map(|cell| cell.n_marked)
+        .sum();
+    if aside > 0 {
+        notes.push(format!(
+            "{aside} measured but marked by a warning: in the records, not in these numbers."
+        ));
+    }
+    if any(&|cell| cell.main_stands_in) {
+        notes.push(
+            "The study asks for one end's CPU; this bed cannot tell it, so both ends together stand in."
+                .to_string(),
+        );
+    }
+    notes
+}
+
+/// How far the counts of kernel and workload are apart in the worst cell.
+fn cross_check(summary: &Summary) -> Option<String> {
+    let worst = |kind| {
+        let medians = summary
+            .cells
+            .iter()
+            .filter_map(|cell| cell.estimates.get(&Derived::total(kind)));
+        let worst = medians
+            .map(|estimate| estimate.median)
+            .max_by(f64::total_cmp)?;
+        Some(format!("{} %", crate::number::show(worst * 100.0)))
+    };
+    let payload = worst(Figure::PayloadDisagreement)?;
+    let segments = worst(Figure::SegmentDisagreement).map_or_else(String::new, |segments| {
+        format!(", the namespaces' and the connections' counts of segments by {segments}")
+    });
+    Some(format!(
+        "Cross-check, worst cell: the kernel's and the workload's counts of payload differ by {payload}{segments}."
+    ))
+}
+
+/// A flat list of a structure's fields and what they are, nested names joined by a blank.
+pub(crate) fn facts(of: &impl serde::Serialize) -> Vec<(String, String)> {
+    fn walk(name: &str, value: &serde_json::Value, facts: &mut Vec<(String, String)>) {
+        match value {
+            serde_json::Value::Object(map) => {
+                for (key, value) in map {
+                    let name = if name.is_empty() {
+                        key.clone()
+                    } else {
+                        format!("{name} {key}")
+                    };
+                    walk(&name, value, facts);
+                }
+            }
+            serde_json::Value::String(text) => facts.push((name.to_string(), text.clone())),
+            other => facts.push((name.to_string(), other.to_string())),
+        }
+    }
+    let mut found = Vec::new();
+    if let Ok(value) = serde_json::to_value(of) {
+        walk("", &value, &mut found);
+    }
+    found
+}

@@ -1,0 +1,487 @@
+//! Findings in words: every sentence that text, JSON and page print of a [`Finding`].
+//!
+//! Nothing is claimed where an interval holds zero or where there is none.
+
+use tcpcost_study::Derived;
+
+use crate::conclusions::{Against, Finding, FindingKind, Sign, Step};
+use crate::estimate::Estimate;
+use crate::labels;
+use crate::number::unit_in_tables;
+
+/// The sentences: one for each finding, or for several where one continues the other.
+pub(crate) fn sentences(findings: &[Finding]) -> Vec<String> {
+    let mut sentences: Vec<String> = Vec::new();
+    for (index, one) in findings.iter().enumerate() {
+        let before = index.checked_sub(1).map(|before| &findings[before]);
+        match sentences.last_mut() {
+            Some(sentence) if one.continues => *sentence += &format!("; {}", clause(one, before)),
+            _ => sentences.push(clause(one, None)),
+        }
+    }
+    sentences
+        .into_iter()
+        .map(|sentence| sentence + ".")
+        .collect()
+}
+
+/// The sentence of one finding, by itself.
+pub(crate) fn sentence(found: &Finding) -> String {
+    clause(found, None) + "."
+}
+
+/// The clause of one finding, without what the clause before has said already.
+fn clause(found: &Finding, before: Option<&Finding>) -> String {
+    let text = match before {
+        Some(before) if before.text == found.text => String::new(),
+        _ => format!("{}: ", found.text),
+    };
+    let said = before.map_or(String::new(), of);
+    let of = match of(found) {
+        of if of == said => String::new(),
+        of => of,
+    };
+    let claim = match &found.kind {
+        FindingKind::Value { cells, published } => {
+            format!("{of}{}", value(found.quantity, cells, *published))
+        }
+        FindingKind::Change { at, steps, .. } => {
+            let at = match at.as_str() {
+                "" => String::new(),
+                at => format!("{at}: "),
+            };
+            let steps: Vec<String> = steps.iter().map(step).collect();
+            format!("{at}{of}{}", steps.join(", "))
+        }
+        FindingKind::Line {
+            over,
+            slope,
+            intercept,
+            published,
+            ..
+        } => match slope {
+            None => format!("no line{of}, of which fewer than three had numbers"),
+            Some(slope) => line(
+                found.quantity,
+                *over,
+                slope,
+                intercept.as_ref(),
+                *published,
+                &of,
+            ),
+        },
+    };
+    format!("{text}{claim}")
+}
+
+/// Which quantity is told, and against what.
+fn of(found: &Finding) -> String {
+    let quantity = labels::quantity(found.quantity);
+    match &found.kind {
+        FindingKind::Value { .. } => format!("{quantity} ({}) ", unit_in_tables(found.quantity).0),
+        FindingKind::Change { knob, from, .. } => format!("{quantity}, against {knob} {from}, "),
+        FindingKind::Line {
+            over, cells, slope, ..
+        } => {
+            let each = slope.map_or(String::new(), |slope| {
+                format!(" in each of {} repetitions", slope.n)
+            });
+            format!(" through {cells} cells of {quantity} over {over}{each}")
+        }
+    }
+}
+
+fn value(of: Derived, cells: &[(String, Option<Estimate>)], published: Option<f64>) -> String {
+    let (_, scale) = unit_in_tables(of);
+    let names: Vec<&str> = cells.iter().map(|(name, _)| name.as_str()).collect();
+    let common = common(&names);
+    let range = |cell: &(String, Option<Estimate>)| cell.1.map(|it| (it.median, it.lo, it.hi));
+    let shown = cells.chunk_by(|a, b| range(a) == range(b)).map(|alike| {
+        let name = match alike {
+            _ if cells.len() == 1 => String::new(),
+            [(only, _)] => format!("{}: ", &only[common..]),
+            [(first, _), .., (last, _)] => format!("{} to {}: ", &first[common..], &last[common..]),
+            [] => unreachable!("a chunk has at least one cell"),
+        };
+        let Some(estimate) = &alike[0].1 else {
+            return format!("{name}not measured");
+        };
+        let against = published.map_or(String::new(), |figure| {
+            let apart = match Against::of(estimate, figure) {
+                Against::Within => "in the interval",
+                Against::Near => "the same within 0.5 %",
+                Against::Below => "less here",
+                Against::Above => "more here",
+                Against::Unknown => "too few trials to tell a difference",
+            };
+            let figure = precise(figure * scale, decimals(estimate, scale));
+            format!(" (published {figure}, {apart})")
+        });
+        format!("{name}{}{against}", with_interval(estimate, scale))
+    });
+    let shown: Vec<String> = shown.collect();
+    format!(
+        "{}{}",
+        names.first().map_or("", |name| &name[..common]),
+        shown.join(", ")
+    )
+}
+
+/// Bytes of the words with which all names begin: up to a space or an equals sign.
+fn common(names: &[&str]) -> usize {
+    let Some((first, others)) = names.split_first() else {
+        return 0;
+    };
+    if others.is_empty() {
+        return 0;
+    }
+    let alike = |end: &usize| {
+        others
+            .iter()
+            .all(|name| name.get(..*end) == first.get(..*end))
+    };
+    let words = first.match_indices([' ', '=']).map(|(at, _)| at + 1);
+    words.take_while(alike).last().unwrap_or(0)
+}
+
+fn step(step: &Step) -> String {
+    let to = &step.to;
+    let Some(percent) = &step.percent else {
+        return format!("at {to} was not measured");
+    };
+    let published = |figure: f64, apart: &str| {
+        let signed = format!("{figure:+.1}").replace('-', "\u{2212}");
+        format!(" (published {signed} %{apart})")
+    };
+    let told = match Sign::of(percent) {
+        Sign::Below => format!("falls by {} at {to}", size(percent, -1.0)),
+        Sign::Above => format!("rises by {} at {to}", size(percent, 1.0)),
+        Sign::Open => format!(
+            "has no established change at {to}: {} %",
+            with_interval(percent, 1.0)
+        ),
+        Sign::Unknown => {
+            let shown = format!("{:+.1}", percent.median).replace('-', "\u{2212}");
+            return format!(
+                "changed by {shown} % at {to}, of {} trials, too few for an interval{}",
+                percent.n,
+                step.published_percent
+                    .map_or(String::new(), |figure| published(figure, ""))
+            );
+        }
+    };
+    let against = step.published_percent.map_or(String::new(), |figure| {
+        let apart = match Against::of(percent, figure) {
+            Against::Within => ", in the interval",
+            Against::Near => ", the same within 0.5 %",
+            // Of a fall the lower end is the larger one.
+            Against::Below if figure < 0.0 => ", more here",
+            Against::Above if figure < 0.0 => ", less here",
+            Against::Below => ", less here",
+            Against::Above => ", more here",
+            Against::Unknown => "",
+        };
+        published(figure, apart)
+    });
+    format!("{told}{against}")
+}
+
+/// `21.3 % [19.1, 24.0]`, a fall being positive with sign -1.
+fn size(percent: &Estimate, sign: f64) -> String {
+    let ends = match (percent.lo, percent.hi) {
+        (Some(lo), Some(hi)) if sign < 0.0 => (Some(-hi), Some(-lo)),
+        ends => ends,
+    };
+    let turned = Estimate {
+        median: percent.median * sign,
+        lo: ends.0,
+        hi: ends.1,
+        n: percent.n,
+    };
+    let shown = with_interval(&turned, 1.0);
+    match shown.split_once(' ') {
+        Some((median, rest)) => format!("{median} % {rest}"),
+        None => shown,
+    }
+}
+
+fn line(
+    of: Derived,
+    over: Derived,
+    slope: &Estimate,
+    intercept: Option<&Estimate>,
+    published: Option<f64>,
+    through: &str,
+) -> String {
+    let (unit, one) = slope_unit(of, over);
+    let by = match through {
+        "" => String::new(),
+        through => format!(", by a line{through}"),
+    };
+    let published = published.map_or(String::new(), |figure| {
+        let apart = match Against::of(slope, figure) {
+            Against::Within => "in the interval",
+            Against::Near => "the same within 0.5 %",
+            Against::Below => "less here",
+            Against::Above => "more here",
+            Against::Unknown => "too few repetitions to tell a difference",
+        };
+        let figure = precise(figure, decimals(slope, 1.0));
+        format!(" (published {figure}, {apart})")
+    });
+    let shown = with_interval(slope, 1.0);
+    let told = match Sign::of(slope) {
+        Sign::Open => format!("no effect of {one} is established: {shown} {unit}"),
+        Sign::Unknown => format!("{shown} {unit}, of too few repetitions for an interval"),
+        Sign::Below | Sign::Above => format!("{shown} {unit}"),
+    };
+    let rest = match intercept {
+        Some(intercept) if Sign::of(slope) != Sign::Open => {
+            let (unit, scale) = unit_in_tables(of);
+            format!(
+                " and {} {unit} without any",
+                with_interval(intercept, scale)
+            )
+        }
+        _ => String::new(),
+    };
+    format!("{told}{published}{rest}{by}")
+}
+
+/// `µs per ACK` and `ACK`, of µs/KiB over ACKs/KiB.
+pub(crate) fn slope_unit(of: Derived, over: Derived) -> (String, String) {
+    let split = |unit: &'static str| unit.split_once('/').unwrap_or((unit, ""));
+    let ((up, up_by), (right, right_by)) = (split(of.kind.unit()), split(over.kind.unit()));
+    if up_by == right_by {
+        let one = right.strip_suffix('s').unwrap_or(right).to_string();
+        (format!("{up} per {one}"), one)
+    } else {
+        let one = over.kind.unit().to_string();
+        (format!("{} by {one}", of.kind.unit()), one)
+    }
+}
+
+/// An estimate with as many decimals as its interval's half-width has two digits of; none are more
+/// than four.
+fn with_interval(estimate: &Estimate, scale: f64) -> String {
+    let decimals = decimals(estimate, scale);
+    let shown = |value: f64| precise(value * scale, decimals);
+    match estimate.lo.zip(estimate.hi) {
+        Some((lo, hi)) => format!("{} [{}, {}]", shown(estimate.median), shown(lo), shown(hi)),
+        None => format!("{} [n={}]", shown(estimate.median), estimate.n),
+    }
+}
+
+fn decimals(estimate: &Estimate, scale: f64) -> usize {
+    let half = match estimate.lo.zip(estimate.hi) {
+        Some((lo, hi)) => (hi - lo) * scale / 2.0,
+        None => 0.0,
+    };
+    // An interval of no width, or none: as if it were a thousandth.
+    let half = if half > 0.0 {
+        half
+    } else {
+        (estimate.median * scale).abs() / 1000.0
+    };
+    let digits = if half > 0.0 {
+        1.0 - half.log10().floor()
+    } else {
+        0.0
+    };
+    digits.clamp(0.0, 4.0) as usize
+}
+
+fn precise(value: f64, decimals: usize) -> String {
+    let shown = format!("{value:.decimals$}");
+    // No "-0.0", and a minus that is no hyphen.
+    match shown.strip_prefix('-') {
+        Some(rest) if rest.chars().all(|digit| "0.".contains(digit)) => rest.to_string(),
+        Some(rest) => format!("\u{2212}{rest}"),
+        None => shown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tcpcost_study::{Figure, HostName, Value};
+
+    fn estimate(median: f64, lo: f64, hi: f64) -> Estimate {
+        Estimate {
+            median,
+            lo: Some(lo),
+            hi: Some(hi),
+            n: 6,
+        }
+    }
+
+    fn fewer_acks(steps: &[(u64, Option<Estimate>, Option<f64>)]) -> Finding {
+        let steps = steps
+            .iter()
+            .map(|&(to, percent, published_percent)| Step {
+                to: Value::Count(to),
+                percent,
+                published_percent,
+            })
+            .collect();
+        Finding {
+            text: "Fewer ACKs".to_string(),
+            continues: false,
+            quantity: Derived::of(HostName::CLIENT, Figure::ExactUsPerKib),
+            kind: FindingKind::Change {
+                knob: "server.ack_segments".to_string(),
+                from: Value::Count(2),
+                at: "rate=941Mbit".to_string(),
+                steps,
+            },
+        }
+    }
+
+    fn check_change(steps: &[(u64, Option<Estimate>, Option<f64>)], expected: &str) {
+        let beginning = "Fewer ACKs: rate=941Mbit: Exact CPU µs per KiB, client, against server.ack_segments 2, ";
+        assert_eq!(
+            sentence(&fewer_acks(steps)),
+            format!("{beginning}{expected}.")
+        );
+    }
+
+    #[test]
+    fn a_change_is_told_with_its_interval_and_beside_the_published_one() {
+        check_change(
+            &[
+                (8, Some(estimate(-21.34, -24.0, -19.1)), Some(-23.0)),
+                (16, Some(estimate(-25.2, -26.0, -24.5)), Some(-29.4)),
+                (32, Some(estimate(5.0, 2.0, 8.0)), None),
+            ],
+            "falls by 21.3 % [19.1, 24.0] at 8 (published \u{2212}23.0 %, in the interval), \
+             falls by 25.20 % [24.50, 26.00] at 16 (published \u{2212}29.4 %, less here), \
+             rises by 5.0 % [2.0, 8.0] at 32",
+        );
+    }
+
+    #[test]
+    fn what_joins_says_only_what_was_not_said_yet() {
+        let first = fewer_acks(&[(8, Some(estimate(-21.34, -24.0, -19.1)), None)]);
+        let elsewhere = |at: &str| {
+            let mut found = first.clone();
+            let FindingKind::Change { at: place, .. } = &mut found.kind else {
+                unreachable!()
+            };
+            *place = at.to_string();
+            found.continues = true;
+            found
+        };
+        let mut other = elsewhere("");
+        other.text = "with TSO".to_string();
+        let alone = Finding {
+            continues: false,
+            ..other.clone()
+        };
+        let told = sentences(&[first.clone(), elsewhere("unlimited"), other, alone]);
+        let fall = "falls by 21.3 % [19.1, 24.0] at 8";
+        let of = "Exact CPU µs per KiB, client, against server.ack_segments 2,";
+        assert_eq!(
+            told,
+            [
+                format!(
+                    "Fewer ACKs: rate=941Mbit: {of} {fall}; unlimited: {fall}; with TSO: {fall}."
+                ),
+                format!("with TSO: {of} {fall}.")
+            ]
+        );
+    }
+
+    #[test]
+    fn nothing_is_claimed_where_the_interval_holds_zero_or_is_none() {
+        check_change(
+            &[
+                (8, Some(estimate(-2.0, -9.0, 4.0)), Some(-23.0)),
+                (16, Estimate::new([-12.0; 3]), Some(-29.4)),
+                (32, None, None),
+            ],
+            "has no established change at 8: \u{2212}2.0 [\u{2212}9.0, 4.0] % (published \u{2212}23.0 %, less here), \
+             changed by \u{2212}12.0 % at 16, of 3 trials, too few for an interval (published \u{2212}29.4 %), \
+             at 32 was not measured",
+        );
+    }
+
+    fn check_line(slope: Option<Estimate>, expected: &str) {
+        let found = Finding {
+            text: "One ACK".to_string(),
+            continues: false,
+            quantity: Derived::of(HostName::CLIENT, Figure::ExactUsPerKib),
+            kind: FindingKind::Line {
+                over: Derived::of(HostName::CLIENT, Figure::AcksPerKib),
+                cells: 5,
+                slope,
+                intercept: Some(estimate(0.5, 0.4, 0.6)),
+                published: Some(3.6),
+            },
+        };
+        assert_eq!(sentence(&found), format!("One ACK: {expected}."));
+    }
+
+    #[test]
+    fn a_line_says_what_one_costs_and_what_is_left_without() {
+        let through = "through 5 cells of Exact CPU µs per KiB, client over client_acks_per_kib";
+        check_line(
+            Some(estimate(2.0, 1.9, 2.2)),
+            &format!(
+                "2.00 [1.90, 2.20] µs per ACK (published 3.60, less here) and 0.50 [0.40, 0.60] µs/KiB without any, by a line {through} in each of 6 repetitions"
+            ),
+        );
+        check_line(
+            Some(estimate(2.0, -1.0, 5.0)),
+            &format!(
+                "no effect of ACK is established: 2.0 [\u{2212}1.0, 5.0] µs per ACK (published 3.6, in the interval), by a line {through} in each of 6 repetitions"
+            ),
+        );
+        check_line(
+            None,
+            &format!("no line {through}, of which fewer than three had numbers"),
+        );
+    }
+
+    #[test]
+    fn a_count_is_told_as_exactly_as_it_is_known() {
+        let found = Finding {
+            text: "The old split".to_string(),
+            continues: false,
+            quantity: Derived::of(HostName::CLIENT, Figure::PacketsPerTransaction),
+            kind: FindingKind::Value {
+                cells: vec![("kernel".to_string(), Some(estimate(3.005, 3.0041, 3.0062)))],
+                published: Some(3.0),
+            },
+        };
+        assert_eq!(
+            sentence(&found),
+            "The old split: packets_per_transaction, client (packets) 3.0050 [3.0041, 3.0062] (published 3.0000, the same within 0.5 %)."
+        );
+    }
+
+    #[test]
+    fn cells_that_found_the_same_are_told_together() {
+        let zero = Some(estimate(0.0, 0.0, 0.0));
+        let cells = [
+            ("x, n=1", zero),
+            ("x, n=2", zero),
+            ("x, n=32", Some(estimate(19.86, 19.8, 19.9))),
+            ("x, n=64", None),
+        ];
+        let found = Finding {
+            text: "Waits".to_string(),
+            continues: false,
+            quantity: Derived::of(HostName::SERVER, Figure::AcksPerKib),
+            kind: FindingKind::Value {
+                cells: cells
+                    .map(|(name, found)| (name.to_string(), found))
+                    .to_vec(),
+                published: None,
+            },
+        };
+        assert_eq!(
+            sentence(&found),
+            "Waits: acks_per_kib, server (ACKs/KiB) x, n=1 to 2: 0 [0, 0], 32: 19.860 [19.800, 19.900], 64: not measured."
+        );
+    }
+}

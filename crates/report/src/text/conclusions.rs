@@ -1,0 +1,139 @@
+//! The lower part of the text: published figures, openings of connections, findings, thresholds.
+
+use super::*;
+
+impl Page<'_> {
+    pub(super) fn published_functions(&self) -> String {
+        let Some(published) = &self.summary.study.published_functions else {
+            return String::new();
+        };
+        let title = format!(
+            "Beside {}: {} {}, ratio to first",
+            published.source, published.cell, published.host
+        );
+        let mut table = Table::new(&["function", "published", "ours", "our function"]);
+        for row in profile::published(self.summary) {
+            table.row(vec![
+                row.theirs.to_string(),
+                show(row.published),
+                row.ours
+                    .map_or(ABSENT.to_string(), |ours| show_estimate(&ours, 1.0)),
+                row.function.to_string(),
+            ]);
+        }
+        let mut out = format!("\n{}", self.heading(&title));
+        self.table(&table, &mut out);
+        out
+    }
+
+    pub(super) fn published(&self) -> String {
+        let Some(published) = &self.summary.study.published else {
+            return String::new();
+        };
+        let (unit, scale) = unit_in_tables(published.quantity);
+        let mut out = self.heading(&format!("Beside {} ({unit})", published.source));
+        let mut table = Table::new(&[&published.knob, "published", "ours", "our cell"]);
+        let mut series = None;
+        for row in self.summary.published() {
+            if series != Some(&row.series.name) && !row.series.name.is_empty() {
+                table.heading(&row.series.name);
+            }
+            series = Some(&row.series.name);
+            table.row(vec![
+                format!("  {}", row.value),
+                show(row.figure * scale),
+                row.ours
+                    .map_or(ABSENT.to_string(), |ours| show_estimate(ours, scale)),
+                row.cell
+                    .map_or(ABSENT.to_string(), |cell| cell.name.clone()),
+            ]);
+        }
+        self.table(&table, &mut out);
+        out
+    }
+
+    pub(super) fn openings(&self) -> String {
+        let Some(openings) = &self.summary.openings else {
+            return String::new();
+        };
+        let end = openings.captured_at;
+        let mut out = self.heading(&format!(
+            "A connection's first transactions, captured at the {end} (wire segments; | between transactions)"
+        ));
+        for bursts in [false, true] {
+            let (title, published) = match bursts {
+                false => ("of each pure ACK", &openings.pure_acks),
+                true => ("of each data burst", &openings.data_bursts),
+            };
+            let mut table = Table::new(&[title, "most often", "in", "as published", "captures"]);
+            if let (Some(source), Some(published)) = (&openings.source, published) {
+                let absent = || ABSENT.to_string();
+                table.row(vec![
+                    source.clone(),
+                    published.clone(),
+                    absent(),
+                    absent(),
+                    absent(),
+                ]);
+            }
+            for cell in &openings.cells {
+                let told = if bursts {
+                    &cell.data_bursts
+                } else {
+                    &cell.pure_acks
+                };
+                let as_published = told.as_published.map(|count| count.to_string());
+                table.row(vec![
+                    cell.cell.clone(),
+                    told.sequence.clone(),
+                    told.captures.to_string(),
+                    as_published.unwrap_or(ABSENT.to_string()),
+                    match cell.too_short {
+                        0 => cell.captures.to_string(),
+                        short => format!("{} ({short} too short)", cell.captures),
+                    },
+                ]);
+            }
+            self.table(&table, &mut out);
+        }
+        out
+    }
+
+    /// Last, where a terminal shows it.
+    pub(super) fn findings(&self) -> String {
+        let of_captures = self.summary.openings.iter();
+        let of_captures = of_captures.filter_map(|openings| openings.sentence.clone());
+        let mut sentences = sentences(&self.summary.findings);
+        sentences.extend(of_captures);
+        if sentences.is_empty() {
+            return String::new();
+        }
+        self.heading("What was found") + &Page::lines(sentences)
+    }
+
+    pub(super) fn thresholds(&self) -> String {
+        let judged = &self.summary.judged;
+        if judged.is_empty() {
+            return String::new();
+        }
+        let mut out = self.heading("Thresholds");
+        for one in judged {
+            let verdict = match one.verdict {
+                Verdict::Missed => self.style.paint("31", "missed"),
+                verdict => verdict.name().to_string(),
+            };
+            // In the unit of the limit, as the study file has it.
+            let found = one.estimate.map_or("no number".to_string(), |estimate| {
+                show_estimate(&estimate, 1.0)
+            });
+            let cell = one.cell.as_deref().unwrap_or("no cell has these knobs");
+            let _ = writeln!(
+                out,
+                "{verdict}: {} {}: {found} ({cell})",
+                one.quantity,
+                one.limits()
+            );
+        }
+        out
+    }
+}

@@ -1,0 +1,254 @@
+//! The sockets of our TCP: [`Stack`] over an endpoint.
+
+use super::*;
+
+impl<D: Device<Wire>> Stack for UserStack<D> {
+    type Listener = UserListener;
+    type Conn = UserConn;
+    type Source = UserSource;
+    type Sink = UserSink;
+
+    fn listen(
+        &mut self,
+        local: SocketAddr,
+        backlog: u32,
+        token: u32,
+    ) -> Result<UserListener, StackError> {
+        let refused = |kind| call("listen")(io::Error::from(kind));
+        if !local.ip().is_unspecified() && !self.addresses.contains(&local.ip()) {
+            return Err(refused(io::ErrorKind::AddrNotAvailable));
+        }
+        let port = match local.port() {
+            0 => self
+                .free_port()
+                .ok_or_else(|| refused(io::ErrorKind::AddrInUse))?,
+            // Its packets would go to another instance.
+            port if !self.ports.contain(port) => {
+                return Err(refused(io::ErrorKind::AddrNotAvailable));
+            }
+            port => port,
+        };
+        let backlog = usize::try_from(backlog).unwrap_or(usize::MAX);
+        match self.endpoint.listen(port, backlog, self.config.clone()) {
+            Ok(()) => {}
+            Err(ListenError::InUse) => return Err(refused(io::ErrorKind::AddrInUse)),
+            Err(ListenError::BadPort) => return Err(refused(io::ErrorKind::InvalidInput)),
+        }
+        let address = SocketAddr::new(local.ip(), port);
+        self.listeners.push(Listening {
+            address,
+            token,
+            pending: false,
+        });
+        Ok(UserListener(address))
+    }
+
+    fn local_addr(&self, listener: UserListener) -> Result<SocketAddr, StackError> {
+        Ok(listener.0)
+    }
+
+    fn close_listener(&mut self, listener: UserListener) {
+        self.listeners
+            .retain(|listening| listening.address != listener.0);
+        self.endpoint.unlisten(listener.0.port(), self.now);
+    }
+
+    fn accept(&mut self, listener: UserListener, token: u32) -> io::Result<(UserConn, SocketAddr)> {
+        let port = listener.0.port();
+        let accepted = self
+            .endpoint
+            .accept(port)
+            .and_then(|id| Some((id, self.endpoint.path(id)?.remote)));
+        let Some((id, remote)) = accepted else {
+            if let Some(listening) = self.listening(port) {
+                listening.pending = false;
+            }
+            return Err(io::ErrorKind::WouldBlock.into());
+        };
+        Ok((self.keep(id, token), remote))
+    }
+
+    fn connect(&mut self, remote: SocketAddr, token: u32) -> Result<UserConn, StackError> {
+        let refused = |kind| call("connect")(io::Error::from(kind));
+        let local = self
+            .addresses
+            .iter()
+            .find(|address| address.is_ipv4() == remote.is_ipv4())
+            .ok_or_else(|| refused(io::ErrorKind::AddrNotAvailable))?;
+        let local = SocketAddr::new(*local, 0);
+        match self.endpoint.connect(local, remote, self.now) {
+            Ok(id) => Ok(self.keep(id, token)),
+            Err(ConnectError::NoPort) => Err(call(
+                "connect (every local port is taken: more server ports)",
+            )(io::Error::from(
+                io::ErrorKind::AddrNotAvailable,
+            ))),
+            Err(ConnectError::InUse) => Err(refused(io::ErrorKind::AddrInUse)),
+            Err(ConnectError::BadAddress) => Err(refused(io::ErrorKind::InvalidInput)),
+        }
+    }
+
+    fn connected(&mut self, conn: UserConn) -> io::Result<()> {
+        let connection = self
+            .connection(conn)
+            .ok_or_else(|| io::Error::from_raw_os_error(libc::EBADF))?;
+        match (connection.ended(), connection.state()) {
+            (Some(reason), _) => Err(ended(reason)),
+            (None, State::SynSent | State::SynReceived) => Err(io::ErrorKind::WouldBlock.into()),
+            (None, _) => Ok(()),
+        }
+    }
+
+    fn poll(&mut self, timeout: Option<Duration>) -> io::Result<usize> {
+        self.ready.clear();
+        self.now = Instant::now();
+        // `None` also if it is too far away to be a time.
+        let deadline = timeout.and_then(|timeout| self.now.checked_add(timeout));
+        let mut sleeps_at = self.now + self.busy_poll;
+        self.flush()?;
+        loop {
+            let any = self.turn()?;
+            if !self.ready.is_empty() {
+                return Ok(self.ready.len());
+            }
+            // What arrived made no difference to the application, but may have to be answered.
+            self.flush()?;
+            if deadline.is_some_and(|deadline| deadline <= self.now) {
+                return Ok(0);
+            }
+            // Whoever got something looks for more before it sleeps.
+            if any {
+                sleeps_at = self.now + self.busy_poll;
+            } else if self.now >= sleeps_at {
+                match self.sleep(deadline) {
+                    Ok(()) => {}
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(0),
+                    Err(error) => return Err(error),
+                }
+            }
+            self.now = Instant::now();
+        }
+    }
+
+    fn use_precise_timeouts(&mut self) {
+        // As the kernel's stack does, and for the same reason.
+        let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
+    }
+
+    #[inline]
+    fn ready(&self, index: usize) -> Ready {
+        self.ready[index]
+    }
+
+    fn read(&mut self, conn: UserConn, buffer: &mut [u8]) -> io::Result<usize> {
+        let now = self.now;
+        read_result(self.apply(conn, |connection| connection.read(buffer, now))?)
+    }
+
+    fn write(&mut self, conn: UserConn, bytes: &[u8]) -> io::Result<usize> {
+        match self.apply(conn, |connection| connection.write(bytes))? {
+            Ok(0) if !bytes.is_empty() => Err(io::ErrorKind::WouldBlock.into()),
+            Ok(written) => {
+                // What is no payload is rare, and may be the last word before a pause in which
+                // nobody polls: a greeting that the peer waits for.
+                self.flush()?;
+                Ok(written)
+            }
+            Err(error) => Err(write_error(error)),
+        }
+    }
+
+    fn source(
+        &mut self,
+        with: SendWith,
+        len: u64,
+        _write_bytes: usize,
+        fill: &mut dyn FnMut(u64, &mut [u8]),
+    ) -> Result<UserSource, StackError> {
+        UserSource::new(with, len, fill)
+    }
+
+    #[inline]
+    fn send(
+        &mut self,
+        conn: UserConn,
+        source: &mut UserSource,
+        at: u64,
+        len: usize,
+        more: bool,
+    ) -> io::Result<Moved> {
+        let moved = self.apply(conn, |connection| source.send(connection, at, len, more))??;
+        if source.is_zerocopy() {
+            // The source's memory is kept by counting, so nobody has to wait until it is free.
+            self.completions.sends += 1;
+        }
+        Ok(moved)
+    }
+
+    fn sink(&mut self, with: ReceiveWith, read_bytes: usize) -> Result<UserSink, StackError> {
+        Ok(UserSink::new(with, read_bytes))
+    }
+
+    #[inline]
+    fn receive(&mut self, conn: UserConn, sink: &mut UserSink) -> io::Result<Moved> {
+        let now = self.now;
+        self.apply(conn, |connection| sink.receive(connection, now))?
+    }
+
+    #[inline]
+    fn received<'a>(&self, sink: &'a UserSink, bytes: usize) -> Option<&'a [u8]> {
+        sink.received(bytes)
+    }
+
+    fn cork(&mut self, conn: UserConn, on: bool) -> io::Result<()> {
+        self.apply(conn, |connection| connection.cork(on))
+    }
+
+    fn reap(&mut self, conn: UserConn) -> io::Result<()> {
+        match self.connection(conn).and_then(Connection::ended) {
+            Some(reason) => Err(ended(reason)),
+            None => Ok(()),
+        }
+    }
+
+    fn completions(&self) -> Completions {
+        self.completions
+    }
+
+    fn close(&mut self, conn: UserConn) {
+        self.forget(conn.0);
+        self.endpoint.release(conn.0, self.now);
+    }
+
+    fn abort(&mut self, conn: UserConn) {
+        self.forget(conn.0);
+        self.endpoint.apply(conn.0, Connection::abort);
+        self.endpoint.release(conn.0, self.now);
+    }
+}
+
+pub(super) fn readiness(connection: &Connection, token: u32) -> Ready {
+    let state = connection.state();
+    let over = state == State::Closed;
+    Ready {
+        token,
+        readable: connection.readable() > 0 || connection.is_finished(),
+        writable: over || (state != State::SynSent && connection.writable() > 0),
+        peer_closed: matches!(
+            state,
+            State::CloseWait | State::Closing | State::LastAck | State::TimeWait | State::Closed
+        ),
+        error: connection.ended().is_some(),
+    }
+}
+
+/// What a socket of the kernel's would say.
+pub(super) fn ended(reason: Ended) -> io::Error {
+    match reason {
+        Ended::Reset => io::ErrorKind::ConnectionReset,
+        Ended::Refused => io::ErrorKind::ConnectionRefused,
+        Ended::TimedOut => io::ErrorKind::TimedOut,
+        Ended::Aborted => io::ErrorKind::ConnectionAborted,
+    }
+    .into()
+}

@@ -1,0 +1,274 @@
+//! Seventh and eighth: the segment text and the FIN bit (RFC 9293 §3.10.7.4).
+
+use std::ops::ControlFlow;
+use std::time::Instant;
+
+use super::ack::{AckDecision, AckPolicy, Arrival, Gap, Unacceptable};
+use super::reassembly::Inserted;
+use super::timers::Timer;
+use super::{Connection, Ended, State};
+use crate::wire::{Ecn, Flags, Segment};
+use crate::{Chain, SeqNum};
+
+impl Connection {
+    /// RFC 3168 §6.1.3: echo a mark in every ACK until the peer says that it slowed down.
+    pub(super) fn process_congestion_mark(&mut self, segment: &Segment) {
+        if !self.ecn.on || segment.payload.is_empty() {
+            return;
+        }
+        let before = self.ecn.echo;
+        if segment.flags.contains(Flags::CWR) {
+            self.ecn.echo = false;
+        }
+        // The peer's window may be tiny: at a first mark, and (as Linux) where a segment that cannot
+        // be marked among others that can is likely to be a retransmission.
+        let hurry = match segment.ecn {
+            Ecn::Congested => !std::mem::replace(&mut self.ecn.echo, true),
+            Ecn::NotCapable => self.ecn.seen,
+            _ => false,
+        };
+        self.ecn.seen |= segment.ecn != Ecn::NotCapable;
+        if self.ecn.echo != before {
+            self.owe_ack();
+        }
+        if hurry {
+            self.ack
+                .on_congestion_mark(&self.config.ack, self.rcv.acked_window);
+        }
+    }
+
+    pub(super) fn process_text(&mut self, segment: &mut Segment, now: Instant) -> ControlFlow<()> {
+        let bytes = segment.payload.len() as u32;
+        if bytes == 0 {
+            return ControlFlow::Continue(());
+        }
+        if !self.state.may_receive() {
+            // After the peer's FIN nothing can follow.
+            self.counters.dropped_payload += 1;
+            return ControlFlow::Continue(());
+        }
+        let (start, end) = (segment.seq, segment.seq + bytes);
+        if end.at_or_before(self.rcv.nxt) {
+            self.counters.duplicates_received += 1;
+            self.report_duplicate(start, end);
+            self.owe_ack();
+            self.note_unacceptable(Unacceptable::OldData);
+            return ControlFlow::Continue(());
+        }
+        if self.rcv.abandoned {
+            // RFC 9293 §3.6.1 (SHLD-3): data for nobody is lost, and the peer must know.
+            self.counters.dropped_payload += 1;
+            self.end(Some(Ended::Aborted));
+            // At what the peer expects: beyond it, a reset would only be challenged (RFC 5961 §3).
+            self.owed.reset = Some((segment.ack, false));
+            return ControlFlow::Break(());
+        }
+        self.rcv.data_ns = self.timers.ns(now);
+        self.learn_full_segment(segment, bytes);
+        let border = self
+            .rcv
+            .fin
+            .map_or(self.rcv.edge, |fin| fin.min(self.rcv.edge));
+        let (from, to) = (start.max(self.rcv.nxt), end.min(border));
+        if from.at_or_after(to) {
+            // A probe of a closed window.
+            self.counters.dropped_payload += 1;
+            self.owe_ack();
+            self.note_unacceptable(Unacceptable::BeyondWindow);
+            return ControlFlow::Continue(());
+        }
+        if start.before(self.rcv.nxt) {
+            self.report_duplicate(start, self.rcv.nxt);
+            if self.sack {
+                self.owe_ack();
+            }
+        } else if let Some((start, end)) = self.rcv.queue.reassembly.overlap(from, to) {
+            self.report_duplicate(start, end);
+        }
+        let unit = Unit {
+            wire_segments: segment.wire_segments(),
+            segment_bytes: segment_bytes(segment, bytes),
+            push: segment.flags.contains(Flags::PSH),
+        };
+        let text = &mut segment.payload;
+        if (from, to) != (start, end) {
+            *text = text.slice(from.since(start) as usize..to.since(start) as usize);
+        }
+        if from == self.rcv.nxt {
+            self.take_in_order(text, unit, now);
+        } else {
+            self.take_ahead(from, text, &unit, now);
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn take_in_order(&mut self, text: &mut Chain, unit: Unit, now: Instant) {
+        let gap = !self.rcv.queue.reassembly.is_empty();
+        let before = self.rcv.nxt;
+        let held = self.rcv.queue.reassembly.bytes();
+        self.rcv.nxt = self
+            .rcv
+            .queue
+            .push(&self.pool, before, text, self.rcv.buffer);
+        let taken = held - self.rcv.queue.reassembly.bytes();
+        self.counters.payload_bytes_received +=
+            u64::from(self.rcv.nxt.since(before).saturating_sub(taken));
+        if gap {
+            // RFC 5681 §4.2: a segment that fills all or part of a gap.
+            if self.rcv.queue.reassembly.is_empty() || !self.sack {
+                self.owe_ack();
+            } else {
+                self.acknowledge_gap(&unit, now);
+            }
+            return;
+        }
+        let arrival = Arrival {
+            wire_segments: unit.wire_segments,
+            bytes: self.rcv.nxt.since(before),
+            segment_bytes: unit.segment_bytes,
+            push: unit.push,
+            full_segment_bytes: self.rcv.full_segment,
+            unacked_bytes: self.rcv.nxt.since(self.rcv.acked),
+            window_bytes: self.rcv.acked_window,
+            window_new: self.window_free().min(self.window_max()),
+            srtt: matches!(self.config.ack, AckPolicy::LinuxLike { .. })
+                .then(|| self.rtt.srtt())
+                .flatten(),
+            now,
+        };
+        let decision = self.ack.on_segment(&self.config.ack, &arrival);
+        self.follow(decision);
+    }
+
+    /// Does what the policy decided.
+    pub(super) fn follow(&mut self, decision: AckDecision) {
+        match decision {
+            AckDecision::Now => self.owed.acks = self.owed.acks.max(1),
+            // Linux moves its deadline forward; all others begin with the oldest segment.
+            AckDecision::By(deadline) if matches!(self.config.ack, AckPolicy::LinuxLike { .. }) => {
+                self.timers.advance(Timer::Ack, deadline);
+            }
+            AckDecision::By(deadline) => self.timers.start(Timer::Ack, deadline),
+            AckDecision::Nothing => {}
+        }
+    }
+
+    fn take_ahead(&mut self, start: SeqNum, text: &mut Chain, unit: &Unit, now: Instant) {
+        self.counters.out_of_order_received += 1;
+        let before = self.rcv.queue.reassembly.bytes();
+        match self.rcv.queue.keep(&self.pool, start, text) {
+            Inserted::New => {
+                let new = self.rcv.queue.reassembly.bytes() - before;
+                self.counters.payload_bytes_received += u64::from(new);
+            }
+            Inserted::Duplicate => self.counters.duplicates_received += 1,
+            Inserted::TooMany => self.counters.dropped_payload += 1,
+        }
+        if self.sack {
+            self.acknowledge_gap(unit, now);
+        } else {
+            // Every one of them: duplicates are counted by a peer without SACK.
+            self.ack.on_mandatory();
+            self.owed.acks = self.owed.acks.saturating_add(1);
+        }
+    }
+
+    /// There is a gap still, and the peer understands SACK.
+    fn acknowledge_gap(&mut self, unit: &Unit, now: Instant) {
+        let gap = Gap {
+            nxt: self.rcv.nxt,
+            segment_bytes: unit.segment_bytes,
+            push: unit.push,
+            unacked_bytes: self.rcv.nxt.since(self.rcv.acked),
+            reader_keeps_up: self.window_free().min(self.window_max()) >= self.rcv.acked_window,
+            untold_ranges: self.rcv.queue.reassembly.news(),
+            srtt: self.rtt.srtt(),
+            now,
+        };
+        let config = &self.config;
+        let decision = self.ack.on_gap(&config.ack, &config.linux_acks, &gap);
+        self.follow(decision);
+    }
+
+    /// Notes where the peer's FIN lies; it may be ahead of a gap.
+    pub(super) fn note_fin(&mut self, segment: &Segment) {
+        if !segment.flags.contains(Flags::FIN) || self.rcv.fin.is_some() {
+            return;
+        }
+        let fin = segment.end() - 1;
+        if self
+            .rcv
+            .queue
+            .reassembly
+            .end()
+            .is_some_and(|end| end.after(fin))
+        {
+            // A peer that has sent data beyond its end: one of the two is not its own.
+            self.counters.dropped_unacceptable += 1;
+            return;
+        }
+        // One more than the window: a FIN needs no buffer.
+        if fin.at_or_after(self.rcv.nxt) && fin.at_or_before(self.rcv.edge) {
+            self.rcv.fin = Some(fin);
+            if segment.payload.is_empty() {
+                self.owe_ack();
+            }
+        }
+    }
+
+    /// Acts on the FIN when everything before it is here.
+    pub(super) fn process_fin(&mut self, now: Instant) {
+        if self.rcv.fin != Some(self.rcv.nxt) || self.rcv.finished {
+            return;
+        }
+        self.rcv.finished = true;
+        self.rcv.nxt += 1;
+        self.rcv.edge = self.rcv.edge.max(self.rcv.nxt);
+        self.owe_ack();
+        match self.state {
+            State::SynReceived | State::Established => self.become_state(State::CloseWait),
+            State::FinWait1 => self.become_state(State::Closing),
+            State::FinWait2 => self.enter_time_wait(now),
+            _ => {}
+        }
+    }
+
+    /// Reports with the next ACK what came twice (RFC 2883).
+    pub(super) fn report_duplicate(&mut self, start: SeqNum, end: SeqNum) {
+        self.rcv.duplicate = Some((start, end));
+    }
+
+    /// RMSS as seen: the longest segment, within what we announced.
+    fn learn_full_segment(&mut self, segment: &Segment, bytes: u32) {
+        let size = segment_bytes(segment, bytes).min(u32::from(self.config.mss));
+        self.rcv.full_segment = self.rcv.full_segment.max(size);
+    }
+
+    /// A segment was of no use.
+    pub(super) fn note_unacceptable(&mut self, unacceptable: Unacceptable) {
+        self.ack
+            .on_unacceptable(&self.config.ack, unacceptable, self.rcv.acked_window);
+    }
+
+    /// An acknowledgement that no policy may delay.
+    pub(super) fn owe_ack(&mut self) {
+        self.owed.acks = self.owed.acks.max(1);
+        self.ack.on_mandatory();
+    }
+}
+
+/// What a policy may know of a segment.
+struct Unit {
+    wire_segments: u32,
+    segment_bytes: u32,
+    push: bool,
+}
+
+/// Payload of one wire segment.
+fn segment_bytes(segment: &Segment, bytes: u32) -> u32 {
+    if segment.segment_size > 0 {
+        u32::from(segment.segment_size)
+    } else {
+        bytes
+    }
+}

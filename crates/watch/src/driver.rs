@@ -1,0 +1,154 @@
+//! The loop: look; wait; look; show what grew between. It knows no clock, no meter and no terminal.
+
+use std::collections::HashMap;
+use std::io;
+use std::ops::ControlFlow;
+
+use ratatui::crossterm::event::KeyCode;
+use tcpcost_counts::{MeterName, Snapshot};
+
+use crate::connections::{self, Seen, Skbs};
+use crate::sample::Sample;
+use crate::ticker::{Event, Ticker};
+
+/// What was seen at one instant.
+#[derive(Debug, Clone, Default)]
+pub struct Moment {
+    /// Totals of each meter.
+    pub snapshots: Vec<Snapshot>,
+    /// Meters that saw nothing since the last look: their programs were idle.
+    pub unseen: Vec<MeterName>,
+    /// Standard error of payload bytes since the last look, over them, where they are sampled.
+    pub sampling_error: Option<f64>,
+    /// Connections by cookie, where they were asked for and could be read.
+    pub connections: Option<HashMap<u64, Seen>>,
+    /// Their skbs, where these can be had.
+    pub skbs: Option<Skbs>,
+    /// What could not be read, a line each.
+    pub warnings: Vec<String>,
+}
+
+/// Where samples go.
+pub trait View {
+    /// One interval is over. [`ControlFlow::Break`] ends the watch.
+    fn show(&mut self, now: &Moment, sample: &Sample) -> io::Result<ControlFlow<()>>;
+
+    /// A key was pressed.
+    fn key(&mut self, _key: KeyCode) -> io::Result<ControlFlow<()>> {
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// The terminal has another size.
+    fn resized(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Shows so many intervals, or all until the ticker or the view ends it.
+pub fn watch(
+    look: &mut dyn FnMut() -> Moment,
+    ticker: &mut dyn Ticker,
+    view: &mut dyn View,
+    count: Option<u64>,
+) -> io::Result<()> {
+    let mut before = look();
+    let mut left = count;
+    while left != Some(0) {
+        let flow = match ticker.wait()? {
+            Event::Tick => {
+                let now = look();
+                let mut sample = Sample::between(&before.snapshots, &now.snapshots);
+                sample.warnings.extend(now.warnings.iter().cloned());
+                sample.unseen = [&before.unseen[..], &now.unseen].concat();
+                sample.sampling_error = now.sampling_error;
+                let both = before.connections.as_ref().zip(now.connections.as_ref());
+                let skbs = before.skbs.as_ref().zip(now.skbs.as_ref());
+                sample.rows = both.map(|(before, now)| connections::growth(before, now, skbs));
+                let flow = view.show(&now, &sample)?;
+                before = now;
+                left = left.map(|left| left - 1);
+                flow
+            }
+            Event::Key(key) => view.key(key)?,
+            Event::Resize => {
+                view.resized()?;
+                ControlFlow::Continue(())
+            }
+            Event::End => ControlFlow::Break(()),
+        };
+        if flow.is_break() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Script;
+    use tcpcost_counts::{Counts, Quantity, Totals, Whose};
+
+    struct Kept(Vec<Sample>);
+
+    impl View for Kept {
+        fn show(&mut self, _: &Moment, sample: &Sample) -> io::Result<ControlFlow<()>> {
+            self.0.push(sample.clone());
+            Ok(ControlFlow::Continue(()))
+        }
+
+        fn key(&mut self, key: KeyCode) -> io::Result<ControlFlow<()>> {
+            Ok(match key {
+                KeyCode::Char('q') => ControlFlow::Break(()),
+                _ => ControlFlow::Continue(()),
+            })
+        }
+    }
+
+    /// Retransmits per interval, where the total is the square of the number of looks.
+    fn run(events: &[Event], count: Option<u64>) -> (u64, Vec<u64>) {
+        let mut looks = 0;
+        let mut look = || {
+            looks += 1;
+            let counts = Counts::from([(Quantity::SegmentsRetransmitted, looks * looks)]);
+            Moment {
+                snapshots: vec![Snapshot {
+                    meter: MeterName::Netstat,
+                    at_ns: looks * 1_000,
+                    totals: vec![Totals {
+                        whose: Whose::Namespace,
+                        counts,
+                    }],
+                }],
+                warnings: vec![format!("look {looks}")],
+                ..Moment::default()
+            }
+        };
+        let mut kept = Kept(Vec::new());
+        let mut ticker = Script(events.iter().copied().collect());
+        watch(&mut look, &mut ticker, &mut kept, count).unwrap();
+        let growth = |sample: &Sample| {
+            assert_eq!(sample.duration_ns, 1_000);
+            sample.counts[&MeterName::Netstat][&Quantity::SegmentsRetransmitted]
+        };
+        (looks, kept.0.iter().map(growth).collect())
+    }
+
+    #[test]
+    fn each_interval_is_the_growth_since_the_one_before() {
+        assert_eq!(run(&[Event::Tick; 3], None), (4, vec![3, 5, 7]));
+    }
+
+    #[test]
+    fn it_ends_after_the_count_and_looks_no_more() {
+        assert_eq!(run(&[Event::Tick; 9], Some(2)), (3, vec![3, 5]));
+    }
+
+    #[test]
+    fn a_signal_or_a_view_ends_it() {
+        assert_eq!(run(&[Event::End, Event::Tick], None), (1, vec![]));
+        let key = |key| Event::Key(KeyCode::Char(key));
+        let events = [key('x'), Event::Tick, key('q'), Event::Tick];
+        assert_eq!(run(&events, None), (2, vec![3]));
+    }
+}
