@@ -9,9 +9,9 @@ use crate::meter_name::MeterName as M;
 use crate::quantity::Quantity as Q;
 use crate::source::{
     ALL_SENT, Source, busy_ns, busy_ratio, exact_busy_ns, exact_busy_ratio, exact_cost_ns,
-    filtered_ratio, ip_kib, kib, mib, others, payload_disagreement, payload_kib, per, per_of_some,
-    pmu, pure_acks_received, pure_acks_sent, ratio, segment_disagreement, self_cpu_ns, share,
-    soak_load, sum, switches, threads_ns, transactions, tsc_cycles,
+    filtered_ratio, ip_kib, kib, mib, opens, others, payload_disagreement, payload_kib, per,
+    per_of_some, pmu, pure_acks_received, pure_acks_sent, ratio, segment_disagreement, self_cpu_ns,
+    share, soak_load, sum, switches, threads_ns, transactions, tsc_cycles,
 };
 
 /// Whose a figure can be.
@@ -23,6 +23,8 @@ pub enum FigureOf {
     Host,
     /// A host's while `watch` observes it, whatever runs there.
     Window,
+    /// A command's that `tcpcost stat` runs.
+    Command,
     /// One connection's there, or all of one process or cgroup.
     Connection,
     /// One end's of a captured connection.
@@ -330,6 +332,30 @@ figures! {
     /// Standard error of the payload bytes over them, where they are estimated.
     SamplingErrorRatio = "sampling_error_ratio", "ratio", Window, Less
         => |from| from.sampling_error();
+    /// CPU µs by the meter `exact` of a command's own tasks, and of all softirqs, interrupts and kernel threads that ran meanwhile, whoever's (all time that is neither idle nor tasks of others), per KiB of payload that its network namespace sent and received: over loopback each byte is both.
+    CommandUsPerPayloadKib = "command_exact_cpu_us_per_payload_kib", "µs/KiB", Command, Less
+        => |from| ratio(exact_cost_ns(from)? / 1e3, payload_kib(from)?);
+    /// The same CPU time per connection that was opened in the namespace, by either end: over loopback each is two.
+    CommandUsPerConnection = "command_exact_cpu_us_per_connection", "µs", Command, Less
+        => |from| ratio(exact_cost_ns(from)? / 1e3, opens(from)?);
+    /// The same CPU time per unit of what the command says that it did (`--per`).
+    CommandUsPerUnit = "command_exact_cpu_us_per_unit", "µs", Command, Less
+        => |from| ratio(exact_cost_ns(from)? / 1e3, transactions(from)?);
+    /// CPU µs of the command's threads alone, interrupts that hit them included, per KiB of payload as above: what the per-process view sees.
+    CommandTaskUsPerPayloadKib = "command_task_us_per_payload_kib", "µs/KiB", Command, Less
+        => |from| ratio(from.count(M::Descendants, Q::TaskClockNs)? / 1e3, payload_kib(from)?);
+    /// Core cycles (PMU) of the command's threads per KiB of payload as above.
+    CommandCyclesPerPayloadKib = "command_core_cycles_per_payload_kib", "cycles/KiB", Command, Less
+        => |from| ratio(from.count(M::Descendants, Q::CoreCycles)?, payload_kib(from)?);
+    /// Instructions of the command's threads per KiB of payload as above.
+    CommandInstructionsPerPayloadKib = "command_instructions_per_payload_kib", "instructions/KiB", Command, Less
+        => |from| ratio(from.count(M::Descendants, Q::Instructions)?, payload_kib(from)?);
+    /// Switches away from the command's threads per MiB of payload as above.
+    CommandSwitchesPerPayloadMib = "command_context_switches_per_payload_mib", "1/MiB", Command, Less
+        => |from| ratio(from.count(M::Descendants, Q::ContextSwitches)? * 1024.0, payload_kib(from)?);
+    /// Share of the namespace's segments that were sent again (TcpRetransSegs).
+    CommandRetransmitRatio = "namespace_retransmit_ratio", "ratio", Command, Less
+        => |from| ratio(from.count(M::Netstat, Q::SegmentsRetransmitted)?, sum(from, M::Netstat, ALL_SENT)?);
     /// Payload of a connection that its peer acknowledged per second, by TCP_INFO.
     ConnAcked = "conn_acked_bits_per_s", "bit/s", Connection, Neither
         => |from| Some(from.per_s(M::TcpInfo, Q::ConnBytesAcked)? * 8.0);

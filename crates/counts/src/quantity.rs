@@ -59,6 +59,14 @@ quantities! {
     VoluntarySwitches = "voluntary_switches",
     /// Times that the workload's threads were preempted. `ru_nivcsw`.
     InvoluntarySwitches = "involuntary_switches",
+    /// CPU time of a command and of all that it starts, interrupts that hit them included. PERF_COUNT_SW_TASK_CLOCK, inherited.
+    TaskClockNs = "task_clock_ns",
+    /// Switches away from its threads. PERF_COUNT_SW_CONTEXT_SWITCHES.
+    ContextSwitches = "context_switches",
+    /// Times that its threads were moved to another CPU. PERF_COUNT_SW_CPU_MIGRATIONS.
+    CpuMigrations = "cpu_migrations",
+    /// Page faults of its threads. PERF_COUNT_SW_PAGE_FAULTS.
+    PageFaults = "page_faults",
     /// Cycles of the time-stamp counter (x86-64 TSC, arm64 CNTVCT): a clock at a constant rate, not core cycles.
     TscCycles = "tsc_cycles",
     /// Core cycles in user and kernel mode of all that ran, interrupts included. perf_event_open PERF_COUNT_HW_CPU_CYCLES; absent where there is no PMU. The time that the counter looked elsewhere is scaled up.
@@ -247,6 +255,10 @@ quantities! {
     DelayedAcksSent = "delayed_acks_sent",
     /// Retransmission timeouts. TcpExtTCPTimeouts.
     Timeouts = "timeouts",
+    /// Connections that this namespace asked for. TcpActiveOpens.
+    ActiveOpens = "active_opens",
+    /// Connections that it was asked for. TcpPassiveOpens.
+    PassiveOpens = "passive_opens",
     /// Connection requests dropped because a listen queue was full. TcpExtListenDrops.
     ListenDrops = "listen_drops",
     /// Wire segments sent, summed over the trial's connections. tcp_info `tcpi_segs_out`.

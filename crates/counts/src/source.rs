@@ -110,6 +110,12 @@ pub(crate) fn payload_kib(from: &dyn Source) -> Option<f64> {
     Some(sum(from, MeterName::Segments, &of)? / 1024.0)
 }
 
+/// Connections opened in the namespace, by either end.
+pub(crate) fn opens(from: &dyn Source) -> Option<f64> {
+    let of = [Quantity::ActiveOpens, Quantity::PassiveOpens];
+    sum(from, MeterName::Netstat, &of)
+}
+
 /// KiB of the namespace's IP packets, out and in.
 pub(crate) fn ip_kib(from: &dyn Source) -> Option<f64> {
     let of = [Quantity::IpOctetsSent, Quantity::IpOctetsReceived];

@@ -55,6 +55,10 @@ fn markdown() -> String {
             FigureOf::Window,
             "Of a host, by `tcpcost watch`\n\nIt shows some of a trial's, too: docs/watch.md.",
         ),
+        (
+            FigureOf::Command,
+            "Of a command, by `tcpcost stat`\n\nIt shows some of a trial's and of a host's, too.",
+        ),
         (FigureOf::Connection, "Of a connection, by `tcpcost watch`"),
         (
             FigureOf::Direction,

@@ -55,6 +55,12 @@ impl Cpus {
     }
 }
 
+/// CPUs that are online, none where the kernel does not say.
+pub fn online() -> Vec<usize> {
+    let text = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
+    from_list(text.trim()).unwrap_or_default()
+}
+
 /// The CPUs that this thread may run on, by sched_getaffinity, also beyond CPU 1023.
 pub fn allowed() -> Result<Vec<usize>, SystemError> {
     let mut words = vec![0_u64; 16];

@@ -24,6 +24,7 @@ pub mod affinity;
 pub mod bpf;
 mod clock;
 pub mod core_to_core;
+pub mod descendants;
 mod error;
 pub mod netstat;
 pub mod other_tasks;

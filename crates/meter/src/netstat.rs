@@ -102,6 +102,8 @@ const NAMES: &[(Quantity, &[&str])] = &[
     (Quantity::BacklogCoalesced, &["TcpExtTCPBacklogCoalesce"]),
     (Quantity::DelayedAcksSent, &["TcpExtDelayedACKs"]),
     (Quantity::Timeouts, &["TcpExtTCPTimeouts"]),
+    (Quantity::ActiveOpens, &["TcpActiveOpens"]),
+    (Quantity::PassiveOpens, &["TcpPassiveOpens"]),
     (Quantity::ListenDrops, &["TcpExtListenDrops"]),
 ];
 

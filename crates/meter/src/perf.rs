@@ -113,9 +113,9 @@ fn sum(each: &[Counts]) -> Counts {
 
 /// One event on one CPU.
 #[derive(Debug)]
-struct Counter {
+pub(crate) struct Counter {
     cpu: usize,
-    quantity: Quantity,
+    pub(crate) quantity: Quantity,
     /// Every read gives the totals anew.
     source: File,
     last: Raw,
@@ -131,7 +131,7 @@ struct Raw {
 }
 
 impl Counter {
-    fn new(cpu: usize, quantity: Quantity, source: File) -> Counter {
+    pub(crate) fn new(cpu: usize, quantity: Quantity, source: File) -> Counter {
         Counter {
             cpu,
             quantity,
@@ -143,7 +143,7 @@ impl Counter {
 
     /// The scaled total; `None` where the event had no turn since the last one that was told: its
     /// count is then unknown, not 0, and what the next turn sees stands for the whole time.
-    fn read(&mut self) -> Result<Option<u64>, MeterError> {
+    pub(crate) fn read(&mut self) -> Result<Option<u64>, MeterError> {
         let mut bytes = [0; 24];
         self.source
             .read_exact(&mut bytes)
@@ -242,9 +242,9 @@ const EVENTS: &[(u64, Quantity)] = &[
     (3, Quantity::CacheMisses),
 ];
 
-const PERF_TYPE_HARDWARE: u32 = 0;
+pub(crate) const PERF_TYPE_HARDWARE: u32 = 0;
 /// PERF_FORMAT_TOTAL_TIME_ENABLED and PERF_FORMAT_TOTAL_TIME_RUNNING.
-const READ_FORMAT: u64 = 1 | 2;
+pub(crate) const READ_FORMAT: u64 = 1 | 2;
 const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 8;
 
 /// struct perf_event_attr as of its first version (PERF_ATTR_SIZE_VER0, 64 bytes), which every kernel

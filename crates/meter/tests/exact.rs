@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use tcpcost_counts::{MeterName, Quantity, Reading, Whose};
 use tcpcost_meter::Scope;
-use tcpcost_meter::bpf::exact::Exact;
 use tcpcost_meter::bpf::{self, Idle};
 use tcpcost_meter::{Meter, MeterError};
 
@@ -234,14 +233,13 @@ fn two_readers_share_a_copy_that_ends_with_the_one_that_loaded_it() {
 fn what_a_followed_process_starts_is_own() {
     let scope = Scope {
         cpus: cpus(),
-        follows: true,
         ..Scope::default()
     };
-    let mut meter = match Exact::load(&scope) {
-        Ok(meter) => meter,
+    let (mut meter, follower) = match bpf::load_following(&scope) {
+        Ok(loaded) => loaded,
         Err(error) => return tcpcost_testbed::skip(&error.to_string()),
     };
-    let own_ns = |meter: &mut Exact, program: &str| {
+    let own_ns = |meter: &mut dyn Meter, program: &str| {
         let before = meter.snapshot().unwrap();
         let status = Command::new("sh").args(["-c", program]).status().unwrap();
         assert!(status.success());
@@ -250,16 +248,16 @@ fn what_a_followed_process_starts_is_own() {
     };
     // A shell in a shell, which counts; `:` so that neither is replaced by what it starts.
     let counts = "sh -c 'i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; :'; :";
-    assert_eq!(own_ns(&mut meter, counts), 0);
-    meter.follow(std::process::id(), true).unwrap();
-    let followed = own_ns(&mut meter, counts);
+    assert_eq!(own_ns(&mut *meter, counts), 0);
+    follower.follow(std::process::id(), true).unwrap();
+    let followed = own_ns(&mut *meter, counts);
     assert!(followed > 1_000_000, "{followed} ns");
-    meter.follow(std::process::id(), false).unwrap();
+    follower.follow(std::process::id(), false).unwrap();
     // What it starts now is no longer own; it was itself until its next switch.
-    let left = own_ns(&mut meter, counts);
+    let left = own_ns(&mut *meter, counts);
     assert!(left < followed / 2, "{left} ns of {followed}");
     assert!(
-        meter.follow(std::process::id(), false).is_ok(),
+        follower.follow(std::process::id(), false).is_ok(),
         "twice is no error"
     );
 }

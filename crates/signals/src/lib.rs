@@ -6,7 +6,8 @@
 
 use std::fs;
 use std::io;
-use std::process;
+use std::os::unix::process::CommandExt;
+use std::process::{self, Command};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -119,6 +120,18 @@ pub fn leave_to_parent() {
         let former =
             unsafe { nix::sys::signal::signal(signal, nix::sys::signal::SigHandler::SigIgn) };
         former.expect("these four can be ignored by every process");
+    }
+}
+
+/// A program that is started so has no signals blocked: those that [`Interrupt::watch`] takes are blocked here, and
+/// a new program has the mask of the thread that starts it.
+pub fn unblocked(command: &mut Command) -> &mut Command {
+    // SAFETY: between fork and exec only pthread_sigmask is called, which is safe there (signal-safety(7)).
+    unsafe {
+        command.pre_exec(|| {
+            SigSet::empty().thread_set_mask()?;
+            Ok(())
+        })
     }
 }
 

@@ -52,6 +52,8 @@ pub enum Command {
     Trace(Trace),
     /// Show what TCP costs on this host as it runs, line by line: any application, no benchmark.
     Watch(Watch),
+    /// Say what a command costs in CPU, softirqs included, and what its TCP did; or one command against another.
+    Stat(Stat),
     /// Put back what a killed run left changed on this host.
     Restore,
     /// Our own TCP, live on a TAP or TUN of this host: anybody's client can talk to it.
@@ -128,6 +130,41 @@ pub struct RunArgs {
     /// Form of the results.
     #[command(flatten)]
     pub format: Format,
+}
+
+/// `tcpcost stat`.
+#[derive(Debug, Args)]
+pub struct Stat {
+    /// Runs of the command, or of each of two.
+    #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub repeat: u32,
+    /// A regular expression of a number in the command's output, its first group: what it did, e.g. '(\d+) requests'. The cost is told per unit of it.
+    #[arg(long, value_name = "REGEX")]
+    pub per: Option<String>,
+    /// Run in a fresh network namespace that has nothing but lo, so that all TCP is the command's.
+    #[arg(long)]
+    pub fresh_netns: bool,
+    /// Measure a process that runs already, and all that it starts, while the command runs, e.g. `sleep 10`; without a command until Ctrl-C.
+    #[arg(short, long, value_name = "PID", conflicts_with = "fresh_netns")]
+    pub pid: Vec<u32>,
+    /// The same of all processes of a cgroup: its directory.
+    #[arg(long, value_name = "DIR", conflicts_with = "fresh_netns")]
+    pub cgroup: Option<PathBuf>,
+    /// Of two commands: the least difference that matters, in percent; within it they are equivalent.
+    #[arg(long, value_name = "PERCENT", default_value_t = 1.0)]
+    pub min_effect: f64,
+    /// Seed of the order of two commands [default: by the clock].
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+    /// Write the results to a file instead of standard error.
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Form of the results.
+    #[command(flatten)]
+    pub format: Format,
+    /// The command and its arguments; or two: COMMAND… --versus -- COMMAND…
+    #[arg(last = true, value_name = "COMMAND", required_unless_present_any = ["pid", "cgroup"])]
+    pub command: Vec<String>,
 }
 
 /// `tcpcost report`.

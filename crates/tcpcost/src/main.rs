@@ -9,6 +9,7 @@ mod output;
 mod peer;
 mod run;
 mod soak;
+mod stat;
 mod studies;
 mod trace;
 
@@ -91,6 +92,7 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Soak(args) => Ok(soak::soak(&args)?.into()),
         Command::Trace(args) => Ok(trace::trace(&args)?.into()),
         Command::Watch(args) => tcpcost_watch::watch(&args.options()).map(|()| Exit::Ok.into()),
+        Command::Stat(args) => stat::stat(&args),
         Command::Restore => restore(),
         Command::Peer(flags) => Ok(peer::run(&flags)?.into()),
         Command::Agent {

@@ -1,6 +1,5 @@
 //! The meters that this host and user let us have, and what they are together: the tier.
 
-use std::fs;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -14,7 +13,7 @@ use tcpcost_meter::{Meter, MeterError, Needs, Scope, bpf};
 
 use crate::driver::Moment;
 use crate::sampler::Sampler;
-use tcpcost_host::cpus::from_list;
+use tcpcost_host::cpus;
 
 /// How much can be seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,7 +106,7 @@ impl Sources {
     /// Those that can be had; eBPF as long as it costs no more than this share of one CPU, with skbs by connection
     /// if so asked. A meter that cannot be had is a line of [`About::refused`].
     pub fn open(cost_max: f64, interval: Duration, by_connection: bool) -> (Sources, About) {
-        let cpus = online_cpus();
+        let cpus = cpus::online();
         let mut about = About {
             tier: Tier::Counters,
             cpus: cpus.len(),
@@ -209,12 +208,6 @@ fn refusal(error: &MeterError) -> String {
         Some(Needs::Capabilities(_)) => format!("{error}: run as root to see more"),
         _ => error.to_string(),
     }
-}
-
-/// CPUs that are online, none where the kernel does not say.
-fn online_cpus() -> Vec<usize> {
-    let text = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
-    from_list(text.trim()).unwrap_or_default()
 }
 
 #[cfg(test)]

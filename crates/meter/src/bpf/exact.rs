@@ -23,7 +23,7 @@ use std::{fs, ptr, thread};
 use tcpcost_counts::{Counts, MeterName, Quantity, Snapshot, Totals, Whose};
 
 use super::layout::exact::{CONTEXTS, COUNTED, Cell, MAX_CPUS, OWN_PIDS, Place};
-use super::object::{Attached, Room};
+use super::object::{Attached, Numbers, Room};
 use super::{Idle, Pausable};
 use crate::{Meter, MeterError, Needs, Scope, clock};
 
@@ -114,13 +114,12 @@ impl Exact {
         Ok(meter)
     }
 
-    /// From now on this process is own, and so are all that it starts, and theirs; needs [`Scope::follows`]. It ends for a
-    /// process with the process, or here: what it has started stays.
+    /// By whom processes are made own, with [`Scope::follows`].
     ///
     /// # Errors
-    /// There are too many, or nobody is followed.
-    pub fn follow(&self, pid: u32, is_followed: bool) -> Result<(), MeterError> {
-        self.attached.set(FOLLOWED, pid, is_followed)
+    /// It was loaded without, or there are no descriptors left.
+    pub(super) fn follower(&self) -> Result<Follower, MeterError> {
+        Ok(Follower(self.attached.numbers(FOLLOWED)?))
     }
 
     /// Opens a CPU's cell; time counts from here on, or from the first event where this is 0.
@@ -275,6 +274,21 @@ impl Drop for Exact {
         self.opened
             .iter()
             .for_each(|&cpu| self.set_open(cpu, false));
+    }
+}
+
+/// Makes processes own while `exact` counts.
+#[derive(Debug)]
+pub struct Follower(Numbers);
+
+impl Follower {
+    /// From now on this process is own, and so are all that it starts, and theirs. It ends for a process with the
+    /// process, or here: what it has started stays own.
+    ///
+    /// # Errors
+    /// There are too many, 65,536.
+    pub fn follow(&self, pid: u32, is_followed: bool) -> Result<(), MeterError> {
+        self.0.set(pid, is_followed)
     }
 }
 

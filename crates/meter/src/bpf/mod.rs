@@ -48,6 +48,49 @@ pub fn load(meter: MeterName, scope: &Scope) -> Result<Box<dyn Pausable + Send>,
     }
 }
 
+/// The meter `exact`, and by whom processes are made own while it counts.
+///
+/// # Errors
+/// As [`load`].
+#[cfg(feature = "bpf")]
+pub fn load_following(scope: &Scope) -> Result<(Box<dyn Meter + Send>, Follower), MeterError> {
+    let scope = Scope {
+        follows: true,
+        ..scope.clone()
+    };
+    let exact = exact::Exact::load(&scope)?;
+    let follower = exact.follower()?;
+    Ok((Box::new(exact), follower))
+}
+
+#[cfg(feature = "bpf")]
+pub use exact::Follower;
+
+/// Makes processes own while `exact` counts: there is none without eBPF.
+#[cfg(not(feature = "bpf"))]
+#[derive(Debug)]
+pub enum Follower {}
+
+#[cfg(not(feature = "bpf"))]
+impl Follower {
+    /// Cannot be called.
+    ///
+    /// # Errors
+    /// None.
+    pub fn follow(&self, _: u32, _: bool) -> Result<(), MeterError> {
+        match *self {}
+    }
+}
+
+/// As with eBPF, but that it cannot be had.
+///
+/// # Errors
+/// Always.
+#[cfg(not(feature = "bpf"))]
+pub fn load_following(_: &Scope) -> Result<(Box<dyn Meter + Send>, Follower), MeterError> {
+    Err(MeterError::built_without_bpf(MeterName::Exact))
+}
+
 /// As with eBPF, but that it cannot be had.
 ///
 /// # Errors

@@ -156,26 +156,43 @@ impl Attached {
         entries.into_iter()
     }
 
-    /// Puts a number into a map of numbers, or takes it out.
-    ///
-    /// # Errors
-    /// The map is full.
-    pub(super) fn set(&self, name: &str, key: u32, is_in: bool) -> Result<(), MeterError> {
-        let map = self.map(name).ok_or_else(|| strange(self.meter))?;
-        let key = key.to_ne_bytes();
-        let done = match is_in {
-            true => map.update(&key, &key, MapFlags::ANY),
-            false => match map.delete(&key) {
-                Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-                done => done,
-            },
-        };
-        done.map_err(|error| failure(self.meter, "write a map", &error))
+    /// A map whose keys are a set of numbers.
+    pub(super) fn numbers(&self, name: &str) -> Result<Numbers, MeterError> {
+        let meter = self.meter;
+        let map = self.map(name).ok_or_else(|| strange(meter))?;
+        let map =
+            MapHandle::try_from(map).map_err(|error| failure(meter, "share a map", &error))?;
+        Ok(Numbers { meter, map })
     }
 
     /// The first of the variables' bytes, at the start of a page.
     pub(super) fn variables(&self) -> *mut u8 {
         self.variables.as_ptr().cast_mut()
+    }
+}
+
+/// A set of numbers in the kernel.
+#[derive(Debug)]
+pub(super) struct Numbers {
+    meter: MeterName,
+    map: MapHandle,
+}
+
+impl Numbers {
+    /// Puts a number in, or takes it out.
+    ///
+    /// # Errors
+    /// The map is full.
+    pub(super) fn set(&self, number: u32, is_in: bool) -> Result<(), MeterError> {
+        let key = number.to_ne_bytes();
+        let done = match is_in {
+            true => self.map.update(&key, &key, MapFlags::ANY),
+            false => match self.map.delete(&key) {
+                Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+                done => done,
+            },
+        };
+        done.map_err(|error| failure(self.meter, "write a map", &error))
     }
 }
 

@@ -1,0 +1,140 @@
+//! What the calling thread starts from now on, and what that starts: CPU time, switches, migrations and faults by
+//! perf_event_open(2) with inheritance; cycles and instructions, too, where there is a PMU.
+//!
+//! The kernel hands each event down when a thread or process is made, so nothing that comes and goes in between is
+//! lost, unlike with /proc, and daemons that nobody waits for are counted, unlike with getrusage. The thread's own share
+//! is counted beside it and taken off. It needs kernel.perf_event_paranoid at most 2, the default, or CAP_PERFMON.
+
+use std::fs::File;
+use std::io;
+
+use tcpcost_counts::{Counts, MeterName, Quantity, Snapshot, Whose};
+
+use crate::perf::{Attributes, Counter, PERF_TYPE_HARDWARE, READ_FORMAT, perf_event_open};
+use crate::{Meter, MeterError, Needs, snapshot_of};
+
+/// The meter `descendants`: [`Whose::Threads`].
+#[derive(Debug)]
+pub struct Descendants {
+    /// Each event with what is started, and of the thread alone.
+    pairs: Vec<[Counter; 2]>,
+}
+
+impl Descendants {
+    /// Counts what the calling thread starts from now on.
+    ///
+    /// # Errors
+    /// The kernel refuses its software events.
+    pub fn open() -> Result<Descendants, MeterError> {
+        let mut pairs = Vec::new();
+        for &(kind, event, quantity) in EVENTS {
+            let counter = |flags| {
+                let source = open(kind, event, flags)?;
+                Ok(Counter::new(0, quantity, source))
+            };
+            match counter(INHERIT).and_then(|all| Ok([all, counter(0)?])) {
+                Ok(pair) => pairs.push(pair),
+                // No PMU, or the kernel's part of it is not for everybody.
+                Err(_) if kind == PERF_TYPE_HARDWARE => {}
+                Err(error) => return Err(why(error)),
+            }
+        }
+        Ok(Descendants { pairs })
+    }
+}
+
+impl Meter for Descendants {
+    fn name(&self) -> MeterName {
+        MeterName::Descendants
+    }
+
+    fn snapshot(&mut self) -> Result<Snapshot, MeterError> {
+        let mut counts = Counts::new();
+        for [all, own] in &mut self.pairs {
+            // The own share first: it is part of the other.
+            if let (Some(own_count), Some(count)) = (own.read()?, all.read()?) {
+                counts.insert(all.quantity, count.saturating_sub(own_count));
+            }
+        }
+        Ok(snapshot_of(self.name(), Whose::Threads, counts))
+    }
+}
+
+fn open(kind: u32, event: u64, flags: u64) -> io::Result<File> {
+    let attributes = Attributes {
+        kind,
+        config: event,
+        read_format: READ_FORMAT,
+        flags,
+        ..Attributes::default()
+    };
+    Ok(perf_event_open(attributes, 0, -1)?.into())
+}
+
+fn why(error: io::Error) -> MeterError {
+    let needs = match error.raw_os_error() {
+        Some(libc::EACCES | libc::EPERM) => Some(Needs::Capabilities(
+            "CAP_PERFMON, or sysctl kernel.perf_event_paranoid at most 1",
+        )),
+        Some(libc::ENOSYS) => Some(Needs::Kernel("a kernel with CONFIG_PERF_EVENTS")),
+        _ => None,
+    };
+    MeterError::Unavailable {
+        meter: MeterName::Descendants,
+        tried: "count what is started".to_string(),
+        source: Some(error),
+        needs,
+    }
+}
+
+/// linux/perf_event.h: PERF_COUNT_SW_… and PERF_COUNT_HW_….
+const EVENTS: &[(u32, u64, Quantity)] = &[
+    (PERF_TYPE_SOFTWARE, 1, Quantity::TaskClockNs),
+    (PERF_TYPE_SOFTWARE, 3, Quantity::ContextSwitches),
+    (PERF_TYPE_SOFTWARE, 4, Quantity::CpuMigrations),
+    (PERF_TYPE_SOFTWARE, 2, Quantity::PageFaults),
+    (PERF_TYPE_HARDWARE, 0, Quantity::CoreCycles),
+    (PERF_TYPE_HARDWARE, 1, Quantity::Instructions),
+];
+
+const PERF_TYPE_SOFTWARE: u32 = 1;
+/// Bit 1 of the flags, `inherit`.
+const INHERIT: u64 = 2;
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    /// A command that starts another, which works, and one that nobody waits for.
+    #[test]
+    fn what_a_command_starts_is_counted_and_what_the_thread_does_itself_is_not() {
+        let mut meter = match Descendants::open() {
+            Ok(meter) => meter,
+            Err(error) => return tcpcost_testbed::skip(&error.to_string()),
+        };
+        let mut grown = |work: &dyn Fn()| {
+            let before = meter.snapshot().unwrap();
+            work();
+            let after = meter.snapshot().unwrap();
+            after.since(&before).unwrap().remove(0).counts
+        };
+        let counts = "sh -c 'i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; :'; :";
+        let started = grown(&|| {
+            let status = Command::new("sh").args(["-c", counts]).status().unwrap();
+            assert!(status.success());
+        });
+        assert!(started[&Quantity::TaskClockNs] > 1_000_000, "{started:?}");
+        assert!(started[&Quantity::PageFaults] > 0, "{started:?}");
+        assert!(started[&Quantity::ContextSwitches] > 0, "{started:?}");
+        let own = grown(&|| {
+            let mut sum = 0_u64;
+            for value in 0..20_000_000 {
+                sum = std::hint::black_box(sum.wrapping_add(value));
+            }
+        });
+        let ratio = own[&Quantity::TaskClockNs] as f64 / started[&Quantity::TaskClockNs] as f64;
+        assert!(ratio < 0.1, "{own:?} {started:?}");
+    }
+}

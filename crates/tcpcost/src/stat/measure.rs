@@ -1,0 +1,397 @@
+//! One run of a command between two snapshots of all meters.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, Read, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use regex::Regex;
+use tcpcost_counts::{Counts, MeterName, Quantity, Snapshot, Source, Whose};
+use tcpcost_host::cpus;
+use tcpcost_meter::bpf::{self, Follower};
+use tcpcost_meter::descendants::Descendants;
+use tcpcost_meter::{Meter, MeterError, Scope};
+use tcpcost_signals::Interrupt;
+
+use crate::cli;
+use crate::exit::usage;
+
+/// What is told of one run.
+#[derive(Debug, Clone, Default)]
+pub struct Once {
+    /// Its exit code as a shell tells it.
+    pub code: u8,
+    /// Whether there was such a program.
+    pub is_run: bool,
+    /// From just before it was started to its end.
+    pub duration_ns: u64,
+    /// What grew, by meter, of its widest owner.
+    pub counts: BTreeMap<MeterName, Counts>,
+    /// What `--per` found in its output.
+    pub units: Option<f64>,
+}
+
+impl Source for Once {
+    fn count(&self, by: MeterName, of: Quantity) -> Option<f64> {
+        Some(*self.counts.get(&by)?.get(&of)? as f64)
+    }
+
+    fn per_s(&self, by: MeterName, of: Quantity) -> Option<f64> {
+        let count = self.count(by, of)?;
+        (self.duration_ns > 0).then(|| count * 1e9 / self.duration_ns as f64)
+    }
+
+    fn time_ns(&self, by: MeterName) -> Option<f64> {
+        let counts = self.counts.get(&by)?;
+        Some(match by {
+            // Each ns of a CPU is in one of the modes or contexts.
+            MeterName::Proc | MeterName::Exact => counts.values().sum::<u64>() as f64,
+            _ => self.duration_ns as f64,
+        })
+    }
+
+    fn work(&self, of: Quantity) -> Option<f64> {
+        match of {
+            Quantity::Transactions => self.units,
+            _ => None,
+        }
+    }
+}
+
+/// A number in a command's output.
+pub struct Per(Regex);
+
+impl Per {
+    /// A regular expression whose first group, or else all of it, is a number.
+    ///
+    /// # Errors
+    /// It is none.
+    pub fn parse(text: &str) -> anyhow::Result<Per> {
+        let why = |error: regex::Error| {
+            let text = error.to_string();
+            let line = text.lines().last().unwrap_or_default();
+            usage(format!("--per: {}", line.trim_start_matches("error: ")))
+        };
+        let regex = Regex::new(text).map_err(why)?;
+        Ok(Per(regex))
+    }
+
+    /// The last one in an output: programs tell sums at the end. `1,234.5` and `12.3k` are numbers.
+    fn find(&self, output: &str) -> Option<f64> {
+        let found = self.0.captures_iter(output).last()?;
+        number(found.get(1).or_else(|| found.get(0))?.as_str())
+    }
+}
+
+fn number(text: &str) -> Option<f64> {
+    let text = text.trim().replace([',', '_'], "");
+    let (digits, factor) = match text.char_indices().last()? {
+        (at, 'k' | 'K') => (&text[..at], 1e3),
+        (at, 'M') => (&text[..at], 1e6),
+        (at, 'G') => (&text[..at], 1e9),
+        _ => (&text[..], 1.0),
+    };
+    let value: f64 = digits.trim().parse().ok()?;
+    Some(value * factor).filter(|value| value.is_finite())
+}
+
+/// The meters, on the thread that runs the commands.
+pub struct Bench<'a> {
+    meters: Vec<Box<dyn Meter + Send>>,
+    /// By which the command's tasks are told from others; absent without `exact`.
+    follower: Option<Follower>,
+    refused: Vec<String>,
+    per: Option<&'a Per>,
+    cpus: usize,
+    /// Whether it is of processes that run already.
+    is_attached: bool,
+}
+
+impl<'a> Bench<'a> {
+    /// All meters that can be had.
+    ///
+    /// # Errors
+    /// A process or cgroup to attach to is not there.
+    pub fn open(
+        per: Option<&'a Per>,
+        pids: &[u32],
+        cgroup: Option<&Path>,
+    ) -> anyhow::Result<Bench<'a>> {
+        let mut attached = pids.to_vec();
+        if let Some(cgroup) = cgroup {
+            attached.extend(members(cgroup)?);
+        }
+        if let Some(pid) = attached.iter().find(|pid| !is_there(**pid)) {
+            return Err(usage(format!("--pid {pid}: there is no such process")));
+        }
+        let cpus = cpus::online();
+        let scope = Scope {
+            cpus: cpus.clone(),
+            follows: true,
+            ..Scope::default()
+        };
+        let mut bench = Bench {
+            meters: Vec::new(),
+            follower: None,
+            refused: Vec::new(),
+            per,
+            cpus: cpus.len(),
+            is_attached: !attached.is_empty(),
+        };
+        match bpf::load_following(&scope) {
+            Ok((meter, follower)) => {
+                for pid in with_children(&attached) {
+                    follower.follow(pid, true)?;
+                }
+                bench.meters.push(meter);
+                bench.follower = Some(follower);
+            }
+            Err(error) => bench.refused.push(error.to_string()),
+        }
+        for name in [MeterName::Segments, MeterName::Netstat, MeterName::Proc] {
+            let opened = tcpcost_meter::open(name, &scope).expect("it has a row");
+            bench.add(opened);
+        }
+        // Of processes that run already there is no inheritance from this thread.
+        if !bench.is_attached {
+            let opened = Descendants::open();
+            bench.add(opened.map(|meter| Box::new(meter) as Box<dyn Meter + Send>));
+        }
+        Ok(bench)
+    }
+
+    fn add(&mut self, opened: Result<Box<dyn Meter + Send>, MeterError>) {
+        match opened {
+            Ok(meter) => self.meters.push(meter),
+            Err(error) => self.refused.push(error.to_string()),
+        }
+    }
+
+    /// Runs a command to its end; without one, until it is interrupted.
+    ///
+    /// # Errors
+    /// A meter can no longer be read.
+    pub fn run(&mut self, command: &[String], interrupt: &Interrupt) -> anyhow::Result<Once> {
+        let before = self.snapshots()?;
+        let begin = Instant::now();
+        let (status, output) = match command {
+            [] => {
+                interrupt.wait(1, Duration::MAX);
+                (Ok(ExitStatus::default()), String::new())
+            }
+            [program, arguments @ ..] => self.spawn_and_wait(program, arguments)?,
+        };
+        let duration = begin.elapsed();
+        let after = self.snapshots()?;
+        let (code, is_run) = match &status {
+            Ok(status) => {
+                let signal = status.signal().map(|signal| 128 + signal);
+                (status.code().or(signal).unwrap_or(1), true)
+            }
+            Err(error) => {
+                let program = &command[0];
+                crate::output::say!("tcpcost: stat: run {program}: {error}");
+                let code = match error.kind() {
+                    io::ErrorKind::NotFound => 127,
+                    _ => 126,
+                };
+                (code, false)
+            }
+        };
+        let mut once = Once {
+            code: u8::try_from(code).unwrap_or(u8::MAX),
+            is_run,
+            duration_ns: u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX),
+            counts: BTreeMap::new(),
+            units: self.per.and_then(|per| per.find(&output)),
+        };
+        for later in &after {
+            let earlier = before.iter().find(|before| before.meter == later.meter);
+            let Some(Ok(readings)) = earlier.map(|earlier| later.since(earlier)) else {
+                continue;
+            };
+            for reading in readings {
+                if !matches!(reading.whose, Whose::Cpu(_)) {
+                    once.counts.insert(reading.meter, reading.counts);
+                }
+            }
+        }
+        Ok(once)
+    }
+
+    fn snapshots(&mut self) -> Result<Vec<Snapshot>, MeterError> {
+        self.meters
+            .iter_mut()
+            .map(|meter| meter.snapshot())
+            .collect()
+    }
+
+    /// Its status, or why it could not be run; and its output, where somebody asks for it.
+    fn spawn_and_wait(
+        &self,
+        program: &str,
+        arguments: &[String],
+    ) -> anyhow::Result<(io::Result<ExitStatus>, String)> {
+        let mut command = Command::new(program);
+        command.args(arguments);
+        if self.per.is_some() {
+            command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        }
+        // What is started while this process is followed is followed, before its first instruction.
+        let follower = self.follower.as_ref().filter(|_| !self.is_attached);
+        let own = std::process::id();
+        if let Some(follower) = follower {
+            follower.follow(own, true)?;
+        }
+        let child = tcpcost_signals::unblocked(&mut command).spawn();
+        if let Some(follower) = follower {
+            follower.follow(own, false)?;
+        }
+        match child {
+            Ok(child) => {
+                let (status, output) = wait(child);
+                Ok((status, output))
+            }
+            Err(error) => Ok((Err(error), String::new())),
+        }
+    }
+
+    /// How it was measured.
+    pub fn about(&self, args: &cli::Stat) -> About {
+        let has = |name| self.meters.iter().any(|meter| meter.name() == name);
+        About {
+            cpus: self.cpus,
+            has_exact: has(MeterName::Exact),
+            is_fresh: args.fresh_netns,
+            is_attached: self.is_attached,
+            refused: self.refused.clone(),
+            per: args.per.clone(),
+        }
+    }
+}
+
+/// How something was measured.
+#[derive(Debug)]
+pub struct About {
+    /// CPUs online.
+    pub cpus: usize,
+    /// Whether CPU time is exact, by eBPF.
+    pub has_exact: bool,
+    /// Whether the network namespace is the command's alone.
+    pub is_fresh: bool,
+    /// Whether it is of processes that ran before.
+    pub is_attached: bool,
+    /// Meters that cannot be had, a line each.
+    pub refused: Vec<String>,
+    /// What a unit is.
+    pub per: Option<String>,
+}
+
+/// Waits for a command; passes on and keeps what it says where that is piped.
+fn wait(mut child: Child) -> (io::Result<ExitStatus>, String) {
+    let kept = Arc::new(Mutex::new(Vec::new()));
+    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+    let status = thread::scope(|scope| {
+        if let Some(stdout) = stdout {
+            scope.spawn(|| pass_on(stdout, io::stdout(), &kept));
+        }
+        if let Some(stderr) = stderr {
+            scope.spawn(|| pass_on(stderr, io::stderr(), &kept));
+        }
+        child.wait()
+    });
+    let kept = kept
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    (status, String::from_utf8_lossy(&kept).into_owned())
+}
+
+/// Of an output so much is kept, the end of it: the numbers that `--per` looks for are there.
+const KEPT_MAX: usize = 1 << 20;
+
+fn pass_on(mut from: impl Read, mut to: impl Write, kept: &Mutex<Vec<u8>>) {
+    let mut buffer = vec![0; 65_536];
+    while let Ok(length @ 1..) = from.read(&mut buffer) {
+        // Who closed our output still wants to know what it cost.
+        let _ = to.write_all(&buffer[..length]).and_then(|()| to.flush());
+        let mut kept = kept
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        kept.extend_from_slice(&buffer[..length]);
+        if kept.len() > 2 * KEPT_MAX {
+            let gone = kept.len() - KEPT_MAX;
+            kept.drain(..gone);
+        }
+    }
+}
+
+fn is_there(pid: u32) -> bool {
+    Path::new(&format!("/proc/{pid}")).exists()
+}
+
+/// Processes of a cgroup and of those below it.
+fn members(cgroup: &Path) -> anyhow::Result<Vec<u32>> {
+    let path = cgroup.join("cgroup.procs");
+    let text = fs::read_to_string(&path)
+        .map_err(|error| usage(format!("--cgroup: read {}: {error}", path.display())))?;
+    let mut found: Vec<u32> = text.lines().filter_map(|line| line.parse().ok()).collect();
+    for entry in fs::read_dir(cgroup)?.flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            found.extend(members(&entry.path())?);
+        }
+    }
+    Ok(found)
+}
+
+/// These processes and what they have started already.
+fn with_children(pids: &[u32]) -> Vec<u32> {
+    let mut found: Vec<u32> = Vec::new();
+    let mut left = pids.to_vec();
+    while let Some(pid) = left.pop() {
+        if found.contains(&pid) {
+            continue;
+        }
+        found.push(pid);
+        let tasks = fs::read_dir(format!("/proc/{pid}/task"))
+            .into_iter()
+            .flatten();
+        for task in tasks.flatten() {
+            let children = fs::read_to_string(task.path().join("children")).unwrap_or_default();
+            left.extend(
+                children
+                    .split_whitespace()
+                    .filter_map(|pid| pid.parse::<u32>().ok()),
+            );
+        }
+    }
+    found
+}
+
+/// Another order each time, where none is asked for.
+pub fn seed() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.map_or(0, |now| now.as_nanos() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_number_that_fits_is_the_commands_count() {
+        let per = |regex, output| Per::parse(regex).unwrap().find(output);
+        assert_eq!(
+            per(r"(\d+) requests", "5 requests\n120 requests in 2 s"),
+            Some(120.0)
+        );
+        assert_eq!(per(r"[\d,.]+k?", "sent 1,234.5k"), Some(1_234_500.0));
+        assert_eq!(per(r"(\d+) requests", "none"), None);
+        assert_eq!(per(r"(\w+) requests", "many requests"), None);
+        assert!(Per::parse("(").is_err());
+    }
+}

@@ -1,0 +1,150 @@
+//! `tcpcost stat`: what a command costs in CPU and what its TCP did meanwhile, or one command against another.
+//!
+//! `measure.rs` runs a command once between two snapshots, `rows.rs` has what is told of it, `print.rs` the forms,
+//! `versus.rs` the verdict on two commands.
+
+mod measure;
+mod print;
+mod rows;
+mod versus;
+
+use std::process::ExitCode;
+
+use anyhow::Context;
+use tcpcost_signals::Interrupt;
+
+use self::measure::{Bench, Once};
+use self::versus::Verdict;
+use crate::cli;
+use crate::exit::usage;
+use crate::output;
+
+/// Ctrl-C reaches the command as well; who insists ends this, too.
+const ENDS_AT_ONCE: u32 = 3;
+
+/// Who asked for a stop, in an exit code: what a shell makes of SIGINT.
+const INTERRUPTED: u8 = 130;
+
+/// A command and what its runs showed.
+struct Measured {
+    command: Vec<String>,
+    runs: Vec<Once>,
+}
+
+/// Runs a command, or two in turn, and says what they cost.
+///
+/// The exit code is the command's: of several runs the first that is not 0, 128 + n after signal n, 127 if there is no such
+/// program, 126 if it cannot be run.
+pub fn stat(args: &cli::Stat) -> anyhow::Result<ExitCode> {
+    let commands = commands(&args.command)?;
+    let per = match &args.per {
+        Some(per) => Some(measure::Per::parse(per)?),
+        None => None,
+    };
+    if !(args.min_effect.is_finite() && (0.0..100.0).contains(&args.min_effect)) {
+        return Err(usage("--min-effect: expected a percentage from 0 to 100"));
+    }
+    let interrupt = Interrupt::watch(ENDS_AT_ONCE).context("wait for signals")?;
+    // On a thread of its own: a network namespace is a thread's, and so is what its children inherit.
+    std::thread::scope(|scope| {
+        let work = || measured(args, commands, per.as_ref(), &interrupt);
+        let thread = scope.spawn(work);
+        thread.join().expect("it does not panic")
+    })
+}
+
+fn measured(
+    args: &cli::Stat,
+    commands: Vec<Vec<String>>,
+    per: Option<&measure::Per>,
+    interrupt: &Interrupt,
+) -> anyhow::Result<ExitCode> {
+    if args.fresh_netns {
+        tcpcost_host::namespace::enter_new_network().context("a fresh network namespace")?;
+    }
+    let mut bench = Bench::open(per, &args.pid, args.cgroup.as_deref())?;
+    let mut all: Vec<Measured> = commands
+        .into_iter()
+        .map(|command| Measured {
+            command,
+            runs: Vec::new(),
+        })
+        .collect();
+    let mut order = versus::Order::new(args.seed.unwrap_or_else(measure::seed), all.len());
+    let mut code = 0;
+    'runs: for _ in 0..args.repeat {
+        for which in order.next_block() {
+            if interrupt.is_set() {
+                break 'runs;
+            }
+            let measured = &mut all[which];
+            let once = bench.run(&measured.command, interrupt)?;
+            if code == 0 {
+                code = once.code;
+            }
+            if !once.is_run {
+                return Ok(ExitCode::from(once.code));
+            }
+            measured.runs.push(once);
+        }
+    }
+    // Without a command nothing but Ctrl-C could end it.
+    if interrupt.is_set() && code == 0 && !all[0].command.is_empty() {
+        code = INTERRUPTED;
+    }
+    let verdict = match &all[..] {
+        [one, other] => Verdict::of(one, other, args.min_effect / 100.0),
+        _ => None,
+    };
+    let document = print::Document {
+        about: bench.about(args),
+        measured: &all,
+        verdict: verdict.as_ref(),
+    };
+    let text = match (args.format.json, args.format.csv) {
+        (true, _) => document.json(),
+        (_, true) => document.csv(),
+        _ => document.text(),
+    };
+    match &args.output {
+        Some(path) => output::write_file(path, &text)?,
+        // Standard output is the command's.
+        None => output::to_stderr(format_args!("{}", text.trim_end())),
+    }
+    Ok(ExitCode::from(code))
+}
+
+/// One command, or two around `--versus --`.
+fn commands(words: &[String]) -> anyhow::Result<Vec<Vec<String>>> {
+    let between = words
+        .windows(2)
+        .position(|two| two[0] == "--versus" && two[1] == "--");
+    let Some(at) = between else {
+        return Ok(vec![words.to_vec()]);
+    };
+    let (one, other) = (words[..at].to_vec(), words[at + 2..].to_vec());
+    if one.is_empty() || other.is_empty() {
+        return Err(usage(
+            "--versus: expected two commands: tcpcost stat -r 20 -- COMMAND… --versus -- COMMAND…",
+        ));
+    }
+    Ok(vec![one, other])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> Vec<String> {
+        line.split(' ').map(str::to_string).collect()
+    }
+
+    #[test]
+    fn two_commands_are_parted_by_versus_alone() {
+        assert_eq!(commands(&words("a -- b")).unwrap().len(), 1);
+        assert_eq!(commands(&words("a --versus b")).unwrap().len(), 1);
+        let two = commands(&words("a -x --versus -- b -- c")).unwrap();
+        assert_eq!(two, [words("a -x"), words("b -- c")]);
+        assert!(commands(&words("a --versus --")).is_err());
+    }
+}

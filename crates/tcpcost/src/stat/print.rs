@@ -1,0 +1,395 @@
+//! What is printed: a sentence, the verdict, the rows; or one JSON document, or CSV.
+
+use std::fmt::Write;
+
+use serde_json::{Value, json};
+use tcpcost_counts::MeterName;
+use tcpcost_report::{CONFIDENCE, Estimate};
+
+use super::Measured;
+use super::measure::{About, Once};
+use super::rows::{ROWS, Row, cost_ns, row};
+use super::versus::{Decision, Verdict};
+
+/// Version of the JSON document: docs/stat.md.
+const SCHEMA_VERSION: u32 = 1;
+
+/// All that is told.
+pub struct Document<'a> {
+    pub about: About,
+    pub measured: &'a [Measured],
+    pub verdict: Option<&'a Verdict>,
+}
+
+impl Document<'_> {
+    /// For people, within 100 columns.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        for measured in self.measured {
+            let _ = writeln!(text, "\n{}", self.headline(measured));
+        }
+        if let Some(verdict) = self.verdict {
+            let _ = writeln!(text, "\n{}", self.verdict_text(verdict));
+        }
+        let mut section = "";
+        for row in ROWS {
+            let estimates: Vec<Option<Estimate>> = self
+                .measured
+                .iter()
+                .map(|measured| row.estimate(&measured.runs))
+                .collect();
+            // What nobody has, or nobody did, is no line.
+            let is_told =
+                |estimate: &Option<Estimate>| estimate.is_some_and(|one| one.median != 0.0);
+            let is_chatter = row.key.contains("_per_payload_")
+                && !self
+                    .measured
+                    .iter()
+                    .all(|measured| is_traffic(&measured.runs));
+            if is_chatter || !estimates.iter().any(is_told) {
+                continue;
+            }
+            if row.section != section {
+                section = row.section;
+                let _ = writeln!(text, "\n{section}");
+            }
+            let _ = write!(text, "  {:<38}", row.label);
+            for estimate in &estimates {
+                // Two commands are told by their ratio, whose interval is narrower than either's.
+                let has_interval = estimates.len() == 1;
+                let _ = write!(text, " {}", cell(row, estimate.as_ref(), has_interval));
+            }
+            if let Some(ratio) = self.ratio(row) {
+                let _ = write!(text, "  {}", percent(ratio));
+            }
+            let _ = writeln!(text);
+        }
+        let _ = writeln!(text);
+        for line in self.notes() {
+            let _ = writeln!(text, "{line}");
+        }
+        text
+    }
+
+    /// A command, and the one number.
+    fn headline(&self, measured: &Measured) -> String {
+        let name = match (&measured.command[..], self.about.is_attached) {
+            ([], _) => "what was attached to".to_string(),
+            (command, true) => format!("what was attached to, while `{}` ran", command.join(" ")),
+            (command, false) => format!("`{}`", command.join(" ")),
+        };
+        let runs = match measured.runs.len() {
+            1 => "1 run".to_string(),
+            n => format!("{n} runs"),
+        };
+        let of = |key| row(key).estimate(&measured.runs);
+        let value = |key| of(key).map(|estimate| number(row(key), estimate.median));
+        let cost = Estimate::new(measured.runs.iter().filter_map(cost_ns));
+        let Some(cost) = cost else {
+            let tasks = value("task_clock_ns").unwrap_or_else(|| "no known time".to_string());
+            return format!(
+                "{name} ({runs}) took {tasks} of CPU in its own threads; what the kernel did for it is not known here."
+            );
+        };
+        let own = of("exact_task_own_ns").map_or(0.0, |own| own.median);
+        let mut text = format!(
+            "{name} ({runs}) cost {} of CPU, {:.0} % of it in its own threads and the rest in softirqs, interrupts and kernel threads",
+            time(cost.median),
+            100.0 * own / cost.median.max(1.0)
+        );
+        if let Some(per) = value("command_exact_cpu_us_per_unit") {
+            let _ = write!(text, ": {per} a unit");
+        } else if is_traffic(&measured.runs)
+            && let Some(per) = value("command_exact_cpu_us_per_payload_kib")
+        {
+            let _ = write!(text, ": {per} of TCP payload");
+        }
+        text + "."
+    }
+
+    fn verdict_text(&self, verdict: &Verdict) -> String {
+        let ratio = percent(&verdict.ratio);
+        let what = format!("{} ({})", verdict.of.label, verdict.of.key);
+        let pairs = verdict.ratio.n;
+        let mut text = match verdict.decision {
+            Decision::Improves => format!("IMPROVES: the second command costs less: {ratio}"),
+            Decision::Regresses => format!("REGRESSES: the second command costs more: {ratio}"),
+            Decision::Equivalent => format!(
+                "EQUIVALENT: they cost the same to {} %: {ratio}",
+                100.0 * verdict.min_effect
+            ),
+            Decision::Inconclusive => format!("INCONCLUSIVE: {ratio} decides nothing"),
+        };
+        let _ = write!(text, ", {what}, {pairs} pairs.");
+        match (verdict.decision, verdict.pairs_needed) {
+            (Decision::Inconclusive, Some(needed)) => {
+                let _ = write!(text, " About {needed} pairs might: -r {needed}.");
+            }
+            (Decision::Inconclusive, None) => {
+                text += " Fewer than 6 pairs have no interval: -r 6 or more."
+            }
+            _ => {}
+        }
+        text
+    }
+
+    /// The second command's to the first's.
+    fn ratio(&self, row: &Row) -> Option<&Estimate> {
+        let verdict = self.verdict?;
+        if row.key == verdict.of.key {
+            return Some(&verdict.ratio);
+        }
+        let mut causes = verdict.causes.iter();
+        causes
+            .find(|(of, _)| of.key == row.key)
+            .map(|(_, ratio)| ratio)
+    }
+
+    /// What the numbers are of, and what is missing.
+    fn notes(&self) -> Vec<String> {
+        let about = &self.about;
+        let namespace = match about.is_fresh {
+            true => "a fresh network namespace: its TCP is the command's alone",
+            false => {
+                "this network namespace: TCP of others in it is counted, too (--fresh-netns parts it)"
+            }
+        };
+        let mut lines = vec![format!("Of {namespace}.")];
+        if about.has_exact {
+            lines.push(format!(
+                "CPU time is of all {} CPUs; softirqs, interrupts and kernel threads are whoever's they are.",
+                about.cpus
+            ));
+        }
+        let runs = self.measured.iter().map(|measured| measured.runs.len());
+        let runs = runs.max().unwrap_or(0);
+        lines.push(match runs {
+            1 => "One run: no interval. -r 6 or more gives one.".to_string(),
+            2..=5 => "Medians; fewer than 6 runs have no interval.".to_string(),
+            _ => format!(
+                "Medians [{:.0} % interval of the median].",
+                100.0 * CONFIDENCE
+            ),
+        });
+        if let Some(per) = &about.per {
+            let has = |measured: &Measured| measured.runs.iter().all(|once| once.units.is_some());
+            if !self.measured.iter().all(has) {
+                lines.push(format!(
+                    "--per: no number by /{per}/ in the output of some runs."
+                ));
+            }
+        }
+        lines.extend(about.refused.iter().cloned());
+        lines
+    }
+
+    /// One document.
+    pub fn json(&self) -> String {
+        let commands: Vec<Value> = self
+            .measured
+            .iter()
+            .map(|measured| self.command(measured))
+            .collect();
+        let verdict = self.verdict.map(|verdict| {
+            let contrast = |(row, ratio): &(&Row, Estimate)| (row.key.to_string(), json!(ratio));
+            json!({
+                "verdict": verdict.decision.name(),
+                "of": verdict.of.key,
+                "ratio": verdict.ratio,
+                "min_effect_ratio": verdict.min_effect,
+                "pairs_needed": verdict.pairs_needed,
+                "ratios": verdict.causes.iter().map(contrast).collect::<serde_json::Map<_, _>>(),
+            })
+        });
+        let document = json!({
+            "schema_version": SCHEMA_VERSION,
+            "cpus": self.about.cpus,
+            "network_namespace": if self.about.is_fresh { "fresh" } else { "this" },
+            "attached": self.about.is_attached,
+            "confidence": CONFIDENCE,
+            "commands": commands,
+            "versus": verdict,
+            "unavailable": self.about.refused,
+        });
+        format!("{document}\n")
+    }
+
+    fn command(&self, measured: &Measured) -> Value {
+        let rows: serde_json::Map<String, Value> = ROWS
+            .iter()
+            .filter_map(|row| {
+                let estimate = row.estimate(&measured.runs)?;
+                let meters: Vec<&str> = row.meters().into_iter().map(MeterName::name).collect();
+                let value = json!({
+                    "unit": row.unit,
+                    "meters": meters,
+                    "median": estimate.median,
+                    "lo": estimate.lo,
+                    "hi": estimate.hi,
+                    "n": estimate.n,
+                });
+                Some((row.key.to_string(), value))
+            })
+            .collect();
+        let runs: Vec<Value> = measured
+            .runs
+            .iter()
+            .map(|once| {
+                let values = ROWS
+                    .iter()
+                    .filter_map(|row| Some((row.key.to_string(), json!(row.value(once)?))));
+                json!({
+                    "exit_code": once.code,
+                    "values": values.collect::<serde_json::Map<_, _>>(),
+                })
+            })
+            .collect();
+        json!({"command": measured.command, "estimates": rows, "runs": runs})
+    }
+
+    /// A row per command and quantity.
+    pub fn csv(&self) -> String {
+        let mut text = "command,quantity,unit,median,lo,hi,n\n".to_string();
+        for measured in self.measured {
+            for row in ROWS {
+                let Some(estimate) = row.estimate(&measured.runs) else {
+                    continue;
+                };
+                let end = |end: Option<f64>| end.map(|end| end.to_string()).unwrap_or_default();
+                let _ = writeln!(
+                    text,
+                    "{},{},{},{},{},{},{}",
+                    quoted(&measured.command.join(" ")),
+                    row.key,
+                    row.unit,
+                    estimate.median,
+                    end(estimate.lo),
+                    end(estimate.hi),
+                    estimate.n
+                );
+            }
+        }
+        text
+    }
+}
+
+/// Below this much payload in a run its TCP is somebody else's chatter.
+const TRAFFIC_MIN_BYTES: f64 = 65_536.0;
+
+/// Whether every run carried enough payload for a cost per KiB of it.
+pub fn is_traffic(runs: &[Once]) -> bool {
+    let bytes = |once: &Once, key| row(key).value(once).unwrap_or(0.0);
+    runs.iter().all(|once| {
+        bytes(once, "data_skb_bytes_sent") + bytes(once, "data_skb_bytes_received")
+            >= TRAFFIC_MIN_BYTES
+    })
+}
+
+/// RFC 4180 §2.
+fn quoted(text: &str) -> String {
+    match text.contains([',', '"', '\n', '\r']) {
+        true => format!("\"{}\"", text.replace('"', "\"\"")),
+        false => text.to_string(),
+    }
+}
+
+/// Median and interval.
+fn cell(row: &Row, estimate: Option<&Estimate>, has_interval: bool) -> String {
+    let Some(estimate) = estimate else {
+        return format!("{:>14}", "–");
+    };
+    let interval = match (estimate.lo, estimate.hi) {
+        (Some(lo), Some(hi)) if has_interval => format!(" [{}, {}]", bare(row, lo), bare(row, hi)),
+        _ => String::new(),
+    };
+    format!("{:>14}{interval}", number(row, estimate.median))
+}
+
+/// `−23 % [−28, −19]`.
+fn percent(ratio: &Estimate) -> String {
+    let of = |ratio: f64| format!("{:+.1}", (ratio - 1.0) * 100.0).replace('-', "−");
+    match (ratio.lo, ratio.hi) {
+        (Some(lo), Some(hi)) => format!("{} % [{}, {}]", of(ratio.median), of(lo), of(hi)),
+        _ => format!("{} %", of(ratio.median)),
+    }
+}
+
+/// With its unit.
+fn number(row: &Row, value: f64) -> String {
+    match row.unit {
+        "ns" => time(value),
+        "bytes" => bytes(value),
+        "ratio" => format!("{:.1} %", 100.0 * value),
+        "" | "instructions" | "cycles" | "segments" | "ACKs" => short(value),
+        unit => format!("{} {unit}", digits(value)),
+    }
+}
+
+/// Ends of an interval: as [`number`], without what both ends share.
+fn bare(row: &Row, value: f64) -> String {
+    match row.unit {
+        "ns" | "bytes" | "ratio" => number(row, value),
+        "" | "instructions" | "cycles" | "segments" | "ACKs" => short(value),
+        _ => digits(value),
+    }
+}
+
+fn time(ns: f64) -> String {
+    match ns {
+        ns if ns >= 1e9 => format!("{} s", digits(ns / 1e9)),
+        ns if ns >= 1e6 => format!("{} ms", digits(ns / 1e6)),
+        ns => format!("{} µs", digits(ns / 1e3)),
+    }
+}
+
+fn bytes(value: f64) -> String {
+    match value {
+        value if value >= 1024.0 * 1024.0 * 1024.0 => {
+            format!("{} GiB", digits(value / 1_073_741_824.0))
+        }
+        value if value >= 1024.0 * 1024.0 => format!("{} MiB", digits(value / 1_048_576.0)),
+        value if value >= 1024.0 => format!("{} KiB", digits(value / 1024.0)),
+        value => format!("{} B", digits(value)),
+    }
+}
+
+/// Counts: whole below ten thousand, then in thousands.
+fn short(value: f64) -> String {
+    match value {
+        value if value >= 1e9 => format!("{} G", digits(value / 1e9)),
+        value if value >= 1e6 => format!("{} M", digits(value / 1e6)),
+        value if value >= 1e4 => format!("{} k", digits(value / 1e3)),
+        value if value.fract() == 0.0 => format!("{value:.0}"),
+        value => digits(value),
+    }
+}
+
+/// Three digits.
+fn digits(value: f64) -> String {
+    match value.abs() {
+        size if size >= 100.0 => format!("{value:.0}"),
+        size if size >= 10.0 => format!("{value:.1}"),
+        _ => format!("{value:.2}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_three_digits_in_the_unit_that_fits() {
+        assert_eq!(time(1_234_567.0), "1.23 ms");
+        assert_eq!(time(12.0), "0.01 µs");
+        assert_eq!(bytes(3_221_225_472.0), "3.00 GiB");
+        assert_eq!(short(12_345.0), "12.3 k");
+        assert_eq!(short(42.0), "42");
+    }
+
+    #[test]
+    fn a_command_with_commas_is_one_field() {
+        assert_eq!(quoted("curl a,b"), "\"curl a,b\"");
+        assert_eq!(quoted("echo \"a\""), "\"echo \"\"a\"\"\"");
+        assert_eq!(quoted("true"), "true");
+    }
+}

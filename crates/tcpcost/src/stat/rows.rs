@@ -1,0 +1,450 @@
+//! What is told of a command, row by row: counts as they are, and figures of the one table.
+
+use tcpcost_counts::{Figure, MeterName as M, Quantity as Q, Source};
+use tcpcost_report::Estimate;
+
+use super::measure::Once;
+
+/// A row: its heading, its key, how it is shown and made.
+pub struct Row {
+    /// Under which heading.
+    pub section: &'static str,
+    /// In JSON and CSV.
+    pub key: &'static str,
+    /// For people.
+    pub label: &'static str,
+    /// In JSON and CSV.
+    pub unit: &'static str,
+    kind: Kind,
+}
+
+enum Kind {
+    /// A run's length, s.
+    Elapsed,
+    /// A sum of counts of one meter.
+    Count(M, &'static [Q]),
+    /// A figure.
+    Figure(Figure),
+    /// Units of `--per`.
+    Units,
+}
+
+const fn count(
+    section: &'static str,
+    label: &'static str,
+    by: M,
+    of: &'static [Q],
+    key: &'static str,
+    unit: &'static str,
+) -> Row {
+    Row {
+        section,
+        key,
+        label,
+        unit,
+        kind: Kind::Count(by, of),
+    }
+}
+
+const fn figure(section: &'static str, label: &'static str, of: Figure) -> Row {
+    Row {
+        section,
+        key: of.name(),
+        label,
+        unit: of.unit(),
+        kind: Kind::Figure(of),
+    }
+}
+
+const COST: &str = "cost";
+const CPU: &str = "CPU time, all CPUs, exact by eBPF";
+const TASKS: &str = "the command's threads";
+const TCP: &str = "TCP of the network namespace";
+const SIZES: &str = "sizes and ACKs";
+const DRAIN: &str = "what sent the data";
+const LOSS: &str = "loss and stalls";
+
+/// All rows, in their order.
+pub const ROWS: &[Row] = &[
+    figure(
+        COST,
+        "CPU per KiB of payload",
+        Figure::CommandUsPerPayloadKib,
+    ),
+    figure(COST, "CPU per unit", Figure::CommandUsPerUnit),
+    figure(
+        COST,
+        "CPU per connection opened",
+        Figure::CommandUsPerConnection,
+    ),
+    figure(
+        COST,
+        "its threads alone, per KiB",
+        Figure::CommandTaskUsPerPayloadKib,
+    ),
+    figure(
+        COST,
+        "its cycles per KiB",
+        Figure::CommandCyclesPerPayloadKib,
+    ),
+    figure(
+        COST,
+        "its instructions per KiB",
+        Figure::CommandInstructionsPerPayloadKib,
+    ),
+    Row {
+        section: COST,
+        key: "elapsed_s",
+        label: "elapsed",
+        unit: "s",
+        kind: Kind::Elapsed,
+    },
+    Row {
+        section: COST,
+        key: "units",
+        label: "units",
+        unit: "",
+        kind: Kind::Units,
+    },
+    count(
+        CPU,
+        "the command's tasks",
+        M::Exact,
+        &[Q::ExactTaskOwnNs],
+        "exact_task_own_ns",
+        "ns",
+    ),
+    count(
+        CPU,
+        "softirq NET_RX",
+        M::Exact,
+        &[Q::ExactSoftirqNetRxNs],
+        "exact_softirq_net_rx_ns",
+        "ns",
+    ),
+    count(
+        CPU,
+        "softirq NET_TX",
+        M::Exact,
+        &[Q::ExactSoftirqNetTxNs],
+        "exact_softirq_net_tx_ns",
+        "ns",
+    ),
+    count(
+        CPU,
+        "softirq TASKLET",
+        M::Exact,
+        &[Q::ExactSoftirqTaskletNs],
+        "exact_softirq_tasklet_ns",
+        "ns",
+    ),
+    count(
+        CPU,
+        "softirqs TIMER, HRTIMER",
+        M::Exact,
+        &[Q::ExactSoftirqTimerNs, Q::ExactSoftirqHrtimerNs],
+        "exact_softirq_timers_ns",
+        "ns",
+    ),
+    count(
+        CPU,
+        "other softirqs",
+        M::Exact,
+        &[
+            Q::ExactSoftirqSchedNs,
+            Q::ExactSoftirqRcuNs,
+            Q::ExactSoftirqOthersNs,
+        ],
+        "exact_softirq_rest_ns",
+        "ns",
+    ),
+    count(
+        CPU,
+        "ksoftirqd, NAPI, kworkers",
+        M::Exact,
+        &[Q::ExactKsoftirqdNs, Q::ExactNapiNs, Q::ExactKworkerNs],
+        "exact_kernel_threads_ns",
+        "ns",
+    ),
+    count(
+        CPU,
+        "hard interrupts",
+        M::Exact,
+        &[Q::ExactHardirqNs],
+        "exact_hardirq_ns",
+        "ns",
+    ),
+    count(
+        CPU,
+        "tasks of others, no part of the cost",
+        M::Exact,
+        &[Q::ExactTaskOthersNs],
+        "exact_task_others_ns",
+        "ns",
+    ),
+    count(
+        CPU,
+        "stolen by the hypervisor (/proc/stat)",
+        M::Proc,
+        &[Q::CpuStealNs],
+        "cpu_steal_ns",
+        "ns",
+    ),
+    count(
+        TASKS,
+        "CPU time",
+        M::Descendants,
+        &[Q::TaskClockNs],
+        "task_clock_ns",
+        "ns",
+    ),
+    count(
+        TASKS,
+        "context switches",
+        M::Descendants,
+        &[Q::ContextSwitches],
+        "context_switches",
+        "",
+    ),
+    count(
+        TASKS,
+        "migrations",
+        M::Descendants,
+        &[Q::CpuMigrations],
+        "cpu_migrations",
+        "",
+    ),
+    count(
+        TASKS,
+        "page faults",
+        M::Descendants,
+        &[Q::PageFaults],
+        "page_faults",
+        "",
+    ),
+    count(
+        TASKS,
+        "core cycles",
+        M::Descendants,
+        &[Q::CoreCycles],
+        "core_cycles",
+        "cycles",
+    ),
+    count(
+        TASKS,
+        "instructions",
+        M::Descendants,
+        &[Q::Instructions],
+        "instructions",
+        "instructions",
+    ),
+    count(
+        TCP,
+        "payload sent",
+        M::Segments,
+        &[Q::DataSkbBytesSent],
+        "data_skb_bytes_sent",
+        "bytes",
+    ),
+    count(
+        TCP,
+        "payload received",
+        M::Segments,
+        &[Q::DataSkbBytesReceived],
+        "data_skb_bytes_received",
+        "bytes",
+    ),
+    count(
+        TCP,
+        "IP octets sent",
+        M::Netstat,
+        &[Q::IpOctetsSent],
+        "ip_octets_sent",
+        "bytes",
+    ),
+    count(
+        TCP,
+        "IP octets received",
+        M::Netstat,
+        &[Q::IpOctetsReceived],
+        "ip_octets_received",
+        "bytes",
+    ),
+    count(
+        TCP,
+        "segments sent",
+        M::Netstat,
+        &[Q::SegmentsSent],
+        "segments_sent",
+        "",
+    ),
+    count(
+        TCP,
+        "segments received, after GRO",
+        M::Netstat,
+        &[Q::SuperSegmentsReceived],
+        "super_segments_received",
+        "",
+    ),
+    count(
+        TCP,
+        "pure ACKs sent",
+        M::Segments,
+        &[Q::PureAcksSent],
+        "pure_acks_sent",
+        "",
+    ),
+    count(
+        TCP,
+        "pure ACKs received",
+        M::Segments,
+        &[Q::PureAcksReceived],
+        "pure_acks_received",
+        "",
+    ),
+    count(
+        TCP,
+        "connections asked for",
+        M::Netstat,
+        &[Q::ActiveOpens],
+        "active_opens",
+        "",
+    ),
+    count(
+        TCP,
+        "connections accepted",
+        M::Netstat,
+        &[Q::PassiveOpens],
+        "passive_opens",
+        "",
+    ),
+    figure(SIZES, "payload per skb sent, mean", Figure::SkbBytesMean),
+    figure(
+        SIZES,
+        "the same, weighted by bytes",
+        Figure::SkbBytesWeighted,
+    ),
+    figure(
+        SIZES,
+        "wire segments per skb sent (TSO)",
+        Figure::WireSegmentsPerDataSkb,
+    ),
+    figure(
+        SIZES,
+        "octets per IP packet sent",
+        Figure::OctetsPerDatagram,
+    ),
+    figure(
+        SIZES,
+        "data segments sent per ACK received",
+        Figure::WireSegmentsPerAckReceived,
+    ),
+    figure(
+        SIZES,
+        "data segments received per ACK sent",
+        Figure::WireSegmentsPerAckSent,
+    ),
+    figure(SIZES, "burst of data, segments", Figure::DataBurst),
+    figure(DRAIN, "system calls", Figure::DrainedBySystemCall),
+    figure(DRAIN, "softirq NET_RX: ACKs", Figure::DrainedByNetRx),
+    figure(DRAIN, "tasklet: TCP small queues", Figure::DrainedByTasklet),
+    figure(DRAIN, "timers: pacing", Figure::DrainedByTimer),
+    count(
+        LOSS,
+        "segments retransmitted",
+        M::Netstat,
+        &[Q::SegmentsRetransmitted],
+        "segments_retransmitted",
+        "",
+    ),
+    figure(
+        LOSS,
+        "share of segments retransmitted",
+        Figure::CommandRetransmitRatio,
+    ),
+    count(LOSS, "timeouts", M::Netstat, &[Q::Timeouts], "timeouts", ""),
+    count(
+        LOSS,
+        "delayed ACKs sent by the timer",
+        M::Netstat,
+        &[Q::DelayedAcksSent],
+        "delayed_acks_sent",
+        "",
+    ),
+    count(
+        LOSS,
+        "requests dropped, full listen queue",
+        M::Netstat,
+        &[Q::ListenDrops],
+        "listen_drops",
+        "",
+    ),
+];
+
+impl Row {
+    /// Of one run; absent where it cannot be had.
+    pub fn value(&self, once: &Once) -> Option<f64> {
+        match &self.kind {
+            Kind::Elapsed => Some(once.duration_ns as f64 / 1e9),
+            Kind::Count(by, of) => of.iter().map(|&of| once.count(*by, of)).sum(),
+            Kind::Figure(figure) => figure.value(once),
+            Kind::Units => once.units,
+        }
+    }
+
+    /// Of all runs that have it.
+    pub fn estimate(&self, runs: &[Once]) -> Option<Estimate> {
+        Estimate::new(runs.iter().filter_map(|once| self.value(once)))
+    }
+
+    /// By which meters; none: by the clock, or by what the command says.
+    pub fn meters(&self) -> Vec<M> {
+        match &self.kind {
+            Kind::Count(by, _) => vec![*by],
+            Kind::Figure(figure) => figure.meters().into_iter().collect(),
+            Kind::Elapsed | Kind::Units => Vec::new(),
+        }
+    }
+}
+
+/// The row of this key.
+pub fn row(key: &str) -> &'static Row {
+    let row = ROWS.iter().find(|row| row.key == key);
+    row.expect("asked for by keys of the table alone")
+}
+
+/// Time that the command cost: the CPU rows but tasks of others and steal, ns.
+pub fn cost_ns(once: &Once) -> Option<f64> {
+    let is_cost = |row: &&Row| row.section == CPU && row.key != "exact_task_others_ns";
+    let by_exact = ROWS
+        .iter()
+        .filter(is_cost)
+        .filter(|row| row.meters() == [M::Exact]);
+    by_exact.map(|row| row.value(once)).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use super::*;
+
+    #[test]
+    fn keys_are_unique() {
+        let keys: BTreeSet<&str> = ROWS.iter().map(|row| row.key).collect();
+        assert_eq!(keys.len(), ROWS.len());
+    }
+
+    #[test]
+    fn the_cpu_rows_are_all_contexts_but_idle() {
+        let contexts = Q::EXACT_CONTEXTS.iter().map(|&quantity| (quantity, 1));
+        let once = Once {
+            counts: BTreeMap::from([(M::Exact, contexts.collect())]),
+            ..Once::default()
+        };
+        // Not in it: idle, others, and the soaker, of which there is none here.
+        let without = Q::EXACT_IDLE.len() + 1;
+        let cost = cost_ns(&once).unwrap();
+        assert_eq!(cost as usize + without, Q::EXACT_CONTEXTS.len());
+    }
+}

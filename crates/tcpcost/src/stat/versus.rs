@@ -1,0 +1,221 @@
+//! One command against another: pairs in random order, and what they decide.
+
+use tcpcost_report::Estimate;
+
+use super::Measured;
+use super::print::is_traffic;
+use super::rows::{Row, row};
+
+/// Which command is next: blocks of all of them, each in a random order, so that drift of the machine meets both alike.
+pub struct Order {
+    state: u64,
+    commands: usize,
+}
+
+impl Order {
+    pub fn new(seed: u64, commands: usize) -> Order {
+        Order {
+            state: seed,
+            commands,
+        }
+    }
+
+    /// Each command once.
+    pub fn next_block(&mut self) -> Vec<usize> {
+        let mut block: Vec<usize> = (0..self.commands).collect();
+        for last in (1..block.len()).rev() {
+            block.swap(last, self.random() as usize % (last + 1));
+        }
+        block
+    }
+
+    /// SplitMix64 (Steele, Lea, Flood 2014): any seed will do.
+    fn random(&mut self) -> u64 {
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut word = self.state;
+        word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        word ^ word >> 31
+    }
+}
+
+/// What is decided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Decision {
+    /// The second costs less.
+    Improves,
+    /// It costs more.
+    Regresses,
+    /// The interval is inside the least effect that matters.
+    Equivalent,
+    /// The interval holds both an effect that matters and none.
+    Inconclusive,
+}
+
+impl Decision {
+    /// In JSON and in sentences.
+    pub fn name(self) -> &'static str {
+        match self {
+            Decision::Improves => "IMPROVES",
+            Decision::Regresses => "REGRESSES",
+            Decision::Equivalent => "EQUIVALENT",
+            Decision::Inconclusive => "INCONCLUSIVE",
+        }
+    }
+
+    /// By the interval of a ratio, second command to first, of something of which less is better.
+    fn of(ratio: &Estimate, min_effect: f64) -> Decision {
+        let (Some(lo), Some(hi)) = (ratio.lo, ratio.hi) else {
+            return Decision::Inconclusive;
+        };
+        if lo >= 1.0 - min_effect && hi <= 1.0 + min_effect {
+            Decision::Equivalent
+        } else if hi < 1.0 {
+            Decision::Improves
+        } else if lo > 1.0 {
+            Decision::Regresses
+        } else {
+            Decision::Inconclusive
+        }
+    }
+}
+
+/// The second command against the first.
+pub struct Verdict {
+    /// By which row.
+    pub of: &'static Row,
+    /// Second to first, pair by pair.
+    pub ratio: Estimate,
+    pub decision: Decision,
+    /// The least effect that matters, over 1.
+    pub min_effect: f64,
+    /// Where it is not decided: pairs that it would take in all, about.
+    pub pairs_needed: Option<usize>,
+    /// The same of every other row that both have.
+    pub causes: Vec<(&'static Row, Estimate)>,
+}
+
+/// What decides, the best first: cost per unit of what was asked for, else per KiB, else the time that it took.
+const DECIDING: &[&str] = &[
+    "command_exact_cpu_us_per_unit",
+    PER_KIB,
+    "exact_task_own_ns",
+    "task_clock_ns",
+    "elapsed_s",
+];
+
+const PER_KIB: &str = "command_exact_cpu_us_per_payload_kib";
+
+impl Verdict {
+    /// Absent without a pair that has any of [`DECIDING`].
+    pub fn of(one: &Measured, other: &Measured, min_effect: f64) -> Option<Verdict> {
+        let is_traffic = [one, other].iter().all(|each| is_traffic(&each.runs));
+        let deciding = DECIDING.iter().filter(|key| is_traffic || **key != PER_KIB);
+        let (of, ratio) = deciding.into_iter().find_map(|key| {
+            let row = row(key);
+            Some((row, paired(row, one, other)?))
+        })?;
+        let decision = Decision::of(&ratio, min_effect);
+        let others = super::rows::ROWS.iter().filter(|row| row.key != of.key);
+        let causes = others.filter_map(|row| Some((row, paired(row, one, other)?)));
+        Some(Verdict {
+            of,
+            pairs_needed: (decision == Decision::Inconclusive)
+                .then(|| pairs_needed(&ratio, min_effect))
+                .flatten(),
+            ratio,
+            decision,
+            min_effect,
+            causes: causes.collect(),
+        })
+    }
+}
+
+/// Second to first, pair by pair.
+fn paired(row: &Row, one: &Measured, other: &Measured) -> Option<Estimate> {
+    let values = |measured: &Measured| -> Vec<(u32, f64)> {
+        let runs = (0..).zip(&measured.runs);
+        let values = runs.filter_map(|(pair, once)| Some((pair, row.value(once)?)));
+        values.collect()
+    };
+    Estimate::ratio(&values(other), &values(one))
+}
+
+/// An interval narrows with the root of the pairs: so many would part the median from 1, or from the least effect.
+fn pairs_needed(ratio: &Estimate, min_effect: f64) -> Option<usize> {
+    let half = (ratio.hi? - ratio.lo?) / 2.0;
+    let target = (ratio.median - 1.0)
+        .abs()
+        .max(min_effect - (ratio.median - 1.0).abs());
+    (target > 0.0).then(|| {
+        let times = (half / target).powi(2).max(1.0);
+        (ratio.n as f64 * times).ceil() as usize + 1
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stat::measure::Once;
+
+    fn ratio(lo: f64, hi: f64) -> Estimate {
+        Estimate {
+            median: f64::midpoint(lo, hi),
+            lo: Some(lo),
+            hi: Some(hi),
+            n: 10,
+        }
+    }
+
+    #[test]
+    fn the_interval_and_the_least_effect_decide() {
+        let of = |lo, hi| Decision::of(&ratio(lo, hi), 0.02);
+        assert_eq!(of(0.80, 0.90), Decision::Improves);
+        assert_eq!(of(1.01, 1.09), Decision::Regresses);
+        assert_eq!(of(0.985, 0.995), Decision::Equivalent);
+        assert_eq!(of(0.90, 1.05), Decision::Inconclusive);
+        let too_few = Estimate {
+            lo: None,
+            hi: None,
+            ..ratio(0.5, 0.5)
+        };
+        assert_eq!(Decision::of(&too_few, 0.02), Decision::Inconclusive);
+    }
+
+    #[test]
+    fn blocks_have_each_command_once_and_both_orders_come_up() {
+        let mut order = Order::new(1, 2);
+        let blocks: Vec<Vec<usize>> = (0..100).map(|_| order.next_block()).collect();
+        let first = blocks.iter().filter(|block| **block == [0, 1]).count();
+        assert!(
+            blocks
+                .iter()
+                .all(|block| block.contains(&0) && block.contains(&1))
+        );
+        assert!((30..=70).contains(&first), "{first}");
+    }
+
+    #[test]
+    fn more_pairs_are_asked_for_where_the_interval_is_wide() {
+        let narrow = pairs_needed(&ratio(0.97, 1.01), 0.005).unwrap();
+        let wide = pairs_needed(&ratio(0.89, 1.09), 0.005).unwrap();
+        assert!(wide > 4 * narrow, "{narrow} {wide}");
+    }
+
+    #[test]
+    fn pairs_of_the_same_machine_state_cancel_it() {
+        let measured = |factor: f64| Measured {
+            command: Vec::new(),
+            runs: [1.0, 2.0, 3.0, 1.0, 2.0, 3.0, 1.0, 5.0]
+                .map(|state: f64| Once {
+                    duration_ns: (state * factor * 1e9) as u64,
+                    ..Once::default()
+                })
+                .to_vec(),
+        };
+        let verdict = Verdict::of(&measured(1.0), &measured(0.9), 0.02).unwrap();
+        assert_eq!(verdict.of.key, "elapsed_s");
+        assert_eq!(verdict.decision, Decision::Improves);
+        assert!((verdict.ratio.median - 0.9).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,200 @@
+//! `tcpcost stat`: the real binary on real commands. What needs root says so and passes without.
+
+mod common;
+
+use common::{Place, Ran};
+use serde_json::Value;
+
+/// A shell in a shell that counts: some CPU time in a child of the command.
+const COUNTS: &str = "sh -c 'i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; :'; :";
+
+fn document(ran: &Ran) -> Value {
+    let line = ran.stderr.lines().find(|line| line.starts_with('{'));
+    let line = line.unwrap_or_else(|| panic!("no document: {ran:?}"));
+    serde_json::from_str(line).unwrap()
+}
+
+fn median(document: &Value, command: usize, key: &str) -> Option<f64> {
+    document["commands"][command]["estimates"][key]["median"].as_f64()
+}
+
+#[test]
+fn the_exit_code_and_the_output_are_the_commands() {
+    let place = Place::new();
+    let ran = place.run(&["stat", "--", "sh", "-c", "echo said; exit 7"]);
+    assert_eq!(ran.code, Some(7), "{ran:?}");
+    assert_eq!(ran.stdout, "said\n");
+    let killed = place.run(&["stat", "--", "sh", "-c", "kill -TERM $$"]);
+    assert_eq!(killed.code, Some(128 + 15), "{killed:?}");
+    let absent = place.run(&["stat", "--", "/no/such/program"]);
+    assert_eq!(absent.code, Some(127), "{absent:?}");
+    assert!(absent.stderr.contains("run /no/such/program"), "{absent:?}");
+    let folder = place.run(&["stat", "--", "/"]);
+    assert_eq!(folder.code, Some(126), "{folder:?}");
+}
+
+#[test]
+fn mistakes_are_told() {
+    let place = Place::new();
+    for (args, said) in [
+        (&["stat"][..], "COMMAND"),
+        (&["stat", "--per", "(", "--", "true"], "--per"),
+        (
+            &["stat", "--pid", "4194305", "--", "true"],
+            "there is no such process",
+        ),
+        (&["stat", "--cgroup", "/no/such", "--", "true"], "--cgroup"),
+        (
+            &["stat", "--min-effect", "nan", "--", "true"],
+            "--min-effect",
+        ),
+        (&["stat", "--", "true", "--versus", "--"], "two commands"),
+    ] {
+        let ran = place.run(args);
+        assert_eq!(ran.code, Some(2), "{ran:?}");
+        assert!(ran.stderr.contains(said), "{ran:?}");
+        assert_eq!(ran.stderr.lines().count(), 1, "{ran:?}");
+    }
+}
+
+#[test]
+fn what_a_command_starts_is_its_own() {
+    let place = Place::new();
+    let ran = place.run(&["stat", "-r", "2", "--json", "--", "sh", "-c", COUNTS]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let document = document(&ran);
+    assert_eq!(document["schema_version"], 1);
+    let command = &document["commands"][0];
+    assert_eq!(command["runs"].as_array().unwrap().len(), 2);
+    assert_eq!(command["estimates"]["elapsed_s"]["n"], 2);
+    let unavailable = document["unavailable"].to_string();
+    if let Some(ns) = median(&document, 0, "task_clock_ns") {
+        assert!(ns > 1e6, "{ns}");
+    } else {
+        assert!(unavailable.contains("descendants"), "{unavailable}");
+    }
+    let Some(exact) = median(&document, 0, "exact_task_own_ns") else {
+        assert!(unavailable.contains("exact"), "{unavailable}");
+        return tcpcost_testbed::skip(&unavailable);
+    };
+    assert!(exact > 1e6, "{exact}");
+}
+
+#[test]
+fn the_cost_is_told_per_what_the_command_says_that_it_did() {
+    let place = Place::new();
+    let command =
+        "echo 3 requests; echo 1,500 requests; i=0; while [ $i -lt 9999 ]; do i=$((i+1)); done";
+    let args = [
+        "stat",
+        "--per",
+        r"([\d,]+) requests",
+        "--json",
+        "--",
+        "sh",
+        "-c",
+        command,
+    ];
+    let ran = place.run(&args);
+    assert!(
+        ran.stdout.contains("3 requests\n1,500 requests\n"),
+        "{ran:?}"
+    );
+    let found = document(&ran);
+    assert_eq!(median(&found, 0, "units"), Some(1500.0));
+    if let Some(own) = median(&found, 0, "exact_task_own_ns") {
+        let per = median(&found, 0, "command_exact_cpu_us_per_unit").unwrap();
+        assert!(per >= own / 1e3 / 1500.0, "{per} {own}");
+    }
+    let ran = place.run(&["stat", "--per", "(\\d+) others", "--", "echo", "none"]);
+    assert!(ran.stderr.contains("--per: no number by"), "{ran:?}");
+}
+
+#[test]
+fn of_two_commands_the_dearer_one_is_found() {
+    let place = Place::new();
+    let args = [
+        "stat", "-r", "8", "--seed", "1", "--json", "--", "sh", "-c", ":", "--versus", "--", "sh",
+        "-c", COUNTS,
+    ];
+    let ran = place.run(&args);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let document = document(&ran);
+    let verdict = &document["versus"];
+    assert_eq!(verdict["verdict"], "REGRESSES", "{verdict}");
+    assert_eq!(verdict["ratio"]["n"], 8, "{verdict}");
+    assert!(verdict["ratio"]["lo"].as_f64().unwrap() > 1.0, "{verdict}");
+    assert_eq!(document["commands"][1]["command"][2], COUNTS);
+    let too_few = place.run(&["stat", "-r", "2", "--", "true", "--versus", "--", "true"]);
+    assert!(too_few.stderr.contains("INCONCLUSIVE"), "{too_few:?}");
+    assert!(too_few.stderr.contains("-r 6 or more"), "{too_few:?}");
+}
+
+#[test]
+fn a_process_that_runs_already_is_measured_while_a_command_runs() {
+    let place = Place::new();
+    // The command itself is not what is measured.
+    let mut counted = std::process::Command::new("sh")
+        .args(["-c", "while read -r _; do :; done; while :; do :; done"])
+        .stdin(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let pid = counted.id().to_string();
+    let args = ["stat", "--json", "--pid", &pid, "--", "sh", "-c", COUNTS];
+    let idle = place.run(&args);
+    drop(counted.stdin.take()); // From here on it spins.
+    let busy = place.run(&args);
+    counted.kill().unwrap();
+    counted.wait().unwrap();
+    let (idle, busy) = (document(&idle), document(&busy));
+    assert_eq!(busy["attached"], true);
+    let Some(spun) = median(&busy, 0, "exact_task_own_ns") else {
+        return tcpcost_testbed::skip(&busy["unavailable"].to_string());
+    };
+    assert_eq!(median(&idle, 0, "exact_task_own_ns"), Some(0.0), "{idle}");
+    assert!(spun > 1e6, "{spun}");
+}
+
+#[test]
+fn in_a_fresh_namespace_all_tcp_is_the_commands() {
+    if !tcpcost_testbed::can_make_namespaces() {
+        return;
+    }
+    let place = Place::new();
+    let study = place.write(
+        "one.toml",
+        "[bed]\nkind = \"loopback\"\n[measure]\nwarm_up = \"10ms\"\nduration = \"100ms\"\nrepetitions = 1\nothers_max = \"100%\"\nretries = 0\n",
+    );
+    let own = env!("CARGO_BIN_EXE_tcpcost");
+    let args = [
+        "stat",
+        "--fresh-netns",
+        "--json",
+        "-o",
+        "stat.json",
+        "--",
+        own,
+        "run",
+        &study,
+        "--out",
+        "out",
+    ];
+    let ran = place.run(&args);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let text = std::fs::read_to_string(place.path("stat.json")).unwrap();
+    let document: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(document["network_namespace"], "fresh");
+    assert_eq!(
+        median(&document, 0, "active_opens"),
+        median(&document, 0, "passive_opens")
+    );
+    assert!(
+        median(&document, 0, "active_opens").unwrap() >= 1.0,
+        "{document}"
+    );
+    let Some(sent) = median(&document, 0, "data_skb_bytes_sent") else {
+        return tcpcost_testbed::skip(&document["unavailable"].to_string());
+    };
+    assert!(sent > 65_536.0, "{sent}");
+    assert!(median(&document, 0, "command_exact_cpu_us_per_payload_kib").unwrap() > 0.0);
+}
