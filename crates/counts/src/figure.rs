@@ -338,9 +338,6 @@ figures! {
     /// The same CPU time per connection that was opened in the namespace, by either end: over loopback each is two.
     CommandUsPerConnection = "command_exact_cpu_us_per_connection", "µs", Command, Less
         => |from| ratio(exact_cost_ns(from)? / 1e3, opens(from)?);
-    /// The same CPU time per unit of what the command says that it did (`--per`).
-    CommandUsPerUnit = "command_exact_cpu_us_per_unit", "µs", Command, Less
-        => |from| ratio(exact_cost_ns(from)? / 1e3, transactions(from)?);
     /// CPU µs of the command's threads alone, interrupts that hit them included, per KiB of payload as above: what the per-process view sees.
     CommandTaskUsPerPayloadKib = "command_task_us_per_payload_kib", "µs/KiB", Command, Less
         => |from| ratio(from.count(M::Descendants, Q::TaskClockNs)? / 1e3, payload_kib(from)?);

@@ -103,7 +103,7 @@ fn the_cost_is_told_per_what_the_command_says_that_it_did() {
     let found = document(&ran);
     assert_eq!(median(&found, 0, "units"), Some(1500.0));
     if let Some(own) = median(&found, 0, "exact_task_own_ns") {
-        let per = median(&found, 0, "command_exact_cpu_us_per_unit").unwrap();
+        let per = median(&found, 0, "exact_cpu_us_per_transaction").unwrap();
         assert!(per >= own / 1e3 / 1500.0, "{per} {own}");
     }
     let ran = place.run(&["stat", "--per", "(\\d+) others", "--", "echo", "none"]);

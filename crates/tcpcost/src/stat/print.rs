@@ -97,7 +97,7 @@ impl Document<'_> {
             time(cost.median),
             100.0 * own / cost.median.max(1.0)
         );
-        if let Some(per) = value("command_exact_cpu_us_per_unit") {
+        if let Some(per) = value("exact_cpu_us_per_transaction") {
             let _ = write!(text, ": {per} a unit");
         } else if is_traffic(&measured.runs)
             && let Some(per) = value("command_exact_cpu_us_per_payload_kib")

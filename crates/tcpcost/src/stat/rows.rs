@@ -71,7 +71,7 @@ pub const ROWS: &[Row] = &[
         "CPU per KiB of payload",
         Figure::CommandUsPerPayloadKib,
     ),
-    figure(COST, "CPU per unit", Figure::CommandUsPerUnit),
+    figure(COST, "CPU per unit", Figure::ExactUsPerTransaction),
     figure(
         COST,
         "CPU per connection opened",

@@ -97,7 +97,7 @@ pub struct Verdict {
 
 /// What decides, the best first: cost per unit of what was asked for, else per KiB, else the time that it took.
 const DECIDING: &[&str] = &[
-    "command_exact_cpu_us_per_unit",
+    "exact_cpu_us_per_transaction",
     PER_KIB,
     "exact_task_own_ns",
     "task_clock_ns",
