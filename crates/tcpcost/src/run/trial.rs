@@ -180,7 +180,7 @@ impl Trial<'_> {
                 let mut capture = captured.capture;
                 if let Some(lost @ 1..) = capture.dropped {
                     measured.warnings.push(format!(
-                        "capture of the {host}'s {}: {lost} packets had no room; what they carried is in no count",
+                        "capture of the {host}'s {}: {lost} packets found no room in the buffer, so no count includes them",
                         capture.place
                     ));
                 }
