@@ -13,7 +13,10 @@ pub(crate) fn head(summary: &Summary) -> Vec<String> {
     let study = &summary.study;
     let mut lines: Vec<String> = summary.hosts.iter().map(host).collect();
     if summary.hosts.len() > 1 {
-        lines.push("The records come from more than one machine or setting: do not compare their numbers.".into());
+        lines.push(
+            "The records come from more than one machine or setting: do not compare their numbers."
+                .into(),
+        );
     }
     let mut ran = vec![
         format!("study {}", study.name),

@@ -290,8 +290,7 @@ impl Page<'_> {
         if table.is_empty() {
             return String::new();
         }
-        let mut out =
-            self.heading("Exact CPU time by kind, and the error of other methods");
+        let mut out = self.heading("Exact CPU time by kind, and the error of other methods");
         self.table(&table, &mut out);
         for line in labels::methods(self.summary) {
             out += &wrap(&line, WIDTH, "  ");

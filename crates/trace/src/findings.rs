@@ -188,10 +188,7 @@ impl Evidence {
             "round_trips",
             network,
             "fewer round trips: connections that stay open, TCP_FASTOPEN, more requests in flight (study: request-response); a nearer server",
-            format!(
-                "{} were spent waiting for round trips",
-                seconds(network)
-            ),
+            format!("{} were spent waiting for round trips", seconds(network)),
         );
         let stalled = of(Wait::DelayedAck);
         add(

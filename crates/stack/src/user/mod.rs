@@ -170,7 +170,7 @@ impl<D: Device<Wire>> UserStack<D> {
         self
     }
 
-    /// Looks on at the device for so long, when nothing comes, before it sleeps; default not at all.
+    /// Polls the idle device for so long before it sleeps; default not at all.
     /// A sleeper on a TAP is woken some 10 µs after its packet came, which is most of a lone
     /// request's time; this spends CPU instead.
     #[must_use]

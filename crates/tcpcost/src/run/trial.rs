@@ -298,7 +298,7 @@ impl Trial<'_> {
         Ok(ports)
     }
 
-    /// Those who listen, then those who connect, then those who look on; then all at once.
+    /// Those who listen, then those who connect, then those who observe; then all at once.
     fn traffic(
         &self,
         bed: &mut Bed,
