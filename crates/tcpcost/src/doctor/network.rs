@@ -69,7 +69,7 @@ fn offloads_of(each: &[(String, BTreeMap<&str, bool>)]) -> Check {
         .iter()
         .map(
             |(device, state)| match (words(state, true), words(state, false)) {
-                (on, off) if on.is_empty() && off.is_empty() => format!("{device}: not told"),
+                (on, off) if on.is_empty() && off.is_empty() => format!("{device}: unknown"),
                 (on, off) if off.is_empty() => format!("{device}: {on} on"),
                 (on, off) if on.is_empty() => format!("{device}: {off} off"),
                 (on, off) => format!("{device}: {on} on, {off} off"),
@@ -236,7 +236,7 @@ mod tests {
         let untold = offloads_of(&[("eth0".into(), BTreeMap::new())]);
         assert_eq!(
             (untold.verdict, untold.found.as_str()),
-            (Verdict::Degraded, "eth0: not told")
+            (Verdict::Degraded, "eth0: unknown")
         );
         assert_eq!(offloads_of(&[]).verdict, Verdict::Ok);
     }
