@@ -1,5 +1,5 @@
-//! One worker thread: sets up its share of the connections, runs traffic, takes snapshots at the
-//! agreed instants. Between two snapshots it does nothing but the workload.
+//! A worker: a thread that sets up its share of the connections, runs traffic, and takes snapshots at the
+//! agreed instants. Here are its orders and answers; `thread.rs` is what runs.
 
 mod thread;
 
@@ -9,35 +9,25 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use hdrhistogram::Histogram;
-use tcpcost_link::Device;
+use tcpcost_meter::Meter;
 use tcpcost_meter::affinity::pin;
 use tcpcost_meter::tcp_info::TcpInfo;
-use tcpcost_meter::{Meter, rusage};
-use tcpcost_stack::{KernelStack, SocketOptions, Stack, Wire};
+use tcpcost_stack::KernelStack;
 use tcpcost_study::{
-    Brackets, CallChains, Counts, Knob, MeterName, Quantity, Reading, Snapshot, Totals, Whose,
-    WorkloadKind, WorkloadSettings,
+    Brackets, CallChains, Counts, MeterName, Reading, WorkloadKind, WorkloadSettings,
 };
-use tcpcost_workload::{self as workload, Token, flows_of, socket_options};
+use tcpcost_workload::socket_options;
 
 use self::thread::{Worker, make};
-use crate::backend::{self, Backend, Observed};
-use crate::capture::{WireFile, captured};
+use crate::backend::Backend;
+use crate::capture::WireFile;
 use crate::policy::AckOptions;
-use crate::protocol::{Prepare, Span, clock_ns, realtime_ns};
+use crate::protocol::{Prepare, Span};
 use crate::readings::{self, Meters};
 use crate::sampler::Sampler;
-use crate::soak;
-
-/// TCP_INFO is read this long before the first snapshot, so that traffic is in its stride again:
-/// the time that reading takes, twice over, and two milliseconds.
-const TCP_INFO_NS_PER_CONNECTION: u64 = 4_000;
-const TCP_INFO_NS: u64 = 2_000_000;
-/// Reading the totals by connection takes as long, both ends' where they are in one map.
-const BY_CONNECTION_NS_PER_CONNECTION: u64 = 4_000;
 
 /// Which worker, and over what.
 pub struct WorkerConfig {

@@ -20,7 +20,7 @@ fn main() {
     for names in [&METERS[..1], &METERS[1..], METERS] {
         let load = |name: &MeterName| bpf::load(*name, &scope).expect("root");
         let mut meters: Vec<_> = names.iter().map(load).collect();
-        // Looks on at what the other does to the CPUs.
+        // Observes the effect of the other on the CPUs.
         let mut exact = (*names == METERS[1..]).then(|| load(&MeterName::Exact));
         let mut hardirq_ns = || {
             let totals = exact.as_mut()?.snapshot().ok()?.totals;

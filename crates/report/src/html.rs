@@ -260,7 +260,7 @@ fn exact(summary: &Summary) -> Markup {
         .collect();
     html! {
         @if !cells.is_empty() {
-            h2 { "Exactly, and how far other methods are off" }
+            h2 { "Exact CPU time by kind, and the error of other methods" }
             @for scope in scopes(&summary.hosts_of_cells()) {
                 @let wanted = labels::EXACT
                     .iter()
@@ -303,7 +303,7 @@ fn published(summary: &Summary) -> Markup {
     };
     let (unit, scale) = unit_in_tables(published.quantity);
     html! {
-        h2 { "Published figures beside ours" }
+        h2 { "Published figures and ours" }
         div.scroll { table {
             caption { (published.source) ": " (labels::quantity(published.quantity)) ", " (unit) }
             thead { tr {

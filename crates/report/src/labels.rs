@@ -1,4 +1,4 @@
-//! Sentences that the text and the page share, so that they cannot disagree.
+//! Labels and footnotes that the text and the page share, so that they cannot disagree.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,10 @@ pub(crate) fn head(summary: &Summary) -> Vec<String> {
     let study = &summary.study;
     let mut lines: Vec<String> = summary.hosts.iter().map(host).collect();
     if summary.hosts.len() > 1 {
-        lines.push("The records are of more than one machine or setting: do not compare.".into());
+        lines.push(
+            "The records come from more than one machine or setting: do not compare their numbers."
+                .into(),
+        );
     }
     let mut ran = vec![
         format!("study {}", study.name),
@@ -34,7 +37,7 @@ pub(crate) fn head(summary: &Summary) -> Vec<String> {
     lines.push(ran.join(" · "));
     if summary.records_of_others > 0 {
         lines.push(format!(
-            "{} records belong to no cell of this study and are in no number.",
+            "{} records belong to no cell of this study; no number includes them.",
             summary.records_of_others
         ));
     }
@@ -66,7 +69,7 @@ pub(crate) fn method(summary: &Summary) -> String {
         exact.contains(&cell.main.kind)
     };
     let exact = if summary.cells.iter().any(is_exact) {
-        "Exact CPU is all time of the CPUs but idle and tasks of others, to the nanosecond by eBPF. Other "
+        "Exact CPU is all CPU time except idle time and other tasks, to the nanosecond, by eBPF. Other "
     } else {
         ""
     };
@@ -76,15 +79,15 @@ pub(crate) fn method(summary: &Summary) -> String {
 fn by_tick(summary: &Summary) -> &'static str {
     if summary.beds.iter().any(|bed| bed == "loopback") {
         "CPU is user + nice + system + irq + softirq of /proc/stat on the CPUs of both ends together, \
-         other tasks' there included; on loopback it cannot be told by end, the threads' own \
-         (getrusage) can."
+         other tasks on these CPUs included. On loopback it cannot be split by end; the CPU time of the \
+         workload's threads (getrusage) can."
     } else if told_by_end(summary) {
         "CPU is user + nice + system + irq + softirq of /proc/stat on the CPUs of each end, other \
-         tasks' there included; receive work is steered to each end's own CPUs."
+         tasks on these CPUs included. Receive work is steered to each end's own CPUs."
     } else {
         "CPU is user + nice + system + irq + softirq of /proc/stat on the CPUs of the ends, other \
-         tasks' there included; where both ends share a CPU, or receive work is not steered to each \
-         end's own, it is told of both together only."
+         tasks on these CPUs included. Where both ends share a CPU, or receive work is not steered to each \
+         end's own CPUs, it is reported for both ends together."
     }
 }
 
@@ -208,20 +211,20 @@ pub(crate) fn methods(summary: &Summary) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(range) = range(Figure::ProcToExact) {
         lines.push(format!(
-            "proc ÷: busy time by /proc/stat is {range} times the exact one (medians of cells and ends), \
+            "proc ÷: busy time by /proc/stat is {range} times the exact busy time (medians of cells and ends), \
              since a tick charges all of its milliseconds to whatever it interrupts."
         ));
     }
     if let Some(range) = range(Figure::RusageToExact) {
         lines.push(format!(
-            "rusage ÷: getrusage of the workload's threads is {range} times the exact cost (all but idle \
-             and tasks of others), since softirqs that ran on idle or in other tasks are not in it."
+            "rusage ÷: getrusage of the workload's threads is {range} times the exact cost (all CPU time \
+             except idle time and other tasks), since it lacks softirqs that ran on an idle CPU or in other tasks."
         ));
     }
     if let Some(range) = range(Figure::SoakToExact) {
         lines.push(format!(
-            "soak ÷: the soaker's load is {range} times the exact busy share: it also feels caches, memory \
-             and interrupt entry, which no accounting sees."
+            "soak ÷: the soaker's load is {range} times the exact busy share: it also includes the effects on caches, \
+             memory bandwidth and interrupt entry, which no accounting sees."
         ));
     }
     lines
@@ -289,29 +292,29 @@ pub(crate) fn notes(summary: &Summary) -> Vec<String> {
     let fixed = |cell: &CellSummary| cell.load != Load::CpuBound;
     if any(&fixed) {
         notes.push(
-            "Fixed rate: these cells do equal work, so their CPU can be compared as it stands."
+            "Fixed rate: these cells do equal work, so their CPU costs can be compared directly."
                 .to_string(),
         );
     }
     if any(&|cell| !fixed(cell)) {
         notes.push(
-            "CPU-bound: as fast as the CPU goes, so work and cost drift with the machine; trust the \
-             ratio to the first cell (trials of the same repetition, run in turn) before \
-             the height."
+            "CPU-bound: these cells run as fast as the CPU allows, so their work and cost drift with the \
+             machine. Trust the ratio to the first cell, which compares trials of the same repetition, \
+             more than the absolute cost."
                 .to_string(),
         );
     }
     if let Some(step) = coarsest_step(summary) {
         notes.push(format!(
-            "/proc/stat counts in steps of 10 ms: up to {} % of a cell's main number here. An \
-             interval narrower than a step is only as good as the step; longer trials have finer ones.",
+            "/proc/stat counts in steps of 10 ms, here up to {} % of a cell's main number. An \
+             interval narrower than a step is only as good as the step; longer trials have finer steps.",
             crate::number::show(step * 100.0)
         ));
     }
     notes.extend(cross_check(summary));
     if summary.is_partial() {
         notes.push(format!(
-            "Partial: {} of {} trials are here.",
+            "Partial: {} of {} trials are done.",
             summary.trials_done, summary.trials_planned
         ));
     }
@@ -326,14 +329,14 @@ pub(crate) fn notes(summary: &Summary) -> Vec<String> {
         && summary.is_unconverged()
     {
         notes.push(format!(
-            "! not converged: the interval is wider than ±{} % of the median, or there is none.",
+            "! not converged: the interval is wider than ±{} % of the median, or there is no interval.",
             crate::number::show(target * 100.0)
         ));
     }
     if any(&|cell| cell.all_marked) {
         notes.push(
-            "!! every trial of the cell is marked by a warning; the numbers are of marked trials \
-             (!!! and not converged)."
+            "!! every trial of the cell is marked by a warning, so the numbers are those of marked trials \
+             (!!!: also not converged)."
                 .to_string(),
         );
     }
@@ -345,19 +348,19 @@ pub(crate) fn notes(summary: &Summary) -> Vec<String> {
         .sum();
     if aside > 0 {
         notes.push(format!(
-            "{aside} measured but marked by a warning: in the records, not in these numbers."
+            "{aside} trials were measured but marked by a warning: they are in the records, not in these numbers."
         ));
     }
     if any(&|cell| cell.main_stands_in) {
         notes.push(
-            "The study asks for one end's CPU; this bed cannot tell it, so both ends together stand in."
+            "The study asks for one end's CPU time. This bed cannot measure it by itself, so the numbers are those of both ends together."
                 .to_string(),
         );
     }
     notes
 }
 
-/// How far the counts of kernel and workload are apart in the worst cell.
+/// The difference between the counts of kernel and workload in the worst cell.
 fn cross_check(summary: &Summary) -> Option<String> {
     let worst = |kind| {
         let medians = summary

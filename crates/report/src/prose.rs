@@ -60,7 +60,7 @@ fn clause(found: &Finding, before: Option<&Finding>) -> String {
             published,
             ..
         } => match slope {
-            None => format!("no line{of}, of which fewer than three had numbers"),
+            None => format!("no line{of}; fewer than three cells had numbers"),
             Some(slope) => line(
                 found.quantity,
                 *over,
@@ -438,7 +438,7 @@ mod tests {
         );
         check_line(
             None,
-            &format!("no line {through}, of which fewer than three had numbers"),
+            &format!("no line {through}; fewer than three cells had numbers"),
         );
     }
 

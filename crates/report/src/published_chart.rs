@@ -68,7 +68,7 @@ pub(crate) fn published_chart(summary: &Summary) -> Option<Chart> {
         (our.median > 0.0 && theirs.median > 0.0).then(|| (our.median / theirs.median).ln())
     });
     let apart = Estimate::new(apart).map_or(1.0, |ratio| ratio.median.abs().exp());
-    let title = format!("{}: published beside ours", labels::quantity(of));
+    let title = format!("{}: published and ours", labels::quantity(of));
     let mut note = format!("Published: {}.", published.source);
     if apart > NORMALISE_FROM {
         normalise(&mut points, series.len());

@@ -10,13 +10,11 @@ use crate::acks;
 use crate::cell::CellSummary;
 use crate::compare::Group;
 use crate::labels;
-use crate::number::{show, show_estimate, show_percent, unit_in_tables};
+use crate::number::{show_estimate, show_percent, unit_in_tables};
 use crate::profile::table as profile;
-use crate::prose::sentences;
 use crate::scope::scopes;
 use crate::summary::Summary;
 use crate::table::{ABSENT, Table, WIDTH, wrap};
-use crate::verdict::Verdict;
 
 /// The summary as text for a terminal. `colour` adds ANSI attributes; nothing is told by them alone.
 pub fn text(summary: &Summary, colour: bool) -> String {
@@ -256,7 +254,7 @@ impl Page<'_> {
         if table.is_empty() {
             return String::new();
         }
-        let mut out = self.heading("Whose CPU, doing what (cost in µs/KiB or µs/transaction)");
+        let mut out = self.heading("CPU time by host and kind (cost in µs/KiB or µs/transaction)");
         self.table(&table, &mut out);
         out
     }
@@ -292,8 +290,7 @@ impl Page<'_> {
         if table.is_empty() {
             return String::new();
         }
-        let mut out =
-            self.heading("Where the CPU time went, exactly, and how far other methods are off");
+        let mut out = self.heading("Exact CPU time by kind, and the error of other methods");
         self.table(&table, &mut out);
         for line in labels::methods(self.summary) {
             out += &wrap(&line, WIDTH, "  ");
@@ -332,7 +329,7 @@ impl Page<'_> {
         }
         out.insert_str(
             0,
-            &self.heading("Where the CPU time went, by layer and by function (cost: with callees)"),
+            &self.heading("CPU time by layer and by function (cost: with callees)"),
         );
         out + &Page::lines(profile::notes(self.summary.cells.iter())) + &self.published_functions()
     }
@@ -353,7 +350,7 @@ impl Page<'_> {
             return String::new();
         }
         let mut out =
-            self.heading("What the meters themselves cost, by trials with and without in turn");
+            self.heading("Cost of the meters themselves, from paired trials with and without");
         self.table(&table, &mut out);
         out
     }

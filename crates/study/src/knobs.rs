@@ -537,7 +537,7 @@ pub const KNOBS: &[Knob] = &[
         Kind::Count(0, 1_000_000),
         Kernel::No("the kernel's is the sysctl `net.core.busy_poll`"),
         UserKnob::BusyPoll,
-        "Microseconds that our TCP looks on at its device, when nothing comes, before it sleeps; 0. Spares a lone request the waking up and costs CPU, which is counted.",
+        "Microseconds that our TCP polls its idle device before it sleeps; 0. Saves a lone request the wake-up and costs CPU, which is counted.",
     ),
     tcp(
         "receive_batch",

@@ -1,4 +1,4 @@
-//! What the meters themselves cost: trials without the standing ones, and with each alone.
+//! Cost of the meters themselves: trials without the standing ones, and with each alone.
 
 use tcpcost_counts::MeterName;
 

@@ -280,7 +280,7 @@ fn agree(records: &[Value], place: &Place, kernels: &dyn Fn(&str, &str) -> bool)
     for (of, exactly) in quiet {
         assert!(
             exactly > 0,
-            "{of}: no trial of any cell rested while its meters were read"
+            "{of}: no trial of any cell was idle while its meters were read"
         );
     }
 }

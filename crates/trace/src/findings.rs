@@ -134,7 +134,7 @@ impl Evidence {
                 whole,
                 "find what drops packets (tc -s qdisc, ethtool -S, ip -s link); TCP_RTO_MIN_US, net.ipv4.tcp_recovery, TCP_CONGESTION",
                 format!(
-                    "{:.1} % of segments were sent again ({} packets, {needless} without need): {} recovering ({} after ACKs told of it, {} after a timeout, {} after a tail probe){because}",
+                    "{:.1} % of segments were retransmitted ({} packets, {needless} needlessly): {} recovering ({} after ACKs reported it, {} after a timeout, {} after a tail probe){because}",
                     resent * 100.0,
                     total.retransmitted_packets,
                     seconds(recovering),
@@ -167,9 +167,9 @@ impl Evidence {
         add(
             "server_application",
             server,
-            "the server's application: what it waits for itself; several requests in flight (study: request-response)",
+            "the server's application and whatever it waits for; several requests in flight (study: request-response)",
             format!(
-                "the server's application was waited for {}: a request was there, or an answer begun",
+                "{} were spent waiting for the server's application: a request had arrived, or an answer had begun",
                 seconds(server)
             ),
         );
@@ -179,7 +179,7 @@ impl Evidence {
             client,
             "the client's application: larger or sooner writes (study: write-size)",
             format!(
-                "the client's application had begun to send and did not go on for {}",
+                "{} were spent waiting for the client's application, which had begun to send",
                 seconds(client)
             ),
         );
@@ -188,10 +188,7 @@ impl Evidence {
             "round_trips",
             network,
             "fewer round trips: connections that stay open, TCP_FASTOPEN, more requests in flight (study: request-response); a nearer server",
-            format!(
-                "{} of round trips that had to be waited for",
-                seconds(network)
-            ),
+            format!("{} were spent waiting for round trips", seconds(network)),
         );
         let stalled = of(Wait::DelayedAck);
         add(
@@ -232,7 +229,7 @@ impl Evidence {
             queue,
             "a shorter queue where the path is slowest (fq_codel, cake, a lower txqueuelen or tbf limit); TCP_CONGESTION bbr; a limit of what is unsent (TCP_NOTSENT_LOWAT) or of the rate (SO_MAX_PACING_RATE)",
             format!(
-                "the path's rate: for {} data waited in a queue that made round trips of {} out of {}",
+                "the path's rate: for {} data waited in a queue, which made round trips of {} out of {}",
                 seconds(queue),
                 seconds(self.queued_rtt_ns),
                 seconds(self.queued_rtt_min_ns)
@@ -253,7 +250,7 @@ impl Evidence {
             paced,
             "SO_MAX_PACING_RATE, fq, a congestion control that paces (bbr); the sender's CPU",
             format!(
-                "the sender kept a pace of its own for {}, with data and window left: pacing, a queue or CPU before the capture",
+                "the sender waited for {} although it had data and window: pacing, or a queue or the CPU before the capture",
                 seconds(paced)
             ),
         );
@@ -262,7 +259,7 @@ impl Evidence {
             unclear,
             "capture at the sender, handshake included: there it shows which",
             format!(
-                "for {} data came as the sender's window, its pacing or the path's rate let them: not to be told apart where this was captured",
+                "for {} data were limited by the sender's window, its pacing or the path's rate, which a capture at this place cannot distinguish",
                 seconds(unclear)
             ),
         );
@@ -317,7 +314,7 @@ impl Evidence {
         }
         if self.total.is_unclear() {
             notes.push(format!(
-                "{} packets were sent again or captured twice: nothing in them tells which, so what was sent again is unknown",
+                "{} packets were retransmitted or captured twice: nothing in them tells which, so the number of retransmissions is unknown",
                 self.total.repeats_unclear
             ));
         }

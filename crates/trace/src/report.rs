@@ -42,7 +42,7 @@ pub struct Report {
     pub links_unread: BTreeMap<u32, u64>,
     /// Why reading stopped before the end.
     pub broken: Option<String>,
-    /// What was waited for most, and what went wrong, the largest share first.
+    /// Where time was spent waiting, and what went wrong, the largest share first.
     pub findings: Vec<Finding>,
     /// What stands beside them.
     pub notes: Vec<String>,

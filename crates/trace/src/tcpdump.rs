@@ -16,7 +16,7 @@ use self::clock::{Clock, Counts};
 use self::forms::{new_form, numbered, old_form};
 use crate::bytes::Bytes;
 use crate::read::{Broken, Reading, Sink};
-use crate::segment::{Endpoint, Host, Options, Segment, Way, flag};
+use crate::segment::{Endpoint, Host, Segment, Way, flag};
 
 /// Longer lines are cut here; tcpdump prints no segment so long.
 const LONGEST_LINE: usize = 16 << 10;

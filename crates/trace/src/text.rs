@@ -7,11 +7,8 @@ use std::fmt::Write as _;
 pub use self::connection::connection_text;
 use crate::connection::{Began, Ended};
 use crate::findings::Finding;
-use crate::graph::{ConnectionGraph, EventKind};
-use crate::mss::MssSource;
 use crate::policy::{Policy, PolicyGuess};
-use crate::report::{ConnectionReport, Distribution, EndReport, Report};
-use crate::waits::{CapturedAt, Wait};
+use crate::report::{ConnectionReport, Report};
 
 /// Connections that the table shows: those with most payload. `--connection` shows any.
 const ROWS: usize = 20;
@@ -29,9 +26,9 @@ pub(crate) fn summary(report: &Report) -> String {
         return out;
     }
     if report.findings.is_empty() {
-        out += "\nNothing in it stands out.\n";
+        out += "\nNo findings.\n";
     } else {
-        out += "\nWhat was waited for most, and what went wrong\n";
+        out += "\nWhere time was spent waiting, and what went wrong\n";
         lines(&mut out, &report.findings);
     }
     for note in &report.notes {
@@ -40,7 +37,7 @@ pub(crate) fn summary(report: &Report) -> String {
     if let Some(per) = &report.per_mib {
         let _ = writeln!(
             out,
-            "\nWhat the CPU pays (estimates: a capture holds no CPU time), for each MiB of payload: {:.0} packets with it ({:.0} wire segments, {:.1} super-segments), {:.0} pure ACKs",
+            "\nEvents that cost CPU, for each MiB of payload (estimates: a capture has no CPU time): {:.0} packets with it ({:.0} wire segments, {:.1} super-segments), {:.0} pure ACKs",
             per.data_packets, per.data_wire_segments, per.super_segments, per.pure_acks
         );
         lines(&mut out, &report.costs);
@@ -99,7 +96,7 @@ fn head(report: &Report) -> String {
     if gone > 0 {
         let _ = writeln!(
             out,
-            "{gone} of them are counted in totals and findings, and no longer kept one by one"
+            "{gone} of them are in totals and findings, but no longer listed"
         );
     }
     let skipped = &report.skipped;
@@ -109,7 +106,7 @@ fn head(report: &Report) -> String {
         (skipped.fragments, "IP fragments"),
         (skipped.headers_cut, "headers cut by the snap length"),
         (skipped.malformed, "malformed"),
-        (skipped.link_unknown, "of a link type that is not read"),
+        (skipped.link_unknown, "of an unknown link type"),
     ];
     let parts: Vec<String> = parts
         .iter()

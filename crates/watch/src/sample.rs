@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_rested_is_absent_and_no_other_meters_figure() {
+    fn what_was_idle_is_absent_and_no_other_meters_figure() {
         let mut sample = counters_only(0);
         sample.unseen = vec![MeterName::Segments, MeterName::Exact];
         let texts = shown(&sample);

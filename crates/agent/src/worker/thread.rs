@@ -1,6 +1,37 @@
-//! The thread of a worker: makes its stack, runs the traffic, and reads the meters before and after it.
+//! The thread of a worker: makes its stack, runs the traffic, and reads the meters before and after it. Between two
+//! snapshots it does nothing but the workload.
 
-use super::*;
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender};
+use std::time::{Duration, Instant};
+
+use tcpcost_link::Device;
+use tcpcost_meter::rusage;
+use tcpcost_meter::tcp_info::TcpInfo;
+use tcpcost_stack::{SocketOptions, Stack, Wire};
+use tcpcost_study::{
+    Brackets, Knob, MeterName, Quantity, Snapshot, Totals, Whose, WorkloadSettings,
+};
+use tcpcost_workload::{self as workload, Token, flows_of};
+
+use super::{Listening, Order, Role, Totalled, WorkerAnswer, WorkerConfig, WorkerReadings};
+use crate::backend::{self, Backend, Observed};
+use crate::capture::captured;
+use crate::policy::AckOptions;
+use crate::protocol::{Prepare, Span, clock_ns, realtime_ns};
+use crate::readings::{self, Meters};
+use crate::sampler::Sampler;
+use crate::soak;
+
+/// TCP_INFO is read this long before the first snapshot, so that traffic is in its stride again:
+/// the time that reading takes, twice over, and two milliseconds.
+const TCP_INFO_NS_PER_CONNECTION: u64 = 4_000;
+const TCP_INFO_NS: u64 = 2_000_000;
+/// Reading the totals by connection takes as long, both ends' where they are in one map.
+const BY_CONNECTION_NS_PER_CONNECTION: u64 = 4_000;
 
 /// A worker, on its thread.
 pub(super) struct Worker {

@@ -33,7 +33,7 @@ fn published_functions(summary: &Summary) -> Markup {
     html! {
         @if let Some(of) = &summary.study.published_functions {
             div.scroll { table {
-                caption { (of.source) ", beside ours: " (of.cell) ", " (of.host) ", ratio to first" }
+                caption { (of.source) ", and ours: " (of.cell) ", " (of.host) ", ratio to first" }
                 thead { tr {
                     th scope="col" { "function" }
                     th scope="col" { "published" }
@@ -105,7 +105,7 @@ fn table(caption: &str, rows: &[Row], of_functions: bool, unit: &str) -> Markup 
 pub(crate) fn meter_costs(summary: &Summary) -> Markup {
     html! {
         @if !summary.meter_costs.is_empty() {
-            h2 { "What the meters themselves cost" }
+            h2 { "Cost of the meters themselves" }
             div.scroll { table {
                 caption { "CPU per unit of work with the meter over that without, trials of the same repetition" }
                 thead { tr {

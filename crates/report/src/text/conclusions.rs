@@ -1,6 +1,13 @@
 //! The lower part of the text: published figures, openings of connections, findings, thresholds.
 
-use super::*;
+use std::fmt::Write;
+
+use super::Page;
+use crate::number::{show, show_estimate, unit_in_tables};
+use crate::profile::table as profile;
+use crate::prose::sentences;
+use crate::table::{ABSENT, Table};
+use crate::verdict::Verdict;
 
 impl Page<'_> {
     pub(super) fn published_functions(&self) -> String {
@@ -8,7 +15,7 @@ impl Page<'_> {
             return String::new();
         };
         let title = format!(
-            "Beside {}: {} {}, ratio to first",
+            "Published by {}: {} {}, ratio to first",
             published.source, published.cell, published.host
         );
         let mut table = Table::new(&["function", "published", "ours", "our function"]);

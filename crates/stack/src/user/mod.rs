@@ -1,4 +1,4 @@
-//! Our own TCP as a [`Stack`]: an endpoint of `tcpcost-tcp` over a device of `tcpcost-link`, driven
+//! Our own TCP as a [`Stack`](crate::Stack): an endpoint of `tcpcost-tcp` over a device of `tcpcost-link`, driven
 //! by whoever calls [`Stack::poll`].
 //!
 //! One thread, no sleep but in `poll`, one reading of the clock per batch. Idle connections cost
@@ -22,14 +22,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use tcpcost_link::Device;
-use tcpcost_study::{ReceiveWith, SendWith};
 use tcpcost_tcp::wire::Checksum;
-use tcpcost_tcp::{
-    Config, ConnId, ConnectError, Connection, Ended, Endpoint, ListenError, Pool, Ports, State,
-};
+use tcpcost_tcp::{Config, ConnId, Connection, Endpoint, Pool, Ports};
 
 use crate::error::{StackError, call};
-use crate::stack::{Completions, Moved, Ready, SocketOptions, Stack};
+use crate::stack::{Completions, Ready, SocketOptions};
 
 mod options;
 mod payload;
@@ -38,11 +35,9 @@ mod sleep;
 mod sockets;
 mod wire;
 
-use payload::{read_result, write_error};
-
-pub use options::config_for;
 use sockets::readiness;
 
+pub use options::config_for;
 pub use payload::{UserSink, UserSource};
 pub use policy::UserSettings;
 pub use wire::{Slabs, Wire};
@@ -175,7 +170,7 @@ impl<D: Device<Wire>> UserStack<D> {
         self
     }
 
-    /// Looks on at the device for so long, when nothing comes, before it sleeps; default not at all.
+    /// Polls the idle device for so long before it sleeps; default not at all.
     /// A sleeper on a TAP is woken some 10 µs after its packet came, which is most of a lone
     /// request's time; this spends CPU instead.
     #[must_use]
@@ -218,7 +213,7 @@ impl<D: Device<Wire>> UserStack<D> {
         &self.device
     }
 
-    /// Calls the methods of a connection itself, which can more than a [`Stack`] asks for; the time
+    /// Calls the methods of a connection itself, which can more than a [`Stack`](crate::Stack) asks for; the time
     /// is that of the last batch. `None` once closed.
     pub fn with<R>(
         &mut self,

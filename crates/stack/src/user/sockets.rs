@@ -1,6 +1,17 @@
 //! The sockets of our TCP: [`Stack`] over an endpoint.
 
-use super::*;
+use std::io;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use tcpcost_link::Device;
+use tcpcost_study::{ReceiveWith, SendWith};
+use tcpcost_tcp::{ConnectError, Connection, Ended, ListenError, State};
+
+use super::payload::{read_result, write_error};
+use super::{Listening, UserConn, UserListener, UserSink, UserSource, UserStack, Wire};
+use crate::error::{StackError, call};
+use crate::stack::{Completions, Moved, Ready, Stack};
 
 impl<D: Device<Wire>> Stack for UserStack<D> {
     type Listener = UserListener;

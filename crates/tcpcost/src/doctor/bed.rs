@@ -52,7 +52,7 @@ fn tried() -> Option<(Tried, Tried)> {
 impl Kind {
     fn by_trial(&self, trial: &Tried) -> Check {
         match trial {
-            Ok(()) => Check::ok(self.name, "made in a namespace for trial"),
+            Ok(()) => Check::ok(self.name, "made and removed in a namespace"),
             Err(error) => self.missing(error.to_string()),
         }
     }
@@ -64,7 +64,7 @@ impl Kind {
             None => Check::degraded(
                 self.name,
                 "not tried, for want of privileges",
-                "whether the kernel has it is not known",
+                "it is not known whether the kernel has it",
                 "run it with sudo",
             ),
         }

@@ -56,7 +56,7 @@ fn counted(counts: Result<Counts, String>) -> Check {
             NAME,
             why,
             "no core cycles, instructions or cache misses",
-            "cost in CPU time and in cycles of the time-stamp counter is there all the same",
+            "cost in CPU time and in cycles of the time-stamp counter is measured nevertheless",
         )
     };
     let counts = match counts {
@@ -78,7 +78,7 @@ fn counted(counts: Result<Counts, String>) -> Check {
     Check::degraded(
         NAME,
         format!("counts {} only", names.join(", ")),
-        "what it does not count is absent",
+        "counts that it lacks are absent",
         "run on metal",
     )
 }
@@ -91,13 +91,13 @@ pub fn count(root: &Path) -> Check {
         Ok(_) => Check::degraded(
             NAME,
             "one for this process",
-            "both ends share it, and CPU cannot be told by end",
+            "both ends share it, so CPU time cannot be separated by end",
             "allow it two CPUs (taskset, cpuset), or set placement = \"same-cpu\"",
         ),
         Err(error) => Check::degraded(
             NAME,
             error.to_string(),
-            "where the ends run cannot be chosen",
+            "the CPUs of the ends cannot be chosen",
             "allow sched_getaffinity",
         ),
     }
@@ -128,8 +128,8 @@ fn distance_check([first, last]: [usize; 2], round_trips_ns: &[u64]) -> Check {
         return Check::degraded(
             NAME,
             "unknown: there is one CPU, or never two that were free",
-            "whether the hypervisor runs the CPUs far from each other, which doubles the cost of the same work, is not seen",
-            "end what keeps the CPUs busy",
+            "it is not seen whether the hypervisor runs the CPUs far from each other, which doubles the cost of the same work",
+            "stop the tasks that keep the CPUs busy",
         );
     };
     if CpuDistance::is_far(longest, shortest) {
@@ -161,7 +161,7 @@ pub fn smt(root: &Path) -> Check {
         ),
         Some(_) => Check::ok(NAME, "off, or there is none"),
         // A hypervisor may show two threads of one core as two cores.
-        None => Check::ok(NAME, "not told by this kernel"),
+        None => Check::ok(NAME, "this kernel does not say"),
     }
 }
 
@@ -173,7 +173,7 @@ pub fn governor(root: &Path) -> Check {
         Some(governor) => Check::degraded(
             NAME,
             governor,
-            "a CPU that is little loaded runs slower, so its cost in time is higher",
+            "a CPU with little load runs slower, so the same work takes more CPU time",
             "cpupower frequency-set -g performance",
         ),
     }
@@ -204,7 +204,7 @@ pub fn clock_source(root: &Path) -> Check {
         None => Check::degraded(
             NAME,
             "unknown",
-            "what reading the clock costs is not known",
+            "the cost of reading the clock is not known",
             "mount /sys",
         ),
     }
@@ -232,8 +232,8 @@ fn stolen(before: Option<Counts>, after: Option<Counts>) -> Check {
         Check::degraded(
             NAME,
             "unknown: not in /proc/stat",
-            "time that the hypervisor takes is in whatever runs",
-            "run on metal, or on a hypervisor that tells",
+            "time that the hypervisor takes is charged to the task that runs",
+            "run without a hypervisor, or on one that reports steal time",
         )
     };
     let (Some(before), Some(after)) = (before, after) else {

@@ -21,7 +21,7 @@ pub fn version(root: &Path) -> Check {
         return Check::missing(
             NAME,
             "unknown: /proc/sys/kernel/osrelease cannot be read",
-            "records will not say which kernel they are of",
+            "records do not name the kernel",
             "mount /proc",
         );
     };
@@ -29,7 +29,7 @@ pub fn version(root: &Path) -> Check {
         Some(version) if version < OLDEST => Check::degraded(
             NAME,
             format!("Linux {release}"),
-            "older than any kernel this was tried on: some counters and BPF types are not there",
+            "older than any kernel that tcpcost was tested on: some counters and BPF types are missing",
             "use Linux 5.11 or newer",
         ),
         _ => Check::ok(NAME, format!("Linux {release}")),
@@ -50,7 +50,7 @@ pub fn configuration(config: Option<&str>) -> Check {
         return Check::degraded(
             NAME,
             "neither /proc/config.gz nor /boot/config-RELEASE can be read",
-            "what the kernel was built with is not known, and how it accounts CPU time is not recorded",
+            "the kernel's options are not known, and records do not say how it accounts CPU time",
             "install the kernel's config file, or gzip for /proc/config.gz",
         );
     };
@@ -66,7 +66,7 @@ pub fn configuration(config: Option<&str>) -> Check {
     Check::degraded(
         NAME,
         format!("not set: {}", lacking.join(", ")),
-        "what stands in brackets cannot be had",
+        "the features in brackets are missing",
         "use a distribution's kernel, or build one with these options",
     )
 }
@@ -106,7 +106,7 @@ pub fn accounting(config: Option<&str>) -> Check {
         _ => Check::degraded(
             NAME,
             "unknown",
-            "how far /proc/stat can be trusted is not known",
+            "the accuracy of /proc/stat is not known",
             "make the kernel's configuration readable",
         ),
     }

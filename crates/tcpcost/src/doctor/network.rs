@@ -56,7 +56,7 @@ pub fn offloads(root: &Path) -> Check {
 fn offloads_of(each: &[(String, BTreeMap<&str, bool>)]) -> Check {
     const NAME: &str = "offloads";
     if each.is_empty() {
-        return Check::ok(NAME, "no default route, so no device to look at");
+        return Check::ok(NAME, "no default route, so no device to check");
     }
     let words = |state: &BTreeMap<&str, bool>, on: bool| {
         let names: Vec<&str> = state
@@ -69,7 +69,7 @@ fn offloads_of(each: &[(String, BTreeMap<&str, bool>)]) -> Check {
         .iter()
         .map(
             |(device, state)| match (words(state, true), words(state, false)) {
-                (on, off) if on.is_empty() && off.is_empty() => format!("{device}: not told"),
+                (on, off) if on.is_empty() && off.is_empty() => format!("{device}: unknown"),
                 (on, off) if off.is_empty() => format!("{device}: {on} on"),
                 (on, off) if on.is_empty() => format!("{device}: {off} off"),
                 (on, off) => format!("{device}: {on} on, {off} off"),
@@ -86,7 +86,7 @@ fn offloads_of(each: &[(String, BTreeMap<&str, bool>)]) -> Check {
     Check::degraded(
         NAME,
         found,
-        "TCP over this device costs more than it could; loopback and netns beds do not use it",
+        "TCP over this device costs more CPU than necessary; loopback and netns beds do not use it",
         "ethtool -K DEVICE tso on gso on gro on, where the driver has them",
     )
 }
@@ -116,7 +116,7 @@ pub fn congestion_control(root: &Path) -> Check {
         return Check::degraded(
             NAME,
             "unknown",
-            "whether the host's default paces is not known",
+            "it is not known whether the host's default paces",
             "mount /proc",
         );
     };
@@ -146,7 +146,7 @@ pub fn tcp_mem(root: &Path) -> Check {
         return Check::degraded(
             NAME,
             "not three numbers",
-            "how many connections fit is not known",
+            "the number of connections that fit is not known",
             "mount /proc",
         );
     };
@@ -236,7 +236,7 @@ mod tests {
         let untold = offloads_of(&[("eth0".into(), BTreeMap::new())]);
         assert_eq!(
             (untold.verdict, untold.found.as_str()),
-            (Verdict::Degraded, "eth0: not told")
+            (Verdict::Degraded, "eth0: unknown")
         );
         assert_eq!(offloads_of(&[]).verdict, Verdict::Ok);
     }

@@ -13,7 +13,7 @@ pub fn capabilities(root: &Path) -> Check {
         return Check::degraded(
             NAME,
             "unknown: /proc/self/status has no CapEff",
-            "what this process may do is found out by trying",
+            "the permissions of this process are found by trying",
             "mount /proc",
         );
     };

@@ -271,7 +271,7 @@ impl StoredRun {
         }
         if twice > 0 {
             oddities.push(format!(
-                "{}: {twice} of its {} records stand there a second time, which does not count",
+                "{}: {twice} of its {} records are duplicates, which are ignored",
                 file.display(),
                 twice + records.len()
             ));

@@ -150,7 +150,7 @@ fn default_directory(study: &str) -> PathBuf {
     PathBuf::from("tcpcost-out").join(format!("{study}-{now}"))
 }
 
-const IN_USER_NAMESPACE: &str = "not root: the namespaces are made inside a user namespace, where the kernel refuses to steer receive work, so CPU per end is not measured, only both together; run as root for it";
+const IN_USER_NAMESPACE: &str = "not root: the namespaces are made inside a user namespace, where the kernel refuses to steer receive work, so CPU time is measured for both ends together only; run as root for it";
 
 /// Which beds this user can have on this host.
 struct Access {
@@ -190,7 +190,7 @@ impl Access {
             },
             Err(reason) => {
                 let text = format!(
-                    "network namespaces cannot be had ({reason}): cells with bed = \"auto\" run over loopback, where CPU per end, offloads and routes cannot be told apart"
+                    "network namespaces cannot be had ({reason}): cells with bed = \"auto\" run over loopback, where CPU time, offloads and routes cannot be separated by end"
                 );
                 Access {
                     netns: Err(reason),

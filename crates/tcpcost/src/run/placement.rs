@@ -129,7 +129,7 @@ fn other(machine: &Cpus, placement: &str, taken: &[usize]) -> Result<Vec<usize>,
             let cpu = own_core.or_else(|| machine.cpus.iter().rev().find(free));
             Ok(vec![*cpu.ok_or_else(|| {
                 format!(
-                    "a CPU beside {taken:?} is needed, and only {:?} can be used here; try placement = \"same-cpu\"",
+                    "a CPU other than {taken:?} is needed, but only {:?} can be used here; try placement = \"same-cpu\"",
                     machine.cpus
                 )
             })?])

@@ -180,7 +180,7 @@ impl Trial<'_> {
                 let mut capture = captured.capture;
                 if let Some(lost @ 1..) = capture.dropped {
                     measured.warnings.push(format!(
-                        "capture of the {host}'s {}: {lost} packets had no room; what they carried is in no count",
+                        "capture of the {host}'s {}: {lost} packets found no room in the buffer, so no count includes them",
                         capture.place
                     ));
                 }
@@ -298,7 +298,7 @@ impl Trial<'_> {
         Ok(ports)
     }
 
-    /// Those who listen, then those who connect, then those who look on; then all at once.
+    /// Those who listen, then those who connect, then those who observe; then all at once.
     fn traffic(
         &self,
         bed: &mut Bed,

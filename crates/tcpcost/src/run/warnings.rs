@@ -69,7 +69,7 @@ pub fn judge(
             warn(
                 WarningCode::Other,
                 format!(
-                    "the meter {} accounts for {:.2} % of the {host}'s CPU time: its figures are not to be trusted here",
+                    "the meter {} accounts for {:.2} % of the {host}'s CPU time: do not trust its figures here",
                     MeterName::Exact,
                     closure * 100.0
                 ),
@@ -89,7 +89,7 @@ pub fn judge(
         warn(
             WarningCode::Disagreement,
             format!(
-                "the kernel's and the workload's payload counts differ by {:.1} %: lengthen the duration; if it stays, the number is not to be trusted",
+                "the kernel's and the workload's payload counts differ by {:.1} %: lengthen the duration; if they still differ, do not trust the number",
                 ratio * 100.0
             ),
         );
@@ -147,7 +147,7 @@ fn rate_missed(record: &Record, derived: &BTreeMap<Derived, f64>) -> Option<Stri
         _ => return None,
     };
     (got < asked * RATE_MET).then(|| {
-        format!("only {got:.3e} of {asked:.3e} {unit} were done: the rate is above what these CPUs or the path carry; lower it")
+        format!("only {got:.3e} of {asked:.3e} {unit} were reached: these CPUs or the path cannot carry the rate; lower it")
     })
 }
 

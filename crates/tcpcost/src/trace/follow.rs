@@ -75,13 +75,13 @@ fn file_to(looks: &mut Looks<'_>, path: &Path) -> anyhow::Result<Exit> {
         match source.ended() {
             Some(FileEnd::Replaced) if !looks.over => {
                 output::say!(
-                    "tcpcost: {}: replaced: going on with the new file",
+                    "tcpcost: {}: replaced: continues with the new file",
                     path.display()
                 );
             }
             Some(FileEnd::Cut) if !looks.over => {
                 output::say!(
-                    "tcpcost: {}: cut short: going on from its start",
+                    "tcpcost: {}: cut short: continues from its start",
                     path.display()
                 );
             }

@@ -1,6 +1,7 @@
 //! The two forms of a segment in tcpdump's lines, and its options.
 
-use super::*;
+use super::{after, leading};
+use crate::segment::{Options, flag};
 
 #[derive(Default)]
 pub(super) struct Numbers {

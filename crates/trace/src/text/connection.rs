@@ -1,6 +1,12 @@
 //! One connection in depth: its ends line by line, over time, and its events.
 
-use super::*;
+use std::fmt::Write as _;
+
+use super::{ABSENT, began, decimal, ended, head, ms, policy};
+use crate::graph::{ConnectionGraph, EventKind};
+use crate::mss::MssSource;
+use crate::report::{ConnectionReport, Distribution, EndReport, Report};
+use crate::waits::{CapturedAt, Wait};
 
 /// One connection in depth.
 pub fn connection_text(
