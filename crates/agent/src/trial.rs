@@ -19,12 +19,12 @@ use tcpcost_workload::CONNECTS_OUTSTANDING;
 
 use crate::capture::Capture;
 use crate::captured::read_capture;
-use crate::ground::{self, Ground};
+use crate::ground::{self, Ground, Ready};
 use crate::protocol::{Answer, Captured, Measured, Prepare, Span};
 use crate::readings::{self, caution};
 use crate::soak::Soak;
 use crate::thinning::Thinning;
-use crate::worker::{Duty, Found, Listening, Place, Ready, WorkerThread};
+use crate::worker::{Duty, Found, Listening, Place, WorkerThread};
 use crate::{Refusal, failed, policy};
 use tcpcost_host::apply::{ApplyError, apply, steer};
 use tcpcost_host::environment;

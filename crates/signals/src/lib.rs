@@ -4,6 +4,8 @@
 //! call of a command is ever interrupted. What they leave is a number that stays: whoever waits asks
 //! for it, or is woken by it. Nothing is consumed, so nobody can miss it.
 
+#![deny(unsafe_code)]
+
 use std::fs;
 use std::io;
 use std::process;
@@ -113,6 +115,10 @@ impl Interrupt {
 
 /// Lets all of these signals pass: for a process that ends when the one that started it lets go of
 /// its input. A signal of the terminal, or of a service manager, goes to both.
+#[allow(
+    unsafe_code,
+    reason = "signal(2) takes handlers, too; here it takes none"
+)]
 pub fn leave_to_parent() {
     for signal in SIGNALS {
         // SAFETY: ignoring a signal installs no handler.
