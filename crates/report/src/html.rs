@@ -6,6 +6,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use tcpcost_study::{Derived, Figure, FigureOf, Scope};
 
 use crate::acks;
+use crate::beside::published_chart;
 use crate::cell::CellSummary;
 use crate::charts::{Chart, PARTS, charts};
 use crate::compare::Group;
@@ -29,7 +30,8 @@ const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 
 
 /// The summary as one HTML page that refers to nothing outside itself.
 pub fn html(summary: &Summary) -> String {
-    let charts = charts(summary);
+    let first = published_chart(summary).into_iter();
+    let charts: Vec<Chart> = first.chain(charts(summary)).collect();
     // "</" would end the element, "<!--" change how it ends: no "<" is left in it.
     let data = serde_json::to_string(&charts)
         .expect("text and finite numbers alone")

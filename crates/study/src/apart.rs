@@ -2,27 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
-
-use crate::record::{CpuId, Record, Warning, WarningCode};
+use crate::record::{Distance, Record, Warning, WarningCode};
 
 /// How often as long as the shortest a round trip must be for the CPUs to be apart. Clock rates move it
 /// by a half; another last-level cache, or socket, by three to ten times.
 const APART: u64 = 2;
-
-/// The round trip of a cache line between CPUs of two hosts of one machine, just before a trial's
-/// traffic and just after it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Distance {
-    /// The first CPU of the host that connects, then that of the host that listens.
-    pub cpus: [CpuId; 2],
-    /// Before, ns; absent where a CPU was not free.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub before_ns: Option<u64>,
-    /// After, ns.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub after_ns: Option<u64>,
-}
 
 /// Two CPUs of a machine.
 type Between = (String, [usize; 2]);

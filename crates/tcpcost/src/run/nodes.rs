@@ -74,6 +74,11 @@ pub enum Halt {
     Gone(HostName, String),
 }
 
+/// An answer to another question.
+pub(super) fn nonsense(host: HostName, answer: &Answer) -> Halt {
+    Halt::Gone(host, format!("answered out of turn: {answer:?}"))
+}
+
 /// A process that answers for one host, or for several.
 struct Process {
     child: Child,

@@ -7,9 +7,8 @@ use tcpcost_agent::protocol::{Answer, Ask, clock_ns};
 use tcpcost_study::{CpuId, Distance, Environment, HostName, MeterName, Side, Topology};
 
 use super::bed::Bed;
-use super::nodes::{Events, Halt};
+use super::nodes::{Events, Halt, nonsense};
 use super::placement::Placement;
-use super::trial::nonsense;
 
 /// Something of each host.
 pub type ByHost<T> = BTreeMap<HostName, T>;
