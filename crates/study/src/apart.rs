@@ -81,6 +81,7 @@ impl Distance {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::CpuId;
     use crate::host_name::HostName;
     use crate::record::HostRecord;
 
