@@ -13,6 +13,7 @@ run: build            ## build, then run the built-in study `tour` (STUDY=NAME f
 
 build: deps
 	$(CARGO) build --release --locked --package tcpcost
+	@./scripts/split-debug $${CARGO_TARGET_DIR:-target}/release/tcpcost
 
 test: deps deps-test  ## every test; ends with those that were skipped, and why (TCPCOST_REQUIRE=all: none may be)
 	@./scripts/test $(CARGO) test --workspace --locked --no-fail-fast
