@@ -81,8 +81,8 @@ impl Distance {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::CpuId;
     use crate::host_name::HostName;
+    use crate::record::CpuId;
     use crate::record::HostRecord;
 
     fn record(cpus: [usize; 2], before_ns: Option<u64>, after_ns: Option<u64>) -> Record {
