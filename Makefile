@@ -6,13 +6,14 @@
 CARGO ?= cargo
 STUDY ?= tour
 
-.PHONY: run test check build deps deps-test bench clean
+.PHONY: run test check package licences build deps deps-test bench clean
 
 run: build            ## build, then run the built-in study `tour` (STUDY=NAME for another)
 	./target/release/tcpcost run $(STUDY)
 
 build: deps
 	$(CARGO) build --release --locked --package tcpcost
+	@./scripts/split-debug $${CARGO_TARGET_DIR:-target}/release/tcpcost
 
 test: deps deps-test  ## every test; ends with those that were skipped, and why (TCPCOST_REQUIRE=all: none may be)
 	@./scripts/test $(CARGO) test --workspace --locked --no-fail-fast
@@ -22,6 +23,12 @@ check:                ## what CI checks beside the tests
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	$(CARGO) clippy --package tcpcost --no-default-features --all-targets --locked -- -D warnings
 	$(CARGO) fmt --all --check
+
+package:              ## whether every crate can be published, from its package alone
+	@./scripts/package
+
+licences:             ## whether all that is linked may be (deny.toml)
+	@./scripts/licences
 
 bench: build          ## side by side with iperf3, neper and netperf, as far as they are installed
 	$(CARGO) build --release --locked --package tcpcost-meter --example core_to_core

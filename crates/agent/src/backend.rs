@@ -1,6 +1,7 @@
 //! What an end's stack stands on: the kernel's sockets, or our own TCP over a TAP or over memory;
 //! and what each tells about its connections.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -20,7 +21,6 @@ use tcpcost_workload::Worker;
 use crate::PrepareError;
 use crate::policy::AckOptions;
 use crate::protocol::{Prepare, clock_ns};
-use crate::worker::Ready;
 
 /// What a worker's stack stands on.
 #[derive(Clone)]
@@ -118,6 +118,19 @@ pub fn stack<D: Device<Wire>>(
     UserStack::with_settings(device, &addresses, &settings, options)
         .map(|stack| stack.with_ports(ports))
         .map_err(|error| error.to_string())
+}
+
+/// Connections that are up.
+#[derive(Debug, Default)]
+pub struct Ready {
+    /// How many.
+    pub connections: usize,
+    /// Congestion control of the first.
+    pub congestion_control: Option<String>,
+    /// MSS of the first, bytes.
+    pub mss: Option<u64>,
+    /// What the first has of the knobs that are set.
+    pub knobs: BTreeMap<String, String>,
 }
 
 /// A stack whose connections tell what they count.

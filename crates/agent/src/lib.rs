@@ -3,6 +3,8 @@
 //! It decides nothing: which trial, when, and what to make of it is the command's. When its input
 //! ends it puts back what it changed and exits at once, whatever it was doing.
 
+#![deny(unsafe_code)]
+
 #[cfg(feature = "bpf")]
 mod ack_filter;
 #[cfg(not(feature = "bpf"))]

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
+use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use tcpcost_host::cpus::Cpus;
 use tcpcost_study::{
@@ -300,21 +301,15 @@ pub struct Captured {
 
 /// Monotonic clock of this host, ns.
 pub fn clock_ns() -> u64 {
-    clock(libc::CLOCK_MONOTONIC)
+    clock(ClockId::Monotonic)
 }
 
 /// Time since the epoch, ns, by the clock that stamps captured packets.
 pub fn realtime_ns() -> u64 {
-    clock(libc::CLOCK_REALTIME)
+    clock(ClockId::Realtime)
 }
 
-fn clock(id: libc::clockid_t) -> u64 {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: `time` is valid for the call to write; both clocks exist on every Linux.
-    let status = unsafe { libc::clock_gettime(id, &mut time) };
-    assert_eq!(status, 0, "both clocks exist on every Linux");
+fn clock(id: ClockId) -> u64 {
+    let time = clock_gettime(id);
     time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
 }

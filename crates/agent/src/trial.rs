@@ -18,13 +18,13 @@ use tcpcost_study::{
 use tcpcost_workload::CONNECTS_OUTSTANDING;
 
 use crate::ack_filter::AckFilter;
-use crate::backend::{self, Backend};
+use crate::backend::{self, Backend, Ready};
 use crate::capture::Capture;
 use crate::captured::read_capture;
 use crate::protocol::{Answer, Captured, Measured, Prepare, Span};
 use crate::readings::{self, warning};
 use crate::soak::Soak;
-use crate::worker::{Listening, Ready, Role, WorkerConfig, WorkerReadings, WorkerThread};
+use crate::worker::{Listening, Role, WorkerConfig, WorkerReadings, WorkerThread};
 use crate::{PrepareError, failed, policy};
 use tcpcost_host::apply::{ApplyError, apply, steer};
 use tcpcost_host::environment;

@@ -22,7 +22,7 @@ use tcpcost_study::{
 use tcpcost_workload::socket_options;
 
 use self::thread::{Worker, make};
-use crate::backend::Backend;
+use crate::backend::{Backend, Ready};
 use crate::capture::WireFile;
 use crate::policy::AckOptions;
 use crate::protocol::{Prepare, Span};
@@ -61,19 +61,6 @@ pub enum Role {
     },
     /// Of a host that forwards: reads the meters.
     Observe,
-}
-
-/// Connections that are up.
-#[derive(Debug, Default)]
-pub struct Ready {
-    /// How many.
-    pub connections: usize,
-    /// Congestion control of the first.
-    pub congestion_control: Option<String>,
-    /// MSS of the first, bytes.
-    pub mss: Option<u64>,
-    /// What the first has of the knobs that are set.
-    pub knobs: BTreeMap<String, String>,
 }
 
 /// A worker that listens.
@@ -272,6 +259,10 @@ impl Drop for WorkerThread {
 
 /// Gives the calling thread a file table of its own: RLIMIT_NOFILE then counts for each worker by
 /// itself, and a call on a socket needs no atomic reference to it, as in a process of one thread.
+#[allow(
+    unsafe_code,
+    reason = "unshare can take files from under others; these are in both tables"
+)]
 fn own_files() -> Result<(), String> {
     // SAFETY: takes no pointers; files opened before stay open in both tables.
     match unsafe { libc::unshare(libc::CLONE_FILES) } {

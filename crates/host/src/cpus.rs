@@ -62,6 +62,7 @@ pub fn online() -> Vec<usize> {
 }
 
 /// The CPUs that this thread may run on, by sched_getaffinity, also beyond CPU 1023.
+#[allow(unsafe_code, reason = "a set of CPUs longer than rustix has")]
 pub fn allowed() -> Result<Vec<usize>, SystemError> {
     let mut words = vec![0_u64; 16];
     loop {

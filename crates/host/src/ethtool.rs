@@ -3,8 +3,12 @@
 //! What a device's driver or another offload does not allow is not set, often without an error:
 //! read it back. sg and tx_checksum come before tso, which needs both.
 
+#![allow(unsafe_code, reason = "SIOCETHTOOL takes a pointer in a struct")]
+
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 use crate::error::SystemError;
 
@@ -76,13 +80,8 @@ fn call(device: &str, command: u32, data: u32) -> io::Result<u32> {
     }
     request.ifr_ifru.ifru_data = (&raw mut value).cast();
 
-    // SAFETY: no pointers; the descriptor is checked before it is owned.
-    let socket = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
-    if socket < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: a descriptor that was just made and that nobody else has.
-    let socket = unsafe { OwnedFd::from_raw_fd(socket) };
+    let flags = SocketFlags::CLOEXEC;
+    let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, flags, None)?;
     // SAFETY: SIOCETHTOOL reads and writes `request` and, for these commands, the eight bytes of
     // `value` that it points to; both outlive the call.
     let done = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL, &raw mut request) };

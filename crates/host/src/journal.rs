@@ -11,10 +11,11 @@
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{FlockOperation, flock};
+use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{SystemError, read_trimmed};
@@ -295,8 +296,7 @@ pub fn restore(folder: &Path) -> Result<Restored, SystemError> {
 /// # Errors
 /// None of them, with what to do.
 pub fn folder() -> Result<PathBuf, String> {
-    // SAFETY: takes nothing and cannot fail.
-    let is_root = unsafe { libc::geteuid() } == 0;
+    let is_root = rustix::process::geteuid().is_root();
     folder_from(|name| std::env::var_os(name).map(PathBuf::from), is_root)
 }
 
@@ -343,8 +343,7 @@ fn rewrite(file: &mut File, lines: &str) -> io::Result<()> {
 }
 
 fn try_lock(file: &File) -> bool {
-    // SAFETY: flock takes no pointers; the descriptor is open as long as `file`.
-    unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) == 0 }
+    flock(file, FlockOperation::NonBlockingLockExclusive).is_ok()
 }
 
 fn is_linked(file: &File) -> bool {
@@ -365,12 +364,7 @@ fn started_ticks() -> Result<u64, SystemError> {
 }
 
 fn since_boot_ns() -> u64 {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: `time` outlives the call. With a clock that every kernel has it cannot fail.
-    unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &mut time) };
+    let time = clock_gettime(ClockId::Boottime);
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     seconds * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
 }

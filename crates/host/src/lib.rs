@@ -8,6 +8,8 @@
 //!
 //! Start with [`namespace::enter_new`], [`link::create_veth`] and [`apply::apply`].
 
+#![deny(unsafe_code)]
+
 pub mod apply;
 pub mod cpus;
 pub mod environment;

@@ -3,6 +3,8 @@
 //!
 //! It captures through a ring that the kernel fills (TPACKET_V3) and counts what had no room there.
 
+#![allow(unsafe_code, reason = "a C library, loaded when it is asked for")]
+
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::io;
 use std::os::fd::BorrowedFd;

@@ -240,8 +240,7 @@ pub fn cpu_accounting(config: &str) -> &'static str {
 
 /// Root, and in the host's own user namespace: the only one whose map is the identity on all ids.
 fn is_privileged() -> bool {
-    // SAFETY: takes nothing and cannot fail.
-    let is_root = unsafe { libc::geteuid() } == 0;
+    let is_root = rustix::process::geteuid().is_root();
     let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     is_root && map.split_whitespace().eq(["0", "0", "4294967295"])
 }

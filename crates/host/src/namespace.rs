@@ -6,11 +6,18 @@
 //! Call these before the process starts any thread: `unshare` moves only the calling thread, and
 //! refuses a user namespace to a process that has several.
 
+#![allow(
+    unsafe_code,
+    reason = "unshare, mount and fork: what is safe of them depends on who calls"
+)]
+
 use std::ffi::CStr;
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+
+use rustix::process::{getegid, geteuid};
 
 use crate::error::SystemError;
 use crate::link;
@@ -62,8 +69,7 @@ pub fn enter_new_network() -> Result<(), SystemError> {
 /// # Errors
 /// With what in this host forbids it and what to do; EINVAL in a process with several threads.
 pub fn enter_user_namespace() -> Result<(), SystemError> {
-    // SAFETY: these two calls take nothing and cannot fail.
-    let (uid, gid) = unsafe { (libc::geteuid(), libc::getegid()) };
+    let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
     // SAFETY: unshare takes no pointers.
     if unsafe { libc::unshare(libc::CLONE_NEWUSER) } != 0 {
         let error = io::Error::last_os_error();

@@ -20,6 +20,7 @@
 //! assert_eq!(arrived.len(), 2);
 //! # Ok::<(), std::io::Error>(())
 //! ```
+#![deny(unsafe_code)]
 #![warn(missing_docs)]
 
 mod captured;

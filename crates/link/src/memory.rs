@@ -3,10 +3,12 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd, FromRawFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
+
+use rustix::event::{EventfdFlags, eventfd};
 
 use crate::{Device, Frame, Offloads, Source};
 
@@ -89,14 +91,9 @@ struct Bell {
 
 impl Bell {
     fn new() -> io::Result<Arc<Self>> {
-        // SAFETY: eventfd takes no pointers.
-        let fd = unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
+        let fd = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
         Ok(Arc::new(Self {
-            // SAFETY: a descriptor that was just made and that nobody else has.
-            event: unsafe { File::from_raw_fd(fd) },
+            event: File::from(fd),
             rung: AtomicBool::new(false),
         }))
     }

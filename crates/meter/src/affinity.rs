@@ -1,5 +1,7 @@
 //! Threads that stay on one CPU.
 
+#![allow(unsafe_code, reason = "a set of CPUs longer than rustix has")]
+
 use crate::MeterError;
 
 /// Pins the calling thread to a CPU.

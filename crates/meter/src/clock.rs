@@ -1,14 +1,11 @@
 //! The clocks of clock_gettime(2).
 
+use rustix::time::{ClockId, clock_gettime};
+
 /// A clock, ns. Some 30 ns per call.
-pub(crate) fn now_ns(clock: libc::clockid_t) -> u64 {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: `time` outlives the call. With the clocks that every kernel has it cannot fail.
-    unsafe { libc::clock_gettime(clock, &mut time) };
-    // Neither part of a monotonic clock is negative.
+pub(crate) fn now_ns(clock: ClockId) -> u64 {
+    let time = clock_gettime(clock);
+    // Neither part of these clocks is negative.
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     seconds * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
 }

@@ -18,6 +18,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+#![deny(unsafe_code)]
 #![warn(missing_docs)]
 
 pub mod affinity;
@@ -40,10 +41,11 @@ pub mod sock_diag;
 pub mod tcp_info;
 pub mod tsc;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 pub use error::{MeterError, Needs};
-pub use registry::{Scope, open};
+pub use registry::open;
+use rustix::time::ClockId;
 use tcpcost_counts::{Counts, MeterName, Snapshot, Totals, Whose};
 
 /// A source of counts.
@@ -68,11 +70,30 @@ pub trait Meter {
     }
 }
 
+/// What a meter is to count.
+#[derive(Debug, Clone, Default)]
+pub struct Scope {
+    /// CPUs.
+    pub cpus: Vec<usize>,
+    /// Processes of the trial: not "others". Eight at most.
+    pub own_pids: Vec<u32>,
+    /// Whether processes can be made own while `exact` counts, with all that they start ([`bpf::Follower`]).
+    pub follows: bool,
+    /// Whether `segments` counts by connection, too: so many ends of connections at least, those that were seen last.
+    pub connections: Option<u32>,
+    /// Network namespaces that may share the programs of `segments`: the hosts of a trial that are on one machine. 1 to
+    /// 64; what is beyond is taken for these.
+    pub namespaces: u32,
+    /// Handles of programs that another process has loaded with the same `own_pids` and `connections`, by meter. Where
+    /// they are of no use here, which is no error, programs are loaded.
+    pub loaded: BTreeMap<MeterName, String>,
+}
+
 /// A snapshot of one owner's totals, at this instant.
 pub(crate) fn snapshot_of(meter: MeterName, whose: Whose, counts: Counts) -> Snapshot {
     Snapshot {
         meter,
-        at_ns: clock::now_ns(libc::CLOCK_MONOTONIC),
+        at_ns: clock::now_ns(ClockId::Monotonic),
         totals: vec![Totals { whose, counts }],
     }
 }

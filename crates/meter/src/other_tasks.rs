@@ -12,6 +12,7 @@ use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use rustix::param::clock_ticks_per_second;
 use tcpcost_counts::{Counts, MeterName, Quantity, Snapshot, Whose};
 
 use crate::{Meter, MeterError, snapshot_of};
@@ -54,10 +55,7 @@ type Thread = (u32, u64);
 impl OtherTasks {
     /// Of all tasks but those of the processes `own`, on these CPUs.
     pub fn new(cpus: &[usize], own: &[u32]) -> OtherTasks {
-        // SAFETY: takes no pointers.
-        let user_hz = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
-        let user_hz = u64::try_from(user_hz).unwrap_or(100);
-        OtherTasks::at(Path::new("/proc"), cpus, own, user_hz)
+        OtherTasks::at(Path::new("/proc"), cpus, own, clock_ticks_per_second())
     }
 
     /// Of a folder that is like /proc, with ticks of 1/`user_hz` s.

@@ -12,6 +12,8 @@
 //! of time in which it looked, interval by interval, and both times are counts of their own
 //! ([`Quantity::PmuEnabledNs`], [`Quantity::PmuRunningNs`]): where they differ, the rest is estimated.
 
+#![allow(unsafe_code, reason = "perf_event_open has no safe wrapper")]
+
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{FromRawFd, OwnedFd};

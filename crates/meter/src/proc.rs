@@ -9,6 +9,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use rustix::param::clock_ticks_per_second;
 use tcpcost_counts::{Counts, MeterName, Quantity, Snapshot, Totals, Whose};
 
 use crate::{Meter, MeterError, snapshot_of};
@@ -25,14 +26,8 @@ pub struct Proc {
 impl Proc {
     /// Of these CPUs of this host.
     pub fn new(cpus: &[usize]) -> Proc {
-        // SAFETY: takes no pointers.
-        let user_hz = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
-        // Linux' ABI has 100 everywhere but on alpha and ia64 (1024), and no error for this name.
-        Proc::at(
-            Path::new("/proc"),
-            cpus,
-            u64::try_from(user_hz).unwrap_or(100),
-        )
+        // Linux' ABI has 100 everywhere but on alpha and ia64 (1024).
+        Proc::at(Path::new("/proc"), cpus, clock_ticks_per_second())
     }
 
     /// Of a folder that is like /proc, with ticks of 1/`user_hz` s.
@@ -152,6 +147,7 @@ fn add(one: &Counts, other: &Counts) -> Option<Counts> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use rustix::time::ClockId;
 
     fn read(stat: &str, cpus: &[usize]) -> Result<Snapshot, MeterError> {
         let root = tempfile::tempdir().unwrap();
@@ -231,7 +227,7 @@ mod tests {
         let after = meter.snapshot().unwrap();
         assert_eq!(after.since(&before).unwrap().len(), cpus.len() + 2);
         let counted: u64 = of(&after, &Whose::Cpus(cpus.clone())).values().sum();
-        let up_ns = crate::clock::now_ns(libc::CLOCK_BOOTTIME);
+        let up_ns = crate::clock::now_ns(ClockId::Boottime);
         // Far apart from ticks taken for something else: a factor of ten would show.
         let most = (up_ns + 10_000_000_000) * 2 * cpus.len() as u64;
         assert!((1..=most).contains(&counted), "{counted} in {up_ns}");

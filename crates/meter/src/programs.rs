@@ -3,6 +3,8 @@
 //! Statistics are on while a [`Programs`] lives and is not paused; they cost every program on the host two clock reads a run,
 //! which is in the figure.
 
+#![allow(unsafe_code, reason = "calls of libbpf")]
+
 use std::fs;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 

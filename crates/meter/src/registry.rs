@@ -3,34 +3,13 @@
 //! A worker reads `rusage` and `tcp_info` of itself; `others`, `soak` and `profile` take more than two looks, and
 //! have modules with more to say.
 
-use std::collections::BTreeMap;
-
 use tcpcost_counts::MeterName;
 
 use crate::netstat::Netstat;
 use crate::perf::Perf;
 use crate::proc::Proc;
 use crate::tsc::Tsc;
-use crate::{Meter, MeterError, bpf};
-
-/// What a meter is to count.
-#[derive(Debug, Clone, Default)]
-pub struct Scope {
-    /// CPUs.
-    pub cpus: Vec<usize>,
-    /// Processes of the trial: not "others". Eight at most.
-    pub own_pids: Vec<u32>,
-    /// Whether processes can be made own while `exact` counts, with all that they start (`Exact::follow`).
-    pub follows: bool,
-    /// Whether `segments` counts by connection, too: so many ends of connections at least, those that were seen last.
-    pub connections: Option<u32>,
-    /// Network namespaces that may share the programs of `segments`: the hosts of a trial that are on one machine. 1 to
-    /// 64; what is beyond is taken for these.
-    pub namespaces: u32,
-    /// Handles of programs that another process has loaded with the same `own_pids` and `connections`, by meter. Where
-    /// they are of no use here, which is no error, programs are loaded.
-    pub loaded: BTreeMap<MeterName, String>,
-}
+use crate::{Meter, MeterError, Scope, bpf};
 
 type Opened = Result<Box<dyn Meter + Send>, MeterError>;
 

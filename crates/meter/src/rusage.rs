@@ -3,6 +3,8 @@
 //! Not a [`crate::Meter`]: only a thread itself can ask, and the caller adds its threads up
 //! ([`tcpcost_counts::Whose::Threads`]). A call takes 0.15 µs (examples/cost.rs).
 
+#![allow(unsafe_code, reason = "getrusage has no safe wrapper")]
+
 use tcpcost_counts::{Counts, Quantity};
 
 use crate::MeterError;

@@ -1,5 +1,6 @@
 //! What measuring costs: CPU time of this very process.
 
+use rustix::time::ClockId;
 use tcpcost_counts::{Counts, MeterName, Quantity, Snapshot, Whose};
 
 use crate::{Meter, MeterError, clock, snapshot_of};
@@ -14,7 +15,7 @@ impl Meter for SelfCost {
     }
 
     fn snapshot(&mut self) -> Result<Snapshot, MeterError> {
-        let cpu_ns = clock::now_ns(libc::CLOCK_PROCESS_CPUTIME_ID);
+        let cpu_ns = clock::now_ns(ClockId::ProcessCPUTime);
         let counts = Counts::from([(Quantity::SelfCpuNs, cpu_ns)]);
         Ok(snapshot_of(self.name(), Whose::Tcpcost, counts))
     }
@@ -22,7 +23,7 @@ impl Meter for SelfCost {
 
 /// CPU time of the calling thread, ns.
 pub fn thread_cpu_ns() -> u64 {
-    clock::now_ns(libc::CLOCK_THREAD_CPUTIME_ID)
+    clock::now_ns(ClockId::ThreadCPUTime)
 }
 
 #[cfg(test)]

@@ -17,12 +17,18 @@
 //! - A hypervisor takes the time that it gives to others from the spinner, too: it is taken out by
 //!   /proc/stat's steal, which is in steps of 10 ms.
 
+#![allow(
+    unsafe_code,
+    reason = "priorities and clocks of threads have no safe wrapper"
+)]
+
 use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 
+use rustix::time::ClockId;
 use tcpcost_counts::{Counts, MeterName, Quantity, Reading, Snapshot, Totals, Whose};
 
 use crate::affinity::pin;
@@ -121,7 +127,7 @@ impl Meter for Soakers {
         let mut snapshot = snapshot_of(self.name(), Whose::Cpus(self.cpus.clone()), Counts::new());
         for (&cpu, spinner) in self.cpus.iter().zip(&self.spinners) {
             let units = spinner.page.units.load(Ordering::Relaxed);
-            let ns = clock::now_ns(spinner.clock);
+            let ns = spent_ns(spinner.clock);
             snapshot.totals.push(Totals {
                 whose: Whose::Cpu(cpu),
                 counts: counts(units, ns),
@@ -310,6 +316,18 @@ fn own_clock() -> Result<libc::clockid_t, MeterError> {
     }
 }
 
+/// What another thread's clock says, by the id that [`own_clock`] gave it.
+fn spent_ns(clock: libc::clockid_t) -> u64 {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `time` outlives the call, which fails if the thread has ended and then leaves it.
+    unsafe { libc::clock_gettime(clock, &mut time) };
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    seconds * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
+}
+
 /// The work of one spinner.
 struct Work {
     state: u64,
@@ -341,9 +359,9 @@ impl Work {
         let mut work = Work::new(0);
         // The fastest of some batches: others may have interrupted the rest.
         let batch_ns = (0..8).map(|_| {
-            let before_ns = clock::now_ns(libc::CLOCK_THREAD_CPUTIME_ID);
+            let before_ns = clock::now_ns(ClockId::ThreadCPUTime);
             (0..BATCH).for_each(|_| work.unit());
-            clock::now_ns(libc::CLOCK_THREAD_CPUTIME_ID).saturating_sub(before_ns)
+            clock::now_ns(ClockId::ThreadCPUTime).saturating_sub(before_ns)
         });
         let batch_ns = batch_ns.min().unwrap_or(0);
         Work::new(lines_per_unit(dirty_lines_per_s, batch_ns, BATCH))

@@ -8,6 +8,8 @@
 //! [`TcpInfo`] remembers each connection's and extends them to 64, which holds as long as no counter
 //! grows by 2^32 between two snapshots (at 8 million segments a second, nine minutes).
 
+#![allow(unsafe_code, reason = "a socket option whose length is the kernel's")]
+
 use std::io;
 use std::mem::{offset_of, size_of};
 use std::net::TcpStream;

@@ -4,6 +4,9 @@
 //! microsecond where a hypervisor traps it; a snapshot of it 0.1 µs. It is not serialised: over an interval of a
 //! second the dozens of instructions that the CPU may have moved around it do not show.
 
+#![allow(unsafe_code, reason = "the counter is read by an instruction")]
+
+use rustix::time::ClockId;
 use tcpcost_counts::{MeterName, Quantity, Snapshot, Whose};
 
 use crate::{Meter, MeterError, snapshot_of};
@@ -59,7 +62,7 @@ pub fn rate_hz() -> Option<u64> {
 fn pair() -> Option<(u64, u64)> {
     let tries = (0..16).filter_map(|_| {
         let before = now()?;
-        let at_ns = crate::clock::now_ns(libc::CLOCK_MONOTONIC_RAW);
+        let at_ns = crate::clock::now_ns(ClockId::MonotonicRaw);
         let width = now()?.checked_sub(before)?;
         Some((width, before + width / 2, at_ns))
     });

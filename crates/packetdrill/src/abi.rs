@@ -4,6 +4,8 @@
 //! when one of them asks what time it is, which then waits until a blocked call of the other has got
 //! what it waited for or waits again.
 
+#![allow(unsafe_code, reason = "the interface that packetdrill calls is C")]
+
 use std::cell::Cell;
 use std::ffi::{c_char, c_int, c_long, c_longlong, c_void};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};

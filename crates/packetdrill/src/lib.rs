@@ -7,6 +7,8 @@
 //!
 //! Not here: epoll, splice, error queues, timestamping, MD5: those are Linux's sockets, not TCP.
 
+#![deny(unsafe_code)]
+
 mod abi;
 mod calls;
 mod host;

@@ -9,7 +9,6 @@ use crate::estimate::Estimate;
 use crate::labels;
 use crate::levels::Levels;
 use crate::number::unit_in_tables;
-use crate::published_chart::published_chart;
 use crate::scope::{scopes, whose};
 use crate::summary::Summary;
 
@@ -67,9 +66,9 @@ pub(crate) struct Point {
     pub(crate) published: bool,
 }
 
-/// All charts of a summary, in the order of the page.
+/// The charts of what a summary found, in the order of the page.
 pub(crate) fn charts(summary: &Summary) -> Vec<Chart> {
-    let mut charts: Vec<Chart> = published_chart(summary).into_iter().collect();
+    let mut charts = Vec::new();
     let groups = summary.groups();
     // A rate is what tells the groups apart: its chart has both, and comes last.
     let mut across: Vec<Group<'_>> = Vec::new();

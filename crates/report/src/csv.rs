@@ -1,7 +1,6 @@
 //! The summary flat: one row per cell and quantity. docs/records.md describes the columns.
 
-use std::fmt::Write;
-
+use csv::{Terminator, Writer, WriterBuilder};
 use tcpcost_study::Derived;
 
 use crate::cell::Load;
@@ -26,12 +25,10 @@ pub fn csv(summary: &Summary) -> String {
         }
     }
     knobs.sort_unstable();
-    let mut out = COLUMNS.join(",");
-    for knob in &knobs {
-        out.push(',');
-        out += &field(&format!("knob:{knob}"));
-    }
-    out.push('\n');
+    let mut out = writer();
+    let fixed = COLUMNS.iter().map(ToString::to_string);
+    let of_knobs = knobs.iter().map(|knob| format!("knob:{knob}"));
+    out.write_record(fixed.chain(of_knobs)).expect(IN_MEMORY);
     let number = |value: Option<f64>| value.map_or(String::new(), |value| value.to_string());
     for cell in &summary.cells {
         let main = |derived: &Derived| *derived == cell.main;
@@ -45,31 +42,32 @@ pub fn csv(summary: &Summary) -> String {
             .flat_map(|profile| by_chain(profile, unit(cell)));
         for (quantity, unit, estimate, main) in estimates.chain(by_chain) {
             let fixed = [
-                field(&summary.study.name),
-                field(&cell.name),
+                summary.study.name.clone(),
+                cell.name.clone(),
                 match &cell.load {
-                    Load::FixedRate(rate) => field(rate),
+                    Load::FixedRate(rate) => rate.clone(),
                     Load::CpuBound => String::new(),
                 },
-                field(&cell.regime().unwrap_or_default()),
+                cell.regime().unwrap_or_default(),
                 cell.n_marked.to_string(),
-                field(&quantity),
-                field(unit),
+                quantity,
+                unit.to_string(),
                 number(Some(estimate.median)),
                 number(estimate.lo),
                 number(estimate.hi),
                 estimate.n.to_string(),
                 main.to_string(),
             ];
-            out += &fixed.join(",");
-            for knob in &knobs {
+            let values = knobs.iter().map(|knob| {
                 let value = cell.knobs.get(knob).map(ToString::to_string);
-                let _ = write!(out, ",{}", field(&value.unwrap_or_default()));
-            }
-            out.push('\n');
+                value.unwrap_or_default()
+            });
+            let row = fixed.into_iter().chain(values);
+            out.write_record(row).expect(IN_MEMORY);
         }
     }
-    out
+    let bytes = out.into_inner().expect(IN_MEMORY);
+    String::from_utf8(bytes).expect("made of strings")
 }
 
 /// Name, unit and estimate of each figure by call chain; none is a main quantity.
@@ -104,18 +102,27 @@ fn by_chain(profile: &Profile, unit: &'static str) -> Vec<(String, &'static str,
     rows
 }
 
-/// A field, quoted where it must be.
-fn field(text: &str) -> String {
-    if text.contains([',', '"', '\n', '\r']) {
-        format!("\"{}\"", text.replace('"', "\"\""))
-    } else {
-        text.to_string()
-    }
+/// RFC 4180, but lines end in a line feed.
+fn writer() -> Writer<Vec<u8>> {
+    let feed = Terminator::Any(b'\n');
+    WriterBuilder::new()
+        .terminator(feed)
+        .from_writer(Vec::new())
 }
+
+const IN_MEMORY: &str = "memory takes all, and each row has a field for each column";
 
 #[cfg(test)]
 mod tests {
-    use super::field;
+    use super::writer;
+
+    /// The field as it stands in a row.
+    fn field(text: &str) -> String {
+        let mut out = writer();
+        out.write_record([text, ""]).unwrap();
+        let row = String::from_utf8(out.into_inner().unwrap()).unwrap();
+        row.strip_suffix(",\n").unwrap().to_string()
+    }
 
     #[test]
     fn a_field_with_a_comma_or_a_quote_is_quoted() {

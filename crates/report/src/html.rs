@@ -14,6 +14,7 @@ use crate::labels;
 use crate::number::{show, show_estimate, show_percent, unit_in_tables};
 use crate::profile::page;
 use crate::prose::sentences;
+use crate::published_chart::published_chart;
 use crate::scope::{self, scopes};
 use crate::summary::Summary;
 use crate::table::ABSENT;
@@ -29,7 +30,8 @@ const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 
 
 /// The summary as one HTML page that refers to nothing outside itself.
 pub fn html(summary: &Summary) -> String {
-    let charts = charts(summary);
+    let first = published_chart(summary).into_iter();
+    let charts: Vec<Chart> = first.chain(charts(summary)).collect();
     // "</" would end the element, "<!--" change how it ends: no "<" is left in it.
     let data = serde_json::to_string(&charts)
         .expect("text and finite numbers alone")

@@ -4,6 +4,8 @@
 //! call of a command is ever interrupted. What they leave is a number that stays: whoever waits asks
 //! for it, or is woken by it. Nothing is consumed, so nobody can miss it.
 
+#![deny(unsafe_code)]
+
 use std::fs;
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -114,6 +116,10 @@ impl Interrupt {
 
 /// Lets all of these signals pass: for a process that ends when the one that started it lets go of
 /// its input. A signal of the terminal, or of a service manager, goes to both.
+#[allow(
+    unsafe_code,
+    reason = "signal(2) takes handlers, too; here it takes none"
+)]
 pub fn leave_to_parent() {
     for signal in SIGNALS {
         // SAFETY: ignoring a signal installs no handler.
@@ -125,6 +131,10 @@ pub fn leave_to_parent() {
 
 /// A program that is started so has no signals blocked: those that [`Interrupt::watch`] takes are blocked here, and
 /// a new program has the mask of the thread that starts it.
+#[allow(
+    unsafe_code,
+    reason = "what runs between fork and exec must be safe there; there is no other way to change the mask"
+)]
 pub fn unblocked(command: &mut Command) -> &mut Command {
     // SAFETY: between fork and exec only pthread_sigmask is called, which is safe there (signal-safety(7)).
     unsafe {

@@ -3,27 +3,11 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
-
-use crate::record::{CpuId, Record, Warning, WarningCode};
+use crate::record::{CpuDistance, Record, Warning, WarningCode};
 
 /// CPUs are far from each other if a round trip takes more than this many times the shortest one. Clock rates move it
 /// by a half; another last-level cache, or socket, by three to ten times.
 const FAR: u64 = 2;
-
-/// The round trip of a cache line between CPUs of two hosts of one machine, just before a trial's
-/// traffic and just after it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CpuDistance {
-    /// The first CPU of the host that connects, then that of the host that listens.
-    pub cpus: [CpuId; 2],
-    /// Before, ns; absent where a CPU was not free.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub before_ns: Option<u64>,
-    /// After, ns.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub after_ns: Option<u64>,
-}
 
 /// Two CPUs of a machine.
 type Between = (String, [usize; 2]);
@@ -99,6 +83,7 @@ impl CpuDistance {
 mod tests {
     use super::*;
     use crate::host_name::HostName;
+    use crate::record::CpuId;
     use crate::record::HostRecord;
 
     fn record(cpus: [usize; 2], before_ns: Option<u64>, after_ns: Option<u64>) -> Record {

@@ -52,7 +52,6 @@ pub use ack_policies::{AckKind, AckPolicyRow, ack_policy_table};
 pub use capture::{Brackets, Capture, CaptureSettings, PublishedOpening};
 pub use cell::{Cell, MeterTrial, Shuffle};
 pub use conclusion::{Change, Conclusion, Fit};
-pub use cpu_distance::CpuDistance;
 pub use derived::{Derived, Scope};
 pub use host_name::{HostName, HostNameError};
 pub use knob::{Knobs, UnknownKnob};
@@ -61,8 +60,8 @@ pub use parse::StudyError;
 pub use quick::Quick;
 pub use reach::{At, Is, Kernel, Need, Of, Term, Unavailable, Unmet, User, UserKnob};
 pub use record::{
-    CpuId, Environment, HostRecord, Machine, Outcome, Record, RecordError, SCHEMA_VERSION, Warning,
-    WarningCode,
+    CpuDistance, CpuId, Environment, HostRecord, Machine, Outcome, Record, RecordError,
+    SCHEMA_VERSION, Warning, WarningCode,
 };
 pub use registry::{Group, KNOBS, Kind, Knob, find, knob_table, tcp_table};
 pub use settings::{

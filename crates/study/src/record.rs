@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 use tcpcost_counts::{ByConnection, CallChains, MeterName, Quantity, Reading, Whose};
 
 use crate::capture::Capture;
-use crate::cpu_distance::CpuDistance;
 use crate::host_name::HostName;
 use crate::knob::Knobs;
 use crate::schema1;
@@ -204,6 +203,20 @@ impl HostRecord {
     }
 }
 
+/// The round trip of a cache line between CPUs of two hosts of one machine, just before a trial's
+/// traffic and just after it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CpuDistance {
+    /// The first CPU of the host that connects, then that of the host that listens.
+    pub cpus: [CpuId; 2],
+    /// Before, ns; absent where a CPU was not free.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before_ns: Option<u64>,
+    /// After, ns.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after_ns: Option<u64>,
+}
+
 /// One trial, done: everything needed to judge it and to do it again.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Record {
@@ -278,7 +291,8 @@ impl Record {
             return Err(RecordError::Newer(schema_version));
         }
         if schema_version == 1 {
-            return Ok(schema1::read(line)?);
+            let today = schema1::upgrade(line, SCHEMA_VERSION)?;
+            return Ok(Record::deserialize(today)?);
         }
         Ok(serde_json::from_str(line)?)
     }

@@ -6,6 +6,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rustix::time::{ClockId, clock_gettime};
 use tcpcost_tcp::wire::{Checksum, Packet, Segment, Sum};
 use tcpcost_tcp::{
     Clock, Config, CongestionControl, ConnId, Connection, Endpoint, Piece, Pool, SeqNum,
@@ -448,12 +449,7 @@ fn best_of(mut run: impl FnMut()) -> Duration {
 }
 
 fn cpu() -> Duration {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: writes one `timespec`.
-    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) };
+    let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 

@@ -15,6 +15,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use common::{Host, Wire};
+use rustix::time::{ClockId, clock_gettime};
 use sockets::{PacketSocket, cubic};
 use tcpcost_link::{Device, Impaired, Impairment, Layer, Offloads, Tap};
 use tcpcost_tcp::wire::{Checksum, Header, Packet};
@@ -468,7 +469,7 @@ fn raw_read(offloads: Offloads) -> Cost {
     while read < BYTES / 4 {
         // As many as wait for a reader that is behind; fewer than the interface keeps.
         (0..32).for_each(|_| socket.send(&unit));
-        let before = cpu(libc::CLOCK_THREAD_CPUTIME_ID);
+        let before = cpu(ClockId::ThreadCPUTime);
         let mut arrived: VecDeque<Wire> = VecDeque::new();
         host.device
             .receive(&mut source, &mut arrived, 64, Instant::now())
@@ -478,7 +479,7 @@ fn raw_read(offloads: Offloads) -> Cost {
             .filter(|unit| unit.0.len() == 40 + payload.len());
         read += (units.count() * payload.len()) as u64;
         drop(arrived);
-        reading += cpu(libc::CLOCK_THREAD_CPUTIME_ID) - before;
+        reading += cpu(ClockId::ThreadCPUTime) - before;
     }
     Cost {
         own: reading,
@@ -494,8 +495,8 @@ struct Clocks {
 impl Clocks {
     fn now() -> Self {
         Self {
-            own: cpu(libc::CLOCK_THREAD_CPUTIME_ID),
-            all: cpu(libc::CLOCK_PROCESS_CPUTIME_ID),
+            own: cpu(ClockId::ThreadCPUTime),
+            all: cpu(ClockId::ProcessCPUTime),
         }
     }
 
@@ -509,13 +510,8 @@ impl Clocks {
     }
 }
 
-fn cpu(clock: libc::clockid_t) -> Duration {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: writes one `timespec`.
-    unsafe { libc::clock_gettime(clock, &raw mut time) };
+fn cpu(clock: ClockId) -> Duration {
+    let time = clock_gettime(clock);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 

@@ -15,7 +15,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     tap.answer_for("10.88.0.2".parse()?);
     println!("echo on 10.88.0.2 port 7 over {}", tap.name());
     let mut secret = [0; 16];
-    std::io::Read::read_exact(&mut std::fs::File::open("/dev/urandom")?, &mut secret)?;
+    rustix::rand::getrandom(&mut secret, rustix::rand::GetRandomFlags::empty())?;
     let pool = Pool::default();
     let (config, now) = (Config::default(), Instant::now());
     let mut endpoint = Endpoint::new(config.clone(), pool.clone(), secret, Checksum::Partial, now);

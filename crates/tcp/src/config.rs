@@ -3,7 +3,6 @@
 use std::num::NonZeroU16;
 use std::time::Duration;
 
-use crate::congestion::{CongestionControl, WindowGrowth};
 use crate::connection::{AckPolicy, LinuxAcks, Segmentation};
 
 /// Choices of a connection. An [`Endpoint`](crate::Endpoint) gives each of its connections a copy;
@@ -155,4 +154,26 @@ impl Default for Config {
             time_wait: Duration::from_secs(60),
         }
     }
+}
+
+/// Which algorithm a connection uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CongestionControl {
+    /// RFC 5681 with RFC 3465's byte counting.
+    NewReno,
+    /// RFC 9438.
+    Cubic,
+    /// A window of this many bytes whatever happens: takes congestion control out of a question.
+    Fixed(u32),
+}
+
+/// What opens the window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WindowGrowth {
+    /// The bytes that an ACK acknowledges (RFC 3465), if the sender used the window.
+    Bytes,
+    /// One segment for each ACK (in congestion avoidance, for each window's worth of ACKs) that
+    /// finds the window full, whatever it acknowledges: Linux of 2005. For studies of what stretch
+    /// ACKs do to such a sender; CUBIC's own growth is not changed.
+    PerAck,
 }

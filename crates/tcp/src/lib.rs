@@ -63,6 +63,7 @@
 //! assert_eq!(heard, b"hello");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+#![deny(unsafe_code)]
 #![warn(missing_docs)]
 
 mod config;
@@ -76,8 +77,7 @@ mod seq;
 mod time;
 pub mod wire;
 
-pub use config::{Config, FastOpenChoice, KeepAlive};
-pub use congestion::{CongestionControl, WindowGrowth};
+pub use config::{Config, CongestionControl, FastOpenChoice, KeepAlive, WindowGrowth};
 pub use connection::{
     AckDecision, AckPolicy, Agreed, Clock, Connection, Ended, Info, Limits, LinuxAcks, LossState,
     Nagle, Pacing, ReadError, Segmentation, State, TailRule, WriteError,

@@ -2,11 +2,14 @@
 //! cheaper. One file or folder per subcommand; `run` asks, `agent` does, `host` changes the host
 //! and puts it back.
 
+#![deny(unsafe_code)]
+
 mod cli;
 mod doctor;
 mod exit;
 mod output;
 mod peer;
+mod report;
 mod run;
 mod soak;
 mod stat;
@@ -83,7 +86,7 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::List(format) => print(studies::list(format)?),
         Command::Show { name } => print(studies::show(&name)?),
         Command::Knobs => print(studies::knobs()),
-        Command::Report(args) => Ok(output::report(&args)?.into()),
+        Command::Report(args) => Ok(report::report(&args)?.into()),
         Command::Doctor { json } => {
             let (text, exit) = doctor::doctor(json);
             output::write(&text)?;

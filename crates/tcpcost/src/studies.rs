@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
+use csv::{Terminator, WriterBuilder};
 use tcpcost_study::{Group, KNOBS, Of, Study};
 
 use crate::cli::Format;
@@ -68,21 +69,23 @@ pub fn list(format: Format) -> anyhow::Result<String> {
             .collect();
         return Ok(serde_json::to_string_pretty(&list)? + "\n");
     }
-    let mut lines = String::new();
     if format.csv {
-        lines += "name,cells,title\n";
-    }
-    for (name, study) in &studies {
-        if format.csv {
-            lines += &format!("{name},{},\"{}\"\n", study.cells.len(), study.title);
-        } else {
-            // Titles begin with the name, which the first column already has.
-            let title = study
-                .title
-                .split_once(": ")
-                .map_or(study.title.as_str(), |(_, rest)| rest);
-            lines += &format!("{name:<18} {title}\n");
+        let feed = Terminator::Any(b'\n');
+        let mut rows = WriterBuilder::new().terminator(feed).from_writer(vec![]);
+        rows.write_record(["name", "cells", "title"])?;
+        for (name, study) in &studies {
+            rows.write_record([*name, &study.cells.len().to_string(), &study.title])?;
         }
+        return Ok(String::from_utf8(rows.into_inner()?)?);
+    }
+    let mut lines = String::new();
+    for (name, study) in &studies {
+        // Titles begin with the name, which the first column already has.
+        let title = study
+            .title
+            .split_once(": ")
+            .map_or(study.title.as_str(), |(_, rest)| rest);
+        lines += &format!("{name:<18} {title}\n");
     }
     Ok(lines)
 }

@@ -1,7 +1,7 @@
 //! What one end's ACKs cover.
 
 use crate::histogram::Histogram;
-use crate::policy::{PolicyGuess, Undisturbed};
+use crate::policy::{Covered, PolicyGuess, Undisturbed};
 
 /// ACKs of one end that acknowledged payload for the first time.
 #[derive(Debug, Clone, Default)]
@@ -17,35 +17,6 @@ pub struct AckCoverage {
     /// Payload bytes covered by either.
     pub bytes_acked: u64,
     undisturbed: Undisturbed,
-}
-
-/// One ACK that covered payload.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Covered {
-    pub(crate) pure: bool,
-    pub(crate) bytes: u64,
-    pub(crate) wire_segments: u64,
-    pub(crate) packets: u64,
-    pub(crate) on_boundary: bool,
-    pub(crate) window: Window,
-    /// Time since the last packet covered in which nothing else passed, less the RTT, ns.
-    pub(crate) late_ns: Option<u64>,
-    /// Whether it left at a time of its own between two arrivals.
-    pub(crate) between_arrivals: bool,
-    /// Whether a gap or a duplicate made it leave.
-    pub(crate) disturbed: bool,
-}
-
-/// The window that an ACK offers.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Window {
-    /// How far its right edge moved since the ACK before: what was read in between, as far as the
-    /// receiver offers what its buffer has room for. `None` if the window's scale is unknown.
-    pub(crate) edge_bytes: Option<u64>,
-    /// What the scale cuts off: edges are known to this much.
-    pub(crate) unit_bytes: u64,
-    /// Whether it is as wide as any before, to a segment: as far as it tells, nothing is left to be read.
-    pub(crate) is_full: bool,
 }
 
 impl AckCoverage {

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::evidence::Evidence;
 use crate::read::Names;
-use crate::report::endpoint_name;
+use crate::segment::endpoint_name;
 use crate::waits::Wait;
 
 /// One line that costs.

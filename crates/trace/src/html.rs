@@ -8,8 +8,11 @@ use crate::graph::{ConnectionGraph, Graph, Points, Step};
 use crate::report::{ConnectionReport, Distribution, Report};
 use crate::text::{connection_text, largest, summary};
 
-const PLOT: &str = include_str!("../../report/assets/plot.min.js");
-const STYLE: &str = include_str!("../../report/assets/report.css");
+// Links to the files of `report`, which `cargo package` follows: a copy would grow old.
+const PLOT: &str = include_str!("../assets/plot.min.js");
+/// The bundle's licences ask to go wherever it goes, and it goes into every page.
+const LICENCES: &str = include_str!("../assets/LICENSES.txt");
+const STYLE: &str = include_str!("../assets/report.css");
 const SCRIPT: &str = include_str!("../assets/trace.js");
 const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'";
 
@@ -61,7 +64,7 @@ pub fn page(report: &Report, graph: &Graph) -> String {
                     }
                 }
                 script type="application/json" id="charts" { (PreEscaped(data)) }
-                script { (PreEscaped(PLOT)) }
+                script { "/*\n" (PreEscaped(LICENCES)) "*/\n" (PreEscaped(PLOT)) }
                 script { (PreEscaped(SCRIPT)) }
             }
         }

@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use csv::{Terminator, WriterBuilder};
 use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
@@ -118,57 +119,47 @@ pub fn csv(reports: &[Report]) -> String {
 ///
 /// # Errors
 /// What writing says.
-pub fn write_csv(reports: &[Report], mut out: impl Write) -> io::Result<()> {
-    out.write_all(b"file,connection,end,quantity,value\n")?;
+pub fn write_csv(reports: &[Report], out: impl Write) -> io::Result<()> {
+    let mut out = WriterBuilder::new()
+        .terminator(Terminator::Any(b'\n'))
+        .from_writer(out);
+    out.write_record(["file", "connection", "end", "quantity", "value"])?;
     for report in reports {
-        let file = field(&report.file);
         for connection in &report.connections {
             let value = connection_value(connection);
-            let mut rows = String::new();
-            let mut row = |end: &str, name: &str, value: &Value| {
-                let shown = match value {
-                    Value::String(text) => field(text),
-                    other => other.to_string(),
-                };
-                let number = connection.number;
-                rows += &format!("{file},{number},{},{name},{shown}\n", field(end));
+            let number = connection.number.to_string();
+            let mut row = |end: &str, name: &str, value: &Value| match value {
+                Value::String(text) => out.write_record([&report.file, &number, end, name, text]),
+                other => out.write_record([&report.file, &number, end, name, &other.to_string()]),
             };
             for (name, value) in value.as_object().into_iter().flatten() {
                 if name != "ends" && name != "number" {
-                    flatten(name, value, &mut |name, value| row("", name, value));
+                    flatten(name, value, &mut |name, value| row("", name, value))?;
                 }
             }
             for end in value["ends"].as_array().into_iter().flatten() {
                 let address = end["address"].as_str().unwrap_or_default();
                 for (name, value) in end.as_object().into_iter().flatten() {
                     if name != "address" {
-                        flatten(name, value, &mut |name, value| row(address, name, value));
+                        flatten(name, value, &mut |name, value| row(address, name, value))?;
                     }
                 }
             }
-            out.write_all(rows.as_bytes())?;
         }
     }
-    Ok(())
+    out.flush()
 }
 
-fn flatten(name: &str, value: &Value, row: &mut impl FnMut(&str, &Value)) {
+fn flatten(
+    name: &str,
+    value: &Value,
+    row: &mut impl FnMut(&str, &Value) -> csv::Result<()>,
+) -> csv::Result<()> {
     match value {
-        Value::Null | Value::Array(_) => {}
-        Value::Object(fields) => {
-            for (inner, value) in fields {
-                flatten(&format!("{name}.{inner}"), value, row);
-            }
-        }
+        Value::Null | Value::Array(_) => Ok(()),
+        Value::Object(fields) => fields
+            .iter()
+            .try_for_each(|(inner, value)| flatten(&format!("{name}.{inner}"), value, row)),
         value => row(name, value),
-    }
-}
-
-/// RFC 4180: quoted where a separator or a quote stands in it.
-fn field(text: &str) -> String {
-    if text.contains([',', '"', '\n', '\r']) {
-        format!("\"{}\"", text.replace('"', "\"\""))
-    } else {
-        text.to_string()
     }
 }

@@ -30,6 +30,7 @@ mod counts;
 mod direction;
 mod evidence;
 mod findings;
+mod forms;
 mod graph;
 mod handshakes;
 mod histogram;
@@ -60,16 +61,18 @@ pub use connection::{Began, Connection, Ended, Handshake, Settings};
 pub use counts::DirectionCounts;
 pub use direction::{Direction, SynOptions};
 pub use findings::Finding;
+pub use forms::{follow, read};
 pub use graph::{ConnectionGraph, Curves, Event, EventKind, Graph, Points, Step, Steps};
 pub use handshakes::Handshakes;
 pub use histogram::Histogram;
 pub use html::page;
 pub use json::{csv, json, json_line, write_csv, write_json};
+pub use links::Link;
 pub use mss::{Mss, MssSource};
 pub use opening::OpeningWatch;
-pub use packet::{Link, segment as parse};
+pub use packet::segment as parse;
 pub use policy::{Policy, PolicyGuess};
-pub use read::{Broken, Form, Names, Reading, Sink, follow, read};
+pub use read::{Broken, Form, Names, Reading, Sink};
 pub use report::{
     ConnectionReport, Distribution, EndReport, PerMib, Report, SCHEMA_VERSION, counts_at,
 };

@@ -5,58 +5,9 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use crate::links::{self, Found, be16};
+use crate::links::{self, Found, Link, be16};
 use crate::segment::{Endpoint, Host, Options, Segment, Skipped, Way, flag};
 use crate::tunnels::{self, DEPTH_MOST, Inner, Tunnel};
-
-/// Link types that are read, with the numbers of libpcap's LINKTYPE_ registry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Link {
-    /// 1: Ethernet, with any number of VLAN tags, MPLS labels, PPPoE or LLC/SNAP.
-    Ethernet,
-    /// 0 and 108: the four-byte family of BSD's loopback.
-    Null,
-    /// 12, 14, 101, 228, 229: IP and nothing before it.
-    Raw,
-    /// 113: Linux cooked, version 1.
-    Cooked1,
-    /// 276: Linux cooked, version 2.
-    Cooked2,
-    /// 9 and 50: PPP.
-    Ppp,
-    /// 51: PPPoE without Ethernet.
-    PppPppoe,
-    /// 105: 802.11, data that are not encrypted.
-    Wireless,
-    /// 127: the same behind radiotap's header.
-    Radiotap,
-    /// 239: Linux's NFLOG.
-    NetfilterLog,
-    /// 242: IP over InfiniBand.
-    InfiniBand,
-    /// Another one, by its number; its packets are counted and left out.
-    Unknown(u32),
-}
-
-impl Link {
-    /// The link type of a LINKTYPE_ number.
-    pub fn from_number(number: u32) -> Link {
-        match number {
-            1 => Link::Ethernet,
-            0 | 108 => Link::Null,
-            9 | 50 => Link::Ppp,
-            12 | 14 | 101 | 228 | 229 => Link::Raw,
-            51 => Link::PppPppoe,
-            105 => Link::Wireless,
-            113 => Link::Cooked1,
-            127 => Link::Radiotap,
-            239 => Link::NetfilterLog,
-            242 => Link::InfiniBand,
-            276 => Link::Cooked2,
-            _ => Link::Unknown(number),
-        }
-    }
-}
 
 /// The segment in a captured frame. `wire_len` is the frame's length before it was cut. What is no
 /// segment is counted in `skipped`.

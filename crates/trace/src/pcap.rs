@@ -4,7 +4,8 @@
 use std::io::Read;
 
 use crate::bytes::{Bytes, LONGEST};
-use crate::packet::{Link, segment};
+use crate::links::Link;
+use crate::packet::segment;
 use crate::read::{Broken, Reading, Sink};
 
 /// Byte order and unit of a file's stamps, told by its magic.

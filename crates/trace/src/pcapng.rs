@@ -3,7 +3,8 @@
 use std::io::Read;
 
 use crate::bytes::{Bytes, LONGEST};
-use crate::packet::{Link, segment};
+use crate::links::Link;
+use crate::packet::segment;
 use crate::read::{Broken, Reading, Sink};
 
 const SECTION: u32 = 0x0a0d_0d0a;

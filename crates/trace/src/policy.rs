@@ -6,7 +6,6 @@
 
 use serde::Serialize;
 
-use crate::acks::Covered;
 use crate::histogram::Histogram;
 
 /// What a policy shows in: pure ACKs that cover payload while nothing is missing. With a gap, or for a
@@ -270,6 +269,35 @@ pub enum Policy {
     Mixed,
 }
 
+/// One ACK that covered payload.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Covered {
+    pub(crate) pure: bool,
+    pub(crate) bytes: u64,
+    pub(crate) wire_segments: u64,
+    pub(crate) packets: u64,
+    pub(crate) on_boundary: bool,
+    pub(crate) window: Window,
+    /// Time since the last packet covered in which nothing else passed, less the RTT, ns.
+    pub(crate) late_ns: Option<u64>,
+    /// Whether it left at a time of its own between two arrivals.
+    pub(crate) between_arrivals: bool,
+    /// Whether a gap or a duplicate made it leave.
+    pub(crate) disturbed: bool,
+}
+
+/// The window that an ACK offers.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Window {
+    /// How far its right edge moved since the ACK before: what was read in between, as far as the
+    /// receiver offers what its buffer has room for. `None` if the window's scale is unknown.
+    pub(crate) edge_bytes: Option<u64>,
+    /// What the scale cuts off: edges are known to this much.
+    pub(crate) unit_bytes: u64,
+    /// Whether it is as wide as any before, to a segment: as far as it tells, nothing is left to be read.
+    pub(crate) is_full: bool,
+}
+
 /// A policy and why.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PolicyGuess {
@@ -313,7 +341,6 @@ const MOST: f64 = 0.7;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::acks::Window;
 
     /// ACKs that cover so many wire segments in so many packets each (0: in one each) and move the
     /// edge so far (0: as far as they cover).

@@ -16,7 +16,7 @@ use crate::histogram::Histogram;
 use crate::mss::Mss;
 use crate::policy::PolicyGuess;
 use crate::read::{Broken, Form, Names, Reading};
-use crate::segment::{Endpoint, Host, Skipped};
+use crate::segment::{Skipped, endpoint_name};
 use crate::tunnels::Tunnel;
 use crate::waits::{CapturedAt, Waits};
 
@@ -436,18 +436,5 @@ impl Source for Captured<'_> {
 
     fn time_ns(&self, _: MeterName) -> Option<f64> {
         None
-    }
-}
-
-pub(crate) fn endpoint_name(end: Endpoint, names: &Names) -> String {
-    let name = match end.host {
-        Host::Address(std::net::IpAddr::V6(address)) => format!("[{address}]"),
-        Host::Address(address) => address.to_string(),
-        Host::Named(index) => names.get(index as usize).cloned().unwrap_or_default(),
-    };
-    if end.port == 0 {
-        name
-    } else {
-        format!("{name}:{}", end.port)
     }
 }

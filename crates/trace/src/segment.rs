@@ -175,3 +175,16 @@ impl Skipped {
             + self.link_unknown
     }
 }
+
+pub(crate) fn endpoint_name(end: Endpoint, names: &[String]) -> String {
+    let name = match end.host {
+        Host::Address(std::net::IpAddr::V6(address)) => format!("[{address}]"),
+        Host::Address(address) => address.to_string(),
+        Host::Named(index) => names.get(index as usize).cloned().unwrap_or_default(),
+    };
+    if end.port == 0 {
+        name
+    } else {
+        format!("{name}:{}", end.port)
+    }
+}

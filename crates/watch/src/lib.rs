@@ -5,6 +5,8 @@
 //! the growth, a `sample`, to a view: `lines`, `json` or the `screen`. `connections` are looked at on request,
 //! with their `owners`, and totals are served as `metrics` by `http`.
 
+#![forbid(unsafe_code)]
+
 mod column;
 mod connections;
 mod driver;

@@ -7,13 +7,19 @@
 //! retransmission timeout (200 ms); if the thread gets no CPU for so long these still draw a duplicate,
 //! which is never held.
 
+#![allow(
+    unsafe_code,
+    reason = "a packet socket's address and mark have no safe wrapper"
+)]
+
 use std::io::{self, Write};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use rustix::net::{self, AddressFamily, SendFlags, SocketFlags, SocketType};
 use tcpcost_meter::bpf::ack_filter::{AckFilterProgram, Every, Overdue};
 use tcpcost_meter::{Meter, MeterError};
 use tcpcost_study::{AckFilterRule, MeterName, Snapshot};
@@ -107,13 +113,9 @@ impl Meter for Counted {
 /// A socket that sends whole frames out of a device and receives none.
 fn packet_socket(index: u32) -> io::Result<OwnedFd> {
     let index = i32::try_from(index).map_err(io::Error::other)?;
-    // SAFETY: takes no pointers; protocol 0 receives nothing.
-    let socket = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
-    if socket < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: a descriptor that was just made and that nobody else has.
-    let socket = unsafe { OwnedFd::from_raw_fd(socket) };
+    // Protocol 0 receives nothing.
+    let flags = SocketFlags::CLOEXEC;
+    let socket = net::socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None)?;
     // SAFETY: all zeros is a sockaddr_ll, the kernel reads it within its length, and it outlives the call.
     let bound = unsafe {
         let mut address: libc::sockaddr_ll = std::mem::zeroed();
@@ -144,19 +146,8 @@ fn send(socket: &OwnedFd, overdue: &Overdue) -> io::Result<()> {
     if marked < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the frame is valid for its length, and the kernel only reads it.
-    let sent = unsafe {
-        libc::send(
-            socket.as_raw_fd(),
-            frame.as_ptr().cast(),
-            frame.len(),
-            libc::MSG_DONTWAIT,
-        )
-    };
-    match sent {
-        0.. => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
+    net::send(socket, &frame, SendFlags::DONTWAIT)?;
+    Ok(())
 }
 
 /// The frame with its TCP checksum, which TCP left to the device. Ethernet, IPv4 without options, TCP:

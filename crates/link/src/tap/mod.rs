@@ -15,6 +15,9 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+
 use crate::{Device, Filled, Frame, Offload, Offloads, Source};
 use neighbours::{ETHERNET_BYTES, Ethernet};
 use virtio::HEADER_BYTES;
@@ -208,23 +211,14 @@ impl Tap {
     /// # Errors
     /// If the system cannot wait.
     pub fn wait(&self, timeout: Option<Duration>) -> io::Result<()> {
-        let mut poll = libc::pollfd {
-            fd: self.as_raw_fd(),
-            events: libc::POLLIN,
-            revents: 0,
-        };
-        let timeout = timeout.map(|timeout| libc::timespec {
-            tv_sec: timeout.as_secs().try_into().unwrap_or(libc::time_t::MAX),
-            tv_nsec: timeout.subsec_nanos().into(),
-        });
-        let timeout = timeout
-            .as_ref()
-            .map_or(std::ptr::null(), std::ptr::from_ref);
-        // SAFETY: one descriptor, open as long as `self`; a time that lives until the call ends.
-        let result = unsafe { libc::ppoll(&raw mut poll, 1, timeout, std::ptr::null()) };
-        match io::Error::last_os_error() {
-            error if result < 0 && error.kind() != io::ErrorKind::Interrupted => Err(error),
-            _ => Ok(()),
+        // What is no timespec is longer than anybody waits.
+        let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+        match poll(
+            &mut [PollFd::new(&self.file, PollFlags::IN)],
+            timeout.as_ref(),
+        ) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
         }
     }
 

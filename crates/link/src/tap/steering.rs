@@ -5,6 +5,8 @@
 //! gets ports of its own, by a program of twelve instructions (`tun_ebpf_select_queue` of the
 //! kernel's drivers/net/tun.c takes what it returns modulo the number of queues).
 
+#![allow(unsafe_code, reason = "an eBPF program is loaded by bpf(2)")]
+
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};

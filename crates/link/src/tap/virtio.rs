@@ -1,5 +1,7 @@
 //! The virtio-net header and the calls that switch it on (Linux `tun.rst`, `virtio_net.h`).
 
+#![allow(unsafe_code, reason = "ioctls of a TUN device, and a header as bytes")]
+
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;

@@ -11,6 +11,8 @@
 //! whoever loads it sends that again in time: [`AckFilterProgram::overdue`] and [`Overdue::mark`]. If a later one has left
 //! meanwhile, the program drops the copy.
 
+#![allow(unsafe_code, reason = "memory that an eBPF program writes")]
+
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{Ordering, fence};
 use std::{fmt, ptr};

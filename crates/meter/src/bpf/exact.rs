@@ -13,6 +13,8 @@
 //! It cannot see what the hypervisor stole: that is in the context that it hit. Compare
 //! `cpu_steal_ns` of the meter `proc`.
 
+#![allow(unsafe_code, reason = "memory that an eBPF program writes")]
+
 use std::fmt;
 use std::os::linux::fs::MetadataExt;
 use std::sync::LazyLock;
@@ -20,6 +22,7 @@ use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
 use std::{fs, ptr, thread};
 
+use rustix::time::ClockId;
 use tcpcost_counts::{Counts, MeterName, Quantity, Snapshot, Totals, Whose};
 
 use super::layout::exact::{CONTEXTS, COUNTED, Cell, MAX_CPUS, OWN_PIDS, Place};
@@ -189,11 +192,11 @@ impl Exact {
         let mut tries = 1..LOOKS_MAX;
         loop {
             // Before the cells: a span that has not begun by now is no part of what was running.
-            let now_ns = clock::now_ns(libc::CLOCK_MONOTONIC);
+            let now_ns = clock::now_ns(ClockId::Monotonic);
             let cells = (0..self.cpus.len())
                 .map(|index| self.totals(index, now_ns))
                 .collect();
-            let took_ns = clock::now_ns(libc::CLOCK_MONOTONIC) - now_ns;
+            let took_ns = clock::now_ns(ClockId::Monotonic) - now_ns;
             let most_ns = LOOK_MAX_NS + LOOK_CPU_NS * self.cpus.len() as u64;
             if took_ns <= most_ns || tries.next().is_none() {
                 return (now_ns, cells);
@@ -241,7 +244,7 @@ impl Pausable for Exact {
             let place = self.place(cpu);
             self.set_open(cpu, false);
             let cell = self.cell(cpu);
-            let now_ns = clock::now_ns(libc::CLOCK_MONOTONIC);
+            let now_ns = clock::now_ns(ClockId::Monotonic);
             let open_ns = now_ns.saturating_sub(cell.last_ns);
             // SAFETY: in bounds and aligned; from here on the cell is ours. A program that looked at the word just before
             // writes a time that is lost, or counted twice: one event.
@@ -262,7 +265,7 @@ impl Pausable for Exact {
             if self.cell(cpu).is_open == 1 {
                 continue;
             }
-            self.restart(cpu, clock::now_ns(libc::CLOCK_MONOTONIC));
+            self.restart(cpu, clock::now_ns(ClockId::Monotonic));
         }
         Ok(())
     }

@@ -1,5 +1,7 @@
 //! An eBPF object in the kernel: loaded, attached, its variables mapped.
 
+#![allow(unsafe_code, reason = "calls of libbpf")]
+
 use std::error::Error;
 use std::io;
 use std::os::fd::AsFd;

@@ -6,6 +6,8 @@
 //! burst of samples that stand for next to nothing. Programs built without frame pointers have no user call
 //! chain beyond the innermost function; what an address is not known by is `[unknown]`.
 
+#![allow(unsafe_code, reason = "memory that an eBPF program writes")]
+
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::fs::File;

@@ -10,6 +10,8 @@
 //! A packet sent costs some 60 ns of CPU (two programs), one received 30: of each program's run 18 are the kernel's way to it
 //! and back (examples/bpf_cost.rs). By connection it is some 20 more a packet.
 
+#![allow(unsafe_code, reason = "memory that an eBPF program writes")]
+
 use std::collections::HashMap;
 use std::os::linux::fs::MetadataExt;
 use std::sync::LazyLock;

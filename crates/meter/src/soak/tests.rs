@@ -132,7 +132,7 @@ fn what_a_busy_thread_takes_is_missing_from_the_spinners_work() {
     let before = (soakers.snapshot().unwrap(), proc.snapshot().unwrap());
     let busy_ns = std::thread::spawn(move || {
         pin(cpu).unwrap();
-        let spent_ns = || clock::now_ns(libc::CLOCK_THREAD_CPUTIME_ID);
+        let spent_ns = || clock::now_ns(rustix::time::ClockId::ThreadCPUTime);
         while spent_ns() < 200_000_000 {}
         spent_ns()
     });

@@ -16,7 +16,6 @@ use tcpcost_study::{Derived, Figure, HostRecord, Record, Scope};
 
 use self::context::part;
 pub use self::layer::Layer;
-use crate::cell::CellSummary;
 use crate::cpu_ownership::separable_scopes;
 use crate::derive::Values;
 use crate::estimate::Estimate;
@@ -78,9 +77,9 @@ impl Cost {
 pub const SHARE_MIN: f64 = 0.01;
 
 impl Profile {
-    /// The same hosts' of another cell.
-    pub(crate) fn of<'a>(&self, cell: &'a CellSummary) -> Option<&'a Profile> {
-        cell.profiles.iter().find(|other| other.scope == self.scope)
+    /// The same hosts' among those of another cell.
+    pub(crate) fn of<'a>(&self, profiles: &'a [Profile]) -> Option<&'a Profile> {
+        profiles.iter().find(|other| other.scope == self.scope)
     }
 
     /// A layer's cost.

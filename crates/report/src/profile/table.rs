@@ -43,7 +43,7 @@ pub(crate) fn rows(group: &Group<'_>, cell: &CellSummary) -> Vec<Rows> {
         .first()
         .filter(|first| !std::ptr::eq(**first, cell));
     let of_profile = |profile: &Profile| {
-        let before = first.and_then(|first| profile.of(first));
+        let before = first.and_then(|first| profile.of(&first.profiles));
         let layers = profile.layers.iter().map(|(layer, cost)| {
             let before = before.and_then(|before| before.layer(*layer));
             let (name, none) = (layer.name().to_string(), String::new());

@@ -1,5 +1,7 @@
 //! Socket options that change when a receiver acknowledges, for connections that stand.
 
+#![allow(unsafe_code, reason = "socket options that rustix does not have")]
+
 use std::io;
 use std::mem;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};

@@ -3,6 +3,8 @@
 //! rustix rounds a timeout up to milliseconds unless all of a program is built for Linux 5.11, and
 //! a schedule at 10,000 transactions per second needs better, so the calls are made by hand here.
 
+#![allow(unsafe_code, reason = "epoll_pwait2 into a buffer that is kept")]
+
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;

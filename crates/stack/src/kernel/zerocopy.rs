@@ -3,6 +3,11 @@
 //! Documentation/networking/msg_zerocopy.rst: each successful call takes the next 32-bit id; a
 //! notification tells a range of ids [ee_info, ee_data], and ranges may come in any order.
 
+#![allow(
+    unsafe_code,
+    reason = "MSG_ZEROCOPY reports in control messages of its own"
+)]
+
 use std::io;
 use std::mem;
 use std::os::fd::{AsRawFd, OwnedFd};

@@ -5,7 +5,6 @@ use std::time::Instant;
 use super::timers::Timer;
 use super::{Connection, State};
 use crate::Chain;
-use crate::endpoint::Known;
 use crate::wire::{FastOpen, Flags, Segment};
 
 /// Where a connection stands that begins so, or may.
@@ -23,6 +22,15 @@ pub(super) struct FastOpening {
     answers: bool,
     /// Our SYN had the option, and was not lost.
     asked: bool,
+}
+
+/// What was learned of a server.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Known {
+    /// Its cookie; or, while there is none, how to ask for one the next time.
+    pub cookie: FastOpen,
+    /// Its MSS option.
+    pub mss: u32,
 }
 
 impl Connection {

@@ -51,7 +51,7 @@ pub(crate) use time_wait::TimeWait;
 
 pub use ack::{AckDecision, AckPolicy, LinuxAcks};
 pub use application::{ReadError, WriteError};
-pub(crate) use fast_open::OPTION_BYTES_MAX;
+pub(crate) use fast_open::{Known, OPTION_BYTES_MAX};
 pub use info::{Agreed, Info, Limits, LossState};
 pub use segmentation::{Nagle, Pacing, Segmentation, TailRule};
 pub use sequence_space::Clock;

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 
 use super::Endpoint;
 use super::secret::siphash_with;
-use crate::connection::OPTION_BYTES_MAX;
+use crate::connection::{Known, OPTION_BYTES_MAX};
 use crate::wire::{FastOpen, FourTuple, Segment};
 
 /// What an endpoint knows for it.
@@ -17,15 +17,6 @@ pub(super) struct FastOpens {
     /// The key of the cookies it gives out, and an older one whose cookies are still taken.
     keys: Vec<[u8; 16]>,
     known: HashMap<IpAddr, Known>,
-}
-
-/// What was learned of a server.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Known {
-    /// Its cookie; or, while there is none, how to ask for one the next time.
-    pub cookie: FastOpen,
-    /// Its MSS option.
-    pub mss: u32,
 }
 
 impl Endpoint {

@@ -34,8 +34,6 @@ use table::{Slot, Table};
 use time_wait::TimeWaits;
 use timers::{Deadline, NO_TIMER};
 
-pub(crate) use fast_open::Known;
-
 pub use connect::ConnectError;
 pub use listen::ListenError;
 pub use table::ConnId;

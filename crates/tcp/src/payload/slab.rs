@@ -4,6 +4,8 @@
 //! written while pieces of its filled beginning are in flight, so that many small writes share one
 //! slab instead of pinning one each.
 
+#![allow(unsafe_code, reason = "hands out memory that is not yet written")]
+
 use std::cell::UnsafeCell;
 use std::fmt;
 use std::ops::Range;

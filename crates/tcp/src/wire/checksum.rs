@@ -1,6 +1,8 @@
 //! The Internet checksum (RFC 1071): the ones' complement of the ones' complement sum of 16-bit
 //! words.
 
+#![allow(unsafe_code, reason = "vector instructions")]
+
 /// A sum in the making. Adding is associative over pieces of even length; an odd piece is only
 /// right in front of a piece added with [`Sum::add_pieces`], which keeps track of the half word.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -17,7 +17,28 @@ pub use checksum::Sum;
 pub use fast_open::FastOpen;
 pub use ip::Ecn;
 pub use options::{AckRate, Options, SackBlocks, Timestamps};
-pub use packet::{Checksum, DropReason, FourTuple, Header, Packet};
+pub use packet::{Checksum, FourTuple, Header, Packet};
 pub use segment::{Flags, Segment};
 
 pub(crate) use packet::parse_too_big;
+
+/// Why a packet was dropped before it reached a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DropReason {
+    /// Neither IPv4 nor IPv6.
+    NotIp,
+    /// Shorter than its headers claim.
+    Truncated,
+    /// An IP header that cannot be.
+    BadIp,
+    /// A wrong IPv4 header checksum.
+    BadIpChecksum,
+    /// Part of a fragmented packet.
+    Fragment,
+    /// Not TCP.
+    NotTcp,
+    /// A TCP header that cannot be.
+    BadTcp,
+    /// A wrong TCP checksum.
+    BadTcpChecksum,
+}

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use super::ip::IpHeader;
 use super::tcp::TcpHeader;
-use super::{Segment, Sum};
+use super::{DropReason, Segment, Sum};
 use crate::{Chain, Piece, SeqNum};
 
 /// The two ends of a connection. In an arriving packet `local` is its destination.
@@ -42,27 +42,6 @@ pub enum Checksum {
     Partial,
     /// Found right by the device.
     Verified,
-}
-
-/// Why a packet was dropped before it reached a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DropReason {
-    /// Neither IPv4 nor IPv6.
-    NotIp,
-    /// Shorter than its headers claim.
-    Truncated,
-    /// An IP header that cannot be.
-    BadIp,
-    /// A wrong IPv4 header checksum.
-    BadIpChecksum,
-    /// Part of a fragmented packet.
-    Fragment,
-    /// Not TCP.
-    NotTcp,
-    /// A TCP header that cannot be.
-    BadTcp,
-    /// A wrong TCP checksum.
-    BadTcpChecksum,
 }
 
 /// IP and TCP header bytes in place: 40 + 60 at most.

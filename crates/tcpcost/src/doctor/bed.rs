@@ -37,8 +37,7 @@ type Tried = Result<(), SystemError>;
 fn tried() -> Option<(Tried, Tried)> {
     let thread = std::thread::spawn(|| {
         namespace::enter_new().ok()?;
-        // SAFETY: takes nothing and cannot fail.
-        let thread_id = u32::try_from(unsafe { libc::gettid() }).ok()?;
+        let thread_id = u32::try_from(rustix::thread::gettid().as_raw_pid()).ok()?;
         // A bottleneck that is never reached, on a loopback that carries nothing.
         let tbf = Tbf::new(1_000_000_000, 1 << 20, 65536);
         Some((

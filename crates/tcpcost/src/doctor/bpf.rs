@@ -1,6 +1,8 @@
 //! Which BPF programs the kernel takes here: a program of two instructions of each type is given to
 //! bpf(2), and dropped again without being attached to anything.
 
+#![allow(unsafe_code, reason = "a program is loaded by bpf(2)")]
+
 use std::ffi::CStr;
 use std::io;
 use std::os::fd::FromRawFd;

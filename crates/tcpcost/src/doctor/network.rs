@@ -6,6 +6,8 @@ use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::time::Duration;
 
+use rustix::process::{Resource, getrlimit};
+
 use super::Check;
 use tcpcost_host::{ethtool, sysctl};
 
@@ -150,10 +152,7 @@ pub fn tcp_mem(root: &Path) -> Check {
             "mount /proc",
         );
     };
-    // SAFETY: takes no pointers.
-    let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-    let page = u64::try_from(page).unwrap_or(4096);
-    let mib = |pages: u64| pages.saturating_mul(page) >> 20;
+    let mib = |pages: u64| pages.saturating_mul(rustix::param::page_size() as u64) >> 20;
     let found = format!(
         "pressure at {} MiB, at most {} MiB",
         mib(pressure),
@@ -174,11 +173,9 @@ pub fn tcp_mem(root: &Path) -> Check {
 const PRESSURE_MIN_MIB: u64 = 250;
 
 pub fn open_files() -> Check {
-    // SAFETY: rlimit is plain data, for which all zeros is a value.
-    let mut limit: libc::rlimit = unsafe { std::mem::zeroed() };
-    // SAFETY: `limit` outlives the call, which with these arguments cannot fail.
-    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) };
-    open_files_of(limit.rlim_cur, limit.rlim_max)
+    let limit = getrlimit(Resource::Nofile);
+    let number = |limit: Option<u64>| limit.unwrap_or(u64::MAX);
+    open_files_of(number(limit.current), number(limit.maximum))
 }
 
 fn open_files_of(soft: u64, hard: u64) -> Check {

@@ -77,6 +77,11 @@ pub enum AskError {
     Unfit(HostName, String),
 }
 
+/// An answer to another question.
+pub(super) fn out_of_turn(host: HostName, answer: &Answer) -> AskError {
+    AskError::Gone(host, format!("answered out of turn: {answer:?}"))
+}
+
 /// A process that answers for one host, or for several.
 struct Process {
     child: Child,

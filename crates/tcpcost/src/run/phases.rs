@@ -7,9 +7,8 @@ use tcpcost_agent::protocol::{Answer, Ask, clock_ns};
 use tcpcost_study::{CpuDistance, CpuId, Environment, HostName, MeterName, Side, Topology};
 
 use super::bed::Bed;
-use super::nodes::{AskError, Events};
+use super::nodes::{AskError, Events, out_of_turn};
 use super::placement::Placement;
-use super::trial::out_of_turn;
 
 /// Something of each host.
 pub type ByHost<T> = BTreeMap<HostName, T>;

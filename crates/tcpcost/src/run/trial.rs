@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
+use rustix::rand::GetRandomFlags;
 use tcpcost_agent::protocol::{
     Answer, Ask, Capturing, Measured, Prepare, Sampling, Span, TestedPort, clock_ns,
 };
@@ -15,7 +16,7 @@ use tcpcost_study::{
 
 use super::bed::Bed;
 use super::directory::CAPTURES;
-use super::nodes::{AskError, Events};
+use super::nodes::{AskError, Events, out_of_turn};
 use super::phases::{self, ByHost, Ports, Shared, clock_offset_ns, connect, distances};
 use super::placement::Placement;
 use super::warnings;
@@ -429,10 +430,6 @@ fn warning(text: String) -> Warning {
     Warning { code, text }
 }
 
-pub(super) fn out_of_turn(host: HostName, answer: &Answer) -> AskError {
-    AskError::Gone(host, format!("answered out of turn: {answer:?}"))
-}
-
 fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).expect("a study's times are far below 584 years")
 }
@@ -451,10 +448,10 @@ fn span((warm_up, duration): (Duration, Duration)) -> Span {
 /// 128 random bits, in hex.
 fn token() -> String {
     let mut bytes = [0u8; 16];
-    // SAFETY: the buffer is valid for its 16 bytes, which getrandom fills or leaves.
-    let filled = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
+    let filled = rustix::rand::getrandom(&mut bytes, GetRandomFlags::empty());
     assert_eq!(
-        filled, 16,
+        filled,
+        Ok(16),
         "getrandom of 16 bytes never fails once the kernel is up (random(7))"
     );
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()

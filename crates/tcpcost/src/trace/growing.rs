@@ -6,10 +6,13 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 
 /// Why there will be no more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,19 +113,10 @@ impl Read for Growing {
 /// # Errors
 /// What poll(2) says.
 fn wait_for(fd: BorrowedFd<'_>, most: Duration) -> io::Result<bool> {
-    let mut polled = libc::pollfd {
-        fd: fd.as_raw_fd(),
-        events: libc::POLLIN,
-        revents: 0,
-    };
-    let ms = i32::try_from(most.as_millis()).unwrap_or(i32::MAX);
-    // SAFETY: `polled` is one initialised entry and outlives the call; `fd` is open.
-    match unsafe { libc::poll(&mut polled, 1, ms) } {
-        -1 => match io::Error::last_os_error() {
-            error if error.kind() == io::ErrorKind::Interrupted => Ok(false),
-            error => Err(error),
-        },
-        ready => Ok(ready > 0),
+    let most = Timespec::try_from(most).ok();
+    match poll(&mut [PollFd::new(&fd, PollFlags::IN)], most.as_ref()) {
+        Err(Errno::INTR) => Ok(false),
+        ready => Ok(ready? > 0),
     }
 }
 

@@ -11,7 +11,8 @@ use serde::Serialize;
 
 use crate::histogram::Histogram;
 use crate::read::{Names, Sink};
-use crate::report::{Distribution, endpoint_name};
+use crate::report::Distribution;
+use crate::segment::endpoint_name;
 use crate::segment::{Endpoint, Segment, flag};
 
 /// The packets of a capture, as they are held against another's.

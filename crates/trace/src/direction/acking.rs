@@ -1,7 +1,7 @@
 //! An ACK that this end sends: what it is, what it covers, and the window that it offers.
 
 use super::{Coverage, Direction};
-use crate::acks::{Covered, Window};
+use crate::policy::{Covered, Window};
 use crate::segment::{Segment, flag};
 
 /// What is known of a segment with the ACK flag beside itself.

@@ -1,0 +1,76 @@
+//! Reads a capture of any known form: which it is, is told by how it begins.
+
+use std::io::Read;
+
+use crate::bytes::Bytes;
+use crate::compressed::decompressed;
+use crate::read::{Broken, Form, Reading, Sink};
+use crate::{pcap, pcapng, tcpdump};
+
+/// Reads a capture to its end: pcap, pcapng or tcpdump's text, as it is or compressed by gzip,
+/// zstd, lz4 or xz, each known by how it begins. Needs no seek: a pipe will do.
+///
+/// Returns what was read, and why it stopped if that was not at the end.
+pub fn read<'r>(input: impl Read + 'r, sink: &mut impl Sink) -> (Reading, Result<(), Broken>) {
+    let mut reading = Reading::default();
+    let outcome = decompressed(Box::new(input))
+        .map_err(|error| Broken::io(0, &error))
+        .and_then(|input| read_plain(Bytes::new(input), sink, &mut reading));
+    (reading, outcome)
+}
+
+/// As [`read`], of a capture that is still written and not compressed: a compressor holds back what it
+/// was given, so its file would tell of a packet long after it passed. The input may say
+/// [`WouldBlock`](std::io::ErrorKind::WouldBlock) now and then, which gives the sink its turn.
+pub fn follow(input: impl Read, sink: &mut impl Sink) -> (Reading, Result<(), Broken>) {
+    let mut reading = Reading::default();
+    let outcome = read_plain(Bytes::new(input), sink, &mut reading);
+    (reading, outcome)
+}
+
+fn read_plain<R: Read>(
+    mut bytes: Bytes<R>,
+    sink: &mut impl Sink,
+    reading: &mut Reading,
+) -> Result<(), Broken> {
+    bytes
+        .fill(4, sink, reading)
+        .map_err(|error| Broken::io(0, &error))?;
+    let outcome = match bytes.held() {
+        [] => Err(Broken::new(0, "empty")),
+        held if pcap::Order::of(held).is_some() => {
+            reading.form = Some(Form::Pcap);
+            pcap::read(&mut bytes, sink, reading)
+        }
+        [0x0a, 0x0d, 0x0d, 0x0a, ..] => {
+            reading.form = Some(Form::Pcapng);
+            pcapng::read(&mut bytes, sink, reading)
+        }
+        held if held
+            .iter()
+            .all(|byte| byte.is_ascii_graphic() || byte.is_ascii_whitespace()) =>
+        {
+            reading.form = Some(Form::TcpdumpText);
+            tcpdump::read(&mut bytes, sink, reading)
+        }
+        [0x1f, 0x8b, ..]
+        | [0x28, 0xb5, 0x2f, 0xfd, ..]
+        | [0x04, 0x22, 0x4d, 0x18, ..]
+        | [0xfd, b'7', b'z', b'X', ..] => Err(Broken::new(
+            0,
+            "compressed once more, or followed: decompress it first",
+        )),
+        held => {
+            let magic: String = held
+                .iter()
+                .take(4)
+                .map(|byte| format!("{byte:02x}"))
+                .collect();
+            let what = format!("neither pcap, pcapng nor tcpdump's text: begins with {magic}");
+            Err(Broken::new(0, what))
+        }
+    };
+    reading.bytes = bytes.offset();
+    // What the sink ended may end within a packet.
+    if bytes.stopped() { Ok(()) } else { outcome }
+}
