@@ -222,7 +222,8 @@ fn a_file_is_followed_as_it_grows_and_is_replaced_until_ctrl_c() {
     let packets = format!("growing.txt: tcpdump's text, {} packets", lines.len() + 20);
     assert!(last.iter().any(|line| line.contains(&packets)), "{last:#?}");
     assert!(
-        last.iter().any(|line| line.contains("Events that cost CPU")),
+        last.iter()
+            .any(|line| line.contains("Events that cost CPU")),
         "{last:#?}"
     );
 }
