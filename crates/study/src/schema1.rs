@@ -15,6 +15,7 @@ const MACHINE: &str = "unknown";
 /// A line of schema 1 as the record of `version` that it would be today.
 pub(crate) fn upgrade(line: &str, version: u32) -> Result<Value, serde_json::Error> {
     let mut record: Value = serde_json::from_str(line)?;
+    rename(&mut record);
     let Some(fields) = record.as_object_mut() else {
         return Err(serde::de::Error::custom("no object"));
     };
@@ -58,15 +59,10 @@ pub(crate) fn upgrade(line: &str, version: u32) -> Result<Value, serde_json::Err
             vec![distance]
         }
     };
-    let mut warnings = match take("warnings") {
+    let warnings = match take("warnings") {
         Value::Null => json!([]),
         warnings => warnings,
     };
-    for warning in warnings.as_array_mut().into_iter().flatten() {
-        if warning["code"] == "cpus_apart" {
-            warning["code"] = "cpus_far".into();
-        }
-    }
     let machines = match is_known {
         true => json!({ MACHINE: machine }),
         false => json!({}),
@@ -84,4 +80,66 @@ pub(crate) fn upgrade(line: &str, version: u32) -> Result<Value, serde_json::Err
         fields.insert(name.to_string(), value);
     }
     Ok(record)
+}
+
+/// Names of schema 1 that are others today: of knobs, meters, counts and warnings; and of a knob's values.
+const RENAMED: &[(&str, &str)] = &[
+    ("ack_thin", "ack_filter"),
+    ("thin_acks_passed", "ack_filter_passed_acks"),
+    ("thin_acks_held", "ack_filter_held_acks"),
+    ("thin_acks_flushed", "ack_filter_flushed_acks"),
+    ("cpus_apart", "cpus_far"),
+];
+const RENAMED_SPLITS: &[(&str, &str)] = &[("always", "split"), ("nagle", "keep")];
+
+fn today<'a>(name: &'a str, renamed: &[(&str, &'a str)]) -> &'a str {
+    let found = renamed.iter().find(|(before, _)| *before == name);
+    found.map_or(name, |(_, now)| now)
+}
+
+/// Today's names, in keys (of a host's knob behind `HOST.`) and values, all through a record.
+fn rename(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            for (key, mut value) in std::mem::take(fields) {
+                rename(&mut value);
+                let (host, name) = key
+                    .rsplit_once('.')
+                    .map_or(("", &key[..]), |(host, name)| (host, name));
+                if let ("tail_split", Some(rule)) = (name, value.as_str()) {
+                    value = today(rule, RENAMED_SPLITS).into();
+                }
+                let name = today(name, RENAMED);
+                let key = match host {
+                    "" => name.to_string(),
+                    host => format!("{host}.{name}"),
+                };
+                fields.insert(key, value);
+            }
+        }
+        Value::Array(values) => values.iter_mut().for_each(rename),
+        Value::String(name) => *name = today(name, RENAMED).to_string(),
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_renamed_since_has_todays_name() {
+        let mut record = json!({
+            "knobs": {"server.ack_thin": 4, "tail_split": "nagle", "ack_policy": "always"},
+            "readings": [{"meter": "ack_thin", "counts": {"thin_acks_held": 3}}],
+            "warnings": [{"code": "cpus_apart", "text": "cpus_apart"}],
+        });
+        rename(&mut record);
+        let expected = json!({
+            "knobs": {"server.ack_filter": 4, "tail_split": "keep", "ack_policy": "always"},
+            "readings": [{"meter": "ack_filter", "counts": {"ack_filter_held_acks": 3}}],
+            "warnings": [{"code": "cpus_far", "text": "cpus_far"}],
+        });
+        assert_eq!(record, expected);
+    }
 }
