@@ -3,9 +3,9 @@
 use csv::{Terminator, Writer, WriterBuilder};
 use tcpcost_study::Derived;
 
+use crate::call_chains::table::unit;
 use crate::cell::Load;
 use crate::estimate::Estimate;
-use crate::profile::table::unit;
 use crate::profile::{Cost, Profile};
 use crate::summary::Summary;
 

@@ -6,13 +6,13 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use tcpcost_study::{Derived, Figure, FigureOf, Scope};
 
 use crate::acks;
+use crate::call_chains::page;
 use crate::cell::CellSummary;
 use crate::charts::{Chart, PARTS, charts};
 use crate::compare::Group;
 use crate::estimate::Estimate;
 use crate::labels;
 use crate::number::{show, show_estimate, show_percent, unit_in_tables};
-use crate::profile::page;
 use crate::prose::sentences;
 use crate::published_chart::published_chart;
 use crate::scope::{self, scopes};

@@ -16,6 +16,7 @@
 #![warn(missing_docs)]
 
 mod acks;
+mod call_chains;
 mod cell;
 mod charts;
 mod compare;
@@ -43,6 +44,7 @@ mod table;
 mod text;
 mod verdict;
 
+pub use call_chains::flame::{flame, flame_difference};
 pub use cell::{CellSummary, Load, TrialValues, Warned};
 pub use compare::{Group, PublishedComparison};
 pub use conclusions::{Against, Finding, FindingKind, Sign, Step};
@@ -53,7 +55,6 @@ pub use html::html;
 pub use json::json;
 pub use meter_cost::MeterCost;
 pub use netperf::{cpu_ratio, service_demand_us_per_kib};
-pub use profile::flame::{flame, flame_difference};
 pub use profile::{Cost, Function, Layer, Profile, SHARE_MIN};
 pub use summary::Summary;
 pub use text::text;

@@ -7,11 +7,11 @@ use std::fmt::Write;
 use tcpcost_study::{Derived, Figure, HostName, Scope};
 
 use crate::acks;
+use crate::call_chains::table as profile;
 use crate::cell::CellSummary;
 use crate::compare::Group;
 use crate::labels;
 use crate::number::{show_estimate, show_percent, unit_in_tables};
-use crate::profile::table as profile;
 use crate::scope::scopes;
 use crate::summary::Summary;
 use crate::table::{ABSENT, Table, WIDTH, wrap};

@@ -4,8 +4,7 @@
 
 use std::time::Duration;
 
-use crate::knobs::KNOBS;
-use crate::reach::{Is, Kernel};
+use crate::row::Kernel;
 use crate::words::words;
 
 words! {
@@ -140,38 +139,4 @@ pub(crate) fn counts_segments(word: &str) -> bool {
 /// Whether the policy of this name has limits.
 pub(crate) fn has_limits(word: &str) -> bool {
     AckKind::from_word(word).is_some_and(|kind| kind.row().limits.is_some())
-}
-
-/// The policies as a Markdown table: `docs/policies.md` carries it, and a test compares.
-pub fn ack_policy_table() -> String {
-    let mut table = String::from("| policy | acknowledges | knobs | from |\n|---|---|---|---|\n");
-    for word in AckKind::WORDS {
-        let row = AckKind::from_word(word).expect("its own word").row();
-        let ms = row.delay_max.as_millis();
-        let mut knobs = vec![format!("`ack_delay` {ms}ms")];
-        if let Some([initial, max]) = row.limits {
-            knobs.push(format!("`ack_limit_initial` {initial}"));
-            knobs.push(format!("`ack_limit_max` {max} or `ack_segments`"));
-        } else if let Some(segments) = row.segments {
-            knobs.push(format!("`ack_segments` {segments}"));
-        }
-        // Those that need this policy by its name.
-        for knob in KNOBS {
-            let mut terms = knob.needs.iter().flat_map(|need| need.any);
-            let names_it = terms.any(|term| {
-                term.knob == "ack_policy"
-                    && matches!(term.is, Is::In(words) if words.contains(word))
-            });
-            if names_it {
-                knobs.push(format!("`{}`", knob.name));
-            }
-        }
-        table += &format!(
-            "| `{word}` | {} | {} | {} |\n",
-            row.doc,
-            knobs.join(", "),
-            row.from
-        );
-    }
-    table
 }

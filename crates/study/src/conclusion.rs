@@ -4,7 +4,7 @@
 use crate::derived::Derived;
 use crate::knob::{Knobs, find_full};
 use crate::parse::{Section, StudyError, matching, number, quantity, raw, required};
-use crate::registry::Knob;
+use crate::row::Knob;
 use crate::value::{Raw, Value};
 
 /// `[[conclusion]]`: one sentence about cells, or about what a knob changes between them.

@@ -6,8 +6,9 @@ use std::fmt;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::host_name::HostName;
-use crate::registry::{KNOBS, Knob, find};
-use crate::topology::Side;
+use crate::knobs::{KNOBS, find};
+use crate::row::Knob;
+use crate::side::Side;
 use crate::value::{Raw, Value};
 
 /// Splits `client.NAME` into its host, or set of hosts, and the rest.

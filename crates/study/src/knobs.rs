@@ -1,38 +1,13 @@
-//! Every knob that a study may set, one row each; and the choices of our own TCP that they are.
+//! Every knob that a study may set, one row each.
 
 use crate::ack_policies::{AckKind, counts_segments, has_limits};
-use crate::reach::{At, Is, Kernel, Need, Of, Term, User, is, is_not, that};
-use crate::registry::{Kind, Knob, bed, link, tcp, workload};
-use crate::settings::{
+use crate::choices::{
     Cork, ReceiveWith, Segmentation, SendWith, TailSplit, WindowGrowth, WorkloadKind,
 };
-
-/// A choice of our own TCP that is a knob. `tcpcost_stack` makes each of them in one `match`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(missing_docs, reason = "each is its row's")]
-pub enum UserKnob {
-    Mtu,
-    AckPolicy,
-    AckSegments,
-    AckDelay,
-    AckLimitInitial,
-    AckLimitMax,
-    CompSackNr,
-    CompSackDelay,
-    BacklogAckDefer,
-    TailSplit,
-    TsoWinDivisor,
-    SuperSegment,
-    TsoMinSegs,
-    WholeSuperSegments,
-    Pacing,
-    PacingRate,
-    InitialWindow,
-    WindowGrowth,
-    TailLossProbe,
-    BusyPoll,
-    ReceiveBatch,
-}
+use crate::row::{
+    At, Is, Kernel, Kind, Knob, Need, Of, Term, User, UserKnob, bed, is, is_not, link, tcp, that,
+    workload,
+};
 
 /// The row of a sysctl, which has none in [`KNOBS`]: the kernel knows their names.
 pub(crate) const SYSCTL: Knob = Knob {
@@ -558,3 +533,57 @@ pub const KNOBS: &[Knob] = &[
         )
     },
 ];
+
+/// The knob of this name without end prefix, or `None`. Sysctls give a row made for them.
+pub fn find(name: &str) -> Option<Knob> {
+    if let Some(sysctl) = name.strip_prefix("sysctl.") {
+        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+        let sound =
+            sysctl.starts_with("net.") && !sysctl.contains("..") && sysctl.chars().all(plain);
+        return sound.then_some(SYSCTL);
+    }
+    KNOBS.iter().find(|knob| knob.name == name).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::value::{Raw, Value};
+
+    #[test]
+    fn every_default_is_a_value_of_its_knob_and_names_are_unique() {
+        for (index, knob) in KNOBS.iter().enumerate() {
+            let value = knob.default_value();
+            assert!(!value.to_string().is_empty(), "{}", knob.name);
+            assert!(
+                KNOBS[..index].iter().all(|other| other.name != knob.name),
+                "{} twice",
+                knob.name
+            );
+        }
+    }
+
+    #[test]
+    fn a_wrong_unit_is_not_a_value() {
+        let write_size = find("write_size").unwrap();
+        assert_eq!(
+            write_size.read(&Raw::Text("64KiB".into())),
+            Some(Value::Bytes(65536))
+        );
+        assert_eq!(write_size.read(&Raw::Text("64ms".into())), None);
+        assert_eq!(write_size.read(&Raw::Integer(0)), None);
+        assert_eq!(find("flows").unwrap().read(&Raw::Integer(30_001)), None);
+        assert_eq!(
+            find("tso").unwrap().read(&Raw::Text("leave".into())),
+            Some(Value::Word("leave".into()))
+        );
+    }
+
+    #[test]
+    fn sysctls_of_the_network_are_knobs_and_paths_are_not() {
+        assert!(find("sysctl.net.ipv4.tcp_autocorking").is_some());
+        for wrong in ["sysctl.kernel.hostname", "sysctl.net/../x", "sysctl.net..x"] {
+            assert!(find(wrong).is_none(), "{wrong}");
+        }
+    }
+}

@@ -26,6 +26,7 @@
 mod ack_policies;
 mod capture;
 mod cell;
+mod choices;
 mod conclusion;
 mod cpu_distance;
 mod derived;
@@ -39,42 +40,45 @@ mod published;
 mod quick;
 mod reach;
 mod record;
-mod registry;
+mod row;
 mod schema1;
 mod settings;
+mod side;
 mod study;
+mod tables;
 mod topology;
 pub mod units;
 mod value;
 mod words;
 
-pub use ack_policies::{AckKind, AckPolicyRow, ack_policy_table};
+pub use ack_policies::{AckKind, AckPolicyRow};
 pub use capture::{Brackets, Capture, CaptureSettings, PublishedOpening};
 pub use cell::{Cell, MeterTrial, Shuffle};
+pub use choices::{
+    Cork, ReceiveWith, Segmentation, SendWith, TailSplit, WindowGrowth, WorkloadKind,
+};
 pub use conclusion::{Change, Conclusion, Fit};
 pub use derived::{Derived, Scope};
 pub use host_name::{HostName, HostNameError};
 pub use knob::{Knobs, UnknownKnob};
+pub use knobs::{KNOBS, find};
 pub use measure::{Measure, Published, PublishedFunctions, Series, Threshold};
 pub use parse::StudyError;
 pub use quick::Quick;
-pub use reach::{At, Is, Kernel, Need, Of, Term, Unavailable, Unmet, User, UserKnob};
+pub use reach::{Unavailable, Unmet};
 pub use record::{
     CpuDistance, CpuId, Environment, HostRecord, Machine, Outcome, Record, RecordError,
     SCHEMA_VERSION, Warning, WarningCode,
 };
-pub use registry::{Group, KNOBS, Kind, Knob, find, knob_table, tcp_table};
-pub use settings::{
-    AckFilterRule, Cork, DeviceSettings, ReceiveWith, Segmentation, SendWith, SettingsError,
-    TailSplit, WindowGrowth, WorkloadKind, WorkloadSettings,
-};
+pub use row::{At, Group, Is, Kernel, Kind, Knob, Need, Of, Term, User, UserKnob};
+pub use settings::{AckFilterRule, DeviceSettings, SettingsError, WorkloadSettings};
+pub use side::Side;
 pub use study::Study;
+pub use tables::{ack_policy_table, knob_table, tcp_table};
 /// What records hold, of the crate that has it: reading a records file takes this one alone.
 pub use tcpcost_counts::{
     ByConnection, CallChain, CallChains, Counts, Figure, FigureOf, MeterName, Opening, Quantity,
     Reading, Sequences, Snapshot, Spread, TaskClass, Totals, UNKNOWN, WentBackwards, Whose,
 };
-pub use topology::{
-    Bed, Host, Link, LinkKind, Port, Reach, Route, Side, StackKind, Topology, Traffic,
-};
+pub use topology::{Bed, Host, Link, LinkKind, Port, Reach, Route, StackKind, Topology, Traffic};
 pub use value::Value;

@@ -1,140 +1,18 @@
-//! What a knob belongs to, how each TCP has it, and what else it needs: the part of its row that
-//! decides whether it is applied, skipped or refused.
+//! Whether a knob that is set is applied, skipped or refused: by what its row says of each TCP, and of what else it needs.
 //!
 //! A value that leaves things alone (`leave`, `default`, `auto`, …) reaches nothing and needs nothing.
 
 use std::fmt;
 
 use crate::ack_policies::AckKind;
+use crate::choices::WorkloadKind;
 use crate::host_name::HostName;
 use crate::knob::{Knobs, split_host};
-use crate::registry::{Kind, Knob, find};
+use crate::knobs::{KNOBS, find};
+use crate::row::{At, Is, Kernel, Kind, Knob, Need, Of, Term, User, UserKnob};
 use crate::value::Value;
 
-/// What a knob belongs to.
-#[derive(Debug, Clone, Copy)]
-pub enum Of {
-    /// The traffic.
-    Workload,
-    /// The hosts: which TCP, which CPUs, joined how.
-    Host,
-    /// The link as an end sees it: device, route, queue.
-    Link(Kernel, User),
-    /// An end's TCP.
-    Tcp(Kernel, User),
-}
-
-/// How an end of the kernel's TCP has a knob.
-#[derive(Debug, Clone, Copy)]
-pub enum Kernel {
-    /// A property of its device, which the host's own loopback has, too.
-    Device,
-    /// An offload of its device, by this knob's name.
-    Offload,
-    /// What a device of the bed's own has alone, because the loopback's serves others: a route's
-    /// metric, a queueing discipline, steering, an eBPF program.
-    OwnDevice(&'static str),
-    /// A sysctl of this name; the number that is written, out of the knob's (a switch is 0 or 1).
-    Sysctl(&'static str, fn(u64) -> u64),
-    /// A sysctl by its own name.
-    AnySysctl,
-    /// A socket option of this name, set once a connection stands.
-    SocketOption(&'static str),
-    /// It is always as this word says; why nothing else can be had.
-    Always(&'static str, &'static str),
-    /// As [`AckKind::in_kernel`] says of each.
-    AckPolicies,
-    /// It has none: why.
-    No(&'static str),
-}
-
-/// How an end of our own TCP has a knob.
-#[derive(Debug, Clone, Copy)]
-pub enum User {
-    /// By this choice.
-    Has(UserKnob),
-    /// It has none: why.
-    No(&'static str),
-}
-
-/// What else must be so for a knob to be of use.
-#[derive(Debug, Clone, Copy)]
-pub struct Need {
-    /// Which ends it is asked of.
-    pub at: At,
-    /// The values of the knob that need it; all where there are none.
-    pub when: &'static [&'static str],
-    /// One of these must hold; where there are none, these values cannot be had.
-    pub any: &'static [Term],
-    /// Why, where the need does not tell by itself.
-    pub why: &'static str,
-}
-
-/// Which ends a [`Need`] is asked of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum At {
-    /// Every end: what a study file can say by itself, so that its parser refuses what does not.
-    Every,
-    /// Ends of the kernel's TCP: else a skip.
-    Kernel,
-    /// Ends of our own TCP: else a skip.
-    User,
-    /// Ends of our own TCP that send payload: else a skip.
-    UserSender,
-}
-
-/// A condition on another knob.
-#[derive(Debug, Clone, Copy)]
-pub struct Term {
-    /// The other knob.
-    pub knob: &'static str,
-    /// What it must be.
-    pub is: Is,
-}
-
-/// What a knob must be.
-#[derive(Debug, Clone, Copy)]
-pub enum Is {
-    /// One of these values.
-    In(&'static [&'static str]),
-    /// None of these values.
-    NotIn(&'static [&'static str]),
-    /// One of its words of which this is true.
-    That(fn(&str) -> bool),
-    /// Set to something.
-    Set,
-    /// Left alone.
-    Unset,
-    /// As large as the knob that needs it, at least.
-    AtLeast,
-}
-
 impl Need {
-    /// Needed by every value, at every end.
-    pub(crate) const fn of(any: &'static [Term]) -> Need {
-        Need {
-            at: At::Every,
-            when: &[],
-            any,
-            why: "",
-        }
-    }
-
-    /// The same at these ends alone.
-    pub(crate) const fn at(self, at: At) -> Need {
-        Need { at, ..self }
-    }
-
-    /// The same of these values alone.
-    pub(crate) const fn when(self, when: &'static [&'static str]) -> Need {
-        Need { when, ..self }
-    }
-
-    /// The same, with its reason.
-    pub(crate) const fn because(self, why: &'static str) -> Need {
-        Need { why, ..self }
-    }
-
     /// The need with the ends and values that it is of.
     pub(crate) fn in_table(&self) -> String {
         let mut text = String::new();
@@ -180,24 +58,6 @@ impl fmt::Display for Need {
         }
         Ok(())
     }
-}
-
-pub(crate) const fn is(knob: &'static str, words: &'static [&'static str]) -> Term {
-    Term {
-        knob,
-        is: Is::In(words),
-    }
-}
-
-pub(crate) const fn is_not(knob: &'static str, words: &'static [&'static str]) -> Term {
-    Term {
-        knob,
-        is: Is::NotIn(words),
-    }
-}
-
-pub(crate) const fn that(knob: &'static str, is: Is) -> Term {
-    Term { knob, is }
 }
 
 impl Term {
@@ -266,31 +126,6 @@ impl Kernel {
     }
 }
 
-impl fmt::Display for Kernel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Kernel::Device => f.write_str("device"),
-            Kernel::Offload => f.write_str("ethtool"),
-            Kernel::OwnDevice(what) => write!(f, "{what} (`netns`, `tap`)"),
-            Kernel::Sysctl(name, _) => write!(f, "sysctl `{name}`"),
-            Kernel::AnySysctl => f.write_str("sysctl"),
-            Kernel::SocketOption(name) => write!(f, "`{name}`"),
-            Kernel::Always(word, why) => write!(f, "`{word}` alone: {why}"),
-            Kernel::AckPolicies => f.write_str("`linux-like`, `every`"),
-            Kernel::No(why) => write!(f, "no: {why}"),
-        }
-    }
-}
-
-impl fmt::Display for User {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            User::Has(_) => f.write_str("yes"),
-            User::No(_) => f.write_str("no"),
-        }
-    }
-}
-
 /// Of the loopback.
 const OWN_DEVICE: &str =
     "of a bed's own device alone (netns, tap): the host's loopback serves others too";
@@ -315,21 +150,6 @@ pub struct Unmet {
     pub reason: String,
     /// Whether another end, for which it is set as well, has what it needs.
     pub elsewhere: bool,
-}
-
-impl Knob {
-    /// The choice of our own TCP that it is.
-    pub fn user_choice(&self) -> Option<UserKnob> {
-        match self.of {
-            Of::Link(_, User::Has(which)) | Of::Tcp(_, User::Has(which)) => Some(which),
-            _ => None,
-        }
-    }
-
-    /// Whether a value leaves things as they are.
-    pub fn leaves_alone(&self, value: &Value) -> bool {
-        self.or_word.is_some_and(|word| value.to_string() == word)
-    }
 }
 
 /// A knob that is set, and the hosts that it holds for.
@@ -365,7 +185,7 @@ impl Knobs {
 
     fn sends(&self, host: HostName) -> bool {
         let word = self.word("workload").unwrap_or_default();
-        let kind = crate::WorkloadKind::from_word(&word);
+        let kind = WorkloadKind::from_word(&word);
         let side = self.side(host);
         kind.zip(side).is_some_and(|(kind, side)| kind.sends(side))
     }
@@ -446,12 +266,12 @@ impl Knobs {
             let mut settings = self.settings();
             settings.any(|setting| setting.row.name == row.name && setting.hosts.contains(&host))
         };
-        crate::KNOBS.iter().filter(set).collect()
+        KNOBS.iter().filter(set).collect()
     }
 
     /// The choices of our own TCP at this end, in the order of the rows.
     pub fn user_choices(&self, host: HostName) -> impl Iterator<Item = (UserKnob, Value)> {
-        crate::KNOBS.iter().filter_map(move |row| {
+        KNOBS.iter().filter_map(move |row| {
             let which = row.user_choice()?;
             let value = self.value_at(host, row.name)?;
             (!row.leaves_alone(&value)).then_some((which, value))
@@ -460,7 +280,7 @@ impl Knobs {
 
     /// The sysctls of this end that are rows or are set by name: dotted name and value.
     pub fn kernel_sysctls(&self, host: HostName) -> std::collections::BTreeMap<String, String> {
-        let of_rows = crate::KNOBS.iter().filter_map(|row| {
+        let of_rows = KNOBS.iter().filter_map(|row| {
             let (Of::Link(kernel, _) | Of::Tcp(kernel, _)) = row.of else {
                 return None;
             };
@@ -479,6 +299,12 @@ impl Knobs {
 }
 
 impl Knob {
+    /// What it needs, in words for a table.
+    pub fn needs_text(&self) -> String {
+        let texts: Vec<String> = self.needs.iter().map(Need::in_table).collect();
+        texts.join("; ")
+    }
+
     /// Its name, with the end's where it is a knob of one.
     fn name_at(&self, name: &str, host: HostName) -> String {
         if self.per_end {
@@ -488,8 +314,6 @@ impl Knob {
         }
     }
 }
-
-pub use crate::knobs::UserKnob;
 
 #[cfg(test)]
 mod tests;

@@ -3,119 +3,12 @@
 use std::collections::BTreeMap;
 
 use crate::ack_policies::AckKind;
+use crate::choices::{Cork, ReceiveWith, Segmentation, SendWith, WorkloadKind};
 use crate::host_name::HostName;
 use crate::knob::Knobs;
 use crate::knobs::KNOBS;
-use crate::reach::{Kernel, Of};
-use crate::topology::Side;
+use crate::row::{Kernel, Of};
 use crate::value::Value;
-use crate::words::words;
-
-words! {
-    /// What traffic.
-    WorkloadKind {
-        /// The client sends.
-        Stream = "stream",
-        /// The server sends.
-        Maerts = "maerts",
-        /// Both send.
-        Bidirectional = "bidirectional",
-        /// Request and response on standing connections.
-        Rr = "rr",
-        /// Connect, request, response, close.
-        Crr = "crr",
-    }
-}
-
-impl WorkloadKind {
-    /// Whether work is counted in transactions.
-    pub fn has_transactions(self) -> bool {
-        matches!(self, WorkloadKind::Rr | WorkloadKind::Crr)
-    }
-
-    /// Whether this side sends payload on its own account.
-    pub fn sends(self, side: Side) -> bool {
-        match self {
-            WorkloadKind::Stream => side == Side::Connects,
-            WorkloadKind::Maerts => side == Side::Listens,
-            WorkloadKind::Bidirectional | WorkloadKind::Rr | WorkloadKind::Crr => true,
-        }
-    }
-}
-
-words! {
-    /// The call that sends payload.
-    SendWith {
-        /// write(2).
-        Write = "write",
-        /// send(2).
-        Send = "send",
-        /// sendfile(2) from a file on disk.
-        Sendfile = "sendfile",
-        /// sendfile(2) from a memfd.
-        SendfileMemfd = "sendfile-memfd",
-        /// splice(2): file pages into a pipe, the pipe into the socket.
-        Splice = "splice",
-        /// send(2) with MSG_ZEROCOPY.
-        Zerocopy = "zerocopy",
-    }
-}
-
-words! {
-    /// The call that takes payload.
-    ReceiveWith {
-        /// read(2).
-        Read = "read",
-        /// recv(2) with MSG_TRUNC: TCP throws the data away uncopied.
-        RecvTrunc = "recv-trunc",
-        /// splice(2) into a pipe and from it to /dev/null.
-        Splice = "splice",
-    }
-}
-
-words! {
-    /// How short segments are held back on purpose.
-    Cork {
-        /// Not at all.
-        Off = "off",
-        /// TCP_CORK.
-        On = "on",
-        /// MSG_MORE.
-        MsgMore = "msg-more",
-    }
-}
-
-words! {
-    /// Who cuts a super-segment into wire segments.
-    Segmentation {
-        /// Nobody: TCP's output path handles one skb per MSS (gso_max_segs 1), as in 2005.
-        PerMss = "per-mss",
-        /// The kernel, just before the device (tso off): TCP itself still builds super-segments.
-        SoftwareGso = "software-gso",
-        /// The device.
-        Tso = "tso",
-    }
-}
-
-words! {
-    /// When a partial segment behind full ones leaves by itself.
-    TailSplit {
-        /// Always: Linux before 3.14.
-        Split = "split",
-        /// Where Nagle's rule holds it back.
-        Keep = "keep",
-    }
-}
-
-words! {
-    /// What opens the congestion window.
-    WindowGrowth {
-        /// The bytes acknowledged.
-        Bytes = "bytes",
-        /// Each ACK that found the window full.
-        PerAck = "per-ack",
-    }
-}
 
 /// Which of a kernel receiver's pure ACKs leave its device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

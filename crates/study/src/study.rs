@@ -16,7 +16,7 @@ use crate::measure::{Measure, Published, PublishedFunctions, Threshold};
 use crate::parse::{Section, Source, StudyError, quantity, raw};
 use crate::published::{functions, published, threshold};
 use crate::quick::Quick;
-use crate::registry::Group;
+use crate::row::Group;
 use crate::units;
 use crate::value::Raw;
 

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::host_name::HostName;
 use crate::knob::Knobs;
+use crate::side::Side;
 use crate::value::Value;
 use crate::words::words;
 
@@ -121,29 +122,6 @@ pub struct Traffic {
     pub on: HostName,
     /// The host that listens.
     pub to: HostName,
-}
-
-/// Which side of its connections a host is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Side {
-    /// It opens them.
-    Connects,
-    /// It takes them.
-    Listens,
-}
-
-impl Side {
-    /// Both, the one that connects first.
-    pub const BOTH: [Side; 2] = [Side::Connects, Side::Listens];
-
-    /// The other one.
-    pub fn peer(self) -> Side {
-        match self {
-            Side::Connects => Side::Listens,
-            Side::Listens => Side::Connects,
-        }
-    }
 }
 
 /// A network that a host reaches through a neighbour.

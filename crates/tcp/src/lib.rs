@@ -66,8 +66,6 @@
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 
-mod config;
-mod congestion;
 mod connection;
 mod counters;
 mod endpoint;
@@ -77,7 +75,7 @@ mod seq;
 mod time;
 pub mod wire;
 
-pub use config::{Config, CongestionControl, FastOpenChoice, KeepAlive, WindowGrowth};
+pub use connection::config::{Config, CongestionControl, FastOpenChoice, KeepAlive, WindowGrowth};
 pub use connection::{
     AckDecision, AckPolicy, Agreed, Clock, Connection, Ended, Info, Limits, LinuxAcks, LossState,
     Nagle, Pacing, ReadError, Segmentation, State, TailRule, WriteError,

@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::output::Format;
 use clap::{Args, Parser, Subcommand};
 use tcpcost_watch::{By, Filter, Form, Wanted};
 
@@ -71,18 +72,6 @@ pub enum Command {
         #[arg(required = true)]
         hosts: Vec<tcpcost_study::HostName>,
     },
-}
-
-/// Which form results take on standard output.
-#[derive(Debug, Clone, Copy, Args)]
-#[group(multiple = false)]
-pub struct Format {
-    /// One JSON document (docs/records.md).
-    #[arg(long)]
-    pub json: bool,
-    /// One CSV row per cell and quantity.
-    #[arg(long)]
-    pub csv: bool,
 }
 
 /// `tcpcost run`.

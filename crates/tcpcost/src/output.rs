@@ -7,10 +7,22 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use anyhow::Context;
+use clap::Args;
 use tcpcost_report::{Summary, Verdict, csv, html, json, text};
 
-use crate::cli::Format;
 use crate::exit::Exit;
+
+/// Which form results take on standard output.
+#[derive(Debug, Clone, Copy, Args)]
+#[group(multiple = false)]
+pub struct Format {
+    /// One JSON document (docs/records.md).
+    #[arg(long)]
+    pub json: bool,
+    /// One CSV row per cell and quantity.
+    #[arg(long)]
+    pub csv: bool,
+}
 
 /// Writes `report.html` into a run's directory.
 pub fn write_html(directory: &Path, summary: &Summary) -> anyhow::Result<()> {

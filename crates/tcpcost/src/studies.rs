@@ -7,8 +7,8 @@ use std::path::Path;
 use csv::{Terminator, WriterBuilder};
 use tcpcost_study::{Group, KNOBS, Of, Study};
 
-use crate::cli::Format;
 use crate::exit::usage;
+use crate::output::Format;
 
 /// A study named on the command line: a built-in name, or a path. Gives name, text, and how to call
 /// the file in errors.

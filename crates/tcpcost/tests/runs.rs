@@ -307,9 +307,7 @@ fn a_record_that_stands_twice_counts_once_and_a_lost_one_is_done_again() {
     let report = place.run(&["report", "out", "--json"]);
     assert_eq!(report.code, Some(0), "{report:?}");
     assert!(
-        report
-            .stderr
-            .contains("2 of its 10 records stand there a second time"),
+        report.stderr.contains("2 of its 10 records are duplicates"),
         "{report:?}"
     );
     let summary: serde_json::Value = serde_json::from_str(&report.stdout).unwrap();

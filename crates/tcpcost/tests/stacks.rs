@@ -42,16 +42,17 @@ fn check(stacks: &str, bed: &str, ours: &[&str], threads: usize) {
     ]);
     let records = place.records("out");
     assert_eq!(records.len(), 5, "{ran:?}");
+    // On a busy machine a host may not run at all in the interval of a trial, but not in those of all five.
+    let mut checked = 0;
     for record in records {
         assert_eq!(record["outcome"], "measured", "{record}");
         assert_eq!(record["bed"], bed);
-        let checked = ["client", "server"].iter().any(|end| {
+        for end in ["client", "server"] {
             let readings = record["hosts"][end]["readings"].as_array().unwrap();
-            readings
-                .iter()
-                .any(|reading| reading["counts"]["payload_bytes_checked"].as_u64() > Some(0))
-        });
-        assert!(checked, "{record}");
+            let of =
+                |reading: &serde_json::Value| reading["counts"]["payload_bytes_checked"].as_u64();
+            checked += readings.iter().filter_map(of).sum::<u64>();
+        }
         for end in ["client", "server"] {
             let end_record = &record["hosts"][end];
             assert_eq!(end_record["threads"], threads, "{record}");
@@ -69,6 +70,7 @@ fn check(stacks: &str, bed: &str, ours: &[&str], threads: usize) {
             }
         }
     }
+    assert!(checked > 0, "{ran:?}");
 }
 
 #[test]

@@ -216,7 +216,7 @@ fn a_file_is_followed_as_it_grows_and_is_replaced_until_ctrl_c() {
     assert_eq!(child.wait().unwrap().code(), Some(0), "{said}");
     assert_eq!(said.lines().count(), 1, "{said}");
     assert!(
-        said.contains("replaced: going on with the new file"),
+        said.contains("replaced: continues with the new file"),
         "{said}"
     );
     let packets = format!("growing.txt: tcpdump's text, {} packets", lines.len() + 20);

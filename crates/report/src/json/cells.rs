@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use tcpcost_study::{HostName, Knobs};
 
+use crate::call_chains::table::unit;
 use crate::cell::{CellSummary, Load};
 use crate::estimate::Estimate;
-use crate::profile::table::unit;
 use crate::summary::Summary;
 
 #[derive(Serialize)]

@@ -164,7 +164,7 @@ impl<'a> Document<'a> {
                     source: &of.source,
                     cell: &of.cell,
                     host: of.host,
-                    functions: crate::profile::table::published(summary)
+                    functions: crate::call_chains::table::published(summary)
                         .into_iter()
                         .map(|row| PublishedFunctionJson {
                             published: row.theirs,

@@ -5,10 +5,7 @@
 //! sampler itself counts too few samples to tell the height.
 
 mod context;
-pub(crate) mod flame;
 mod layer;
-pub(crate) mod page;
-pub(crate) mod table;
 
 use std::collections::{BTreeMap, HashMap};
 

@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use super::Page;
+use crate::call_chains::table as profile;
 use crate::number::{show, show_estimate, unit_in_tables};
-use crate::profile::table as profile;
 use crate::prose::sentences;
 use crate::table::{ABSENT, Table};
 use crate::verdict::Verdict;

@@ -8,7 +8,7 @@ use std::io;
 use std::time::Instant;
 
 use tcpcost_study::{ReceiveWith, SendWith};
-use tcpcost_tcp::{Connection, Piece, ReadError, WriteError};
+use tcpcost_tcp::{Connection, Ended, Piece, ReadError, WriteError};
 
 use crate::error::{StackError, call};
 use crate::stack::Moved;
@@ -151,13 +151,24 @@ pub(super) fn read_result(result: Result<usize, ReadError>) -> io::Result<usize>
         Ok(bytes) => Ok(bytes),
         Err(ReadError::Finished) => Ok(0),
         Err(ReadError::Empty) => Err(io::ErrorKind::WouldBlock.into()),
-        Err(ReadError::Ended(reason)) => Err(super::sockets::ended(reason)),
+        Err(ReadError::Ended(reason)) => Err(ended(reason)),
     }
 }
 
 pub(super) fn write_error(error: WriteError) -> io::Error {
     match error {
         WriteError::Closed => io::ErrorKind::BrokenPipe.into(),
-        WriteError::Ended(reason) => super::sockets::ended(reason),
+        WriteError::Ended(reason) => ended(reason),
     }
+}
+
+/// What a socket of the kernel's would say.
+pub(super) fn ended(reason: Ended) -> io::Error {
+    match reason {
+        Ended::Reset => io::ErrorKind::ConnectionReset,
+        Ended::Refused => io::ErrorKind::ConnectionRefused,
+        Ended::TimedOut => io::ErrorKind::TimedOut,
+        Ended::Aborted => io::ErrorKind::ConnectionAborted,
+    }
+    .into()
 }

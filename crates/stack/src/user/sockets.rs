@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use tcpcost_link::Device;
 use tcpcost_study::{ReceiveWith, SendWith};
-use tcpcost_tcp::{ConnectError, Connection, Ended, ListenError, State};
+use tcpcost_tcp::{ConnectError, Connection, ListenError, State};
 
-use super::payload::{read_result, write_error};
+use super::payload::{ended, read_result, write_error};
 use super::{Listening, UserConn, UserListener, UserSink, UserSource, UserStack, Wire};
 use crate::error::{StackError, call};
 use crate::stack::{Completions, Moved, Ready, Stack};
@@ -251,15 +251,4 @@ pub(super) fn readiness(connection: &Connection, token: u32) -> Ready {
         ),
         error: connection.ended().is_some(),
     }
-}
-
-/// What a socket of the kernel's would say.
-pub(super) fn ended(reason: Ended) -> io::Error {
-    match reason {
-        Ended::Reset => io::ErrorKind::ConnectionReset,
-        Ended::Refused => io::ErrorKind::ConnectionRefused,
-        Ended::TimedOut => io::ErrorKind::TimedOut,
-        Ended::Aborted => io::ErrorKind::ConnectionAborted,
-    }
-    .into()
 }

@@ -8,9 +8,10 @@ use toml::de::DeValue;
 use crate::cell::Cell;
 use crate::host_name::HostName;
 use crate::knob::{Knobs, find_full, nearest, new_name};
+use crate::knobs::KNOBS;
 use crate::parse::{Section, StudyError, set};
 use crate::reach::Unmet;
-use crate::registry::{Group, KNOBS};
+use crate::row::Group;
 
 /// What `[workload]` and `[bed]` say: each cell takes of it what it has a use for.
 #[derive(Default)]

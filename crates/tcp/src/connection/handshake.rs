@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::acceptability::ChallengeLimit;
+use super::congestion::Congestion;
 use super::send_queue::SendQueue;
 use super::sequence_space::{EcnState, ReceiveSpace, SendSpace};
 use super::timers::{Timer, Timers};
 use super::{Clock, Connection, Ended, Owed, Recovery, RttEstimator, State};
-use crate::congestion::Congestion;
 use crate::wire::{AckRate, Flags, Options, Segment, Timestamps};
 use crate::{Config, Counters, Pool, SeqNum};
 

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use super::acknowledge::Progress;
+use super::congestion::Acked;
 use super::recovery::Phase;
 use super::recovery::prr::Prr;
 use super::recovery::rack::Rtts;
@@ -11,7 +12,6 @@ use super::recovery::undo::Undo;
 use super::timers::Timer;
 use super::{Connection, State};
 use crate::SeqNum;
-use crate::congestion::Acked;
 use crate::wire::Segment;
 
 impl Connection {

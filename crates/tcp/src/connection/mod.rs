@@ -6,6 +6,8 @@ mod ack_rate;
 mod acknowledge;
 mod application;
 mod checksums;
+pub(crate) mod config;
+mod congestion;
 mod fast_open;
 mod handshake;
 mod info;
@@ -33,9 +35,9 @@ mod tests;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::congestion::Congestion;
 use crate::wire::Sum;
 use crate::{Config, Counters, Pool, SeqNum};
+use congestion::Congestion;
 
 use acceptability::ChallengeLimit;
 use ack::AckScheduler;

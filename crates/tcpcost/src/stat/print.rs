@@ -7,8 +7,8 @@ use tcpcost_counts::MeterName;
 use tcpcost_report::{CONFIDENCE, Estimate};
 
 use super::Measured;
-use super::measure::{About, Once};
-use super::rows::{ROWS, Row, cost_ns, row};
+use super::measure::About;
+use super::rows::{ROWS, Row, cost_ns, is_traffic, row};
 use super::versus::{Decision, Verdict};
 
 /// Version of the JSON document: docs/stat.md.
@@ -271,18 +271,6 @@ impl Document<'_> {
         }
         text
     }
-}
-
-/// Below this much payload in a run its TCP is somebody else's chatter.
-const TRAFFIC_MIN_BYTES: f64 = 65_536.0;
-
-/// Whether every run carried enough payload for a cost per KiB of it.
-pub fn is_traffic(runs: &[Once]) -> bool {
-    let bytes = |once: &Once, key| row(key).value(once).unwrap_or(0.0);
-    runs.iter().all(|once| {
-        bytes(once, "data_skb_bytes_sent") + bytes(once, "data_skb_bytes_received")
-            >= TRAFFIC_MIN_BYTES
-    })
 }
 
 /// RFC 4180 §2.

@@ -423,6 +423,18 @@ pub fn cost_ns(once: &Once) -> Option<f64> {
     by_exact.map(|row| row.value(once)).sum()
 }
 
+/// Below this much payload in a run its TCP is somebody else's chatter.
+const TRAFFIC_MIN_BYTES: f64 = 65_536.0;
+
+/// Whether every run carried enough payload for a cost per KiB of it.
+pub fn is_traffic(runs: &[Once]) -> bool {
+    let bytes = |once: &Once, key| row(key).value(once).unwrap_or(0.0);
+    runs.iter().all(|once| {
+        bytes(once, "data_skb_bytes_sent") + bytes(once, "data_skb_bytes_received")
+            >= TRAFFIC_MIN_BYTES
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::{BTreeMap, BTreeSet};

@@ -3,8 +3,7 @@
 use tcpcost_report::Estimate;
 
 use super::Measured;
-use super::print::is_traffic;
-use super::rows::{Row, row};
+use super::rows::{Row, is_traffic, row};
 
 /// Which command is next: blocks of all of them, each in a random order, so that drift of the machine meets both alike.
 pub struct Order {

@@ -5,7 +5,7 @@
 //! RFC 4015's in full: the window as it was.
 
 use crate::SeqNum;
-use crate::congestion::Congestion;
+use crate::connection::congestion::Congestion;
 
 /// What to go back to.
 #[derive(Debug)]

@@ -1,13 +1,11 @@
-//! What a knob is. Parsing, defaults and `docs/study-file.md` are made from the rows in `knobs.rs`.
+//! What a knob's row can say: what it takes, what it belongs to, how each TCP has it, what else it needs. The rows are in
+//! `knobs.rs`; parsing, defaults and `docs/study-file.md` are made from them.
 
+use std::fmt;
 use std::time::Duration;
 
-use crate::knobs::SYSCTL;
-use crate::reach::{Kernel, Need, Of, User, UserKnob};
 use crate::units;
 use crate::value::{Raw, Value};
-
-pub use crate::knobs::KNOBS;
 
 /// The table of a study file a knob belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -133,17 +131,6 @@ pub(crate) const fn tcp(
 const KERNELS_DEVICE: &str =
     "offloads, routes, bottlenecks and sysctls are of a kernel's end alone: set them there";
 
-/// The knob of this name without end prefix, or `None`. Sysctls give a row made for them.
-pub fn find(name: &str) -> Option<Knob> {
-    if let Some(sysctl) = name.strip_prefix("sysctl.") {
-        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
-        let sound =
-            sysctl.starts_with("net.") && !sysctl.contains("..") && sysctl.chars().all(plain);
-        return sound.then_some(SYSCTL);
-    }
-    KNOBS.iter().find(|knob| knob.name == name).copied()
-}
-
 impl Knob {
     /// The row with what it needs.
     pub(crate) const fn needs(self, needs: &'static [Need]) -> Knob {
@@ -182,12 +169,6 @@ impl Knob {
             Some(word) => format!("{kind}, or \"{word}\""),
             None => kind,
         }
-    }
-
-    /// What it needs, in words for a table.
-    pub fn needs_text(&self) -> String {
-        let texts: Vec<String> = self.needs.iter().map(Need::in_table).collect();
-        texts.join("; ")
     }
 
     /// Reads a value. `None` where it is not one of this knob's; [`Knob::expected`] says what is.
@@ -254,102 +235,212 @@ impl Knob {
     }
 }
 
-/// The knobs as a Markdown table: `docs/study-file.md` carries it, and a test compares.
-pub fn knob_table(group: Group) -> String {
-    let of_ends = group == Group::Bed;
-    let mut table = String::from("| key | takes | default | needs |");
-    table += if of_ends {
-        " each host | kernel's TCP | our TCP |"
-    } else {
-        ""
-    };
-    table += " meaning |\n|---|---|---|---|";
-    table += if of_ends { "---|---|---|" } else { "" };
-    table += "---|\n";
-    for knob in KNOBS.iter().filter(|knob| knob.group == group) {
-        let name = if knob.key == knob.name {
-            format!("`{}`", knob.name)
-        } else {
-            format!("`{}` (in `[vary]`: `{}`)", knob.key, knob.name)
-        };
-        table += &format!(
-            "| {name} | {} | `{}` | {} |",
-            knob.expected(),
-            knob.default,
-            knob.needs_text()
-        );
-        if of_ends {
-            let end = if knob.per_end { "yes" } else { "" };
-            let (kernel, user) = match knob.of {
-                Of::Link(kernel, user) | Of::Tcp(kernel, user) => {
-                    (kernel.to_string(), user.to_string())
-                }
-                Of::Workload | Of::Host => (String::new(), String::new()),
-            };
-            table += &format!(" {end} | {kernel} | {user} |");
-        }
-        table += &format!(" {} |\n", knob.doc);
-    }
-    table
+/// A choice of our own TCP that is a knob. `tcpcost_stack` makes each of them in one `match`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs, reason = "each is its row's")]
+pub enum UserKnob {
+    Mtu,
+    AckPolicy,
+    AckSegments,
+    AckDelay,
+    AckLimitInitial,
+    AckLimitMax,
+    CompSackNr,
+    CompSackDelay,
+    BacklogAckDefer,
+    TailSplit,
+    TsoWinDivisor,
+    SuperSegment,
+    TsoMinSegs,
+    WholeSuperSegments,
+    Pacing,
+    PacingRate,
+    InitialWindow,
+    WindowGrowth,
+    TailLossProbe,
+    BusyPoll,
+    ReceiveBatch,
 }
 
-/// The knobs of an end's TCP, and how each TCP has them, as a Markdown table: `docs/policies.md`
-/// carries it, and a test compares.
-pub fn tcp_table() -> String {
-    let mut table =
-        String::from("| knob | needs | the kernel's TCP | meaning |\n|---|---|---|---|\n");
-    for knob in KNOBS {
-        let Of::Tcp(kernel, _) = knob.of else {
-            continue;
-        };
-        table += &format!(
-            "| `{}` | {} | {kernel} | {} |\n",
-            knob.name,
-            knob.needs_text(),
-            knob.doc
-        );
-    }
-    table
+/// What a knob belongs to.
+#[derive(Debug, Clone, Copy)]
+pub enum Of {
+    /// The traffic.
+    Workload,
+    /// The hosts: which TCP, which CPUs, joined how.
+    Host,
+    /// The link as an end sees it: device, route, queue.
+    Link(Kernel, User),
+    /// An end's TCP.
+    Tcp(Kernel, User),
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// How an end of the kernel's TCP has a knob.
+#[derive(Debug, Clone, Copy)]
+pub enum Kernel {
+    /// A property of its device, which the host's own loopback has, too.
+    Device,
+    /// An offload of its device, by this knob's name.
+    Offload,
+    /// What a device of the bed's own has alone, because the loopback's serves others: a route's
+    /// metric, a queueing discipline, steering, an eBPF program.
+    OwnDevice(&'static str),
+    /// A sysctl of this name; the number that is written, out of the knob's (a switch is 0 or 1).
+    Sysctl(&'static str, fn(u64) -> u64),
+    /// A sysctl by its own name.
+    AnySysctl,
+    /// A socket option of this name, set once a connection stands.
+    SocketOption(&'static str),
+    /// It is always as this word says; why nothing else can be had.
+    Always(&'static str, &'static str),
+    /// As [`AckKind::in_kernel`] says of each.
+    AckPolicies,
+    /// It has none: why.
+    No(&'static str),
+}
 
-    #[test]
-    fn every_default_is_a_value_of_its_knob_and_names_are_unique() {
-        for (index, knob) in KNOBS.iter().enumerate() {
-            let value = knob.default_value();
-            assert!(!value.to_string().is_empty(), "{}", knob.name);
-            assert!(
-                KNOBS[..index].iter().all(|other| other.name != knob.name),
-                "{} twice",
-                knob.name
-            );
+/// How an end of our own TCP has a knob.
+#[derive(Debug, Clone, Copy)]
+pub enum User {
+    /// By this choice.
+    Has(UserKnob),
+    /// It has none: why.
+    No(&'static str),
+}
+
+/// What else must be so for a knob to be of use.
+#[derive(Debug, Clone, Copy)]
+pub struct Need {
+    /// Which ends it is asked of.
+    pub at: At,
+    /// The values of the knob that need it; all where there are none.
+    pub when: &'static [&'static str],
+    /// One of these must hold; where there are none, these values cannot be had.
+    pub any: &'static [Term],
+    /// Why, where the need does not tell by itself.
+    pub why: &'static str,
+}
+
+/// Which ends a [`Need`] is asked of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum At {
+    /// Every end: what a study file can say by itself, so that its parser refuses what does not.
+    Every,
+    /// Ends of the kernel's TCP: else a skip.
+    Kernel,
+    /// Ends of our own TCP: else a skip.
+    User,
+    /// Ends of our own TCP that send payload: else a skip.
+    UserSender,
+}
+
+/// A condition on another knob.
+#[derive(Debug, Clone, Copy)]
+pub struct Term {
+    /// The other knob.
+    pub knob: &'static str,
+    /// What it must be.
+    pub is: Is,
+}
+
+/// What a knob must be.
+#[derive(Debug, Clone, Copy)]
+pub enum Is {
+    /// One of these values.
+    In(&'static [&'static str]),
+    /// None of these values.
+    NotIn(&'static [&'static str]),
+    /// One of its words of which this is true.
+    That(fn(&str) -> bool),
+    /// Set to something.
+    Set,
+    /// Left alone.
+    Unset,
+    /// As large as the knob that needs it, at least.
+    AtLeast,
+}
+
+impl Need {
+    /// Needed by every value, at every end.
+    pub(crate) const fn of(any: &'static [Term]) -> Need {
+        Need {
+            at: At::Every,
+            when: &[],
+            any,
+            why: "",
         }
     }
 
-    #[test]
-    fn a_wrong_unit_is_not_a_value() {
-        let write_size = find("write_size").unwrap();
-        assert_eq!(
-            write_size.read(&Raw::Text("64KiB".into())),
-            Some(Value::Bytes(65536))
-        );
-        assert_eq!(write_size.read(&Raw::Text("64ms".into())), None);
-        assert_eq!(write_size.read(&Raw::Integer(0)), None);
-        assert_eq!(find("flows").unwrap().read(&Raw::Integer(30_001)), None);
-        assert_eq!(
-            find("tso").unwrap().read(&Raw::Text("leave".into())),
-            Some(Value::Word("leave".into()))
-        );
+    /// The same at these ends alone.
+    pub(crate) const fn at(self, at: At) -> Need {
+        Need { at, ..self }
     }
 
-    #[test]
-    fn sysctls_of_the_network_are_knobs_and_paths_are_not() {
-        assert!(find("sysctl.net.ipv4.tcp_autocorking").is_some());
-        for wrong in ["sysctl.kernel.hostname", "sysctl.net/../x", "sysctl.net..x"] {
-            assert!(find(wrong).is_none(), "{wrong}");
+    /// The same of these values alone.
+    pub(crate) const fn when(self, when: &'static [&'static str]) -> Need {
+        Need { when, ..self }
+    }
+
+    /// The same, with its reason.
+    pub(crate) const fn because(self, why: &'static str) -> Need {
+        Need { why, ..self }
+    }
+}
+
+pub(crate) const fn is(knob: &'static str, words: &'static [&'static str]) -> Term {
+    Term {
+        knob,
+        is: Is::In(words),
+    }
+}
+
+pub(crate) const fn is_not(knob: &'static str, words: &'static [&'static str]) -> Term {
+    Term {
+        knob,
+        is: Is::NotIn(words),
+    }
+}
+
+pub(crate) const fn that(knob: &'static str, is: Is) -> Term {
+    Term { knob, is }
+}
+
+impl Knob {
+    /// The choice of our own TCP that it is.
+    pub fn user_choice(&self) -> Option<UserKnob> {
+        match self.of {
+            Of::Link(_, User::Has(which)) | Of::Tcp(_, User::Has(which)) => Some(which),
+            _ => None,
+        }
+    }
+
+    /// Whether a value leaves things as they are.
+    pub fn leaves_alone(&self, value: &Value) -> bool {
+        self.or_word.is_some_and(|word| value.to_string() == word)
+    }
+}
+
+impl fmt::Display for Kernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Kernel::Device => f.write_str("device"),
+            Kernel::Offload => f.write_str("ethtool"),
+            Kernel::OwnDevice(what) => write!(f, "{what} (`netns`, `tap`)"),
+            Kernel::Sysctl(name, _) => write!(f, "sysctl `{name}`"),
+            Kernel::AnySysctl => f.write_str("sysctl"),
+            Kernel::SocketOption(name) => write!(f, "`{name}`"),
+            Kernel::Always(word, why) => write!(f, "`{word}` alone: {why}"),
+            Kernel::AckPolicies => f.write_str("`linux-like`, `every`"),
+            Kernel::No(why) => write!(f, "no: {why}"),
+        }
+    }
+}
+
+impl fmt::Display for User {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            User::Has(_) => f.write_str("yes"),
+            User::No(_) => f.write_str("no"),
         }
     }
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use cubic::Cubic;
 
-use crate::config::{Config, CongestionControl, WindowGrowth};
+use super::config::{Config, CongestionControl, WindowGrowth};
 
 /// The congestion window and what moves it.
 #[derive(Clone, Debug)]

@@ -4,11 +4,11 @@ use tcpcost_study::Figure;
 use tcpcost_study::Scope;
 
 use super::flame::samples;
-use super::{Cost, Profile};
 use crate::cell::CellSummary;
 use crate::compare::Group;
 use crate::estimate::Estimate;
 use crate::number::{show_estimate, show_percent_fine};
+use crate::profile::{Cost, Profile};
 use crate::scope::whose;
 use crate::summary::Summary;
 use crate::table::ABSENT;

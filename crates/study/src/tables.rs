@@ -1,0 +1,97 @@
+//! Knobs and ACK policies as Markdown tables, which pages of `docs/` carry.
+
+use crate::ack_policies::AckKind;
+use crate::knobs::KNOBS;
+use crate::row::{Group, Is, Of};
+
+/// The knobs as a Markdown table: `docs/study-file.md` carries it, and a test compares.
+pub fn knob_table(group: Group) -> String {
+    let of_ends = group == Group::Bed;
+    let mut table = String::from("| key | takes | default | needs |");
+    table += if of_ends {
+        " each host | kernel's TCP | our TCP |"
+    } else {
+        ""
+    };
+    table += " meaning |\n|---|---|---|---|";
+    table += if of_ends { "---|---|---|" } else { "" };
+    table += "---|\n";
+    for knob in KNOBS.iter().filter(|knob| knob.group == group) {
+        let name = if knob.key == knob.name {
+            format!("`{}`", knob.name)
+        } else {
+            format!("`{}` (in `[vary]`: `{}`)", knob.key, knob.name)
+        };
+        table += &format!(
+            "| {name} | {} | `{}` | {} |",
+            knob.expected(),
+            knob.default,
+            knob.needs_text()
+        );
+        if of_ends {
+            let end = if knob.per_end { "yes" } else { "" };
+            let (kernel, user) = match knob.of {
+                Of::Link(kernel, user) | Of::Tcp(kernel, user) => {
+                    (kernel.to_string(), user.to_string())
+                }
+                Of::Workload | Of::Host => (String::new(), String::new()),
+            };
+            table += &format!(" {end} | {kernel} | {user} |");
+        }
+        table += &format!(" {} |\n", knob.doc);
+    }
+    table
+}
+
+/// The knobs of an end's TCP, and how each TCP has them, as a Markdown table: `docs/policies.md`
+/// carries it, and a test compares.
+pub fn tcp_table() -> String {
+    let mut table =
+        String::from("| knob | needs | the kernel's TCP | meaning |\n|---|---|---|---|\n");
+    for knob in KNOBS {
+        let Of::Tcp(kernel, _) = knob.of else {
+            continue;
+        };
+        table += &format!(
+            "| `{}` | {} | {kernel} | {} |\n",
+            knob.name,
+            knob.needs_text(),
+            knob.doc
+        );
+    }
+    table
+}
+
+/// The policies as a Markdown table: `docs/policies.md` carries it, and a test compares.
+pub fn ack_policy_table() -> String {
+    let mut table = String::from("| policy | acknowledges | knobs | from |\n|---|---|---|---|\n");
+    for word in AckKind::WORDS {
+        let row = AckKind::from_word(word).expect("its own word").row();
+        let ms = row.delay_max.as_millis();
+        let mut knobs = vec![format!("`ack_delay` {ms}ms")];
+        if let Some([initial, max]) = row.limits {
+            knobs.push(format!("`ack_limit_initial` {initial}"));
+            knobs.push(format!("`ack_limit_max` {max} or `ack_segments`"));
+        } else if let Some(segments) = row.segments {
+            knobs.push(format!("`ack_segments` {segments}"));
+        }
+        // Those that need this policy by its name.
+        for knob in KNOBS {
+            let mut terms = knob.needs.iter().flat_map(|need| need.any);
+            let names_it = terms.any(|term| {
+                term.knob == "ack_policy"
+                    && matches!(term.is, Is::In(words) if words.contains(word))
+            });
+            if names_it {
+                knobs.push(format!("`{}`", knob.name));
+            }
+        }
+        table += &format!(
+            "| `{word}` | {} | {} | {} |\n",
+            row.doc,
+            knobs.join(", "),
+            row.from
+        );
+    }
+    table
+}
