@@ -125,6 +125,8 @@ fn rename(value: &mut Value) {
 
 #[cfg(test)]
 mod tests {
+    use tcpcost_counts::MeterName;
+
     use super::*;
 
     #[test]
@@ -137,7 +139,7 @@ mod tests {
         rename(&mut record);
         let expected = json!({
             "knobs": {"server.ack_filter": 4, "tail_split": "keep", "ack_policy": "always"},
-            "readings": [{"meter": "ack_filter", "counts": {"ack_filter_held_acks": 3}}],
+            "readings": [{"meter": MeterName::AckFilter.name(), "counts": {"ack_filter_held_acks": 3}}],
             "warnings": [{"code": "cpus_far", "text": "cpus_far"}],
         });
         assert_eq!(record, expected);
