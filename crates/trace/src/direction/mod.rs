@@ -433,6 +433,11 @@ impl Direction {
         }
     }
 
+    /// The widest window that it offered, bytes.
+    pub(crate) fn window_most(&self) -> u32 {
+        self.window_most
+    }
+
     pub(crate) fn window_closed(&self) -> bool {
         self.window_closed
     }
