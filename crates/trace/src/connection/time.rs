@@ -163,6 +163,7 @@ impl Connection {
     }
 
     /// Data, SYN, FIN or RST passed.
+    #[inline(always)]
     pub(super) fn on_span_end(&mut self, ending: &Ending) {
         let span_ns = self.span_ns();
         if !self.time.begun {
