@@ -6,7 +6,7 @@ use std::io::Write;
 
 use common::{CLIENT, ISN, Packet, SERVER, Script, pcap, told};
 use tcpcost_trace::flag::{ACK, PSH, RST, SYN};
-use tcpcost_trace::{Analysis, Handshake, MssSource, Policy, Segment, Settings, read};
+use tcpcost_trace::{Analysis, Handshake, MssSource, Policy, Segment, Settings, Wait, read};
 
 fn mss(bytes: u16) -> Vec<u8> {
     [&[2, 4][..], &bytes.to_be_bytes()].concat()
@@ -257,6 +257,26 @@ fn acks_captured_before_a_part_of_a_super_segment_make_nothing_missing_or_sent_a
     let first_part = script.packets.len() - 2;
     script.packets.remove(first_part);
     check(&script, u64::from(M));
+}
+
+#[test]
+fn without_sack_an_outage_begins_with_its_first_duplicate_ack() {
+    const SECOND: u64 = 1_000_000;
+    let mut script = opened(1460, 1460);
+    script.after(10).data(CLIENT, 0, 1000);
+    script.after(100).ack(SERVER, 1000);
+    script.after(100_000).data(CLIENT, 1000, 1000);
+    script.after(10).data(CLIENT, 2000, 1000);
+    // The first of both did not arrive, and nothing passes for 20 s.
+    script.after(100).ack(SERVER, 1000);
+    script.after(20 * SECOND).data(CLIENT, 3000, 1000);
+    script.after(100).ack(SERVER, 1000);
+    script.after(5 * SECOND).data(CLIENT, 1000, 1000);
+    script.after(100).ack(SERVER, 4000);
+    let waits = script.one().waits();
+    let loss = [Wait::LossFast, Wait::LossProbe, Wait::LossTimeout].map(|of| waits.of(of));
+    assert!(loss.iter().sum::<u64>() > 25 * SECOND * 1000, "{waits:?}");
+    assert!(waits.of(Wait::Idle) < SECOND, "{waits:?}");
 }
 
 #[test]
