@@ -11,7 +11,7 @@ mod wire;
 
 use std::time::Duration;
 
-use ends::{Buffers, Op, Web, sockets, web};
+use ends::{Buffers, Op, Sockets, Web, web};
 use tcpcost_link::Impairment;
 use tcpcost_testbed::{can_make_namespaces, has_program};
 use tcpcost_trace::{Analysis, Report, Settings, read};
@@ -57,6 +57,16 @@ fn window(receive: u32) -> Buffers {
     }
 }
 
+/// Name, path, buffers, both programs, whether Nagle's rule holds, and the findings that may lead.
+type Scene = (
+    &'static str,
+    Impairment,
+    Buffers,
+    [Vec<Op>; 2],
+    bool,
+    &'static [&'static str],
+);
+
 const CLEAN: &[&str] = &[
     "congestion_window",
     "sender_or_path",
@@ -82,7 +92,7 @@ fn headlines_of_the_kernels_tcp_are_what_was_waited_for() {
         nagle[0].extend([Op::Send(100), Op::Send(100), Op::Receive(100)]);
         nagle[1].extend([Op::Receive(200), Op::Send(100)]);
     }
-    let scenes: [(&str, Impairment, Buffers, [Vec<Op>; 2], bool, &[&str]); 12] = [
+    let scenes: [Scene; 12] = [
         (
             "clean upload",
             path(10, 200),
@@ -177,10 +187,60 @@ fn headlines_of_the_kernels_tcp_are_what_was_waited_for() {
     ];
     let mut told = Told::default();
     for (name, path, buffers, programs, nagle, expected) in scenes {
-        let carried = on_time(path, || sockets(path, buffers, &programs, nagle));
-        told.check(name, &carried, expected);
+        let sockets = Sockets {
+            buffers,
+            programs: &programs,
+            nagle,
+        };
+        let carried = on_time(path, || sockets.over_wire(path));
+        told.check_wire(name, &carried, expected);
     }
     told.finish(36);
+}
+
+#[test]
+fn headlines_over_a_veth_with_super_segments_are_what_was_waited_for() {
+    if !can_make_namespaces() || !has_program("tcpdump") {
+        return;
+    }
+    let plain = Buffers::default();
+    let mut nagle = [Vec::new(), Vec::new()];
+    for _ in 0..20 {
+        nagle[0].extend([Op::Send(100), Op::Send(100), Op::Receive(100)]);
+        nagle[1].extend([Op::Receive(200), Op::Send(100)]);
+    }
+    let slow = requests(5, &[Op::Wait(millis(200)), Op::Send(200_000)], 200_000);
+    let produces = [
+        vec![Op::SendSlowly(2 * MB, 100_000, millis(100))],
+        vec![Op::Receive(2 * MB)],
+    ];
+    let reads = [
+        vec![Op::Send(MB)],
+        vec![Op::ReceiveSlowly(MB, 16_384, millis(30))],
+    ];
+    let scenes: [(&str, Buffers, [Vec<Op>; 2], bool, &[&str]); 4] = [
+        ("a slow server", plain, slow, false, SERVER_APPLICATION),
+        (
+            "a slow producer",
+            plain,
+            produces,
+            false,
+            &["client_application"],
+        ),
+        ("a slow reader", window(65_536), reads, false, RECEIVER),
+        ("Nagle and delayed ACKs", plain, nagle, true, DELAYED_ACK),
+    ];
+    let mut told = Told::default();
+    for (name, buffers, programs, nagle, expected) in scenes {
+        let sockets = Sockets {
+            buffers,
+            programs: &programs,
+            nagle,
+        };
+        let files = sockets.over_veth().expect("namespaces could be made");
+        told.check(name, &["client", "server"], &files, expected);
+    }
+    told.finish(8);
 }
 
 #[test]
@@ -271,7 +331,7 @@ fn headlines_of_curl_and_nginx_are_what_was_waited_for() {
     let mut told = Told::default();
     for (name, path, buffers, of, expected) in scenes {
         let carried = on_time(path, || web(path, buffers, &of));
-        told.check(name, &carried, expected);
+        told.check_wire(name, &carried, expected);
     }
     told.finish(30);
 }
@@ -297,8 +357,18 @@ struct Told {
 }
 
 impl Told {
-    fn check(&mut self, name: &str, carried: &Carried, expected: &[&str]) {
-        for (place, file) in ["client", "middle", "server"].iter().zip(&carried.files) {
+    fn check_wire(&mut self, name: &str, carried: &Carried, expected: &[&str]) {
+        println!("{name}: the wire was {:?} late", carried.late);
+        self.check(
+            name,
+            &["client", "middle", "server"],
+            &carried.files,
+            expected,
+        );
+    }
+
+    fn check(&mut self, name: &str, places: &[&str], files: &[Vec<u8>], expected: &[&str]) {
+        for (place, file) in places.iter().zip(files) {
             if let Some(folder) = std::env::var_os("TCPCOST_KEEP_CAPTURES") {
                 let file_name = format!("{name} {place}.pcapng").replace(' ', "_");
                 std::fs::write(std::path::Path::new(&folder).join(file_name), file).unwrap();
@@ -309,10 +379,7 @@ impl Told {
                 .iter()
                 .map(|found| format!("{} {:.2}", found.kind, found.share_ratio))
                 .collect();
-            println!(
-                "{name:30} {place}: {kinds:?}, the wire {:?} late",
-                carried.late
-            );
+            println!("{name:30} {place}: {kinds:?}");
             self.asked += 1;
             let first = report.findings.first().map_or("none", |found| found.kind);
             if !expected.contains(&first) {

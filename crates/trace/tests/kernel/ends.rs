@@ -1,17 +1,18 @@
 //! What the two ends do: sockets of the kernel, and curl and nginx.
 
 use std::fs;
-use std::io::{ErrorKind, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStderr, Command, Stdio};
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use tcpcost_link::Impairment;
-use tcpcost_testbed::until;
+use tcpcost_testbed::{until, with_bed};
+use tcpcost_trace::{Segment, flag, read};
 
 use super::wire::{Carried, SERVER, over_wire};
 
@@ -58,39 +59,120 @@ impl Buffers {
 }
 
 /// Two programs of the kernel's sockets, the client's first.
-pub fn sockets(
-    path: Impairment,
-    buffers: Buffers,
-    programs: &[Vec<Op>; 2],
-    nagle: bool,
-) -> Carried {
-    let (ready_sender, ready) = mpsc::channel();
-    let (over_sender, over) = mpsc::channel::<()>();
-    over_wire(
-        path,
-        move || {
-            buffers.set();
-            ready.recv().unwrap();
-            let mut stream = TcpStream::connect((SERVER, 80)).unwrap();
-            stream.set_nodelay(!nagle).unwrap();
-            play(&mut stream, &programs[0]);
-            // The other end has all of it before the wire ends.
-            stream.shutdown(std::net::Shutdown::Write).unwrap();
-            let _ = stream.read(&mut [0]);
-            drop(over_sender);
-        },
-        move || {
-            buffers.set();
-            let listener = TcpListener::bind((SERVER, 80)).unwrap();
-            ready_sender.send(()).unwrap();
-            let (mut stream, _) = accept(&listener);
-            stream.set_nodelay(!nagle).unwrap();
-            play(&mut stream, &programs[1]);
-            let _ = stream.read(&mut [0]);
-            drop(stream);
-            let _ = over.recv();
-        },
-    )
+#[derive(Clone, Copy)]
+pub struct Sockets<'a> {
+    pub buffers: Buffers,
+    pub programs: &'a [Vec<Op>; 2],
+    /// Whether a small segment waits for the ACK of the one before.
+    pub nagle: bool,
+}
+
+impl Sockets<'_> {
+    /// Over a wire in user space.
+    pub fn over_wire(self, path: Impairment) -> Carried {
+        let (ready_sender, ready) = mpsc::channel();
+        let (over_sender, over) = mpsc::channel::<()>();
+        over_wire(
+            path,
+            move || {
+                ready.recv().unwrap();
+                self.client(SERVER);
+                drop(over_sender);
+            },
+            move || {
+                self.server(SERVER, &ready_sender);
+                // Both ends have all of it before the wire ends.
+                let _ = over.recv();
+            },
+        )
+    }
+
+    /// Over a veth, with super-segments: what tcpdump captured at the client and at the server. `None` where
+    /// namespaces cannot be had.
+    pub fn over_veth(self) -> Option<[Vec<u8>; 2]> {
+        let (ready_sender, ready) = mpsc::channel();
+        let at = tcpcost_testbed::SERVER;
+        let files = with_bed(
+            move || {
+                let dump = Tcpdump::start("c");
+                ready.recv().unwrap();
+                self.client(at);
+                dump.end()
+            },
+            move || {
+                let dump = Tcpdump::start("s");
+                self.server(at, &ready_sender);
+                dump.end()
+            },
+        )?;
+        Some(files.into())
+    }
+
+    fn client(self, to: Ipv4Addr) {
+        self.buffers.set();
+        let mut stream = TcpStream::connect((to, 80)).unwrap();
+        stream.set_nodelay(!self.nagle).unwrap();
+        play(&mut stream, &self.programs[0]);
+        stream.shutdown(Shutdown::Write).unwrap();
+        let _ = stream.read(&mut [0]);
+    }
+
+    fn server(self, at: Ipv4Addr, ready: &mpsc::Sender<()>) {
+        self.buffers.set();
+        let listener = TcpListener::bind((at, 80)).unwrap();
+        ready.send(()).unwrap();
+        let (mut stream, _) = accept(&listener);
+        stream.set_nodelay(!self.nagle).unwrap();
+        play(&mut stream, &self.programs[1]);
+        let _ = stream.read(&mut [0]);
+    }
+}
+
+/// A capture of a device of the calling thread's namespace.
+struct Tcpdump {
+    child: Child,
+    file: tempfile::NamedTempFile,
+    _said: BufReader<ChildStderr>,
+}
+
+impl Tcpdump {
+    fn start(device: &str) -> Tcpdump {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let mut child = Command::new("tcpdump")
+            .args(["-i", device, "-s", "96", "--immediate-mode", "-U"])
+            .args(["-w", "-", "tcp"])
+            .stdout(file.reopen().unwrap())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = BufReader::new(child.stderr.take().unwrap());
+        let mut line = String::new();
+        while !line.contains("listening on") {
+            line.clear();
+            assert!(said.read_line(&mut line).unwrap() > 0, "tcpdump: {line}");
+        }
+        Tcpdump {
+            child,
+            file,
+            _said: said,
+        }
+    }
+
+    /// What it captured, once both FINs are in it.
+    fn end(mut self) -> Vec<u8> {
+        let path = self.file.path().to_path_buf();
+        let captured = until("both FINs in the capture", || {
+            let captured = fs::read(&path).unwrap();
+            let mut fins = 0;
+            let _ = read(&captured[..], &mut |segment: &Segment| {
+                fins += usize::from(segment.any(flag::FIN));
+            });
+            (fins >= 2).then_some(captured)
+        });
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        captured
+    }
 }
 
 fn accept(listener: &TcpListener) -> (TcpStream, std::net::SocketAddr) {
