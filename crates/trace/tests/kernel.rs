@@ -218,20 +218,43 @@ fn headlines_over_a_veth_with_super_segments_are_what_was_waited_for() {
         vec![Op::Send(MB)],
         vec![Op::ReceiveSlowly(MB, 16_384, millis(30))],
     ];
-    let scenes: [(&str, Buffers, [Vec<Op>; 2], bool, &[&str]); 4] = [
-        ("a slow server", plain, slow, false, SERVER_APPLICATION),
+    let none = Impairment::default();
+    let scenes: [Scene; 4] = [
+        (
+            "a slow server",
+            none,
+            plain,
+            slow,
+            false,
+            SERVER_APPLICATION,
+        ),
         (
             "a slow producer",
+            none,
             plain,
             produces,
             false,
             &["client_application"],
         ),
-        ("a slow reader", window(65_536), reads, false, RECEIVER),
-        ("Nagle and delayed ACKs", plain, nagle, true, DELAYED_ACK),
+        (
+            "a slow reader",
+            none,
+            window(65_536),
+            reads,
+            false,
+            RECEIVER,
+        ),
+        (
+            "Nagle and delayed ACKs",
+            none,
+            plain,
+            nagle,
+            true,
+            DELAYED_ACK,
+        ),
     ];
     let mut told = Told::default();
-    for (name, buffers, programs, nagle, expected) in scenes {
+    for (name, _, buffers, programs, nagle, expected) in scenes {
         let sockets = Sockets {
             buffers,
             programs: &programs,

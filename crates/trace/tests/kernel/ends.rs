@@ -50,9 +50,10 @@ impl Buffers {
             fs::write(format!("/proc/sys/net/ipv4/{name}"), value)
                 .unwrap_or_else(|error| panic!("{name}: {error}"));
         };
-        let three = |most: u32| format!("4096 {} {most}", most.min(131_072));
-        set("tcp_rmem", &three(self.receive));
-        set("tcp_wmem", &three(self.send));
+        let three = |usual: u32, most: u32| format!("4096 {usual} {most}");
+        // As wide as it may be from the start: one that grows is what a short transfer waits for.
+        set("tcp_rmem", &three(self.receive, self.receive));
+        set("tcp_wmem", &three(self.send / 2, self.send));
         // In every kernel; others pace, or are not there.
         set("tcp_congestion_control", "reno");
     }
