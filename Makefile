@@ -45,6 +45,8 @@ deps-test:
 	@./scripts/need --optional clang clang "it builds the eBPF meters from their sources, and one test compares the checked-in objects with those; without it the checked-in ones are used"
 	@./scripts/need --optional "chromium chromium-browser google-chrome" chromium "one test loads report.html in a real browser; without it that test is skipped"
 	@./scripts/need --optional iperf3 iperf3 "one test measures another program's traffic; without it that test is skipped"
+	@./scripts/need --optional curl curl "tests fetch with it from nginx and from our own TCP; without it they are skipped"
+	@./scripts/need --optional "nginx /usr/sbin/nginx" nginx-light "one test tells what curl waited for of it; without it that test is skipped"
 	@./scripts/need --optional tcpdump tcpdump "tests capture with it, and with libpcap, which it brings; without it they are skipped"
 
 clean:

@@ -226,9 +226,9 @@ pub struct Trace {
     /// and after a change.
     #[arg(long, conflicts_with_all = ["follow", "interface", "join", "html", "connection", "csv"])]
     pub compare: bool,
-    /// Show this connection in depth.
-    #[arg(long, value_name = "N")]
-    pub connection: Option<usize>,
+    /// Show this connection in depth; of several, as 1,4, the charts of a page stand beside each other.
+    #[arg(long, value_name = "N", value_delimiter = ',')]
+    pub connection: Vec<usize>,
     /// Only what one end with this address sent or received; may be repeated.
     #[arg(long, value_name = "ADDRESS")]
     pub address: Vec<std::net::IpAddr>,

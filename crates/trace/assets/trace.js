@@ -92,8 +92,10 @@
     let part = whole;
     let begun = null;
     const at = (event) => {
-      const left = frame(chart, width).marginLeft;
-      const across = (event.clientX - place.getBoundingClientRect().left - left) / (width - left - 20);
+      const {marginLeft, marginRight} = frame(chart, width);
+      // A chart wider than its place is drawn smaller.
+      const drawn = place.firstChild.getBoundingClientRect();
+      const across = ((event.clientX - drawn.left) * width / drawn.width - marginLeft) / (width - marginLeft - marginRight);
       return part[0] + Math.max(0, Math.min(1, across)) * (part[1] - part[0]);
     };
     place.addEventListener("pointerdown", (event) => { begun = at(event); });

@@ -80,6 +80,17 @@ impl Histogram {
         })
     }
 
+    /// The value below which half of the sum is: of times that followed each other, what held at half of the
+    /// time; `None` without values.
+    pub(crate) fn median_by_weight(&self) -> Option<u64> {
+        let half = self.sum / 2;
+        let mut seen = 0u64;
+        self.buckets().find_map(|(value, count)| {
+            seen = seen.saturating_add(value.saturating_mul(count));
+            (seen >= half).then_some(value)
+        })
+    }
+
     /// The value counted most often, and how often: the smallest of those.
     pub fn mode(&self) -> Option<(u64, u64)> {
         self.buckets()

@@ -16,20 +16,27 @@ const STYLE: &str = include_str!("../assets/report.css");
 const SCRIPT: &str = include_str!("../assets/trace.js");
 const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'";
 
-/// The page; charts are of the connections that `graph` has.
+/// The page; charts are of the connections that `graph` has, those of several beside each other.
 pub fn page(report: &Report, graph: &Graph) -> String {
     let shown: Vec<(&ConnectionReport, &ConnectionGraph)> = report
         .connections
         .iter()
         .filter_map(|connection| Some((connection, graph.of_connection(connection.number)?)))
         .collect();
-    let charts: Vec<Value> = shown
+    let of_each: Vec<Vec<Option<Value>>> = shown
         .iter()
-        .flat_map(|(connection, graph)| charts(connection, graph))
+        .map(|(connection, graph)| charts(connection, graph))
         .collect();
+    let kinds = of_each.first().map_or(0, Vec::len);
+    // A row for each kind: the charts that are held against each other stand beside each other.
+    let rows: Vec<Vec<Value>> = (0..kinds)
+        .map(|kind| of_each.iter().filter_map(|of| of[kind].clone()).collect())
+        .filter(|row: &Vec<Value>| !row.is_empty())
+        .collect();
+    let charts: Vec<&Value> = rows.iter().flatten().collect();
     // "</" would end the element, "<!--" change how it ends: no "<" is left in it.
-    let data = Value::from(charts.clone())
-        .to_string()
+    let data = serde_json::to_string(&charts)
+        .expect("values have no keys but strings")
         .replace('<', "\\u003c");
     let title = format!("{}: what its TCP did", report.file);
     html! {
@@ -50,12 +57,16 @@ pub fn page(report: &Report, graph: &Graph) -> String {
                     @if !charts.is_empty() {
                         p { "Drag across a chart of time to look at a part of it; a double click shows all." }
                     }
-                    div.charts {
-                        @for (place, chart) in charts.iter().enumerate() {
-                            figure data-chart=(place) {
-                                figcaption { (chart["title"].as_str().unwrap_or_default()) }
-                                div.chart {}
+                    @if shown.len() > 1 {
+                        @let mut places = 0..;
+                        @for row in &rows {
+                            div style=(format!("display: grid; gap: 1.5rem 2rem; grid-template-columns: repeat({}, minmax(0, 1fr))", shown.len())) {
+                                @for (place, chart) in places.by_ref().take(row.len()).zip(row) { (figure(place, chart)) }
                             }
+                        }
+                    } @else {
+                        div.charts {
+                            @for (place, chart) in charts.iter().enumerate() { (figure(place, chart)) }
                         }
                     }
                     @for (connection, graph) in &shown {
@@ -72,7 +83,20 @@ pub fn page(report: &Report, graph: &Graph) -> String {
     .into_string()
 }
 
-fn charts(connection: &ConnectionReport, graph: &ConnectionGraph) -> Vec<Value> {
+fn figure(place: usize, chart: &Value) -> maud::Markup {
+    html! {
+        figure data-chart=(place) {
+            figcaption { (chart["title"].as_str().unwrap_or_default()) }
+            div.chart {}
+        }
+    }
+}
+
+/// Charts of each end over time.
+const OVER_TIME: usize = 4;
+
+/// The charts of a connection, in the same order for each; `None` where there is nothing to show.
+fn charts(connection: &ConnectionReport, graph: &ConnectionGraph) -> Vec<Option<Value>> {
     let mut charts = Vec::new();
     let start_ns = connection.first_ns.unwrap_or(0);
     let ms = |ns: u64| ns.saturating_sub(start_ns) as f64 / 1e6;
@@ -83,11 +107,12 @@ fn charts(connection: &ConnectionReport, graph: &ConnectionGraph) -> Vec<Value> 
             of.map(|(at, place)| (ms(*at), *place)).collect()
         };
         if curves.data.points().is_empty() {
+            charts.extend([const { None }; OVER_TIME]);
             continue;
         }
         let address = &connection.ends[end].address;
         let of_end = graph.stalls.iter().filter(|stall| stall.0 == end);
-        charts.push(json!({
+        charts.push(Some(json!({
             "form": "sequence",
             "title": format!("Connection {}, time and sequence: what {address} sent (dots), acknowledged (line), the window's edge (upper line), sent again (crosses), SACK (triangles), D-SACK (squares), stalls shaded", connection.number),
             "x": x, "y": "bytes",
@@ -98,7 +123,7 @@ fn charts(connection: &ConnectionReport, graph: &ConnectionGraph) -> Vec<Value> 
             "sacked": points(&curves.sacked),
             "dsacked": points(&curves.dsacked),
             "stalls": of_end.map(|(_, since, until)| (ms(*since), ms(*until))).collect::<Vec<_>>(),
-        }));
+        })));
         let step_ms = graph.steps.step_ns as f64 / 1e6;
         let rate = |of: &dyn Fn(&Step) -> u64| -> Vec<(f64, f64)> {
             let steps = graph.steps.steps.iter().enumerate();
@@ -113,10 +138,10 @@ fn charts(connection: &ConnectionReport, graph: &ConnectionGraph) -> Vec<Value> 
         };
         let line = |name: &str, points: Value| json!({"name": name, "points": points});
         let mut over_time = |title: &str, y: &str, lines: Vec<Value>| {
-            charts.push(json!({
+            charts.push(Some(json!({
                 "form": "lines", "x": x, "y": y, "lines": lines,
                 "title": format!("Connection {}, {title} of {address}", connection.number),
-            }));
+            })));
         };
         over_time(
             "throughput and goodput",
@@ -142,11 +167,9 @@ fn charts(connection: &ConnectionReport, graph: &ConnectionGraph) -> Vec<Value> 
     }
     for end in &connection.ends {
         let mut add = |form: &str, title: String, x: &str, of: &Distribution| {
-            if of.n > 0 {
-                charts.push(
-                    json!({"form": form, "title": title, "x": x, "n": of.n, "steps": of.steps}),
-                );
-            }
+            charts.push((of.n > 0).then(
+                || json!({"form": form, "title": title, "x": x, "n": of.n, "steps": of.steps}),
+            ));
         };
         let (number, address) = (connection.number, &end.address);
         add(

@@ -80,12 +80,7 @@ pub(crate) fn find(link: Link, frame: &[u8]) -> Found {
             None => Found::Cut,
         },
         Link::NetfilterLog => netfilter_log(frame),
-        // RFC 4391 §6 behind the 40 bytes of the global route header: type, and two bytes reserved.
-        Link::InfiniBand => match be16(frame, 40) {
-            Some(IPV4 | IPV6) => Found::Ip(44),
-            Some(_) => Found::NotIp,
-            None => Found::Cut,
-        },
+        Link::InfiniBand => infiniband(frame),
         Link::Unknown(_) => Found::NotIp,
     }
 }
@@ -200,6 +195,24 @@ fn wireless(frame: &[u8], start: usize) -> Found {
         Ok(at) => ethertype(frame, at),
         Err(found) => found,
     }
+}
+
+/// RFC 4391 §6: a type and two bytes reserved, then IP. tcpdump and Wireshark have 40 bytes before it, as
+/// Solaris captures: the global route header, or the receiver's address in the second half. The
+/// registry of link types names the RFC alone, so the header may also stand at the start.
+fn infiniband(frame: &[u8]) -> Found {
+    let mut found = Found::Cut;
+    for at in [40, 0] {
+        let kind = match (be16(frame, at), frame.get(at + 4)) {
+            (Some(kind), Some(first)) => (kind, first >> 4),
+            _ => continue,
+        };
+        found = match kind {
+            (IPV4, 4) | (IPV6, 6) => return Found::Ip(at + 4),
+            _ => Found::NotIp,
+        };
+    }
+    found
 }
 
 /// NFLOG: four bytes, then values behind their length and type in the byte order of who captured.

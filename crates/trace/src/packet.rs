@@ -45,13 +45,19 @@ pub fn segment(
         return None;
     };
     let ip_wire = wire_len.saturating_sub(ip_at as u32);
-    let mut segment = datagram(ip, ip_wire, at_ns, 0, skipped)?;
+    let found = datagram(ip, ip_wire, at_ns, 0, skipped);
     match link {
-        Link::Cooked1 => segment.way = way(frame),
-        Link::Cooked2 => segment.interface = be16(frame, 6).map_or(0, u32::from),
-        _ => {}
+        // A segment that is changed is copied: 5 % of all instructions.
+        Link::Cooked1 | Link::Cooked2 => found.map(|mut segment| {
+            if link == Link::Cooked1 {
+                segment.way = way(frame);
+            } else {
+                segment.interface = be16(frame, 6).map_or(0, u32::from);
+            }
+            segment
+        }),
+        _ => found,
     }
-    Some(segment)
 }
 
 #[inline]
@@ -121,27 +127,62 @@ fn ipv4(ip: &[u8], ip_wire: u32, at_ns: u64, depth: u8, skipped: &mut Skipped) -
     };
     // More fragments, or an offset.
     let is_fragment = u16::from_be_bytes([head[6], head[7]]) & 0x3fff != 0;
-    let mut header = usize::from(head[0] & 15) * 4;
+    let header = usize::from(head[0] & 15) * 4;
     if head[9] != PROTOCOL_TCP {
-        let mut protocol = head[9];
-        let mut rest = ip
-            .get(header..)
-            .filter(|_| !is_fragment)
-            .unwrap_or_default();
-        let is_authenticated = protocol == 51;
-        if let Some(Inner::Protocol(next, length)) = tunnels::inner(protocol, rest) {
-            (protocol, header) = (next, header + length);
-            rest = rest.get(length..).unwrap_or_default();
-        }
-        if protocol != PROTOCOL_TCP || !is_authenticated {
-            let wire = ip_wire.saturating_sub(header as u32);
-            return within(protocol, rest, wire, at_ns, depth, skipped);
-        }
+        return ipv4_other(ip, head, is_fragment, ip_wire, at_ns, depth, skipped);
     }
     if is_fragment {
         skipped.fragments += 1;
         return None;
     }
+    ipv4_tcp(ip, head, header, ip_wire, at_ns, skipped)
+}
+
+/// A protocol that may carry TCP.
+#[cold]
+fn ipv4_other(
+    ip: &[u8],
+    head: &[u8; 20],
+    is_fragment: bool,
+    ip_wire: u32,
+    at_ns: u64,
+    depth: u8,
+    skipped: &mut Skipped,
+) -> Option<Segment> {
+    let mut header = usize::from(head[0] & 15) * 4;
+    let mut protocol = head[9];
+    let mut rest = ip
+        .get(header..)
+        .filter(|_| !is_fragment)
+        .unwrap_or_default();
+    let is_authenticated = protocol == 51;
+    if let Some(Inner::Protocol(next, length)) = tunnels::inner(protocol, rest) {
+        (protocol, header) = (next, header + length);
+        rest = rest.get(length..).unwrap_or_default();
+    }
+    if protocol != PROTOCOL_TCP || !is_authenticated {
+        let wire = ip_wire.saturating_sub(header as u32);
+        return within(protocol, rest, wire, at_ns, depth, skipped);
+    }
+    if is_fragment {
+        skipped.fragments += 1;
+        return None;
+    }
+    let mut segment = ipv4_tcp(ip, head, header, ip_wire, at_ns, skipped)?;
+    segment.tunnel = Some(Tunnel::AuthenticationHeader);
+    Some(segment)
+}
+
+/// The segment behind this header, or behind more of this length in all.
+#[inline]
+fn ipv4_tcp(
+    ip: &[u8],
+    head: &[u8; 20],
+    header: usize,
+    ip_wire: u32,
+    at_ns: u64,
+    skipped: &mut Skipped,
+) -> Option<Segment> {
     // 0 stands in a super-segment beyond 64 KiB (BIG TCP) and in what some drivers segment.
     let octets = match u16::from_be_bytes([head[2], head[3]]) {
         0 => ip_wire,
@@ -161,11 +202,7 @@ fn ipv4(ip: &[u8], ip_wire: u32, at_ns: u64, depth: u8, skipped: &mut Skipped) -
     };
     let id = (u16::from_be_bytes([head[4], head[5]]), head[8]);
     let hosts = (address(12), address(16));
-    let mut segment = tcp(ip, header, octets, id, hosts, at_ns, skipped)?;
-    if head[9] != PROTOCOL_TCP {
-        segment.tunnel = Some(Tunnel::AuthenticationHeader);
-    }
-    Some(segment)
+    tcp(ip, header, octets, id, hosts, at_ns, skipped)
 }
 
 fn ipv6(ip: &[u8], ip_wire: u32, at_ns: u64, depth: u8, skipped: &mut Skipped) -> Option<Segment> {

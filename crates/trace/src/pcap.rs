@@ -118,12 +118,14 @@ fn packets<R: Read, const BIG: bool, const HEADER: usize>(
                 *reading.links_unread.entry(number).or_default() += 1;
             }
             let wire_len = u32_at::<BIG>(header, 12);
-            if let Some(mut segment) = segment(link, frame, wire_len, at_ns, &mut reading.skipped) {
+            // Changed where it is: a segment that is moved is copied.
+            let mut found = segment(link, frame, wire_len, at_ns, &mut reading.skipped);
+            if let Some(segment) = &mut found {
                 segment.frame = reading.packets;
                 if HEADER == MODIFIED_HEADER {
                     segment.interface = u32_at::<BIG>(header, 16);
                 }
-                sink.segment(&segment);
+                sink.segment(segment);
             }
             rest = &rest[HEADER + captured..];
         }

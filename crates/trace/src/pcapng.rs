@@ -126,18 +126,19 @@ pub(crate) fn read<R: Read>(
                 if let Link::Unknown(number) = link {
                     *reading.links_unread.entry(number).or_default() += 1;
                 }
-                if let Some(mut segment) = segment(
+                let mut found = segment(
                     link,
                     frame,
                     wire_len,
                     at_ns.unwrap_or(0),
                     &mut reading.skipped,
-                ) {
+                );
+                if let Some(segment) = &mut found {
                     segment.at_ns = at_ns;
                     segment.frame = reading.packets;
                     // Of an interface that is all of a host's the packet tells which it is.
                     segment.interface |= interface << 16;
-                    sink.segment(&segment);
+                    sink.segment(segment);
                 }
             }
             STATISTICS => {

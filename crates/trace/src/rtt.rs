@@ -12,11 +12,14 @@ pub struct Rtt {
     pub by_timestamp_us: Histogram,
     /// The smallest by either, ns.
     pub min_ns: Option<u64>,
-    /// From a pure ACK's timestamp to its echo: a round trip and what the other end waited for.
+    /// From a pure ACK's timestamp to its echo: a round trip and what the other end waited for; only where
+    /// data came all the time.
     pub(crate) of_acks_us: Histogram,
     of_ack: bool,
     awaited: Option<(u32, u64)>,
-    last: Option<u32>,
+    /// The first timestamp and the last, for what a tick is.
+    first: Option<(u32, u64)>,
+    last: Option<(u32, u64)>,
 }
 
 impl Rtt {
@@ -31,31 +34,52 @@ impl Rtt {
     /// with a value: the echo of a later one may be that of the first.
     #[inline]
     pub(crate) fn on_sent(&mut self, value: u32, at_ns: u64, is_data: bool) {
-        let is_first = self.last != Some(value);
-        self.last = Some(value);
-        if is_first && self.awaited.is_none() {
+        if self.last.is_some_and(|(last, _)| last == value) {
+            return;
+        }
+        self.last = Some((value, at_ns));
+        self.first.get_or_insert((value, at_ns));
+        if self.awaited.is_none() {
             self.awaited = Some((value, at_ns));
             self.of_ack = !is_data;
         }
     }
 
-    /// A segment with this TSecr came back.
+    /// A segment with this TSecr came back, so long after the last packet.
     #[inline]
-    pub(crate) fn on_echo(&mut self, echo: u32, at_ns: u64) {
+    pub(crate) fn on_echo(&mut self, echo: u32, at_ns: u64, silence_ns: u64) {
         if let Some((value, sent_ns)) = self.awaited
             && echo.wrapping_sub(value).cast_signed() >= 0
         {
             self.awaited = None;
-            // A later stamp tells nothing about this one.
-            if echo == value {
+            if self.of_ack {
+                self.on_echo_of_ack(echo, value, at_ns.saturating_sub(sent_ns), silence_ns);
+            } else if echo == value {
+                // A later stamp tells nothing about this one.
                 let ns = at_ns.saturating_sub(sent_ns);
-                if self.of_ack {
-                    self.of_acks_us.add(ns / 1000);
-                } else {
-                    self.by_timestamp_us.add(ns / 1000);
-                    self.smaller(ns);
-                }
+                self.by_timestamp_us.add(ns / 1000);
+                self.smaller(ns);
             }
+        }
+    }
+
+    /// An ACK that let nothing go is not echoed: the echo is of one so many ticks later.
+    fn on_echo_of_ack(&mut self, echo: u32, value: u32, mut ns: u64, silence_ns: u64) {
+        let later = u64::from(echo.wrapping_sub(value));
+        if later > 0 {
+            let Some(((first, since_ns), (last, until_ns))) = self.first.zip(self.last) else {
+                return;
+            };
+            let ticks = u64::from(last.wrapping_sub(first));
+            if ticks < TICKS_ENOUGH {
+                return;
+            }
+            let tick_ns = until_ns.saturating_sub(since_ns) / ticks;
+            ns = ns.saturating_sub(tick_ns.saturating_mul(later));
+        }
+        // After a silence it was not the path that held the answer back.
+        if ns > 0 && silence_ns < ns / 2 {
+            self.of_acks_us.add(ns / 1000);
         }
     }
 
@@ -63,6 +87,9 @@ impl Rtt {
         self.min_ns = Some(self.min_ns.map_or(ns, |min| min.min(ns)));
     }
 }
+
+/// Ticks that tell how long one is to a hundredth.
+const TICKS_ENOUGH: u64 = 100;
 
 #[cfg(test)]
 mod tests {
@@ -72,10 +99,26 @@ mod tests {
     fn an_echo_of_the_tick_before_is_no_round_trip() {
         let mut rtt = Rtt::default();
         rtt.on_sent(7, 0, true);
-        rtt.on_echo(7, 500_000);
+        rtt.on_echo(7, 500_000, 0);
         // Of the same tick: the next echo is that of one before.
         rtt.on_sent(7, 600_000, true);
-        rtt.on_echo(7, 604_000);
+        rtt.on_echo(7, 604_000, 0);
         assert_eq!((rtt.min_ns, rtt.by_timestamp_us.n()), (Some(500_000), 1));
+    }
+
+    #[test]
+    fn an_ack_that_is_not_echoed_is_measured_by_the_next_one_that_is() {
+        const MS: u64 = 1_000_000;
+        let mut rtt = Rtt::default();
+        // One each ms; the 120th and all before are skipped, and its echo comes after 200 ms.
+        for tick in 0..=320 {
+            rtt.on_sent(tick, u64::from(tick) * MS, false);
+        }
+        rtt.on_echo(120, 320 * MS, MS);
+        assert_eq!(rtt.of_acks_us.max(), Some(200_000));
+        // An answer that its sender held back says nothing of the path.
+        rtt.on_sent(321, 321 * MS, false);
+        rtt.on_echo(321, 800 * MS, 400 * MS);
+        assert_eq!(rtt.of_acks_us.n(), 1);
     }
 }

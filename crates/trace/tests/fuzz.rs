@@ -34,3 +34,13 @@ fn any_frame_is_a_segment_or_counted() {
 fn any_segments_give_counts_that_can_be() {
     check("segments", targets::segments);
 }
+
+#[test]
+fn any_tunnel_is_a_segment_or_counted() {
+    check("tunnels", targets::tunnels);
+}
+
+#[test]
+fn any_two_captures_can_be_held_against_each_other() {
+    check("pair", targets::pair);
+}

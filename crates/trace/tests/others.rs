@@ -6,7 +6,7 @@ use std::io::Write;
 
 use common::{CLIENT, ISN, Packet, SERVER, Script, pcap, told};
 use tcpcost_trace::flag::{ACK, PSH, RST, SYN};
-use tcpcost_trace::{Analysis, Handshake, MssSource, Policy, Segment, Settings, read};
+use tcpcost_trace::{Analysis, Handshake, MssSource, Policy, Segment, Settings, Wait, read};
 
 fn mss(bytes: u16) -> Vec<u8> {
     [&[2, 4][..], &bytes.to_be_bytes()].concat()
@@ -213,6 +213,70 @@ fn an_ack_captured_before_its_data_makes_nothing_missing_or_sent_again() {
     // Where the data never come they are missing.
     script.packets.remove(5);
     assert_eq!(script.sent(CLIENT).bytes_missing_from_capture, 1460);
+}
+
+#[test]
+fn acks_captured_before_a_part_of_a_super_segment_make_nothing_missing_or_sent_again() {
+    const M: u32 = 1460;
+    let check = |script: &Script, missing: u64| {
+        let sent = script.sent(CLIENT);
+        let again = (sent.retransmitted_packets, sent.reordered_packets);
+        assert_eq!((sent.bytes_missing_from_capture, again), (missing, (0, 0)));
+        sent
+    };
+    // One ACK covers half of what follows it, or two a third each.
+    for acks in [&[2][..], &[2, 3]] {
+        let mut script = opened(1460, 1460);
+        script.after(10).data(CLIENT, 0, M);
+        for ack in acks {
+            script.after(10).ack(SERVER, ack * M);
+        }
+        script.after(5).data(CLIENT, M, 3 * M);
+        script.after(10).data(CLIENT, 4 * M, M);
+        script.after(50).ack(SERVER, 5 * M);
+        let sent = check(&script, 0);
+        assert_eq!(sent.payload_bytes, 5 * u64::from(M));
+    }
+    // A part came before the ACK: its gap is filled behind it.
+    let mut script = opened(1460, 1460);
+    script.after(10).data(CLIENT, 0, M);
+    script.after(5).data(CLIENT, 3 * M, M);
+    script.after(10).ack(SERVER, 4 * M);
+    script.after(5).data(CLIENT, M, 2 * M);
+    script.after(10).data(CLIENT, 4 * M, M);
+    script.after(50).ack(SERVER, 5 * M);
+    check(&script, 0);
+    // The later part comes first, then the one before it; or never.
+    let mut script = opened(1460, 1460);
+    script.after(10).data(CLIENT, 0, M);
+    script.after(10).ack(SERVER, 4 * M);
+    script.after(5).data(CLIENT, 2 * M, 3 * M);
+    script.after(5).data(CLIENT, M, M);
+    script.after(50).ack(SERVER, 5 * M);
+    check(&script, 0);
+    let first_part = script.packets.len() - 2;
+    script.packets.remove(first_part);
+    check(&script, u64::from(M));
+}
+
+#[test]
+fn without_sack_an_outage_begins_with_its_first_duplicate_ack() {
+    const SECOND: u64 = 1_000_000;
+    let mut script = opened(1460, 1460);
+    script.after(10).data(CLIENT, 0, 1000);
+    script.after(100).ack(SERVER, 1000);
+    script.after(100_000).data(CLIENT, 1000, 1000);
+    script.after(10).data(CLIENT, 2000, 1000);
+    // The first of both did not arrive, and nothing passes for 20 s.
+    script.after(100).ack(SERVER, 1000);
+    script.after(20 * SECOND).data(CLIENT, 3000, 1000);
+    script.after(100).ack(SERVER, 1000);
+    script.after(5 * SECOND).data(CLIENT, 1000, 1000);
+    script.after(100).ack(SERVER, 4000);
+    let waits = script.one().waits();
+    let loss = [Wait::LossFast, Wait::LossProbe, Wait::LossTimeout].map(|of| waits.of(of));
+    assert!(loss.iter().sum::<u64>() > 25 * SECOND * 1000, "{waits:?}");
+    assert!(waits.of(Wait::Idle) < SECOND, "{waits:?}");
 }
 
 #[test]

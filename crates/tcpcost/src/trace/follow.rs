@@ -189,15 +189,17 @@ impl<'a> Looks<'a> {
         if !self.on_terminal {
             return output::write(&self.line(&report));
         }
-        let wanted = self.args.connection;
-        let of = report.connections.iter().find(|c| Some(c.number) == wanted);
-        let shown = match (of, wanted) {
-            (Some(connection), _) => {
-                let graph = self.analysis.watch().of_connection(connection.number);
+        let wanted = |&number: &usize| match report.connections.iter().find(|c| c.number == number)
+        {
+            Some(connection) => {
+                let graph = self.analysis.watch().of_connection(number);
                 connection_text(&report, connection, graph)
             }
-            (None, Some(number)) => format!("{}: no connection {number} yet\n", self.name),
-            (None, None) => text(&report),
+            None => format!("{}: no connection {number} yet\n", self.name),
+        };
+        let shown = match &self.args.connection[..] {
+            [] => text(&report),
+            numbers => numbers.iter().map(wanted).collect::<Vec<_>>().join("\n"),
         };
         let rows =
             rustix::termios::tcgetwinsize(io::stdout()).map_or(24, |size| usize::from(size.ws_row));

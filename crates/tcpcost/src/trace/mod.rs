@@ -46,7 +46,7 @@ pub fn trace(args: &cli::Trace) -> anyhow::Result<Exit> {
         let (report, mut graph) = outcome?;
         if let Some(path) = &args.html {
             // The largest is known only now: what can be read again is.
-            let again = args.connection.is_none() && args.files.iter().all(|file| file.is_file());
+            let again = args.connection.is_empty() && args.files.iter().all(|file| file.is_file());
             if let Some(number) = report.largest().filter(|number| again && *number != 1) {
                 options.graphs_of = vec![number];
                 graph = one(&args.files, &options)?.1;
@@ -60,7 +60,7 @@ pub fn trace(args: &cli::Trace) -> anyhow::Result<Exit> {
         reports.push(report);
         graphs.push(graph);
     }
-    // One connection is asked for of one capture.
+    // Connections are asked for of one capture.
     let graph = graphs.first().cloned().unwrap_or_default();
     print(args, &reports, &graph)?;
     Ok(exit)
@@ -106,10 +106,9 @@ impl Options {
             ));
         }
         Ok(Options {
-            graphs_of: match (args.connection, &args.html) {
-                (Some(number), _) => vec![number],
-                (None, Some(_)) => vec![1],
-                (None, None) => Vec::new(),
+            graphs_of: match (&args.connection[..], &args.html) {
+                ([], Some(_)) => vec![1],
+                (numbers, _) => numbers.to_vec(),
             },
             settings: Settings {
                 burst_gap_ns: ns("burst-gap", &args.burst_gap)?,
@@ -201,21 +200,28 @@ fn print(args: &cli::Trace, reports: &[Report], graph: &Graph) -> anyhow::Result
         return output::write_with(|out| write_json(reports, out)).map(|_| ());
     } else if args.format.csv {
         return output::write_with(|out| write_csv(reports, out)).map(|_| ());
-    } else if let Some(number) = args.connection {
+    } else if !args.connection.is_empty() {
         let [report] = reports else {
             return Err(usage("--connection: wants one capture"));
         };
-        let found = report
-            .connections
-            .iter()
-            .find(|connection| connection.number == number);
-        let connection = found.ok_or_else(|| {
-            usage(format!(
-                "--connection {number}: the capture has {}",
-                report.connections.len()
+        let shown = args.connection.iter().map(|&number| {
+            let found = report
+                .connections
+                .iter()
+                .find(|connection| connection.number == number);
+            let connection = found.ok_or_else(|| {
+                usage(format!(
+                    "--connection {number}: the capture has {}",
+                    report.connections.len()
+                ))
+            })?;
+            Ok(tcpcost_trace::connection_text(
+                report,
+                connection,
+                graph.of_connection(number),
             ))
-        })?;
-        tcpcost_trace::connection_text(report, connection, graph.of_connection(number))
+        });
+        shown.collect::<anyhow::Result<Vec<_>>>()?.join("\n")
     } else {
         reports.iter().map(text).collect::<Vec<_>>().join("\n")
     };

@@ -6,8 +6,9 @@
 use std::io::Read;
 
 use tcpcost_trace::{
-    Analysis, Connection, Endpoint, Filter, Graph, Host, Link, Options, Reading, Report, Segment,
-    Settings, Sink, Skipped, Way, connection_text, csv, json, page, parse, read, text,
+    Analysis, Causes, Connection, Endpoint, Filter, Graph, Host, Link, Options, Pair, Passed,
+    Reading, Report, Segment, Settings, Sink, Skipped, Way, connection_text, csv, json, page,
+    parse, read, text,
 };
 
 /// Any bytes as a capture: whole, and as a pipe gives them; both tell the same, but that a decompressor
@@ -66,8 +67,87 @@ pub fn packets(data: &[u8]) {
     told(&reading, Ok(()), &connections, &graph);
 }
 
+/// IP packets with what follows the header of a tunnel: its number, how the inner packet begins, and the rest.
+pub fn tunnels(data: &[u8]) {
+    const PROTOCOLS: [u8; 5] = [4, 41, 47, 51, 17];
+    const PORTS: [u16; 4] = [4789, 8472, 6081, 2152];
+    let mut input = Input(data);
+    let mut analysis = watched();
+    let mut reading = Reading::default();
+    while !input.0.is_empty() {
+        let kind = usize::from(input.byte());
+        let protocol = PROTOCOLS[kind % PROTOCOLS.len()];
+        let mut packet = vec![0x45, 0, 0, 0, 0, 0, 0, 0, 64, protocol, 0, 0];
+        packet.extend([192, 168, 0, 1, 192, 168, 0, 2]);
+        if protocol == 17 {
+            packet.extend(9u16.to_be_bytes());
+            packet.extend(PORTS[kind / 5 % PORTS.len()].to_be_bytes());
+            packet.extend([0; 4]);
+        }
+        let captured = usize::from(input.byte()).min(input.0.len());
+        let (rest, next) = input.0.split_at(captured);
+        input.0 = next;
+        packet.extend(rest);
+        if kind & 128 != 0 {
+            // An inner packet that is whole, where the tunnel's header ends.
+            packet.extend(INNER);
+        }
+        let wire_len = packet.len() as u32;
+        packet[2..4].copy_from_slice(&(wire_len as u16).to_be_bytes());
+        reading.packets += 1;
+        let mut skipped = Skipped::default();
+        let link = Link::from_number(101);
+        let segment = parse(link, &packet, wire_len, reading.packets, &mut skipped);
+        assert_eq!(u64::from(segment.is_none()), skipped.total());
+        if let Some(segment) = segment {
+            analysis.segment(&segment);
+        }
+    }
+    let (connections, graph) = analysis.finish();
+    told(&reading, Ok(()), &connections, &graph);
+}
+
+/// IPv4 and TCP, a segment of one byte.
+const INNER: [u8; 41] = [
+    0x45, 0, 0, 41, 0, 1, 0x40, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2, 0, 9, 0, 80, 0, 0, 0, 1,
+    0, 0, 0, 1, 0x50, 0x18, 0, 9, 0, 0, 0, 0, 7,
+];
+
+/// Two captures of any segments, held against each other: the first byte tells where the second begins.
+pub fn pair(data: &[u8]) {
+    let Some((&at, rest)) = data.split_first() else {
+        return;
+    };
+    let (first, second) = rest.split_at(rest.len() * usize::from(at) / 256);
+    let mut passed = [Passed::default(), Passed::default()];
+    let mut reports = Vec::new();
+    for (half, passed) in [first, second].into_iter().zip(&mut passed) {
+        let mut analysis = Analysis::new(Settings::default());
+        each_segment(half, &mut |segment: &Segment| {
+            passed.segment(segment);
+            analysis.segment(segment);
+        });
+        reports.push(analysis.into_report("fuzz", &Reading::default(), Ok(())).0);
+    }
+    let names = || ["a".to_string(), "b".to_string()];
+    if let Some(pair) = Pair::of(names(), &passed[0], &passed[1], &Vec::new()) {
+        pair.text();
+        for direction in pair.connections.iter().flat_map(|of| &of.directions) {
+            assert!(direction.bytes_lost <= direction.bytes_first);
+        }
+    }
+    Causes::of(&reports[0], &reports[1]).text();
+}
+
 /// Any segments between two ends, their numbers near each other's.
 pub fn segments(data: &[u8]) {
+    let mut analysis = watched();
+    each_segment(data, &mut analysis);
+    let (connections, graph) = analysis.finish();
+    told(&Reading::default(), Ok(()), &connections, &graph);
+}
+
+fn each_segment(data: &[u8], sink: &mut impl Sink) {
     let mut input = Input(data);
     let settings = input.byte();
     let base = if settings & 1 == 0 {
@@ -76,7 +156,6 @@ pub fn segments(data: &[u8]) {
         u32::MAX - 5000
     };
     let timed = settings & 2 == 0;
-    let mut analysis = watched();
     let mut at_ns = 1_000_000_000;
     while !input.0.is_empty() {
         let kind = input.byte();
@@ -94,7 +173,7 @@ pub fn segments(data: &[u8]) {
             _ => u32::from(input.u16()),
         };
         let seq = number(&mut input);
-        analysis.segment(&Segment {
+        sink.segment(&Segment {
             at_ns: timed.then_some(at_ns),
             source: ends[from],
             destination: ends[1 - from],
@@ -121,8 +200,6 @@ pub fn segments(data: &[u8]) {
             },
         });
     }
-    let (connections, graph) = analysis.finish();
-    told(&Reading::default(), Ok(()), &connections, &graph);
 }
 
 fn watched() -> Analysis<Graph> {

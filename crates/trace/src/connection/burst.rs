@@ -64,7 +64,7 @@ impl Connection {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn end_burst<W: Watch>(&mut self, watch: &mut W) {
         let Burst {
             from,

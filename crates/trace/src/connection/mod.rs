@@ -340,6 +340,7 @@ impl Connection {
         let pure = segment.is_pure_ack();
         let one_outstanding = there.has_one_segment_outstanding();
         let window_changed = here.on_window(segment);
+        let duplicates = here.sent.duplicate_acks;
         let mut coverage = None;
         if let Some(ack) = ack.filter(|_| !segment.any(flag::RST)) {
             let acking = Acking {
@@ -361,7 +362,9 @@ impl Connection {
 
         // Whether an end waited for it.
         let gained = coverage.is_some();
-        let tells_of_gap = segment.options.sack_blocks > 0 && !is_dsack(segment);
+        // Without SACK a duplicate is all that tells.
+        let is_duplicate = here.sent.duplicate_acks > duplicates && here.sent.sack_segments == 0;
+        let tells_of_gap = segment.options.sack_blocks > 0 && !is_dsack(segment) || is_duplicate;
         if tells_of_gap {
             there.told_of_gap_ns = self.now_ns;
         }

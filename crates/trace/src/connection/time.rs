@@ -78,6 +78,7 @@ impl Connection {
         let closings = self.directions.iter().map(|of| of.sent.window_closings);
         if waits.of(Wait::ReceiverWindow) > 0
             && closings.sum::<u64>() == 0
+            && !self.acks_cover_windows()
             && self
                 .round_trips()
                 .is_some_and(|(median, min)| median > min + min / 2 + NEAR_NS)
@@ -85,6 +86,19 @@ impl Connection {
             waits.shift(Wait::ReceiverWindow, Wait::CongestionWindow);
         }
         waits
+    }
+
+    /// Whether most ACKs of the larger direction cover a third of a window or more: they leave when a reader
+    /// makes room, while through a queue data come bit by bit, and so do their ACKs.
+    fn acks_cover_windows(&self) -> bool {
+        let [client, server] = &self.directions;
+        let acking = if client.sent.payload_bytes > server.sent.payload_bytes {
+            server
+        } else {
+            client
+        };
+        let covered = acking.acks.bytes_per_pure_ack.median_by_weight();
+        covered.is_some_and(|bytes| bytes.saturating_mul(3) > u64::from(acking.window_most()))
     }
 
     fn waits_so_far(&self) -> Waits {
@@ -103,11 +117,17 @@ impl Connection {
         let mut sums = (0u64, 0u64);
         for direction in &self.directions {
             let rtt = &direction.rtt;
-            let samples = [&rtt.by_ack_us, &rtt.by_timestamp_us, &rtt.of_acks_us];
-            let most = samples.into_iter().max_by_key(|of| of.n())?;
+            let by_data = [&rtt.by_ack_us, &rtt.by_timestamp_us];
+            let most = by_data.into_iter().max_by_key(|of| of.n())?;
             let min_ns = rtt.min_ns.unwrap_or(0);
-            // Few samples, as of a handshake alone, are no median.
-            let median = most.quantile(0.5).filter(|_| most.n() >= 8);
+            // Few samples, as of a handshake alone, are no median. Of ACKs one is taken at a time, so that
+            // long ones are few.
+            let of_acks = &rtt.of_acks_us;
+            let median = if of_acks.n() > most.n() || most.n() < 8 {
+                of_acks.median_by_weight().filter(|_| of_acks.n() >= 4)
+            } else {
+                most.quantile(0.5)
+            };
             let median_ns = median.map_or(min_ns, |us| us.saturating_mul(1000));
             sums.0 = sums.0.saturating_add(median_ns.max(min_ns));
             sums.1 = sums.1.saturating_add(min_ns);
@@ -143,6 +163,7 @@ impl Connection {
     }
 
     /// Data, SYN, FIN or RST passed.
+    #[inline(always)]
     pub(super) fn on_span_end(&mut self, ending: &Ending) {
         let span_ns = self.span_ns();
         if !self.time.begun {

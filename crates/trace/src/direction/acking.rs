@@ -115,7 +115,7 @@ impl Direction {
         if acking.timed
             && let Some((value, echo)) = segment.options.timestamps
         {
-            there.rtt.on_echo(echo, at_ns);
+            there.rtt.on_echo(echo, at_ns, acking.silence_ns);
             if acking.new || pure {
                 self.rtt.on_sent(value, at_ns, acking.new);
             }

@@ -138,7 +138,7 @@ impl Direction {
         // What the capture does not hold yet is no copy.
         let fills = |start: u64, stop: u64| seq < stop && end > start;
         if self.holes.iter().any(|hole| fills(hole.start, hole.end))
-            || fills(self.early.start, self.early.end)
+            || self.early.iter().any(|early| fills(early.start, early.end))
         {
             return false;
         }

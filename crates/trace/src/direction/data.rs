@@ -140,8 +140,13 @@ impl Direction {
             self.nxt = end;
             return Data::New;
         }
-        if self.is_behind_its_ack(seq, end, at_ns, stamp) {
-            return Data::Behind;
+        if !self.early.is_empty() && self.is_behind_its_ack(seq, end, at_ns, stamp) {
+            if end <= self.nxt {
+                return Data::Behind;
+            }
+            // A super-segment of which a part was acknowledged: its rest is new.
+            self.push_rest(end, at_ns, wire_segments, stamp);
+            return Data::New;
         }
         if end <= self.nxt && seq + 1 == self.nxt && self.una == self.nxt {
             return Data::Keepalive;
@@ -186,44 +191,64 @@ impl Direction {
         }
         if end > self.nxt {
             // Old and new together.
-            let new = Outstanding {
-                start: self.nxt,
-                end,
-                at_ns,
-                wire_segments,
-                stamp,
-                vague: true,
-            };
-            self.push(new);
-            self.nxt = end;
+            self.push_rest(end, at_ns, wire_segments, stamp);
         }
         Data::Retransmitted
     }
 
-    /// Whether the capture holds these data behind their ACK, as where several CPUs take in what passes:
-    /// then they are not missing.
+    /// Whether the capture holds these data, as far as they are old, behind their ACK, as where several
+    /// CPUs take in what passes: then they are not missing.
+    #[cold]
     fn is_behind_its_ack(&mut self, seq: u64, end: u64, at_ns: u64, stamp: Stamp) -> bool {
-        let Early {
-            start,
-            end: stop,
-            at_ns: acked_ns,
-            echo,
-        } = self.early;
-        if seq < start || end > stop {
+        let end = end.min(self.nxt);
+        let comes_behind = |early: &Early| {
+            let was_echoed = stamp
+                .timestamp
+                .zip(early.echo)
+                .map(|(value, echo)| echo.wrapping_sub(value).cast_signed() >= 0);
+            was_echoed.unwrap_or(at_ns.saturating_sub(early.at_ns) <= LATE_NS)
+        };
+        let overlap = |early: &Early| early.end.min(end).saturating_sub(early.start.max(seq));
+        let those = self.early.iter().filter(|early| comes_behind(early));
+        if those.map(overlap).sum::<u64>() != end - seq {
             return false;
         }
-        let was_echoed = stamp
-            .timestamp
-            .zip(echo)
-            .map(|(value, echo)| echo.wrapping_sub(value).cast_signed() >= 0);
-        if !was_echoed.unwrap_or(at_ns.saturating_sub(acked_ns) <= LATE_NS) {
-            return false;
-        }
+        let mut rest = Vec::new();
+        self.early.retain_mut(|early| {
+            if overlap(early) == 0 {
+                return true;
+            }
+            if end < early.end && early.start < seq {
+                rest.push(Early {
+                    start: end,
+                    ..*early
+                });
+            }
+            // What is before or behind stays missing.
+            if early.start < seq {
+                early.end = seq;
+            } else {
+                early.start = end.min(early.end);
+            }
+            early.start < early.end
+        });
+        self.early.extend(rest);
         let missing = &mut self.sent.bytes_missing_from_capture;
         *missing = missing.saturating_sub(end - seq);
-        // What is before it, if anything, stays missing.
-        self.early.start = end;
         true
+    }
+
+    /// Sends on from the highest number on, in a packet that holds old data as well.
+    fn push_rest(&mut self, end: u64, at_ns: u64, wire_segments: u32, stamp: Stamp) {
+        self.push(Outstanding {
+            start: self.nxt,
+            end,
+            at_ns,
+            wire_segments,
+            stamp,
+            vague: true,
+        });
+        self.nxt = end;
     }
 
     #[inline]

@@ -167,8 +167,8 @@ pub struct Direction {
     pub(crate) copies: Copies,
     /// What ACKs without ids said, where every packet was captured twice.
     acks_seen: VecDeque<u64>,
-    /// What the other end acknowledged before the capture held it.
-    early: Early,
+    /// What the other end acknowledged before the capture held it, the newest last.
+    early: VecDeque<Early>,
     /// What this end was told by ACKs, and when, where the capture is away from it.
     learned: VecDeque<Learned>,
     newest: Learned,
@@ -208,6 +208,9 @@ const RESENT_MOST: usize = 64;
 
 /// Gaps that are remembered at a time.
 const HOLES_MOST: usize = 16;
+
+/// ACKs before their data that are remembered: those of a super-segment of 64 KiB, and more.
+const EARLY_MOST: usize = 64;
 
 /// Where no stamp tells: a packet that fills a gap within this time, or within the smallest RTT if
 /// that is more, came late; after it, it is a retransmission (Wireshark's rule).
@@ -290,7 +293,7 @@ impl Direction {
             doubted: 0,
             copies: Copies::default(),
             acks_seen: VecDeque::new(),
-            early: Early::default(),
+            early: VecDeque::new(),
             learned: VecDeque::new(),
             newest: Learned::default(),
             told_of_gap_ns: 0,
@@ -428,6 +431,11 @@ impl Direction {
         for other in those.filter(|other| other.end - other.start == u64::from(payload)) {
             other.wire_segments = 1;
         }
+    }
+
+    /// The widest window that it offered, bytes.
+    pub(crate) fn window_most(&self) -> u32 {
+        self.window_most
     }
 
     pub(crate) fn window_closed(&self) -> bool {

@@ -98,6 +98,7 @@ fn every_link_type_leads_to_the_same_segment() {
             vec![2, 0, 0, 0, 8, 0, 1, 0, 0, 8, 1, 0, 0x30, 4, 9, 0],
         ),
         (Link::InfiniBand, [&[0; 40][..], &[8, 0, 0, 0]].concat()),
+        (Link::InfiniBand, vec![8, 0, 0, 0]),
     ] {
         let (found, skipped) = read(link, &framed(&before, &ip));
         assert_eq!((found, skipped.total()), (expected, 0), "{link:?}");

@@ -1,0 +1,431 @@
+//! Whether a capture's headline is what its connection really waited for, where the TCP is the kernel's and
+//! the programs are others': captured at the client, in the middle of the path and at the server.
+//!
+//! In real time, so a wire that was kept from its CPU longer than it delays is tried again: then it was
+//! another path.
+
+#[path = "kernel/ends.rs"]
+mod ends;
+#[path = "kernel/wire.rs"]
+mod wire;
+
+use std::time::Duration;
+
+use ends::{Buffers, Op, Sockets, Web, web};
+use tcpcost_link::Impairment;
+use tcpcost_testbed::{can_make_namespaces, has_program};
+use tcpcost_trace::{Analysis, Report, Settings, read};
+use wire::Carried;
+
+const MB: usize = 1 << 20;
+
+fn millis(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+/// So many ms each way, as many Mbit/s.
+fn path(delay_ms: u64, mbit_per_s: u64) -> Impairment {
+    Impairment {
+        delay: millis(delay_ms),
+        rate_bits_per_s: Some(mbit_per_s * 1_000_000),
+        ..Impairment::default()
+    }
+}
+
+fn lossy(loss: f64) -> Impairment {
+    Impairment {
+        loss,
+        ..path(10, 200)
+    }
+}
+
+/// So many requests of 200 bytes, and what the server does for each.
+fn requests(times: usize, answer: &[Op], bytes: usize) -> [Vec<Op>; 2] {
+    let mut programs = [Vec::new(), Vec::new()];
+    for _ in 0..times {
+        programs[0].extend([Op::Send(200), Op::Receive(bytes)]);
+        programs[1].push(Op::Receive(200));
+        programs[1].extend(answer);
+    }
+    programs
+}
+
+fn window(receive: u32) -> Buffers {
+    Buffers {
+        receive,
+        ..Buffers::default()
+    }
+}
+
+/// Name, path, buffers, both programs, whether Nagle's rule holds, and the findings that may lead.
+type Scene = (
+    &'static str,
+    Impairment,
+    Buffers,
+    [Vec<Op>; 2],
+    bool,
+    &'static [&'static str],
+);
+
+const CLEAN: &[&str] = &[
+    "congestion_window",
+    "sender_or_path",
+    "round_trips",
+    "queueing",
+];
+const SERVER_APPLICATION: &[&str] = &["server_application"];
+const RECEIVER: &[&str] = &["receiver_window"];
+const LOSS: &[&str] = &["loss"];
+const QUEUEING: &[&str] = &["queueing"];
+const DELAYED_ACK: &[&str] = &["delayed_ack_stalls"];
+
+#[test]
+fn headlines_of_the_kernels_tcp_are_what_was_waited_for() {
+    if !can_make_namespaces() {
+        return;
+    }
+    let plain = Buffers::default();
+    let upload = |bytes| [vec![Op::Send(bytes)], vec![Op::Receive(bytes)]];
+    let mut nagle = [Vec::new(), Vec::new()];
+    for _ in 0..40 {
+        // Two writes, as of a program that writes its header and its body.
+        nagle[0].extend([Op::Send(100), Op::Send(100), Op::Receive(100)]);
+        nagle[1].extend([Op::Receive(200), Op::Send(100)]);
+    }
+    let scenes: [Scene; 12] = [
+        (
+            "clean upload",
+            path(10, 200),
+            plain,
+            upload(4 * MB),
+            false,
+            CLEAN,
+        ),
+        (
+            "clean requests",
+            path(10, 200),
+            plain,
+            requests(40, &[Op::Send(2000)], 2000),
+            false,
+            &["round_trips"],
+        ),
+        (
+            "clean, a far server",
+            path(60, 200),
+            plain,
+            requests(10, &[Op::Send(1000)], 1000),
+            false,
+            &["round_trips"],
+        ),
+        (
+            "a slow server",
+            path(5, 200),
+            plain,
+            requests(6, &[Op::Wait(millis(300)), Op::Send(20_000)], 20_000),
+            false,
+            SERVER_APPLICATION,
+        ),
+        (
+            "a server that trickles",
+            path(5, 200),
+            plain,
+            requests(2, &[Op::SendSlowly(10_000, 1000, millis(100))], 10_000),
+            false,
+            SERVER_APPLICATION,
+        ),
+        (
+            "a slow producer",
+            path(5, 200),
+            plain,
+            [
+                vec![Op::SendSlowly(40_000, 2000, millis(100))],
+                vec![Op::Receive(40_000)],
+            ],
+            false,
+            &["client_application"],
+        ),
+        (
+            "a slow reader",
+            path(5, 200),
+            window(65_536),
+            [
+                vec![Op::Send(MB)],
+                vec![Op::ReceiveSlowly(MB, 16_384, millis(40))],
+            ],
+            false,
+            RECEIVER,
+        ),
+        (
+            "a small window",
+            path(20, 200),
+            window(16_384),
+            upload(400_000),
+            false,
+            RECEIVER,
+        ),
+        ("3 % lost", lossy(0.03), plain, upload(2 * MB), false, LOSS),
+        ("8 % lost", lossy(0.08), plain, upload(MB / 2), false, LOSS),
+        (
+            "a long queue",
+            Impairment {
+                queue_bytes: Some(MB),
+                ..path(10, 10)
+            },
+            plain,
+            upload(2 * MB),
+            false,
+            QUEUEING,
+        ),
+        (
+            "Nagle and delayed ACKs",
+            path(2, 200),
+            plain,
+            nagle,
+            true,
+            DELAYED_ACK,
+        ),
+    ];
+    let mut told = Told::default();
+    for (name, path, buffers, programs, nagle, expected) in scenes {
+        let sockets = Sockets {
+            buffers,
+            programs: &programs,
+            nagle,
+        };
+        let carried = on_time(path, || sockets.over_wire(path));
+        told.check_wire(name, &carried, expected);
+    }
+    told.finish(36);
+}
+
+#[test]
+fn headlines_over_a_veth_with_super_segments_are_what_was_waited_for() {
+    if !can_make_namespaces() || !has_program("tcpdump") {
+        return;
+    }
+    let plain = Buffers::default();
+    let mut nagle = [Vec::new(), Vec::new()];
+    for _ in 0..20 {
+        nagle[0].extend([Op::Send(100), Op::Send(100), Op::Receive(100)]);
+        nagle[1].extend([Op::Receive(200), Op::Send(100)]);
+    }
+    let slow = requests(5, &[Op::Wait(millis(200)), Op::Send(200_000)], 200_000);
+    let produces = [
+        vec![Op::SendSlowly(2 * MB, 100_000, millis(100))],
+        vec![Op::Receive(2 * MB)],
+    ];
+    let reads = [
+        vec![Op::Send(MB)],
+        vec![Op::ReceiveSlowly(MB, 16_384, millis(30))],
+    ];
+    let none = Impairment::default();
+    let scenes: [Scene; 4] = [
+        (
+            "a slow server",
+            none,
+            plain,
+            slow,
+            false,
+            SERVER_APPLICATION,
+        ),
+        (
+            "a slow producer",
+            none,
+            plain,
+            produces,
+            false,
+            &["client_application"],
+        ),
+        (
+            "a slow reader",
+            none,
+            window(65_536),
+            reads,
+            false,
+            RECEIVER,
+        ),
+        (
+            "Nagle and delayed ACKs",
+            none,
+            plain,
+            nagle,
+            true,
+            DELAYED_ACK,
+        ),
+    ];
+    let mut told = Told::default();
+    for (name, _, buffers, programs, nagle, expected) in scenes {
+        let sockets = Sockets {
+            buffers,
+            programs: &programs,
+            nagle,
+        };
+        let files = sockets.over_veth().expect("namespaces could be made");
+        told.check(name, &["client", "server"], &files, expected);
+    }
+    told.finish(8);
+}
+
+#[test]
+fn headlines_of_curl_and_nginx_are_what_was_waited_for() {
+    if !can_make_namespaces() || !has_program("curl") || !has_program("nginx") {
+        return;
+    }
+    let plain = Buffers::default();
+    let file = |file_bytes| Web {
+        file_bytes,
+        ..Web::default()
+    };
+    let scenes: [(&str, Impairment, Buffers, Web, &[&str]); 10] = [
+        ("clean download", path(10, 200), plain, file(4 * MB), CLEAN),
+        (
+            "clean requests",
+            path(20, 200),
+            plain,
+            Web {
+                times: 20,
+                ..file(3000)
+            },
+            &["round_trips"],
+        ),
+        (
+            "a slow backend",
+            path(5, 200),
+            plain,
+            Web {
+                times: 5,
+                backend: Some((millis(300), 1)),
+                ..Web::default()
+            },
+            SERVER_APPLICATION,
+        ),
+        (
+            "a slow reader",
+            path(5, 200),
+            window(65_536),
+            Web {
+                curl: &["--limit-rate", "400k"],
+                ..file(MB)
+            },
+            RECEIVER,
+        ),
+        ("a lossy wire", lossy(0.03), plain, file(MB), LOSS),
+        ("a very lossy wire", lossy(0.08), plain, file(MB / 2), LOSS),
+        (
+            "a small window",
+            path(20, 200),
+            window(16_384),
+            file(400_000),
+            RECEIVER,
+        ),
+        (
+            "Nagle and delayed ACKs",
+            path(2, 200),
+            plain,
+            Web {
+                times: 30,
+                backend: Some((millis(0), 2)),
+                nodelay: false,
+                ..Web::default()
+            },
+            DELAYED_ACK,
+        ),
+        (
+            "bufferbloat",
+            Impairment {
+                queue_bytes: Some(MB),
+                ..path(10, 10)
+            },
+            plain,
+            file(2 * MB),
+            QUEUEING,
+        ),
+        (
+            "a receiver whose CPU is busy",
+            path(2, 200),
+            window(65_536),
+            Web {
+                stopped: Some(millis(120)),
+                ..file(MB)
+            },
+            RECEIVER,
+        ),
+    ];
+    let mut told = Told::default();
+    for (name, path, buffers, of, expected) in scenes {
+        let carried = on_time(path, || web(path, buffers, &of));
+        told.check_wire(name, &carried, expected);
+    }
+    told.finish(30);
+}
+
+/// Runs it until the wire was late by less than it delays, a few times at most.
+fn on_time(path: Impairment, run: impl Fn() -> Carried) -> Carried {
+    let mut carried = run();
+    for _ in 0..2 {
+        if carried.late < path.delay {
+            break;
+        }
+        carried = run();
+    }
+    carried
+}
+
+/// What the headlines were.
+#[derive(Default)]
+struct Told {
+    asked: usize,
+    wrong: Vec<String>,
+    false_in_clean: Vec<String>,
+}
+
+impl Told {
+    fn check_wire(&mut self, name: &str, carried: &Carried, expected: &[&str]) {
+        println!("{name}: the wire was {:?} late", carried.late);
+        self.check(
+            name,
+            &["client", "middle", "server"],
+            &carried.files,
+            expected,
+        );
+    }
+
+    fn check(&mut self, name: &str, places: &[&str], files: &[Vec<u8>], expected: &[&str]) {
+        for (place, file) in places.iter().zip(files) {
+            if let Some(folder) = std::env::var_os("TCPCOST_KEEP_CAPTURES") {
+                let file_name = format!("{name} {place}.pcapng").replace(' ', "_");
+                std::fs::write(std::path::Path::new(&folder).join(file_name), file).unwrap();
+            }
+            let report = report(file);
+            let kinds: Vec<String> = report
+                .findings
+                .iter()
+                .map(|found| format!("{} {:.2}", found.kind, found.share_ratio))
+                .collect();
+            println!("{name:30} {place}: {kinds:?}");
+            self.asked += 1;
+            let first = report.findings.first().map_or("none", |found| found.kind);
+            if !expected.contains(&first) {
+                let what = format!("{name} at the {place}: {kinds:?}");
+                if name.starts_with("clean") {
+                    self.false_in_clean.push(what.clone());
+                }
+                self.wrong.push(what);
+            }
+        }
+    }
+
+    fn finish(self, asked: usize) {
+        println!("{} of {} right", self.asked - self.wrong.len(), self.asked);
+        assert_eq!(self.asked, asked);
+        assert!(self.false_in_clean.is_empty(), "{:#?}", self.false_in_clean);
+        assert!(self.wrong.len() * 20 <= self.asked, "{:#?}", self.wrong);
+    }
+}
+
+fn report(file: &[u8]) -> Report {
+    let mut analysis = Analysis::new(Settings::default());
+    let (reading, outcome) = read(file, &mut analysis);
+    outcome.unwrap();
+    analysis.into_report("kernel", &reading, Ok(())).0
+}

@@ -1,0 +1,159 @@
+//! The page in a real browser: what a person does with the mouse is done by a script of the test.
+
+mod common;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use common::{CLIENT, SERVER, Script};
+use serde_json::Value;
+use tcpcost_trace::{Analysis, Filter, Graph, Settings, page, read};
+
+/// Two connections beside each other, 40 packets in as many ms each.
+fn two_connections() -> String {
+    let mut packets = Vec::new();
+    for port in [40_000, 40_001] {
+        let mut script = Script::open();
+        for packet in 0..40 {
+            script.after(500).data(CLIENT, packet * 1000, 1000);
+            script.after(500).ack(SERVER, (packet + 1) * 1000);
+        }
+        for packet in &mut script.packets {
+            packet.client_port = port;
+        }
+        packets.append(&mut script.packets);
+    }
+    packets.sort_by_key(|packet| packet.at_us);
+    let graph = Graph::of(&[1, 2]);
+    let mut analysis = Analysis::watched(Settings::default(), Filter::default(), graph);
+    let (reading, outcome) = read(&common::pcap(&packets, false)[..], &mut analysis);
+    let (report, graph) = analysis.into_report("two", &reading, outcome.as_ref().copied());
+    page(&report, &graph)
+}
+
+/// Drags across the second quarter of the first chart, and shows all of it again; what it drew each
+/// time, and whether the second connection's chart stands beside it.
+const DRAG: &str = r#"<script>
+(() => {
+  const [first, second] = document.querySelectorAll("figure[data-chart] .chart");
+  const drawn = () => {
+    const svg = first.querySelector("svg");
+    const ticks = [...svg.querySelectorAll("[aria-label='x-axis tick label'] text")];
+    return {dots: svg.querySelectorAll("[aria-label='dot'] circle").length, ticks: ticks.map((of) => Number(of.textContent.replace(/[^0-9.]/g, "")))};
+  };
+  const at = (share) => {
+    const svg = first.querySelector("svg").getBoundingClientRect();
+    const scale = svg.width / first.querySelector("svg").width.baseVal.value;
+    return {bubbles: true, clientX: svg.left + 80 * scale + share * (svg.width - 100 * scale), clientY: svg.top + 100};
+  };
+  const drag = (from, to) => {
+    first.dispatchEvent(new PointerEvent("pointerdown", at(from)));
+    first.dispatchEvent(new PointerEvent("pointerup", at(to)));
+    return drawn();
+  };
+  const [a, b] = [first, second].map((of) => of.getBoundingClientRect());
+  const told = {whole: drawn(), part: drag(0.25, 0.5), smaller: drag(0, 0.5), click: drag(0.5, 0.5)};
+  first.dispatchEvent(new MouseEvent("dblclick", {bubbles: true}));
+  told.again = drawn();
+  told.beside = a.top === b.top && a.right <= b.left;
+  document.body.insertAdjacentHTML("beforeend", `<output>${JSON.stringify(told)}</output>`);
+})();
+</script></body>"#;
+
+#[test]
+fn dragging_across_a_chart_shows_that_part_and_a_double_click_all_of_it() {
+    let Some(chromium) = chromium() else {
+        tcpcost_testbed::skip("no chromium, chromium-browser or google-chrome on PATH");
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("page.html");
+    std::fs::write(&file, "<p>here</p>").unwrap();
+    let (dom, said) = load(&chromium, &file);
+    if !dom.contains("here") {
+        tcpcost_testbed::skip(&format!("{} loads no page: {said}", chromium.display()));
+        return;
+    }
+    std::fs::write(&file, two_connections().replace("</body>", DRAG)).unwrap();
+    let (dom, said) = load(&chromium, &file);
+    let complaints: Vec<&str> = said
+        .lines()
+        .filter(|line| line.contains("CONSOLE"))
+        .collect();
+    assert!(complaints.is_empty(), "{complaints:#?}");
+    // The script itself has the word before.
+    let told = dom
+        .rsplit("<output>")
+        .next()
+        .and_then(|rest| rest.split("</output>").next());
+    let told: Value = serde_json::from_str(told.expect("the script ran to its end")).unwrap();
+    let dots = |of: &str| told[of]["dots"].as_u64().unwrap();
+    assert_eq!(dots("whole"), 40, "{told}");
+    assert!((9..=11).contains(&dots("part")), "{told}");
+    assert!((4..=6).contains(&dots("smaller")), "{told}");
+    assert_eq!(told["click"], told["smaller"], "a click is no drag: {told}");
+    assert_eq!(told["again"], told["whole"], "{told}");
+    // The axis is of the part: 10 to 20 ms.
+    let ticks = told["part"]["ticks"].as_array().unwrap();
+    assert!(
+        ticks
+            .iter()
+            .all(|at| (9.0..21.5).contains(&at.as_f64().unwrap())),
+        "{told}"
+    );
+    assert_eq!(told["beside"], true, "{told}");
+}
+
+#[test]
+fn charts_of_several_connections_stand_beside_each_other_by_kind() {
+    let page = two_connections();
+    let titles: Vec<&str> = page
+        .split("<figcaption>")
+        .skip(1)
+        .map(|rest| &rest[..rest.find("</").unwrap()])
+        .collect();
+    assert!(titles.len() > 8, "{titles:?}");
+    for pair in titles.chunks(2) {
+        let [first, second] = pair else {
+            panic!("{pair:?}")
+        };
+        let as_first = second
+            .replace("Connection 2", "Connection 1")
+            .replace(":40001", ":40000");
+        assert_eq!(*first, as_first);
+    }
+}
+
+/// A Chromium on PATH.
+fn chromium() -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    ["chromium", "chromium-browser", "google-chrome"]
+        .iter()
+        .flat_map(|name| std::env::split_paths(&path).map(move |folder| folder.join(name)))
+        .find(|file| file.is_file())
+}
+
+/// The page as the browser leaves it, and what it had to say.
+fn load(chromium: &Path, page: &Path) -> (String, String) {
+    let profile = tempfile::tempdir().unwrap();
+    let output = Command::new(chromium)
+        .args([
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-quic",
+        ])
+        .args(["--no-first-run", "--disable-background-networking"])
+        .args(["--disable-component-update", "--disable-sync"])
+        .args([
+            "--enable-logging=stderr",
+            "--dump-dom",
+            "--window-size=1600,1200",
+        ])
+        .arg(format!("--user-data-dir={}", profile.path().display()))
+        .arg(format!("file://{}", page.display()))
+        .output()
+        .unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    (text(output.stdout), text(output.stderr))
+}
