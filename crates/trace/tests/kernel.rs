@@ -1,8 +1,7 @@
 //! Whether a capture's headline is what its connection really waited for, where the TCP is the kernel's and
 //! the programs are others': captured at the client, in the middle of the path and at the server.
 //!
-//! In real time, so a wire that was kept from its CPU longer than it delays is tried again: then it was
-//! another path.
+//! In real time, so where the wire was kept from its CPU it is tried again: then it was another path.
 
 #[path = "kernel/ends.rs"]
 mod ends;
@@ -192,8 +191,8 @@ fn headlines_of_the_kernels_tcp_are_what_was_waited_for() {
             programs: &programs,
             nagle,
         };
-        let carried = on_time(path, || sockets.over_wire(path));
-        told.check_wire(name, &carried, expected);
+        let carried = on_time(name, path, || sockets.over_wire(path));
+        told.check_wire(name, carried.as_ref(), expected);
     }
     told.finish(36);
 }
@@ -353,41 +352,46 @@ fn headlines_of_curl_and_nginx_are_what_was_waited_for() {
     ];
     let mut told = Told::default();
     for (name, path, buffers, of, expected) in scenes {
-        let carried = on_time(path, || web(path, buffers, &of));
-        told.check_wire(name, &carried, expected);
+        let carried = on_time(name, path, || web(path, buffers, &of));
+        told.check_wire(name, carried.as_ref(), expected);
     }
     told.finish(30);
 }
 
-/// Runs it until the wire was late by less than it delays, a few times at most.
-fn on_time(path: Impairment, run: impl Fn() -> Carried) -> Carried {
-    let mut carried = run();
-    for _ in 0..2 {
-        if carried.late < path.delay {
-            break;
-        }
-        carried = run();
-    }
-    carried
+/// Runs it until the wire was not kept from its CPU for longer than a round trip and 20 ms, a few times at
+/// most; `None` if it always was. Where nothing else is wrong that is half of the delay: of a sender without
+/// its CPU the headline says so.
+fn on_time(name: &str, path: Impairment, run: impl Fn() -> Carried) -> Option<Carried> {
+    let most = match name.starts_with("clean") {
+        true => path.delay / 2,
+        false => path.delay * 2 + millis(20),
+    };
+    (0..5).map(|_| run()).find(|carried| carried.late < most)
 }
 
 /// What the headlines were.
 #[derive(Default)]
 struct Told {
     asked: usize,
+    /// Of scenes for which this machine was too busy.
+    not_judged: usize,
     wrong: Vec<String>,
     false_in_clean: Vec<String>,
 }
 
 impl Told {
-    fn check_wire(&mut self, name: &str, carried: &Carried, expected: &[&str]) {
-        println!("{name}: the wire was {:?} late", carried.late);
-        self.check(
-            name,
-            &["client", "middle", "server"],
-            &carried.files,
-            expected,
-        );
+    fn check_wire(&mut self, name: &str, carried: Option<&Carried>, expected: &[&str]) {
+        let places = ["client", "middle", "server"];
+        match carried {
+            Some(carried) => {
+                println!("{name}: the wire was {:?} late", carried.late);
+                self.check(name, &places, &carried.files, expected);
+            }
+            None => {
+                println!("{name}: not judged, the wire had no CPU");
+                self.not_judged += places.len();
+            }
+        }
     }
 
     fn check(&mut self, name: &str, places: &[&str], files: &[Vec<u8>], expected: &[&str]) {
@@ -417,7 +421,7 @@ impl Told {
 
     fn finish(self, asked: usize) {
         println!("{} of {} right", self.asked - self.wrong.len(), self.asked);
-        assert_eq!(self.asked, asked);
+        assert_eq!(self.asked + self.not_judged, asked);
         assert!(self.false_in_clean.is_empty(), "{:#?}", self.false_in_clean);
         assert!(self.wrong.len() * 20 <= self.asked, "{:#?}", self.wrong);
     }
