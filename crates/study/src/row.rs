@@ -293,7 +293,7 @@ pub enum Kernel {
     SocketOption(&'static str),
     /// It is always as this word says; why nothing else can be had.
     Always(&'static str, &'static str),
-    /// As [`AckKind::in_kernel`] says of each.
+    /// As [`AckKind::in_kernel`](crate::AckKind::in_kernel) says of each.
     AckPolicies,
     /// It has none: why.
     No(&'static str),
