@@ -105,6 +105,22 @@ fn on_a_short_path_the_id_tells_a_retransmission_and_without_ids_the_time_does()
     }
 }
 
+/// As where two CPUs deliver one connection's packets and one of them is held up for longer than RACK
+/// waits: the original comes behind what was sent for it.
+#[test]
+fn an_original_that_its_retransmission_overtook_is_late() {
+    let mut script = Script::open();
+    for (offset, ip_id) in [(0, 10), (2920, 12), (4380, 13), (1460, 14), (1460, 11)] {
+        script.after(10).data(CLIENT, offset, 1460).ip_id = ip_id;
+    }
+    script.after(10).ack(SERVER, 5840);
+    // Sent again once more, behind it.
+    script.after(300_000).data(CLIENT, 1460, 1460).ip_id = 15;
+    let sent = &script.one().directions[CLIENT].sent;
+    assert_eq!((sent.retransmitted_packets, sent.reordered_packets), (2, 1));
+    assert_eq!(sent.captured_twice, 0);
+}
+
 #[test]
 fn what_was_acknowledged_but_not_captured_is_said() {
     let mut script = Script::open();

@@ -58,17 +58,10 @@ impl Direction {
                 self.sent.keepalives += 1;
                 return outcome;
             }
-            Data::Keepalive | Data::Retransmitted => {}
-        }
-        if self.resent.len() == RESENT_MOST {
-            self.resent.pop_front();
+            Data::Keepalive => self.remember_resent(seq, seq + length, stamp, None),
+            Data::Retransmitted => {}
         }
         self.syns_retransmitted += u64::from(segment.any(flag::SYN));
-        self.resent.push_back(Resent {
-            start: seq,
-            end: seq + length,
-            stamp,
-        });
         let sent = &mut self.sent;
         sent.retransmitted_packets += 1;
         sent.retransmitted_wire_segments += u64::from(wire_segments.max(1));
@@ -181,10 +174,14 @@ impl Direction {
             let late_ns = LATE_NS.max(self.rtt.min_ns.unwrap_or(0));
             let by_time = || at_ns.saturating_sub(hole.at_ns) > late_ns;
             return if stamp.is_after(hole.stamp).unwrap_or_else(by_time) {
+                self.remember_resent(seq, end, stamp, Some(hole.stamp));
                 Data::Retransmitted
             } else {
                 Data::Late
             };
+        }
+        if self.was_overtaken(seq, end, stamp) {
+            return Data::Late;
         }
         for outstanding in &mut self.outstanding {
             outstanding.vague |= outstanding.start < end && outstanding.end > seq;
@@ -193,7 +190,30 @@ impl Direction {
             // Old and new together.
             self.push_rest(end, at_ns, wire_segments, stamp);
         }
+        self.remember_resent(seq, end, stamp, None);
         Data::Retransmitted
+    }
+
+    /// `before` is of what was sent directly after the original, where the capture misses that.
+    fn remember_resent(&mut self, start: u64, end: u64, stamp: Stamp, before: Option<Stamp>) {
+        if self.resent.len() == RESENT_MOST {
+            self.resent.pop_front();
+        }
+        self.resent.push_back(Resent {
+            start,
+            end,
+            stamp,
+            before,
+        });
+    }
+
+    /// Whether these data, which the capture holds already, are the original that their retransmission
+    /// overtook: sent before what opened the gap.
+    fn was_overtaken(&self, start: u64, end: u64, stamp: Stamp) -> bool {
+        self.resent.iter().any(|resent| {
+            let is_before = |other| stamp.is_after(other) == Some(false);
+            resent.start < end && start < resent.end && resent.before.is_some_and(is_before)
+        })
     }
 
     /// Whether the capture holds these data, as far as they are old, behind their ACK, as where several

@@ -187,6 +187,8 @@ struct Resent {
     start: u64,
     end: u64,
     stamp: Stamp,
+    /// Where it filled a gap: the stamp of what opened that. The original is of before.
+    before: Option<Stamp>,
 }
 
 /// What was acknowledged behind the highest number seen: the capture missed it, or holds the ACK
