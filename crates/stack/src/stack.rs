@@ -73,6 +73,9 @@ pub trait Stack {
     /// What payload is received into: a buffer, or nothing.
     type Sink;
 
+    /// Whether it stands still while nobody polls it: it then neither acknowledges nor sends again.
+    const STANDS_STILL: bool;
+
     /// Listens. Port 0 lets the stack choose.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::IpAddr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tcpcost_stack::{Ready, Stack, StackError};
 use tcpcost_study::Side;
@@ -39,7 +39,7 @@ impl<S: Stack> Worker<S> {
     /// server remembers the addresses.
     ///
     /// All workers of both ends must be back from it before the first runs (a barrier): a `crr`
-    /// server still takes whoever comes during set-up for a hello.
+    /// server still takes whoever comes during set-up for a hello. Meanwhile [`Worker::keep_up`].
     ///
     /// # Errors
     /// Not all came up by the deadline, or a call failed.
@@ -63,6 +63,22 @@ impl<S: Stack> Worker<S> {
             strangers: self.strangers,
             first: Some(error),
         })
+    }
+
+    /// Between set-up and the first run, again and again: for at most `timeout`, sends what is still to be
+    /// sent, and again what was lost. A stack that [stands still](Stack::STANDS_STILL) needs it: the last
+    /// hello may have found no room on the wire, and its peer's set-up waits for it.
+    ///
+    /// # Errors
+    /// Of a broken stack.
+    ///
+    /// # Panics
+    /// After the first run: it would take readiness that the next is to be told of.
+    pub fn keep_up(&mut self, timeout: Duration) -> Result<(), StackError> {
+        assert!(!self.started, "runs have begun");
+        // The first run takes every connection to be ready; of listeners readiness is told on.
+        let polled = self.io.stack.poll(Some(timeout));
+        polled.map(drop).map_err(call("epoll_wait"))
     }
 
     fn greet(

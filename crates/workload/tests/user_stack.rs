@@ -3,15 +3,17 @@
 
 mod common;
 
+use std::collections::VecDeque;
+use std::io;
 use std::net::IpAddr;
-use std::sync::Barrier;
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use common::{TOKEN, limit, settings};
 use tcpcost_link::memory::{self, Memory};
-use tcpcost_link::{Impaired, Impairment};
-use tcpcost_stack::{UserStack, Wire};
+use tcpcost_link::{Device, Frame, Impaired, Impairment, Offloads, Source};
+use tcpcost_stack::{Stack, UserStack, Wire};
 use tcpcost_study::{Quantity as Q, ReceiveWith, SendWith, WorkloadSettings};
 use tcpcost_tcp::Config;
 use tcpcost_workload::{Worker, socket_options};
@@ -35,21 +37,18 @@ const SERVER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2));
 
 static NEVER: AtomicBool = AtomicBool::new(false);
 
-type Device = Impaired<Memory<Wire>, Wire>;
-
 /// Client and server, each with its end of the wire.
-fn workers(
+fn workers<D: Device<Wire>>(
     settings: &WorkloadSettings,
     ports: usize,
-    wire: Impairment,
+    wire: impl Fn(Memory<Wire>) -> D,
     config: &Config,
     busy_poll: Duration,
-) -> [Worker<UserStack<Device>>; 2] {
+) -> [Worker<UserStack<D>>; 2] {
     // Few enough that a sender often finds no room.
     let (near, far) = memory::waitable_pair(16).unwrap();
     let stack = |device, address| {
-        let device = Impaired::new(device, wire, Impairment::default(), 5);
-        UserStack::new(device, &[address], config, &socket_options(settings))
+        UserStack::new(wire(device), &[address], config, &socket_options(settings))
             .unwrap()
             .with_busy_poll(busy_poll)
     };
@@ -59,6 +58,16 @@ fn workers(
     let flows = 0..settings.flows;
     let client = Worker::connect(client, settings, TOKEN, &targets, flows, 1).unwrap();
     [client, server]
+}
+
+/// Sets a worker up, and keeps it up until the other is.
+fn set_up_both<S: Stack>(worker: &mut Worker<S>, not_set_up: &AtomicUsize, limit: Instant) {
+    let set_up = worker.set_up(limit);
+    not_set_up.fetch_sub(1, Ordering::Relaxed);
+    set_up.unwrap();
+    while not_set_up.load(Ordering::Relaxed) > 0 {
+        worker.keep_up(Duration::from_millis(1)).unwrap();
+    }
 }
 
 /// Runs both ends until each has done `least`: a user stack stands still while nobody runs it, so
@@ -75,13 +84,12 @@ fn check_with(
     busy_poll: Duration,
 ) {
     let (settings, limit) = (settings(knobs), limit());
+    let wire = |device| Impaired::new(device, wire, Impairment::default(), 5);
     let [client, server] = workers(&settings, 2, wire, config, busy_poll);
-    let started = Barrier::new(2);
+    let not_set_up = AtomicUsize::new(2);
     let unfinished = AtomicUsize::new(2);
-    let run = |mut worker: Worker<UserStack<Device>>, seen: Q| {
-        let set_up = worker.set_up(limit);
-        started.wait();
-        set_up.unwrap();
+    let run = |mut worker: Worker<UserStack<_>>, seen: Q| {
+        set_up_both(&mut worker, &not_set_up, limit);
         let mut done = false;
         while unfinished.load(Ordering::Relaxed) > 0 {
             assert!(Instant::now() < limit, "{knobs:?}: {:?}", worker.totals());
@@ -233,6 +241,64 @@ fn a_thousand_connections_at_once() {
         ("response_size", "3000B"),
     ];
     check(&knobs, Impairment::default(), &Config::default(), 5000);
+}
+
+/// Loses the first packet with payload that is sent through it.
+struct LosesFirst<D> {
+    inner: D,
+    has_lost: bool,
+}
+
+impl<D: Device<Wire>> Device<Wire> for LosesFirst<D> {
+    fn offloads(&self) -> Offloads {
+        self.inner.offloads()
+    }
+
+    fn send(&mut self, frames: &mut VecDeque<Wire>, now: Instant) -> io::Result<()> {
+        let first = frames.iter().position(|frame| frame.runs().count() > 1);
+        if let Some(first) = first.filter(|_| !self.has_lost) {
+            frames.remove(first);
+            self.has_lost = true;
+        }
+        self.inner.send(frames, now)
+    }
+
+    fn receive(
+        &mut self,
+        source: &mut dyn Source<Wire>,
+        frames: &mut VecDeque<Wire>,
+        most: usize,
+        now: Instant,
+    ) -> io::Result<()> {
+        self.inner.receive(source, frames, most, now)
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.inner.descriptor()
+    }
+}
+
+/// The server is set up with its hello, though the client does not hear it; only the server can say
+/// it again.
+#[test]
+fn hellos_that_are_lost_are_sent_again_before_the_first_run() {
+    let (settings, limit) = (settings(&[("workload", "rr")]), limit());
+    let wire = |inner| LosesFirst {
+        inner,
+        has_lost: false,
+    };
+    let [mut client, mut server] = workers(&settings, 1, wire, &Config::default(), Duration::ZERO);
+    let not_set_up = AtomicUsize::new(2);
+    std::thread::scope(|scope| {
+        scope.spawn(|| set_up_both(&mut server, &not_set_up, limit));
+        set_up_both(&mut client, &not_set_up, limit);
+    });
+    for worker in [client, server] {
+        let conn = worker.conns().next().unwrap();
+        let connection = worker.stack().connection(conn).unwrap();
+        assert!(connection.counters().segments_retransmitted > 0);
+        worker.close();
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::time::{Duration, Instant};
 
 use tcpcost_link::Device;
@@ -32,6 +32,9 @@ const TCP_INFO_NS_PER_CONNECTION: u64 = 4_000;
 const TCP_INFO_NS: u64 = 2_000_000;
 /// Reading the totals by connection takes as long, both ends' where they are in one map.
 const BY_CONNECTION_NS_PER_CONNECTION: u64 = 4_000;
+
+/// How long an order may wait for a stack that is kept up: well within the lead of a span.
+const KEEP_UP: Duration = Duration::from_millis(1);
 
 /// A worker, on its thread.
 pub(super) struct Worker {
@@ -86,7 +89,9 @@ impl Worker {
                 loaded: self.meters.loaded.clone(),
             }))?;
         }
-        while let Ok(order) = self.inbox.recv() {
+        let mut is_between = false;
+        while let Some(order) = self.next_order(&mut worker, is_between)? {
+            is_between = matches!(order, Order::SetUp(_));
             let answer = match order {
                 Order::SetUp(deadline) => {
                     worker.set_up(deadline).map_err(|error| error.to_string())?;
@@ -103,6 +108,25 @@ impl Worker {
         }
         worker.close();
         Ok(())
+    }
+
+    /// `None` once the trial is over. Between set-up and run a stack that would stand still is kept up, so
+    /// that the other end's set-up does not wait for what was lost.
+    fn next_order<S: Observed>(
+        &self,
+        worker: &mut workload::Worker<S>,
+        is_between: bool,
+    ) -> Result<Option<Order>, String> {
+        while is_between && S::STANDS_STILL {
+            match self.inbox.try_recv() {
+                Ok(order) => return Ok(Some(order)),
+                Err(TryRecvError::Disconnected) => return Ok(None),
+                Err(TryRecvError::Empty) => {
+                    worker.keep_up(KEEP_UP).map_err(|error| error.to_string())?
+                }
+            }
+        }
+        Ok(self.inbox.recv().ok())
     }
 
     fn send(&self, answer: WorkerAnswer) -> Result<(), String> {

@@ -108,6 +108,8 @@ impl Stack for KernelStack {
     type Source = KernelSource;
     type Sink = KernelSink;
 
+    const STANDS_STILL: bool = false;
+
     fn listen(
         &mut self,
         local: SocketAddr,

@@ -19,6 +19,8 @@ impl<D: Device<Wire>> Stack for UserStack<D> {
     type Source = UserSource;
     type Sink = UserSink;
 
+    const STANDS_STILL: bool = true;
+
     fn listen(
         &mut self,
         local: SocketAddr,
