@@ -121,7 +121,7 @@ meters! {
     /// A capture, as `tcpcost trace` reads it.
     Trace = "trace", Connections, Read, Never;
     /// CPU time of tcpcost itself.
-    Own = "self", Tcpcost, Read, Never;
+    SelfCost = "self", Tcpcost, Read, Never;
     /// Run time of tcpcost's eBPF programs, where the kernel keeps it.
     Programs = "programs", Tcpcost, Read, Never;
 }

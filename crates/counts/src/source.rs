@@ -220,7 +220,7 @@ pub(crate) const ALL_SENT: &[Quantity] = &[Quantity::SegmentsSent, Quantity::Seg
 /// CPU time of tcpcost itself and of its programs, ns; these may be none.
 pub fn self_cpu_ns(from: &dyn Source) -> Option<f64> {
     let programs = from.count(MeterName::Programs, Quantity::SelfProgramsNs);
-    Some(from.count(MeterName::Own, Quantity::SelfCpuNs)? + programs.unwrap_or(0.0))
+    Some(from.count(MeterName::SelfCost, Quantity::SelfCpuNs)? + programs.unwrap_or(0.0))
 }
 
 /// ACKs held and never flushed, of all that the filter saw.

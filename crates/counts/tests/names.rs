@@ -18,7 +18,7 @@ const WORDS: &[MeterName] = &[
     MeterName::Tcp,
     MeterName::AckFilter,
     MeterName::Trace,
-    MeterName::Own,
+    MeterName::SelfCost,
 ];
 
 fn sources(folder: &Path, found: &mut Vec<PathBuf>) {

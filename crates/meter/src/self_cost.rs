@@ -11,7 +11,7 @@ pub struct SelfCost;
 
 impl Meter for SelfCost {
     fn name(&self) -> MeterName {
-        MeterName::Own
+        MeterName::SelfCost
     }
 
     fn snapshot(&mut self) -> Result<Snapshot, MeterError> {

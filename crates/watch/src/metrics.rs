@@ -271,7 +271,7 @@ mod tests {
                 ],
             ),
             (
-                MeterName::Own,
+                MeterName::SelfCost,
                 Whose::Tcpcost,
                 &[(Quantity::SelfCpuNs, 2_500_000)],
             ),

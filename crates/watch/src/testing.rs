@@ -89,7 +89,7 @@ pub fn counters_only(step: u64) -> Sample {
         counts: BTreeMap::from([
             (MeterName::Proc, Counts::from(proc)),
             (MeterName::Netstat, Counts::from(netstat)),
-            (MeterName::Own, Counts::from(own)),
+            (MeterName::SelfCost, Counts::from(own)),
         ]),
         ..Sample::default()
     }
