@@ -325,7 +325,7 @@ figures! {
         => |from| from.per_s(M::Netstat, Q::SegmentsRetransmitted);
     /// CPU time of tcpcost itself and of its eBPF programs over the interval: 1 is one CPU.
     SelfCpuRatio = "self_cpu_ratio", "ratio", Window, Less
-        => |from| ratio(self_cpu_ns(from)?, from.time_ns(M::Own)?);
+        => |from| ratio(self_cpu_ns(from)?, from.time_ns(M::SelfCost)?);
     /// Share of the interval in which tcpcost's eBPF programs ran; below 1 the counts of `exact` and `segments` are estimated.
     SeenRatio = "seen_ratio", "ratio", Window, More
         => |from| Some((1.0 - share(from, M::Programs, &[Q::SelfProgramsIdleNs])?).max(0.0));
