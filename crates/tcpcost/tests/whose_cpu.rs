@@ -48,9 +48,10 @@ fn a_one_way_transfer_charges_each_end_to_its_own_cpu() {
     let mut tries = 0;
     let (steered, record) = loop {
         let (steered, data, record) = shares("on");
-        assert!(data > 0.6, "most packets are data: {data}");
         tries += 1;
-        if (steered - data).abs() < 0.15 {
+        // A busy machine cuts a transfer into pieces that are acknowledged one by one: most packets must be
+        // data to tell the two CPUs from each other.
+        if data > 0.6 && (steered - data).abs() < 0.15 {
             break (steered, record);
         }
         assert!(tries < 5, "on the server's CPU {steered}, data {data}");
