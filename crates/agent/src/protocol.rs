@@ -29,7 +29,7 @@ pub enum Ask {
     },
     /// What time is it?
     Clock,
-    /// How far apart are two CPUs of your machine?
+    /// What is the core distance of two CPUs of your machine?
     Distance {
         /// The CPUs.
         cpus: [usize; 2],
@@ -209,7 +209,7 @@ pub enum Answer {
         /// The monotonic clock, ns.
         now_ns: u64,
     },
-    /// How far two CPUs are apart.
+    /// The core distance of two CPUs.
     Distance {
         /// The round trip of a cache line, ns; absent where one of them was not free.
         round_trip_ns: Option<u64>,

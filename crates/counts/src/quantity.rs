@@ -137,7 +137,7 @@ quantities! {
     DataWireSegmentsSent = "data_wire_segments_sent",
     /// Sum of the squares of their payloads, in squared bytes: divided by `data_skb_bytes_sent` it is the byte-weighted mean.
     DataSkbSquaredBytesSent = "data_skb_squared_bytes_sent",
-    /// Segments sent that have no payload, SYN, FIN and RST apart.
+    /// Segments sent that have no payload and no SYN, FIN or RST.
     PureAcksSent = "pure_acks_sent",
     /// skbs with payload that came in, after GRO. eBPF at netif_receive_skb, as all `…received` of the meter `segments`.
     DataSkbsReceived = "data_skbs_received",
@@ -147,7 +147,7 @@ quantities! {
     DataWireSegmentsReceived = "data_wire_segments_received",
     /// Sum of the squares of their payloads, in squared bytes.
     DataSkbSquaredBytesReceived = "data_skb_squared_bytes_received",
-    /// Segments received that have no payload, SYN, FIN and RST apart.
+    /// Segments received that have no payload and no SYN, FIN or RST.
     PureAcksReceived = "pure_acks_received",
     /// Runs of data skbs sent with no other packet of the connection between; connections that share one of 4096 places cut each other's bursts. Means nothing on a loopback device, where what is sent is received.
     DataBurstsSent = "data_bursts_sent",

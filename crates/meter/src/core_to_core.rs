@@ -1,4 +1,4 @@
-//! How far apart two CPUs are: the time a cache line takes to the other and back.
+//! Core distance: the time a cache line takes to the other and back.
 //!
 //! A payload that one CPU writes and another reads crosses this distance, cache line by cache line. On
 //! bare metal it is fixed by who shares a last-level cache. A hypervisor may run two virtual CPUs on

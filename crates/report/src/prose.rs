@@ -107,7 +107,7 @@ fn value(of: Derived, cells: &[(String, Option<Estimate>)], published: Option<f6
             return format!("{name}not measured");
         };
         let against = published.map_or(String::new(), |figure| {
-            let apart = match Against::of(estimate, figure) {
+            let against = match Against::of(estimate, figure) {
                 Against::Within => "in the interval",
                 Against::Near => "the same within 0.5 %",
                 Against::Below => "less here",
@@ -115,7 +115,7 @@ fn value(of: Derived, cells: &[(String, Option<Estimate>)], published: Option<f6
                 Against::Unknown => "too few trials to tell a difference",
             };
             let figure = precise(figure * scale, decimals(estimate, scale));
-            format!(" (published {figure}, {apart})")
+            format!(" (published {figure}, {against})")
         });
         format!("{name}{}{against}", with_interval(estimate, scale))
     });
@@ -149,9 +149,9 @@ fn step(step: &Step) -> String {
     let Some(percent) = &step.percent else {
         return format!("at {to} was not measured");
     };
-    let published = |figure: f64, apart: &str| {
+    let published = |figure: f64, against: &str| {
         let signed = format!("{figure:+.1}").replace('-', "\u{2212}");
-        format!(" (published {signed} %{apart})")
+        format!(" (published {signed} %{against})")
     };
     let told = match Sign::of(percent) {
         Sign::Below => format!("falls by {} at {to}", size(percent, -1.0)),
@@ -171,7 +171,7 @@ fn step(step: &Step) -> String {
         }
     };
     let against = step.published_percent.map_or(String::new(), |figure| {
-        let apart = match Against::of(percent, figure) {
+        let against = match Against::of(percent, figure) {
             Against::Within => ", in the interval",
             Against::Near => ", the same within 0.5 %",
             // Of a fall the lower end is the larger one.
@@ -181,7 +181,7 @@ fn step(step: &Step) -> String {
             Against::Above => ", more here",
             Against::Unknown => "",
         };
-        published(figure, apart)
+        published(figure, against)
     });
     format!("{told}{against}")
 }
@@ -219,7 +219,7 @@ fn line(
         through => format!(", by a line{through}"),
     };
     let published = published.map_or(String::new(), |figure| {
-        let apart = match Against::of(slope, figure) {
+        let against = match Against::of(slope, figure) {
             Against::Within => "in the interval",
             Against::Near => "the same within 0.5 %",
             Against::Below => "less here",
@@ -227,7 +227,7 @@ fn line(
             Against::Unknown => "too few repetitions to tell a difference",
         };
         let figure = precise(figure, decimals(slope, 1.0));
-        format!(" (published {figure}, {apart})")
+        format!(" (published {figure}, {against})")
     });
     let shown = with_interval(slope, 1.0);
     let told = match Sign::of(slope) {

@@ -60,22 +60,22 @@ pub(crate) fn published_chart(summary: &Summary) -> Option<Chart> {
     // Nothing of ours, nothing to show beside.
     let of = of?;
     let ours = |point: &&Point| !point.published;
-    // How far apart the heights are, at the places that both have.
-    let apart = points.iter().filter(ours).filter_map(|our| {
+    // The distance of the heights, at the places that both have.
+    let distance = points.iter().filter(ours).filter_map(|our| {
         let theirs = points
             .iter()
             .find(|their| their.published && their.name == our.name)?;
         (our.median > 0.0 && theirs.median > 0.0).then(|| (our.median / theirs.median).ln())
     });
-    let apart = Estimate::new(apart).map_or(1.0, |ratio| ratio.median.abs().exp());
+    let distance = Estimate::new(distance).map_or(1.0, |ratio| ratio.median.abs().exp());
     let title = format!("{}: published and ours", labels::quantity(of));
     let mut note = format!("Published: {}.", published.source);
-    if apart > NORMALISE_FROM {
+    if distance > NORMALISE_FROM {
         normalise(&mut points, series.len());
         note += &format!(
             " The scales are {} times apart, so every curve is divided by its first point: compare \
              shapes, not heights.",
-            crate::number::show(apart)
+            crate::number::show(distance)
         );
     }
     let mut chart = chart(title, knob, of, series, points)?;
@@ -84,7 +84,7 @@ pub(crate) fn published_chart(summary: &Summary) -> Option<Chart> {
     } else {
         &mut chart.x
     };
-    value.label = if apart > NORMALISE_FROM {
+    value.label = if distance > NORMALISE_FROM {
         "relative to the curve's first point".to_string()
     } else {
         format!("{} ({unit})", of.kind.name())

@@ -189,7 +189,7 @@ impl Page<'_> {
         out
     }
 
-    /// Cost and CPU split: by host where the bed can tell them apart, else all together, and then
+    /// Cost and CPU split: by host where the bed can distinguish them, else all together, and then
     /// each host's own threads.
     fn split(&self) -> String {
         let mut table = Table::new(&[

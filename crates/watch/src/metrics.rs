@@ -190,7 +190,7 @@ const COUNTERS: &[Counter] = &[
     Counter {
         meter: MeterName::Segments,
         name: "tcpcost_tcp_pure_acks",
-        help: "TCP segments without payload, SYN, FIN and RST apart",
+        help: "TCP segments that have no payload and no SYN, FIN or RST",
         label: "direction",
         values: &[
             ("sent", Quantity::PureAcksSent),

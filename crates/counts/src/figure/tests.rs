@@ -30,7 +30,7 @@ fn no_formula_has_two_names() {
 fn the_meters_of_a_figure_are_those_that_it_cannot_do_without() {
     let names = |figure: Figure| figure.meters().into_iter().collect::<Vec<_>>();
     assert_eq!(names(Figure::CpuUsPerKib), [M::Proc, M::Workload]);
-    assert_eq!(names(Figure::SelfCpuRatio), [M::Own]);
+    assert_eq!(names(Figure::SelfCpuRatio), [M::SelfCost]);
     let counts = Figure::TailRatio.counts();
     let expected = [
         (M::Segments, Q::DataSkbsSent),

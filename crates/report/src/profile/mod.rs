@@ -17,7 +17,7 @@ use crate::cpu_ownership::separable_scopes;
 use crate::derive::Values;
 use crate::estimate::Estimate;
 
-/// Where the CPU time of a host went, or of several where they cannot be told apart.
+/// Where the CPU time of a host went, or of several where they cannot be distinguished.
 #[derive(Debug, Clone)]
 pub struct Profile {
     /// Whose.
@@ -44,7 +44,7 @@ pub struct Profile {
 pub struct Function {
     /// Its name.
     pub name: String,
-    /// Of the time in which it, or what it called, was running, interrupts and softirqs apart.
+    /// Of the time in which it, or what it called, was running, without interrupts and softirqs.
     pub inclusive: Cost,
     /// Of the time in which it was running itself.
     pub exclusive: Cost,
@@ -91,19 +91,19 @@ impl Profile {
     }
 }
 
-/// By host, or set of hosts, where the bed can tell them apart, else one of all; none without call chains. Functions that
+/// By host, or set of hosts, where the bed can distinguish them, else one of all; none without call chains. Functions that
 /// are `named` have a row however rare they are.
 pub(crate) fn profiles(
     trials: &[(&Record, &Values)],
     has_transactions: bool,
     named: &[&str],
 ) -> Vec<Profile> {
-    let mut apart: Vec<Vec<Scope>> = trials
+    let mut by_trial: Vec<Vec<Scope>> = trials
         .iter()
         .map(|(record, _)| separable_scopes(record))
         .collect();
-    apart.dedup();
-    let scopes = match apart.as_slice() {
+    by_trial.dedup();
+    let scopes = match by_trial.as_slice() {
         [scopes] => scopes.clone(),
         _ => vec![Scope::All],
     };
