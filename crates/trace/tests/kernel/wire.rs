@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::io::{self, Write};
 use std::net::Ipv4Addr;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -23,6 +23,8 @@ pub struct Carried {
     pub files: [Vec<u8>; 3],
     /// By how much the wire was late at worst, for want of a CPU.
     pub late: Duration,
+    /// How much of the time an end's program waited for a CPU, the one that waited longer: 0 to 1.
+    pub waited_ratio: f64,
 }
 
 /// Runs one closure in each namespace, until both are done. What is wrong with the path is so behind the
@@ -32,9 +34,9 @@ pub fn over_wire(
     client: impl FnOnce() + Send,
     server: impl FnOnce() + Send,
 ) -> Carried {
-    let ended = AtomicUsize::new(0);
+    let (ended, waited_ns) = (AtomicUsize::new(0), AtomicU64::new(0));
     thread::scope(|scope| {
-        let ended = &ended;
+        let (ended, waited_ns) = (&ended, &waited_ns);
         let mut taps = Vec::new();
         let mut goes = Vec::new();
         let work: [(Ipv4Addr, Box<dyn FnOnce() + Send>); 2] =
@@ -52,7 +54,9 @@ pub fn over_wire(
                 link::set_up("wire").unwrap();
                 tap_sender.send(tap).unwrap();
                 gone.recv().unwrap();
+                let before = waited_for_a_cpu_ns();
                 work();
+                waited_ns.fetch_max(waited_for_a_cpu_ns() - before, Ordering::Relaxed);
             });
             taps.push(tap.recv().expect("a namespace with a device of its own"));
             goes.push(go);
@@ -60,8 +64,19 @@ pub fn over_wire(
         for go in goes {
             go.send(()).unwrap();
         }
-        carry(taps.try_into().ok().expect("two"), path, ended).unwrap()
+        let begin = Instant::now();
+        let mut carried = carry(taps.try_into().ok().expect("two"), path, ended).unwrap();
+        let waited = Duration::from_nanos(waited_ns.load(Ordering::Relaxed));
+        carried.waited_ratio = waited.as_secs_f64() / begin.elapsed().as_secs_f64();
+        carried
     })
+}
+
+/// How long this thread was ready to run and did not (sched-stats.rst); 0 where the kernel does not tell.
+fn waited_for_a_cpu_ns() -> u64 {
+    let told = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let waited = told.split_ascii_whitespace().nth(1);
+    waited.and_then(|ns| ns.parse().ok()).unwrap_or(0)
 }
 
 /// Counts a closure that ended, however it did.
@@ -114,7 +129,11 @@ fn carry([client, server]: [Tap; 2], path: Impairment, ended: &AtomicUsize) -> i
         far.send(&mut back, now)?;
     }
     let files = files.map(|file| file.0.lock().unwrap().clone());
-    Ok(Carried { files, late })
+    Ok(Carried {
+        files,
+        late,
+        waited_ratio: 0.0,
+    })
 }
 
 /// How often it is looked at whether both ends are done.
