@@ -3,6 +3,7 @@
 use tcpcost_study::{Derived, Series, Value};
 
 use crate::cell::{CellSummary, Load};
+use crate::contrast::Contrast;
 use crate::estimate::Estimate;
 use crate::summary::Summary;
 
@@ -25,10 +26,7 @@ impl<'a> Group<'a> {
         if std::ptr::eq(*first, cell) {
             return None;
         }
-        Estimate::ratio(
-            &cell.by_repetition(self.main),
-            &first.by_repetition(self.main),
-        )
+        Some(Contrast::new(first, cell, self.main)?.ratio)
     }
 }
 

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use tcpcost_study::{Change, Conclusion, Derived, Fit, Study, Value};
 
 use crate::cell::CellSummary;
+use crate::contrast::Contrast;
 use crate::estimate::Estimate;
 
 /// One answer to a conclusion or fit of the study, with or without an estimate.
@@ -222,7 +223,7 @@ fn changes(
                 let cell = with(to)?;
                 Some(Step {
                     to: to.clone(),
-                    percent: percent(first, cell, quantity),
+                    percent: Contrast::new(first, cell, quantity).map(|change| change.percent()),
                     published_percent: change.published_percent.get(index).copied(),
                 })
             })
@@ -255,18 +256,6 @@ fn without(cell: &CellSummary, change: &Change) -> String {
     let words = cell.name.split(' ').filter(|word| *word != varied);
     let name = words.collect::<Vec<_>>().join(" ");
     name.trim_end_matches(',').to_string()
-}
-
-/// The change from one cell to another in percent, trial by trial.
-fn percent(from: &CellSummary, to: &CellSummary, of: Derived) -> Option<Estimate> {
-    let ratio = Estimate::ratio(&to.by_repetition(of), &from.by_repetition(of))?;
-    let percent = |ratio: f64| (ratio - 1.0) * 100.0;
-    Some(Estimate {
-        median: percent(ratio.median),
-        lo: ratio.lo.map(percent),
-        hi: ratio.hi.map(percent),
-        n: ratio.n,
-    })
 }
 
 /// One line for each repetition, through what its trials of the cells found, and the estimates of their

@@ -13,11 +13,12 @@ use crate::compare::Group;
 use crate::estimate::Estimate;
 use crate::labels;
 use crate::number::{show, show_estimate, show_percent, unit_in_tables};
-use crate::prose::sentences;
+use crate::prose::found;
 use crate::published_chart::published_chart;
 use crate::scope::{self, scopes};
 use crate::summary::Summary;
 use crate::table::ABSENT;
+use crate::trust::trust;
 use crate::verdict::Verdict;
 
 const PLOT: &str = include_str!("../assets/plot.min.js");
@@ -48,33 +49,36 @@ pub fn html(summary: &Summary) -> String {
                 style { (PreEscaped(STYLE)) }
             }
             body {
-                header {
-                    h1 { (study.title) }
-                    @for paragraph in study.about.split("\n\n") {
-                        @if !paragraph.trim().is_empty() { p { (paragraph.trim()) } }
-                    }
-                    ul.facts { @for line in labels::head(summary) { li { (line) } } }
-                }
+                header { h1 { (study.title) } }
                 main {
-                    (warnings(summary))
                     (findings(summary))
+                    p { (trust(summary)) }
                     (thresholds(summary))
+                    (warnings(summary))
                     h2 { "Cost" }
-                    @for group in summary.groups() { (cost(&group)) }
-                    (cells_table("ACKs and packets", &summary.cells.iter().collect::<Vec<_>>(), &acks::columns(summary)))
-                    (openings(summary))
-                    (response_times(summary))
-                    ul.notes { @for note in labels::regimes(summary).iter().chain(&labels::notes(summary)) { li { (note) } } }
+                    @for group in summary.groups() { (cost(summary, &group)) }
+                    ul.notes { @for note in &labels::notes(summary, true) { li { (note) } } }
                     (not_measured(summary))
                     (figures(&charts, |chart| chart.form != "split", "Cost against each knob"))
                     (published(summary))
-                    (figures(&charts, |chart| chart.form == "split", "Where the CPU time went"))
-                    (split(summary))
-                    (exact(summary))
-                    (page::profiles(summary))
-                    (page::meter_costs(summary))
-                    (environment(summary))
-                    (everything(summary))
+                    h2 { "About this run" }
+                    @for paragraph in study.about.split("\n\n") {
+                        @if !paragraph.trim().is_empty() { p { (paragraph.trim()) } }
+                    }
+                    ul.facts { @for line in labels::head(summary).iter().chain(&labels::regimes(summary)) { li { (line) } } }
+                    details.all {
+                        summary { "Details: ACKs, response times, whose CPU, methods beside each other, environment" }
+                        (cells_table("ACKs and packets", &summary.cells.iter().collect::<Vec<_>>(), &acks::columns(summary)))
+                        (openings(summary))
+                        (response_times(summary))
+                        (figures(&charts, |chart| chart.form == "split", "Where the CPU time went"))
+                        (split(summary))
+                        (exact(summary))
+                        (page::profiles(summary))
+                        (page::meter_costs(summary))
+                        (environment(summary))
+                        (everything(summary))
+                    }
                 }
                 script type="application/json" id="charts" { (PreEscaped(data)) }
                 script { "/*\n" (PreEscaped(LICENCES)) "*/\n" (PreEscaped(PLOT)) }
@@ -151,7 +155,7 @@ fn cells_table(caption: &str, cells: &[&CellSummary], wanted: &[(Derived, &str)]
     }
 }
 
-fn cost(group: &Group<'_>) -> Markup {
+fn cost(summary: &Summary, group: &Group<'_>) -> Markup {
     let load = if group.fixed_rate {
         "at a fixed rate"
     } else {
@@ -197,7 +201,7 @@ fn cost(group: &Group<'_>) -> Markup {
             } }
             tbody { @for cell in &group.cells { tr {
                 th scope="row" { (cell.name) }
-                td { (of_cell(cell, group.main)) (marks(cell)) }
+                td { (of_cell(cell, group.main)) (marks(summary, cell)) }
                 @if with_ratio { td { (estimate(group.ratio_to_first(cell).as_ref(), 1.0)) } }
                 @for of in &kept { td { (of_cell(cell, *of)) } }
                 td { (cell.n) }
@@ -218,8 +222,8 @@ fn whose(of: Derived) -> String {
     }
 }
 
-fn marks(cell: &CellSummary) -> Markup {
-    let marks = labels::marks(cell);
+fn marks(summary: &Summary, cell: &CellSummary) -> Markup {
+    let marks = labels::marks(summary, cell);
     html! { @if !marks.is_empty() { " " span.mark { (marks) } } }
 }
 
@@ -327,14 +331,7 @@ fn published(summary: &Summary) -> Markup {
 }
 
 fn findings(summary: &Summary) -> Markup {
-    html! {
-        @let of_captures = summary.openings.as_ref().and_then(|openings| openings.sentence.as_ref());
-        @if !summary.findings.is_empty() || of_captures.is_some() {
-            h2 { "What was found" }
-            @for sentence in sentences(&summary.findings) { p { (sentence) } }
-            @if let Some(sentence) = of_captures { p { (sentence) } }
-        }
-    }
+    html! { @for sentence in found(summary) { p.finding { (sentence) } } }
 }
 
 fn openings(summary: &Summary) -> Markup {

@@ -165,9 +165,15 @@ fn regime(regime: &str) -> String {
     format!("{regime}{meaning}")
 }
 
+/// Whether every trial of every cell is marked, so that a mark at each number would tell none from another.
+fn all_are_marked(summary: &Summary) -> bool {
+    let mut with_numbers = summary.cells.iter().filter(|cell| cell.n > 0).peekable();
+    with_numbers.peek().is_some() && with_numbers.all(|cell| cell.all_marked)
+}
+
 /// Marks of a cell's main number; [`notes`] says what they mean.
-pub(crate) fn marks(cell: &CellSummary) -> &'static str {
-    match (cell.converged, cell.all_marked) {
+pub(crate) fn marks(summary: &Summary, cell: &CellSummary) -> &'static str {
+    match (cell.converged, cell.all_marked && !all_are_marked(summary)) {
         (Some(false), true) => "!!!",
         (_, true) => "!!",
         (Some(false), false) => "!",
@@ -286,17 +292,18 @@ fn cpus(cell: &CellSummary, scope: Scope) -> BTreeSet<&(String, usize)> {
 }
 
 /// What the marks in a table mean, and what fixed rate and CPU-bound mean.
-pub(crate) fn notes(summary: &Summary) -> Vec<String> {
+/// Without details, those alone that a reader needs to read the answer right.
+pub(crate) fn notes(summary: &Summary, details: bool) -> Vec<String> {
     let mut notes = Vec::new();
     let any = |of: &dyn Fn(&CellSummary) -> bool| summary.cells.iter().any(of);
     let fixed = |cell: &CellSummary| cell.load != Load::CpuBound;
-    if any(&fixed) {
+    if details && any(&fixed) {
         notes.push(
             "Fixed rate: these cells do equal work, so their CPU costs can be compared directly."
                 .to_string(),
         );
     }
-    if any(&|cell| !fixed(cell)) {
+    if details && any(&|cell| !fixed(cell)) {
         notes.push(
             "CPU-bound: these cells run as fast as the CPU allows, so their work and cost drift with the \
              machine. Trust the ratio to the first cell, which compares trials of the same repetition, \
@@ -311,7 +318,9 @@ pub(crate) fn notes(summary: &Summary) -> Vec<String> {
             crate::number::show(step * 100.0)
         ));
     }
-    notes.extend(cross_check(summary));
+    if details {
+        notes.extend(cross_check(summary));
+    }
     if summary.is_partial() {
         notes.push(format!(
             "Partial: {} of {} trials are done.",
@@ -333,7 +342,12 @@ pub(crate) fn notes(summary: &Summary) -> Vec<String> {
             crate::number::show(target * 100.0)
         ));
     }
-    if any(&|cell| cell.all_marked) {
+    if all_are_marked(summary) {
+        notes.push(
+            "Every trial is marked by a warning: the numbers are those of marked trials."
+                .to_string(),
+        );
+    } else if any(&|cell| cell.all_marked) {
         notes.push(
             "!! every trial of the cell is marked by a warning, so the numbers are those of marked trials \
              (!!!: also not converged)."

@@ -5,11 +5,11 @@
 //! [`derive()`]; `docs/method.md` has every formula, `docs/records.md` every field.
 //!
 //! ```
-//! use tcpcost_report::{Summary, text};
+//! use tcpcost_report::{Summary, TextStyle, text};
 //! use tcpcost_study::Study;
 //! let study = Study::parse("mine", "[workload]\nkind = \"stream\"", "mine.toml").unwrap();
 //! let summary = Summary::new(&study, &[]);
-//! assert!(text(&summary, false).contains("0 of 6 trials"));
+//! assert!(text(&summary, TextStyle::default()).contains("0 of 6 trials"));
 //! ```
 
 #![forbid(unsafe_code)]
@@ -21,10 +21,13 @@ mod cell;
 mod charts;
 mod compare;
 mod conclusions;
+mod contrast;
 mod cpu_ownership;
 mod cpu_time;
 mod csv;
 mod derive;
+mod effect_prose;
+mod effects;
 mod estimate;
 mod html;
 mod json;
@@ -42,14 +45,17 @@ mod scope;
 mod summary;
 mod table;
 mod text;
+mod trust;
 mod verdict;
 
 pub use call_chains::flame::{flame, flame_difference};
 pub use cell::{CellSummary, Load, TrialValues, Warned};
 pub use compare::{Group, PublishedComparison};
 pub use conclusions::{Against, Finding, FindingKind, Sign, Step};
+pub use contrast::Contrast;
 pub use csv::csv;
 pub use derive::{Values, derive};
+pub use effects::{Cause, Effect, EffectAt};
 pub use estimate::{CONFIDENCE, Estimate};
 pub use html::html;
 pub use json::json;
@@ -57,5 +63,5 @@ pub use meter_cost::MeterCost;
 pub use netperf::{cpu_ratio, service_demand_us_per_kib};
 pub use profile::{Cost, Function, Layer, Profile, SHARE_MIN};
 pub use summary::Summary;
-pub use text::text;
+pub use text::{TextStyle, text};
 pub use verdict::{Judged, Verdict};

@@ -3,6 +3,7 @@
 use tcpcost_study::{Derived, Figure, MeterName, MeterTrial, Study};
 
 use crate::cell::{CellSummary, Load};
+use crate::contrast::Contrast;
 use crate::estimate::Estimate;
 
 /// What a meter costs a cell.
@@ -91,10 +92,9 @@ fn compared(cell: &CellSummary) -> [Figure; 2] {
 
 /// CPU-bound, cost is time per unit of work, so rates are compared the other way round.
 fn ratio(of: Figure, with: &CellSummary, without: &CellSummary) -> Option<Estimate> {
-    let by = |cell: &CellSummary| cell.by_repetition(Derived::total(of));
-    if of == rate(with) {
-        Estimate::ratio(&by(without), &by(with))
-    } else {
-        Estimate::ratio(&by(with), &by(without))
-    }
+    let (from, to) = match of == rate(with) {
+        true => (with, without),
+        false => (without, with),
+    };
+    Some(Contrast::new(from, to, Derived::total(of))?.ratio)
 }

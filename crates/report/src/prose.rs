@@ -5,12 +5,25 @@
 use tcpcost_study::Derived;
 
 use crate::conclusions::{Against, Finding, FindingKind, Sign, Step};
+use crate::effect_prose;
 use crate::estimate::Estimate;
 use crate::labels;
 use crate::number::unit_in_tables;
+use crate::summary::Summary;
+
+/// All that was found, a sentence each: what the study concludes, what its captures show, what its knobs do.
+pub(crate) fn found(summary: &Summary) -> Vec<String> {
+    let of_captures = summary.openings.iter();
+    let of_captures = of_captures.filter_map(|openings| openings.sentence.clone());
+    sentences(&summary.findings)
+        .into_iter()
+        .chain(of_captures)
+        .chain(summary.effects.iter().map(effect_prose::sentence))
+        .collect()
+}
 
 /// The sentences: one for each finding, or for several where one continues the other.
-pub(crate) fn sentences(findings: &[Finding]) -> Vec<String> {
+fn sentences(findings: &[Finding]) -> Vec<String> {
     let mut sentences: Vec<String> = Vec::new();
     for (index, one) in findings.iter().enumerate() {
         let before = index.checked_sub(1).map(|before| &findings[before]);
@@ -45,13 +58,31 @@ fn clause(found: &Finding, before: Option<&Finding>) -> String {
         FindingKind::Value { cells, published } => {
             format!("{of}{}", value(found.quantity, cells, *published))
         }
-        FindingKind::Change { at, steps, .. } => {
+        FindingKind::Change {
+            knob,
+            from,
+            at,
+            steps,
+        } => {
             let at = match at.as_str() {
                 "" => String::new(),
                 at => format!("{at}: "),
             };
-            let steps: Vec<String> = steps.iter().map(step).collect();
-            format!("{at}{of}{}", steps.join(", "))
+            let steps: Vec<String> = steps
+                .iter()
+                .enumerate()
+                .map(|(index, one)| {
+                    let to = match (index, of.is_empty()) {
+                        (0, false) => format!("{knob} {} instead of {from}", one.to),
+                        _ => one.to.to_string(),
+                    };
+                    format!(
+                        "{to} {}",
+                        step(found.quantity, one, index == 0 && !of.is_empty())
+                    )
+                })
+                .collect();
+            format!("{at}{}", steps.join(", "))
         }
         FindingKind::Line {
             over,
@@ -144,33 +175,16 @@ fn common(names: &[&str]) -> usize {
     words.take_while(alike).last().unwrap_or(0)
 }
 
-fn step(step: &Step) -> String {
-    let to = &step.to;
+/// What one value changes; of what, where that is not said yet.
+fn step(of: Derived, step: &Step, is_first: bool) -> String {
     let Some(percent) = &step.percent else {
-        return format!("at {to} was not measured");
+        return "was not measured".to_string();
     };
-    let published = |figure: f64, against: &str| {
-        let signed = format!("{figure:+.1}").replace('-', "\u{2212}");
-        format!(" (published {signed} %{against})")
+    let claim = match is_first {
+        true => effect_prose::claim(of, percent),
+        false => effect_prose::again(of, percent),
     };
-    let told = match Sign::of(percent) {
-        Sign::Below => format!("falls by {} at {to}", size(percent, -1.0)),
-        Sign::Above => format!("rises by {} at {to}", size(percent, 1.0)),
-        Sign::Open => format!(
-            "has no established change at {to}: {} %",
-            with_interval(percent, 1.0)
-        ),
-        Sign::Unknown => {
-            let shown = format!("{:+.1}", percent.median).replace('-', "\u{2212}");
-            return format!(
-                "changed by {shown} % at {to}, of {} trials, too few for an interval{}",
-                percent.n,
-                step.published_percent
-                    .map_or(String::new(), |figure| published(figure, ""))
-            );
-        }
-    };
-    let against = step.published_percent.map_or(String::new(), |figure| {
+    let published = step.published_percent.map_or(String::new(), |figure| {
         let against = match Against::of(percent, figure) {
             Against::Within => ", in the interval",
             Against::Near => ", the same within 0.5 %",
@@ -181,28 +195,10 @@ fn step(step: &Step) -> String {
             Against::Above => ", more here",
             Against::Unknown => "",
         };
-        published(figure, against)
+        let signed = format!("{figure:+.1}").replace('-', "\u{2212}");
+        format!(" (published {signed} %{against})")
     });
-    format!("{told}{against}")
-}
-
-/// `21.3 % [19.1, 24.0]`, a fall being positive with sign -1.
-fn size(percent: &Estimate, sign: f64) -> String {
-    let ends = match (percent.lo, percent.hi) {
-        (Some(lo), Some(hi)) if sign < 0.0 => (Some(-hi), Some(-lo)),
-        ends => ends,
-    };
-    let turned = Estimate {
-        median: percent.median * sign,
-        lo: ends.0,
-        hi: ends.1,
-        n: percent.n,
-    };
-    let shown = with_interval(&turned, 1.0);
-    match shown.split_once(' ') {
-        Some((median, rest)) => format!("{median} % {rest}"),
-        None => shown,
-    }
+    format!("{claim}{published}")
 }
 
 fn line(
@@ -291,7 +287,7 @@ fn decimals(estimate: &Estimate, scale: f64) -> usize {
     digits.clamp(0.0, 4.0) as usize
 }
 
-fn precise(value: f64, decimals: usize) -> String {
+pub(crate) fn precise(value: f64, decimals: usize) -> String {
     let shown = format!("{value:.decimals$}");
     // No "-0.0", and a minus that is no hyphen.
     match shown.strip_prefix('-') {
@@ -338,7 +334,7 @@ mod tests {
     }
 
     fn check_change(steps: &[(u64, Option<Estimate>, Option<f64>)], expected: &str) {
-        let beginning = "Fewer ACKs: rate=941Mbit: Exact CPU µs per KiB, client, against server.ack_segments 2, ";
+        let beginning = "Fewer ACKs: rate=941Mbit: server.ack_segments 8 instead of 2 ";
         assert_eq!(
             sentence(&fewer_acks(steps)),
             format!("{beginning}{expected}.")
@@ -353,9 +349,9 @@ mod tests {
                 (16, Some(estimate(-25.2, -26.0, -24.5)), Some(-29.4)),
                 (32, Some(estimate(5.0, 2.0, 8.0)), None),
             ],
-            "falls by 21.3 % [19.1, 24.0] at 8 (published \u{2212}23.0 %, in the interval), \
-             falls by 25.20 % [24.50, 26.00] at 16 (published \u{2212}29.4 %, less here), \
-             rises by 5.0 % [2.0, 8.0] at 32",
+            "saves 21 % [19, 24] of the client's CPU per KiB (published \u{2212}23.0 %, in the interval), \
+             16 saves 25 % [24, 26] (published \u{2212}29.4 %, less here), \
+             32 costs 5.0 % [2.0, 8.0] more",
         );
     }
 
@@ -378,15 +374,14 @@ mod tests {
             ..other.clone()
         };
         let told = sentences(&[first.clone(), elsewhere("unlimited"), other, alone]);
-        let fall = "falls by 21.3 % [19.1, 24.0] at 8";
-        let of = "Exact CPU µs per KiB, client, against server.ack_segments 2,";
+        let fall = "8 saves 21 % [19, 24]";
+        let named =
+            "server.ack_segments 8 instead of 2 saves 21 % [19, 24] of the client's CPU per KiB";
         assert_eq!(
             told,
             [
-                format!(
-                    "Fewer ACKs: rate=941Mbit: {of} {fall}; unlimited: {fall}; with TSO: {fall}."
-                ),
-                format!("with TSO: {of} {fall}.")
+                format!("Fewer ACKs: rate=941Mbit: {named}; unlimited: {fall}; with TSO: {fall}."),
+                format!("with TSO: {named}.")
             ]
         );
     }
@@ -399,9 +394,10 @@ mod tests {
                 (16, Estimate::new([-12.0; 3]), Some(-29.4)),
                 (32, None, None),
             ],
-            "has no established change at 8: \u{2212}2.0 [\u{2212}9.0, 4.0] % (published \u{2212}23.0 %, less here), \
-             changed by \u{2212}12.0 % at 16, of 3 trials, too few for an interval (published \u{2212}29.4 %), \
-             at 32 was not measured",
+            "changes nothing that is established: \u{2212}2.0 % [\u{2212}9.0, 4.0], of the client's CPU per KiB \
+             (published \u{2212}23.0 %, less here), \
+             16 changed \u{2212}12 %, of 3 trials, too few for an interval (published \u{2212}29.4 %), \
+             32 was not measured",
         );
     }
 

@@ -9,6 +9,7 @@ use tcpcost_study::{Cell, Environment, HostName, Machine, Record, Study};
 
 use crate::cell::{CellSummary, Warned};
 use crate::conclusions::{Finding, findings};
+use crate::effects::{Effect, effects};
 use crate::meter_cost::{MeterCost, meter_costs};
 use crate::opening::{Openings, openings};
 use crate::verdict::{Judged, Verdict, judge};
@@ -38,6 +39,8 @@ pub struct Summary {
     pub judged: Vec<Judged>,
     /// What the study set out to conclude.
     pub findings: Vec<Finding>,
+    /// What each knob does that its cells differ in.
+    pub effects: Vec<Effect>,
     /// How connections began, where the study captured them.
     pub openings: Option<Openings>,
 }
@@ -100,9 +103,11 @@ impl Summary {
             }
         }
         let cells = own;
+        let findings = findings(study, &cells);
         Summary {
             judged: judge(&study.thresholds, &cells),
-            findings: findings(study, &cells),
+            effects: effects(&cells, &findings),
+            findings,
             openings: openings(study, &cells, &ours),
             study: study.clone(),
             hosts,

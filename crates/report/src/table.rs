@@ -38,49 +38,90 @@ impl Table {
     }
 
     /// The lines: first column to the left, others to the right; columns without any number left
-    /// out; marks (a column without a title) close to the left of them. `header` styles the header's line.
-    pub(crate) fn lines(&self, header: impl Fn(&str) -> String) -> Vec<String> {
-        let kept: Vec<usize> = (0..self.header.len())
+    /// out; marks (a column without a title) close to the left of them. Where that is wider than `width`, each
+    /// name has a line of its own, and columns that still have no room fold into further tables below.
+    /// `header` styles a header's line.
+    pub(crate) fn lines(&self, width: usize, header: impl Fn(&str) -> String) -> Vec<String> {
+        let kept: Vec<usize> = (1..self.header.len())
             .filter(|&column| {
-                column == 0
-                    || self
-                        .rows
-                        .iter()
-                        .any(|row| !row[column].is_empty() && row[column] != ABSENT)
+                self.rows
+                    .iter()
+                    .any(|row| !row[column].is_empty() && row[column] != ABSENT)
             })
             .collect();
-        let widths: Vec<usize> = kept
-            .iter()
-            .map(|&column| {
-                std::iter::once(&self.header)
-                    .chain(self.rows.iter().filter(|row| !is_heading(row)))
-                    .map(|row| row[column].chars().count())
-                    .max()
-                    .unwrap_or(0)
-            })
-            .collect();
-        let line = |row: &Vec<String>| {
-            if is_heading(row) {
-                return row[0].clone();
+        let names = self.width_of(0);
+        let whole: usize = kept.iter().map(|&column| self.room(column)).sum();
+        if names + whole <= width {
+            return self.block(&kept, Some(names), &header);
+        }
+        let mut blocks: Vec<Vec<usize>> = vec![Vec::new()];
+        let mut used = 0;
+        for &column in &kept {
+            let room = self.room(column);
+            if used + room > width && used > 0 {
+                blocks.push(Vec::new());
+                used = 0;
             }
+            used += room;
+            blocks.last_mut().expect("one block at least").push(column);
+        }
+        let of_block = |columns: &Vec<usize>| self.block(columns, None, &header);
+        blocks.iter().flat_map(of_block).collect()
+    }
+
+    /// The table of these columns and the names: before them in so many columns, or in lines of their own.
+    fn block(
+        &self,
+        columns: &[usize],
+        names: Option<usize>,
+        header: &impl Fn(&str) -> String,
+    ) -> Vec<String> {
+        let numbers = |row: &[String]| {
             let mut line = String::new();
-            for (&column, &width) in kept.iter().zip(&widths) {
-                if column == 0 {
-                    line += &format!("{:<width$}", row[column]);
-                } else {
-                    let gap = if self.header[column].is_empty() {
-                        " "
-                    } else {
-                        "  "
-                    };
-                    line += &format!("{gap}{:>width$}", row[column]);
-                }
+            for &column in columns {
+                let width = self.width_of(column);
+                line += &format!("{}{:>width$}", self.gap(column), row[column]);
             }
-            line.trim_end().to_string()
+            line
         };
-        std::iter::once(header(&line(&self.header)))
-            .chain(self.rows.iter().map(line))
-            .collect()
+        let mut lines = Vec::new();
+        for (row, is_header) in
+            std::iter::once((&self.header, true)).chain(self.rows.iter().map(|row| (row, false)))
+        {
+            let text = match names {
+                _ if !is_header && is_heading(row) => row[0].clone(),
+                Some(width) => format!("{:<width$}{}", row[0], numbers(row)),
+                None => format!("{}\n{}", row[0], numbers(row)),
+            };
+            for line in text.split('\n').map(str::trim_end) {
+                lines.push(if is_header {
+                    header(line)
+                } else {
+                    line.to_string()
+                });
+            }
+        }
+        lines
+    }
+
+    fn gap(&self, column: usize) -> &'static str {
+        match self.header[column].is_empty() {
+            true => " ",
+            false => "  ",
+        }
+    }
+
+    /// Columns of text that a column and the gap before it take.
+    fn room(&self, column: usize) -> usize {
+        self.gap(column).len() + self.width_of(column)
+    }
+
+    fn width_of(&self, column: usize) -> usize {
+        std::iter::once(&self.header)
+            .chain(self.rows.iter().filter(|row| !is_heading(row)))
+            .map(|row| row[column].chars().count())
+            .max()
+            .unwrap_or(0)
     }
 }
 
@@ -105,4 +146,55 @@ pub(crate) fn wrap(text: &str, width: usize, indent: &str) -> String {
         }
     }
     lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folded(width: usize) -> Vec<String> {
+        let mut table = Table::new(&["cell", "one", "", "two", "none"]);
+        let row = |cells: &[&str]| cells.iter().map(|cell| (*cell).to_string()).collect();
+        table.row(row(&["a long name", "1.00", "!", "10", ABSENT]));
+        table.row(row(&["b", "22.00", "", "3", ABSENT]));
+        table.lines(width, str::to_string)
+    }
+
+    #[test]
+    fn what_is_too_wide_has_its_names_on_lines_of_their_own_and_then_folds() {
+        let whole = [
+            "cell           one    two",
+            "a long name   1.00 !   10",
+            "b            22.00      3",
+        ];
+        assert_eq!(folded(25), whole);
+        assert_eq!(
+            folded(24),
+            [
+                "cell",
+                "    one    two",
+                "a long name",
+                "   1.00 !   10",
+                "b",
+                "  22.00      3"
+            ]
+        );
+        assert_eq!(
+            folded(10),
+            [
+                "cell",
+                "    one",
+                "a long name",
+                "   1.00 !",
+                "b",
+                "  22.00",
+                "cell",
+                "  two",
+                "a long name",
+                "   10",
+                "b",
+                "    3"
+            ]
+        );
+    }
 }

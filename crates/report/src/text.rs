@@ -15,34 +15,65 @@ use crate::number::{show_estimate, show_percent, unit_in_tables};
 use crate::scope::scopes;
 use crate::summary::Summary;
 use crate::table::{ABSENT, Table, WIDTH, wrap};
+use crate::trust::trust;
 
-/// The summary as text for a terminal. `colour` adds ANSI attributes; nothing is told by them alone.
-pub fn text(summary: &Summary, colour: bool) -> String {
+/// How a summary is drawn as text.
+#[derive(Debug, Clone, Copy)]
+pub struct TextStyle {
+    /// All tables, not the answer alone: whose CPU, methods beside each other, ACKs, response times.
+    pub details: bool,
+    /// With ANSI attributes; nothing is told by them alone.
+    pub colour: bool,
+    /// Columns to stay within; at least 60 are taken.
+    pub width: usize,
+}
+
+impl Default for TextStyle {
+    /// The answer, without colour, in 100 columns.
+    fn default() -> TextStyle {
+        TextStyle {
+            details: false,
+            colour: false,
+            width: WIDTH,
+        }
+    }
+}
+
+/// The summary as text for a terminal: what was found, what speaks against trusting it, and the cost of each
+/// cell; all else where the style asks for details.
+pub fn text(summary: &Summary, style: TextStyle) -> String {
     let page = Page {
         summary,
-        style: Style(colour),
+        style: Style(style.colour),
+        width: style.width.max(WIDTH_LEAST),
     };
-    let mut sections = vec![page.head()];
+    let mut sections = vec![page.title(), page.findings(), page.head()];
     sections.extend(summary.groups().iter().map(|group| page.cost(group)));
+    sections.push(page.thresholds());
+    if style.details {
+        sections.extend([
+            page.acks(),
+            page.response_times(),
+            page.split(),
+            page.exact(),
+            page.profiles(),
+            page.lines(labels::regimes(summary)),
+            page.published(),
+            page.openings(),
+            page.meter_costs(),
+        ]);
+    }
     sections.extend([
-        page.acks(),
-        page.response_times(),
-        page.split(),
-        page.exact(),
-        page.profiles(),
-        Page::lines(labels::regimes(summary)),
-        page.published(),
-        page.openings(),
-        page.thresholds(),
-        page.meter_costs(),
-        Page::lines(labels::not_measured(summary)),
-        Page::lines(labels::notes(summary)),
+        page.lines(labels::not_measured(summary)),
+        page.lines(labels::notes(summary, style.details)),
         page.warnings(),
-        page.findings(),
     ]);
     sections.retain(|section| !section.is_empty());
     sections.join("\n")
 }
+
+/// Less has no room for a name and a number.
+const WIDTH_LEAST: usize = 60;
 
 /// Functions of a cell in the text: those that run most themselves. The page has them all.
 const FUNCTIONS: usize = 8;
@@ -71,6 +102,7 @@ impl Style {
 struct Page<'a> {
     summary: &'a Summary,
     style: Style,
+    width: usize,
 }
 
 /// An estimate of a cell, in its table's unit.
@@ -85,7 +117,7 @@ fn shown(cell: &CellSummary, of: Derived) -> String {
 
 impl Page<'_> {
     fn table(&self, table: &Table, out: &mut String) {
-        for line in table.lines(|header| self.style.dim(header)) {
+        for line in table.lines(self.width, |header| self.style.dim(header)) {
             let _ = writeln!(out, "{line}");
         }
     }
@@ -94,13 +126,14 @@ impl Page<'_> {
         format!("{}\n", self.style.bold(text))
     }
 
+    fn title(&self) -> String {
+        self.heading(&self.summary.study.title)
+    }
+
     fn head(&self) -> String {
-        let summary = self.summary;
-        let mut out = self.heading(&summary.study.title);
-        for line in labels::head(summary) {
-            let _ = writeln!(out, "{}", wrap(&line, WIDTH, "  "));
-        }
-        out
+        let mut lines = vec![trust(self.summary)];
+        lines.extend(labels::head(self.summary));
+        self.lines(lines)
     }
 
     fn cost(&self, group: &Group<'_>) -> String {
@@ -134,7 +167,7 @@ impl Page<'_> {
             table.row(vec![
                 cell.name.clone(),
                 shown(cell, group.main),
-                labels::marks(cell).to_string(),
+                labels::marks(self.summary, cell).to_string(),
                 group
                     .ratio_to_first(cell)
                     .map_or(ABSENT.to_string(), |ratio| show_estimate(&ratio, 1.0)),
@@ -293,7 +326,7 @@ impl Page<'_> {
         let mut out = self.heading("Exact CPU time by kind, and the error of other methods");
         self.table(&table, &mut out);
         for line in labels::methods(self.summary) {
-            out += &wrap(&line, WIDTH, "  ");
+            out += &wrap(&line, self.width, "  ");
             out.push('\n');
         }
         out
@@ -331,7 +364,7 @@ impl Page<'_> {
             0,
             &self.heading("CPU time by layer and by function (cost: with callees)"),
         );
-        out + &Page::lines(profile::notes(self.summary.cells.iter())) + &self.published_functions()
+        out + &self.lines(profile::notes(self.summary.cells.iter())) + &self.published_functions()
     }
 
     fn meter_costs(&self) -> String {
@@ -355,10 +388,10 @@ impl Page<'_> {
         out
     }
 
-    fn lines(lines: Vec<String>) -> String {
+    fn lines(&self, lines: Vec<String>) -> String {
         let mut out = String::new();
         for line in lines {
-            let _ = writeln!(out, "{}", wrap(&line, WIDTH, "  "));
+            let _ = writeln!(out, "{}", wrap(&line, self.width, "  "));
         }
         out
     }
@@ -368,7 +401,7 @@ impl Page<'_> {
         for warned in self.summary.warnings() {
             let trials = if warned.count == 1 { "trial" } else { "trials" };
             let line = format!("warning, {} {trials}: {}", warned.count, warned.text);
-            let line = wrap(&line, WIDTH, "  ");
+            let line = wrap(&line, self.width, "  ");
             let _ = writeln!(out, "{}", self.style.paint("33", &line));
         }
         out

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use common::{Fate, all_measured, records};
-use tcpcost_report::{Summary, csv, json, text};
+use tcpcost_report::{Summary, TextStyle, csv, json, text};
 use tcpcost_study::{Cell, Outcome, Record, Study};
 
 fn check(name: &str, bed: &str, repetitions: u32, fate: Fate) {
@@ -31,7 +31,14 @@ fn check(name: &str, bed: &str, repetitions: u32, fate: Fate) {
         .map(|line| Record::from_line(line).unwrap())
         .collect();
     let summary = Summary::new(&study, &found);
-    let coloured = text(&summary, true);
+    let style = TextStyle::default();
+    let coloured = text(
+        &summary,
+        TextStyle {
+            colour: true,
+            ..style
+        },
+    );
     let plain: String = coloured
         .split('\u{1b}')
         .map(|part| {
@@ -43,11 +50,21 @@ fn check(name: &str, bed: &str, repetitions: u32, fate: Fate) {
     assert!(coloured != plain, "{name}: no colour");
     assert_eq!(
         plain,
-        text(&summary, false),
+        text(&summary, style),
         "{name}: colour alone tells something"
     );
     for (ending, ours) in [
-        ("txt", text(&summary, false)),
+        ("txt", text(&summary, style)),
+        (
+            "details.txt",
+            text(
+                &summary,
+                TextStyle {
+                    details: true,
+                    ..style
+                },
+            ),
+        ),
         ("json", json(&summary)),
         ("csv", csv(&summary)),
     ] {

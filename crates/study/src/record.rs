@@ -58,6 +58,21 @@ pub enum WarningCode {
 }
 
 impl WarningCode {
+    /// What it is, for a list of how many trials had which: `other tasks`.
+    pub fn label(self) -> &'static str {
+        match self {
+            WarningCode::Others => "other tasks ran",
+            WarningCode::CpusFar => "CPUs far from each other",
+            WarningCode::Steal => "time taken by the hypervisor",
+            WarningCode::Frequency => "frequency not held",
+            WarningCode::SoftirqElsewhere => "softirqs elsewhere",
+            WarningCode::Disagreement => "counts disagree",
+            WarningCode::RateMissed => "rate missed",
+            WarningCode::Preempted => "preempted",
+            WarningCode::Other => "other",
+        }
+    }
+
     /// Whether a trial with this warning is marked: repeated, and left out of the estimates as long
     /// as unmarked ones exist.
     pub fn marks(self) -> bool {

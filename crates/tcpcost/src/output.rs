@@ -8,7 +8,7 @@ use std::path::Path;
 
 use anyhow::Context;
 use clap::Args;
-use tcpcost_report::{Summary, Verdict, csv, html, json, text};
+use tcpcost_report::{Summary, TextStyle, Verdict, csv, html, json, text};
 
 use crate::exit::Exit;
 
@@ -70,8 +70,12 @@ pub fn to_stderr(line: fmt::Arguments<'_>) {
 }
 
 /// Prints results. Several runs are several tables, one JSON list, or CSV under one head.
-pub fn print(summaries: &[Summary], format: Format) -> anyhow::Result<()> {
-    let colour = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+pub fn print(summaries: &[Summary], format: Format, details: bool) -> anyhow::Result<()> {
+    let style = TextStyle {
+        details,
+        colour: std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none(),
+        width: width(),
+    };
     let out = match (format, summaries) {
         (Format { json: true, .. }, [one]) => json(one) + "\n",
         (Format { json: true, .. }, many) => {
@@ -91,11 +95,21 @@ pub fn print(summaries: &[Summary], format: Format) -> anyhow::Result<()> {
             .collect(),
         (_, many) => many
             .iter()
-            .map(|one| text(one, colour))
+            .map(|one| text(one, style))
             .collect::<Vec<_>>()
             .join("\n"),
     };
     write(&out).map(|_| ())
+}
+
+/// Columns of the terminal, if that has fewer than a file gets.
+fn width() -> usize {
+    let most = TextStyle::default().width;
+    rustix::termios::tcgetwinsize(io::stdout())
+        .map(|size| usize::from(size.ws_col))
+        .ok()
+        .filter(|columns| *columns > 0)
+        .map_or(most, |columns| columns.min(most))
 }
 
 /// Writes to standard output at once. Tells whether anybody still reads it: `tcpcost report DIR | head`

@@ -37,7 +37,7 @@ pub fn report(args: &cli::Report) -> anyhow::Result<Exit> {
     };
     match drawn {
         Some(svg) => output::write(&svg).map(|_| ())?,
-        None => output::print(&summaries, args.format)?,
+        None => output::print(&summaries, args.format, args.details)?,
     }
     // A page that could not be written keeps no text from being printed.
     pages.map(|()| Exit::Ok)

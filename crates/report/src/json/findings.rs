@@ -3,6 +3,8 @@
 use serde::Serialize;
 
 use crate::conclusions::{Against, Finding, FindingKind, Sign};
+use crate::effect_prose;
+use crate::effects::{Effect, is_established};
 use crate::estimate::Estimate;
 use crate::prose::{sentence, slope_unit};
 
@@ -54,6 +56,54 @@ struct StepJson<'a> {
     established: bool,
     published_percent: Option<f64>,
     against: Option<&'static str>,
+}
+
+/// What one knob does, at each setting of the others.
+#[derive(Serialize)]
+pub(super) struct EffectJson<'a> {
+    knob: &'a str,
+    sentence: String,
+    quantity: String,
+    at: Vec<EffectAtJson<'a>>,
+}
+
+#[derive(Serialize)]
+struct EffectAtJson<'a> {
+    setting: &'a str,
+    from: Option<&'a tcpcost_study::Value>,
+    to: Option<&'a tcpcost_study::Value>,
+    change_percent: Estimate,
+    established: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cause: Option<CauseJson>,
+}
+
+#[derive(Serialize)]
+struct CauseJson {
+    quantity: String,
+    median_from: f64,
+    median_to: f64,
+}
+
+pub(super) fn effect(effect: &Effect) -> EffectJson<'_> {
+    let at = effect.at.iter().map(|at| EffectAtJson {
+        setting: &at.setting,
+        from: at.from.as_ref(),
+        to: at.to.as_ref(),
+        change_percent: at.percent,
+        established: is_established(&at.percent),
+        cause: at.cause.map(|cause| CauseJson {
+            quantity: cause.quantity.to_string(),
+            median_from: cause.from,
+            median_to: cause.to,
+        }),
+    });
+    EffectJson {
+        knob: &effect.knob,
+        sentence: effect_prose::sentence(effect),
+        quantity: effect.quantity.to_string(),
+        at: at.collect(),
+    }
 }
 
 pub(super) fn finding(found: &Finding) -> FindingJson<'_> {

@@ -7,10 +7,11 @@ use serde::Serialize;
 use tcpcost_study::{HostName, Knobs, Machine, MeterName, SCHEMA_VERSION, units};
 
 use self::cells::{CellJson, WarnedJson, cells, warned};
-use self::findings::{FindingJson, finding};
+use self::findings::{EffectJson, FindingJson, effect, finding};
 use crate::estimate::Estimate;
 use crate::opening::Openings;
 use crate::summary::Summary;
+use crate::trust::trust;
 use crate::verdict::Verdict;
 
 /// The summary as one JSON document, indented, with a line end.
@@ -42,6 +43,8 @@ struct Document<'a> {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     meter_costs: Vec<MeterCostJson<'a>>,
     findings: Vec<FindingJson<'a>>,
+    effects: Vec<EffectJson<'a>>,
+    trust: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     openings: Option<&'a Openings>,
 }
@@ -199,6 +202,8 @@ impl<'a> Document<'a> {
                 })
                 .collect(),
             findings: summary.findings.iter().map(finding).collect(),
+            effects: summary.effects.iter().map(effect).collect(),
+            trust: trust(summary),
             openings: summary.openings.as_ref(),
         }
     }

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::Page;
 use crate::call_chains::table as profile;
 use crate::number::{show, show_estimate, unit_in_tables};
-use crate::prose::sentences;
+use crate::prose::found;
 use crate::table::{ABSENT, Table};
 use crate::verdict::Verdict;
 
@@ -106,16 +106,9 @@ impl Page<'_> {
         out
     }
 
-    /// Last, where a terminal shows it.
+    /// First: what the study set out to find, and what its knobs did.
     pub(super) fn findings(&self) -> String {
-        let of_captures = self.summary.openings.iter();
-        let of_captures = of_captures.filter_map(|openings| openings.sentence.clone());
-        let mut sentences = sentences(&self.summary.findings);
-        sentences.extend(of_captures);
-        if sentences.is_empty() {
-            return String::new();
-        }
-        self.heading("What was found") + &Page::lines(sentences)
+        self.lines(found(self.summary))
     }
 
     pub(super) fn thresholds(&self) -> String {

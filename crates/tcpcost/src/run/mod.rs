@@ -110,7 +110,7 @@ pub fn run(args: &cli::RunArgs) -> anyhow::Result<Exit> {
     let summary = Summary::new(&study, &runner.records);
     let page = output::write_html(store.path(), &summary);
     let exit = output::exit(&summary);
-    let printed = output::print(&[summary], args.format);
+    let printed = output::print(&[summary], args.format, args.details);
     let interrupted = ended?;
     if interrupted {
         output::say!(
@@ -119,6 +119,12 @@ pub fn run(args: &cli::RunArgs) -> anyhow::Result<Exit> {
         );
     }
     page.and(printed)?;
+    if !(args.details || args.quiet || args.format.json || args.format.csv) {
+        let directory = store.path().display();
+        output::say!(
+            "all tables: tcpcost report --details {directory}; the page: {directory}/report.html"
+        );
+    }
     Ok(if interrupted { Exit::Interrupted } else { exit })
 }
 

@@ -1,0 +1,247 @@
+//! Effects in words: one sentence for each knob, the effect first.
+
+use tcpcost_study::{Derived, Figure, Scope, Value};
+
+use crate::conclusions::Sign;
+use crate::effects::{CAUSES, Cause, Effect, EffectAt, is_established};
+use crate::estimate::Estimate;
+use crate::labels;
+use crate::number::show;
+use crate::prose::precise;
+
+/// Settings told beside the first; of more the count is told.
+const MORE_SETTINGS: usize = 2;
+
+/// `mtu 9000 instead of 1500 saves 23 % [19, 28] of the CPU per KiB (CPU-bound; at 1Gbit: not established, 3 %
+/// [-4, 9]). Mostly fewer segments per skb: 44 to 7.`
+pub(crate) fn sentence(effect: &Effect) -> String {
+    // What is established comes first, and of that what is largest.
+    let mut at: Vec<&EffectAt> = effect.at.iter().collect();
+    at.sort_by(|a, b| weight(b).total_cmp(&weight(a)));
+    let (first, others) = at.split_first().expect("at least one, as documented");
+    let values = format!(
+        "{} {} instead of {}",
+        effect.knob,
+        value(first.to.as_ref()),
+        value(first.from.as_ref())
+    );
+    let mut settings = vec![first.setting.clone()];
+    settings.extend(others.iter().take(MORE_SETTINGS).map(|other| {
+        let pair = match (&other.from, &other.to) == (&first.from, &first.to) {
+            true => String::new(),
+            false => format!("{} ", value(other.to.as_ref())),
+        };
+        format!("{}: {pair}{}", other.setting, short(&other.percent))
+    }));
+    if let Some(more) = others.len().checked_sub(MORE_SETTINGS + 1) {
+        settings.push(format!("and {} more settings", more + 1));
+    }
+    let most = match first.values {
+        0..=2 => String::new(),
+        values => format!(", the most of {values} values"),
+    };
+    let cause = first.cause.map_or(String::new(), |cause| because(&cause));
+    format!(
+        "{values} {}{most} ({}).{cause}",
+        claim(effect.quantity, &first.percent),
+        settings.join("; ")
+    )
+}
+
+fn weight(at: &EffectAt) -> f64 {
+    let size = at.percent.median.abs();
+    if is_established(&at.percent) {
+        size + 1e9
+    } else {
+        size
+    }
+}
+
+fn value(value: Option<&Value>) -> String {
+    value.map_or("what the host has".to_string(), ToString::to_string)
+}
+
+/// `saves 23 % [19, 28] of the CPU per KiB`.
+pub(crate) fn claim(of: Derived, percent: &Estimate) -> String {
+    let cost = cost(of);
+    let what = cost.clone().unwrap_or_else(|| labels::quantity(of));
+    match (Sign::of(percent), cost.is_some()) {
+        (Sign::Below, true) => format!("saves {} of the {what}", size(percent)),
+        (Sign::Above, true) => format!("costs {} more {what}", size(percent)),
+        (Sign::Below | Sign::Above, false) => format!("{} in {what}", again(of, percent)),
+        (Sign::Open | Sign::Unknown, _) => format!("{}, of the {what}", again(of, percent)),
+    }
+}
+
+/// The same where it is known of what: `saves 25 % [24, 26]`.
+pub(crate) fn again(of: Derived, percent: &Estimate) -> String {
+    match (Sign::of(percent), cost(of).is_some()) {
+        (Sign::Below, true) => format!("saves {}", size(percent)),
+        (Sign::Above, true) => format!("costs {} more", size(percent)),
+        (Sign::Below, false) => format!("brings {} less", size(percent)),
+        (Sign::Above, false) => format!("brings {} more", size(percent)),
+        (Sign::Open, _) => format!("changes nothing that is established: {}", signed(percent)),
+        (Sign::Unknown, _) => format!(
+            "changed {}, of {} trials, too few for an interval",
+            signed(percent),
+            percent.n
+        ),
+    }
+}
+
+/// `CPU per KiB`, `client's CPU per KiB`; absent of what is no cost in CPU.
+fn cost(of: Derived) -> Option<String> {
+    let what = match of.kind {
+        Figure::CpuUsPerKib | Figure::ExactUsPerKib => "CPU per KiB",
+        Figure::CpuUsPerTransaction | Figure::ExactUsPerTransaction => "CPU per transaction",
+        Figure::TaskUsPerKib => "threads' CPU per KiB",
+        Figure::TscCyclesPerKib => "TSC cycles per KiB",
+        Figure::TscCyclesPerTransaction => "TSC cycles per transaction",
+        Figure::CoreCyclesPerKib => "cycles per KiB",
+        Figure::CoreCyclesPerTransaction => "cycles per transaction",
+        _ => return None,
+    };
+    Some(match of.scope {
+        Scope::All => what.to_string(),
+        Scope::Of(host) => format!("{host}'s {what}"),
+    })
+}
+
+/// `3 % [-4, 9]`, and that nothing is established where the interval holds zero.
+fn short(percent: &Estimate) -> String {
+    match Sign::of(percent) {
+        Sign::Open => format!("not established, {}", signed(percent)),
+        Sign::Unknown => format!("{}, too few trials for an interval", signed(percent)),
+        Sign::Below | Sign::Above => signed(percent),
+    }
+}
+
+/// Without its sign: the verb has it. Whole numbers say enough.
+fn size(percent: &Estimate) -> String {
+    let ends = percent.lo.zip(percent.hi);
+    let ends = ends.map(|(lo, hi)| (lo.abs().min(hi.abs()), lo.abs().max(hi.abs())));
+    signed(&Estimate {
+        median: percent.median.abs(),
+        lo: ends.map(|(lo, _)| lo),
+        hi: ends.map(|(_, hi)| hi),
+        n: percent.n,
+    })
+}
+
+/// `−3 % [−15, 5]`: no digits that nobody acts on, one where there would be none at all.
+fn signed(percent: &Estimate) -> String {
+    let decimals = usize::from(percent.median.abs() < 10.0);
+    let digits = |value: f64| precise(value, decimals);
+    match percent.lo.zip(percent.hi) {
+        Some((lo, hi)) => format!(
+            "{} % [{}, {}]",
+            digits(percent.median),
+            digits(lo),
+            digits(hi)
+        ),
+        None => format!("{} %", digits(percent.median)),
+    }
+}
+
+/// ` Mostly fewer ACKs per KiB, client: 0.354 to 0.0442.`
+fn because(cause: &Cause) -> String {
+    let Some((_, _, what)) = CAUSES
+        .iter()
+        .find(|(kind, ..)| *kind == cause.quantity.kind)
+    else {
+        return String::new();
+    };
+    let way = if cause.to < cause.from {
+        "fewer"
+    } else {
+        "more"
+    };
+    let whose = match cause.quantity.scope {
+        Scope::All => String::new(),
+        Scope::Of(host) => format!(", {host}"),
+    };
+    format!(
+        " Mostly {way} {what}{whose}: {} to {}.",
+        show(cause.from),
+        show(cause.to)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tcpcost_study::HostName;
+
+    fn percent(median: f64, lo: f64, hi: f64) -> Estimate {
+        Estimate {
+            median,
+            lo: Some(lo),
+            hi: Some(hi),
+            n: 6,
+        }
+    }
+
+    fn at(setting: &str, to: u64, percent: Estimate) -> EffectAt {
+        EffectAt {
+            setting: setting.to_string(),
+            from: Some(Value::Bytes(1500)),
+            to: Some(Value::Bytes(to)),
+            values: 2,
+            percent,
+            cause: None,
+        }
+    }
+
+    fn effect(at: Vec<EffectAt>) -> Effect {
+        Effect {
+            knob: "mtu".to_string(),
+            quantity: Derived::total(Figure::ExactUsPerKib),
+            at,
+        }
+    }
+
+    #[test]
+    fn what_is_established_comes_first_and_the_cause_last() {
+        let mut bound = at("CPU-bound", 9000, percent(-23.2, -28.4, -18.6));
+        bound.cause = Some(Cause {
+            quantity: Derived::of(HostName::SERVER, Figure::AcksPerKib),
+            from: 0.354,
+            to: 0.0442,
+        });
+        let open = at("at 1Gbit", 9000, percent(3.2, -4.1, 9.3));
+        assert_eq!(
+            sentence(&effect(vec![open, bound])),
+            "mtu 9000B instead of 1500B saves 23 % [19, 28] of the CPU per KiB (CPU-bound; at 1Gbit: not \
+             established, 3.2 % [\u{2212}4.1, 9.3]). Mostly fewer ACKs per KiB, server: 0.354 to 0.0442."
+        );
+    }
+
+    #[test]
+    fn of_many_values_and_settings_the_most_is_told_and_the_rest_counted() {
+        let mut all: Vec<EffectAt> = ["a", "b", "c", "d"]
+            .map(|setting| at(setting, 3000, percent(12.0, 9.0, 15.0)))
+            .to_vec();
+        all[0] = at("a", 9000, percent(20.0, 19.0, 21.0));
+        all[0].values = 4;
+        assert_eq!(
+            sentence(&effect(all)),
+            "mtu 9000B instead of 1500B costs 20 % [19, 21] more CPU per KiB, the most of 4 values (a; b: 3000B \
+             12 % [9, 15]; c: 3000B 12 % [9, 15]; and 1 more settings)."
+        );
+    }
+
+    #[test]
+    fn nothing_is_claimed_where_the_interval_holds_zero_or_there_is_none() {
+        let told = |percent| sentence(&effect(vec![at("CPU-bound", 9000, percent)]));
+        assert_eq!(
+            told(percent(0.4, -3.0, 4.0)),
+            "mtu 9000B instead of 1500B changes nothing that is established: 0.4 % [\u{2212}3.0, 4.0], of the CPU per \
+             KiB (CPU-bound)."
+        );
+        assert_eq!(
+            told(Estimate::new([-30.0; 3]).unwrap()),
+            "mtu 9000B instead of 1500B changed \u{2212}30 %, of 3 trials, too few for an interval, of the CPU per \
+             KiB (CPU-bound)."
+        );
+    }
+}

@@ -1,0 +1,80 @@
+//! What each knob does that a study varies, of records made for it.
+
+mod common;
+
+use common::{all_measured, records};
+use tcpcost_report::{Summary, TextStyle, text};
+use tcpcost_study::{Figure, Study};
+
+fn summary(text: &str) -> Summary {
+    let study = Study::parse("s", text, "s.toml").unwrap();
+    Summary::new(&study, &records(&study, "netns", 6, all_measured))
+}
+
+#[test]
+fn each_knob_is_told_at_each_setting_of_the_others_and_those_of_the_load_are_not() {
+    let summary = summary(
+        "[vary]\nwrite_size = [\"1KiB\", \"64KiB\"]\nflows = [1, 10]\nrate = [\"1Gbit\", \"unlimited\"]\n",
+    );
+    let told: Vec<(&str, usize)> = summary
+        .effects
+        .iter()
+        .map(|effect| (&effect.knob[..], effect.at.len()))
+        .collect();
+    assert_eq!(told, [("flows", 4), ("write_size", 4)]);
+    let settings: Vec<&str> = summary.effects[1]
+        .at
+        .iter()
+        .map(|at| &at.setting[..])
+        .collect();
+    let expected = [
+        "at 1Gbit, flows 1",
+        "CPU-bound, flows 1",
+        "at 1Gbit, flows 10",
+        "CPU-bound, flows 10",
+    ];
+    assert_eq!(
+        settings.iter().collect::<std::collections::BTreeSet<_>>(),
+        expected.iter().collect()
+    );
+}
+
+#[test]
+fn a_cause_moved_the_way_of_the_cost() {
+    let summary = summary("[vary]\nwrite_size = [\"1KiB\", \"64KiB\"]\n");
+    let at = &summary.effects[0].at[0];
+    assert!(at.percent.hi.unwrap() < 0.0, "{at:?}");
+    let cause = at.cause.unwrap();
+    let bytes = [Figure::BytesPerSend, Figure::BytesPerReceive];
+    // Bytes per call grow where the cost falls; all other counts fall.
+    let has_grown = cause.to > cause.from;
+    assert_eq!(has_grown, bytes.contains(&cause.quantity.kind), "{cause:?}");
+}
+
+#[test]
+fn cells_that_differ_in_two_knobs_are_not_held_against_each_other() {
+    let summary = summary(
+        "[[cells]]\nname = \"a\"\nflows = 1\n[[cells]]\nname = \"b\"\nflows = 2\nwrite_size = \"1KiB\"\n",
+    );
+    assert!(summary.effects.is_empty(), "{:?}", summary.effects);
+}
+
+#[test]
+fn no_line_is_wider_than_asked() {
+    let summary = summary("[vary]\nwrite_size = [\"1KiB\", \"64KiB\"]\nflows = [1, 10]\n");
+    for width in [60, 80, 100] {
+        let text = text(
+            &summary,
+            TextStyle {
+                details: true,
+                width,
+                ..TextStyle::default()
+            },
+        );
+        let widest = text
+            .lines()
+            .max_by_key(|line| line.chars().count())
+            .unwrap();
+        assert!(widest.chars().count() <= width, "{width}: {widest}");
+    }
+}
