@@ -6,8 +6,7 @@ use crate::conclusions::Sign;
 use crate::effects::{CAUSES, Cause, Effect, EffectAt, is_established};
 use crate::estimate::Estimate;
 use crate::labels;
-use crate::number::show;
-use crate::prose::precise;
+use crate::number::{precise, show};
 
 /// Settings told beside the first; of more the count is told.
 const MORE_SETTINGS: usize = 2;

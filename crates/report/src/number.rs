@@ -31,6 +31,17 @@ fn digits(value: f64, decimals: usize) -> String {
     format!("{value:.decimals$}")
 }
 
+/// So many decimals, for a sentence.
+pub(crate) fn precise(value: f64, decimals: usize) -> String {
+    let shown = format!("{value:.decimals$}");
+    // No "-0.0", and a minus that is no hyphen.
+    match shown.strip_prefix('-') {
+        Some(rest) if rest.chars().all(|digit| "0.".contains(digit)) => rest.to_string(),
+        Some(rest) => format!("\u{2212}{rest}"),
+        None => shown,
+    }
+}
+
 /// A quantity's unit and scale in tables: bit/s as Gbit/s, ratios as percent.
 pub(crate) fn unit_in_tables(of: Derived) -> (&'static str, f64) {
     match of.kind {

@@ -8,7 +8,7 @@ use crate::conclusions::{Against, Finding, FindingKind, Sign, Step};
 use crate::effect_prose;
 use crate::estimate::Estimate;
 use crate::labels;
-use crate::number::unit_in_tables;
+use crate::number::{precise, unit_in_tables};
 use crate::summary::Summary;
 
 /// All that was found, a sentence each: what the study concludes, what its captures show, what its knobs do.
@@ -285,16 +285,6 @@ fn decimals(estimate: &Estimate, scale: f64) -> usize {
         0.0
     };
     digits.clamp(0.0, 4.0) as usize
-}
-
-pub(crate) fn precise(value: f64, decimals: usize) -> String {
-    let shown = format!("{value:.decimals$}");
-    // No "-0.0", and a minus that is no hyphen.
-    match shown.strip_prefix('-') {
-        Some(rest) if rest.chars().all(|digit| "0.".contains(digit)) => rest.to_string(),
-        Some(rest) => format!("\u{2212}{rest}"),
-        None => shown,
-    }
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ fn run(text: &str) -> Vec<serde_json::Value> {
     records
 }
 
-/// Segments of the receiving end, and of the sending one.
+/// Segments that the receiving end sent, and that it received, of the same snapshots.
 fn acks_and_segments(record: &serde_json::Value) -> (f64, f64) {
     let count = |end: &str, quantity: &str| {
         let readings = record["hosts"][end]["readings"].as_array().unwrap();
@@ -27,7 +27,7 @@ fn acks_and_segments(record: &serde_json::Value) -> (f64, f64) {
     };
     (
         count("server", "conn_segments_sent"),
-        count("client", "conn_segments_sent"),
+        count("server", "conn_segments_received"),
     )
 }
 
