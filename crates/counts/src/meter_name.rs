@@ -101,7 +101,7 @@ meters! {
     /// CPU time of all other tasks by /proc/PID/stat.
     Others = "others", Cpus, Read, ByDefault;
     /// CPU time by context to the nanosecond, by eBPF.
-    Exact = "exact", Cpus, Bpf, ByName;
+    Exact = "exact", Cpus, Bpf, ByDefault;
     /// skbs, wire segments and ACKs of each namespace, and what sent them, by eBPF.
     Segments = "segments", Namespace, Bpf, ByName;
     /// Core cycles, instructions and cache misses of each CPU, where there is a PMU.

@@ -50,8 +50,8 @@ impl Measure {
     /// Highest `profile_hz`: a sample takes some µs.
     pub const PROFILE_HZ_MAX: u32 = 10_000;
 
-    /// Meters of a study that names none: those that need no privilege and change nothing of what
-    /// the others see.
+    /// Meters of a study that names none: those that need no privilege, and `exact`, which is absent where
+    /// it cannot be had: without it a cost holds what ran beside the trial, too.
     pub fn default_meters() -> Vec<MeterName> {
         let by_default = |meter: &MeterName| meter.asked() == Asked::ByDefault;
         MeterName::choices().filter(by_default).collect()

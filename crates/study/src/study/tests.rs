@@ -214,7 +214,10 @@ fn meter_cost_adds_cells_with_one_standing_meter_or_none() {
     // The one meter's cell is the cell itself; where nothing stands there is nothing to ask.
     let cells = |measure: &str| parse(&text.replace(", \"exact\"]", measure)).cells.len();
     assert_eq!((cells("]"), cells(", \"exact\"]")), (2, 4));
-    assert_eq!(parse("[measure]\nmeter_cost = true\n").cells.len(), 1);
+    let proc_alone = "[measure]\nmeters = [\"proc\"]\nmeter_cost = true\n";
+    assert_eq!(parse(proc_alone).cells.len(), 1);
+    // `exact` is among those by default.
+    assert_eq!(parse("[measure]\nmeter_cost = true\n").cells.len(), 2);
 }
 
 proptest::proptest! {
