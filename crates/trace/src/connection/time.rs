@@ -241,7 +241,11 @@ impl Connection {
         }
         let parts = if is_again && !ending.is_syn {
             // Of what was sent again the span is part of the recovery, whatever it was otherwise.
-            [(Wait::CongestionWindow, span_ns), (Wait::Network, 0)]
+            [
+                (Wait::CongestionWindow, span_ns),
+                (Wait::Network, 0),
+                (Wait::Network, 0),
+            ]
         } else {
             self.parts(ending, span_ns)
         };
@@ -333,9 +337,9 @@ impl Connection {
         }
     }
 
-    /// What a span without a loss was waited for.
-    fn parts(&self, ending: &Ending, span_ns: u64) -> [(Wait, u64); 2] {
-        let all = |wait| [(wait, span_ns), (Wait::Network, 0)];
+    /// What a span without a loss was waited for, the longest part first.
+    fn parts(&self, ending: &Ending, span_ns: u64) -> [(Wait, u64); 3] {
+        let all = |wait| [(wait, span_ns), (Wait::Network, 0), (Wait::Network, 0)];
         let x = ending.from;
         let time = &self.time;
         if ending.is_syn {
@@ -354,24 +358,32 @@ impl Connection {
             } else {
                 way_ns
             };
-            let network_ns = span_ns.min(way_ns);
             let application = match x {
                 1 if !time.keepalive => Wait::ServerApplication,
                 // A client that has its answer makes nobody wait.
                 _ => Wait::Idle,
             };
-            let rest_ns = span_ns - network_ns;
-            return if rest_ns > network_ns {
-                [(application, rest_ns), (Wait::Network, network_ns)]
-            } else {
-                [(Wait::Network, network_ns), (application, rest_ns)]
-            };
+            // An ACK of a part of the request was sent before the rest of it arrived: that waited for the
+            // path, since its sender had let it go.
+            let arriving_ns = self.directions[1 - x]
+                .part_acked_ns
+                .saturating_sub(time.since_ns);
+            let network_ns = span_ns.min(way_ns);
+            let queued_ns = span_ns.min(arriving_ns).saturating_sub(network_ns);
+            let mut parts = [
+                (Wait::Network, network_ns),
+                (Wait::CongestionWindow, queued_ns),
+                (application, span_ns - network_ns - queued_ns),
+            ];
+            parts.sort_by_key(|(_, ns)| std::cmp::Reverse(*ns));
+            return parts;
         }
         if let Some(lost_ns) = ending.stalled_ns {
             let lost_ns = lost_ns.min(span_ns);
             return [
                 (Wait::DelayedAck, lost_ns),
                 (Wait::Network, span_ns - lost_ns),
+                (Wait::Network, 0),
             ];
         }
         if time.bound[x] {

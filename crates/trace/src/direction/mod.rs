@@ -172,6 +172,8 @@ pub struct Direction {
     /// What this end was told by ACKs, and when, where the capture is away from it.
     learned: VecDeque<Learned>,
     newest: Learned,
+    /// When an ACK last covered something new, but not all that was in flight.
+    pub(crate) part_acked_ns: u64,
     /// When an ACK last told of a gap in what this end sent.
     pub(crate) told_of_gap_ns: u64,
     /// The window that it was last offered, bytes.
@@ -298,6 +300,7 @@ impl Direction {
             early: VecDeque::new(),
             learned: VecDeque::new(),
             newest: Learned::default(),
+            part_acked_ns: 0,
             told_of_gap_ns: 0,
             offered: 0,
             initial_bytes: 0,
