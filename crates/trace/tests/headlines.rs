@@ -300,6 +300,9 @@ fn the_headline_is_what_was_waited_for() {
                     misplaced.push(format!("{name} {at} {right} {rtts:?}"));
                 }
             }
+            let text = tcpcost_trace::text(&seen.report);
+            let widest = text.lines().map(|line| line.chars().count()).max();
+            assert!(widest <= Some(100), "{text}");
             asked += 1;
             if !expected.contains(&first) {
                 clean &= !name.starts_with("clean");

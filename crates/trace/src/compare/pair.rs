@@ -14,6 +14,7 @@ use crate::read::{Names, Sink};
 use crate::report::Distribution;
 use crate::segment::endpoint_name;
 use crate::segment::{Endpoint, Segment, flag};
+use crate::text::wrapped;
 
 /// The packets of a capture, as they are held against another's.
 #[derive(Debug, Default)]
@@ -149,7 +150,9 @@ impl Pair {
     /// As text.
     pub fn text(&self) -> String {
         let [a, b] = &self.files;
-        let mut out = format!("{a} and {b}: the same connections at two places\n");
+        let mut out = String::new();
+        let head = format!("{a} and {b}: the same connections at two places");
+        wrapped(&mut out, "", 2, &head);
         for connection in &self.connections {
             let [client, server] = &connection.ends;
             let _ = writeln!(out, "\n{client} and {server}");
@@ -166,9 +169,8 @@ impl Pair {
                 }
                 let lost =
                     direction.bytes_lost as f64 / direction.bytes_first.max(1) as f64 * 100.0;
-                let _ = writeln!(
-                    out,
-                    "  {} sent, seen first in {}: {} packets, {} bytes; then {} packets; lost between {} bytes ({lost:.2} %)",
+                let sent = format!(
+                    "{} sent, seen first in {}: {} packets, {} bytes; then {} packets; lost between {} bytes ({lost:.2} %)",
                     connection.ends[from],
                     self.files[direction.first],
                     direction.packets_first,
@@ -176,6 +178,7 @@ impl Pair {
                     direction.packets_second,
                     direction.bytes_lost,
                 );
+                wrapped(&mut out, "  ", 4, &sent);
                 let _ = writeln!(
                     out,
                     "    pure ACKs: {} then {}",
@@ -198,7 +201,7 @@ impl Pair {
                 }
             }
             for changed in &connection.changed {
-                let _ = writeln!(out, "  changed between: {changed}");
+                wrapped(&mut out, "  changed between: ", 4, changed);
             }
         }
         out
