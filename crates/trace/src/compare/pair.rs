@@ -167,23 +167,22 @@ impl Pair {
                 if direction.packets_first + direction.pure_acks[0] == 0 {
                     continue;
                 }
-                let lost =
-                    direction.bytes_lost as f64 / direction.bytes_first.max(1) as f64 * 100.0;
-                let sent = format!(
-                    "{} sent, seen first in {}: {} packets, {} bytes; then {} packets; lost between {} bytes ({lost:.2} %)",
-                    connection.ends[from],
-                    self.files[direction.first],
-                    direction.packets_first,
-                    direction.bytes_first,
-                    direction.packets_second,
-                    direction.bytes_lost,
-                );
-                wrapped(&mut out, "  ", 4, &sent);
-                let _ = writeln!(
-                    out,
-                    "    pure ACKs: {} then {}",
-                    direction.pure_acks[0], direction.pure_acks[1]
-                );
+                let [first, second] = direction.pure_acks;
+                let (end, file) = (&connection.ends[from], &self.files[direction.first]);
+                if direction.bytes_first > 0 {
+                    let lost = direction.bytes_lost as f64 / direction.bytes_first as f64 * 100.0;
+                    let sent = format!(
+                        "{end}: {lost:.2} % of its data were lost between, {} of {} bytes; {} packets in {file}, then {}",
+                        direction.bytes_lost,
+                        direction.bytes_first,
+                        direction.packets_first,
+                        direction.packets_second,
+                    );
+                    wrapped(&mut out, "  ", 4, &sent);
+                    let _ = writeln!(out, "    pure ACKs: {first}, then {second}");
+                } else {
+                    let _ = writeln!(out, "  {end}: pure ACKs alone, {first}, then {second}");
+                }
                 let delay = &direction.delay_above_min_us;
                 if let (Some(p50), Some(p99), Some(max)) = (delay.p50, delay.p99, delay.max) {
                     let _ = writeln!(
