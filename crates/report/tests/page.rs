@@ -2,12 +2,12 @@
 
 mod common;
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
 use common::{all_measured, records};
 use tcpcost_report::{Summary, html};
 use tcpcost_study::{Outcome, Study};
+use tcpcost_testbed::{Browser, Loaded};
 
 const NUMBER: &str = r#"
     title = "one knob, a number"
@@ -78,61 +78,18 @@ fn pages() -> Vec<(&'static str, String, usize)> {
     ]
 }
 
-/// A Chromium on PATH.
-fn chromium() -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    ["chromium", "chromium-browser", "google-chrome"]
-        .iter()
-        .flat_map(|name| std::env::split_paths(&path).map(move |folder| folder.join(name)))
-        .find(|file| file.is_file())
-}
-
-/// The page as the browser leaves it, and what it had to say.
-fn load(chromium: &Path, page: &Path) -> (String, String) {
-    let profile = tempfile::tempdir().unwrap();
-    let output = Command::new(chromium)
-        .args([
-            "--headless",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--disable-quic",
-        ])
-        .args(["--no-first-run", "--disable-background-networking"])
-        .args(["--disable-component-update", "--disable-sync"])
-        .args(["--enable-logging=stderr", "--dump-dom"])
-        .arg(format!("--user-data-dir={}", profile.path().display()))
-        .arg(format!("file://{}", page.display()))
-        .output()
-        .unwrap();
-    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-    (text(output.stdout), text(output.stderr))
-}
-
 #[test]
 fn every_chart_is_drawn_without_an_error() {
-    let Some(chromium) = chromium() else {
-        tcpcost_testbed::skip("no chromium, chromium-browser or google-chrome on PATH");
+    let Some(browser) = Browser::find() else {
         return;
     };
-    let folder = tempfile::tempdir().unwrap();
-    let empty = folder.path().join("empty.html");
-    std::fs::write(&empty, "<p>here</p>").unwrap();
-    let (dom, said) = load(&chromium, &empty);
-    if !dom.contains("here") {
-        tcpcost_testbed::skip(&format!("{} loads no page: {said}", chromium.display()));
-        return;
-    }
     for (name, html, charts) in pages() {
-        let file = folder.path().join(format!("{name}.html"));
-        std::fs::write(&file, &html).unwrap();
         if let Some(kept) = std::env::var_os("TCPCOST_KEEP_PAGES") {
             std::fs::write(Path::new(&kept).join(format!("{name}.html")), &html).unwrap();
         }
-        let (dom, said) = load(&chromium, &file);
-        let complaints: Vec<&str> = said
-            .lines()
-            .filter(|line| line.contains("CONSOLE"))
-            .collect();
+        let Loaded {
+            dom, complaints, ..
+        } = browser.load(&html);
         assert!(complaints.is_empty(), "{name}: {complaints:#?}");
         assert_eq!(
             html.matches("<figure").count(),

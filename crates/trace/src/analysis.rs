@@ -9,7 +9,7 @@ use crate::connection::{Connection, Ended, Settings};
 use crate::evidence::Evidence;
 use crate::read::{Broken, Reading, Sink};
 use crate::report::Report;
-use crate::segment::{Endpoint, Host, Segment};
+use crate::segment::{Endpoint, Host, Segment, flag};
 use crate::watch::Watch;
 
 /// A point in time of a capture.
@@ -65,9 +65,10 @@ pub struct Analysis<W = ()> {
     filter: Option<Filter>,
     watch: W,
     connections: Vec<Connection>,
-    /// Place of the newest connection between two ends, the lower one first.
+    /// Place of the newest connection between two ends, in the order of [`key`].
     places: HashMap<(Endpoint, Endpoint), u32, foldhash::fast::RandomState>,
-    last: Option<(Endpoint, Endpoint, u32)>,
+    /// Place of the connection whose packet passed last: the next is often its own.
+    last: Option<usize>,
     first_ns: Option<u64>,
     /// How many connections there were, and what those say that were let go.
     begun: usize,
@@ -218,17 +219,30 @@ impl<W: Watch> Analysis<W> {
         }
     }
 
-    #[inline]
-    fn place(&mut self, segment: &Segment) -> Option<usize> {
-        let (source, destination) = (segment.source, segment.destination);
-        if let Some((a, b, place)) = self.last
-            && ((a == source && b == destination) || (a == destination && b == source))
+    #[inline(never)]
+    fn passes(&mut self, segment: &Segment) -> bool {
+        let first_ns = *self.first_ns.get_or_insert(segment.at_ns.unwrap_or(0));
+        let filter = self.filter.as_ref();
+        filter.is_none_or(|filter| filter.passes(segment, first_ns))
+    }
+
+    /// The place of the connection that a segment belongs to, and which end sent it.
+    #[inline(always)]
+    fn find(&mut self, segment: &Segment) -> Option<(usize, usize)> {
+        if let Some(place) = self.last
+            && let Some(from) = self.connections[place].sender_of(segment)
         {
-            return Some(place as usize);
+            return Some((place, from));
         }
-        let place = *self.places.get(&key([source, destination]))?;
-        self.last = Some((source, destination, place));
-        Some(place as usize)
+        self.look_up(segment)
+    }
+
+    #[inline(never)]
+    fn look_up(&mut self, segment: &Segment) -> Option<(usize, usize)> {
+        let ends = key([segment.source, segment.destination]);
+        let place = *self.places.get(&ends)? as usize;
+        self.last = Some(place);
+        Some((place, self.connections[place].end_of(&segment.source)))
     }
 
     /// A segment that belongs to no connection: of a handshake, or the first of one.
@@ -248,9 +262,19 @@ impl<W: Watch> Analysis<W> {
         };
         let place = self.connections.len() as u32;
         self.places.insert(ends, place);
-        self.last = Some((segment.source, segment.destination, place));
+        self.last = Some(place as usize);
         let connection = begun_by(&attempt, self.settings, &mut self.watch);
         self.connections.push(connection);
+    }
+
+    /// A SYN of another connection between the same ends.
+    #[cold]
+    fn begin_again(&mut self, segment: &Segment, place: usize) {
+        self.connections[place].finish(&mut self.watch);
+        self.places
+            .remove(&key([segment.source, segment.destination]));
+        self.last = None;
+        self.begin(segment);
     }
 }
 
@@ -271,32 +295,29 @@ fn of_attempt(attempt: &Attempt, settings: Settings, watch: &mut impl Watch) -> 
     connection
 }
 
-/// The ends of a connection, the same for both directions.
+/// The ends of a connection in an order that is the same for both directions.
 #[inline]
 fn key([a, b]: [Endpoint; 2]) -> (Endpoint, Endpoint) {
-    if a < b { (a, b) } else { (b, a) }
+    // Ports first: they mostly differ, and are compared in one step.
+    if (a.port, a.host) < (b.port, b.host) {
+        (a, b)
+    } else {
+        (b, a)
+    }
 }
 
 impl<W: Watch> Sink for Analysis<W> {
-    #[inline]
+    #[inline(always)]
     fn segment(&mut self, segment: &Segment) {
-        if let Some(filter) = &self.filter {
-            let first_ns = *self.first_ns.get_or_insert(segment.at_ns.unwrap_or(0));
-            if !filter.passes(segment, first_ns) {
-                return;
-            }
+        if self.filter.is_some() && !self.passes(segment) {
+            return;
         }
-        let Some(place) = self.place(segment) else {
+        let Some((place, from)) = self.find(segment) else {
             return self.begin(segment);
         };
         let connection = &mut self.connections[place];
-        let from = connection.end_of(&segment.source);
-        if connection.is_followed_by(segment, from) {
-            connection.finish(&mut self.watch);
-            self.places
-                .remove(&key([segment.source, segment.destination]));
-            self.last = None;
-            return self.begin(segment);
+        if segment.any(flag::SYN) && connection.is_followed_by(segment, from) {
+            return self.begin_again(segment, place);
         }
         connection.on_segment(segment, from, &mut self.watch);
     }

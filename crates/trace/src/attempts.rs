@@ -5,7 +5,7 @@ use std::collections::{HashMap, VecDeque};
 
 use crate::segment::{Endpoint, Segment, flag};
 
-/// Both ends, the lower one first.
+/// Both ends, in an order that is the same for both directions.
 pub(crate) type Key = (Endpoint, Endpoint);
 
 /// Handshakes whose packets are held at a time: some 6 MiB. Beyond, the oldest is given up.

@@ -1,12 +1,18 @@
 //! Counts of values: exact below 64, then in steps of at most 1/16 of the value.
 
 /// A distribution. It takes no memory until its first value, and then as its largest one asks.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+///
+/// A value that equals the one before is only added to a run: full-sized segments and their ACKs come by
+/// the thousand, and counting each took a tenth of the analysis.
+#[derive(Debug, Clone, Default)]
 pub struct Histogram {
     counts: Vec<u32>,
     n: u64,
     sum: u64,
     max: u64,
+    /// The last value, and how often it came in a row: in none of the above yet.
+    last: u64,
+    run: u64,
 }
 
 /// Values below are counted exactly.
@@ -18,19 +24,44 @@ impl Histogram {
     /// Counts a value.
     #[inline]
     pub fn add(&mut self, value: u64) {
-        let index = index(value);
-        if index >= self.counts.len() {
-            self.grow(index);
+        if value == self.last {
+            self.run += 1;
+        } else {
+            self.begin_run(value);
         }
-        let count = &mut self.counts[index];
-        *count = count.saturating_add(1);
-        self.n += 1;
-        self.sum = self.sum.saturating_add(value);
-        self.max = self.max.max(value);
+    }
+
+    #[inline(never)]
+    fn begin_run(&mut self, value: u64) {
+        self.end_run();
+        (self.last, self.run) = (value, 1);
+    }
+
+    fn end_run(&mut self) {
+        if self.run == 0 {
+            return;
+        }
+        let index = index(self.last);
+        if index >= self.counts.len() {
+            self.counts.resize(index + 1, 0);
+        }
+        let run = u32::try_from(self.run).unwrap_or(u32::MAX);
+        self.counts[index] = self.counts[index].saturating_add(run);
+        (self.n, self.sum, self.max) = (self.n(), self.sum(), self.largest());
+        self.run = 0;
+    }
+
+    fn largest(&self) -> u64 {
+        if self.run > 0 {
+            self.max.max(self.last)
+        } else {
+            self.max
+        }
     }
 
     /// So many values of `from` were of the smaller `to`, as far as they were counted; both are below 64.
     pub(crate) fn move_values(&mut self, from: u64, to: u64, count: u64) {
+        self.end_run();
         let there = self.counts.get(index(from)).copied().unwrap_or(0);
         let moved = there.min(count as u32);
         if moved > 0 && from < EXACT {
@@ -44,35 +75,30 @@ impl Histogram {
         }
     }
 
-    #[cold]
-    fn grow(&mut self, index: usize) {
-        self.counts.resize(index + 1, 0);
-    }
-
     /// How many values.
     pub fn n(&self) -> u64 {
-        self.n
+        self.n + self.run
     }
 
     /// Sum of the values.
     pub fn sum(&self) -> u64 {
-        self.sum
+        self.sum.saturating_add(self.last.saturating_mul(self.run))
     }
 
     /// The largest value; `None` without values.
     pub fn max(&self) -> Option<u64> {
-        (self.n > 0).then_some(self.max)
+        (self.n() > 0).then(|| self.largest())
     }
 
     /// The mean; `None` without values.
     pub fn mean(&self) -> Option<f64> {
-        (self.n > 0).then(|| self.sum as f64 / self.n as f64)
+        (self.n() > 0).then(|| self.sum() as f64 / self.n() as f64)
     }
 
     /// The smallest value (as [`Histogram::buckets`] tells it) that at least this share of values is not
     /// above; `None` without values.
     pub fn quantile(&self, share: f64) -> Option<u64> {
-        let wanted = ((self.n as f64 * share).ceil() as u64).max(1);
+        let wanted = ((self.n() as f64 * share).ceil() as u64).max(1);
         let mut seen = 0;
         self.buckets().find_map(|(value, count)| {
             seen += count;
@@ -83,7 +109,7 @@ impl Histogram {
     /// The value below which half of the sum is: of times that followed each other, what held at half of the
     /// time; `None` without values.
     pub(crate) fn median_by_weight(&self) -> Option<u64> {
-        let half = self.sum / 2;
+        let half = self.sum() / 2;
         let mut seen = 0u64;
         self.buckets().find_map(|(value, count)| {
             seen = seen.saturating_add(value.saturating_mul(count));
@@ -111,16 +137,18 @@ impl Histogram {
     /// The smallest value of each step that has any, and how many it has. Of the last step it is
     /// the largest value, which is known: a full-sized segment is usually both.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> {
-        let last = index(self.max);
-        let counted = move |(index, count): (usize, &u32)| {
+        let max = self.largest();
+        let (last, of_run) = (index(max), index(self.last));
+        (0..=last).filter_map(move |index| {
             let value = if index == last {
-                self.max
+                max
             } else {
                 lowest(index as u64)
             };
-            (*count > 0).then(|| (value, u64::from(*count)))
-        };
-        self.counts.iter().enumerate().filter_map(counted)
+            let counted = u64::from(self.counts.get(index).copied().unwrap_or(0));
+            let count = counted + if index == of_run { self.run } else { 0 };
+            (count > 0).then_some((value, count))
+        })
     }
 }
 

@@ -11,7 +11,7 @@ use crate::tunnels::{self, DEPTH_MOST, Inner, Tunnel};
 
 /// The segment in a captured frame. `wire_len` is the frame's length before it was cut. What is no
 /// segment is counted in `skipped`.
-#[inline]
+#[inline(always)]
 pub fn segment(
     link: Link,
     frame: &[u8],
@@ -19,13 +19,34 @@ pub fn segment(
     at_ns: u64,
     skipped: &mut Skipped,
 ) -> Option<Segment> {
-    let is_plain = link == Link::Ethernet && frame.get(12..14) == Some(&[8, 0]);
-    let found = if is_plain {
-        Found::Ip(14)
-    } else {
-        links::find(link, frame)
-    };
-    let ip_at = match found {
+    // What nearly every packet is: the places of its fields are known, and one look at its length is
+    // enough for all of them.
+    if link == Link::Ethernet
+        && let Some(head) = frame.first_chunk::<PLAIN_HEADERS>()
+        && head[12..15] == [8, 0, 0x45]
+        && head[20] & 0x3f | head[21] == 0
+        && head[23] == PROTOCOL_TCP
+        && let Some(ip) = head[14..].first_chunk()
+    {
+        let wire = wire_len.saturating_sub(14);
+        return ipv4_tcp(&frame[14..], ip, 20, wire, at_ns, skipped);
+    }
+    behind_link(link, frame, wire_len, at_ns, skipped)
+}
+
+/// Ethernet's header, IPv4's and TCP's without options.
+const PLAIN_HEADERS: usize = 14 + 20 + 20;
+
+/// The segment in a frame of any kind.
+#[inline(never)]
+fn behind_link(
+    link: Link,
+    frame: &[u8],
+    wire_len: u32,
+    at_ns: u64,
+    skipped: &mut Skipped,
+) -> Option<Segment> {
+    let ip_at = match links::find(link, frame) {
         Found::Ip(at) => at,
         Found::NotIp => {
             let reason = match link {
@@ -174,7 +195,7 @@ fn ipv4_other(
 }
 
 /// The segment behind this header, or behind more of this length in all.
-#[inline]
+#[inline(always)]
 fn ipv4_tcp(
     ip: &[u8],
     head: &[u8; 20],
@@ -287,54 +308,86 @@ fn tcp(
         skipped.malformed += 1;
         return None;
     }
-    let be32 = |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
     let end = |host, at: usize| Endpoint {
         host,
         port: u16::from_be_bytes([head[at], head[at + 1]]),
     };
-    let held = header.min(tcp.len());
-    Some(Segment {
-        at_ns: Some(at_ns),
+    let around = Around {
+        at_ns,
         source: end(source, 0),
         destination: end(destination, 2),
+        ip_id,
+        hop_limit,
+        ip_octets,
+        payload: ip_octets - headers,
+    };
+    let options = &tcp[20..header.min(tcp.len())];
+    let complete = header <= tcp.len();
+    // What nearly every segment has: NOP NOP timestamps, or nothing.
+    if let Some(&[1, 1, 8, 10, a, b, c, d, e, f, g, h]) = options.first_chunk()
+        && options.len() == 12
+    {
+        let (value, echo) = (
+            u32::from_be_bytes([a, b, c, d]),
+            u32::from_be_bytes([e, f, g, h]),
+        );
+        let timestamps = Some((value, echo));
+        return Some(made(head, around, timestamped(timestamps, complete)));
+    }
+    if options.is_empty() {
+        return Some(made(head, around, timestamped(None, complete)));
+    }
+    let syn = head[13] & flag::SYN != 0;
+    Some(made(head, around, any_options(options, complete, syn)))
+}
+
+#[inline(always)]
+fn timestamped(timestamps: Option<(u32, u32)>, complete: bool) -> Options {
+    Options {
+        timestamps,
+        complete,
+        ..Options::default()
+    }
+}
+
+/// What a segment has beside its own header.
+struct Around {
+    at_ns: u64,
+    source: Endpoint,
+    destination: Endpoint,
+    ip_id: u16,
+    hop_limit: u8,
+    ip_octets: u32,
+    payload: u32,
+}
+
+// Once for each form of options: what is put in later is copied piece by piece.
+#[inline(always)]
+fn made(head: &[u8; 20], around: Around, options: Options) -> Segment {
+    let be32 = |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+    Segment {
+        at_ns: Some(around.at_ns),
+        source: around.source,
+        destination: around.destination,
         seq: Some(be32(4)),
         ack: be32(8),
         window: u16::from_be_bytes([head[14], head[15]]),
         flags: head[13],
-        ip_id,
-        hop_limit,
+        ip_id: around.ip_id,
+        hop_limit: around.hop_limit,
         interface: 0,
         way: Way::Unknown,
         tunnel: None,
         frame: 0,
-        payload: ip_octets - headers,
-        ip_octets,
-        options: options(&tcp[20..held], held == header, head[13] & flag::SYN != 0),
-    })
-}
-
-#[inline(always)]
-fn options(bytes: &[u8], complete: bool, syn: bool) -> Options {
-    let none = Options {
-        complete,
-        ..Options::default()
-    };
-    // What nearly every segment has: nothing, or NOP NOP timestamps.
-    match bytes.first_chunk::<12>() {
-        _ if bytes.is_empty() => none,
-        Some(&[1, 1, 8, 10, a, b, c, d, e, f, g, h]) if bytes.len() == 12 => Options {
-            timestamps: Some((
-                u32::from_be_bytes([a, b, c, d]),
-                u32::from_be_bytes([e, f, g, h]),
-            )),
-            ..none
-        },
-        _ => any_options(bytes, none, syn),
+        payload: around.payload,
+        ip_octets: around.ip_octets,
+        options,
     }
 }
 
 #[cold]
-fn any_options(mut bytes: &[u8], mut options: Options, syn: bool) -> Options {
+fn any_options(mut bytes: &[u8], complete: bool, syn: bool) -> Options {
+    let mut options = timestamped(None, complete);
     let be32 = |value: &[u8]| u32::from_be_bytes([value[0], value[1], value[2], value[3]]);
     while let Some((&kind, rest)) = bytes.split_first() {
         match kind {

@@ -1,17 +1,19 @@
-//! Reports as text: findings first, then a row for each direction, or one connection in depth.
+//! Reports as text: findings first, then two lines for each direction, or one connection in depth.
 
 mod connection;
+mod wrap;
 
 use std::fmt::Write as _;
 
 pub use self::connection::connection_text;
-use crate::connection::{Began, Ended};
+pub(crate) use self::wrap::wrapped;
+use crate::connection::{Began, Ended, Handshake};
 use crate::findings::Finding;
 use crate::policy::{Policy, PolicyGuess};
 use crate::report::{ConnectionReport, Report};
 
 /// Connections that the table shows: those with most payload. `--connection` shows any.
-const ROWS: usize = 20;
+const ROWS: usize = 10;
 
 /// A capture: what it holds, what costs most, and its largest connections.
 pub fn text(report: &Report) -> String {
@@ -32,14 +34,18 @@ pub(crate) fn summary(report: &Report) -> String {
         lines(&mut out, &report.findings);
     }
     for note in &report.notes {
-        let _ = writeln!(out, "  {note}");
+        wrapped(&mut out, "  ", 2, note);
     }
     if let Some(per) = &report.per_mib {
-        let _ = writeln!(
-            out,
-            "\nEvents that cost CPU, for each MiB of payload (estimates: a capture has no CPU time): {:.0} packets with it ({:.0} wire segments, {:.1} super-segments), {:.0} pure ACKs",
-            per.data_packets, per.data_wire_segments, per.super_segments, per.pure_acks
+        let events = format!(
+            "Events that cost CPU, for each MiB of payload (estimates: a capture has no CPU time): {:.0} packets with it ({:.0} wire segments, {:.1} super-segments, {:.1} tail splits), {:.0} pure ACKs",
+            per.data_packets,
+            per.data_wire_segments,
+            per.super_segments,
+            per.tail_splits,
+            per.pure_acks
         );
+        wrapped(&mut out, "\n", 0, &events);
         lines(&mut out, &report.costs);
     }
     out
@@ -47,22 +53,24 @@ pub(crate) fn summary(report: &Report) -> String {
 
 fn lines(out: &mut String, findings: &[Finding]) {
     for (place, finding) in findings.iter().enumerate() {
-        let _ = writeln!(
-            out,
-            "  {}. {:.0} % of {}: {}\n     knob: {}",
-            place + 1,
-            finding.share_ratio * 100.0,
-            finding.share_of,
-            finding.text,
-            finding.knob
-        );
+        let number = format!("  {}. ", place + 1);
+        let share = finding.share_ratio * 100.0;
+        let found = format!("{share:.0} % of {}: {}", finding.share_of, finding.text);
+        wrapped(out, &number, 5, &found);
+        wrapped(out, "     knob: ", 11, finding.knob);
     }
 }
 
 /// Its largest connections.
 pub(crate) fn largest(report: &Report) -> String {
     let mut out = String::new();
-    let mut order: Vec<&ConnectionReport> = report.connections.iter().collect();
+    // Of a handshake that went nowhere the findings say all.
+    let is_failed = |of: &&ConnectionReport| {
+        use Handshake::{HalfOpen, Refused, Unanswered};
+        matches!(of.handshake, Some(HalfOpen | Refused | Unanswered))
+    };
+    let all = report.connections.iter();
+    let mut order: Vec<&ConnectionReport> = all.filter(|of| !is_failed(of)).collect();
     order.sort_by_key(|connection| std::cmp::Reverse(connection.payload_bytes()));
     let shown = &order[..order.len().min(ROWS)];
     if !shown.is_empty() {
@@ -80,24 +88,23 @@ pub(crate) fn largest(report: &Report) -> String {
 }
 
 fn head(report: &Report) -> String {
-    let mut out = format!("{}: ", report.file);
+    let mut out = String::new();
+    let mut put = |text: String| wrapped(&mut out, "", 2, &text);
     let form = report.form.map_or("unknown form", |form| match form {
         crate::Form::Pcap => "pcap",
         crate::Form::Pcapng => "pcapng",
         crate::Form::TcpdumpText => "tcpdump's text",
         crate::Form::Live => "live",
     });
-    let _ = writeln!(
-        out,
-        "{form}, {} packets, {} connections",
-        report.packets, report.connections_begun
-    );
+    put(format!(
+        "{}: {form}, {} packets, {} connections",
+        report.file, report.packets, report.connections_begun
+    ));
     let gone = report.connections_begun - report.connections.len();
     if gone > 0 {
-        let _ = writeln!(
-            out,
+        put(format!(
             "{gone} of them are in totals and findings, but no longer listed"
-        );
+        ));
     }
     let skipped = &report.skipped;
     let parts = [
@@ -114,56 +121,48 @@ fn head(report: &Report) -> String {
         .map(|(count, what)| format!("{count} {what}"))
         .collect();
     if !parts.is_empty() {
-        let _ = writeln!(out, "left out: {}", parts.join(", "));
+        put(format!("left out: {}", parts.join(", ")));
     }
     let lost = report.total.bytes_missing_from_capture;
     if report.form == Some(crate::Form::Live) && report.dropped_by_capture == Some(0) && lost == 0 {
-        let _ = writeln!(out, "the kernel dropped no packet of the capture");
+        put("the kernel dropped no packet of the capture".to_string());
     }
     if report.dropped_by_capture.is_some_and(|dropped| dropped > 0) || lost > 0 {
         let dropped = report
             .dropped_by_capture
             .map_or("an unknown number of".to_string(), |n| n.to_string());
-        let _ = writeln!(
-            out,
+        put(format!(
             "the capture lost {dropped} packets; {lost} acknowledged bytes are not in it: its counts are too small"
-        );
+        ));
     }
     if report.total.captured_twice > 0 {
-        let _ = writeln!(
-            out,
+        put(format!(
             "{} packets are in it twice and counted once",
             report.total.captured_twice
-        );
+        ));
     }
     for (link, packets) in &report.links_unread {
-        let _ = writeln!(
-            out,
+        put(format!(
             "{packets} packets of link type {link} are not read (tcpdump.org/linktypes.html has its name)"
-        );
+        ));
     }
     if let Some(broken) = &report.broken {
-        let _ = writeln!(out, "broken {broken}; what was read until there follows");
+        put(format!(
+            "broken {broken}; what was read until there follows"
+        ));
     }
     out
 }
 
+/// Two lines for each direction, since addresses and numbers beside each other are wider than a terminal.
 fn table(connections: &[&ConnectionReport]) -> String {
-    let header = [
-        "#",
-        "sender > receiver",
-        "KiB",
-        "data wire segs",
-        "per packet",
-        "receiver's pure ACKs",
-        "segs/ACK",
-        "stretch",
-        "tail splits",
-        "resent",
-        "stalls ms",
-        "receiver's ACK policy",
-    ];
-    let mut rows: Vec<[String; 12]> = Vec::new();
+    let mut out = String::from("#  sender > receiver: the receiver's ACK policy, guessed\n");
+    let numbers = |cells: [&str; COLUMNS.len()]| {
+        let cells = cells.iter().zip(COLUMNS);
+        let cells = cells.map(|(cell, (_, width))| format!("  {cell:>width$}"));
+        " ".to_string() + &cells.collect::<String>() + "\n"
+    };
+    out += &numbers(COLUMNS.map(|(name, _)| name));
     for connection in connections {
         let [client, server] = &connection.ends;
         for (place, (sender, receiver)) in
@@ -186,48 +185,37 @@ fn table(connections: &[&ConnectionReport]) -> String {
             let stalls = connection
                 .duration_ns
                 .map(|_| format!("{:.1}", sent.delayed_ack_stall_ns as f64 / 1e6));
-            rows.push([
-                number,
-                format!("{} > {}", sender.address, receiver.address),
-                format!("{:.1}", sent.payload_bytes as f64 / 1024.0),
-                sent.data_wire_segments.to_string(),
-                decimal(sender.wire_segments_per_packet.mean),
-                of_receiver(receiver.sent.pure_acks),
-                decimal(receiver.captured_wire_segments_per_pure_ack_sent),
-                of_receiver(receiver.stretch_acks),
-                sent.tail_splits.to_string(),
-                sent.retransmitted_packets.to_string(),
-                stalls.unwrap_or_else(|| ABSENT.to_string()),
-                policy(&receiver.ack_policy),
+            let (from, to) = (&sender.address, &receiver.address);
+            let ends = format!("{from} > {to}: {}", policy(&receiver.ack_policy));
+            wrapped(&mut out, &format!("{number:<3}"), 5, &ends);
+            out += &numbers([
+                &format!("{:.1}", sent.payload_bytes as f64 / 1024.0),
+                &sent.data_wire_segments.to_string(),
+                &decimal(sender.wire_segments_per_packet.mean),
+                &of_receiver(receiver.sent.pure_acks),
+                &decimal(receiver.captured_wire_segments_per_pure_ack_sent),
+                &of_receiver(receiver.stretch_acks),
+                &sent.tail_splits.to_string(),
+                &sent.retransmitted_packets.to_string(),
+                &stalls.unwrap_or_else(|| ABSENT.to_string()),
             ]);
         }
     }
-    let width = |column: usize| {
-        let cells = rows.iter().map(|row| row[column].chars().count());
-        cells
-            .chain([header[column].chars().count()])
-            .max()
-            .unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..header.len()).map(width).collect();
-    let mut out = String::new();
-    let mut put = |cells: &mut dyn Iterator<Item = &str>| {
-        let mut text = String::new();
-        for (column, (cell, &width)) in cells.zip(&widths).enumerate() {
-            let _ = match column {
-                1 | 11 => write!(text, "{cell:<width$}  "),
-                _ => write!(text, "{cell:>width$}  "),
-            };
-        }
-        out += text.trim_end();
-        out += "\n";
-    };
-    put(&mut header.iter().copied());
-    for row in &rows {
-        put(&mut row.iter().map(String::as_str));
-    }
     out
 }
+
+/// What the second line has: of what is sent, then of the receiver's ACKs, then what went wrong.
+const COLUMNS: [(&str, usize); 9] = [
+    ("KiB", 10),
+    ("wire segs", 10),
+    ("per packet", 10),
+    ("pure ACKs", 9),
+    ("segs/ACK", 8),
+    ("stretch", 7),
+    ("tails", 7),
+    ("resent", 7),
+    ("stalls ms", 9),
+];
 
 const ABSENT: &str = "–";
 

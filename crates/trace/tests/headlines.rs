@@ -222,6 +222,20 @@ fn plays() -> Vec<(&'static str, Play, Expected)> {
         Play::new(queue, download(3 * MB)),
         everywhere(&["queueing"]),
     );
+    // All is sent while much of it waits in the queue, and the server says at once that it has it.
+    let queue = Impairment {
+        queue_bytes: Some(2 * MB),
+        ..path(10_000, 5)
+    };
+    let stored = [
+        vec![Op::Send(2 * MB), Op::Receive(10)],
+        vec![Op::Receive(2 * MB), Op::Send(10)],
+    ];
+    add(
+        "a long queue, uploaded",
+        Play::new(queue, stored).send_buffer(2 << 20),
+        everywhere(&["queueing"]),
+    );
     let buffer = Play::new(path(20_000, 200), upload(2 * MB)).send_buffer(16_384);
     add(
         "a small send buffer",
@@ -286,6 +300,9 @@ fn the_headline_is_what_was_waited_for() {
                     misplaced.push(format!("{name} {at} {right} {rtts:?}"));
                 }
             }
+            let text = tcpcost_trace::text(&seen.report);
+            let widest = text.lines().map(|line| line.chars().count()).max();
+            assert!(widest <= Some(100), "{text}");
             asked += 1;
             if !expected.contains(&first) {
                 clean &= !name.starts_with("clean");

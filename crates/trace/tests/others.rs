@@ -279,6 +279,30 @@ fn without_sack_an_outage_begins_with_its_first_duplicate_ack() {
     assert!(waits.of(Wait::Idle) < SECOND, "{waits:?}");
 }
 
+/// As of an upload through a long queue, captured at the client: all has left, and most of it still waits.
+#[test]
+fn no_answer_is_awaited_while_acks_tell_that_the_request_is_under_way() {
+    let mut script = opened(1460, 1460);
+    for segment in 0..8 {
+        script.after(10).data(CLIENT, segment * 1460, 1460);
+    }
+    for arrived in [2, 4, 6] {
+        script.after(100_000).ack(SERVER, arrived * 1460);
+    }
+    script.after(130_000).data(SERVER, 0, 100).ack += 8 * 1460;
+    let waits = script.one().waits();
+    let server = waits.of(Wait::ServerApplication);
+    // What is behind the last of them may be the server's.
+    assert_eq!(server, 130_000_000, "{waits:?}");
+    assert!(waits.of(Wait::CongestionWindow) > 299_000_000, "{waits:?}");
+    assert_eq!(waits.total_ns(), script.one().duration_ns().unwrap());
+    // An ACK of all of it tells when the kernel had it, and not that nobody answered.
+    let before_answer = script.packets.len() - 1;
+    script.packets[before_answer - 1].ack += 2 * 1460;
+    let waits = script.one().waits();
+    assert_eq!(waits.of(Wait::ServerApplication), 230_000_000, "{waits:?}");
+}
+
 #[test]
 fn every_form_of_tcpdumps_stamps_tells_the_same_times() {
     let times = |lines: &[&str]| {

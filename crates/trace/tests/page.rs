@@ -2,11 +2,9 @@
 
 mod common;
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
-
 use common::{CLIENT, SERVER, Script};
 use serde_json::Value;
+use tcpcost_testbed::{Browser, Loaded};
 use tcpcost_trace::{Analysis, Filter, Graph, Settings, page, read};
 
 /// Two connections beside each other, 40 packets in as many ms each.
@@ -62,24 +60,12 @@ const DRAG: &str = r#"<script>
 
 #[test]
 fn dragging_across_a_chart_shows_that_part_and_a_double_click_all_of_it() {
-    let Some(chromium) = chromium() else {
-        tcpcost_testbed::skip("no chromium, chromium-browser or google-chrome on PATH");
+    let Some(browser) = Browser::find() else {
         return;
     };
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("page.html");
-    std::fs::write(&file, "<p>here</p>").unwrap();
-    let (dom, said) = load(&chromium, &file);
-    if !dom.contains("here") {
-        tcpcost_testbed::skip(&format!("{} loads no page: {said}", chromium.display()));
-        return;
-    }
-    std::fs::write(&file, two_connections().replace("</body>", DRAG)).unwrap();
-    let (dom, said) = load(&chromium, &file);
-    let complaints: Vec<&str> = said
-        .lines()
-        .filter(|line| line.contains("CONSOLE"))
-        .collect();
+    let Loaded {
+        dom, complaints, ..
+    } = browser.load(&two_connections().replace("</body>", DRAG));
     assert!(complaints.is_empty(), "{complaints:#?}");
     // The script itself has the word before.
     let told = dom
@@ -122,38 +108,4 @@ fn charts_of_several_connections_stand_beside_each_other_by_kind() {
             .replace(":40001", ":40000");
         assert_eq!(*first, as_first);
     }
-}
-
-/// A Chromium on PATH.
-fn chromium() -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    ["chromium", "chromium-browser", "google-chrome"]
-        .iter()
-        .flat_map(|name| std::env::split_paths(&path).map(move |folder| folder.join(name)))
-        .find(|file| file.is_file())
-}
-
-/// The page as the browser leaves it, and what it had to say.
-fn load(chromium: &Path, page: &Path) -> (String, String) {
-    let profile = tempfile::tempdir().unwrap();
-    let output = Command::new(chromium)
-        .args([
-            "--headless",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--disable-quic",
-        ])
-        .args(["--no-first-run", "--disable-background-networking"])
-        .args(["--disable-component-update", "--disable-sync"])
-        .args([
-            "--enable-logging=stderr",
-            "--dump-dom",
-            "--window-size=1600,1200",
-        ])
-        .arg(format!("--user-data-dir={}", profile.path().display()))
-        .arg(format!("file://{}", page.display()))
-        .output()
-        .unwrap();
-    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-    (text(output.stdout), text(output.stderr))
 }

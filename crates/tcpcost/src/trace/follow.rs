@@ -215,7 +215,7 @@ impl<'a> Looks<'a> {
             .map_or(String::new(), |dropped| format!(", {dropped} dropped"));
         let first = report.findings.first().map_or(String::new(), |finding| {
             let percent = finding.share_ratio * 100.0;
-            format!("; {percent:.0} % of {}: {}", finding.share_of, finding.text)
+            format!("; {percent:.0} % {}", finding.kind.replace('_', " "))
         });
         format!(
             "{:.1} s: {} packets{dropped}, {} connections, {:.1} KiB, {} retransmitted, {} stalls{first}\n",

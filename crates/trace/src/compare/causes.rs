@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use crate::report::Report;
+use crate::text::wrapped;
 use crate::waits::Wait;
 
 /// One cause in two captures.
@@ -91,7 +92,7 @@ impl Causes {
         let mut out = String::new();
         for (file, headline) in self.files.iter().zip(&self.headlines) {
             let headline = headline.as_deref().unwrap_or("nothing stands out");
-            let _ = writeln!(out, "{file}: {headline}");
+            wrapped(&mut out, "", 2, &format!("{file}: {headline}"));
         }
         let number = |value: Option<f64>, scale: f64| {
             value.map_or("–".to_string(), |value| format!("{:.3}", value / scale))

@@ -14,6 +14,7 @@ use crate::read::{Names, Sink};
 use crate::report::Distribution;
 use crate::segment::endpoint_name;
 use crate::segment::{Endpoint, Segment, flag};
+use crate::text::wrapped;
 
 /// The packets of a capture, as they are held against another's.
 #[derive(Debug, Default)]
@@ -149,7 +150,9 @@ impl Pair {
     /// As text.
     pub fn text(&self) -> String {
         let [a, b] = &self.files;
-        let mut out = format!("{a} and {b}: the same connections at two places\n");
+        let mut out = String::new();
+        let head = format!("{a} and {b}: the same connections at two places");
+        wrapped(&mut out, "", 2, &head);
         for connection in &self.connections {
             let [client, server] = &connection.ends;
             let _ = writeln!(out, "\n{client} and {server}");
@@ -164,23 +167,22 @@ impl Pair {
                 if direction.packets_first + direction.pure_acks[0] == 0 {
                     continue;
                 }
-                let lost =
-                    direction.bytes_lost as f64 / direction.bytes_first.max(1) as f64 * 100.0;
-                let _ = writeln!(
-                    out,
-                    "  {} sent, seen first in {}: {} packets, {} bytes; then {} packets; lost between {} bytes ({lost:.2} %)",
-                    connection.ends[from],
-                    self.files[direction.first],
-                    direction.packets_first,
-                    direction.bytes_first,
-                    direction.packets_second,
-                    direction.bytes_lost,
-                );
-                let _ = writeln!(
-                    out,
-                    "    pure ACKs: {} then {}",
-                    direction.pure_acks[0], direction.pure_acks[1]
-                );
+                let [first, second] = direction.pure_acks;
+                let (end, file) = (&connection.ends[from], &self.files[direction.first]);
+                if direction.bytes_first > 0 {
+                    let lost = direction.bytes_lost as f64 / direction.bytes_first as f64 * 100.0;
+                    let sent = format!(
+                        "{end}: {lost:.2} % of its data were lost between, {} of {} bytes; {} packets in {file}, then {}",
+                        direction.bytes_lost,
+                        direction.bytes_first,
+                        direction.packets_first,
+                        direction.packets_second,
+                    );
+                    wrapped(&mut out, "  ", 4, &sent);
+                    let _ = writeln!(out, "    pure ACKs: {first}, then {second}");
+                } else {
+                    let _ = writeln!(out, "  {end}: pure ACKs alone, {first}, then {second}");
+                }
                 let delay = &direction.delay_above_min_us;
                 if let (Some(p50), Some(p99), Some(max)) = (delay.p50, delay.p99, delay.max) {
                     let _ = writeln!(
@@ -198,7 +200,7 @@ impl Pair {
                 }
             }
             for changed in &connection.changed {
-                let _ = writeln!(out, "  changed between: {changed}");
+                wrapped(&mut out, "  changed between: ", 4, changed);
             }
         }
         out

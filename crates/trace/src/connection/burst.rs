@@ -1,13 +1,13 @@
 //! Packets of one kind and direction in a row.
 
-use super::Connection;
+use super::{Connection, sides};
 use crate::watch::{BurstEvent, Watch};
 
 /// The burst that goes on.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Burst {
     from: usize,
-    data: bool,
+    pub(super) data: bool,
     packets: u64,
     wire_segments: u64,
 }
@@ -22,41 +22,28 @@ pub(super) enum Kind {
 }
 
 impl Connection {
-    /// Whether data of this end now follow data of it directly.
+    /// Whether what this end sends now follows its last packet directly.
     #[inline]
-    pub(super) fn is_data_burst(&self, from: usize, silence_ns: u64) -> bool {
-        let Burst {
-            from: by,
-            data,
-            packets,
-            ..
-        } = self.burst;
-        packets > 0 && data && by == from && silence_ns <= self.settings.burst_gap_ns
+    pub(super) fn follows(&self, from: usize, silence_ns: u64) -> bool {
+        self.burst.from == from && silence_ns <= self.settings.burst_gap_ns
     }
 
+    /// A packet of this kind; `follows` as before it.
     #[inline]
     pub(super) fn on_burst<W: Watch>(
         &mut self,
         from: usize,
         kind: Kind,
         wire_segments: u32,
-        silence_ns: u64,
+        follows: bool,
         watch: &mut W,
     ) {
         let data = kind == Kind::Data;
-        let goes_on = self.burst.packets > 0
-            && self.burst.from == from
-            && self.burst.data == data
-            && kind != Kind::Other
-            && silence_ns <= self.settings.burst_gap_ns;
-        if !goes_on {
+        // One without packets goes on as well as another begins.
+        if !follows || self.burst.data != data || kind == Kind::Other {
             self.end_burst(watch);
-            self.burst = Burst {
-                from,
-                data,
-                packets: 0,
-                wire_segments: 0,
-            };
+            self.burst.from = from;
+            self.burst.data = data;
         }
         if kind != Kind::Other {
             self.burst.packets += 1;
@@ -71,9 +58,10 @@ impl Connection {
             data,
             packets,
             wire_segments,
-        } = std::mem::take(&mut self.burst);
+        } = self.burst;
+        (self.burst.packets, self.burst.wire_segments) = (0, 0);
         if packets > 0 {
-            let direction = &mut self.directions[from];
+            let (direction, _) = sides(&mut self.directions, from);
             if data {
                 direction.data_burst_wire_segments.add(wire_segments);
             } else {

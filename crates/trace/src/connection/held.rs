@@ -131,13 +131,12 @@ fn is_doubled(held: &[Segment]) -> bool {
             (Some(a), Some(b)) => b.saturating_sub(a) <= most_ns,
             _ => true,
         };
-        let key = |of: &Segment| {
-            let timestamps = of.options.timestamps;
-            (
-                of.source, of.seq, of.ack, of.flags, of.payload, of.window, of.ip_id, timestamps,
-            )
-        };
-        is_near && key(a) == key(b)
+        is_near
+            && a.seq == b.seq
+            && a.ack == b.ack
+            && a.source == b.source
+            && (a.flags, a.payload, a.window, a.ip_id) == (b.flags, b.payload, b.window, b.ip_id)
+            && a.options.timestamps == b.options.timestamps
     };
     let mut twins = 0;
     let mut is_twin = vec![false; held.len()];

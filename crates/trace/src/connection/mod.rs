@@ -237,14 +237,11 @@ impl Connection {
         packets.contains(&0) && packets.iter().sum::<u64>() > 3
     }
 
-    /// Whether this segment opens another connection between the same ports.
-    #[inline]
-    pub(crate) fn is_followed_by(&self, segment: &Segment, from: usize) -> bool {
-        if !segment.any(flag::SYN) {
-            return false;
-        }
+    /// Whether this SYN opens another connection between the same ports.
+    #[cold]
+    pub(crate) fn is_followed_by(&self, syn: &Segment, from: usize) -> bool {
         match self.syn_numbers[from] {
-            Some(number) => segment.seq != Some(number),
+            Some(number) => syn.seq != Some(number),
             None => self.beyond_syn,
         }
     }
@@ -255,7 +252,20 @@ impl Connection {
         usize::from(*source != self.ends[0])
     }
 
-    #[inline]
+    /// Which end sent this; `None` if it is not of this connection.
+    #[inline(always)]
+    pub(crate) fn sender_of(&self, segment: &Segment) -> Option<usize> {
+        let [first, second] = &self.ends;
+        if segment.source == *first && segment.destination == *second {
+            Some(0)
+        } else if segment.source == *second && segment.destination == *first {
+            Some(1)
+        } else {
+            None
+        }
+    }
+
+    #[inline(always)]
     pub(crate) fn on_segment<W: Watch>(&mut self, segment: &Segment, from: usize, watch: &mut W) {
         if segment.any(flag::SYN) {
             self.syn_numbers[from] = segment.seq;
@@ -279,6 +289,8 @@ impl Connection {
 
     /// Takes a segment whose end's MSS is known.
     fn take<W: Watch>(&mut self, segment: &Segment, from: usize, watch: &mut W) {
+        // There are two: without this each place below is checked.
+        let from = from & 1;
         let at_ns = segment.at_ns.unwrap_or(self.now_ns);
         let (here, there) = sides(&mut self.directions, from);
         let seq = here.sequence(segment.seq);
@@ -303,10 +315,11 @@ impl Connection {
             here.remember_ack(segment);
         }
         let silence_ns = self.pass(segment.at_ns, at_ns);
-        let directly = self.is_data_burst(from, silence_ns);
+        let follows = self.follows(from, silence_ns);
+        let directly = follows && self.burst.data;
 
         // What it is.
-        let (here, there) = sides(&mut self.directions, from);
+        let (here, _) = sides(&mut self.directions, from);
         let payload = segment.payload;
         if payload > here.mss.bytes && !segment.any(flag::PSH) {
             here.on_oversized(payload);
@@ -324,13 +337,11 @@ impl Connection {
         if payload > 0 {
             tail_split = here.on_tail(seq, payload, segment.any(flag::PSH), directly);
         }
-        if segment.any(flag::FIN) {
-            self.first_fin.get_or_insert(from);
-        }
-        if segment.any(flag::RST) {
-            self.reset_by.get_or_insert(from);
+        if segment.any(flag::SYN | flag::FIN | flag::RST) {
+            self.on_control(segment, from);
         }
         let mut outcome = Data::New;
+        let (here, there) = sides(&mut self.directions, from);
         let nxt_before = here.nxt;
         if length > 0 && !segment.any(flag::RST) {
             outcome = here.on_sequence(segment, seq, length, wire_segments, at_ns, silence_ns);
@@ -371,10 +382,11 @@ impl Connection {
         if tells_of_gap || (gained && self.time.is_recovering()) {
             self.on_recovery(from, tells_of_gap);
         }
-        let there = &self.directions[1 - from];
+        let (_, there) = sides(&mut self.directions, from);
         let alone = pure && coverage.is_some() && one_outstanding && there.in_flight() == 0;
         let mut stalled_ns = None;
-        if let Some(stall) = self.stall.take() {
+        if let Some(stall) = self.stall {
+            self.stall = None;
             let rtt_ns = self.directions[1 - stall.from].rtt.min_ns.unwrap_or(0);
             if stall.ends_with(from, payload, self.now_ns, rtt_ns) {
                 stall.count(&mut self.directions[from]);
@@ -392,7 +404,7 @@ impl Connection {
         }
 
         if (length > 0 && !matches!(outcome, Data::Doubtful)) || segment.any(flag::RST) {
-            self.on_span_end(&Ending {
+            self.on_span_end(Ending {
                 from,
                 nxt_before,
                 seq,
@@ -404,9 +416,9 @@ impl Connection {
                 stalled_ns,
             });
         }
-        let (here, there) = sides(&mut self.directions, from);
 
         // What now keeps each end from sending.
+        let (here, there) = sides(&mut self.directions, from);
         let windows_known = [here.window_shift.is_some(), there.window_shift.is_some()];
         here.limit = here.limit_now(windows_known[1], there.window_closed());
         there.limit = there.limit_now(windows_known[0], here.window_closed());
@@ -449,7 +461,7 @@ impl Connection {
             (false, true) => Kind::PureAck,
             (false, false) => Kind::Other,
         };
-        self.on_burst(from, kind, wire_segments, silence_ns, watch);
+        self.on_burst(from, kind, wire_segments, follows, watch);
         if let Some(coverage) = coverage.filter(|coverage| coverage.bytes > 0) {
             let event = AckEvent {
                 from,
@@ -465,16 +477,31 @@ impl Connection {
         watch.on_packet(self.place, &packet);
     }
 
+    /// A SYN, FIN or RST passed.
+    #[cold]
+    fn on_control(&mut self, segment: &Segment, from: usize) {
+        let here = &mut self.directions[from];
+        here.syn_seen |= segment.any(flag::SYN);
+        here.fin_seen |= segment.any(flag::FIN);
+        here.reset |= segment.any(flag::RST);
+        if segment.any(flag::FIN) {
+            self.first_fin.get_or_insert(from);
+        }
+        if segment.any(flag::RST) {
+            self.reset_by.get_or_insert(from);
+        }
+    }
+
     /// Time passes until a packet with this stamp, under the limits that held; tells how much.
     #[inline]
     fn pass(&mut self, stamp: Option<u64>, at_ns: u64) -> u64 {
         let silence_ns = at_ns.saturating_sub(self.now_ns);
         self.clock_went_back += u64::from(at_ns < self.now_ns);
-        self.clock &= stamp.is_some();
         self.now_ns = self.now_ns.max(at_ns);
-        if self.clock {
+        if stamp.is_some() && self.clock {
             self.last_ns = Some(self.now_ns);
         } else {
+            self.clock = false;
             (self.first_ns, self.last_ns) = (None, None);
         }
         let [client, server] = &mut self.directions;

@@ -41,6 +41,7 @@ struct Episode {
 }
 
 /// A packet with data that ends a span.
+#[derive(Clone, Copy)]
 pub(super) struct Ending {
     pub(super) from: usize,
     /// What its direction had sent before.
@@ -164,33 +165,14 @@ impl Connection {
 
     /// Data, SYN, FIN or RST passed.
     #[inline(always)]
-    pub(super) fn on_span_end(&mut self, ending: &Ending) {
+    pub(super) fn on_span_end(&mut self, ending: Ending) {
         let span_ns = self.span_ns();
-        if !self.time.begun {
-            // What came before the first data is not known.
-            self.time.begun = true;
-            self.spend(Wait::Unclear, span_ns);
-        } else if ending.outcome == Data::Keepalive {
-            self.time.keepalive = true;
+        if self.is_of_burst(&ending, span_ns) {
+            let wait = self.of_burst();
+            self.spend(wait, span_ns);
+            self.time.last = Some(wait);
+        } else if !self.on_any_span(ending, span_ns) {
             return;
-        } else {
-            let is_again = ending.outcome == Data::Retransmitted;
-            let opens = ending.outcome == Data::New
-                && ending.nxt_before > 0
-                && ending.seq > ending.nxt_before;
-            if is_again || opens {
-                self.on_loss(ending, span_ns, is_again);
-            }
-            let parts = if is_again && !ending.is_syn {
-                // Of what was sent again the span is part of the recovery, whatever it was otherwise.
-                [(Wait::CongestionWindow, span_ns), (Wait::Network, 0)]
-            } else {
-                self.parts(ending, span_ns)
-            };
-            for (wait, ns) in parts {
-                self.spend(wait, ns);
-            }
-            self.time.last = Some(parts[0].0);
         }
         let shift = self.directions[1 - ending.from].window_shift;
         let here = &self.directions[ending.from];
@@ -213,6 +195,68 @@ impl Connection {
         (time.since_ns, time.keepalive) = (self.now_ns, false);
     }
 
+    /// Whether this follows directly what the same end sent, by time and by number: most data do.
+    #[inline]
+    fn is_of_burst(&self, ending: &Ending, span_ns: u64) -> bool {
+        let time = &self.time;
+        span_ns < BURST_NS
+            && time.begun
+            && time.from == ending.from
+            && !time.was_syn
+            && !time.bound[ending.from]
+            && ending.outcome == Data::New
+            && ending.seq == ending.nxt_before
+            && !(ending.is_syn || ending.is_reset || ending.stalled_ns.is_some())
+    }
+
+    /// What goes on within a burst.
+    #[inline]
+    fn of_burst(&self) -> Wait {
+        use Wait::{CongestionWindow, Paced, ReceiverWindow, Unclear};
+        match self.time.last {
+            Some(last @ (CongestionWindow | Paced | ReceiverWindow | Unclear)) => last,
+            _ => Wait::Network,
+        }
+    }
+
+    /// Charges a span of any kind; `false` if it goes on.
+    #[inline(never)]
+    fn on_any_span(&mut self, ending: Ending, span_ns: u64) -> bool {
+        let ending = &ending;
+        if !self.time.begun {
+            // What came before the first data is not known.
+            self.time.begun = true;
+            self.spend(Wait::Unclear, span_ns);
+            return true;
+        }
+        if ending.outcome == Data::Keepalive {
+            self.time.keepalive = true;
+            return false;
+        }
+        let is_again = ending.outcome == Data::Retransmitted;
+        let opens =
+            ending.outcome == Data::New && ending.nxt_before > 0 && ending.seq > ending.nxt_before;
+        if is_again || opens {
+            self.on_loss(ending, span_ns, is_again);
+        }
+        let parts = if is_again && !ending.is_syn {
+            // Of what was sent again the span is part of the recovery, whatever it was otherwise.
+            [
+                (Wait::CongestionWindow, span_ns),
+                (Wait::Network, 0),
+                (Wait::Network, 0),
+            ]
+        } else {
+            self.parts(ending, span_ns)
+        };
+        for (wait, ns) in parts {
+            self.spend(wait, ns);
+        }
+        self.time.last = Some(parts[0].0);
+        true
+    }
+
+    #[inline]
     fn span_ns(&self) -> u64 {
         self.now_ns.saturating_sub(self.time.since_ns)
     }
@@ -293,9 +337,9 @@ impl Connection {
         }
     }
 
-    /// What a span without a loss was waited for.
-    fn parts(&self, ending: &Ending, span_ns: u64) -> [(Wait, u64); 2] {
-        let all = |wait| [(wait, span_ns), (Wait::Network, 0)];
+    /// What a span without a loss was waited for, the longest part first.
+    fn parts(&self, ending: &Ending, span_ns: u64) -> [(Wait, u64); 3] {
+        let all = |wait| [(wait, span_ns), (Wait::Network, 0), (Wait::Network, 0)];
         let x = ending.from;
         let time = &self.time;
         if ending.is_syn {
@@ -314,34 +358,39 @@ impl Connection {
             } else {
                 way_ns
             };
-            let network_ns = span_ns.min(way_ns);
             let application = match x {
                 1 if !time.keepalive => Wait::ServerApplication,
                 // A client that has its answer makes nobody wait.
                 _ => Wait::Idle,
             };
-            let rest_ns = span_ns - network_ns;
-            return if rest_ns > network_ns {
-                [(application, rest_ns), (Wait::Network, network_ns)]
-            } else {
-                [(Wait::Network, network_ns), (application, rest_ns)]
-            };
+            // An ACK of a part of the request was sent before the rest of it arrived: that waited for the
+            // path, since its sender had let it go.
+            let arriving_ns = self.directions[1 - x]
+                .part_acked_ns
+                .saturating_sub(time.since_ns);
+            let network_ns = span_ns.min(way_ns);
+            let queued_ns = span_ns.min(arriving_ns).saturating_sub(network_ns);
+            let mut parts = [
+                (Wait::Network, network_ns),
+                (Wait::CongestionWindow, queued_ns),
+                (application, span_ns - network_ns - queued_ns),
+            ];
+            parts.sort_by_key(|(_, ns)| std::cmp::Reverse(*ns));
+            return parts;
         }
         if let Some(lost_ns) = ending.stalled_ns {
             let lost_ns = lost_ns.min(span_ns);
             return [
                 (Wait::DelayedAck, lost_ns),
                 (Wait::Network, span_ns - lost_ns),
+                (Wait::Network, 0),
             ];
         }
         if time.bound[x] {
             return all(Wait::ReceiverWindow);
         }
         if span_ns < BURST_NS {
-            use Wait::{CongestionWindow, Paced, ReceiverWindow, Unclear};
-            let goes_on = [CongestionWindow, Paced, ReceiverWindow, Unclear];
-            let last = time.last.filter(|last| goes_on.contains(last));
-            return all(last.unwrap_or(Wait::Network));
+            return all(self.of_burst());
         }
         let (learned, _) = here.knew_of_ack(self.now_ns, way_ns, tolerance(way_ns));
         let knew_ns = self.now_ns.saturating_sub(way_ns);

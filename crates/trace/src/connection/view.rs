@@ -1,7 +1,7 @@
 //! A packet that several interfaces of the capturing host saw, or the captures of both ends: one of them
 //! is looked at, since times of two places cannot be put together.
 
-use super::Connection;
+use super::{Connection, sides};
 use crate::segment::{Segment, Way};
 
 /// Packets in a row that the chosen interface did not see: the connection takes another way now.
@@ -12,7 +12,7 @@ const ELSEWHERE_MOST: u16 = 256;
 #[inline]
 fn view(segment: &Segment, from: usize) -> u64 {
     let way = match (segment.way, from) {
-        (Way::Unknown, _) => 0,
+        (Way::Unknown, _) => return u64::from(segment.interface) << 2,
         (Way::In, 0) | (Way::Out, 1..) => 1,
         (Way::Out, _) | (Way::In, _) => 2,
     };
@@ -32,7 +32,8 @@ impl Connection {
         nothing_new: bool,
     ) -> bool {
         let view = view(segment, from);
-        let copies = &mut self.directions[from].copies;
+        let (here, _) = sides(&mut self.directions, from);
+        let copies = &mut here.copies;
         if *copies.view.get_or_insert(view) == view {
             copies.elsewhere = 0;
             // What was taken before the view changed comes once more.
@@ -44,12 +45,7 @@ impl Connection {
 
     #[cold]
     fn is_of_another(&mut self, view: u64, from: usize, nothing_new: bool) -> bool {
-        let [client, server] = &mut self.directions;
-        let (here, there) = if from == 0 {
-            (client, server)
-        } else {
-            (server, client)
-        };
+        let (here, there) = sides(&mut self.directions, from);
         if nothing_new {
             if !self.has_views {
                 self.has_views = true;

@@ -45,9 +45,11 @@ impl Direction {
             }
             let missing = front.start.saturating_sub(counted_to);
             counted_to = front.end.min(ack);
-            // Not captured: taken as full segments.
-            coverage.wire_segments += missing.div_ceil(mss);
-            coverage.full_segments += missing / mss;
+            if missing > 0 {
+                // Not captured: taken as full segments.
+                coverage.wire_segments += missing.div_ceil(mss);
+                coverage.full_segments += missing / mss;
+            }
             coverage.oldest_at_ns.get_or_insert(front.at_ns);
             coverage.newest_at_ns = Some(front.at_ns);
             if front.end <= ack {

@@ -44,15 +44,7 @@ impl Direction {
         }
         let window_bytes = u64::from(segment.window) << shift;
         let allowed = ack + window_bytes;
-        let unit_bytes = 1 << shift;
-        let window = Window {
-            edge_bytes: self
-                .window_shift
-                .map(|_| allowed.saturating_sub(there.allowed)),
-            unit_bytes,
-            is_full: window_bytes + unit_bytes.max(u64::from(there.mss.bytes))
-                > u64::from(self.window_most),
-        };
+        let (allowed_before, most_before) = (there.allowed, self.window_most);
         if !segment.any(flag::SYN) {
             self.window_most = self.window_most.max(window_bytes as u32);
         }
@@ -89,6 +81,15 @@ impl Direction {
             }
         }
         if let Some(coverage) = coverage.filter(|coverage| coverage.bytes > 0) {
+            let unit_bytes = 1 << shift;
+            let window = Window {
+                edge_bytes: self
+                    .window_shift
+                    .map(|_| allowed.saturating_sub(allowed_before)),
+                unit_bytes,
+                is_full: window_bytes + unit_bytes.max(u64::from(there.mss.bytes))
+                    > u64::from(most_before),
+            };
             let rtt_min_ns = there.rtt.min_ns.unwrap_or(0);
             let newest_at_ns = coverage.newest_at_ns.filter(|_| acking.timed);
             let covered = Covered {

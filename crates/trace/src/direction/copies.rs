@@ -54,6 +54,19 @@ impl Ids {
     /// A packet was taken: its id, and how many its sender used for it.
     #[inline]
     fn on_taken(&mut self, first: u16, count: u32) {
+        // What most hosts do: one after the other.
+        if count == 1 && self.counting == 2 * COUNTING && first == self.newest.wrapping_add(1) {
+            let word = &mut self.seen[usize::from(first >> 6) % WORDS];
+            let before = if first & 63 == 0 { 0 } else { *word };
+            *word = before | 1 << (first & 63);
+            self.newest = first;
+        } else {
+            self.on_any_taken(first, count);
+        }
+    }
+
+    #[cold]
+    fn on_any_taken(&mut self, first: u16, count: u32) {
         let last = first.wrapping_add(count.saturating_sub(1).min(u32::from(WINDOW)) as u16);
         let step = last.wrapping_sub(self.newest);
         if (1..=STEP_MOST).contains(&step) {

@@ -23,9 +23,6 @@ impl Direction {
             self.packet_bytes.add(u64::from(segment.payload));
             self.wire_segments_per_packet.add(u64::from(wire_segments));
         }
-        self.syn_seen |= segment.any(flag::SYN);
-        self.fin_seen |= segment.any(flag::FIN);
-        self.reset |= segment.any(flag::RST);
     }
 
     /// Counts payload, SYN or FIN by what it is; `silence_ns` is the connection's before it.
@@ -39,10 +36,46 @@ impl Direction {
         at_ns: u64,
         silence_ns: u64,
     ) -> Data {
-        let stamp = Stamp::of(segment);
-        let outcome = self.on_data(seq, length, wire_segments, at_ns, stamp);
-        if outcome == Data::New && !self.initial_over {
+        if self.una == 0 {
+            self.una = seq;
+        }
+        if seq == self.nxt {
+            self.nxt = seq + length;
+            self.count_initial(segment);
+            self.push(Outstanding {
+                start: seq,
+                end: seq + length,
+                at_ns,
+                wire_segments,
+                stamp: Stamp::of(segment),
+                vague: false,
+            });
+            return Data::New;
+        }
+        self.on_out_of_order(segment, seq, length, wire_segments, at_ns, silence_ns)
+    }
+
+    #[inline]
+    fn count_initial(&mut self, segment: &Segment) {
+        if !self.initial_over {
             self.initial_bytes += u64::from(segment.payload);
+        }
+    }
+
+    #[cold]
+    fn on_out_of_order(
+        &mut self,
+        segment: &Segment,
+        seq: u64,
+        length: u64,
+        wire_segments: u32,
+        at_ns: u64,
+        silence_ns: u64,
+    ) -> Data {
+        let stamp = Stamp::of(segment);
+        let outcome = self.on_data_out_of_order(seq, seq + length, wire_segments, at_ns, stamp);
+        if outcome == Data::New {
+            self.count_initial(segment);
         }
         match outcome {
             Data::New | Data::Behind => return outcome,
@@ -71,36 +104,7 @@ impl Direction {
         Data::Retransmitted
     }
 
-    /// Payload, SYN or FIN passed: `length` sequence numbers from `seq` on.
-    #[inline]
-    fn on_data(
-        &mut self,
-        seq: u64,
-        length: u64,
-        wire_segments: u32,
-        at_ns: u64,
-        stamp: Stamp,
-    ) -> Data {
-        let end = seq + length;
-        if self.una == 0 {
-            self.una = seq;
-        }
-        if seq == self.nxt {
-            self.push(Outstanding {
-                start: seq,
-                end,
-                at_ns,
-                wire_segments,
-                stamp,
-                vague: false,
-            });
-            self.nxt = end;
-            return Data::New;
-        }
-        self.on_data_out_of_order(seq, end, wire_segments, at_ns, stamp)
-    }
-
-    #[cold]
+    /// Payload, SYN or FIN passed that does not begin where the last ended.
     fn on_data_out_of_order(
         &mut self,
         seq: u64,

@@ -28,6 +28,9 @@ impl Direction {
             una: self.una,
             edge: self.allowed,
         };
+        if advanced && self.una < self.nxt {
+            self.part_acked_ns = at_ns;
+        }
         self.newest = now;
         if way_ns > NEAR_NS {
             self.keep(Learned { at_ns, ..now }, way_ns);

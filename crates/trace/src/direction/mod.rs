@@ -172,6 +172,8 @@ pub struct Direction {
     /// What this end was told by ACKs, and when, where the capture is away from it.
     learned: VecDeque<Learned>,
     newest: Learned,
+    /// When an ACK last covered something new, but not all that was in flight.
+    pub(crate) part_acked_ns: u64,
     /// When an ACK last told of a gap in what this end sent.
     pub(crate) told_of_gap_ns: u64,
     /// The window that it was last offered, bytes.
@@ -298,6 +300,7 @@ impl Direction {
             early: VecDeque::new(),
             learned: VecDeque::new(),
             newest: Learned::default(),
+            part_acked_ns: 0,
             told_of_gap_ns: 0,
             offered: 0,
             initial_bytes: 0,
@@ -372,7 +375,7 @@ impl Direction {
             && seq == self.nxt
             && self.sent.super_segments > 0
             && !small_unacked;
-        let short = !payload.is_multiple_of(mss);
+        let short = payload != mss && !payload.is_multiple_of(mss);
         self.last_data_full = !short && !push;
         if short {
             self.small_end = seq + u64::from(payload);
@@ -403,11 +406,18 @@ impl Direction {
     pub(crate) fn on_window(&mut self, segment: &Segment) -> bool {
         let changed = self.window.is_some_and(|window| window != segment.window);
         self.window = Some(segment.window);
+        if segment.window == 0 || self.window_closed {
+            self.on_closed_window(segment);
+        }
+        changed
+    }
+
+    #[cold]
+    fn on_closed_window(&mut self, segment: &Segment) {
         let closed = segment.window == 0 && !segment.any(flag::RST | flag::SYN);
         self.sent.zero_windows += u64::from(closed && !segment.any(flag::FIN));
         self.sent.window_closings += u64::from(closed && !self.window_closed);
         self.window_closed = closed;
-        changed
     }
 
     /// A packet of more than one MSS, without PSH. Where several of one size show that the MSS is that, the
@@ -440,34 +450,6 @@ impl Direction {
         self.window_most
     }
 
-    pub(crate) fn window_closed(&self) -> bool {
-        self.window_closed
-    }
-
-    /// What keeps this end from sending now. `window_known`: whether `allowed` is to be trusted.
-    #[inline]
-    pub(crate) fn limit_now(&self, window_known: bool, window_closed: bool) -> Limit {
-        let in_flight = self.in_flight();
-        if window_closed {
-            Limit::Receiver
-        } else if self.sent.captured_packets == 0
-            || self.una == 0
-            || (in_flight > 0 && self.allowed == 0)
-        {
-            Limit::Unknown
-        } else if in_flight == 0 {
-            Limit::Application
-        } else if window_known && self.nxt + u64::from(self.mss.bytes) > self.allowed {
-            Limit::Receiver
-        } else if self.ran_out || self.fin_seen {
-            Limit::Application
-        } else if window_known {
-            Limit::Window
-        } else {
-            Limit::Unknown
-        }
-    }
-
     /// Time passed under the limit that held.
     #[inline]
     pub(crate) fn pass(&mut self, ns: u64) {
@@ -480,6 +462,32 @@ impl Direction {
         *counted += ns;
         if self.window_closed {
             self.sent.zero_window_ns += ns;
+        }
+    }
+
+    pub(crate) fn window_closed(&self) -> bool {
+        self.window_closed
+    }
+
+    /// What keeps this end from sending now. `window_known`: whether `allowed` is to be trusted.
+    #[inline]
+    pub(crate) fn limit_now(&self, window_known: bool, window_closed: bool) -> Limit {
+        if window_closed {
+            Limit::Receiver
+        } else if self.una == 0 || self.sent.captured_packets == 0 {
+            Limit::Unknown
+        } else if self.nxt <= self.una {
+            Limit::Application
+        } else if self.allowed == 0 {
+            Limit::Unknown
+        } else if window_known && self.nxt + u64::from(self.mss.bytes) > self.allowed {
+            Limit::Receiver
+        } else if self.ran_out || self.fin_seen {
+            Limit::Application
+        } else if window_known {
+            Limit::Window
+        } else {
+            Limit::Unknown
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{ABSENT, began, decimal, ended, head, ms, policy};
+use super::{ABSENT, began, decimal, ended, head, ms, policy, wrapped};
 use crate::graph::{ConnectionGraph, EventKind};
 use crate::mss::MssSource;
 use crate::report::{ConnectionReport, Distribution, EndReport, Report};
@@ -80,7 +80,7 @@ fn events(
     let start_ns = connection.first_ns.unwrap_or(first.at_ns);
     let _ = writeln!(
         out,
-        "\nevents; to look at one: tshark -r {} -Y frame.number=={}",
+        "\nevents; to look at one:\n  tshark -r {} -Y frame.number=={}",
         report.file, first.frame
     );
     for event in graph.events.iter().take(EVENTS_SHOWN) {
@@ -151,14 +151,14 @@ pub(crate) fn depth(connection: &ConnectionReport) -> String {
             "one direction only: what needs both is unknown",
         );
     }
-    for (end, other) in [(client, server), (server, client)] {
+    for end in [client, server] {
         let _ = writeln!(out, "\n{} sent", end.address);
-        end_lines(&mut out, end, other, connection.duration_ns.is_some());
+        end_lines(&mut out, end, connection.duration_ns.is_some());
     }
     out
 }
 
-fn end_lines(out: &mut String, end: &EndReport, other: &EndReport, timed: bool) {
+fn end_lines(out: &mut String, end: &EndReport, timed: bool) {
     let sent = &end.sent;
     match &end.syn {
         Some(syn) => {
@@ -337,17 +337,13 @@ fn end_lines(out: &mut String, end: &EndReport, other: &EndReport, timed: bool) 
                 ms(sent.limit_unknown_ns)
             ),
         );
-        distribution(
-            out,
-            &format!("RTT to {} by ACK, µs", other.address),
-            &end.rtt_by_ack_us,
-        );
+        distribution(out, "RTT to the other end by ACK, µs", &end.rtt_by_ack_us);
         distribution(out, "RTT by timestamps, µs", &end.rtt_by_timestamp_us);
     }
 }
 
 fn line(out: &mut String, name: &str, value: impl AsRef<str>) {
-    let _ = writeln!(out, "  {name:<36}{}", value.as_ref());
+    wrapped(out, &format!("  {name:<35} "), 38, value.as_ref());
 }
 
 fn distribution(out: &mut String, name: &str, of: &Distribution) {
