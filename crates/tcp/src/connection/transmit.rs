@@ -410,7 +410,7 @@ impl Connection {
 
     /// Bytes written and never sent.
     pub(super) fn unsent(&self) -> u32 {
-        if self.snd.fin_sent || self.snd.nxt == self.snd.iss {
+        if self.snd.fin_sent || (self.snd.nxt == self.snd.iss && !self.state.is_synchronized()) {
             return 0;
         }
         self.snd.queue.end().since(self.snd.nxt)
