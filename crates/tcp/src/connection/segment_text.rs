@@ -114,6 +114,9 @@ impl Connection {
         self.counters.payload_bytes_received +=
             u64::from(self.rcv.nxt.since(before).saturating_sub(taken));
         if gap {
+            if self.rcv.discarded {
+                self.discard(now);
+            }
             // RFC 5681 §4.2: a segment that fills all or part of a gap.
             if self.rcv.queue.reassembly.is_empty() || !self.sack {
                 self.owe_ack();
@@ -138,6 +141,9 @@ impl Connection {
         };
         let decision = self.ack.on_segment(&self.config.ack, &arrival);
         self.follow(decision);
+        if self.rcv.discarded {
+            self.discard(now);
+        }
     }
 
     /// Does what the policy decided.

@@ -6,7 +6,7 @@ use super::Endpoint;
 use super::time_wait::TimeWaitVerdict;
 use crate::SeqNum;
 use crate::connection::{Connection, State};
-use crate::wire::{self, DropReason, Flags, FourTuple, Packet, Segment};
+use crate::wire::{self, DropReason, Flags, FourTuple, IcmpSays, Packet, Segment};
 
 impl Endpoint {
     /// Takes in a packet.
@@ -141,27 +141,37 @@ impl Endpoint {
         }
     }
 
-    /// What is not TCP: only "too big" messages matter.
+    /// What is not TCP: only what is said about segments of ours matters.
     fn on_other_packet(&mut self, packet: &Packet) {
-        let Some(message) = wire::parse_too_big(packet) else {
+        let Some(message) = wire::parse_icmp(packet) else {
             self.counters.dropped_protocol += 1;
             return;
         };
-        self.counters.too_big_received += 1;
+        match message.says {
+            IcmpSays::TooBig(_) => self.counters.too_big_received += 1,
+            IcmpSays::Unreachable(_) => self.counters.unreachable_received += 1,
+        }
         let key = self.key(&message.path);
         let Some(index) = self.table.find(key, &message.path) else {
             return;
         };
-        let headers = if message.path.remote.is_ipv4() {
-            40
-        } else {
-            60
+        let Some(slot) = self.table.at_mut(index) else {
+            return;
         };
-        if let Some(slot) = self.table.at_mut(index) {
-            slot.connection
-                .on_mtu(message.seq, message.mtu.saturating_sub(headers));
+        let before = ReadinessSnapshot::at(&slot.connection);
+        match message.says {
+            IcmpSays::TooBig(mtu) => {
+                let headers = if message.path.remote.is_ipv4() {
+                    40
+                } else {
+                    60
+                };
+                slot.connection
+                    .on_mtu(message.seq, mtu.saturating_sub(headers));
+            }
+            IcmpSays::Unreachable(why) => slot.connection.on_unreachable(message.seq, why),
         }
-        self.enqueue(index);
+        self.follow_up(index, before);
     }
 
     fn count_drop(&mut self, reason: DropReason) {

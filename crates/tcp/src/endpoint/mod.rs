@@ -140,6 +140,8 @@ pub struct EndpointCounters {
     pub cookies_accepted: u64,
     /// "Packet too big" messages received.
     pub too_big_received: u64,
+    /// Messages received that say that a segment did not get there.
+    pub unreachable_received: u64,
 }
 
 impl Endpoint {

@@ -7,6 +7,7 @@
 
 mod checksum;
 mod fast_open;
+mod icmp;
 mod ip;
 mod options;
 mod packet;
@@ -15,12 +16,13 @@ mod tcp;
 
 pub use checksum::Sum;
 pub use fast_open::FastOpen;
+pub use icmp::Unreachable;
 pub use ip::Ecn;
 pub use options::{AckRate, Options, SackBlocks, Timestamps};
 pub use packet::{Checksum, FourTuple, Header, Packet};
 pub use segment::{Flags, Segment};
 
-pub(crate) use packet::parse_too_big;
+pub(crate) use icmp::{IcmpSays, parse_icmp};
 
 /// Why a packet was dropped before it reached a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,11 +1,11 @@
 //! A packet: header bytes, payload pieces, and what the device has to do or has done about it.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 use super::ip::IpHeader;
 use super::tcp::TcpHeader;
-use super::{DropReason, Segment, Sum};
-use crate::{Chain, Piece, SeqNum};
+use super::{DropReason, Segment};
+use crate::{Chain, Piece};
 
 /// The two ends of a connection. In an arriving packet `local` is its destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -200,7 +200,7 @@ impl Packet {
     }
 
     /// The run of bytes that holds the headers.
-    fn head(&self) -> &[u8] {
+    pub(super) fn head(&self) -> &[u8] {
         match self.header.as_ref() {
             [] => self.payload.iter().next().map_or(&[], Piece::as_ref),
             header => header,
@@ -224,59 +224,15 @@ impl Packet {
     }
 }
 
-/// "Packet too big" of ICMP or ICMPv6 about one of our segments.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct TooBig {
-    /// The connection it is about.
-    pub path: FourTuple,
-    /// SEG.SEQ of the segment that was too big.
-    pub seq: SeqNum,
-    /// Largest packet the hop would have taken, in bytes with headers.
-    pub mtu: u32,
-}
-
-/// Reads an ICMP "fragmentation needed" (RFC 1191 §4) or ICMPv6 "packet too big" (RFC 4443 §3.2).
-pub(crate) fn parse_too_big(packet: &Packet) -> Option<TooBig> {
-    let head = packet.head();
-    let ip = IpHeader::parse(head, packet.len()).ok()?;
-    let icmp = head.get(ip.header_bytes..ip.header_bytes + ip.body_bytes)?;
-    let (sum, mtu) = match (ip.protocol, icmp.get(..8)?) {
-        (ICMP, &[3, 4, _, _, _, _, a, b]) => (Sum::new(), u32::from(u16::from_be_bytes([a, b]))),
-        (ICMPV6, &[2, _, _, _, a, b, c, d]) => (ip.pseudo_sum(), u32::from_be_bytes([a, b, c, d])),
-        _ => return None,
-    };
-    if !sum.add_bytes(icmp).is_valid() {
-        return None;
-    }
-    // The beginning of the packet it is about: its IP header and at least eight bytes of TCP.
-    let inner = &icmp[8..];
-    let inner_ip = IpHeader::parse_quoted(inner).ok()?;
-    let tcp: &[u8; 8] = inner.get(inner_ip.header_bytes..)?.first_chunk()?;
-    if inner_ip.protocol != TCP {
-        return None;
-    }
-    let end =
-        |ip: IpAddr, at: usize| SocketAddr::new(ip, u16::from_be_bytes([tcp[at], tcp[at + 1]]));
-    Some(TooBig {
-        path: FourTuple {
-            local: end(inner_ip.source, 0),
-            remote: end(inner_ip.dest, 2),
-        },
-        seq: SeqNum::new(u32::from_be_bytes([tcp[4], tcp[5], tcp[6], tcp[7]])),
-        mtu,
-    })
-}
-
 /// IPv6 without extension headers and TCP with 40 bytes of options.
 pub const HEADER_BYTES_MAX: usize = 100;
-const ICMP: u8 = 1;
-const TCP: u8 = 6;
-const ICMPV6: u8 = 58;
+pub(super) const TCP: u8 = 6;
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::{Ecn, Flags, Options, Timestamps};
+    use crate::SeqNum;
+    use crate::wire::{Ecn, Flags, Options, Sum, Timestamps};
     use proptest::prelude::*;
 
     fn path(v6: bool) -> FourTuple {
@@ -356,7 +312,7 @@ mod tests {
                 packet = Packet { header: Header::from(bytes.as_slice()), payload: Piece::from(bytes).into(), ..Packet::default() };
             }
             packet.checksum = if partial { Checksum::Partial } else { Checksum::Complete };
-            let _ = parse_too_big(&packet);
+            let _ = crate::wire::parse_icmp(&packet);
             let _ = packet.parse();
         }
     }
