@@ -20,6 +20,8 @@ pub(super) struct Progress {
     pub delivered_segments: u32,
     /// A duplicate in the sense of RFC 5681 §2: nothing but a repeated acknowledgement.
     pub repeats: bool,
+    /// The round-trip time of what is newly acknowledged.
+    pub rtt: Option<Duration>,
     /// The peer reports a segment that arrived twice.
     pub duplicate: Option<(SeqNum, SeqNum)>,
 }
@@ -129,7 +131,7 @@ impl Connection {
         }
         self.counters.segments_delivered += u64::from(progress.delivered_segments);
         if progress.acked > 0 {
-            self.take_rtt(segment, rtt, now);
+            progress.rtt = self.take_rtt(segment, rtt, now);
         }
         progress
     }
@@ -167,17 +169,24 @@ impl Connection {
 
     /// The sample is the oldest segment's that was sent once; else the timestamps', which know
     /// which copy arrived (RFC 7323 §4.1).
-    fn take_rtt(&mut self, segment: &Segment, rtt: Option<Duration>, now: Instant) {
+    fn take_rtt(
+        &mut self,
+        segment: &Segment,
+        rtt: Option<Duration>,
+        now: Instant,
+    ) -> Option<Duration> {
         let echo = segment
             .options
             .timestamps
             .filter(|stamps| self.timestamps && stamps.echo != 0);
         let by_echo = || self.clock().since(now, echo?.echo);
-        if let Some(rtt) = rtt.or_else(by_echo) {
+        let rtt = rtt.or_else(by_echo);
+        if let Some(rtt) = rtt {
             self.rtt.on_sample(rtt);
         }
         self.rtt.on_progress();
         self.retries = 0;
+        rtt
     }
 
     /// What the progress means for probes, recovery, the window and the timers.

@@ -41,6 +41,9 @@ pub struct Config {
     pub congestion: CongestionControl,
     /// What opens the congestion window. Default [`WindowGrowth::Bytes`].
     pub window_growth: WindowGrowth,
+    /// End the first slow start where the round-trip time grows, before a queue overflows (HyStart++,
+    /// RFC 9406), with CUBIC or Reno. Default no: slow start ends with the first loss.
+    pub hystart: bool,
     /// Congestion window of a new connection, in segments. Default RFC 6928's 10, at most
     /// 14,600 bytes.
     pub initial_window: Option<NonZeroU16>,
@@ -142,6 +145,7 @@ impl Default for Config {
             segmentation: Segmentation::default(),
             congestion: CongestionControl::Cubic,
             window_growth: WindowGrowth::Bytes,
+            hystart: false,
             initial_window: None,
             fast_open: FastOpenChoice::default(),
             restart_after_idle: true,

@@ -37,6 +37,9 @@ impl Connection {
                         bytes: progress.delivered,
                         flight: self.recovery.flight_at_send,
                         srtt: self.rtt.srtt(),
+                        rtt: progress.rtt,
+                        una: self.snd.una,
+                        nxt: self.snd.nxt,
                         now,
                     },
                 );

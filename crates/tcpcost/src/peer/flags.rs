@@ -141,6 +141,10 @@ pub struct Flags {
     /// Congestion control: cubic, reno or fixed:SIZE.
     #[arg(long, value_name = "NAME", default_value = "cubic")]
     pub cc: Congestion,
+    /// End the first slow start where the round-trip time grows (HyStart++, RFC 9406), with cubic or
+    /// reno [default: the first loss ends it].
+    #[arg(long)]
+    pub hystart: bool,
     /// Send buffer, from 4KiB [default: 1MiB].
     #[arg(long, value_name = "SIZE", value_parser = buffer)]
     pub send_buffer: Option<u32>,
@@ -246,6 +250,9 @@ impl Flags {
         if let Some(remote) = self.connect {
             network::check_remote(remote, &self.address)?;
         }
+        if self.hystart && matches!(self.cc.0, CongestionControl::Fixed(_)) {
+            return Err(usage("--hystart has no effect on a window that is fixed"));
+        }
         let ports_left = self.listen.map_or(0, |first| u16::MAX - first);
         if self.listen.is_some() && ports_left < self.instances - 1 {
             return Err(usage(format!(
@@ -322,6 +329,7 @@ impl Flags {
         let fits = u16::try_from(mtu.saturating_sub(40)).unwrap_or(u16::MAX);
         config.mss = self.mss.unwrap_or(fits);
         config.congestion = self.cc.0;
+        config.hystart = self.hystart;
         config.send_buffer = self.send_buffer.unwrap_or(config.send_buffer);
         if let Some(bytes) = self.receive_buffer {
             (config.receive_buffer, config.receive_buffer_max) = (bytes, 0);
