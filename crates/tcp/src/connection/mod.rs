@@ -52,11 +52,11 @@ use timers::Timers;
 
 pub(crate) use time_wait::TimeWait;
 
-pub use ack::{AckDecision, AckPolicy, LinuxAcks};
+pub use ack::{AckDecision, AckPolicy, AckRule, Arrival, LinuxAcks, OwnAckPolicy, OwnAcks, Read};
 pub use application::{ReadError, WriteError};
 pub(crate) use fast_open::{Known, OPTION_BYTES_MAX};
 pub use info::{Agreed, Info, Limits, LossState};
-pub use segmentation::{Nagle, Pacing, Segmentation, TailRule};
+pub use segmentation::{Nagle, OwnCut, OwnSegmentation, Pacing, Segmentation, SendView, TailRule};
 pub use sequence_space::Clock;
 pub use state::State;
 

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::time::Instant;
 
-use super::ack::{AckDecision, AckPolicy, Arrival, Gap, Unacceptable};
+use super::ack::{AckDecision, Arrival, Gap, Unacceptable};
 use super::reassembly::Inserted;
 use super::timers::Timer;
 use super::{Connection, Ended, State};
@@ -134,9 +134,11 @@ impl Connection {
             unacked_bytes: self.rcv.nxt.since(self.rcv.acked),
             window_bytes: self.rcv.acked_window,
             window_new: self.window_free().min(self.window_max()),
-            srtt: matches!(self.config.ack, AckPolicy::LinuxLike { .. })
-                .then(|| self.rtt.srtt())
-                .flatten(),
+            srtt: if self.config.ack.wants_rtt() {
+                self.rtt.srtt()
+            } else {
+                None
+            },
             now,
         };
         let decision = self.ack.on_segment(&self.config.ack, &arrival);
@@ -150,8 +152,8 @@ impl Connection {
     pub(super) fn follow(&mut self, decision: AckDecision) {
         match decision {
             AckDecision::Now => self.owed.acks = self.owed.acks.max(1),
-            // Linux moves its deadline forward; all others begin with the oldest segment.
-            AckDecision::By(deadline) if matches!(self.config.ack, AckPolicy::LinuxLike { .. }) => {
+            // Linux moves its deadline forward; most others begin with the oldest segment.
+            AckDecision::By(deadline) if self.config.ack.moves_deadline() => {
                 self.timers.advance(Timer::Ack, deadline);
             }
             AckDecision::By(deadline) => self.timers.start(Timer::Ack, deadline),

@@ -7,7 +7,7 @@ use super::ack_rate::REQUEST_BYTES;
 use super::recovery::Phase;
 use super::recovery::scoreboard::Fate;
 use super::recovery::tail_probe::TailProbe;
-use super::segmentation::{Cut, Queue};
+use super::segmentation::{Cut, SendView};
 use super::timers::Timer;
 use super::{Connection, State};
 use crate::wire::{AckRate, Ecn, Flags, Options, Segment, Timestamps};
@@ -250,10 +250,10 @@ impl Connection {
         }
     }
 
-    fn send_queue_view(&self, unsent: u32, now: Instant) -> Queue {
+    fn send_queue_view(&self, unsent: u32, now: Instant) -> SendView {
         let snd = &self.snd;
         let flight = self.recovery.flight(snd.mss);
-        Queue {
+        SendView {
             unsent,
             window_left: self.window_left(),
             window_max: snd.wnd_max,
