@@ -22,6 +22,8 @@ pub(super) struct Progress {
     pub repeats: bool,
     /// The round-trip time of what is newly acknowledged.
     pub rtt: Option<Duration>,
+    /// After a timeout: data arrived that was sent before it and never again.
+    pub originals: bool,
     /// The peer reports a segment that arrived twice.
     pub duplicate: Option<(SeqNum, SeqNum)>,
 }
@@ -113,11 +115,13 @@ impl Connection {
             ..Progress::default()
         };
         let (mss, rtt_min) = (self.snd.mss, self.rtt.rtt_min());
+        let timeout = self.recovery.timeout();
         let mut rtt: Option<Duration> = None;
         let (scoreboard, rack) = (&mut self.recovery.scoreboard, &mut self.recovery.rack);
         if progress.acked > 0 {
             scoreboard.on_acknowledged(segment.ack, |sent| {
                 progress.count(sent.end.since(sent.start), mss);
+                progress.originals |= sent.is_original(timeout);
                 rack.on_delivered(sent, rtt_min, now);
                 if !sent.retransmitted && rtt.is_none() {
                     rtt = Some(now.saturating_duration_since(sent.sent_at));
@@ -143,7 +147,7 @@ impl Connection {
         progress: &mut Progress,
         now: Instant,
     ) {
-        let mss = self.snd.mss;
+        let (mss, timeout) = (self.snd.mss, self.recovery.timeout());
         let blocks = segment.options.sack.as_slice();
         for (index, &(start, end)) in blocks.iter().enumerate() {
             // RFC 2883 §4: the first block, below the ACK or inside the second, is a duplicate.
@@ -162,6 +166,7 @@ impl Connection {
             let (scoreboard, rack) = (&mut self.recovery.scoreboard, &mut self.recovery.rack);
             scoreboard.on_sacked(start, end, self.snd.mss, |sent| {
                 progress.count(sent.end.since(sent.start), mss);
+                progress.originals |= sent.is_original(timeout);
                 rack.on_delivered(sent, rtt_min, now);
             });
         }
@@ -209,6 +214,9 @@ impl Connection {
             self.on_congestion_echo();
         }
         self.check_spurious(progress, segment);
+        if self.recovery.timeout().is_some() {
+            self.check_timeout(progress);
+        }
         self.repair(progress, segment.ack, now);
         if progress.acked > 0 {
             self.restart_retransmission_timers(now);

@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use super::ack::AckDecision;
 use super::recovery::Phase;
+use super::recovery::frto::Frto;
 use super::timers::Timer;
 use super::{Connection, State};
 use crate::SeqNum;
@@ -75,6 +76,11 @@ impl Connection {
         self.owed.tail_probe = false;
         self.recovery.phase = Phase::Loss {
             until: self.snd.nxt,
+            frto: if reduces && !self.timestamps {
+                Frto::Armed
+            } else {
+                Frto::Off
+            },
         };
         self.timers.stop(Timer::TailProbe);
         self.timers.stop(Timer::Reorder);
@@ -168,6 +174,7 @@ impl Connection {
         self.recovery.tail_probe = None;
         self.recovery.phase = Phase::Loss {
             until: self.snd.nxt,
+            frto: Frto::Off,
         };
         self.timers.stop(Timer::TailProbe);
         self.debug_assert_invariants();

@@ -124,6 +124,9 @@ impl Connection {
     /// The first lost range, or as much of it as the congestion window lets out.
     fn next_retransmission(&mut self, now: Instant) -> Option<Segment> {
         let lost = self.recovery.scoreboard.next_lost()?;
+        if self.recovery.is_probing() {
+            return None;
+        }
         let (mss, flight) = (self.snd.mss, self.recovery.flight(self.snd.mss));
         let room = self.congestion.cwnd().saturating_sub(flight);
         let len = lost.end.since(lost.start);
