@@ -12,7 +12,7 @@ impl Endpoint {
     /// Takes in a packet.
     #[inline]
     pub fn on_packet(&mut self, mut packet: Packet, now: Instant) {
-        self.take_in(&mut packet, now);
+        self.on_new(&mut packet, now);
     }
 
     /// Takes in packets, in their order. Segments of one connection that follow each other are one to
@@ -28,7 +28,7 @@ impl Endpoint {
         for mut packet in packets {
             if !packet.is_tcp() {
                 self.let_in(train.take(), now);
-                self.take_in(&mut packet, now);
+                self.on_new(&mut packet, now);
                 continue;
             }
             self.counters.packets_received += 1;
@@ -43,6 +43,10 @@ impl Endpoint {
                     }
                     self.let_in(train.replace((path, segment)), now);
                 }
+                Err(DropReason::Fragment) => {
+                    self.let_in(train.take(), now);
+                    self.on_fragment(&packet, now);
+                }
                 Err(reason) => self.count_drop(reason),
             }
         }
@@ -55,15 +59,17 @@ impl Endpoint {
         }
     }
 
-    fn take_in(&mut self, packet: &mut Packet, now: Instant) {
+    fn on_new(&mut self, packet: &mut Packet, now: Instant) {
         self.counters.packets_received += 1;
-        if !packet.is_tcp() {
-            self.on_other_packet(packet);
-            return;
-        }
+        self.take_in(packet, now);
+    }
+
+    pub(super) fn take_in(&mut self, packet: &mut Packet, now: Instant) {
         let mut segment = Segment::default();
         match packet.take_apart(&mut segment) {
             Ok(path) => self.on_segment(path, &mut segment, now),
+            Err(DropReason::NotTcp) => self.on_other_packet(packet),
+            Err(DropReason::Fragment) => self.on_fragment(packet, now),
             Err(reason) => self.count_drop(reason),
         }
     }
@@ -174,7 +180,7 @@ impl Endpoint {
         self.follow_up(index, before);
     }
 
-    fn count_drop(&mut self, reason: DropReason) {
+    pub(super) fn count_drop(&mut self, reason: DropReason) {
         let counters = &mut self.counters;
         let counter = match reason {
             DropReason::NotIp | DropReason::NotTcp => &mut counters.dropped_protocol,

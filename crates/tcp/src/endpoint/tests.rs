@@ -1,5 +1,6 @@
 //! Two endpoints with a wire of 1 ms between them.
 
+mod fragments;
 mod icmp;
 
 use std::collections::VecDeque;

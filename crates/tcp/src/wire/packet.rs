@@ -307,12 +307,15 @@ mod tests {
         #[test]
         fn no_bytes_make_the_parser_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..120), v6: bool, partial: bool, apart: bool) {
             if let Some(first) = bytes.first_mut() { *first = if v6 { 0x60 } else { 0x45 }; }
+            // Extension headers, in most cases that are long enough.
+            if let (true, Some(next)) = (v6, bytes.get_mut(6)) { *next = [0, 43, 44, 60][usize::from(*next % 4)]; }
             let mut packet = Packet::from_piece(bytes.as_slice().into());
             if apart {
                 packet = Packet { header: Header::from(bytes.as_slice()), payload: Piece::from(bytes).into(), ..Packet::default() };
             }
             packet.checksum = if partial { Checksum::Partial } else { Checksum::Complete };
             let _ = crate::wire::parse_icmp(&packet);
+            let _ = crate::wire::Fragment::parse(&packet);
             let _ = packet.parse();
         }
     }
