@@ -28,6 +28,9 @@ pub struct Config {
     /// Offer explicit congestion notification (RFC 3168). Default no, as in Linux for connections
     /// it opens.
     pub ecn: bool,
+    /// Differentiated services code point of its packets (RFC 2474; IP_TOS and IPV6_TCLASS, whose two
+    /// lowest bits are ECN's), 0 to 63. Default 0.
+    pub dscp: u8,
     /// Sum payload in the pass that copies it into the send queue, because no device will. Default
     /// no; an [`Endpoint`](crate::Endpoint) sets it by what its device does.
     pub sum_on_write: bool,
@@ -137,6 +140,7 @@ impl Default for Config {
             sack: true,
             window_scaling: true,
             ecn: false,
+            dscp: 0,
             sum_on_write: false,
             ack: AckPolicy::Delayed {
                 delay_max: Duration::from_millis(40),

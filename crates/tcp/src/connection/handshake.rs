@@ -249,6 +249,7 @@ impl Connection {
             window,
             options,
             payload,
+            dscp: self.config.dscp,
             fast_open,
             ..Segment::default()
         })

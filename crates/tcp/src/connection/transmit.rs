@@ -69,6 +69,7 @@ impl Connection {
             seq,
             ack: self.rcv.nxt,
             flags,
+            dscp: self.config.dscp,
             options: Options {
                 timestamps: timestamps.then(|| self.stamps(now)),
                 ..Options::default()
@@ -367,6 +368,7 @@ impl Connection {
             payload,
             segment_size,
             ecn: Ecn::NotCapable,
+            dscp: self.config.dscp,
             fast_open: None,
         }
     }

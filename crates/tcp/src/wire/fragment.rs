@@ -66,6 +66,7 @@ pub(crate) fn rebuild(key: &FragmentKey, ecn: Ecn, body: &[u8]) -> Packet {
         dest: key.dest,
         protocol: TCP,
         ecn,
+        dscp: 0,
         header_bytes,
         body_bytes: body.len(),
     }

@@ -48,6 +48,8 @@ pub(super) struct IpHeader {
     pub dest: IpAddr,
     pub protocol: u8,
     pub ecn: Ecn,
+    /// Differentiated services code point, 0 to 63.
+    pub dscp: u8,
     /// Bytes of this header.
     pub header_bytes: usize,
     /// Bytes after this header that belong to the packet.
@@ -105,6 +107,7 @@ impl IpHeader {
             dest: v4(&fixed[16..20]),
             protocol: fixed[9],
             ecn: Ecn::from_bits(fixed[1]),
+            dscp: fixed[1] >> 2,
             header_bytes,
             body_bytes: packet_bytes - header_bytes,
         })
@@ -121,6 +124,7 @@ impl IpHeader {
             dest: v6(&fixed[24..40]),
             protocol: fixed[6],
             ecn: Ecn::from_bits(fixed[1] >> 4),
+            dscp: (fixed[0] & 15) << 2 | fixed[1] >> 6,
             header_bytes: 40,
             body_bytes,
         };
@@ -174,15 +178,17 @@ impl IpHeader {
     /// Writes a header without options for `body_bytes` more. The lengths of a super-segment may
     /// exceed nothing: callers keep packets under 64 KiB.
     pub(super) fn emit(&self, to: &mut [u8]) {
+        // Type of service, or traffic class.
+        let class = self.dscp << 2 | self.ecn.bits();
         match (self.source, self.dest) {
             (IpAddr::V4(source), IpAddr::V4(dest)) => {
                 let total = (20 + self.body_bytes).min(0xffff) as u16;
-                to[..4].copy_from_slice(&[0x45, self.ecn.bits(), (total >> 8) as u8, total as u8]);
+                to[..4].copy_from_slice(&[0x45, class, (total >> 8) as u8, total as u8]);
                 let hops_and_protocol = u16::from_be_bytes([HOPS, self.protocol]);
                 // Of what is written, not of what lies there: a load from bytes just stored in
                 // other sizes waits for them.
                 let checksum = Sum::new()
-                    .add_word(0x4500 | u16::from(self.ecn.bits()))
+                    .add_word(0x4500 | u16::from(class))
                     .add_word(total)
                     .add_word(DONT_FRAGMENT)
                     .add_word(hops_and_protocol)
@@ -199,7 +205,7 @@ impl IpHeader {
             }
             (source, dest) => {
                 let body = self.body_bytes.min(0xffff) as u16;
-                to[..4].copy_from_slice(&[0x60, self.ecn.bits() << 4, 0, 0]);
+                to[..4].copy_from_slice(&[0x60 | class >> 4, class << 4, 0, 0]);
                 to[4..8].copy_from_slice(&[(body >> 8) as u8, body as u8, self.protocol, HOPS]);
                 to[8..24].copy_from_slice(&octets_v6(source));
                 to[24..40].copy_from_slice(&octets_v6(dest));

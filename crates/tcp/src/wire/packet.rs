@@ -136,6 +136,7 @@ impl Packet {
             dest: path.remote.ip(),
             protocol: TCP,
             ecn: segment.ecn,
+            dscp: segment.dscp,
             header_bytes: ip_bytes,
             body_bytes: tcp_bytes + segment.payload.len(),
         };
@@ -193,6 +194,7 @@ impl Packet {
         };
         segment.segment_size = self.segment_size;
         segment.ecn = ip.ecn;
+        segment.dscp = ip.dscp;
         Ok(FourTuple {
             local: SocketAddr::new(ip.dest, tcp.dest),
             remote: SocketAddr::new(ip.source, tcp.source),
@@ -258,7 +260,7 @@ mod tests {
         fn segments()(
             seq: u32, ack: u32, flags: u8, window: u16, mss: Option<u16>, shift in prop::option::of(0u8..=14),
             sack_permitted: bool, timestamps: Option<(u32, u32)>, blocks in prop::collection::vec(any::<(u32, u32)>(), 0..=2),
-            payload in prop::collection::vec(any::<u8>(), 0..3000), cut in 0usize..3000, ecn in 0u8..4,
+            payload in prop::collection::vec(any::<u8>(), 0..3000), cut in 0usize..3000, ecn in 0u8..4, dscp in 0u8..64,
         ) -> Segment {
             let cut = cut.min(payload.len());
             let mut options = Options { mss, window_scale: shift, sack_permitted, ..Options::default() };
@@ -275,6 +277,7 @@ mod tests {
                 payload: [Piece::from(&payload[..cut]), Piece::from(&payload[cut..])].into_iter().collect(),
                 segment_size: 0,
                 ecn: [Ecn::NotCapable, Ecn::Capable1, Ecn::Capable0, Ecn::Congested][usize::from(ecn)],
+                dscp,
                 fast_open: None,
             }
         }
@@ -292,7 +295,7 @@ mod tests {
             prop_assert_eq!(parsed_path, swapped(path(v6)));
             prop_assert_eq!(parsed.payload.to_vec(), segment.payload.to_vec());
             prop_assert_eq!((parsed.seq, parsed.ack, parsed.flags, parsed.window), (segment.seq, segment.ack, segment.flags, segment.window));
-            prop_assert_eq!((parsed.options, parsed.ecn), (segment.options, segment.ecn));
+            prop_assert_eq!((parsed.options, parsed.ecn, parsed.dscp), (segment.options, segment.ecn, segment.dscp));
         }
 
         #[test]

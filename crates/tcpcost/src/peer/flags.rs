@@ -177,6 +177,9 @@ pub struct Flags {
     /// RFC 5482) [default: after 15 timeouts in a row, about a quarter of an hour].
     #[arg(long, value_name = "TIME", value_parser = wait)]
     pub user_timeout: Option<Duration>,
+    /// Differentiated services code point of what it sends (RFC 2474), e.g. 46.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=63), default_value_t = 0)]
+    pub dscp: u8,
     /// No segmentation and checksum offload, in either direction.
     #[arg(long)]
     pub no_offloads: bool,
@@ -343,6 +346,7 @@ impl Flags {
             probes: self.keepalive_probes,
         });
         config.user_timeout = self.user_timeout;
+        config.dscp = self.dscp;
         config.ecn = self.ecn;
         config.sack = !self.no_sack;
         config.timestamps = !self.no_timestamps;

@@ -75,3 +75,18 @@ fn segments_are_as_short_as_the_application_wants() {
     assert_eq!(pair.client.mss(), 76);
     pair.transfer(10_000);
 }
+
+#[test]
+fn every_segment_has_the_service_that_was_chosen() {
+    let config = Config {
+        dscp: 46,
+        ..Config::default()
+    };
+    let mut pair = Pair::new(config.clone(), config);
+    pair.run_for(100);
+    pair.transfer(100_000);
+    pair.client.abort();
+    pair.run_for(100);
+    assert!(pair.log.len() > 5);
+    assert!(pair.log.iter().all(|(_, _, segment)| segment.dscp == 46));
+}
