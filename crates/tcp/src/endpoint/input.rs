@@ -1,5 +1,6 @@
 //! Packets in: to which connection, and what follows for it.
 
+use std::net::SocketAddr;
 use std::time::Instant;
 
 use super::Endpoint;
@@ -106,11 +107,14 @@ impl Endpoint {
         let reopens = slot.connection.state() == State::TimeWait
             && segment.flags.contains(Flags::SYN)
             && !segment.flags.contains(Flags::ACK)
-            && self
-                .listeners
-                .contains_key(&FourTuple::from(slot.path).local.port())
+            && self.is_listened_at(FourTuple::from(slot.path).local)
             && segment.seq.after(slot.connection.sequence().2);
         reopens.then(|| slot.connection.sequence().1)
+    }
+
+    fn is_listened_at(&self, local: SocketAddr) -> bool {
+        let listener = self.listeners.get(&local.port());
+        listener.is_some_and(|listener| listener.is_at(local.ip()))
     }
 
     /// Gives a segment to its connection and sees to the consequences.

@@ -284,6 +284,24 @@ fn the_same_ports_can_be_used_again_while_the_server_waits() {
 }
 
 #[test]
+fn who_listens_at_one_address_is_not_at_the_others() {
+    let mut net = Net::new(5);
+    let other = SocketAddr::new("10.0.0.3".parse().unwrap(), 81);
+    net.server.listen_on(other, 5, Config::default()).unwrap();
+    let client = SocketAddr::new(CLIENT, 0);
+    let mut connect = |at| net.client.connect(client, at, net.now).unwrap();
+    let refused = connect(SocketAddr::new(SERVER, 81));
+    let opened = connect(other);
+    net.run_for(5);
+    let ended = |id| net.client.connection(id).unwrap().ended();
+    assert_eq!(
+        (ended(refused), ended(opened)),
+        (Some(Ended::Refused), None)
+    );
+    assert!(net.server.accept(81).is_some());
+}
+
+#[test]
 fn an_idle_connection_is_on_no_list() {
     let mut net = Net::new(500);
     let ids: Vec<ConnId> = (0..100).map(|_| net.connect(0)).collect();

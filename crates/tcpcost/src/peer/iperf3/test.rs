@@ -364,7 +364,7 @@ mod tests {
 
     #[test]
     fn the_lower_rate_counts_and_bounds_the_queue() {
-        let check = |bandwidth, fqrate, rate, send_buffer| {
+        let check = |bandwidth, fqrate, rate: Option<u64>, send_buffer| {
             let parameters = Parameters {
                 bandwidth,
                 fqrate,
