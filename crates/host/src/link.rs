@@ -105,12 +105,21 @@ fn change(device: &str, what: &str, attributes: Vec<LinkAttribute>) -> Result<()
 
 /// Takes a device up.
 pub fn set_up(device: &str) -> Result<(), SystemError> {
+    set_flags(device, LinkFlags::Up, "up")
+}
+
+/// Takes a device down: its routes and its IPv6 addresses go.
+pub fn set_down(device: &str) -> Result<(), SystemError> {
+    set_flags(device, LinkFlags::empty(), "down")
+}
+
+fn set_flags(device: &str, flags: LinkFlags, what: &str) -> Result<(), SystemError> {
     let mut message = LinkMessage::default();
     message.header.index = read(device)?.index;
-    message.header.flags = LinkFlags::Up;
+    message.header.flags = flags;
     message.header.change_mask = LinkFlags::Up;
     ask(
-        &format!("take {device} up"),
+        &format!("take {device} {what}"),
         RouteNetlinkMessage::SetLink(message),
         0,
     )?;
@@ -162,6 +171,39 @@ pub fn add_address(
     prefix_length: u8,
 ) -> Result<(), SystemError> {
     let address = address.into();
+    let message = address_message(device, address, prefix_length)?;
+    ask(
+        &format!("give {device} the address {address}/{prefix_length}"),
+        RouteNetlinkMessage::NewAddress(message),
+        NLM_F_CREATE | NLM_F_EXCL,
+    )?;
+    Ok(())
+}
+
+/// Takes an address from a device.
+///
+/// # Errors
+/// EPERM without CAP_NET_ADMIN, EADDRNOTAVAIL where it has it not.
+pub fn remove_address(
+    device: &str,
+    address: impl Into<IpAddr>,
+    prefix_length: u8,
+) -> Result<(), SystemError> {
+    let address = address.into();
+    let message = address_message(device, address, prefix_length)?;
+    ask(
+        &format!("take the address {address}/{prefix_length} from {device}"),
+        RouteNetlinkMessage::DelAddress(message),
+        0,
+    )?;
+    Ok(())
+}
+
+fn address_message(
+    device: &str,
+    address: IpAddr,
+    prefix_length: u8,
+) -> Result<AddressMessage, SystemError> {
     let mut message = AddressMessage::default();
     message.header.family = if address.is_ipv4() {
         AddressFamily::Inet
@@ -176,10 +218,5 @@ pub fn add_address(
         AddressAttribute::Address(address),
         AddressAttribute::Local(address),
     ];
-    ask(
-        &format!("give {device} the address {address}/{prefix_length}"),
-        RouteNetlinkMessage::NewAddress(message),
-        NLM_F_CREATE | NLM_F_EXCL,
-    )?;
-    Ok(())
+    Ok(message)
 }

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
 
 use libc::{EADDRINUSE, EBADF, EINVAL, EISCONN, ENOPROTOOPT, ENOTCONN, EPIPE};
+use tcpcost_tcp::wire::Unreachable;
 use tcpcost_tcp::{Config, ConnId, Connection, Ended, Nagle, ReadError, State, WriteError};
 
 use crate::host::Host;
@@ -500,6 +501,13 @@ fn errno(reason: Ended) -> Option<i32> {
         Ended::Refused => Some(libc::ECONNREFUSED),
         Ended::TimedOut => Some(libc::ETIMEDOUT),
         Ended::Aborted => None,
+        // As the kernel's `icmp_err_convert`.
+        Ended::Unreachable(why) => Some(match why {
+            Unreachable::Network => libc::ENETUNREACH,
+            Unreachable::Host | Unreachable::Prohibited => libc::EHOSTUNREACH,
+            Unreachable::Protocol => libc::ENOPROTOOPT,
+            Unreachable::Port => libc::ECONNREFUSED,
+        }),
     }
 }
 

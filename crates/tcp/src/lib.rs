@@ -4,7 +4,8 @@
 //! refuses what would. What a peer sends cannot make it fail or grow without bound: it is dropped
 //! and counted by reason. When to acknowledge, how to cut segments and how much may be in flight
 //! are data ([`AckPolicy`], [`Segmentation`], [`CongestionControl`]), so that each can be studied
-//! alone.
+//! alone. One of another crate's goes beside the built-in ones: [`AckRule`], [`OwnCut`], and
+//! `crates/stack/examples/own_policy.rs`.
 //!
 //! Start with [`Endpoint`] (many connections behind one device), [`Connection`] (one, without
 //! addresses) and [`Config`] (what can be chosen). Payload is [`Piece`]s of pooled slabs: writing
@@ -12,7 +13,7 @@
 //! retransmissions share what was sent. Packets are handed over as headers and pieces
 //! ([`wire::Packet`]), up to 64 KiB at once if the device cuts segments.
 //!
-//! Not here: IP fragments, urgent data, MPTCP, authentication options.
+//! Not here: urgent data, MPTCP, authentication options; sending IP fragments.
 //!
 //! # The driver loop
 //!
@@ -77,8 +78,9 @@ pub mod wire;
 
 pub use connection::config::{Config, CongestionControl, FastOpenChoice, KeepAlive, WindowGrowth};
 pub use connection::{
-    AckDecision, AckPolicy, Agreed, Clock, Connection, Ended, Info, Limits, LinuxAcks, LossState,
-    Nagle, Pacing, ReadError, Segmentation, State, TailRule, WriteError,
+    AckDecision, AckPolicy, AckRule, Agreed, Arrival, Clock, Connection, Ended, Info, Limits,
+    LinuxAcks, LossState, Nagle, OwnAckPolicy, OwnAcks, OwnCut, OwnSegmentation, Pacing, Read,
+    ReadError, Segmentation, SendView, State, TailRule, WriteError,
 };
 pub use counters::Counters;
 pub use endpoint::{ConnId, ConnectError, Endpoint, EndpointCounters, ListenError, Ports};

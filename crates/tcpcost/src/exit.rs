@@ -51,3 +51,33 @@ pub fn code(error: &anyhow::Error) -> Exit {
         .downcast_ref::<Stop>()
         .map_or(Exit::Failed, |stop| stop.exit)
 }
+
+/// An error and its causes in one line; a cause that was said already is not said again.
+pub fn line(error: &anyhow::Error) -> String {
+    error.chain().fold(String::new(), |line, cause| {
+        let cause = cause.to_string();
+        let known = cause.split(" (os error").next().unwrap_or_default();
+        match line {
+            line if line.is_empty() => cause,
+            line if line.contains(known) => line,
+            line => format!("{line}: {cause}"),
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anyhow::Context;
+
+    #[test]
+    fn a_cause_is_said_once() {
+        let system = || std::io::Error::from_raw_os_error(22);
+        let plain = Err::<(), _>(system()).context("open x").unwrap_err();
+        assert_eq!(line(&plain), "open x: Invalid argument (os error 22)");
+        let told = Err::<(), _>(system())
+            .context("open x: Invalid argument")
+            .unwrap_err();
+        assert_eq!(line(&told), "open x: Invalid argument");
+    }
+}

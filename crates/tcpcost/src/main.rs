@@ -18,8 +18,8 @@ mod trace;
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser};
 
 use crate::cli::{Cli, Command};
 use crate::exit::{Exit, usage};
@@ -32,7 +32,7 @@ fn main() -> ExitCode {
     match outcome {
         Ok(code) => code,
         Err(error) => {
-            output::say!("tcpcost: {error:#}");
+            output::say!("tcpcost: {}", exit::line(&error));
             exit::code(&error).into()
         }
     }
@@ -57,10 +57,20 @@ fn parse() -> anyhow::Result<Cli> {
             .filter(|line| !line.is_empty() && !line.starts_with("For more information"))
             .collect();
         usage(format!(
-            "{} (see tcpcost --help)",
-            lines.join(" ").trim_start_matches("error: ")
+            "{} (see tcpcost {}--help)",
+            lines.join(" ").trim_start_matches("error: "),
+            subcommand().map_or(String::new(), |name| name + " "),
         ))
     })
+}
+
+/// The subcommand that was asked for, whatever is wrong with the rest.
+fn subcommand() -> Option<String> {
+    let known = Cli::command();
+    std::env::args()
+        .skip(1)
+        .find(|word| !word.starts_with('-'))
+        .filter(|word| known.find_subcommand(word).is_some())
 }
 
 fn log(verbose: u8) {

@@ -8,6 +8,7 @@ use std::io;
 use std::time::Instant;
 
 use tcpcost_study::{ReceiveWith, SendWith};
+use tcpcost_tcp::wire::Unreachable;
 use tcpcost_tcp::{Connection, Ended, Piece, ReadError, WriteError};
 
 use crate::error::{StackError, call};
@@ -169,6 +170,13 @@ pub(super) fn ended(reason: Ended) -> io::Error {
         Ended::Refused => io::ErrorKind::ConnectionRefused,
         Ended::TimedOut => io::ErrorKind::TimedOut,
         Ended::Aborted => io::ErrorKind::ConnectionAborted,
+        Ended::Unreachable(Unreachable::Network) => io::ErrorKind::NetworkUnreachable,
+        Ended::Unreachable(Unreachable::Host | Unreachable::Prohibited) => {
+            io::ErrorKind::HostUnreachable
+        }
+        Ended::Unreachable(Unreachable::Port | Unreachable::Protocol) => {
+            io::ErrorKind::ConnectionRefused
+        }
     }
     .into()
 }

@@ -179,6 +179,8 @@ macro_rules! ways {
                         $($parameter: Some($parameter),)+
                         ..Acks::default()
                     },)+
+                    // It has no name.
+                    AckPolicy::Own(_) => Acks::default(),
                 }
             }
         }

@@ -312,6 +312,7 @@ fn any_segment(input: &mut Input<'_>, connection: &Connection) -> Segment {
         } else {
             Ecn::Congested
         },
+        dscp: 0,
         fast_open: None,
     }
 }

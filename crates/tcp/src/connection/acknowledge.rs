@@ -20,6 +20,10 @@ pub(super) struct Progress {
     pub delivered_segments: u32,
     /// A duplicate in the sense of RFC 5681 §2: nothing but a repeated acknowledgement.
     pub repeats: bool,
+    /// The round-trip time of what is newly acknowledged.
+    pub rtt: Option<Duration>,
+    /// After a timeout: data arrived that was sent before it and never again.
+    pub originals: bool,
     /// The peer reports a segment that arrived twice.
     pub duplicate: Option<(SeqNum, SeqNum)>,
 }
@@ -111,11 +115,13 @@ impl Connection {
             ..Progress::default()
         };
         let (mss, rtt_min) = (self.snd.mss, self.rtt.rtt_min());
+        let timeout = self.recovery.timeout();
         let mut rtt: Option<Duration> = None;
         let (scoreboard, rack) = (&mut self.recovery.scoreboard, &mut self.recovery.rack);
         if progress.acked > 0 {
             scoreboard.on_acknowledged(segment.ack, |sent| {
                 progress.count(sent.end.since(sent.start), mss);
+                progress.originals |= sent.is_original(timeout);
                 rack.on_delivered(sent, rtt_min, now);
                 if !sent.retransmitted && rtt.is_none() {
                     rtt = Some(now.saturating_duration_since(sent.sent_at));
@@ -129,7 +135,7 @@ impl Connection {
         }
         self.counters.segments_delivered += u64::from(progress.delivered_segments);
         if progress.acked > 0 {
-            self.take_rtt(segment, rtt, now);
+            progress.rtt = self.take_rtt(segment, rtt, now);
         }
         progress
     }
@@ -141,7 +147,7 @@ impl Connection {
         progress: &mut Progress,
         now: Instant,
     ) {
-        let mss = self.snd.mss;
+        let (mss, timeout) = (self.snd.mss, self.recovery.timeout());
         let blocks = segment.options.sack.as_slice();
         for (index, &(start, end)) in blocks.iter().enumerate() {
             // RFC 2883 §4: the first block, below the ACK or inside the second, is a duplicate.
@@ -160,6 +166,7 @@ impl Connection {
             let (scoreboard, rack) = (&mut self.recovery.scoreboard, &mut self.recovery.rack);
             scoreboard.on_sacked(start, end, self.snd.mss, |sent| {
                 progress.count(sent.end.since(sent.start), mss);
+                progress.originals |= sent.is_original(timeout);
                 rack.on_delivered(sent, rtt_min, now);
             });
         }
@@ -167,17 +174,24 @@ impl Connection {
 
     /// The sample is the oldest segment's that was sent once; else the timestamps', which know
     /// which copy arrived (RFC 7323 §4.1).
-    fn take_rtt(&mut self, segment: &Segment, rtt: Option<Duration>, now: Instant) {
+    fn take_rtt(
+        &mut self,
+        segment: &Segment,
+        rtt: Option<Duration>,
+        now: Instant,
+    ) -> Option<Duration> {
         let echo = segment
             .options
             .timestamps
             .filter(|stamps| self.timestamps && stamps.echo != 0);
         let by_echo = || self.clock().since(now, echo?.echo);
-        if let Some(rtt) = rtt.or_else(by_echo) {
+        let rtt = rtt.or_else(by_echo);
+        if let Some(rtt) = rtt {
             self.rtt.on_sample(rtt);
         }
         self.rtt.on_progress();
         self.retries = 0;
+        rtt
     }
 
     /// What the progress means for probes, recovery, the window and the timers.
@@ -200,6 +214,9 @@ impl Connection {
             self.on_congestion_echo();
         }
         self.check_spurious(progress, segment);
+        if self.recovery.timeout().is_some() {
+            self.check_timeout(progress);
+        }
         self.repair(progress, segment.ack, now);
         if progress.acked > 0 {
             self.restart_retransmission_timers(now);

@@ -129,6 +129,15 @@ impl Connection {
         Ok(read)
     }
 
+    /// Copies received bytes and leaves them to be read (MSG_PEEK); returns how many. Opens no window.
+    ///
+    /// # Errors
+    /// When there is nothing to read, and why.
+    pub fn peek(&self, to: &mut [u8]) -> Result<usize, ReadError> {
+        self.check_read()?;
+        Ok(self.rcv.queue.peek(to))
+    }
+
     /// Takes the next received bytes without copying them, at most `max`.
     ///
     /// # Errors
@@ -145,7 +154,7 @@ impl Connection {
             return Ok(());
         }
         match self.ended {
-            _ if self.rcv.finished => Err(ReadError::Finished),
+            _ if self.rcv.finished || self.rcv.discarded => Err(ReadError::Finished),
             Some(reason) => Err(ReadError::Ended(reason)),
             None if self.state == State::Closed => Err(ReadError::Finished),
             None => Err(ReadError::Empty),
@@ -217,6 +226,40 @@ impl Connection {
         }
     }
 
+    /// Nobody will read any more, and the peer need not know (SHUT_RD): what is here and what comes is
+    /// acknowledged and dropped; reading says that nothing more will come. Writing goes on.
+    pub fn stop_reading(&mut self, now: Instant) {
+        self.rcv.discarded = true;
+        self.discard(now);
+        self.debug_assert_invariants();
+    }
+
+    pub(super) fn discard(&mut self, now: Instant) {
+        let bytes = self.rcv.queue.discard();
+        if bytes > 0 {
+            self.on_read(bytes, now);
+        }
+    }
+
+    /// Acknowledges now what waits for its delay or for more (TCP_QUICKACK); nothing if nothing waits.
+    /// For good: [`configure`](Self::configure) with another policy.
+    pub fn acknowledge_now(&mut self) {
+        if self.state.is_synchronized() && self.rcv.acked != self.rcv.nxt {
+            self.owe_ack();
+        }
+    }
+
+    /// From now on segments carry at most so many bytes of payload and options (TCP_MAXSEG), at least
+    /// 88 as in Linux; what is in flight stays as it is. It only ever falls.
+    pub fn limit_mss(&mut self, bytes: u16) {
+        let bytes = u32::from(bytes.max(MSS_LIMIT_MIN));
+        if bytes < self.snd.mss_path {
+            self.snd.mss_path = bytes;
+            self.set_mss();
+        }
+        self.debug_assert_invariants();
+    }
+
     /// Ends the connection at once, with a reset if the peer knows of it.
     pub fn abort(&mut self) {
         let known = self.state.is_synchronized() || self.state == State::SynReceived;
@@ -229,3 +272,6 @@ impl Connection {
         self.debug_assert_invariants();
     }
 }
+
+/// TCP_MIN_MSS.
+const MSS_LIMIT_MIN: u16 = 88;

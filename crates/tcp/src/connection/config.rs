@@ -28,6 +28,9 @@ pub struct Config {
     /// Offer explicit congestion notification (RFC 3168). Default no, as in Linux for connections
     /// it opens.
     pub ecn: bool,
+    /// Differentiated services code point of its packets (RFC 2474; IP_TOS and IPV6_TCLASS, whose two
+    /// lowest bits are ECN's), 0 to 63. Default 0.
+    pub dscp: u8,
     /// Sum payload in the pass that copies it into the send queue, because no device will. Default
     /// no; an [`Endpoint`](crate::Endpoint) sets it by what its device does.
     pub sum_on_write: bool,
@@ -41,6 +44,9 @@ pub struct Config {
     pub congestion: CongestionControl,
     /// What opens the congestion window. Default [`WindowGrowth::Bytes`].
     pub window_growth: WindowGrowth,
+    /// End the first slow start where the round-trip time grows, before a queue overflows (HyStart++,
+    /// RFC 9406), with CUBIC or Reno. Default no: slow start ends with the first loss.
+    pub hystart: bool,
     /// Congestion window of a new connection, in segments. Default RFC 6928's 10, at most
     /// 14,600 bytes.
     pub initial_window: Option<NonZeroU16>,
@@ -134,6 +140,7 @@ impl Default for Config {
             sack: true,
             window_scaling: true,
             ecn: false,
+            dscp: 0,
             sum_on_write: false,
             ack: AckPolicy::Delayed {
                 delay_max: Duration::from_millis(40),
@@ -142,6 +149,7 @@ impl Default for Config {
             segmentation: Segmentation::default(),
             congestion: CongestionControl::Cubic,
             window_growth: WindowGrowth::Bytes,
+            hystart: false,
             initial_window: None,
             fast_open: FastOpenChoice::default(),
             restart_after_idle: true,

@@ -105,6 +105,7 @@ impl Connection {
             heard: now,
             challenge_limit: ChallengeLimit::new(clock.at(now)),
             ended: None,
+            soft_error: None,
             fast_open: None,
             limits: super::Chronograph::new(),
             counters: Counters::default(),
@@ -248,6 +249,7 @@ impl Connection {
             window,
             options,
             payload,
+            dscp: self.config.dscp,
             fast_open,
             ..Segment::default()
         })

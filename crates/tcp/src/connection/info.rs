@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::Connection;
 use super::recovery::Phase;
+use crate::wire::Unreachable;
 
 /// A look at a connection. Sizes are in bytes of payload.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -54,6 +55,8 @@ pub struct Info {
     pub since_received: Option<Duration>,
     /// Time since payload last came.
     pub since_data_received: Option<Duration>,
+    /// What a router said last of segments that did not get there, if the peer was not heard since.
+    pub soft_error: Option<Unreachable>,
     /// Segments arrived in another order than they were sent in.
     pub reordering_seen: bool,
     /// What held the sender up since it began, and for how long.
@@ -206,6 +209,7 @@ impl Connection {
             since_received: Some(now.saturating_duration_since(self.heard)),
             since_data_received: (rcv.data_ns > 0)
                 .then(|| Duration::from_nanos(self.timers.ns(now).saturating_sub(rcv.data_ns))),
+            soft_error: self.soft_error,
             reordering_seen: recovery.rack.reordering_seen(),
             limits: self.limits.until(self.timers.ns(now)),
         }

@@ -42,7 +42,8 @@ impl Connection {
         if self.state == State::Closed || !self.state.is_synchronized() {
             return;
         }
-        let data = snd.una.max(snd.iss + 1);
+        // The SYN is acknowledged; ISS says nothing any more, half a circle on it lies "ahead".
+        let data = snd.una;
         self.recovery
             .scoreboard
             .debug_assert_invariants(data, snd.nxt);

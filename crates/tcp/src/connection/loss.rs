@@ -5,6 +5,7 @@ use std::time::Instant;
 use super::acknowledge::Progress;
 use super::congestion::Acked;
 use super::recovery::Phase;
+use super::recovery::frto::{Frto, NEW_SEGMENTS, Verdict};
 use super::recovery::prr::Prr;
 use super::recovery::rack::Rtts;
 use super::recovery::tail_probe::probe_timeout;
@@ -26,6 +27,10 @@ impl Connection {
             Phase::Open | Phase::Reduced { .. } if self.recovery.scoreboard.lost_bytes() > 0 => {
                 self.enter_recovery(flight_before, progress);
             }
+            Phase::Loss {
+                frto: Frto::Probing,
+                ..
+            } => self.congestion.set_cwnd(NEW_SEGMENTS * mss),
             Phase::Open | Phase::Loss { .. } if progress.acked > 0 => {
                 let growth = self.config.window_growth;
                 self.congestion.on_ack(
@@ -37,6 +42,9 @@ impl Connection {
                         bytes: progress.delivered,
                         flight: self.recovery.flight_at_send,
                         srtt: self.rtt.srtt(),
+                        rtt: progress.rtt,
+                        una: self.snd.una,
+                        nxt: self.snd.nxt,
                         now,
                     },
                 );
@@ -63,7 +71,7 @@ impl Connection {
                 self.congestion
                     .set_cwnd(self.congestion.ssthresh().min(CWND_AFTER_MAX));
             }
-            Phase::Loss { until } | Phase::Reduced { until } if ack.at_or_after(until) => {}
+            Phase::Loss { until, .. } | Phase::Reduced { until } if ack.at_or_after(until) => {}
             _ => return,
         }
         if !matches!(self.recovery.phase, Phase::Reduced { .. }) {
@@ -177,9 +185,25 @@ impl Connection {
             .is_some_and(|(start, end)| undo.is_spurious_by_report(start, end));
         // After the repair an old echo proves nothing: it may be of data in between.
         let by_echo = by_echo && self.recovery.is_repairing();
-        if !by_echo && !by_report {
-            return;
+        if by_echo || by_report {
+            self.take_back();
         }
+    }
+
+    /// What two ACKs say of a timeout (RFC 5682).
+    pub(super) fn check_timeout(&mut self, progress: &Progress) {
+        let new_data = self.unsent().min(self.window_left()) >= self.snd.mss;
+        let Phase::Loss { frto, .. } = &mut self.recovery.phase else {
+            return;
+        };
+        match frto.on_ack(progress.acked > 0, progress.originals, new_data) {
+            Verdict::Next(next) => *frto = next,
+            Verdict::Spurious => self.take_back(),
+        }
+    }
+
+    /// The last reduction was for nothing (RFC 4015).
+    fn take_back(&mut self) {
         if let Some(undo) = self.recovery.undo.take() {
             self.congestion.restore(undo.before);
         }

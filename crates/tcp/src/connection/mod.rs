@@ -27,6 +27,7 @@ mod time_wait;
 mod timeouts;
 mod timers;
 mod transmit;
+mod unreachable;
 mod window;
 
 #[cfg(test)]
@@ -35,7 +36,7 @@ mod tests;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::wire::Sum;
+use crate::wire::{Sum, Unreachable};
 use crate::{Config, Counters, Pool, SeqNum};
 use congestion::Congestion;
 
@@ -51,11 +52,11 @@ use timers::Timers;
 
 pub(crate) use time_wait::TimeWait;
 
-pub use ack::{AckDecision, AckPolicy, LinuxAcks};
+pub use ack::{AckDecision, AckPolicy, AckRule, Arrival, LinuxAcks, OwnAckPolicy, OwnAcks, Read};
 pub use application::{ReadError, WriteError};
 pub(crate) use fast_open::{Known, OPTION_BYTES_MAX};
 pub use info::{Agreed, Info, Limits, LossState};
-pub use segmentation::{Nagle, Pacing, Segmentation, TailRule};
+pub use segmentation::{Nagle, OwnCut, OwnSegmentation, Pacing, Segmentation, SendView, TailRule};
 pub use sequence_space::Clock;
 pub use state::State;
 
@@ -103,6 +104,8 @@ pub struct Connection {
     heard: Instant,
     challenge_limit: ChallengeLimit,
     ended: Option<Ended>,
+    /// What routers say, and the peer has not disproved.
+    soft_error: Option<Unreachable>,
     fast_open: Option<Box<FastOpening>>,
     limits: Chronograph,
     counters: Counters,
@@ -135,6 +138,9 @@ pub enum Ended {
     TimedOut,
     /// We aborted it.
     Aborted,
+    /// The SYN did not get there; or the peer did not answer for too long, and this was said last of
+    /// why.
+    Unreachable(Unreachable),
 }
 
 impl Connection {
@@ -170,7 +176,8 @@ impl Connection {
 
     /// Whether reading would say that nothing more will come.
     pub fn is_finished(&self) -> bool {
-        self.readable() == 0 && (self.rcv.finished || self.state == State::Closed)
+        self.readable() == 0
+            && (self.rcv.finished || self.rcv.discarded || self.state == State::Closed)
     }
 
     /// Bytes that can be written; 0 also when writing would fail.

@@ -69,6 +69,25 @@ impl RecvQueue {
         done
     }
 
+    /// Copies at most `to.len()` bytes out and keeps them; returns how many.
+    pub(super) fn peek(&self, to: &mut [u8]) -> usize {
+        let mut done = 0;
+        for piece in &self.pieces {
+            let len = piece.len().min(to.len() - done);
+            to[done..done + len].copy_from_slice(&piece.as_ref()[..len]);
+            done += len;
+        }
+        done
+    }
+
+    /// Drops all that can be read; returns how many bytes.
+    pub(super) fn discard(&mut self) -> usize {
+        let bytes = std::mem::take(&mut self.bytes);
+        self.pieces.clear();
+        (self.held_bytes, self.writer) = (0, Writer::default());
+        bytes as usize
+    }
+
     /// Takes out the next piece, or its first `max` bytes.
     pub(super) fn take_piece(&mut self, max: usize) -> Option<Piece> {
         let first = self.pieces.front_mut()?;

@@ -63,5 +63,6 @@ impl Connection {
     fn on_heard(&mut self, now: Instant) {
         self.heard = now;
         self.unanswered = 0;
+        self.soft_error = None;
     }
 }

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::time::Instant;
 
-use super::ack::{AckDecision, AckPolicy, Arrival, Gap, Unacceptable};
+use super::ack::{AckDecision, Arrival, Gap, Unacceptable};
 use super::reassembly::Inserted;
 use super::timers::Timer;
 use super::{Connection, Ended, State};
@@ -114,6 +114,9 @@ impl Connection {
         self.counters.payload_bytes_received +=
             u64::from(self.rcv.nxt.since(before).saturating_sub(taken));
         if gap {
+            if self.rcv.discarded {
+                self.discard(now);
+            }
             // RFC 5681 §4.2: a segment that fills all or part of a gap.
             if self.rcv.queue.reassembly.is_empty() || !self.sack {
                 self.owe_ack();
@@ -131,21 +134,26 @@ impl Connection {
             unacked_bytes: self.rcv.nxt.since(self.rcv.acked),
             window_bytes: self.rcv.acked_window,
             window_new: self.window_free().min(self.window_max()),
-            srtt: matches!(self.config.ack, AckPolicy::LinuxLike { .. })
-                .then(|| self.rtt.srtt())
-                .flatten(),
+            srtt: if self.config.ack.wants_rtt() {
+                self.rtt.srtt()
+            } else {
+                None
+            },
             now,
         };
         let decision = self.ack.on_segment(&self.config.ack, &arrival);
         self.follow(decision);
+        if self.rcv.discarded {
+            self.discard(now);
+        }
     }
 
     /// Does what the policy decided.
     pub(super) fn follow(&mut self, decision: AckDecision) {
         match decision {
             AckDecision::Now => self.owed.acks = self.owed.acks.max(1),
-            // Linux moves its deadline forward; all others begin with the oldest segment.
-            AckDecision::By(deadline) if matches!(self.config.ack, AckPolicy::LinuxLike { .. }) => {
+            // Linux moves its deadline forward; most others begin with the oldest segment.
+            AckDecision::By(deadline) if self.config.ack.moves_deadline() => {
                 self.timers.advance(Timer::Ack, deadline);
             }
             AckDecision::By(deadline) => self.timers.start(Timer::Ack, deadline),

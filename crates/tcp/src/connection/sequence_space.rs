@@ -61,8 +61,10 @@ pub(super) struct ReceiveSpace {
     pub fin: Option<SeqNum>,
     /// The FIN was reached: nothing more will come.
     pub finished: bool,
-    /// Nobody will read.
+    /// Nobody will read, and the peer is to know.
     pub abandoned: bool,
+    /// Nobody will read; what comes is taken and dropped.
+    pub discarded: bool,
     /// Receive buffer in bytes.
     pub buffer: u32,
     /// Payload of a full segment of the peer's, by what was seen.
@@ -90,6 +92,7 @@ impl ReceiveSpace {
             fin: None,
             finished: false,
             abandoned: false,
+            discarded: false,
             buffer,
             full_segment: 536,
             ts_recent: 0,

@@ -4,8 +4,9 @@ use std::time::Instant;
 
 use super::ack::AckDecision;
 use super::recovery::Phase;
+use super::recovery::frto::Frto;
 use super::timers::Timer;
-use super::{Connection, Ended, State};
+use super::{Connection, State};
 use crate::SeqNum;
 
 impl Connection {
@@ -33,7 +34,7 @@ impl Connection {
                 // That it no longer runs is what it had to say.
                 Timer::Pace => {}
                 Timer::KeepAlive => self.on_keepalive_timeout(now),
-                Timer::User => self.end(Some(Ended::TimedOut)),
+                Timer::User => self.end(Some(self.given_up())),
                 Timer::TimeWait => self.end(None),
             }
             if self.state == State::Closed {
@@ -50,7 +51,7 @@ impl Connection {
         self.rtt.back_off();
         if matches!(self.state, State::SynSent | State::SynReceived) {
             if self.retries > self.config.syn_retries_max {
-                self.end(Some(Ended::TimedOut));
+                self.end(Some(self.given_up()));
             } else {
                 self.owed.syn = true;
                 // RFC 3168 §6.1.1.1: a SYN that was lost may have been for its ECN bits.
@@ -59,7 +60,7 @@ impl Connection {
             return;
         }
         if self.retries > self.config.retries_max {
-            self.end(Some(Ended::TimedOut));
+            self.end(Some(self.given_up()));
             return;
         }
         let first = !matches!(self.recovery.phase, Phase::Loss { .. });
@@ -75,6 +76,11 @@ impl Connection {
         self.owed.tail_probe = false;
         self.recovery.phase = Phase::Loss {
             until: self.snd.nxt,
+            frto: if reduces && !self.timestamps {
+                Frto::Armed
+            } else {
+                Frto::Off
+            },
         };
         self.timers.stop(Timer::TailProbe);
         self.timers.stop(Timer::Reorder);
@@ -104,7 +110,7 @@ impl Connection {
     fn on_persist_timeout(&mut self, now: Instant) {
         self.unanswered = self.unanswered.saturating_add(1);
         if self.unanswered > self.config.retries_max {
-            self.end(Some(Ended::TimedOut));
+            self.end(Some(self.given_up()));
             return;
         }
         self.rtt.back_off();
@@ -139,7 +145,7 @@ impl Connection {
         if self.unanswered >= keepalive.probes {
             self.owed.reset = Some((self.snd.nxt, true));
             let reset = self.owed.reset;
-            self.end(Some(Ended::TimedOut));
+            self.end(Some(self.given_up()));
             self.owed.reset = reset;
             return;
         }
@@ -168,6 +174,7 @@ impl Connection {
         self.recovery.tail_probe = None;
         self.recovery.phase = Phase::Loss {
             until: self.snd.nxt,
+            frto: Frto::Off,
         };
         self.timers.stop(Timer::TailProbe);
         self.debug_assert_invariants();

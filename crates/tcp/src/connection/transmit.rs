@@ -7,7 +7,7 @@ use super::ack_rate::REQUEST_BYTES;
 use super::recovery::Phase;
 use super::recovery::scoreboard::Fate;
 use super::recovery::tail_probe::TailProbe;
-use super::segmentation::{Cut, Queue};
+use super::segmentation::{Cut, SendView};
 use super::timers::Timer;
 use super::{Connection, State};
 use crate::wire::{AckRate, Ecn, Flags, Options, Segment, Timestamps};
@@ -69,6 +69,7 @@ impl Connection {
             seq,
             ack: self.rcv.nxt,
             flags,
+            dscp: self.config.dscp,
             options: Options {
                 timestamps: timestamps.then(|| self.stamps(now)),
                 ..Options::default()
@@ -124,6 +125,9 @@ impl Connection {
     /// The first lost range, or as much of it as the congestion window lets out.
     fn next_retransmission(&mut self, now: Instant) -> Option<Segment> {
         let lost = self.recovery.scoreboard.next_lost()?;
+        if self.recovery.is_probing() {
+            return None;
+        }
         let (mss, flight) = (self.snd.mss, self.recovery.flight(self.snd.mss));
         let room = self.congestion.cwnd().saturating_sub(flight);
         let len = lost.end.since(lost.start);
@@ -250,10 +254,10 @@ impl Connection {
         }
     }
 
-    fn send_queue_view(&self, unsent: u32, now: Instant) -> Queue {
+    fn send_queue_view(&self, unsent: u32, now: Instant) -> SendView {
         let snd = &self.snd;
         let flight = self.recovery.flight(snd.mss);
-        Queue {
+        SendView {
             unsent,
             window_left: self.window_left(),
             window_max: snd.wnd_max,
@@ -364,6 +368,7 @@ impl Connection {
             payload,
             segment_size,
             ecn: Ecn::NotCapable,
+            dscp: self.config.dscp,
             fast_open: None,
         }
     }
@@ -410,7 +415,7 @@ impl Connection {
 
     /// Bytes written and never sent.
     pub(super) fn unsent(&self) -> u32 {
-        if self.snd.fin_sent || self.snd.nxt == self.snd.iss {
+        if self.snd.fin_sent || (self.snd.nxt == self.snd.iss && !self.state.is_synchronized()) {
             return 0;
         }
         self.snd.queue.end().since(self.snd.nxt)

@@ -1,18 +1,19 @@
 //! Packets in: to which connection, and what follows for it.
 
+use std::net::SocketAddr;
 use std::time::Instant;
 
 use super::Endpoint;
 use super::time_wait::TimeWaitVerdict;
 use crate::SeqNum;
 use crate::connection::{Connection, State};
-use crate::wire::{self, DropReason, Flags, FourTuple, Packet, Segment};
+use crate::wire::{self, DropReason, Flags, FourTuple, IcmpSays, Packet, Segment};
 
 impl Endpoint {
     /// Takes in a packet.
     #[inline]
     pub fn on_packet(&mut self, mut packet: Packet, now: Instant) {
-        self.take_in(&mut packet, now);
+        self.on_new(&mut packet, now);
     }
 
     /// Takes in packets, in their order. Segments of one connection that follow each other are one to
@@ -28,7 +29,7 @@ impl Endpoint {
         for mut packet in packets {
             if !packet.is_tcp() {
                 self.let_in(train.take(), now);
-                self.take_in(&mut packet, now);
+                self.on_new(&mut packet, now);
                 continue;
             }
             self.counters.packets_received += 1;
@@ -43,6 +44,10 @@ impl Endpoint {
                     }
                     self.let_in(train.replace((path, segment)), now);
                 }
+                Err(DropReason::Fragment) => {
+                    self.let_in(train.take(), now);
+                    self.on_fragment(&packet, now);
+                }
                 Err(reason) => self.count_drop(reason),
             }
         }
@@ -55,15 +60,17 @@ impl Endpoint {
         }
     }
 
-    fn take_in(&mut self, packet: &mut Packet, now: Instant) {
+    fn on_new(&mut self, packet: &mut Packet, now: Instant) {
         self.counters.packets_received += 1;
-        if !packet.is_tcp() {
-            self.on_other_packet(packet);
-            return;
-        }
+        self.take_in(packet, now);
+    }
+
+    pub(super) fn take_in(&mut self, packet: &mut Packet, now: Instant) {
         let mut segment = Segment::default();
         match packet.take_apart(&mut segment) {
             Ok(path) => self.on_segment(path, &mut segment, now),
+            Err(DropReason::NotTcp) => self.on_other_packet(packet),
+            Err(DropReason::Fragment) => self.on_fragment(packet, now),
             Err(reason) => self.count_drop(reason),
         }
     }
@@ -100,11 +107,14 @@ impl Endpoint {
         let reopens = slot.connection.state() == State::TimeWait
             && segment.flags.contains(Flags::SYN)
             && !segment.flags.contains(Flags::ACK)
-            && self
-                .listeners
-                .contains_key(&FourTuple::from(slot.path).local.port())
+            && self.is_listened_at(FourTuple::from(slot.path).local)
             && segment.seq.after(slot.connection.sequence().2);
         reopens.then(|| slot.connection.sequence().1)
+    }
+
+    fn is_listened_at(&self, local: SocketAddr) -> bool {
+        let listener = self.listeners.get(&local.port());
+        listener.is_some_and(|listener| listener.is_at(local.ip()))
     }
 
     /// Gives a segment to its connection and sees to the consequences.
@@ -141,30 +151,40 @@ impl Endpoint {
         }
     }
 
-    /// What is not TCP: only "too big" messages matter.
+    /// What is not TCP: only what is said about segments of ours matters.
     fn on_other_packet(&mut self, packet: &Packet) {
-        let Some(message) = wire::parse_too_big(packet) else {
+        let Some(message) = wire::parse_icmp(packet) else {
             self.counters.dropped_protocol += 1;
             return;
         };
-        self.counters.too_big_received += 1;
+        match message.says {
+            IcmpSays::TooBig(_) => self.counters.too_big_received += 1,
+            IcmpSays::Unreachable(_) => self.counters.unreachable_received += 1,
+        }
         let key = self.key(&message.path);
         let Some(index) = self.table.find(key, &message.path) else {
             return;
         };
-        let headers = if message.path.remote.is_ipv4() {
-            40
-        } else {
-            60
+        let Some(slot) = self.table.at_mut(index) else {
+            return;
         };
-        if let Some(slot) = self.table.at_mut(index) {
-            slot.connection
-                .on_mtu(message.seq, message.mtu.saturating_sub(headers));
+        let before = ReadinessSnapshot::at(&slot.connection);
+        match message.says {
+            IcmpSays::TooBig(mtu) => {
+                let headers = if message.path.remote.is_ipv4() {
+                    40
+                } else {
+                    60
+                };
+                slot.connection
+                    .on_mtu(message.seq, mtu.saturating_sub(headers));
+            }
+            IcmpSays::Unreachable(why) => slot.connection.on_unreachable(message.seq, why),
         }
-        self.enqueue(index);
+        self.follow_up(index, before);
     }
 
-    fn count_drop(&mut self, reason: DropReason) {
+    pub(super) fn count_drop(&mut self, reason: DropReason) {
         let counters = &mut self.counters;
         let counter = match reason {
             DropReason::NotIp | DropReason::NotTcp => &mut counters.dropped_protocol,

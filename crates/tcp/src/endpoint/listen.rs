@@ -1,6 +1,7 @@
 //! Listeners: SYNs in, connections to accept out.
 
 use std::collections::VecDeque;
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use super::fast_open::FastOpenVerdict;
@@ -11,6 +12,8 @@ use crate::{Config, SeqNum};
 
 /// Waits for connections on a port.
 pub(super) struct Listener {
+    /// At this address of ours alone; none: at any.
+    address: Option<IpAddr>,
     /// Most connections being opened, and most waiting for `accept`.
     pub backlog: usize,
     /// Connections in SYN-RECEIVED.
@@ -24,6 +27,12 @@ pub(super) struct Listener {
     pub notified: bool,
     /// When a cookie was last sent: an ACK can only be one for a while after that.
     cookies_sent: Option<Instant>,
+}
+
+impl Listener {
+    pub(super) fn is_at(&self, local: IpAddr) -> bool {
+        self.address.is_none_or(|address| address == local)
+    }
 }
 
 /// Why a port cannot be listened on.
@@ -54,6 +63,29 @@ impl Endpoint {
     /// # Errors
     /// If the port cannot be had.
     pub fn listen(&mut self, port: u16, backlog: usize, config: Config) -> Result<(), ListenError> {
+        self.listen_at(None, port, backlog, config)
+    }
+
+    /// The same at one of our addresses only: elsewhere the port is closed. A port has one listener.
+    ///
+    /// # Errors
+    /// If the port cannot be had.
+    pub fn listen_on(
+        &mut self,
+        local: SocketAddr,
+        backlog: usize,
+        config: Config,
+    ) -> Result<(), ListenError> {
+        self.listen_at(Some(local.ip()), local.port(), backlog, config)
+    }
+
+    fn listen_at(
+        &mut self,
+        address: Option<IpAddr>,
+        port: u16,
+        backlog: usize,
+        config: Config,
+    ) -> Result<(), ListenError> {
         if port == 0 {
             return Err(ListenError::BadPort);
         }
@@ -62,6 +94,7 @@ impl Endpoint {
         }
         self.answers_each |= config.answers_each();
         let listener = Listener {
+            address,
             backlog: backlog.max(1),
             half_open: 0,
             fast_open: 0,
@@ -127,7 +160,8 @@ impl Endpoint {
         if flags.contains(Flags::RST) {
             return;
         }
-        let Some(listener) = self.listeners.get_mut(&path.local.port()) else {
+        let listener = self.listeners.get_mut(&path.local.port());
+        let Some(listener) = listener.filter(|listener| listener.is_at(path.local.ip())) else {
             self.counters.refused += 1;
             self.reset(&path, segment);
             return;

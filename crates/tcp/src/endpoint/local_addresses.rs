@@ -23,7 +23,7 @@ impl LocalAddresses {
     /// Whether somebody at `remote` may have anything to do with us at `local`.
     pub(super) fn may_meet(&self, path: &FourTuple) -> bool {
         let (local, remote) = (path.local.ip(), path.remote.ip());
-        let ours = self.0.is_empty() || self.has(local);
+        let ours = self.is_ours(local);
         // RFC 1122 §3.2.1.3: 127/8 never leaves a host, nor does our own address come from outside
         // (the LAND attack of 1997).
         ours && local != remote
@@ -32,6 +32,11 @@ impl LocalAddresses {
             && (!remote.is_loopback() || local.is_loopback())
             && self.is_unicast(local)
             && self.is_unicast(remote)
+    }
+
+    /// Whether a packet to it is for us.
+    pub(super) fn is_ours(&self, local: IpAddr) -> bool {
+        self.0.is_empty() || self.has(local)
     }
 
     fn has(&self, address: IpAddr) -> bool {

@@ -3,6 +3,7 @@
 mod connect;
 mod cookie;
 mod fast_open;
+mod fragments;
 mod input;
 mod listen;
 mod local_addresses;
@@ -26,6 +27,7 @@ use crate::wire::{Checksum, FourTuple, Packet};
 use crate::{Config, Pool, SeqNum};
 
 use fast_open::FastOpens;
+use fragments::Fragments;
 use listen::Listener;
 use local_addresses::LocalAddresses;
 use output::Cutting;
@@ -78,6 +80,7 @@ pub struct Endpoint {
     ports: Ports,
     local_addresses: LocalAddresses,
     fast_opens: FastOpens,
+    fragments: Fragments,
     counters: EndpointCounters,
 }
 
@@ -122,8 +125,10 @@ pub struct EndpointCounters {
     pub dropped_malformed: u64,
     /// Dropped: a wrong checksum.
     pub dropped_checksum: u64,
-    /// Dropped: a fragment.
+    /// Dropped: fragments whose packet did not become whole within a minute, or that overlap.
     pub dropped_fragment: u64,
+    /// Packets made of fragments.
+    pub packets_reassembled: u64,
     /// Dropped: for a listener, but no SYN.
     pub dropped_no_connection: u64,
     /// Dropped: a listener's backlog was full.
@@ -140,6 +145,8 @@ pub struct EndpointCounters {
     pub cookies_accepted: u64,
     /// "Packet too big" messages received.
     pub too_big_received: u64,
+    /// Messages received that say that a segment did not get there.
+    pub unreachable_received: u64,
 }
 
 impl Endpoint {
@@ -179,6 +186,7 @@ impl Endpoint {
             ports: Ports::default(),
             local_addresses: LocalAddresses::default(),
             fast_opens: FastOpens::default(),
+            fragments: Fragments::default(),
             counters: EndpointCounters::default(),
         }
     }

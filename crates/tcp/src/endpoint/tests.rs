@@ -1,5 +1,8 @@
 //! Two endpoints with a wire of 1 ms between them.
 
+mod fragments;
+mod icmp;
+
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -281,6 +284,24 @@ fn the_same_ports_can_be_used_again_while_the_server_waits() {
 }
 
 #[test]
+fn who_listens_at_one_address_is_not_at_the_others() {
+    let mut net = Net::new(5);
+    let other = SocketAddr::new("10.0.0.3".parse().unwrap(), 81);
+    net.server.listen_on(other, 5, Config::default()).unwrap();
+    let client = SocketAddr::new(CLIENT, 0);
+    let mut connect = |at| net.client.connect(client, at, net.now).unwrap();
+    let refused = connect(SocketAddr::new(SERVER, 81));
+    let opened = connect(other);
+    net.run_for(5);
+    let ended = |id| net.client.connection(id).unwrap().ended();
+    assert_eq!(
+        (ended(refused), ended(opened)),
+        (Some(Ended::Refused), None)
+    );
+    assert!(net.server.accept(81).is_some());
+}
+
+#[test]
 fn an_idle_connection_is_on_no_list() {
     let mut net = Net::new(500);
     let ids: Vec<ConnId> = (0..100).map(|_| net.connect(0)).collect();
@@ -345,51 +366,6 @@ fn a_damaged_packet_is_counted_and_nothing_else() {
         .on_packet(Packet::from_piece(Piece::from(bytes)), net.now);
     assert_eq!(net.server.counters().dropped_checksum, 1);
     assert_eq!(net.server.connections(), 0);
-}
-
-#[test]
-fn a_router_that_says_too_big_is_heard() {
-    let mut net = Net::new(5);
-    let id = net.connect(5000);
-    net.run_for(5);
-    net.write(id, &[1; 5000]);
-    let packet = net.client.poll_packet(net.now).unwrap();
-    // IPv4, ICMP type 3 code 4, MTU 1000, then the packet it is about, as the router got it: with
-    // fewer hops left, and from a translator of addresses with a checksum that is wrong.
-    let mut inner = packet.header.as_ref()[..28].to_vec();
-    inner[8] -= 1;
-    let mut icmp = [&[3, 4, 0, 0, 0, 0, 3, 232], &inner[..]].concat();
-    let sum = wire::Sum::new().add_bytes(&icmp).finish();
-    icmp[2..4].copy_from_slice(&sum.to_be_bytes());
-    let mut ip = vec![
-        0x45,
-        0,
-        0,
-        20 + icmp.len() as u8,
-        0,
-        0,
-        0x40,
-        0,
-        64,
-        1,
-        0,
-        0,
-        10,
-        0,
-        0,
-        9,
-        10,
-        0,
-        0,
-        1,
-    ];
-    let sum = wire::Sum::new().add_bytes(&ip).finish();
-    ip[10..12].copy_from_slice(&sum.to_be_bytes());
-    net.client.on_packet(
-        Packet::from_piece(Piece::from([ip, icmp].concat())),
-        net.now,
-    );
-    assert_eq!(net.client.connection(id).unwrap().mss(), 1000 - 40 - 12);
 }
 
 #[test]

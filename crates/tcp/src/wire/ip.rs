@@ -1,6 +1,9 @@
 //! IPv4 and IPv6 headers, as much of them as TCP needs.
+//!
+//! IPv6's extension headers are walked: options are skipped, a routing header must be at its end.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::ops::Range;
 
 use super::{DropReason, Sum};
 
@@ -45,6 +48,8 @@ pub(super) struct IpHeader {
     pub dest: IpAddr,
     pub protocol: u8,
     pub ecn: Ecn,
+    /// Differentiated services code point, 0 to 63.
+    pub dscp: u8,
     /// Bytes of this header.
     pub header_bytes: usize,
     /// Bytes after this header that belong to the packet.
@@ -102,6 +107,7 @@ impl IpHeader {
             dest: v4(&fixed[16..20]),
             protocol: fixed[9],
             ecn: Ecn::from_bits(fixed[1]),
+            dscp: fixed[1] >> 2,
             header_bytes,
             body_bytes: packet_bytes - header_bytes,
         })
@@ -113,15 +119,55 @@ impl IpHeader {
         if 40 + body_bytes > total {
             return Err(DropReason::Truncated);
         }
-        Ok(Self {
+        let header = Self {
             source: v6(&fixed[8..24]),
             dest: v6(&fixed[24..40]),
-            // Extension headers are not followed: a packet with one is not TCP to us.
             protocol: fixed[6],
             ecn: Ecn::from_bits(fixed[1] >> 4),
+            dscp: (fixed[0] & 15) << 2 | fixed[1] >> 6,
             header_bytes: 40,
             body_bytes,
-        })
+        };
+        if is_extension(header.protocol) {
+            header.behind_extensions(bytes)
+        } else {
+            Ok(header)
+        }
+    }
+
+    /// The same with its extension headers (RFC 8200 §4), up to what they precede.
+    #[cold]
+    fn behind_extensions(mut self, bytes: &[u8]) -> Result<Self, DropReason> {
+        let end = self.header_bytes + self.body_bytes;
+        while is_extension(self.protocol) {
+            let at = self.header_bytes;
+            let fixed: &[u8; 8] = bytes
+                .get(at..)
+                .and_then(<[u8]>::first_chunk)
+                .ok_or(DropReason::Truncated)?;
+            match self.protocol {
+                // Behind itself alone a packet in one piece (RFC 6946).
+                FRAGMENT if u16::from_be_bytes([fixed[2], fixed[3]]) & 0xfff9 != 0 => {
+                    return Err(DropReason::Fragment);
+                }
+                // §4.4: of a type that is not known, with segments left.
+                ROUTING if fixed[3] != 0 => return Err(DropReason::BadIp),
+                // §4.3: right behind the fixed header only.
+                HOP_BY_HOP if at != 40 => return Err(DropReason::BadIp),
+                _ => {}
+            }
+            let len = match self.protocol {
+                FRAGMENT => 8,
+                _ => 8 + 8 * usize::from(fixed[1]),
+            };
+            if at + len > end {
+                return Err(DropReason::BadIp);
+            }
+            self.protocol = fixed[0];
+            self.header_bytes += len;
+            self.body_bytes -= len;
+        }
+        Ok(self)
     }
 
     /// Bytes of the header [`emit`](Self::emit) writes for `dest`.
@@ -132,15 +178,17 @@ impl IpHeader {
     /// Writes a header without options for `body_bytes` more. The lengths of a super-segment may
     /// exceed nothing: callers keep packets under 64 KiB.
     pub(super) fn emit(&self, to: &mut [u8]) {
+        // Type of service, or traffic class.
+        let class = self.dscp << 2 | self.ecn.bits();
         match (self.source, self.dest) {
             (IpAddr::V4(source), IpAddr::V4(dest)) => {
                 let total = (20 + self.body_bytes).min(0xffff) as u16;
-                to[..4].copy_from_slice(&[0x45, self.ecn.bits(), (total >> 8) as u8, total as u8]);
+                to[..4].copy_from_slice(&[0x45, class, (total >> 8) as u8, total as u8]);
                 let hops_and_protocol = u16::from_be_bytes([HOPS, self.protocol]);
                 // Of what is written, not of what lies there: a load from bytes just stored in
                 // other sizes waits for them.
                 let checksum = Sum::new()
-                    .add_word(0x4500 | u16::from(self.ecn.bits()))
+                    .add_word(0x4500 | u16::from(class))
                     .add_word(total)
                     .add_word(DONT_FRAGMENT)
                     .add_word(hops_and_protocol)
@@ -157,7 +205,7 @@ impl IpHeader {
             }
             (source, dest) => {
                 let body = self.body_bytes.min(0xffff) as u16;
-                to[..4].copy_from_slice(&[0x60, self.ecn.bits() << 4, 0, 0]);
+                to[..4].copy_from_slice(&[0x60 | class >> 4, class << 4, 0, 0]);
                 to[4..8].copy_from_slice(&[(body >> 8) as u8, body as u8, self.protocol, HOPS]);
                 to[8..24].copy_from_slice(&octets_v6(source));
                 to[24..40].copy_from_slice(&octets_v6(dest));
@@ -182,6 +230,86 @@ impl IpHeader {
     }
 }
 
+/// Where a fragment belongs.
+pub(super) struct FragmentPlace {
+    pub source: IpAddr,
+    pub dest: IpAddr,
+    pub protocol: u8,
+    pub id: u32,
+    /// Where it begins in what was cut.
+    pub at: usize,
+    /// It is not the last.
+    pub more: bool,
+    pub ecn: Ecn,
+    /// Its part of that.
+    pub body: Range<usize>,
+}
+
+/// Reads the headers of a fragment.
+#[cold]
+pub(super) fn fragment_place(bytes: &[u8]) -> Result<FragmentPlace, DropReason> {
+    match bytes.first().map(|first| first >> 4) {
+        Some(4) => {
+            let mut whole = bytes.to_vec();
+            let field = whole.get_mut(6..8).ok_or(DropReason::Truncated)?;
+            let word = u16::from_be_bytes([field[0], field[1]]);
+            let length = usize::from(whole[0] & 15) * 4;
+            let header = whole.get(..length).ok_or(DropReason::Truncated)?;
+            if !Sum::new().add_bytes(header).is_valid() {
+                return Err(DropReason::BadIpChecksum);
+            }
+            // As if it were whole, for the checks of everything else.
+            whole[6..8].fill(0);
+            let ip = IpHeader::read_v4(&whole, bytes.len())?;
+            Ok(FragmentPlace {
+                source: ip.source,
+                dest: ip.dest,
+                protocol: ip.protocol,
+                id: u32::from(u16::from_be_bytes([whole[4], whole[5]])),
+                at: usize::from(word & 0x1fff) * 8,
+                more: word & 0x2000 != 0,
+                ecn: ip.ecn,
+                body: ip.header_bytes..ip.header_bytes + ip.body_bytes,
+            })
+        }
+        _ => fragment_place_v6(bytes),
+    }
+}
+
+fn fragment_place_v6(bytes: &[u8]) -> Result<FragmentPlace, DropReason> {
+    let fixed: &[u8; 40] = bytes.first_chunk().ok_or(DropReason::Truncated)?;
+    let end = 40 + usize::from(u16::from_be_bytes([fixed[4], fixed[5]]));
+    let (mut protocol, mut at) = (fixed[6], 40);
+    loop {
+        let header: &[u8; 8] = bytes
+            .get(at..end.min(bytes.len()))
+            .and_then(<[u8]>::first_chunk)
+            .ok_or(DropReason::Truncated)?;
+        if protocol == FRAGMENT {
+            let word = u16::from_be_bytes([header[2], header[3]]);
+            return Ok(FragmentPlace {
+                source: v6(&fixed[8..24]),
+                dest: v6(&fixed[24..40]),
+                protocol: header[0],
+                id: u32::from_be_bytes([header[4], header[5], header[6], header[7]]),
+                at: usize::from(word & 0xfff8),
+                more: word & 1 != 0,
+                ecn: Ecn::from_bits(fixed[1] >> 4),
+                body: at + 8..end,
+            });
+        }
+        if !is_extension(protocol) {
+            return Err(DropReason::BadIp);
+        }
+        (protocol, at) = (header[0], at + 8 + 8 * usize::from(header[1]));
+    }
+}
+
+/// Extension headers that a packet to us may have.
+fn is_extension(protocol: u8) -> bool {
+    matches!(protocol, HOP_BY_HOP | ROUTING | FRAGMENT | DESTINATION)
+}
+
 fn v4(bytes: &[u8]) -> IpAddr {
     IpAddr::V4(Ipv4Addr::new(bytes[0], bytes[1], bytes[2], bytes[3]))
 }
@@ -199,6 +327,10 @@ fn octets_v6(address: IpAddr) -> [u8; 16] {
     }
 }
 
+const HOP_BY_HOP: u8 = 0;
+const ROUTING: u8 = 43;
+const FRAGMENT: u8 = 44;
+const DESTINATION: u8 = 60;
 const DONT_FRAGMENT: u16 = 0x4000;
 /// Time to live and hop limit: the value RFC 1700 recommends.
 const HOPS: u8 = 64;

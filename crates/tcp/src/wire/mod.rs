@@ -1,12 +1,13 @@
 //! What crosses the wire: views that parse bytes into plain values, and values that emit bytes.
 //!
 //! The TCP above works on [`Segment`]s and never sees bytes. What cannot be parsed is a
-//! [`DropReason`], to be counted. Not here: IP fragments (dropped: we set DF and so does every
-//! TCP that does path MTU discovery), IP options beyond skipping them, urgent data (its pointer is
+//! [`DropReason`], to be counted. Not here: IP options beyond skipping them, urgent data (its pointer is
 //! ignored, as RFC 6093 §6 advises new applications to expect).
 
 mod checksum;
 mod fast_open;
+mod fragment;
+mod icmp;
 mod ip;
 mod options;
 mod packet;
@@ -15,12 +16,14 @@ mod tcp;
 
 pub use checksum::Sum;
 pub use fast_open::FastOpen;
+pub use icmp::Unreachable;
 pub use ip::Ecn;
 pub use options::{AckRate, Options, SackBlocks, Timestamps};
 pub use packet::{Checksum, FourTuple, Header, Packet};
 pub use segment::{Flags, Segment};
 
-pub(crate) use packet::parse_too_big;
+pub(crate) use fragment::{Fragment, FragmentKey, rebuild};
+pub(crate) use icmp::{IcmpSays, parse_icmp};
 
 /// Why a packet was dropped before it reached a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

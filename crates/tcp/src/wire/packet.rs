@@ -1,11 +1,11 @@
 //! A packet: header bytes, payload pieces, and what the device has to do or has done about it.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 use super::ip::IpHeader;
 use super::tcp::TcpHeader;
-use super::{DropReason, Segment, Sum};
-use crate::{Chain, Piece, SeqNum};
+use super::{DropReason, Segment};
+use crate::{Chain, Piece};
 
 /// The two ends of a connection. In an arriving packet `local` is its destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -136,6 +136,7 @@ impl Packet {
             dest: path.remote.ip(),
             protocol: TCP,
             ecn: segment.ecn,
+            dscp: segment.dscp,
             header_bytes: ip_bytes,
             body_bytes: tcp_bytes + segment.payload.len(),
         };
@@ -193,6 +194,7 @@ impl Packet {
         };
         segment.segment_size = self.segment_size;
         segment.ecn = ip.ecn;
+        segment.dscp = ip.dscp;
         Ok(FourTuple {
             local: SocketAddr::new(ip.dest, tcp.dest),
             remote: SocketAddr::new(ip.source, tcp.source),
@@ -200,7 +202,7 @@ impl Packet {
     }
 
     /// The run of bytes that holds the headers.
-    fn head(&self) -> &[u8] {
+    pub(super) fn head(&self) -> &[u8] {
         match self.header.as_ref() {
             [] => self.payload.iter().next().map_or(&[], Piece::as_ref),
             header => header,
@@ -224,59 +226,15 @@ impl Packet {
     }
 }
 
-/// "Packet too big" of ICMP or ICMPv6 about one of our segments.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct TooBig {
-    /// The connection it is about.
-    pub path: FourTuple,
-    /// SEG.SEQ of the segment that was too big.
-    pub seq: SeqNum,
-    /// Largest packet the hop would have taken, in bytes with headers.
-    pub mtu: u32,
-}
-
-/// Reads an ICMP "fragmentation needed" (RFC 1191 §4) or ICMPv6 "packet too big" (RFC 4443 §3.2).
-pub(crate) fn parse_too_big(packet: &Packet) -> Option<TooBig> {
-    let head = packet.head();
-    let ip = IpHeader::parse(head, packet.len()).ok()?;
-    let icmp = head.get(ip.header_bytes..ip.header_bytes + ip.body_bytes)?;
-    let (sum, mtu) = match (ip.protocol, icmp.get(..8)?) {
-        (ICMP, &[3, 4, _, _, _, _, a, b]) => (Sum::new(), u32::from(u16::from_be_bytes([a, b]))),
-        (ICMPV6, &[2, _, _, _, a, b, c, d]) => (ip.pseudo_sum(), u32::from_be_bytes([a, b, c, d])),
-        _ => return None,
-    };
-    if !sum.add_bytes(icmp).is_valid() {
-        return None;
-    }
-    // The beginning of the packet it is about: its IP header and at least eight bytes of TCP.
-    let inner = &icmp[8..];
-    let inner_ip = IpHeader::parse_quoted(inner).ok()?;
-    let tcp: &[u8; 8] = inner.get(inner_ip.header_bytes..)?.first_chunk()?;
-    if inner_ip.protocol != TCP {
-        return None;
-    }
-    let end =
-        |ip: IpAddr, at: usize| SocketAddr::new(ip, u16::from_be_bytes([tcp[at], tcp[at + 1]]));
-    Some(TooBig {
-        path: FourTuple {
-            local: end(inner_ip.source, 0),
-            remote: end(inner_ip.dest, 2),
-        },
-        seq: SeqNum::new(u32::from_be_bytes([tcp[4], tcp[5], tcp[6], tcp[7]])),
-        mtu,
-    })
-}
-
 /// IPv6 without extension headers and TCP with 40 bytes of options.
 pub const HEADER_BYTES_MAX: usize = 100;
-const ICMP: u8 = 1;
-const TCP: u8 = 6;
-const ICMPV6: u8 = 58;
+pub(super) const TCP: u8 = 6;
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::{Ecn, Flags, Options, Timestamps};
+    use crate::SeqNum;
+    use crate::wire::{Ecn, Flags, Options, Sum, Timestamps};
     use proptest::prelude::*;
 
     fn path(v6: bool) -> FourTuple {
@@ -302,7 +260,7 @@ mod tests {
         fn segments()(
             seq: u32, ack: u32, flags: u8, window: u16, mss: Option<u16>, shift in prop::option::of(0u8..=14),
             sack_permitted: bool, timestamps: Option<(u32, u32)>, blocks in prop::collection::vec(any::<(u32, u32)>(), 0..=2),
-            payload in prop::collection::vec(any::<u8>(), 0..3000), cut in 0usize..3000, ecn in 0u8..4,
+            payload in prop::collection::vec(any::<u8>(), 0..3000), cut in 0usize..3000, ecn in 0u8..4, dscp in 0u8..64,
         ) -> Segment {
             let cut = cut.min(payload.len());
             let mut options = Options { mss, window_scale: shift, sack_permitted, ..Options::default() };
@@ -319,6 +277,7 @@ mod tests {
                 payload: [Piece::from(&payload[..cut]), Piece::from(&payload[cut..])].into_iter().collect(),
                 segment_size: 0,
                 ecn: [Ecn::NotCapable, Ecn::Capable1, Ecn::Capable0, Ecn::Congested][usize::from(ecn)],
+                dscp,
                 fast_open: None,
             }
         }
@@ -336,7 +295,7 @@ mod tests {
             prop_assert_eq!(parsed_path, swapped(path(v6)));
             prop_assert_eq!(parsed.payload.to_vec(), segment.payload.to_vec());
             prop_assert_eq!((parsed.seq, parsed.ack, parsed.flags, parsed.window), (segment.seq, segment.ack, segment.flags, segment.window));
-            prop_assert_eq!((parsed.options, parsed.ecn), (segment.options, segment.ecn));
+            prop_assert_eq!((parsed.options, parsed.ecn, parsed.dscp), (segment.options, segment.ecn, segment.dscp));
         }
 
         #[test]
@@ -351,12 +310,15 @@ mod tests {
         #[test]
         fn no_bytes_make_the_parser_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..120), v6: bool, partial: bool, apart: bool) {
             if let Some(first) = bytes.first_mut() { *first = if v6 { 0x60 } else { 0x45 }; }
+            // Extension headers, in most cases that are long enough.
+            if let (true, Some(next)) = (v6, bytes.get_mut(6)) { *next = [0, 43, 44, 60][usize::from(*next % 4)]; }
             let mut packet = Packet::from_piece(bytes.as_slice().into());
             if apart {
                 packet = Packet { header: Header::from(bytes.as_slice()), payload: Piece::from(bytes).into(), ..Packet::default() };
             }
             packet.checksum = if partial { Checksum::Partial } else { Checksum::Complete };
-            let _ = parse_too_big(&packet);
+            let _ = crate::wire::parse_icmp(&packet);
+            let _ = crate::wire::Fragment::parse(&packet);
             let _ = packet.parse();
         }
     }

@@ -27,6 +27,8 @@ pub struct Segment {
     pub segment_size: u16,
     /// Congestion marks of the IP header.
     pub ecn: Ecn,
+    /// Differentiated services code point of the IP header (RFC 2474), 0 to 63.
+    pub dscp: u8,
     /// TCP Fast Open (RFC 7413), on SYNs. Apart from the options: those travel with every segment.
     pub fast_open: Option<Box<FastOpen>>,
 }
@@ -97,6 +99,7 @@ impl Segment {
             options: self.options,
             segment_size: 0,
             ecn: self.ecn,
+            dscp: self.dscp,
             fast_open: None,
         };
         self.seq += size as u32;

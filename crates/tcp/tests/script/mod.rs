@@ -316,6 +316,7 @@ impl Runner {
             payload: Piece::from(vec![7; line.bytes as usize]).into(),
             segment_size: 0,
             ecn: line.ecn.unwrap_or(Ecn::NotCapable),
+            dscp: 0,
             fast_open: line.fast_open.map(Box::new),
         })
     }

@@ -1,6 +1,8 @@
 //! The command line of `tcpcost peer`, and the choices of TCP and wire that it stands for.
 
-use std::net::{IpAddr, SocketAddr};
+mod network;
+
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -9,34 +11,11 @@ use clap::Args;
 use tcpcost_link::{Impairment, Layer, Offloads};
 use tcpcost_stack::UserSettings;
 use tcpcost_study::units;
-use tcpcost_tcp::{Config, CongestionControl, Nagle};
+use tcpcost_tcp::{Config, CongestionControl, KeepAlive, Nagle};
 
 use super::policy::PolicyFlags;
-
-/// An address and the length of its network's prefix.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Network {
-    /// The address.
-    pub address: IpAddr,
-    /// Bits.
-    pub prefix: u8,
-}
-
-impl FromStr for Network {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || "expected an address with a prefix such as 10.9.0.2/24".to_string();
-        let (address, prefix) = text.split_once('/').ok_or_else(wrong)?;
-        let address: IpAddr = address.parse().map_err(|_| wrong())?;
-        let prefix: u8 = prefix.parse().map_err(|_| wrong())?;
-        let most = if address.is_ipv4() { 32 } else { 128 };
-        if prefix > most {
-            return Err(wrong());
-        }
-        Ok(Self { address, prefix })
-    }
-}
+use crate::exit::usage;
+pub use network::Network;
 
 /// A congestion control by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,6 +43,26 @@ fn size_of(text: &str) -> Result<u32, String> {
         .ok_or_else(|| "expected less than 1GiB".to_string())
 }
 
+/// A buffer holds a segment or two at the least, as the kernel's do (SOCK_MIN_SNDBUF is 4.5 KiB): with
+/// less each segment waits for the acknowledgement of the one before.
+fn buffer(text: &str) -> Result<u32, String> {
+    size_of(text)
+        .ok()
+        .filter(|&bytes| bytes >= 4096)
+        .ok_or_else(|| "expected a size from 4KiB to less than 1GiB".to_string())
+}
+
+/// What the kernel takes for the name of an interface (`dev_valid_name`).
+fn interface_name(text: &str) -> Result<String, String> {
+    let odd = |byte: u8| matches!(byte, b'/' | b':') || byte.is_ascii_whitespace();
+    let fits = (1..16).contains(&text.len()) && !text.bytes().any(odd);
+    if fits && text != "." && text != ".." {
+        Ok(text.to_string())
+    } else {
+        Err("expected 1 to 15 bytes without blanks, '/' and ':'".to_string())
+    }
+}
+
 fn bytes(text: &str) -> Result<u64, String> {
     units::bytes(text).map_err(|error| error.to_string())
 }
@@ -76,6 +75,13 @@ fn time(text: &str) -> Result<Duration, String> {
     units::duration(text).map_err(|error| error.to_string())
 }
 
+fn wait(text: &str) -> Result<Duration, String> {
+    time(text).and_then(|time| match time {
+        time if time >= WAIT_MIN => Ok(time),
+        _ => Err("expected 10ms or more".to_string()),
+    })
+}
+
 fn rate(text: &str) -> Result<u64, String> {
     units::bits_per_s(text).map_err(|error| error.to_string())
 }
@@ -83,20 +89,21 @@ fn rate(text: &str) -> Result<u64, String> {
 /// `tcpcost peer`.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = "Example, as root, and then from another terminal:\n  \
-    tcpcost peer --tap tcp0 --address 10.9.0.2/24 --host-address 10.9.0.1/24 --listen 80 --serve 1GiB --ack-every 8\n  \
-    curl -o /dev/null http://10.9.0.2/\n\
+    tcpcost peer --tap tcp0 --address 10.9.0.2/24 --host-address 10.9.0.1/24 --listen 5201 --iperf3 --ack-every 8\n  \
+    iperf3 -c 10.9.0.2\n\
+Or with --listen 80 --serve 1GiB, and: curl -o /dev/null http://10.9.0.2/\n\
 A wire that is impaired carries ordinary segments, no super-segments: both directions of it are meant.")]
 pub struct Flags {
     /// Make or take the TAP interface NAME.
-    #[arg(long, value_name = "NAME", required_unless_present = "tun")]
+    #[arg(long, value_name = "NAME", required_unless_present = "tun", value_parser = interface_name)]
     pub tap: Option<String>,
     /// Make or take the TUN interface NAME.
-    #[arg(long, value_name = "NAME", conflicts_with = "tap")]
+    #[arg(long, value_name = "NAME", conflicts_with = "tap", value_parser = interface_name)]
     pub tun: Option<String>,
     /// Our address; one of each family at most.
     #[arg(long, value_name = "ADDR/PREFIX", required = true)]
     pub address: Vec<Network>,
-    /// Address to give the kernel's side; without it the interface is left as it is.
+    /// Address to give the kernel's side and take it up; without it the interface is left as it is.
     #[arg(long, value_name = "ADDR/PREFIX")]
     pub host_address: Vec<Network>,
     /// Ask for the hosts of the networks of --address by ARP or neighbour discovery, instead of
@@ -128,17 +135,21 @@ pub struct Flags {
     /// Most payload of one segment, without options [default: the MTU less 40, IPv6 less 60].
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(88..=65_495))]
     pub mss: Option<u16>,
-    /// MTU to set on the interface.
+    /// MTU to set on the interface: 1280 to 65535, of a TAP to 65521.
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1280..=65_535))]
     pub mtu: Option<u32>,
     /// Congestion control: cubic, reno or fixed:SIZE.
     #[arg(long, value_name = "NAME", default_value = "cubic")]
     pub cc: Congestion,
-    /// Send buffer.
-    #[arg(long, value_name = "SIZE", value_parser = size_of)]
+    /// End the first slow start where the round-trip time grows (HyStart++, RFC 9406), with cubic or
+    /// reno [default: the first loss ends it].
+    #[arg(long)]
+    pub hystart: bool,
+    /// Send buffer, from 4KiB [default: 1MiB].
+    #[arg(long, value_name = "SIZE", value_parser = buffer)]
     pub send_buffer: Option<u32>,
-    /// Receive buffer; ends its tuning.
-    #[arg(long, value_name = "SIZE", value_parser = size_of)]
+    /// Receive buffer, from 4KiB; ends its tuning [default: 256KiB to 4MiB].
+    #[arg(long, value_name = "SIZE", value_parser = buffer)]
     pub receive_buffer: Option<u32>,
     /// Send partial segments at once (TCP_NODELAY).
     #[arg(long)]
@@ -152,6 +163,23 @@ pub struct Flags {
     /// Offer no timestamps.
     #[arg(long)]
     pub no_timestamps: bool,
+    /// Probe a connection on which nothing was heard for so long, e.g. 60s (RFC 9293 §3.8.4)
+    /// [default: none is probed].
+    #[arg(long, value_name = "TIME", value_parser = wait)]
+    pub keepalive: Option<Duration>,
+    /// Time between probes.
+    #[arg(long, value_name = "TIME", value_parser = wait, default_value = "75s", requires = "keepalive")]
+    pub keepalive_interval: Duration,
+    /// Probes without an answer after which the connection ends.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..), default_value_t = 9, requires = "keepalive")]
+    pub keepalive_probes: u8,
+    /// End a connection when what was sent stays unacknowledged for so long (RFC 9293 §3.8.3,
+    /// RFC 5482) [default: after 15 timeouts in a row, about a quarter of an hour].
+    #[arg(long, value_name = "TIME", value_parser = wait)]
+    pub user_timeout: Option<Duration>,
+    /// Differentiated services code point of what it sends (RFC 2474), e.g. 46.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=63), default_value_t = 0)]
+    pub dscp: u8,
     /// No segmentation and checksum offload, in either direction.
     #[arg(long)]
     pub no_offloads: bool,
@@ -209,12 +237,55 @@ pub struct ServiceFlags {
     /// Answer an HTTP request with this many bytes and close.
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     pub serve: Option<u64>,
-    /// Be the server of an iperf3 client: TCP, -t, -n, -R, -P.
+    /// Be the server of iperf3 clients, of several at once: TCP, one way at a time (not --bidir).
     #[arg(long, conflicts_with = "connect")]
     pub iperf3: bool,
 }
 
 impl Flags {
+    /// What no single flag can be blamed for.
+    ///
+    /// # Errors
+    /// The first that cannot be.
+    pub fn check(&self) -> anyhow::Result<()> {
+        network::check("--address", &self.address, &[])?;
+        network::check("--host-address", &self.host_address, &self.address)?;
+        if let Some(remote) = self.connect {
+            network::check_remote(remote, &self.address)?;
+        }
+        if self.hystart && matches!(self.cc.0, CongestionControl::Fixed(_)) {
+            return Err(usage("--hystart has no effect on a window that is fixed"));
+        }
+        let ports_left = self.listen.map_or(0, |first| u16::MAX - first);
+        if self.listen.is_some() && ports_left < self.instances - 1 {
+            return Err(usage(format!(
+                "--listen leaves {} ports for {} --instances",
+                ports_left + 1,
+                self.instances
+            )));
+        }
+        if self.tap.is_some() && self.mtu.is_some_and(|mtu| mtu > TAP_MTU_MAX) {
+            return Err(usage(format!(
+                "--mtu of a TAP is {TAP_MTU_MAX} at most: its frames have a header of 14 bytes"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Whether `--mss` fits the interface.
+    ///
+    /// # Errors
+    /// It does not: segments of that size would never be seen.
+    pub fn check_mtu(&self, mtu: u32) -> anyhow::Result<()> {
+        let most = mtu.saturating_sub(40);
+        match self.mss {
+            Some(mss) if u32::from(mss) > most => Err(usage(format!(
+                "--mss {mss} does not fit an MTU of {mtu}: {most} at most, or a larger --mtu"
+            ))),
+            _ => Ok(()),
+        }
+    }
+
     /// Name and layer of the interface.
     pub fn interface(&self) -> (&str, Layer) {
         match (&self.tap, &self.tun) {
@@ -261,6 +332,7 @@ impl Flags {
         let fits = u16::try_from(mtu.saturating_sub(40)).unwrap_or(u16::MAX);
         config.mss = self.mss.unwrap_or(fits);
         config.congestion = self.cc.0;
+        config.hystart = self.hystart;
         config.send_buffer = self.send_buffer.unwrap_or(config.send_buffer);
         if let Some(bytes) = self.receive_buffer {
             (config.receive_buffer, config.receive_buffer_max) = (bytes, 0);
@@ -268,6 +340,13 @@ impl Flags {
         if self.nodelay {
             config.segmentation.nagle = Nagle::Off;
         }
+        config.keepalive = self.keepalive.map(|idle| KeepAlive {
+            idle,
+            interval: self.keepalive_interval,
+            probes: self.keepalive_probes,
+        });
+        config.user_timeout = self.user_timeout;
+        config.dscp = self.dscp;
         config.ecn = self.ecn;
         config.sack = !self.no_sack;
         config.timestamps = !self.no_timestamps;
@@ -275,16 +354,28 @@ impl Flags {
     }
 }
 
+/// Shorter than a timer's floor; with none at all the timer would never rest.
+const WAIT_MIN: Duration = Duration::from_millis(10);
+/// The kernel counts the frame's header in its 65,535 bytes (`tun_net_init`).
+const TAP_MTU_MAX: u32 = 65_521;
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_network_is_an_address_and_a_prefix_that_fits_it() {
-        let network: Network = "fd00::2/64".parse().unwrap();
-        assert_eq!(network.prefix, 64);
-        for wrong in ["10.0.0.1", "10.0.0.1/33", "10.0.0/24", "fd00::1/129", "/"] {
-            assert!(wrong.parse::<Network>().is_err(), "{wrong}");
+    fn a_name_is_one_that_the_kernel_takes_as_it_is() {
+        assert_eq!(interface_name("tcp0"), Ok("tcp0".to_string()));
+        for wrong in ["", ".", "..", "a/b", "a b", "a:b", "sixteen-bytes-it"] {
+            assert!(interface_name(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_buffer_holds_a_few_segments() {
+        assert_eq!(buffer("4KiB"), Ok(4096));
+        for wrong in ["1B", "0B", "4095B", "1GiB", "x"] {
+            assert!(buffer(wrong).is_err(), "{wrong}");
         }
     }
 

@@ -1,81 +1,48 @@
 //! `--iperf3`: the server's part of iperf3's control protocol, so that its client can measure our
-//! TCP: one test at a time, streams of TCP in one direction (`-R`, `-P`, `-t`, `-n`, `-l`).
+//! TCP: streams of TCP in one direction (`-R`, `-P`, `-t`, `-n`, `-k`, `-l`, `-O`, `-N`, `-b`).
 //!
 //! A test is one control connection and its data connections, told apart by a cookie that each
-//! begins with. On the control connection the server says, a byte at a time, which state comes next;
+//! begins with; so several clients can have theirs at the same time, and one that says nothing is in
+//! nobody's way. On the control connection the server says, a byte at a time, which state comes next;
 //! parameters and results are JSON behind a length of four bytes (iperf3's `iperf_api.h`, `net.c`).
-//! Not here: UDP, SCTP, both directions at once, `--get-server-output`.
+//! Not here: UDP, SCTP, both directions at once, `--get-server-output`, `-w` (`--send-buffer`), `-M`
+//! (`--mss`), and of `-b 10M/COUNT` the bursts.
+
+mod test;
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use serde::Deserialize;
 use tcpcost_stack::{UserConn, UserStack};
-use tcpcost_tcp::{Connection, Piece, ReadError};
+use tcpcost_tcp::{Piece, ReadError};
 
 use super::WireUnderTest;
+use test::{Step, Test};
 
 type Stack = UserStack<WireUnderTest>;
+type Cookie = [u8; COOKIE_BYTES];
 
 /// All connections of iperf3 clients.
 #[derive(Default)]
 pub struct Server {
     roles: HashMap<u32, Role>,
-    test: Option<Test>,
+    tests: HashMap<Cookie, Test>,
 }
 
 /// What a connection is.
 enum Role {
     /// Not known before its cookie is complete.
     Unknown(Vec<u8>),
-    /// The control connection, with what was read of a message.
-    Control(Vec<u8>),
-    /// Data, by its place in [`Test::streams`].
-    Stream(usize),
-}
-
-/// The test that runs.
-struct Test {
-    cookie: Vec<u8>,
-    control: Member,
-    parameters: Parameters,
-    step: Step,
-    streams: Vec<Stream>,
-    begun: Instant,
-    /// When its client was last heard, or took something.
-    heard: Instant,
+    /// The control connection of a test, with what was read of a message.
+    Control(Cookie, Vec<u8>),
+    /// Data of a test, by its place in [`Test::streams`].
+    Stream(Cookie, usize),
 }
 
 #[derive(Clone, Copy)]
 struct Member {
     token: u32,
     conn: UserConn,
-}
-
-struct Stream {
-    member: Member,
-    /// Bytes received, or written.
-    bytes: u64,
-}
-
-/// How far a test is.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Step {
-    Parameters,
-    Streams,
-    Running,
-    Results,
-    Displaying,
-}
-
-/// What a client asks for; the rest (time, bytes) is its own business.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Parameters {
-    tcp: bool,
-    parallel: usize,
-    reverse: bool,
-    bidirectional: bool,
 }
 
 impl Server {
@@ -91,27 +58,30 @@ impl Server {
         let mut over = Vec::new();
         let role = self.roles.remove(&token);
         match role.unwrap_or(Role::Unknown(Vec::new())) {
-            Role::Unknown(mut cookie) => match read_cookie(stack, conn, &mut cookie) {
-                Ok(true) => self.introduce(stack, member, cookie, pattern, &mut over),
-                Ok(false) => drop(self.roles.insert(token, Role::Unknown(cookie))),
+            Role::Unknown(mut read) => match read_cookie(stack, conn, &mut read) {
+                Ok(Some(cookie)) => self.introduce(stack, member, cookie, pattern, &mut over),
+                Ok(None) => drop(self.roles.insert(token, Role::Unknown(read))),
                 Err(()) => over.push(token),
             },
-            Role::Control(mut inbox) => {
+            Role::Control(cookie, mut inbox) => {
                 let before = inbox.len();
                 let open = read_all(stack, conn, &mut inbox);
-                if let Some(test) = self.test.as_mut().filter(|_| inbox.len() > before) {
-                    test.heard = Instant::now();
-                }
-                let goes_on = self.obey(stack, &mut inbox);
+                let goes_on = self.tests.get_mut(&cookie).is_some_and(|test| {
+                    if inbox.len() > before {
+                        test.heard = Instant::now();
+                    }
+                    test.obey(stack, &mut inbox)
+                });
                 if open && goes_on {
-                    self.roles.insert(token, Role::Control(inbox));
+                    self.roles.insert(token, Role::Control(cookie, inbox));
                 } else {
-                    self.end(stack, &mut over);
+                    self.end(stack, &cookie, &mut over);
                 }
             }
-            Role::Stream(index) => {
-                if self.transfer(stack, index, pattern) {
-                    self.roles.insert(token, Role::Stream(index));
+            Role::Stream(cookie, index) => {
+                let test = self.tests.get_mut(&cookie);
+                if test.is_some_and(|test| test.transfer(stack, index, pattern)) {
+                    self.roles.insert(token, Role::Stream(cookie, index));
                 } else {
                     over.push(token);
                 }
@@ -125,219 +95,78 @@ impl Server {
         &mut self,
         stack: &mut Stack,
         member: Member,
-        cookie: Vec<u8>,
+        cookie: Cookie,
         pattern: &Piece,
         over: &mut Vec<u32>,
     ) {
-        if self.test.as_ref().is_some_and(|test| test.is_over(&cookie)) {
-            self.end(stack, over);
-        }
-        let Some(test) = &mut self.test else {
-            self.test = Some(Test {
-                cookie,
-                control: member,
-                parameters: Parameters::default(),
-                step: Step::Parameters,
-                streams: Vec::new(),
-                begun: Instant::now(),
-                heard: Instant::now(),
-            });
-            self.roles.insert(member.token, Role::Control(Vec::new()));
-            say(stack, member.conn, &[PARAM_EXCHANGE]);
+        if let Some(test) = self.tests.get_mut(&cookie) {
+            if test.step != Step::Streams {
+                say(stack, member.conn, &[ACCESS_DENIED]);
+                over.push(member.token);
+                return;
+            }
+            let index = test.add(stack, member, pattern);
+            self.roles.insert(member.token, Role::Stream(cookie, index));
             return;
-        };
-        if test.cookie != cookie || test.step != Step::Streams {
+        }
+        if self.tests.len() >= TESTS_MAX {
+            self.end_silent(stack, over);
+        }
+        if self.tests.len() >= TESTS_MAX {
             say(stack, member.conn, &[ACCESS_DENIED]);
             over.push(member.token);
             return;
         }
-        test.heard = Instant::now();
-        let index = test.streams.len();
-        test.streams.push(Stream { member, bytes: 0 });
-        self.roles.insert(member.token, Role::Stream(index));
-        if test.streams.len() < test.parameters.parallel {
+        self.tests.insert(cookie, Test::new(member));
+        self.roles
+            .insert(member.token, Role::Control(cookie, Vec::new()));
+        say(stack, member.conn, &[PARAM_EXCHANGE]);
+    }
+
+    /// A test is over: its data connections are of no use any more.
+    fn end(&mut self, stack: &mut Stack, cookie: &Cookie, over: &mut Vec<u32>) {
+        let Some(test) = self.tests.remove(cookie) else {
             return;
-        }
-        test.step = Step::Running;
-        test.begun = Instant::now();
-        say(stack, test.control.conn, &[TEST_START, TEST_RUNNING]);
-        for index in 0..=index {
-            self.transfer(stack, index, pattern);
-        }
-    }
-
-    /// Acts on what the client said; whether the test goes on.
-    fn obey(&mut self, stack: &mut Stack, inbox: &mut Vec<u8>) -> bool {
-        while let Some(test) = &mut self.test {
-            let control = test.control.conn;
-            match test.step {
-                Step::Parameters => match take_text(inbox) {
-                    Text::Incomplete => return true,
-                    Text::TooLong => return false,
-                    Text::Whole(text) => {
-                        let parameters: Parameters =
-                            serde_json::from_slice(&text).unwrap_or_default();
-                        if !parameters.is_possible() {
-                            say(stack, control, &UNSUPPORTED);
-                            return false;
-                        }
-                        test.parameters = parameters;
-                        test.step = Step::Streams;
-                        say(stack, control, &[CREATE_STREAMS]);
-                    }
-                },
-                Step::Results => match take_text(inbox) {
-                    Text::Incomplete => return true,
-                    Text::TooLong => return false,
-                    // The client's own counts are the client's to show.
-                    Text::Whole(_) => {
-                        test.step = Step::Displaying;
-                        let results = test.results(stack);
-                        say(stack, control, &(results.len() as u32).to_be_bytes());
-                        say(stack, control, results.as_bytes());
-                        say(stack, control, &[DISPLAY_RESULTS]);
-                    }
-                },
-                Step::Streams | Step::Running | Step::Displaying => {
-                    if inbox.is_empty() {
-                        return true;
-                    }
-                    match inbox.remove(0) {
-                        TEST_END => {
-                            test.step = Step::Results;
-                            if test.parameters.reverse {
-                                // The client reads whole blocks and looks at nothing else until one
-                                // is complete: only the end of the stream gets it out of the last.
-                                for Stream { member, .. } in &test.streams {
-                                    stack.with(member.conn, |connection, _| connection.close());
-                                }
-                            }
-                            say(stack, control, &[EXCHANGE_RESULTS]);
-                        }
-                        IPERF_DONE | CLIENT_TERMINATE => return false,
-                        _ => {}
-                    }
-                }
-            }
-        }
-        false
-    }
-
-    /// Moves a stream's data; whether it goes on.
-    fn transfer(&mut self, stack: &mut Stack, index: usize, pattern: &Piece) -> bool {
-        let Some(test) = &mut self.test else {
-            return false;
         };
-        let (reverse, running) = (test.parameters.reverse, test.step == Step::Running);
-        let Some(stream) = test.streams.get_mut(index) else {
-            return false;
-        };
-        let before = stream.bytes;
-        let bytes = &mut stream.bytes;
-        let goes_on = stack.with(stream.member.conn, |connection, now| {
-            if reverse {
-                if running {
-                    *bytes += fill(connection, pattern);
-                }
-                return connection.ended().is_none();
-            }
-            loop {
-                match connection.read_piece(usize::MAX, now) {
-                    Ok(piece) => *bytes += piece.len() as u64,
-                    Err(error) => return error == ReadError::Empty,
-                }
-            }
-        });
-        if stream.bytes > before {
-            test.heard = Instant::now();
-        }
-        goes_on == Some(true)
-    }
-
-    /// The test is over: its data connections are of no use any more.
-    fn end(&mut self, stack: &mut Stack, over: &mut Vec<u32>) {
-        let Some(test) = self.test.take() else { return };
         self.roles.remove(&test.control.token);
         over.push(test.control.token);
-        for Stream { member, .. } in test.streams {
+        for member in test.members() {
             if self.roles.remove(&member.token).is_some() {
                 stack.with(member.conn, |connection, _| connection.abort());
                 over.push(member.token);
             }
         }
     }
-}
 
-impl Parameters {
-    fn is_possible(&self) -> bool {
-        self.tcp && !self.bidirectional && (1..=PARALLEL_MAX).contains(&self.parallel)
-    }
-}
-
-impl Test {
-    /// Whether another client may have its place: its own has all results and may be gone, its last words
-    /// lost; or nothing was heard of it for so long that it must be.
-    fn is_over(&self, cookie: &[u8]) -> bool {
-        self.cookie != cookie
-            && (self.step == Step::Displaying || self.heard.elapsed() >= SILENCE_MAX)
-    }
-
-    fn results(&self, stack: &Stack) -> String {
-        let seconds = self.begun.elapsed().as_secs_f64();
-        let stream = |(index, stream): (usize, &Stream)| {
-            let connection = stack.connection(stream.member.conn);
-            let again = connection.map(|connection| connection.counters().segments_retransmitted);
-            serde_json::json!({
-                // As iperf3 counts them: 1, 3, 4, 5.
-                "id": if index == 0 { 1 } else { index + 2 },
-                "bytes": stream.bytes,
-                "retransmits": again.map_or(-1, |again| again.cast_signed()),
-                "jitter": 0,
-                "errors": 0,
-                "omitted_errors": 0,
-                "packets": 0,
-                "omitted_packets": 0,
-                "start_time": 0,
-                "end_time": seconds,
-            })
-        };
-        let streams: Vec<_> = self.streams.iter().enumerate().map(stream).collect();
-        serde_json::json!({
-            "cpu_util_total": 0,
-            "cpu_util_user": 0,
-            "cpu_util_system": 0,
-            "sender_has_retransmits": i32::from(self.parameters.reverse),
-            "streams": streams,
-        })
-        .to_string()
-    }
-}
-
-/// Keeps the send queue full; gives the bytes written.
-fn fill(connection: &mut Connection, pattern: &Piece) -> u64 {
-    let mut bytes = 0;
-    while connection.writable() > 0 {
-        let len = pattern.len().min(connection.writable());
-        if connection.write_piece(pattern.slice(0..len)).is_err() {
-            break;
+    /// Ends tests whose client was not heard of for so long that it must be gone.
+    fn end_silent(&mut self, stack: &mut Stack, over: &mut Vec<u32>) {
+        let is_silent = |test: &Test| test.heard.elapsed() >= SILENCE_MAX;
+        let silent = self.tests.iter().filter(|(_, test)| is_silent(test));
+        let cookies: Vec<Cookie> = silent.map(|(cookie, _)| *cookie).collect();
+        for cookie in cookies {
+            self.end(stack, &cookie, over);
         }
-        bytes += len as u64;
     }
-    bytes
 }
 
-/// Reads on at the cookie, no byte beyond it; whether it is complete.
-fn read_cookie(stack: &mut Stack, conn: UserConn, cookie: &mut Vec<u8>) -> Result<bool, ()> {
+/// Reads on at the cookie, no byte beyond it; gives it when it is complete.
+fn read_cookie(
+    stack: &mut Stack,
+    conn: UserConn,
+    read: &mut Vec<u8>,
+) -> Result<Option<Cookie>, ()> {
     let mut buffer = [0; COOKIE_BYTES];
-    while cookie.len() < COOKIE_BYTES {
-        let left = &mut buffer[cookie.len()..];
+    loop {
+        if let Ok(cookie) = Cookie::try_from(read.as_slice()) {
+            return Ok(Some(cookie));
+        }
+        let left = &mut buffer[read.len()..];
         match stack.with(conn, |connection, now| connection.read(left, now)) {
-            Some(Ok(read)) => cookie.extend_from_slice(&left[..read]),
-            Some(Err(ReadError::Empty)) => return Ok(false),
+            Some(Ok(bytes)) => read.extend_from_slice(&left[..bytes]),
+            Some(Err(ReadError::Empty)) => return Ok(None),
             _ => return Err(()),
         }
     }
-    Ok(true)
 }
 
 /// Reads everything there is; whether more may come.
@@ -383,13 +212,13 @@ fn say(stack: &mut Stack, conn: UserConn, bytes: &[u8]) {
     stack.with(conn, |connection, _| connection.write(bytes).is_ok());
 }
 
+/// Tests at a time: their connections are what bounds it.
+const TESTS_MAX: usize = 64;
 /// Longer than all retransmissions of a path that still carries anything; shorter than people wait.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 const COOKIE_BYTES: usize = 37;
 /// Many times what a client says of 128 streams.
 const TEXT_BYTES_MAX: usize = 1 << 18;
-/// iperf3's MAX_STREAMS.
-const PARALLEL_MAX: usize = 128;
 
 // States of iperf_api.h.
 const TEST_START: u8 = 1;

@@ -1,13 +1,15 @@
 //! `tcpcost peer`: our TCP as a live endpoint on a TAP or TUN of this host, so that anybody's
 //! ordinary client can talk to it and any policy can be tried.
 //!
-//! One thread an instance (`--instances`), each with a queue of the interface. The interface goes when
-//! the process does, also by kill -9, as does the address that the kernel's side was given. It
-//! changes nothing else on this host.
+//! One thread an instance (`--instances`), each with a queue of the interface. An interface that it made
+//! goes when the process does, also by kill -9, as does the address that the kernel's side was given; one
+//! that was there before gets its MTU, addresses and state back (`kernel_side.rs`). It changes nothing
+//! else on this host.
 
 mod board;
 mod flags;
 mod iperf3;
+mod kernel_side;
 mod policy;
 mod report;
 mod service;
@@ -21,15 +23,17 @@ use anyhow::Context;
 use tcpcost_link::{Captured, Device, Impaired, Lanes, Tap};
 use tcpcost_signals::Interrupt;
 use tcpcost_stack::{SocketOptions, Stack, UserConn, UserStack, Wire};
-use tcpcost_tcp::{Piece, Ports};
+use tcpcost_tcp::{Connection, Piece, Ports, State};
 
 use crate::exit::Exit;
 use crate::output::say;
-use tcpcost_host::link;
 
 use board::Board;
+use kernel_side::KernelSide;
 use report::Totals;
 use service::{NextStep, Service, Session};
+
+use flags::Network;
 
 pub use flags::Flags;
 
@@ -38,6 +42,7 @@ static STOPPED: AtomicBool = AtomicBool::new(false);
 
 /// Runs until Ctrl-C, or until the one connection of `--connect` has ended.
 pub fn run(flags: &Flags) -> anyhow::Result<Exit> {
+    flags.check()?;
     // The work ends, not the process: the capture is written out and peers are told.
     Interrupt::watch(ENDS_AT_ONCE)?.on_each(|| STOPPED.store(true, Ordering::Relaxed));
     let (name, layer) = flags.interface();
@@ -52,9 +57,14 @@ pub fn run(flags: &Flags) -> anyhow::Result<Exit> {
             }
         }
     }
-    let name = taps[0].name().to_string();
-    let mtu = attach(&name, flags)?;
-    say!("tcpcost: our TCP is on {name} (MTU {mtu}); Ctrl-C ends it");
+    // Dropped after the interface is let go of.
+    let kernel_side = KernelSide::set_up(taps[0].name(), flags)?;
+    let mtu = kernel_side.mtu();
+    flags.check_mtu(mtu)?;
+    say!(
+        "tcpcost: our TCP is on {} (MTU {mtu}); Ctrl-C ends it",
+        taps[0].name()
+    );
     let board = Board::new(count, flags.json);
     let mut instances = (0u16..).zip(taps).map(|(index, tap)| Instance {
         index,
@@ -129,8 +139,10 @@ impl Instance<'_> {
         let device = Impaired::new(device, bad, bad, seed);
         let addresses: Vec<_> = flags.address.iter().map(|own| own.address).collect();
         let settings = flags.settings(self.mtu);
+        let networks: Vec<_> = flags.address.iter().map(Network::pair).collect();
         let mut stack =
-            UserStack::with_settings(device, &addresses, &settings, &SocketOptions::default())?;
+            UserStack::with_settings(device, &addresses, &settings, &SocketOptions::default())?
+                .with_networks(&networks);
         let mut peer = Peer::new(flags, self.board);
         if let Some(first) = flags.listen {
             // Of as many ports in a row as there are instances each has one.
@@ -164,20 +176,6 @@ impl Instance<'_> {
         conns.into_iter().for_each(|conn| stack.abort(conn));
         outcome
     }
-}
-
-/// Sets the kernel's side up as the flags ask; gives the interface's MTU.
-fn attach(name: &str, flags: &Flags) -> anyhow::Result<u32> {
-    if let Some(mtu) = flags.mtu {
-        link::set_mtu(name, mtu)?;
-    }
-    if !flags.host_address.is_empty() {
-        for network in &flags.host_address {
-            link::add_address(name, network.address, network.prefix)?;
-        }
-        link::set_up(name)?;
-    }
-    Ok(link::read(name)?.mtu)
 }
 
 /// All connections and what is done with them.
@@ -255,6 +253,11 @@ impl<'a> Peer<'a> {
                 break;
             }
         }
+        // What came before the signal still counts.
+        let ready = stack.poll(Some(Duration::ZERO))?;
+        for index in 0..ready {
+            self.serve(stack, stack.ready(index).token as usize);
+        }
         if let (Some(error), Some(remote)) = (self.failed.take(), self.flags.connect) {
             return Err(error).context(format!("connection to {remote}"));
         }
@@ -266,6 +269,10 @@ impl<'a> Peer<'a> {
             return;
         };
         let conn = *conn;
+        if session.is_over {
+            self.settle(stack, token);
+            return;
+        }
         let pattern = &self.pattern;
         if self.service == Service::Iperf3 {
             for token in self.iperf3.serve(stack, token as u32, conn, pattern) {
@@ -281,9 +288,31 @@ impl<'a> Peer<'a> {
         }
     }
 
-    /// A connection is over.
+    /// A connection has been served. What is queued still leaves, and is counted: it is kept until
+    /// the peer has all of it.
     fn end(&mut self, stack: &mut UserStack<WireUnderTest>, token: usize) {
-        let Some((conn, session)) = self.sessions.get_mut(token).and_then(Option::take) else {
+        let Some(Some((conn, session))) = self.sessions.get_mut(token) else {
+            return;
+        };
+        session.is_over = true;
+        stack.with(*conn, |connection, _| connection.close());
+        self.settle(stack, token);
+    }
+
+    /// Forgets a connection that was served once the peer has all that was sent.
+    fn settle(&mut self, stack: &mut UserStack<WireUnderTest>, token: usize) {
+        let has_all = |connection: &Connection| {
+            matches!(
+                connection.state(),
+                State::FinWait2 | State::TimeWait | State::Closed
+            )
+        };
+        let Some(place) = self.sessions.get_mut(token) else {
+            return;
+        };
+        let Some((conn, session)) =
+            place.take_if(|(conn, _)| stack.connection(*conn).is_none_or(has_all))
+        else {
             return;
         };
         self.ended.wrong_bytes += session.wrong_bytes;

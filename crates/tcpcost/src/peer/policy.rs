@@ -68,8 +68,13 @@ impl Args for PolicyFlags {
     fn augment_args(command: Command) -> Command {
         let segments = rows().find(|row| row.name == "ack_segments");
         let every = flag(EVERY, segments.expect("it is a row"))
-            .help("The same as --ack-policy every --ack-segments N")
-            .long_help("The same as --ack-policy every --ack-segments N")
+            .help("One ACK for each N full-sized segments, also of those that arrive together. \
+                   The same as --ack-policy exactly --ack-segments N")
+            .long_help(
+                "One ACK for each N full-sized segments, also of those that arrive together. The same \
+                 as --ack-policy exactly --ack-segments N; --ack-policy every acknowledges once what a \
+                 super-segment or a batch brings, which over a TAP is some sixty",
+            )
             .conflicts_with_all(["ack_policy", "ack_segments"]);
         rows().fold(command.arg(every), |command, row| {
             command.arg(flag(row.name, row))
@@ -91,7 +96,7 @@ impl FromArgMatches for PolicyFlags {
         };
         set("stack", "user");
         if let Some(segments) = matches.get_one::<String>(EVERY) {
-            set("ack_policy", AckKind::Every.word());
+            set("ack_policy", AckKind::Exactly.word());
             set("ack_segments", segments);
         }
         for row in rows() {
@@ -178,7 +183,7 @@ mod tests {
         assert_eq!(
             parse("--ack-every 8").unwrap(),
             [
-                (UserKnob::AckPolicy, Value::Word("every".into())),
+                (UserKnob::AckPolicy, Value::Word("exactly".into())),
                 (UserKnob::AckSegments, Value::Count(8)),
             ]
         );

@@ -35,6 +35,8 @@ pub struct Session {
     head: Option<usize>,
     /// Bytes that were not as they should be.
     pub wrong_bytes: u64,
+    /// It was served; what is queued is on its way.
+    pub is_over: bool,
 }
 
 /// Whether a connection goes on.
@@ -54,6 +56,7 @@ impl Session {
             at: 0,
             head: Some(0),
             wrong_bytes: 0,
+            is_over: false,
         }
     }
 

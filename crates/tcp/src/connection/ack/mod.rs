@@ -12,6 +12,7 @@ mod delayed;
 mod every;
 mod linux_like;
 mod on_read;
+mod own;
 mod requested;
 
 #[cfg(test)]
@@ -21,9 +22,11 @@ use std::time::{Duration, Instant};
 
 use avoidance::Avoidance;
 use linux_like::LinuxLike;
+use own::Own;
 
 pub(super) use compress::Gap;
 pub use compress::LinuxAcks;
+pub use own::{AckRule, OwnAckPolicy, OwnAcks};
 
 /// When an acknowledgement of data in order leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,6 +92,8 @@ pub enum AckPolicy {
         /// Longest wait for the last of them.
         delay_max: Duration,
     },
+    /// One from another crate. Only it costs a virtual call.
+    Own(OwnAckPolicy),
 }
 
 impl AckPolicy {
@@ -102,7 +107,18 @@ impl AckPolicy {
             | Self::Avoidance { delay_max, .. }
             | Self::OnRead { delay_max, .. }
             | Self::Requested { delay_max, .. } => delay_max.min(DELAY_MAX),
+            Self::Own(_) => DELAY_MAX,
         }
+    }
+
+    /// Whether a deadline is the policy's to bring forward; else the oldest segment's stands.
+    pub(super) fn moves_deadline(&self) -> bool {
+        matches!(self, Self::LinuxLike { .. } | Self::Own(_))
+    }
+
+    /// Whether it looks at the round-trip time.
+    pub(super) fn wants_rtt(&self) -> bool {
+        matches!(self, Self::LinuxLike { .. } | Self::Own(_))
     }
 }
 
@@ -117,9 +133,9 @@ pub enum AckDecision {
     Nothing,
 }
 
-/// A segment arrived in order: what a policy may look at.
+/// A segment arrived in order: what a policy may look at. Sizes are bytes of payload.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Arrival {
+pub struct Arrival {
     /// Wire segments it stands for. Not units: receive offload would change the meaning of a count.
     pub wire_segments: u32,
     /// Payload it brought.
@@ -136,21 +152,22 @@ pub(super) struct Arrival {
     pub window_bytes: u32,
     /// Window we could announce now.
     pub window_new: u32,
-    /// Smoothed round-trip time, for the one policy that looks: it is kept in other units.
+    /// Smoothed round-trip time, for the policies that look: it is kept in other units.
     pub srtt: Option<Duration>,
+    /// The time.
     pub now: Instant,
 }
 
 impl Arrival {
     /// More would leave the sender without window for the segment that is waited for.
-    fn is_half_the_window(&self) -> bool {
+    pub fn is_half_the_window(&self) -> bool {
         self.unacked_bytes >= self.window_bytes / 2
     }
 }
 
-/// The application read: what a policy may look at.
+/// The application read: what a policy may look at. Sizes are bytes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Read {
+pub struct Read {
     /// Bytes received in order since the last acknowledgement left.
     pub unacked_bytes: u32,
     /// Nothing is left to read.
@@ -169,7 +186,7 @@ impl Read {
     /// Whether the window has opened enough to tell: from nothing, by a segment; else when it
     /// doubles, and then only if the peer knows of less than half the buffer (as Linux). This is
     /// also the receiver's silly-window avoidance (RFC 9293 §3.8.6.2.2).
-    fn has_opened(&self) -> bool {
+    pub fn has_opened(&self) -> bool {
         let segment = self.full_segment_bytes.min(self.buffer / 2);
         if self.window_known < segment {
             self.window_new >= segment
@@ -180,7 +197,7 @@ impl Read {
     }
 
     /// From nothing, or as good as nothing, to a segment: no policy may wait with that.
-    fn has_reopened(&self) -> bool {
+    pub fn has_reopened(&self) -> bool {
         self.window_known < self.full_segment_bytes.min(self.buffer / 2) && self.has_opened()
     }
 }
@@ -202,6 +219,9 @@ impl Memory {
     fn on_sent(&mut self, data: bool, scheduled: bool, now: Instant) -> bool {
         if let Some(avoidance) = &mut self.avoidance {
             avoidance.on_sent();
+        }
+        if let Some(own) = &mut self.own {
+            own.on_sent();
         }
         self.linux_like
             .as_mut()
@@ -227,6 +247,7 @@ pub(super) struct AckScheduler {
 struct Memory {
     linux_like: Option<LinuxLike>,
     avoidance: Option<Avoidance>,
+    own: Option<Own>,
 }
 
 impl AckScheduler {
@@ -242,6 +263,7 @@ impl AckScheduler {
                 every::is_due(segments, self.unacked_segments, arrival)
             }
             AckPolicy::Requested { .. } => requested::is_due(self.requested, arrival),
+            AckPolicy::Own(policy) => return self.own(policy).on_segment(arrival),
             AckPolicy::LinuxLike { .. } => {
                 let delay_max = policy.delay_max();
                 return self.linux_like().on_segment(arrival, delay_max);
@@ -276,6 +298,7 @@ impl AckScheduler {
         let due = match *policy {
             AckPolicy::LinuxLike { .. } => self.linux_like().is_due_on_read(read),
             AckPolicy::OnRead { .. } => on_read::is_due(read),
+            AckPolicy::Own(policy) => return self.own(policy).on_read(read),
             AckPolicy::Avoidance {
                 limit_initial,
                 limit_max,
@@ -302,6 +325,7 @@ impl AckScheduler {
     ) -> bool {
         match *policy {
             AckPolicy::LinuxLike { .. } => return self.linux_like().on_timer(now),
+            AckPolicy::Own(policy) => self.own(policy).on_timer(),
             AckPolicy::Avoidance {
                 limit_initial,
                 limit_max,
@@ -425,6 +449,16 @@ impl AckScheduler {
             }
             _ => false,
         }
+    }
+
+    /// Another policy's rule knows nothing of this one's.
+    #[cold]
+    fn own(&mut self, policy: OwnAckPolicy) -> &mut Own {
+        let own = &mut self.memory.get_or_insert_default().own;
+        if own.as_ref().is_some_and(|own| own.policy != policy) {
+            *own = None;
+        }
+        own.get_or_insert_with(|| Own::new(policy))
     }
 
     fn linux_like(&mut self) -> &mut LinuxLike {

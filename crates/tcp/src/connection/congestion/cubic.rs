@@ -88,6 +88,9 @@ mod tests {
                 bytes: cwnd,
                 flight: cwnd,
                 srtt: Some(Duration::from_millis(100)),
+                rtt: None,
+                una: crate::SeqNum::default(),
+                nxt: crate::SeqNum::default(),
                 now: ms(round * 100),
             };
             cwnd = cubic.on_ack(cwnd, 1000, &acked);
@@ -117,6 +120,9 @@ mod tests {
                 bytes: cwnd,
                 flight: cwnd,
                 srtt: Some(Duration::from_millis(1)),
+                rtt: None,
+                una: crate::SeqNum::default(),
+                nxt: crate::SeqNum::default(),
                 now: ms(round),
             };
             cwnd = cubic.on_ack(cwnd, 1000, &acked);

@@ -2,15 +2,18 @@
 //!
 //! An enum matched statically, not a trait object: it is asked once per ACK. All of it counts
 //! bytes acknowledged, never ACKs (RFC 3465), so that a receiver that acknowledges rarely does not
-//! slow its sender down. Not here: pacing, HyStart, rate-based control.
+//! slow its sender down. Not here: pacing, rate-based control.
 
 mod cubic;
+mod hystart;
 
 use std::time::{Duration, Instant};
 
 use cubic::Cubic;
+use hystart::{GROWTH_DIVISOR, HyStart, Start};
 
 use super::config::{Config, CongestionControl, WindowGrowth};
+use crate::SeqNum;
 
 /// The congestion window and what moves it.
 #[derive(Clone, Debug)]
@@ -30,6 +33,11 @@ enum Algorithm {
     },
     /// Apart, and only once there was congestion: most connections are too short for any.
     Cubic(Option<Box<Cubic>>),
+    /// The first slow start, where HyStart++ was chosen; then CUBIC or Reno.
+    Starting {
+        hystart: Box<HyStart>,
+        cubic: bool,
+    },
     Fixed,
 }
 
@@ -43,6 +51,11 @@ pub(crate) struct Acked {
     pub flight: u32,
     /// Smoothed round-trip time.
     pub srtt: Option<Duration>,
+    /// That of what this ACK is for, if it could be measured.
+    pub rtt: Option<Duration>,
+    /// SND.UNA and SND.NXT.
+    pub una: SeqNum,
+    pub nxt: SeqNum,
     pub now: Instant,
 }
 
@@ -50,6 +63,11 @@ impl Congestion {
     pub(crate) fn new(config: &Config, mss: u32) -> Self {
         let initial = initial_window(config, mss);
         let (cwnd, algorithm) = match config.congestion {
+            control @ (CongestionControl::NewReno | CongestionControl::Cubic) if config.hystart => {
+                let hystart = Box::new(HyStart::new());
+                let cubic = control == CongestionControl::Cubic;
+                (initial, Algorithm::Starting { hystart, cubic })
+            }
             CongestionControl::NewReno => (initial, Algorithm::NewReno { bytes_acked: 0 }),
             CongestionControl::Cubic => (initial, Algorithm::Cubic(None)),
             CongestionControl::Fixed(bytes) => (bytes.max(mss), Algorithm::Fixed),
@@ -99,6 +117,16 @@ impl Congestion {
     /// New data was acknowledged outside of recovery.
     pub(crate) fn on_ack(&mut self, growth: WindowGrowth, mut acked: Acked) {
         let slow_start = self.cwnd < self.ssthresh;
+        let mut start = Start::Slow;
+        if let Algorithm::Starting { hystart, .. } = &mut self.algorithm {
+            start = hystart.on_ack(&acked);
+        }
+        if start == Start::Over {
+            // RFC 9406 §4.2: the window is large enough.
+            self.ssthresh = self.cwnd;
+            self.end_start();
+            return;
+        }
         let is_used = match (growth, slow_start) {
             // 2.6.11, `tcp_ack`: packets in flight before it >= snd_cwnd.
             (WindowGrowth::PerAck, _) => self.is_full,
@@ -117,6 +145,9 @@ impl Congestion {
             // RFC 3465 §2.2 with L unlimited, as Linux: an ACK for forty segments opens the
             // window as forty ACKs would.
             let room = self.ssthresh - self.cwnd;
+            if start == Start::Conservative {
+                acked.bytes /= GROWTH_DIVISOR;
+            }
             self.cwnd = self
                 .cwnd
                 .saturating_add(acked.bytes.min(room))
@@ -138,13 +169,26 @@ impl Congestion {
                     .on_ack(self.cwnd, self.mss, &acked)
                     .min(CWND_MAX);
             }
-            Algorithm::Fixed => {}
+            Algorithm::Starting { .. } | Algorithm::Fixed => {}
+        }
+    }
+
+    /// From now on it is CUBIC or Reno.
+    #[cold]
+    fn end_start(&mut self) {
+        if let Algorithm::Starting { cubic, .. } = self.algorithm {
+            self.algorithm = if cubic {
+                Algorithm::Cubic(None)
+            } else {
+                Algorithm::NewReno { bytes_acked: 0 }
+            };
         }
     }
 
     /// A loss or a congestion mark: ssthresh falls (RFC 5681 (4), RFC 9438 §4.6). The window
     /// follows at once for a mark and step by step, by proportional rate reduction, for a loss.
     pub(crate) fn on_congestion(&mut self, flight: u32) {
+        self.end_start();
         self.ssthresh = match &mut self.algorithm {
             Algorithm::NewReno { bytes_acked } => {
                 *bytes_acked = 0;
@@ -153,7 +197,7 @@ impl Congestion {
             Algorithm::Cubic(cubic) => cubic
                 .get_or_insert_default()
                 .on_congestion(self.cwnd, self.mss),
-            Algorithm::Fixed => return,
+            Algorithm::Starting { .. } | Algorithm::Fixed => return,
         }
         .max(2 * self.mss);
     }
@@ -225,6 +269,9 @@ mod tests {
             bytes,
             flight,
             srtt: Some(Duration::from_millis(10)),
+            rtt: None,
+            una: SeqNum::default(),
+            nxt: SeqNum::default(),
             now: ms(0),
         }
     }
@@ -269,6 +316,43 @@ mod tests {
             rarely.on_ack(WindowGrowth::Bytes, acked(10_000, rarely.cwnd()));
             assert_eq!(often.cwnd(), 20_000);
             assert_eq!(rarely.cwnd(), 20_000);
+        }
+    }
+
+    /// The delay grows by what the window is more than the path holds, 40 segments.
+    #[test]
+    fn hystart_ends_slow_start_before_the_queue_is_many_times_the_path() {
+        for control in [CongestionControl::NewReno, CongestionControl::Cubic] {
+            let config = Config {
+                congestion: control,
+                hystart: true,
+                ..Config::default()
+            };
+            let mut congestion = Congestion::new(&config, 1000);
+            let (mut una, mut rounds) = (SeqNum::new(0), 0);
+            while congestion.ssthresh() == u32::MAX {
+                let round = congestion.cwnd();
+                let nxt = una + round;
+                let rtt = Duration::from_millis(u64::from(round.max(40_000)) / 1000);
+                for _ in 0..round / 1000 {
+                    una += 1000;
+                    congestion.on_ack(
+                        WindowGrowth::Bytes,
+                        Acked {
+                            rtt: Some(rtt),
+                            una,
+                            nxt,
+                            ..acked(1000, round)
+                        },
+                    );
+                }
+                rounds += 1;
+                assert!(rounds < 20);
+            }
+            let ssthresh = congestion.ssthresh();
+            assert!((40_000..300_000).contains(&ssthresh), "{ssthresh}");
+            congestion.on_congestion(ssthresh);
+            assert!(congestion.ssthresh() < ssthresh, "as without");
         }
     }
 

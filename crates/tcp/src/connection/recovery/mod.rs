@@ -1,5 +1,6 @@
 //! Finding out what was lost and how fast to send while repairing it.
 
+pub(super) mod frto;
 pub(super) mod prr;
 pub(super) mod rack;
 pub(super) mod scoreboard;
@@ -9,6 +10,7 @@ pub(super) mod undo;
 use std::time::Instant;
 
 use crate::SeqNum;
+use frto::Frto;
 use prr::Prr;
 use rack::Rack;
 use scoreboard::Scoreboard;
@@ -48,6 +50,8 @@ pub(super) enum Phase {
     Loss {
         /// SND.NXT when the timer fired.
         until: SeqNum,
+        /// Whether it should have.
+        frto: Frto,
     },
     /// The window was reduced for a congestion mark; not again before `until` is acknowledged.
     Reduced {
@@ -76,6 +80,26 @@ impl Recovery {
         self.scoreboard
             .flight()
             .saturating_sub(self.duplicate_acks.saturating_mul(mss))
+    }
+
+    /// SND.NXT at the timeout whose losses are being repaired.
+    #[inline]
+    pub(super) fn timeout(&self) -> Option<SeqNum> {
+        match self.phase {
+            Phase::Loss { until, .. } => Some(until),
+            _ => None,
+        }
+    }
+
+    /// What was lost waits: F-RTO sends new data first.
+    pub(super) fn is_probing(&self) -> bool {
+        matches!(
+            self.phase,
+            Phase::Loss {
+                frto: Frto::Probing,
+                ..
+            }
+        )
     }
 
     pub(super) fn is_repairing(&self) -> bool {

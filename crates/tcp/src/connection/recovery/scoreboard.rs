@@ -38,6 +38,12 @@ pub(in crate::connection) enum Fate {
 }
 
 impl Sent {
+    /// Sent once, before the timeout when SND.NXT was `timeout`.
+    #[inline]
+    pub(in crate::connection) fn is_original(&self, timeout: Option<SeqNum>) -> bool {
+        timeout.is_some_and(|until| !self.retransmitted && self.start.before(until))
+    }
+
     fn len(&self) -> u32 {
         self.end.since(self.start)
     }

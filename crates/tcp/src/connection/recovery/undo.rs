@@ -1,7 +1,8 @@
 //! Taking back a reduction that was for nothing: what was taken for lost was late.
 //!
 //! Two signs: an ACK of the first retransmission that echoes a timestamp from before it (Eifel,
-//! RFC 3522), and a report of a duplicate for every retransmission (RFC 3708). The answer is
+//! RFC 3522), and a report of a duplicate for every retransmission (RFC 3708); of a timeout without
+//! timestamps also F-RTO (`frto.rs`). The answer is
 //! RFC 4015's in full: the window as it was.
 
 use crate::SeqNum;

@@ -1,11 +1,11 @@
 //! Waiting for a larger super-segment: `tcp_tso_should_defer` with `tcp_tso_win_divisor`.
 
-use super::{Queue, Segmentation};
+use super::{Segmentation, SendView};
 
 impl Segmentation {
     /// Whether `full` bytes, less than a whole super-segment although more is unsent, wait for the
     /// next ACK. Without anything in flight none would come.
-    pub(super) fn defers(&self, queue: &Queue, full: u32, ceiling: u32) -> bool {
+    pub(super) fn defers(&self, queue: &SendView, full: u32, ceiling: u32) -> bool {
         let Some(divisor) = self.window_divisor else {
             return false;
         };

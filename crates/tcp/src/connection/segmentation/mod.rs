@@ -2,6 +2,7 @@
 //! policy beside the plain cut has a file.
 
 mod defer;
+mod own;
 mod pacing;
 mod tail;
 mod whole;
@@ -11,6 +12,7 @@ mod tests;
 
 use std::time::Duration;
 
+pub use own::{OwnCut, OwnSegmentation};
 pub use pacing::Pacing;
 pub use tail::TailRule;
 
@@ -40,6 +42,8 @@ pub struct Segmentation {
     pub push_each: bool,
     /// How long a corked partial segment waits at most. Default 200 ms as in Linux.
     pub cork_max: Duration,
+    /// A rule of another crate's that sends less of what these would. Default none.
+    pub own: Option<OwnSegmentation>,
 }
 
 /// Whether a partial segment waits.
@@ -65,13 +69,14 @@ impl Default for Segmentation {
             paced_segments_min: 2,
             push_each: false,
             cork_max: Duration::from_millis(200),
+            own: None,
         }
     }
 }
 
 /// What the cut depends on, all in bytes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Queue {
+pub struct SendView {
     /// Written and not sent.
     pub unsent: u32,
     /// Left of the peer's window.
@@ -118,7 +123,15 @@ pub(super) enum Cut {
 }
 
 impl Segmentation {
-    pub(super) fn cut(&self, queue: &Queue) -> Cut {
+    pub(super) fn cut(&self, queue: &SendView) -> Cut {
+        match (self.plain_cut(queue), self.own) {
+            (Cut::Send(bytes), Some(own)) => own.cut(bytes, queue),
+            (cut, _) => cut,
+        }
+    }
+
+    #[inline]
+    fn plain_cut(&self, queue: &SendView) -> Cut {
         let mss = queue.mss.max(1);
         let ceiling = self.ceiling(queue, mss);
         if self.whole_only
@@ -146,7 +159,7 @@ impl Segmentation {
     }
 
     /// Most bytes of a super-segment now: whole segments, at least one.
-    fn ceiling(&self, queue: &Queue, mss: u32) -> u32 {
+    fn ceiling(&self, queue: &SendView, mss: u32) -> u32 {
         let mut bytes = self.super_segment_bytes_max.min(PAYLOAD_MAX);
         if let Some(rate) = queue.paced_rate {
             bytes = bytes.min(self.paced_bytes_max(rate, mss));
@@ -158,7 +171,7 @@ impl Segmentation {
     }
 
     /// Whether bytes that left together end what Nagle's rule calls a small segment.
-    pub(super) fn is_small(&self, bytes: u32, queue: &Queue) -> bool {
+    pub(super) fn is_small(&self, bytes: u32, queue: &SendView) -> bool {
         let mss = queue.mss.max(1);
         if self.whole_only {
             bytes < self.ceiling(queue, mss)
@@ -168,7 +181,7 @@ impl Segmentation {
     }
 
     /// Everything unsent fits.
-    fn cut_last(&self, queue: &Queue, full: u32, fits: u32, mss: u32) -> Cut {
+    fn cut_last(&self, queue: &SendView, full: u32, fits: u32, mss: u32) -> Cut {
         let partial = !fits.is_multiple_of(mss);
         let held = partial && !queue.flush && !queue.closed && self.holds_partial(queue);
         match (full, partial) {
@@ -182,7 +195,7 @@ impl Segmentation {
     }
 
     /// Less than a segment fits, and more is waiting.
-    fn cut_short(&self, queue: &Queue, fits: u32) -> Cut {
+    fn cut_short(&self, queue: &SendView, fits: u32) -> Cut {
         if queue.window_left.min(queue.unsent) > queue.cwnd_left {
             return Cut::CwndFull;
         }
@@ -196,7 +209,7 @@ impl Segmentation {
         }
     }
 
-    fn holds_partial(&self, queue: &Queue) -> bool {
+    fn holds_partial(&self, queue: &SendView) -> bool {
         queue.corked
             || match self.nagle {
                 Nagle::Off => false,

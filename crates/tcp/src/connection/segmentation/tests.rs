@@ -2,7 +2,7 @@
 
 use super::*;
 
-const OPEN: Queue = Queue {
+const OPEN: SendView = SendView {
     unsent: 0,
     window_left: 1 << 20,
     window_max: 1 << 20,
@@ -19,7 +19,44 @@ const OPEN: Queue = Queue {
     flush: false,
 };
 
-fn check(segmentation: Segmentation, queue: Queue, expected: Cut) {
+/// At most two segments at once, and only while no more than four are in flight.
+#[derive(Debug)]
+struct Pairs;
+
+impl OwnCut for Pairs {
+    fn cut(&self, bytes: u32, view: &SendView) -> u32 {
+        if view.cwnd - view.cwnd_left > 4 * view.mss {
+            0
+        } else {
+            bytes.min(2 * view.mss + 1)
+        }
+    }
+}
+
+#[test]
+fn a_rule_of_somebody_elses_sends_less_in_whole_segments_and_cannot_stop_the_last() {
+    let own = Segmentation {
+        own: Some(OwnSegmentation(&Pairs)),
+        ..Segmentation::default()
+    };
+    let unsent = |unsent, in_flight| SendView {
+        unsent,
+        in_flight: in_flight > 0,
+        cwnd_left: OPEN.cwnd - in_flight,
+        ..OPEN
+    };
+    check(own, unsent(100_000, 0), Cut::Send(2896));
+    check(own, unsent(100, 0), Cut::Send(100));
+    check(own, unsent(1500, 0), Cut::Send(1500));
+    check(own, unsent(100_000, 5 * 1448), Cut::Wait);
+    let stuck = SendView {
+        in_flight: false,
+        ..unsent(100_000, 5 * 1448)
+    };
+    check(own, stuck, Cut::Send(1448));
+}
+
+fn check(segmentation: Segmentation, queue: SendView, expected: Cut) {
     assert_eq!(
         segmentation.cut(&queue),
         expected,
@@ -34,7 +71,7 @@ fn a_4096_byte_write_is_one_unit_today_and_was_two_before_2013() {
         tail: TailRule::Split,
         ..after
     };
-    let write = Queue {
+    let write = SendView {
         unsent: 4096,
         ..OPEN
     };
@@ -42,7 +79,7 @@ fn a_4096_byte_write_is_one_unit_today_and_was_two_before_2013() {
     check(before, write, Cut::Send(2896));
     check(
         before,
-        Queue {
+        SendView {
             unsent: 1200,
             in_flight: true,
             ..OPEN
@@ -53,7 +90,7 @@ fn a_4096_byte_write_is_one_unit_today_and_was_two_before_2013() {
 
 #[test]
 fn a_partial_tail_stays_behind_while_another_partial_is_in_flight() {
-    let queue = Queue {
+    let queue = SendView {
         in_flight: true,
         small_in_flight: true,
         ..OPEN
@@ -61,7 +98,7 @@ fn a_partial_tail_stays_behind_while_another_partial_is_in_flight() {
     let minshall = Segmentation::default();
     check(
         minshall,
-        Queue {
+        SendView {
             unsent: 4096,
             ..queue
         },
@@ -69,7 +106,7 @@ fn a_partial_tail_stays_behind_while_another_partial_is_in_flight() {
     );
     check(
         minshall,
-        Queue {
+        SendView {
             unsent: 1200,
             ..queue
         },
@@ -77,7 +114,7 @@ fn a_partial_tail_stays_behind_while_another_partial_is_in_flight() {
     );
     check(
         minshall,
-        Queue {
+        SendView {
             unsent: 1200,
             small_in_flight: false,
             ..queue
@@ -86,7 +123,7 @@ fn a_partial_tail_stays_behind_while_another_partial_is_in_flight() {
     );
     check(
         minshall,
-        Queue {
+        SendView {
             unsent: 1200,
             flush: true,
             ..queue
@@ -99,7 +136,7 @@ fn a_partial_tail_stays_behind_while_another_partial_is_in_flight() {
     };
     check(
         classic,
-        Queue {
+        SendView {
             unsent: 1200,
             small_in_flight: false,
             ..queue
@@ -112,7 +149,7 @@ fn a_partial_tail_stays_behind_while_another_partial_is_in_flight() {
     };
     check(
         nodelay,
-        Queue {
+        SendView {
             unsent: 1200,
             ..queue
         },
@@ -120,7 +157,7 @@ fn a_partial_tail_stays_behind_while_another_partial_is_in_flight() {
     );
     check(
         nodelay,
-        Queue {
+        SendView {
             unsent: 4096,
             ..queue
         },
@@ -136,7 +173,7 @@ fn a_cork_cuts_the_tail_off_even_with_nodelay() {
     };
     check(
         nodelay,
-        Queue {
+        SendView {
             unsent: 4096,
             corked: true,
             ..OPEN
@@ -145,7 +182,7 @@ fn a_cork_cuts_the_tail_off_even_with_nodelay() {
     );
     check(
         nodelay,
-        Queue {
+        SendView {
             unsent: 1200,
             corked: true,
             ..OPEN
@@ -156,7 +193,7 @@ fn a_cork_cuts_the_tail_off_even_with_nodelay() {
 
 #[test]
 fn a_super_segment_is_whole_segments_up_to_the_ceiling() {
-    let queue = Queue {
+    let queue = SendView {
         unsent: 1 << 20,
         ..OPEN
     };
@@ -168,7 +205,7 @@ fn a_super_segment_is_whole_segments_up_to_the_ceiling() {
     check(off, queue, Cut::Send(1448));
     check(
         Segmentation::default(),
-        Queue {
+        SendView {
             cwnd_left: 5000,
             ..queue
         },
@@ -178,14 +215,14 @@ fn a_super_segment_is_whole_segments_up_to_the_ceiling() {
 
 #[test]
 fn silly_windows_are_left_alone() {
-    let queue = Queue {
+    let queue = SendView {
         unsent: 9000,
         in_flight: true,
         ..OPEN
     };
     check(
         Segmentation::default(),
-        Queue {
+        SendView {
             window_left: 1000,
             ..queue
         },
@@ -193,7 +230,7 @@ fn silly_windows_are_left_alone() {
     );
     check(
         Segmentation::default(),
-        Queue {
+        SendView {
             window_left: 1000,
             window_max: 1800,
             ..queue
@@ -202,7 +239,7 @@ fn silly_windows_are_left_alone() {
     );
     check(
         Segmentation::default(),
-        Queue {
+        SendView {
             window_left: 1000,
             flush: true,
             ..queue
@@ -211,7 +248,7 @@ fn silly_windows_are_left_alone() {
     );
     check(
         Segmentation::default(),
-        Queue {
+        SendView {
             window_left: 0,
             flush: true,
             ..queue
@@ -220,7 +257,7 @@ fn silly_windows_are_left_alone() {
     );
     check(
         Segmentation::default(),
-        Queue {
+        SendView {
             cwnd_left: 1000,
             ..queue
         },
@@ -234,7 +271,7 @@ fn a_divisor_waits_for_the_window_to_open() {
         window_divisor: Some(3),
         ..Segmentation::default()
     };
-    let queue = Queue {
+    let queue = SendView {
         unsent: 1 << 20,
         window: 30_000,
         in_flight: true,
@@ -242,7 +279,7 @@ fn a_divisor_waits_for_the_window_to_open() {
     };
     check(
         patient,
-        Queue {
+        SendView {
             cwnd_left: 9000,
             ..queue
         },
@@ -250,7 +287,7 @@ fn a_divisor_waits_for_the_window_to_open() {
     );
     check(
         patient,
-        Queue {
+        SendView {
             cwnd_left: 12_000,
             ..queue
         },
@@ -258,7 +295,7 @@ fn a_divisor_waits_for_the_window_to_open() {
     );
     check(
         patient,
-        Queue {
+        SendView {
             cwnd_left: 9000,
             in_flight: false,
             ..queue

@@ -3,7 +3,7 @@
 //! one segment of window stays unused, and a receiver that waits for its n-th segment waits for
 //! its timer.
 
-use super::{Cut, Queue, Segmentation};
+use super::{Cut, Segmentation, SendView};
 
 impl Segmentation {
     /// Most bytes of a super-segment: half the largest window seen, and the congestion window
@@ -15,7 +15,7 @@ impl Segmentation {
 
     /// `unit` is a whole super-segment; less of one counts as a small segment. `None` where
     /// nothing is in flight and it does not fit: no ACK would come to make room.
-    pub(super) fn cut_whole(&self, queue: &Queue, unit: u32) -> Option<Cut> {
+    pub(super) fn cut_whole(&self, queue: &SendView, unit: u32) -> Option<Cut> {
         let bytes = queue.unsent.min(unit);
         let partial = bytes < unit;
         if partial && !queue.flush && !queue.closed && self.holds_partial(queue) {

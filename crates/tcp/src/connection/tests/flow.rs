@@ -35,6 +35,44 @@ fn bytes_arrive_whole_over_a_perfect_wire() {
     }
 }
 
+/// Half a circle from the first number everything that is compared with it changes sides; a whole
+/// circle on, SND.NXT is ISS again.
+#[test]
+fn sequence_numbers_go_round_the_whole_circle() {
+    let config = Config {
+        congestion: CongestionControl::Fixed(1 << 20),
+        receive_buffer: 4 << 20,
+        ..Config::default()
+    };
+    let mut pair = Pair::connected(config.clone(), config);
+    let mut read = 0;
+    let piece = Piece::from(vec![7; 1 << 20]);
+    let mut transfer = |pair: &mut Pair, mut left: u64| {
+        let all = read + left;
+        while read < all {
+            let most = left.min(pair.client.writable() as u64) as usize;
+            assert!(
+                pair.client
+                    .write_piece(piece.slice(0..most))
+                    .unwrap()
+                    .is_none()
+            );
+            left -= most as u64;
+            pair.log.clear();
+            assert!(pair.step(pair.now + Duration::from_secs(10)), "{read}");
+            let now = pair.now;
+            while let Ok(piece) = pair.server().read_piece(usize::MAX, now) {
+                read += piece.len() as u64;
+            }
+        }
+    };
+    transfer(&mut pair, u32::MAX.into());
+    pair.run_for(1000);
+    assert_eq!(pair.client.snd.nxt, pair.client.snd.iss);
+    transfer(&mut pair, 5_000_000);
+    assert_eq!(pair.client.counters().payload_bytes_retransmitted, 0);
+}
+
 #[test]
 fn bytes_arrive_whole_when_every_nth_segment_is_lost() {
     for sack in [true, false] {

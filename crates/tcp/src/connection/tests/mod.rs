@@ -1,5 +1,6 @@
 //! Two connections face to face in virtual time, and what must be true of them.
 
+mod application;
 mod flow;
 mod mandatory;
 mod pacing;

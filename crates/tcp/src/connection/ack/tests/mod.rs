@@ -1,6 +1,7 @@
 //! Each policy's decisions, as tables.
 
 mod linux;
+mod own;
 
 use super::*;
 use crate::time::ms;

@@ -1,0 +1,92 @@
+//! Calls of the application beside reading and writing.
+
+use super::*;
+
+fn pair() -> Pair {
+    Pair::connected(Config::default(), Config::default())
+}
+
+#[test]
+fn what_is_peeked_at_is_still_there() {
+    let mut pair = pair();
+    pair.client.write(b"hello").unwrap();
+    pair.run_for(100);
+    let mut buffer = [0; 3];
+    let now = pair.now;
+    assert_eq!(pair.server().peek(&mut buffer), Ok(3));
+    assert_eq!(pair.server().peek(&mut buffer), Ok(3));
+    assert_eq!(&buffer, b"hel");
+    let mut buffer = [0; 10];
+    assert_eq!(pair.server().peek(&mut buffer), Ok(5));
+    assert_eq!(pair.server().read(&mut buffer, now), Ok(5));
+    assert_eq!(pair.server().peek(&mut buffer), Err(ReadError::Empty));
+}
+
+#[test]
+fn who_stops_reading_still_takes_what_comes_and_may_write() {
+    let mut pair = pair();
+    pair.client.write(b"unread").unwrap();
+    pair.run_for(100);
+    let now = pair.now;
+    pair.server().stop_reading(now);
+    assert!(pair.server().is_finished());
+    // Twice what the buffer could ever hold.
+    let piece = Piece::from(vec![1; 1 << 20]);
+    for _ in 0..8 {
+        assert!(pair.client.write_piece(piece.clone()).unwrap().is_none());
+        pair.run_for(10_000);
+    }
+    assert_eq!(pair.client.unacknowledged(), 0);
+    assert_eq!(pair.server().readable(), 0);
+    assert_eq!(pair.server().read(&mut [0], now), Err(ReadError::Finished));
+    pair.server().write(b"still here").unwrap();
+    pair.run_for(100);
+    assert_eq!(pair.client.readable(), 10);
+    pair.client.close();
+    pair.run_for(100);
+    pair.server().close();
+    pair.run_for(100);
+    assert_eq!((pair.client.ended(), pair.server().ended()), (None, None));
+}
+
+/// The delay is 40 ms.
+#[test]
+fn an_acknowledgement_that_waits_can_be_asked_for() {
+    let mut pair = pair();
+    pair.client.write(b"one").unwrap();
+    pair.run_for(15);
+    pair.server().acknowledge_now();
+    pair.run_for(15);
+    assert_eq!(pair.client.unacknowledged(), 0);
+    pair.log.clear();
+    pair.server().acknowledge_now();
+    pair.run_for(15);
+    assert!(pair.log.is_empty(), "nothing waits");
+}
+
+#[test]
+fn segments_are_as_short_as_the_application_wants() {
+    let mut pair = pair();
+    pair.client.limit_mss(512);
+    pair.client.limit_mss(1000);
+    assert_eq!(pair.client.mss(), 500, "less the timestamps' 12");
+    pair.transfer(100_000);
+    pair.client.limit_mss(0);
+    assert_eq!(pair.client.mss(), 76);
+    pair.transfer(10_000);
+}
+
+#[test]
+fn every_segment_has_the_service_that_was_chosen() {
+    let config = Config {
+        dscp: 46,
+        ..Config::default()
+    };
+    let mut pair = Pair::new(config.clone(), config);
+    pair.run_for(100);
+    pair.transfer(100_000);
+    pair.client.abort();
+    pair.run_for(100);
+    assert!(pair.log.len() > 5);
+    assert!(pair.log.iter().all(|(_, _, segment)| segment.dscp == 46));
+}

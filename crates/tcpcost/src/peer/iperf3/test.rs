@@ -1,0 +1,384 @@
+//! One test: what its client asked for, its streams, and what it counted.
+//!
+//! Where we send, the rate of `-b` is kept by our TCP's pacing, and what counts as sent is what has
+//! left: an application's writes would count a full buffer more. What `-O` omits is taken off as it
+//! stood when that time was over.
+
+use std::time::{Duration, Instant};
+
+use serde::Deserialize;
+use tcpcost_tcp::{Config, Connection, Nagle, Pacing, Piece, ReadError};
+
+use super::{
+    CLIENT_TERMINATE, CREATE_STREAMS, DISPLAY_RESULTS, EXCHANGE_RESULTS, IPERF_DONE, Member, Stack,
+    TEST_END, TEST_RUNNING, TEST_START, Text, UNSUPPORTED, say, take_text,
+};
+
+/// A test that was begun.
+pub(super) struct Test {
+    pub(super) control: Member,
+    pub(super) step: Step,
+    /// When its client was last heard, or took something.
+    pub(super) heard: Instant,
+    parameters: Parameters,
+    streams: Vec<Stream>,
+    begun: Instant,
+    /// Bytes that no stream has begun to send; of `-n` and `-k`.
+    left: u64,
+    /// The time of `-O` is over.
+    counts: bool,
+}
+
+struct Stream {
+    member: Member,
+    /// Bytes received.
+    received: u64,
+    /// Bytes of a block that it has to send.
+    block: u64,
+    omitted: Counts,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Counts {
+    bytes: u64,
+    retransmits: u32,
+}
+
+/// How far a test is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    Parameters,
+    Streams,
+    Running,
+    Results,
+    Displaying,
+}
+
+/// What a client asks for; the time is its own business.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Parameters {
+    tcp: bool,
+    parallel: usize,
+    reverse: bool,
+    bidirectional: bool,
+    nodelay: bool,
+    /// Seconds.
+    omit: u64,
+    /// Bytes of all streams, 0: no limit.
+    num: u64,
+    /// The same in blocks of `len` bytes.
+    blockcount: u64,
+    len: u64,
+    /// Bits a second of each stream, 0: no limit.
+    bandwidth: u64,
+    /// The same, where the kernel would pace (`--fq-rate`).
+    fqrate: u64,
+}
+
+impl Parameters {
+    fn is_possible(&self) -> bool {
+        self.tcp && !self.bidirectional && (1..=PARALLEL_MAX).contains(&self.parallel)
+    }
+
+    fn block_bytes(&self) -> u64 {
+        self.len.clamp(1, BLOCK_MAX)
+    }
+
+    /// Bytes that all streams send.
+    fn bytes(&self) -> u64 {
+        match (self.num, self.blockcount) {
+            (0, 0) => u64::MAX,
+            (0, blocks) => blocks.saturating_mul(self.block_bytes()),
+            (bytes, _) => bytes,
+        }
+    }
+
+    /// Bytes a second of a stream.
+    fn rate(&self) -> Option<u64> {
+        let rates = [self.bandwidth, self.fqrate];
+        let bits = rates.into_iter().filter(|&bits| bits > 0).min()?;
+        Some((bits / 8).max(1))
+    }
+
+    fn apply(&self, config: &mut Config) {
+        if self.nodelay {
+            config.segmentation.nagle = Nagle::Off;
+        }
+        if let Some(rate) = self.rate() {
+            config.segmentation.pacing = Pacing::BytesPerSecond(rate);
+            // What is written when the test ends still has to leave: no more than a tenth of a second.
+            let queue = u32::try_from(rate / 10).unwrap_or(u32::MAX);
+            config.send_buffer = config.send_buffer.min(queue.max(PACED_QUEUE_MIN));
+        }
+    }
+}
+
+impl Test {
+    pub(super) fn new(control: Member) -> Self {
+        Self {
+            control,
+            step: Step::Parameters,
+            heard: Instant::now(),
+            parameters: Parameters::default(),
+            streams: Vec::new(),
+            begun: Instant::now(),
+            left: 0,
+            counts: false,
+        }
+    }
+
+    /// Its data connections.
+    pub(super) fn members(&self) -> impl Iterator<Item = Member> {
+        self.streams.iter().map(|stream| stream.member)
+    }
+
+    /// One more data connection; with the last it begins. Gives its place.
+    pub(super) fn add(&mut self, stack: &mut Stack, member: Member, pattern: &Piece) -> usize {
+        self.heard = Instant::now();
+        let parameters = &self.parameters;
+        stack.with(member.conn, |connection, _| {
+            connection.configure(|config| parameters.apply(config));
+        });
+        let index = self.streams.len();
+        self.streams.push(Stream {
+            member,
+            received: 0,
+            block: 0,
+            omitted: Counts::default(),
+        });
+        if self.streams.len() == self.parameters.parallel {
+            self.step = Step::Running;
+            self.begun = Instant::now();
+            self.left = self.parameters.bytes();
+            say(stack, self.control.conn, &[TEST_START, TEST_RUNNING]);
+            for index in 0..=index {
+                self.transfer(stack, index, pattern);
+            }
+        }
+        index
+    }
+
+    /// Acts on what the client said; whether the test goes on.
+    pub(super) fn obey(&mut self, stack: &mut Stack, inbox: &mut Vec<u8>) -> bool {
+        let control = self.control.conn;
+        loop {
+            match self.step {
+                Step::Parameters => match take_text(inbox) {
+                    Text::Incomplete => return true,
+                    Text::TooLong => return false,
+                    Text::Whole(text) => {
+                        self.parameters = serde_json::from_slice(&text).unwrap_or_default();
+                        if !self.parameters.is_possible() {
+                            say(stack, control, &UNSUPPORTED);
+                            return false;
+                        }
+                        self.step = Step::Streams;
+                        say(stack, control, &[CREATE_STREAMS]);
+                    }
+                },
+                Step::Results => match take_text(inbox) {
+                    Text::Incomplete => return true,
+                    Text::TooLong => return false,
+                    // The client's own counts are the client's to show.
+                    Text::Whole(_) => {
+                        self.step = Step::Displaying;
+                        let results = self.results(stack);
+                        say(stack, control, &(results.len() as u32).to_be_bytes());
+                        say(stack, control, results.as_bytes());
+                        say(stack, control, &[DISPLAY_RESULTS]);
+                    }
+                },
+                Step::Streams | Step::Running | Step::Displaying => {
+                    if inbox.is_empty() {
+                        return true;
+                    }
+                    match inbox.remove(0) {
+                        TEST_END => self.on_end(stack),
+                        IPERF_DONE | CLIENT_TERMINATE => return false,
+                        _ => {}
+                    }
+                }
+            }
+        }
+    }
+
+    fn on_end(&mut self, stack: &mut Stack) {
+        self.omit(stack);
+        self.step = Step::Results;
+        if self.parameters.reverse {
+            // The client reads whole blocks and looks at nothing else until one is complete: only the
+            // end of the stream gets it out of the last.
+            for member in self.members() {
+                stack.with(member.conn, |connection, _| connection.close());
+            }
+        }
+        say(stack, self.control.conn, &[EXCHANGE_RESULTS]);
+    }
+
+    /// Moves a stream's data; whether it goes on.
+    pub(super) fn transfer(&mut self, stack: &mut Stack, index: usize, pattern: &Piece) -> bool {
+        self.omit(stack);
+        let (reverse, running) = (self.parameters.reverse, self.step == Step::Running);
+        let block_bytes = self.parameters.block_bytes();
+        let Some(stream) = self.streams.get_mut(index) else {
+            return false;
+        };
+        let (left, block, received) = (&mut self.left, &mut stream.block, &mut stream.received);
+        let mut moved = false;
+        let goes_on = stack.with(stream.member.conn, |connection, now| {
+            if reverse {
+                if running {
+                    moved = fill(connection, pattern, block_bytes, block, left);
+                }
+                return connection.ended().is_none();
+            }
+            loop {
+                match connection.read_piece(usize::MAX, now) {
+                    Ok(piece) => {
+                        *received += piece.len() as u64;
+                        moved = true;
+                    }
+                    Err(error) => return error == ReadError::Empty,
+                }
+            }
+        });
+        if moved {
+            self.heard = Instant::now();
+        }
+        goes_on == Some(true)
+    }
+
+    /// Once the time of `-O` is over what was counted until then does not count.
+    fn omit(&mut self, stack: &Stack) {
+        let omit = Duration::from_secs(self.parameters.omit);
+        if self.counts || self.step != Step::Running || self.begun.elapsed() < omit {
+            return;
+        }
+        self.counts = true;
+        if omit > Duration::ZERO {
+            for index in 0..self.streams.len() {
+                self.streams[index].omitted = self.counted(&self.streams[index], stack);
+            }
+        }
+    }
+
+    fn counted(&self, stream: &Stream, stack: &Stack) -> Counts {
+        let connection = stack.connection(stream.member.conn);
+        let counters = connection.map(Connection::counters);
+        let left = |counters: &tcpcost_tcp::Counters| {
+            counters.payload_bytes_sent - counters.payload_bytes_retransmitted
+        };
+        Counts {
+            bytes: if self.parameters.reverse {
+                counters.map_or(0, left)
+            } else {
+                stream.received
+            },
+            retransmits: counters.map_or(0, |counters| counters.segments_retransmitted as u32),
+        }
+    }
+
+    fn results(&self, stack: &Stack) -> String {
+        let omit = if self.counts { self.parameters.omit } else { 0 };
+        let seconds = (self.begun.elapsed().as_secs_f64() - omit as f64).max(0.0);
+        let stream = |(index, stream): (usize, &Stream)| {
+            let (all, omitted) = (self.counted(stream, stack), stream.omitted);
+            serde_json::json!({
+                // As iperf3 counts them: 1, 3, 4, 5.
+                "id": if index == 0 { 1 } else { index + 2 },
+                "bytes": all.bytes.saturating_sub(omitted.bytes),
+                "retransmits": all.retransmits.saturating_sub(omitted.retransmits),
+                "jitter": 0,
+                "errors": 0,
+                "omitted_errors": 0,
+                "packets": 0,
+                "omitted_packets": 0,
+                "start_time": 0,
+                "end_time": seconds,
+            })
+        };
+        let streams: Vec<_> = self.streams.iter().enumerate().map(stream).collect();
+        serde_json::json!({
+            "cpu_util_total": 0,
+            "cpu_util_user": 0,
+            "cpu_util_system": 0,
+            "sender_has_retransmits": i32::from(self.parameters.reverse),
+            "streams": streams,
+        })
+        .to_string()
+    }
+}
+
+/// Keeps the send queue full with blocks, whole ones as far as `left` goes; whether anything was written.
+fn fill(
+    connection: &mut Connection,
+    pattern: &Piece,
+    block_bytes: u64,
+    block: &mut u64,
+    left: &mut u64,
+) -> bool {
+    let mut any = false;
+    loop {
+        if *block == 0 {
+            *block = block_bytes.min(*left);
+            *left -= *block;
+        }
+        let room = connection.writable().min(pattern.len());
+        let len = usize::try_from(*block).unwrap_or(usize::MAX).min(room);
+        if len == 0 || connection.write_piece(pattern.slice(0..len)).is_err() {
+            return any;
+        }
+        *block -= len as u64;
+        any = true;
+    }
+}
+
+/// iperf3's MAX_STREAMS.
+const PARALLEL_MAX: usize = 128;
+/// iperf3's MAX_BLOCKSIZE of TCP is 1 MiB.
+const BLOCK_MAX: u64 = 1 << 20;
+/// Some segments, below which pacing has nothing to spread.
+const PACED_QUEUE_MIN: u32 = 16 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_to_be_sent_is_bytes_or_blocks() {
+        let check = |num, blockcount, len, bytes| {
+            let parameters = Parameters {
+                num,
+                blockcount,
+                len,
+                ..Parameters::default()
+            };
+            assert_eq!(parameters.bytes(), bytes);
+        };
+        check(0, 0, 1000, u64::MAX);
+        check(5000, 0, 1000, 5000);
+        check(0, 10, 1000, 10_000);
+        check(0, 10, 0, 10);
+    }
+
+    #[test]
+    fn the_lower_rate_counts_and_bounds_the_queue() {
+        let check = |bandwidth, fqrate, rate: Option<u64>, send_buffer| {
+            let parameters = Parameters {
+                bandwidth,
+                fqrate,
+                ..Parameters::default()
+            };
+            let mut config = Config::default();
+            parameters.apply(&mut config);
+            let pacing = rate.map_or(Pacing::Off, Pacing::BytesPerSecond);
+            assert_eq!(config.segmentation.pacing, pacing);
+            assert_eq!(config.send_buffer, send_buffer);
+        };
+        check(0, 0, None, 1 << 20);
+        check(8_000_000, 16_000_000, Some(1_000_000), 100_000);
+        check(8000, 0, Some(1000), 16 << 10);
+        check(u64::MAX, 0, Some(u64::MAX / 8), 1 << 20);
+    }
+}

@@ -1,0 +1,87 @@
+//! The kernel's side of the interface, as the flags ask, and as it was when the peer ends.
+//!
+//! An interface that the peer made goes with it. One that was there before is somebody's: what was
+//! changed of it is put back, after a signal and after an error, but not by kill -9.
+
+use tcpcost_host::error::SystemError;
+use tcpcost_host::link;
+
+use super::flags::{Flags, Network};
+use crate::output::say;
+
+/// Changes that end with the value.
+pub struct KernelSide {
+    name: String,
+    mtu: u32,
+    undo: Vec<Undo>,
+}
+
+/// One change back.
+enum Undo {
+    Mtu(u32),
+    Address(Network),
+    Down,
+}
+
+impl KernelSide {
+    /// Sets MTU and addresses of interface `name` and takes it up; without flags for it, nothing.
+    ///
+    /// # Errors
+    /// What could not be set; what was set before is put back.
+    pub fn set_up(name: &str, flags: &Flags) -> Result<Self, SystemError> {
+        let before = link::read(name)?;
+        let mut side = Self {
+            name: name.to_string(),
+            mtu: before.mtu,
+            undo: Vec::new(),
+        };
+        if let Some(mtu) = flags.mtu {
+            link::set_mtu(name, mtu)?;
+            side.undo.push(Undo::Mtu(before.mtu));
+            side.mtu = mtu;
+        }
+        for network in &flags.host_address {
+            match link::add_address(name, network.address, network.prefix) {
+                // It has it already, and keeps it.
+                Err(error) if error.source.raw_os_error() == Some(libc::EEXIST) => {}
+                other => {
+                    other?;
+                    side.undo.push(Undo::Address(*network));
+                }
+            }
+        }
+        if !flags.host_address.is_empty() {
+            link::set_up(name)?;
+            if !before.up {
+                side.undo.push(Undo::Down);
+            }
+        }
+        Ok(side)
+    }
+
+    /// MTU, bytes.
+    pub fn mtu(&self) -> u32 {
+        self.mtu
+    }
+}
+
+impl Drop for KernelSide {
+    fn drop(&mut self) {
+        // One that the peer made is gone by now.
+        if link::read(&self.name).is_err() {
+            return;
+        }
+        for undo in self.undo.drain(..).rev() {
+            let done = match undo {
+                Undo::Mtu(bytes) => link::set_mtu(&self.name, bytes),
+                Undo::Address(network) => {
+                    link::remove_address(&self.name, network.address, network.prefix)
+                }
+                Undo::Down => link::set_down(&self.name),
+            };
+            if let Err(error) = done {
+                say!("tcpcost: {error}");
+            }
+        }
+    }
+}
