@@ -68,7 +68,7 @@ pub(crate) fn effects(cells: &[CellSummary], findings: &[Finding]) -> Vec<Effect
     };
     let names: BTreeSet<&str> = cells
         .iter()
-        .flat_map(|cell| cell.knobs.iter().map(|(name, _)| &name[..]))
+        .flat_map(|cell| cell.knobs.iter().map(|(name, _)| name))
         .filter(|name| !is_of_the_load(name) && !concluded(name))
         .collect();
     names
@@ -147,7 +147,7 @@ fn differing<'a>(one: &'a Knobs, other: &'a Knobs) -> impl Iterator<Item = &'a s
     let names: BTreeSet<&str> = one
         .iter()
         .chain(other.iter())
-        .map(|(name, _)| &name[..])
+        .map(|(name, _)| name)
         .collect();
     names
         .into_iter()

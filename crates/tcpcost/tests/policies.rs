@@ -16,8 +16,9 @@ fn run(text: &str) -> Vec<serde_json::Value> {
     records
 }
 
-/// Segments that the receiving end sent, and that it received, of the same snapshots.
-fn acks_and_segments(record: &serde_json::Value) -> (f64, f64) {
+/// Segments that the receiving end sent, and that it received, of the same snapshots; and those that were
+/// sent to it again.
+fn acks_and_segments(record: &serde_json::Value) -> (f64, f64, f64) {
     let count = |end: &str, quantity: &str| {
         let readings = record["hosts"][end]["readings"].as_array().unwrap();
         let mut own = readings
@@ -28,6 +29,7 @@ fn acks_and_segments(record: &serde_json::Value) -> (f64, f64) {
     (
         count("server", "conn_segments_sent"),
         count("server", "conn_segments_received"),
+        count("client", "conn_segments_retransmitted"),
     )
 }
 
@@ -49,12 +51,14 @@ fn each_ack_policy_of_ours_runs_and_exactly_is_exact() {
     for record in &records {
         assert_eq!(record["outcome"], "measured", "{record}");
         if record["knobs"]["ack_policy"] == "exactly" {
-            let (acks, segments) = acks_and_segments(record);
-            // Window updates come beside them, and the interval cuts through a super-segment of 45.
+            let (acks, segments, again) = acks_and_segments(record);
+            // Window updates come beside them, and the interval cuts through a super-segment of 45. What comes
+            // again, as from an end that had no CPU for longer than a probe waits, is acknowledged at once,
+            // with all that stands.
             let aside = acks - segments / 16.0;
             assert!(
-                aside.abs() <= 4.0 + segments / 16.0 / 8.0,
-                "{acks} ACKs of {segments} segments"
+                aside.abs() <= 4.0 + segments / 16.0 / 8.0 + 3.0 * again,
+                "{acks} ACKs of {segments} segments, {again} of them again"
             );
         }
     }

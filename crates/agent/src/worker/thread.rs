@@ -117,7 +117,10 @@ impl Worker {
         worker: &mut workload::Worker<S>,
         is_between: bool,
     ) -> Result<Option<Order>, String> {
-        while is_between && S::STANDS_STILL {
+        if !(is_between && S::STANDS_STILL) {
+            return Ok(self.inbox.recv().ok());
+        }
+        loop {
             match self.inbox.try_recv() {
                 Ok(order) => return Ok(Some(order)),
                 Err(TryRecvError::Disconnected) => return Ok(None),
@@ -126,7 +129,6 @@ impl Worker {
                 }
             }
         }
-        Ok(self.inbox.recv().ok())
     }
 
     fn send(&self, answer: WorkerAnswer) -> Result<(), String> {
