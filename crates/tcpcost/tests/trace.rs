@@ -12,7 +12,7 @@ use serde_json::Value;
 use tcpcost_meter::tcp_info::TcpInfo;
 use tcpcost_study::{Counts, Quantity};
 use tcpcost_testbed::{in_namespace, skip};
-use tcpcost_trace::{Analysis, Report, Segment, Settings, Sink, flag, read};
+use tcpcost_trace::{Analysis, Endpoint, Report, Segment, Settings, Sink, flag, read};
 
 fn published(name: &str) -> String {
     format!("{}/../trace/tests/data/{name}", env!("CARGO_MANIFEST_DIR"))
@@ -405,14 +405,17 @@ fn a_capture_agrees_with_what_the_kernel_counted() {
         let counted = transfer();
 
         let mut analysis = Analysis::new(Settings::default());
-        let mut fins = 0;
+        let mut fins: Vec<(Endpoint, u32)> = Vec::new();
         let stdout = tcpdump.stdout.take().unwrap();
         let pid = tcpdump.id();
         let (reading, outcome) = read(stdout, &mut |segment: &Segment| {
             analysis.segment(segment);
-            fins += u32::from(segment.any(flag::FIN));
-            if fins == 2 && segment.is_pure_ack() {
-                // The ACK of the second FIN is the last segment.
+            if let (true, Some(seq)) = (segment.any(flag::FIN), segment.seq) {
+                fins.push((segment.source, seq.wrapping_add(segment.payload + 1)));
+            }
+            let (of, ack) = (segment.destination, segment.ack);
+            if fins.len() == 2 && segment.is_pure_ack() && fins[1] == (of, ack) {
+                // The ACK of the second FIN is the last segment; one of data may come between.
                 // SAFETY: the child is not waited for yet, so its id is its own.
                 unsafe { libc::kill(pid as libc::pid_t, libc::SIGTERM) };
             }
