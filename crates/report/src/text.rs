@@ -40,17 +40,20 @@ impl Default for TextStyle {
 }
 
 /// The summary as text for a terminal: what was found, what speaks against trusting it, and the cost of each
-/// cell; all else where the style asks for details.
+/// cell beside what was published; all else where the style asks for details, or nothing was found.
 pub fn text(summary: &Summary, style: TextStyle) -> String {
     let page = Page {
         summary,
         style: Style(style.colour),
         width: style.width.max(WIDTH_LEAST),
     };
-    let mut sections = vec![page.title(), page.findings(), page.head()];
+    let findings = page.findings();
+    // Where no sentence answers, the tables do.
+    let details = style.details || findings.is_empty();
+    let mut sections = vec![page.title(), findings, page.head()];
     sections.extend(summary.groups().iter().map(|group| page.cost(group)));
-    sections.push(page.thresholds());
-    if style.details {
+    sections.extend([page.published(), page.meter_costs(), page.thresholds()]);
+    if details {
         sections.extend([
             page.acks(),
             page.response_times(),
@@ -58,14 +61,12 @@ pub fn text(summary: &Summary, style: TextStyle) -> String {
             page.exact(),
             page.profiles(),
             page.lines(labels::regimes(summary)),
-            page.published(),
             page.openings(),
-            page.meter_costs(),
         ]);
     }
     sections.extend([
         page.lines(labels::not_measured(summary)),
-        page.lines(labels::notes(summary, style.details)),
+        page.lines(labels::notes(summary, details)),
         page.warnings(),
     ]);
     sections.retain(|section| !section.is_empty());

@@ -116,7 +116,7 @@ pub struct RunArgs {
     /// No progress on stderr.
     #[arg(short, long)]
     pub quiet: bool,
-    /// Print all tables: whose CPU, methods beside each other, ACKs, response times, published figures.
+    /// Print all tables: whose CPU, methods beside each other, ACKs, response times, functions, captures.
     #[arg(long, conflicts_with_all = ["json", "csv"])]
     pub details: bool,
     /// Form of the results.
@@ -171,7 +171,7 @@ pub struct Report {
     /// Print a differential flame graph, an SVG: what CELL costs more and less than FIRST.
     #[arg(long, num_args = 2, value_names = ["FIRST", "CELL"], conflicts_with_all = ["json", "csv", "flame"])]
     pub flame_diff: Option<Vec<String>>,
-    /// Print all tables: whose CPU, methods beside each other, ACKs, response times, published figures.
+    /// Print all tables: whose CPU, methods beside each other, ACKs, response times, functions, captures.
     #[arg(long, conflicts_with_all = ["json", "csv", "flame", "flame_diff"])]
     pub details: bool,
     /// Form of the results.
