@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test file uses its own part")]
 
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -56,6 +57,14 @@ impl Place {
             .current_dir(self.directory.path())
             .env("TCPCOST_STATE_DIR", self.path("state"))
             .stdin(Stdio::null());
+        // As from a terminal, also where the tests are run under nohup.
+        // SAFETY: resetting a signal is async-signal-safe.
+        unsafe {
+            command.pre_exec(|| {
+                libc::signal(libc::SIGHUP, libc::SIG_DFL);
+                Ok(())
+            });
+        }
         command
     }
 
