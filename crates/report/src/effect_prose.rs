@@ -63,25 +63,34 @@ fn value(value: Option<&Value>) -> String {
 /// `saves 23 % [19, 28] of the CPU per KiB`.
 pub(crate) fn claim(of: Derived, percent: &Estimate) -> String {
     let cost = cost(of);
-    let what = cost.clone().unwrap_or_else(|| labels::quantity(of));
-    match (Sign::of(percent), cost.is_some()) {
-        (Sign::Below, true) => format!("saves {} of the {what}", size(percent)),
-        (Sign::Above, true) => format!("costs {} more {what}", size(percent)),
-        (Sign::Below | Sign::Above, false) => format!("{} in {what}", again(of, percent)),
-        (Sign::Open | Sign::Unknown, _) => format!("{}, of the {what}", again(of, percent)),
+    let what = cost
+        .as_ref()
+        .map_or_else(|| labels::quantity(of), |cost| format!("the {cost}"));
+    match (Sign::of(percent), cost) {
+        (Sign::Below, Some(_)) => format!("saves {} of {what}", size(percent)),
+        (Sign::Above, Some(cost)) => format!("costs {} more {cost}", size(percent)),
+        _ => change(&what, percent),
     }
 }
 
 /// The same where it is known of what: `saves 25 % [24, 26]`.
 pub(crate) fn again(of: Derived, percent: &Estimate) -> String {
-    match (Sign::of(percent), cost(of).is_some()) {
-        (Sign::Below, true) => format!("saves {}", size(percent)),
-        (Sign::Above, true) => format!("costs {} more", size(percent)),
-        (Sign::Below, false) => format!("brings {} less", size(percent)),
-        (Sign::Above, false) => format!("brings {} more", size(percent)),
-        (Sign::Open, _) => format!("changes nothing that is established: {}", signed(percent)),
-        (Sign::Unknown, _) => format!(
-            "changed {}, of {} trials, too few for an interval",
+    match (Sign::of(percent), cost(of)) {
+        (Sign::Below, Some(_)) => format!("saves {}", size(percent)),
+        (Sign::Above, Some(_)) => format!("costs {} more", size(percent)),
+        (Sign::Open, _) => format!("has no established effect: {}", signed(percent)),
+        _ => change("it", percent),
+    }
+}
+
+/// What is no cost, or has no direction.
+fn change(what: &str, percent: &Estimate) -> String {
+    match Sign::of(percent) {
+        Sign::Below => format!("lowers {what} by {}", size(percent)),
+        Sign::Above => format!("raises {what} by {}", size(percent)),
+        Sign::Open => format!("has no established effect on {what}: {}", signed(percent)),
+        Sign::Unknown => format!(
+            "changed {what} by {} ({} trials: too few for an interval)",
             signed(percent),
             percent.n
         ),
@@ -234,13 +243,12 @@ mod tests {
         let told = |percent| sentence(&effect(vec![at("CPU-bound", 9000, percent)]));
         assert_eq!(
             told(percent(0.4, -3.0, 4.0)),
-            "mtu 9000B instead of 1500B changes nothing that is established: 0.4 % [\u{2212}3.0, 4.0], of the CPU per \
-             KiB (CPU-bound)."
+            "mtu 9000B instead of 1500B has no established effect on the CPU per KiB: 0.4 % [\u{2212}3.0, 4.0] (CPU-bound)."
         );
         assert_eq!(
             told(Estimate::new([-30.0; 3]).unwrap()),
-            "mtu 9000B instead of 1500B changed \u{2212}30 %, of 3 trials, too few for an interval, of the CPU per \
-             KiB (CPU-bound)."
+            "mtu 9000B instead of 1500B changed the CPU per KiB by \u{2212}30 % (3 trials: too few for an interval) \
+             (CPU-bound)."
         );
     }
 }

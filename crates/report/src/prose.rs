@@ -384,9 +384,9 @@ mod tests {
                 (16, Estimate::new([-12.0; 3]), Some(-29.4)),
                 (32, None, None),
             ],
-            "changes nothing that is established: \u{2212}2.0 % [\u{2212}9.0, 4.0], of the client's CPU per KiB \
+            "has no established effect on the client's CPU per KiB: \u{2212}2.0 % [\u{2212}9.0, 4.0] \
              (published \u{2212}23.0 %, less here), \
-             16 changed \u{2212}12 %, of 3 trials, too few for an interval (published \u{2212}29.4 %), \
+             16 changed it by \u{2212}12 % (3 trials: too few for an interval) (published \u{2212}29.4 %), \
              32 was not measured",
         );
     }
