@@ -22,6 +22,7 @@
 mod by_connection;
 mod chains;
 mod figure;
+mod interval;
 mod meter_name;
 mod opening;
 mod quantity;
@@ -31,6 +32,7 @@ mod source;
 pub use by_connection::{ByConnection, Spread};
 pub use chains::{CallChain, CallChains, TaskClass, UNKNOWN};
 pub use figure::{Figure, FigureOf, figure_table};
+pub use interval::Interval;
 pub use meter_name::{Asked, Loaded, MeterName, Of};
 pub use opening::{Opening, Sequences};
 pub use quantity::Quantity;

@@ -4,7 +4,9 @@
 
 use std::collections::BTreeMap;
 
-use tcpcost_counts::{Counts, Figure, MeterName, Quantity, Reading, Snapshot, Source, Whose};
+use tcpcost_counts::{
+    Counts, Figure, Interval, MeterName, Quantity, Reading, Snapshot, Source, Whose,
+};
 
 use crate::column::{Column, column};
 use crate::connections::Row;
@@ -66,24 +68,27 @@ impl Sample {
     }
 }
 
+impl Sample {
+    fn interval(&self) -> Interval<'_> {
+        Interval {
+            counts: &self.counts,
+            duration_ns: self.duration_ns,
+        }
+    }
+}
+
 /// What this host did in the interval.
 impl Source for Sample {
     fn count(&self, by: MeterName, of: Quantity) -> Option<f64> {
-        Some(*self.counts.get(&by)?.get(&of)? as f64)
+        self.interval().count(by, of)
     }
 
     fn per_s(&self, by: MeterName, of: Quantity) -> Option<f64> {
-        let count = self.count(by, of)?;
-        (self.duration_ns > 0).then(|| count * 1e9 / self.duration_ns as f64)
+        self.interval().per_s(by, of)
     }
 
     fn time_ns(&self, by: MeterName) -> Option<f64> {
-        let counts = self.counts.get(&by)?;
-        Some(match by {
-            // Each ns of a CPU is in one of the modes or contexts.
-            MeterName::Proc | MeterName::Exact => counts.values().sum::<u64>() as f64,
-            _ => self.duration_ns as f64,
-        })
+        self.interval().time_ns(by)
     }
 
     fn sampling_error(&self) -> Option<f64> {

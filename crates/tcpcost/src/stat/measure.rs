@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use regex::Regex;
-use tcpcost_counts::{Counts, MeterName, Quantity, Snapshot, Source, Whose};
+use tcpcost_counts::{Counts, Interval, MeterName, Quantity, Snapshot, Source, Whose};
 use tcpcost_host::cpus;
 use tcpcost_meter::bpf::{self, Follower};
 use tcpcost_meter::descendants::Descendants;
@@ -36,23 +36,26 @@ pub struct Once {
     pub units: Option<f64>,
 }
 
+impl Once {
+    fn interval(&self) -> Interval<'_> {
+        Interval {
+            counts: &self.counts,
+            duration_ns: self.duration_ns,
+        }
+    }
+}
+
 impl Source for Once {
     fn count(&self, by: MeterName, of: Quantity) -> Option<f64> {
-        Some(*self.counts.get(&by)?.get(&of)? as f64)
+        self.interval().count(by, of)
     }
 
     fn per_s(&self, by: MeterName, of: Quantity) -> Option<f64> {
-        let count = self.count(by, of)?;
-        (self.duration_ns > 0).then(|| count * 1e9 / self.duration_ns as f64)
+        self.interval().per_s(by, of)
     }
 
     fn time_ns(&self, by: MeterName) -> Option<f64> {
-        let counts = self.counts.get(&by)?;
-        Some(match by {
-            // Each ns of a CPU is in one of the modes or contexts.
-            MeterName::Proc | MeterName::Exact => counts.values().sum::<u64>() as f64,
-            _ => self.duration_ns as f64,
-        })
+        self.interval().time_ns(by)
     }
 
     fn work(&self, of: Quantity) -> Option<f64> {
