@@ -161,6 +161,12 @@ figures! {
     /// Core cycles (PMU) per transaction.
     CoreCyclesPerTransaction = "core_cycles_per_transaction", "cycles", Host, Less
         => |from| ratio(pmu(from, Q::CoreCycles)?, transactions(from)?);
+    /// Instructions (PMU) of all that ran on the CPUs, user and kernel, per KiB: nearly the same on a busy machine as on a quiet one; absent without a PMU.
+    InstructionsPerKib = "instructions_per_kib", "instructions/KiB", Host, Less
+        => |from| ratio(pmu(from, Q::Instructions)?, kib(from)?);
+    /// Instructions (PMU) per transaction.
+    InstructionsPerTransaction = "instructions_per_transaction", "instructions", Host, Less
+        => |from| ratio(pmu(from, Q::Instructions)?, transactions(from)?);
     /// Instructions per core cycle (PMU).
     InstructionsPerCycle = "instructions_per_cycle", "1/cycle", Host, More
         => |from| ratio(pmu(from, Q::Instructions)?, pmu(from, Q::CoreCycles)?);

@@ -68,8 +68,8 @@ pub struct TrialValues {
     pub repetition: u32,
     /// Try, from 0.
     pub attempt: u32,
-    /// Whether a warning marks it.
-    pub marked: bool,
+    /// The state of the machine that a warning marks it for; empty of a quiet one.
+    pub state: BTreeSet<WarningCode>,
     /// Whether the estimates are made of it.
     pub used: bool,
     /// Its numbers.
@@ -91,8 +91,10 @@ pub struct CellSummary {
     pub n: usize,
     /// Measured trials that a warning marks.
     pub n_marked: usize,
-    /// Whether every measured trial is marked, so that the estimates are of marked ones.
+    /// Whether every measured trial is marked.
     pub all_marked: bool,
+    /// Whether intervals of its contrasts hold at every look, since the study goes on until they are narrow.
+    pub stops_early: bool,
     /// Trials that failed, and why: reason, count.
     pub failed: BTreeMap<String, usize>,
     /// Trials that were skipped, and why.
@@ -122,6 +124,13 @@ pub struct CellSummary {
     pub profiles: Vec<Profile>,
 }
 
+impl TrialValues {
+    /// Whether a warning marks it.
+    pub fn is_marked(&self) -> bool {
+        !self.state.is_empty()
+    }
+}
+
 impl CellSummary {
     /// Whether work is counted in transactions.
     pub fn has_transactions(&self) -> bool {
@@ -138,7 +147,20 @@ impl CellSummary {
         stands_in(&self.estimates, asked).unwrap_or(asked)
     }
 
-    /// A quantity by repetition, of the last try that counts: for [`Estimate::ratio`].
+    /// Whether the estimates are made of marked trials, too: they are left out as long as they are the fewer.
+    pub fn uses_marked(&self) -> bool {
+        let mut used = self.trials.iter().filter(|trial| trial.used);
+        used.any(TrialValues::is_marked)
+    }
+
+    /// A quantity of the trials that the estimates are made of.
+    pub(crate) fn used_values(&self, of: Derived) -> Vec<f64> {
+        let used = self.trials.iter().filter(|trial| trial.used);
+        used.filter_map(|trial| trial.values.get(&of).copied())
+            .collect()
+    }
+
+    /// A quantity by repetition, of the last try that counts.
     pub fn by_repetition(&self, of: Derived) -> Vec<(u32, f64)> {
         let trials = self.trials.iter().chain(&self.captured_trials);
         let last: BTreeMap<u32, f64> = trials
@@ -217,16 +239,23 @@ impl CellSummary {
             .map(|record| TrialValues {
                 repetition: record.repetition,
                 attempt: record.attempt,
-                marked: record.is_marked(),
+                state: record
+                    .warnings
+                    .iter()
+                    .map(|warning| warning.code)
+                    .filter(|code| code.marks())
+                    .collect(),
                 used: false,
                 values: derive(record),
             })
             .collect();
         trials.sort_by_key(|trial| (trial.repetition, trial.attempt));
-        let n_marked = trials.iter().filter(|trial| trial.marked).count();
+        let n_marked = trials.iter().filter(|trial| trial.is_marked()).count();
         let all_marked = n_marked > 0 && n_marked == trials.len();
+        // A mark parts the odd trial from the others. Where most have it, it is how this machine is.
+        let is_usual = 2 * n_marked >= trials.len();
         for trial in &mut trials {
-            trial.used = all_marked || !trial.marked;
+            trial.used = is_usual || !trial.is_marked();
         }
 
         let mut of_trials: BTreeMap<Derived, Vec<f64>> = BTreeMap::new();
@@ -275,6 +304,7 @@ impl CellSummary {
             n: trials.iter().filter(|trial| trial.used).count(),
             n_marked,
             all_marked,
+            stops_early: study.stops_early(),
             failed: BTreeMap::new(),
             skipped: BTreeMap::new(),
             warnings: warned(records.iter().map(|record| &record.warnings[..])),

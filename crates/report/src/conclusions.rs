@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use tcpcost_study::{Change, Conclusion, Derived, Fit, Study, Value};
+use tcpcost_study::{Change, Conclusion, Derived, Fit, Knobs, Study, Value};
 
 use crate::cell::CellSummary;
 use crate::contrast::Contrast;
@@ -155,7 +155,7 @@ fn picked<'a>(
 }
 
 /// What is told of a cell: the quantity asked for, or its main one.
-fn told(cell: &CellSummary, asked: Option<Derived>) -> Derived {
+pub(crate) fn told(cell: &CellSummary, asked: Option<Derived>) -> Derived {
     asked.map_or(cell.main, |asked| cell.has_or_both(asked))
 }
 
@@ -183,6 +183,40 @@ fn conclude(study: &Study, one: &Conclusion, cells: &[CellSummary]) -> Vec<Findi
     }
 }
 
+/// The cell of those that match that the others are held against, and those, each with its place in `to`; one such group for
+/// each setting of the other knobs. A quick run leaves cells out.
+pub(crate) fn groups<'a>(
+    study: &Study,
+    matching: &Knobs,
+    change: &Change,
+    cells: &'a [CellSummary],
+) -> Vec<(&'a CellSummary, Vec<(usize, &'a CellSummary)>)> {
+    let others = |cell: &CellSummary| -> String {
+        let names = study.vary.iter().filter(|name| **name != change.knob);
+        let words = names.filter_map(|name| Some(format!("{name}={}", cell.knobs.value(name)?)));
+        words.collect::<Vec<_>>().join(" ")
+    };
+    let mut groups: Vec<(String, Vec<&CellSummary>)> = Vec::new();
+    for cell in cells.iter().filter(|cell| cell.knobs.has(matching)) {
+        let key = others(cell);
+        match groups.iter_mut().find(|(of, _)| *of == key) {
+            Some((_, group)) => group.push(cell),
+            None => groups.push((key, vec![cell])),
+        }
+    }
+    let held = groups.into_iter().filter_map(|(_, group)| {
+        let with = |value: &Value| {
+            let mut cells = group.iter().copied();
+            cells.find(|cell| cell.knobs.value(&change.knob).as_ref() == Some(value))
+        };
+        let to = change.to.iter().enumerate();
+        let to = to.filter_map(|(index, to)| Some((index, with(to)?)));
+        Some((with(&change.from)?, to.collect()))
+    });
+    held.filter(|(_, to): &(_, Vec<_>)| !to.is_empty())
+        .collect()
+}
+
 /// One for each group of cells that differ in the knob alone.
 fn changes(
     study: &Study,
@@ -190,62 +224,30 @@ fn changes(
     change: &Change,
     cells: &[CellSummary],
 ) -> Vec<Finding> {
-    let others = |cell: &CellSummary| -> String {
-        let names = study.vary.iter().filter(|name| **name != change.knob);
-        let words = names.filter_map(|name| Some(format!("{name}={}", cell.knobs.value(name)?)));
-        words.collect::<Vec<_>>().join(" ")
-    };
-    let mut groups: BTreeMap<String, Vec<&CellSummary>> = BTreeMap::new();
-    let mut order = Vec::new();
-    for cell in picked(cells, &one.matching) {
-        let key = others(cell);
-        if !groups.contains_key(&key) {
-            order.push(key.clone());
-        }
-        groups.entry(key).or_default().push(cell);
-    }
+    let groups = groups(study, &one.matching, change, cells);
+    let has_several = groups.len() > 1;
     let mut all = Vec::new();
-    for key in order {
-        let group = &groups[&key];
-        let with = |value: &Value| {
-            let mut cells = group.iter().copied();
-            cells.find(|cell| cell.knobs.value(&change.knob).as_ref() == Some(value))
-        };
-        let Some(first) = with(&change.from) else {
-            continue;
-        };
+    for (first, to) in groups {
         let quantity = told(first, one.quantity);
-        let steps: Vec<Step> = change
-            .to
-            .iter()
-            .enumerate()
-            .filter_map(|(index, to)| {
-                let cell = with(to)?;
-                Some(Step {
-                    to: to.clone(),
-                    percent: Contrast::new(first, cell, quantity).map(|change| change.percent()),
-                    published_percent: change.published_percent.get(index).copied(),
-                })
-            })
-            .collect();
-        // A quick run leaves cells out.
-        if !steps.is_empty() {
-            all.push(Finding {
-                text: one.text.clone(),
-                continues: one.continues || !all.is_empty(),
-                quantity,
-                kind: FindingKind::Change {
-                    knob: change.knob.clone(),
-                    from: change.from.clone(),
-                    at: if groups.len() > 1 {
-                        without(first, change)
-                    } else {
-                        String::new()
-                    },
-                    steps,
+        let steps = to.into_iter().map(|(index, cell)| Step {
+            to: change.to[index].clone(),
+            percent: Contrast::new(first, cell, quantity).map(|change| change.percent()),
+            published_percent: change.published_percent.get(index).copied(),
+        });
+        all.push(Finding {
+            text: one.text.clone(),
+            continues: one.continues || !all.is_empty(),
+            quantity,
+            kind: FindingKind::Change {
+                knob: change.knob.clone(),
+                from: change.from.clone(),
+                at: match has_several {
+                    true => without(first, change),
+                    false => String::new(),
                 },
-            });
-        }
+                steps: steps.collect(),
+            },
+        });
     }
     all
 }

@@ -1,23 +1,64 @@
-//! One cell against another, trial by trial: the one place where cells are divided by each other.
+//! One thing against another, trial by trial: the one place where costs are divided by each other.
 
-use tcpcost_study::Derived;
-
-use crate::cell::CellSummary;
 use crate::estimate::Estimate;
 
-/// How many times as much one cell has of a quantity as another, of trials of the same repetition, which ran
-/// next to each other.
+/// How many times as much the second has of a quantity as the first.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Contrast {
-    /// The factor.
+    /// The factor. Its interval holds at every look where the run goes on until it is narrow.
     pub ratio: Estimate,
 }
 
 impl Contrast {
-    /// `to` over `from`; absent without a repetition that both have.
-    pub fn new(from: &CellSummary, to: &CellSummary, of: Derived) -> Option<Contrast> {
-        let ratio = Estimate::ratio(&to.by_repetition(of), &from.by_repetition(of))?;
+    /// Of pairs, the first before the second. `stops_early` says that the run goes on until the interval is narrow,
+    /// so that it has to hold at every look. Pairs without anything of the first have no ratio.
+    pub fn of_pairs(
+        pairs: impl IntoIterator<Item = (f64, f64)>,
+        stops_early: bool,
+    ) -> Option<Contrast> {
+        let pairs = pairs.into_iter().filter(|(from, _)| *from != 0.0);
+        let ratios = pairs.map(|(from, to)| to / from);
+        let ratio = match stops_early {
+            true => Estimate::anytime(ratios),
+            false => Estimate::new(ratios),
+        }?;
         Some(Contrast { ratio })
+    }
+
+    /// Of values by repetition: those that only one has are left out.
+    pub fn by_repetition(
+        from: &[(u32, f64)],
+        to: &[(u32, f64)],
+        stops_early: bool,
+    ) -> Option<Contrast> {
+        let pairs = to.iter().filter_map(|(repetition, to)| {
+            let (_, from) = from.iter().find(|(other, _)| other == repetition)?;
+            Some((*from, *to))
+        });
+        Contrast::of_pairs(pairs, stops_early)
+    }
+
+    /// Of trials that did not run in turn: the ratio that most probably makes both alike (Hodges and Lehmann 1963), and
+    /// the ratios that a test by ranks (Mann and Whitney 1947) does not refuse. Ratios of the machine's state at both times
+    /// are in it. No interval below four trials each.
+    pub fn unpaired(from: &[f64], to: &[f64]) -> Option<Contrast> {
+        let mut ratios: Vec<f64> = from
+            .iter()
+            .filter(|from| **from > 0.0)
+            .flat_map(|from| to.iter().map(move |to| to / from))
+            .filter(|ratio| ratio.is_finite())
+            .collect();
+        ratios.sort_by(f64::total_cmp);
+        let all = Estimate::new(ratios.iter().copied())?;
+        let rank = unpaired_rank(from.len(), to.len()).filter(|rank| 2 * rank <= ratios.len());
+        Some(Contrast {
+            ratio: Estimate {
+                median: all.median,
+                lo: rank.map(|rank| ratios[rank - 1]),
+                hi: rank.map(|rank| ratios[ratios.len() - rank]),
+                n: from.len().min(to.len()),
+            },
+        })
     }
 
     /// The change in percent of `from`.
@@ -29,5 +70,104 @@ impl Contrast {
             hi: self.ratio.hi.map(percent),
             n: self.ratio.n,
         }
+    }
+
+    /// Half the interval's width over the larger of both: a halving and a doubling are as hard to tell. Absent
+    /// without an interval.
+    pub fn half_width(&self) -> Option<f64> {
+        let width = self.ratio.hi? - self.ratio.lo?;
+        Some(width / 2.0 / self.ratio.median.max(1.0))
+    }
+}
+
+/// The largest k for which the k-th smallest and the k-th largest of all n·m ratios enclose the true one with 95 %
+/// confidence, by the normal approximation with continuity: a test counts out what it is off by.
+fn unpaired_rank(n: usize, m: usize) -> Option<usize> {
+    if n.min(m) < UNPAIRED_LEAST {
+        return None;
+    }
+    let (n, m) = (n as f64, m as f64);
+    let mean = n * m / 2.0;
+    let deviation = (n * m * (n + m + 1.0) / 12.0).sqrt();
+    let below = (mean - 1.96 * deviation - 0.5).floor();
+    (below >= 0.0).then_some(below as usize + 1)
+}
+
+/// Below, the approximation is too far off.
+const UNPAIRED_LEAST: usize = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ratio_is_of_trials_of_the_same_repetition() {
+        // The second repetition was slow for both: the ratio does not see it.
+        let ours = [(0, 2.0), (1, 20.0), (2, 2.0), (4, 9.0)];
+        let theirs = [(2, 1.0), (1, 10.0), (0, 1.0), (3, 5.0)];
+        let ratio = Contrast::by_repetition(&theirs, &ours, false)
+            .unwrap()
+            .ratio;
+        assert_eq!((ratio.median, ratio.n), (2.0, 3));
+        assert_eq!(Contrast::by_repetition(&[(7, 1.0)], &ours, false), None);
+        assert_eq!(Contrast::of_pairs([(0.0, 1.0)], false), None);
+    }
+
+    /// The chance that of n + m values in a random order fewer than `rank` pairs have theirs before ours, by counting
+    /// all orders.
+    fn chance_below(n: usize, m: usize, rank: usize) -> f64 {
+        let mut counts = [0u64; 2];
+        for order in 0u32..1 << (n + m) {
+            if order.count_ones() as usize != n {
+                continue;
+            }
+            let (mut pairs, mut theirs) = (0, 0);
+            for place in 0..n + m {
+                match order >> place & 1 {
+                    1 => pairs += theirs,
+                    _ => theirs += 1,
+                }
+            }
+            counts[usize::from(pairs < rank)] += 1;
+        }
+        counts[1] as f64 / (counts[0] + counts[1]) as f64
+    }
+
+    #[test]
+    fn the_ranks_of_an_unpaired_ratio_are_those_of_mann_and_whitney() {
+        for n in UNPAIRED_LEAST..=8 {
+            for m in n..=8 {
+                let rank = unpaired_rank(n, m).unwrap();
+                let chance = 2.0 * chance_below(n, m, rank);
+                assert!(chance <= 0.0505, "{n} and {m}: {rank}, {chance}");
+                assert!(2.0 * chance_below(n, m, rank + 2) > 0.05, "{n} and {m}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_unpaired_ratio_needs_four_trials_and_finds_the_factor() {
+        let values = |factor: f64, n: u32| -> Vec<f64> {
+            (0..n).map(|i| factor * (10.0 + f64::from(i))).collect()
+        };
+        let three = Contrast::unpaired(&values(1.0, 3), &values(2.0, 3)).unwrap();
+        assert_eq!((three.ratio.lo, three.ratio.n), (None, 3));
+        let eight = Contrast::unpaired(&values(1.0, 8), &values(2.0, 8)).unwrap();
+        assert!((eight.ratio.median - 2.0).abs() < 0.05, "{eight:?}");
+        assert!(eight.ratio.lo.unwrap() > 1.4 && eight.ratio.hi.unwrap() < 2.8);
+        assert_eq!(Contrast::unpaired(&[], &[1.0]), None);
+    }
+
+    #[test]
+    fn a_halving_and_a_doubling_are_as_hard_to_tell() {
+        let width = |factor: f64| {
+            let pairs = (0..9).map(|i| (1.0, factor * (1.0 + 0.01 * f64::from(i))));
+            Contrast::of_pairs(pairs, true)
+                .unwrap()
+                .half_width()
+                .unwrap()
+        };
+        assert!((width(2.0) - 0.04 / 1.04).abs() < 1e-9);
+        assert!((width(0.5) - 0.02).abs() < 1e-9);
     }
 }

@@ -137,7 +137,7 @@ fn size(percent: &Estimate) -> String {
 }
 
 /// `−3 % [−15, 5]`: no digits that nobody acts on, one where there would be none at all.
-fn signed(percent: &Estimate) -> String {
+pub(crate) fn signed(percent: &Estimate) -> String {
     let decimals = usize::from(percent.median.abs() < 10.0);
     let digits = |value: f64| precise(value, decimals);
     match percent.lo.zip(percent.hi) {

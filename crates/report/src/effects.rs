@@ -54,7 +54,7 @@ pub struct Cause {
 const OF_THE_LOAD: &[&str] = &["workload", "rate", "transaction_rate", "bottleneck"];
 
 /// By the name without its host.
-fn is_of_the_load(name: &str) -> bool {
+pub(crate) fn is_of_the_load(name: &str) -> bool {
     let name = name.rsplit('.').next().unwrap_or(name);
     OF_THE_LOAD.contains(&name)
 }
@@ -66,19 +66,21 @@ pub(crate) fn effects(cells: &[CellSummary], findings: &[Finding]) -> Vec<Effect
             |found| matches!(&found.kind, FindingKind::Change { knob, .. } if knob.as_str() == name),
         )
     };
-    let names: BTreeSet<&str> = cells
-        .iter()
-        .flat_map(|cell| cell.knobs.iter().map(|(name, _)| name))
-        .filter(|name| !is_of_the_load(name) && !concluded(name))
-        .collect();
+    let names = knobs(cells).into_iter().filter(|name| !concluded(name));
+    names.flat_map(|name| effects_of(name, cells)).collect()
+}
+
+/// Names of the knobs that cells may be held against each other by.
+pub(crate) fn knobs(cells: &[CellSummary]) -> BTreeSet<&str> {
+    let names = cells.iter().flat_map(|cell| cell.knobs.iter());
     names
-        .into_iter()
-        .flat_map(|name| effects_of(name, cells))
+        .map(|(name, _)| name)
+        .filter(|name| !is_of_the_load(name))
         .collect()
 }
 
-/// Of one knob: one for each main quantity that its cells have.
-fn effects_of(knob: &str, cells: &[CellSummary]) -> Vec<Effect> {
+/// Cells with the same main quantity that differ in a knob alone, at least two in a group.
+pub(crate) fn groups_by<'a>(knob: &str, cells: &'a [CellSummary]) -> Vec<Vec<&'a CellSummary>> {
     let mut groups: Vec<Vec<&CellSummary>> = Vec::new();
     for cell in cells.iter().filter(|cell| cell.n > 0) {
         let is_alike = |other: &CellSummary| {
@@ -90,6 +92,12 @@ fn effects_of(knob: &str, cells: &[CellSummary]) -> Vec<Effect> {
         }
     }
     groups.retain(|group| group.len() > 1);
+    groups
+}
+
+/// Of one knob: one for each main quantity that its cells have.
+fn effects_of(knob: &str, cells: &[CellSummary]) -> Vec<Effect> {
+    let groups = groups_by(knob, cells);
     let firsts: Vec<&CellSummary> = groups.iter().map(|group| group[0]).collect();
     let mut effects: Vec<Effect> = Vec::new();
     for group in &groups {
@@ -143,7 +151,7 @@ pub(crate) fn is_established(percent: &Estimate) -> bool {
 }
 
 /// Names of knobs that hold otherwise in two cells.
-fn differing<'a>(one: &'a Knobs, other: &'a Knobs) -> impl Iterator<Item = &'a str> {
+pub(crate) fn differing<'a>(one: &'a Knobs, other: &'a Knobs) -> impl Iterator<Item = &'a str> {
     let names: BTreeSet<&str> = one
         .iter()
         .chain(other.iter())

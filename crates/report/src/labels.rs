@@ -165,15 +165,18 @@ fn regime(regime: &str) -> String {
     format!("{regime}{meaning}")
 }
 
-/// Whether every trial of every cell is marked, so that a mark at each number would tell none from another.
+/// Whether every cell's number is of marked trials, too, so that a mark at each would tell none from another.
 fn all_are_marked(summary: &Summary) -> bool {
     let mut with_numbers = summary.cells.iter().filter(|cell| cell.n > 0).peekable();
-    with_numbers.peek().is_some() && with_numbers.all(|cell| cell.all_marked)
+    with_numbers.peek().is_some() && with_numbers.all(CellSummary::uses_marked)
 }
 
 /// Marks of a cell's main number; [`notes`] says what they mean.
 pub(crate) fn marks(summary: &Summary, cell: &CellSummary) -> &'static str {
-    match (cell.converged, cell.all_marked && !all_are_marked(summary)) {
+    match (
+        cell.converged,
+        cell.uses_marked() && !all_are_marked(summary),
+    ) {
         (Some(false), true) => "!!!",
         (_, true) => "!!",
         (Some(false), false) => "!",
@@ -344,12 +347,12 @@ pub(crate) fn notes(summary: &Summary, details: bool) -> Vec<String> {
     }
     if all_are_marked(summary) {
         notes.push(
-            "Every trial is marked by a warning: the numbers are those of marked trials."
+            "Most trials of every cell are marked by a warning, so the numbers are of marked trials, too."
                 .to_string(),
         );
-    } else if any(&|cell| cell.all_marked) {
+    } else if any(&CellSummary::uses_marked) {
         notes.push(
-            "!! every trial of the cell is marked by a warning, so the numbers are those of marked trials \
+            "!! most trials of the cell are marked by a warning, so the numbers are of marked trials, too \
              (!!!: also not converged)."
                 .to_string(),
         );
@@ -357,8 +360,7 @@ pub(crate) fn notes(summary: &Summary, details: bool) -> Vec<String> {
     let aside: usize = summary
         .cells
         .iter()
-        .filter(|cell| !cell.all_marked)
-        .map(|cell| cell.n_marked)
+        .map(|cell| cell.trials.iter().filter(|trial| !trial.used).count())
         .sum();
     if aside > 0 {
         notes.push(format!(

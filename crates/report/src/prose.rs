@@ -4,6 +4,7 @@
 
 use tcpcost_study::Derived;
 
+use crate::comparison_prose;
 use crate::conclusions::{Against, Finding, FindingKind, Sign, Step};
 use crate::effect_prose;
 use crate::estimate::Estimate;
@@ -15,10 +16,29 @@ use crate::summary::Summary;
 pub(crate) fn found(summary: &Summary) -> Vec<String> {
     let of_captures = summary.openings.iter();
     let of_captures = of_captures.filter_map(|openings| openings.sentence.clone());
-    sentences(&summary.findings)
-        .into_iter()
+    // A comparison's cells differ in nothing but what is compared.
+    let is_comparison = !summary.study.comparisons.is_empty();
+    let effects = summary.effects.iter().filter(|_| !is_comparison);
+    let verdicts = summary.comparisons.iter().map(|one| {
+        let causes = comparison_prose::causes(one);
+        match causes.is_empty() {
+            true => comparison_prose::sentence(one),
+            false => format!(
+                "{} With it: {}.",
+                comparison_prose::sentence(one),
+                causes.join("; ")
+            ),
+        }
+    });
+    let differences = summary
+        .differences
+        .iter()
+        .map(|line| format!("The runs were made on {line}."));
+    verdicts
+        .chain(differences)
+        .chain(sentences(&summary.findings))
         .chain(of_captures)
-        .chain(summary.effects.iter().map(effect_prose::sentence))
+        .chain(effects.map(effect_prose::sentence))
         .collect()
 }
 

@@ -8,11 +8,13 @@ use std::collections::BTreeSet;
 use tcpcost_study::{Cell, Environment, HostName, Machine, Record, Study};
 
 use crate::cell::{CellSummary, Warned};
+use crate::comparison::{Comparison, against_baseline, comparisons, differences};
 use crate::conclusions::{Finding, findings};
 use crate::effects::{Effect, effects};
+use crate::headline::{Headline, headlines};
 use crate::meter_cost::{MeterCost, meter_costs};
 use crate::opening::{Openings, openings};
-use crate::verdict::{Judged, Verdict, judge};
+use crate::verdict::{Judged, Verdict, judge, judge_baseline};
 
 /// Everything that the renderings draw.
 #[derive(Debug, Clone)]
@@ -41,6 +43,12 @@ pub struct Summary {
     pub findings: Vec<Finding>,
     /// What each knob does that its cells differ in.
     pub effects: Vec<Effect>,
+    /// The contrasts that the study wants decided.
+    pub headlines: Vec<Headline>,
+    /// Verdicts on pairs of cells, where they are asked for.
+    pub comparisons: Vec<Comparison>,
+    /// What makes a run hard to hold against the earlier one that it is held against, a line each.
+    pub differences: Vec<String>,
     /// How connections began, where the study captured them.
     pub openings: Option<Openings>,
 }
@@ -105,8 +113,11 @@ impl Summary {
         let cells = own;
         let findings = findings(study, &cells);
         Summary {
-            judged: judge(&study.thresholds, &cells),
+            judged: judge(study, &cells),
             effects: effects(&cells, &findings),
+            headlines: headlines(study, &cells),
+            comparisons: comparisons(study, &cells),
+            differences: Vec::new(),
             findings,
             openings: openings(study, &cells, &ours),
             study: study.clone(),
@@ -119,6 +130,27 @@ impl Summary {
             cells,
             meter_costs,
         }
+    }
+
+    /// Holds each cell against that of an earlier run with the same name and knobs. Thresholds on the baseline are
+    /// judged, and if the study has none, a cell that is dearer is a verdict by itself.
+    pub fn hold_against(&mut self, baseline: &Summary, min_effect: f64) {
+        self.comparisons = against_baseline(&self.cells, &baseline.cells, min_effect);
+        self.differences = differences(
+            (&baseline.hosts, &baseline.cells),
+            (&self.hosts, &self.cells),
+        );
+        self.judged.extend(judge_baseline(
+            &self.study.thresholds,
+            &self.cells,
+            &baseline.cells,
+        ));
+    }
+
+    /// The contrasts that the study wants decided and that are not.
+    pub fn undecided(&self) -> impl Iterator<Item = &Headline> {
+        let headlines = self.headlines.iter();
+        headlines.filter(|headline| !headline.is_decided(&self.study))
     }
 
     /// The hosts that found something in any cell.

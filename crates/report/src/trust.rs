@@ -34,5 +34,36 @@ pub(crate) fn trust(summary: &Summary) -> String {
             show(width.median * 100.0)
         );
     }
-    line + "."
+    line += ".";
+    match undecided(summary) {
+        Some(undecided) => format!("{line} {undecided}"),
+        None => line,
+    }
+}
+
+/// `2 of 7 contrasts are not decided to ±5 points: about 60 repetitions would, for 12.`
+fn undecided(summary: &Summary) -> Option<String> {
+    // A comparison's verdict says so itself.
+    let target = summary.study.measure.contrast_target?;
+    let undecided: Vec<_> = summary.undecided().collect();
+    let all = summary.headlines.len();
+    let done = undecided
+        .iter()
+        .filter_map(|one| Some(one.contrast?.ratio.n))
+        .max()?;
+    let needed = undecided
+        .iter()
+        .filter_map(|one| one.repetitions_needed(&summary.study))
+        .max();
+    let more = needed.map_or(String::new(), |needed| {
+        format!(
+            ": about {needed} repetitions would, {:.1} times as many as now",
+            needed as f64 / done.max(1) as f64
+        )
+    });
+    Some(format!(
+        "{} of {all} contrasts are not decided to \u{b1}{} points{more}.",
+        undecided.len(),
+        show(target * 100.0)
+    ))
 }

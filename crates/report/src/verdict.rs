@@ -1,8 +1,10 @@
 //! Thresholds against estimates.
 
-use tcpcost_study::{Derived, Threshold};
+use tcpcost_study::{Derived, Study, Threshold, ThresholdOf};
 
 use crate::cell::CellSummary;
+use crate::conclusions::groups;
+use crate::contrast::Contrast;
 use crate::estimate::Estimate;
 
 /// What an interval says of a limit.
@@ -50,6 +52,8 @@ pub struct Judged {
     pub cell: Option<String>,
     /// What is limited.
     pub quantity: Derived,
+    /// What its change in percent is limited against: another cell, or the baseline; absent of the quantity itself.
+    pub against: Option<String>,
     /// Its upper limit.
     pub at_most: Option<f64>,
     /// Its lower limit.
@@ -61,37 +65,108 @@ pub struct Judged {
 }
 
 impl Judged {
-    /// `<= 0.3`, `>= 9e8` or both.
+    /// `<= 0.3`, `>= 9e8` or both; of a change `<= 3 % against flows=1`.
     pub fn limits(&self) -> String {
+        let unit = if self.against.is_some() { " %" } else { "" };
         let limits = [("<=", self.at_most), (">=", self.at_least)];
         let limits = limits.iter().filter_map(|(sign, limit)| {
-            limit.map(|limit| format!("{sign} {}", crate::number::show(limit)))
+            limit.map(|limit| format!("{sign} {}{unit}", crate::number::show(limit)))
         });
-        limits.collect::<Vec<_>>().join(" and ")
+        let limits = limits.collect::<Vec<_>>().join(" and ");
+        match &self.against {
+            Some(against) => format!("{limits} against {against}"),
+            None => limits,
+        }
+    }
+
+    fn new(
+        threshold: &Threshold,
+        cell: Option<&CellSummary>,
+        against: Option<&str>,
+        estimate: Option<Estimate>,
+    ) -> Judged {
+        Judged {
+            cell: cell.map(|cell| cell.name.clone()),
+            quantity: threshold.quantity,
+            against: against.map(str::to_string),
+            at_most: threshold.at_most,
+            at_least: threshold.at_least,
+            estimate,
+            verdict: Verdict::new(threshold, estimate.as_ref()),
+        }
     }
 }
 
-pub(crate) fn judge(thresholds: &[Threshold], cells: &[CellSummary]) -> Vec<Judged> {
+/// Every threshold but those on a baseline.
+pub(crate) fn judge(study: &Study, cells: &[CellSummary]) -> Vec<Judged> {
     let mut judged = Vec::new();
-    for threshold in thresholds {
-        let at = |cell: Option<&CellSummary>| {
-            let estimate = cell.and_then(|cell| cell.estimates.get(&threshold.quantity));
-            Judged {
-                cell: cell.map(|cell| cell.name.clone()),
-                quantity: threshold.quantity,
-                at_most: threshold.at_most,
-                at_least: threshold.at_least,
-                estimate: estimate.copied(),
-                verdict: Verdict::new(threshold, estimate),
-            }
-        };
+    for threshold in &study.thresholds {
         let before = judged.len();
-        let of = cells
-            .iter()
-            .filter(|cell| cell.knobs.has(&threshold.matching));
-        judged.extend(of.map(|cell| at(Some(cell))));
+        let of = threshold.quantity;
+        match &threshold.of {
+            ThresholdOf::Baseline => continue,
+            ThresholdOf::Value => {
+                let matching = cells
+                    .iter()
+                    .filter(|cell| cell.knobs.has(&threshold.matching));
+                judged.extend(matching.map(|cell| {
+                    Judged::new(
+                        threshold,
+                        Some(cell),
+                        None,
+                        cell.estimates.get(&of).copied(),
+                    )
+                }));
+            }
+            ThresholdOf::Change(change) => {
+                for (first, to) in groups(study, &threshold.matching, change, cells) {
+                    judged.extend(to.into_iter().map(|(_, cell)| {
+                        let percent = Contrast::new(first, cell, of).map(|one| one.percent());
+                        Judged::new(threshold, Some(cell), Some(&first.name), percent)
+                    }));
+                }
+            }
+        }
         if judged.len() == before {
-            judged.push(at(None));
+            judged.push(Judged::new(threshold, None, None, None));
+        }
+    }
+    judged
+}
+
+/// The thresholds on a baseline, each at each cell that the earlier run had, too.
+pub(crate) fn judge_baseline(
+    thresholds: &[Threshold],
+    cells: &[CellSummary],
+    baseline: &[CellSummary],
+) -> Vec<Judged> {
+    let mut judged = Vec::new();
+    let asked = thresholds
+        .iter()
+        .filter(|threshold| threshold.of == ThresholdOf::Baseline);
+    for threshold in asked {
+        let of = threshold.quantity;
+        let before = judged.len();
+        for cell in cells
+            .iter()
+            .filter(|cell| cell.knobs.has(&threshold.matching))
+        {
+            let mut earlier = baseline.iter();
+            let earlier =
+                earlier.find(|other| other.name == cell.name && other.knobs == cell.knobs);
+            let percent = earlier.and_then(|earlier| {
+                Contrast::unpaired(&earlier.used_values(of), &cell.used_values(of))
+            });
+            let percent = percent.map(|contrast| contrast.percent());
+            judged.push(Judged::new(
+                threshold,
+                Some(cell),
+                Some("the baseline"),
+                percent,
+            ));
+        }
+        if judged.len() == before {
+            judged.push(Judged::new(threshold, None, Some("the baseline"), None));
         }
     }
     judged
@@ -107,6 +182,7 @@ mod tests {
         let check = |at_most, at_least, values: &[f64], expected| {
             let threshold = Threshold {
                 quantity: Derived::total(Figure::CpuUsPerKib),
+                of: ThresholdOf::Value,
                 at_most,
                 at_least,
                 matching: Knobs::default(),

@@ -1,5 +1,7 @@
 //! One combination of knobs, and the order in which combinations are tried.
 
+use std::path::PathBuf;
+
 use tcpcost_counts::MeterName;
 
 use crate::knob::Knobs;
@@ -15,6 +17,8 @@ pub struct Cell {
     pub meter_trial: Option<MeterTrial>,
     /// Set where its trials are captured: the name of the cell that they are of.
     pub captured: Option<String>,
+    /// The program whose agents are its hosts; `None` is the one that runs.
+    pub program: Option<PathBuf>,
 }
 
 /// Trials of a cell with one standing meter or none, beside the cell's own: what a meter costs.
@@ -46,7 +50,7 @@ impl Shuffle {
     }
 
     /// The items in a random order.
-    pub fn order<T>(mut self, mut items: Vec<T>) -> Vec<T> {
+    pub fn order<T>(&mut self, mut items: Vec<T>) -> Vec<T> {
         for last in (1..items.len()).rev() {
             let other = usize::try_from(self.next() % (last as u64 + 1)).expect("at most `last`");
             items.swap(last, other);

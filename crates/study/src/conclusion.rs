@@ -89,7 +89,7 @@ impl Conclusion {
     }
 }
 
-fn change(section: &mut Section<'_>) -> Result<Option<Change>, StudyError> {
+pub(crate) fn change(section: &mut Section<'_>) -> Result<Option<Change>, StudyError> {
     let knob = section.text("knob", |text| match find_full(text) {
         Some(knob) => Ok((text.to_string(), knob)),
         None => Err("the name of a knob"),

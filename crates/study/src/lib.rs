@@ -62,7 +62,7 @@ pub use derived::{Derived, Scope};
 pub use host_name::{HostName, HostNameError};
 pub use knob::{Knobs, UnknownKnob};
 pub use knobs::{KNOBS, find};
-pub use measure::{Measure, Published, PublishedFunctions, Series, Threshold};
+pub use measure::{Measure, Published, PublishedFunctions, Series, Threshold, ThresholdOf};
 pub use parse::StudyError;
 pub use quick::Quick;
 pub use reach::{Unavailable, Unmet};
@@ -73,7 +73,7 @@ pub use record::{
 pub use row::{At, Group, Is, Kernel, Kind, Knob, Need, Of, Term, User, UserKnob};
 pub use settings::{AckFilterRule, DeviceSettings, SettingsError, WorkloadSettings};
 pub use side::Side;
-pub use study::Study;
+pub use study::{CellPair, Sides, Study};
 pub use tables::{ack_policy_table, knob_table, tcp_table};
 /// What records hold, of the crate that has it: reading a records file takes this one alone.
 pub use tcpcost_counts::{

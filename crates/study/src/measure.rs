@@ -5,6 +5,7 @@ use std::time::Duration;
 use tcpcost_counts::{Asked, MeterName};
 
 use crate::capture::CaptureSettings;
+use crate::conclusion::Change;
 use crate::derived::Derived;
 use crate::host_name::HostName;
 use crate::knob::Knobs;
@@ -23,6 +24,13 @@ pub struct Measure {
     /// Half-width of the 95 % interval of the main quantity over its median, at which a cell is
     /// converged; `None` runs just `repetitions`.
     pub target: Option<f64>,
+    /// Half-width of a contrast's interval, in percent of the first cell (of the second, where that is larger) over
+    /// 100, at which it is decided: repetitions go on until the headline contrasts are, or `time_max` is over.
+    pub contrast_target: Option<f64>,
+    /// Measuring time after which no repetition begins that only serves `contrast_target`.
+    pub time_max: Duration,
+    /// The least difference that matters to a comparison, over the first cell: within it both are equivalent.
+    pub min_effect: f64,
     /// The main quantity; `None` is `exact_cpu_us_per_transaction` for `rr` and `crr`, else
     /// `exact_cpu_us_per_kib`, or the same without `exact_` where the meter `exact` is not in every trial.
     pub quantity: Option<Derived>,
@@ -65,6 +73,9 @@ impl Default for Measure {
             repetitions: 6,
             repetitions_max: 6,
             target: None,
+            contrast_target: None,
+            time_max: Duration::from_secs(600),
+            min_effect: 0.01,
             quantity: None,
             warm_up: Duration::from_millis(200),
             duration: Duration::from_secs(1),
@@ -122,10 +133,23 @@ pub struct PublishedFunctions {
 pub struct Threshold {
     /// What is limited.
     pub quantity: Derived,
+    /// What of it.
+    pub of: ThresholdOf,
     /// Missed when the whole interval is above.
     pub at_most: Option<f64>,
     /// Missed when the whole interval is below.
     pub at_least: Option<f64>,
     /// The cells it holds for: those that have these knobs.
     pub matching: Knobs,
+}
+
+/// What of a quantity a threshold limits.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ThresholdOf {
+    /// The quantity itself, in its unit.
+    Value,
+    /// What a knob changes of it, in percent.
+    Change(Change),
+    /// Its change against the run that `--baseline` names, in percent; not judged without one.
+    Baseline,
 }

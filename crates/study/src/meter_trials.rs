@@ -34,6 +34,7 @@ impl Study {
                     meter,
                 }),
                 captured: None,
+                program: None,
             }));
         }
         self.cells.extend(added);

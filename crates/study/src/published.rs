@@ -4,9 +4,10 @@ use toml::Spanned;
 use toml::de::DeValue;
 
 use crate::cell::Cell;
+use crate::conclusion::change;
 use crate::host_name::HostName;
 use crate::knob::find_full;
-use crate::measure::{Published, PublishedFunctions, Series, Threshold};
+use crate::measure::{Published, PublishedFunctions, Series, Threshold, ThresholdOf};
 use crate::parse::{Section, StudyError, matching, number, quantity, raw, required};
 use crate::value::{Raw, Value};
 
@@ -113,17 +114,53 @@ pub(crate) fn functions(
 pub(crate) fn threshold(mut section: Section<'_>) -> Result<Threshold, StudyError> {
     let of = section.text("quantity", quantity)?;
     let of = required(&section, "quantity", of)?;
-    let at_most = section.read("at_most", "a number", number)?;
-    let at_least = section.read("at_least", "a number", number)?;
-    if at_most.is_none() && at_least.is_none() {
-        return Err(section.error(section.start(), "at_most", "or at_least is missing"));
-    }
+    let change = change(&mut section)?;
+    let expected = "a number, or a change such as \"+3 %\"";
+    let at_most = section.read("at_most", expected, limit)?;
+    let at_least = section.read("at_least", expected, limit)?;
+    let is_percent = match (at_most, at_least) {
+        (None, None) => {
+            return Err(section.error(section.start(), "at_most", "or at_least is missing"));
+        }
+        (Some((_, one)), Some((_, other))) if one != other => {
+            let reason = "expected both limits as numbers, or both as changes in percent";
+            return Err(section.error(section.start(), "at_least", reason));
+        }
+        (Some((_, is_percent)), _) | (_, Some((_, is_percent))) => is_percent,
+    };
+    let limited = match (change, is_percent) {
+        (Some(change), true) => ThresholdOf::Change(change),
+        (Some(_), false) => {
+            let reason = "what a knob changes is limited in percent, e.g. at_most = \"+3 %\"";
+            return Err(section.error(section.start(), "knob", reason));
+        }
+        (None, true) => ThresholdOf::Baseline,
+        (None, false) => ThresholdOf::Value,
+    };
     let matching = matching(&mut section)?;
     section.end()?;
     Ok(Threshold {
         quantity: of,
-        at_most,
-        at_least,
+        of: limited,
+        at_most: at_most.map(|(limit, _)| limit),
+        at_least: at_least.map(|(limit, _)| limit),
         matching,
     })
+}
+
+/// A number and whether it is in percent: `0.3`, `"+3 %"`.
+fn limit(value: &DeValue<'_>) -> Option<(f64, bool)> {
+    if let Some(number) = number(value) {
+        return Some((number, false));
+    }
+    let Raw::Text(text) = raw(value) else {
+        return None;
+    };
+    let percent = text
+        .trim()
+        .strip_suffix('%')?
+        .trim()
+        .replace('\u{2212}', "-");
+    let percent: f64 = percent.parse().ok()?;
+    percent.is_finite().then_some((percent, true))
 }

@@ -20,6 +20,8 @@ use crate::row::Group;
 use crate::units;
 use crate::value::Raw;
 
+pub use self::comparison::{CellPair, Sides};
+
 use self::cells::{Base, Useless, cells, knobs_of_group};
 
 /// One parsed study file.
@@ -33,6 +35,8 @@ pub struct Study {
     pub about: String,
     /// Every combination, in the order of the file; at least one.
     pub cells: Vec<Cell>,
+    /// Pairs of cells that run until it is known which costs more; empty of a study as a file has it.
+    pub comparisons: Vec<CellPair>,
     /// Names of the knobs that `[vary]` and `[[cells]]` set.
     pub vary: Vec<String>,
     /// How.
@@ -111,6 +115,7 @@ impl Study {
             title,
             about,
             cells,
+            comparisons: Vec::new(),
             vary,
             measure,
             published,
@@ -206,6 +211,9 @@ impl Study {
     }
 }
 
+/// Of a cell in a study that goes on until its contrasts are decided; `time_max` is over long before.
+const REPETITIONS_MOST: u32 = 1000;
+
 fn measure(mut section: Section<'_>) -> Result<Measure, StudyError> {
     let mut measure = Measure::default();
     if let Some(value) = section.take("meters") {
@@ -252,6 +260,18 @@ fn measure(mut section: Section<'_>) -> Result<Measure, StudyError> {
     measure.repetitions_max = measure.repetitions;
     if measure.target.is_some() {
         measure.repetitions_max = measure.repetitions.max(30);
+    }
+    measure.contrast_target = section
+        .text("contrast_target", units::ratio)?
+        .filter(|target| *target > 0.0);
+    if let Some(time) = section.text("time_max", units::duration)? {
+        measure.time_max = time;
+    }
+    if let Some(ratio) = section.text("min_effect", units::ratio)? {
+        measure.min_effect = ratio;
+    }
+    if measure.contrast_target.is_some() {
+        measure.repetitions_max = measure.repetitions.max(REPETITIONS_MOST);
     }
     if let Some(value) = section.take("repetitions_max") {
         match one_or_more(value.get_ref()) {
@@ -342,6 +362,7 @@ fn place_of(text: &str, name: &str) -> Range<usize> {
 
 mod captured;
 mod cells;
+mod comparison;
 mod quick;
 #[cfg(test)]
 mod tests;

@@ -39,6 +39,8 @@ pub enum Command {
     },
     /// List the knobs that a study can set, with what they take and their defaults.
     Knobs,
+    /// Say whether one thing costs more than another: cells, settings, builds, commands or runs; live ones run in turn until it is known.
+    Compare(Box<Compare>),
     /// Draw reports again from the records of earlier runs.
     Report(Report),
     /// Say what can and cannot be measured on this host, why, and what to do.
@@ -107,6 +109,12 @@ pub struct RunArgs {
     /// Go on with an interrupted or killed run: no trial is repeated, none lost.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["study", "set", "repetitions", "duration", "seed", "meter_cost", "capture", "quick", "out"])]
     pub resume: Option<PathBuf>,
+    /// Hold each cell against an earlier run of the same study: its directory. A cell that is dearer is exit code 3; thresholds with a percentage limit it.
+    #[arg(long, value_name = "DIR")]
+    pub baseline: Option<PathBuf>,
+    /// With --baseline: the least difference that matters, in percent [default: the study's, or 1].
+    #[arg(long, value_name = "PERCENT", requires = "baseline")]
+    pub min_effect: Option<f64>,
     /// Start the agent of a host by another program: its arguments, then tcpcost's own.
     #[arg(long, value_name = "HOST=PROGRAM ARGUMENT…", hide = true)]
     pub launch: Vec<String>,
@@ -156,6 +164,62 @@ pub struct Stat {
     pub format: Format,
     /// The command and its arguments; or two: COMMAND… --versus -- COMMAND…
     #[arg(last = true, value_name = "COMMAND", required_unless_present_any = ["pid", "cgroup"])]
+    pub command: Vec<String>,
+}
+
+/// `tcpcost compare`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  tcpcost compare before/ after/                          two runs that are stored\n  tcpcost compare tour --cells \"CELL\" \"CELL\"             two cells of a study, in turn\n  tcpcost compare tour --cell \"CELL\" --b mtu=9000        a cell against itself with a knob set otherwise\n  tcpcost compare tour --with tcpcost=./target/release/tcpcost   this program against another build\n  tcpcost compare -- ./old --versus -- ./new             two commands\n\nExit codes: 0 improves or equivalent, 3 regresses, 4 inconclusive; else as of run."
+)]
+pub struct Compare {
+    /// Two directories of runs; or a study, by name or file, whose cells are run in turn.
+    #[arg(value_name = "DIR|STUDY", num_args = 1..=2, required_unless_present = "command")]
+    pub of: Vec<String>,
+    /// Two cells of the study, by name.
+    #[arg(long, num_args = 2, value_names = ["A", "B"], conflicts_with_all = ["cell", "a", "b", "with"])]
+    pub cells: Option<Vec<String>>,
+    /// The one cell of the study that is compared with itself [default: each].
+    #[arg(long, value_name = "NAME")]
+    pub cell: Option<String>,
+    /// Set a knob in the first of each pair; may be repeated.
+    #[arg(long, value_name = "KNOB=VALUE")]
+    pub a: Vec<String>,
+    /// Set a knob in the second of each pair; may be repeated.
+    #[arg(long, value_name = "KNOB=VALUE")]
+    pub b: Vec<String>,
+    /// The hosts of the second are agents of another build: tcpcost=PATH.
+    #[arg(long, value_name = "tcpcost=PATH")]
+    pub with: Option<String>,
+    /// Set a knob in both; may be repeated.
+    #[arg(long, value_name = "KNOB=VALUE")]
+    pub set: Vec<String>,
+    /// The least difference that matters, in percent: within it they are equivalent.
+    #[arg(long, value_name = "PERCENT", default_value_t = 1.0)]
+    pub min_effect: f64,
+    /// Measuring time after which what is not decided stays so.
+    #[arg(long, value_name = "TIME", default_value = "2min")]
+    pub time: String,
+    /// Length of the measured interval of each trial, e.g. 500ms [default: the study's].
+    #[arg(long, value_name = "TIME")]
+    pub duration: Option<String>,
+    /// Seed of the order [default: the study's; of commands by the clock].
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+    /// Directory for records and report [default: tcpcost-out/compare-STUDY-TIME].
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// No progress on stderr.
+    #[arg(short, long)]
+    pub quiet: bool,
+    /// Print all tables.
+    #[arg(long, conflicts_with_all = ["json", "csv"])]
+    pub details: bool,
+    /// Form of the results.
+    #[command(flatten)]
+    pub format: Format,
+    /// Two commands: COMMAND… --versus -- COMMAND…
+    #[arg(last = true, value_name = "COMMAND", conflicts_with = "of")]
     pub command: Vec<String>,
 }
 

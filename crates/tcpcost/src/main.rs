@@ -5,6 +5,7 @@
 #![deny(unsafe_code)]
 
 mod cli;
+mod compare;
 mod doctor;
 mod exit;
 mod output;
@@ -93,6 +94,7 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
     let print = |text: String| output::write(&text).map(|_| Exit::Ok.into());
     match command {
         Command::Run(args) => Ok(run::run(&args)?.into()),
+        Command::Compare(args) => compare::compare(&args),
         Command::List(format) => print(studies::list(format)?),
         Command::Show { name } => print(studies::show(&name)?),
         Command::Knobs => print(studies::knobs()),

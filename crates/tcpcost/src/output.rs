@@ -8,7 +8,7 @@ use std::path::Path;
 
 use anyhow::Context;
 use clap::Args;
-use tcpcost_report::{Summary, TextStyle, Verdict, csv, html, json, text};
+use tcpcost_report::{Decision, Summary, TextStyle, Verdict, csv, html, json, text};
 
 use crate::exit::Exit;
 
@@ -129,7 +129,13 @@ pub fn write_with(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> anyho
 
 /// What the results of a run say to a script.
 pub fn exit(summary: &Summary) -> Exit {
+    // Where thresholds are, they say what matters.
+    let decision = summary.comparisons.iter().map(|one| one.decision).max();
     let verdict = summary.judged.iter().map(|judged| judged.verdict).max();
+    let decided = match (verdict, decision) {
+        (None, Some(decision)) => exit_of(decision),
+        _ => Exit::Ok,
+    };
     let without_numbers = || summary.cells.iter().filter(|cell| cell.n == 0);
     // Also of those that were repeated with success: something ended that should not have.
     if summary.cells.iter().any(|cell| cell.n_failed() > 0) {
@@ -141,6 +147,15 @@ pub fn exit(summary: &Summary) -> Exit {
     } else if verdict == Some(Verdict::Inconclusive) || summary.is_unconverged() {
         Exit::Inconclusive
     } else {
-        Exit::Ok
+        decided
+    }
+}
+
+/// What a verdict says to a script.
+pub fn exit_of(decision: Decision) -> Exit {
+    match decision {
+        Decision::Improves | Decision::Equivalent => Exit::Ok,
+        Decision::Inconclusive => Exit::Inconclusive,
+        Decision::Regresses => Exit::Missed,
     }
 }

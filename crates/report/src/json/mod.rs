@@ -1,12 +1,14 @@
 //! One JSON document of a summary. docs/records.md describes every key.
 
 mod cells;
+mod comparisons;
 mod findings;
 
 use serde::Serialize;
 use tcpcost_study::{HostName, Knobs, Machine, MeterName, SCHEMA_VERSION, units};
 
 use self::cells::{CellJson, WarnedJson, cells, warned};
+use self::comparisons::{ComparisonJson, UndecidedJson, comparison, undecided};
 use self::findings::{EffectJson, FindingJson, effect, finding};
 use crate::estimate::Estimate;
 use crate::opening::Openings;
@@ -44,6 +46,11 @@ struct Document<'a> {
     meter_costs: Vec<MeterCostJson<'a>>,
     findings: Vec<FindingJson<'a>>,
     effects: Vec<EffectJson<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    comparisons: Vec<ComparisonJson<'a>>,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    differences: &'a [String],
+    undecided: Vec<UndecidedJson<'a>>,
     trust: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     openings: Option<&'a Openings>,
@@ -87,6 +94,9 @@ struct MeasureJson<'a> {
     repetitions: u32,
     repetitions_max: u32,
     target_ratio: Option<f64>,
+    contrast_target_ratio: Option<f64>,
+    time_max: String,
+    min_effect_ratio: f64,
     quantity: Option<String>,
     warm_up: String,
     duration: String,
@@ -124,6 +134,8 @@ struct ThresholdJson<'a> {
     cell: Option<&'a str>,
     quantity: String,
     unit: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    against: Option<&'a str>,
     at_most: Option<f64>,
     at_least: Option<f64>,
     estimate: Option<Estimate>,
@@ -149,6 +161,9 @@ impl<'a> Document<'a> {
                 repetitions: measure.repetitions,
                 repetitions_max: measure.repetitions_max,
                 target_ratio: measure.target,
+                contrast_target_ratio: measure.contrast_target,
+                time_max: units::show_duration(measure.time_max),
+                min_effect_ratio: measure.min_effect,
                 quantity: measure.quantity.map(|quantity| quantity.to_string()),
                 warm_up: units::show_duration(measure.warm_up),
                 duration: units::show_duration(measure.duration),
@@ -184,7 +199,11 @@ impl<'a> Document<'a> {
                 .map(|judged| ThresholdJson {
                     cell: judged.cell.as_deref(),
                     quantity: judged.quantity.to_string(),
-                    unit: judged.quantity.kind.unit(),
+                    unit: match judged.against {
+                        Some(_) => "percent",
+                        None => judged.quantity.kind.unit(),
+                    },
+                    against: judged.against.as_deref(),
                     at_most: judged.at_most,
                     at_least: judged.at_least,
                     estimate: judged.estimate,
@@ -203,6 +222,12 @@ impl<'a> Document<'a> {
                 .collect(),
             findings: summary.findings.iter().map(finding).collect(),
             effects: summary.effects.iter().map(effect).collect(),
+            comparisons: summary.comparisons.iter().map(comparison).collect(),
+            differences: &summary.differences,
+            undecided: summary
+                .undecided()
+                .map(|one| undecided(study, one))
+                .collect(),
             trust: trust(summary),
             openings: summary.openings.as_ref(),
         }

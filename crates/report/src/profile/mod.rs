@@ -13,6 +13,7 @@ use tcpcost_study::{Derived, Figure, HostRecord, Record, Scope};
 
 use self::context::part;
 pub use self::layer::Layer;
+use crate::contrast::Contrast;
 use crate::cpu_ownership::separable_scopes;
 use crate::derive::Values;
 use crate::estimate::Estimate;
@@ -66,7 +67,8 @@ pub struct Cost {
 impl Cost {
     /// How many times as much this is per KiB or transaction, trial by trial.
     pub fn ratio(&self, first: &Cost) -> Option<Estimate> {
-        Estimate::ratio(&self.by_repetition, &first.by_repetition)
+        let contrast = Contrast::by_repetition(&first.by_repetition, &self.by_repetition, false);
+        Some(contrast?.ratio)
     }
 }
 

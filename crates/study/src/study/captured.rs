@@ -20,6 +20,7 @@ impl Study {
                 knobs: cell.knobs.clone(),
                 meter_trial: None,
                 captured: Some(cell.name.clone()),
+                program: None,
             })
         };
         let added: Vec<Cell> = self.cells.iter().filter_map(of).collect();

@@ -243,6 +243,7 @@ pub(super) fn cells(
                 knobs,
                 meter_trial: None,
                 captured: None,
+                program: None,
             });
         }
     }

@@ -7,7 +7,7 @@ use crate::study::Study;
 impl Study {
     /// Makes the study a quick one: the cells and times that its `[quick]` names; else intervals of at most
     /// 300 ms after at most 100 ms, six times where that takes less than 50 s and three times where
-    /// not. Nothing is repeated and no target reached for.
+    /// not. Nothing is repeated and no target of a cell reached for; contrasts are, for a minute.
     pub fn make_quick(&mut self) {
         let quick = std::mem::take(&mut self.quick);
         let kept = |cell: &crate::Cell| {
@@ -31,7 +31,12 @@ impl Study {
             .sum();
         let six = if once * 6 <= SIX_WITHIN { 6 } else { 3 };
         let repetitions = quick.repetitions.unwrap_or(measure.repetitions.min(six));
-        (measure.repetitions, measure.repetitions_max) = (repetitions, repetitions);
+        measure.repetitions = repetitions;
+        measure.repetitions_max = match measure.contrast_target {
+            Some(_) => measure.repetitions_max.max(repetitions),
+            None => repetitions,
+        };
+        measure.time_max = measure.time_max.min(TIME_MAX);
         measure.target = None;
         measure.retries = 0;
         self.quick = quick;
@@ -41,6 +46,8 @@ impl Study {
 /// What a trial takes beside warm-up and interval.
 const TRIAL: Duration = Duration::from_millis(120);
 const SIX_WITHIN: Duration = Duration::from_secs(50);
+/// Of a study that goes on until its contrasts are decided.
+const TIME_MAX: Duration = Duration::from_secs(60);
 
 #[cfg(test)]
 mod tests {
@@ -48,6 +55,20 @@ mod tests {
 
     fn parse(text: &str) -> Study {
         Study::parse("s", text, "s.toml").unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    #[test]
+    fn a_quick_study_looks_for_decided_contrasts_for_a_minute() {
+        let mut study =
+            parse("[vary]\nflows = [1, 2]\n[measure]\ncontrast_target = \"5 %\"\nrepetitions = 8");
+        assert_eq!(study.measure.time_max, Duration::from_secs(600));
+        study.make_quick();
+        let measure = &study.measure;
+        assert_eq!(
+            (measure.contrast_target, measure.time_max),
+            (Some(0.05), Duration::from_secs(60))
+        );
+        assert_eq!((measure.repetitions, measure.repetitions_max), (6, 1000));
     }
 
     #[test]

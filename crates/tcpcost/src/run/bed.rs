@@ -4,10 +4,11 @@
 //! however it ends, the kernel removes namespace, devices, qdiscs and routes.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use tcpcost_agent::protocol::{Ask, Attached};
 use tcpcost_study::{
-    Bed as Kind, Host, HostName, Knobs, Link, LinkKind, Machine, Reach, StackKind, Topology,
+    Bed as Kind, Cell, Host, HostName, Knobs, Link, LinkKind, Machine, Reach, StackKind, Topology,
     WorkloadSettings,
 };
 
@@ -27,6 +28,8 @@ pub struct Bed {
     pub machines: BTreeMap<String, Machine>,
     /// Queues of its TAP; 0 without one.
     queues: usize,
+    /// The program of its agents; `None` is the one that runs.
+    program: Option<PathBuf>,
 }
 
 impl Bed {
@@ -34,11 +37,11 @@ impl Bed {
     pub fn make(
         kind: Kind,
         topology: &Topology,
-        knobs: &Knobs,
+        cell: &Cell,
         launchers: &Launchers,
         events: &mut Events,
     ) -> Result<Bed, AskError> {
-        let nodes = Nodes::start(events, topology, launchers)?;
+        let nodes = Nodes::start(events, topology, launchers, cell.program.as_deref())?;
         let machine = |host| {
             let hello = nodes.hello(host);
             (hello.machine.clone(), hello.environment.clone())
@@ -49,8 +52,9 @@ impl Bed {
             machines: topology.names().map(machine).collect(),
             nodes,
             queues: 0,
+            program: cell.program.clone(),
         };
-        bed.queues = bed.queues_for(knobs);
+        bed.queues = bed.queues_for(&cell.knobs);
         if bed.queues > TAP_QUEUES_MAX {
             let reason = format!("a TAP has at most {TAP_QUEUES_MAX} queues");
             let knob = "threads".to_string();
@@ -65,9 +69,9 @@ impl Bed {
         Ok(bed)
     }
 
-    /// Whether this bed is the one that these hosts, links and knobs ask for; CPUs are chosen for each
-    /// trial anew.
-    pub fn serves(&self, kind: Kind, topology: &Topology, knobs: &Knobs) -> bool {
+    /// Whether this bed is the one that these hosts, links and knobs ask for, by the same program; CPUs are
+    /// chosen for each trial anew.
+    pub fn serves(&self, kind: Kind, topology: &Topology, cell: &Cell) -> bool {
         let without_cpus = |topology: &Topology| {
             let mut topology = topology.clone();
             topology.hosts.iter_mut().for_each(|host| host.cpus = None);
@@ -75,7 +79,8 @@ impl Bed {
         };
         self.kind == kind
             && without_cpus(&self.topology) == without_cpus(topology)
-            && self.queues == self.queues_for(knobs)
+            && self.program == cell.program
+            && self.queues == self.queues_for(&cell.knobs)
     }
 
     /// Makes a link.

@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
-use tcpcost_study::{CpuDistance, Record, RecordError, Study, units};
+use tcpcost_study::{CpuDistance, Record, RecordError, Sides, Study, units};
 
 use crate::exit::usage;
 use crate::output;
@@ -41,6 +41,15 @@ pub struct Overrides {
     /// `--quick`.
     #[serde(default)]
     pub quick: bool,
+    /// What `tcpcost compare` compares.
+    #[serde(default)]
+    pub compare: Option<Sides>,
+    /// `--min-effect`, over the first of two.
+    #[serde(default)]
+    pub min_effect: Option<f64>,
+    /// `--time`.
+    #[serde(default)]
+    pub time_max: Option<String>,
 }
 
 impl Overrides {
@@ -54,11 +63,22 @@ impl Overrides {
         if self.quick {
             study.make_quick();
         }
+        if let Some(sides) = &self.compare {
+            study.compare(sides).map_err(usage)?;
+        }
+        if let Some(min_effect) = self.min_effect {
+            study.measure.min_effect = min_effect;
+        }
+        if let Some(text) = &self.time_max {
+            let time = units::duration(text)
+                .map_err(|error| usage(format!("--time {text}: expected {error}")))?;
+            study.measure.time_max = time;
+        }
         if let Some(repetitions) = self.repetitions {
             if repetitions == 0 {
                 return Err(usage("--repetitions: expected a whole number from 1"));
             }
-            let converging = study.measure.target.is_some();
+            let converging = study.measure.target.is_some() || study.stops_early();
             study.measure.repetitions = repetitions;
             study.measure.repetitions_max = if converging {
                 study.measure.repetitions_max.max(repetitions)
@@ -98,7 +118,8 @@ pub struct Directory {
 
 const STUDY: &str = "study.toml";
 const OVERRIDES: &str = "run.json";
-const RECORDS: &str = "records.jsonl";
+/// Its records, a line each.
+pub const RECORDS: &str = "records.jsonl";
 /// Folder of the captures.
 pub const CAPTURES: &str = "captures";
 

@@ -2,6 +2,7 @@
 //! is to run.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use tcpcost_study::HostName;
@@ -34,15 +35,17 @@ impl Launchers {
         Ok(Launchers(launchers))
     }
 
-    /// The command that starts a host's agent, without the agent's own arguments. It is the running binary
+    /// The command that starts a host's agent, without the agent's own arguments: `program`, else the running binary
     /// itself, even if the file was replaced since it was started.
-    pub fn command(&self, host: HostName) -> Command {
+    pub fn command(&self, host: HostName, program: Option<&Path>) -> Command {
+        let own = |of: &str| PathBuf::from(format!("/proc/{of}/exe"));
+        let agent = |of: &str| program.map_or_else(|| own(of), Path::to_path_buf);
         match self.0.get(&host).map(Vec::as_slice) {
-            None | Some([]) => Command::new("/proc/self/exe"),
-            Some([program, arguments @ ..]) => {
-                let mut command = Command::new(program);
+            None | Some([]) => Command::new(agent("self")),
+            Some([launcher, arguments @ ..]) => {
+                let mut command = Command::new(launcher);
                 command.args(arguments);
-                command.arg(format!("/proc/{}/exe", std::process::id()));
+                command.arg(agent(&std::process::id().to_string()));
                 command
             }
         }

@@ -15,7 +15,7 @@ mod trial;
 mod warnings;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use tcpcost_report::Summary;
@@ -26,10 +26,8 @@ use tcpcost_study::{
 };
 
 use self::bed::Bed;
-use self::directory::{Directory, Overrides};
 use self::distance_wait::DistanceWait;
 use self::host::Held;
-use self::launcher::Launchers;
 use self::nodes::{AskError, Events};
 use self::plan::Plan;
 use self::progress::Progress;
@@ -41,7 +39,8 @@ use crate::studies;
 use tcpcost_host::namespace;
 use tcpcost_host::namespace::Way;
 
-pub use self::directory::StoredRun;
+pub use self::directory::{Directory, Overrides, RECORDS, StoredRun};
+pub use self::launcher::Launchers;
 
 /// The first signal ends the run with a report of what is there; the second ends the agents, if they
 /// do not end by themselves; the third leaves the report out.
@@ -54,6 +53,10 @@ pub fn run(args: &cli::RunArgs) -> anyhow::Result<Exit> {
         output::write(&plan::dry_run(&stored.study))?;
         return Ok(Exit::Ok);
     }
+    let baseline = match &args.baseline {
+        Some(directory) => Some(Baseline::load(directory)?),
+        None => None,
+    };
     let (mut store, study, records) = match &args.resume {
         Some(path) => Directory::open(path)?,
         None => {
@@ -76,41 +79,98 @@ pub fn run(args: &cli::RunArgs) -> anyhow::Result<Exit> {
             (store, study, Vec::new())
         }
     };
+    let telling = Telling {
+        quiet: args.quiet,
+        details: args.details,
+        format: args.format,
+    };
+    let launchers = Launchers::parse(&args.launch)?;
+    conduct(
+        &mut store,
+        &study,
+        records,
+        launchers,
+        baseline.as_ref(),
+        telling,
+    )
+}
+
+/// What is told of a run, and how.
+#[derive(Debug, Clone, Copy)]
+pub struct Telling {
+    /// No progress.
+    pub quiet: bool,
+    /// All tables.
+    pub details: bool,
+    /// Form of the results.
+    pub format: output::Format,
+}
+
+/// An earlier run that a run is held against.
+pub struct Baseline(Summary);
+
+impl Baseline {
+    /// Reads a run's directory.
+    pub fn load(directory: &Path) -> anyhow::Result<Baseline> {
+        let run = StoredRun::load(directory)?;
+        run.say();
+        Ok(Baseline(Summary::new(&run.study, &run.records)))
+    }
+
+    /// Adds the verdicts to a summary.
+    pub fn hold(&self, summary: &mut Summary) {
+        let min_effect = summary.study.measure.min_effect;
+        summary.hold_against(&self.0, min_effect);
+    }
+}
+
+/// Does what is left of a study's trials, and reports.
+pub fn conduct(
+    store: &mut Directory,
+    study: &Study,
+    records: Vec<Record>,
+    launchers: Launchers,
+    baseline: Option<&Baseline>,
+    telling: Telling,
+) -> anyhow::Result<Exit> {
     // As who this is; in a user namespace it is somebody else. A failure is no reason not to run.
     if let Err(error) = host::put_back("a killed run") {
         output::say!("tcpcost: {error:#}");
     }
     // Before any thread exists: a process with threads cannot enter a user namespace.
-    let access = Access::gain(&study);
+    let access = Access::gain(study);
     let interrupt = Interrupt::watch(ENDS_AT_ONCE).context("wait for signals")?;
     let mut events = Events::new(interrupt);
 
-    let mut progress = Progress::new(Plan::trials(&study, &records), args.quiet);
+    let mut progress = Progress::new(Plan::trials(study, &records), telling.quiet);
     progress.say(&format!("records and report: {}", store.path().display()));
     for warning in &access.warnings {
         progress.say(&format!("tcpcost: {}", warning.text));
     }
     let mut runner = Runner {
-        study: &study,
+        study,
         plan: Plan::default(),
         records,
         bed: None,
         held: None,
         machines: BTreeMap::new(),
-        launchers: Launchers::parse(&args.launch)?,
+        launchers,
         access: &access,
         distance_wait: DistanceWait::new(),
         is_without_bed: false,
     };
-    let ended = runner.all(&mut store, &mut events, &mut progress);
+    let ended = runner.all(store, &mut events, &mut progress);
     // Whatever ended it: agents are gone, the host is as it was, and what is there is reported.
     let ended = runner.leave_bed().and(ended);
     progress.finish();
 
-    let summary = Summary::new(&study, &runner.records);
+    let mut summary = Summary::new(study, &runner.records);
+    if let Some(baseline) = baseline {
+        baseline.hold(&mut summary);
+    }
     let page = output::write_html(store.path(), &summary);
     let exit = output::exit(&summary);
-    let printed = output::print(&[summary], args.format, args.details);
+    let printed = output::print(&[summary], telling.format, telling.details);
     let interrupted = ended?;
     if interrupted {
         output::say!(
@@ -119,7 +179,7 @@ pub fn run(args: &cli::RunArgs) -> anyhow::Result<Exit> {
         );
     }
     page.and(printed)?;
-    if !(args.details || args.quiet || args.format.json || args.format.csv) {
+    if !(telling.details || telling.quiet || telling.format.json || telling.format.csv) {
         let directory = store.path().display();
         output::say!(
             "all tables: tcpcost report --details {directory}; the page: {directory}/report.html"
@@ -129,29 +189,50 @@ pub fn run(args: &cli::RunArgs) -> anyhow::Result<Exit> {
 }
 
 fn overrides(args: &cli::RunArgs, study: String) -> anyhow::Result<Overrides> {
-    let set = args
-        .set
-        .iter()
-        .map(|pair| match pair.split_once('=') {
-            Some((knob, value)) => Ok((knob.trim().to_string(), value.trim().to_string())),
-            None => Err(usage(format!(
-                "--set {pair}: expected KNOB=VALUE, e.g. write_size=4KiB"
-            ))),
-        })
-        .collect::<anyhow::Result<_>>()?;
     Ok(Overrides {
         study,
-        set,
+        set: pairs("--set", &args.set)?,
         repetitions: args.repetitions,
         duration: args.duration.clone(),
         seed: args.seed,
         meter_cost: args.meter_cost,
         capture: args.capture,
         quick: args.quick,
+        compare: None,
+        min_effect: percentage("--min-effect", args.min_effect)?,
+        time_max: None,
     })
 }
 
-fn default_directory(study: &str) -> PathBuf {
+/// `KNOB=VALUE`, each.
+///
+/// # Errors
+/// No `=`.
+pub fn pairs(flag: &str, texts: &[String]) -> anyhow::Result<Vec<(String, String)>> {
+    let pair = |text: &String| match text.split_once('=') {
+        Some((knob, value)) => Ok((knob.trim().to_string(), value.trim().to_string())),
+        None => Err(usage(format!(
+            "{flag} {text}: expected KNOB=VALUE, e.g. write_size=4KiB"
+        ))),
+    };
+    texts.iter().map(pair).collect()
+}
+
+/// An option in percent, over 1.
+///
+/// # Errors
+/// Not from 0 to below 100.
+pub fn percentage(flag: &str, percent: Option<f64>) -> anyhow::Result<Option<f64>> {
+    match percent {
+        Some(percent) if !(0.0..100.0).contains(&percent) => Err(usage(format!(
+            "{flag} {percent}: expected a percentage from 0 to 100"
+        ))),
+        percent => Ok(percent.map(|percent| percent / 100.0)),
+    }
+}
+
+/// Where a run's directory is made unless the command line says.
+pub fn default_directory(study: &str) -> PathBuf {
     let now = jiff::Zoned::now().strftime("%Y%m%d-%H%M%S").to_string();
     PathBuf::from("tcpcost-out").join(format!("{study}-{now}"))
 }
@@ -292,7 +373,7 @@ impl Runner<'_> {
                 self.records.pop();
                 return Err(error);
             }
-            progress.end(last, Plan::trials(self.study, &self.records));
+            progress.end(self.study, last, Plan::trials(self.study, &self.records));
         }
         Ok(false)
     }
@@ -320,7 +401,7 @@ impl Runner<'_> {
             Ok(topology) => topology,
             Err(reason) => return skipped(kind, &Topology::default(), reason),
         };
-        let serves = |bed: &Bed| bed.serves(kind, &topology, knobs);
+        let serves = |bed: &Bed| bed.serves(kind, &topology, trial.cell);
         if !self.bed.as_ref().is_some_and(serves) {
             self.leave_bed()?; // The old one is gone before the new one is made.
             if kind == Kind::Loopback {
@@ -330,7 +411,7 @@ impl Runner<'_> {
                     None => return Ok(None),
                 }
             }
-            match Bed::make(kind, &topology, knobs, &self.launchers, events) {
+            match Bed::make(kind, &topology, trial.cell, &self.launchers, events) {
                 Ok(mut bed) => {
                     // What is measured of a machine (its time-stamp counter's rate) is measured
                     // once: a run that goes from bed to bed is still of one machine.

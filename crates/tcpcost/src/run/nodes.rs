@@ -4,6 +4,7 @@
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
@@ -112,6 +113,7 @@ impl Nodes {
         events: &mut Events,
         topology: &Topology,
         launchers: &Launchers,
+        program: Option<&Path>,
     ) -> Result<Nodes, AskError> {
         events.generation += 1;
         let mut nodes = Nodes {
@@ -135,7 +137,8 @@ impl Nodes {
                 }
                 Reach::Memory => continue,
             };
-            let started = nodes.start_process(events, launchers.command(host.name), flag, hosts);
+            let started =
+                nodes.start_process(events, launchers.command(host.name, program), flag, hosts);
             started.map_err(|error| AskError::Unfit(host.name, format!("{error:#}")))?;
         }
         nodes.greet(events)?;

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use tcpcost_report::Summary;
+use tcpcost_report::{Summary, families};
 use tcpcost_study::{Cell, Outcome, Record, Shuffle, Study, units};
 
 /// A trial to do.
@@ -57,8 +57,8 @@ fn has_failed(record: &Record) -> bool {
 pub struct Plan {
     /// Earlier repetitions have all their trials.
     from: u32,
-    /// A repetition, and which cells had converged before it: asked once, since it looks at all records.
-    converged: Option<(u32, Vec<bool>)>,
+    /// A repetition, and which cells are done before it: asked once, since it looks at all records.
+    done: Option<(u32, Vec<bool>)>,
 }
 
 /// Setting knobs, connecting, closing and writing the record, beside warm-up and interval.
@@ -83,6 +83,10 @@ impl Plan {
         let most = measure.repetitions_max.max(measure.capture.trials);
         for repetition in self.from..most {
             let open = self.open(study, records, repetition);
+            // What is not open by all the records there are is not open later either.
+            if repetition > latest && !open.contains(&true) {
+                return None;
+            }
             for cell in order(study, repetition) {
                 let tries = |record: &&Record| {
                     record.cell == study.cells[cell].name && record.repetition == repetition
@@ -119,42 +123,54 @@ impl Plan {
                 record.cell == name && matches!(record.outcome, Outcome::Skipped { .. })
             })
         };
-        let converged = match &self.converged {
-            Some((of, converged)) if *of == repetition => converged.clone(),
-            _ => Plan::converged(study, &before, repetition),
+        let done = match &self.done {
+            Some((of, done)) if *of == repetition => done.clone(),
+            _ => Plan::done(study, &before, repetition),
         };
-        self.converged = Some((repetition, converged.clone()));
+        self.done = Some((repetition, done.clone()));
         study
             .cells
             .iter()
-            .zip(converged)
-            .map(|(cell, converged)| {
+            .zip(done)
+            .map(|(cell, done)| {
                 let goes_on = match cell.captured {
                     Some(_) => repetition < study.repetitions(cell),
-                    None => repetition < study.measure.repetitions_max && !converged,
+                    None => repetition < study.measure.repetitions_max && !done,
                 };
                 goes_on && !impossible(&cell.name)
             })
             .collect()
     }
 
-    /// The cells whose estimates are as narrow as asked, judged by the earlier repetitions alone, so that a
-    /// resumed run decides the same.
-    fn converged(study: &Study, before: &[&Record], repetition: u32) -> Vec<bool> {
+    /// The cells whose estimates are as narrow as asked and whose contrasts are decided, judged by the earlier
+    /// repetitions alone, so that a resumed run decides the same.
+    fn done(study: &Study, before: &[&Record], repetition: u32) -> Vec<bool> {
         if repetition < study.measure.repetitions {
             return vec![false; study.cells.len()];
         }
+        let in_time = spent(study, before) < study.measure.time_max;
+        if study.measure.target.is_none() && !(study.stops_early() && in_time) {
+            return vec![true; study.cells.len()];
+        }
         let before: Vec<Record> = before.iter().map(|&record| record.clone()).collect();
         let summary = Summary::new(study, &before);
-        let converged = |name: &str| {
+        let headlines = summary.headlines.iter();
+        let open: Vec<_> = headlines
+            .filter(|headline| in_time && !headline.is_decided(study))
+            .collect();
+        let done = |name: &str| {
             let mut of_study = summary.cells.iter();
-            of_study.any(|cell| cell.name == name && cell.converged == Some(true))
+            let has_width = of_study.any(|cell| {
+                cell.name == name
+                    && (study.measure.target.is_none() || cell.converged == Some(true))
+            });
+            has_width && !open.iter().any(|one| one.from == name || one.to == name)
         };
         // What a meter costs a cell is asked as often as the cell itself.
         let name = |cell: &Cell| cell.meter_trial.as_ref().map(|trial| trial.cell.clone());
         let names = study.cells.iter();
         names
-            .map(|cell| converged(&name(cell).unwrap_or_else(|| cell.name.clone())))
+            .map(|cell| done(&name(cell).unwrap_or_else(|| cell.name.clone())))
             .collect()
     }
 
@@ -169,13 +185,37 @@ impl Plan {
     }
 }
 
-/// Indices of the cells in the order of a repetition: shuffled by the seed, but that trials which tell what a
-/// meter costs stand beside their cell's, each of them first in turn, so that their ratios are of
-/// neighbours.
+/// What one trial of a cell takes, waiting for the CPUs to be near each other left out.
+fn trial_time(study: &Study, cell: &Cell) -> Duration {
+    let flows = u32::try_from(cell.knobs.count("flows").unwrap_or(1)).unwrap_or(u32::MAX);
+    let (warm_up, duration) = study.times(cell);
+    warm_up + duration + OVERHEAD + OVERHEAD_PER_FLOW * flows
+}
+
+/// The measuring time of the trials so far. Not by the clock: a resumed run decides the same as one that was never
+/// interrupted.
+fn spent(study: &Study, records: &[&Record]) -> Duration {
+    let times = records.iter().filter_map(|record| {
+        let mut cells = study.cells.iter();
+        let cell = cells.find(|cell| cell.name == record.cell)?;
+        Some(trial_time(study, cell))
+    });
+    times.sum()
+}
+
+/// Indices of the cells in the order of a repetition. Cells that are held against each other run next to each
+/// other, in an order shuffled by the seed, as is that of these families: so which of two runs first is
+/// a fair coin, which is all that their interval needs. Trials that tell what a meter costs stand beside their
+/// cell's, each of them first in turn.
 fn order(study: &Study, repetition: u32) -> Vec<usize> {
     let cells = &study.cells;
     let own = (0..cells.len()).filter(|&index| cells[index].meter_trial.is_none());
-    let shuffled = Shuffle::new(study.measure.seed, repetition).order(own.collect());
+    let mut shuffle = Shuffle::new(study.measure.seed, repetition);
+    let families = shuffle.order(families(study, own));
+    let shuffled: Vec<usize> = families
+        .into_iter()
+        .flat_map(|family| shuffle.order(family))
+        .collect();
     let family = |index: usize| {
         let is_of = |other: &usize| {
             let trial = &cells[*other].meter_trial;
@@ -199,9 +239,7 @@ pub fn dry_run(study: &Study) -> String {
     let (mut once, mut captured) = (Duration::ZERO, Duration::ZERO);
     for (index, cell) in study.cells.iter().enumerate() {
         text += &format!("{:>4}  {}\n", index + 1, cell.name);
-        let flows = u32::try_from(cell.knobs.count("flows").unwrap_or(1)).unwrap_or(u32::MAX);
-        let (warm_up, duration) = study.times(cell);
-        let trial = warm_up + duration + OVERHEAD + OVERHEAD_PER_FLOW * flows;
+        let trial = trial_time(study, cell);
         match cell.captured {
             Some(_) => captured += (trial + CAPTURE) * study.repetitions(cell),
             None => once += trial,
@@ -216,7 +254,12 @@ pub fn dry_run(study: &Study) -> String {
         units::show_duration(measure.warm_up),
         rounded(least),
     );
-    if measure.repetitions_max > measure.repetitions {
+    if study.stops_early() {
+        text += &format!(
+            "; more until its contrasts are decided, {} at most",
+            rounded(measure.time_max.max(least)),
+        );
+    } else if measure.repetitions_max > measure.repetitions {
         text += &format!(
             "; up to {} repetitions, {}, where the interval is wider than {:.1} %",
             measure.repetitions_max,

@@ -5,7 +5,7 @@ use std::io::IsTerminal;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tcpcost_report::derive;
-use tcpcost_study::{Derived, Figure, Outcome, Record};
+use tcpcost_study::{Derived, Figure, Outcome, Record, Study};
 
 use crate::output;
 
@@ -44,7 +44,7 @@ impl Progress {
     }
 
     /// A trial is done and its record on disk.
-    pub fn end(&mut self, record: &Record, trials: u64) {
+    pub fn end(&mut self, study: &Study, record: &Record, trials: u64) {
         self.done += 1;
         match &self.bar {
             Some(bar) => {
@@ -57,7 +57,7 @@ impl Progress {
                 self.done,
                 trials.max(self.done),
                 record.cell,
-                outcome(record)
+                outcome(study, record)
             ),
         }
     }
@@ -78,7 +78,7 @@ impl Progress {
     }
 }
 
-fn outcome(record: &Record) -> String {
+fn outcome(study: &Study, record: &Record) -> String {
     match &record.outcome {
         Outcome::Failed { reason } => format!("failed: {reason}"),
         Outcome::Skipped { reason } => format!("skipped: {reason}"),
@@ -98,13 +98,31 @@ fn outcome(record: &Record) -> String {
                 (None, Some(rate)) => format!("{:.3} Gbit/s", rate / 1e9),
                 (None, None) => "no traffic".to_string(),
             };
-            let cost = match (of(Figure::CpuUsPerTransaction), of(Figure::CpuUsPerKib)) {
-                (Some(cost), _) => format!(", {cost:.2} µs CPU per transaction"),
-                (None, Some(cost)) => format!(", {cost:.3} µs CPU per KiB"),
-                (None, None) => String::new(),
-            };
+            // The main quantity, as the report chooses it: what the study names, else by the meter that sees only
+            // what is the trial's.
+            let total = |(kind, what)| (Derived::total(kind), what);
+            let asked = study.measure.quantity.map(|of| (of, of.kind.unit()));
+            let cost = asked
+                .into_iter()
+                .chain(COSTS.iter().copied().map(total))
+                .find_map(|(of, what)| Some((derived.get(&of)?, what)))
+                .map_or(String::new(), |(cost, what)| format!(", {cost:.3} {what}"));
             let marked = if record.is_marked() { " (marked)" } else { "" };
             format!("{work}{cost}{marked}")
         }
     }
 }
+
+/// By transaction first: what has transactions is not told by the KiB.
+const COSTS: [(Figure, &str); 4] = [
+    (Figure::ExactUsPerTransaction, "\u{b5}s CPU per transaction"),
+    (
+        Figure::CpuUsPerTransaction,
+        "\u{b5}s CPU per transaction, other tasks included",
+    ),
+    (Figure::ExactUsPerKib, "\u{b5}s CPU per KiB"),
+    (
+        Figure::CpuUsPerKib,
+        "\u{b5}s CPU per KiB, other tasks included",
+    ),
+];

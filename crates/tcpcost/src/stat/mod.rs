@@ -9,8 +9,10 @@ mod rows;
 mod versus;
 
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use tcpcost_report::Decision;
 use tcpcost_signals::Interrupt;
 
 use self::measure::{Bench, Once};
@@ -36,7 +38,23 @@ struct Measured {
 /// The exit code is the command's: of several runs the first that is not 0, 128 + n after signal n, 127 if there is no such
 /// program, 126 if it cannot be run.
 pub fn stat(args: &cli::Stat) -> anyhow::Result<ExitCode> {
+    run(args, None)
+}
+
+/// Runs two commands in turn until it is known which costs more, or the time is over.
+///
+/// The exit code is the verdict's: 0, 3 or 4; 1 where a command failed.
+pub fn compare(args: &cli::Stat, time: Duration) -> anyhow::Result<ExitCode> {
+    run(args, Some(time))
+}
+
+fn run(args: &cli::Stat, until_decided: Option<Duration>) -> anyhow::Result<ExitCode> {
     let commands = commands(&args.command)?;
+    if until_decided.is_some() && commands.len() != 2 {
+        return Err(usage(
+            "expected two commands: tcpcost compare -- COMMAND… --versus -- COMMAND…",
+        ));
+    }
     let per = match &args.per {
         Some(per) => Some(measure::Per::parse(per)?),
         None => None,
@@ -47,7 +65,7 @@ pub fn stat(args: &cli::Stat) -> anyhow::Result<ExitCode> {
     let interrupt = Interrupt::watch(ENDS_AT_ONCE).context("wait for signals")?;
     // On a thread of its own: a network namespace is a thread's, and so is what its children inherit.
     std::thread::scope(|scope| {
-        let work = || measured(args, commands, per.as_ref(), &interrupt);
+        let work = || measured(args, commands, per.as_ref(), until_decided, &interrupt);
         let thread = scope.spawn(work);
         thread.join().expect("it does not panic")
     })
@@ -57,6 +75,7 @@ fn measured(
     args: &cli::Stat,
     commands: Vec<Vec<String>>,
     per: Option<&measure::Per>,
+    until_decided: Option<Duration>,
     interrupt: &Interrupt,
 ) -> anyhow::Result<ExitCode> {
     if args.fresh_netns {
@@ -72,6 +91,7 @@ fn measured(
         .collect();
     let mut order = versus::Order::new(args.seed.unwrap_or_else(measure::seed), all.len());
     let mut code = 0;
+    let started = Instant::now();
     'runs: for _ in 0..args.repeat {
         for which in order.next_block() {
             if interrupt.is_set() {
@@ -87,15 +107,20 @@ fn measured(
             }
             measured.runs.push(once);
         }
+        let is_over = |time| {
+            started.elapsed() >= time
+                || verdict(args, until_decided, &all)
+                    .is_some_and(|verdict| verdict.decision != Decision::Inconclusive)
+        };
+        if code != 0 && until_decided.is_some() || until_decided.is_some_and(is_over) {
+            break;
+        }
     }
     // Without a command nothing but Ctrl-C could end it.
     if interrupt.is_set() && code == 0 && !all[0].command.is_empty() {
         code = INTERRUPTED;
     }
-    let verdict = match &all[..] {
-        [one, other] => Verdict::of(one, other, args.min_effect / 100.0),
-        _ => None,
-    };
+    let verdict = verdict(args, until_decided, &all);
     let document = print::Document {
         about: bench.about(args),
         measured: &all,
@@ -111,7 +136,25 @@ fn measured(
         // Standard output is the command's.
         None => output::to_stderr(format_args!("{}", text.trim_end())),
     }
-    Ok(ExitCode::from(code))
+    if until_decided.is_none() || code == INTERRUPTED {
+        return Ok(ExitCode::from(code));
+    }
+    if code != 0 {
+        anyhow::bail!("a command ended with exit code {code}: what fails is not compared");
+    }
+    let decision = verdict.map_or(Decision::Inconclusive, |verdict| verdict.decision);
+    Ok(output::exit_of(decision).into())
+}
+
+/// On two commands.
+fn verdict(args: &cli::Stat, until_decided: Option<Duration>, all: &[Measured]) -> Option<Verdict> {
+    match all {
+        [one, other] => {
+            let min_effect = args.min_effect / 100.0;
+            Verdict::of(one, other, min_effect, until_decided.is_some())
+        }
+        _ => None,
+    }
 }
 
 /// One command, or two around `--versus --`.

@@ -4,12 +4,12 @@ use std::fmt::Write;
 
 use serde_json::{Value, json};
 use tcpcost_counts::MeterName;
-use tcpcost_report::{CONFIDENCE, Estimate};
+use tcpcost_report::{CONFIDENCE, Decision, Estimate};
 
 use super::Measured;
 use super::measure::About;
 use super::rows::{ROWS, Row, cost_ns, is_traffic, row};
-use super::versus::{Decision, Verdict};
+use super::versus::Verdict;
 
 /// Version of the JSON document: docs/stat.md.
 const SCHEMA_VERSION: u32 = 1;
@@ -122,8 +122,14 @@ impl Document<'_> {
         };
         let _ = write!(text, ", {what}, {pairs} pairs.");
         match (verdict.decision, verdict.pairs_needed) {
+            (Decision::Inconclusive, Some(needed)) if verdict.stops_early => {
+                let _ = write!(text, " About {needed} pairs might: give it more --time.");
+            }
             (Decision::Inconclusive, Some(needed)) => {
                 let _ = write!(text, " About {needed} pairs might: -r {needed}.");
+            }
+            (Decision::Inconclusive, None) if verdict.stops_early => {
+                text += " Fewer than 7 pairs have no interval: give it more --time.";
             }
             (Decision::Inconclusive, None) => {
                 text += " Fewer than 6 pairs have no interval: -r 6 or more."

@@ -1,6 +1,6 @@
 //! One command against another: pairs in random order, and what they decide.
 
-use tcpcost_report::Estimate;
+use tcpcost_report::{Contrast, Decision, Estimate, pairs_needed};
 
 use super::Measured;
 use super::rows::{Row, is_traffic, row};
@@ -38,47 +38,6 @@ impl Order {
     }
 }
 
-/// What is decided.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Decision {
-    /// The second costs less.
-    Improves,
-    /// It costs more.
-    Regresses,
-    /// The interval is inside the least effect that matters.
-    Equivalent,
-    /// The interval holds both an effect that matters and none.
-    Inconclusive,
-}
-
-impl Decision {
-    /// In JSON and in sentences.
-    pub fn name(self) -> &'static str {
-        match self {
-            Decision::Improves => "IMPROVES",
-            Decision::Regresses => "REGRESSES",
-            Decision::Equivalent => "EQUIVALENT",
-            Decision::Inconclusive => "INCONCLUSIVE",
-        }
-    }
-
-    /// By the interval of a ratio, second command to first, of something of which less is better.
-    fn of(ratio: &Estimate, min_effect: f64) -> Decision {
-        let (Some(lo), Some(hi)) = (ratio.lo, ratio.hi) else {
-            return Decision::Inconclusive;
-        };
-        if lo >= 1.0 - min_effect && hi <= 1.0 + min_effect {
-            Decision::Equivalent
-        } else if hi < 1.0 {
-            Decision::Improves
-        } else if lo > 1.0 {
-            Decision::Regresses
-        } else {
-            Decision::Inconclusive
-        }
-    }
-}
-
 /// The second command against the first.
 pub struct Verdict {
     /// By which row.
@@ -88,6 +47,8 @@ pub struct Verdict {
     pub decision: Decision,
     /// The least effect that matters, over 1.
     pub min_effect: f64,
+    /// Whether the runs went on until it stood.
+    pub stops_early: bool,
     /// Where it is not decided: pairs that it would take in all, about.
     pub pairs_needed: Option<usize>,
     /// The same of every other row that both have.
@@ -107,16 +68,24 @@ const PER_KIB: &str = "command_exact_cpu_us_per_payload_kib";
 
 impl Verdict {
     /// Absent without a pair that has any of [`DECIDING`].
-    pub fn of(one: &Measured, other: &Measured, min_effect: f64) -> Option<Verdict> {
+    ///
+    /// `stops_early`: the runs go on until the verdict stands.
+    pub fn of(
+        one: &Measured,
+        other: &Measured,
+        min_effect: f64,
+        stops_early: bool,
+    ) -> Option<Verdict> {
+        let paired = |row: &Row| paired(row, one, other, stops_early);
         let is_traffic = [one, other].iter().all(|each| is_traffic(&each.runs));
         let deciding = DECIDING.iter().filter(|key| is_traffic || **key != PER_KIB);
         let (of, ratio) = deciding.into_iter().find_map(|key| {
             let row = row(key);
-            Some((row, paired(row, one, other)?))
+            Some((row, paired(row)?))
         })?;
         let decision = Decision::of(&ratio, min_effect);
         let others = super::rows::ROWS.iter().filter(|row| row.key != of.key);
-        let causes = others.filter_map(|row| Some((row, paired(row, one, other)?)));
+        let causes = others.filter_map(|row| Some((row, paired(row)?)));
         Some(Verdict {
             of,
             pairs_needed: (decision == Decision::Inconclusive)
@@ -125,61 +94,27 @@ impl Verdict {
             ratio,
             decision,
             min_effect,
+            stops_early,
             causes: causes.collect(),
         })
     }
 }
 
 /// Second to first, pair by pair.
-fn paired(row: &Row, one: &Measured, other: &Measured) -> Option<Estimate> {
+fn paired(row: &Row, one: &Measured, other: &Measured, stops_early: bool) -> Option<Estimate> {
     let values = |measured: &Measured| -> Vec<(u32, f64)> {
         let runs = (0..).zip(&measured.runs);
         let values = runs.filter_map(|(pair, once)| Some((pair, row.value(once)?)));
         values.collect()
     };
-    Estimate::ratio(&values(other), &values(one))
-}
-
-/// An interval narrows with the root of the pairs: so many would part the median from 1, or from the least effect.
-fn pairs_needed(ratio: &Estimate, min_effect: f64) -> Option<usize> {
-    let half = (ratio.hi? - ratio.lo?) / 2.0;
-    let target = (ratio.median - 1.0)
-        .abs()
-        .max(min_effect - (ratio.median - 1.0).abs());
-    (target > 0.0).then(|| {
-        let times = (half / target).powi(2).max(1.0);
-        (ratio.n as f64 * times).ceil() as usize + 1
-    })
+    let contrast = Contrast::by_repetition(&values(one), &values(other), stops_early);
+    Some(contrast?.ratio)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::stat::measure::Once;
-
-    fn ratio(lo: f64, hi: f64) -> Estimate {
-        Estimate {
-            median: f64::midpoint(lo, hi),
-            lo: Some(lo),
-            hi: Some(hi),
-            n: 10,
-        }
-    }
-
-    #[test]
-    fn the_interval_and_the_least_effect_decide() {
-        let of = |lo, hi| Decision::of(&ratio(lo, hi), 0.02);
-        assert_eq!(of(0.80, 0.90), Decision::Improves);
-        assert_eq!(of(1.01, 1.09), Decision::Regresses);
-        assert_eq!(of(0.985, 0.995), Decision::Equivalent);
-        assert_eq!(of(0.90, 1.05), Decision::Inconclusive);
-        let too_few = Estimate {
-            lo: None,
-            hi: None,
-            ..ratio(0.5, 0.5)
-        };
-        assert_eq!(Decision::of(&too_few, 0.02), Decision::Inconclusive);
-    }
 
     #[test]
     fn blocks_have_each_command_once_and_both_orders_come_up() {
@@ -195,13 +130,6 @@ mod tests {
     }
 
     #[test]
-    fn more_pairs_are_asked_for_where_the_interval_is_wide() {
-        let narrow = pairs_needed(&ratio(0.97, 1.01), 0.005).unwrap();
-        let wide = pairs_needed(&ratio(0.89, 1.09), 0.005).unwrap();
-        assert!(wide > 4 * narrow, "{narrow} {wide}");
-    }
-
-    #[test]
     fn pairs_of_the_same_machine_state_cancel_it() {
         let measured = |factor: f64| Measured {
             command: Vec::new(),
@@ -212,7 +140,7 @@ mod tests {
                 })
                 .to_vec(),
         };
-        let verdict = Verdict::of(&measured(1.0), &measured(0.9), 0.02).unwrap();
+        let verdict = Verdict::of(&measured(1.0), &measured(0.9), 0.02, false).unwrap();
         assert_eq!(verdict.of.key, "elapsed_s");
         assert_eq!(verdict.decision, Decision::Improves);
         assert!((verdict.ratio.median - 0.9).abs() < 1e-9);

@@ -1,0 +1,169 @@
+//! Two cells of which somebody wants to know whether the second costs more: a verdict, and what moved with it.
+
+use std::collections::BTreeSet;
+
+use tcpcost_study::{Derived, Figure, Machine, Study};
+
+use crate::cell::CellSummary;
+use crate::contrast::Contrast;
+use crate::decision::{Decision, pairs_needed};
+use crate::effects::CAUSES;
+
+/// A verdict on two cells.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Comparison {
+    /// The first.
+    pub from: String,
+    /// The second.
+    pub to: String,
+    /// Whether their trials ran in turn; else the ratio of the machine's states at both times is in it.
+    pub is_paired: bool,
+    /// The least difference that matters, over the first.
+    pub min_effect: f64,
+    /// The quantity that decides: the main one, or instructions where time cannot decide and they can.
+    pub quantity: Derived,
+    /// Second to first.
+    pub contrast: Option<Contrast>,
+    /// What is decided.
+    pub decision: Decision,
+    /// Where nothing is: about how many pairs would do.
+    pub pairs_needed: Option<usize>,
+    /// Other quantities that both have, second to first, each with an interval of its own.
+    pub causes: Vec<(Derived, Contrast)>,
+}
+
+/// Instructions are the same on a busy machine and on a quiet one, so they may decide where time cannot.
+const INSTRUCTIONS: [Figure; 2] = [
+    Figure::InstructionsPerKib,
+    Figure::InstructionsPerTransaction,
+];
+
+impl Comparison {
+    /// `contrast` holds the cells against each other, however they were run.
+    pub(crate) fn new(
+        from: &CellSummary,
+        to: &CellSummary,
+        is_paired: bool,
+        min_effect: f64,
+        contrast: impl Fn(Derived) -> Option<Contrast>,
+    ) -> Comparison {
+        let decide = |quantity: Derived| {
+            let contrast = contrast(quantity);
+            let decision = contrast.map_or(Decision::Inconclusive, |contrast| {
+                Decision::of(&contrast.ratio, min_effect)
+            });
+            (quantity, contrast, decision)
+        };
+        let decided = |(.., decision): &(_, _, Decision)| *decision != Decision::Inconclusive;
+        let by_time = decide(from.main);
+        let by_instructions = || {
+            let counts = INSTRUCTIONS.map(|kind| Derived { kind, ..from.main });
+            counts.into_iter().map(decide).find(decided)
+        };
+        let (quantity, contrast_of, decision) = match decided(&by_time) {
+            true => by_time,
+            false => by_instructions().unwrap_or(by_time),
+        };
+        let is_cause = |of: &&Derived| {
+            let kind = of.kind;
+            **of != quantity
+                && (INSTRUCTIONS.contains(&kind)
+                    || **of == from.main
+                    || CAUSES.iter().any(|(cause, ..)| *cause == kind))
+        };
+        let causes = from.estimates.keys().filter(is_cause);
+        Comparison {
+            from: from.name.clone(),
+            to: to.name.clone(),
+            is_paired,
+            min_effect,
+            quantity,
+            contrast: contrast_of,
+            decision,
+            pairs_needed: match decision {
+                Decision::Inconclusive => {
+                    contrast_of.and_then(|contrast| pairs_needed(&contrast.ratio, min_effect))
+                }
+                _ => None,
+            },
+            causes: causes.filter_map(|&of| Some((of, contrast(of)?))).collect(),
+        }
+    }
+}
+
+/// Each cell of a run against the cell of an earlier run with the same name and knobs.
+pub(crate) fn against_baseline(
+    cells: &[CellSummary],
+    baseline: &[CellSummary],
+    min_effect: f64,
+) -> Vec<Comparison> {
+    let same = |cell: &&CellSummary| {
+        let mut earlier = baseline.iter();
+        earlier.find(|other| other.name == cell.name && other.knobs == cell.knobs)
+    };
+    let pairs = cells.iter().filter_map(|cell| Some((same(&cell)?, cell)));
+    let mut all: Vec<Comparison> = pairs
+        .map(|(from, to)| {
+            let contrast = |of| Contrast::unpaired(&from.used_values(of), &to.used_values(of));
+            Comparison::new(from, to, false, min_effect, contrast)
+        })
+        .collect();
+    for one in &mut all {
+        one.from += ", before";
+    }
+    all
+}
+
+/// A run's machines and cells.
+pub(crate) type MachinesAndCells<'a> = (&'a [Machine], &'a [CellSummary]);
+
+/// What makes two runs hard to hold against each other, a line each.
+pub(crate) fn differences(one: MachinesAndCells<'_>, other: MachinesAndCells<'_>) -> Vec<String> {
+    let each = |(machines, _): MachinesAndCells<'_>, of: fn(&Machine) -> String| {
+        machines.iter().map(of).collect::<BTreeSet<String>>()
+    };
+    let list = |set: &BTreeSet<String>| set.iter().cloned().collect::<Vec<_>>().join(", ");
+    type Of = fn(&Machine) -> String;
+    let kinds: [(&str, Of); 3] = [
+        ("machines", |machine| {
+            format!("{} CPUs {}", machine.cpus, machine.cpu)
+        }),
+        ("kernels", |machine| machine.kernel.clone()),
+        ("versions of tcpcost", |machine| machine.tcpcost.clone()),
+    ];
+    let mut lines: Vec<String> = kinds
+        .into_iter()
+        .filter_map(|(what, of)| {
+            let (one, other) = (each(one, of), each(other, of));
+            (one != other).then(|| format!("other {what}: {} and {}", list(&one), list(&other)))
+        })
+        .collect();
+    let marked = |(_, cells): MachinesAndCells<'_>| {
+        let all: usize = cells.iter().map(|cell| cell.trials.len()).sum();
+        let marked: usize = cells.iter().map(|cell| cell.n_marked).sum();
+        100 * marked / all.max(1)
+    };
+    let (one, other) = (marked(one), marked(other));
+    if one.abs_diff(other) >= QUIET_DIFFERENCE {
+        lines.push(format!(
+            "a machine that was not equally quiet: {one} % and {other} % of the trials are marked by a warning"
+        ));
+    }
+    lines
+}
+
+/// Percentage points of marked trials; fewer are chance.
+const QUIET_DIFFERENCE: usize = 25;
+
+/// Those that the study asks for.
+pub(crate) fn comparisons(study: &Study, cells: &[CellSummary]) -> Vec<Comparison> {
+    let named = |name: &str| cells.iter().find(|cell| cell.name == name);
+    let pairs = study.comparisons.iter();
+    let pairs = pairs.filter_map(|pair| Some((named(&pair.from)?, named(&pair.to)?)));
+    pairs
+        .map(|(from, to)| {
+            let contrast = |of| Contrast::new(from, to, of);
+            Comparison::new(from, to, true, study.measure.min_effect, contrast)
+        })
+        .collect()
+}

@@ -1,0 +1,155 @@
+//! What a study is about: the contrasts that it wants decided, and which cells therefore run next to each other.
+
+use tcpcost_study::{Derived, Knobs, Study};
+
+use crate::cell::CellSummary;
+use crate::conclusions;
+use crate::contrast::Contrast;
+use crate::decision::{Decision, pairs_needed};
+use crate::effects;
+
+/// A contrast that a study is about.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Headline {
+    /// The cell that the other is held against.
+    pub from: String,
+    /// The other.
+    pub to: String,
+    /// Of what.
+    pub quantity: Derived,
+    /// Absent without a trial of both.
+    pub contrast: Option<Contrast>,
+}
+
+impl Headline {
+    /// Whether it is as narrow as the study asks, or its comparison has a verdict; always in a study that asks
+    /// for neither.
+    pub fn is_decided(&self, study: &Study) -> bool {
+        if !study.comparisons.is_empty() {
+            let decision = |contrast: Contrast| {
+                Decision::of(&contrast.ratio, study.measure.min_effect) != Decision::Inconclusive
+            };
+            return self.contrast.is_some_and(decision);
+        }
+        let Some(target) = study.measure.contrast_target else {
+            return true;
+        };
+        let width = self.contrast.and_then(|contrast| contrast.half_width());
+        width.is_some_and(|width| width <= target)
+    }
+
+    /// About how many repetitions in all would decide it: an interval narrows with the root of their number. Absent
+    /// without an interval, or where the study does not ask.
+    pub fn repetitions_needed(&self, study: &Study) -> Option<usize> {
+        let contrast = self.contrast?;
+        if !study.comparisons.is_empty() {
+            return pairs_needed(&contrast.ratio, study.measure.min_effect);
+        }
+        let times = contrast.half_width()? / study.measure.contrast_target?;
+        Some((contrast.ratio.n as f64 * times.powi(2).max(1.0)).ceil() as usize)
+    }
+}
+
+/// The pairs of a comparison; else those of the study's conclusions; else, of each knob that the cells differ in, each
+/// value against the first.
+pub(crate) fn headlines(study: &Study, cells: &[CellSummary]) -> Vec<Headline> {
+    let headline = |from: &CellSummary, to: &CellSummary, quantity: Derived| Headline {
+        from: from.name.clone(),
+        to: to.name.clone(),
+        quantity,
+        contrast: Contrast::new(from, to, quantity),
+    };
+    if !study.comparisons.is_empty() {
+        let named = |name: &str| cells.iter().find(|cell| cell.name == name);
+        let pairs = study.comparisons.iter();
+        let pairs = pairs.filter_map(|pair| Some((named(&pair.from)?, named(&pair.to)?)));
+        return pairs
+            .map(|(from, to)| headline(from, to, from.main))
+            .collect();
+    }
+    let mut all = Vec::new();
+    for one in &study.conclusions {
+        let Some(change) = &one.change else { continue };
+        for (first, to) in conclusions::groups(study, &one.matching, change, cells) {
+            let quantity = conclusions::told(first, one.quantity);
+            all.extend(to.iter().map(|(_, cell)| headline(first, cell, quantity)));
+        }
+    }
+    if all.is_empty() {
+        for knob in effects::knobs(cells) {
+            for group in effects::groups_by(knob, cells) {
+                let (first, to) = (group[0], &group[1..]);
+                all.extend(to.iter().map(|cell| headline(first, cell, first.main)));
+            }
+        }
+    }
+    all
+}
+
+/// Cells by index, in groups whose trials run next to each other, since they are held against each other: the
+/// pairs of a comparison; those that differ in nothing but what the conclusions vary; else those
+/// of one load. Only the cells that `of` has.
+pub fn families(study: &Study, of: impl IntoIterator<Item = usize>) -> Vec<Vec<usize>> {
+    let is_concluded = |name: &str| {
+        let mut changes = study
+            .conclusions
+            .iter()
+            .filter_map(|one| one.change.as_ref());
+        changes.any(|change| change.knob == name)
+    };
+    let concludes = study.conclusions.iter().any(|one| one.change.is_some());
+    let sets_apart = |name: &str| match concludes {
+        true => !is_concluded(name),
+        false => effects::is_of_the_load(name),
+    };
+    let alike = |one: &Knobs, other: &Knobs| !effects::differing(one, other).any(sets_apart);
+    let is_family = |one: usize, other: usize| {
+        let (one, other) = (&study.cells[one], &study.cells[other]);
+        if study.comparisons.is_empty() {
+            return alike(&one.knobs, &other.knobs);
+        }
+        let mut pairs = study.comparisons.iter();
+        pairs.any(|pair| {
+            [&one.name, &other.name] == [&pair.from, &pair.to]
+                || [&other.name, &one.name] == [&pair.from, &pair.to]
+        })
+    };
+    let mut families: Vec<Vec<usize>> = Vec::new();
+    for cell in of {
+        match families
+            .iter_mut()
+            .find(|family| is_family(family[0], cell))
+        {
+            Some(family) => family.push(cell),
+            None => families.push(vec![cell]),
+        }
+    }
+    families
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn families_of(text: &str) -> Vec<Vec<String>> {
+        let study = Study::parse("s", text, "s.toml").unwrap();
+        let name = |index: usize| study.cells[index].name.clone();
+        families(&study, 0..study.cells.len())
+            .into_iter()
+            .map(|family| family.into_iter().map(name).collect())
+            .collect()
+    }
+
+    #[test]
+    fn cells_that_are_held_against_each_other_run_next_to_each_other() {
+        let vary = "[vary]\nnodelay = [\"on\", \"off\"]\nflows = [1, 2]\n";
+        assert_eq!(families_of(vary).len(), 1, "one load");
+        let concludes =
+            format!("{vary}[[conclusion]]\ntext = \"t\"\nknob = \"flows\"\nfrom = 1\nto = [2]\n");
+        let families = families_of(&concludes);
+        assert_eq!(families.len(), 2, "{families:?}");
+        assert!(families.iter().all(|family| family.len() == 2));
+        let loads = families_of("[vary]\nrate = [\"1Gbit\", \"unlimited\"]\nflows = [1, 2]\n");
+        assert_eq!(loads.len(), 2, "{loads:?}");
+    }
+}

@@ -1,0 +1,59 @@
+//! Which trials of two cells are a pair: of the same repetition, so that they ran next to each other in a random order, on a
+//! machine in the same state.
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+
+use tcpcost_study::Derived;
+
+use crate::cell::{CellSummary, TrialValues};
+use crate::contrast::Contrast;
+
+impl Contrast {
+    /// `to` over `from`; absent without a repetition that both have.
+    pub fn new(from: &CellSummary, to: &CellSummary, of: Derived) -> Option<Contrast> {
+        let pairs = pairs(from, to, of);
+        Contrast::of_pairs(pairs, from.stops_early)
+    }
+}
+
+/// A quantity of both cells, a pair for each repetition that both have. Pairs whose trials met the machine in
+/// unlike states (one with its CPUs far from each other, say) stand aside, unless they are the most: then a
+/// state that always comes with a cell is the cell's.
+fn pairs(from: &CellSummary, to: &CellSummary, of: Derived) -> Vec<(f64, f64)> {
+    let (mut like, mut unlike) = (Vec::new(), Vec::new());
+    let repetitions: BTreeSet<u32> = trials(from).map(|trial| trial.repetition).collect();
+    for repetition in repetitions {
+        let values = |cell: &CellSummary| -> Vec<(BTreeSet<_>, f64)> {
+            let of_it = trials(cell).filter(|trial| trial.repetition == repetition);
+            of_it
+                .filter_map(|trial| Some((trial.state.clone(), *trial.values.get(&of)?)))
+                .collect()
+        };
+        let (froms, tos) = (values(from), values(to));
+        // Quiet ones first; of tries in one state the last.
+        let both = froms
+            .iter()
+            .flat_map(|from| tos.iter().map(move |to| (from, to)))
+            .filter(|((from, _), (to, _))| from == to)
+            .max_by_key(|((state, _), _)| Reverse(state.len()));
+        match both {
+            Some(((_, from), (_, to))) => like.push((*from, *to)),
+            None => unlike.extend(
+                froms
+                    .last()
+                    .zip(tos.last())
+                    .map(|(from, to)| (from.1, to.1)),
+            ),
+        }
+    }
+    if unlike.len() > like.len() {
+        like.extend(unlike);
+    }
+    like
+}
+
+/// All of them, marked or not, whatever else the cell's own estimates are made of.
+fn trials(cell: &CellSummary) -> impl Iterator<Item = &TrialValues> {
+    cell.trials.iter().chain(&cell.captured_trials)
+}
