@@ -443,6 +443,26 @@ fn the_first_ack_in_the_middle_of_a_connection_updates_no_window() {
 }
 
 #[test]
+fn acks_that_go_on_update_no_window_where_one_way_alone_was_captured() {
+    let mut script = Script::default();
+    for round in 0..5 {
+        let ack = ISN[1] + 1 + round * 1000;
+        script
+            .after(1000)
+            .raw(CLIENT, ACK, ISN[0] + 1, ack, 0)
+            .window = 500 - round as u16;
+    }
+    assert_eq!(script.sent(CLIENT).window_updates, 0);
+    // The same number again with another window is one.
+    let again = ISN[1] + 1 + 4000;
+    script
+        .after(1000)
+        .raw(CLIENT, ACK, ISN[0] + 1, again, 0)
+        .window = 900;
+    assert_eq!(script.sent(CLIENT).window_updates, 1);
+}
+
+#[test]
 fn every_segment_is_no_policy_where_an_ack_covers_ten_on_average() {
     let mut script = opened(1460, 1460);
     let mut sent = 0;
