@@ -1,7 +1,7 @@
 //! A captured frame to a [`Segment`]: link layer, IP with its extension headers, TCP with options.
 //!
 //! No checksum is verified: at a host that offloads them they are wrong by design. Nothing is
-//! reassembled: a fragment is counted and left out.
+//! reassembled: a fragment is counted and left out, but for the first one of a tunnel's packet.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -172,10 +172,9 @@ fn ipv4_other(
 ) -> Option<Segment> {
     let mut header = usize::from(head[0] & 15) * 4;
     let mut protocol = head[9];
-    let mut rest = ip
-        .get(header..)
-        .filter(|_| !is_fragment)
-        .unwrap_or_default();
+    // Of a tunnel's fragments the first has the headers within, and those tell the lengths.
+    let is_first = u16::from_be_bytes([head[6], head[7]]) & 0x1fff == 0;
+    let mut rest = ip.get(header..).filter(|_| is_first).unwrap_or_default();
     let is_authenticated = protocol == 51;
     if let Some(Inner::Protocol(next, length)) = tunnels::inner(protocol, rest) {
         (protocol, header) = (next, header + length);
@@ -238,6 +237,7 @@ fn ipv6(ip: &[u8], ip_wire: u32, at_ns: u64, depth: u8, skipped: &mut Skipped) -
     };
     let mut next = head[6];
     let mut at = 40;
+    let mut is_fragment = false;
     while next != PROTOCOL_TCP {
         let length = match next {
             // Hop-by-hop, routing, destination options, mobility: in units of 8 after the first.
@@ -245,13 +245,16 @@ fn ipv6(ip: &[u8], ip_wire: u32, at_ns: u64, depth: u8, skipped: &mut Skipped) -
             // Authentication: in units of 4, less 2.
             51 => ip.get(at + 1).map(|units| usize::from(*units) * 4 + 8),
             44 => {
-                // An atomic fragment (RFC 6946) is a whole datagram.
+                // An atomic fragment (RFC 6946) is a whole datagram; a first one may be of a tunnel.
                 match be16(ip, at + 2) {
-                    Some(offset) if offset & 0xfff9 != 0 => {
+                    Some(offset) if offset & 0xfff8 != 0 => {
                         skipped.fragments += 1;
                         return None;
                     }
-                    Some(_) => Some(8),
+                    Some(more) => {
+                        is_fragment |= more & 1 != 0;
+                        Some(8)
+                    }
                     None => None,
                 }
             }
@@ -267,6 +270,10 @@ fn ipv6(ip: &[u8], ip_wire: u32, at_ns: u64, depth: u8, skipped: &mut Skipped) -
         };
         next = following;
         at += length;
+    }
+    if is_fragment {
+        skipped.fragments += 1;
+        return None;
     }
     let address = |at: usize| {
         let mut bytes = [0; 16];

@@ -425,6 +425,24 @@ fn zero_windows_are_segments_and_probes_of_a_closed_window_make_no_duplicates() 
 }
 
 #[test]
+fn probes_of_a_closed_window_by_data_beyond_it_are_time_of_the_receivers_window() {
+    // As BSD and Solaris ask: one byte, again and again.
+    let mut script = opened(1460, 1460);
+    bulk(&mut script, 10, 1460);
+    script.after(10).ack(SERVER, 14_600).window = 0;
+    for probe in 0..6 {
+        script.after(400_000 << probe).data(CLIENT, 14_600, 1);
+        script.after(100_000).ack(SERVER, 14_600).window = 0;
+    }
+    script.after(8_000_000).ack(SERVER, 14_600);
+    script.after(10).data(CLIENT, 14_600, 1460);
+    let waits = script.one().waits();
+    let loss = [Wait::LossFast, Wait::LossTimeout, Wait::LossProbe].map(|wait| waits.of(wait));
+    assert_eq!(loss, [0; 3]);
+    assert!(waits.of(Wait::ReceiverWindow) > 25_000_000_000, "{waits:?}");
+}
+
+#[test]
 fn the_first_ack_in_the_middle_of_a_connection_updates_no_window() {
     let mut script = Script::default();
     script.after(10).ack(SERVER, 1460);
@@ -440,6 +458,26 @@ fn the_first_ack_in_the_middle_of_a_connection_updates_no_window() {
         ),
         (2, 0, 0)
     );
+}
+
+#[test]
+fn acks_that_go_on_update_no_window_where_one_way_alone_was_captured() {
+    let mut script = Script::default();
+    for round in 0..5 {
+        let ack = ISN[1] + 1 + round * 1000;
+        script
+            .after(1000)
+            .raw(CLIENT, ACK, ISN[0] + 1, ack, 0)
+            .window = 500 - round as u16;
+    }
+    assert_eq!(script.sent(CLIENT).window_updates, 0);
+    // The same number again with another window is one.
+    let again = ISN[1] + 1 + 4000;
+    script
+        .after(1000)
+        .raw(CLIENT, ACK, ISN[0] + 1, again, 0)
+        .window = 900;
+    assert_eq!(script.sent(CLIENT).window_updates, 1);
 }
 
 #[test]

@@ -21,6 +21,8 @@ pub(super) struct Time {
     bound: [bool; 2],
     /// Whether its last packet showed that it had no more: short, with PSH.
     ran_out: [bool; 2],
+    /// By end: where the data began by which it last asked a closed window.
+    probed: [Option<u64>; 2],
     /// Whether something else than data kept the span alive.
     keepalive: bool,
     last: Option<Wait>,
@@ -236,10 +238,20 @@ impl Connection {
         let is_again = ending.outcome == Data::Retransmitted;
         let opens =
             ending.outcome == Data::New && ending.nxt_before > 0 && ending.seq > ending.nxt_before;
-        if is_again || opens {
+        let beyond = self.is_beyond_closed_window(ending);
+        // What a probe had sent is sent again when the window opens: nothing was lost.
+        let probes = is_again && (beyond || self.time.probed[ending.from] == Some(ending.seq));
+        self.time.probed[ending.from] = beyond.then_some(ending.seq);
+        if (is_again || opens) && !probes {
             self.on_loss(ending, span_ns, is_again);
         }
-        let parts = if is_again && !ending.is_syn {
+        let parts = if probes {
+            [
+                (Wait::ReceiverWindow, span_ns),
+                (Wait::Network, 0),
+                (Wait::Network, 0),
+            ]
+        } else if is_again && !ending.is_syn {
             // Of what was sent again the span is part of the recovery, whatever it was otherwise.
             [
                 (Wait::CongestionWindow, span_ns),
@@ -254,6 +266,12 @@ impl Connection {
         }
         self.time.last = Some(parts[0].0);
         true
+    }
+
+    /// Whether this asks a closed window by data beyond it (RFC 9293 §3.8.6.1).
+    fn is_beyond_closed_window(&self, ending: &Ending) -> bool {
+        let here = &self.directions[ending.from];
+        here.allowed > 0 && here.offered == 0 && ending.seq >= here.allowed
     }
 
     #[inline]

@@ -50,7 +50,7 @@ impl Direction {
         }
         let was_in_flight = there.in_flight();
         let was_gap = there.has_gap();
-        let knew = there.una > 0;
+        let una = there.una;
         let echo = segment.options.timestamps.map(|(_, echo)| echo);
         let coverage = there.on_acked(ack, at_ns, echo);
         // An older ACK's window is out of date.
@@ -70,7 +70,8 @@ impl Direction {
                 sent.keepalives += 1;
             } else {
                 sent.pure_acks += 1;
-                if repeats && knew && ack == there.una {
+                // Of a capture of one way nothing is covered, though ACKs go on.
+                if repeats && una > 0 && ack == una {
                     sent.window_updates += u64::from(acking.window_changed);
                     // A closed window is told again for each probe: nothing was lost.
                     let duplicate =

@@ -191,6 +191,38 @@ fn extension_headers_are_passed_over_and_fragments_counted() {
 }
 
 #[test]
+fn the_first_fragment_of_a_tunnels_packet_tells_what_is_within_and_others_do_not() {
+    let inner = ipv4_tcp(&[], 1400);
+    let mut outer = vec![0x45, 0, 5, 0xdc, 0, 9, 0x20, 0, 64, 4, 0, 0];
+    outer.extend([192, 0, 2, 1, 192, 0, 2, 2]);
+    let segment = read(Link::Raw, &framed(&outer, &inner)).0.unwrap();
+    assert_eq!(
+        (segment.payload, segment.tunnel),
+        (1400, Some(Tunnel::Ipip))
+    );
+    // The second one begins in the middle, whatever it looks like.
+    outer[7] = 0xb9;
+    assert_eq!(read(Link::Raw, &framed(&outer, &inner)).0, None);
+    // A fragment of TCP itself stays out: how much it carries is not told.
+    outer[7] = 0;
+    outer[9] = 6;
+    let (none, skipped) = read(Link::Raw, &framed(&outer, &inner[20..]));
+    assert_eq!((none, skipped.fragments), (None, 1));
+
+    let mut outer = vec![0x60, 0, 0, 0, 5, 0xdc, 44, 64];
+    outer.extend([0; 32]);
+    outer.extend([4, 0, 0, 1, 0, 0, 0, 9]);
+    let segment = read(Link::Raw, &framed(&outer, &inner)).0.unwrap();
+    assert_eq!(
+        (segment.payload, segment.tunnel),
+        (1400, Some(Tunnel::Ipip))
+    );
+    outer[43] = 0xb9;
+    let (none, skipped) = read(Link::Raw, &framed(&outer, &inner));
+    assert_eq!((none, skipped.fragments), (None, 1));
+}
+
+#[test]
 fn a_snap_length_that_cuts_the_options_is_noticed_and_one_that_cuts_headers_skips() {
     let ip = ipv4_tcp(&[2, 4, 5, 180, 1, 3, 3, 7], 0);
     assert!(read(Link::Raw, &ip).0.unwrap().options.complete);
