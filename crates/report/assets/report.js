@@ -33,9 +33,20 @@
     const at = (p) => place(p.at);
     const ticks = new Map(x.ticks.map(([value, text]) => [place(value), text]));
     const turned = x.ticks.length > 8;
+    // Texts that would touch the one before are left out; their ticks stay.
+    const [first, last] = [Math.min(...ticks.keys()), Math.max(...ticks.keys())];
+    const pixel = (value) => (value - first) / (last - first || 1) * (width - 100);
+    let free = -Infinity;
+    const texts = new Map();
+    for (const [value, text] of [...ticks].sort((a, b) => a[0] - b[0])) {
+      const half = turned ? 7 : text.length * 3.6 + 3;
+      if (pixel(value) - half < free) continue;
+      texts.set(value, text);
+      free = pixel(value) + half;
+    }
     return {
       width, height: turned ? 356 : 340, marginTop: 30, marginLeft: 60, marginBottom: turned ? 62 : 46, marginRight: 24,
-      x: {ticks: [...ticks.keys()], tickFormat: (value) => ticks.get(value), label: x.label, inset: 8,
+      x: {ticks: [...ticks.keys()], tickFormat: (value) => texts.get(value) || "", label: x.label, inset: 8,
           tickRotate: turned ? -35 : 0},
       y: {type: y.log ? "log" : "linear", grid: true, zero: !y.log, nice: true, label: y.label},
       // Curves stand a little beside each other, and trials beside their interval.
@@ -44,7 +55,7 @@
         const points = chart.points.filter(of);
         const hue = colour(chart, series);
         const hollow = published(chart, series);
-        const dx = Math.round((series - (chart.series.length - 1) / 2) * Math.min(5, 30 / chart.series.length));
+        const dx = hollow ? 0 : Math.round((series - (chart.series.length - 1) / 2) * Math.min(5, 30 / chart.series.length));
         return [
           Plot.line(points, {x: at, y: "median", dx, stroke: hue, strokeWidth: 1.5, strokeDasharray: hollow ? "5 4" : null}),
           Plot.dot(trials(chart, "trials").filter(of), {x: at, y: "value", dx: dx - 5, r: 2, fill: hue, fillOpacity: 0.45}),

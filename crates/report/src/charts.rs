@@ -24,6 +24,9 @@ pub(crate) struct Chart {
     pub(crate) note: String,
     /// `line` against a number, `rows` against a word, `split` of CPU time.
     pub(crate) form: &'static str,
+    /// Whether it stands among the details: of one host, or of parts of the time.
+    #[serde(skip)]
+    pub(crate) is_detail: bool,
     pub(crate) x: Axis,
     pub(crate) y: Axis,
     /// Names of the curves, blocks or parts, in order.
@@ -87,8 +90,9 @@ pub(crate) fn charts(summary: &Summary) -> Vec<Chart> {
             .map(|group| Levels::new(summary, &group.cells))
             .collect();
         let of_rates = |knob: &&str| knob.ends_with("rate") || knob.ends_with("bottleneck");
-        for knob in varying.names().filter(|knob| of_rates(knob) == is_rate) {
-            for (group, levels) in groups.iter().zip(&levels) {
+        for (group, levels) in groups.iter().zip(&levels) {
+            let before = charts.len();
+            for knob in varying.names().filter(|knob| of_rates(knob) == is_rate) {
                 let load = match (is_rate, group.fixed_rate) {
                     (true, _) => "",
                     (false, true) => ", at a fixed rate",
@@ -102,8 +106,15 @@ pub(crate) fn charts(summary: &Summary) -> Vec<Chart> {
                     })
                     .filter(|of| *of != group.main);
                 for of in std::iter::once(group.main).chain(others) {
-                    charts.extend(against(knob, levels, of, load));
+                    let chart = against(knob, levels, of, load);
+                    charts.extend(chart.map(|chart| Chart {
+                        is_detail: of != group.main,
+                        ..chart
+                    }));
                 }
+            }
+            if charts.len() == before && !is_rate {
+                charts.extend(by_name(group));
             }
         }
     }
@@ -138,7 +149,25 @@ pub(crate) fn point(
     })
 }
 
-/// A quantity against a knob, other knobs equal within a curve; absent without a curve of two points.
+/// Cells that no knob puts into an order, each a row under its name; absent of a single one.
+fn by_name(group: &Group<'_>) -> Option<Chart> {
+    let load = match group.fixed_rate {
+        true => "at a fixed rate",
+        false => "CPU-bound",
+    };
+    let named = |cell: &&CellSummary| {
+        let point = point(cell, group.main, &Value::Word(cell.name.clone()), 0)?;
+        Some(Point { at: None, ..point })
+    };
+    let points: Vec<Point> = group.cells.iter().filter_map(named).collect();
+    let title = format!("{}, {load}", labels::quantity(group.main));
+    (points.len() > 1)
+        .then(|| chart(title, "", group.main, vec![String::new()], points))
+        .flatten()
+}
+
+/// A quantity against a knob, other knobs equal within a curve; absent without a curve of two points, or of three where
+/// the cells have names of their own, which say more than a knob of two of them.
 /// Knobs that move together share the chart of the first.
 fn against(knob: &str, levels: &Levels<'_>, of: Derived, load: &str) -> Option<Chart> {
     let together = levels.together(knob);
@@ -152,6 +181,17 @@ fn against(knob: &str, levels: &Levels<'_>, of: Derived, load: &str) -> Option<C
             None => curves.push((name, vec![cell])),
         }
     }
+    let is_named = |cell: &&CellSummary| !cell.name.contains(&format!("{knob}="));
+    let least = if levels.cells.iter().all(is_named) {
+        3
+    } else {
+        2
+    };
+    for (name, cells) in &mut curves {
+        if let Some(own) = name_without(cells[0], &together).filter(|_| !name.is_empty()) {
+            *name = own;
+        }
+    }
     let mut series = Vec::new();
     let mut points = Vec::new();
     for (name, cells) in curves {
@@ -159,7 +199,7 @@ fn against(knob: &str, levels: &Levels<'_>, of: Derived, load: &str) -> Option<C
             .iter()
             .filter_map(|cell| point(cell, of, &cell.knobs.value(knob)?, series.len()))
             .collect();
-        if of_curve.len() > 1 {
+        if of_curve.len() >= least {
             series.push(name);
             points.extend(of_curve);
         }
@@ -170,6 +210,21 @@ fn against(knob: &str, levels: &Levels<'_>, of: Derived, load: &str) -> Option<C
         together.join(" and ")
     );
     chart(title, knob, of, series, points)
+}
+
+/// A cell's own name without what the chart's other axis tells; absent where nothing is left of it.
+fn name_without(cell: &CellSummary, knobs: &[&str]) -> Option<String> {
+    let is_told = |word: &str| {
+        let mut knobs = knobs.iter();
+        knobs.any(|knob| {
+            word.strip_prefix(knob)
+                .is_some_and(|rest| rest.starts_with('='))
+        })
+    };
+    let words: Vec<&str> = cell.name.split(' ').filter(|word| !is_told(word)).collect();
+    let name = words.join(" ");
+    let name = name.trim_end_matches(',').trim();
+    (!name.is_empty()).then(|| name.to_string())
 }
 
 /// A chart of these points: a line where the knob is a number, rows where it is words.
@@ -200,7 +255,7 @@ pub(crate) fn chart(
             .flatten()
     });
     let value = Axis {
-        label: format!("{} ({unit})", of.kind.name()),
+        label: unit.to_string(),
         log: spans(heights),
         ticks: Vec::new(),
     };
@@ -218,6 +273,7 @@ pub(crate) fn chart(
         title,
         note: String::new(),
         form,
+        is_detail: false,
         x,
         y,
         series,
@@ -280,6 +336,7 @@ fn split(summary: &Summary) -> Vec<Chart> {
                        in none."
                 .to_string(),
             form: "split",
+            is_detail: true,
             x: Axis {
                 label: "% of the CPUs' time".to_string(),
                 ..Axis::default()

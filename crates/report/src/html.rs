@@ -11,6 +11,7 @@ use crate::cell::CellSummary;
 use crate::charts::{Chart, PARTS, charts};
 use crate::compare::Group;
 use crate::estimate::Estimate;
+use crate::json::json;
 use crate::labels;
 use crate::number::{show, show_estimate, show_percent, unit_in_tables};
 use crate::prose::found;
@@ -34,9 +35,8 @@ pub fn html(summary: &Summary) -> String {
     let first = published_chart(summary).into_iter();
     let charts: Vec<Chart> = first.chain(charts(summary)).collect();
     // "</" would end the element, "<!--" change how it ends: no "<" is left in it.
-    let data = serde_json::to_string(&charts)
-        .expect("text and finite numbers alone")
-        .replace('<', "\\u003c");
+    let embedded = |json: String| json.replace('<', "\\u003c");
+    let data = embedded(serde_json::to_string(&charts).expect("text and finite numbers alone"));
     let study = &summary.study;
     html! {
         (DOCTYPE)
@@ -53,13 +53,13 @@ pub fn html(summary: &Summary) -> String {
                 main {
                     (findings(summary))
                     p { (trust(summary)) }
+                    (figures(&charts, |chart| !chart.is_detail, "In pictures"))
                     (thresholds(summary))
                     (warnings(summary))
                     h2 { "Cost" }
                     @for group in summary.groups() { (cost(summary, &group)) }
                     ul.notes { @for note in &labels::notes(summary, true) { li { (note) } } }
                     (not_measured(summary))
-                    (figures(&charts, |chart| chart.form != "split", "Cost against each knob"))
                     (published(summary))
                     h2 { "About this run" }
                     @for paragraph in study.about.split("\n\n") {
@@ -71,6 +71,7 @@ pub fn html(summary: &Summary) -> String {
                         (cells_table("ACKs and packets", &summary.cells.iter().collect::<Vec<_>>(), &acks::columns(summary)))
                         (openings(summary))
                         (response_times(summary))
+                        (figures(&charts, |chart| chart.is_detail && chart.form != "split", "The hosts, each by itself"))
                         (figures(&charts, |chart| chart.form == "split", "Where the CPU time went"))
                         (split(summary))
                         (exact(summary))
@@ -81,6 +82,8 @@ pub fn html(summary: &Summary) -> String {
                     }
                 }
                 script type="application/json" id="charts" { (PreEscaped(data)) }
+                // For who has the page alone: what `tcpcost report --json` prints.
+                script type="application/json" id="summary" { (PreEscaped(embedded(json(summary)))) }
                 script { "/*\n" (PreEscaped(LICENCES)) "*/\n" (PreEscaped(PLOT)) }
                 script { (PreEscaped(SCRIPT)) }
             }

@@ -87,7 +87,7 @@ pub(crate) fn published_chart(summary: &Summary) -> Option<Chart> {
     value.label = if distance > NORMALISE_FROM {
         "relative to the curve's first point".to_string()
     } else {
-        format!("{} ({unit})", of.kind.name())
+        unit.to_string()
     };
     chart.note = note;
     Some(chart)
