@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::output::Format;
+use crate::output::{Format, RunFormat};
 use clap::{Args, Parser, Subcommand};
 use tcpcost_watch::{By, Filter, Form, Wanted};
 
@@ -117,11 +117,11 @@ pub struct RunArgs {
     #[arg(short, long)]
     pub quiet: bool,
     /// Print all tables: whose CPU, methods beside each other, ACKs, response times, functions, captures.
-    #[arg(long, conflicts_with_all = ["json", "csv"])]
+    #[arg(long, conflicts_with = "RunFormat")]
     pub details: bool,
     /// Form of the results.
     #[command(flatten)]
-    pub format: Format,
+    pub format: RunFormat,
 }
 
 /// `tcpcost stat`.
@@ -166,17 +166,17 @@ pub struct Report {
     #[arg(required = true, value_name = "DIR")]
     pub directories: Vec<PathBuf>,
     /// Print the flame graph of a cell, an SVG. A cell is named, or numbered as --dry-run numbers it.
-    #[arg(long, value_name = "CELL", conflicts_with_all = ["json", "csv"])]
+    #[arg(long, value_name = "CELL", conflicts_with = "RunFormat")]
     pub flame: Option<String>,
     /// Print a differential flame graph, an SVG: what CELL costs more and less than FIRST.
-    #[arg(long, num_args = 2, value_names = ["FIRST", "CELL"], conflicts_with_all = ["json", "csv", "flame"])]
+    #[arg(long, num_args = 2, value_names = ["FIRST", "CELL"], conflicts_with_all = ["RunFormat", "flame"])]
     pub flame_diff: Option<Vec<String>>,
     /// Print all tables: whose CPU, methods beside each other, ACKs, response times, functions, captures.
-    #[arg(long, conflicts_with_all = ["json", "csv", "flame", "flame_diff"])]
+    #[arg(long, conflicts_with_all = ["RunFormat", "flame", "flame_diff"])]
     pub details: bool,
     /// Form of the results.
     #[command(flatten)]
-    pub format: Format,
+    pub format: RunFormat,
 }
 
 /// `tcpcost soak`.

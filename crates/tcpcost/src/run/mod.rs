@@ -110,7 +110,7 @@ pub fn run(args: &cli::RunArgs) -> anyhow::Result<Exit> {
     let summary = Summary::new(&study, &runner.records);
     let page = output::write_html(store.path(), &summary);
     let exit = output::exit(&summary);
-    let printed = output::print(&[summary], args.format, args.details);
+    let printed = output::print(std::slice::from_ref(&summary), args.format, args.details);
     let interrupted = ended?;
     if interrupted {
         output::say!(
@@ -119,7 +119,8 @@ pub fn run(args: &cli::RunArgs) -> anyhow::Result<Exit> {
         );
     }
     page.and(printed)?;
-    if !(args.details || args.quiet || args.format.json || args.format.csv) {
+    output::say_what_is_missing(&summary);
+    if !(args.details || args.quiet || !args.format.is_text()) {
         let directory = store.path().display();
         output::say!(
             "all tables: tcpcost report --details {directory}; the page: {directory}/report.html"
