@@ -113,8 +113,9 @@ pub(crate) fn functions(
 pub(crate) fn threshold(mut section: Section<'_>) -> Result<Threshold, StudyError> {
     let of = section.text("quantity", quantity)?;
     let of = required(&section, "quantity", of)?;
-    let at_most = section.read("at_most", "a number", number)?;
-    let at_least = section.read("at_least", "a number", number)?;
+    let limit = |value: &DeValue<'_>| number(value).filter(|limit| limit.is_finite());
+    let at_most = section.read("at_most", "a number, which nan and inf are not", limit)?;
+    let at_least = section.read("at_least", "a number, which nan and inf are not", limit)?;
     if at_most.is_none() && at_least.is_none() {
         return Err(section.error(section.start(), "at_most", "or at_least is missing"));
     }
