@@ -65,5 +65,6 @@ pub use meter_cost::MeterCost;
 pub use netperf::{cpu_ratio, service_demand_us_per_kib};
 pub use profile::{Cost, Function, Layer, Profile, SHARE_MIN};
 pub use summary::Summary;
+pub use table::wrap;
 pub use text::{TextStyle, text};
 pub use verdict::{Judged, Verdict};

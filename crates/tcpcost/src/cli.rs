@@ -142,6 +142,9 @@ pub struct Stat {
     /// The same of all processes of a cgroup: its directory.
     #[arg(long, value_name = "DIR", conflicts_with = "fresh_netns")]
     pub cgroup: Option<PathBuf>,
+    /// Count the network's system calls of the command, too: each system call of the machine gets dearer meanwhile.
+    #[arg(long, conflicts_with_all = ["pid", "cgroup"])]
+    pub syscalls: bool,
     /// Of two commands: the least difference that matters, in percent; within it they are equivalent.
     #[arg(long, value_name = "PERCENT", default_value_t = 1.0)]
     pub min_effect: f64,
