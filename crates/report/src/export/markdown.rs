@@ -21,8 +21,12 @@ pub fn markdown(summaries: &[Summary]) -> String {
 }
 
 fn section(summary: &Summary) -> String {
-    let mut out = format!("### {}\n\n", escaped(&summary.study.title));
-    for sentence in found(summary) {
+    let mut out = format!("### {}\n", escaped(&summary.study.title));
+    let found = found(summary);
+    if !found.is_empty() {
+        out.push('\n');
+    }
+    for sentence in found {
         let _ = writeln!(out, "- {}", escaped(&sentence));
     }
     out += &thresholds(summary);
