@@ -356,6 +356,9 @@ figures! {
     /// Switches away from the command's threads per MiB of payload as above.
     CommandSwitchesPerPayloadMib = "command_context_switches_per_payload_mib", "1/MiB", Command, Less
         => |from| ratio(from.count(M::Descendants, Q::ContextSwitches)? * 1024.0, payload_kib(from)?);
+    /// Wire segments that an skb with data stood for when TCP got it, in the network namespace while the command ran: what GRO, or the sender's TSO over a veth or lo, made of them.
+    CommandSegmentsPerSkbReceived = "namespace_wire_segments_per_data_skb_received", "segments", Command, Neither
+        => |from| per_of_some(from, M::Segments, Q::DataWireSegmentsReceived, Q::DataSkbsReceived);
     /// Share of the namespace's segments that were sent again (TcpRetransSegs).
     CommandRetransmitRatio = "namespace_retransmit_ratio", "ratio", Command, Less
         => |from| ratio(from.count(M::Netstat, Q::SegmentsRetransmitted)?, sum(from, M::Netstat, ALL_SENT)?);

@@ -67,6 +67,20 @@ quantities! {
     CpuMigrations = "cpu_migrations",
     /// Page faults of its threads. PERF_COUNT_SW_PAGE_FAULTS.
     PageFaults = "page_faults",
+    /// System calls of its threads that send: sendto, sendmsg, sendmmsg (not write, which is of files, too). Tracepoints of system calls, inherited.
+    SendSystemCalls = "send_system_calls",
+    /// System calls of its threads that receive: recvfrom, recvmsg, recvmmsg (not read).
+    ReceiveSystemCalls = "receive_system_calls",
+    /// System calls of its threads that move pages without copying: sendfile, splice.
+    SendfileSystemCalls = "sendfile_system_calls",
+    /// Its calls of connect.
+    ConnectSystemCalls = "connect_system_calls",
+    /// Its calls of accept and accept4.
+    AcceptSystemCalls = "accept_system_calls",
+    /// Its waits for readiness: epoll_wait and its kin, poll, select.
+    PollSystemCalls = "poll_system_calls",
+    /// Its calls of io_uring_enter, each of which may stand for many sends and receives.
+    IoUringSystemCalls = "io_uring_enter_system_calls",
     /// Cycles of the time-stamp counter (x86-64 TSC, arm64 CNTVCT): a clock at a constant rate, not core cycles.
     TscCycles = "tsc_cycles",
     /// Core cycles in user and kernel mode of all that ran, interrupts included. perf_event_open PERF_COUNT_HW_CPU_CYCLES; absent where there is no PMU. The time that the counter looked elsewhere is scaled up.

@@ -17,6 +17,7 @@ use crate::journal::Journal;
 use crate::link;
 use crate::qdisc::Tbf;
 use crate::setting::Setting;
+use crate::sysctl;
 
 /// Why a cell's settings are not in place.
 #[derive(Debug)]
@@ -102,7 +103,13 @@ pub fn steer(
 fn make(setting: &Setting, journal: &mut Journal) -> Result<(), ApplyError> {
     let refused = |error: SystemError| {
         if error.is_unsupported() {
-            let (knob, reason) = (setting.knob(), error.to_string());
+            let knob = setting.knob();
+            let reason = match setting {
+                Setting::Sysctl { name, value } => {
+                    sysctl::refusal(sysctl::root(), name, value, &error)
+                }
+                _ => error.to_string(),
+            };
             ApplyError::Unsupported { knob, reason }
         } else {
             ApplyError::System(error)
@@ -201,7 +208,7 @@ fn wanted(
     }
     wanted.extend(sysctls.iter().map(|(name, value)| Setting::Sysctl {
         name: name.clone(),
-        value: crate::sysctl::normal(value),
+        value: sysctl::normal(value),
     }));
     if let &Some(on) = quickack {
         let device = device();

@@ -12,12 +12,14 @@
 )]
 
 use std::ffi::CStr;
-use std::fs;
+use std::fs::{self, File};
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use rustix::process::{getegid, geteuid};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::error::SystemError;
 use crate::link;
@@ -110,11 +112,57 @@ pub fn can_make_namespaces() -> Result<Way, String> {
 
 /// The network namespace of the calling thread, by its inode as in `ls -l /proc/PID/ns/net`.
 pub fn inode() -> Result<u64, SystemError> {
-    let path = "/proc/thread-self/ns/net";
-    fs::metadata(path)
+    fs::metadata(THREADS_OWN)
         .map(|metadata| metadata.ino())
-        .map_err(|error| SystemError::new(format!("read {path}"), error))
+        .map_err(|error| SystemError::new(format!("read {THREADS_OWN}"), error))
 }
+
+/// The network namespace of a process, to be entered.
+#[derive(Debug)]
+pub struct NetworkOf {
+    /// The namespace.
+    target: File,
+    /// The calling thread's own.
+    own: File,
+}
+
+impl NetworkOf {
+    /// Of a process; `None` where it is the calling thread's own.
+    ///
+    /// # Errors
+    /// There is no such process, or it is not for this user to see.
+    pub fn process(pid: u32) -> Result<Option<NetworkOf>, SystemError> {
+        let open = |path: String| {
+            File::open(&path).map_err(|error| SystemError::new(format!("open {path}"), error))
+        };
+        let (target, own) = (
+            open(format!("/proc/{pid}/ns/net"))?,
+            open(THREADS_OWN.into())?,
+        );
+        let inode = |file: &File| file.metadata().map(|metadata| metadata.ino()).ok();
+        Ok((inode(&target) != inode(&own)).then_some(NetworkOf { target, own }))
+    }
+
+    /// Does something in it, on the calling thread, which is back where it was afterwards.
+    ///
+    /// # Errors
+    /// EPERM without CAP_SYS_ADMIN.
+    ///
+    /// # Panics
+    /// If there is no way back, which the kernel does not refuse to who could leave.
+    pub fn within<T>(&self, work: impl FnOnce() -> T) -> Result<T, SystemError> {
+        let enter = |namespace: &File| {
+            move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))
+        };
+        enter(&self.target)
+            .map_err(|error| SystemError::new("enter a network namespace", error.into()))?;
+        let done = work();
+        enter(&self.own).expect("who may leave a namespace may enter it");
+        Ok(done)
+    }
+}
+
+const THREADS_OWN: &str = "/proc/thread-self/ns/net";
 
 fn tried_in_child(steps: &[libc::c_int]) -> io::Result<()> {
     // SAFETY: the child calls only unshare, mount and _exit, which are safe after fork also in a

@@ -3,7 +3,10 @@
 //! As sysctl(8) has it: in `net.ipv4.conf.eth0/1.forwarding` the slash stands for a dot of the
 //! device's name; a name whose first separator is a slash is taken as the path it is.
 
+use std::fs;
 use std::path::{Path, PathBuf};
+
+use tcpcost_study::nearest;
 
 use crate::error::{SystemError, read_trimmed, write};
 
@@ -50,6 +53,53 @@ pub fn read(root: &Path, name: &str) -> Result<String, SystemError> {
 /// ENOENT, EINVAL for a value that it does not take, EACCES, EROFS.
 pub fn set(root: &Path, name: &str, value: &str) -> Result<(), SystemError> {
     write(&path(root, name)?, value)
+}
+
+/// Why a sysctl cannot be had, told apart: there is none of this name, or the kernel does not take the value; and what
+/// to write instead.
+pub fn refusal(root: &Path, name: &str, value: &str, error: &SystemError) -> String {
+    let Ok(at) = path(root, name) else {
+        return error.to_string();
+    };
+    match (error.source.raw_os_error(), read_trimmed(&at)) {
+        (Some(libc::ENOENT), Err(_)) => {
+            let meant = sibling(root, &at)
+                .map_or_else(String::new, |near| format!(": did you mean {near}?"));
+            format!(
+                "no such sysctl in this kernel, or none in a network namespace of its own{meant}"
+            )
+        }
+        // A word out of a list that the kernel does not have is ENOENT, as a congestion control.
+        (Some(libc::EINVAL | libc::ERANGE | libc::ENOENT), Ok(now)) => {
+            format!(
+                "the kernel does not take \"{value}\" (it is \"{}\" now)",
+                normal(&now)
+            )
+        }
+        _ => error.to_string(),
+    }
+}
+
+/// The sysctl beside this one whose name is nearest, in dots.
+fn sibling(root: &Path, at: &Path) -> Option<String> {
+    let folder = at.parent()?;
+    let names: Vec<String> = fs::read_dir(folder)
+        .ok()?
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .collect();
+    let near = nearest(at.file_name()?.to_str()?, names.iter().map(String::as_str))?;
+    let path = folder.join(near);
+    let path = path.strip_prefix(root).ok()?.to_str()?;
+    // As `path` has it: a dot of a device's name is a slash.
+    Some(
+        path.chars()
+            .map(|c| match c {
+                '/' => '.',
+                '.' => '/',
+                other => other,
+            })
+            .collect(),
+    )
 }
 
 /// A value as it is compared: `4096\t131072 6291456` is `4096 131072 6291456`.
@@ -104,6 +154,28 @@ mod tests {
         assert!(error.to_string().contains("net/core/nonesuch"), "{error}");
         assert!(error.is_unsupported());
         assert!(read(root.path(), "net.core.nonesuch").is_err());
+    }
+
+    #[test]
+    fn a_wrong_name_and_a_wrong_value_are_told_apart() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().join("net/ipv4");
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("tcp_sack"), "1\n").unwrap();
+        let refused = |name: &str, code: i32| {
+            let error = SystemError::new("tried", std::io::Error::from_raw_os_error(code));
+            refusal(root.path(), name, "yes", &error)
+        };
+        let of_name = refused("net.ipv4.tcp_sacc", libc::ENOENT);
+        assert!(
+            of_name.ends_with("did you mean net.ipv4.tcp_sack?"),
+            "{of_name}"
+        );
+        let far = refused("net.ipv4.xyz", libc::ENOENT);
+        assert!(far.ends_with("of its own"), "{far}");
+        let of_value = "the kernel does not take \"yes\" (it is \"1\" now)";
+        assert_eq!(refused("net.ipv4.tcp_sack", libc::EINVAL), of_value);
+        assert!(refused("net.ipv4.tcp_sack", libc::EACCES).contains("sudo"));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::io;
 use tcpcost_counts::{Counts, MeterName, Quantity, Snapshot, Whose};
 
 use crate::perf::{Attributes, Counter, PERF_TYPE_HARDWARE, READ_FORMAT, perf_event_open};
-use crate::{Meter, MeterError, Needs, snapshot_of};
+use crate::{Meter, MeterError, Needs, snapshot_of, system_calls};
 
 /// The meter `descendants`: [`Whose::Threads`].
 #[derive(Debug)]
@@ -43,6 +43,42 @@ impl Descendants {
     }
 }
 
+impl Descendants {
+    /// Counts the network's system calls, too, which makes every system call of the machine dearer as long as this is open.
+    ///
+    /// # Errors
+    /// The kernel has no tracepoints of system calls, or tracefs is not for this user.
+    pub fn count_system_calls(&mut self) -> Result<(), MeterError> {
+        let refused = |error: io::Error| {
+            let needs = match error.raw_os_error() {
+                Some(libc::ENOENT | libc::ENODEV) => {
+                    Needs::Kernel("a kernel with CONFIG_FTRACE_SYSCALLS, and tracefs")
+                }
+                _ => Needs::Capabilities("CAP_SYS_ADMIN, for tracefs"),
+            };
+            MeterError::Unavailable {
+                meter: MeterName::Descendants,
+                tried: "count system calls".to_string(),
+                source: Some(error),
+                needs: Some(needs),
+            }
+        };
+        let mut pairs = Vec::new();
+        for (number, quantity) in system_calls::tracepoints().map_err(refused)? {
+            let counter = |flags| {
+                let source = open(PERF_TYPE_TRACEPOINT, number, flags)?;
+                Ok(Counter::new(0, quantity, source))
+            };
+            pairs.push([
+                counter(INHERIT).map_err(refused)?,
+                counter(0).map_err(refused)?,
+            ]);
+        }
+        self.pairs.extend(pairs);
+        Ok(())
+    }
+}
+
 impl Meter for Descendants {
     fn name(&self) -> MeterName {
         MeterName::Descendants
@@ -53,7 +89,8 @@ impl Meter for Descendants {
         for [all, own] in &mut self.pairs {
             // The own share first: it is part of the other.
             if let (Some(own_count), Some(count)) = (own.read()?, all.read()?) {
-                counts.insert(all.quantity, count.saturating_sub(own_count));
+                // Several events may be of one quantity.
+                *counts.entry(all.quantity).or_insert(0) += count.saturating_sub(own_count);
             }
         }
         Ok(snapshot_of(self.name(), Whose::Threads, counts))
@@ -98,6 +135,7 @@ const EVENTS: &[(u32, u64, Quantity)] = &[
 ];
 
 const PERF_TYPE_SOFTWARE: u32 = 1;
+const PERF_TYPE_TRACEPOINT: u32 = 2;
 /// Bit 1 of the flags, `inherit`.
 const INHERIT: u64 = 2;
 
@@ -106,6 +144,31 @@ mod tests {
     use std::process::Command;
 
     use super::*;
+
+    #[test]
+    fn system_calls_are_those_of_what_is_started() {
+        let mut meter = match Descendants::open() {
+            Ok(meter) => meter,
+            Err(error) => return tcpcost_testbed::skip(&error.to_string()),
+        };
+        if let Err(error) = meter.count_system_calls() {
+            return tcpcost_testbed::skip(&error.to_string());
+        }
+        let before = meter.snapshot().unwrap();
+        // On this thread: not of what it starts.
+        let _ = std::net::TcpStream::connect("127.0.0.1:1");
+        // bash connects by itself, and is refused.
+        let connects = "for i in 1 2 3; do : < /dev/tcp/127.0.0.1/1; done 2> /dev/null; :";
+        let status = Command::new("bash")
+            .args(["-c", connects])
+            .status()
+            .unwrap();
+        assert!(status.success());
+        let after = meter.snapshot().unwrap();
+        let counts = after.since(&before).unwrap().remove(0).counts;
+        assert_eq!(counts[&Quantity::ConnectSystemCalls], 3, "{counts:?}");
+        assert_eq!(counts[&Quantity::AcceptSystemCalls], 0, "{counts:?}");
+    }
 
     /// A command that starts another, which works, and one that nobody waits for.
     #[test]

@@ -38,6 +38,7 @@ pub mod rusage;
 pub mod self_cost;
 pub mod soak;
 pub mod sock_diag;
+mod system_calls;
 pub mod tcp_info;
 pub mod tsc;
 

@@ -131,7 +131,7 @@ fn is_heading(row: &[String]) -> bool {
 }
 
 /// Words in lines of at most `width` characters, later lines indented; a longer word stands alone.
-pub(crate) fn wrap(text: &str, width: usize, indent: &str) -> String {
+pub fn wrap(text: &str, width: usize, indent: &str) -> String {
     let mut lines = vec![String::new()];
     for word in text.split_whitespace() {
         let line = lines.last_mut().expect("one line at least");

@@ -187,7 +187,7 @@ mod tests {
             ),
             (
                 "[[fit]]\ntext = \"x\"\nover = \"acks\"\n",
-                "s.toml:3: fit.over: expected a quantity: no such quantity; see docs/quantities.md",
+                "s.toml:3: fit.over: expected a quantity: no such quantity; nearest is \"acks_per_kib\"",
             ),
             (
                 "[[fit]]\ntext = \"x\"\nover = \"acks_per_kib\"\nfrom = 2\n",

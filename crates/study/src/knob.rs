@@ -9,6 +9,7 @@ use crate::host_name::HostName;
 use crate::knobs::{KNOBS, find};
 use crate::row::Knob;
 use crate::side::Side;
+use crate::synonyms::synonym;
 use crate::value::{Raw, Value};
 
 /// Splits `client.NAME` into its host, or set of hosts, and the rest.
@@ -38,13 +39,33 @@ pub(crate) fn new_name(name: &str) -> &str {
     old.map_or(name, |(_, new)| new)
 }
 
-/// The known name nearest to a misspelt one, if any is near enough to be meant.
-pub(crate) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    known
-        .map(|candidate| (strsim::damerau_levenshtein(name, candidate), candidate))
-        .filter(|(distance, candidate)| *distance <= 1 + candidate.len() / 3)
+/// The known name nearest to a misspelt one, if any is near enough to be meant: a third of its letters may be wrong,
+/// or it may have been cut short (`congestion`).
+pub fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let known: Vec<&str> = known.collect();
+    let most = (name.chars().count() / 3).max(1);
+    let misspelt = known
+        .iter()
+        .map(|&candidate| (strsim::damerau_levenshtein(name, candidate), candidate))
+        .filter(|(distance, _)| *distance <= most)
         .min()
-        .map(|(_, candidate)| candidate)
+        .map(|(_, candidate)| candidate);
+    let is_cut = |candidate: &&str| name.len() >= 4 && candidate.starts_with(name);
+    misspelt.or_else(|| known.into_iter().find(is_cut))
+}
+
+/// What to write in place of a name that is no knob: the word that others have for one, else the nearest.
+pub(crate) fn instead<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<String> {
+    let name = split_host(name).1;
+    match synonym(name) {
+        Some(here) => Some(format!("it is {here}")),
+        None => nearest(name, known).map(|near| format!("nearest is \"{near}\"")),
+    }
+}
+
+fn number_or_text(text: &str) -> Raw {
+    text.parse()
+        .map_or_else(|_| Raw::Text(text.to_string()), Raw::Integer)
 }
 
 /// A name that is no knob, or a value that is not one of its knob's.
@@ -70,16 +91,16 @@ impl Knobs {
         let name = new_name(name);
         let Some(knob) = find_full(name) else {
             let known = KNOBS.iter().map(|knob| knob.name);
-            let hint = nearest(split_host(name).1, known)
-                .map_or_else(String::new, |near| format!("; nearest is \"{near}\""));
+            let instead = instead(name, known);
+            let hint = instead.as_deref().unwrap_or("`tcpcost knobs` lists them");
             return Err(UnknownKnob {
                 name: name.to_string(),
-                expected: format!("no such knob{hint}"),
+                expected: format!("no such knob; {hint}"),
             });
         };
         let value = knob.read(raw).ok_or_else(|| UnknownKnob {
             name: name.to_string(),
-            expected: format!("expected {}", knob.expected()),
+            expected: knob.refusal(name, raw),
         })?;
         self.0.insert(name.to_string(), value);
         Ok(())
@@ -97,7 +118,7 @@ impl Knobs {
             (Ok(number), _) => Raw::Integer(number),
             (_, Some(list)) => Raw::List(
                 list.split(',')
-                    .map(|item| item.trim().parse().map_or(Raw::Other, Raw::Integer))
+                    .map(|item| number_or_text(item.trim()))
                     .collect(),
             ),
             _ => Raw::Text(text.to_string()),

@@ -22,6 +22,8 @@ pub(crate) const SYSCTL: Knob = Knob {
 };
 
 const TRANSACTIONS: Need = Need::of(&[is("workload", &["rr", "crr"])]);
+const REQUESTS: Need = TRANSACTIONS
+    .because("a stream has no requests, and its bytes per call are write_size (in [workload] the key is kind)");
 const STREAMS: Need = Need::of(&[is("workload", &["stream", "maerts", "bidirectional"])]);
 const LINUX_LIKE: &[Need] = &[Need::of(&[is("ack_policy", &["linux-like"])]).at(At::User)];
 const AVOIDANCE: &[Need] = &[Need::of(&[that("ack_policy", Is::That(has_limits))])];
@@ -78,14 +80,14 @@ pub const KNOBS: &[Knob] = &[
         "1B",
         "Bytes of a request (`rr`, `crr`).",
     )
-    .needs(&[TRANSACTIONS]),
+    .needs(&[REQUESTS]),
     workload(
         "response_size",
         Kind::Bytes(1, 64 * MIB),
         "1B",
         "Bytes of a response (`rr`, `crr`).",
     )
-    .needs(&[TRANSACTIONS]),
+    .needs(&[REQUESTS]),
     workload(
         "in_flight",
         Kind::Count(1, 1024),

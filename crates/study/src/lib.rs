@@ -45,6 +45,7 @@ mod schema1;
 mod settings;
 mod side;
 mod study;
+mod synonyms;
 mod tables;
 mod topology;
 pub mod units;
@@ -60,7 +61,7 @@ pub use choices::{
 pub use conclusion::{Change, Conclusion, Fit};
 pub use derived::{Derived, Scope};
 pub use host_name::{HostName, HostNameError};
-pub use knob::{Knobs, UnknownKnob};
+pub use knob::{Knobs, UnknownKnob, nearest};
 pub use knobs::{KNOBS, find};
 pub use measure::{Measure, Published, PublishedFunctions, Series, Threshold, ThresholdOf};
 pub use parse::StudyError;

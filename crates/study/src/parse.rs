@@ -5,7 +5,7 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use crate::knob::{Knobs, find_full, nearest};
+use crate::knob::{Knobs, find_full, instead, nearest};
 use crate::value::Raw;
 
 /// What is wrong with a study file: where, at which key, and what was expected.
@@ -238,9 +238,14 @@ impl<'a> Section<'a> {
         let Some((key, span, _)) = self.entries.first() else {
             return Ok(());
         };
-        let near = nearest(key, self.known.iter().map(String::as_str));
-        let hint = match near {
-            Some(near) => format!("; nearest is \"{near}\""),
+        let known = self.known.iter().map(String::as_str);
+        // Others' words are those of a measurement.
+        let instead = match self.name.as_str() {
+            "measure" => instead(key, known),
+            _ => nearest(key, known).map(|near| format!("nearest is \"{near}\"")),
+        };
+        let hint = match instead {
+            Some(instead) => format!("; {instead}"),
             None => format!("; known here: {}", self.known.join(", ")),
         };
         let place = if self.name.is_empty() {

@@ -115,7 +115,7 @@ pub(crate) fn threshold(mut section: Section<'_>) -> Result<Threshold, StudyErro
     let of = section.text("quantity", quantity)?;
     let of = required(&section, "quantity", of)?;
     let change = change(&mut section)?;
-    let expected = "a number, or a change such as \"+3 %\"";
+    let expected = "a number (not nan or inf), or a change such as \"+3 %\"";
     let at_most = section.read("at_most", expected, limit)?;
     let at_least = section.read("at_least", expected, limit)?;
     let is_percent = match (at_most, at_least) {
@@ -151,7 +151,7 @@ pub(crate) fn threshold(mut section: Section<'_>) -> Result<Threshold, StudyErro
 /// A number and whether it is in percent: `0.3`, `"+3 %"`.
 fn limit(value: &DeValue<'_>) -> Option<(f64, bool)> {
     if let Some(number) = number(value) {
-        return Some((number, false));
+        return number.is_finite().then_some((number, false));
     }
     let Raw::Text(text) = raw(value) else {
         return None;

@@ -146,7 +146,7 @@ impl Knob {
                 units::show_bytes(lo),
                 units::show_bytes(hi)
             ),
-            Kind::BitRate => "a rate such as \"941Mbit\" (bit, kbit, Mbit, Gbit)".to_string(),
+            Kind::BitRate => units::BIT_RATE.to_string(),
             Kind::EventRate => "a rate such as \"10000/s\"".to_string(),
             Kind::Time(lo, hi) => {
                 format!("a time such as \"40ms\" (ns, us, ms, s), {lo}ms to {hi}ms")
@@ -168,6 +168,30 @@ impl Knob {
         match self.or_word {
             Some(word) => format!("{kind}, or \"{word}\""),
             None => kind,
+        }
+    }
+
+    /// Why a value is not one of this knob's, and what is. `name` is its full name.
+    pub(crate) fn refusal(&self, name: &str, raw: &Raw) -> String {
+        let several = match (self.kind, raw) {
+            (Kind::Cpus, Raw::List(items)) => items.iter().any(|item| matches!(item, Raw::List(_))),
+            (_, Raw::List(_)) => true,
+            _ => false,
+        };
+        if several {
+            let quote = if name.contains('.') { "\"" } else { "" };
+            return format!(
+                "expected one value: a list of values to compare goes under [vary], as {quote}{name}{quote} = {raw}"
+            );
+        }
+        let unit = match (self.kind, raw) {
+            (Kind::Bytes(..), Raw::Text(text)) => units::bytes(text).err(),
+            (Kind::BitRate, Raw::Text(text)) => units::bits_per_s(text).err(),
+            _ => None,
+        };
+        match unit.map(|unit| unit.note) {
+            None | Some("") => format!("expected {}", self.expected()),
+            Some(note) => format!("expected {}; {note}", self.expected()),
         }
     }
 

@@ -222,6 +222,10 @@ fn measure(mut section: Section<'_>) -> Result<Measure, StudyError> {
         let Raw::List(items) = raw(value.get_ref()) else {
             return Err(section.error(value.span(), "meters", "expected a list of meters"));
         };
+        if items.is_empty() {
+            let least = "expected at least one meter; leave the key out for the default ones";
+            return Err(section.error(value.span(), "meters", least));
+        }
         measure.meters.clear();
         for item in items {
             let known = || MeterName::choices().map(MeterName::name);

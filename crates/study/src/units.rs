@@ -7,8 +7,22 @@ use std::time::Duration;
 
 /// Why a text is not the amount it should be; says what is expected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct UnitError(pub String);
+#[error("{expected}{}{}", if note.is_empty() { "" } else { "; " }, note)]
+pub struct UnitError {
+    /// What is expected.
+    pub expected: String,
+    /// Why the unit that was given is not taken; empty where that needs no words.
+    pub note: &'static str,
+}
+
+impl UnitError {
+    fn new(expected: impl Into<String>) -> UnitError {
+        UnitError {
+            expected: expected.into(),
+            note: "",
+        }
+    }
+}
 
 fn split(text: &str) -> Option<(f64, &str)> {
     let text = text.trim();
@@ -24,7 +38,7 @@ fn exact(number: f64, scale: f64) -> Option<u64> {
 }
 
 fn parse(text: &str, units: &[(&str, f64)], expected: &str) -> Result<u64, UnitError> {
-    let wrong = || UnitError(expected.to_string());
+    let wrong = || UnitError::new(expected);
     let (number, unit) = split(text).ok_or_else(wrong)?;
     let scale = units
         .iter()
@@ -43,10 +57,10 @@ pub fn bytes(text: &str) -> Result<u64, UnitError> {
         .iter()
         .any(|unit| text.trim().ends_with(unit))
     {
-        return Err(UnitError(
-            "a size in KiB, MiB or GiB (1024, 1024², 1024³); KB could mean 1000 or 1024"
-                .to_string(),
-        ));
+        return Err(UnitError {
+            expected: "a size in KiB, MiB or GiB (1024, 1024², 1024³)".to_string(),
+            note: "KB could mean 1000 or 1024",
+        });
     }
     const UNITS: [(&str, f64); 4] = [
         ("B", 1.0),
@@ -73,20 +87,46 @@ pub fn duration(text: &str) -> Result<Duration, UnitError> {
     parse(text, &UNITS, "a time such as \"2s\" (ns, us, ms, s, min)").map(Duration::from_nanos)
 }
 
-/// A rate in bits per second from `"941Mbit"`; units `bit`, `kbit`, `Mbit`, `Gbit` (decimal, as
-/// links are), with or without `/s`.
+/// A rate in bits per second as people write it: `941Mbit`, `1G`, `10Gbit/s`, `941Mbps`, `1 Gb/s`, `37.4 Gbits/sec`.
+///
+/// A number, a prefix (`k`, `M`, `G`, `T` in either case; powers of 1000, as links are), and `b`, `bit`, `bits` or
+/// nothing, with or without `/s`, `/sec` or `ps`. Without a prefix the unit must be there: `941` is more likely to lack
+/// its `M` than to be a rate. `B` is bytes, and `Gi` a power of 1024: both are refused with what to write.
 ///
 /// # Errors
-/// Another unit, no unit, or zero.
+/// Another unit, none, zero, or a fraction of a bit.
 pub fn bits_per_s(text: &str) -> Result<u64, UnitError> {
-    const UNITS: [(&str, f64); 4] = [("bit", 1.0), ("kbit", 1e3), ("Mbit", 1e6), ("Gbit", 1e9)];
-    const EXPECTED: &str = "a rate such as \"941Mbit\" (bit, kbit, Mbit, Gbit per second)";
-    let text = text.trim();
-    match parse(text.strip_suffix("/s").unwrap_or(text), &UNITS, EXPECTED)? {
-        0 => Err(UnitError(EXPECTED.to_string())),
-        rate => Ok(rate),
+    let wrong = || UnitError::new(format!("{BIT_RATE} per second"));
+    let (number, unit) = split(text).ok_or_else(wrong)?;
+    let prefix = unit
+        .chars()
+        .next()
+        .map(|letter| letter.to_ascii_lowercase());
+    let power = prefix.and_then(|letter| "kmgt".find(letter));
+    let unit = if power.is_some() { &unit[1..] } else { unit };
+    let endings = ["/s", "/sec", "ps"];
+    let bits = endings.iter().find_map(|per| unit.strip_suffix(per));
+    match bits.unwrap_or(unit) {
+        "b" | "bit" | "bits" => {}
+        "" if power.is_some() => {}
+        other if other.starts_with(['B', 'i']) || other.starts_with("byte") => {
+            return Err(UnitError {
+                note: "bits have a small b and powers of 1000, and a byte is 8 of them",
+                ..wrong()
+            });
+        }
+        _ => return Err(wrong()),
+    }
+    let scale = power.map_or(1.0, |power| [1e3, 1e6, 1e9, 1e12][power]);
+    match exact((number * scale).round(), 1.0) {
+        Some(rate) if rate > 0 && (number * scale - rate as f64).abs() < 1e-3 => Ok(rate),
+        _ => Err(wrong()),
     }
 }
+
+/// What a rate is, for messages.
+pub(crate) const BIT_RATE: &str =
+    "a rate such as \"941Mbit\", \"10G\" or \"1.5 Gb/s\" (bits; k, M, G, T)";
 
 /// Events per second from `"10000/s"`.
 ///
@@ -95,7 +135,7 @@ pub fn bits_per_s(text: &str) -> Result<u64, UnitError> {
 pub fn per_s(text: &str) -> Result<u64, UnitError> {
     const EXPECTED: &str = "transactions per second such as \"10000/s\"";
     match parse(text, &[("/s", 1.0)], EXPECTED)? {
-        0 => Err(UnitError(EXPECTED.to_string())),
+        0 => Err(UnitError::new(EXPECTED)),
         rate => Ok(rate),
     }
 }
@@ -107,9 +147,7 @@ pub fn per_s(text: &str) -> Result<u64, UnitError> {
 pub fn ratio(text: &str) -> Result<f64, UnitError> {
     match split(text) {
         Some((number, "%")) if number <= 100.0 => Ok(number / 100.0),
-        _ => Err(UnitError(
-            "a percentage such as \"5%\" (0% to 100%)".to_string(),
-        )),
+        _ => Err(UnitError::new("a percentage such as \"5%\" (0% to 100%)")),
     }
 }
 
@@ -183,7 +221,39 @@ mod tests {
         assert!(duration("2KiB").is_err());
         assert_eq!(bits_per_s("941Mbit"), Ok(941_000_000));
         assert_eq!(bits_per_s("2Gbit/s"), Ok(2_000_000_000));
-        assert!(bits_per_s("0bit").is_err());
+        for (text, rate) in [
+            ("1G", 1_000_000_000),
+            ("10Gbit/s", 10_000_000_000),
+            ("941Mbps", 941_000_000),
+            ("1 Gb/s", 1_000_000_000),
+            ("100m", 100_000_000),
+            ("4.7 Mbit", 4_700_000),
+            ("37.4 Gbits/sec", 37_400_000_000),
+            ("1.1Tbps", 1_100_000_000_000),
+            ("64 kbit/s", 64_000),
+            ("1500bit", 1500),
+            ("1500 bps", 1500),
+        ] {
+            assert_eq!(bits_per_s(text), Ok(rate), "{text}");
+        }
+        for wrong in [
+            "0bit",
+            "941",
+            "1500/s",
+            "1Qbit",
+            "G",
+            "1GHz",
+            "0.1bit",
+            "1 Gbit/min",
+            "-1G",
+        ] {
+            let error = bits_per_s(wrong).unwrap_err();
+            assert!(error.note.is_empty(), "{wrong}");
+        }
+        for bytes in ["100MB/s", "1GiB/s", "1Gibit", "10MBps", "1 Gbyte/s", "1B"] {
+            let error = bits_per_s(bytes).unwrap_err();
+            assert!(error.note.contains("a byte is 8"), "{bytes}: {error}");
+        }
         assert_eq!(per_s("10000/s"), Ok(10_000));
         assert_eq!(ratio("2.5%"), Ok(0.025));
         assert!(ratio("0.5").is_err());

@@ -119,6 +119,22 @@ pub(crate) enum Raw {
     Other,
 }
 
+impl fmt::Display for Raw {
+    /// As a study file writes it; `…` for what is never a knob's value.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Raw::Integer(n) => write!(f, "{n}"),
+            Raw::Text(text) => write!(f, "{text:?}"),
+            Raw::Boolean(on) => write!(f, "{on}"),
+            Raw::List(items) => {
+                let items: Vec<String> = items.iter().map(Raw::to_string).collect();
+                write!(f, "[{}]", items.join(", "))
+            }
+            Raw::Other => f.write_str("…"),
+        }
+    }
+}
+
 impl From<&serde_json::Value> for Raw {
     fn from(value: &serde_json::Value) -> Self {
         match value {

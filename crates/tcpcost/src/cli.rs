@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::output::Format;
+use crate::output::{Format, RunFormat};
 use clap::{Args, Parser, Subcommand};
 use tcpcost_watch::{By, Filter, Form, Wanted};
 
@@ -125,11 +125,11 @@ pub struct RunArgs {
     #[arg(short, long)]
     pub quiet: bool,
     /// Print all tables: whose CPU, methods beside each other, ACKs, response times, functions, captures.
-    #[arg(long, conflicts_with_all = ["json", "csv"])]
+    #[arg(long, conflicts_with = "RunFormat")]
     pub details: bool,
     /// Form of the results.
     #[command(flatten)]
-    pub format: Format,
+    pub format: RunFormat,
 }
 
 /// `tcpcost stat`.
@@ -150,6 +150,9 @@ pub struct Stat {
     /// The same of all processes of a cgroup: its directory.
     #[arg(long, value_name = "DIR", conflicts_with = "fresh_netns")]
     pub cgroup: Option<PathBuf>,
+    /// Count the network's system calls of the command, too: each system call of the machine gets dearer meanwhile.
+    #[arg(long, conflicts_with_all = ["pid", "cgroup"])]
+    pub syscalls: bool,
     /// Of two commands: the least difference that matters, in percent; within it they are equivalent.
     #[arg(long, value_name = "PERCENT", default_value_t = 1.0)]
     pub min_effect: f64,
@@ -213,11 +216,11 @@ pub struct Compare {
     #[arg(short, long)]
     pub quiet: bool,
     /// Print all tables.
-    #[arg(long, conflicts_with_all = ["json", "csv"])]
+    #[arg(long, conflicts_with = "RunFormat")]
     pub details: bool,
     /// Form of the results.
     #[command(flatten)]
-    pub format: Format,
+    pub format: RunFormat,
     /// Two commands: COMMAND… --versus -- COMMAND…
     #[arg(last = true, value_name = "COMMAND", conflicts_with = "of")]
     pub command: Vec<String>,
@@ -230,17 +233,17 @@ pub struct Report {
     #[arg(required = true, value_name = "DIR")]
     pub directories: Vec<PathBuf>,
     /// Print the flame graph of a cell, an SVG. A cell is named, or numbered as --dry-run numbers it.
-    #[arg(long, value_name = "CELL", conflicts_with_all = ["json", "csv"])]
+    #[arg(long, value_name = "CELL", conflicts_with = "RunFormat")]
     pub flame: Option<String>,
     /// Print a differential flame graph, an SVG: what CELL costs more and less than FIRST.
-    #[arg(long, num_args = 2, value_names = ["FIRST", "CELL"], conflicts_with_all = ["json", "csv", "flame"])]
+    #[arg(long, num_args = 2, value_names = ["FIRST", "CELL"], conflicts_with_all = ["RunFormat", "flame"])]
     pub flame_diff: Option<Vec<String>>,
     /// Print all tables: whose CPU, methods beside each other, ACKs, response times, functions, captures.
-    #[arg(long, conflicts_with_all = ["json", "csv", "flame", "flame_diff"])]
+    #[arg(long, conflicts_with_all = ["RunFormat", "flame", "flame_diff"])]
     pub details: bool,
     /// Form of the results.
     #[command(flatten)]
-    pub format: Format,
+    pub format: RunFormat,
 }
 
 /// `tcpcost soak`.

@@ -10,6 +10,7 @@ use tcpcost_report::Summary;
 use tcpcost_study::{Sides, units};
 
 use crate::exit::usage;
+use crate::output::{Format, RunFormat};
 use crate::run::{self, Baseline, Directory, Launchers, Overrides, StoredRun, Telling};
 use crate::{cli, output, stat, studies};
 
@@ -138,7 +139,14 @@ fn program(text: &str) -> anyhow::Result<PathBuf> {
 fn commands(args: &cli::Compare) -> anyhow::Result<ExitCode> {
     let time = units::duration(&args.time)
         .map_err(|error| usage(format!("--time {}: expected {error}", args.time)))?;
+    let RunFormat { json, csv, .. } = args.format;
+    if !(json || csv || args.format.is_text()) {
+        return Err(usage(
+            "two commands are compared as text, with --json or with --csv",
+        ));
+    }
     let stat = cli::Stat {
+        syscalls: false,
         repeat: u32::MAX,
         per: None,
         fresh_netns: false,
@@ -147,7 +155,7 @@ fn commands(args: &cli::Compare) -> anyhow::Result<ExitCode> {
         min_effect: args.min_effect,
         seed: args.seed,
         output: None,
-        format: args.format,
+        format: Format { json, csv },
         command: args.command.clone(),
     };
     stat::compare(&stat, time)

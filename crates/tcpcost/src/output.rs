@@ -8,7 +8,10 @@ use std::path::Path;
 
 use anyhow::Context;
 use clap::Args;
-use tcpcost_report::{Decision, Summary, TextStyle, Verdict, csv, html, json, text};
+use tcpcost_report::{
+    Decision, Summary, TextStyle, Verdict, bmf, csv, github_benchmark, html, json, ktap, markdown,
+    openmetrics, text,
+};
 
 use crate::exit::Exit;
 
@@ -22,6 +25,49 @@ pub struct Format {
     /// One CSV row per cell and quantity.
     #[arg(long)]
     pub csv: bool,
+}
+
+/// Which form the results of a run take on standard output.
+#[derive(Debug, Clone, Copy, Args)]
+#[group(multiple = false)]
+pub struct RunFormat {
+    /// One JSON document (docs/records.md, docs/schema/summary.schema.json).
+    #[arg(long)]
+    pub json: bool,
+    /// One CSV row per cell and quantity.
+    #[arg(long)]
+    pub csv: bool,
+    /// Markdown for a pull request: findings, thresholds, one table, all else folded.
+    #[arg(long)]
+    pub markdown: bool,
+    /// KTAP, as the kernel's tests: a test for each cell and for each threshold.
+    #[arg(long)]
+    pub ktap: bool,
+    /// Bencher Metric Format.
+    #[arg(long)]
+    pub bmf: bool,
+    /// JSON for github-action-benchmark's customSmallerIsBetter.
+    #[arg(long)]
+    pub github_benchmark: bool,
+    /// OpenMetrics text with timestamps.
+    #[arg(long)]
+    pub openmetrics: bool,
+}
+
+impl RunFormat {
+    /// Whether it is the text for a reader.
+    pub fn is_text(self) -> bool {
+        let RunFormat {
+            json,
+            csv,
+            markdown,
+            ktap,
+            bmf,
+            github_benchmark,
+            openmetrics,
+        } = self;
+        !(json || csv || markdown || ktap || bmf || github_benchmark || openmetrics)
+    }
 }
 
 /// Writes `report.html` into a run's directory.
@@ -70,21 +116,37 @@ pub fn to_stderr(line: fmt::Arguments<'_>) {
 }
 
 /// Prints results. Several runs are several tables, one JSON list, or CSV under one head.
-pub fn print(summaries: &[Summary], format: Format, details: bool) -> anyhow::Result<()> {
+pub fn print(summaries: &[Summary], format: RunFormat, details: bool) -> anyhow::Result<()> {
     let style = TextStyle {
         details,
         colour: std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none(),
         width: width(),
     };
     let out = match (format, summaries) {
-        (Format { json: true, .. }, [one]) => json(one) + "\n",
-        (Format { json: true, .. }, many) => {
+        (RunFormat { json: true, .. }, [one]) => json(one) + "\n",
+        (RunFormat { json: true, .. }, many) => {
             format!(
                 "[{}]\n",
                 many.iter().map(json).collect::<Vec<_>>().join(",\n")
             )
         }
-        (Format { csv: true, .. }, many) => many
+        (RunFormat { markdown: true, .. }, many) => markdown(many),
+        (RunFormat { ktap: true, .. }, many) => ktap(many),
+        (RunFormat { bmf: true, .. }, many) => bmf(many),
+        (
+            RunFormat {
+                github_benchmark: true,
+                ..
+            },
+            many,
+        ) => github_benchmark(many),
+        (
+            RunFormat {
+                openmetrics: true, ..
+            },
+            many,
+        ) => openmetrics(many),
+        (RunFormat { csv: true, .. }, many) => many
             .iter()
             .map(csv)
             .enumerate()
@@ -110,6 +172,18 @@ fn width() -> usize {
         .ok()
         .filter(|columns| *columns > 0)
         .map_or(most, |columns| columns.min(most))
+}
+
+/// A last line of a run that measured nothing: the first reason why.
+pub fn say_what_is_missing(summary: &Summary) {
+    if summary.cells.iter().all(|cell| cell.n == 0) {
+        let mut cells = summary.cells.iter();
+        if let Some(reason) =
+            cells.find_map(|cell| cell.failed.keys().chain(cell.skipped.keys()).next())
+        {
+            say!("tcpcost: no trial was measured: {reason}");
+        }
+    }
 }
 
 /// Writes to standard output at once. Tells whether anybody still reads it: `tcpcost report DIR | head`

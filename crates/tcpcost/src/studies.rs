@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use csv::{Terminator, WriterBuilder};
-use tcpcost_study::{Group, KNOBS, Of, Study};
+use tcpcost_study::{Group, KNOBS, Of, Study, nearest};
 
 use crate::exit::usage;
 use crate::output::Format;
@@ -31,10 +31,12 @@ pub fn find(named: &str) -> anyhow::Result<(String, String, String)> {
         }
         Err(error) if is_path => Err(usage(format!("read {named}: {error}"))),
         Err(_) => {
-            let names: Vec<&str> = BUILT_IN.iter().map(|(name, _)| *name).collect();
+            let names = BUILT_IN.iter().map(|(name, _)| *name);
+            let near = nearest(named, names.clone());
+            let meant = near.map_or_else(String::new, |near| format!(" (did you mean {near}?)"));
             Err(usage(format!(
-                "no study \"{named}\": built in are {}; a file is named by its path, e.g. ./{named}.toml",
-                names.join(", ")
+                "no study \"{named}\"{meant}: built in are {}; a file is named by its path, e.g. ./{named}.toml",
+                names.collect::<Vec<_>>().join(", ")
             )))
         }
     }

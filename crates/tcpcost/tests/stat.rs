@@ -198,3 +198,90 @@ fn in_a_fresh_namespace_all_tcp_is_the_commands() {
     assert!(sent > 65_536.0, "{sent}");
     assert!(median(&document, 0, "command_exact_cpu_us_per_payload_kib").unwrap() > 0.0);
 }
+
+#[test]
+fn system_calls_of_the_network_are_counted_where_they_are_asked_for() {
+    let place = Place::new();
+    // bash connects by itself, and is refused.
+    let connects = "for i in 1 2 3; do : < /dev/tcp/127.0.0.1/1; done 2> /dev/null; :";
+    let ran = place.run(&["stat", "--syscalls", "--json", "--", "bash", "-c", connects]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let with = document(&ran);
+    let without = document(&place.run(&["stat", "--json", "--", "bash", "-c", connects]));
+    assert_eq!(median(&without, 0, "connect_system_calls"), None);
+    let Some(connected) = median(&with, 0, "connect_system_calls") else {
+        let unavailable = with["unavailable"].to_string();
+        assert!(unavailable.contains("count system calls"), "{unavailable}");
+        return tcpcost_testbed::skip(&unavailable);
+    };
+    assert_eq!(connected, 3.0);
+    assert_eq!(median(&with, 0, "accept_system_calls"), Some(0.0));
+}
+
+#[test]
+fn the_tcp_of_a_process_is_that_of_its_own_namespace() {
+    if !tcpcost_testbed::can_make_namespaces() {
+        return;
+    }
+    let place = Place::new();
+    let (started, done) = (place.path("started"), place.path("done"));
+    // A namespace with a process in it, and connections in it while `stat` looks at that process from outside.
+    let (pid_here, pid_there) = std::sync::mpsc::channel();
+    let of_namespace = {
+        let (started, done) = (started.clone(), done.clone());
+        std::thread::spawn(move || {
+            tcpcost_host::namespace::enter_new_network().unwrap();
+            let mut process = std::process::Command::new("cat")
+                .stdin(std::process::Stdio::piped())
+                .spawn()
+                .unwrap();
+            pid_here.send(process.id()).unwrap();
+            let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            tcpcost_testbed::until("the command", || started.exists().then_some(()));
+            for _ in 0..5 {
+                drop(std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap());
+            }
+            std::fs::write(done, "").unwrap();
+            drop(process.stdin.take());
+            process.wait().unwrap();
+        })
+    };
+    let pid = pid_there.recv().unwrap().to_string();
+    let waits = "touch started; while [ ! -e done ]; do sleep 0.01; done";
+    let ran = place.run(&["stat", "--json", "--pid", &pid, "--", "sh", "-c", waits]);
+    of_namespace.join().unwrap();
+    let document = document(&ran);
+    assert_eq!(document["network_namespace"], "attached");
+    assert_eq!(
+        median(&document, 0, "active_opens"),
+        Some(5.0),
+        "{document}"
+    );
+    assert_eq!(
+        median(&document, 0, "passive_opens"),
+        Some(5.0),
+        "{document}"
+    );
+}
+
+#[test]
+fn no_line_for_people_is_longer_than_100_columns() {
+    let place = Place::new();
+    let words = ["a-word-of-a-long-command"; 12].join(" ");
+    let said = format!(": {words}; {COUNTS}");
+    for args in [
+        &["stat", "--", "sh", "-c", &said][..],
+        &[
+            "stat", "-r", "6", "--", "sh", "-c", &said, "--versus", "--", "sh", "-c", &said,
+        ],
+    ] {
+        let ran = place.run(args);
+        assert!(
+            ran.stderr.contains("took") || ran.stderr.contains("cost"),
+            "{ran:?}"
+        );
+        for line in ran.stderr.lines() {
+            assert!(line.chars().count() <= 100, "{line}");
+        }
+    }
+}

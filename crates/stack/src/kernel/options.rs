@@ -4,6 +4,7 @@ use std::fs;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
+use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketType, sockopt};
 use tcpcost_study::Value;
 
@@ -127,7 +128,7 @@ impl Prepared {
             sockopt::set_tcp_nodelay(fd, true).map_err(call("setsockopt TCP_NODELAY"))?;
         }
         if let Some(name) = &options.congestion_control {
-            sockopt::set_tcp_congestion(fd, name).map_err(|error| refused(name, error.into()))?;
+            sockopt::set_tcp_congestion(fd, name).map_err(|error| refused(name, error))?;
         }
         if options.zerocopy {
             zerocopy::enable(fd).map_err(call("setsockopt SO_ZEROCOPY"))?;
@@ -136,20 +137,30 @@ impl Prepared {
     }
 }
 
-/// ENOENT: it is not available; EPERM: it is not open to this user.
-fn refused(asked: &str, error: io::Error) -> StackError {
+/// ENOENT: the kernel has none of this name; EPERM: it is not open to this user.
+fn refused(asked: &str, error: Errno) -> StackError {
     let list = |which: &str| {
         fs::read_to_string(format!("/proc/sys/net/ipv4/tcp_{which}_congestion_control"))
-            .map_or_else(|_| "unknown".to_string(), |text| text.trim().to_string())
+            .map_or_else(
+                |_| "unknown".to_string(),
+                |text| text.trim().replace(' ', ", "),
+            )
+    };
+    let reason = match error {
+        Errno::NOENT => format!(
+            "this kernel has none called \"{asked}\", it has {} (modprobe tcp_{asked}, if there is such a module)",
+            list("available")
+        ),
+        Errno::PERM => format!(
+            "\"{asked}\" is not open to this user, who has {}: run as root, or add it to the sysctl \
+             net.ipv4.tcp_allowed_congestion_control",
+            list("allowed")
+        ),
+        _ => format!("\"{asked}\": {}", io::Error::from(error)),
     };
     StackError::Unsupported {
         option: "congestion_control",
-        reason: format!(
-            "\"{asked}\": {error}; available: {}; open to this user: {} (modprobe tcp_{asked} makes it \
-             available, sysctl net.ipv4.tcp_allowed_congestion_control opens it)",
-            list("available"),
-            list("allowed")
-        ),
+        reason,
     }
 }
 
@@ -165,13 +176,10 @@ mod tests {
         };
         let text = Prepared::new(&options).unwrap_err().to_string();
         assert!(
-            text.starts_with("congestion_control: \"nosuch\":"),
+            text.starts_with("congestion_control: this kernel has none called \"nosuch\", it has "),
             "{text}"
         );
-        assert!(
-            text.contains("available: ") && text.contains("reno"),
-            "{text}"
-        );
+        assert!(text.contains("reno"), "{text}");
     }
 
     #[test]

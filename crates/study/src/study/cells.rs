@@ -7,7 +7,7 @@ use toml::de::DeValue;
 
 use crate::cell::Cell;
 use crate::host_name::HostName;
-use crate::knob::{Knobs, find_full, nearest, new_name};
+use crate::knob::{Knobs, find_full, instead, new_name};
 use crate::knobs::KNOBS;
 use crate::parse::{Section, StudyError, set};
 use crate::reach::Unmet;
@@ -119,13 +119,13 @@ pub(super) fn knobs_of_group(
             }
             None => {
                 let elsewhere = KNOBS.iter().find(|knob| knob.key == key);
-                let hint = match (elsewhere, nearest(&key, here.map(|knob| knob.key))) {
+                let hint = match (elsewhere, instead(&key, here.map(|knob| knob.key))) {
                     (Some(knob), _) if knob.group == group => {
                         "all hosts share it: set it in [bed]".to_string()
                     }
                     (Some(_), _) if group == Group::Bed => "it belongs in [workload]".to_string(),
                     (Some(_), _) => "it belongs in [bed]".to_string(),
-                    (None, Some(near)) => format!("no such knob here; nearest is \"{near}\""),
+                    (None, Some(instead)) => format!("no such knob here; {instead}"),
                     (None, None) => "no such knob here; `tcpcost knobs` lists them".to_string(),
                 };
                 return Err(section.error(span, &key, hint));

@@ -66,7 +66,7 @@ fn an_error_has_line_key_expectation_and_the_nearest_name() {
         ),
         (
             "[measure]\nquantity = \"goodput\"\n",
-            "s.toml:2: measure.quantity: expected a quantity: no such quantity; see docs/quantities.md",
+            "s.toml:2: measure.quantity: expected a quantity: no such quantity; nearest is \"goodput_bits_per_s\"",
         ),
         (
             "[workload]\nmtu = 1500\n",

@@ -103,7 +103,7 @@ pub struct Telling {
     /// All tables.
     pub details: bool,
     /// Form of the results.
-    pub format: output::Format,
+    pub format: output::RunFormat,
 }
 
 /// An earlier run that a run is held against.
@@ -170,7 +170,11 @@ pub fn conduct(
     }
     let page = output::write_html(store.path(), &summary);
     let exit = output::exit(&summary);
-    let printed = output::print(&[summary], telling.format, telling.details);
+    let printed = output::print(
+        std::slice::from_ref(&summary),
+        telling.format,
+        telling.details,
+    );
     let interrupted = ended?;
     if interrupted {
         output::say!(
@@ -179,7 +183,8 @@ pub fn conduct(
         );
     }
     page.and(printed)?;
-    if !(telling.details || telling.quiet || telling.format.json || telling.format.csv) {
+    output::say_what_is_missing(&summary);
+    if !(telling.details || telling.quiet || !telling.format.is_text()) {
         let directory = store.path().display();
         output::say!(
             "all tables: tcpcost report --details {directory}; the page: {directory}/report.html"

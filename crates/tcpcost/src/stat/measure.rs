@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Read, Write};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -13,6 +14,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use regex::Regex;
 use tcpcost_counts::{Counts, Interval, MeterName, Quantity, Snapshot, Source, Whose};
 use tcpcost_host::cpus;
+use tcpcost_host::namespace::NetworkOf;
 use tcpcost_meter::bpf::{self, Follower};
 use tcpcost_meter::descendants::Descendants;
 use tcpcost_meter::{Meter, MeterError, Scope};
@@ -113,20 +115,18 @@ pub struct Bench<'a> {
     cpus: usize,
     /// Whether it is of processes that run already.
     is_attached: bool,
+    /// Their network namespace, where it is another.
+    network: Option<NetworkOf>,
 }
 
 impl<'a> Bench<'a> {
     /// All meters that can be had.
     ///
     /// # Errors
-    /// A process or cgroup to attach to is not there.
-    pub fn open(
-        per: Option<&'a Per>,
-        pids: &[u32],
-        cgroup: Option<&Path>,
-    ) -> anyhow::Result<Bench<'a>> {
-        let mut attached = pids.to_vec();
-        if let Some(cgroup) = cgroup {
+    /// A process or cgroup to attach to is not there, or those are of several network namespaces.
+    pub fn open(per: Option<&'a Per>, args: &cli::Stat) -> anyhow::Result<Bench<'a>> {
+        let mut attached = args.pid.clone();
+        if let Some(cgroup) = &args.cgroup {
             attached.extend(members(cgroup)?);
         }
         if let Some(pid) = attached.iter().find(|pid| !is_there(**pid)) {
@@ -145,6 +145,7 @@ impl<'a> Bench<'a> {
             per,
             cpus: cpus.len(),
             is_attached: !attached.is_empty(),
+            network: network(&attached)?,
         };
         match bpf::load_following(&scope) {
             Ok((meter, follower)) => {
@@ -156,13 +157,21 @@ impl<'a> Bench<'a> {
             }
             Err(error) => bench.refused.push(error.to_string()),
         }
-        for name in [MeterName::Segments, MeterName::Netstat, MeterName::Proc] {
-            let opened = tcpcost_meter::open(name, &scope).expect("it has a row");
+        let open = || {
+            [MeterName::Segments, MeterName::Netstat, MeterName::Proc]
+                .map(|name| tcpcost_meter::open(name, &scope).expect("it has a row"))
+        };
+        for opened in bench.within(open)? {
             bench.add(opened);
         }
         // Of processes that run already there is no inheritance from this thread.
         if !bench.is_attached {
-            let opened = Descendants::open();
+            let mut opened = Descendants::open();
+            if let (Ok(meter), true) = (&mut opened, args.syscalls)
+                && let Err(error) = meter.count_system_calls()
+            {
+                bench.refused.push(error.to_string());
+            }
             bench.add(opened.map(|meter| Box::new(meter) as Box<dyn Meter + Send>));
         }
         Ok(bench)
@@ -227,11 +236,22 @@ impl<'a> Bench<'a> {
         Ok(once)
     }
 
-    fn snapshots(&mut self) -> Result<Vec<Snapshot>, MeterError> {
-        self.meters
-            .iter_mut()
-            .map(|meter| meter.snapshot())
-            .collect()
+    fn snapshots(&mut self) -> anyhow::Result<Vec<Snapshot>> {
+        let meters = &mut self.meters;
+        let mut read = || meters.iter_mut().map(|meter| meter.snapshot()).collect();
+        let read: Result<_, MeterError> = match &self.network {
+            Some(network) => network.within(read)?,
+            None => read(),
+        };
+        Ok(read?)
+    }
+
+    /// Does something in the network namespace of what is measured.
+    fn within<T>(&self, work: impl FnOnce() -> T) -> anyhow::Result<T> {
+        match &self.network {
+            Some(network) => Ok(network.within(work)?),
+            None => Ok(work()),
+        }
     }
 
     /// Its status, or why it could not be run; and its output, where somebody asks for it.
@@ -272,6 +292,7 @@ impl<'a> Bench<'a> {
             has_exact: has(MeterName::Exact),
             is_fresh: args.fresh_netns,
             is_attached: self.is_attached,
+            is_elsewhere: self.network.is_some(),
             refused: self.refused.clone(),
             per: args.per.clone(),
         }
@@ -289,6 +310,8 @@ pub struct About {
     pub is_fresh: bool,
     /// Whether it is of processes that ran before.
     pub is_attached: bool,
+    /// Whether those are in another network namespace than `stat`.
+    pub is_elsewhere: bool,
     /// Meters that cannot be had, a line each.
     pub refused: Vec<String>,
     /// What a unit is.
@@ -331,6 +354,24 @@ fn pass_on(mut from: impl Read, mut to: impl Write, kept: &Mutex<Vec<u8>>) {
             kept.drain(..gone);
         }
     }
+}
+
+/// The network namespace that processes have in common; `None` where it is this thread's.
+fn network(pids: &[u32]) -> anyhow::Result<Option<NetworkOf>> {
+    let mut inodes = pids.iter().map(|pid| {
+        let inode = fs::metadata(format!("/proc/{pid}/ns/net")).map(|metadata| metadata.ino());
+        (pid, inode.ok())
+    });
+    let Some((first, of_first)) = inodes.next() else {
+        return Ok(None);
+    };
+    // One that is gone by now is in none.
+    if let Some((other, _)) = inodes.find(|(_, of)| of.is_some() && *of != of_first) {
+        return Err(usage(format!(
+            "processes {first} and {other} are in different network namespaces: attach to those of one"
+        )));
+    }
+    Ok(NetworkOf::process(*first)?)
 }
 
 fn is_there(pid: u32) -> bool {

@@ -81,7 +81,7 @@ fn measured(
     if args.fresh_netns {
         tcpcost_host::namespace::enter_new_network().context("a fresh network namespace")?;
     }
-    let mut bench = Bench::open(per, &args.pid, args.cgroup.as_deref())?;
+    let mut bench = Bench::open(per, args)?;
     let mut all: Vec<Measured> = commands
         .into_iter()
         .map(|command| Measured {

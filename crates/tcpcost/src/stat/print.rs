@@ -4,12 +4,15 @@ use std::fmt::Write;
 
 use serde_json::{Value, json};
 use tcpcost_counts::MeterName;
-use tcpcost_report::{CONFIDENCE, Decision, Estimate};
+use tcpcost_report::{CONFIDENCE, Decision, Estimate, wrap};
 
 use super::Measured;
 use super::measure::About;
 use super::rows::{ROWS, Row, cost_ns, is_traffic, row};
 use super::versus::Verdict;
+
+/// Columns that a line has at most.
+const WIDTH: usize = 100;
 
 /// Version of the JSON document: docs/stat.md.
 const SCHEMA_VERSION: u32 = 1;
@@ -26,10 +29,10 @@ impl Document<'_> {
     pub fn text(&self) -> String {
         let mut text = String::new();
         for measured in self.measured {
-            let _ = writeln!(text, "\n{}", self.headline(measured));
+            let _ = writeln!(text, "\n{}", wrap(&self.headline(measured), WIDTH, ""));
         }
         if let Some(verdict) = self.verdict {
-            let _ = writeln!(text, "\n{}", self.verdict_text(verdict));
+            let _ = writeln!(text, "\n{}", wrap(&self.verdict_text(verdict), WIDTH, ""));
         }
         let mut section = "";
         for row in ROWS {
@@ -66,7 +69,7 @@ impl Document<'_> {
         }
         let _ = writeln!(text);
         for line in self.notes() {
-            let _ = writeln!(text, "{line}");
+            let _ = writeln!(text, "{}", wrap(&line, WIDTH, "  "));
         }
         text
     }
@@ -154,9 +157,12 @@ impl Document<'_> {
     /// What the numbers are of, and what is missing.
     fn notes(&self) -> Vec<String> {
         let about = &self.about;
-        let namespace = match about.is_fresh {
-            true => "a fresh network namespace: its TCP is the command's alone",
-            false => {
+        let namespace = match (about.is_fresh, about.is_elsewhere) {
+            (true, _) => "a fresh network namespace: its TCP is the command's alone",
+            (_, true) => {
+                "the network namespace of what was attached to: TCP of others in it is counted, too"
+            }
+            _ => {
                 "this network namespace: TCP of others in it is counted, too (--fresh-netns parts it)"
             }
         };
@@ -210,7 +216,11 @@ impl Document<'_> {
         let document = json!({
             "schema_version": SCHEMA_VERSION,
             "cpus": self.about.cpus,
-            "network_namespace": if self.about.is_fresh { "fresh" } else { "this" },
+            "network_namespace": match (self.about.is_fresh, self.about.is_elsewhere) {
+                (true, _) => "fresh",
+                (_, true) => "attached",
+                _ => "this",
+            },
             "attached": self.about.is_attached,
             "confidence": CONFIDENCE,
             "commands": commands,

@@ -59,6 +59,7 @@ const fn figure(section: &'static str, label: &'static str, of: Figure) -> Row {
 const COST: &str = "cost";
 const CPU: &str = "CPU time, all CPUs, exact by eBPF";
 const TASKS: &str = "the command's threads";
+const CALLS: &str = "the network's system calls of its threads";
 const TCP: &str = "TCP of the network namespace";
 const SIZES: &str = "sizes and ACKs";
 const DRAIN: &str = "what sent the data";
@@ -239,6 +240,62 @@ pub const ROWS: &[Row] = &[
         "instructions",
     ),
     count(
+        CALLS,
+        "sendto, sendmsg, sendmmsg",
+        M::Descendants,
+        &[Q::SendSystemCalls],
+        "send_system_calls",
+        "",
+    ),
+    count(
+        CALLS,
+        "recvfrom, recvmsg, recvmmsg",
+        M::Descendants,
+        &[Q::ReceiveSystemCalls],
+        "receive_system_calls",
+        "",
+    ),
+    count(
+        CALLS,
+        "sendfile, splice",
+        M::Descendants,
+        &[Q::SendfileSystemCalls],
+        "sendfile_system_calls",
+        "",
+    ),
+    count(
+        CALLS,
+        "connect",
+        M::Descendants,
+        &[Q::ConnectSystemCalls],
+        "connect_system_calls",
+        "",
+    ),
+    count(
+        CALLS,
+        "accept, accept4",
+        M::Descendants,
+        &[Q::AcceptSystemCalls],
+        "accept_system_calls",
+        "",
+    ),
+    count(
+        CALLS,
+        "epoll_wait, poll, select",
+        M::Descendants,
+        &[Q::PollSystemCalls],
+        "poll_system_calls",
+        "",
+    ),
+    count(
+        CALLS,
+        "io_uring_enter",
+        M::Descendants,
+        &[Q::IoUringSystemCalls],
+        "io_uring_enter_system_calls",
+        "",
+    ),
+    count(
         TCP,
         "payload sent",
         M::Segments,
@@ -331,6 +388,11 @@ pub const ROWS: &[Row] = &[
     ),
     figure(
         SIZES,
+        "wire segments per skb received (GRO)",
+        Figure::CommandSegmentsPerSkbReceived,
+    ),
+    figure(
+        SIZES,
         "octets per IP packet sent",
         Figure::OctetsPerDatagram,
     ),
@@ -365,7 +427,7 @@ pub const ROWS: &[Row] = &[
     count(LOSS, "timeouts", M::Netstat, &[Q::Timeouts], "timeouts", ""),
     count(
         LOSS,
-        "delayed ACKs sent by the timer",
+        "delayed ACKs by the timer, ≥ 40 ms each",
         M::Netstat,
         &[Q::DelayedAcksSent],
         "delayed_acks_sent",

@@ -1,0 +1,40 @@
+//! Bencher Metric Format: benchmark, measure, value with its bounds (bencher.dev/docs/reference/bencher-metric-format).
+//!
+//! A benchmark is a cell, a measure a figure of its headline: Bencher keeps a chart for each, and all figures of a cell
+//! would be a hundred.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::{headline, names, pretty};
+use crate::summary::Summary;
+
+/// What was found of one measure.
+#[derive(Serialize)]
+struct Metric {
+    value: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lower_value: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    upper_value: Option<f64>,
+}
+
+/// The runs as one document. A cell without numbers is left out.
+pub fn bmf(summaries: &[Summary]) -> String {
+    let mut benchmarks: BTreeMap<String, BTreeMap<String, Metric>> = BTreeMap::new();
+    for (summary, run) in summaries.iter().zip(names(summaries)) {
+        for cell in summary.cells.iter().filter(|cell| cell.n > 0) {
+            let measures = headline(summary, cell).into_iter().map(|(of, estimate)| {
+                let metric = Metric {
+                    value: estimate.median,
+                    lower_value: estimate.lo,
+                    upper_value: estimate.hi,
+                };
+                (of.to_string(), metric)
+            });
+            benchmarks.insert(format!("{run}: {}", cell.name), measures.collect());
+        }
+    }
+    pretty(&benchmarks)
+}

@@ -1,0 +1,136 @@
+//! KTAP, version 1 (Documentation/dev-tools/ktap.rst): a test for each cell, one for each threshold at each cell, and one for
+//! each comparison.
+//!
+//! A threshold that cannot be decided is skipped, not failed: the exit code says the same (4, not 3).
+
+use std::fmt::Write;
+
+use super::names;
+use crate::cell::CellSummary;
+use crate::comparison::Comparison;
+use crate::comparison_prose::sentence;
+use crate::decision::Decision;
+use crate::number::{show_estimate, unit_in_tables};
+use crate::summary::Summary;
+use crate::verdict::{Judged, Verdict};
+
+/// How a test ended.
+enum Result {
+    Ok,
+    NotOk,
+    Skip(String),
+}
+
+struct Test {
+    name: String,
+    /// Lines before the result, for a reader.
+    diagnostics: Vec<String>,
+    result: Result,
+}
+
+/// The runs as one list of tests.
+pub fn ktap(summaries: &[Summary]) -> String {
+    let mut tests = Vec::new();
+    for (summary, run) in summaries.iter().zip(names(summaries)) {
+        tests.extend(summary.cells.iter().map(|cell| of_cell(&run, cell)));
+        tests.extend(
+            summary
+                .judged
+                .iter()
+                .map(|judged| of_threshold(&run, judged)),
+        );
+        let comparisons = summary.comparisons.iter();
+        tests.extend(comparisons.map(|one| of_comparison(&run, one)));
+    }
+    let mut out = format!("KTAP version 1\n1..{}\n", tests.len());
+    for (index, test) in tests.iter().enumerate() {
+        for line in &test.diagnostics {
+            let _ = writeln!(out, "# {}", plain(line));
+        }
+        let (result, directive) = match &test.result {
+            Result::Ok => ("ok", String::new()),
+            Result::NotOk => ("not ok", String::new()),
+            Result::Skip(reason) => ("ok", format!(" # SKIP {}", plain(reason))),
+        };
+        let _ = writeln!(
+            out,
+            "{result} {} {}{directive}",
+            index + 1,
+            plain(&test.name)
+        );
+    }
+    out
+}
+
+fn of_cell(run: &str, cell: &CellSummary) -> Test {
+    let (unit, scale) = unit_in_tables(cell.main);
+    let found = cell.main_estimate().map(|estimate| {
+        format!(
+            "{} {} {unit}, {} trials",
+            cell.main,
+            show_estimate(estimate, scale),
+            cell.n
+        )
+    });
+    let failed = cell.failed.iter();
+    let failed = failed.map(|(reason, count)| format!("failed {count} times: {reason}"));
+    let reason = cell.skipped.keys().next();
+    Test {
+        name: format!("{run}: {}", cell.name),
+        diagnostics: found.into_iter().chain(failed).collect(),
+        result: match (cell.n_failed(), cell.n) {
+            (1.., _) => Result::NotOk,
+            (0, 1..) => Result::Ok,
+            (0, 0) => Result::Skip(reason.map_or("not run", String::as_str).to_string()),
+        },
+    }
+}
+
+/// A regression fails, what cannot be told is skipped.
+fn of_comparison(run: &str, one: &Comparison) -> Test {
+    let said = sentence(one);
+    Test {
+        name: format!("{run}: {} against {}", one.to, one.from),
+        result: match one.decision {
+            Decision::Improves | Decision::Equivalent => Result::Ok,
+            Decision::Inconclusive => Result::Skip(said.clone()),
+            Decision::Regresses => Result::NotOk,
+        },
+        diagnostics: vec![said],
+    }
+}
+
+fn of_threshold(run: &str, judged: &Judged) -> Test {
+    let (of, limits) = (judged.quantity, judged.limits());
+    let found = judged.estimate.as_ref();
+    let unit = if judged.against.is_some() {
+        "%"
+    } else {
+        of.kind.unit()
+    };
+    let found = found.map(|found| show_estimate(found, 1.0) + " " + unit);
+    let cell = judged.cell.as_deref().unwrap_or("no cell");
+    let undecided = match (&judged.cell, &found) {
+        (None, _) => "inconclusive: the threshold holds for no cell of the study".to_string(),
+        (_, None) => "inconclusive: nothing was measured".to_string(),
+        (_, Some(found)) => format!("inconclusive: {found}"),
+    };
+    Test {
+        name: format!("{run}: {cell}: {of} {limits}"),
+        diagnostics: found
+            .map(|found| format!("{of} {found}"))
+            .into_iter()
+            .collect(),
+        result: match judged.verdict {
+            Verdict::Met => Result::Ok,
+            Verdict::Missed => Result::NotOk,
+            Verdict::Inconclusive => Result::Skip(undecided),
+        },
+    }
+}
+
+/// A text that is one line and begins no directive.
+fn plain(text: &str) -> String {
+    let text = text.replace('#', "_");
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}

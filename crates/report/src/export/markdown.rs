@@ -1,0 +1,153 @@
+//! GitHub's Markdown, for a comment on a pull request: findings, thresholds, one table, and all else folded.
+
+use std::fmt::Write;
+
+use tcpcost_study::{Derived, Figure};
+
+use crate::cell::CellSummary;
+use crate::labels;
+use crate::number::{show_estimate, unit_in_tables};
+use crate::prose::found;
+use crate::summary::Summary;
+use crate::table::ABSENT;
+use crate::text::{TextStyle, text};
+use crate::trust::trust;
+use crate::verdict::Verdict;
+
+/// The runs, one below the other.
+pub fn markdown(summaries: &[Summary]) -> String {
+    let sections: Vec<String> = summaries.iter().map(section).collect();
+    sections.join("\n")
+}
+
+fn section(summary: &Summary) -> String {
+    let mut out = format!("### {}\n", escaped(&summary.study.title));
+    let found = found(summary);
+    if !found.is_empty() {
+        out.push('\n');
+    }
+    for sentence in found {
+        let _ = writeln!(out, "- {}", escaped(&sentence));
+    }
+    out += &thresholds(summary);
+    out += &table(summary);
+    let _ = writeln!(out, "\n{}", escaped(&trust(summary)));
+    for line in labels::not_measured(summary) {
+        let _ = writeln!(out, "\n{}", escaped(&line));
+    }
+    let style = TextStyle {
+        details: true,
+        ..TextStyle::default()
+    };
+    let details = text(summary, style);
+    let fence = fence(&details);
+    let _ = write!(
+        out,
+        "\n<details>\n<summary>All tables</summary>\n\n{fence}text\n{details}{fence}\n\n</details>\n"
+    );
+    out
+}
+
+fn thresholds(summary: &Summary) -> String {
+    let mut lines = String::new();
+    for judged in &summary.judged {
+        let verdict = match judged.verdict {
+            Verdict::Met => "met",
+            Verdict::Missed => "**missed**",
+            Verdict::Inconclusive => "**inconclusive**",
+        };
+        let cell = judged.cell.as_deref().map_or("no cell".to_string(), code);
+        let found = judged.estimate.as_ref();
+        let found = found.map_or("nothing".to_string(), |found| show_estimate(found, 1.0));
+        let _ = writeln!(
+            lines,
+            "- {verdict}: {cell}: `{}` {}, found {}",
+            judged.quantity,
+            escaped(&judged.limits()),
+            escaped(&found)
+        );
+    }
+    match lines.is_empty() {
+        true => lines,
+        false => format!("\nThresholds:\n\n{lines}"),
+    }
+}
+
+/// One table for all groups: a number has its unit beside it.
+fn table(summary: &Summary) -> String {
+    let mut rows = String::new();
+    for group in summary.groups() {
+        for &cell in &group.cells {
+            let ratio = group.ratio_to_first(cell);
+            let ratio = ratio.map_or(ABSENT.to_string(), |ratio| show_estimate(&ratio, 1.0));
+            let _ = writeln!(
+                rows,
+                "| {} | {} | {} | {} | {} |",
+                code(&cell.name).replace('|', "\\|"),
+                shown(cell, cell.main),
+                escaped(&ratio),
+                work(cell),
+                cell.n
+            );
+        }
+    }
+    format!("\n| cell | cost | ratio to first | work | trials |\n|:--|--:|--:|--:|--:|\n{rows}")
+}
+
+fn work(cell: &CellSummary) -> String {
+    let of = match cell.has_transactions() {
+        true => Figure::TransactionsPerS,
+        false => Figure::Goodput,
+    };
+    shown(cell, Derived::total(of))
+}
+
+fn shown(cell: &CellSummary, of: Derived) -> String {
+    let (unit, scale) = unit_in_tables(of);
+    let estimate = cell.estimates.get(&of);
+    estimate.map_or(ABSENT.to_string(), |estimate| {
+        escaped(&format!("{} {unit}", show_estimate(estimate, scale)))
+    })
+}
+
+/// As code, which nothing in it ends.
+fn code(text: &str) -> String {
+    format!("`{}`", text.replace('`', "'"))
+}
+
+/// As plain text: no markup, no link, nobody mentioned.
+fn escaped(text: &str) -> String {
+    let mut out = String::new();
+    for char in text.chars() {
+        match char {
+            '\\' | '`' | '*' | '_' | '[' | ']' | '|' | '#' | '~' => out.extend(['\\', char]),
+            '<' => out += "&lt;",
+            '>' => out += "&gt;",
+            '&' => out += "&amp;",
+            '@' => out += "&#64;",
+            _ => out.push(char),
+        }
+    }
+    out
+}
+
+/// A fence that no line of the text ends.
+fn fence(text: &str) -> String {
+    let runs = text.split(|char| char != '`').map(str::len);
+    "`".repeat(runs.max().unwrap_or(0).max(2) + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_in_a_text_is_markup_and_nothing_ends_a_block() {
+        let text = "a*b* [x](y) <script> @all #1 | `c`";
+        let expected = "a\\*b\\* \\[x\\](y) &lt;script&gt; &#64;all \\#1 \\| \\`c\\`";
+        assert_eq!(escaped(text), expected);
+        assert_eq!(code("a`b"), "`a'b`");
+        assert_eq!(fence("no ticks"), "```");
+        assert_eq!(fence("four ````\n"), "`````");
+    }
+}

@@ -1,0 +1,57 @@
+//! A summary as other programs take it: a file for each form. `docs/exports.md` says how each is used.
+
+mod bmf;
+mod github_benchmark;
+mod ktap;
+mod markdown;
+mod openmetrics;
+
+use serde::Serialize;
+use tcpcost_study::{Derived, Figure};
+
+use crate::cell::CellSummary;
+use crate::estimate::Estimate;
+use crate::summary::Summary;
+
+pub use bmf::bmf;
+pub use github_benchmark::github_benchmark;
+pub use ktap::ktap;
+pub use markdown::markdown;
+pub use openmetrics::openmetrics;
+
+/// The name of each run: its study's, with a number where it comes again.
+fn names(summaries: &[Summary]) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for (index, summary) in summaries.iter().enumerate() {
+        let name = &summary.study.name;
+        let same = |before: &&Summary| before.study.name == *name;
+        match summaries[..index].iter().filter(same).count() {
+            0 => names.push(name.clone()),
+            before => names.push(format!("{name} ({})", before + 1)),
+        }
+    }
+    names
+}
+
+fn pretty(of: &impl Serialize) -> String {
+    serde_json::to_string_pretty(of).expect("text keys and finite numbers alone") + "\n"
+}
+
+/// What is followed from run to run of a cell: its main quantity, how much work was done, and what thresholds limit.
+fn headline<'a>(summary: &Summary, cell: &'a CellSummary) -> Vec<(Derived, &'a Estimate)> {
+    let work = [Figure::Goodput, Figure::TransactionsPerS].map(Derived::total);
+    let limited = summary.judged.iter();
+    let limited = limited.filter(|judged| judged.cell.as_ref() == Some(&cell.name));
+    let mut headline: Vec<(Derived, &Estimate)> = Vec::new();
+    for of in std::iter::once(cell.main)
+        .chain(work)
+        .chain(limited.map(|judged| judged.quantity))
+    {
+        if let Some(estimate) = cell.estimates.get(&of)
+            && !headline.iter().any(|(seen, _)| *seen == of)
+        {
+            headline.push((of, estimate));
+        }
+    }
+    headline
+}

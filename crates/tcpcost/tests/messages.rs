@@ -1,0 +1,150 @@
+//! What is said of mistakes that people make, word by word: each one line that says what to do. The file is
+//! `tests/data/messages.txt`; `TCPCOST_REWRITE=1` writes it anew.
+
+mod common;
+
+use common::Place;
+use tcpcost_testbed::can_make_namespaces;
+
+/// A study file with one mistake each.
+const FILES: &[&str] = &[
+    // Several values where one is expected.
+    "[bed]\nmtu = [1500, 9000]\n",
+    "[bed.client]\nmtu = [1500, 9000]\n",
+    "[bed.sysctl]\n\"net.ipv4.tcp_sack\" = [0, 1]\n",
+    "[workload]\nwrite_size = [\"4KiB\", \"8KiB\"]\n",
+    "[[cells]]\nname = \"a\"\nwrite_size = [\"4KiB\", \"8KiB\"]\n",
+    "[bed]\ncpus = [[0], [1]]\n",
+    "[vary]\nmtu = 1500\n",
+    // Words of others.
+    "[workload]\nconnections = 5\n",
+    "[vary]\nconnections = [5]\n",
+    "[[cells]]\nmss = 1460\n",
+    "[workload]\nduration = \"3s\"\n",
+    "[bed]\ncongestion = \"bbr\"\n",
+    "[measure]\ntime = \"3s\"\n",
+    // Misspelt, misplaced, unknown.
+    "[workload]\nwrite_sise = \"4KiB\"\n",
+    "[bed]\nwrite_size = \"4KiB\"\n",
+    "[workload]\nxyzzy = 5\n",
+    "[measuer]\nmeters = [\"exact\"]\n",
+    // Units.
+    "[workload]\nrate = \"100MB/s\"\n",
+    "[workload]\nrate = 1000\n",
+    "[workload]\nrate = \"941\"\n",
+    "[workload]\nwrite_size = \"64KB\"\n",
+    "[workload]\nwrite_size = 0\n",
+    // What does not go together, or is no limit.
+    "[workload]\nrequest_size = \"100B\"\n",
+    "[workload]\nkind = \"stream\"\nresponse_size = \"100B\"\n",
+    "[workload]\nkind = \"rr\"\nrate = \"1G\"\n",
+    "[measure]\nmeters = []\n",
+    "[measure]\nmeters = [\"exakt\"]\n",
+    "[[threshold]]\nquantity = \"goodput_bits_per_s\"\nat_most = nan\n",
+    "[[threshold]]\nquantity = \"goodput_bits_per_s\"\nat_least = -inf\n",
+    "[[threshold]]\nquantity = \"goodput\"\nat_most = 1\n",
+];
+
+/// Arguments with one mistake each.
+const ARGUMENTS: &[&[&str]] = &[
+    &["run", "tuor"],
+    &["run", "write_size"],
+    &["run", "nothing-like-it"],
+    &["show", "acsk"],
+    &["rnu", "tour"],
+    &["run", "tour", "--set", "connections=5"],
+    &["run", "tour", "--set", "write_size=[4KiB,8KiB]"],
+    &["run", "acks", "--set", "bottleneck=1GB"],
+];
+
+#[test]
+fn mistakes_are_told_in_one_line_each() {
+    let place = Place::new();
+    let mut told = String::new();
+    let mut tell = |what: &str, args: &[&str]| {
+        let ran = place.run(args);
+        assert_eq!(ran.code, Some(2), "{what}: {ran:?}");
+        assert_eq!(ran.stdout, "", "{what}");
+        assert_eq!(ran.stderr.lines().count(), 1, "{what}: {}", ran.stderr);
+        told += &format!("{what}\n    {}", ran.stderr);
+    };
+    for text in FILES {
+        place.write("s.toml", text);
+        tell(
+            &text.trim_end().replace('\n', " | "),
+            &["run", "./s.toml", "--dry-run"],
+        );
+    }
+    for args in ARGUMENTS {
+        tell(&args.join(" "), args);
+    }
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/messages.txt");
+    if std::env::var_os("TCPCOST_REWRITE").is_some() {
+        std::fs::write(path, &told).unwrap();
+    }
+    let golden = std::fs::read_to_string(path).unwrap_or_default();
+    assert_eq!(told, golden, "TCPCOST_REWRITE=1 writes {path} anew");
+}
+
+#[test]
+fn rates_are_taken_as_people_write_them() {
+    let place = Place::new();
+    for rate in [
+        "1G",
+        "10Gbit/s",
+        "941Mbps",
+        "1 Gb/s",
+        "37.4 Gbits/sec",
+        "100m",
+    ] {
+        place.write("s.toml", &format!("[workload]\nrate = \"{rate}\"\n"));
+        let ran = place.run(&["run", "./s.toml", "--dry-run"]);
+        assert_eq!(ran.code, Some(0), "{rate}: {ran:?}");
+    }
+}
+
+#[test]
+fn what_the_kernel_refuses_is_told_by_name_and_by_value() {
+    if !can_make_namespaces() {
+        return;
+    }
+    let place = Place::new();
+    let cases = [
+        (
+            "[workload]\ncongestion_control = \"cubix\"\n",
+            "congestion_control: this kernel has none called \"cubix\", it has ",
+        ),
+        (
+            "[bed.sysctl]\n\"net.ipv4.tcp_sack\" = \"yes\"\n",
+            "sysctl.net.ipv4.tcp_sack: the kernel does not take \"yes\" (it is \"1\" now)",
+        ),
+        (
+            "[bed.sysctl]\n\"net.ipv4.tcp_sacc\" = \"1\"\n",
+            "or none in a network namespace of its own: did you mean net.ipv4.tcp_sack?",
+        ),
+        (
+            "[bed.sysctl]\n\"net.ipv4.tcp_congestion_control\" = \"cubix\"\n",
+            "sysctl.net.ipv4.tcp_congestion_control: the kernel does not take \"cubix\" (it is ",
+        ),
+    ];
+    for (index, (text, part)) in cases.into_iter().enumerate() {
+        place.write(
+            "s.toml",
+            &format!("{text}[measure]\nrepetitions = 1\nduration = \"20ms\"\n"),
+        );
+        let ran = place.run(&[
+            "run",
+            "./s.toml",
+            "--quiet",
+            "--out",
+            &format!("out{index}"),
+        ]);
+        assert_eq!(ran.code, Some(77), "{text}: {ran:?}");
+        let line = ran.stderr.lines().last().unwrap_or_default();
+        assert!(
+            line.starts_with("tcpcost: no trial was measured: "),
+            "{ran:?}"
+        );
+        assert!(line.contains(part), "{line}");
+    }
+}
