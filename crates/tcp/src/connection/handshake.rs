@@ -79,6 +79,7 @@ impl Connection {
             cork: false,
             flush: false,
             wanted: false,
+            pace_late_ns: 0,
         };
         let mut rcv = ReceiveSpace::new(now, config.receive_buffer.max(MSS_MIN.into()));
         if config.window_scaling {

@@ -41,6 +41,8 @@ pub(super) struct SendSpace {
     pub wanted: bool,
     /// A partial segment may leave once, whatever holds it.
     pub flush: bool,
+    /// How long ago pacing would have let the next data go, in ns.
+    pub pace_late_ns: u32,
 }
 
 /// Receive sequence space.
