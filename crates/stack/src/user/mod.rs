@@ -19,10 +19,11 @@
 use std::collections::VecDeque;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use tcpcost_link::Device;
-use tcpcost_tcp::wire::Checksum;
+use tcpcost_tcp::wire::{Checksum, FourTuple};
 use tcpcost_tcp::{Config, ConnId, Connection, Endpoint, Pool, Ports};
 
 use crate::error::{StackError, call};
@@ -72,6 +73,8 @@ pub struct UserStack<D: Device<Wire>> {
     busy_poll: Duration,
     /// Packets of a turn where they are answered before the application's.
     batch: Option<usize>,
+    /// Ends a sleep, too.
+    wakes: Option<OwnedFd>,
     /// The clock, as the last batch read it.
     now: Instant,
 }
@@ -130,6 +133,7 @@ impl<D: Device<Wire>> UserStack<D> {
             ports: Ports::default(),
             busy_poll: Duration::ZERO,
             batch: None,
+            wakes: None,
             now,
         })
     }
@@ -189,6 +193,13 @@ impl<D: Device<Wire>> UserStack<D> {
         self
     }
 
+    /// From now on [`poll`](crate::Stack::poll) also ends, with nothing ready, while this descriptor is
+    /// readable and no packet waits: for an application that has more to wait for. An epoll instance
+    /// stands for many.
+    pub fn wake_by(&mut self, descriptor: OwnedFd) {
+        self.wakes = Some(descriptor);
+    }
+
     /// What it and its connections were made with; with one of them, as that one is now.
     pub fn settings(&self, connection: Option<&Connection>) -> UserSettings {
         UserSettings {
@@ -206,6 +217,11 @@ impl<D: Device<Wire>> UserStack<D> {
     /// A connection, so that a meter can read its counters. `None` once closed.
     pub fn connection(&self, conn: UserConn) -> Option<&Connection> {
         self.endpoint.connection(conn.0)
+    }
+
+    /// The two ends of a connection. `None` once closed.
+    pub fn path(&self, conn: UserConn) -> Option<FourTuple> {
+        self.endpoint.path(conn.0)
     }
 
     /// What is under it.

@@ -134,7 +134,8 @@ impl<D: Device<Wire>> Stack for UserStack<D> {
                 sleeps_at = self.now + self.busy_poll;
             } else if self.now >= sleeps_at {
                 match self.sleep(deadline) {
-                    Ok(()) => {}
+                    Ok(false) => {}
+                    Ok(true) => return Ok(0),
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(0),
                     Err(error) => return Err(error),
                 }

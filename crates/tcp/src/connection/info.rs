@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::Connection;
+use super::ack::AckState;
 use super::recovery::Phase;
 use crate::wire::Unreachable;
 
@@ -61,6 +62,8 @@ pub struct Info {
     pub reordering_seen: bool,
     /// What held the sender up since it began, and for how long.
     pub limits: Limits,
+    /// How it acknowledges.
+    pub ack: AckState,
 }
 
 /// What the sender is busy with: Linux's `tcpi_ca_state`.
@@ -212,6 +215,7 @@ impl Connection {
             soft_error: self.soft_error,
             reordering_seen: recovery.rack.reordering_seen(),
             limits: self.limits.until(self.timers.ns(now)),
+            ack: self.ack.state(),
         }
     }
 

@@ -52,7 +52,9 @@ use timers::Timers;
 
 pub(crate) use time_wait::TimeWait;
 
-pub use ack::{AckDecision, AckPolicy, AckRule, Arrival, LinuxAcks, OwnAckPolicy, OwnAcks, Read};
+pub use ack::{
+    AckDecision, AckPolicy, AckRule, AckState, Arrival, LinuxAcks, OwnAckPolicy, OwnAcks, Read,
+};
 pub use application::{ReadError, WriteError};
 pub(crate) use fast_open::{Known, OPTION_BYTES_MAX};
 pub use info::{Agreed, Info, Limits, LossState};
