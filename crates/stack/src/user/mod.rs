@@ -88,7 +88,7 @@ struct Listening {
 
 impl<D: Device<Wire>> UserStack<D> {
     /// A stack with these addresses whose connections are of `config`, changed as `options` ask
-    /// ([`config_for`]). Super-segments are used if the device takes them.
+    /// ([`config_for`]). Super-segments are cut just before they leave if the device does not take them.
     ///
     /// # Errors
     /// An option that this stack does not have; no random numbers.
@@ -99,10 +99,7 @@ impl<D: Device<Wire>> UserStack<D> {
         options: &SocketOptions,
     ) -> Result<Self, StackError> {
         let offloads = device.offloads();
-        let mut config = config_for(config, options)?;
-        if !offloads.segmentation {
-            config.segmentation.super_segment_bytes_max = 0;
-        }
+        let config = config_for(config, options)?;
         let checksum = if offloads.checksum {
             Checksum::Partial
         } else {
@@ -114,6 +111,7 @@ impl<D: Device<Wire>> UserStack<D> {
         debug_assert_eq!(filled, secret.len(), "short only above 256 bytes");
         let (pool, now) = (Pool::default(), Instant::now());
         let mut endpoint = Endpoint::new(config.clone(), pool.clone(), secret, checksum, now);
+        endpoint.set_offloads(offloads.checksum, offloads.segmentation);
         let alone = |address: &IpAddr| (*address, if address.is_ipv4() { 32 } else { 128 });
         endpoint.set_addresses(&addresses.iter().map(alone).collect::<Vec<_>>());
         Ok(Self {
@@ -258,10 +256,8 @@ impl<D: Device<Wire>> UserStack<D> {
             if self.segmentation && !self.device.offloads().segmentation {
                 // It found out at run time that its kernel does not take them.
                 self.segmentation = false;
-                let no_super_segments =
-                    |config: &mut Config| config.segmentation.super_segment_bytes_max = 0;
-                no_super_segments(&mut self.config);
-                self.endpoint.configure(no_super_segments);
+                let checksum = self.device.offloads().checksum;
+                self.endpoint.set_offloads(checksum, false);
             }
             if !full || !self.out.is_empty() {
                 return Ok(());
