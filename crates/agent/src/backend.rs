@@ -9,7 +9,7 @@ use tcpcost_link::memory::{self, Memory};
 use tcpcost_link::{Device, Tap};
 use tcpcost_meter::tcp_info::{self, TcpInfo};
 use tcpcost_stack::{
-    KernelStack, SocketOptions, Stack, UserSettings, UserStack, Wire, set_ack_delay_max,
+    KernelStack, SocketOptions, Stack, UserSettings, UserStack, Wire, set_ack_delay_max, set_dscp,
     set_receive_low_water, socket_knob,
 };
 use tcpcost_study::{
@@ -19,7 +19,7 @@ use tcpcost_tcp::{Config, CongestionControl, Connection, Ports};
 use tcpcost_workload::Worker;
 
 use crate::PrepareError;
-use crate::policy::AckOptions;
+use crate::policy::ConnectedOptions;
 use crate::protocol::{Prepare, clock_ns};
 
 /// What a worker's stack stands on.
@@ -148,7 +148,7 @@ pub trait Observed: Stack + Sized {
     fn keys(worker: &Worker<Self>) -> Vec<u64>;
 
     /// Sets what is set of each socket once its connection is up.
-    fn set(worker: &Worker<Self>, options: AckOptions) -> Result<(), String>;
+    fn set(worker: &Worker<Self>, options: ConnectedOptions) -> Result<(), String>;
 }
 
 impl Observed for KernelStack {
@@ -180,7 +180,7 @@ impl Observed for KernelStack {
         sockets.filter_map(tcp_info::key).collect()
     }
 
-    fn set(worker: &Worker<Self>, options: AckOptions) -> Result<(), String> {
+    fn set(worker: &Worker<Self>, options: ConnectedOptions) -> Result<(), String> {
         for socket in worker.conns().filter_map(|conn| worker.stack().fd(conn)) {
             if let Some(bytes) = options.low_water {
                 set_receive_low_water(socket, bytes)
@@ -189,6 +189,9 @@ impl Observed for KernelStack {
             if let Some(delay) = options.delay_max {
                 set_ack_delay_max(socket, delay)
                     .map_err(|error| format!("setsockopt TCP_DELACK_MAX_US: {error}"))?;
+            }
+            if let Some(dscp) = options.dscp {
+                set_dscp(socket, dscp).map_err(|error| format!("setsockopt IP_TOS: {error}"))?;
             }
         }
         Ok(())
@@ -250,7 +253,7 @@ impl<D: Device<Wire>> Observed for UserStack<D> {
     }
 
     /// Ours has them in its configuration.
-    fn set(_: &Worker<Self>, _: AckOptions) -> Result<(), String> {
+    fn set(_: &Worker<Self>, _: ConnectedOptions) -> Result<(), String> {
         Ok(())
     }
 }

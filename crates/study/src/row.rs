@@ -258,6 +258,8 @@ pub enum UserKnob {
     InitialWindow,
     WindowGrowth,
     TailLossProbe,
+    HyStart,
+    Dscp,
     BusyPoll,
     ReceiveBatch,
 }

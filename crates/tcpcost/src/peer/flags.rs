@@ -149,10 +149,6 @@ pub struct Flags {
     /// Congestion control: cubic, reno or fixed:SIZE.
     #[arg(long, value_name = "NAME", default_value = "cubic")]
     pub cc: Congestion,
-    /// End the first slow start where the round-trip time grows (HyStart++, RFC 9406), with cubic or
-    /// reno [default: the first loss ends it].
-    #[arg(long)]
-    pub hystart: bool,
     /// Send buffer, from 4KiB [default: 1MiB].
     #[arg(long, value_name = "SIZE", value_parser = buffer)]
     pub send_buffer: Option<u32>,
@@ -185,9 +181,6 @@ pub struct Flags {
     /// RFC 5482) [default: after 15 timeouts in a row, about a quarter of an hour].
     #[arg(long, value_name = "TIME", value_parser = wait)]
     pub user_timeout: Option<Duration>,
-    /// Differentiated services code point of what it sends (RFC 2474), e.g. 46.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=63), default_value_t = 0)]
-    pub dscp: u8,
     /// No segmentation and checksum offload, in either direction.
     #[arg(long)]
     pub no_offloads: bool,
@@ -281,7 +274,8 @@ impl Flags {
             }));
         }
         self.wire.check()?;
-        if self.hystart && matches!(self.cc.0, CongestionControl::Fixed(_)) {
+        let hystart = self.settings(MTU_MIN).config.hystart;
+        if hystart && matches!(self.cc.0, CongestionControl::Fixed(_)) {
             return Err(usage("--hystart has no effect on a window that is fixed"));
         }
         let ports_left = self.listen.map_or(0, |first| u16::MAX - first);
@@ -341,7 +335,6 @@ impl Flags {
         let fits = u16::try_from(mtu.saturating_sub(40)).unwrap_or(u16::MAX);
         config.mss = self.mss.unwrap_or(fits);
         config.congestion = self.cc.0;
-        config.hystart = self.hystart;
         config.send_buffer = self.send_buffer.unwrap_or(config.send_buffer);
         if let Some(bytes) = self.receive_buffer {
             (config.receive_buffer, config.receive_buffer_max) = (bytes, 0);
@@ -355,7 +348,6 @@ impl Flags {
             probes: self.keepalive_probes,
         });
         config.user_timeout = self.user_timeout;
-        config.dscp = self.dscp;
         config.ecn = self.ecn;
         config.sack = !self.no_sack;
         config.timestamps = !self.no_timestamps;
@@ -365,6 +357,8 @@ impl Flags {
 
 /// Shorter than a timer's floor; with none at all the timer would never rest.
 const WAIT_MIN: Duration = Duration::from_millis(10);
+/// Of IPv6.
+const MTU_MIN: u32 = 1280;
 /// The kernel counts the frame's header in its 65,535 bytes (`tun_net_init`).
 const TAP_MTU_MAX: u32 = 65_521;
 
