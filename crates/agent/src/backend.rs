@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use tcpcost_link::memory::{self, Memory};
 use tcpcost_link::{Device, Tap};
@@ -224,9 +225,9 @@ impl<D: Device<Wire>> Observed for UserStack<D> {
 
     fn tcp_info(worker: &Worker<Self>, _: &mut TcpInfo) -> Result<Snapshot, String> {
         let mut counts = Counts::new();
-        let stack = worker.stack();
+        let (stack, now) = (worker.stack(), Instant::now());
         for connection in worker.conns().filter_map(|conn| stack.connection(conn)) {
-            for (quantity, count) in counts_of(connection) {
+            for (quantity, count) in counts_of(connection, now) {
                 *counts.entry(quantity).or_insert(0) += count;
             }
         }
@@ -259,8 +260,11 @@ impl<D: Device<Wire>> Observed for UserStack<D> {
 }
 
 /// What ours counts in the same sense as TCP_INFO; the rest is absent.
-fn counts_of(connection: &Connection) -> [(Quantity, u64); 9] {
-    let counters = connection.counters();
+fn counts_of(connection: &Connection, now: Instant) -> [(Quantity, u64); 13] {
+    let (counters, info) = (connection.counters(), connection.info(now));
+    let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    // Whatever was sent for the first time and is not waited for any more.
+    let sent_once = counters.payload_bytes_sent - counters.payload_bytes_retransmitted;
     [
         (Quantity::ConnSegmentsSent, counters.segments_sent),
         (Quantity::ConnSegmentsReceived, counters.segments_received),
@@ -280,7 +284,17 @@ fn counts_of(connection: &Connection) -> [(Quantity, u64); 9] {
         (Quantity::DelayedAcksSent, counters.delayed_acks_sent),
         (Quantity::Timeouts, counters.timeouts.into()),
         (Quantity::ConnBytesSent, counters.payload_bytes_sent),
+        (
+            Quantity::ConnBytesAcked,
+            sent_once.saturating_sub(info.unacked_bytes.into()),
+        ),
         (Quantity::ConnBytesReceived, counters.payload_bytes_received),
+        (Quantity::ConnBusyNs, ns(info.limits.busy)),
+        (
+            Quantity::ConnReceiveWindowLimitedNs,
+            ns(info.limits.by_window),
+        ),
+        (Quantity::ConnSendBufferLimitedNs, ns(info.limits.by_buffer)),
         (
             Quantity::ConnSegmentsRetransmitted,
             counters.segments_retransmitted,
