@@ -13,8 +13,7 @@
 //! 64, so between two polls lies the work of these, milliseconds at the most, where the peer's
 //! shortest timeout is 200 ms (RFC 6298 asks for a second, Linux takes 200 ms) and a tail loss probe
 //! that comes early costs one segment. Who computes for longer calls `poll` with no time to wait.
-//! Not here: a listener on one of several addresses (a port is listened on for all), SO_REUSEPORT,
-//! urgent data.
+//! Not here: two listeners at one port, each at an address of its own; SO_REUSEPORT; urgent data.
 
 use std::collections::VecDeque;
 use std::io;
