@@ -13,7 +13,7 @@
 //! retransmissions share what was sent. Packets are handed over as headers and pieces
 //! ([`wire::Packet`]), up to 64 KiB at once if the device cuts segments.
 //!
-//! Not here: urgent data, MPTCP, authentication options; sending IP fragments.
+//! Not here: urgent data out of band, MPTCP, authentication options; sending IP fragments.
 //!
 //! # The driver loop
 //!

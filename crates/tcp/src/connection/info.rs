@@ -209,7 +209,7 @@ impl Connection {
             receive_buffer_bytes: rcv.buffer,
             timeouts_in_a_row: self.retries,
             probes_unanswered: self.unanswered,
-            since_received: Some(now.saturating_duration_since(self.heard)),
+            since_received: Some(self.since_heard(now)),
             since_data_received: (rcv.data_ns > 0)
                 .then(|| Duration::from_nanos(self.timers.ns(now).saturating_sub(rcv.data_ns))),
             soft_error: self.soft_error,

@@ -131,7 +131,7 @@ impl Connection {
             return;
         };
         let busy = !self.recovery.scoreboard.is_empty();
-        let due = self.heard + keepalive.idle;
+        let due = self.heard_at() + keepalive.idle;
         if self.unanswered == 0 && (busy || due > now) {
             let next = if due > now {
                 due
