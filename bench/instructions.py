@@ -6,12 +6,14 @@ Copies are left out: callgrind counts each byte of a `rep movsb` as an instructi
 the difference of two runs. Another compiler gives other numbers, so the file says which one it was.
 """
 
+import os
 import pathlib
 import re
 import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
 BASE = ROOT / "bench" / "instructions.txt"
 PATHS = ["segments", "segments-summed", "units", "acks", "requests"]
 FEW, MANY = 4000, 12000
@@ -26,8 +28,8 @@ def run(*command):
 
 
 def instructions(path, count):
-    out = ROOT / "target" / f"callgrind.{path}.{count}"
-    program = ROOT / "target" / "release" / "examples" / "count"
+    out = TARGET / f"callgrind.{path}.{count}"
+    program = TARGET / "release" / "examples" / "count"
     said = run("valgrind", "--tool=callgrind", f"--callgrind-out-file={out}", program, path, str(count))
     total = int(re.search(r"Collected : (\d+)", said)[1])
     rows = run("callgrind_annotate", "--threshold=100", out).splitlines()

@@ -4,12 +4,13 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use tcpcost_link::memory::{self, Memory};
 use tcpcost_link::{Device, Tap};
 use tcpcost_meter::tcp_info::{self, TcpInfo};
 use tcpcost_stack::{
-    KernelStack, SocketOptions, Stack, UserSettings, UserStack, Wire, set_ack_delay_max,
+    KernelStack, SocketOptions, Stack, UserSettings, UserStack, Wire, set_ack_delay_max, set_dscp,
     set_receive_low_water, socket_knob,
 };
 use tcpcost_study::{
@@ -19,7 +20,7 @@ use tcpcost_tcp::{Config, CongestionControl, Connection, Ports};
 use tcpcost_workload::Worker;
 
 use crate::PrepareError;
-use crate::policy::AckOptions;
+use crate::policy::ConnectedOptions;
 use crate::protocol::{Prepare, clock_ns};
 
 /// What a worker's stack stands on.
@@ -148,7 +149,7 @@ pub trait Observed: Stack + Sized {
     fn keys(worker: &Worker<Self>) -> Vec<u64>;
 
     /// Sets what is set of each socket once its connection is up.
-    fn set(worker: &Worker<Self>, options: AckOptions) -> Result<(), String>;
+    fn set(worker: &Worker<Self>, options: ConnectedOptions) -> Result<(), String>;
 }
 
 impl Observed for KernelStack {
@@ -180,7 +181,7 @@ impl Observed for KernelStack {
         sockets.filter_map(tcp_info::key).collect()
     }
 
-    fn set(worker: &Worker<Self>, options: AckOptions) -> Result<(), String> {
+    fn set(worker: &Worker<Self>, options: ConnectedOptions) -> Result<(), String> {
         for socket in worker.conns().filter_map(|conn| worker.stack().fd(conn)) {
             if let Some(bytes) = options.low_water {
                 set_receive_low_water(socket, bytes)
@@ -189,6 +190,9 @@ impl Observed for KernelStack {
             if let Some(delay) = options.delay_max {
                 set_ack_delay_max(socket, delay)
                     .map_err(|error| format!("setsockopt TCP_DELACK_MAX_US: {error}"))?;
+            }
+            if let Some(dscp) = options.dscp {
+                set_dscp(socket, dscp).map_err(|error| format!("setsockopt IP_TOS: {error}"))?;
             }
         }
         Ok(())
@@ -221,9 +225,9 @@ impl<D: Device<Wire>> Observed for UserStack<D> {
 
     fn tcp_info(worker: &Worker<Self>, _: &mut TcpInfo) -> Result<Snapshot, String> {
         let mut counts = Counts::new();
-        let stack = worker.stack();
+        let (stack, now) = (worker.stack(), Instant::now());
         for connection in worker.conns().filter_map(|conn| stack.connection(conn)) {
-            for (quantity, count) in counts_of(connection) {
+            for (quantity, count) in counts_of(connection, now) {
                 *counts.entry(quantity).or_insert(0) += count;
             }
         }
@@ -250,14 +254,17 @@ impl<D: Device<Wire>> Observed for UserStack<D> {
     }
 
     /// Ours has them in its configuration.
-    fn set(_: &Worker<Self>, _: AckOptions) -> Result<(), String> {
+    fn set(_: &Worker<Self>, _: ConnectedOptions) -> Result<(), String> {
         Ok(())
     }
 }
 
 /// What ours counts in the same sense as TCP_INFO; the rest is absent.
-fn counts_of(connection: &Connection) -> [(Quantity, u64); 9] {
-    let counters = connection.counters();
+fn counts_of(connection: &Connection, now: Instant) -> [(Quantity, u64); 13] {
+    let (counters, info) = (connection.counters(), connection.info(now));
+    let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    // Whatever was sent for the first time and is not waited for any more.
+    let sent_once = counters.payload_bytes_sent - counters.payload_bytes_retransmitted;
     [
         (Quantity::ConnSegmentsSent, counters.segments_sent),
         (Quantity::ConnSegmentsReceived, counters.segments_received),
@@ -277,7 +284,17 @@ fn counts_of(connection: &Connection) -> [(Quantity, u64); 9] {
         (Quantity::DelayedAcksSent, counters.delayed_acks_sent),
         (Quantity::Timeouts, counters.timeouts.into()),
         (Quantity::ConnBytesSent, counters.payload_bytes_sent),
+        (
+            Quantity::ConnBytesAcked,
+            sent_once.saturating_sub(info.unacked_bytes.into()),
+        ),
         (Quantity::ConnBytesReceived, counters.payload_bytes_received),
+        (Quantity::ConnBusyNs, ns(info.limits.busy)),
+        (
+            Quantity::ConnReceiveWindowLimitedNs,
+            ns(info.limits.by_window),
+        ),
+        (Quantity::ConnSendBufferLimitedNs, ns(info.limits.by_buffer)),
         (
             Quantity::ConnSegmentsRetransmitted,
             counters.segments_retransmitted,

@@ -18,7 +18,7 @@ pub fn check(prepare: &Prepare, settings: &WorkloadSettings) -> Result<(), Prepa
     available.map_err(|Unavailable { knob, reason }| PrepareError::Unsupported { knob, reason })?;
     let is_user = knobs.is_user(end);
     check_options(&socket_options(settings), is_user)?;
-    match AckOptions::new(prepare).delay_max {
+    match ConnectedOptions::new(prepare).delay_max {
         Some(delay) if !is_user => check_delay(delay).map_err(|reason| PrepareError::Unsupported {
             knob: format!("{end}.ack_delay"),
             reason: format!("TCP_DELACK_MAX_US: {reason}"),
@@ -52,23 +52,29 @@ fn check_delay(asked: Duration) -> Result<(), String> {
     }
 }
 
-/// What changes a kernel's ACKs and is of each socket.
+/// What is set of each of the kernel's sockets once its connection is up.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct AckOptions {
+pub struct ConnectedOptions {
     /// SO_RCVLOWAT, bytes.
     pub low_water: Option<u32>,
     /// TCP_DELACK_MAX_US.
     pub delay_max: Option<Duration>,
+    /// IP_TOS without its ECN bits.
+    pub dscp: Option<u8>,
 }
 
-impl AckOptions {
+impl ConnectedOptions {
     /// Reads them out of a trial's knobs.
-    pub fn new(prepare: &Prepare) -> AckOptions {
+    pub fn new(prepare: &Prepare) -> ConnectedOptions {
         let value = |name| prepare.knobs.value_at(prepare.host, name);
         let low_water = value("rcvlowat").as_ref().and_then(Value::whole);
-        AckOptions {
+        ConnectedOptions {
             low_water: low_water.and_then(|bytes| u32::try_from(bytes).ok()),
             delay_max: value("ack_delay").as_ref().and_then(Value::time),
+            dscp: value("dscp")
+                .as_ref()
+                .and_then(Value::whole)
+                .and_then(|dscp| u8::try_from(dscp).ok()),
         }
     }
 }

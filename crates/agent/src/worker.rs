@@ -24,7 +24,7 @@ use tcpcost_workload::socket_options;
 use self::thread::{Worker, make};
 use crate::backend::{Backend, Ready};
 use crate::capture::WireFile;
-use crate::policy::AckOptions;
+use crate::policy::ConnectedOptions;
 use crate::protocol::{Prepare, Span};
 use crate::readings::{self, Meters};
 use crate::sampler::Sampler;
@@ -143,7 +143,7 @@ impl WorkerThread {
                 .then(TcpInfo::default),
             reads_rusage: wants(MeterName::Rusage),
             has_workload: prepare.side.is_some(),
-            options: AckOptions::new(prepare),
+            options: ConnectedOptions::new(prepare),
             knobs: prepare.knobs.set_at(prepare.host),
         };
         let cpu = prepare.cpus[config.index % prepare.cpus.len()];

@@ -470,6 +470,10 @@ unsafe extern "C" fn sendto(
     let (data, address) = unsafe { (bytes(data, len), read_address(address, address_len)) };
     match address {
         Ok(remote) if flags & libc::MSG_FASTOPEN != 0 => send_first(fd, data, flags, remote),
+        // As the kernel's `tcp_sendmsg_fastopen`: to nowhere is no way to open.
+        Err(libc::EAFNOSUPPORT) if flags & libc::MSG_FASTOPEN != 0 => {
+            finish::<i64, _>(Err(libc::EOPNOTSUPP))
+        }
         Err(errno) if flags & libc::MSG_FASTOPEN != 0 => finish::<i64, _>(Err(errno)),
         _ => send_all(fd, data, flags),
     }

@@ -403,7 +403,17 @@ impl Sockets {
             (libc::IPPROTO_TCP, TCP_FASTOPEN_NO_COOKIE) => {
                 config.fast_open.connect_without_cookie = value != 0;
             }
-            (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => config.mss = value as u16,
+            (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => {
+                config.mss = value as u16;
+                if let Socket::Listener(address) = descriptor.socket {
+                    let change = |config: &mut Config| config.mss = value as u16;
+                    let endpoint = &mut self.host.endpoint;
+                    endpoint.configure_listener(address.port(), change);
+                    return Ok(0);
+                }
+            }
+            // The two bits below it are TCP's, for ECN.
+            (libc::SOL_IP, libc::IP_TOS) => config.dscp = (value as u8) >> 2,
             // What does not show in the segments of a script.
             (libc::SOL_SOCKET, libc::SO_REUSEADDR | libc::SO_MARK | libc::SO_KEEPALIVE)
             | (libc::SOL_IP, libc::IP_MTU_DISCOVER | libc::IP_FREEBIND) => return Ok(0),
@@ -420,6 +430,7 @@ impl Sockets {
                     config.segmentation.nagle = chosen.segmentation.nagle;
                     config.send_buffer = chosen.send_buffer;
                     config.user_timeout = chosen.user_timeout;
+                    config.dscp = chosen.dscp;
                 });
             })?;
         }
@@ -476,6 +487,12 @@ impl Sockets {
                 let finished = connection.is_finished();
                 if connection.readable() > 0 || finished {
                     found |= libc::POLLIN;
+                }
+                if matches!(
+                    connection.state(),
+                    State::CloseWait | State::Closing | State::LastAck | State::TimeWait
+                ) {
+                    found |= libc::POLLRDHUP;
                 }
                 if connection.writable() > 0 && connection.state() != State::SynSent {
                     found |= libc::POLLOUT;

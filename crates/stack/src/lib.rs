@@ -28,7 +28,7 @@ mod stack;
 mod user;
 
 pub use error::StackError;
-pub use kernel::acks::{ack_delay_max_here, set_ack_delay_max, set_receive_low_water};
+pub use kernel::acks::{ack_delay_max_here, set_ack_delay_max, set_dscp, set_receive_low_water};
 pub use kernel::options::{options_here, socket_knob};
 pub use kernel::{KernelConn, KernelListener, KernelSink, KernelSource, KernelStack};
 pub use stack::{Completions, Moved, Ready, SocketOptions, Stack};

@@ -510,6 +510,20 @@ pub const KNOBS: &[Knob] = &[
         "Whether a sender probes when the last segments of a flight stay unacknowledged (RFC 8985; both stacks do, Linux before 3.10 did not): after two round trips, 2 ms at the least, also when the peer is only kept off its CPU.",
     ),
     tcp(
+        "hystart",
+        Kind::Switch,
+        Kernel::No("the kernel's is a HyStart of its own and a parameter of the module tcp_cubic, for the whole machine"),
+        UserKnob::HyStart,
+        "Whether the first slow start ends where the round-trip time grows (HyStart++, RFC 9406) instead of at the first loss; `off`.",
+    ),
+    tcp(
+        "dscp",
+        Kind::Count(0, 63),
+        Kernel::SocketOption("IP_TOS"),
+        UserKnob::Dscp,
+        "Differentiated services code point of what an end sends once its connection is up (RFC 2474), e.g. 46; 0.",
+    ),
+    tcp(
         "busy_poll_us",
         Kind::Count(0, 1_000_000),
         Kernel::No("the kernel's is the sysctl `net.core.busy_poll`"),

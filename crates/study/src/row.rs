@@ -282,6 +282,8 @@ pub enum UserKnob {
     InitialWindow,
     WindowGrowth,
     TailLossProbe,
+    HyStart,
+    Dscp,
     BusyPoll,
     ReceiveBatch,
 }

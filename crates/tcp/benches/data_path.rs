@@ -26,6 +26,7 @@ fn main() {
             Way {
                 copies: false,
                 checksum: Checksum::Partial,
+                cut: false,
             },
         ),
         (
@@ -33,6 +34,7 @@ fn main() {
             Way {
                 copies: true,
                 checksum: Checksum::Partial,
+                cut: false,
             },
         ),
         (
@@ -40,12 +42,41 @@ fn main() {
             Way {
                 copies: true,
                 checksum: Checksum::Complete,
+                cut: false,
             },
         ),
     ] {
         stream(name, &Config::default(), way);
     }
     let mut segments = Config::default();
+    for (name, copies, checksum) in [
+        (
+            "endpoints, MTU 1500, super-segments cut, no copies",
+            false,
+            Checksum::Partial,
+        ),
+        (
+            "endpoints, MTU 1500, super-segments cut, copied",
+            true,
+            Checksum::Partial,
+        ),
+        (
+            "endpoints, MTU 1500, super-segments cut, copied and summed in one pass, verified",
+            true,
+            Checksum::Complete,
+        ),
+    ] {
+        let cut = true;
+        stream(
+            name,
+            &segments,
+            Way {
+                copies,
+                checksum,
+                cut,
+            },
+        );
+    }
     segments.segmentation.super_segment_bytes_max = 0;
     for (name, copies, checksum) in [
         ("endpoints, MTU 1500, no copies", false, Checksum::Partial),
@@ -61,7 +92,16 @@ fn main() {
             Checksum::Complete,
         ),
     ] {
-        stream(name, &segments, Way { copies, checksum });
+        let cut = false;
+        stream(
+            name,
+            &segments,
+            Way {
+                copies,
+                checksum,
+                cut,
+            },
+        );
     }
     one_pass_or_two(&segments);
     calls();
@@ -72,6 +112,8 @@ fn main() {
 struct Way {
     copies: bool,
     checksum: Checksum,
+    /// The endpoint cuts super-segments: the wire takes segments only.
+    cut: bool,
 }
 
 const RUNS: usize = 7;
@@ -95,6 +137,7 @@ fn one_pass_or_two(segments: &Config) {
     let way = Way {
         copies: true,
         checksum: Checksum::Complete,
+        cut: false,
     };
     let once = |one_pass: bool| {
         let mut pair = Pair::new(&config, way);
@@ -193,13 +236,10 @@ impl Pair {
     fn new(config: &Config, way: Way) -> Self {
         let now = Instant::now();
         let endpoint = |seed| {
-            Endpoint::new(
-                config.clone(),
-                Pool::default(),
-                [seed; 16],
-                way.checksum,
-                now,
-            )
+            let pool = Pool::default();
+            let mut endpoint = Endpoint::new(config.clone(), pool, [seed; 16], way.checksum, now);
+            endpoint.set_offloads(way.checksum == Checksum::Partial, !way.cut);
+            endpoint
         };
         let (mut client, mut server) = (endpoint(1), endpoint(2));
         server.listen(80, 5, config.clone()).unwrap();
@@ -259,11 +299,12 @@ impl Pair {
             });
             pass(&mut self.server, &mut self.client, now);
         }
-        self.client
-            .connection(self.id)
-            .unwrap()
-            .counters()
-            .super_segments_sent
+        let counters = self.client.connection(self.id).unwrap().counters();
+        if self.way.cut {
+            counters.segments_sent
+        } else {
+            counters.super_segments_sent
+        }
     }
 }
 

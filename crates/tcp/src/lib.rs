@@ -13,7 +13,7 @@
 //! retransmissions share what was sent. Packets are handed over as headers and pieces
 //! ([`wire::Packet`]), up to 64 KiB at once if the device cuts segments.
 //!
-//! Not here: urgent data, MPTCP, authentication options; sending IP fragments.
+//! Not here: urgent data out of band, MPTCP, authentication options; sending IP fragments.
 //!
 //! # The driver loop
 //!
@@ -78,9 +78,9 @@ pub mod wire;
 
 pub use connection::config::{Config, CongestionControl, FastOpenChoice, KeepAlive, WindowGrowth};
 pub use connection::{
-    AckDecision, AckPolicy, AckRule, Agreed, Arrival, Clock, Connection, Ended, Info, Limits,
-    LinuxAcks, LossState, Nagle, OwnAckPolicy, OwnAcks, OwnCut, OwnSegmentation, Pacing, Read,
-    ReadError, Segmentation, SendView, State, TailRule, WriteError,
+    AckDecision, AckPolicy, AckRule, AckState, Agreed, Arrival, Clock, Connection, Ended, Info,
+    Limits, LinuxAcks, LossState, Nagle, OwnAckPolicy, OwnAcks, OwnCut, OwnSegmentation, Pacing,
+    Read, ReadError, Segmentation, SendView, State, TailRule, WriteError,
 };
 pub use counters::Counters;
 pub use endpoint::{ConnId, ConnectError, Endpoint, EndpointCounters, ListenError, Ports};

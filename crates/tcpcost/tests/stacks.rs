@@ -31,6 +31,21 @@ others_max = "100%"
     )
 }
 
+/// What either TCP tells of its connections.
+const OF_CONNECTIONS: [&str; 11] = [
+    "conn_segments_sent",
+    "conn_segments_received",
+    "conn_data_segments_sent",
+    "conn_data_segments_received",
+    "conn_bytes_sent",
+    "conn_bytes_acked",
+    "conn_bytes_received",
+    "conn_segments_retransmitted",
+    "conn_busy_ns",
+    "conn_receive_window_limited_ns",
+    "conn_send_buffer_limited_ns",
+];
+
 /// All trials are measured in this bed by so many threads an end, and nothing came that was not sent.
 fn check(stacks: &str, bed: &str, ours: &[&str], threads: usize) {
     let place = Place::new();
@@ -66,7 +81,18 @@ fn check(stacks: &str, bed: &str, ours: &[&str], threads: usize) {
             assert_eq!(meters.contains(&"netstat"), !ours.contains(&end), "{end}");
             if record["knobs"]["workload"] != "crr" {
                 assert_eq!(common::environment(&record, end)["mss"], 1448, "{record}");
-                assert!(meters.contains(&"tcp_info"));
+                let readings = end_record["readings"].as_array().unwrap();
+                let of_connections: Vec<_> = readings
+                    .iter()
+                    .filter(|reading| reading["meter"] == "tcp_info")
+                    .collect();
+                assert!(!of_connections.is_empty());
+                for (reading, name) in of_connections
+                    .iter()
+                    .flat_map(|reading| OF_CONNECTIONS.map(|name| (reading, name)))
+                {
+                    assert!(reading["counts"][name].is_u64(), "{end} {name}: {record}");
+                }
             }
         }
     }

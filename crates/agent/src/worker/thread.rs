@@ -20,7 +20,7 @@ use tcpcost_workload::{self as workload, Token, flows_of};
 use super::{Listening, Order, Role, Totalled, WorkerAnswer, WorkerConfig, WorkerReadings};
 use crate::backend::{self, Backend, Observed};
 use crate::capture::captured;
-use crate::policy::AckOptions;
+use crate::policy::ConnectedOptions;
 use crate::protocol::{Prepare, Span, clock_ns, realtime_ns};
 use crate::readings::{self, Meters};
 use crate::sampler::Sampler;
@@ -50,7 +50,7 @@ pub(super) struct Worker {
     pub(super) reads_rusage: bool,
     /// Not of a host that forwards.
     pub(super) has_workload: bool,
-    pub(super) options: AckOptions,
+    pub(super) options: ConnectedOptions,
     /// What is set for this end.
     pub(super) knobs: Vec<&'static Knob>,
 }

@@ -7,7 +7,7 @@ use std::mem;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::Duration;
 
-use rustix::net::{AddressFamily, SocketType};
+use rustix::net::{AddressFamily, SocketType, sockopt};
 
 /// linux/tcp.h, of Linux 6.15; the crate libc does not have it yet.
 const TCP_DELACK_MAX_US: libc::c_int = 46;
@@ -18,6 +18,27 @@ const TCP_DELACK_MAX_US: libc::c_int = 46;
 /// What the kernel said.
 pub fn set_receive_low_water(fd: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
     set(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT, bytes)
+}
+
+/// IP_TOS or IPV6_TCLASS: the code point of what is sent from now on. The two bits below it stay
+/// TCP's, for ECN.
+///
+/// # Errors
+/// What the kernel said.
+pub fn set_dscp(fd: BorrowedFd<'_>, dscp: u8) -> io::Result<()> {
+    if sockopt::socket_domain(fd)? == AddressFamily::INET6 {
+        sockopt::set_ipv6_tclass(fd, u32::from(dscp) << 2)?;
+    }
+    // Of an IPv6 socket that is connected to an IPv4 address, too.
+    Ok(sockopt::set_ip_tos(fd, dscp << 2)?)
+}
+
+/// The code point of what is sent.
+///
+/// # Errors
+/// What the kernel said.
+pub fn dscp(fd: BorrowedFd<'_>) -> io::Result<u8> {
+    Ok(sockopt::ip_tos(fd)? >> 2)
 }
 
 /// TCP_DELACK_MAX_US: the longest that an ACK waits. The kernel rounds it up to its ticks.

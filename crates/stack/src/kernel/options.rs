@@ -26,6 +26,7 @@ pub fn socket_knob(fd: BorrowedFd<'_>, knob: &str) -> Option<Value> {
         "send_buffer" => bytes(sockopt::socket_send_buffer_size(fd)),
         "receive_buffer" => bytes(sockopt::socket_recv_buffer_size(fd)),
         "rcvlowat" => Some(Value::Bytes(acks::receive_low_water(fd).ok()?.into())),
+        "dscp" => Some(Value::Count(acks::dscp(fd).ok()?.into())),
         "ack_delay" => Some(Value::Time(acks::ack_delay_max(fd).ok()?)),
         _ => None,
     }

@@ -13,16 +13,16 @@
 //! 64, so between two polls lies the work of these, milliseconds at the most, where the peer's
 //! shortest timeout is 200 ms (RFC 6298 asks for a second, Linux takes 200 ms) and a tail loss probe
 //! that comes early costs one segment. Who computes for longer calls `poll` with no time to wait.
-//! Not here: a listener on one of several addresses (a port is listened on for all), SO_REUSEPORT,
-//! urgent data.
+//! Not here: two listeners at one port, each at an address of its own; SO_REUSEPORT; urgent data.
 
 use std::collections::VecDeque;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use tcpcost_link::Device;
-use tcpcost_tcp::wire::Checksum;
+use tcpcost_tcp::wire::{Checksum, FourTuple};
 use tcpcost_tcp::{Config, ConnId, Connection, Endpoint, Pool, Ports};
 
 use crate::error::{StackError, call};
@@ -72,6 +72,8 @@ pub struct UserStack<D: Device<Wire>> {
     busy_poll: Duration,
     /// Packets of a turn where they are answered before the application's.
     batch: Option<usize>,
+    /// Ends a sleep, too.
+    wakes: Option<OwnedFd>,
     /// The clock, as the last batch read it.
     now: Instant,
 }
@@ -85,7 +87,7 @@ struct Listening {
 
 impl<D: Device<Wire>> UserStack<D> {
     /// A stack with these addresses whose connections are of `config`, changed as `options` ask
-    /// ([`config_for`]). Super-segments are used if the device takes them.
+    /// ([`config_for`]). Super-segments are cut just before they leave if the device does not take them.
     ///
     /// # Errors
     /// An option that this stack does not have; no random numbers.
@@ -96,10 +98,7 @@ impl<D: Device<Wire>> UserStack<D> {
         options: &SocketOptions,
     ) -> Result<Self, StackError> {
         let offloads = device.offloads();
-        let mut config = config_for(config, options)?;
-        if !offloads.segmentation {
-            config.segmentation.super_segment_bytes_max = 0;
-        }
+        let config = config_for(config, options)?;
         let checksum = if offloads.checksum {
             Checksum::Partial
         } else {
@@ -111,6 +110,7 @@ impl<D: Device<Wire>> UserStack<D> {
         debug_assert_eq!(filled, secret.len(), "short only above 256 bytes");
         let (pool, now) = (Pool::default(), Instant::now());
         let mut endpoint = Endpoint::new(config.clone(), pool.clone(), secret, checksum, now);
+        endpoint.set_offloads(offloads.checksum, offloads.segmentation);
         let alone = |address: &IpAddr| (*address, if address.is_ipv4() { 32 } else { 128 });
         endpoint.set_addresses(&addresses.iter().map(alone).collect::<Vec<_>>());
         Ok(Self {
@@ -130,6 +130,7 @@ impl<D: Device<Wire>> UserStack<D> {
             ports: Ports::default(),
             busy_poll: Duration::ZERO,
             batch: None,
+            wakes: None,
             now,
         })
     }
@@ -189,6 +190,13 @@ impl<D: Device<Wire>> UserStack<D> {
         self
     }
 
+    /// From now on [`poll`](crate::Stack::poll) also ends, with nothing ready, while this descriptor is
+    /// readable and no packet waits: for an application that has more to wait for. An epoll instance
+    /// stands for many.
+    pub fn wake_by(&mut self, descriptor: OwnedFd) {
+        self.wakes = Some(descriptor);
+    }
+
     /// What it and its connections were made with; with one of them, as that one is now.
     pub fn settings(&self, connection: Option<&Connection>) -> UserSettings {
         UserSettings {
@@ -206,6 +214,11 @@ impl<D: Device<Wire>> UserStack<D> {
     /// A connection, so that a meter can read its counters. `None` once closed.
     pub fn connection(&self, conn: UserConn) -> Option<&Connection> {
         self.endpoint.connection(conn.0)
+    }
+
+    /// The two ends of a connection. `None` once closed.
+    pub fn path(&self, conn: UserConn) -> Option<FourTuple> {
+        self.endpoint.path(conn.0)
     }
 
     /// What is under it.
@@ -242,10 +255,8 @@ impl<D: Device<Wire>> UserStack<D> {
             if self.segmentation && !self.device.offloads().segmentation {
                 // It found out at run time that its kernel does not take them.
                 self.segmentation = false;
-                let no_super_segments =
-                    |config: &mut Config| config.segmentation.super_segment_bytes_max = 0;
-                no_super_segments(&mut self.config);
-                self.endpoint.configure(no_super_segments);
+                let checksum = self.device.offloads().checksum;
+                self.endpoint.set_offloads(checksum, false);
             }
             if !full || !self.out.is_empty() {
                 return Ok(());

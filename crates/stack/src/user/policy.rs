@@ -81,6 +81,8 @@ impl UserSettings {
                 tcpcost_tcp::WindowGrowth::PerAck => WindowGrowth::PerAck.word(),
             }),
             UserKnob::TailLossProbe => Some(Value::Switch(config.tail_loss_probe)),
+            UserKnob::HyStart => Some(Value::Switch(config.hystart)),
+            UserKnob::Dscp => Some(count(config.dscp.into())),
             UserKnob::BusyPoll => us(self.busy_poll),
             UserKnob::ReceiveBatch => u64::try_from(self.batch?).ok().map(Value::Count),
         }
@@ -139,6 +141,8 @@ impl UserSettings {
                 }
             }
             UserKnob::TailLossProbe => config.tail_loss_probe = is_on(),
+            UserKnob::HyStart => config.hystart = is_on(),
+            UserKnob::Dscp => config.dscp = u8::try_from(whole()).unwrap_or(0),
             UserKnob::BusyPoll => self.busy_poll = Duration::from_micros(whole()),
             UserKnob::ReceiveBatch => self.batch = usize::try_from(whole()).ok(),
         }

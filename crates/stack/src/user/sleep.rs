@@ -1,6 +1,7 @@
 //! Sleeping until there is something to do.
 
 use std::io;
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -9,8 +10,9 @@ use tcpcost_link::Device;
 use super::{UserStack, Wire};
 
 impl<D: Device<Wire>> UserStack<D> {
-    /// Sleeps until a packet comes, a timer is due or `deadline` is there.
-    pub(super) fn sleep(&self, deadline: Option<Instant>) -> io::Result<()> {
+    /// Sleeps until a packet comes, a timer is due or `deadline` is there. Whether the sleep ended, or
+    /// would have, by the descriptor of [`UserStack::wake_by`].
+    pub(super) fn sleep(&self, deadline: Option<Instant>) -> io::Result<bool> {
         let due = [
             deadline,
             self.endpoint.next_timeout(),
@@ -21,24 +23,30 @@ impl<D: Device<Wire>> UserStack<D> {
             .flatten()
             .min()
             .map(|due| due.saturating_duration_since(Instant::now()));
-        if timeout == Some(Duration::ZERO) {
-            return Ok(());
-        }
+        let other = self.wakes.as_ref().map(AsFd::as_fd);
         let Some(descriptor) = self.device.descriptor() else {
             // Nothing to wait on: let others run, and look again.
             std::thread::yield_now();
-            return Ok(());
+            return other.map_or(Ok(false), |other| {
+                let mut fds = [PollFd::from_borrowed_fd(other, PollFlags::IN)];
+                Ok(rustix::event::poll(&mut fds, Some(&Timespec::default()))? > 0)
+            });
         };
+        if timeout == Some(Duration::ZERO) && other.is_none() {
+            return Ok(false);
+        }
         let events = self.interest();
         let timeout = timeout.map(|timeout| Timespec {
             tv_sec: timeout.as_secs().try_into().unwrap_or(i64::MAX),
             tv_nsec: timeout.subsec_nanos().into(),
         });
-        let mut fds = [PollFd::from_borrowed_fd(descriptor, events)];
-        match rustix::event::poll(&mut fds, timeout.as_ref()) {
-            Ok(_) => Ok(()),
-            Err(error) => Err(error.into()),
-        }
+        let mut fds = [
+            PollFd::from_borrowed_fd(descriptor, events),
+            PollFd::from_borrowed_fd(other.unwrap_or(descriptor), PollFlags::IN),
+        ];
+        let count = if other.is_some() { 2 } else { 1 };
+        rustix::event::poll(&mut fds[..count], timeout.as_ref())?;
+        Ok(other.is_some() && !fds[1].revents().is_empty())
     }
 
     /// What a sleep is to end by: room for what the device had no room for, or kept for want of it.
@@ -69,6 +77,17 @@ mod tests {
         let addresses = ["10.0.0.1".parse().unwrap()];
         let options = SocketOptions::default();
         UserStack::new(device, &addresses, &Config::default(), &options).unwrap()
+    }
+
+    #[test]
+    fn a_poll_ends_by_another_descriptor_than_the_devices() {
+        let (near, _far) = memory::pair::<Wire>(1);
+        let well = Impairment::default();
+        let mut stack = stack(Impaired::new(near, well, well, 1));
+        let (wakes, wake) = rustix::pipe::pipe().unwrap();
+        stack.wake_by(wakes);
+        rustix::io::write(&wake, b"x").unwrap();
+        assert_eq!(stack.poll(None).unwrap(), 0);
     }
 
     #[test]

@@ -42,12 +42,18 @@ impl<D: Device<Wire>> Stack for UserStack<D> {
             port => port,
         };
         let backlog = usize::try_from(backlog).unwrap_or(usize::MAX);
-        match self.endpoint.listen(port, backlog, self.config.clone()) {
+        let address = SocketAddr::new(local.ip(), port);
+        let config = self.config.clone();
+        let listened = if local.ip().is_unspecified() {
+            self.endpoint.listen(port, backlog, config)
+        } else {
+            self.endpoint.listen_on(address, backlog, config)
+        };
+        match listened {
             Ok(()) => {}
             Err(ListenError::InUse) => return Err(refused(io::ErrorKind::AddrInUse)),
             Err(ListenError::BadPort) => return Err(refused(io::ErrorKind::InvalidInput)),
         }
-        let address = SocketAddr::new(local.ip(), port);
         self.listeners.push(Listening {
             address,
             token,
@@ -134,7 +140,8 @@ impl<D: Device<Wire>> Stack for UserStack<D> {
                 sleeps_at = self.now + self.busy_poll;
             } else if self.now >= sleeps_at {
                 match self.sleep(deadline) {
-                    Ok(()) => {}
+                    Ok(false) => {}
+                    Ok(true) => return Ok(0),
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(0),
                     Err(error) => return Err(error),
                 }
@@ -252,5 +259,53 @@ pub(super) fn readiness(connection: &Connection, token: u32) -> Ready {
             State::CloseWait | State::Closing | State::LastAck | State::TimeWait | State::Closed
         ),
         error: connection.ended().is_some(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use tcpcost_link::memory::{self, Memory};
+    use tcpcost_tcp::Config;
+
+    use super::*;
+    use crate::stack::SocketOptions;
+
+    fn stack(device: Memory<Wire>, addresses: [&str; 2]) -> UserStack<Memory<Wire>> {
+        let addresses = addresses.map(|address| address.parse::<IpAddr>().unwrap());
+        let options = SocketOptions::default();
+        UserStack::new(device, &addresses, &Config::default(), &options).unwrap()
+    }
+
+    /// Whether who connects there is let in.
+    fn connects(listened: &str, to: &str) -> bool {
+        let (near, far) = memory::pair::<Wire>(64);
+        let mut client = stack(near, ["10.0.0.1", "fd00::1"]);
+        let mut server = stack(far, ["10.0.0.2", "fd00::2"]);
+        server.listen(listened.parse().unwrap(), 5, 0).unwrap();
+        let conn = client.connect(to.parse().unwrap(), 1).unwrap();
+        loop {
+            client.poll(Some(Duration::ZERO)).unwrap();
+            server.poll(Some(Duration::ZERO)).unwrap();
+            match client.connected(conn) {
+                Ok(()) => return true,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => {
+                    assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+                    return false;
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_listener_is_at_the_address_it_was_given_or_at_all() {
+        let (four, six) = ("10.0.0.2:80", "[fd00::2]:80");
+        assert!(connects(four, four) && !connects(four, six));
+        assert!(connects(six, six) && !connects(six, four));
+        for any in ["0.0.0.0:80", "[::]:80"] {
+            assert!(connects(any, four) && connects(any, six), "{any}");
+        }
     }
 }

@@ -313,6 +313,8 @@ fn any_segment(input: &mut Input<'_>, connection: &Connection) -> Segment {
             Ecn::Congested
         },
         dscp: 0,
+        // Of no input of its own, so that the corpus means what it meant.
+        urgent: seq.value() as u16,
         fast_open: None,
     }
 }

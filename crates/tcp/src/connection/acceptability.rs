@@ -38,7 +38,7 @@ impl Connection {
         };
         let older = (timestamps.value.wrapping_sub(self.rcv.ts_recent) as i32) < 0;
         // §5.5: a TS.Recent older than the clock's wrap says nothing.
-        if older && now.saturating_duration_since(self.heard) < PAWS_IDLE_MAX {
+        if older && self.since_heard(now) < PAWS_IDLE_MAX {
             self.counters.dropped_paws += 1;
             self.answer_unacceptable(segment, now);
             return ControlFlow::Break(());

@@ -162,6 +162,9 @@ impl Connection {
     }
 
     fn on_read(&mut self, read: usize, now: Instant) {
+        if self.rcv.urgent {
+            self.settle_urgent();
+        }
         self.tune_buffer(read, now);
         if !self.state.may_receive() {
             return;

@@ -79,8 +79,11 @@ impl Connection {
             cork: false,
             flush: false,
             wanted: false,
+            up: iss,
+            urgent: false,
+            pace_late_ns: 0,
         };
-        let mut rcv = ReceiveSpace::new(now, config.receive_buffer.max(MSS_MIN.into()));
+        let mut rcv = ReceiveSpace::new(config.receive_buffer.max(MSS_MIN.into()));
         if config.window_scaling {
             rcv.shift = config.window_shift();
         }
@@ -102,7 +105,7 @@ impl Connection {
             passive: false,
             retries: 0,
             unanswered: 0,
-            heard: now,
+            heard_ns: 0,
             challenge_limit: ChallengeLimit::new(clock.at(now)),
             ended: None,
             soft_error: None,
@@ -159,7 +162,7 @@ impl Connection {
         self.rcv.nxt = syn.seq + 1;
         self.rcv.edge = self.rcv.nxt;
         self.rcv.acked = self.rcv.nxt;
-        self.heard = now;
+        self.heard_ns = self.timers.ns(now);
         let options = &syn.options;
         match options.window_scale {
             Some(shift) if self.config.window_scaling => self.snd.shift = shift,

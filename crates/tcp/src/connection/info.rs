@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::Connection;
+use super::ack::AckState;
 use super::recovery::Phase;
 use crate::wire::Unreachable;
 
@@ -61,6 +62,8 @@ pub struct Info {
     pub reordering_seen: bool,
     /// What held the sender up since it began, and for how long.
     pub limits: Limits,
+    /// How it acknowledges.
+    pub ack: AckState,
 }
 
 /// What the sender is busy with: Linux's `tcpi_ca_state`.
@@ -206,12 +209,13 @@ impl Connection {
             receive_buffer_bytes: rcv.buffer,
             timeouts_in_a_row: self.retries,
             probes_unanswered: self.unanswered,
-            since_received: Some(now.saturating_duration_since(self.heard)),
+            since_received: Some(self.since_heard(now)),
             since_data_received: (rcv.data_ns > 0)
                 .then(|| Duration::from_nanos(self.timers.ns(now).saturating_sub(rcv.data_ns))),
             soft_error: self.soft_error,
             reordering_seen: recovery.rack.reordering_seen(),
             limits: self.limits.until(self.timers.ns(now)),
+            ack: self.ack.state(),
         }
     }
 

@@ -28,6 +28,7 @@ mod timeouts;
 mod timers;
 mod transmit;
 mod unreachable;
+mod urgent;
 mod window;
 
 #[cfg(test)]
@@ -52,7 +53,9 @@ use timers::Timers;
 
 pub(crate) use time_wait::TimeWait;
 
-pub use ack::{AckDecision, AckPolicy, AckRule, Arrival, LinuxAcks, OwnAckPolicy, OwnAcks, Read};
+pub use ack::{
+    AckDecision, AckPolicy, AckRule, AckState, Arrival, LinuxAcks, OwnAckPolicy, OwnAcks, Read,
+};
 pub use application::{ReadError, WriteError};
 pub(crate) use fast_open::{Known, OPTION_BYTES_MAX};
 pub use info::{Agreed, Info, Limits, LossState};
@@ -100,8 +103,8 @@ pub struct Connection {
     retries: u8,
     /// Probes of an idle or closed window without any answer.
     unanswered: u8,
-    /// When the peer was last heard.
-    heard: Instant,
+    /// When the peer was last heard, by the timers' clock.
+    heard_ns: u64,
     challenge_limit: ChallengeLimit,
     ended: Option<Ended>,
     /// What routers say, and the peer has not disproved.
@@ -226,6 +229,15 @@ impl Connection {
     /// The checksum's sum over payload that was written, if it was taken in the same pass.
     pub(crate) fn sum_of(&self, start: SeqNum, bytes: usize) -> Option<Sum> {
         self.snd.queue.sum_of(start, bytes as u32)
+    }
+
+    fn heard_at(&self) -> Instant {
+        self.timers.base() + Duration::from_nanos(self.heard_ns)
+    }
+
+    /// Time since the peer was last heard.
+    fn since_heard(&self, now: Instant) -> Duration {
+        Duration::from_nanos(self.timers.ns(now).saturating_sub(self.heard_ns))
     }
 
     fn clock(&self) -> Clock {

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::time::Instant;
 
 use super::{Connection, State};
-use crate::wire::Segment;
+use crate::wire::{Flags, Segment};
 
 impl Connection {
     /// Takes in a segment, or a super-segment, of this connection.
@@ -41,7 +41,11 @@ impl Connection {
         self.on_heard(now);
         self.take_timestamps(segment);
         self.process_ack(segment, now)?;
-        // Sixth, URG: ignored (see `wire`). Seventh, process the segment text.
+        // Sixth, check the URG bit.
+        if segment.flags.contains(Flags::URG) {
+            self.take_urgent(segment);
+        }
+        // Seventh, process the segment text.
         self.process_congestion_mark(segment);
         self.note_fin(segment);
         self.process_text(segment, now)?;
@@ -61,7 +65,7 @@ impl Connection {
 
     /// The peer lives.
     fn on_heard(&mut self, now: Instant) {
-        self.heard = now;
+        self.heard_ns = self.timers.ns(now);
         self.unanswered = 0;
         self.soft_error = None;
     }

@@ -41,6 +41,12 @@ pub(super) struct SendSpace {
     pub wanted: bool,
     /// A partial segment may leave once, whatever holds it.
     pub flush: bool,
+    /// SND.UP: behind the last urgent byte, while `urgent`.
+    pub up: SeqNum,
+    /// Urgent data was written and is not acknowledged.
+    pub urgent: bool,
+    /// How long ago pacing would have let the next data go, in ns.
+    pub pace_late_ns: u32,
 }
 
 /// Receive sequence space.
@@ -69,18 +75,24 @@ pub(super) struct ReceiveSpace {
     pub buffer: u32,
     /// Payload of a full segment of the peer's, by what was seen.
     pub full_segment: u32,
+    /// RCV.UP: behind the last urgent byte, while `urgent`.
+    pub up: SeqNum,
+    /// The peer has urgent data that nobody has read.
+    pub urgent: bool,
     /// TS.Recent.
     pub ts_recent: u32,
     /// A duplicate to report (RFC 2883).
     pub duplicate: Option<(SeqNum, SeqNum)>,
     /// When payload last came (before any, when the connection was opened), by the timers' clock.
     pub data_ns: u64,
-    /// For auto-tuning: bytes read since the instant.
-    pub tuning: (u32, Instant),
+    /// For auto-tuning: bytes read since the time beside it.
+    pub tuning_bytes: u32,
+    /// By the timers' clock, whose zero is when the connection was opened.
+    pub tuning_ns: u64,
 }
 
 impl ReceiveSpace {
-    pub(super) fn new(now: Instant, buffer: u32) -> Self {
+    pub(super) fn new(buffer: u32) -> Self {
         Self {
             irs: SeqNum::default(),
             nxt: SeqNum::default(),
@@ -95,10 +107,13 @@ impl ReceiveSpace {
             discarded: false,
             buffer,
             full_segment: 536,
+            up: SeqNum::default(),
+            urgent: false,
             ts_recent: 0,
             duplicate: None,
             data_ns: 0,
-            tuning: (0, now),
+            tuning_bytes: 0,
+            tuning_ns: 0,
         }
     }
 

@@ -31,7 +31,7 @@ impl Connection {
             until: self
                 .timers
                 .next()
-                .unwrap_or(self.heard + self.config.time_wait),
+                .unwrap_or(self.heard_at() + self.config.time_wait),
         }
     }
 }

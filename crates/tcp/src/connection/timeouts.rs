@@ -12,7 +12,7 @@ use crate::SeqNum;
 impl Connection {
     /// Lets timers that are due at `now` fire.
     pub fn on_timeout(&mut self, now: Instant) {
-        while let Some(timer) = self.timers.expire(now) {
+        while let Some((timer, late)) = self.timers.expire(now) {
             match timer {
                 Timer::Retransmit => self.on_retransmission_timeout(now),
                 Timer::TailProbe => {
@@ -31,8 +31,7 @@ impl Connection {
                 }
                 // More was announced and did not come in time.
                 Timer::Cork => (self.snd.more, self.snd.flush) = (false, true),
-                // That it no longer runs is what it had to say.
-                Timer::Pace => {}
+                Timer::Pace => self.on_pace_timeout(late),
                 Timer::KeepAlive => self.on_keepalive_timeout(now),
                 Timer::User => self.end(Some(self.given_up())),
                 Timer::TimeWait => self.end(None),
@@ -132,7 +131,7 @@ impl Connection {
             return;
         };
         let busy = !self.recovery.scoreboard.is_empty();
-        let due = self.heard + keepalive.idle;
+        let due = self.heard_at() + keepalive.idle;
         if self.unanswered == 0 && (busy || due > now) {
             let next = if due > now {
                 due

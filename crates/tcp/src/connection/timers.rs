@@ -111,14 +111,15 @@ impl Timers {
         Some(self.base + Duration::from_nanos(next))
     }
 
-    /// Stops and returns one timer that is due, in the order of their declaration.
-    pub(super) fn expire(&mut self, now: Instant) -> Option<Timer> {
+    /// Stops and returns one timer that is due, in the order of their declaration, and since when it is.
+    pub(super) fn expire(&mut self, now: Instant) -> Option<(Timer, Duration)> {
         let now = self.ns(now);
         let timer = KINDS
             .into_iter()
             .find(|timer| self.deadlines_ns[*timer as usize] <= now)?;
+        let late = Duration::from_nanos(now - self.deadlines_ns[timer as usize]);
         self.stop(timer);
-        Some(timer)
+        Some((timer, late))
     }
 
     /// Nanoseconds from `base` to `at`.
@@ -145,8 +146,9 @@ mod tests {
         timers.set(Timer::Retransmit, ms(40));
         assert_eq!(timers.next(), Some(ms(40)));
         assert_eq!(timers.expire(ms(39)), None);
-        assert_eq!(timers.expire(ms(70)), Some(Timer::Retransmit));
-        assert_eq!(timers.expire(ms(70)), Some(Timer::Ack));
+        let late = Duration::from_millis;
+        assert_eq!(timers.expire(ms(70)), Some((Timer::Retransmit, late(30))));
+        assert_eq!(timers.expire(ms(70)), Some((Timer::Ack, late(20))));
         assert_eq!((timers.expire(ms(70)), timers.next()), (None, None));
     }
 }

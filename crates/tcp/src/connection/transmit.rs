@@ -16,7 +16,12 @@ use crate::{Chain, SeqNum, WindowGrowth};
 impl Connection {
     /// The next segment to send, or `None` when there is nothing to send now.
     pub fn poll_segment(&mut self, now: Instant) -> Option<Segment> {
-        let segment = self.next_segment(now);
+        let mut segment = self.next_segment(now);
+        if self.snd.urgent
+            && let Some(segment) = &mut segment
+        {
+            self.mark_urgent(segment);
+        }
         self.debug_assert_promises(segment.as_ref());
         self.debug_assert_invariants();
         segment
@@ -135,12 +140,16 @@ impl Connection {
         if room < len.min(mss) && flight > 0 {
             return None;
         }
-        let ceiling = self
-            .config
-            .segmentation
-            .super_segment_bytes_max
-            .min(SUPER_SEGMENT_MAX)
-            .max(mss);
+        let ceiling = match self.snd.urgent {
+            // As Linux: a device that cuts would repeat the pointer.
+            true => mss,
+            false => self
+                .config
+                .segmentation
+                .super_segment_bytes_max
+                .min(SUPER_SEGMENT_MAX)
+                .max(mss),
+        };
         let len = len.min((room.min(ceiling) / mss * mss).max(mss));
         let segment = self.retransmit(lost.start, lost.start + len, now);
         self.timers.start(Timer::Retransmit, now + self.rtt.rto());
@@ -232,6 +241,11 @@ impl Connection {
         let queue = self.send_queue_view(unsent, now);
         match self.config.segmentation.cut(&queue) {
             Cut::Send(bytes) => {
+                let bytes = if self.snd.urgent {
+                    bytes.min(self.snd.mss)
+                } else {
+                    bytes
+                };
                 self.pace(bytes, now);
                 let ask = self.ack_rate_to_ask();
                 let (bytes, small) = match ask {
@@ -369,6 +383,7 @@ impl Connection {
             segment_size,
             ecn: Ecn::NotCapable,
             dscp: self.config.dscp,
+            urgent: 0,
             fast_open: None,
         }
     }

@@ -65,17 +65,19 @@ impl Connection {
     /// buffer is what limits the peer; offer it twice what was read.
     pub(super) fn tune_buffer(&mut self, read: usize, now: Instant) {
         let max = self.config.receive_buffer_max;
-        let (bytes, since) = &mut self.rcv.tuning;
-        *bytes = bytes.saturating_add(read.min(u32::MAX as usize) as u32);
+        let bytes = self.rcv.tuning_bytes;
+        let bytes = bytes.saturating_add(read.min(u32::MAX as usize) as u32);
+        self.rcv.tuning_bytes = bytes;
         if self.rcv.buffer >= max {
             return;
         }
         let Some(srtt) = self.rtt.srtt() else { return };
-        if now.saturating_duration_since(*since) < srtt {
+        let now = self.timers.ns(now);
+        if u128::from(now.saturating_sub(self.rcv.tuning_ns)) < srtt.as_nanos() {
             return;
         }
         let wanted = bytes.saturating_mul(2);
-        (*bytes, *since) = (0, now);
+        (self.rcv.tuning_bytes, self.rcv.tuning_ns) = (0, now);
         if wanted > self.rcv.buffer {
             self.rcv.buffer = wanted.min(max);
         }

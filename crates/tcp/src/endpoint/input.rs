@@ -206,6 +206,7 @@ pub(super) struct ReadinessSnapshot {
     readable: usize,
     finished: bool,
     writable: bool,
+    urgent: bool,
 }
 
 impl ReadinessSnapshot {
@@ -218,6 +219,7 @@ impl ReadinessSnapshot {
             // it is not woken for every acknowledgement.
             writable: connection.writable()
                 >= (connection.config().send_buffer as usize / 3).max(1),
+            urgent: connection.urgent() > 0,
         }
     }
 
@@ -226,5 +228,6 @@ impl ReadinessSnapshot {
             || self.state != before.state
             || self.finished != before.finished
             || (self.writable && !before.writable)
+            || (self.urgent && !before.urgent)
     }
 }

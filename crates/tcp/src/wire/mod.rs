@@ -1,8 +1,7 @@
 //! What crosses the wire: views that parse bytes into plain values, and values that emit bytes.
 //!
 //! The TCP above works on [`Segment`]s and never sees bytes. What cannot be parsed is a
-//! [`DropReason`], to be counted. Not here: IP options beyond skipping them, urgent data (its pointer is
-//! ignored, as RFC 6093 §6 advises new applications to expect).
+//! [`DropReason`], to be counted. Not here: IP options beyond skipping them.
 
 mod checksum;
 mod fast_open;

@@ -278,6 +278,7 @@ mod tests {
                 segment_size: 0,
                 ecn: [Ecn::NotCapable, Ecn::Capable1, Ecn::Capable0, Ecn::Congested][usize::from(ecn)],
                 dscp,
+                urgent: seq as u16,
                 fast_open: None,
             }
         }
@@ -294,7 +295,7 @@ mod tests {
             let (parsed_path, parsed) = packet.parse().unwrap();
             prop_assert_eq!(parsed_path, swapped(path(v6)));
             prop_assert_eq!(parsed.payload.to_vec(), segment.payload.to_vec());
-            prop_assert_eq!((parsed.seq, parsed.ack, parsed.flags, parsed.window), (segment.seq, segment.ack, segment.flags, segment.window));
+            prop_assert_eq!((parsed.seq, parsed.ack, parsed.flags, parsed.window, parsed.urgent), (segment.seq, segment.ack, segment.flags, segment.window, segment.urgent));
             prop_assert_eq!((parsed.options, parsed.ecn, parsed.dscp), (segment.options, segment.ecn, segment.dscp));
         }
 

@@ -29,6 +29,9 @@ pub struct Segment {
     pub ecn: Ecn,
     /// Differentiated services code point of the IP header (RFC 2474), 0 to 63.
     pub dscp: u8,
+    /// Urgent pointer: bytes from `seq` to behind the last urgent one (RFC 6093 §4); meaningless without
+    /// the URG flag, which no super-segment has.
+    pub urgent: u16,
     /// TCP Fast Open (RFC 7413), on SYNs. Apart from the options: those travel with every segment.
     pub fast_open: Option<Box<FastOpen>>,
 }
@@ -100,6 +103,7 @@ impl Segment {
             segment_size: 0,
             ecn: self.ecn,
             dscp: self.dscp,
+            urgent: 0,
             fast_open: None,
         };
         self.seq += size as u32;

@@ -27,6 +27,7 @@ impl TcpHeader {
         segment.ack = SeqNum::new(word(8));
         segment.flags = Flags::from_bits(fixed[13]);
         segment.window = half(14);
+        segment.urgent = half(18);
         segment.options.read(options);
         if segment.flags.contains(Flags::SYN) {
             segment.fast_open = FastOpen::read(options).map(Box::new);
@@ -58,7 +59,8 @@ impl TcpHeader {
         to[12] = ((header_bytes / 4) as u8) << 4;
         to[13] = segment.flags.bits();
         to[14..16].copy_from_slice(&segment.window.to_be_bytes());
-        to[16..20].fill(0);
+        to[16..18].fill(0);
+        to[18..20].copy_from_slice(&segment.urgent.to_be_bytes());
         header_bytes
     }
 }

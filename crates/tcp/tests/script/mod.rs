@@ -317,6 +317,7 @@ impl Runner {
             segment_size: 0,
             ecn: line.ecn.unwrap_or(Ecn::NotCapable),
             dscp: 0,
+            urgent: 0,
             fast_open: line.fast_open.map(Box::new),
         })
     }

@@ -1,21 +1,25 @@
 //! The command line of `tcpcost peer`, and the choices of TCP and wire that it stands for.
 
+mod local;
 mod network;
+mod wire;
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
 use clap::Args;
-use tcpcost_link::{Impairment, Layer, Offloads};
+use tcpcost_link::{Layer, Offloads};
 use tcpcost_stack::UserSettings;
 use tcpcost_study::units;
 use tcpcost_tcp::{Config, CongestionControl, KeepAlive, Nagle};
 
 use super::policy::PolicyFlags;
 use crate::exit::usage;
-pub use network::Network;
+pub use local::Forward;
+pub use network::{Network, is_reachable};
+pub use wire::WireFlags;
 
 /// A congestion control by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,17 +86,14 @@ fn wait(text: &str) -> Result<Duration, String> {
     })
 }
 
-fn rate(text: &str) -> Result<u64, String> {
-    units::bits_per_s(text).map_err(|error| error.to_string())
-}
-
 /// `tcpcost peer`.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = "Example, as root, and then from another terminal:\n  \
     tcpcost peer --tap tcp0 --address 10.9.0.2/24 --host-address 10.9.0.1/24 --listen 5201 --iperf3 --ack-every 8\n  \
     iperf3 -c 10.9.0.2\n\
 Or with --listen 80 --serve 1GiB, and: curl -o /dev/null http://10.9.0.2/\n\
-A wire that is impaired carries ordinary segments, no super-segments: both directions of it are meant.")]
+Or with --forward 8080=10.9.0.1:80, and: curl http://127.0.0.1:8080/ (more: docs/recipes.md)\n\
+A wire that is impaired carries ordinary segments, no super-segments.")]
 pub struct Flags {
     /// Make or take the TAP interface NAME.
     #[arg(long, value_name = "NAME", required_unless_present = "tun", value_parser = interface_name)]
@@ -112,7 +113,7 @@ pub struct Flags {
     pub resolve: bool,
 
     /// Take connections to this port.
-    #[arg(long, value_name = "PORT", required_unless_present = "connect", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "PORT", required_unless_present_any = ["connect", "forward", "socks"], value_parser = clap::value_parser!(u16).range(1..))]
     pub listen: Option<u16>,
     /// Run so many instances, each on a thread and a queue of the interface by itself, with as many
     /// ports in a row from --listen on: connections to one port are one instance's.
@@ -121,6 +122,13 @@ pub struct Flags {
     /// Connect once, and end when the connection has.
     #[arg(long, value_name = "ADDR:PORT", conflicts_with_all = ["listen", "instances"])]
     pub connect: Option<SocketAddr>,
+    /// Listen with the kernel's TCP at LOCAL:PORT (PORT alone: on 127.0.0.1) and connect whoever comes
+    /// to HOST:PORT by ours: an application as it is uses our TCP. May be repeated.
+    #[arg(long, value_name = "LOCAL:PORT=HOST:PORT")]
+    pub forward: Vec<Forward>,
+    /// The same to wherever it says: a SOCKS 5 proxy (curl --socks5-hostname, a browser).
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub socks: Option<SocketAddr>,
 
     /// What to do with connections.
     #[command(flatten)]
@@ -141,10 +149,6 @@ pub struct Flags {
     /// Congestion control: cubic, reno or fixed:SIZE.
     #[arg(long, value_name = "NAME", default_value = "cubic")]
     pub cc: Congestion,
-    /// End the first slow start where the round-trip time grows (HyStart++, RFC 9406), with cubic or
-    /// reno [default: the first loss ends it].
-    #[arg(long)]
-    pub hystart: bool,
     /// Send buffer, from 4KiB [default: 1MiB].
     #[arg(long, value_name = "SIZE", value_parser = buffer)]
     pub send_buffer: Option<u32>,
@@ -177,43 +181,22 @@ pub struct Flags {
     /// RFC 5482) [default: after 15 timeouts in a row, about a quarter of an hour].
     #[arg(long, value_name = "TIME", value_parser = wait)]
     pub user_timeout: Option<Duration>,
-    /// Differentiated services code point of what it sends (RFC 2474), e.g. 46.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=63), default_value_t = 0)]
-    pub dscp: u8,
     /// No segmentation and checksum offload, in either direction.
     #[arg(long)]
     pub no_offloads: bool,
 
-    /// Packets lost, e.g. 1%.
-    #[arg(long, value_name = "RATIO", value_parser = ratio, default_value = "0%")]
-    pub loss: f64,
-    /// Packets sent twice.
-    #[arg(long, value_name = "RATIO", value_parser = ratio, default_value = "0%")]
-    pub duplicate: f64,
-    /// Packets in which a bit is changed.
-    #[arg(long, value_name = "RATIO", value_parser = ratio, default_value = "0%")]
-    pub corrupt: f64,
-    /// Packets kept back by 1 ms.
-    #[arg(long, value_name = "RATIO", value_parser = ratio, default_value = "0%")]
-    pub reorder: f64,
-    /// Time from one end to the other.
-    #[arg(long, value_name = "TIME", value_parser = time, default_value = "0s")]
-    pub delay: Duration,
-    /// Rate of the wire, e.g. 100Mbit/s.
-    #[arg(long, value_name = "RATE", value_parser = rate)]
-    pub rate: Option<u64>,
-    /// Bytes that wait for the rate before more are dropped.
-    #[arg(long, value_name = "SIZE", value_parser = size_of, requires = "rate")]
-    pub queue: Option<u32>,
-    /// Seed of what happens on the wire.
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub seed: u64,
+    /// What is wrong with the wire.
+    #[command(flatten)]
+    pub wire: WireFlags,
 
-    /// One JSON object a line.
+    /// One JSON object a line; the first has the configuration.
     #[arg(long)]
     pub json: bool,
+    /// Say each second of N connections, the busiest first, where they stand.
+    #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "10", value_parser = clap::value_parser!(u16).range(1..))]
+    pub connections: Option<u16>,
     /// Write what passes the interface to FILE, as pcapng.
-    #[arg(long, value_name = "FILE", conflicts_with = "instances")]
+    #[arg(long, value_name = "FILE")]
     pub pcap: Option<PathBuf>,
 
     /// Policies of its TCP.
@@ -221,9 +204,28 @@ pub struct Flags {
     pub policies: PolicyFlags,
 }
 
-/// What to do with connections: one of these.
-#[derive(Debug, Clone, Copy, Args)]
-#[group(required = true, multiple = false)]
+/// `--serve`: a size, else a directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Serve {
+    /// So many bytes whatever is asked for.
+    Bytes(u64),
+    /// Its files.
+    Directory(PathBuf),
+}
+
+fn serve(text: &str) -> Result<Serve, String> {
+    match units::bytes(text) {
+        Ok(bytes) => Ok(Serve::Bytes(bytes)),
+        Err(_) if Path::new(text).is_dir() => Ok(Serve::Directory(text.into())),
+        Err(error) => Err(format!(
+            "expected a directory that is there, or a size: {error}"
+        )),
+    }
+}
+
+/// What to do with connections of --listen or --connect: one of these.
+#[derive(Debug, Clone, Args)]
+#[group(multiple = false)]
 pub struct ServiceFlags {
     /// Receive and drop.
     #[arg(long)]
@@ -234,12 +236,22 @@ pub struct ServiceFlags {
     /// Send without end, or as many as --bytes says.
     #[arg(long)]
     pub source: bool,
-    /// Answer an HTTP request with this many bytes and close.
-    #[arg(long, value_name = "SIZE", value_parser = bytes)]
-    pub serve: Option<u64>,
+    /// Serve the files under DIR over HTTP/1.1; or answer any HTTP request with SIZE bytes and close.
+    #[arg(long, value_name = "DIR|SIZE", value_parser = serve, conflicts_with = "connect")]
+    pub serve: Option<Serve>,
+    /// Send what standard input brings and write what comes to standard output: one connection, and the
+    /// end with it. What else there is to say goes to standard error.
+    #[arg(long, conflicts_with_all = ["instances", "forward", "socks"])]
+    pub stdio: bool,
     /// Be the server of iperf3 clients, of several at once: TCP, one way at a time (not --bidir).
     #[arg(long, conflicts_with = "connect")]
     pub iperf3: bool,
+}
+
+impl ServiceFlags {
+    fn is_any(&self) -> bool {
+        self.sink || self.echo || self.source || self.serve.is_some() || self.iperf3 || self.stdio
+    }
 }
 
 impl Flags {
@@ -251,9 +263,19 @@ impl Flags {
         network::check("--address", &self.address, &[])?;
         network::check("--host-address", &self.host_address, &self.address)?;
         if let Some(remote) = self.connect {
-            network::check_remote(remote, &self.address)?;
+            network::check_remote("--connect", remote, &self.address)?;
         }
-        if self.hystart && matches!(self.cc.0, CongestionControl::Fixed(_)) {
+        let serves = self.service.is_any();
+        if (self.listen.is_some() || self.connect.is_some()) != serves {
+            return Err(usage(if serves {
+                "what is done with connections needs --listen or --connect"
+            } else {
+                "--listen and --connect need one of --sink, --echo, --source, --serve, --iperf3, --stdio"
+            }));
+        }
+        self.wire.check()?;
+        let hystart = self.settings(MTU_MIN).config.hystart;
+        if hystart && matches!(self.cc.0, CongestionControl::Fixed(_)) {
             return Err(usage("--hystart has no effect on a window that is fixed"));
         }
         let ports_left = self.listen.map_or(0, |first| u16::MAX - first);
@@ -297,29 +319,10 @@ impl Flags {
         }
     }
 
-    /// What is wrong with each direction of the wire.
-    pub fn impairment(&self) -> Impairment {
-        Impairment {
-            delay: self.delay,
-            rate_bits_per_s: self.rate,
-            queue_bytes: self.queue.map(|bytes| bytes as usize),
-            loss: self.loss,
-            reorder: self.reorder,
-            reorder_delay: Duration::from_millis(1),
-            duplicate: self.duplicate,
-            corrupt: self.corrupt,
-            ..Impairment::default()
-        }
-    }
-
     /// What the interface is to do: nothing on an impaired wire, where what is lost is a packet and
     /// what is changed must show in a checksum.
     pub fn offloads(&self) -> Offloads {
-        let whole = Impairment {
-            reorder_delay: Duration::from_millis(1),
-            ..Impairment::default()
-        };
-        if self.no_offloads || self.impairment() != whole {
+        if self.no_offloads || !self.wire.is_whole() {
             Offloads::NONE
         } else {
             Offloads::ALL
@@ -332,7 +335,6 @@ impl Flags {
         let fits = u16::try_from(mtu.saturating_sub(40)).unwrap_or(u16::MAX);
         config.mss = self.mss.unwrap_or(fits);
         config.congestion = self.cc.0;
-        config.hystart = self.hystart;
         config.send_buffer = self.send_buffer.unwrap_or(config.send_buffer);
         if let Some(bytes) = self.receive_buffer {
             (config.receive_buffer, config.receive_buffer_max) = (bytes, 0);
@@ -346,7 +348,6 @@ impl Flags {
             probes: self.keepalive_probes,
         });
         config.user_timeout = self.user_timeout;
-        config.dscp = self.dscp;
         config.ecn = self.ecn;
         config.sack = !self.no_sack;
         config.timestamps = !self.no_timestamps;
@@ -356,6 +357,8 @@ impl Flags {
 
 /// Shorter than a timer's floor; with none at all the timer would never rest.
 const WAIT_MIN: Duration = Duration::from_millis(10);
+/// Of IPv6.
+const MTU_MIN: u32 = 1280;
 /// The kernel counts the frame's header in its 65,535 bytes (`tun_net_init`).
 const TAP_MTU_MAX: u32 = 65_521;
 

@@ -13,13 +13,12 @@ mod test;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use tcpcost_stack::{UserConn, UserStack};
+use tcpcost_stack::UserConn;
 use tcpcost_tcp::{Piece, ReadError};
 
-use super::WireUnderTest;
+use super::serving::TcpUnderTest as Stack;
 use test::{Step, Test};
 
-type Stack = UserStack<WireUnderTest>;
 type Cookie = [u8; COOKIE_BYTES];
 
 /// All connections of iperf3 clients.

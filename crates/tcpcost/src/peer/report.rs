@@ -30,8 +30,57 @@ pub struct Totals {
     pub out_of_order_received: u64,
     /// Packets dropped because of what was in them.
     pub packets_dropped: u64,
+    /// The same by reason.
+    pub dropped: Dropped,
     /// Packets that the impaired wire lost, both ways.
     pub packets_lost_on_the_wire: u64,
+}
+
+/// Why packets were dropped.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct Dropped {
+    pub checksum: u64,
+    pub malformed: u64,
+    pub fragment: u64,
+    pub protocol: u64,
+    pub no_connection: u64,
+    pub backlog: u64,
+    /// For others, or from addresses that nobody has.
+    pub foreign: u64,
+}
+
+impl Dropped {
+    /// By name.
+    fn each(&mut self) -> [(&'static str, &mut u64); 7] {
+        [
+            ("checksum", &mut self.checksum),
+            ("malformed", &mut self.malformed),
+            ("fragment", &mut self.fragment),
+            ("protocol", &mut self.protocol),
+            ("no connection", &mut self.no_connection),
+            ("backlog", &mut self.backlog),
+            ("foreign", &mut self.foreign),
+        ]
+    }
+
+    fn join(&mut self, mut other: Dropped) {
+        for ((_, sum), (_, count)) in self.each().into_iter().zip(other.each()) {
+            *sum += *count;
+        }
+    }
+
+    /// Those there were.
+    fn text(mut self) -> String {
+        let reasons = self.each().into_iter().filter(|(_, count)| **count > 0);
+        let reasons: Vec<String> = reasons
+            .map(|(name, count)| format!("{name} {count}"))
+            .collect();
+        if reasons.is_empty() {
+            String::new()
+        } else {
+            format!(" ({})", reasons.join(", "))
+        }
+    }
 }
 
 impl Totals {
@@ -70,8 +119,10 @@ impl Totals {
             timeouts,
             out_of_order_received,
             packets_dropped,
+            dropped,
             packets_lost_on_the_wire,
         } = *other;
+        self.dropped.join(dropped);
         self.elapsed_ns = self.elapsed_ns.max(elapsed_ns);
         self.connections += connections;
         self.connections_opened += connections_opened;
@@ -93,12 +144,25 @@ impl Totals {
 
     /// Takes in what the endpoint and the wire count.
     pub fn of_all(&mut self, endpoint: &EndpointCounters, lanes: &Lanes) {
-        self.packets_dropped = endpoint.dropped_checksum
-            + endpoint.dropped_malformed
-            + endpoint.dropped_fragment
-            + endpoint.dropped_protocol
-            + endpoint.dropped_no_connection
-            + endpoint.dropped_backlog;
+        self.dropped = Dropped {
+            checksum: endpoint.dropped_checksum,
+            malformed: endpoint.dropped_malformed,
+            fragment: endpoint.dropped_fragment,
+            protocol: endpoint.dropped_protocol,
+            no_connection: endpoint.dropped_no_connection,
+            backlog: endpoint.dropped_backlog,
+            foreign: endpoint.dropped_foreign,
+        };
+        // What was never meant for it is not dropped because of what is in it.
+        let own = Dropped {
+            foreign: 0,
+            ..self.dropped
+        }
+        .each()
+        .into_iter()
+        .map(|(_, count)| *count)
+        .sum();
+        self.packets_dropped = own;
         let lost = |lane: &tcpcost_link::LaneCounters| lane.lost + lane.overflowed;
         self.packets_lost_on_the_wire = lost(&lanes.sent) + lost(&lanes.received);
     }
@@ -116,7 +180,7 @@ impl Totals {
         };
         format!(
             "{:7.1} s  {} of {} connections  sent {:.1} Mbit/s ({} B)  received {:.1} Mbit/s ({} B)  \
-             segments {}/{}  pure ACKs {}/{}  retransmitted {}  timeouts {}  lost {}  dropped {}{}",
+             segments {}/{}  pure ACKs {}/{}  retransmitted {}  timeouts {}  lost {}  dropped {}{}{}",
             elapsed.as_secs_f64(),
             self.connections,
             self.connections_opened,
@@ -132,6 +196,7 @@ impl Totals {
             self.timeouts,
             self.packets_lost_on_the_wire,
             self.packets_dropped,
+            self.dropped.text(),
             match self.wrong_bytes {
                 0 => String::new(),
                 wrong => format!("  WRONG {wrong} B"),

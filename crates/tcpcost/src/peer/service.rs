@@ -21,8 +21,6 @@ pub enum Service {
     Source(Option<u64>),
     /// The same behind an HTTP header, once a request is in.
     Serve(u64),
-    /// An iperf3 server's, whose connections belong together: see `iperf3.rs`.
-    Iperf3,
 }
 
 /// A connection that is being served.
@@ -35,8 +33,6 @@ pub struct Session {
     head: Option<usize>,
     /// Bytes that were not as they should be.
     pub wrong_bytes: u64,
-    /// It was served; what is queued is on its way.
-    pub is_over: bool,
 }
 
 /// Whether a connection goes on.
@@ -56,7 +52,6 @@ impl Session {
             at: 0,
             head: Some(0),
             wrong_bytes: 0,
-            is_over: false,
         }
     }
 
@@ -106,7 +101,7 @@ impl Session {
                     let _ = connection.write_more(head.as_bytes(), bytes > 0);
                 }
             }
-            Service::Sink { check: false } | Service::Source(_) | Service::Iperf3 => {}
+            Service::Sink { check: false } | Service::Source(_) => {}
         }
     }
 
@@ -140,7 +135,7 @@ impl Session {
         let goes_on = match self.service {
             Service::Source(bytes) => bytes.is_none_or(|bytes| self.at < bytes),
             Service::Serve(bytes) => self.head.is_none() && self.at < bytes,
-            Service::Sink { .. } | Service::Echo | Service::Iperf3 => false,
+            Service::Sink { .. } | Service::Echo => false,
         };
         if goes_on && connection.ended().is_none() {
             NextStep::Wait

@@ -179,6 +179,12 @@ impl Started {
         }
     }
 
+    /// The next line of standard output.
+    #[track_caller]
+    pub fn next_line(&mut self) -> String {
+        self.stdout.recv_timeout(LONGEST).expect("a line")
+    }
+
     pub fn signal(&self, signal: libc::c_int) {
         let pid = i32::try_from(self.child.id()).unwrap();
         // SAFETY: the child is ours and not yet waited for, so its id names it.

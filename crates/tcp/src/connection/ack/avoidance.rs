@@ -41,6 +41,11 @@ impl Avoidance {
         }
     }
 
+    /// The limit, and the most it grows to.
+    pub(super) fn limits(&self) -> (u32, u32) {
+        (self.limit, self.limit_max)
+    }
+
     pub(super) fn on_segment(&mut self, unacked_segments: u32, arrival: &Arrival) -> Due {
         let full = arrival.full_segment_bytes.max(1);
         if self.due.is_some() || self.is_due(unacked_segments, arrival.window_bytes / full) {

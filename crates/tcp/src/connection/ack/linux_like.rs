@@ -47,6 +47,16 @@ impl Default for LinuxLike {
 }
 
 impl LinuxLike {
+    /// Acknowledgements that will leave at once.
+    pub(super) fn quick(&self) -> u8 {
+        if self.pingpong { 0 } else { self.quick }
+    }
+
+    /// The timeout as it has adapted.
+    pub(super) fn delay_adapted(&self) -> Duration {
+        self.ato
+    }
+
     pub(super) fn on_segment(&mut self, arrival: &Arrival, delay_max: Duration) -> AckDecision {
         self.measure_mss(arrival.segment_bytes, arrival.push);
         self.adapt(arrival);

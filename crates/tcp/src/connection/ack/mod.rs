@@ -229,6 +229,26 @@ impl Memory {
     }
 }
 
+/// Where the acknowledging end of a connection stands: what has arrived since the last acknowledgement,
+/// and what its policy has learned. What a policy does not know is `None`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AckState {
+    /// Wire segments in order since the last acknowledgement left.
+    pub unacked_segments: u32,
+    /// Segments after which `avoidance` acknowledges now.
+    pub limit: Option<u32>,
+    /// The most that its limit grows to.
+    pub limit_max: Option<u32>,
+    /// Acknowledgements that `linux-like` sends at once before it delays any.
+    pub quick: Option<u8>,
+    /// `linux-like` takes the connection for one that goes to and fro.
+    pub pingpong: Option<bool>,
+    /// Its adaptive delay.
+    pub delay: Option<Duration>,
+    /// Full-sized segments per acknowledgement that the peer asked for.
+    pub requested: Option<u8>,
+}
+
 /// Applies an [`AckPolicy`].
 #[derive(Debug, Default)]
 pub(super) struct AckScheduler {
@@ -251,6 +271,22 @@ struct Memory {
 }
 
 impl AckScheduler {
+    /// What there is to see.
+    pub(super) fn state(&self) -> AckState {
+        let memory = self.memory.as_deref();
+        let linux = memory.and_then(|memory| memory.linux_like.as_ref());
+        let limits = memory.and_then(|memory| Some(memory.avoidance.as_ref()?.limits()));
+        AckState {
+            unacked_segments: self.unacked_segments,
+            limit: limits.map(|(limit, _)| limit),
+            limit_max: limits.map(|(_, max)| max),
+            quick: linux.map(LinuxLike::quick),
+            pingpong: linux.map(|linux| linux.pingpong),
+            delay: linux.map(LinuxLike::delay_adapted),
+            requested: (self.requested > 0).then_some(self.requested),
+        }
+    }
+
     pub(super) fn on_segment(&mut self, policy: &AckPolicy, arrival: &Arrival) -> AckDecision {
         self.unacked_segments = self.unacked_segments.saturating_add(arrival.wire_segments);
         let due = match *policy {

@@ -55,16 +55,33 @@ impl Connection {
         self.timers.is_running(Timer::Pace)
     }
 
-    /// `bytes` leave: the next may when they have had their time.
+    /// `bytes` leave: the next may when they have had their time. It counts from when they were due, not
+    /// from when the timer was seen to: else every late wake-up would lower the rate.
     #[inline]
     pub(in crate::connection) fn pace(&mut self, bytes: u32, now: Instant) {
-        if let Some(rate) = self.paced_rate() {
-            let ns = u128::from(bytes) * 1_000_000_000 / u128::from(rate);
-            let gap = Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX));
-            self.timers.set(Timer::Pace, now + gap.min(GAP_MAX));
+        let Some(rate) = self.paced_rate() else {
+            return;
+        };
+        let ns = u128::from(bytes) * 1_000_000_000 / u128::from(rate);
+        let gap = Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX)).min(GAP_MAX);
+        let late = Duration::from_nanos(self.snd.pace_late_ns.into()).min(gap.max(LATE_MAX));
+        self.snd.pace_late_ns = nanos(late.saturating_sub(gap));
+        if gap > late {
+            self.timers.set(Timer::Pace, now + (gap - late));
         }
     }
+
+    /// New data may leave, and might have so long ago. If none waited, nothing is late.
+    pub(in crate::connection) fn on_pace_timeout(&mut self, late: Duration) {
+        self.snd.pace_late_ns = if self.unsent() > 0 { nanos(late) } else { 0 };
+    }
+}
+
+fn nanos(late: Duration) -> u32 {
+    u32::try_from(late.as_nanos()).unwrap_or(u32::MAX)
 }
 
 /// A rate of next to nothing must not look like a stall for ever.
 const GAP_MAX: Duration = Duration::from_secs(1);
+/// What is made up for at most, if a gap is not longer: as much as leaves as one super-segment anyway.
+const LATE_MAX: Duration = Duration::from_millis(1);

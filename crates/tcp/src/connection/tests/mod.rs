@@ -6,6 +6,7 @@ mod mandatory;
 mod pacing;
 mod refused;
 mod states;
+mod urgent;
 mod window;
 
 use std::collections::VecDeque;

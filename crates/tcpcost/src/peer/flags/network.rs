@@ -96,24 +96,38 @@ pub fn check(flag: &str, own: &[Network], others: &[Network]) -> anyhow::Result<
     Ok(())
 }
 
-/// Whom `--connect` can reach.
-pub fn check_remote(remote: SocketAddr, own: &[Network]) -> anyhow::Result<()> {
-    let wrong = |why: &str| Err(usage(format!("--connect {remote}: {why}")));
+/// Whom a connection can reach.
+///
+/// # Errors
+/// Why not.
+pub fn check_remote(flag: &str, remote: SocketAddr, own: &[Network]) -> anyhow::Result<()> {
+    match fault_of_remote(&remote, own) {
+        None => Ok(()),
+        Some(why) => Err(usage(format!("{flag} {remote}: {why}"))),
+    }
+}
+
+/// Whether a connection can reach it.
+pub fn is_reachable(remote: &SocketAddr, own: &[Network]) -> bool {
+    fault_of_remote(remote, own).is_none()
+}
+
+fn fault_of_remote(remote: &SocketAddr, own: &[Network]) -> Option<String> {
     let address = remote.ip();
     let same_family = |own: &Network| own.address.is_ipv4() == address.is_ipv4();
     if remote.port() == 0 {
-        return wrong("port 0 is none");
+        return Some("port 0 is none".to_string());
     }
     if let Some(fault) = fault(address) {
-        return wrong(&format!("{address} {fault}"));
+        return Some(format!("{address} {fault}"));
     }
     if own.iter().any(|own| own.address == address) {
-        return wrong("that is our own address");
+        return Some("that is our own address".to_string());
     }
     if !own.iter().any(same_family) {
-        return wrong("needs an --address of the same family");
+        return Some("needs an --address of the same family".to_string());
     }
-    Ok(())
+    None
 }
 
 #[cfg(test)]
@@ -160,7 +174,7 @@ mod tests {
     #[test]
     fn whom_it_can_connect_to() {
         let own = [network("10.9.0.2/24")];
-        let check = |remote: &str| check_remote(remote.parse().unwrap(), &own).is_ok();
+        let check = |remote: &str| is_reachable(&remote.parse().unwrap(), &own);
         assert!(check("10.9.0.1:80"));
         for wrong in [
             "10.9.0.1:0",

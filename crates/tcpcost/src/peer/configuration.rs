@@ -1,0 +1,176 @@
+//! What a peer was asked for, and what it took where it was asked for nothing: the first line of
+//! `--json`.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use tcpcost_link::{Impairment, Offloads};
+use tcpcost_stack::UserSettings;
+use tcpcost_study::{KNOBS, Of, User};
+use tcpcost_tcp::CongestionControl;
+
+use super::flags::{Flags, Serve};
+
+/// All of it.
+#[derive(Debug, Serialize)]
+pub struct Configuration {
+    version: &'static str,
+    interface: String,
+    layer: &'static str,
+    mtu: u32,
+    checksum_offload: bool,
+    segmentation_offload: bool,
+    addresses: Vec<String>,
+    instances: u16,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    listen: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    connect: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    forward: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    socks: Option<String>,
+    service: Option<&'static str>,
+    tcp: Tcp,
+    /// The knobs of our TCP by name, as they are.
+    policies: BTreeMap<&'static str, String>,
+    seed: u64,
+    wire_sent: Wire,
+    wire_received: Wire,
+}
+
+#[derive(Debug, Serialize)]
+struct Tcp {
+    congestion_control: String,
+    hystart: bool,
+    mss: u16,
+    send_buffer_bytes: u32,
+    receive_buffer_bytes: u32,
+    receive_buffer_bytes_max: u32,
+    nodelay: bool,
+    ecn: bool,
+    sack: bool,
+    timestamps: bool,
+    dscp: u8,
+}
+
+/// One direction; probabilities are per packet.
+#[derive(Debug, Serialize)]
+struct Wire {
+    delay_ns: u64,
+    jitter_ns: u64,
+    rate_bits_per_s: Option<u64>,
+    queue_bytes: Option<usize>,
+    loss: f64,
+    burst: f64,
+    burst_goes_on: f64,
+    reorder: f64,
+    duplicate: f64,
+    corrupt: f64,
+}
+
+impl Configuration {
+    /// Of a peer on this interface.
+    pub fn new(flags: &Flags, interface: &str, mtu: u32, settings: &UserSettings) -> Self {
+        let service = &flags.service;
+        let services = [
+            (service.sink, "sink"),
+            (service.echo, "echo"),
+            (service.source, "source"),
+            (
+                matches!(service.serve, Some(Serve::Bytes(_))),
+                "serve-bytes",
+            ),
+            (
+                matches!(service.serve, Some(Serve::Directory(_))),
+                "serve-files",
+            ),
+            (service.iperf3, "iperf3"),
+            (service.stdio, "stdio"),
+        ];
+        let Offloads {
+            checksum,
+            segmentation,
+        } = flags.offloads();
+        let impairment = flags.wire.impairment();
+        Self {
+            version: env!("CARGO_PKG_VERSION"),
+            interface: interface.to_string(),
+            layer: if flags.tap.is_some() { "tap" } else { "tun" },
+            mtu,
+            checksum_offload: checksum,
+            segmentation_offload: segmentation,
+            addresses: flags
+                .address
+                .iter()
+                .map(|own| format!("{}/{}", own.address, own.prefix))
+                .collect(),
+            instances: flags.instances,
+            listen: flags.listen,
+            connect: flags.connect.map(|remote| remote.to_string()),
+            forward: flags
+                .forward
+                .iter()
+                .map(|one| format!("{}={}", one.local, one.remote))
+                .collect(),
+            socks: flags.socks.map(|local| local.to_string()),
+            service: services
+                .into_iter()
+                .find_map(|(on, name)| on.then_some(name)),
+            tcp: Tcp::of(settings),
+            policies: policies(settings),
+            seed: flags.wire.seed,
+            wire_sent: Wire::of(&impairment.sent),
+            wire_received: Wire::of(&impairment.received),
+        }
+    }
+}
+
+fn policies(settings: &UserSettings) -> BTreeMap<&'static str, String> {
+    let row = |row: &'static tcpcost_study::Knob| match row.of {
+        Of::Tcp(_, User::Has(which)) => Some((row.name, settings.read(which)?.to_string())),
+        _ => None,
+    };
+    KNOBS.iter().filter_map(row).collect()
+}
+
+impl Tcp {
+    fn of(settings: &UserSettings) -> Self {
+        let config = &settings.config;
+        Self {
+            congestion_control: match config.congestion {
+                CongestionControl::Cubic => "cubic".to_string(),
+                CongestionControl::NewReno => "reno".to_string(),
+                CongestionControl::Fixed(bytes) => format!("fixed:{bytes}B"),
+            },
+            hystart: config.hystart,
+            mss: config.mss,
+            send_buffer_bytes: config.send_buffer,
+            receive_buffer_bytes: config.receive_buffer,
+            receive_buffer_bytes_max: config.receive_buffer.max(config.receive_buffer_max),
+            nodelay: config.segmentation.nagle == tcpcost_tcp::Nagle::Off,
+            ecn: config.ecn,
+            sack: config.sack,
+            timestamps: config.timestamps,
+            dscp: config.dscp,
+        }
+    }
+}
+
+impl Wire {
+    fn of(one: &Impairment) -> Self {
+        let ns = |time: std::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        Self {
+            delay_ns: ns(one.delay),
+            jitter_ns: ns(one.jitter),
+            rate_bits_per_s: one.rate_bits_per_s,
+            queue_bytes: one.queue_bytes,
+            loss: one.loss,
+            burst: one.burst,
+            burst_goes_on: one.burst_goes_on,
+            reorder: one.reorder,
+            duplicate: one.duplicate,
+            corrupt: one.corrupt,
+        }
+    }
+}

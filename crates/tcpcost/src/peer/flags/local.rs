@@ -1,0 +1,80 @@
+//! Where applications of this host come in, as flags.
+
+use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
+use std::str::FromStr;
+
+use super::network::{self, Network};
+use crate::exit::usage;
+
+/// `--forward`: an address of this host, and where who connects to it gets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Forward {
+    /// Of the kernel's.
+    pub local: SocketAddr,
+    /// HOST:PORT as it was given; a name is asked for once, at the start.
+    pub remote: String,
+}
+
+impl FromStr for Forward {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || "expected LOCAL:PORT=HOST:PORT, e.g. 127.0.0.1:8080=10.9.0.1:80".to_string();
+        let (local, remote) = text.split_once('=').ok_or_else(wrong)?;
+        let local = match local.parse() {
+            Ok(port) => SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
+            Err(_) => local.parse().map_err(|_| wrong())?,
+        };
+        let (host, port) = remote.rsplit_once(':').ok_or_else(wrong)?;
+        if host.is_empty() || !port.parse().is_ok_and(|port: u16| port > 0) {
+            return Err(wrong());
+        }
+        Ok(Self {
+            local,
+            remote: remote.to_string(),
+        })
+    }
+}
+
+impl Forward {
+    /// The remote's address, of a family that we have.
+    ///
+    /// # Errors
+    /// Nobody has the name, or it cannot be reached from `own`.
+    pub fn resolve(&self, own: &[Network]) -> anyhow::Result<SocketAddr> {
+        let name = &self.remote;
+        let found: Vec<SocketAddr> = name
+            .to_socket_addrs()
+            .map_err(|error| usage(format!("--forward {name}: {error}")))?
+            .collect();
+        let fits = |address: &&SocketAddr| network::is_reachable(address, own);
+        match (found.iter().find(fits), found.first()) {
+            (Some(address), _) => Ok(*address),
+            (None, Some(address)) => {
+                network::check_remote("--forward", *address, own).map(|()| *address)
+            }
+            (None, None) => Err(usage(format!("--forward {name}: no address"))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_forward_has_two_ends() {
+        let parse = |text: &str| text.parse::<Forward>();
+        let one = parse("8080=10.9.0.1:80").unwrap();
+        assert_eq!(one.local, "127.0.0.1:8080".parse().unwrap());
+        assert_eq!(
+            parse("[::1]:80=[fd00::1]:80").unwrap().remote,
+            "[fd00::1]:80"
+        );
+        for wrong in [
+            "8080", "8080=", "8080=x", "8080=:80", "8080=x:0", "=x:80", "x=y:80",
+        ] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
+}

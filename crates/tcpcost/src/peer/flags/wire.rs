@@ -1,0 +1,219 @@
+//! What is wrong with the wire, by flags: for both directions, or for each.
+
+use std::time::Duration;
+
+use clap::Args;
+use tcpcost_link::Impairment;
+use tcpcost_study::units;
+
+use super::{ratio, size_of, time};
+use crate::exit::usage;
+
+/// A value for each direction, as seen from our TCP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Each<T> {
+    /// Of what it sends.
+    pub sent: T,
+    /// Of what it receives.
+    pub received: T,
+}
+
+/// Reads `VALUE` for both or `SENT,RECEIVED`.
+fn each<T: Clone>(
+    one: impl Fn(&str) -> Result<T, String> + Clone,
+) -> impl Fn(&str) -> Result<Each<T>, String> + Clone {
+    move |text| match text.split_once(',') {
+        Some((sent, received)) => Ok(Each {
+            sent: one(sent)?,
+            received: one(received)?,
+        }),
+        None => one(text).map(|value| Each {
+            sent: value.clone(),
+            received: value,
+        }),
+    }
+}
+
+/// A value, or `-` for none.
+fn or_none<T>(
+    one: impl Fn(&str) -> Result<T, String> + Clone,
+) -> impl Fn(&str) -> Result<Option<T>, String> + Clone {
+    move |text| match text {
+        "-" => Ok(None),
+        text => one(text).map(Some),
+    }
+}
+
+fn rate(text: &str) -> Result<u64, String> {
+    units::bits_per_s(text).map_err(|error| error.to_string())
+}
+
+fn burst_length(text: &str) -> Result<f64, String> {
+    text.parse()
+        .ok()
+        .filter(|packets: &f64| (1.0..=1e6).contains(packets))
+        .ok_or_else(|| "expected a number from 1".to_string())
+}
+
+/// The flags of the wire.
+#[derive(Debug, Clone, Args)]
+#[command(
+    next_help_heading = "Wire (VALUE for both directions, or SENT,RECEIVED as seen from our TCP)"
+)]
+pub struct WireFlags {
+    /// Packets lost, e.g. 1%, or 1%,0% of what is sent only.
+    #[arg(long, value_name = "RATIO", value_parser = each(ratio), default_value = "0%")]
+    pub loss: Each<f64>,
+    /// Packets at which a burst of losses begins (Gilbert's model).
+    #[arg(long, value_name = "RATIO", value_parser = each(ratio), default_value = "0%")]
+    pub burst_loss: Each<f64>,
+    /// Packets of a burst, in the mean.
+    #[arg(long, value_name = "N", value_parser = each(burst_length), default_value = "4", requires = "burst_loss")]
+    pub burst_length: Each<f64>,
+    /// Packets sent twice.
+    #[arg(long, value_name = "RATIO", value_parser = each(ratio), default_value = "0%")]
+    pub duplicate: Each<f64>,
+    /// Packets in which a bit is changed.
+    #[arg(long, value_name = "RATIO", value_parser = each(ratio), default_value = "0%")]
+    pub corrupt: Each<f64>,
+    /// Packets kept back by 1 ms.
+    #[arg(long, value_name = "RATIO", value_parser = each(ratio), default_value = "0%")]
+    pub reorder: Each<f64>,
+    /// Time from one end to the other.
+    #[arg(long, value_name = "TIME", value_parser = each(time), default_value = "0s")]
+    pub delay: Each<Duration>,
+    /// At most so much more, evenly spread; packets keep their order.
+    #[arg(long, value_name = "TIME", value_parser = each(time), default_value = "0s")]
+    pub jitter: Each<Duration>,
+    /// Rate, e.g. 100Mbit/s, or 100Mbit/s,- for one direction.
+    #[arg(long, value_name = "RATE", value_parser = each(or_none(rate)), default_value = "-", hide_default_value = true)]
+    pub rate: Each<Option<u64>>,
+    /// Bytes that wait for the rate before more are dropped.
+    #[arg(long, value_name = "SIZE", value_parser = each(or_none(size_of)), default_value = "-", hide_default_value = true, requires = "rate")]
+    pub queue: Each<Option<u32>>,
+    /// Seed of what happens on it.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+}
+
+impl WireFlags {
+    /// What is wrong with each direction.
+    pub fn impairment(&self) -> Each<Impairment> {
+        let of = |pick: fn(&Each<f64>) -> f64, time: fn(&Each<Duration>) -> Duration| Impairment {
+            delay: time(&self.delay),
+            jitter: time(&self.jitter),
+            loss: pick(&self.loss),
+            burst: pick(&self.burst_loss),
+            burst_goes_on: 1.0 - 1.0 / pick(&self.burst_length),
+            reorder: pick(&self.reorder),
+            reorder_delay: Duration::from_millis(1),
+            duplicate: pick(&self.duplicate),
+            corrupt: pick(&self.corrupt),
+            ..Impairment::default()
+        };
+        let queue = |bytes: Option<u32>| bytes.map(|bytes| bytes as usize);
+        Each {
+            sent: Impairment {
+                rate_bits_per_s: self.rate.sent,
+                queue_bytes: queue(self.queue.sent),
+                ..of(|each| each.sent, |each| each.sent)
+            },
+            received: Impairment {
+                rate_bits_per_s: self.rate.received,
+                queue_bytes: queue(self.queue.received),
+                ..of(|each| each.received, |each| each.received)
+            },
+        }
+    }
+
+    /// Whether nothing is wrong with it.
+    pub fn is_whole(&self) -> bool {
+        let Each { sent, received } = self.impairment();
+        [sent, received].into_iter().all(|one| {
+            let whole = Impairment {
+                reorder_delay: one.reorder_delay,
+                burst_goes_on: one.burst_goes_on,
+                ..Impairment::default()
+            };
+            one == whole
+        })
+    }
+
+    /// What has no effect.
+    ///
+    /// # Errors
+    /// The first that has none.
+    pub fn check(&self) -> anyhow::Result<()> {
+        let idle = |queue: Option<u32>, rate: Option<u64>| queue.is_some() && rate.is_none();
+        if idle(self.queue.sent, self.rate.sent) || idle(self.queue.received, self.rate.received) {
+            return Err(usage("--queue has no effect on a direction without --rate"));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        wire: WireFlags,
+    }
+
+    fn parse(line: &str) -> Result<WireFlags, clap::Error> {
+        let words = ["peer"].into_iter().chain(line.split_whitespace());
+        Ok(Command::try_parse_from(words)?.wire)
+    }
+
+    #[test]
+    fn one_value_is_for_both_directions_and_two_are_for_each() {
+        let wire =
+            parse("--loss 1%,0% --delay 10ms --rate 1Mbit/s,- --burst-loss 0%,1% --burst-length 5")
+                .unwrap();
+        let Each { sent, received } = wire.impairment();
+        assert_eq!((sent.loss, received.loss), (0.01, 0.0));
+        assert_eq!(
+            (sent.delay, received.delay),
+            (Duration::from_millis(10), Duration::from_millis(10))
+        );
+        assert_eq!(
+            (sent.rate_bits_per_s, received.rate_bits_per_s),
+            (Some(1_000_000), None)
+        );
+        assert_eq!(
+            (sent.burst, received.burst, received.burst_goes_on),
+            (0.0, 0.01, 0.8)
+        );
+        assert!(!wire.is_whole() && parse("").unwrap().is_whole());
+        assert!(!parse("--jitter 0s,1ms").unwrap().is_whole());
+    }
+
+    #[test]
+    fn what_has_no_meaning_or_no_effect_is_refused() {
+        for wrong in [
+            "--loss 1%,",
+            "--loss 1%,2%,3%",
+            "--burst-length 0.5 --burst-loss 1%",
+            "--burst-length 3",
+            "--queue 1KiB",
+        ] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+        assert!(
+            parse("--rate 1Mbit/s,- --queue 9KiB")
+                .unwrap()
+                .check()
+                .is_err()
+        );
+        assert!(
+            parse("--rate 1Mbit/s,- --queue 9KiB,-")
+                .unwrap()
+                .check()
+                .is_ok()
+        );
+    }
+}

@@ -1,0 +1,215 @@
+//! A connection of our TCP on one side, a socket of the kernel on the other: whatever one brings goes
+//! to the other, half-closes and resets included.
+//!
+//! What our side receives is read when the kernel's socket takes it, so a slow application shuts our
+//! window as it would shut the kernel's. Not here: urgent data.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Instant;
+
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown};
+use tcpcost_tcp::{Connection, Ended, Piece, Pool, ReadError, State};
+
+use super::service::NextStep;
+
+/// The words that an application waits for before its bytes: whether the connection came about.
+pub type Answer = fn(Result<(), Option<Ended>>) -> Vec<u8>;
+
+/// One of each.
+#[derive(Debug)]
+pub struct Relay {
+    socket: OwnedFd,
+    /// As far as is known: the kernel says when that changes, not that it still is so.
+    readable: bool,
+    writable: bool,
+    /// The application's last byte was taken.
+    heard_all: bool,
+    /// The application was told that no more comes.
+    told_all: bool,
+    answer: Option<Answer>,
+    /// On its way to the application.
+    pending: VecDeque<Piece>,
+}
+
+impl Relay {
+    /// `socket` does not block. `answer`: what to say to the application first.
+    pub fn new(socket: OwnedFd, answer: Option<Answer>) -> Self {
+        Self {
+            socket,
+            readable: true,
+            writable: true,
+            heard_all: false,
+            told_all: false,
+            answer,
+            pending: VecDeque::new(),
+        }
+    }
+
+    /// There will be no connection.
+    pub fn refuse(&mut self) {
+        if let Some(answer) = self.answer.take() {
+            self.pending.push_back(Piece::from(answer(Err(None))));
+            let _ = self.give();
+        } else {
+            self.reset();
+        }
+    }
+
+    /// The kernel's side.
+    pub fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// The kernel says that the socket may be read or written again.
+    pub fn on_event(&mut self) {
+        (self.readable, self.writable) = (true, true);
+    }
+
+    /// Moves all that can be moved now.
+    pub fn serve(&mut self, connection: &mut Connection, pool: &Pool, now: Instant) -> NextStep {
+        if let Some(answer) = self.answer {
+            let outcome = match (connection.ended(), connection.state()) {
+                (Some(reason), _) => Err(Some(reason)),
+                (None, State::SynSent | State::SynReceived) => return NextStep::Wait,
+                (None, _) => Ok(()),
+            };
+            self.answer = None;
+            self.pending.push_back(Piece::from(answer(outcome)));
+            if outcome.is_err() {
+                let _ = self.give();
+                return NextStep::Over;
+            }
+        }
+        match self.exchange(connection, pool, now) {
+            Ok(step) => step,
+            // The application is gone: so is the connection.
+            Err(_) => {
+                connection.abort();
+                NextStep::Over
+            }
+        }
+    }
+
+    fn exchange(
+        &mut self,
+        connection: &mut Connection,
+        pool: &Pool,
+        now: Instant,
+    ) -> io::Result<NextStep> {
+        self.hear(connection, pool)?;
+        loop {
+            let ended = self.collect(connection, now);
+            self.give()?;
+            match ended {
+                _ if !self.pending.is_empty() => return Ok(NextStep::Wait),
+                None => {}
+                Some(ReadError::Empty) => return Ok(NextStep::Wait),
+                Some(ReadError::Finished) => {
+                    if !std::mem::replace(&mut self.told_all, true) {
+                        rustix::net::shutdown(&self.socket, Shutdown::Write)?;
+                    }
+                    return Ok(if self.heard_all || connection.state() == State::Closed {
+                        NextStep::Over
+                    } else {
+                        NextStep::Wait
+                    });
+                }
+                Some(ReadError::Ended(_)) => {
+                    self.reset();
+                    return Ok(NextStep::Over);
+                }
+            }
+        }
+    }
+
+    /// From the application into the send queue, into memory that stays there.
+    fn hear(&mut self, connection: &mut Connection, pool: &Pool) -> io::Result<()> {
+        while self.readable && !self.heard_all {
+            let room = connection.writable();
+            if room == 0 {
+                return Ok(());
+            }
+            let piece = pool.fill(|buffer| {
+                let room = buffer.len().min(room);
+                let flags = RecvFlags::DONTWAIT;
+                let (bytes, _) = rustix::net::recv(&self.socket, &mut buffer[..room], flags)?;
+                io::Result::Ok(bytes)
+            });
+            match piece {
+                Ok(piece) if piece.is_empty() => {
+                    self.heard_all = true;
+                    connection.close();
+                }
+                // No more was taken than fits; an error shows at the next read. A few bytes are not
+                // worth a slab of their own for as long as they wait.
+                Ok(piece) if piece.len() < WORTH_A_SLAB => drop(connection.write(piece.as_ref())),
+                Ok(piece) => drop(connection.write_piece(piece)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.readable = false,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes what has arrived, as much as one call of the kernel takes, if the last was taken; why there
+    /// is no more, if so.
+    fn collect(&mut self, connection: &mut Connection, now: Instant) -> Option<ReadError> {
+        if !self.pending.is_empty() {
+            return None;
+        }
+        let mut bytes = 0;
+        while self.pending.len() < PIECES && bytes < CALL_BYTES {
+            match connection.read_piece(CALL_BYTES - bytes, now) {
+                Ok(piece) => {
+                    bytes += piece.len();
+                    self.pending.push_back(piece);
+                }
+                Err(error) => return Some(error),
+            }
+        }
+        None
+    }
+
+    /// To the application.
+    fn give(&mut self) -> io::Result<()> {
+        while self.writable && !self.pending.is_empty() {
+            let slices: Vec<IoSlice<'_>> = self
+                .pending
+                .iter()
+                .map(|piece| IoSlice::new(piece.as_ref()))
+                .collect();
+            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+            let mut nothing = SendAncillaryBuffer::default();
+            match rustix::net::sendmsg(&self.socket, &slices, &mut nothing, flags) {
+                Ok(mut sent) => {
+                    while let Some(first) = self.pending.front_mut() {
+                        if first.len() > sent {
+                            first.trim_front(sent);
+                            break;
+                        }
+                        sent -= first.len();
+                        self.pending.pop_front();
+                    }
+                }
+                Err(rustix::io::Errno::AGAIN) => self.writable = false,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// The connection broke off: the application sees it do so, too.
+    fn reset(&self) {
+        // Of a socket that has no such thing the end is an end.
+        let _ =
+            rustix::net::sockopt::set_socket_linger(&self.socket, Some(std::time::Duration::ZERO));
+    }
+}
+
+/// Pieces of one call: fewer than IOV_MAX, and about a super-segment of ordinary segments.
+const PIECES: usize = 64;
+const CALL_BYTES: usize = 1 << 18;
+/// A quarter of one.
+const WORTH_A_SLAB: usize = 1 << 14;

@@ -1,0 +1,421 @@
+//! The loop of an instance: connections, what is done with each, and the totals.
+
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use tcpcost_link::{Device, Impaired, Lanes};
+use tcpcost_stack::{Stack, UserConn, UserStack, Wire};
+use tcpcost_tcp::{Connection, Piece, Pool, State};
+
+use super::board::Board;
+use super::doors::{Hall, Stdio, Visitor, Waits};
+use super::flags::{Flags, Serve, ServiceFlags};
+use super::relay::Relay;
+use super::report::Totals;
+use super::rows::{Look, Row};
+use super::service::{self, NextStep, Service, Session};
+use super::web::{Client, Files};
+use super::{STOPPED, iperf3};
+
+/// Our TCP on the interface, whatever is wrong with its wire.
+pub type TcpUnderTest = UserStack<Impaired<Box<dyn Device<Wire>>, Wire>>;
+
+/// All connections and what is done with them.
+pub struct Serving<'a> {
+    flags: &'a Flags,
+    task: Task,
+    pattern: Piece,
+    pool: Pool,
+    iperf3: iperf3::Server,
+    listener: Option<<TcpUnderTest as Stack>::Listener>,
+    /// By token.
+    sessions: Vec<Option<Place>>,
+    free: Vec<u32>,
+    /// What is waited for beside the interface.
+    waits: Option<Waits>,
+    hall: Option<Hall>,
+    stdio: Option<Stdio>,
+    started: Instant,
+    /// What connections counted that are no more.
+    ended: Totals,
+    board: &'a Board,
+    /// Why the last connection broke off, if it did.
+    failed: Option<io::Error>,
+}
+
+/// What to do with connections that are made or taken.
+enum Task {
+    Simple(Service),
+    Iperf3,
+    Web(Rc<Files>),
+    /// The one connection that there is to be; nothing once it is there.
+    Stdio(Option<Relay>),
+}
+
+/// A connection.
+struct Place {
+    conn: UserConn,
+    work: Work,
+    /// It was served; what is queued is on its way.
+    is_over: bool,
+    look: Look,
+}
+
+/// What is done with one.
+enum Work {
+    Simple(Session),
+    Iperf3,
+    Relay(Relay),
+    Web(Box<Client>),
+}
+
+impl<'a> Serving<'a> {
+    /// Nobody is connected yet. What is waited for beside the interface ends `stack`'s sleep from now on.
+    ///
+    /// # Errors
+    /// The directory of `--serve` cannot be opened; no descriptors are left.
+    pub fn new(
+        flags: &'a Flags,
+        board: &'a Board,
+        stack: &mut TcpUnderTest,
+        hall: Option<Hall>,
+    ) -> anyhow::Result<Self> {
+        let mut waits = hall
+            .as_ref()
+            .map(|hall| Waits::on(hall.bell()))
+            .transpose()?;
+        let mut stdio = None;
+        let task = match &flags.service {
+            ServiceFlags {
+                serve: Some(Serve::Bytes(bytes)),
+                ..
+            } => Task::Simple(Service::Serve(*bytes)),
+            ServiceFlags {
+                serve: Some(Serve::Directory(path)),
+                ..
+            } => {
+                let files = Files::open(path).with_context(|| path.display().to_string())?;
+                Task::Web(Rc::new(files))
+            }
+            ServiceFlags { echo: true, .. } => Task::Simple(Service::Echo),
+            ServiceFlags { iperf3: true, .. } => Task::Iperf3,
+            ServiceFlags { source: true, .. } => Task::Simple(Service::Source(flags.bytes)),
+            ServiceFlags { stdio: true, .. } => {
+                let (socket, ends) = Stdio::open()?;
+                stdio = Some(ends);
+                waits = Some(Waits::new()?);
+                Task::Stdio(Some(Relay::new(socket, None)))
+            }
+            _ => Task::Simple(Service::Sink { check: flags.check }),
+        };
+        if let Some(waits) = &waits {
+            stack.wake_by(waits.descriptor()?);
+        }
+        Ok(Self {
+            flags,
+            task,
+            pattern: service::pattern(),
+            pool: stack.endpoint().pool().clone(),
+            iperf3: iperf3::Server::default(),
+            listener: None,
+            sessions: Vec::new(),
+            free: Vec::new(),
+            waits,
+            hall,
+            stdio,
+            started: board.started,
+            ended: Totals::default(),
+            board,
+            failed: None,
+        })
+    }
+
+    /// Whoever comes to this listener, whose token is [`LISTENER`], is served.
+    pub fn listen(&mut self, listener: <TcpUnderTest as Stack>::Listener) {
+        self.listener = Some(listener);
+    }
+
+    /// Makes a connection and serves it.
+    ///
+    /// # Errors
+    /// What can be said at once against it.
+    pub fn connect(&mut self, stack: &mut TcpUnderTest, remote: SocketAddr) -> anyhow::Result<()> {
+        let conn = stack.connect(remote, self.next_token())?;
+        let work = self.work_for_one().context("--connect is one connection")?;
+        Ok(self.add(conn, work)?)
+    }
+
+    /// The connections there are.
+    pub fn conns(&self) -> impl Iterator<Item = UserConn> {
+        self.sessions.iter().flatten().map(|place| place.conn)
+    }
+
+    /// What is done with a connection; nothing if there are to be no more.
+    fn work_for_one(&mut self) -> Option<Work> {
+        Some(match &mut self.task {
+            Task::Simple(service) => Work::Simple(Session::new(*service)),
+            Task::Iperf3 => Work::Iperf3,
+            Task::Web(files) => Work::Web(Box::new(Client::new(files, &self.pool))),
+            Task::Stdio(relay) => Work::Relay(relay.take()?),
+        })
+    }
+
+    /// Serves until it is told to stop; whether all went well.
+    ///
+    /// # Errors
+    /// Of the interface, of standard output, and of the one connection of `--connect`.
+    pub fn work(&mut self, stack: &mut TcpUnderTest) -> anyhow::Result<bool> {
+        let mut round = 1;
+        let is_once = self.flags.connect.is_some() || self.stdio.is_some();
+        while !STOPPED.load(Ordering::Relaxed) {
+            let next_report = self.started + REPORT * round;
+            let wait = next_report.saturating_duration_since(Instant::now());
+            // A signal that comes just before the wait is seen soon after.
+            let ready = stack.poll(Some(wait.min(LOOK_FOR_SIGNALS)))?;
+            for index in 0..ready {
+                let ready = stack.ready(index);
+                match (ready.token, self.listener) {
+                    (LISTENER, Some(listener)) => self.accept(stack, listener)?,
+                    (token, _) => self.serve(stack, token as usize),
+                }
+            }
+            self.look_at_the_kernels_side(stack)?;
+            if Instant::now() >= next_report {
+                let rows = if self.board.wants_rows() {
+                    self.rows(stack)
+                } else {
+                    Vec::new()
+                };
+                self.board.post(round, self.totals(stack), rows)?;
+                round += 1;
+            }
+            let was_there = self.ended.connections_opened > 0;
+            // It is over when the last acknowledgements are exchanged, too.
+            if is_once
+                && was_there
+                && self.connections() == 0
+                && stack.endpoint().connections() == 0
+            {
+                if let Some(stdio) = self.stdio.take() {
+                    stdio.finish()?;
+                }
+                break;
+            }
+        }
+        // What came before the signal still counts.
+        let ready = stack.poll(Some(Duration::ZERO))?;
+        for index in 0..ready {
+            self.serve(stack, stack.ready(index).token as usize);
+        }
+        match (self.failed.take(), self.flags.connect) {
+            (Some(error), Some(remote)) => {
+                return Err(error).context(format!("connection to {remote}"));
+            }
+            (Some(error), None) if is_once => return Err(error).context("connection"),
+            _ => {}
+        }
+        Ok(self.ended.wrong_bytes == 0)
+    }
+
+    fn accept(
+        &mut self,
+        stack: &mut TcpUnderTest,
+        listener: <TcpUnderTest as Stack>::Listener,
+    ) -> io::Result<()> {
+        while let Ok((conn, _)) = stack.accept(listener, self.next_token()) {
+            match self.work_for_one() {
+                Some(work) => self.add(conn, work)?,
+                None => stack.abort(conn),
+            }
+            if self.stdio.is_some() && self.listener.take().is_some() {
+                stack.close_listener(listener);
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Applications that came in, and sockets of the kernel that may be read or written again.
+    fn look_at_the_kernels_side(&mut self, stack: &mut TcpUnderTest) -> io::Result<()> {
+        let Some(waits) = &self.waits else {
+            return Ok(());
+        };
+        for change in waits.changes()? {
+            match change {
+                None => self.let_in(stack)?,
+                Some(token) => {
+                    if let Some(Some(Place {
+                        work: Work::Relay(relay),
+                        ..
+                    })) = self.sessions.get_mut(token as usize)
+                    {
+                        relay.on_event();
+                    }
+                    self.serve(stack, token as usize);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn let_in(&mut self, stack: &mut TcpUnderTest) -> io::Result<()> {
+        let visitors: Vec<Visitor> = self.hall.iter().flat_map(Hall::visitors).collect();
+        for Visitor {
+            socket,
+            remote,
+            answer,
+        } in visitors
+        {
+            let mut relay = Relay::new(socket, answer);
+            match stack.connect(remote, self.next_token()) {
+                Ok(conn) => self.add(conn, Work::Relay(relay))?,
+                Err(_) => relay.refuse(),
+            }
+        }
+        Ok(())
+    }
+
+    fn serve(&mut self, stack: &mut TcpUnderTest, token: usize) {
+        let Some(Some(place)) = self.sessions.get_mut(token) else {
+            return;
+        };
+        let conn = place.conn;
+        if place.is_over {
+            self.settle(stack, token);
+            return;
+        }
+        let (pattern, pool) = (&self.pattern, &self.pool);
+        let next = match &mut place.work {
+            Work::Iperf3 => {
+                for token in self.iperf3.serve(stack, token as u32, conn, pattern) {
+                    self.end(stack, token as usize);
+                }
+                return;
+            }
+            Work::Simple(session) => stack.with(conn, |connection, now| {
+                session.serve(connection, pattern, now)
+            }),
+            Work::Relay(relay) => {
+                stack.with(conn, |connection, now| relay.serve(connection, pool, now))
+            }
+            Work::Web(client) => stack.with(conn, |connection, now| client.serve(connection, now)),
+        };
+        if next != Some(NextStep::Wait) {
+            self.end(stack, token);
+        }
+    }
+
+    /// A connection has been served. What is queued still leaves, and is counted: it is kept until
+    /// the peer has all of it.
+    fn end(&mut self, stack: &mut TcpUnderTest, token: usize) {
+        let Some(Some(place)) = self.sessions.get_mut(token) else {
+            return;
+        };
+        place.is_over = true;
+        stack.with(place.conn, |connection, _| connection.close());
+        self.settle(stack, token);
+    }
+
+    /// Forgets a connection that was served once the peer has all that was sent.
+    fn settle(&mut self, stack: &mut TcpUnderTest, token: usize) {
+        let has_all = |connection: &Connection| {
+            matches!(
+                connection.state(),
+                State::FinWait2 | State::TimeWait | State::Closed
+            )
+        };
+        let Some(place) = self.sessions.get_mut(token) else {
+            return;
+        };
+        let Some(place) = place.take_if(|place| stack.connection(place.conn).is_none_or(has_all))
+        else {
+            return;
+        };
+        self.ended.wrong_bytes += place.work.wrong_bytes();
+        if let Some(connection) = stack.connection(place.conn) {
+            self.ended.add(connection.counters());
+        }
+        self.failed = stack.reap(place.conn).err();
+        stack.close(place.conn);
+        self.free.push(token as u32);
+    }
+
+    fn next_token(&self) -> u32 {
+        self.free
+            .last()
+            .copied()
+            .unwrap_or(self.sessions.len() as u32)
+    }
+
+    /// Takes a connection under [`next_token`](Self::next_token).
+    fn add(&mut self, conn: UserConn, work: Work) -> io::Result<()> {
+        let token = self.next_token();
+        if let (Work::Relay(relay), Some(waits)) = (&work, &self.waits) {
+            waits.add(relay.socket(), token)?;
+        }
+        self.ended.connections_opened += 1;
+        let place = Some(Place {
+            conn,
+            work,
+            is_over: false,
+            look: Look::new(Instant::now()),
+        });
+        match self.free.pop() {
+            Some(token) => self.sessions[token as usize] = place,
+            None => self.sessions.push(place),
+        }
+        Ok(())
+    }
+
+    fn connections(&self) -> usize {
+        self.sessions.len() - self.free.len()
+    }
+
+    fn rows(&mut self, stack: &TcpUnderTest) -> Vec<Row> {
+        let now = Instant::now();
+        let row = |place: &mut Place| {
+            let connection = stack.connection(place.conn)?;
+            let path = stack.path(place.conn)?;
+            let settings = stack.settings(Some(connection));
+            Some(Row::of(connection, &path, &settings, &mut place.look, now))
+        };
+        self.sessions.iter_mut().flatten().filter_map(row).collect()
+    }
+
+    /// Everything since the start.
+    pub fn totals(&self, stack: &TcpUnderTest) -> Totals {
+        let mut totals = self.ended;
+        totals.elapsed_ns = self.started.elapsed().as_nanos() as u64;
+        totals.connections = self.connections() as u64;
+        for place in self.sessions.iter().flatten() {
+            totals.wrong_bytes += place.work.wrong_bytes();
+            if let Some(connection) = stack.connection(place.conn) {
+                totals.add(connection.counters());
+            }
+        }
+        let lanes: Lanes = stack.device().counters();
+        totals.of_all(stack.endpoint().counters(), &lanes);
+        totals
+    }
+}
+
+impl Work {
+    fn wrong_bytes(&self) -> u64 {
+        match self {
+            Self::Simple(session) => session.wrong_bytes,
+            Self::Iperf3 | Self::Relay(_) | Self::Web(_) => 0,
+        }
+    }
+}
+
+/// Between two reports.
+const REPORT: Duration = Duration::from_secs(1);
+const LOOK_FOR_SIGNALS: Duration = Duration::from_millis(250);
+/// As the kernel's somaxconn.
+pub const BACKLOG: u32 = 4096;
+/// The token of what [`Serving::listen`] is given.
+pub const LISTENER: u32 = u32::MAX;

@@ -1,0 +1,273 @@
+//! `--serve DIR`: the files of a directory over HTTP/1.1 on our TCP, so that curl, wget, browsers and wrk
+//! fetch real things. hyper speaks HTTP; what a request asks for is in `files.rs`.
+//!
+//! hyper's futures are polled by the loop that drives our TCP, whenever something happened to a
+//! connection: there is no other executor. Not here: TLS, HTTP/2, compression, limits for idle clients.
+
+mod files;
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::future::Future;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Instant;
+
+use hyper::Request;
+use hyper::body::Incoming;
+use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use tcpcost_tcp::{Connection, Piece, Pool, ReadError};
+
+use super::service::NextStep;
+
+pub use files::Files;
+
+/// A client's connection.
+pub struct Client {
+    wire: Rc<RefCell<Wire>>,
+    conversation: Pin<Box<dyn Future<Output = hyper::Result<()>>>>,
+    woken: Arc<Woken>,
+}
+
+impl Client {
+    /// Serves these files to it.
+    pub fn new(files: &Rc<Files>, pool: &Pool) -> Self {
+        let wire = Rc::new(RefCell::new(Wire::new(pool.clone())));
+        let files = Rc::clone(files);
+        let answer = service_fn(move |request: Request<Incoming>| {
+            let answer = files.answer(&request);
+            async { Ok::<_, io::Error>(answer) }
+        });
+        let conversation = http1::Builder::new()
+            .half_close(true)
+            .writev(true)
+            .serve_connection(End(Rc::clone(&wire)), answer);
+        Self {
+            wire,
+            conversation: Box::pin(conversation),
+            woken: Arc::default(),
+        }
+    }
+
+    /// Does all that can be done now.
+    pub fn serve(&mut self, connection: &mut Connection, now: Instant) -> NextStep {
+        let waker = Waker::from(Arc::clone(&self.woken));
+        loop {
+            let ended = self.wire.borrow_mut().take_in(connection, now);
+            if ended {
+                return NextStep::Over;
+            }
+            let step = self
+                .conversation
+                .as_mut()
+                .poll(&mut Context::from_waker(&waker));
+            let sent = self.wire.borrow_mut().give_out(connection);
+            if step.is_ready() {
+                return NextStep::Over;
+            }
+            // Room that was made, or a turn that hyper gave up for the sake of others.
+            let room = sent && connection.writable() > 0;
+            if !self.woken.0.swap(false, Ordering::Relaxed) && !room {
+                return NextStep::Wait;
+            }
+        }
+    }
+}
+
+/// hyper asks to be polled again.
+#[derive(Default)]
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// What has arrived and is not read, and what is written and not queued, during one poll.
+struct Wire {
+    arrived: VecDeque<Piece>,
+    arrived_bytes: usize,
+    finished: bool,
+    leaving: Vec<Piece>,
+    /// Bytes that may be written.
+    room: usize,
+    pool: Pool,
+}
+
+impl Wire {
+    fn new(pool: Pool) -> Self {
+        Self {
+            arrived: VecDeque::new(),
+            arrived_bytes: 0,
+            finished: false,
+            leaving: Vec::new(),
+            room: 0,
+            pool,
+        }
+    }
+
+    /// Takes in a request's worth, no more: who sends faster than it is read finds the window shut.
+    /// Whether the connection broke off.
+    fn take_in(&mut self, connection: &mut Connection, now: Instant) -> bool {
+        self.room = connection.writable();
+        while !self.finished && self.arrived_bytes < REQUEST_BYTES {
+            match connection.read_piece(REQUEST_BYTES, now) {
+                Ok(piece) => {
+                    self.arrived_bytes += piece.len();
+                    self.arrived.push_back(piece);
+                }
+                Err(ReadError::Empty) => break,
+                Err(ReadError::Finished) => self.finished = true,
+                Err(ReadError::Ended(_)) => return true,
+            }
+        }
+        connection.ended().is_some()
+    }
+
+    /// Whether there was anything.
+    fn give_out(&mut self, connection: &mut Connection) -> bool {
+        let any = !self.leaving.is_empty();
+        for piece in self.leaving.drain(..) {
+            // No more was taken than fits; an error shows at the next read.
+            let _ = if piece.len() < WORTH_A_SLAB {
+                connection.write(piece.as_ref()).map(drop)
+            } else {
+                connection.write_piece(piece).map(drop)
+            };
+        }
+        any
+    }
+
+    fn write(&mut self, slices: &[IoSlice<'_>]) -> usize {
+        let mut written = 0;
+        while self.room > 0 && slices.iter().map(|slice| slice.len()).sum::<usize>() > written {
+            let piece = self.pool.fill(|buffer| {
+                let most = buffer.len().min(self.room);
+                let (mut skip, mut filled) = (written, 0);
+                for slice in slices {
+                    let from = skip.min(slice.len());
+                    skip -= from;
+                    let part = &slice[from..];
+                    let part = &part[..part.len().min(most - filled)];
+                    buffer[filled..filled + part.len()].copy_from_slice(part);
+                    filled += part.len();
+                }
+                Ok::<_, io::Error>(filled)
+            });
+            let piece = piece.unwrap_or_default();
+            written += piece.len();
+            self.room -= piece.len();
+            self.leaving.push(piece);
+        }
+        written
+    }
+}
+
+/// hyper's end of it.
+struct End(Rc<RefCell<Wire>>);
+
+impl Read for End {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        _context: &mut Context<'_>,
+        mut to: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        let mut wire = self.0.borrow_mut();
+        let Some(first) = wire.arrived.front_mut() else {
+            return if wire.finished {
+                Poll::Ready(Ok(()))
+            } else {
+                Poll::Pending
+            };
+        };
+        let bytes = first.len().min(to.remaining());
+        to.put_slice(&first.as_ref()[..bytes]);
+        first.trim_front(bytes);
+        if first.is_empty() {
+            wire.arrived.pop_front();
+        }
+        wire.arrived_bytes -= bytes;
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl Write for End {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_write_vectored(context, &[IoSlice::new(bytes)])
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        _context: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let mut wire = self.0.borrow_mut();
+        if wire.room == 0 && slices.iter().any(|slice| !slice.is_empty()) {
+            return Poll::Pending;
+        }
+        Poll::Ready(Ok(wire.write(slices)))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // The connection is closed when the conversation is over.
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// As much of a request as waits for its turn.
+const REQUEST_BYTES: usize = 1 << 16;
+/// Less is copied to what waits already.
+const WORTH_A_SLAB: usize = 1 << 14;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_fit_is_not_taken_and_slices_become_one() {
+        let mut wire = Wire::new(Pool::default());
+        wire.room = 7;
+        let slices = [&b"abc"[..], b"", b"defgh"].map(IoSlice::new);
+        assert_eq!(wire.write(&slices), 7);
+        assert_eq!(wire.leaving.len(), 1);
+        assert_eq!(wire.leaving[0].as_ref(), b"abcdefg");
+        assert_eq!(wire.write(&slices), 0);
+    }
+
+    #[test]
+    fn more_than_a_slab_is_several() {
+        let mut wire = Wire::new(Pool::default());
+        wire.room = 1 << 20;
+        let bytes: Vec<u8> = (0..300_000u32).map(|n| (n % 251) as u8).collect();
+        let slices = [
+            IoSlice::new(&bytes[..100_001]),
+            IoSlice::new(&bytes[100_001..]),
+        ];
+        assert_eq!(wire.write(&slices), bytes.len());
+        let written: Vec<u8> = wire
+            .leaving
+            .iter()
+            .flat_map(|piece| piece.as_ref().to_vec())
+            .collect();
+        assert!(written == bytes);
+    }
+}
