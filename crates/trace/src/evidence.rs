@@ -46,6 +46,8 @@ pub(crate) struct Evidence {
     /// the one that was paced longest.
     pub(crate) queued_rate: f64,
     pub(crate) paced_rate: f64,
+    /// Of what is unclear: where one direction alone was captured.
+    pub(crate) one_sided_ns: u64,
     queued_most_ns: u64,
     paced_most_ns: u64,
 }
@@ -87,6 +89,10 @@ impl Evidence {
     fn add_waits(&mut self, connection: &Connection) {
         let waits = connection.waits();
         self.waits.add_all(&waits);
+        if connection.is_one_sided() {
+            let ns = waits.of(Wait::Unclear);
+            self.one_sided_ns = self.one_sided_ns.saturating_add(ns);
+        }
         let of = |wait| waits.of(wait);
         let (window, unclear, paced) = (
             of(Wait::CongestionWindow),

@@ -271,15 +271,25 @@ impl Evidence {
                 megabits(self.paced_rate)
             ),
         );
-        add(
-            "sender_or_path",
-            unclear,
-            "capture at the sender, handshake included: there it shows which",
-            format!(
-                "for {} data were limited by the sender's window, its pacing or the path's rate, which a capture at this place cannot distinguish",
-                seconds(unclear)
-            ),
-        );
+        let (knob, text) = if self.one_sided_ns > unclear / 2 {
+            (
+                "capture both directions: at an end, or at both links of a path that is not the same there and back",
+                format!(
+                    "for {} it is not known who waited: of {} only one direction was captured",
+                    seconds(unclear),
+                    seconds(self.one_sided_ns.min(unclear))
+                ),
+            )
+        } else {
+            (
+                "capture at the sender, handshake included: there it shows which",
+                format!(
+                    "for {} data were limited by the sender's window, its pacing or the path's rate, which a capture at this place cannot distinguish",
+                    seconds(unclear)
+                ),
+            )
+        };
+        add("sender_or_path", unclear, knob, text);
     }
 
     fn failures(&self, list: &mut List, names: &Names) {

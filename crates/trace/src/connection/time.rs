@@ -84,6 +84,12 @@ impl Connection {
     /// What its time went into.
     pub fn waits(&self) -> Waits {
         let mut waits = self.waits_so_far();
+        if self.is_one_sided() {
+            // Who waited for whom: what the other end said is not there.
+            for wait in [Wait::ClientApplication, Wait::ServerApplication] {
+                waits.shift(wait, Wait::Unclear);
+            }
+        }
         // A window that is full while data wait in a queue of the path, and that never closes, limits
         // nothing: a wider one would fill the queue.
         let closings = self.directions.iter().map(|of| of.sent.window_closings);
