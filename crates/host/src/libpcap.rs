@@ -179,10 +179,12 @@ impl Live {
             link => link.unwrap_or(u16::MAX),
         };
         // libpcap refuses VLAN tags of links that have none, as cooked and raw ones.
-        live.filter(match link {
-            ETHERNET => c"tcp or ip6 proto 0 or (vlan and tcp)",
-            _ => c"tcp or ip6 proto 0",
-        })?;
+        // What stands behind `vlan` is meant behind the tag, so it comes last.
+        let expression = match link {
+            ETHERNET => format!("{WANTED} or (vlan and ({WANTED}))"),
+            _ => WANTED.to_string(),
+        };
+        live.filter(&CString::new(expression).expect("no NUL is in it"))?;
         // SAFETY: the handle is active.
         if unsafe { (live.functions.selectable_fd)(pcap) } < 0 {
             return Err(failed("it has no descriptor to wait for"));
@@ -190,7 +192,7 @@ impl Live {
         Ok(live)
     }
 
-    /// What the kernel is to leave out: all that is no TCP.
+    /// What the kernel is to leave out: all that can be no TCP.
     fn filter(&mut self, expression: &CStr) -> Result<(), CaptureError> {
         let pcap = self.handle.as_ptr();
         let mut program = Program {
@@ -330,6 +332,11 @@ const ERROR: c_int = -1;
 const NO_PERMISSION: c_int = -8;
 /// DLT_EN10MB.
 const ETHERNET: c_int = 1;
+
+/// TCP, IPv6 with an extension header, and what may carry TCP: IP in IP, 6in4, GRE, the authentication
+/// header, VXLAN (its port, and Linux's first), Geneve and GTP-U.
+const WANTED: &str = "tcp or ip6 proto 0 or proto 4 or proto 41 or proto 47 or proto 51 \
+    or udp port 4789 or udp port 8472 or udp port 6081 or udp port 2152";
 /// DLT_LINUX_SLL and DLT_LINUX_SLL2.
 const COOKED_1: c_int = 113;
 const COOKED_2: c_int = 276;

@@ -31,17 +31,25 @@ pub(crate) struct Evidence {
     /// Connections that a RST ended in the middle of something, and such that only stayed open.
     pub(crate) cut_off: u64,
     pub(crate) keepalive_only: u64,
-    /// Of congestion window and what is unclear: time in connections whose round trips grew, or that lost.
+    /// Of congestion window, pace and what is unclear: time in connections whose round trips grew, or that lost.
     pub(crate) queueing_ns: u64,
     pub(crate) queueing_window_ns: u64,
     pub(crate) queueing_unclear_ns: u64,
+    pub(crate) queueing_paced_ns: u64,
     pub(crate) lossy_ns: u64,
     pub(crate) lossy_window_ns: u64,
     pub(crate) lossy_unclear_ns: u64,
     /// Of the longest of those: the median round trip, and the shortest.
     pub(crate) queued_rtt_ns: u64,
     pub(crate) queued_rtt_min_ns: u64,
+    /// What the largest direction of that one carried a second while it was not idle, bytes; and the same of
+    /// the one that was paced longest.
+    pub(crate) queued_rate: f64,
+    pub(crate) paced_rate: f64,
+    /// Of what is unclear: where one direction alone was captured.
+    pub(crate) one_sided_ns: u64,
     queued_most_ns: u64,
+    paced_most_ns: u64,
 }
 
 impl Evidence {
@@ -81,7 +89,17 @@ impl Evidence {
     fn add_waits(&mut self, connection: &Connection) {
         let waits = connection.waits();
         self.waits.add_all(&waits);
-        let (window, unclear) = (waits.of(Wait::CongestionWindow), waits.of(Wait::Unclear));
+        if connection.is_one_sided() {
+            let ns = waits.of(Wait::Unclear);
+            self.one_sided_ns = self.one_sided_ns.saturating_add(ns);
+        }
+        let of = |wait| waits.of(wait);
+        let (window, unclear, paced) = (
+            of(Wait::CongestionWindow),
+            of(Wait::Unclear),
+            of(Wait::Paced),
+        );
+        let sum = |of: &mut u64, ns: u64| *of = of.saturating_add(ns);
         let resent: u64 = connection
             .directions
             .iter()
@@ -89,19 +107,32 @@ impl Evidence {
             .sum();
         let sent = connection.total().data_wire_segments;
         if resent * 100 >= sent.max(1) {
-            self.lossy_ns = self.lossy_ns.saturating_add(window + unclear);
-            self.lossy_window_ns += window;
-            self.lossy_unclear_ns += unclear;
+            sum(&mut self.lossy_ns, window.saturating_add(unclear));
+            sum(&mut self.lossy_window_ns, window);
+            sum(&mut self.lossy_unclear_ns, unclear);
         } else if let Some((rtt_ns, min_ns)) = connection.queued() {
-            self.queueing_ns += window + unclear;
-            self.queueing_window_ns += window;
-            self.queueing_unclear_ns += unclear;
-            if window + unclear > self.queued_most_ns {
-                self.queued_most_ns = window + unclear;
+            let queued_ns = window.saturating_add(unclear).saturating_add(paced);
+            sum(&mut self.queueing_ns, queued_ns);
+            sum(&mut self.queueing_window_ns, window);
+            sum(&mut self.queueing_unclear_ns, unclear);
+            sum(&mut self.queueing_paced_ns, paced);
+            if queued_ns > self.queued_most_ns {
+                self.queued_most_ns = queued_ns;
                 (self.queued_rtt_ns, self.queued_rtt_min_ns) = (rtt_ns, min_ns);
+                self.queued_rate = rate(connection, &waits);
             }
+        } else if paced > self.paced_most_ns {
+            self.paced_most_ns = paced;
+            self.paced_rate = rate(connection, &waits);
         }
     }
+}
+
+/// Payload of the larger direction for each second in which the connection was not idle, bytes.
+fn rate(connection: &Connection, waits: &Waits) -> f64 {
+    let bytes = connection.directions.iter().map(|of| of.sent.payload_bytes);
+    let busy_ns = waits.total_ns().saturating_sub(waits.of(Wait::Idle));
+    bytes.max().unwrap_or(0) as f64 / (busy_ns.max(1) as f64 / 1e9)
 }
 
 impl Connection {

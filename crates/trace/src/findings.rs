@@ -84,6 +84,10 @@ fn seconds(ns: u64) -> String {
     }
 }
 
+fn megabits(bytes_per_s: f64) -> String {
+    format!("{:.1} Mbit/s", bytes_per_s * 8.0 / 1e6)
+}
+
 impl Evidence {
     /// What was waited for, and what went wrong, the largest share first.
     pub(crate) fn findings(&self, names: &Names) -> Vec<Finding> {
@@ -95,7 +99,9 @@ impl Evidence {
     }
 
     fn waited_ns(&self) -> f64 {
-        (self.waits.total_ns() - self.waits.of(Wait::Idle)) as f64
+        self.waits
+            .total_ns()
+            .saturating_sub(self.waits.of(Wait::Idle)) as f64
     }
 
     fn resent_ratio(&self) -> f64 {
@@ -111,7 +117,7 @@ impl Evidence {
             of(Wait::LossTimeout),
             of(Wait::LossProbe),
         );
-        let recovering = fast + timeout + probe;
+        let recovering = fast.saturating_add(timeout).saturating_add(probe);
         let resent = self.resent_ratio();
         let (by_window, because) = if resent >= LOSSY {
             let ns = self.lossy_ns;
@@ -130,7 +136,7 @@ impl Evidence {
             let needless = total.retransmitted_after_ack.max(total.spurious_by_dsack);
             list.add(
                 ("loss", OF_TIME),
-                (recovering + by_window) as f64,
+                recovering as f64 + by_window as f64,
                 whole,
                 "find what drops packets (tc -s qdisc, ethtool -S, ip -s link); TCP_RTO_MIN_US, net.ipv4.tcp_recovery, TCP_CONGESTION",
                 format!(
@@ -219,17 +225,28 @@ impl Evidence {
             0
         };
         let queue = self.queueing_ns;
-        let window = of(Wait::CongestionWindow)
-            - self.queueing_window_ns
-            - self.lossy_window_ns.min(lossy_ns);
-        let unclear =
-            of(Wait::Unclear) - self.queueing_unclear_ns - self.lossy_unclear_ns.min(lossy_ns);
+        let less = |wait, queueing: u64, lossy: u64| {
+            let rest_ns = of(wait).saturating_sub(queueing);
+            rest_ns.saturating_sub(lossy.min(lossy_ns))
+        };
+        let window = less(
+            Wait::CongestionWindow,
+            self.queueing_window_ns,
+            self.lossy_window_ns,
+        );
+        let unclear = less(
+            Wait::Unclear,
+            self.queueing_unclear_ns,
+            self.lossy_unclear_ns,
+        );
+        let paced = of(Wait::Paced).saturating_sub(self.queueing_paced_ns);
         add(
             "queueing",
             queue,
             "a shorter queue where the path is slowest (fq_codel, cake, a lower txqueuelen or tbf limit); TCP_CONGESTION bbr; a limit of what is unsent (TCP_NOTSENT_LOWAT) or of the rate (SO_MAX_PACING_RATE)",
             format!(
-                "the path's rate: for {} data waited in a queue, which made round trips of {} out of {}",
+                "the path's rate, {} of payload: for {} data waited in a queue, which made round trips of {} out of {}",
+                megabits(self.queued_rate),
                 seconds(queue),
                 seconds(self.queued_rtt_ns),
                 seconds(self.queued_rtt_min_ns)
@@ -244,25 +261,35 @@ impl Evidence {
                 seconds(window)
             ),
         );
-        let paced = of(Wait::Paced);
         add(
             "paced",
             paced,
             "SO_MAX_PACING_RATE, fq, a congestion control that paces (bbr); the sender's CPU",
             format!(
-                "the sender waited for {} although it had data and window: pacing, or a queue or the CPU before the capture",
-                seconds(paced)
+                "the sender waited for {} although it had data and window: pacing, or a queue or the CPU before the capture, which let {} of payload through",
+                seconds(paced),
+                megabits(self.paced_rate)
             ),
         );
-        add(
-            "sender_or_path",
-            unclear,
-            "capture at the sender, handshake included: there it shows which",
-            format!(
-                "for {} data were limited by the sender's window, its pacing or the path's rate, which a capture at this place cannot distinguish",
-                seconds(unclear)
-            ),
-        );
+        let (knob, text) = if self.one_sided_ns > unclear / 2 {
+            (
+                "capture both directions: at an end, or at both links of a path that is not the same there and back",
+                format!(
+                    "for {} it is not known who waited: of {} only one direction was captured",
+                    seconds(unclear),
+                    seconds(self.one_sided_ns.min(unclear))
+                ),
+            )
+        } else {
+            (
+                "capture at the sender, handshake included: there it shows which",
+                format!(
+                    "for {} data were limited by the sender's window, its pacing or the path's rate, which a capture at this place cannot distinguish",
+                    seconds(unclear)
+                ),
+            )
+        };
+        add("sender_or_path", unclear, knob, text);
     }
 
     fn failures(&self, list: &mut List, names: &Names) {

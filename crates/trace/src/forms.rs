@@ -60,6 +60,10 @@ fn read_plain<R: Read>(
             0,
             "compressed once more, or followed: decompress it first",
         )),
+        [b's', b'n', b'o', b'o', b'p', ..] => Err(Broken::new(
+            0,
+            "snoop's form is not read: editcap -F pcap makes it a pcap",
+        )),
         held => {
             let magic: String = held
                 .iter()

@@ -60,7 +60,7 @@ pub fn page(report: &Report, graph: &Graph) -> String {
                     @if shown.len() > 1 {
                         @let mut places = 0..;
                         @for row in &rows {
-                            div style=(format!("display: grid; gap: 1.5rem 2rem; grid-template-columns: repeat({}, minmax(0, 1fr))", shown.len())) {
+                            div style=(beside(shown.len())) {
                                 @for (place, chart) in places.by_ref().take(row.len()).zip(row) { (figure(place, chart)) }
                             }
                         }
@@ -81,6 +81,14 @@ pub fn page(report: &Report, graph: &Graph) -> String {
         }
     }
     .into_string()
+}
+
+/// So many columns, and fewer where each would be too narrow to read.
+fn beside(columns: usize) -> String {
+    let gaps = columns.saturating_sub(1) * 2;
+    format!(
+        "display: grid; gap: 1.5rem 2rem; grid-template-columns: repeat(auto-fit, minmax(min(100%, max(16rem, (100% - {gaps}rem) / {columns})), 1fr))"
+    )
 }
 
 fn figure(place: usize, chart: &Value) -> maud::Markup {

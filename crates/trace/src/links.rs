@@ -1,5 +1,5 @@
 //! Where IP begins in a frame, by the link that it passed: what stands before it, and layers that carry
-//! Ethernet or IP within Ethernet (VLAN tags, MPLS, PPPoE, LLC/SNAP).
+//! Ethernet or IP within Ethernet (VLAN tags, MPLS, PPPoE, FabricPath, LLC/SNAP).
 
 /// Link types that are read, with the numbers of libpcap's LINKTYPE_ registry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,6 +16,8 @@ pub enum Link {
     Cooked2,
     /// 9 and 50: PPP.
     Ppp,
+    /// 10: FDDI.
+    Fddi,
     /// 51: PPPoE without Ethernet.
     PppPppoe,
     /// 105: 802.11, data that are not encrypted.
@@ -37,6 +39,7 @@ impl Link {
             1 => Link::Ethernet,
             0 | 108 => Link::Null,
             9 | 50 => Link::Ppp,
+            10 => Link::Fddi,
             12 | 14 | 101 | 228 | 229 => Link::Raw,
             51 => Link::PppPppoe,
             105 => Link::Wireless,
@@ -73,6 +76,7 @@ pub(crate) fn find(link: Link, frame: &[u8]) -> Found {
         Link::Cooked1 => cooked(frame, 14, 16),
         Link::Cooked2 => cooked(frame, 0, 20),
         Link::Ppp => ppp(frame, 0),
+        Link::Fddi => fddi(frame),
         Link::PppPppoe => ppp(frame, 6),
         Link::Wireless => wireless(frame, 0),
         Link::Radiotap => match le16(frame, 2) {
@@ -96,6 +100,8 @@ pub(crate) fn ethertype(frame: &[u8], mut at: usize) -> Found {
             // 802.1Q, 802.1ad, and QinQ's older number.
             0x8100 | 0x88a8 | 0x9100 => at += 4,
             0x8847 | 0x8848 => return mpls(frame, at + 2),
+            // Cisco's FabricPath: a tag, then the inner frame's addresses.
+            0x8903 => at += 4 + 12,
             // PPPoE's session stage: six bytes, then PPP.
             0x8864 => return ppp(frame, at + 8),
             // A length: LLC follows.
@@ -105,6 +111,18 @@ pub(crate) fn ethertype(frame: &[u8], mut at: usize) -> Found {
             },
             _ => return Found::NotIp,
         }
+    }
+}
+
+/// Frame control and two addresses, then LLC if it carries data (RFC 1390).
+fn fddi(frame: &[u8]) -> Found {
+    match frame.first() {
+        Some(0x50..=0x5f) => match llc(frame, 13) {
+            Ok(at) => ethertype(frame, at),
+            Err(found) => found,
+        },
+        Some(_) => Found::NotIp,
+        None => Found::Cut,
     }
 }
 

@@ -15,6 +15,8 @@ pub(crate) struct Order {
     ns_per_unit: u64,
     /// Bytes before each packet.
     packet_header: usize,
+    /// Before version 2.3 the two lengths of a packet stood the other way round, and in files of 2.3 either.
+    is_old: bool,
 }
 
 impl Order {
@@ -33,6 +35,7 @@ impl Order {
             big,
             ns_per_unit,
             packet_header,
+            is_old: false,
         })
     }
 }
@@ -52,9 +55,18 @@ pub(crate) fn read<R: Read>(
         .fill(FILE_HEADER, sink, reading)
         .map_err(|error| Broken::io(0, &error))?;
     let order = Order::of(bytes.held());
-    let (Some(order), true) = (order, held >= FILE_HEADER) else {
+    let (Some(mut order), true) = (order, held >= FILE_HEADER) else {
         return Err(Broken::new(0, "ends within the header of the file"));
     };
+    let version = [4, 6].map(|at| {
+        let number = u16::from_le_bytes([bytes.held()[at], bytes.held()[at + 1]]);
+        if order.big {
+            number.swap_bytes()
+        } else {
+            number
+        }
+    });
+    order.is_old = (1..=3).contains(&version[1]) && version[0] == 2;
     // The upper bits tell of frame check sequences.
     let number = u32_at::<true>(bytes.held(), 20);
     let number = if order.big {
@@ -98,7 +110,12 @@ fn packets<R: Read, const BIG: bool, const HEADER: usize>(
         let before = rest.len();
         want = HEADER;
         while let Some(header) = rest.first_chunk::<HEADER>() {
-            let captured = u32_at::<BIG>(header, 8) as usize;
+            let mut lengths = (u32_at::<BIG>(header, 8), u32_at::<BIG>(header, 12));
+            // No more is captured than there was.
+            if order.is_old && lengths.0 > lengths.1 {
+                lengths = (lengths.1, lengths.0);
+            }
+            let (captured, wire_len) = (lengths.0 as usize, lengths.1);
             if captured > LONGEST - HEADER {
                 let consumed = before - rest.len();
                 bytes.consume(consumed);
@@ -117,7 +134,6 @@ fn packets<R: Read, const BIG: bool, const HEADER: usize>(
             if let Link::Unknown(number) = link {
                 *reading.links_unread.entry(number).or_default() += 1;
             }
-            let wire_len = u32_at::<BIG>(header, 12);
             // Changed where it is: a segment that is moved is copied.
             let mut found = segment(link, frame, wire_len, at_ns, &mut reading.skipped);
             if let Some(segment) = &mut found {

@@ -6,7 +6,9 @@ use std::io::Write;
 
 use common::{CLIENT, ISN, Packet, SERVER, Script, pcap, told};
 use tcpcost_trace::flag::{ACK, PSH, RST, SYN};
-use tcpcost_trace::{Analysis, Handshake, MssSource, Policy, Segment, Settings, Wait, read};
+use tcpcost_trace::{
+    Analysis, Handshake, MssSource, Policy, Reading, Report, Segment, Settings, Wait, read,
+};
 
 fn mss(bytes: u16) -> Vec<u8> {
     [&[2, 4][..], &bytes.to_be_bytes()].concat()
@@ -564,4 +566,55 @@ fn a_handshake_that_something_follows_is_a_connection_whatever_came_before() {
         handshakes,
         [Some(Handshake::Unanswered), Some(Handshake::Completed)]
     );
+}
+
+#[test]
+fn of_one_direction_alone_it_is_not_known_who_waited() {
+    let mut script = Script::open();
+    for number in 0..20 {
+        script.after(200_000).data(CLIENT, number * 100, 100);
+        script.after(50_000).data(SERVER, number * 100, 100);
+    }
+    let kinds = |script: &Script| {
+        let connections = script.analyse();
+        let report = Report::new("one", &Reading::default(), Ok(()), &connections);
+        report.findings[0].clone()
+    };
+    assert_ne!(kinds(&script).kind, "sender_or_path");
+    script.packets.retain(|packet| packet.from == CLIENT);
+    let first = kinds(&script);
+    assert_eq!(first.kind, "sender_or_path");
+    assert!(
+        first.text.contains("only one direction was captured"),
+        "{}",
+        first.text
+    );
+}
+
+/// Before libpcap's version 2.3 a packet's length on the wire stood before what was captured of it.
+#[test]
+fn files_older_than_version_2_4_are_read_whichever_length_comes_first() {
+    let mut script = Script::open();
+    script.after(5).data(CLIENT, 0, 1000);
+    let new = pcap(&script.packets, false);
+    let mut old = new.clone();
+    old[4..8].copy_from_slice(&[2, 0, 2, 0]);
+    let mut at = 24;
+    while at < old.len() {
+        let captured = u32::from_le_bytes(old[at + 8..at + 12].try_into().unwrap());
+        let (first, second) = old[at + 8..at + 16].split_at_mut(4);
+        first.swap_with_slice(second);
+        at += 16 + captured as usize;
+    }
+    assert_eq!(told(&old), told(&new));
+    assert!(told(&new).1);
+}
+
+#[test]
+fn snoops_form_is_named() {
+    let (_, outcome) = read(
+        &b"snoop\0\0\0\0\0\0\x02"[..],
+        &mut Analysis::new(Settings::default()),
+    );
+    assert!(outcome.unwrap_err().to_string().contains("snoop"));
 }

@@ -90,6 +90,35 @@ fn dragging_across_a_chart_shows_that_part_and_a_double_click_all_of_it() {
     assert_eq!(told["beside"], true, "{told}");
 }
 
+/// What reaches beyond the right edge of a page of 400 pixels.
+const NARROW: &str = r#"<script>
+(() => {
+  document.body.style.maxWidth = "400px";
+  document.body.style.margin = "0";
+  const parts = [...document.querySelectorAll("h1, h2, figcaption, figure")];
+  const cut = parts.filter((of) => of.getBoundingClientRect().right > 400 || of.scrollWidth > of.clientWidth);
+  document.body.insertAdjacentHTML("beforeend", `<output>${parts.length} ${cut.map((of) => of.tagName)}</output>`);
+})();
+</script></body>"#;
+
+#[test]
+fn nothing_is_cut_off_on_a_narrow_screen() {
+    let Some(browser) = Browser::find() else {
+        return;
+    };
+    let name = "a_capture_with_a_name_without_spaces_of_an_interface_and_a_date-20260101.pcapng";
+    let page = two_connections().replace(">two:", &format!(">{name}:"));
+    assert!(page.contains(name));
+    let dom = browser.load(&page.replace("</body>", NARROW)).dom;
+    let told = dom
+        .rsplit("<output>")
+        .next()
+        .and_then(|rest| rest.split("</output>").next());
+    let (parts, cut) = told.and_then(|told| told.split_once(' ')).expect("it ran");
+    assert!(parts.parse::<u32>().unwrap() > 10, "{parts}");
+    assert_eq!(cut, "");
+}
+
 #[test]
 fn charts_of_several_connections_stand_beside_each_other_by_kind() {
     let page = two_connections();

@@ -2,6 +2,7 @@
 
 mod burst;
 mod held;
+mod pace;
 mod stall;
 mod time;
 mod view;
@@ -413,6 +414,7 @@ impl Connection {
                 is_syn: segment.any(flag::SYN),
                 is_reset: segment.any(flag::RST),
                 ran_out: segment.any(flag::PSH) && !payload.is_multiple_of(mss),
+                is_message: segment.any(flag::PSH) && payload <= mss,
                 stalled_ns,
             });
         }

@@ -5,6 +5,7 @@
 //! it and back ago.
 
 use super::Connection;
+use super::pace::Pace;
 use crate::direction::Data;
 use crate::waits::{CapturedAt, Wait, Waits};
 
@@ -21,6 +22,11 @@ pub(super) struct Time {
     bound: [bool; 2],
     /// Whether its last packet showed that it had no more: short, with PSH.
     ran_out: [bool; 2],
+    /// Whether its last two packets were one message each: PSH, and no more than one segment.
+    messages: [bool; 2],
+    was_message: [bool; 2],
+    /// By end: how soon it sends again without waiting for anything.
+    pace: [Pace; 2],
     /// By end: where the data began by which it last asked a closed window.
     probed: [Option<u64>; 2],
     /// Whether something else than data kept the span alive.
@@ -55,6 +61,8 @@ pub(super) struct Ending {
     pub(super) is_reset: bool,
     /// Whether it is short and has PSH.
     pub(super) ran_out: bool,
+    /// Whether it has PSH and is no more than one segment.
+    pub(super) is_message: bool,
     /// Time lost in a delayed-ACK stall that it ended.
     pub(super) stalled_ns: Option<u64>,
 }
@@ -76,6 +84,12 @@ impl Connection {
     /// What its time went into.
     pub fn waits(&self) -> Waits {
         let mut waits = self.waits_so_far();
+        if self.is_one_sided() {
+            // Who waited for whom: what the other end said is not there.
+            for wait in [Wait::ClientApplication, Wait::ServerApplication] {
+                waits.shift(wait, Wait::Unclear);
+            }
+        }
         // A window that is full while data wait in a queue of the path, and that never closes, limits
         // nothing: a wider one would fill the queue.
         let closings = self.directions.iter().map(|of| of.sent.window_closings);
@@ -193,6 +207,8 @@ impl Connection {
         let slack = u64::from(here.mss.bytes).max(here.offered / 4);
         time.bound[ending.from] = shift.is_some() && edge > 0 && ending.end + slack > edge;
         time.ran_out[ending.from] = ending.ran_out;
+        time.messages[ending.from] = ending.is_message && time.was_message[ending.from];
+        time.was_message[ending.from] = ending.is_message;
         (time.from, time.was_syn) = (ending.from, ending.is_syn);
         (time.since_ns, time.keepalive) = (self.now_ns, false);
     }
@@ -263,6 +279,9 @@ impl Connection {
         };
         for (wait, ns) in parts {
             self.spend(wait, ns);
+        }
+        if !is_again {
+            self.learn_pace(ending, span_ns);
         }
         self.time.last = Some(parts[0].0);
         true
@@ -414,7 +433,10 @@ impl Connection {
         let knew_ns = self.now_ns.saturating_sub(way_ns);
         let since_ack_ns = knew_ns.saturating_sub(learned.at_ns);
         let had_in_flight = ending.nxt_before > learned.una;
-        if learned.at_ns > 0 && since_ack_ns <= tolerance(way_ns) {
+        // Near the sender an ACK that it did not answer for most of the span was not waited for.
+        let is_answer =
+            since_ack_ns <= tolerance(way_ns) && (way_ns >= NEAR_NS || since_ack_ns <= span_ns / 2);
+        if learned.at_ns > 0 && is_answer {
             // RFC 896: a short one waits until nothing is in flight.
             return all(if !had_in_flight && time.ran_out[x] {
                 Wait::Network
@@ -422,14 +444,30 @@ impl Connection {
                 self.of_sender(x, Wait::CongestionWindow)
             });
         }
-        if time.ran_out[x] || !had_in_flight {
+        // A full segment is not where a stream ends: there was more, though nothing was in flight.
+        if time.ran_out[x] || !had_in_flight && time.messages[x] {
             return all(match x {
                 _ if is_idle => Wait::Idle,
                 0 => Wait::ClientApplication,
                 _ => Wait::ServerApplication,
             });
         }
+        let was_told = learned.at_ns.saturating_add(way_ns) > time.since_ns;
+        if was_told && time.pace[x].is_faster(span_ns, since_ack_ns) {
+            return all(self.of_sender(x, Wait::CongestionWindow));
+        }
         all(self.of_sender(x, Wait::Paced))
+    }
+
+    /// It sent again with no ACK in between, and had more to send.
+    fn learn_pace(&mut self, ending: &Ending, span_ns: u64) {
+        let x = ending.from;
+        let way_ns = self.way_to(x).unwrap_or(0);
+        let told_ns = self.directions[x].knew(self.now_ns, way_ns).0.at_ns;
+        let time = &mut self.time;
+        if time.from == x && !time.ran_out[x] && told_ns.saturating_add(way_ns) <= time.since_ns {
+            time.pace[x].add(span_ns);
+        }
     }
 
     /// This, if the capture stands where the sender's own doing is seen, and its window is known.

@@ -76,6 +76,14 @@ fn every_link_type_leads_to_the_same_segment() {
         ),
         (
             Link::Ethernet,
+            [&ether[..], &[0x89, 3, 0, 1], &ether, &[8, 0]].concat(),
+        ),
+        (
+            Link::Fddi,
+            [&[0x54][..], &ether, &[0xaa, 0xaa, 3, 0, 0, 0, 8, 0]].concat(),
+        ),
+        (
+            Link::Ethernet,
             [&ether[..], &[0, 99, 0xaa, 0xaa, 3, 0, 0, 0, 8, 0]].concat(),
         ),
         (Link::Ppp, vec![0xff, 3, 0, 0x21]),
