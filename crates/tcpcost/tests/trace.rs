@@ -3,7 +3,7 @@
 mod common;
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
 use std::process::{Child, Command, Stdio};
 
@@ -297,6 +297,41 @@ fn an_interface_is_followed_and_agrees_with_what_the_kernel_counted() {
             counted.get(&Quantity::ConnBytesSent).copied()
         );
         assert_eq!(seen["conn_bytes_received"], 100_000);
+    });
+}
+
+/// VXLAN's header, Ethernet, IPv4 and TCP with one byte.
+fn in_vxlan() -> Vec<u8> {
+    let ip = [
+        0x45, 0, 0, 41, 0, 1, 0x40, 0, 64, 6, 0, 0, 10, 9, 0, 1, 10, 9, 0, 2, 0, 9, 0, 80, 0, 0, 0,
+        1, 0, 0, 0, 1, 0x50, 0x18, 0, 9, 0, 0, 0, 0, 7,
+    ];
+    [&[8, 0, 0, 0, 0, 0, 7, 0][..], &[2; 12], &[8, 0], &ip].concat()
+}
+
+#[test]
+fn tunnels_pass_the_filter_of_an_interface() {
+    in_namespace(|| {
+        let (mut child, looks) = started(&["-i", "lo", "--json"]);
+        let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let mut seen = false;
+        // 20 s and more.
+        for look in looks.take(2000) {
+            let look: Value = serde_json::from_str(&look).unwrap();
+            let connection = &look["captures"][0]["connections"][0];
+            seen |= connection["tunnel"] == "vxlan";
+            if seen {
+                break;
+            }
+            // Nobody listens, and ICMP says so at the next call: that is no matter here.
+            sender.send_to(&in_vxlan(), "127.0.0.1:4789").ok();
+        }
+        interrupt(&child);
+        let status = child.wait().unwrap().code();
+        if status == Some(77) {
+            return skip("needs libpcap and CAP_NET_RAW");
+        }
+        assert_eq!((status, seen), (Some(0), true));
     });
 }
 
