@@ -215,11 +215,20 @@ const MOVED_LEAST: f64 = 0.1;
 fn cause(from: &CellSummary, to: &CellSummary, is_cheaper: bool) -> Option<Cause> {
     let moved = |quantity: Derived| {
         let (_, is_costly, _) = CAUSES.iter().find(|(kind, ..)| *kind == quantity.kind)?;
+        // A count that is 0 in most trials of one moves by nothing that a reader could see.
+        let has_median = |cell: &CellSummary| {
+            let estimate = cell.estimates.get(&quantity);
+            estimate.is_some_and(|estimate| estimate.median > 0.0)
+        };
         let contrast = Contrast::new(from, to, quantity)?;
         let percent = contrast.percent();
         let has_fallen = percent.median < 0.0;
         let size = contrast.ratio.median.ln().abs();
-        (is_established(&percent) && size > MOVED_LEAST && has_fallen == (is_cheaper == *is_costly))
+        (is_established(&percent)
+            && has_median(from)
+            && has_median(to)
+            && size > MOVED_LEAST
+            && has_fallen == (is_cheaper == *is_costly))
             .then_some((size, quantity))
     };
     let (_, quantity) = from
