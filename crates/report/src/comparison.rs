@@ -1,13 +1,11 @@
 //! Two cells of which somebody wants to know whether the second costs more: a verdict, and what moved with it.
 
-use std::collections::BTreeSet;
-
-use tcpcost_study::{Derived, Figure, Machine, Study};
+use tcpcost_study::{Derived, Figure, Study};
 
 use crate::cell::CellSummary;
 use crate::contrast::Contrast;
 use crate::decision::{Decision, pairs_needed};
-use crate::effects::CAUSES;
+use crate::effects::{CAUSES, is_seen};
 
 /// A verdict on two cells.
 #[derive(Debug, Clone, PartialEq)]
@@ -86,7 +84,10 @@ impl Comparison {
                 }
                 _ => None,
             },
-            causes: causes.filter_map(|&of| Some((of, contrast(of)?))).collect(),
+            causes: causes
+                .filter(|of| is_seen(**of, [from, to]))
+                .filter_map(|&of| Some((of, contrast(of)?)))
+                .collect(),
         }
     }
 }
@@ -113,47 +114,6 @@ pub(crate) fn against_baseline(
     }
     all
 }
-
-/// A run's machines and cells.
-pub(crate) type MachinesAndCells<'a> = (&'a [Machine], &'a [CellSummary]);
-
-/// What makes two runs hard to hold against each other, a line each.
-pub(crate) fn differences(one: MachinesAndCells<'_>, other: MachinesAndCells<'_>) -> Vec<String> {
-    let each = |(machines, _): MachinesAndCells<'_>, of: fn(&Machine) -> String| {
-        machines.iter().map(of).collect::<BTreeSet<String>>()
-    };
-    let list = |set: &BTreeSet<String>| set.iter().cloned().collect::<Vec<_>>().join(", ");
-    type Of = fn(&Machine) -> String;
-    let kinds: [(&str, Of); 3] = [
-        ("machines", |machine| {
-            format!("{} CPUs {}", machine.cpus, machine.cpu)
-        }),
-        ("kernels", |machine| machine.kernel.clone()),
-        ("versions of tcpcost", |machine| machine.tcpcost.clone()),
-    ];
-    let mut lines: Vec<String> = kinds
-        .into_iter()
-        .filter_map(|(what, of)| {
-            let (one, other) = (each(one, of), each(other, of));
-            (one != other).then(|| format!("other {what}: {} and {}", list(&one), list(&other)))
-        })
-        .collect();
-    let marked = |(_, cells): MachinesAndCells<'_>| {
-        let all: usize = cells.iter().map(|cell| cell.trials.len()).sum();
-        let marked: usize = cells.iter().map(|cell| cell.n_marked).sum();
-        100 * marked / all.max(1)
-    };
-    let (one, other) = (marked(one), marked(other));
-    if one.abs_diff(other) >= QUIET_DIFFERENCE {
-        lines.push(format!(
-            "a machine that was not equally quiet: {one} % and {other} % of the trials are marked by a warning"
-        ));
-    }
-    lines
-}
-
-/// Percentage points of marked trials; fewer are chance.
-const QUIET_DIFFERENCE: usize = 25;
 
 /// Those that the study asks for.
 pub(crate) fn comparisons(study: &Study, cells: &[CellSummary]) -> Vec<Comparison> {

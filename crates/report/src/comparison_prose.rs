@@ -57,6 +57,13 @@ pub(crate) fn causes(one: &Comparison) -> Vec<String> {
         .collect();
     let size = |contrast: &Contrast| contrast.ratio.median.ln().abs();
     moved.sort_by(|a, b| size(&b.1).total_cmp(&size(&a.1)));
+    // The same count is both ends' together and each end's: the one that moved most says it.
+    let mut kinds = Vec::new();
+    moved.retain(|(of, _)| {
+        let is_first = !kinds.contains(&of.kind);
+        kinds.push(of.kind);
+        is_first
+    });
     let told = moved.into_iter().take(CAUSES_TOLD);
     told.map(|(of, contrast)| format!("{} {}", name(*of), signed(&contrast.percent())))
         .collect()

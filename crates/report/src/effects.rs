@@ -208,6 +208,13 @@ pub(crate) const CAUSES: &[(Figure, bool, &str)] = &[
     ),
 ];
 
+/// A count that is 0 in most trials of one cell moves by nothing that a reader could see.
+pub(crate) fn is_seen(quantity: Derived, cells: [&CellSummary; 2]) -> bool {
+    let estimates = cells.map(|cell| cell.estimates.get(&quantity));
+    let is_seen = |estimate: Option<&Estimate>| estimate.is_some_and(|one| one.median > 0.0);
+    estimates.into_iter().all(is_seen)
+}
+
 /// Less than this is no cause: a tenth more or less.
 const MOVED_LEAST: f64 = 0.1;
 
@@ -215,18 +222,12 @@ const MOVED_LEAST: f64 = 0.1;
 fn cause(from: &CellSummary, to: &CellSummary, is_cheaper: bool) -> Option<Cause> {
     let moved = |quantity: Derived| {
         let (_, is_costly, _) = CAUSES.iter().find(|(kind, ..)| *kind == quantity.kind)?;
-        // A count that is 0 in most trials of one moves by nothing that a reader could see.
-        let has_median = |cell: &CellSummary| {
-            let estimate = cell.estimates.get(&quantity);
-            estimate.is_some_and(|estimate| estimate.median > 0.0)
-        };
         let contrast = Contrast::new(from, to, quantity)?;
         let percent = contrast.percent();
         let has_fallen = percent.median < 0.0;
         let size = contrast.ratio.median.ln().abs();
         (is_established(&percent)
-            && has_median(from)
-            && has_median(to)
+            && is_seen(quantity, [from, to])
             && size > MOVED_LEAST
             && has_fallen == (is_cheaper == *is_costly))
             .then_some((size, quantity))

@@ -29,6 +29,7 @@ mod cpu_time;
 mod csv;
 mod decision;
 mod derive;
+mod differences;
 mod effect_prose;
 mod effects;
 mod estimate;

@@ -8,8 +8,9 @@ use std::collections::BTreeSet;
 use tcpcost_study::{Cell, Environment, HostName, Machine, Record, Study};
 
 use crate::cell::{CellSummary, Warned};
-use crate::comparison::{Comparison, against_baseline, comparisons, differences};
+use crate::comparison::{Comparison, against_baseline, comparisons};
 use crate::conclusions::{Finding, findings};
+use crate::differences::differences;
 use crate::effects::{Effect, effects};
 use crate::headline::{Headline, headlines};
 use crate::meter_cost::{MeterCost, meter_costs};

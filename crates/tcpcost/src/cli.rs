@@ -121,6 +121,14 @@ pub struct RunArgs {
     /// Print the cells and the estimated time, and run nothing.
     #[arg(long)]
     pub dry_run: bool,
+    /// What is told, and how.
+    #[command(flatten)]
+    pub telling: Telling,
+}
+
+/// What is told of a run, and how.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct Telling {
     /// No progress on stderr.
     #[arg(short, long)]
     pub quiet: bool,
@@ -212,15 +220,9 @@ pub struct Compare {
     /// Directory for records and report [default: tcpcost-out/compare-STUDY-TIME].
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// No progress on stderr.
-    #[arg(short, long)]
-    pub quiet: bool,
-    /// Print all tables.
-    #[arg(long, conflicts_with = "RunFormat")]
-    pub details: bool,
-    /// Form of the results.
+    /// What is told, and how.
     #[command(flatten)]
-    pub format: RunFormat,
+    pub telling: Telling,
     /// Two commands: COMMAND… --versus -- COMMAND…
     #[arg(last = true, value_name = "COMMAND", conflicts_with = "of")]
     pub command: Vec<String>,

@@ -4,14 +4,14 @@
 //! runs that are stored are only read.
 
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{ExitCode, Stdio};
 
 use tcpcost_report::Summary;
 use tcpcost_study::{Sides, units};
 
 use crate::exit::usage;
 use crate::output::{Format, RunFormat};
-use crate::run::{self, Baseline, Directory, Launchers, Overrides, StoredRun, Telling};
+use crate::run::{self, Baseline, Directory, Launchers, Overrides, StoredRun};
 use crate::{cli, output, stat, studies};
 
 /// `tcpcost compare`.
@@ -64,7 +64,7 @@ fn stored(
         )));
     }
     let exit = output::exit(&summary);
-    output::print(&[summary], args.format, args.details)?;
+    output::print(&[summary], args.telling.format, args.telling.details)?;
     Ok(exit.into())
 }
 
@@ -96,13 +96,15 @@ fn live(args: &cli::Compare, named: &str, min_effect: Option<f64>) -> anyhow::Re
         .clone()
         .unwrap_or_else(|| run::default_directory(&format!("compare-{}", study.name)));
     let mut store = Directory::create(&path, &text, &overrides)?;
-    let telling = Telling {
-        quiet: args.quiet,
-        details: args.details,
-        format: args.format,
-    };
     let launchers = Launchers::default();
-    let exit = run::conduct(&mut store, &study, Vec::new(), launchers, None, telling)?;
+    let exit = run::conduct(
+        &mut store,
+        &study,
+        Vec::new(),
+        launchers,
+        None,
+        args.telling,
+    )?;
     Ok(exit.into())
 }
 
@@ -129,9 +131,19 @@ fn program(text: &str) -> anyhow::Result<PathBuf> {
     let path = Path::new(path)
         .canonicalize()
         .map_err(|error| wrong(error.to_string()))?;
-    match path.is_file() {
+    if !path.is_file() {
+        return Err(wrong("not a program".to_string()));
+    }
+    // Another program would end a bed's first agent with whatever it says of arguments that it does not know.
+    let mut asks = std::process::Command::new(&path);
+    let told = asks
+        .arg("--version")
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| wrong(error.to_string()))?;
+    match String::from_utf8_lossy(&told.stdout).starts_with("tcpcost ") {
         true => Ok(path),
-        false => Err(wrong("not a program".to_string())),
+        false => Err(wrong("not a build of tcpcost".to_string())),
     }
 }
 
@@ -139,8 +151,8 @@ fn program(text: &str) -> anyhow::Result<PathBuf> {
 fn commands(args: &cli::Compare) -> anyhow::Result<ExitCode> {
     let time = units::duration(&args.time)
         .map_err(|error| usage(format!("--time {}: expected {error}", args.time)))?;
-    let RunFormat { json, csv, .. } = args.format;
-    if !(json || csv || args.format.is_text()) {
+    let RunFormat { json, csv, .. } = args.telling.format;
+    if !(json || csv || args.telling.format.is_text()) {
         return Err(usage(
             "two commands are compared as text, with --json or with --csv",
         ));

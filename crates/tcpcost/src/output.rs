@@ -12,6 +12,7 @@ use tcpcost_report::{
     Decision, Summary, TextStyle, Verdict, bmf, csv, github_benchmark, html, json, ktap, markdown,
     openmetrics, text,
 };
+use tcpcost_study::ThresholdOf;
 
 use crate::exit::Exit;
 
@@ -203,25 +204,28 @@ pub fn write_with(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> anyho
 
 /// What the results of a run say to a script.
 pub fn exit(summary: &Summary) -> Exit {
-    // Where thresholds are, they say what matters.
-    let decision = summary.comparisons.iter().map(|one| one.decision).max();
-    let verdict = summary.judged.iter().map(|judged| judged.verdict).max();
-    let decided = match (verdict, decision) {
-        (None, Some(decision)) => exit_of(decision),
-        _ => Exit::Ok,
-    };
+    let verdicts = summary.judged.iter().map(|judged| match judged.verdict {
+        Verdict::Met => Exit::Ok,
+        Verdict::Inconclusive => Exit::Inconclusive,
+        Verdict::Missed => Exit::Missed,
+    });
+    let decisions = summary.comparisons.iter().map(|one| exit_of(one.decision));
+    // A limit on the change says what matters of it.
+    let mut thresholds = summary.study.thresholds.iter();
+    let is_limited = thresholds.any(|threshold| threshold.of == ThresholdOf::Baseline);
+    let told: Vec<Exit> = verdicts.chain(decisions.filter(|_| !is_limited)).collect();
     let without_numbers = || summary.cells.iter().filter(|cell| cell.n == 0);
     // Also of those that were repeated with success: something ended that should not have.
     if summary.cells.iter().any(|cell| cell.n_failed() > 0) {
         Exit::Failed
     } else if without_numbers().count() == summary.cells.len() {
         Exit::Unavailable
-    } else if verdict == Some(Verdict::Missed) {
+    } else if told.contains(&Exit::Missed) {
         Exit::Missed
-    } else if verdict == Some(Verdict::Inconclusive) || summary.is_unconverged() {
+    } else if told.contains(&Exit::Inconclusive) || summary.is_unconverged() {
         Exit::Inconclusive
     } else {
-        decided
+        Exit::Ok
     }
 }
 

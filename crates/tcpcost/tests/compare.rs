@@ -122,6 +122,27 @@ fn a_cell_against_itself_set_otherwise_and_another_build_are_pairs() {
     }
 }
 
+/// A record whose threads took a hundredth of their time.
+fn a_hundredth(record: &str) -> String {
+    fn divide(value: &mut Value) {
+        match value {
+            Value::Array(all) => all.iter_mut().for_each(divide),
+            Value::Object(all) => all
+                .iter_mut()
+                .for_each(|(key, value)| match value.as_u64() {
+                    Some(ns) if key.starts_with("task_") && key.ends_with("_ns") => {
+                        *value = (ns / 100).into()
+                    }
+                    _ => divide(value),
+                }),
+            _ => {}
+        }
+    }
+    let mut record: Value = serde_json::from_str(record).unwrap();
+    divide(&mut record);
+    format!("{record}\n")
+}
+
 #[test]
 fn a_run_is_held_against_an_earlier_one_and_thresholds_may_be_on_the_change() {
     let place = place();
@@ -142,6 +163,27 @@ fn a_run_is_held_against_an_earlier_one_and_thresholds_may_be_on_the_change() {
         }
         assert_eq!(document["thresholds"].as_array().unwrap().len(), 2);
         assert_eq!(document["comparisons"][0]["paired"], false);
+    }
+    // What is limited of the run itself hides nothing of what is dearer than before.
+    let dearer = |limit: &str| {
+        place.write("mine.toml", &format!("{STUDY}\n{limit}"));
+        let summary = place.run(&["run", "mine.toml", "--baseline", "cheaper", "--json", "-q"]);
+        (summary.code, document(&summary))
+    };
+    let records = std::fs::read_to_string(place.path("before/records.jsonl")).unwrap();
+    std::fs::create_dir(place.path("cheaper")).unwrap();
+    for file in std::fs::read_dir(place.path("before")).unwrap() {
+        let file = file.unwrap();
+        std::fs::copy(file.path(), place.path("cheaper").join(file.file_name())).unwrap();
+    }
+    let cheaper: String = records.lines().map(a_hundredth).collect();
+    std::fs::write(place.path("cheaper/records.jsonl"), cheaper).unwrap();
+    let any = "[[threshold]]\nquantity = \"task_us_per_kib\"\nat_least = 0\n";
+    for limit in ["", any] {
+        let (code, document) = dearer(limit);
+        let verdict = &document["comparisons"][0]["verdict"];
+        assert_eq!(verdict, "REGRESSES", "{document}");
+        assert_eq!(code, Some(3), "{limit}");
     }
     let of_a_knob = format!(
         "{STUDY}\n[[threshold]]\nquantity = \"task_us_per_kib\"\nknob = \"write_size\"\nfrom = \"64KiB\"\nto = [\"1KiB\"]\nat_most = \"-90 %\"\n"
@@ -217,6 +259,10 @@ fn mistakes_are_one_line() {
         (
             &["compare", "mine.toml", "--with", "tcpcost=/no/such"],
             "No such file",
+        ),
+        (
+            &["compare", "mine.toml", "--with", "tcpcost=/bin/true"],
+            "not a build of tcpcost",
         ),
         (&["compare", "--", "true"], "two commands"),
         (

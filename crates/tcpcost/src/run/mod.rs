@@ -79,11 +79,6 @@ pub fn run(args: &cli::RunArgs) -> anyhow::Result<Exit> {
             (store, study, Vec::new())
         }
     };
-    let telling = Telling {
-        quiet: args.quiet,
-        details: args.details,
-        format: args.format,
-    };
     let launchers = Launchers::parse(&args.launch)?;
     conduct(
         &mut store,
@@ -91,19 +86,8 @@ pub fn run(args: &cli::RunArgs) -> anyhow::Result<Exit> {
         records,
         launchers,
         baseline.as_ref(),
-        telling,
+        args.telling,
     )
-}
-
-/// What is told of a run, and how.
-#[derive(Debug, Clone, Copy)]
-pub struct Telling {
-    /// No progress.
-    pub quiet: bool,
-    /// All tables.
-    pub details: bool,
-    /// Form of the results.
-    pub format: output::RunFormat,
 }
 
 /// An earlier run that a run is held against.
@@ -131,7 +115,7 @@ pub fn conduct(
     records: Vec<Record>,
     launchers: Launchers,
     baseline: Option<&Baseline>,
-    telling: Telling,
+    telling: cli::Telling,
 ) -> anyhow::Result<Exit> {
     // As who this is; in a user namespace it is somebody else. A failure is no reason not to run.
     if let Err(error) = host::put_back("a killed run") {
@@ -239,7 +223,12 @@ pub fn percentage(flag: &str, percent: Option<f64>) -> anyhow::Result<Option<f64
 /// Where a run's directory is made unless the command line says.
 pub fn default_directory(study: &str) -> PathBuf {
     let now = jiff::Zoned::now().strftime("%Y%m%d-%H%M%S").to_string();
-    PathBuf::from("tcpcost-out").join(format!("{study}-{now}"))
+    let parent = PathBuf::from("tcpcost-out");
+    // A script's second run may begin within the same second.
+    let mut names = std::iter::once(format!("{study}-{now}"))
+        .chain((2..).map(|count| format!("{study}-{now}-{count}")));
+    let free = names.find(|name| !parent.join(name).exists());
+    parent.join(free.expect("numbers are endless"))
 }
 
 const IN_USER_NAMESPACE: &str = "not root: the namespaces are made inside a user namespace, where the kernel refuses to steer receive work, so CPU time is measured for both ends together only; run as root for it";

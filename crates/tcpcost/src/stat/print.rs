@@ -28,11 +28,11 @@ impl Document<'_> {
     /// For people, within 100 columns.
     pub fn text(&self) -> String {
         let mut text = String::new();
-        for measured in self.measured {
-            let _ = writeln!(text, "\n{}", wrap(&self.headline(measured), WIDTH, ""));
-        }
         if let Some(verdict) = self.verdict {
             let _ = writeln!(text, "\n{}", wrap(&self.verdict_text(verdict), WIDTH, ""));
+        }
+        for measured in self.measured {
+            let _ = writeln!(text, "\n{}", wrap(&self.headline(measured), WIDTH, ""));
         }
         let mut section = "";
         for row in ROWS {
