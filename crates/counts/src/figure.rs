@@ -260,9 +260,15 @@ figures! {
     /// Payload bytes per call that received some.
     BytesPerReceive = "bytes_per_receive_call", "bytes", Host, Neither
         => |from| per_of_some(from, M::Workload, Q::PayloadBytesReceived, Q::ReceiveCalls);
-    /// Share of MSG_ZEROCOPY sends that the kernel copied after all.
+    /// Share of sends by reference (MSG_ZEROCOPY, IORING_OP_SEND_ZC) that the kernel copied after all.
     ZerocopyCopiedRatio = "zerocopy_copied_ratio", "ratio", Host, Less
         => |from| per_of_some(from, M::Workload, Q::ZerocopyCopied, Q::ZerocopyCompletions);
+    /// Share of the received payload whose pages were mapped and not copied (TCP_ZEROCOPY_RECEIVE).
+    ZerocopyMappedRatio = "zerocopy_mapped_ratio", "ratio", Host, More
+        => |from| per_of_some(from, M::Workload, Q::PayloadBytesMapped, Q::PayloadBytesReceived);
+    /// Share of the sent files' pages that were in the page cache when the trial's interval ended.
+    FileCachedRatio = "file_cached_ratio", "ratio", Host, Neither
+        => |from| per_of_some(from, M::Workload, Q::FilePagesCached, Q::FilePages);
     /// Response time, 50th percentile. From the request's writing, or from when it was due at a fixed rate.
     ResponseP50 = "response_us_p50", "µs", Trial, Less
         => |from| from.response_us(0.5);

@@ -245,10 +245,16 @@ quantities! {
     Transactions = "transactions",
     /// Connections set up by `crr` transactions.
     ConnectionsOpened = "connections_opened",
-    /// MSG_ZEROCOPY sends that completed.
+    /// Sends by reference that completed: MSG_ZEROCOPY, IORING_OP_SEND_ZC.
     ZerocopyCompletions = "zerocopy_completions",
-    /// Of these, sends whose data the kernel copied after all (SO_EE_CODE_ZEROCOPY_COPIED).
+    /// Of these, sends whose data the kernel copied after all (SO_EE_CODE_ZEROCOPY_COPIED, IORING_NOTIF_USAGE_ZC_COPIED).
     ZerocopyCopied = "zerocopy_copied",
+    /// Payload bytes received by mapping their pages (TCP_ZEROCOPY_RECEIVE).
+    PayloadBytesMapped = "payload_bytes_mapped",
+    /// Pages of the files that payload is sent from, once for each snapshot.
+    FilePages = "file_pages",
+    /// Of these, pages in the page cache, by mincore(2).
+    FilePagesCached = "file_pages_cached",
     /// IP packets handed down by this namespace, super-segments counting as one. IpOutRequests + Ip6OutRequests.
     IpPacketsSent = "ip_packets_sent",
     /// IP packets taken in by this namespace, after GRO. IpInReceives + Ip6InReceives.

@@ -22,16 +22,19 @@
 #![warn(missing_docs)]
 
 mod error;
+mod files;
 mod kernel;
 pub mod limits;
+mod reader;
 mod stack;
 mod user;
 
 pub use error::StackError;
+pub use files::Pages;
 pub use kernel::acks::{ack_delay_max_here, set_ack_delay_max, set_dscp, set_receive_low_water};
 pub use kernel::options::{options_here, socket_knob};
 pub use kernel::{KernelConn, KernelListener, KernelSink, KernelSource, KernelStack};
-pub use stack::{Completions, Moved, Ready, SocketOptions, Stack};
+pub use stack::{Completions, Content, Moved, Ready, SocketOptions, Stack};
 pub use user::{
     Slabs, UserConn, UserListener, UserSettings, UserSink, UserSource, UserStack, Wire, config_for,
 };

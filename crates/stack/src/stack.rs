@@ -8,6 +8,7 @@ use std::time::Duration;
 use tcpcost_study::{ReceiveWith, SendWith};
 
 use crate::error::StackError;
+use crate::files::Pages;
 
 /// Options of every socket that a stack makes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -50,13 +51,27 @@ pub struct Moved {
     pub again: bool,
 }
 
-/// Completions of MSG_ZEROCOPY so far.
+/// What went by reference so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Completions {
-    /// Sends completed.
+    /// Sends by reference completed: MSG_ZEROCOPY, IORING_OP_SEND_ZC.
     pub sends: u64,
-    /// Of these, sends whose data was copied after all (SO_EE_CODE_ZEROCOPY_COPIED).
+    /// Of these, sends whose data was copied after all (SO_EE_CODE_ZEROCOPY_COPIED, IORING_NOTIF_USAGE_ZC_COPIED).
     pub copied: u64,
+    /// Bytes received by mapping their pages (TCP_ZEROCOPY_RECEIVE).
+    pub mapped_bytes: u64,
+}
+
+/// What a source is to hold.
+pub struct Content<'a> {
+    /// Bytes in all.
+    pub bytes: u64,
+    /// Bytes of each file, where the source is files: the last may have fewer. No call crosses a file's end.
+    pub file_bytes: u64,
+    /// Bytes of the longest call to come.
+    pub call_bytes: usize,
+    /// Writes the content from an offset; it is asked in order.
+    pub fill: &'a mut dyn FnMut(u64, &mut [u8]),
 }
 
 /// A TCP under test: non-blocking sockets with edge-triggered readiness.
@@ -143,18 +158,18 @@ pub trait Stack {
     /// `WouldBlock`, or the connection's error.
     fn write(&mut self, conn: Self::Conn, bytes: &[u8]) -> io::Result<usize>;
 
-    /// Makes a source that holds `len` bytes, given in order by `fill`, and sends them by `with`.
-    /// `write_bytes` is the size of the calls to come.
+    /// Makes a source that holds `content` and sends it by `with`.
     ///
     /// # Errors
-    /// Of mmap, of the file in the temporary directory, of the pipe.
+    /// Of mmap, of the file in the temporary directory, of the pipe, of io_uring.
     fn source(
         &mut self,
         with: SendWith,
-        len: u64,
-        write_bytes: usize,
-        fill: &mut dyn FnMut(u64, &mut [u8]),
+        content: &mut Content<'_>,
     ) -> Result<Self::Source, StackError>;
+
+    /// Pages of the files that a source sends from, and those in the page cache; `None` where it sends from memory.
+    fn pages(&self, source: &Self::Source) -> Option<Pages>;
 
     /// Sends `len` bytes of a source from offset `at`; `more` is MSG_MORE.
     ///

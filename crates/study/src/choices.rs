@@ -38,18 +38,61 @@ impl WorkloadKind {
 words! {
     /// The call that sends payload.
     SendWith {
-        /// write(2).
+        /// write(2) from memory.
         Write = "write",
-        /// send(2).
+        /// send(2) from memory.
         Send = "send",
+        /// pread(2) of a file into a buffer, and write(2) of it.
+        ReadWrite = "read+write",
+        /// pread(2) of a file into a buffer, and send(2) of it.
+        ReadSend = "read+send",
+        /// send(2) of a mapped file.
+        MmapSend = "mmap+send",
         /// sendfile(2) from a file on disk.
         Sendfile = "sendfile",
         /// sendfile(2) from a memfd.
         SendfileMemfd = "sendfile-memfd",
         /// splice(2): file pages into a pipe, the pipe into the socket.
         Splice = "splice",
-        /// send(2) with MSG_ZEROCOPY.
+        /// send(2) with MSG_ZEROCOPY from memory.
         Zerocopy = "zerocopy",
+        /// send(2) with MSG_ZEROCOPY of a mapped file.
+        MmapZerocopy = "mmap+zerocopy",
+        /// io_uring's IORING_OP_SEND from memory, a submission for each call.
+        UringSend = "uring-send",
+        /// io_uring's IORING_OP_SEND_ZC of a registered buffer.
+        UringSendZc = "uring-send-zc",
+        /// io_uring's IORING_OP_SPLICE of file pages into a pipe, and of the pipe into the socket, linked.
+        UringSplice = "uring-splice",
+    }
+}
+
+impl SendWith {
+    /// Whether payload comes out of files.
+    pub fn is_from_files(self) -> bool {
+        match self {
+            SendWith::ReadWrite
+            | SendWith::ReadSend
+            | SendWith::MmapSend
+            | SendWith::Sendfile
+            | SendWith::SendfileMemfd
+            | SendWith::Splice
+            | SendWith::MmapZerocopy
+            | SendWith::UringSplice => true,
+            SendWith::Write
+            | SendWith::Send
+            | SendWith::Zerocopy
+            | SendWith::UringSend
+            | SendWith::UringSendZc => false,
+        }
+    }
+
+    /// Whether the kernel tells when it has done with what it was lent, and whether it copied it after all.
+    pub fn has_completions(self) -> bool {
+        matches!(
+            self,
+            SendWith::Zerocopy | SendWith::MmapZerocopy | SendWith::UringSendZc
+        )
     }
 }
 
@@ -62,6 +105,8 @@ words! {
         RecvTrunc = "recv-trunc",
         /// splice(2) into a pipe and from it to /dev/null.
         Splice = "splice",
+        /// TCP_ZEROCOPY_RECEIVE: whole pages are mapped, the rest is read.
+        Zerocopy = "zerocopy",
     }
 }
 

@@ -25,6 +25,17 @@ const TRANSACTIONS: Need = Need::of(&[is("workload", &["rr", "crr"])]);
 const REQUESTS: Need = TRANSACTIONS
     .because("a stream has no requests, and its bytes per call are write_size (in [workload] the key is kind)");
 const STREAMS: Need = Need::of(&[is("workload", &["stream", "maerts", "bidirectional"])]);
+/// Ways to send out of files: `SendWith::is_from_files`.
+const FROM_FILES: &[&str] = &[
+    "read+write",
+    "read+send",
+    "mmap+send",
+    "mmap+zerocopy",
+    "sendfile",
+    "sendfile-memfd",
+    "splice",
+    "uring-splice",
+];
 const LINUX_LIKE: &[Need] = &[Need::of(&[is("ack_policy", &["linux-like"])]).at(At::User)];
 const AVOIDANCE: &[Need] = &[Need::of(&[that("ack_policy", Is::That(has_limits))])];
 const SUPER_SEGMENTS: Need = Need::of(&[is_not("super_segment", &["0B"])]);
@@ -119,36 +130,57 @@ pub const KNOBS: &[Knob] = &[
         "send_with",
         Kind::Choice(SendWith::WORDS),
         "send",
-        "The call that sends payload: `write`, `send`, `sendfile` from a file on disk or from a memfd, `splice` from a pipe of file pages, `zerocopy` (MSG_ZEROCOPY; whether the kernel copied after all is reported).",
+        "The call that sends payload. From memory: `write`, `send`, `zerocopy` (MSG_ZEROCOPY), `uring-send`, `uring-send-zc` (a registered buffer). From files: `read+write` and `read+send` through a buffer, `mmap+send`, `mmap+zerocopy`, `sendfile` from a file on disk or from a memfd, `splice` and `uring-splice` through a pipe. Whether the kernel copied after all what it was lent is reported.",
     )
     .needs(&[
             Need::of(&[]).at(At::UserSender).when(&["write"]).because(
                 "our TCP sends by \"write\" as by \"send\"",
             ),
-            Need::of(&[]).at(At::UserSender).when(&["sendfile-memfd", "splice"]).because(
-                "our TCP sends by it as by \"sendfile\", out of memory that is shared",
+            Need::of(&[]).at(At::UserSender).when(&["read+write"]).because(
+                "our TCP sends by it as by \"read+send\"",
+            ),
+            Need::of(&[]).at(At::UserSender).when(&["sendfile-memfd", "splice", "mmap+zerocopy"]).because(
+                "our TCP sends by it as by \"sendfile\", out of a mapped file",
+            ),
+            Need::of(&[]).at(At::UserSender).when(&["uring-send", "uring-send-zc", "uring-splice"]).because(
+                "io_uring is the kernel's",
             ),
         ]),
     workload(
         "receive_with",
         Kind::Choice(ReceiveWith::WORDS),
         "read",
-        "The call that takes payload: `read`, `recv-trunc` (MSG_TRUNC: nothing is copied), `splice` (to /dev/null through a pipe).",
-    ),
+        "The call that takes payload: `read`, `recv-trunc` (MSG_TRUNC: nothing is copied), `splice` (to /dev/null through a pipe), `zerocopy` (TCP_ZEROCOPY_RECEIVE: whole pages are mapped, the rest is read; the share is reported; with `rcvlowat` of many pages more is mapped).",
+    )
+    .needs(&[
+            Need::of(&[]).at(At::UserReceiver).when(&["zerocopy"]).because(
+                "our TCP lends memory by \"splice\"",
+            ),
+        ]),
     workload(
         "file_size",
         Kind::Bytes(4096, GIB),
         "16MiB",
-        "Size of the file that `sendfile` and `splice` send from, over and over; 16 MiB is more than an L2 cache and less than most last-level ones.",
+        "Size of the file, or of each of `files`, that is sent over and over; 16 MiB is more than an L2 cache and less than most last-level ones. The files are in the page cache; file_cached_ratio tells.",
     )
-    .needs(&[Need::of(&[is("send_with", &["sendfile", "sendfile-memfd", "splice"])])]),
+    .needs(&[Need::of(&[is("send_with", FROM_FILES)])]),
+    workload(
+        "files",
+        Kind::Count(1, 4096),
+        "1",
+        "Files that are sent one after the other over a connection, each of `file_size`; no call crosses a file's end (Morton 2001 sent 63 of 350 KB).",
+    )
+    .needs(&[
+        Need::of(&[is("send_with", FROM_FILES)]),
+        Need::of(&[is_not("workload", &["crr"])]).because("each connection begins with the file's head"),
+    ]),
     workload(
         "cork",
         Kind::Choice(Cork::WORDS),
         "off",
         "`on`: TCP_CORK around each message (for a stream: all along). `msg-more`: MSG_MORE on every call but a message's last (for a stream: on every call).",
     )
-    .needs(&[Need::of(&[is_not("send_with", &["write", "sendfile", "sendfile-memfd"])])
+    .needs(&[Need::of(&[is_not("send_with", &["write", "read+write", "sendfile", "sendfile-memfd"])])
             .when(&["msg-more"])
             .because("these calls take no MSG_MORE")]),
     workload(

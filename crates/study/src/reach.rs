@@ -24,6 +24,7 @@ impl Need {
             At::Kernel => "the kernel's TCP: ",
             At::User => "our TCP: ",
             At::UserSender => "our TCP, where it sends: ",
+            At::UserReceiver => "our TCP, where it receives: ",
         };
         if self.any.is_empty() {
             return format!("{text}not had, {}", self.why);
@@ -38,7 +39,8 @@ impl Need {
             At::Every => true,
             At::Kernel => !knobs.is_user(host),
             At::User => knobs.is_user(host),
-            At::UserSender => knobs.is_user(host) && knobs.sends(host),
+            At::UserSender => knobs.is_user(host) && knobs.sends(host, false),
+            At::UserReceiver => knobs.is_user(host) && knobs.sends(host, true),
         };
         let is_meant = self.when.is_empty() || self.when.contains(&word.as_str());
         !is_asked || !is_meant || self.any.iter().any(|term| term.holds(knobs, host, value))
@@ -183,11 +185,12 @@ impl Knobs {
         self.value_at(host, "stack") == Some(Value::Word("user".to_string()))
     }
 
-    fn sends(&self, host: HostName) -> bool {
+    fn sends(&self, host: HostName, is_peer: bool) -> bool {
         let word = self.word("workload").unwrap_or_default();
         let kind = WorkloadKind::from_word(&word);
         let side = self.side(host);
-        kind.zip(side).is_some_and(|(kind, side)| kind.sends(side))
+        kind.zip(side)
+            .is_some_and(|(kind, side)| kind.sends(if is_peer { side.peer() } else { side }))
     }
 
     /// The knobs that are set without what they need: a study file that says so is wrong.

@@ -358,6 +358,8 @@ pub enum At {
     User,
     /// Ends of our own TCP that send payload: else a skip.
     UserSender,
+    /// Ends of our own TCP that receive payload: else a skip.
+    UserReceiver,
 }
 
 /// A condition on another knob.

@@ -51,8 +51,10 @@ pub struct WorkloadSettings {
     pub send_with: SendWith,
     /// The call that receives.
     pub receive_with: ReceiveWith,
-    /// Size of the file sent from, bytes.
+    /// Size of each file sent from, bytes.
     pub file_bytes: u64,
+    /// Files that are sent one after the other.
+    pub files: u64,
     /// Corking.
     pub cork: Cork,
     /// TCP_NODELAY.
@@ -105,6 +107,7 @@ impl WorkloadSettings {
             send_with: SendWith::from_word(&word("send_with")).expect(PARSED),
             receive_with: ReceiveWith::from_word(&word("receive_with")).expect(PARSED),
             file_bytes: knobs.bytes("file_size").expect("a size has a default"),
+            files: knobs.count("files").expect("a count has a default"),
             cork: Cork::from_word(&word("cork")).expect(PARSED),
             nodelay: switch("nodelay"),
             send_buffer_bytes: or_auto("send_buffer"),
@@ -246,6 +249,19 @@ mod tests {
             assert!(
                 WorkloadSettings::from_knobs(&knobs(&pairs)).is_err(),
                 "{pairs:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_sends_out_of_files_has_their_knobs() {
+        for with in SendWith::WORDS {
+            let is_from_files = SendWith::from_word(with).unwrap().is_from_files();
+            let set = knobs(&[("send_with", with), ("files", "63")]);
+            assert_eq!(
+                WorkloadSettings::from_knobs(&set).is_ok(),
+                is_from_files,
+                "{with}"
             );
         }
     }

@@ -32,7 +32,7 @@ pub(crate) struct Flow<C> {
     /// In the queue of those that wait for a due time.
     pub(crate) waiting: bool,
     /// Offset in the source's pattern of the next byte to send.
-    pub(crate) send_at: u32,
+    pub(crate) send_at: u64,
     /// Bytes of the current message still to send.
     pub(crate) send_left: u32,
     /// Bytes of the current message still to come.

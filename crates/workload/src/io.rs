@@ -121,7 +121,7 @@ impl<S: Stack> Io<S> {
                 flow.writable = moved.again;
                 flow.send_left -= moved.bytes as u32;
                 if self.plan.advances {
-                    flow.send_at = self.plan.wrap(flow.send_at) + moved.bytes as u32;
+                    flow.send_at = self.plan.wrap(flow.send_at) + moved.bytes as u64;
                 }
                 self.tally.bytes_sent += moved.bytes as u64;
                 Ok(moved.bytes)
@@ -177,32 +177,40 @@ impl Plan {
         (expected[..part] == bytes[..part]).then_some(part)
     }
 
-    /// Where in the source the next call sends from, and how much: never past the source's end.
+    /// Where in the source the next call sends from, and how much: never past the source's end, or a file's.
     #[inline]
-    fn place(&self, send_at: u32, send_left: u32) -> (u64, usize) {
+    fn place(&self, send_at: u64, send_left: u32) -> (u64, usize) {
         let len = self.call_bytes.min(send_left as usize);
         let sent = u64::from(self.send_message - send_left);
         if sent < self.token_region {
             let room = (self.token_region - sent) as usize;
             return (sent, len.min(room));
         }
-        let at = u64::from(self.wrap(send_at));
-        let room = usize::try_from(self.pattern_bytes - at).unwrap_or(usize::MAX);
+        let at = self.wrap(send_at);
+        let room = match self.file_bytes {
+            Some(each) => each - at % each,
+            None => self.pattern_bytes - at,
+        };
+        let room = usize::try_from(room).unwrap_or(usize::MAX);
         (self.token_region + at, len.min(room))
     }
 
     /// The offset in the pattern from which a whole call can be sent, the content being the same:
-    /// a period's multiple back where bytes are checked, the start of the file where not.
+    /// a period's multiple back where bytes are checked, the start of the file where not. Several files are each sent
+    /// to their end.
     #[inline]
-    fn wrap(&self, send_at: u32) -> u32 {
-        let room = self.pattern_bytes - u64::from(send_at).min(self.pattern_bytes);
+    fn wrap(&self, send_at: u64) -> u64 {
+        let room = self.pattern_bytes - send_at.min(self.pattern_bytes);
         // A source of less than a call and a period is used to its end.
-        let wanted = (self.call_bytes as u64).min(self.pattern_bytes - self.lap());
+        let wanted = match self.file_bytes {
+            Some(_) => 1,
+            None => (self.call_bytes as u64).min(self.pattern_bytes - self.lap()),
+        };
         if room > 0 && room >= wanted {
             return send_at;
         }
         if self.lap() > 0 {
-            send_at % PERIOD as u32
+            send_at % PERIOD as u64
         } else {
             0
         }
@@ -240,6 +248,7 @@ mod tests {
             request in 1u32..30_000,
             write in 1u32..20_000,
             file in 4096u32..50_000,
+            files in 1u32..4,
             crr in any::<bool>(),
             from_file in any::<bool>(),
             takes in prop::collection::vec(1usize..9000, 1..40),
@@ -252,13 +261,16 @@ mod tests {
             ];
             if from_file {
                 knobs.extend([("send_with", "sendfile".into()), ("file_size", format!("{file}B"))]);
+                if !crr {
+                    knobs.push(("files", files.to_string()));
+                }
             }
             let plan = plan(&knobs, Side::Connects);
             let mut source = vec![0; (plan.token_region + plan.pattern_bytes) as usize];
             plan.fill(0, &mut source);
             let checker = Checker::new(source.len());
             let phase = plan.send_phase(5);
-            let (mut at, mut left, mut offset) = (phase, plan.send_message, 0u64);
+            let (mut at, mut left, mut offset) = (u64::from(phase), plan.send_message, 0u64);
             for take in takes {
                 let (from, len) = plan.place(at, left);
                 prop_assert!(len > 0);
@@ -269,7 +281,7 @@ mod tests {
                     0
                 };
                 prop_assert_eq!(checker.compare(u64::from(phase) + offset + skip as u64, &bytes[skip..]), Ok(()));
-                at = plan.wrap(at) + bytes.len() as u32;
+                at = plan.wrap(at) + bytes.len() as u64;
                 left -= bytes.len() as u32;
                 offset += bytes.len() as u64;
                 if left == 0 {
@@ -287,6 +299,25 @@ mod tests {
         let plan = plan(&[("write_size", "64KiB".into())], Side::Connects);
         assert_eq!(plan.place(0, 65536), (0, 65536));
         assert_eq!(plan.pattern_bytes, 65536);
+    }
+
+    #[test]
+    fn files_are_sent_one_after_the_other_to_their_ends() {
+        let knobs = [
+            ("send_with", "sendfile".into()),
+            ("file_size", "100000B".into()),
+            ("files", "3".into()),
+        ];
+        let plan = plan(&knobs, Side::Connects);
+        for (at, expected) in [
+            (0, (0, 65536)),
+            (65536, (65536, 34464)),
+            (100_000, (100_000, 65536)),
+            (265_536, (265_536, 34464)),
+            (300_000, (0, 65536)),
+        ] {
+            assert_eq!(plan.place(at, 65536), expected, "{at}");
+        }
     }
 
     #[test]

@@ -14,7 +14,10 @@ pub fn socket_options(settings: &WorkloadSettings) -> SocketOptions {
         receive_buffer_bytes: settings.receive_buffer_bytes,
         nodelay: settings.nodelay,
         congestion_control: Some(settings.congestion_control.clone()),
-        zerocopy: settings.send_with == SendWith::Zerocopy,
+        zerocopy: matches!(
+            settings.send_with,
+            SendWith::Zerocopy | SendWith::MmapZerocopy
+        ),
     }
 }
 
@@ -38,7 +41,12 @@ pub(crate) struct Plan {
     pub(crate) checks: bool,
     pub(crate) counts_transactions: bool,
     pub(crate) opens: bool,
-    pub(crate) zerocopy: bool,
+    /// Whether the kernel tells when it has done with what it was lent.
+    pub(crate) completes: bool,
+    /// Whether it receives by mapping pages.
+    pub(crate) maps: bool,
+    /// Bytes of each of several files; `None` of one.
+    pub(crate) file_bytes: Option<u64>,
     pub(crate) cork: Cork,
     pub(crate) in_flight: u32,
     /// Bytes of the longest sending call.
@@ -80,10 +88,8 @@ impl Plan {
             (_, Side::Listens) => (s.response_bytes, s.request_bytes),
         };
         let call_bytes = s.write_bytes.min(send_message).max(1);
-        let from_file = matches!(
-            s.send_with,
-            SendWith::Sendfile | SendWith::SendfileMemfd | SendWith::Splice
-        );
+        let from_file = s.send_with.is_from_files();
+        let file_bytes = s.file_bytes.max(PERIOD as u64);
         let receives = kind.sends(side.peer());
         let sends = kind.sends(side);
         let token_in_request = kind == WorkloadKind::Crr
@@ -99,7 +105,9 @@ impl Plan {
             checks: s.check && receives,
             counts_transactions: kind.has_transactions() && side == Side::Connects,
             opens: role == Role::CrrClient,
-            zerocopy: sends && s.send_with == SendWith::Zerocopy,
+            completes: sends && s.send_with.has_completions(),
+            maps: receives && s.receive_with == ReceiveWith::Zerocopy,
+            file_bytes: (from_file && s.files > 1).then_some(file_bytes),
             cork: s.cork,
             in_flight: small(s.in_flight.max(1)),
             call_bytes,
@@ -112,7 +120,7 @@ impl Plan {
                 0
             },
             pattern_bytes: if from_file {
-                s.file_bytes.max(PERIOD as u64)
+                file_bytes * s.files
             } else if s.check {
                 (call_bytes + PERIOD) as u64
             } else {

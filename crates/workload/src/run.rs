@@ -187,7 +187,7 @@ impl<S: Stack> Worker<S> {
             flow.error = false;
             // A connect's own error is told by `connected`, a crr server ignores its peers'.
             if flow.state == State::Open
-                && self.io.plan.zerocopy
+                && self.io.plan.completes
                 && let Some(conn) = flow.conn
             {
                 self.io

@@ -276,7 +276,7 @@ impl<S: Stack> Worker<S> {
                 continue;
             }
             (flow.readable, flow.writable) = (true, true);
-            flow.send_at = self.io.plan.send_phase(flow.connection);
+            flow.send_at = self.io.plan.send_phase(flow.connection).into();
             flow.receive_left = self.io.plan.receive_message;
             if self.io.plan.is_stream() && self.io.plan.sends && self.io.plan.corks() {
                 self.io

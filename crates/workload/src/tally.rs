@@ -1,6 +1,6 @@
 //! A worker's own counts.
 
-use tcpcost_stack::Completions;
+use tcpcost_stack::{Completions, Pages};
 use tcpcost_study::{Counts, Quantity};
 
 use crate::plan::Plan;
@@ -20,8 +20,14 @@ pub(crate) struct Tally {
 
 impl Tally {
     /// By quantity; what does not apply to this end is absent.
-    pub(crate) fn counts(&self, plan: &Plan, completions: Completions) -> Counts {
+    pub(crate) fn counts(
+        &self,
+        plan: &Plan,
+        completions: Completions,
+        pages: Option<Pages>,
+    ) -> Counts {
         use Quantity as Q;
+        let (has_pages, pages) = (pages.is_some(), pages.unwrap_or_default());
         let rows = [
             (plan.sends, Q::PayloadBytesSent, self.bytes_sent),
             (plan.sends, Q::SendCalls, self.send_calls),
@@ -32,8 +38,11 @@ impl Tally {
             (true, Q::PollCalls, self.poll_calls),
             (plan.counts_transactions, Q::Transactions, self.transactions),
             (plan.opens, Q::ConnectionsOpened, self.connections_opened),
-            (plan.zerocopy, Q::ZerocopyCompletions, completions.sends),
-            (plan.zerocopy, Q::ZerocopyCopied, completions.copied),
+            (plan.completes, Q::ZerocopyCompletions, completions.sends),
+            (plan.completes, Q::ZerocopyCopied, completions.copied),
+            (plan.maps, Q::PayloadBytesMapped, completions.mapped_bytes),
+            (has_pages, Q::FilePages, pages.all),
+            (has_pages, Q::FilePagesCached, pages.cached),
         ];
         rows.into_iter()
             .filter(|(applies, ..)| *applies)

@@ -1,5 +1,6 @@
 //! One thread's share of one end.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -7,7 +8,7 @@ use std::ops::Range;
 use std::time::Instant;
 
 use hdrhistogram::Histogram;
-use tcpcost_stack::{Stack, StackError};
+use tcpcost_stack::{Content, Pages, Stack, StackError};
 use tcpcost_study::{Counts, Side, WorkloadSettings};
 
 use crate::clock::Clock;
@@ -52,6 +53,8 @@ pub struct Worker<S: Stack> {
     /// Start times of requests outstanding, `in_flight` places per connection (client).
     pub(crate) started_ns: Vec<u64>,
     pub(crate) responses: Option<Histogram<u64>>,
+    /// See `pages_seen`.
+    pages: Cell<Pages>,
 }
 
 /// Tokens from here on are listeners.
@@ -120,9 +123,14 @@ impl<S: Stack> Worker<S> {
     ) -> Result<Worker<S>, StackError> {
         let plan = Plan::new(settings, side, token);
         let source = if plan.sends {
-            let len = plan.token_region + plan.pattern_bytes;
-            let mut fill = |offset, bytes: &mut [u8]| plan.fill(offset, bytes);
-            Some(stack.source(settings.send_with, len, plan.call_bytes, &mut fill)?)
+            let bytes = plan.token_region + plan.pattern_bytes;
+            let mut content = Content {
+                bytes,
+                file_bytes: plan.file_bytes.unwrap_or(bytes),
+                call_bytes: plan.call_bytes,
+                fill: &mut |offset, bytes: &mut [u8]| plan.fill(offset, bytes),
+            };
+            Some(stack.source(settings.send_with, &mut content)?)
         } else {
             None
         };
@@ -164,6 +172,7 @@ impl<S: Stack> Worker<S> {
             clock: Clock::new(Instant::now()),
             started_ns: vec![0; slots],
             responses,
+            pages: Cell::default(),
         })
     }
 
@@ -176,7 +185,22 @@ impl<S: Stack> Worker<S> {
     /// apply to this end is absent.
     pub fn totals(&self) -> Counts {
         let completions = self.io.stack.completions();
-        self.io.tally.counts(&self.io.plan, completions)
+        self.io
+            .tally
+            .counts(&self.io.plan, completions, self.pages_seen())
+    }
+
+    /// Pages of the files sent from, summed over the times that it was asked: a total, as all counts are.
+    fn pages_seen(&self) -> Option<Pages> {
+        let source = self.io.source.as_ref()?;
+        let now = self.io.stack.pages(source)?;
+        let before = self.pages.get();
+        let seen = Pages {
+            all: before.all + now.all,
+            cached: before.cached + now.cached,
+        };
+        self.pages.set(seen);
+        Some(seen)
     }
 
     /// Connections refused because they did not know the trial's token.

@@ -10,24 +10,12 @@ use tcpcost_stack::KernelStack;
 use tcpcost_study::{Quantity as Q, ReceiveWith, SendWith};
 use tcpcost_workload::{Worker, flows_of, socket_options};
 
-const SENDS: [SendWith; 6] = [
-    SendWith::Write,
-    SendWith::Send,
-    SendWith::Sendfile,
-    SendWith::SendfileMemfd,
-    SendWith::Splice,
-    SendWith::Zerocopy,
-];
-const RECEIVES: [ReceiveWith; 3] = [
-    ReceiveWith::Read,
-    ReceiveWith::RecvTrunc,
-    ReceiveWith::Splice,
-];
-
 /// All ways of one kind; bytes are checked where the way to receive shows them.
 fn every_way(kind: &str, more: &[(&str, &str)]) {
-    for send in SENDS {
-        for receive in RECEIVES {
+    let sends = SendWith::WORDS.iter();
+    for send in sends.map(|word| SendWith::from_word(word).unwrap()) {
+        let receives = ReceiveWith::WORDS.iter();
+        for receive in receives.map(|word| ReceiveWith::from_word(word).unwrap()) {
             let check = if receive == ReceiveWith::Read {
                 "on"
             } else {
@@ -41,11 +29,11 @@ fn every_way(kind: &str, more: &[(&str, &str)]) {
                 ("flows", "3"),
                 ("write_size", "20000B"),
             ];
-            if matches!(
-                send,
-                SendWith::Sendfile | SendWith::SendfileMemfd | SendWith::Splice
-            ) {
+            if send.is_from_files() {
                 knobs.push(("file_size", "100000B"));
+                if kind != "crr" {
+                    knobs.push(("files", "3"));
+                }
             }
             knobs.extend_from_slice(more);
             println!("{knobs:?}");
@@ -78,6 +66,13 @@ fn every_way(kind: &str, more: &[(&str, &str)]) {
                     assert_eq!(checked, counts.get(&Q::PayloadBytesReceived));
                 } else if check == "off" {
                     assert_eq!(checked, None);
+                }
+                // What was just written is in the page cache, and what is in memory has no pages of files.
+                let sends_files = send.is_from_files() && counts.contains_key(&Q::PayloadBytesSent);
+                assert_eq!(counts.contains_key(&Q::FilePages), sends_files);
+                assert_eq!(counts.get(&Q::FilePages), counts.get(&Q::FilePagesCached));
+                if let Some(mapped) = counts.get(&Q::PayloadBytesMapped) {
+                    assert!(*mapped <= counts[&Q::PayloadBytesReceived]);
                 }
             }
             if let Some(times) = ends.client.take_response_times() {
@@ -158,8 +153,11 @@ fn corked_messages_arrive_whole() {
 
 #[test]
 fn loopback_copies_what_was_sent_by_reference_and_says_so() {
-    for kind in ["stream", "maerts"] {
-        let settings = settings(&[("send_with", "zerocopy"), ("workload", kind)]);
+    let ways = ["zerocopy", "mmap+zerocopy", "uring-send-zc"];
+    let kinds = ["stream", "maerts"];
+    for (with, kind) in ways.iter().flat_map(|with| kinds.map(|kind| (*with, kind))) {
+        println!("{with} {kind}");
+        let settings = settings(&[("send_with", with), ("workload", kind)]);
         let (count, least) = match kind {
             "stream" => (Q::ZerocopyCompletions, 10),
             _ => (Q::PayloadBytesReceived, 10_000_000),

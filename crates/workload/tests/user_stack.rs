@@ -18,12 +18,13 @@ use tcpcost_study::{Quantity as Q, ReceiveWith, SendWith, WorkloadSettings};
 use tcpcost_tcp::Config;
 use tcpcost_workload::{Worker, socket_options};
 
+/// The code paths of our TCP.
 const SENDS: [SendWith; 6] = [
     SendWith::Write,
     SendWith::Send,
+    SendWith::ReadSend,
+    SendWith::MmapSend,
     SendWith::Sendfile,
-    SendWith::SendfileMemfd,
-    SendWith::Splice,
     SendWith::Zerocopy,
 ];
 const RECEIVES: [ReceiveWith; 3] = [
@@ -150,11 +151,11 @@ fn every_way(kind: &str, more: &[(&str, &str)], least: u64) {
                 ("flows", "3"),
                 ("write_size", "20000B"),
             ];
-            if matches!(
-                send,
-                SendWith::Sendfile | SendWith::SendfileMemfd | SendWith::Splice
-            ) {
+            if send.is_from_files() {
                 knobs.push(("file_size", "100000B"));
+                if kind != "crr" {
+                    knobs.push(("files", "3"));
+                }
             }
             knobs.extend_from_slice(more);
             println!("{knobs:?}");

@@ -1,7 +1,6 @@
 //! The kernel's TCP: raw non-blocking sockets and one epoll.
 //!
-//! No io_uring: engines differ less than noise here, and epoll has the fewest moving parts, so CPU
-//! can be attributed exactly. Interrupted calls are not retried in the data path: a non-blocking
+//! Readiness is epoll's, whatever sends: it has the fewest moving parts, so CPU can be attributed exactly. Interrupted calls are not retried in the data path: a non-blocking
 //! call that found work does not sleep, so no signal can interrupt it.
 
 use std::io;
@@ -13,7 +12,8 @@ use rustix::net::{SocketFlags, SocketType, sockopt};
 use tcpcost_study::{ReceiveWith, SendWith};
 
 use crate::error::{StackError, call};
-use crate::stack::{Completions, Moved, Ready, SocketOptions, Stack};
+use crate::files::Pages;
+use crate::stack::{Completions, Content, Moved, Ready, SocketOptions, Stack};
 
 pub(crate) mod acks;
 mod epoll;
@@ -211,11 +211,13 @@ impl Stack for KernelStack {
     fn source(
         &mut self,
         with: SendWith,
-        len: u64,
-        write_bytes: usize,
-        fill: &mut dyn FnMut(u64, &mut [u8]),
+        content: &mut Content<'_>,
     ) -> Result<KernelSource, StackError> {
-        KernelSource::new(with, len, write_bytes, fill)
+        KernelSource::new(with, content)
+    }
+
+    fn pages(&self, source: &KernelSource) -> Option<Pages> {
+        source.pages()
     }
 
     #[inline]
@@ -240,7 +242,8 @@ impl Stack for KernelStack {
 
     #[inline]
     fn receive(&mut self, conn: KernelConn, sink: &mut KernelSink) -> io::Result<Moved> {
-        sink.receive(self.socket(conn)?.fd.as_fd())
+        let socket = self.sockets.get(conn.0).ok_or(rustix::io::Errno::BADF)?;
+        sink.receive(socket.fd.as_fd(), &mut self.completions)
     }
 
     #[inline]

@@ -1,8 +1,8 @@
 //! What a user stack sends from and receives into.
 //!
-//! `write` and `send` copy into the stack, as the kernel's do. `sendfile`, `splice` and `zerocopy`
-//! share one piece of memory by counting references: no file is read, because what the kernel
-//! takes out of its page cache is memory here as well.
+//! Five code paths. `write` and `send` copy from memory into the stack, `read+send` from a buffer that a file was read
+//! into, `mmap+send` from a mapped file. `zerocopy` lends memory and `sendfile` mapped files, by counting references:
+//! nothing is copied, and segments are made of pieces of them.
 
 use std::io;
 use std::time::Instant;
@@ -12,64 +12,93 @@ use tcpcost_tcp::wire::Unreachable;
 use tcpcost_tcp::{Connection, Ended, Piece, ReadError, WriteError};
 
 use crate::error::{StackError, call};
-use crate::stack::Moved;
+use crate::files::{Files, Pages, slice};
+use crate::reader::Reader;
+use crate::stack::{Content, Moved};
 
 /// What a [`UserStack`](super::UserStack) sends from; its content never changes once made.
 #[derive(Debug)]
 pub struct UserSource {
-    bytes: Piece,
     with: SendWith,
+    from: From,
+}
+
+#[derive(Debug)]
+enum From {
+    Memory(Vec<u8>),
+    Lent(Piece),
+    Read(Reader),
+    Mapped(Files),
+    /// And each as a piece.
+    LentFiles(Files, Vec<Piece>),
 }
 
 impl UserSource {
-    pub(super) fn new(
-        with: SendWith,
-        len: u64,
-        fill: &mut dyn FnMut(u64, &mut [u8]),
-    ) -> Result<Self, StackError> {
-        // A piece counts its bytes in 32 bits.
-        let len = u32::try_from(len)
-            .map_err(|_| io::Error::from(io::ErrorKind::Unsupported))
-            .map_err(call("a source of 4 GiB or more"))?;
-        let mut bytes = vec![0; len as usize];
-        fill(0, &mut bytes);
-        Ok(Self {
-            bytes: bytes.into(),
-            with,
-        })
+    pub(super) fn new(with: SendWith, content: &mut Content<'_>) -> Result<Self, StackError> {
+        let mut memory = || {
+            // A piece counts its bytes in 32 bits.
+            let len = u32::try_from(content.bytes)
+                .map_err(|_| io::Error::from(io::ErrorKind::Unsupported))
+                .map_err(call("a source of 4 GiB or more"))?;
+            let mut bytes = vec![0; len as usize];
+            (content.fill)(0, &mut bytes);
+            Ok(bytes)
+        };
+        let from = match with {
+            SendWith::Write | SendWith::Send => From::Memory(memory()?),
+            SendWith::Zerocopy => From::Lent(memory()?.into()),
+            SendWith::ReadWrite | SendWith::ReadSend => From::Read(Reader::new(content)?),
+            SendWith::MmapSend => From::Mapped(Files::on_disk(content)?),
+            SendWith::Sendfile
+            | SendWith::SendfileMemfd
+            | SendWith::Splice
+            | SendWith::MmapZerocopy => {
+                let files = Files::on_disk(content)?;
+                let pieces = files.maps().map(Piece::lend).collect();
+                From::LentFiles(files, pieces)
+            }
+            SendWith::UringSend | SendWith::UringSendZc | SendWith::UringSplice => {
+                let unsupported = io::Error::from(io::ErrorKind::Unsupported);
+                return Err(call("io_uring with our own TCP")(unsupported));
+            }
+        };
+        Ok(Self { with, from })
     }
 
     /// Whether the peer of this stack might wait for completions of it.
-    pub(super) fn is_zerocopy(&self) -> bool {
-        self.with == SendWith::Zerocopy
+    pub(super) fn has_completions(&self) -> bool {
+        self.with.has_completions()
+    }
+
+    pub(super) fn pages(&self) -> Option<Pages> {
+        match &self.from {
+            From::Memory(_) | From::Lent(_) => None,
+            From::Read(reader) => reader.files().pages().ok(),
+            From::Mapped(files) | From::LentFiles(files, _) => files.pages().ok(),
+        }
     }
 
     pub(super) fn send(
-        &self,
+        &mut self,
         connection: &mut Connection,
         at: u64,
         len: usize,
         more: bool,
     ) -> io::Result<Moved> {
-        let at = usize::try_from(at).unwrap_or(usize::MAX);
-        let range = at..at.saturating_add(len);
-        let bytes = self
-            .bytes
-            .as_ref()
-            .get(range.clone())
-            .ok_or(io::ErrorKind::InvalidInput)?;
-        let written = match self.with {
-            // write(2) has no MSG_MORE.
-            SendWith::Write => connection.write(bytes),
-            SendWith::Send => connection.write_more(bytes, more),
-            SendWith::Sendfile
-            | SendWith::SendfileMemfd
-            | SendWith::Splice
-            | SendWith::Zerocopy => connection
-                .write_piece_more(self.bytes.slice(range), more)
-                .map(|rest| len - rest.map_or(0, |rest| rest.len())),
-        }
-        .map_err(write_error)?;
+        // write(2) has no MSG_MORE.
+        let more = more && self.with != SendWith::Write;
+        let mut copy = |bytes: &[u8]| connection.write_more(bytes, more).map_err(write_error);
+        let written = match &mut self.from {
+            From::Memory(bytes) => copy(slice(bytes, at, len)?)?,
+            From::Mapped(files) => copy(files.mapped(at, len)?)?,
+            From::Read(reader) => reader.send(at, len, copy)?,
+            From::Lent(piece) => lend(connection, part(piece, at, len)?, more)?,
+            From::LentFiles(files, pieces) => {
+                let (index, offset) = files.place(at);
+                let piece = pieces.get(index).ok_or(io::ErrorKind::InvalidInput)?;
+                lend(connection, part(piece, offset, len)?, more)?
+            }
+        };
         if written == 0 && len > 0 {
             return Err(io::ErrorKind::WouldBlock.into());
         }
@@ -78,6 +107,25 @@ impl UserSource {
             bytes: written,
             again: written == len,
         })
+    }
+}
+
+/// Gives the bytes that were taken.
+fn lend(connection: &mut Connection, piece: Piece, more: bool) -> io::Result<usize> {
+    let len = piece.len();
+    connection
+        .write_piece_more(piece, more)
+        .map(|rest| len - rest.map_or(0, |rest| rest.len()))
+        .map_err(write_error)
+}
+
+/// The bytes of one call. A range outside of the source is the caller's mistake, and an error.
+fn part(piece: &Piece, at: u64, len: usize) -> io::Result<Piece> {
+    let at = usize::try_from(at).unwrap_or(usize::MAX);
+    let part = piece.slice(at..at.saturating_add(len));
+    match part.len() == len {
+        true => Ok(part),
+        false => Err(io::ErrorKind::InvalidInput.into()),
     }
 }
 
@@ -103,7 +151,8 @@ impl UserSink {
         let into = match with {
             ReceiveWith::Read => Into::Buffer(vec![0; read_bytes]),
             ReceiveWith::RecvTrunc => Into::Nothing,
-            ReceiveWith::Splice => Into::Lent(Piece::default()),
+            // "zerocopy" is refused where the knobs are read.
+            ReceiveWith::Splice | ReceiveWith::Zerocopy => Into::Lent(Piece::default()),
         };
         Self { read_bytes, into }
     }

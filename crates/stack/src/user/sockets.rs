@@ -11,7 +11,8 @@ use tcpcost_tcp::{ConnectError, Connection, ListenError, State};
 use super::payload::{ended, read_result, write_error};
 use super::{Listening, UserConn, UserListener, UserSink, UserSource, UserStack, Wire};
 use crate::error::{StackError, call};
-use crate::stack::{Completions, Moved, Ready, Stack};
+use crate::files::Pages;
+use crate::stack::{Completions, Content, Moved, Ready, Stack};
 
 impl<D: Device<Wire>> Stack for UserStack<D> {
     type Listener = UserListener;
@@ -181,11 +182,13 @@ impl<D: Device<Wire>> Stack for UserStack<D> {
     fn source(
         &mut self,
         with: SendWith,
-        len: u64,
-        _write_bytes: usize,
-        fill: &mut dyn FnMut(u64, &mut [u8]),
+        content: &mut Content<'_>,
     ) -> Result<UserSource, StackError> {
-        UserSource::new(with, len, fill)
+        UserSource::new(with, content)
+    }
+
+    fn pages(&self, source: &UserSource) -> Option<Pages> {
+        source.pages()
     }
 
     #[inline]
@@ -198,7 +201,7 @@ impl<D: Device<Wire>> Stack for UserStack<D> {
         more: bool,
     ) -> io::Result<Moved> {
         let moved = self.apply(conn, |connection| source.send(connection, at, len, more))??;
-        if source.is_zerocopy() {
+        if source.has_completions() {
             // The source's memory is kept by counting, so nobody has to wait until it is free.
             self.completions.sends += 1;
         }

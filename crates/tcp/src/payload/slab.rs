@@ -43,7 +43,7 @@ impl Pool {
             .and_then(|mut slabs| slabs.pop());
         let slab = spare.unwrap_or_else(|| {
             Arc::new(Slab {
-                bytes: shared(vec![0; self.slab_bytes].into_boxed_slice()),
+                bytes: Memory::Ours(shared(vec![0; self.slab_bytes].into_boxed_slice())),
                 home: Arc::downgrade(&self.free),
             })
         });
@@ -91,19 +91,40 @@ struct FreeList {
 }
 
 struct Slab {
-    bytes: Box<[UnsafeCell<u8>]>,
+    bytes: Memory,
     home: Weak<FreeList>,
+}
+
+enum Memory {
+    Ours(Box<[UnsafeCell<u8>]>),
+    /// What the owner gave when it was asked, once; nobody asks it again or changes it.
+    Lent {
+        base: *const u8,
+        len: usize,
+        _owner: Box<dyn Send + Sync>,
+    },
 }
 
 // SAFETY: bytes below a writer's `filled` are only read and bytes at or above it are touched only
 // through the one `Writer` of the slab (`&mut self`, not `Clone`); a piece never reaches above.
 unsafe impl Sync for Slab {}
-// SAFETY: owns plain bytes.
+// SAFETY: owns plain bytes, or an owner of bytes that may go to another thread.
 unsafe impl Send for Slab {}
 
 impl Slab {
     fn base(&self) -> *mut u8 {
-        UnsafeCell::raw_get(self.bytes.as_ptr())
+        match &self.bytes {
+            Memory::Ours(bytes) => UnsafeCell::raw_get(bytes.as_ptr()),
+            // Only a slab with a writer is written, and one that is lent never has any.
+            Memory::Lent { base, .. } => base.cast_mut(),
+        }
+    }
+
+    fn len(&self) -> usize {
+        match &self.bytes {
+            Memory::Ours(bytes) => bytes.len(),
+            Memory::Lent { len, .. } => *len,
+        }
     }
 
     /// Gives up one reference, and the slab to its pool if it was the last.
@@ -140,7 +161,7 @@ impl Writer {
     pub fn space(&self) -> usize {
         self.slab
             .as_ref()
-            .map_or(0, |slab| slab.bytes.len() - self.filled)
+            .map_or(0, |slab| slab.len() - self.filled)
     }
 
     /// Copies as much of `bytes` as fits and returns it as a piece.
@@ -164,7 +185,7 @@ impl Writer {
         let Some(slab) = &self.slab else {
             return Ok(Piece::default());
         };
-        let space = slab.bytes.len() - self.filled;
+        let space = slab.len() - self.filled;
         // SAFETY: the range is inside the slab and initialised (allocated as zeroes), no piece
         // reaches into it, and `&mut self` makes this the only writer.
         let unfilled =
@@ -203,6 +224,29 @@ pub struct Piece {
 }
 
 impl Piece {
+    /// Memory that somebody else owns, such as a mapped file: nothing is copied, and the owner is dropped with the last
+    /// piece of it. Bytes beyond 4 GiB are left out.
+    pub fn lend(owner: impl AsRef<[u8]> + Send + Sync + 'static) -> Self {
+        // Boxed first, so that what it gives stays where it is.
+        let owner = Box::new(owner);
+        let bytes = (*owner).as_ref();
+        let base = bytes.as_ptr();
+        let piece = bytes.len().min(u32::MAX as usize) as u32;
+        let len = bytes.len();
+        Self {
+            slab: Some(Arc::new(Slab {
+                bytes: Memory::Lent {
+                    base,
+                    len,
+                    _owner: owner,
+                },
+                home: Weak::new(),
+            })),
+            start: 0,
+            len: piece,
+        }
+    }
+
     /// Bytes in this piece.
     pub fn len(&self) -> usize {
         self.len as usize
@@ -251,7 +295,7 @@ impl Piece {
 
     /// Bytes of memory this piece keeps alive, whatever its own length.
     pub fn held_bytes(&self) -> usize {
-        self.slab.as_ref().map_or(0, |slab| slab.bytes.len())
+        self.slab.as_ref().map_or(0, |slab| slab.len())
     }
 }
 
@@ -290,7 +334,7 @@ impl From<Vec<u8>> for Piece {
         let bytes = shared(bytes.into_boxed_slice());
         Self {
             slab: Some(Arc::new(Slab {
-                bytes,
+                bytes: Memory::Ours(bytes),
                 home: Weak::new(),
             })),
             start: 0,
@@ -329,6 +373,24 @@ mod tests {
         assert_eq!(pool.spare(), 1);
         let _again = pool.writer();
         assert_eq!(pool.spare(), 0);
+    }
+
+    #[test]
+    fn what_is_lent_ends_with_its_last_piece() {
+        let owner = Arc::new(b"somebody's".to_vec());
+        struct Lent(Arc<Vec<u8>>);
+        impl AsRef<[u8]> for Lent {
+            fn as_ref(&self) -> &[u8] {
+                &self.0
+            }
+        }
+        let whole = Piece::lend(Lent(Arc::clone(&owner)));
+        let part = whole.slice(4..8);
+        drop(whole);
+        assert_eq!(part.as_ref(), b"body");
+        assert_eq!(Arc::strong_count(&owner), 2);
+        drop(part);
+        assert_eq!(Arc::strong_count(&owner), 1);
     }
 
     #[test]

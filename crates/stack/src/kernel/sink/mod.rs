@@ -1,4 +1,4 @@
-//! The three ways to receive.
+//! The ways to receive.
 
 use std::fs::File;
 use std::io;
@@ -10,7 +10,9 @@ use tcpcost_study::ReceiveWith;
 
 use crate::error::{StackError, call};
 use crate::kernel::source::pipe;
-use crate::stack::Moved;
+use crate::stack::{Completions, Moved};
+
+mod mapped;
 
 /// What a [`super::KernelStack`] receives into. One per worker: its buffer stays in the cache,
 /// whatever the number of connections.
@@ -22,6 +24,7 @@ enum Sink {
     Read(Vec<u8>),
     /// The buffer only gives the length: TCP throws the bytes away and never writes to it.
     Trunc(Vec<u8>),
+    Zerocopy(mapped::Mapped),
     Splice {
         into: OwnedFd,
         from: OwnedFd,
@@ -35,6 +38,7 @@ impl KernelSink {
         Ok(KernelSink(match with {
             ReceiveWith::Read => Sink::Read(vec![0; read_bytes]),
             ReceiveWith::RecvTrunc => Sink::Trunc(vec![0; read_bytes]),
+            ReceiveWith::Zerocopy => Sink::Zerocopy(mapped::Mapped::new(read_bytes)),
             ReceiveWith::Splice => {
                 let (from, into) = pipe(read_bytes)?;
                 let null = File::options()
@@ -54,8 +58,13 @@ impl KernelSink {
     /// A buffer that was not filled says that the socket is empty now: what comes later is a new
     /// edge. Only a FIN that came with those bytes is not; [`crate::Ready::peer_closed`] tells it.
     #[inline]
-    pub(super) fn receive(&mut self, fd: BorrowedFd<'_>) -> io::Result<Moved> {
+    pub(super) fn receive(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        completions: &mut Completions,
+    ) -> io::Result<Moved> {
         match &mut self.0 {
+            Sink::Zerocopy(mapped) => mapped.receive(fd, completions),
             Sink::Read(buffer) => {
                 let len = buffer.len();
                 let bytes = rustix::io::read(fd, &mut buffer[..])?;
@@ -94,7 +103,7 @@ impl KernelSink {
     pub(super) fn received(&self, bytes: usize) -> Option<&[u8]> {
         match &self.0 {
             Sink::Read(buffer) => buffer.get(..bytes),
-            Sink::Trunc(_) | Sink::Splice { .. } => None,
+            Sink::Trunc(_) | Sink::Zerocopy(_) | Sink::Splice { .. } => None,
         }
     }
 }
