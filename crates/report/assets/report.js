@@ -26,6 +26,12 @@
   const short = (text, most) =>
     text.length <= most ? text : `${text.slice(0, Math.ceil(most / 3))}…${text.slice(text.length - Math.floor(most * 2 / 3) + 1)}`;
 
+  // On a log axis the ticks at 1, 2 and 5 have texts, as plain numbers.
+  const digit = (value) => Math.round(value / 10 ** Math.floor(Math.log10(value) + 1e-9));
+  const scale = (axis) => axis.log
+    ? {type: "log", grid: true, nice: true, tickFormat: (value) => [1, 2, 5].includes(digit(value)) ? `${+value.toPrecision(3)}` : ""}
+    : {type: "linear", grid: true, nice: true, zero: true};
+
   function line(chart, width) {
     const {x, y} = chart;
     // A log scale of Plot's writes only some of the ticks it is given; a linear one all of them.
@@ -48,7 +54,7 @@
       width, height: turned ? 356 : 340, marginTop: 30, marginLeft: 60, marginBottom: turned ? 62 : 46, marginRight: 24,
       x: {ticks: [...ticks.keys()], tickFormat: (value) => texts.get(value) || "", label: x.label, inset: 8,
           tickRotate: turned ? -35 : 0},
-      y: {type: y.log ? "log" : "linear", grid: true, zero: !y.log, nice: true, label: y.label},
+      y: {...scale(y), label: y.label},
       // Curves stand a little beside each other, and trials beside their interval.
       marks: chart.series.flatMap((_, series) => {
         const of = (p) => p.series === series;
@@ -75,14 +81,15 @@
     const row = {y: "name", fy: "series"};
     const hue = (p) => p.published ? "var(--published)" : `var(--c${names.indexOf(p.name) % 10})`;
     const gap = blocks > 1 ? 30 : 10;
+    const most = Math.max(14, Math.floor(width * 0.4 / 6.4));
     return {
-      width, marginLeft: Math.min(36 + longest * 6.4, 200), marginBottom: 40, marginTop: 8, marginRight: 24,
+      width, marginLeft: 24 + Math.min(longest, most) * 6.4, marginBottom: 40, marginTop: 8, marginRight: 24,
       height: 56 + blocks * (names.length * 22 + gap),
-      x: {type: x.log ? "log" : "linear", zero: !x.log, nice: true, grid: true, label: x.label},
-      y: {domain: names, label: null, padding: 0.2, insetTop: blocks > 1 ? 18 : 0, insetBottom: 6, tickSize: 0},
+      x: {...scale(x), label: x.label},
+      y: {domain: names, label: null, tickFormat: (name) => short(name, most), padding: 0.2, insetTop: blocks > 1 ? 18 : 0, insetBottom: 6, tickSize: 0},
       fy: {domain: chart.series.map((_, i) => i), axis: null, padding: 0.04},
       marks: [
-        blocks > 1 ? Plot.text(chart.series.map((name, i) => ({name, i})), {fy: "i", frameAnchor: "top-left", dx: 2, dy: 1, text: (d) => d.name, fill: "var(--soft)", fontWeight: 600, lineAnchor: "top", stroke: "var(--paper)", strokeWidth: 4}) : null,
+        blocks > 1 ? Plot.text(chart.series.map((name, i) => ({name, i})), {fy: "i", frameAnchor: "top-left", dx: 2, dy: 1, text: (d) => short(d.name, Math.floor(width * 0.55 / 6.8)), fill: "var(--soft)", fontWeight: 600, lineAnchor: "top", stroke: "var(--paper)", strokeWidth: 4}) : null,
         Plot.dot(trials(chart, "trials"), {...row, x: "value", dy: 5, r: 2, fill: hue, fillOpacity: 0.45}),
         Plot.dot(trials(chart, "aside"), {...row, x: "value", dy: 5, r: 3, symbol: "times", stroke: "var(--soft)"}),
         Plot.ruleY(chart.points.filter((p) => p.lo !== undefined), {...row, x1: "lo", x2: "hi", stroke: hue, strokeWidth: 2.5}),

@@ -1,5 +1,7 @@
 //! What the page's charts show, as data: every choice is made here, the script only draws.
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
 use tcpcost_study::{Derived, Figure, Scope, Value};
 
@@ -188,9 +190,7 @@ fn against(knob: &str, levels: &Levels<'_>, of: Derived, load: &str) -> Option<C
         2
     };
     for (name, cells) in &mut curves {
-        if let Some(own) = name_without(cells[0], &together).filter(|_| !name.is_empty()) {
-            *name = own;
-        }
+        *name = curve_name(cells[0], &together, std::mem::take(name));
     }
     let mut series = Vec::new();
     let mut points = Vec::new();
@@ -212,7 +212,15 @@ fn against(knob: &str, levels: &Levels<'_>, of: Derived, load: &str) -> Option<C
     chart(title, knob, of, series, points)
 }
 
-/// A cell's own name without what the chart's other axis tells; absent where nothing is left of it.
+/// A curve's name: its first cell's own without what the chart's other axis tells, else the knobs `others`.
+pub(crate) fn curve_name(cell: &CellSummary, knobs: &[&str], others: String) -> String {
+    match others.is_empty() {
+        true => others,
+        false => name_without(cell, knobs).unwrap_or(others),
+    }
+}
+
+/// Absent where nothing is left of it.
 fn name_without(cell: &CellSummary, knobs: &[&str]) -> Option<String> {
     let is_told = |word: &str| {
         let mut knobs = knobs.iter();
@@ -232,8 +240,8 @@ pub(crate) fn chart(
     title: String,
     knob: &str,
     of: Derived,
-    series: Vec<String>,
-    points: Vec<Point>,
+    mut series: Vec<String>,
+    mut points: Vec<Point>,
 ) -> Option<Chart> {
     if points.is_empty() {
         return None;
@@ -267,6 +275,8 @@ pub(crate) fn chart(
     let (form, x, y) = if numeric {
         ("line", place, value)
     } else {
+        one_row_each(&mut series, &mut points);
+        drop_common_end(&mut points);
         ("rows", value, place)
     };
     Some(Chart {
@@ -279,6 +289,40 @@ pub(crate) fn chart(
         series,
         points,
     })
+}
+
+/// Words that all rows' names end with tell no row from another.
+fn drop_common_end(points: &mut [Point]) {
+    let names: BTreeSet<String> = points.iter().map(|point| point.name.clone()).collect();
+    let common = (1..)
+        .take_while(|count| {
+            let ends: BTreeSet<Vec<&str>> = names
+                .iter()
+                .map(|name| name.rsplit(' ').take(*count).collect())
+                .collect();
+            let is_more = names.iter().all(|name| name.split(' ').count() > *count);
+            names.len() > 1 && ends.len() == 1 && is_more
+        })
+        .count();
+    for point in points.iter_mut().filter(|_| common > 0) {
+        let words: Vec<&str> = point.name.split(' ').collect();
+        point.name = words[..words.len() - common].join(" ");
+    }
+}
+
+/// Blocks that have a row for each value of the knob, and most rows empty, become one block of the rows that there are.
+fn one_row_each(series: &mut Vec<String>, points: &mut [Point]) {
+    let names: BTreeSet<&str> = points.iter().map(|point| point.name.as_str()).collect();
+    if series.len() * names.len() < 2 * points.len() || series.len() < 2 {
+        return;
+    }
+    for point in points {
+        let of = &series[point.series];
+        let between = if of.is_empty() { "" } else { ": " };
+        point.name = format!("{of}{between}{}", point.name);
+        point.series = 0;
+    }
+    *series = vec![String::new()];
 }
 
 /// Whether positive values span so much that a logarithmic axis serves them.

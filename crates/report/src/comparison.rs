@@ -5,7 +5,7 @@ use tcpcost_study::{Derived, Figure, Study};
 use crate::cell::CellSummary;
 use crate::contrast::Contrast;
 use crate::decision::{Decision, pairs_needed};
-use crate::effects::{CAUSES, is_seen};
+use crate::effects::{is_seen, row};
 
 /// A verdict on two cells.
 #[derive(Debug, Clone, PartialEq)]
@@ -65,9 +65,7 @@ impl Comparison {
         let is_cause = |of: &&Derived| {
             let kind = of.kind;
             **of != quantity
-                && (INSTRUCTIONS.contains(&kind)
-                    || **of == from.main
-                    || CAUSES.iter().any(|(cause, ..)| *cause == kind))
+                && (INSTRUCTIONS.contains(&kind) || **of == from.main || row(kind).is_some())
         };
         let causes = from.estimates.keys().filter(is_cause);
         Comparison {

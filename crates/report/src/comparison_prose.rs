@@ -6,7 +6,7 @@ use crate::comparison::Comparison;
 use crate::contrast::Contrast;
 use crate::decision::Decision;
 use crate::effect_prose::{claim, signed};
-use crate::effects::{CAUSES, is_established};
+use crate::effects::{is_established, row};
 use crate::number::show;
 
 /// `IMPROVES: "b" saves 23 % [19, 28] of the CPU per KiB against "a" (12 pairs).`
@@ -73,9 +73,8 @@ pub(crate) fn causes(one: &Comparison) -> Vec<String> {
 const CAUSES_TOLD: usize = 5;
 
 fn name(of: Derived) -> String {
-    let known = CAUSES.iter().find(|(kind, ..)| *kind == of.kind);
-    let what = match (known, of.kind) {
-        (Some((_, _, what)), _) => *what,
+    let what = match (row(of.kind), of.kind) {
+        (Some(row), _) => row.words,
         (None, Figure::InstructionsPerKib) => "instructions per KiB",
         (None, Figure::InstructionsPerTransaction) => "instructions per transaction",
         (None, kind) => kind.name(),

@@ -3,7 +3,7 @@
 use tcpcost_study::{Derived, Figure, Scope, Value};
 
 use crate::conclusions::Sign;
-use crate::effects::{CAUSES, Cause, Effect, EffectAt, is_established};
+use crate::effects::{Cause, Effect, EffectAt, is_established, row};
 use crate::estimate::Estimate;
 use crate::labels;
 use crate::number::{precise, show};
@@ -153,12 +153,10 @@ pub(crate) fn signed(percent: &Estimate) -> String {
 
 /// ` Mostly fewer ACKs per KiB, client: 0.354 to 0.0442.`
 fn because(cause: &Cause) -> String {
-    let Some((_, _, what)) = CAUSES
-        .iter()
-        .find(|(kind, ..)| *kind == cause.quantity.kind)
-    else {
+    let Some(row) = row(cause.quantity.kind) else {
         return String::new();
     };
+    let what = row.words;
     let way = if cause.to < cause.from {
         "fewer"
     } else {

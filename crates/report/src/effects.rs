@@ -162,19 +162,31 @@ pub(crate) fn differing<'a>(one: &'a Knobs, other: &'a Knobs) -> impl Iterator<I
         .filter(|name| one.value(name) != other.value(name))
 }
 
-/// The load of a group's cells, and in what else the groups of a knob differ.
+/// The load of a group's cells, and in what else the groups of a knob differ: in the names that the study gave its cells,
+/// and in the knobs that it varied within them.
 fn setting(knob: &str, first: &CellSummary, firsts: &[&CellSummary]) -> String {
-    let mut parts = vec![match &first.load {
-        Load::FixedRate(rate) => rate
-            .rsplit_once(' ')
-            .map_or(rate.clone(), |(_, rate)| format!("at {rate}")),
-        Load::CpuBound => first.load.name().to_string(),
-    }];
+    let own = own_name(&first.name);
+    let has_name = !own.is_empty() && firsts.iter().any(|other| own_name(&other.name) != own);
+    let mut parts = Vec::new();
+    // "stream 64 KiB, 2 Gbit/s" says at which load.
+    if !(has_name && (own.contains("/s") || own.contains("CPU-bound"))) {
+        parts.push(match &first.load {
+            Load::FixedRate(rate) => rate
+                .rsplit_once(' ')
+                .map_or(rate.clone(), |(_, rate)| format!("at {rate}")),
+            Load::CpuBound => first.load.name().to_string(),
+        });
+    }
     let names: BTreeSet<&str> = firsts
         .iter()
         .flat_map(|other| differing(&first.knobs, &other.knobs))
         .filter(|name| *name != knob && !is_of_the_load(name))
+        .filter(|name| !has_name || first.name.contains(&format!("{name}=")))
         .collect();
+    if has_name {
+        let is_rate = own.starts_with(|first: char| first.is_ascii_digit());
+        parts.push(if is_rate { format!("at {own}") } else { own });
+    }
     parts.extend(names.into_iter().filter_map(|name| {
         let value = first.knobs.value(name)?;
         Some(format!("{name} {value}"))
@@ -182,31 +194,92 @@ fn setting(knob: &str, first: &CellSummary, firsts: &[&CellSummary]) -> String {
     parts.join(", ")
 }
 
-/// Counts that a cost may follow, and whether more of them cost more.
-pub(crate) const CAUSES: &[(Figure, bool, &str)] = &[
-    (Figure::AcksPerKib, true, "ACKs per KiB"),
-    (
+/// A cell's name without the knobs that the study varied within it.
+fn own_name(name: &str) -> String {
+    let words = name.split(' ').filter(|word| !word.contains('='));
+    words.collect::<Vec<_>>().join(" ")
+}
+
+/// A count that a cost may follow.
+pub(crate) struct Follows {
+    pub(crate) kind: Figure,
+    /// Whether more of it cost more.
+    is_costly: bool,
+    pub(crate) words: &'static str,
+    /// CPU µs that one of the figure's unit costs at most, in the unit of the cost (per KiB or per transaction):
+    /// what could not make a quarter of the change at that price is no cause of it. Absent where no price can be put.
+    most_us: Option<f64>,
+}
+
+const fn follows(
+    kind: Figure,
+    is_costly: bool,
+    words: &'static str,
+    most_us: Option<f64>,
+) -> Follows {
+    Follows {
+        kind,
+        is_costly,
+        words,
+        most_us,
+    }
+}
+
+/// Prices are several times what a server of today pays: an ACK or a packet well below 1 µs, a switch 1 to 3 µs with
+/// its wake-up, a cache miss 0.1 µs. A segment sent again costs as a packet; one KiB is at most one segment or so.
+pub(crate) const CAUSES: &[Follows] = &[
+    follows(Figure::AcksPerKib, true, "ACKs per KiB", Some(5.0)),
+    follows(
         Figure::PacketsPerTransaction,
         true,
         "packets per transaction",
+        Some(10.0),
     ),
-    (Figure::SwitchesPerMib, true, "context switches per MiB"),
-    (
+    follows(
+        Figure::SwitchesPerMib,
+        true,
+        "context switches per MiB",
+        Some(10.0 / 1024.0),
+    ),
+    follows(
         Figure::SwitchesPerTransaction,
         true,
         "context switches per transaction",
+        Some(10.0),
     ),
-    (Figure::RetransmitRatio, true, "retransmissions"),
-    (Figure::CacheMissesPerKib, true, "cache misses per KiB"),
-    (Figure::OctetsPerDatagram, false, "octets per packet"),
-    (Figure::SegmentsPerSkb, false, "segments per skb"),
-    (Figure::BytesPerSend, false, "bytes per call that sends"),
-    (
+    follows(Figure::RetransmitRatio, true, "retransmissions", Some(10.0)),
+    follows(
+        Figure::CacheMissesPerKib,
+        true,
+        "cache misses per KiB",
+        Some(0.5),
+    ),
+    follows(Figure::OctetsPerDatagram, false, "octets per packet", None),
+    follows(Figure::SegmentsPerSkb, false, "segments per skb", None),
+    follows(
+        Figure::BytesPerSend,
+        false,
+        "bytes per call that sends",
+        None,
+    ),
+    follows(
         Figure::BytesPerReceive,
         false,
         "bytes per call that receives",
+        None,
     ),
 ];
+
+/// The row of a figure.
+pub(crate) fn row(kind: Figure) -> Option<&'static Follows> {
+    CAUSES.iter().find(|row| row.kind == kind)
+}
+
+/// The least share of a cost's change that a count must be able to make to be told as its cause.
+const SHARE_LEAST: f64 = 0.25;
+
+/// Less than this is no cause: a tenth more or less.
+const MOVED_LEAST: f64 = 0.1;
 
 /// A count that is 0 in most trials of one cell moves by nothing that a reader could see.
 pub(crate) fn is_seen(quantity: Derived, cells: [&CellSummary; 2]) -> bool {
@@ -215,13 +288,37 @@ pub(crate) fn is_seen(quantity: Derived, cells: [&CellSummary; 2]) -> bool {
     estimates.into_iter().all(is_seen)
 }
 
-/// Less than this is no cause: a tenth more or less.
-const MOVED_LEAST: f64 = 0.1;
+/// Whether a cost is CPU µs per KiB or per transaction.
+fn is_time(kind: Figure) -> bool {
+    matches!(
+        kind,
+        Figure::ExactUsPerKib
+            | Figure::ExactUsPerTransaction
+            | Figure::CpuUsPerKib
+            | Figure::CpuUsPerTransaction
+            | Figure::TaskUsPerKib
+    )
+}
+
+/// Whether a count that moved so much could make its share of a change of the cost, at the most that one costs.
+fn could_make(most_us: Option<f64>, moved: f64, cost: f64) -> bool {
+    most_us.is_none_or(|most_us| moved * most_us >= SHARE_LEAST * cost)
+}
 
 /// The count that moved most, in the direction in which the cost moved; only where its interval tells so.
 fn cause(from: &CellSummary, to: &CellSummary, is_cheaper: bool) -> Option<Cause> {
+    let moved_by = |of: Derived| {
+        let medians = [from, to].map(|cell| Some(cell.estimates.get(&of)?.median));
+        Some((medians[1]? - medians[0]?).abs())
+    };
+    // A cost in other units than time has no price in them.
+    let could_be = |row: &Follows, quantity: Derived| {
+        let moved = moved_by(quantity).zip(moved_by(from.main));
+        let priced = row.most_us.filter(|_| is_time(from.main.kind));
+        moved.is_some_and(|(moved, cost)| could_make(priced, moved, cost))
+    };
     let moved = |quantity: Derived| {
-        let (_, is_costly, _) = CAUSES.iter().find(|(kind, ..)| *kind == quantity.kind)?;
+        let row = row(quantity.kind)?;
         let contrast = Contrast::new(from, to, quantity)?;
         let percent = contrast.percent();
         let has_fallen = percent.median < 0.0;
@@ -229,8 +326,9 @@ fn cause(from: &CellSummary, to: &CellSummary, is_cheaper: bool) -> Option<Cause
         (is_established(&percent)
             && is_seen(quantity, [from, to])
             && size > MOVED_LEAST
-            && has_fallen == (is_cheaper == *is_costly))
-            .then_some((size, quantity))
+            && has_fallen == (is_cheaper == row.is_costly)
+            && could_be(row, quantity))
+        .then_some((size, quantity))
     };
     let (_, quantity) = from
         .estimates
@@ -242,4 +340,29 @@ fn cause(from: &CellSummary, to: &CellSummary, is_cheaper: bool) -> Option<Cause
         from: from.estimates.get(&quantity)?.median,
         to: to.estimates.get(&quantity)?.median,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_handful_of_switches_is_no_cause_of_a_copy() {
+        let switches = row(Figure::SwitchesPerMib).unwrap();
+        // sendfile instead of send: 0.3 µs per KiB less, and 3 switches per MiB less, which are 0.03 µs per KiB at most.
+        assert!(!could_make(switches.most_us, 3.2, 0.3));
+        // One-byte writes: a switch for each.
+        assert!(could_make(switches.most_us, 400.0, 4.0));
+        let segments = row(Figure::SegmentsPerSkb).unwrap();
+        assert!(
+            could_make(segments.most_us, 1.0, 5.0),
+            "no price can be put"
+        );
+    }
+
+    #[test]
+    fn a_cells_own_name_is_what_the_study_gave_it() {
+        assert_eq!(own_name("ours to kernel send_with=send"), "ours to kernel");
+        assert_eq!(own_name("flows=1 rate=1Gbit"), "");
+    }
 }

@@ -1,7 +1,7 @@
 //! The chart of published figures beside ours.
 
 use crate::cell::CellSummary;
-use crate::charts::{Chart, Point, chart, point};
+use crate::charts::{Chart, Point, chart, curve_name, point};
 use crate::estimate::Estimate;
 use crate::labels;
 use crate::levels::Levels;
@@ -41,7 +41,9 @@ pub(crate) fn published_chart(summary: &Summary) -> Option<Chart> {
     let cells: Vec<&CellSummary> = summary.cells.iter().collect();
     let mut curves: Vec<(String, usize)> = Vec::new();
     let mut of = None;
-    for (&cell, name) in cells.iter().zip(Levels::new(summary, &cells).others(knob)) {
+    let levels = Levels::new(summary, &cells);
+    let together = levels.together(knob);
+    for (&cell, name) in cells.iter().zip(levels.others(knob)) {
         let here = cell.has_or_both(published.quantity);
         let known = curves.iter().find(|(seen, _)| *seen == name);
         let index = known.map_or(series.len(), |(_, index)| *index);
@@ -52,8 +54,9 @@ pub(crate) fn published_chart(summary: &Summary) -> Option<Chart> {
         of.get_or_insert(here);
         points.push(point);
         if index == series.len() {
-            let between = if name.is_empty() { "" } else { ": " };
-            series.push(format!("ours{between}{name}"));
+            let own = curve_name(cell, &together, name.clone());
+            let between = if own.is_empty() { "" } else { ": " };
+            series.push(format!("ours{between}{own}"));
             curves.push((name, index));
         }
     }
