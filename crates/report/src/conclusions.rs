@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use tcpcost_study::{Change, Conclusion, Derived, Fit, Knobs, Study, Value};
+use tcpcost_study::{Change, Conclusion, Derived, Expects, Fit, Knobs, Study, Value};
 
 use crate::cell::CellSummary;
 use crate::contrast::Contrast;
@@ -67,7 +67,51 @@ pub struct Step {
     pub percent: Option<Estimate>,
     /// The published one.
     pub published_percent: Option<f64>,
+    /// What becomes of the statement about it, where there is one.
+    pub statement: Option<Statement>,
 }
+
+/// What becomes of a statement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Statement {
+    /// The interval is where it says.
+    Holds,
+    /// The interval is elsewhere.
+    Fails,
+    /// The interval does not tell, or there is none.
+    Undecided,
+}
+
+impl Statement {
+    /// Of a change in percent.
+    pub fn of(percent: Option<&Estimate>, expects: Expects) -> Statement {
+        let Some((lo, hi)) = percent.and_then(|percent| percent.lo.zip(percent.hi)) else {
+            return Statement::Undecided;
+        };
+        let (holds, fails) = match expects {
+            Expects::Less => (hi < 0.0, lo > 0.0),
+            Expects::More => (lo > 0.0, hi < 0.0),
+            Expects::Same => (lo >= -SAME && hi <= SAME, lo > SAME || hi < -SAME),
+        };
+        match (holds, fails) {
+            (true, _) => Statement::Holds,
+            (_, true) => Statement::Fails,
+            _ => Statement::Undecided,
+        }
+    }
+
+    /// Its word in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Statement::Holds => "holds",
+            Statement::Fails => "fails",
+            Statement::Undecided => "undecided",
+        }
+    }
+}
+
+/// Percent within which a change is none to who states so.
+const SAME: f64 = 5.0;
 
 /// What an estimate says of the sign of what it estimates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -229,10 +273,15 @@ fn changes(
     let mut all = Vec::new();
     for (first, to) in groups {
         let quantity = told(first, one.quantity);
-        let steps = to.into_iter().map(|(index, cell)| Step {
-            to: change.to[index].clone(),
-            percent: Contrast::new(first, cell, quantity).map(|change| change.percent()),
-            published_percent: change.published_percent.get(index).copied(),
+        let steps = to.into_iter().map(|(index, cell)| {
+            let percent = Contrast::new(first, cell, quantity).map(|change| change.percent());
+            let expects = one.expects;
+            Step {
+                to: change.to[index].clone(),
+                percent,
+                published_percent: change.published_percent.get(index).copied(),
+                statement: expects.map(|expects| Statement::of(percent.as_ref(), expects)),
+            }
         });
         all.push(Finding {
             text: one.text.clone(),
@@ -322,6 +371,27 @@ fn least_squares(points: &[(f64, f64)]) -> Option<(f64, f64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_statement_holds_where_the_whole_interval_is_where_it_says() {
+        let told = |lo, hi| {
+            Expects::WORDS.iter().map(move |word| {
+                let expects = Expects::from_word(word).unwrap();
+                Statement::of(Some(&estimate(lo, hi)), expects).name()
+            })
+        };
+        // less, more, same
+        for (lo, hi, expected) in [
+            (-60.0, -40.0, ["holds", "fails", "fails"]),
+            (10.0, 14.0, ["fails", "holds", "fails"]),
+            (-2.0, 3.0, ["undecided", "undecided", "holds"]),
+            (-4.0, -1.0, ["holds", "fails", "holds"]),
+            (-20.0, 30.0, ["undecided"; 3]),
+        ] {
+            assert_eq!(told(lo, hi).collect::<Vec<_>>(), expected, "{lo} {hi}");
+        }
+        assert_eq!(Statement::of(None, Expects::Less), Statement::Undecided);
+    }
 
     fn estimate(lo: f64, hi: f64) -> Estimate {
         Estimate {

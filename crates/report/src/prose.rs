@@ -5,7 +5,8 @@
 use tcpcost_study::Derived;
 
 use crate::comparison_prose;
-use crate::conclusions::{Against, Finding, FindingKind, Sign, Step};
+use crate::conclusions::{Against, Finding, FindingKind, Sign, Statement, Step};
+use crate::copied;
 use crate::effect_prose;
 use crate::estimate::Estimate;
 use crate::labels;
@@ -39,6 +40,7 @@ pub(crate) fn found(summary: &Summary) -> Vec<String> {
         .chain(sentences(&summary.findings))
         .chain(of_captures)
         .chain(effects.map(effect_prose::sentence))
+        .chain(copied::sentences(summary))
         .collect()
 }
 
@@ -218,7 +220,12 @@ fn step(of: Derived, step: &Step, is_first: bool) -> String {
         let signed = format!("{figure:+.1}").replace('-', "\u{2212}");
         format!(" (published {signed} %{against})")
     });
-    format!("{claim}{published}")
+    let statement = step.statement.map_or("", |statement| match statement {
+        Statement::Holds => " (as stated)",
+        Statement::Fails => " (not as stated)",
+        Statement::Undecided => " (the statement is not decided)",
+    });
+    format!("{claim}{published}{statement}")
 }
 
 fn line(
@@ -328,6 +335,7 @@ mod tests {
                 to: Value::Count(to),
                 percent,
                 published_percent,
+                statement: None,
             })
             .collect();
         Finding {

@@ -55,7 +55,8 @@ fn pages() -> Vec<(&'static str, String, usize)> {
         ("words", page("words", WORDS, "loopback"), 1 + 1),
         ("two", page("two", TWO, "netns"), 2 * 3 + 2),
         ("tour", shipped("tour", "netns"), 4),
-        ("copy-paths", shipped("copy-paths", "netns"), 14),
+        ("copy-paths", shipped("copy-paths", "netns"), 2),
+        ("send-paths", shipped("send-paths", "netns"), 2),
         ("connections", shipped("connections", "netns"), 9),
         (
             "request-response",

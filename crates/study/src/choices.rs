@@ -153,3 +153,15 @@ words! {
         PerAck = "per-ack",
     }
 }
+
+words! {
+    /// What somebody states of a change.
+    Expects {
+        /// It is less.
+        Less = "less",
+        /// It is more.
+        More = "more",
+        /// It is the same to 5 %.
+        Same = "same",
+    }
+}

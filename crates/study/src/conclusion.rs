@@ -1,6 +1,7 @@
 //! What a study concludes from its numbers: `[[conclusion]]` and `[[fit]]`. The arithmetic and the
 //! sentences are in `report`.
 
+use crate::choices::Expects;
 use crate::derived::Derived;
 use crate::knob::{Knobs, find_full};
 use crate::parse::{Section, StudyError, matching, number, quantity, raw, required};
@@ -22,6 +23,8 @@ pub struct Conclusion {
     pub change: Option<Change>,
     /// The published figure of the quantity itself, in its unit.
     pub published: Option<f64>,
+    /// What was stated of the change.
+    pub expects: Option<Expects>,
 }
 
 /// From one value of a knob to others, all else being equal.
@@ -77,6 +80,12 @@ impl Conclusion {
             Some(_) => None,
             None => section.read("published", "a number", number)?,
         };
+        let expects = match change {
+            Some(_) => section.text("expects", |text| {
+                Expects::from_word(text).ok_or("\"less\", \"more\" or \"same\"")
+            })?,
+            None => None,
+        };
         section.end()?;
         Ok(Conclusion {
             text,
@@ -85,6 +94,7 @@ impl Conclusion {
             matching,
             change,
             published,
+            expects,
         })
     }
 }
@@ -184,6 +194,10 @@ mod tests {
             (
                 "[[conclusion]]\ntext = \"x\"\nknob = \"flows\"\nfrom = 0\n",
                 "s.toml:4: conclusion.from: expected a whole number from 1 to 30000",
+            ),
+            (
+                "[[conclusion]]\ntext = \"x\"\nknob = \"flows\"\nfrom = 1\nto = [2]\nexpects = \"lots\"\n",
+                "s.toml:6: conclusion.expects: expected \"less\", \"more\" or \"same\"",
             ),
             (
                 "[[fit]]\ntext = \"x\"\nover = \"acks\"\n",

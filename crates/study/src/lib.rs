@@ -56,7 +56,7 @@ pub use ack_policies::{AckKind, AckPolicyRow};
 pub use capture::{Brackets, Capture, CaptureSettings, PublishedOpening};
 pub use cell::{Cell, MeterTrial, Shuffle};
 pub use choices::{
-    Cork, ReceiveWith, Segmentation, SendWith, TailSplit, WindowGrowth, WorkloadKind,
+    Cork, Expects, ReceiveWith, Segmentation, SendWith, TailSplit, WindowGrowth, WorkloadKind,
 };
 pub use conclusion::{Change, Conclusion, Fit};
 pub use derived::{Derived, Scope};

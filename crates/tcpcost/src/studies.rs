@@ -149,6 +149,7 @@ const BUILT_IN: &[(&str, &str)] = built_in![
     "stacks",
     "accounting",
     "copy-paths",
+    "send-paths",
     "segmentation",
     "write-size",
     "connections",

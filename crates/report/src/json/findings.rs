@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::conclusions::{Against, Finding, FindingKind, Sign};
+use crate::conclusions::{Against, Finding, FindingKind, Sign, Statement};
 use crate::effect_prose;
 use crate::effects::{Effect, is_established};
 use crate::estimate::Estimate;
@@ -56,6 +56,8 @@ struct StepJson<'a> {
     established: bool,
     published_percent: Option<f64>,
     against: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    statement: Option<&'static str>,
 }
 
 /// What one knob does, at each setting of the others.
@@ -140,6 +142,7 @@ pub(super) fn finding(found: &Finding) -> FindingJson<'_> {
                     }),
                     published_percent: step.published_percent,
                     against: against(step.percent, step.published_percent),
+                    statement: step.statement.map(Statement::name),
                 })
                 .collect(),
         },
