@@ -675,3 +675,20 @@ fn a_client_that_connects_and_asks_late_is_what_was_waited_for() {
     let waits = reserve.one().waits();
     assert!(waits.of(Wait::Idle) > 29_000_000_000, "{waits:?}");
 }
+
+/// The last answer filled most of the window, and was read; a minute later the server closes.
+#[test]
+fn a_connection_kept_open_waits_for_no_window() {
+    let mut script = Script::open();
+    script.after(100).data(CLIENT, 0, 600);
+    script.after(100).ack(SERVER, 600);
+    for number in 0..40 {
+        let seq = ISN[SERVER] + 1 + number * 1460;
+        script.raw(SERVER, ACK, seq, ISN[CLIENT] + 601, 1460);
+    }
+    script.data(SERVER, 40 * 1460, 100);
+    script.after(100).ack(CLIENT, 40 * 1460 + 100);
+    script.after(70_000_000).fin(SERVER, 40 * 1460 + 100, 600);
+    let waits = script.one().waits();
+    assert!(waits.of(Wait::Idle) > 69_000_000_000, "{waits:?}");
+}

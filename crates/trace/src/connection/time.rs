@@ -441,7 +441,12 @@ impl Connection {
                 (Wait::Network, 0),
             ];
         }
-        if time.bound[x] || span_ns > 0 && self.closed_ns() >= span_ns / 2 {
+        // It had said all, which was read, and the window had opened again: then nothing waited for it.
+        let is_rest = is_idle
+            && time.ran_out[x]
+            && ending.nxt_before <= here.una
+            && here.allowed > ending.nxt_before;
+        if time.bound[x] && !is_rest || span_ns > 0 && self.closed_ns() >= span_ns / 2 {
             return all(Wait::ReceiverWindow);
         }
         if span_ns < BURST_NS {
