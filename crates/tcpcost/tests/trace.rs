@@ -3,15 +3,16 @@
 mod common;
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream, UdpSocket};
+use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
 
 use common::Place;
 use serde_json::Value;
 use tcpcost_meter::tcp_info::TcpInfo;
 use tcpcost_study::{Counts, Quantity};
-use tcpcost_testbed::{in_namespace, skip};
+use tcpcost_testbed::{CLIENT, SERVER, in_namespace, skip, until, with_bed};
 use tcpcost_trace::{Analysis, Endpoint, Report, Segment, Settings, Sink, flag, read};
 
 fn published(name: &str) -> String {
@@ -333,6 +334,74 @@ fn tunnels_pass_the_filter_of_an_interface() {
         }
         assert_eq!((status, seen), (Some(0), true));
     });
+}
+
+/// The kernel's VXLAN over a veth between two namespaces; `false` where it has none.
+fn has_vxlan(device: &str, local: Ipv4Addr, remote: Ipv4Addr, inner: &str) -> bool {
+    let (local, remote) = (local.to_string(), remote.to_string());
+    let add = ["link", "add", "x", "type", "vxlan", "id", "7", "dstport"];
+    let ends = ["4789", "dev", device, "local", &local, "remote", &remote];
+    [
+        &[&add[..], &ends].concat()[..],
+        &["addr", "add", inner, "dev", "x"],
+        &["link", "set", "x", "up"],
+    ]
+    .iter()
+    .all(|arguments| {
+        let ran = Command::new("ip").args(*arguments).status();
+        ran.is_ok_and(|status| status.success())
+    })
+}
+
+#[test]
+fn below_a_vxlan_the_inner_connection_is_seen_and_its_tunnel_named() {
+    let (ready_sender, ready) = mpsc::channel();
+    let client = move || {
+        let is_made = has_vxlan("c", CLIENT, SERVER, "10.213.0.1/24");
+        if !(ready.recv().unwrap() && is_made) {
+            return skip("needs vxlan in the kernel and ip(8)");
+        }
+        let (mut child, mut looks) = started(&["-i", "c", "--json"]);
+        if looks.next().is_none() {
+            assert_eq!(child.wait().unwrap().code(), Some(77));
+            return skip("needs libpcap and CAP_NET_RAW");
+        }
+        let mut stream = TcpStream::connect("10.213.0.2:80").unwrap();
+        stream.write_all(&[7; 100_000]).unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        stream.read_to_end(&mut Vec::new()).unwrap();
+        let seen = looks.find_map(|look| {
+            let mut look: Value = serde_json::from_str(&look).unwrap();
+            let connection = look["captures"][0]["connections"][0].take();
+            (connection["ended"]["fin"] != Value::Null).then_some(connection)
+        });
+        interrupt(&child);
+        assert_eq!(child.wait().unwrap().code(), Some(0));
+        let seen = seen.unwrap();
+        assert_eq!(seen["tunnel"], "vxlan");
+        assert_eq!(seen["ends"][0]["sent"]["payload_bytes"], 100_000);
+    };
+    let server = move || {
+        let is_made = has_vxlan("s", SERVER, CLIENT, "10.213.0.2/24");
+        let listener = is_made.then(|| TcpListener::bind("10.213.0.2:80").unwrap());
+        ready_sender.send(is_made).unwrap();
+        // Where the client could not be made, nobody comes.
+        if let Some(listener) = listener {
+            listener.set_nonblocking(true).unwrap();
+            let client = until("a connection, or the client's end", || {
+                match listener.accept() {
+                    Ok((stream, _)) => Some(Some(stream)),
+                    Err(_) if ready_sender.send(true).is_err() => Some(None),
+                    Err(_) => None,
+                }
+            });
+            if let Some(mut stream) = client {
+                stream.set_nonblocking(false).unwrap();
+                stream.read_to_end(&mut Vec::new()).unwrap();
+            }
+        }
+    };
+    with_bed(client, server);
 }
 
 #[test]

@@ -271,6 +271,16 @@ impl Evidence {
                 megabits(self.paced_rate)
             ),
         );
+        let held_up = of(Wait::HeldUp);
+        add(
+            "sender_held_up",
+            held_up,
+            "the sender's CPU: what else runs there (/proc/pressure/cpu, the second number of /proc/PID/schedstat); a larger SO_SNDBUF",
+            format!(
+                "for {} the sender had data and window and sent nothing, for times that follow no rate: its program, or its kernel, had no CPU",
+                seconds(held_up)
+            ),
+        );
         let (knob, text) = if self.one_sided_ns > unclear / 2 {
             (
                 "capture both directions: at an end, or at both links of a path that is not the same there and back",

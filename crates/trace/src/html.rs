@@ -134,8 +134,12 @@ fn charts(connection: &ConnectionReport, graph: &ConnectionGraph) -> Vec<Option<
         })));
         let step_ms = graph.steps.step_ns as f64 / 1e6;
         let rate = |of: &dyn Fn(&Step) -> u64| -> Vec<(f64, f64)> {
-            let steps = graph.steps.steps.iter().enumerate();
+            // The last step once more at its end: a line of one point is none.
+            let steps = graph.steps.steps.iter();
+            let last = graph.steps.steps.last();
             steps
+                .chain(last)
+                .enumerate()
                 .map(|(at, step)| {
                     (
                         at as f64 * step_ms,

@@ -28,8 +28,10 @@ pub enum Wait {
     CongestionWindow,
     /// An ACK that was delayed while the sender held back for it.
     DelayedAck,
-    /// The sender's own pace, with data and window left: pacing, a queue or CPU before the capture.
+    /// The sender's own pace, with data and window left: pacing, or a queue before the capture.
     Paced,
+    /// The sender had data and window and let them wait for times that follow no rate: its CPU was busy.
+    HeldUp,
     /// One of congestion window, pacing, receiver's window and the path's rate: not to be told apart
     /// where this was captured.
     Unclear,
@@ -37,7 +39,7 @@ pub enum Wait {
 
 impl Wait {
     /// Every one, in the order of [`Waits`].
-    pub const ALL: [Wait; 13] = [
+    pub const ALL: [Wait; 14] = [
         Wait::Network,
         Wait::ServerApplication,
         Wait::ClientApplication,
@@ -50,6 +52,7 @@ impl Wait {
         Wait::CongestionWindow,
         Wait::DelayedAck,
         Wait::Paced,
+        Wait::HeldUp,
         Wait::Unclear,
     ];
 
@@ -68,6 +71,7 @@ impl Wait {
             Wait::CongestionWindow => "congestion_window_ns",
             Wait::DelayedAck => "delayed_ack_ns",
             Wait::Paced => "paced_ns",
+            Wait::HeldUp => "held_up_ns",
             Wait::Unclear => "unclear_ns",
         }
     }
@@ -87,6 +91,7 @@ impl Wait {
             Wait::CongestionWindow => "congestion window or path's rate",
             Wait::DelayedAck => "delayed ACK",
             Wait::Paced => "sender's own pace",
+            Wait::HeldUp => "sender held up",
             Wait::Unclear => "sender or path, unclear here",
         }
     }
@@ -94,7 +99,7 @@ impl Wait {
 
 /// Time by what it was waited for, ns; the sum is the connection's life.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Waits([u64; 13]);
+pub struct Waits([u64; 14]);
 
 impl Waits {
     /// The time for this.

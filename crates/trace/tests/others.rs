@@ -618,3 +618,77 @@ fn snoops_form_is_named() {
     );
     assert!(outcome.unwrap_err().to_string().contains("snoop"));
 }
+
+/// A capture of one side of a closed window: that needs no scale, so no handshake.
+#[test]
+fn a_window_that_was_closed_is_what_was_waited_for_though_the_handshake_is_missing() {
+    let mut script = Script::default();
+    script.after(0).ack(SERVER, 0);
+    script.after(200).ack(SERVER, 1000).window = 0;
+    script.after(10_000).ack(SERVER, 1000);
+    script.after(230).data(CLIENT, 1000, 1460);
+    let waits = script.one().waits();
+    assert_eq!(waits.of(Wait::ReceiverWindow), 10_000_000, "{waits:?}");
+}
+
+/// The sender asks, and is told each time that there is no room, until the capture ends.
+#[test]
+fn a_window_that_never_opens_is_what_was_waited_for() {
+    let mut script = Script::default();
+    script.after(0).data(SERVER, 0, 1344);
+    script.after(30).ack(CLIENT, 1344).window = 0;
+    for pause_ms in [3_400, 6_800, 13_500] {
+        script
+            .after(pause_ms * 1000)
+            .raw(SERVER, ACK, ISN[SERVER] + 1344, ISN[CLIENT] + 1, 0);
+        script.after(30).ack(CLIENT, 1344).window = 0;
+    }
+    let connection = script.one();
+    let waits = connection.waits();
+    assert!(
+        waits.of(Wait::ReceiverWindow) > waits.total_ns() / 100 * 99,
+        "{waits:?}"
+    );
+    let report = Report::new("dead", &Reading::default(), Ok(()), &[connection]);
+    assert_eq!(report.findings[0].kind, "receiver_window");
+}
+
+/// Who connects does so in order to ask; who has an answer may look at it.
+#[test]
+fn a_client_that_connects_and_asks_late_is_what_was_waited_for() {
+    let mut script = Script::open();
+    script.after(1_300_000).data(CLIENT, 0, 600);
+    script.after(200).ack(SERVER, 600);
+    script.after(50_000).data(SERVER, 0, 1400);
+    script.after(2_000_000).data(CLIENT, 600, 600);
+    script.after(50_000).data(SERVER, 1400, 1400);
+    let waits = script.one().waits();
+    assert_eq!(
+        waits.of(Wait::ClientApplication) / 1_000_000,
+        1_300,
+        "{waits:?}"
+    );
+    assert_eq!(waits.of(Wait::Idle) / 1_000_000, 1_999, "{waits:?}");
+    // A connection kept in reserve makes nobody wait.
+    let mut reserve = Script::open();
+    reserve.after(30_000_000).data(CLIENT, 0, 600);
+    let waits = reserve.one().waits();
+    assert!(waits.of(Wait::Idle) > 29_000_000_000, "{waits:?}");
+}
+
+/// The last answer filled most of the window, and was read; a minute later the server closes.
+#[test]
+fn a_connection_kept_open_waits_for_no_window() {
+    let mut script = Script::open();
+    script.after(100).data(CLIENT, 0, 600);
+    script.after(100).ack(SERVER, 600);
+    for number in 0..40 {
+        let seq = ISN[SERVER] + 1 + number * 1460;
+        script.raw(SERVER, ACK, seq, ISN[CLIENT] + 601, 1460);
+    }
+    script.data(SERVER, 40 * 1460, 100);
+    script.after(100).ack(CLIENT, 40 * 1460 + 100);
+    script.after(70_000_000).fin(SERVER, 40 * 1460 + 100, 600);
+    let waits = script.one().waits();
+    assert!(waits.of(Wait::Idle) > 69_000_000_000, "{waits:?}");
+}

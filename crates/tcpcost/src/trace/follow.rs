@@ -28,11 +28,12 @@ const ENDS_AT_ONCE: u32 = 2;
 /// The longest wait before signals and looks have their turn.
 const STEP: Duration = Duration::from_millis(100);
 
-/// Cooked v2 (20), IPv6 (40) and the longest TCP header (60), and one VLAN tag.
-const SNAP_LEN: u32 = 128;
+/// A tunnel with all it may have: Ethernet (14), IPv6 (40), UDP and VXLAN (16), Ethernet, IPv6 and the
+/// longest TCP header (60), and two VLAN tags.
+const SNAP_LEN: u32 = 192;
 
-/// The ring: with 128 bytes and their header for each packet some 40 ms of a million a second.
-const RING_BYTES: usize = 8 << 20;
+/// The ring: with 192 bytes and their header for each packet some 40 ms of a million a second.
+const RING_BYTES: usize = 12 << 20;
 
 /// Connections that are kept one by one: some 60 MiB of them.
 const CONNECTIONS_MOST: usize = 4096;

@@ -40,7 +40,7 @@ pub fn capture(data: &[u8]) {
 /// Frames of one link type: its number, then each frame behind its time, length on the wire and
 /// captured length.
 pub fn packets(data: &[u8]) {
-    const LINKS: [u32; 12] = [1, 0, 101, 113, 276, 147, 9, 51, 105, 127, 239, 242];
+    const LINKS: [u32; 13] = [1, 0, 101, 113, 276, 147, 9, 51, 105, 127, 239, 242, 10];
     let mut input = Input(data);
     let link = Link::from_number(LINKS[usize::from(input.byte()) % LINKS.len()]);
     let mut analysis = watched();

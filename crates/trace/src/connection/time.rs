@@ -5,8 +5,8 @@
 //! it and back ago.
 
 use super::Connection;
-use super::pace::Pace;
-use crate::direction::Data;
+use super::pace::{Pace, Rate};
+use crate::direction::{Data, Direction};
 use crate::waits::{CapturedAt, Wait, Waits};
 
 /// The span that goes on.
@@ -27,8 +27,11 @@ pub(super) struct Time {
     was_message: [bool; 2],
     /// By end: how soon it sends again without waiting for anything.
     pace: [Pace; 2],
+    rate: [Rate; 2],
     /// By end: where the data began by which it last asked a closed window.
     probed: [Option<u64>; 2],
+    /// How long the windows had been closed when the span began, of both ends together.
+    closed_ns: u64,
     /// Whether something else than data kept the span alive.
     keepalive: bool,
     last: Option<Wait>,
@@ -96,9 +99,9 @@ impl Connection {
         if waits.of(Wait::ReceiverWindow) > 0
             && closings.sum::<u64>() == 0
             && !self.acks_cover_windows()
-            && self
-                .round_trips()
-                .is_some_and(|(median, min)| median > min + min / 2 + NEAR_NS)
+            && self.round_trips().is_some_and(|(median, min)| {
+                median.saturating_sub(min) > (min / 2).saturating_add(NEAR_NS)
+            })
         {
             waits.shift(Wait::ReceiverWindow, Wait::CongestionWindow);
         }
@@ -160,9 +163,9 @@ impl Connection {
         let most = client.max(server);
         if most < NEAR_NS {
             CapturedAt::Both
-        } else if client * 3 <= server {
+        } else if client.saturating_mul(3) <= server {
             CapturedAt::Client
-        } else if server * 3 <= client {
+        } else if server.saturating_mul(3) <= client {
             CapturedAt::Server
         } else {
             CapturedAt::Between
@@ -211,6 +214,7 @@ impl Connection {
         time.was_message[ending.from] = ending.is_message;
         (time.from, time.was_syn) = (ending.from, ending.is_syn);
         (time.since_ns, time.keepalive) = (self.now_ns, false);
+        time.closed_ns = closed_ns_of(&self.directions);
     }
 
     /// Whether this follows directly what the same end sent, by time and by number: most data do.
@@ -230,9 +234,9 @@ impl Connection {
     /// What goes on within a burst.
     #[inline]
     fn of_burst(&self) -> Wait {
-        use Wait::{CongestionWindow, Paced, ReceiverWindow, Unclear};
+        use Wait::{CongestionWindow, HeldUp, Paced, ReceiverWindow, Unclear};
         match self.time.last {
-            Some(last @ (CongestionWindow | Paced | ReceiverWindow | Unclear)) => last,
+            Some(last @ (CongestionWindow | HeldUp | Paced | ReceiverWindow | Unclear)) => last,
             _ => Wait::Network,
         }
     }
@@ -244,7 +248,11 @@ impl Connection {
         if !self.time.begun {
             // What came before the first data is not known.
             self.time.begun = true;
-            self.spend(Wait::Unclear, span_ns);
+            self.time.rate[ending.from].begin = ending.seq;
+            // A closed window needs no scale.
+            let closed_ns = self.closed_ns().min(span_ns);
+            self.spend(Wait::ReceiverWindow, closed_ns);
+            self.spend(Wait::Unclear, span_ns - closed_ns);
             return true;
         }
         if ending.outcome == Data::Keepalive {
@@ -283,6 +291,9 @@ impl Connection {
         if !is_again {
             self.learn_pace(ending, span_ns);
         }
+        if span_ns >= BURST_NS || self.time.was_syn {
+            self.time.rate[ending.from].begin = ending.seq;
+        }
         self.time.last = Some(parts[0].0);
         true
     }
@@ -296,6 +307,11 @@ impl Connection {
     #[inline]
     fn span_ns(&self) -> u64 {
         self.now_ns.saturating_sub(self.time.since_ns)
+    }
+
+    /// How long a window was closed in this span, ns.
+    fn closed_ns(&self) -> u64 {
+        closed_ns_of(&self.directions).saturating_sub(self.time.closed_ns)
     }
 
     fn spend(&mut self, wait: Wait, ns: u64) {
@@ -318,10 +334,10 @@ impl Connection {
             let knew_ns = self.now_ns.saturating_sub(way_ns);
             let told_ns = here.told_of_gap_ns;
             let is_told = told_ns > 0 && knew_ns.saturating_sub(told_ns) <= tolerance(way_ns);
-            let rtt_ns = here.rtt.min_ns.unwrap_or(0) + way_ns;
+            let rtt_ns = here.rtt.min_ns.unwrap_or(0).saturating_add(way_ns);
             if is_told || span_ns < PROBE_NS.max(rtt_ns / 2) {
                 Wait::LossFast
-            } else if span_ns >= TIMEOUT_NS + rtt_ns || ending.end < nxt {
+            } else if span_ns >= rtt_ns.saturating_add(TIMEOUT_NS) || ending.end < nxt {
                 Wait::LossTimeout
             } else {
                 Wait::LossProbe
@@ -375,7 +391,7 @@ impl Connection {
     }
 
     /// What a span without a loss was waited for, the longest part first.
-    fn parts(&self, ending: &Ending, span_ns: u64) -> [(Wait, u64); 3] {
+    fn parts(&mut self, ending: &Ending, span_ns: u64) -> [(Wait, u64); 3] {
         let all = |wait| [(wait, span_ns), (Wait::Network, 0), (Wait::Network, 0)];
         let x = ending.from;
         let time = &self.time;
@@ -397,6 +413,8 @@ impl Connection {
             };
             let application = match x {
                 1 if !time.keepalive => Wait::ServerApplication,
+                // Who connects does so in order to ask.
+                0 if time.was_syn && !is_idle => Wait::ClientApplication,
                 // A client that has its answer makes nobody wait.
                 _ => Wait::Idle,
             };
@@ -423,7 +441,12 @@ impl Connection {
                 (Wait::Network, 0),
             ];
         }
-        if time.bound[x] {
+        // It had said all, which was read, and the window had opened again: then nothing waited for it.
+        let is_rest = is_idle
+            && time.ran_out[x]
+            && ending.nxt_before <= here.una
+            && here.allowed > ending.nxt_before;
+        if time.bound[x] && !is_rest || span_ns > 0 && self.closed_ns() >= span_ns / 2 {
             return all(Wait::ReceiverWindow);
         }
         if span_ns < BURST_NS {
@@ -456,7 +479,22 @@ impl Connection {
         if was_told && time.pace[x].is_faster(span_ns, since_ack_ns) {
             return all(self.of_sender(x, Wait::CongestionWindow));
         }
-        all(self.of_sender(x, Wait::Paced))
+        if self.time.rate[x].keeps(span_ns, ending.nxt_before) {
+            return all(self.of_sender(x, Wait::Paced));
+        }
+        // Up to the last ACK it may have waited for that.
+        let late_ns = if was_told {
+            since_ack_ns.min(span_ns)
+        } else {
+            span_ns
+        };
+        let mut parts = [
+            (self.of_sender(x, Wait::HeldUp), late_ns),
+            (self.of_sender(x, Wait::CongestionWindow), span_ns - late_ns),
+            (Wait::Network, 0),
+        ];
+        parts.sort_by_key(|(_, ns)| std::cmp::Reverse(*ns));
+        parts
     }
 
     /// It sent again with no ACK in between, and had more to send.
@@ -491,8 +529,14 @@ impl Connection {
         let span_ns = self.span_ns();
         let ways = [0, 1].map(|end| self.way_to(end).unwrap_or(0));
         let in_flight = self.directions.iter().any(|of| of.in_flight() > 0);
-        let network_ns = span_ns.min(ways[0] + ways[1]);
+        let network_ns = span_ns.min(ways[0].saturating_add(ways[1]));
+        // Who asks a closed window has more to send.
+        let is_shut = [0, 1].into_iter().any(|end| {
+            let here = &self.directions[end];
+            self.directions[1 - end].window_closed() && here.sent.keepalives > 0
+        });
         let rest = match (in_flight, self.time.last) {
+            _ if is_shut => Wait::ReceiverWindow,
             (true, Some(last)) => last,
             _ => Wait::Idle,
         };
@@ -501,6 +545,12 @@ impl Connection {
         self.spend(rest, span_ns - network_ns);
         self.time.since_ns = self.now_ns;
     }
+}
+
+fn closed_ns_of(directions: &[Direction; 2]) -> u64 {
+    let [client, server] = directions;
+    let [a, b] = [client, server].map(|of| of.sent.zero_window_ns);
+    a.saturating_add(b)
 }
 
 /// Times within which one thing is the answer to another: Linux goes on some 10 µs after an ACK; a path
