@@ -217,6 +217,14 @@ fn pin(cpu: usize) -> io::Result<()> {
         .map_err(|error| io::Error::other(format!("run on CPU {cpu}: {error}")))
 }
 
+/// Connections at a time that the limit of open files allows this process, at most as many as the configuration says.
+pub fn connections_allowed(config: &Config, workers: usize) -> usize {
+    match raise_descriptors(config, workers) {
+        Err(StartError::Descriptors { fit, .. }) => fit,
+        _ => config.connections_max,
+    }
+}
+
 /// Raises this process' soft limit, and the hard one where it may.
 fn raise_descriptors(config: &Config, workers: usize) -> Result<(), StartError> {
     let needed = config.descriptors(workers);

@@ -1,5 +1,6 @@
 //! Sockets that connections come by: made here, or handed over by a service manager or a test.
 
+use std::fmt;
 use std::fs;
 use std::io;
 use std::net::SocketAddr;
@@ -73,6 +74,17 @@ impl Listener {
     /// Its address; none of a unix socket.
     pub fn local_addr(&self) -> Option<SocketAddr> {
         SocketAddr::try_from(getsockname(&self.socket.fd).ok()?).ok()
+    }
+}
+
+impl fmt::Display for Listener {
+    /// As the kernel has it: with the port that it chose.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.local_addr(), &self.socket.path) {
+            (Some(address), _) => write!(f, "{address}"),
+            (None, Some(path)) => write!(f, "unix:{}", path.display()),
+            (None, None) => write!(f, "a unix socket"),
+        }
     }
 }
 

@@ -61,6 +61,8 @@ pub enum Command {
     Restore,
     /// Our own TCP, live on a TAP or TUN of this host: anybody's client can talk to it.
     Peer(Box<crate::peer::Flags>),
+    /// Relay TCP connections to a service, and tell what was moved and how: by copy, splice, sockmap or io_uring.
+    Relay(Box<crate::relay::Flags>),
     /// A host of a bed, driven by standard input; `tcpcost run` starts it.
     #[command(hide = true)]
     Agent {
@@ -431,7 +433,7 @@ fn percent(text: &str) -> Result<f64, String> {
 }
 
 /// `127.0.0.1:9464`, `[::1]:9464`, or a port.
-fn listen_address(text: &str) -> Result<SocketAddr, String> {
+pub fn listen_address(text: &str) -> Result<SocketAddr, String> {
     let port = text.strip_prefix(':').unwrap_or(text).parse::<u16>();
     match port {
         Ok(port) => Ok(([127, 0, 0, 1], port).into()),
