@@ -11,6 +11,7 @@ use rustix::io::Errno;
 
 use crate::counters::{ConnectionCounters, Ending, Way, WorkerCounters};
 use crate::mover::{Flow, FlowState, Mover, Outcome};
+use crate::ring::RingFlow;
 use crate::side::Side;
 
 /// Where a connection is.
@@ -42,6 +43,8 @@ pub(crate) struct Connection {
     pub(crate) counters: Arc<ConnectionCounters>,
     /// In the list of those whose turn was over.
     pub(crate) is_queued: bool,
+    /// By [`Way`], where io_uring moves bytes.
+    pub(crate) ring: [RingFlow; 2],
 }
 
 /// What is next for a connection.
@@ -66,22 +69,18 @@ impl Connection {
                 over => return over,
             }
         }
-        let is_over = |flow: &Flow| matches!(flow.state, FlowState::Ended | FlowState::Broken);
-        match self.flows.iter().all(is_over) {
-            true => Step::Over(self.ending()),
-            false => step,
-        }
+        step
     }
 
     fn run(&mut self, way: Way, mover: &mut Mover, counters: &WorkerCounters) -> Step {
         let Some(server) = &mut self.server else {
             return Step::Wait;
         };
-        let [to_server, to_client] = &mut self.flows;
-        let (flow, back, from, to) = match way {
-            Way::ToServer => (to_server, to_client, &mut self.client, server),
-            Way::ToClient => (to_client, to_server, server, &mut self.client),
+        let (from, to) = match way {
+            Way::ToServer => (&mut self.client, server),
+            Way::ToClient => (server, &mut self.client),
         };
+        let flow = &mut self.flows[way as usize];
         let moved = &self.counters.moved[way as usize];
         let mut turn = 0;
         loop {
@@ -97,32 +96,50 @@ impl Connection {
                     }
                 }
                 Outcome::Blocked => return Step::Wait,
-                Outcome::End => {
-                    flow.state = FlowState::Ended;
-                    if from.gone.is_some() {
-                        // What a reset left to be read was read.
-                        return Step::Over(self.ending());
-                    }
-                    // Where the other way is over, too, closing says it.
-                    if back.state != FlowState::Ended {
-                        to.finish();
-                    }
+                Outcome::SinkGone(error) => {
+                    mover.abandon(flow, moved);
+                    return self.on_outcome(way, Outcome::SinkGone(error));
                 }
-                Outcome::SourceGone(error) => {
-                    from.gone.get_or_insert(error);
+                outcome => return self.on_outcome(way, outcome),
+            }
+        }
+    }
+
+    /// What the end of a way, or of a side, means for the connection.
+    pub(crate) fn on_outcome(&mut self, way: Way, outcome: Outcome) -> Step {
+        let Some(server) = &mut self.server else {
+            return Step::Wait;
+        };
+        let [to_server, to_client] = &mut self.flows;
+        let (flow, back, from, to) = match way {
+            Way::ToServer => (to_server, to_client, &mut self.client, server),
+            Way::ToClient => (to_client, to_server, server, &mut self.client),
+        };
+        let is_over = |flow: &Flow| matches!(flow.state, FlowState::Ended | FlowState::Broken);
+        match outcome {
+            Outcome::Moved(_) | Outcome::Blocked => Step::Wait,
+            Outcome::End => {
+                flow.state = FlowState::Ended;
+                // What a reset left to be read was read, or both ways are over: closing says it.
+                if from.gone.is_some() || is_over(back) {
                     return Step::Over(self.ending());
                 }
-                Outcome::SinkGone(error) => {
-                    to.gone.get_or_insert(error);
-                    // What it said before is still to be read.
-                    to.readable = true;
-                    mover.abandon(flow, moved);
-                    flow.state = FlowState::Broken;
-                    if matches!(back.state, FlowState::Ended | FlowState::Broken) {
-                        return Step::Over(self.ending());
-                    }
+                to.finish();
+                Step::Wait
+            }
+            Outcome::SourceGone(error) => {
+                from.gone.get_or_insert(error);
+                Step::Over(self.ending())
+            }
+            Outcome::SinkGone(error) => {
+                to.gone.get_or_insert(error);
+                // What it said before is still to be read.
+                to.readable = true;
+                flow.state = FlowState::Broken;
+                match is_over(back) {
+                    true => Step::Over(self.ending()),
                     // It may have had its turn before.
-                    return Step::Again;
+                    false => Step::Again,
                 }
             }
         }

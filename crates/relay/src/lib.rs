@@ -9,7 +9,10 @@
 //! use tcpcost_relay::{Address, Config, Relay, bind};
 //!
 //! let server = std::net::TcpListener::bind("127.0.0.1:0")?;
-//! let config = Config::new(Address::Tcp(server.local_addr()?));
+//! let config = Config {
+//!     connections_max: 100,
+//!     ..Config::new(Address::Tcp(server.local_addr()?))
+//! };
 //! let listeners = bind(&["127.0.0.1:0".parse()?], 1, &config).map_err(|(_, error)| error)?;
 //! let local = listeners[0][0].local_addr().unwrap();
 //! let relay = Relay::start(listeners, config)?;
@@ -40,9 +43,11 @@ mod listener;
 mod mover;
 mod pipes;
 mod proxy;
+mod ring;
 mod side;
 pub mod systemd;
 mod upstreams;
+mod uring;
 mod worker;
 
 use std::io;
@@ -128,6 +133,7 @@ impl Relay {
     /// Too few descriptors are allowed, or a worker cannot be made. Nothing is left running.
     pub fn start(listeners: Vec<Vec<Listener>>, config: Config) -> Result<Relay, StartError> {
         raise_descriptors(&config, listeners.len())?;
+        check_mode(&config)?;
         let bells: io::Result<Vec<Bell>> = listeners.iter().map(|_| Bell::new()).collect();
         let counters: Vec<_> = listeners
             .iter()
@@ -204,6 +210,23 @@ impl Drop for Relay {
                 let _ = worker.join();
             }
         }
+    }
+}
+
+/// What a mode needs of the kernel is tried before connections are taken.
+fn check_mode(config: &Config) -> Result<(), StartError> {
+    let unavailable = |why: String| StartError::Unavailable {
+        mode: config.mode,
+        why,
+        instead: Mode::Auto,
+    };
+    match config.mode {
+        Mode::IoUring => match ring::Ring::new(2, 4096) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(unavailable(format!("io_uring: {error}"))),
+        },
+        Mode::Sockmap => Err(unavailable("not yet".to_string())),
+        Mode::Copy | Mode::Splice | Mode::Auto => Ok(()),
     }
 }
 

@@ -18,15 +18,17 @@ use rustix::net::{
 };
 use slab::Slab;
 
-use crate::config::Config;
+use crate::config::{Config, Mode};
 use crate::connection::{Connection, Phase, Step};
-use crate::counters::{ConnectionCounters, Ending, WorkerCounters};
+use crate::counters::{ConnectionCounters, Ending, Way, WorkerCounters};
 use crate::gate::{Bell, Gate};
 use crate::listener::Listener;
 use crate::mover::Mover;
 use crate::proxy::{self, Ends, HEADER_MAX, Parsed};
+use crate::ring::Completion;
 use crate::side::{self, Side};
 use crate::upstreams::Upstreams;
+use crate::uring::{Closing, Event, Uring};
 
 /// What all workers share.
 #[derive(Debug)]
@@ -69,6 +71,8 @@ pub(crate) struct Worker {
     /// None: it is over, and its place is free after the events that were taken together.
     connections: Slab<Option<Box<Connection>>>,
     mover: Mover,
+    /// Where io_uring moves bytes; made by the thread that uses it.
+    uring: Option<Uring>,
     /// Whose turn was over.
     again: Vec<usize>,
     /// Places of those that are over.
@@ -104,6 +108,7 @@ impl Worker {
             is_accepting: false,
             accept_at: None,
             connections: Slab::new(),
+            uring: None,
             again: Vec::new(),
             over: Vec::new(),
             resetting: Vec::new(),
@@ -117,23 +122,16 @@ impl Worker {
     /// Works until it was asked to stop and nothing is left.
     pub(crate) fn run(mut self) -> io::Result<()> {
         let mut events: Vec<epoll::Event> = Vec::with_capacity(EVENTS);
+        if self.shared.config.mode == Mode::IoUring {
+            let mut uring = Uring::new(&self.shared.config)?;
+            uring.poll(&self.epoll);
+            self.uring = Some(uring);
+        }
         loop {
-            events.clear();
             let timeout = self.timeout();
-            match epoll::wait(&self.epoll, spare_capacity(&mut events), timeout.as_ref()) {
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-            }
-            self.mover.now = Instant::now();
-            for event in &events {
-                let flags = event.flags;
-                match event.data.u64() {
-                    BELL => self.shared.bells[self.index].hush(),
-                    token if token >= LISTENERS => {
-                        self.accept((token - LISTENERS) as usize);
-                    }
-                    token => self.on_event(token, flags),
-                }
+            match self.uring.is_some() {
+                true => self.wait_for_ring(timeout, &mut events)?,
+                false => self.wait_for_events(timeout, &mut events)?,
             }
             for index in std::mem::take(&mut self.again) {
                 if let Some(Some(connection)) = self.connections.get_mut(index) {
@@ -151,7 +149,103 @@ impl Worker {
         }
     }
 
-    fn timeout(&self) -> Option<Timespec> {
+    fn wait_for_events(
+        &mut self,
+        timeout: Option<Duration>,
+        events: &mut Vec<epoll::Event>,
+    ) -> io::Result<()> {
+        events.clear();
+        let timeout = timeout.map(|timeout| Timespec {
+            tv_sec: timeout.as_secs() as i64,
+            tv_nsec: i64::from(timeout.subsec_nanos()),
+        });
+        match epoll::wait(&self.epoll, spare_capacity(events), timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        self.mover.now = Instant::now();
+        for event in &*events {
+            let flags = event.flags;
+            match event.data.u64() {
+                BELL => self.shared.bells[self.index].hush(),
+                token if token >= LISTENERS => {
+                    self.accept((token - LISTENERS) as usize);
+                }
+                token => self.on_event(token, flags),
+            }
+        }
+        Ok(())
+    }
+
+    /// The ring moves bytes; all else comes by epoll, which the ring waits for, too.
+    fn wait_for_ring(
+        &mut self,
+        timeout: Option<Duration>,
+        events: &mut Vec<epoll::Event>,
+    ) -> io::Result<()> {
+        let Some(uring) = &mut self.uring else {
+            return Ok(());
+        };
+        let completions = uring.wait(timeout)?;
+        self.mover.now = Instant::now();
+        for &completion in &completions {
+            match self
+                .uring
+                .as_mut()
+                .and_then(|uring| uring.event(completion))
+            {
+                None => {}
+                Some(Event::Readable) => {
+                    self.wait_for_events(Some(Duration::ZERO), events)?;
+                    if let Some(uring) = &mut self.uring {
+                        uring.poll(&self.epoll);
+                    }
+                }
+                Some(Event::Way(index, way, completion)) => {
+                    self.on_completion(index, way, completion);
+                }
+                Some(Event::Closed(index, closing)) => {
+                    let Closing {
+                        client,
+                        server,
+                        ending,
+                        ..
+                    } = closing;
+                    server.into_iter().for_each(|one| self.close(one, ending));
+                    self.close(client, ending);
+                    self.over.push(index);
+                }
+            }
+        }
+        if let Some(uring) = &mut self.uring {
+            uring.reuse(completions);
+            // A turn gave some back, perhaps; who finds none is asked again at the next.
+            for (index, way) in uring.starved() {
+                if let Some(Some(connection)) = self.connections.get_mut(index) {
+                    uring.receive(index, way, connection, false);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn on_completion(&mut self, index: usize, way: Way, completion: Completion) {
+        let (Some(Some(connection)), Some(uring)) =
+            (self.connections.get_mut(index), &mut self.uring)
+        else {
+            return;
+        };
+        if completion.result > 0 {
+            connection.since = self.mover.now;
+        }
+        if let Step::Over(ending) =
+            uring.advance(index, way, completion, connection, &self.counters)
+        {
+            self.end(index, ending);
+        }
+    }
+
+    fn timeout(&self) -> Option<Duration> {
         let now = self.mover.now;
         let until = |at: Instant| at.saturating_duration_since(now);
         let wait = if !self.again.is_empty() {
@@ -172,10 +266,7 @@ impl Worker {
         } else {
             Duration::ZERO
         };
-        Some(Timespec {
-            tv_sec: wait.as_secs() as i64,
-            tv_nsec: i64::from(wait.subsec_nanos()),
-        })
+        Some(wait)
     }
 
     /// Stops where it was asked to; whether nothing is left.
@@ -214,6 +305,7 @@ impl Worker {
         for index in indices {
             self.end(index, Ending::Stopped);
         }
+        // What the ring still has in flight completes by itself.
         for index in self.over.drain(..) {
             self.connections.remove(index);
         }
@@ -331,6 +423,7 @@ impl Worker {
             destination,
             counters: Arc::clone(&counters),
             is_queued: false,
+            ring: Default::default(),
         })));
         self.counters.begin(index, counters);
         if has_header {
@@ -379,7 +472,8 @@ impl Worker {
         let Some(connection) = &mut self.connections[index] else {
             return;
         };
-        if connection.is_queued {
+        let is_rings = self.uring.is_some() && matches!(connection.phase, Phase::Open);
+        if connection.is_queued || is_rings {
             return;
         }
         match connection.phase {
@@ -562,6 +656,14 @@ impl Worker {
         }
         // With a PROXY header it is watched already, and may have more to read.
         let is_watched = config.proxy_in;
+        if let Some(uring) = &mut self.uring {
+            let server = connection.server.as_ref().map(|server| &server.socket);
+            let client = is_watched.then_some(&connection.client.socket);
+            for socket in server.into_iter().chain(client) {
+                let _ = epoll::delete(&self.epoll, socket);
+            }
+            return uring.begin(index, connection);
+        }
         if !is_watched && self.watch(index, CLIENT).is_err() {
             return self.end(index, Ending::NoResources);
         }
@@ -596,12 +698,19 @@ impl Worker {
             let _ = ended.try_send(report());
         }
         self.counters.end(index, ending);
+        self.leave_gate();
+        if let Some(uring) = &mut self.uring {
+            match uring.close(index, connection, ending) {
+                Ok(()) => return,
+                Err(back) => connection = back,
+            }
+        }
+        let connection = *connection;
         if let Some(server) = connection.server {
             self.close(server, ending);
         }
         self.close(connection.client, ending);
         self.over.push(index);
-        self.leave_gate();
     }
 
     fn close(&mut self, side: Side, ending: Ending) {
