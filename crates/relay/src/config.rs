@@ -16,7 +16,7 @@ pub enum Mode {
     Copy,
     /// splice(2) through pipes that are lent while bytes are in them.
     Splice,
-    /// Redirected by eBPF in the kernel.
+    /// Redirected by eBPF in the kernel: refused, with the reason ([`crate::StartError::Unavailable`]).
     Sockmap,
     /// By io_uring, with buffers that the kernel takes when bytes are there.
     IoUring,
@@ -116,8 +116,6 @@ pub struct Config {
     pub retry_after: Duration,
     /// How long connections may go on once the relay was asked to stop. Default: as long as they want.
     pub drain_timeout: Option<Duration>,
-    /// Lets `sockmap` run although a receiver that stalls is seen late (docs/relay.md).
-    pub sockmap_unsafe: bool,
     /// Who is told of each connection that ended. What does not fit its queue is lost, and counted nowhere else.
     pub ended: Option<SyncSender<ConnectionReport>>,
 }
@@ -146,7 +144,6 @@ impl Config {
             allow: Vec::new(),
             retry_after: Duration::from_secs(10),
             drain_timeout: None,
-            sockmap_unsafe: false,
             ended: None,
         }
     }

@@ -225,10 +225,15 @@ fn check_mode(config: &Config) -> Result<(), StartError> {
             Ok(_) => Ok(()),
             Err(error) => Err(unavailable(format!("io_uring: {error}"))),
         },
-        Mode::Sockmap => Err(unavailable("not yet".to_string())),
+        Mode::Sockmap => Err(unavailable(NO_SOCKMAP.to_string())),
         Mode::Copy | Mode::Splice | Mode::Auto => Ok(()),
     }
 }
+
+/// A program that redirects (sk_skb) takes what arrives off the sender's window at once and queues it for the receiver
+/// without a limit (sk_psock_verdict_apply, net/core/skmsg.c; docs/relay.md).
+const NO_SOCKMAP: &str =
+    "eBPF redirection has no back-pressure: a receiver that stalls is queued for without end";
 
 fn pin(cpu: usize) -> io::Result<()> {
     if cpu >= CpuSet::MAX_CPU {

@@ -60,8 +60,8 @@ pub(crate) struct Flow {
     method: Method,
     /// Reads in a row that speak for the other method.
     streak: u8,
-    /// Sends that must succeed whole before more is taken than is known to be wanted.
-    caution: u8,
+    /// Bytes that are looked at before they are taken, since the receiver was slow; none: it takes what comes.
+    careful: Option<usize>,
 }
 
 /// What a move came to.
@@ -102,7 +102,7 @@ impl Mover {
                 _ => Method::Copy,
             },
             streak: 0,
-            caution: 0,
+            careful: None,
         }
     }
 
@@ -156,7 +156,7 @@ impl Mover {
         moved: &Moved,
         counters: &WorkerCounters,
     ) -> Outcome {
-        if flow.caution > 0 || self.held >= self.held_max {
+        if flow.careful.is_some() || self.held >= self.held_max {
             return self.copy_what_is_taken(flow, from, to, moved, counters);
         }
         let taken = match recv(&from.socket, &mut self.buffer[..], RecvFlags::DONTWAIT) {
@@ -175,7 +175,7 @@ impl Mover {
                 if given < taken {
                     self.held += taken - given;
                     flow.pending = Pending::Bytes(self.buffer[given..taken].into(), 0);
-                    stalled(flow, counters);
+                    stalled(flow, given, counters);
                 }
                 Outcome::Moved(given)
             }
@@ -198,7 +198,9 @@ impl Mover {
         counters: &WorkerCounters,
     ) -> Outcome {
         let flags = RecvFlags::DONTWAIT | RecvFlags::PEEK;
-        let seen = match recv(&from.socket, &mut self.buffer[..], flags) {
+        // Not many times more than will be taken: what is looked at is copied.
+        let most = flow.careful.unwrap_or(CAREFUL_MIN).min(self.buffer.len());
+        let seen = match recv(&from.socket, &mut self.buffer[..most], flags) {
             Ok((_, 0)) => return Outcome::End,
             Ok((_, seen)) => seen,
             Err(error) => return on_read_error(from, error),
@@ -225,10 +227,10 @@ impl Mover {
         }
         self.learn(flow, seen, counters);
         if given < seen {
-            stalled(flow, counters);
+            stalled(flow, given, counters);
         } else {
-            flow.caution = flow.caution.saturating_sub(1);
-            if seen < self.buffer.len() && !from.may_have_more {
+            flow.careful = (2 * most < self.buffer.len()).then_some(2 * most);
+            if seen < most && !from.may_have_more {
                 from.readable = false;
             }
         }
@@ -277,7 +279,7 @@ impl Mover {
                 moved.spliced.add(given as u64);
                 if given < taken {
                     flow.pending = Pending::Piped(pipe, taken - given);
-                    stalled(flow, counters);
+                    stalled(flow, given, counters);
                 } else {
                     self.pipes.take_back(pipe);
                 }
@@ -334,7 +336,7 @@ impl Mover {
                 Pending::Piped(pipe, _) => self.pipes.take_back(pipe),
             }
         } else {
-            stalled(flow, counters);
+            stalled(flow, given, counters);
         }
         match given {
             0 => Outcome::Blocked,
@@ -363,8 +365,8 @@ impl Mover {
     }
 }
 
-fn stalled(flow: &mut Flow, counters: &WorkerCounters) {
-    flow.caution = CAUTION;
+fn stalled(flow: &mut Flow, given: usize, counters: &WorkerCounters) {
+    flow.careful = Some(given.max(CAREFUL_MIN));
     counters.stalls.add(1);
 }
 
@@ -422,7 +424,7 @@ const SPLICE_FROM: usize = 16 << 10;
 const COPY_BELOW: usize = 8 << 10;
 /// Reads in a row that must say the same: one large message among small ones is no bulk flow.
 const STREAK: u8 = 4;
-/// Whole sends after one that was not until the receiver counts as fast again.
-const CAUTION: u8 = 16;
+/// Least that is looked at of a flow whose receiver is slow, bytes; twice as much after each time that all was taken.
+const CAREFUL_MIN: usize = 4 << 10;
 /// Most that is taken at once. A slot can have a whole fragment of 32 KiB, so a pipe may take more than its size says.
 const SPLICE_MAX: usize = 1 << 20;

@@ -197,8 +197,12 @@ impl Uring {
             bytes if bytes > 0 => bytes as usize,
             error => {
                 return match -error {
-                    // What was to be sent before was not sent whole: it goes on after that.
-                    libc::ECANCELED => Outcome::Blocked,
+                    // What was to be sent before was not sent whole. It goes on after that, unless that is over already.
+                    libc::ECANCELED if flow.sending.is_some() => Outcome::Blocked,
+                    libc::ECANCELED => {
+                        self.receive(index, way, connection, false);
+                        Outcome::Blocked
+                    }
                     libc::ENOBUFS => {
                         self.starved.push_back((index, way));
                         Outcome::Blocked

@@ -61,7 +61,7 @@ pub enum Command {
     Restore,
     /// Our own TCP, live on a TAP or TUN of this host: anybody's client can talk to it.
     Peer(Box<crate::peer::Flags>),
-    /// Relay TCP connections to a service, and tell what was moved and how: by copy, splice, sockmap or io_uring.
+    /// Relay TCP connections to a service, and tell what was moved and how: by copy, splice or io_uring.
     Relay(Box<crate::relay::Flags>),
     /// A host of a bed, driven by standard input; `tcpcost run` starts it.
     #[command(hide = true)]

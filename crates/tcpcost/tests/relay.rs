@@ -14,7 +14,15 @@ use tcpcost_testbed::{has_program, is_root, skip, until};
 /// A relay that is ready, and where it listens.
 fn relay(place: &Place, server: SocketAddr, more: &[&str]) -> (Started, SocketAddr) {
     let server = server.to_string();
-    let args = ["relay", "--listen", "127.0.0.1:0", "--to", &server, "--connections", "100"];
+    let args = [
+        "relay",
+        "--listen",
+        "127.0.0.1:0",
+        "--to",
+        &server,
+        "--connections",
+        "100",
+    ];
     let mut started = place.start(&[&args[..], more].concat());
     let line = started.wait_for("tcpcost: relay on ");
     started.wait_for("tcpcost: ready");
@@ -86,7 +94,15 @@ fn bytes_of_a_connection_that_goes_on_are_in_the_metrics() {
     let (server, address) = server();
     let more = ["--mode", "splice", "--metrics", "127.0.0.1:0"];
     let server_address = address.to_string();
-    let args = ["relay", "--listen", "127.0.0.1:0", "--to", &server_address, "--connections", "10"];
+    let args = [
+        "relay",
+        "--listen",
+        "127.0.0.1:0",
+        "--to",
+        &server_address,
+        "--connections",
+        "10",
+    ];
     let mut started = place.start(&[&args[..], &more].concat());
     let metrics = started.wait_for("http://");
     let metrics = metrics.trim().rsplit_once("http://").unwrap().1;
@@ -122,7 +138,10 @@ fn bytes_of_a_connection_that_goes_on_are_in_the_metrics() {
     started.signal(libc::SIGINT);
     let ran = started.end();
     assert_eq!(ran.code, Some(0), "{ran:?}");
-    assert_eq!(ran.stdout, "1 connections, 5000 bytes: 100.0 % spliced, 0 abandoned\n");
+    assert_eq!(
+        ran.stdout,
+        "1 connections, 5000 bytes: 100.0 % spliced, 0 abandoned\n"
+    );
 }
 
 #[test]
@@ -135,7 +154,9 @@ fn a_first_signal_lets_connections_finish_and_a_second_one_does_not() {
     let (mut served, _) = server.accept().unwrap();
     served.read_exact(&mut [0]).unwrap();
     relay.signal(libc::SIGTERM);
-    until("it listens no more", || TcpStream::connect(local).is_err().then_some(()));
+    until("it listens no more", || {
+        TcpStream::connect(local).is_err().then_some(())
+    });
     client.write_all(b"y").unwrap();
     let mut byte = [0];
     served.read_exact(&mut byte).unwrap();
@@ -157,19 +178,73 @@ fn mistakes_are_told_in_one_line_with_what_works() {
             2,
             "no-such-host.invalid:80\" has no address",
         ),
-        (&["--listen", &used, "--to", &to], 1, "Address already in use"),
-        (&["--listen", &used, "--to", &to, "--workers", "2"], 1, "Address already in use"),
-        (&["--listen", "192.0.2.1:80", "--to", &to], 1, "listen on 192.0.2.1:80"),
-        (&["--listen", "127.0.0.1:0", "--to", &to, "--mode", "fast"], 2, "one of copy, splice, sockmap, io-uring, auto"),
-        (&["--listen", "127.0.0.1:0", "--to", &to, "--connections", "9999999"], 77, "open files"),
-        (&["--listen", "127.0.0.1:0", "--to", &to, "--cpus", "4000"], 1, "CPU 4000"),
-        (&["--listen", "127.0.0.1:0", "--to", &to, "--allow", "10.0.0.0/33"], 2, "is no network"),
-        (&["--listen", "127.0.0.1:0", "--to", &to, "--keepalive", "1ms"], 2, "whole seconds"),
+        (
+            &["--listen", &used, "--to", &to],
+            1,
+            "Address already in use",
+        ),
+        (
+            &["--listen", &used, "--to", &to, "--workers", "2"],
+            1,
+            "Address already in use",
+        ),
+        (
+            &["--listen", "192.0.2.1:80", "--to", &to],
+            1,
+            "listen on 192.0.2.1:80",
+        ),
+        (
+            &["--listen", "127.0.0.1:0", "--to", &to, "--mode", "sockmap"],
+            77,
+            "--mode auto works here",
+        ),
+        (
+            &["--listen", "127.0.0.1:0", "--to", &to, "--mode", "fast"],
+            2,
+            "one of copy, splice, sockmap, io-uring, auto",
+        ),
+        (
+            &[
+                "--listen",
+                "127.0.0.1:0",
+                "--to",
+                &to,
+                "--connections",
+                "9999999",
+            ],
+            77,
+            "open files",
+        ),
+        (
+            &["--listen", "127.0.0.1:0", "--to", &to, "--cpus", "4000"],
+            1,
+            "CPU 4000",
+        ),
+        (
+            &[
+                "--listen",
+                "127.0.0.1:0",
+                "--to",
+                &to,
+                "--allow",
+                "10.0.0.0/33",
+            ],
+            2,
+            "is no network",
+        ),
+        (
+            &["--listen", "127.0.0.1:0", "--to", &to, "--keepalive", "1ms"],
+            2,
+            "whole seconds",
+        ),
     ];
     for (args, code, said) in cases {
         let ran = place.run(&[&["relay"], *args].concat());
         assert_eq!(ran.code, Some(*code), "{args:?} {ran:?}");
-        let lines = ran.stderr.lines().filter(|line| !line.contains("Ctrl-C") && !line.ends_with("ready"));
+        let lines = ran
+            .stderr
+            .lines()
+            .filter(|line| !line.contains("Ctrl-C") && !line.ends_with("ready"));
         let lines: Vec<&str> = lines.collect();
         assert_eq!(lines.len(), 1, "{args:?} {ran:?}");
         assert!(lines[0].contains(said), "{args:?} {ran:?}");
@@ -187,12 +262,21 @@ fn sockets_of_a_service_manager_are_taken_and_it_is_told_when_all_is_ready() {
     let (server, address) = server();
     let (handed, local) = self::server();
     let notified = std::os::unix::net::UnixDatagram::bind(place.path("notify")).unwrap();
-    notified.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    notified
+        .set_read_timeout(Some(Duration::from_secs(60)))
+        .unwrap();
     // As systemd does it: the process' own id in LISTEN_PID, the socket as descriptor 3.
     let script = "LISTEN_PID=$$ LISTEN_FDS=1 exec \"$0\" \"$@\"";
     let mut command = std::process::Command::new("sh");
     command
-        .args(["-c", script, env!("CARGO_BIN_EXE_tcpcost"), "relay", "--to", &address.to_string()])
+        .args([
+            "-c",
+            script,
+            env!("CARGO_BIN_EXE_tcpcost"),
+            "relay",
+            "--to",
+            &address.to_string(),
+        ])
         .env("NOTIFY_SOCKET", place.path("notify"))
         .stderr(std::process::Stdio::null())
         .stdout(std::process::Stdio::null());
@@ -233,17 +317,32 @@ fn a_thousand_connections_of_an_unprivileged_user_stay_small() {
     let place = Place::new();
     let (server, address) = server();
     let mut command = place.command(&[
-        "relay", "--listen", "127.0.0.1:0", "--to", &address.to_string(), "--mode", "splice", "--connections", "1100",
+        "relay",
+        "--listen",
+        "127.0.0.1:0",
+        "--to",
+        &address.to_string(),
+        "--mode",
+        "splice",
+        "--connections",
+        "1100",
     ]);
     command.uid(65_534).gid(65_534).current_dir("/");
-    command.stderr(std::process::Stdio::piped()).stdout(std::process::Stdio::null());
+    command
+        .stderr(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::null());
     let Ok(mut child) = command.spawn() else {
         return skip("another user cannot run the binary where it is");
     };
     let mut stderr = std::io::BufReader::new(child.stderr.take().unwrap());
     let mut line = String::new();
     std::io::BufRead::read_line(&mut stderr, &mut line).unwrap();
-    let local: SocketAddr = line.split(' ').nth(3).unwrap_or_else(|| panic!("{line}")).parse().unwrap();
+    let local: SocketAddr = line
+        .split(' ')
+        .nth(3)
+        .unwrap_or_else(|| panic!("{line}"))
+        .parse()
+        .unwrap();
     let mut pairs = Vec::new();
     for _ in 0..CONNECTIONS {
         let client = TcpStream::connect(local).unwrap();
@@ -255,8 +354,16 @@ fn a_thousand_connections_of_an_unprivileged_user_stay_small() {
         served.read_exact(&mut vec![0; piece.len()]).unwrap();
     }
     let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
-    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-    let kib: usize = resident.trim().trim_end_matches(" kB").trim().parse().unwrap();
+    let resident = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))
+        .unwrap();
+    let kib: usize = resident
+        .trim()
+        .trim_end_matches(" kB")
+        .trim()
+        .parse()
+        .unwrap();
     assert!(kib < 64 << 10, "{kib} KiB");
     let pipes = std::fs::read_dir(format!("/proc/{}/fd", child.id())).unwrap();
     let pipes = pipes.filter(|entry| {

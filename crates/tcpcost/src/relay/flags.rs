@@ -18,7 +18,7 @@ pub struct Flags {
     /// Where to connect to: as --listen, or NAME:PORT; several are upstreams that share the connections.
     #[arg(long, value_name = "ADDR", value_parser = address, required = true, num_args = 1..)]
     pub to: Vec<Address>,
-    /// How bytes go: copy, splice, sockmap, io-uring, or auto, which chooses copy or splice for each way of each connection (docs/relay.md).
+    /// How bytes go: copy, splice, io-uring, or auto, which chooses copy or splice for each way of each connection (docs/relay.md).
     #[arg(long, default_value = "auto")]
     pub mode: Mode,
     /// Which upstream the next connection gets.
@@ -87,9 +87,6 @@ pub struct Flags {
     /// With --json and --every: a line for each open connection, too.
     #[arg(long, requires_all = ["json", "every"])]
     pub each: bool,
-    /// Use mode sockmap although it may buffer what a receiver does not take (docs/relay.md).
-    #[arg(long)]
-    pub unsafe_sockmap: bool,
 }
 
 /// [`Balance`] on the command line.
@@ -154,7 +151,6 @@ impl Flags {
             allow: self.allow.clone(),
             retry_after: self.retry_after,
             drain_timeout: self.drain_timeout,
-            sockmap_unsafe: self.unsafe_sockmap,
             ..defaults
         })
     }
