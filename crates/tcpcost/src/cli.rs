@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::metrics_address::listen_address;
 use crate::output::{Format, RunFormat};
 use clap::{Args, Parser, Subcommand};
 use tcpcost_watch::{By, Filter, Form, Wanted};
@@ -432,17 +433,6 @@ fn percent(text: &str) -> Result<f64, String> {
         .ok_or_else(|| "a number from 0.01 to 100".to_string())
 }
 
-/// `127.0.0.1:9464`, `[::1]:9464`, or a port.
-pub fn listen_address(text: &str) -> Result<SocketAddr, String> {
-    let port = text.strip_prefix(':').unwrap_or(text).parse::<u16>();
-    match port {
-        Ok(port) => Ok(([127, 0, 0, 1], port).into()),
-        Err(_) => text
-            .parse()
-            .map_err(|_| "an address such as 127.0.0.1:9464, or a port".to_string()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -456,14 +446,5 @@ mod tests {
         for wrong in ["0", "-1", "1ms", "nan", "inf", "1e300", "1h", "", "s"] {
             assert!(interval(wrong).is_err(), "{wrong}");
         }
-    }
-
-    #[test]
-    fn metrics_are_on_loopback_unless_told_otherwise() {
-        for text in ["9464", ":9464", "127.0.0.1:9464"] {
-            assert_eq!(listen_address(text), Ok(([127, 0, 0, 1], 9464).into()));
-        }
-        assert!(listen_address("0.0.0.0:9464").is_ok());
-        assert!(listen_address("localhost").is_err());
     }
 }

@@ -8,6 +8,7 @@ mod cli;
 mod compare;
 mod doctor;
 mod exit;
+mod metrics_address;
 mod output;
 mod peer;
 mod relay;

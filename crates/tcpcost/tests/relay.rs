@@ -375,3 +375,49 @@ fn a_thousand_connections_of_an_unprivileged_user_stay_small() {
     child.kill().unwrap();
     child.wait().unwrap();
 }
+
+#[test]
+fn with_few_descriptors_it_takes_as_many_as_fit_and_the_others_later() {
+    if !has_program("sh") {
+        return;
+    }
+    let (server, address) = server();
+    let script = "ulimit -n 400; exec \"$0\" \"$@\"";
+    let mut command = std::process::Command::new("sh");
+    command
+        .args(["-c", script, env!("CARGO_BIN_EXE_tcpcost"), "relay"])
+        .args(["--listen", "127.0.0.1:0", "--to", &address.to_string()])
+        .stderr(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::null());
+    let mut child = command.spawn().unwrap();
+    let mut stderr = std::io::BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut stderr, &mut line).unwrap();
+    // 2 a connection, 336 for pipes, listeners and the rest.
+    assert!(line.contains("at most 32 connections"), "{line}");
+    let local: SocketAddr = line.split(' ').nth(3).unwrap().parse().unwrap();
+    let mut clients: Vec<_> = (0..50)
+        .map(|_| TcpStream::connect(local).unwrap())
+        .collect();
+    for (client, number) in clients.iter_mut().zip(0_u8..) {
+        client.write_all(&[number]).unwrap();
+    }
+    let mut seen = Vec::new();
+    for _ in 0..50 {
+        // None is taken twice and none is lost, though only 32 fit at a time.
+        let (mut served, _) = server.accept().unwrap();
+        let mut number = [0];
+        served.read_exact(&mut number).unwrap();
+        served.write_all(&number).unwrap();
+        let client = &mut clients[usize::from(number[0])];
+        client.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut back = [0];
+        client.read_exact(&mut back).unwrap();
+        assert_eq!(back, number);
+        seen.push(number[0]);
+    }
+    seen.sort_unstable();
+    assert_eq!(seen, (0..50).collect::<Vec<u8>>());
+    child.kill().unwrap();
+    child.wait().unwrap();
+}

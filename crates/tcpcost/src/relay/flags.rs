@@ -76,7 +76,7 @@ pub struct Flags {
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub drain_timeout: Option<Duration>,
     /// Serve counters to Prometheus at http://ADDR/metrics; a port alone is of 127.0.0.1.
-    #[arg(long, value_name = "ADDR", value_parser = crate::cli::listen_address)]
+    #[arg(long, value_name = "ADDR", value_parser = crate::metrics_address::listen_address)]
     pub metrics: Option<SocketAddr>,
     /// A line of JSON for each connection that ended, and for the totals (docs/relay.md).
     #[arg(long)]

@@ -29,14 +29,9 @@ pub fn run(flags: &Flags) -> anyhow::Result<Exit> {
     let interrupt = Interrupt::watch(ENDS_AT_ONCE)?;
     let workers = flags.workers();
     if flags.connections.is_none() {
-        let fit = tcpcost_relay::connections_allowed(&config, workers);
-        if fit < config.connections_max {
-            say!(
-                "tcpcost: at most {fit} connections at a time, by the limit of open files (ulimit -Hn)"
-            );
-            config.connections_max = fit;
-        }
+        config.connections_max = tcpcost_relay::connections_allowed(&config, workers);
     }
+    let most = config.connections_max;
     let (ended, reports) = sync_channel(REPORTS);
     if flags.json {
         config.ended = Some(ended);
@@ -66,7 +61,7 @@ pub fn run(flags: &Flags) -> anyhow::Result<Exit> {
     let to: Vec<String> = upstreams.iter().map(ToString::to_string).collect();
     let (local, to) = (local.join(", "), to.join(", "));
     say!(
-        "tcpcost: relay on {local} to {to}, mode {}; Ctrl-C ends it",
+        "tcpcost: relay on {local} to {to}, mode {}, at most {most} connections; Ctrl-C ends it",
         mode.name()
     );
     say!("tcpcost: ready");
