@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::metrics_address::listen_address;
 use crate::output::{Format, RunFormat};
 use clap::{Args, Parser, Subcommand};
 use tcpcost_watch::{By, Filter, Form, Wanted};
@@ -61,6 +62,8 @@ pub enum Command {
     Restore,
     /// Our own TCP, live on a TAP or TUN of this host: anybody's client can talk to it.
     Peer(Box<crate::peer::Flags>),
+    /// Relay TCP connections to a service, and tell what was moved and how: by copy, splice or io_uring.
+    Relay(Box<crate::relay::Flags>),
     /// A host of a bed, driven by standard input; `tcpcost run` starts it.
     #[command(hide = true)]
     Agent {
@@ -432,17 +435,6 @@ fn percent(text: &str) -> Result<f64, String> {
         .ok_or_else(|| "a number from 0.01 to 100".to_string())
 }
 
-/// `127.0.0.1:9464`, `[::1]:9464`, or a port.
-fn listen_address(text: &str) -> Result<SocketAddr, String> {
-    let port = text.strip_prefix(':').unwrap_or(text).parse::<u16>();
-    match port {
-        Ok(port) => Ok(([127, 0, 0, 1], port).into()),
-        Err(_) => text
-            .parse()
-            .map_err(|_| "an address such as 127.0.0.1:9464, or a port".to_string()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -456,14 +448,5 @@ mod tests {
         for wrong in ["0", "-1", "1ms", "nan", "inf", "1e300", "1h", "", "s"] {
             assert!(interval(wrong).is_err(), "{wrong}");
         }
-    }
-
-    #[test]
-    fn metrics_are_on_loopback_unless_told_otherwise() {
-        for text in ["9464", ":9464", "127.0.0.1:9464"] {
-            assert_eq!(listen_address(text), Ok(([127, 0, 0, 1], 9464).into()));
-        }
-        assert!(listen_address("0.0.0.0:9464").is_ok());
-        assert!(listen_address("localhost").is_err());
     }
 }

@@ -8,8 +8,10 @@ mod cli;
 mod compare;
 mod doctor;
 mod exit;
+mod metrics_address;
 mod output;
 mod peer;
+mod relay;
 mod report;
 mod run;
 mod soak;
@@ -110,6 +112,7 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Stat(args) => stat::stat(&args),
         Command::Restore => restore(),
         Command::Peer(flags) => Ok(peer::run(&flags)?.into()),
+        Command::Relay(flags) => Ok(relay::run(&flags)?.into()),
         Command::Agent {
             isolate,
             memory,

@@ -1,6 +1,7 @@
-//! GET /metrics, on a thread of its own. Nothing else is served, nothing is taken in.
+//! GET /metrics, on a thread of its own: a text of OpenMetrics, made when it is asked for. Nothing else is served, nothing is taken in.
 
 use std::convert::Infallible;
+use std::fmt;
 use std::io;
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -18,13 +19,15 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::task::AbortHandle;
 
 use crate::exposition::Exposition;
-use crate::metrics::Metrics;
 
 /// Serves until the process ends.
 ///
 /// # Errors
 /// The listener cannot be waited for.
-pub fn serve(listener: TcpListener, metrics: Metrics) -> io::Result<()> {
+pub fn serve(
+    listener: TcpListener,
+    text: impl Fn() -> Result<String, fmt::Error> + Send + Sync + 'static,
+) -> io::Result<()> {
     listener.set_nonblocking(true)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -35,11 +38,11 @@ pub fn serve(listener: TcpListener, metrics: Metrics) -> io::Result<()> {
     };
     std::thread::Builder::new()
         .name("metrics".to_string())
-        .spawn(move || runtime.block_on(accept(&listener, &metrics)))?;
+        .spawn(move || runtime.block_on(accept(&listener, Arc::new(text))))?;
     Ok(())
 }
 
-async fn accept(listener: &tokio::net::TcpListener, metrics: &Metrics) {
+async fn accept(listener: &tokio::net::TcpListener, text: Arc<Text>) {
     let mut open: Vec<Open> = Vec::new();
     let clock = Arc::new(AtomicU64::new(0));
     loop {
@@ -59,13 +62,13 @@ async fn accept(listener: &tokio::net::TcpListener, metrics: &Metrics) {
             let idlest = open.swap_remove(idlest.expect("there are as many as there may be"));
             idlest.task.abort();
         }
-        let metrics = metrics.clone();
+        let text = Arc::clone(&text);
         let used = Arc::new(AtomicU64::new(clock.fetch_add(1, Ordering::Relaxed)));
         let (clock, uses) = (Arc::clone(&clock), Arc::clone(&used));
         let task = tokio::spawn(async move {
             let answer = service_fn(|request| {
                 uses.store(clock.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
-                let response = response(&request, &metrics);
+                let response = response(&request, &*text);
                 async { Ok::<_, Infallible>(response) }
             });
             let connection = http1::Builder::new()
@@ -89,7 +92,10 @@ struct Open {
     used: Arc<AtomicU64>,
 }
 
-fn response(request: &Request<Incoming>, metrics: &Metrics) -> Response<Full<Bytes>> {
+/// What makes the text.
+type Text = dyn Fn() -> Result<String, fmt::Error> + Send + Sync;
+
+fn response(request: &Request<Incoming>, make: &Text) -> Response<Full<Bytes>> {
     let mut content_type = "text/plain; charset=utf-8";
     let (status, text) = match (request.method(), request.uri().path()) {
         (&Method::GET | &Method::HEAD, "/metrics") => {
@@ -99,7 +105,7 @@ fn response(request: &Request<Incoming>, metrics: &Metrics) -> Response<Full<Byt
                     StatusCode::NOT_ACCEPTABLE,
                     "there are application/openmetrics-text and text/plain\n".to_string(),
                 ),
-                Some(exposition) => match metrics.text() {
+                Some(exposition) => match make() {
                     Ok(text) => {
                         content_type = exposition.content_type();
                         (StatusCode::OK, exposition.of(text))

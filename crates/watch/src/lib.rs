@@ -37,6 +37,7 @@ use anyhow::Context;
 use tcpcost_signals::Interrupt;
 
 pub use connections::{By, Filter, Wanted};
+pub use http::serve as serve_metrics;
 
 use driver::{Moment, View};
 use metrics::Metrics;
@@ -92,7 +93,8 @@ pub fn watch(options: &Options) -> anyhow::Result<()> {
             let listener = TcpListener::bind(address).with_context(failed)?;
             about.metrics = Some(listener.local_addr().with_context(failed)?);
             let metrics = Metrics::default();
-            http::serve(listener, metrics.clone()).with_context(failed)?;
+            let served = metrics.clone();
+            http::serve(listener, move || served.text()).with_context(failed)?;
             Ok(metrics)
         });
     let metrics = metrics.transpose()?;

@@ -1,0 +1,395 @@
+//! What was moved, and how connections ended: counted as it happens, readable at any time from any thread.
+//!
+//! Each cell has one writer, so counting is a plain load and store (2 ns a move, no locked instruction). A reader may
+//! see one cell a move ahead of another; none is ever lost.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// A count that one thread adds to and all may read.
+#[derive(Debug, Default)]
+pub(crate) struct Cell(AtomicU64);
+
+impl Cell {
+    pub(crate) fn add(&self, more: u64) {
+        self.0.store(self.get() + more, Ordering::Relaxed);
+    }
+
+    pub(crate) fn set(&self, to: u64) {
+        self.0.store(to, Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// One of the two ways that bytes go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// From who connected.
+    ToServer = 0,
+    /// Back.
+    ToClient = 1,
+}
+
+impl Way {
+    /// Both.
+    pub const ALL: [Way; 2] = [Way::ToServer, Way::ToClient];
+
+    /// As in labels and keys.
+    pub fn name(self) -> &'static str {
+        match self {
+            Way::ToServer => "to_server",
+            Way::ToClient => "to_client",
+        }
+    }
+}
+
+/// Bytes of one way by how they went. A byte counts once the kernel has it for the other side.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Bytes {
+    /// Through a buffer of this process, or of io_uring.
+    pub copied: u64,
+    /// Through a pipe, by reference.
+    pub spliced: u64,
+    /// By the kernel, from socket to socket (sockmap).
+    pub redirected: u64,
+    /// Taken from one side, and never taken by the other, which was gone.
+    pub abandoned: u64,
+}
+
+impl Bytes {
+    /// All that reached the other side's kernel.
+    pub fn relayed(self) -> u64 {
+        self.copied + self.spliced + self.redirected
+    }
+
+    fn add(&mut self, other: Bytes) {
+        self.copied += other.copied;
+        self.spliced += other.spliced;
+        self.redirected += other.redirected;
+        self.abandoned += other.abandoned;
+    }
+}
+
+/// [`Bytes`] as they grow.
+#[derive(Debug, Default)]
+pub(crate) struct Moved {
+    pub(crate) copied: Cell,
+    pub(crate) spliced: Cell,
+    pub(crate) redirected: Cell,
+    pub(crate) abandoned: Cell,
+}
+
+impl Moved {
+    pub(crate) fn bytes(&self) -> Bytes {
+        Bytes {
+            copied: self.copied.get(),
+            spliced: self.spliced.get(),
+            redirected: self.redirected.get(),
+            abandoned: self.abandoned.get(),
+        }
+    }
+
+    fn add(&self, bytes: Bytes) {
+        self.copied.add(bytes.copied);
+        self.spliced.add(bytes.spliced);
+        self.redirected.add(bytes.redirected);
+        self.abandoned.add(bytes.abandoned);
+    }
+}
+
+macro_rules! endings {
+    ($($(#[$doc:meta])* $ending:ident = $name:literal,)+) => {
+        /// How a connection ended.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum Ending { $($(#[$doc])* $ending,)+ }
+
+        impl Ending {
+            /// All.
+            pub const ALL: &[Ending] = &[$(Ending::$ending,)+];
+
+            /// As in labels and keys.
+            pub fn name(self) -> &'static str {
+                match self { $(Ending::$ending => $name,)+ }
+            }
+        }
+    };
+}
+
+endings! {
+    /// Both sides said all they had to say.
+    Finished = "finished",
+    /// Who connected broke it off (RST).
+    ClientReset = "client_reset",
+    /// The server did.
+    ServerReset = "server_reset",
+    /// The way to who connected failed otherwise: keepalive, an ICMP error.
+    ClientLost = "client_lost",
+    /// The way to the server did.
+    ServerLost = "server_lost",
+    /// Nothing was moved for the idle timeout.
+    Idle = "idle",
+    /// No upstream took it.
+    NoUpstream = "no_upstream",
+    /// No upstream answered within the connect timeout.
+    ConnectTimeout = "connect_timeout",
+    /// The source is in none of the allowed networks.
+    Denied = "denied",
+    /// What came first is no PROXY header, or came too slowly.
+    BadHeader = "bad_header",
+    /// This host had no descriptor or memory for it.
+    NoResources = "no_resources",
+    /// The relay ended before it did.
+    Stopped = "stopped",
+}
+
+/// Totals since the start, of one worker or of all.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Totals {
+    /// Connections that were accepted.
+    pub accepted: u64,
+    /// Of these, those that go on.
+    pub open: u64,
+    /// By way: [`Way`] as an index.
+    pub bytes: [Bytes; 2],
+    /// Connections that ended, in the order of [`Ending::ALL`].
+    pub ended: Vec<u64>,
+    /// Times that accept found no descriptor or memory.
+    pub accept_failures: u64,
+    /// Times that accepting paused since there were as many connections as there may be.
+    pub accept_pauses: u64,
+    /// Upstreams' refusals, after each of which another was tried if there was one.
+    pub connect_failures: u64,
+    /// Pipes that are there.
+    pub pipes: u64,
+    /// Times that no pipe was to be had and a piece was copied instead.
+    pub pipe_shortages: u64,
+    /// Times that `auto` changed how a way of a connection is moved.
+    pub switches: u64,
+    /// Times that a side did not take all that there was.
+    pub stalls: u64,
+}
+
+impl Totals {
+    /// How many ended so.
+    pub fn ended_by(&self, ending: Ending) -> u64 {
+        self.ended.get(ending as usize).copied().unwrap_or(0)
+    }
+
+    fn add(&mut self, other: &Totals) {
+        self.accepted += other.accepted;
+        self.open += other.open;
+        for (own, other) in self.bytes.iter_mut().zip(other.bytes) {
+            own.add(other);
+        }
+        self.ended.resize(Ending::ALL.len(), 0);
+        for (own, other) in self.ended.iter_mut().zip(&other.ended) {
+            *own += other;
+        }
+        self.accept_failures += other.accept_failures;
+        self.accept_pauses += other.accept_pauses;
+        self.connect_failures += other.connect_failures;
+        self.pipes += other.pipes;
+        self.pipe_shortages += other.pipe_shortages;
+        self.switches += other.switches;
+        self.stalls += other.stalls;
+    }
+}
+
+/// A connection, as it is or as it ended.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ConnectionReport {
+    /// From 1 on; unique in a relay.
+    pub id: u64,
+    /// Who connected: by the PROXY header, if one is asked for; none of a unix socket.
+    pub source: Option<SocketAddr>,
+    /// Which upstream, an index into the configuration's list; none yet, or none that took it.
+    pub upstream: Option<usize>,
+    /// Since it was accepted.
+    pub age: Duration,
+    /// By way.
+    pub bytes: [Bytes; 2],
+    /// None: it goes on.
+    pub ending: Option<Ending>,
+}
+
+/// Counts of a connection.
+#[derive(Debug)]
+pub(crate) struct ConnectionCounters {
+    pub(crate) id: u64,
+    started: Instant,
+    facts: Mutex<Facts>,
+    pub(crate) moved: [Moved; 2],
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Facts {
+    source: Option<SocketAddr>,
+    upstream: Option<u32>,
+}
+
+impl ConnectionCounters {
+    pub(crate) fn new(id: u64, source: Option<SocketAddr>, started: Instant) -> Self {
+        Self {
+            id,
+            started,
+            facts: Mutex::new(Facts {
+                source,
+                upstream: None,
+            }),
+            moved: Default::default(),
+        }
+    }
+
+    pub(crate) fn source(&self) -> Option<SocketAddr> {
+        lock(&self.facts).source
+    }
+
+    pub(crate) fn set_source(&self, source: SocketAddr) {
+        lock(&self.facts).source = Some(source);
+    }
+
+    pub(crate) fn set_upstream(&self, upstream: usize) {
+        lock(&self.facts).upstream = Some(upstream as u32);
+    }
+
+    pub(crate) fn report(&self, now: Instant, ending: Option<Ending>) -> ConnectionReport {
+        let Facts { source, upstream } = *lock(&self.facts);
+        ConnectionReport {
+            id: self.id,
+            source,
+            upstream: upstream.map(|index| index as usize),
+            age: now.saturating_duration_since(self.started),
+            bytes: [self.moved[0].bytes(), self.moved[1].bytes()],
+            ending,
+        }
+    }
+}
+
+/// Counts of a worker, which alone writes them.
+#[derive(Debug, Default)]
+pub(crate) struct WorkerCounters {
+    pub(crate) accepted: Cell,
+    ended: [Cell; Ending::ALL.len()],
+    /// Of connections that have ended; of the others each has its own.
+    moved: [Moved; 2],
+    pub(crate) accept_failures: Cell,
+    pub(crate) accept_pauses: Cell,
+    pub(crate) connect_failures: Cell,
+    pub(crate) pipes: Cell,
+    pub(crate) pipe_shortages: Cell,
+    pub(crate) switches: Cell,
+    pub(crate) stalls: Cell,
+    /// By the worker's index. Locked when a connection begins or ends, and by readers.
+    live: Mutex<Vec<Option<Arc<ConnectionCounters>>>>,
+}
+
+impl WorkerCounters {
+    pub(crate) fn begin(&self, index: usize, connection: Arc<ConnectionCounters>) {
+        self.accepted.add(1);
+        let mut live = lock(&self.live);
+        if live.len() <= index {
+            live.resize(index + 1, None);
+        }
+        live[index] = Some(connection);
+    }
+
+    pub(crate) fn end(&self, index: usize, ending: Ending) {
+        // In one step for readers: bytes are in one of both places.
+        let mut live = lock(&self.live);
+        if let Some(connection) = live[index].take() {
+            for (own, ended) in self.moved.iter().zip(&connection.moved) {
+                own.add(ended.bytes());
+            }
+        }
+        self.count_end(ending);
+    }
+
+    /// One that ended before it was anything.
+    pub(crate) fn count_end(&self, ending: Ending) {
+        self.ended[ending as usize].add(1);
+    }
+
+    fn totals(&self) -> Totals {
+        let live = lock(&self.live);
+        let mut bytes = [self.moved[0].bytes(), self.moved[1].bytes()];
+        for connection in live.iter().flatten() {
+            for (own, more) in bytes.iter_mut().zip(&connection.moved) {
+                own.add(more.bytes());
+            }
+        }
+        let ended: Vec<u64> = self.ended.iter().map(Cell::get).collect();
+        let accepted = self.accepted.get();
+        Totals {
+            accepted,
+            open: live.iter().flatten().count() as u64,
+            bytes,
+            ended,
+            accept_failures: self.accept_failures.get(),
+            accept_pauses: self.accept_pauses.get(),
+            connect_failures: self.connect_failures.get(),
+            pipes: self.pipes.get(),
+            pipe_shortages: self.pipe_shortages.get(),
+            switches: self.switches.get(),
+            stalls: self.stalls.get(),
+        }
+    }
+}
+
+/// The counts of a relay; clones are of the same.
+#[derive(Debug, Clone, Default)]
+pub struct Counters(pub(crate) Arc<Vec<Arc<WorkerCounters>>>);
+
+impl Counters {
+    /// Of all workers.
+    pub fn totals(&self) -> Totals {
+        let mut totals = Totals::default();
+        self.0.iter().for_each(|one| totals.add(&one.totals()));
+        totals
+    }
+
+    /// The connections that go on, in no order. Workers that take or end a connection wait meanwhile.
+    pub fn connections(&self) -> Vec<ConnectionReport> {
+        let now = Instant::now();
+        let workers = self.0.iter();
+        workers
+            .flat_map(|worker| {
+                let live = lock(&worker.live);
+                let reports = live.iter().flatten().map(|one| one.report(now, None));
+                reports.collect::<Vec<_>>()
+            })
+            .collect()
+    }
+}
+
+/// Whoever panicked with one of these locks left whole values.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_of_a_connection_stay_in_the_totals_when_it_ends() {
+        let worker = Arc::new(WorkerCounters::default());
+        let counters = Counters(Arc::new(vec![Arc::clone(&worker)]));
+        let connection = Arc::new(ConnectionCounters::new(1, None, Instant::now()));
+        worker.begin(3, Arc::clone(&connection));
+        connection.moved[Way::ToServer as usize].copied.add(5);
+        connection.moved[Way::ToClient as usize].spliced.add(7);
+        let before = counters.totals();
+        assert_eq!((before.accepted, before.open), (1, 1));
+        assert_eq!(before.bytes.map(Bytes::relayed), [5, 7]);
+        assert_eq!(counters.connections()[0].id, 1);
+        worker.end(3, Ending::Idle);
+        let after = counters.totals();
+        assert_eq!((after.open, after.ended_by(Ending::Idle)), (0, 1));
+        assert_eq!(after.bytes, before.bytes);
+    }
+}

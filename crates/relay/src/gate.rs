@@ -1,0 +1,94 @@
+//! How many connections there may be, over all workers. Who finds the gate closed is woken when it opens.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use rustix::event::{EventfdFlags, eventfd};
+
+/// Wakes a worker.
+#[derive(Debug)]
+pub(crate) struct Bell(OwnedFd);
+
+impl Bell {
+    pub(crate) fn new() -> io::Result<Bell> {
+        Ok(Bell(eventfd(
+            0,
+            EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC,
+        )?))
+    }
+
+    pub(crate) fn ring(&self) {
+        // A counter that is full has rung.
+        let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
+    }
+
+    pub(crate) fn hush(&self) {
+        let _ = rustix::io::read(&self.0, &mut [0; 8]);
+    }
+}
+
+impl AsFd for Bell {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// The limit.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    open: AtomicUsize,
+    most: usize,
+    /// Somebody waits.
+    waited_for: AtomicBool,
+}
+
+impl Gate {
+    pub(crate) fn new(most: usize) -> Gate {
+        Gate {
+            open: AtomicUsize::new(0),
+            most,
+            waited_for: AtomicBool::new(false),
+        }
+    }
+
+    /// Takes one of the places.
+    pub(crate) fn enter(&self) -> bool {
+        let more = |open| (open < self.most).then_some(open + 1);
+        self.open
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, more)
+            .is_ok()
+    }
+
+    /// Gives it back; whether somebody is to be woken.
+    pub(crate) fn leave(&self) -> bool {
+        self.open.fetch_sub(1, Ordering::SeqCst);
+        self.waited_for.swap(false, Ordering::SeqCst)
+    }
+
+    /// Whether there is room after all; if not, the next [`Gate::leave`] says that somebody waits.
+    pub(crate) fn wait(&self) -> bool {
+        self.waited_for.store(true, Ordering::SeqCst);
+        self.has_room()
+    }
+
+    pub(crate) fn has_room(&self) -> bool {
+        self.open.load(Ordering::SeqCst) < self.most
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_gate_is_closed_at_the_limit_and_whoever_waits_is_woken_once() {
+        let gate = Gate::new(2);
+        assert!(gate.enter() && gate.enter());
+        assert!(!gate.enter());
+        assert!(!gate.wait());
+        assert!(gate.leave(), "somebody waits");
+        assert!(gate.has_room());
+        assert!(!gate.leave(), "nobody does any more");
+    }
+}

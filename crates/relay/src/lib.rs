@@ -1,0 +1,282 @@
+//! A TCP relay: takes connections, makes one to an upstream for each, and moves bytes between the two, by the way that
+//! costs least where it runs. It tells what it moved and how while it does so.
+//!
+//! It knows no study and no meter, and draws nothing: who runs it asks for [`Counters`]. Start with [`Config`], [`bind`]
+//! and [`Relay`].
+//!
+//! ```
+//! use std::io::{Read, Write};
+//! use tcpcost_relay::{Address, Config, Relay, bind};
+//!
+//! let server = std::net::TcpListener::bind("127.0.0.1:0")?;
+//! let config = Config {
+//!     connections_max: 100,
+//!     ..Config::new(Address::Tcp(server.local_addr()?))
+//! };
+//! let listeners = bind(&["127.0.0.1:0".parse()?], 1, &config).map_err(|(_, error)| error)?;
+//! let local = listeners[0][0].local_addr().unwrap();
+//! let relay = Relay::start(listeners, config)?;
+//!
+//! let mut client = std::net::TcpStream::connect(local)?;
+//! client.write_all(b"hello")?;
+//! let (mut served, _) = server.accept()?;
+//! let mut said = [0; 5];
+//! served.read_exact(&mut said)?;
+//! assert_eq!(&said, b"hello");
+//! assert_eq!(relay.counters().totals().bytes[0].relayed(), 5);
+//!
+//! relay.stopper().end();
+//! relay.wait()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+#![deny(unsafe_code)]
+#![warn(missing_docs)]
+
+mod address;
+mod allow;
+mod config;
+mod connection;
+mod counters;
+mod gate;
+mod listener;
+mod mover;
+mod pipes;
+mod proxy;
+mod ring;
+mod side;
+pub mod systemd;
+mod upstreams;
+mod uring;
+mod worker;
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64};
+use std::thread::JoinHandle;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::thread::{CpuSet, sched_setaffinity};
+
+pub use address::{Address, AddressError};
+pub use allow::{Network, NetworkError};
+pub use config::{Balance, CONNECTIONS_MAX, Config, Mode};
+pub use counters::{Bytes, ConnectionReport, Counters, Ending, Totals, Way};
+pub use listener::{Listener, bind};
+pub use proxy::{Ends, Parsed, ProxyVersion, header as proxy_header, parse as parse_proxy_header};
+
+use counters::WorkerCounters;
+use gate::{Bell, Gate};
+use upstreams::Upstreams;
+use worker::{DRAINING, ENDING, RUNNING, Shared, Worker};
+
+/// Why a relay did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// RLIMIT_NOFILE cannot be raised far enough.
+    #[error(
+        "{connections} connections need {needed} open files, and {have} are allowed: at most {fit} connections, or raise the hard limit (ulimit -Hn; LimitNOFILE= of a unit)"
+    )]
+    Descriptors {
+        /// As asked for.
+        connections: usize,
+        /// Descriptors for so many.
+        needed: usize,
+        /// The hard limit.
+        have: usize,
+        /// Connections that it allows.
+        fit: usize,
+    },
+    /// The mode cannot be had here.
+    #[error("mode {}: {why}: --mode {} works here", mode.name(), instead.name())]
+    Unavailable {
+        /// As asked for.
+        mode: Mode,
+        /// What was tried and what the kernel said.
+        why: String,
+        /// One that works.
+        instead: Mode,
+    },
+    /// A worker could not be made.
+    #[error("start a worker: {0}")]
+    Worker(#[from] io::Error),
+}
+
+/// A relay that runs.
+#[derive(Debug)]
+pub struct Relay {
+    shared: Arc<Shared>,
+    counters: Counters,
+    workers: Vec<JoinHandle<io::Result<()>>>,
+}
+
+/// Asks a relay to stop. Clones ask the same one.
+#[derive(Debug, Clone)]
+pub struct Stopper(Arc<Shared>);
+
+impl Stopper {
+    /// No more connections are taken; those that are there go on until they end.
+    pub fn drain(&self) {
+        self.0.set_state(DRAINING);
+    }
+
+    /// All connections are reset now.
+    pub fn end(&self) {
+        self.0.set_state(ENDING);
+    }
+}
+
+impl Relay {
+    /// Starts a worker for each list of listeners, in the network namespace of the caller.
+    ///
+    /// # Errors
+    /// Too few descriptors are allowed, or a worker cannot be made. Nothing is left running.
+    pub fn start(listeners: Vec<Vec<Listener>>, config: Config) -> Result<Relay, StartError> {
+        raise_descriptors(&config, listeners.len())?;
+        check_mode(&config)?;
+        let bells: io::Result<Vec<Bell>> = listeners.iter().map(|_| Bell::new()).collect();
+        let counters: Vec<_> = listeners
+            .iter()
+            .map(|_| Arc::new(WorkerCounters::default()))
+            .collect();
+        let shared = Arc::new(Shared {
+            upstreams: Upstreams::new(&config.to, config.balance, config.retry_after),
+            gate: Gate::new(config.connections_max),
+            bells: bells?,
+            state: AtomicU8::new(RUNNING),
+            next_id: AtomicU64::new(1),
+            config,
+        });
+        let mut relay = Relay {
+            shared: Arc::clone(&shared),
+            counters: Counters(Arc::new(counters)),
+            workers: Vec::new(),
+        };
+        for (index, listeners) in listeners.into_iter().enumerate() {
+            for listener in &listeners {
+                listener.set_options(&shared.config)?;
+            }
+            let own = Arc::clone(&relay.counters.0[index]);
+            // If one cannot be made, dropping the relay ends those before it.
+            let worker = Worker::new(index, Arc::clone(&shared), own, listeners)?;
+            let cpus = &shared.config.cpus;
+            let cpu = (!cpus.is_empty()).then(|| cpus[index % cpus.len()]);
+            let all = Arc::clone(&shared);
+            let run = move || {
+                let outcome = cpu.map_or(Ok(()), pin).and_then(|()| worker.run());
+                if outcome.is_err() {
+                    all.set_state(ENDING);
+                }
+                outcome
+            };
+            let thread = std::thread::Builder::new().name(format!("relay-{index}"));
+            relay.workers.push(thread.spawn(run)?);
+        }
+        Ok(relay)
+    }
+
+    /// What it has moved until now; also after it has ended.
+    pub fn counters(&self) -> Counters {
+        self.counters.clone()
+    }
+
+    /// By which it can be asked to stop, from any thread.
+    pub fn stopper(&self) -> Stopper {
+        Stopper(Arc::clone(&self.shared))
+    }
+
+    /// Waits until all workers have ended: after [`Stopper::drain`] or [`Stopper::end`], or by an error of one, which
+    /// ends the others.
+    ///
+    /// # Errors
+    /// The first of the workers'.
+    pub fn wait(mut self) -> io::Result<Totals> {
+        let mut outcome = Ok(());
+        for worker in std::mem::take(&mut self.workers) {
+            let ended = worker
+                .join()
+                .unwrap_or_else(|_| Err(io::Error::other("a worker panicked")));
+            outcome = outcome.and(ended);
+        }
+        outcome.map(|()| self.counters.totals())
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        if !self.workers.is_empty() {
+            self.stopper().end();
+            for worker in std::mem::take(&mut self.workers) {
+                let _ = worker.join();
+            }
+        }
+    }
+}
+
+/// What a mode needs of the kernel is tried before connections are taken.
+fn check_mode(config: &Config) -> Result<(), StartError> {
+    let unavailable = |why: String| StartError::Unavailable {
+        mode: config.mode,
+        why,
+        instead: Mode::Auto,
+    };
+    match config.mode {
+        Mode::IoUring => match ring::Ring::new(2, 4096) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(unavailable(format!("io_uring: {error}"))),
+        },
+        Mode::Sockmap => Err(unavailable(NO_SOCKMAP.to_string())),
+        Mode::Copy | Mode::Splice | Mode::Auto => Ok(()),
+    }
+}
+
+/// A program that redirects (sk_skb) takes what arrives off the sender's window at once and queues it for the receiver
+/// without a limit (sk_psock_verdict_apply, net/core/skmsg.c; docs/relay.md).
+const NO_SOCKMAP: &str =
+    "eBPF redirection has no back-pressure: a receiver that stalls is queued for without end";
+
+fn pin(cpu: usize) -> io::Result<()> {
+    if cpu >= CpuSet::MAX_CPU {
+        return Err(io::Error::other(format!("there is no CPU {cpu}")));
+    }
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    sched_setaffinity(None, &set)
+        .map_err(|error| io::Error::other(format!("run on CPU {cpu}: {error}")))
+}
+
+/// Connections at a time that the limit of open files allows this process, at most as many as the configuration says.
+pub fn connections_allowed(config: &Config, workers: usize) -> usize {
+    match raise_descriptors(config, workers) {
+        Err(StartError::Descriptors { fit, .. }) => fit,
+        _ => config.connections_max,
+    }
+}
+
+/// Raises this process' soft limit, and the hard one where it may.
+fn raise_descriptors(config: &Config, workers: usize) -> Result<(), StartError> {
+    let needed = config.descriptors(workers);
+    let have = getrlimit(Resource::Nofile);
+    let is_enough = |limit: Option<u64>| limit.is_none_or(|limit| limit >= needed as u64);
+    if is_enough(have.current) {
+        return Ok(());
+    }
+    let raised = |maximum: Option<u64>| Rlimit {
+        current: Some(needed as u64),
+        maximum,
+    };
+    let outcome = match is_enough(have.maximum) {
+        true => setrlimit(Resource::Nofile, raised(have.maximum)),
+        false => setrlimit(Resource::Nofile, raised(Some(needed as u64))),
+    };
+    outcome.map_err(|_| {
+        let have = have.maximum.unwrap_or(0) as usize;
+        let rest = needed - 2 * config.connections_max;
+        StartError::Descriptors {
+            connections: config.connections_max,
+            needed,
+            have,
+            fit: have.saturating_sub(rest) / 2,
+        }
+    })
+}

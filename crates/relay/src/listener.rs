@@ -1,0 +1,163 @@
+//! Sockets that connections come by: made here, or handed over by a service manager or a test.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, getsockname, listen, sockopt};
+
+use crate::address::Address;
+use crate::config::Config;
+use crate::side;
+
+/// A bound socket that listens and does not block. Clones share it.
+#[derive(Debug, Clone)]
+pub struct Listener {
+    socket: Arc<Socket>,
+    is_tcp: bool,
+}
+
+#[derive(Debug)]
+struct Socket {
+    fd: OwnedFd,
+    /// A file that is to go with it.
+    path: Option<PathBuf>,
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        if let Some(path) = &self.path {
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+impl Listener {
+    /// One that is bound already, and perhaps listens.
+    ///
+    /// # Errors
+    /// It is no stream socket.
+    pub fn from_socket(socket: OwnedFd) -> io::Result<Listener> {
+        let family = sockopt::socket_domain(&socket)?;
+        if !sockopt::socket_acceptconn(&socket)? {
+            listen(&socket, BACKLOG)?;
+        }
+        fcntl_setfl(&socket, fcntl_getfl(&socket)? | OFlags::NONBLOCK)?;
+        Ok(Listener {
+            socket: Arc::new(Socket {
+                fd: socket,
+                path: None,
+            }),
+            is_tcp: family != AddressFamily::UNIX,
+        })
+    }
+
+    /// Whether it is TCP.
+    pub(crate) fn is_tcp(&self) -> bool {
+        self.is_tcp
+    }
+
+    /// For connections that come by it.
+    pub(crate) fn set_options(&self, config: &Config) -> io::Result<()> {
+        if self.is_tcp {
+            side::set_options(&self.socket.fd, config)?;
+        }
+        Ok(side::set_buffers(&self.socket.fd, config)?)
+    }
+
+    /// Its address; none of a unix socket.
+    pub fn local_addr(&self) -> Option<SocketAddr> {
+        SocketAddr::try_from(getsockname(&self.socket.fd).ok()?).ok()
+    }
+}
+
+impl fmt::Display for Listener {
+    /// As the kernel has it: with the port that it chose.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.local_addr(), &self.socket.path) {
+            (Some(address), _) => write!(f, "{address}"),
+            (None, Some(path)) => write!(f, "unix:{}", path.display()),
+            (None, None) => write!(f, "a unix socket"),
+        }
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.fd.as_fd()
+    }
+}
+
+/// Binds these addresses for so many workers: of TCP each worker gets a socket of its own, among which the kernel
+/// distributes who comes (SO_REUSEPORT); of a unix socket they share one.
+///
+/// # Errors
+/// With the address: it is in use, not this host's, or not allowed.
+pub fn bind(
+    addresses: &[Address],
+    workers: usize,
+    config: &Config,
+) -> Result<Vec<Vec<Listener>>, (Address, io::Error)> {
+    let mut all = vec![Vec::new(); workers];
+    for address in addresses {
+        let failed = |error: io::Error| (address.clone(), error);
+        if !address.is_tcp() {
+            let one = bind_unix(address, config).map_err(failed)?;
+            all.iter_mut().for_each(|own| own.push(one.clone()));
+            continue;
+        }
+        let mut address = address.clone();
+        if workers > 1 {
+            // With SO_REUSEPORT another process' socket of the same user would share the port, and nobody would know.
+            let probe = bind_tcp(&address, false, config).map_err(failed)?;
+            address = Address::Tcp(probe.local_addr().expect("it is a TCP socket"));
+        }
+        for own in &mut all {
+            own.push(bind_tcp(&address, workers > 1, config).map_err(failed)?);
+        }
+    }
+    Ok(all)
+}
+
+fn bind_tcp(address: &Address, is_shared: bool, config: &Config) -> io::Result<Listener> {
+    let socket = address.socket()?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    if is_shared {
+        sockopt::set_socket_reuseport(&socket, true)?;
+    }
+    side::set_buffers(&socket, config)?;
+    address.bind(&socket)?;
+    Listener::from_socket(socket)
+}
+
+fn bind_unix(address: &Address, config: &Config) -> io::Result<Listener> {
+    let socket = address.socket()?;
+    side::set_buffers(&socket, config)?;
+    let path = match address {
+        Address::Unix(path) => Some(path.clone()),
+        _ => None,
+    };
+    match (address.bind(&socket), &path) {
+        // A file that a killed process left: nobody listens there.
+        (Err(Errno::ADDRINUSE), Some(path))
+            if address.connect(&address.socket()?) == Err(Errno::CONNREFUSED) =>
+        {
+            fs::remove_file(path)?;
+            address.bind(&socket)?;
+        }
+        (outcome, _) => outcome?,
+    }
+    let mut listener = Listener::from_socket(socket)?;
+    let socket = Arc::get_mut(&mut listener.socket).expect("it was just made");
+    socket.path = path;
+    Ok(listener)
+}
+
+/// The kernel makes it net.core.somaxconn at most.
+const BACKLOG: i32 = 65_535;

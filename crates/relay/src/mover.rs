@@ -1,0 +1,430 @@
+//! One way of a connection: bytes from the socket that has them to the one that takes them, by copy or by splice.
+//!
+//! At most one piece is between the two: what was taken from one side and not yet by the other. Until that is gone no
+//! more is taken, so a slow receiver fills the sender's receive queue, closes its window, and slows the sender.
+
+use std::time::Instant;
+
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+use rustix::pipe::{SpliceFlags, splice};
+
+use crate::config::{Config, Mode};
+use crate::counters::{Moved, WorkerCounters};
+use crate::pipes::{Pipe, Pipes};
+use crate::side::Side;
+
+/// What a worker moves bytes with, one for all its connections.
+pub(crate) struct Mover {
+    buffer: Vec<u8>,
+    pub(crate) pipes: Pipes,
+    pipe_bytes: usize,
+    mode: Mode,
+    /// Bytes in buffers of flows, and how many there may be.
+    held: usize,
+    held_max: usize,
+    pub(crate) now: Instant,
+}
+
+/// How a flow is moved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Method {
+    Copy,
+    Splice,
+}
+
+/// Taken, and not yet given.
+#[derive(Debug)]
+enum Pending {
+    None,
+    Bytes(Box<[u8]>, usize),
+    Piped(Pipe, usize),
+}
+
+/// Whether a way is still used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FlowState {
+    /// Bytes may come.
+    Open,
+    /// Over: its end was passed on.
+    Ended,
+    /// Who should take its bytes is gone.
+    Broken,
+}
+
+/// One way of a connection.
+#[derive(Debug)]
+pub(crate) struct Flow {
+    pub(crate) state: FlowState,
+    pending: Pending,
+    method: Method,
+    /// Reads in a row that speak for the other method.
+    streak: u8,
+    /// Bytes that are looked at before they are taken, since the receiver was slow; none: it takes what comes.
+    careful: Option<usize>,
+}
+
+/// What a move came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// So many were taken and given.
+    Moved(usize),
+    /// One side has nothing, or takes nothing: an event will tell.
+    Blocked,
+    /// There will be no more.
+    End,
+    /// The one that has bytes is gone.
+    SourceGone(Errno),
+    /// The one that takes them is.
+    SinkGone(Errno),
+}
+
+impl Mover {
+    pub(crate) fn new(config: &Config, now: Instant) -> Mover {
+        Mover {
+            buffer: vec![0; config.buffer_bytes],
+            pipes: Pipes::new(config.pipes_max, config.pipe_bytes),
+            pipe_bytes: config.pipe_bytes,
+            mode: config.mode,
+            held: 0,
+            held_max: config.held_bytes,
+            now,
+        }
+    }
+
+    /// A way that nothing went yet.
+    pub(crate) fn flow(&self) -> Flow {
+        Flow {
+            state: FlowState::Open,
+            pending: Pending::None,
+            method: match self.mode {
+                Mode::Splice => Method::Splice,
+                _ => Method::Copy,
+            },
+            streak: 0,
+            careful: None,
+        }
+    }
+
+    /// Moves a piece, or says why not.
+    pub(crate) fn advance(
+        &mut self,
+        flow: &mut Flow,
+        from: &mut Side,
+        to: &mut Side,
+        moved: &Moved,
+        counters: &WorkerCounters,
+    ) -> Outcome {
+        if !matches!(flow.pending, Pending::None) {
+            return self.give(flow, to, moved, counters);
+        }
+        if !from.readable || !to.writable {
+            return Outcome::Blocked;
+        }
+        match flow.method {
+            Method::Splice => match self.pipes.lend(self.now) {
+                Some(pipe) => self.splice(flow, pipe, from, to, moved, counters),
+                None => {
+                    counters.pipe_shortages.add(1);
+                    self.copy(flow, from, to, moved, counters)
+                }
+            },
+            Method::Copy => self.copy(flow, from, to, moved, counters),
+        }
+    }
+
+    /// What is pending goes nowhere any more.
+    pub(crate) fn abandon(&mut self, flow: &mut Flow, moved: &Moved) {
+        match std::mem::replace(&mut flow.pending, Pending::None) {
+            Pending::None => {}
+            Pending::Bytes(bytes, at) => {
+                self.held -= bytes.len();
+                moved.abandoned.add((bytes.len() - at) as u64);
+            }
+            Pending::Piped(pipe, left) => {
+                self.pipes.destroy(pipe);
+                moved.abandoned.add(left as u64);
+            }
+        }
+    }
+
+    fn copy(
+        &mut self,
+        flow: &mut Flow,
+        from: &mut Side,
+        to: &mut Side,
+        moved: &Moved,
+        counters: &WorkerCounters,
+    ) -> Outcome {
+        if flow.careful.is_some() || self.held >= self.held_max {
+            return self.copy_what_is_taken(flow, from, to, moved, counters);
+        }
+        let taken = match recv(&from.socket, &mut self.buffer[..], RecvFlags::DONTWAIT) {
+            Ok((_, 0)) => return Outcome::End,
+            Ok((_, taken)) => taken,
+            Err(error) => return on_read_error(from, error),
+        };
+        if taken < self.buffer.len() && !from.may_have_more {
+            // There was no more: what comes after is told anew.
+            from.readable = false;
+        }
+        self.learn(flow, taken, counters);
+        match give_all(to, &self.buffer[..taken]) {
+            Ok(given) => {
+                moved.copied.add(given as u64);
+                if given < taken {
+                    self.held += taken - given;
+                    flow.pending = Pending::Bytes(self.buffer[given..taken].into(), 0);
+                    stalled(flow, given, counters);
+                }
+                Outcome::Moved(given)
+            }
+            Err((given, error)) => {
+                moved.copied.add(given as u64);
+                moved.abandoned.add((taken - given) as u64);
+                Outcome::SinkGone(error)
+            }
+        }
+    }
+
+    /// Looks at the bytes, and takes from the queue what was given: the rest stays in the kernel, which accounts for
+    /// it. A system call more than [`Mover::copy`], and none of our memory, however many receivers are slow.
+    fn copy_what_is_taken(
+        &mut self,
+        flow: &mut Flow,
+        from: &mut Side,
+        to: &mut Side,
+        moved: &Moved,
+        counters: &WorkerCounters,
+    ) -> Outcome {
+        let flags = RecvFlags::DONTWAIT | RecvFlags::PEEK;
+        // Not many times more than will be taken: what is looked at is copied.
+        let most = flow.careful.unwrap_or(CAREFUL_MIN).min(self.buffer.len());
+        let seen = match recv(&from.socket, &mut self.buffer[..most], flags) {
+            Ok((_, 0)) => return Outcome::End,
+            Ok((_, seen)) => seen,
+            Err(error) => return on_read_error(from, error),
+        };
+        let (given, broken) = match give_all(to, &self.buffer[..seen]) {
+            Ok(given) => (given, None),
+            Err((given, error)) => (given, Some(error)),
+        };
+        if given > 0 {
+            // TCP's MSG_TRUNC passes over them (tcp(7)); of a unix socket they are read once more.
+            let mut flags = RecvFlags::DONTWAIT;
+            flags.set(RecvFlags::TRUNC, from.is_tcp);
+            let mut left = given;
+            while left > 0 {
+                match recv(&from.socket, &mut self.buffer[..left], flags) {
+                    Ok((_, 0)) | Err(_) => break, // It was there: only a reset takes it away.
+                    Ok((_, bytes)) => left -= bytes,
+                }
+            }
+            moved.copied.add(given as u64);
+        }
+        if let Some(error) = broken {
+            return Outcome::SinkGone(error);
+        }
+        self.learn(flow, seen, counters);
+        if given < seen {
+            stalled(flow, given, counters);
+        } else {
+            flow.careful = (2 * most < self.buffer.len()).then_some(2 * most);
+            if seen < most && !from.may_have_more {
+                from.readable = false;
+            }
+        }
+        match given {
+            0 => Outcome::Blocked,
+            given => Outcome::Moved(given),
+        }
+    }
+
+    fn splice(
+        &mut self,
+        flow: &mut Flow,
+        pipe: Pipe,
+        from: &mut Side,
+        to: &mut Side,
+        moved: &Moved,
+        counters: &WorkerCounters,
+    ) -> Outcome {
+        let flags = SpliceFlags::NONBLOCK | SpliceFlags::MOVE;
+        let most = self.pipe_bytes.max(SPLICE_MAX);
+        let taken = match splice(&from.socket, None, &pipe.write, None, most, flags) {
+            Ok(taken) => taken,
+            Err(error) => {
+                self.pipes.take_back(pipe);
+                return match error {
+                    Errno::INVAL | Errno::OPNOTSUPP => {
+                        // Sockets that cannot (TLS in the kernel, old unix sockets): by copy for good.
+                        flow.method = Method::Copy;
+                        self.copy(flow, from, to, moved, counters)
+                    }
+                    error => on_read_error(from, error),
+                };
+            }
+        };
+        if taken == 0 {
+            self.pipes.take_back(pipe);
+            return Outcome::End;
+        }
+        if taken < pipe.slots && !from.may_have_more {
+            // Each slot has a byte at least: so some were free, and what ended it was an empty queue.
+            from.readable = false;
+        }
+        self.learn(flow, taken, counters);
+        match pour(&pipe, to, taken) {
+            Ok(given) => {
+                moved.spliced.add(given as u64);
+                if given < taken {
+                    flow.pending = Pending::Piped(pipe, taken - given);
+                    stalled(flow, given, counters);
+                } else {
+                    self.pipes.take_back(pipe);
+                }
+                Outcome::Moved(given)
+            }
+            Err((given, error)) => {
+                self.pipes.destroy(pipe);
+                moved.spliced.add(given as u64);
+                moved.abandoned.add((taken - given) as u64);
+                Outcome::SinkGone(error)
+            }
+        }
+    }
+
+    /// What is pending, as much of it as is taken.
+    fn give(
+        &mut self,
+        flow: &mut Flow,
+        to: &mut Side,
+        moved: &Moved,
+        counters: &WorkerCounters,
+    ) -> Outcome {
+        if !to.writable {
+            return Outcome::Blocked;
+        }
+        let (given, is_all, broken) = match &mut flow.pending {
+            Pending::None => return Outcome::Moved(0),
+            Pending::Bytes(bytes, at) => {
+                let (given, broken) = match give_all(to, &bytes[*at..]) {
+                    Ok(given) => (given, None),
+                    Err((given, error)) => (given, Some(error)),
+                };
+                moved.copied.add(given as u64);
+                *at += given;
+                (given, *at == bytes.len(), broken)
+            }
+            Pending::Piped(pipe, left) => {
+                let (given, broken) = match pour(pipe, to, *left) {
+                    Ok(given) => (given, None),
+                    Err((given, error)) => (given, Some(error)),
+                };
+                moved.spliced.add(given as u64);
+                *left -= given;
+                (given, *left == 0, broken)
+            }
+        };
+        if let Some(error) = broken {
+            return Outcome::SinkGone(error);
+        }
+        if is_all {
+            match std::mem::replace(&mut flow.pending, Pending::None) {
+                Pending::None => {}
+                Pending::Bytes(bytes, _) => self.held -= bytes.len(),
+                Pending::Piped(pipe, _) => self.pipes.take_back(pipe),
+            }
+        } else {
+            stalled(flow, given, counters);
+        }
+        match given {
+            0 => Outcome::Blocked,
+            given => Outcome::Moved(given),
+        }
+    }
+
+    /// `auto`: whether the other method would have cost less, so many times in a row.
+    fn learn(&mut self, flow: &mut Flow, taken: usize, counters: &WorkerCounters) {
+        if self.mode != Mode::Auto {
+            return;
+        }
+        let speaks_for_other = match flow.method {
+            Method::Copy => taken >= SPLICE_FROM,
+            Method::Splice => taken < COPY_BELOW,
+        };
+        flow.streak = if speaks_for_other { flow.streak + 1 } else { 0 };
+        if flow.streak >= STREAK {
+            flow.streak = 0;
+            flow.method = match flow.method {
+                Method::Copy => Method::Splice,
+                Method::Splice => Method::Copy,
+            };
+            counters.switches.add(1);
+        }
+    }
+}
+
+fn stalled(flow: &mut Flow, given: usize, counters: &WorkerCounters) {
+    flow.careful = Some(given.max(CAREFUL_MIN));
+    counters.stalls.add(1);
+}
+
+fn on_read_error(from: &mut Side, error: Errno) -> Outcome {
+    match error {
+        Errno::AGAIN => {
+            from.readable = false;
+            Outcome::Blocked
+        }
+        Errno::INTR => Outcome::Moved(0),
+        error => Outcome::SourceGone(error),
+    }
+}
+
+/// Sends until all is given or no more is taken; what went before an error comes with it.
+fn give_all(to: &mut Side, bytes: &[u8]) -> Result<usize, (usize, Errno)> {
+    let mut given = 0;
+    while given < bytes.len() {
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        match send(&to.socket, &bytes[given..], flags) {
+            Ok(sent) => given += sent,
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => {
+                to.writable = false;
+                break;
+            }
+            Err(error) => return Err((given, error)),
+        }
+    }
+    Ok(given)
+}
+
+/// The same from a pipe.
+fn pour(pipe: &Pipe, to: &mut Side, bytes: usize) -> Result<usize, (usize, Errno)> {
+    let mut given = 0;
+    while given < bytes {
+        let flags = SpliceFlags::NONBLOCK | SpliceFlags::MOVE;
+        match splice(&pipe.read, None, &to.socket, None, bytes - given, flags) {
+            Ok(sent) => given += sent,
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => {
+                to.writable = false;
+                break;
+            }
+            Err(error) => return Err((given, error)),
+        }
+    }
+    Ok(given)
+}
+
+// `auto`'s constants, by bench/relay --crossover (docs/relay.md has the figures).
+/// From so many bytes a read on splicing costs less.
+const SPLICE_FROM: usize = 16 << 10;
+/// Below so many copying does: less than above, so that a flow in between stays as it is.
+const COPY_BELOW: usize = 8 << 10;
+/// Reads in a row that must say the same: one large message among small ones is no bulk flow.
+const STREAK: u8 = 4;
+/// Least that is looked at of a flow whose receiver is slow, bytes; twice as much after each time that all was taken.
+const CAREFUL_MIN: usize = 4 << 10;
+/// Most that is taken at once. A slot can have a whole fragment of 32 KiB, so a pipe may take more than its size says.
+const SPLICE_MAX: usize = 1 << 20;

@@ -1,0 +1,368 @@
+//! Bytes of open connections by io_uring: a way receives into a buffer that the kernel takes when bytes are there, sends
+//! from it, and receives again once that was sent whole, the last two in one submission.
+//!
+//! A receiver that does not take all at once gets the rest from a box of its size, and its sender is asked for little
+//! at a time from then on, so that slow receivers hold no buffers that others need.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::time::Duration;
+
+use rustix::io::Errno;
+
+use crate::config::Config;
+use crate::connection::{Connection, Step};
+use crate::counters::{Ending, Way, WorkerCounters};
+use crate::mover::{FlowState, Outcome};
+use crate::ring::{Completion, Ring, Sending};
+use crate::side::Side;
+
+/// A worker's ring, and the ways that go by it.
+pub(crate) struct Uring {
+    ring: Ring,
+    /// Ways that found no buffer.
+    starved: VecDeque<(usize, Way)>,
+    /// Connections that are over but for operations in flight.
+    closing: HashMap<usize, Closing>,
+    /// Bytes in boxes.
+    held: usize,
+    held_max: usize,
+    buffer_bytes: usize,
+    completions: Vec<Completion>,
+}
+
+/// What stays of a connection until nothing of it is in flight.
+pub(crate) struct Closing {
+    pub(crate) client: Side,
+    pub(crate) server: Option<Side>,
+    pub(crate) ending: Ending,
+    in_flight: usize,
+    buffers: Vec<u16>,
+}
+
+/// What completed.
+pub(crate) enum Event {
+    /// The descriptor of [`Uring::poll`] is readable.
+    Readable,
+    /// Of a connection that goes on.
+    Way(usize, Way, Completion),
+    /// The last of one that is over.
+    Closed(usize, Closing),
+}
+
+impl Uring {
+    /// # Errors
+    /// There is no io_uring, or none for us.
+    pub(crate) fn new(config: &Config) -> io::Result<Uring> {
+        Ok(Uring {
+            ring: Ring::new(BUFFERS, config.buffer_bytes)?,
+            starved: VecDeque::new(),
+            closing: HashMap::new(),
+            held: 0,
+            held_max: config.held_bytes,
+            buffer_bytes: config.buffer_bytes,
+            completions: Vec::new(),
+        })
+    }
+
+    /// Completes, as [`Event::Readable`], when a descriptor is readable.
+    pub(crate) fn poll(&mut self, descriptor: impl std::os::fd::AsFd) {
+        self.ring.poll(descriptor, READABLE);
+    }
+
+    /// Waits for something to complete.
+    pub(crate) fn wait(&mut self, timeout: Option<Duration>) -> io::Result<Vec<Completion>> {
+        let mut completions = std::mem::take(&mut self.completions);
+        completions.clear();
+        self.ring.wait(timeout, &mut completions)?;
+        Ok(completions)
+    }
+
+    /// Takes the list of [`Uring::wait`] back, to be filled again.
+    pub(crate) fn reuse(&mut self, completions: Vec<Completion>) {
+        self.completions = completions;
+    }
+
+    /// Whose it is.
+    pub(crate) fn event(&mut self, completion: Completion) -> Option<Event> {
+        let token = completion.token;
+        if token == READABLE {
+            return Some(Event::Readable);
+        }
+        if token == CANCEL {
+            return None;
+        }
+        let index = (token >> 2) as usize;
+        let way = Way::ALL[(token >> 1 & 1) as usize];
+        let Some(closing) = self.closing.get_mut(&index) else {
+            return Some(Event::Way(index, way, completion));
+        };
+        if let Some(buffer) = completion.buffer {
+            self.ring.give_back(buffer);
+        }
+        if let Some(bytes) = self.ring.take_box(token) {
+            self.held -= bytes.len();
+        }
+        closing.in_flight -= 1;
+        if closing.in_flight > 0 {
+            return None;
+        }
+        let closing = self.closing.remove(&index)?;
+        for &buffer in &closing.buffers {
+            self.ring.give_back(buffer);
+        }
+        Some(Event::Closed(index, closing))
+    }
+
+    /// Both ways of a connection begin.
+    pub(crate) fn begin(&mut self, index: usize, connection: &mut Connection) {
+        for way in Way::ALL {
+            self.receive(index, way, connection, false);
+        }
+    }
+
+    /// Ways that found no buffer, now that there may be some.
+    pub(crate) fn starved(&mut self) -> VecDeque<(usize, Way)> {
+        std::mem::take(&mut self.starved)
+    }
+
+    /// Asks for more bytes of a way.
+    pub(crate) fn receive(
+        &mut self,
+        index: usize,
+        way: Way,
+        connection: &mut Connection,
+        waits: bool,
+    ) {
+        let Some(server) = &connection.server else {
+            return;
+        };
+        let from = match way {
+            Way::ToServer => &connection.client,
+            Way::ToClient => server,
+        };
+        let flow = &mut connection.ring[way as usize];
+        if flow.receiving || connection.flows[way as usize].state != FlowState::Open {
+            return;
+        }
+        flow.receiving = true;
+        let most = match flow.caution > 0 || self.held >= self.held_max {
+            true => CAUTIOUS,
+            false => self.buffer_bytes,
+        };
+        let token = token(index, way, RECEIVE);
+        self.ring.receive(&from.socket, most, waits, token);
+    }
+
+    /// A way's operation is over.
+    pub(crate) fn advance(
+        &mut self,
+        index: usize,
+        way: Way,
+        completion: Completion,
+        connection: &mut Connection,
+        counters: &WorkerCounters,
+    ) -> Step {
+        let is_send = completion.token & 1 == SEND;
+        let outcome = match is_send {
+            true => self.sent(index, way, completion, connection, counters),
+            false => self.received(index, way, completion, connection),
+        };
+        match outcome {
+            Outcome::Moved(_) | Outcome::Blocked => Step::Wait,
+            Outcome::SinkGone(error) => {
+                // What the one that is gone said before is read by the other way, which is receiving.
+                connection.on_outcome(way, Outcome::SinkGone(error))
+            }
+            outcome => connection.on_outcome(way, outcome),
+        }
+    }
+
+    fn received(
+        &mut self,
+        index: usize,
+        way: Way,
+        completion: Completion,
+        connection: &mut Connection,
+    ) -> Outcome {
+        let flow = &mut connection.ring[way as usize];
+        flow.receiving = false;
+        let bytes = match completion.result {
+            0 => {
+                if let Some(buffer) = completion.buffer {
+                    self.ring.give_back(buffer);
+                }
+                return Outcome::End;
+            }
+            bytes if bytes > 0 => bytes as usize,
+            error => {
+                return match -error {
+                    // What was to be sent before was not sent whole. It goes on after that, unless that is over already.
+                    libc::ECANCELED if flow.sending.is_some() => Outcome::Blocked,
+                    libc::ECANCELED => {
+                        self.receive(index, way, connection, false);
+                        Outcome::Blocked
+                    }
+                    libc::ENOBUFS => {
+                        self.starved.push_back((index, way));
+                        Outcome::Blocked
+                    }
+                    libc::EAGAIN | libc::EINTR => {
+                        self.receive(index, way, connection, true);
+                        Outcome::Blocked
+                    }
+                    error => Outcome::SourceGone(Errno::from_raw_os_error(error)),
+                };
+            }
+        };
+        let buffer = completion.buffer.expect("bytes are in a buffer");
+        if connection.flows[way as usize].state == FlowState::Broken {
+            self.ring.give_back(buffer);
+            let moved = &connection.counters.moved[way as usize];
+            moved.abandoned.add(bytes as u64);
+            return Outcome::Blocked;
+        }
+        flow.sending = Some(Sending::Buffer { buffer, bytes });
+        let Some(server) = &connection.server else {
+            return Outcome::Blocked;
+        };
+        let to = match way {
+            Way::ToServer => server,
+            Way::ToClient => &connection.client,
+        };
+        let token = token(index, way, SEND);
+        self.ring.send(&to.socket, buffer, 0..bytes, true, token);
+        self.receive(index, way, connection, !completion.has_more);
+        Outcome::Moved(bytes)
+    }
+
+    fn sent(
+        &mut self,
+        index: usize,
+        way: Way,
+        completion: Completion,
+        connection: &mut Connection,
+        counters: &WorkerCounters,
+    ) -> Outcome {
+        let flow = &mut connection.ring[way as usize];
+        let moved = &connection.counters.moved[way as usize];
+        let given = usize::try_from(completion.result).unwrap_or(0);
+        let error = match -completion.result {
+            libc::EAGAIN | libc::EINTR => None,
+            error => (error > 0).then(|| Errno::from_raw_os_error(error)),
+        };
+        moved.copied.add(given as u64);
+        let sink = match (way, &connection.server) {
+            (Way::ToClient, _) => &connection.client,
+            (Way::ToServer, Some(server)) => server,
+            (Way::ToServer, None) => return Outcome::Blocked,
+        };
+        match flow.sending.take() {
+            None => {}
+            Some(Sending::Buffer { buffer, bytes }) => {
+                let rest = match given < bytes && error.is_none() {
+                    true => Some(Box::from(self.ring.bytes(buffer, given, bytes))),
+                    false => None,
+                };
+                self.ring.give_back(buffer);
+                if let Some(error) = error {
+                    moved.abandoned.add((bytes - given) as u64);
+                    return Outcome::SinkGone(error);
+                }
+                if let Some(rest) = rest {
+                    counters.stalls.add(1);
+                    flow.caution = CAUTION;
+                    flow.sending = Some(Sending::Boxed {
+                        at: 0,
+                        bytes: bytes - given,
+                    });
+                    self.held += bytes - given;
+                    let token = token(index, way, SEND);
+                    self.ring.send_box(&sink.socket, rest, 0, token);
+                    return Outcome::Moved(given);
+                }
+                flow.caution = flow.caution.saturating_sub(1);
+            }
+            Some(Sending::Boxed { at, bytes }) => {
+                let rest = self.ring.take_box(completion.token);
+                if let Some(error) = error {
+                    self.held -= bytes;
+                    moved.abandoned.add((bytes - at - given) as u64);
+                    return Outcome::SinkGone(error);
+                }
+                let at = at + given;
+                match rest.filter(|_| at < bytes) {
+                    Some(rest) => {
+                        flow.sending = Some(Sending::Boxed { at, bytes });
+                        let token = token(index, way, SEND);
+                        self.ring.send_box(&sink.socket, rest, at, token);
+                        return Outcome::Moved(given);
+                    }
+                    None => self.held -= bytes,
+                }
+            }
+        }
+        // A receive that was linked to it is on its way already, or was cancelled.
+        self.receive(index, way, connection, false);
+        Outcome::Moved(given)
+    }
+
+    /// Ends what is in flight of a connection that is over, and keeps its sides until [`Event::Closed`]. If nothing is,
+    /// it comes back.
+    pub(crate) fn close(
+        &mut self,
+        index: usize,
+        connection: Box<Connection>,
+        ending: Ending,
+    ) -> Result<(), Box<Connection>> {
+        let mut in_flight = 0;
+        let mut buffers = Vec::new();
+        for (flow, moved) in connection.ring.iter().zip(&connection.counters.moved) {
+            in_flight += usize::from(flow.receiving);
+            match flow.sending {
+                None => {}
+                Some(Sending::Buffer { buffer, bytes }) => {
+                    in_flight += 1;
+                    buffers.push(buffer);
+                    moved.abandoned.add(bytes as u64);
+                }
+                Some(Sending::Boxed { at, bytes }) => {
+                    in_flight += 1;
+                    moved.abandoned.add((bytes - at) as u64);
+                }
+            }
+        }
+        self.starved.retain(|(other, _)| *other != index);
+        if in_flight == 0 {
+            return Err(connection);
+        }
+        self.ring.cancel(&connection.client.socket, CANCEL);
+        if let Some(server) = &connection.server {
+            self.ring.cancel(&server.socket, CANCEL);
+        }
+        let closing = Closing {
+            client: connection.client,
+            server: connection.server,
+            ending,
+            in_flight,
+            buffers,
+        };
+        self.closing.insert(index, closing);
+        Ok(())
+    }
+}
+
+fn token(index: usize, way: Way, kind: u64) -> u64 {
+    (index as u64) << 2 | (way as u64) << 1 | kind
+}
+
+const RECEIVE: u64 = 0;
+const SEND: u64 = 1;
+const READABLE: u64 = u64::MAX;
+const CANCEL: u64 = u64::MAX - 1;
+/// 16 MiB of 64 KiB each, touched as they are used.
+const BUFFERS: u16 = 256;
+/// What a sender is asked for whose receiver was slow, bytes.
+const CAUTIOUS: usize = 4 << 10;
+/// Whole sends until a receiver that was slow counts as fast again.
+const CAUTION: u8 = 16;

@@ -1,0 +1,691 @@
+//! No relayed byte is lost, doubled or reordered, in any mode, whatever the ends do: sizes, chunks, half-closes, resets,
+//! tiny windows, slow readers, too few pipes.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use proptest::prelude::*;
+use rustix::net::sockopt;
+use tcpcost_relay::{
+    Address, Config, Ending, Ends, Mode, ProxyVersion, Relay, StartError, Totals, Way, bind,
+    proxy_header,
+};
+use tcpcost_testbed::until;
+
+/// What an end of a connection does.
+#[derive(Debug, Clone)]
+struct End {
+    /// Bytes that it sends.
+    bytes: usize,
+    write: usize,
+    read: usize,
+    /// SO_RCVBUF.
+    window: Option<usize>,
+    /// Breaks off once it has read so many.
+    reset_after: Option<usize>,
+    /// Sends only once it has read all that comes.
+    listens_first: bool,
+}
+
+/// What happened to one.
+#[derive(Debug)]
+struct Seen {
+    received: usize,
+    /// It came to a clean end.
+    finished: bool,
+    /// All was taken by the kernel.
+    sent_all: bool,
+}
+
+/// The byte at a place of a stream: a shifted, doubled or missing piece shows at once.
+fn byte(seed: u64, at: usize) -> u8 {
+    let block = (at as u64 / 8 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        ^ seed.wrapping_mul(0xff51_afd7_ed55_8ccd);
+    (block >> (at % 8 * 7)) as u8
+}
+
+fn write_all(mut stream: &TcpStream, end: &End, seed: u64, stop: &AtomicBool) -> bool {
+    let mut at = 0;
+    while at < end.bytes {
+        let next = (at + end.write).min(end.bytes);
+        let chunk: Vec<u8> = (at..next).map(|at| byte(seed, at)).collect();
+        if stop.load(Ordering::Relaxed) || stream.write_all(&chunk).is_err() {
+            return false;
+        }
+        at = next;
+    }
+    stream.shutdown(Shutdown::Write).is_ok()
+}
+
+/// Reads until the end; panics at a byte that is not the next one.
+fn read_all(mut stream: &TcpStream, end: &End, seed: u64) -> (usize, bool) {
+    let mut buffer = vec![0; end.read];
+    let mut at = 0;
+    loop {
+        if end.reset_after.is_some_and(|most| at >= most) {
+            // By closing it, soon.
+            sockopt::set_socket_linger(stream, Some(Duration::ZERO)).unwrap();
+            return (at, false);
+        }
+        match stream.read(&mut buffer) {
+            Ok(0) => return (at, true),
+            Ok(bytes) => {
+                for (index, got) in buffer[..bytes].iter().enumerate() {
+                    assert_eq!(*got, byte(seed, at + index), "at {}", at + index);
+                }
+                at += bytes;
+            }
+            Err(error) => {
+                let hangs = [io::ErrorKind::WouldBlock, io::ErrorKind::TimedOut];
+                assert!(!hangs.contains(&error.kind()), "it hangs after {at} bytes");
+                return (at, false);
+            }
+        }
+    }
+}
+
+fn play(stream: TcpStream, end: &End, own: u64, other: u64) -> Seen {
+    stream.set_read_timeout(Some(LONGEST)).unwrap();
+    stream.set_write_timeout(Some(LONGEST)).unwrap();
+    let stop = AtomicBool::new(false);
+    let ((received, finished), sent_all) = if end.listens_first {
+        let read = read_all(&stream, end, other);
+        (read, read.1 && write_all(&stream, end, own, &stop))
+    } else {
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| write_all(&stream, end, own, &stop));
+            let read = read_all(&stream, end, other);
+            stop.store(end.reset_after.is_some() && !read.1, Ordering::Relaxed);
+            (read, writer.join().unwrap())
+        })
+    };
+    Seen {
+        received,
+        finished,
+        sent_all,
+    }
+}
+
+fn dial(to: SocketAddr, window: Option<usize>) -> TcpStream {
+    use rustix::net::{AddressFamily, SocketType, connect, socket};
+    let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    if let Some(bytes) = window {
+        sockopt::set_socket_recv_buffer_size(&socket, bytes).unwrap();
+    }
+    connect(&socket, &to).unwrap();
+    socket.into()
+}
+
+fn start(config: Config) -> (Relay, SocketAddr) {
+    let local = ["127.0.0.1:0".parse().unwrap()];
+    let listeners = bind(&local, 1, &config).unwrap();
+    let address = listeners[0][0].local_addr().unwrap();
+    (Relay::start(listeners, config).unwrap(), address)
+}
+
+/// Those that relay; `sockmap` is refused.
+const MODES: [Mode; 4] = [Mode::Copy, Mode::Splice, Mode::IoUring, Mode::Auto];
+
+fn to(server: &TcpListener, mode: Mode) -> Config {
+    Config {
+        mode,
+        connections_max: 64,
+        ..Config::new(Address::Tcp(server.local_addr().unwrap()))
+    }
+}
+
+/// All connections at once through one relay; what each end saw, and the totals when all was over.
+fn relayed(
+    config: impl FnOnce(&TcpListener) -> Config,
+    pairs: &[(End, End)],
+) -> Option<(Vec<[Seen; 2]>, Totals)> {
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let config = config(&server);
+    let local = ["127.0.0.1:0".parse().unwrap()];
+    let listeners = bind(&local, 1, &config).unwrap();
+    let address = listeners[0][0].local_addr().unwrap();
+    let relay = match Relay::start(listeners, config) {
+        Err(StartError::Unavailable { mode, why, .. }) => {
+            tcpcost_testbed::skip(&format!("mode {}: {why}", mode.name()));
+            return None;
+        }
+        started => started.unwrap(),
+    };
+    let seen = std::thread::scope(|scope| {
+        let mut threads = Vec::new();
+        for (seed, (client, server_end)) in (0..).zip(pairs) {
+            // One after the other, so that it is known which are of one connection.
+            let dialled = dial(address, client.window);
+            let (taken, _) = server.accept().unwrap();
+            if let Some(bytes) = server_end.window {
+                sockopt::set_socket_recv_buffer_size(&taken, bytes).unwrap();
+            }
+            threads.push([
+                scope.spawn(move || play(dialled, client, 2 * seed, 2 * seed + 1)),
+                scope.spawn(move || play(taken, server_end, 2 * seed + 1, 2 * seed)),
+            ]);
+        }
+        let joined = threads.into_iter();
+        joined
+            .map(|both| both.map(|thread| thread.join().unwrap()))
+            .collect()
+    });
+    until("the last connection ends", || {
+        (relay.counters().totals().open == 0).then_some(())
+    });
+    relay.stopper().drain();
+    Some((seen, relay.wait().unwrap()))
+}
+
+fn check(mode: Mode, pipes: usize, held: usize, pairs: &[(End, End)]) {
+    let config = |server: &TcpListener| Config {
+        pipes_max: pipes,
+        held_bytes: held,
+        pipe_bytes: 64 << 10,
+        ..to(server, mode)
+    };
+    let Some((seen, totals)) = relayed(config, pairs) else {
+        return;
+    };
+    let mut received = [0; 2];
+    let mut is_whole = true;
+    for ([client, server], (client_end, server_end)) in seen.iter().zip(pairs) {
+        received[0] += server.received as u64;
+        received[1] += client.received as u64;
+        for (own, other) in [(client, server_end), (server, client_end)] {
+            assert!(own.received <= other.bytes, "{own:?} {other:?}");
+            // The kernel tells of a reset once: if it told the writer, the reader sees an end.
+            if own.finished && own.sent_all {
+                assert_eq!(own.received, other.bytes, "a part was taken for the whole");
+            }
+        }
+        let resets = |end: &End, other: &End| end.reset_after.is_some_and(|at| at <= other.bytes);
+        if resets(client_end, server_end) || resets(server_end, client_end) {
+            is_whole = false;
+        } else {
+            let all = [client, server].map(|seen| seen.finished && seen.sent_all);
+            assert_eq!(all, [true; 2], "{seen:?} {pairs:?}");
+        }
+    }
+    assert_eq!(totals.accepted, pairs.len() as u64);
+    assert_eq!(
+        totals.ended.iter().sum::<u64>(),
+        totals.accepted,
+        "{totals:?}"
+    );
+    for (bytes, received) in totals.bytes.iter().zip(received) {
+        assert!(bytes.relayed() >= received, "{totals:?} {received}");
+        if is_whole {
+            assert_eq!((bytes.relayed(), bytes.abandoned), (received, 0));
+        }
+    }
+    if is_whole {
+        assert_eq!(
+            totals.ended_by(Ending::Finished),
+            totals.accepted,
+            "{totals:?}"
+        );
+    }
+}
+
+const LONGEST: Duration = Duration::from_secs(60);
+
+fn size() -> impl Strategy<Value = usize> {
+    prop_oneof![Just(0), Just(1), 2..5000_usize, 60_000..400_000_usize]
+}
+
+fn end() -> impl Strategy<Value = End> {
+    let chunk = || prop_oneof![1..100_usize, 100..10_000_usize, Just(1 << 16)];
+    let window = prop_oneof![2 => Just(None), 1 => (1..8000_usize).prop_map(Some)];
+    let reset = prop_oneof![4 => Just(None), 1 => (0..200_000_usize).prop_map(Some)];
+    (size(), chunk(), chunk(), window, reset).prop_map(
+        |(bytes, write, read, window, reset_after)| {
+            End {
+                // A byte a call takes long.
+                bytes: bytes.min(write.min(read) * 500),
+                write,
+                read,
+                window,
+                reset_after,
+                listens_first: false,
+            }
+        },
+    )
+}
+
+fn pair() -> impl Strategy<Value = (End, End)> {
+    (end(), end(), 0..4_u8).prop_map(|(mut client, mut server, first)| {
+        client.listens_first = first == 1;
+        server.listens_first = first == 2;
+        // Through a window that is smaller than a segment it goes at the pace of the persist timer.
+        let most = |window: Option<usize>| window.map_or(usize::MAX, |_| 12_000);
+        client.bytes = client.bytes.min(most(server.window));
+        server.bytes = server.bytes.min(most(client.window));
+        (client, server)
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 16, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn nothing_is_lost_doubled_or_reordered(
+        pairs in prop::collection::vec(pair(), 1..6),
+        pipes in 0..3_usize,
+        holds in any::<bool>(),
+    ) {
+        for mode in MODES {
+            check(mode, pipes, if holds { 16 << 20 } else { 0 }, &pairs);
+        }
+    }
+}
+
+fn plain(bytes: usize) -> End {
+    End {
+        bytes,
+        write: 1 << 16,
+        read: 1 << 16,
+        window: None,
+        reset_after: None,
+        listens_first: false,
+    }
+}
+
+#[test]
+fn an_end_is_carried_through_and_the_other_way_goes_on() {
+    let asks = plain(100_000);
+    let answers = End {
+        listens_first: true,
+        ..plain(300_000)
+    };
+    for mode in MODES {
+        check(mode, 4, 1 << 20, &[(asks.clone(), answers.clone())]);
+        check(mode, 4, 1 << 20, &[(answers.clone(), asks.clone())]);
+    }
+}
+
+#[test]
+fn each_mode_moves_bytes_as_it_is_called() {
+    for mode in [
+        Mode::Copy,
+        Mode::Splice,
+        Mode::IoUring,
+        Mode::Auto,
+        Mode::Sockmap,
+    ] {
+        let pairs = [(plain(4 << 20), plain(4 << 20))];
+        let Some((_, totals)) = relayed(|server| to(server, mode), &pairs) else {
+            continue;
+        };
+        for bytes in totals.bytes {
+            assert_eq!(bytes.relayed(), 4 << 20, "{mode:?}");
+            match mode {
+                Mode::Copy | Mode::IoUring => assert_eq!(bytes.copied, 4 << 20, "{mode:?}"),
+                Mode::Splice => assert_eq!(bytes.spliced, 4 << 20),
+                Mode::Auto => assert!(bytes.abandoned == 0),
+                Mode::Sockmap => unreachable!("it is refused"),
+            }
+        }
+    }
+}
+
+#[test]
+fn without_a_pipe_it_goes_on_by_copy() {
+    let pairs = [(plain(100_000), plain(100_000))];
+    let none = |server: &TcpListener| Config {
+        pipes_max: 0,
+        ..to(server, Mode::Splice)
+    };
+    let (_, totals) = relayed(none, &pairs).unwrap();
+    assert!(totals.pipe_shortages > 0);
+    assert_eq!(totals.bytes.map(|bytes| bytes.copied), [100_000; 2]);
+}
+
+#[test]
+fn a_reset_reaches_the_other_side_after_what_was_said_before() {
+    for mode in MODES {
+        let server = TcpListener::bind("127.0.0.1:0").unwrap();
+        let Ok((relay, address)) = try_start(to(&server, mode)) else {
+            continue;
+        };
+        for breaks_off in [Way::ToServer, Way::ToClient] {
+            let client = dial(address, None);
+            let (served, _) = server.accept().unwrap();
+            let (mut from, mut to) = match breaks_off {
+                Way::ToServer => (client, served),
+                Way::ToClient => (served, client),
+            };
+            to.set_read_timeout(Some(LONGEST)).unwrap();
+            from.write_all(b"last words").unwrap();
+            // In the kernel's hands, so that the reset cannot overtake it.
+            let mut words = [0; 10];
+            to.read_exact(&mut words).unwrap();
+            assert_eq!(&words, b"last words");
+            sockopt::set_socket_linger(&from, Some(Duration::ZERO)).unwrap();
+            drop(from);
+            let error = to.read(&mut words).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::ConnectionReset, "{mode:?}");
+        }
+        until("both are over", || {
+            (relay.counters().totals().open == 0).then_some(())
+        });
+        let totals = relay.counters().totals();
+        assert_eq!(
+            totals.ended_by(Ending::ClientReset),
+            1,
+            "{mode:?} {totals:?}"
+        );
+        assert_eq!(
+            totals.ended_by(Ending::ServerReset),
+            1,
+            "{mode:?} {totals:?}"
+        );
+    }
+}
+
+#[test]
+fn an_answer_that_was_sent_before_the_server_closed_is_delivered() {
+    // A server that answers before it has read all of a request, and closes: what it has not read makes it a reset.
+    for mode in MODES {
+        let server = TcpListener::bind("127.0.0.1:0").unwrap();
+        let Ok((relay, address)) = try_start(to(&server, mode)) else {
+            continue;
+        };
+        let mut client = dial(address, None);
+        client.set_read_timeout(Some(LONGEST)).unwrap();
+        client.write_all(&[1; 1000]).unwrap();
+        let (mut served, _) = server.accept().unwrap();
+        served.read_exact(&mut [0; 10]).unwrap();
+        served.write_all(b"no").unwrap();
+        drop(served);
+        let mut answer = [0; 2];
+        client.read_exact(&mut answer).unwrap();
+        assert_eq!(&answer, b"no", "{mode:?}");
+        drop(relay);
+    }
+}
+
+#[test]
+fn a_slow_reader_slows_its_sender() {
+    for mode in MODES {
+        let server = TcpListener::bind("127.0.0.1:0").unwrap();
+        let config = Config {
+            send_buffer: Some(64 << 10),
+            receive_buffer: Some(64 << 10),
+            ..to(&server, mode)
+        };
+        let Ok((relay, address)) = try_start(config) else {
+            continue;
+        };
+        let client = dial(address, None);
+        let (mut served, _) = server.accept().unwrap();
+        sockopt::set_socket_recv_buffer_size(&served, 64 << 10).unwrap();
+        client.set_nonblocking(true).unwrap();
+        let (mut sent, mut refusals) = (0, 0);
+        // Nobody reads. A relay that buffers without end takes all of it.
+        while refusals < 40 {
+            match (&client).write(&[7; 1 << 16]) {
+                Ok(bytes) => (sent, refusals) = (sent + bytes, 0),
+                Err(error) => {
+                    assert_eq!(error.kind(), io::ErrorKind::WouldBlock, "{mode:?}");
+                    refusals += 1;
+                    std::thread::park_timeout(Duration::from_millis(5));
+                }
+            }
+            assert!(sent < ENOUGH, "{mode:?} took {sent} bytes that nobody read");
+        }
+        client.shutdown(Shutdown::Write).unwrap();
+        let mut received = 0;
+        let mut buffer = vec![0; 1 << 16];
+        served.set_read_timeout(Some(LONGEST)).unwrap();
+        loop {
+            match served.read(&mut buffer).unwrap() {
+                0 => break,
+                bytes => received += bytes,
+            }
+        }
+        assert_eq!(received, sent, "{mode:?}");
+        drop(relay);
+    }
+}
+
+/// More than four queues of the kernel have, and what a relay holds.
+const ENOUGH: usize = 64 << 20;
+
+/// None where the mode cannot be had.
+fn try_start(config: Config) -> Result<(Relay, SocketAddr), ()> {
+    let local = ["127.0.0.1:0".parse().unwrap()];
+    let listeners = bind(&local, 1, &config).unwrap();
+    let address = listeners[0][0].local_addr().unwrap();
+    match Relay::start(listeners, config) {
+        Ok(relay) => Ok((relay, address)),
+        Err(StartError::Unavailable { mode, why, .. }) => {
+            tcpcost_testbed::skip(&format!("mode {}: {why}", mode.name()));
+            Err(())
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[test]
+fn at_the_limit_accepting_stops_and_whoever_waits_is_taken_later() {
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let config = Config {
+        connections_max: 2,
+        ..to(&server, Mode::Copy)
+    };
+    let (relay, address) = start(config);
+    let mut clients: Vec<_> = (0..4).map(|_| dial(address, None)).collect();
+    let first: Vec<_> = (0..2).map(|_| server.accept().unwrap().0).collect();
+    until("accepting pauses", || {
+        (relay.counters().totals().accept_pauses > 0).then_some(())
+    });
+    assert_eq!(relay.counters().totals().open, 2);
+    for mut client in &clients {
+        client.write_all(b"x").unwrap();
+    }
+    drop(first);
+    clients.drain(..2);
+    for _ in 0..2 {
+        let (mut served, _) = server.accept().unwrap();
+        served.set_read_timeout(Some(LONGEST)).unwrap();
+        let mut byte = [0];
+        served.read_exact(&mut byte).unwrap();
+        assert_eq!(&byte, b"x");
+    }
+}
+
+#[test]
+fn an_upstream_that_refuses_is_left_out() {
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let nobody = {
+        let gone = TcpListener::bind("127.0.0.1:0").unwrap();
+        Address::Tcp(gone.local_addr().unwrap())
+    };
+    let mut config = to(&server, Mode::Copy);
+    config.to.insert(0, nobody);
+    let (relay, address) = start(config);
+    for _ in 0..6 {
+        let mut client = dial(address, None);
+        client.write_all(b"x").unwrap();
+        let (mut served, _) = server.accept().unwrap();
+        served.read_exact(&mut [0]).unwrap();
+    }
+    assert_eq!(relay.counters().totals().connect_failures, 1);
+}
+
+#[test]
+fn without_an_upstream_the_client_is_reset() {
+    let nobody = {
+        let gone = TcpListener::bind("127.0.0.1:0").unwrap();
+        Address::Tcp(gone.local_addr().unwrap())
+    };
+    let (relay, address) = start(Config {
+        connections_max: 8,
+        ..Config::new(nobody)
+    });
+    let mut client = dial(address, None);
+    client.set_read_timeout(Some(LONGEST)).unwrap();
+    let error = client.read(&mut [0]).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+    until("it is counted", || {
+        let totals = relay.counters().totals();
+        (totals.ended_by(Ending::NoUpstream) == 1).then_some(())
+    });
+}
+
+#[test]
+fn who_is_not_allowed_is_reset() {
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (relay, address) = start(Config {
+        allow: vec!["192.0.2.0/24".parse().unwrap()],
+        ..to(&server, Mode::Copy)
+    });
+    let mut client = dial(address, None);
+    client.set_read_timeout(Some(LONGEST)).unwrap();
+    assert!(client.read(&mut [0]).is_err());
+    until("it is counted", || {
+        let totals = relay.counters().totals();
+        (totals.ended_by(Ending::Denied) == 1 && totals.open == 0).then_some(())
+    });
+}
+
+#[test]
+fn what_is_idle_or_says_nothing_ends_by_time() {
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (relay, address) = start(Config {
+        idle_timeout: Some(Duration::from_millis(50)),
+        ..to(&server, Mode::Copy)
+    });
+    let _client = dial(address, None);
+    let _served = server.accept().unwrap();
+    until("it is idle", || {
+        (relay.counters().totals().ended_by(Ending::Idle) == 1).then_some(())
+    });
+    let (relay, address) = start(Config {
+        connect_timeout: Duration::from_millis(50),
+        proxy_in: true,
+        ..to(&server, Mode::Copy)
+    });
+    let mut client = dial(address, None);
+    client.write_all(b"PROXY ").unwrap();
+    until("it sends no header", || {
+        (relay.counters().totals().ended_by(Ending::BadHeader) == 1).then_some(())
+    });
+}
+
+#[test]
+fn a_proxy_header_goes_in_and_out_and_not_a_byte_behind_it_is_lost() {
+    let ends = Ends {
+        source: "192.0.2.7:1234".parse().unwrap(),
+        destination: "198.51.100.1:443".parse().unwrap(),
+    };
+    for mode in MODES {
+        for (taken, given) in [
+            (ProxyVersion::V1, ProxyVersion::V2),
+            (ProxyVersion::V2, ProxyVersion::V1),
+        ] {
+            let server = TcpListener::bind("127.0.0.1:0").unwrap();
+            let config = Config {
+                proxy_in: true,
+                proxy_out: Some(given),
+                ..to(&server, mode)
+            };
+            let Ok((relay, address)) = try_start(config) else {
+                continue;
+            };
+            let mut client = dial(address, None);
+            let header = proxy_header(taken, Some(ends));
+            // In two pieces, the second with data.
+            client.write_all(&header[..9]).unwrap();
+            client
+                .write_all(&[&header[9..], &b"data"[..]].concat())
+                .unwrap();
+            let (mut served, _) = server.accept().unwrap();
+            served.set_read_timeout(Some(LONGEST)).unwrap();
+            let expected = [&proxy_header(given, Some(ends))[..], &b"data"[..]].concat();
+            let mut seen = vec![0; expected.len()];
+            served.read_exact(&mut seen).unwrap();
+            assert_eq!(seen, expected, "{mode:?}");
+            let connections = relay.counters().connections();
+            assert_eq!(connections[0].source, Some(ends.source));
+            let mut wrong = dial(address, None);
+            wrong.set_read_timeout(Some(LONGEST)).unwrap();
+            wrong.write_all(b"GET / HTTP/1.1\r\n").unwrap();
+            assert!(wrong.read(&mut [0]).is_err());
+        }
+    }
+}
+
+#[test]
+fn a_drained_relay_takes_no_more_and_lets_the_others_finish() {
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (relay, address) = start(to(&server, Mode::Auto));
+    let mut client = dial(address, None);
+    let (mut served, _) = server.accept().unwrap();
+    relay.stopper().drain();
+    until("it listens no more", || {
+        TcpStream::connect(address).is_err().then_some(())
+    });
+    client.write_all(b"still").unwrap();
+    let mut said = [0; 5];
+    served.read_exact(&mut said).unwrap();
+    assert_eq!(&said, b"still");
+    // Those that were taken while it was asked are with the server, too.
+    drop((client, served, server));
+    let totals = relay.wait().unwrap();
+    assert!(totals.ended_by(Ending::Finished) >= 1, "{totals:?}");
+}
+
+#[test]
+fn unix_sockets_are_relayed_too_and_their_files_go() {
+    use std::os::unix::net::{UnixListener, UnixStream};
+    let place = tempfile::tempdir().unwrap();
+    let [front, back] = ["front", "back"].map(|name| place.path().join(name));
+    for mode in MODES {
+        let server = UnixListener::bind(&back).unwrap();
+        let config = Config {
+            mode,
+            connections_max: 8,
+            ..Config::new(Address::Unix(back.clone()))
+        };
+        let listeners = bind(&[Address::Unix(front.clone())], 2, &config).unwrap();
+        let relay = match Relay::start(listeners, config) {
+            Err(StartError::Unavailable { .. }) => {
+                std::fs::remove_file(&back).unwrap();
+                continue;
+            }
+            started => started.unwrap(),
+        };
+        let mut client = UnixStream::connect(&front).unwrap();
+        let (mut served, _) = server.accept().unwrap();
+        let sent: Vec<u8> = (0..1_000_000).map(|at| byte(1, at)).collect();
+        let received = std::thread::scope(|scope| {
+            let sender = scope.spawn(|| {
+                client.write_all(&sent).unwrap();
+                client.shutdown(Shutdown::Write).unwrap();
+            });
+            let mut received = Vec::new();
+            served.read_to_end(&mut received).unwrap();
+            sender.join().unwrap();
+            received
+        });
+        assert!(received == sent, "{mode:?}: other bytes");
+        relay.stopper().end();
+        relay.wait().unwrap();
+        assert!(!front.exists());
+        std::fs::remove_file(&back).unwrap();
+    }
+}
+
+#[test]
+fn sockmap_is_refused_with_the_reason_and_the_mode_that_works() {
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let config = to(&server, Mode::Sockmap);
+    let listeners = bind(&["127.0.0.1:0".parse().unwrap()], 1, &config).unwrap();
+    let error = Relay::start(listeners, config).unwrap_err().to_string();
+    assert!(error.contains("no back-pressure"), "{error}");
+    assert!(error.ends_with("--mode auto works here"), "{error}");
+}

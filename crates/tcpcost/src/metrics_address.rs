@@ -1,0 +1,28 @@
+//! Where metrics are served.
+
+use std::net::SocketAddr;
+
+/// `127.0.0.1:9464`, `[::1]:9464`, or a port.
+pub fn listen_address(text: &str) -> Result<SocketAddr, String> {
+    let port = text.strip_prefix(':').unwrap_or(text).parse::<u16>();
+    match port {
+        Ok(port) => Ok(([127, 0, 0, 1], port).into()),
+        Err(_) => text
+            .parse()
+            .map_err(|_| "an address such as 127.0.0.1:9464, or a port".to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metrics_are_on_loopback_unless_told_otherwise() {
+        for text in ["9464", ":9464", "127.0.0.1:9464"] {
+            assert_eq!(listen_address(text), Ok(([127, 0, 0, 1], 9464).into()));
+        }
+        assert!(listen_address("0.0.0.0:9464").is_ok());
+        assert!(listen_address("localhost").is_err());
+    }
+}

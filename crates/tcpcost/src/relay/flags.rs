@@ -1,0 +1,189 @@
+//! The command line of `tcpcost relay`.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use tcpcost_relay::{Address, Balance, Config, Mode, Network, ProxyVersion};
+use tcpcost_study::units;
+
+use crate::exit::usage;
+
+/// `tcpcost relay`.
+#[derive(Debug, Args)]
+pub struct Flags {
+    /// Where to take connections: IP:PORT, [IPv6]:PORT, unix:/PATH; may be repeated. Not needed with the sockets of a service manager (LISTEN_FDS).
+    #[arg(long, value_name = "ADDR", value_parser = address)]
+    pub listen: Vec<Address>,
+    /// Where to connect to: as --listen, or NAME:PORT; several are upstreams that share the connections.
+    #[arg(long, value_name = "ADDR", value_parser = address, required = true, num_args = 1..)]
+    pub to: Vec<Address>,
+    /// How bytes go: copy, splice, io-uring, or auto, which chooses copy or splice for each way of each connection (docs/relay.md).
+    #[arg(long, default_value = "auto")]
+    pub mode: Mode,
+    /// Which upstream the next connection gets.
+    #[arg(long, value_name = "HOW", default_value = "round-robin")]
+    pub balance: BalanceFlag,
+    /// Threads, each with its own connections [default: one for each of --cpus, else 1].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub workers: Option<u16>,
+    /// CPUs that the workers are pinned to, e.g. 2,3.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub cpus: Vec<usize>,
+    /// Connections at a time; further ones wait in the listen queue [default: 10000, or what the limit of open files allows].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    pub connections: Option<u32>,
+    /// Time for an upstream to take a connection, and for a client to send its PROXY header.
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = time)]
+    pub connect_timeout: Duration,
+    /// Reset connections that moved no byte for so long [default: never].
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub idle_timeout: Option<Duration>,
+    /// Idle time before keepalive probes, in whole seconds; 0s sends none.
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = keepalive)]
+    pub keepalive: Duration,
+    /// Let Nagle's algorithm delay small segments.
+    #[arg(long)]
+    pub nagle: bool,
+    /// SO_SNDBUF of both sides, e.g. 256KiB [default: as the kernel sizes it].
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub send_buffer: Option<usize>,
+    /// SO_RCVBUF of both sides [default: as the kernel sizes it].
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub receive_buffer: Option<usize>,
+    /// Buffer of a worker, one for all its connections.
+    #[arg(long, value_name = "SIZE", default_value = "64KiB", value_parser = size)]
+    pub buffer: usize,
+    /// Pipes of a worker at most; what finds none is copied.
+    #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    pub pipes: u32,
+    /// Size of a pipe.
+    #[arg(long, value_name = "SIZE", default_value = "256KiB", value_parser = size)]
+    pub pipe_size: usize,
+    /// Each connection begins with a PROXY header, version 1 or 2.
+    #[arg(long)]
+    pub proxy_in: bool,
+    /// Send the upstream a PROXY header.
+    #[arg(long, value_name = "VERSION")]
+    pub proxy_out: Option<ProxyFlag>,
+    /// Networks whose clients may connect, e.g. 10.0.0.0/8; may be repeated [default: all].
+    #[arg(long, value_name = "CIDR")]
+    pub allow: Vec<Network>,
+    /// How long an upstream that refused is left out while there is another.
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time)]
+    pub retry_after: Duration,
+    /// How long connections may go on after SIGTERM [default: until they end].
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub drain_timeout: Option<Duration>,
+    /// Serve counters to Prometheus at http://ADDR/metrics; a port alone is of 127.0.0.1.
+    #[arg(long, value_name = "ADDR", value_parser = crate::metrics_address::listen_address)]
+    pub metrics: Option<SocketAddr>,
+    /// A line of JSON for each connection that ended, and for the totals (docs/relay.md).
+    #[arg(long)]
+    pub json: bool,
+    /// Print totals each so often.
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub every: Option<Duration>,
+    /// With --json and --every: a line for each open connection, too.
+    #[arg(long, requires_all = ["json", "every"])]
+    pub each: bool,
+}
+
+/// [`Balance`] on the command line.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum BalanceFlag {
+    /// Each in turn.
+    RoundRobin,
+    /// The one with the fewest connections.
+    LeastConnections,
+}
+
+/// [`ProxyVersion`] on the command line.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum ProxyFlag {
+    /// A line of text.
+    V1,
+    /// Binary.
+    V2,
+}
+
+impl Flags {
+    /// One for each CPU that was named, or one: a second thread is worth its CPU only where there is one to spare.
+    pub fn workers(&self) -> usize {
+        match self.workers {
+            Some(workers) => workers.into(),
+            None => self.cpus.len().max(1),
+        }
+    }
+
+    /// What the relay is told. `is_handed`: the service manager gave sockets.
+    pub fn config(&self, is_handed: bool) -> anyhow::Result<Config> {
+        if self.listen.is_empty() && !is_handed {
+            return Err(usage("--listen ADDR is needed: where to take connections"));
+        }
+        let defaults = Config::new(self.to[0].clone());
+        Ok(Config {
+            to: self.to.clone(),
+            mode: self.mode,
+            balance: match self.balance {
+                BalanceFlag::RoundRobin => Balance::RoundRobin,
+                BalanceFlag::LeastConnections => Balance::LeastConnections,
+            },
+            cpus: self.cpus.clone(),
+            connections_max: match self.connections {
+                Some(connections) => connections as usize,
+                None => defaults.connections_max,
+            },
+            connect_timeout: self.connect_timeout,
+            idle_timeout: self.idle_timeout,
+            keepalive: (!self.keepalive.is_zero()).then_some(self.keepalive),
+            nodelay: !self.nagle,
+            send_buffer: self.send_buffer,
+            receive_buffer: self.receive_buffer,
+            buffer_bytes: self.buffer,
+            pipe_bytes: self.pipe_size,
+            pipes_max: self.pipes as usize,
+            proxy_in: self.proxy_in,
+            proxy_out: self.proxy_out.map(|version| match version {
+                ProxyFlag::V1 => ProxyVersion::V1,
+                ProxyFlag::V2 => ProxyVersion::V2,
+            }),
+            allow: self.allow.clone(),
+            retry_after: self.retry_after,
+            drain_timeout: self.drain_timeout,
+            ..defaults
+        })
+    }
+}
+
+fn address(text: &str) -> Result<Address, String> {
+    text.parse()
+        .map_err(|error: tcpcost_relay::AddressError| error.to_string())
+}
+
+/// More than a year is as good as never, and fits every clock.
+fn time(text: &str) -> Result<Duration, String> {
+    const YEAR: Duration = Duration::from_secs(365 * 86_400);
+    let time = units::duration(text).map_err(|error| error.to_string())?;
+    (Duration::from_millis(1)..=YEAR)
+        .contains(&time)
+        .then_some(time)
+        .ok_or_else(|| "expected 1ms to a year".to_string())
+}
+
+/// What the kernel takes: 1 to 32767 s (MAX_TCP_KEEPIDLE).
+fn keepalive(text: &str) -> Result<Duration, String> {
+    let time = units::duration(text).map_err(|error| error.to_string())?;
+    (time.subsec_nanos() == 0 && time.as_secs() <= 32_767)
+        .then_some(time)
+        .ok_or_else(|| "expected whole seconds, at most 32767s; 0s for none".to_string())
+}
+
+/// Of buffers and pipes: a page to 1 GiB.
+fn size(text: &str) -> Result<usize, String> {
+    let bytes = units::bytes(text).map_err(|error| error.to_string())?;
+    (4096..=1 << 30)
+        .contains(&bytes)
+        .then_some(bytes as usize)
+        .ok_or_else(|| "expected a size from 4KiB to 1GiB".to_string())
+}

@@ -1,0 +1,138 @@
+//! `tcpcost relay`: a TCP relay in front of a service, which tells what it moved and how.
+//!
+//! The relay itself is crates/relay; here are its command line, its lines and its metrics.
+
+mod flags;
+mod lines;
+mod metrics;
+
+use std::io;
+use std::net::TcpListener;
+use std::sync::mpsc::sync_channel;
+use std::time::Duration;
+
+use anyhow::Context;
+use tcpcost_relay::{Listener, Mode, Relay, StartError, Totals, bind, systemd};
+use tcpcost_signals::Interrupt;
+
+use crate::exit::{Exit, Stop};
+use crate::output::say;
+
+pub use flags::Flags;
+use lines::Lines;
+use metrics::Metrics;
+
+/// Relays until it is asked to stop: a first signal drains, a second one ends.
+pub fn run(flags: &Flags) -> anyhow::Result<Exit> {
+    let handed = systemd::listen_fds().context("take the sockets of the service manager")?;
+    let mut config = flags.config(!handed.is_empty())?;
+    let interrupt = Interrupt::watch(ENDS_AT_ONCE)?;
+    let workers = flags.workers();
+    if flags.connections.is_none() {
+        config.connections_max = tcpcost_relay::connections_allowed(&config, workers);
+    }
+    let most = config.connections_max;
+    let (ended, reports) = sync_channel(REPORTS);
+    if flags.json {
+        config.ended = Some(ended);
+    }
+    let mut listeners = bind(&flags.listen, workers, &config).map_err(|(address, error)| {
+        anyhow::Error::new(error).context(format!("listen on {address}"))
+    })?;
+    for socket in handed {
+        let listener =
+            Listener::from_socket(socket).context("listen on a socket of the service manager")?;
+        listeners
+            .iter_mut()
+            .for_each(|own| own.push(listener.clone()));
+    }
+    let local: Vec<String> = listeners[0].iter().map(Listener::to_string).collect();
+    let server = flags.metrics.map(TcpListener::bind).transpose();
+    let server = server.with_context(|| format!("serve metrics at {:?}", flags.metrics))?;
+    let (mode, upstreams) = (config.mode, config.to.clone());
+    let relay = Relay::start(listeners, config).map_err(not_started)?;
+    let counters = relay.counters();
+    if let Some(server) = server {
+        let at = server.local_addr()?;
+        let metrics = Metrics::new(counters.clone());
+        tcpcost_watch::serve_metrics(server, move || metrics.text()).context("serve metrics")?;
+        say!("tcpcost: metrics: http://{at}/metrics");
+    }
+    let to: Vec<String> = upstreams.iter().map(ToString::to_string).collect();
+    let (local, to) = (local.join(", "), to.join(", "));
+    say!(
+        "tcpcost: relay on {local} to {to}, mode {}, at most {most} connections; Ctrl-C ends it",
+        mode.name()
+    );
+    say!("tcpcost: ready");
+    systemd::notify("READY=1");
+    let stopper = relay.stopper();
+    interrupt.on_each(move || {
+        systemd::notify("STOPPING=1");
+        stopper.drain();
+    });
+    let lines = Lines {
+        upstreams,
+        is_json: flags.json,
+        each: flags.each,
+    };
+    let waiting = std::thread::Builder::new()
+        .name("wait".to_string())
+        .spawn(move || relay.wait())?;
+    let told = lines.tell(&reports, flags.every, &counters, || waiting.is_finished());
+    let totals = waiting
+        .join()
+        .unwrap_or_else(|_| Err(io::Error::other("the relay panicked")))
+        .context("relay")?;
+    told?;
+    lines.end(&totals, mode)?;
+    Ok(Exit::Ok)
+}
+
+/// What can be done about it is in the line.
+fn not_started(error: StartError) -> anyhow::Error {
+    match error {
+        StartError::Worker(error) => anyhow::Error::new(error).context("start the relay"),
+        error => anyhow::Error::new(Stop {
+            exit: Exit::Unavailable,
+            text: error.to_string(),
+        }),
+    }
+}
+
+/// Which share went by which way, for people.
+fn sentence(totals: &Totals, mode: Mode) -> String {
+    let all: u64 = totals.bytes.iter().map(|bytes| bytes.relayed()).sum();
+    let share = |part: u64| match all {
+        0 => 0.0,
+        all => 100.0 * part as f64 / all as f64,
+    };
+    let sum = |part: fn(&tcpcost_relay::Bytes) -> u64| totals.bytes.iter().map(part).sum::<u64>();
+    let parts = [
+        ("copied", sum(|bytes| bytes.copied)),
+        ("spliced", sum(|bytes| bytes.spliced)),
+        ("redirected", sum(|bytes| bytes.redirected)),
+    ];
+    let parts: Vec<String> = parts
+        .into_iter()
+        .filter(|(_, bytes)| *bytes > 0)
+        .map(|(how, bytes)| format!("{:.1} % {how}", share(bytes)))
+        .collect();
+    let chosen = match (mode, parts.is_empty()) {
+        (_, true) => String::new(),
+        (Mode::Auto, _) => format!(": auto chose {}", parts.join(", ")),
+        _ => format!(": {}", parts.join(", ")),
+    };
+    format!(
+        "{} connections, {all} bytes{chosen}, {} abandoned",
+        totals.accepted,
+        sum(|bytes| bytes.abandoned)
+    )
+}
+
+/// The second signal.
+const ENDS_AT_ONCE: u32 = 2;
+/// Lines of ended connections that may wait for a slow reader of standard output.
+const REPORTS: usize = 4096;
+/// How often the end of the relay is looked for while no line is due.
+const LOOK: Duration = Duration::from_millis(100);

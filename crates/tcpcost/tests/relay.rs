@@ -1,0 +1,423 @@
+//! `tcpcost relay`: the real binary in front of a server of the test's.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::process::CommandExt;
+use std::time::Duration;
+
+use common::{Place, Started};
+use serde_json::Value;
+use tcpcost_testbed::{has_program, is_root, skip, until};
+
+/// A relay that is ready, and where it listens.
+fn relay(place: &Place, server: SocketAddr, more: &[&str]) -> (Started, SocketAddr) {
+    let server = server.to_string();
+    let args = [
+        "relay",
+        "--listen",
+        "127.0.0.1:0",
+        "--to",
+        &server,
+        "--connections",
+        "100",
+    ];
+    let mut started = place.start(&[&args[..], more].concat());
+    let line = started.wait_for("tcpcost: relay on ");
+    started.wait_for("tcpcost: ready");
+    let local = line.split(' ').nth(3).unwrap();
+    (started, local.parse().unwrap())
+}
+
+fn server() -> (TcpListener, SocketAddr) {
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = server.local_addr().unwrap();
+    (server, address)
+}
+
+/// A request of one byte and an answer of so many.
+fn ask(client: &mut TcpStream, server: &TcpListener, bytes: usize) {
+    client.write_all(b"?").unwrap();
+    let (mut served, _) = server.accept().unwrap();
+    served.read_exact(&mut [0]).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(move || served.write_all(&vec![b'!'; bytes]).unwrap());
+        let mut answer = Vec::new();
+        client.read_to_end(&mut answer).unwrap();
+        assert_eq!(answer.len(), bytes);
+    });
+}
+
+#[test]
+fn it_tells_each_connection_and_the_totals_in_lines_of_json() {
+    let place = Place::new();
+    let (server, address) = server();
+    for mode in ["copy", "splice", "auto", "io-uring"] {
+        let (relay, local) = relay(&place, address, &["--json", "--mode", mode]);
+        let mut client = TcpStream::connect(local).unwrap();
+        let source = client.local_addr().unwrap().to_string();
+        ask(&mut client, &server, 100_000);
+        drop(client);
+        relay.signal(libc::SIGTERM);
+        let ran = relay.end();
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        let lines: Vec<Value> = ran
+            .stdout
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
+        let [connection, end] = &lines[..] else {
+            panic!("{ran:?}");
+        };
+        assert_eq!(connection["event"], "connection");
+        assert_eq!(connection["source"], source);
+        assert_eq!(connection["upstream"], address.to_string());
+        assert_eq!(connection["ending"], "finished");
+        assert_eq!(end["event"], "end");
+        assert_eq!(end["ended"]["finished"], 1);
+        for line in [connection, end] {
+            let relayed = |way: &str| {
+                let bytes = &line[way];
+                let of = |how: &str| bytes[how].as_u64().unwrap();
+                of("copied_bytes") + of("spliced_bytes") + of("redirected_bytes")
+            };
+            assert_eq!(relayed("to_server"), 1, "{line}");
+            assert_eq!(relayed("to_client"), 100_000, "{line}");
+        }
+    }
+}
+
+#[test]
+fn bytes_of_a_connection_that_goes_on_are_in_the_metrics() {
+    let place = Place::new();
+    let (server, address) = server();
+    let more = ["--mode", "splice", "--metrics", "127.0.0.1:0"];
+    let server_address = address.to_string();
+    let args = [
+        "relay",
+        "--listen",
+        "127.0.0.1:0",
+        "--to",
+        &server_address,
+        "--connections",
+        "10",
+    ];
+    let mut started = place.start(&[&args[..], &more].concat());
+    let metrics = started.wait_for("http://");
+    let metrics = metrics.trim().rsplit_once("http://").unwrap().1;
+    let metrics = metrics.strip_suffix("/metrics").unwrap().to_string();
+    let line = started.wait_for("relay on");
+    let mut client = TcpStream::connect(line.split(' ').nth(3).unwrap()).unwrap();
+    client.write_all(&[7; 5000]).unwrap();
+    let (mut served, _) = server.accept().unwrap();
+    served.read_exact(&mut [0; 5000]).unwrap();
+    let scrape = || {
+        let mut scraper = TcpStream::connect(&metrics).unwrap();
+        let request = "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+        scraper.write_all(request.as_bytes()).unwrap();
+        let mut text = String::new();
+        scraper.read_to_string(&mut text).unwrap();
+        text
+    };
+    let text = scrape();
+    for line in [
+        "tcpcost_relay_payload_bytes_total{direction=\"to_server\",how=\"spliced\"} 5000\n",
+        "tcpcost_relay_connections 1\n",
+        "tcpcost_relay_connections_accepted_total 1\n",
+        "tcpcost_relay_connections_ended_total{ending=\"finished\"} 0\n",
+    ] {
+        assert!(text.contains(line), "{line}{text}");
+    }
+    drop((client, served));
+    until("it has ended", || {
+        scrape()
+            .contains("tcpcost_relay_connections_ended_total{ending=\"finished\"} 1\n")
+            .then_some(())
+    });
+    started.signal(libc::SIGINT);
+    let ran = started.end();
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert_eq!(
+        ran.stdout,
+        "1 connections, 5000 bytes: 100.0 % spliced, 0 abandoned\n"
+    );
+}
+
+#[test]
+fn a_first_signal_lets_connections_finish_and_a_second_one_does_not() {
+    let place = Place::new();
+    let (server, address) = server();
+    let (relay, local) = relay(&place, address, &[]);
+    let mut client = TcpStream::connect(local).unwrap();
+    client.write_all(b"x").unwrap();
+    let (mut served, _) = server.accept().unwrap();
+    served.read_exact(&mut [0]).unwrap();
+    relay.signal(libc::SIGTERM);
+    until("it listens no more", || {
+        TcpStream::connect(local).is_err().then_some(())
+    });
+    client.write_all(b"y").unwrap();
+    let mut byte = [0];
+    served.read_exact(&mut byte).unwrap();
+    assert_eq!(&byte, b"y");
+    relay.signal(libc::SIGTERM);
+    assert_eq!(relay.end().code, Some(130));
+}
+
+#[test]
+fn mistakes_are_told_in_one_line_with_what_works() {
+    let place = Place::new();
+    let (server, address) = server();
+    let (to, used) = (address.to_string(), address.to_string());
+    let cases: &[(&[&str], i32, &str)] = &[
+        (&["--to", &to], 2, "--listen ADDR is needed"),
+        (&["--listen", "127.0.0.1:0"], 2, "--to"),
+        (
+            &["--listen", "127.0.0.1:0", "--to", "no-such-host.invalid:80"],
+            2,
+            "no-such-host.invalid:80\" has no address",
+        ),
+        (
+            &["--listen", &used, "--to", &to],
+            1,
+            "Address already in use",
+        ),
+        (
+            &["--listen", &used, "--to", &to, "--workers", "2"],
+            1,
+            "Address already in use",
+        ),
+        (
+            &["--listen", "192.0.2.1:80", "--to", &to],
+            1,
+            "listen on 192.0.2.1:80",
+        ),
+        (
+            &["--listen", "127.0.0.1:0", "--to", &to, "--mode", "sockmap"],
+            77,
+            "--mode auto works here",
+        ),
+        (
+            &["--listen", "127.0.0.1:0", "--to", &to, "--mode", "fast"],
+            2,
+            "one of copy, splice, sockmap, io-uring, auto",
+        ),
+        (
+            &[
+                "--listen",
+                "127.0.0.1:0",
+                "--to",
+                &to,
+                "--connections",
+                "9999999",
+            ],
+            77,
+            "open files",
+        ),
+        (
+            &["--listen", "127.0.0.1:0", "--to", &to, "--cpus", "4000"],
+            1,
+            "CPU 4000",
+        ),
+        (
+            &[
+                "--listen",
+                "127.0.0.1:0",
+                "--to",
+                &to,
+                "--allow",
+                "10.0.0.0/33",
+            ],
+            2,
+            "is no network",
+        ),
+        (
+            &["--listen", "127.0.0.1:0", "--to", &to, "--keepalive", "1ms"],
+            2,
+            "whole seconds",
+        ),
+    ];
+    for (args, code, said) in cases {
+        let ran = place.run(&[&["relay"], *args].concat());
+        assert_eq!(ran.code, Some(*code), "{args:?} {ran:?}");
+        let lines = ran
+            .stderr
+            .lines()
+            .filter(|line| !line.contains("Ctrl-C") && !line.ends_with("ready"));
+        let lines: Vec<&str> = lines.collect();
+        assert_eq!(lines.len(), 1, "{args:?} {ran:?}");
+        assert!(lines[0].contains(said), "{args:?} {ran:?}");
+        assert_eq!(ran.stdout, "", "{args:?}");
+    }
+    drop(server);
+}
+
+#[test]
+fn sockets_of_a_service_manager_are_taken_and_it_is_told_when_all_is_ready() {
+    if !has_program("sh") {
+        return;
+    }
+    let place = Place::new();
+    let (server, address) = server();
+    let (handed, local) = self::server();
+    let notified = std::os::unix::net::UnixDatagram::bind(place.path("notify")).unwrap();
+    notified
+        .set_read_timeout(Some(Duration::from_secs(60)))
+        .unwrap();
+    // As systemd does it: the process' own id in LISTEN_PID, the socket as descriptor 3.
+    let script = "LISTEN_PID=$$ LISTEN_FDS=1 exec \"$0\" \"$@\"";
+    let mut command = std::process::Command::new("sh");
+    command
+        .args([
+            "-c",
+            script,
+            env!("CARGO_BIN_EXE_tcpcost"),
+            "relay",
+            "--to",
+            &address.to_string(),
+        ])
+        .env("NOTIFY_SOCKET", place.path("notify"))
+        .stderr(std::process::Stdio::null())
+        .stdout(std::process::Stdio::null());
+    let fd = std::os::fd::AsRawFd::as_raw_fd(&handed);
+    // SAFETY: dup2 is async-signal-safe (signal-safety(7)).
+    unsafe {
+        command.pre_exec(move || match libc::dup2(fd, 3) {
+            3 => {
+                // Of itself it would keep close-on-exec.
+                libc::fcntl(3, libc::F_SETFD, 0);
+                Ok(())
+            }
+            _ => Err(std::io::Error::last_os_error()),
+        });
+    }
+    let mut child = command.spawn().unwrap();
+    let mut told = [0; 64];
+    let bytes = notified.recv(&mut told).unwrap();
+    assert_eq!(&told[..bytes], b"READY=1");
+    let mut client = TcpStream::connect(local).unwrap();
+    ask(&mut client, &server, 10);
+    drop(client);
+    let pid = i32::try_from(child.id()).unwrap();
+    // SAFETY: the child is ours and not yet waited for.
+    assert_eq!(unsafe { libc::kill(pid, libc::SIGTERM) }, 0);
+    let bytes = notified.recv(&mut told).unwrap();
+    assert_eq!(&told[..bytes], b"STOPPING=1");
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+/// Many at once, as nobody in particular: descriptors and memory are bounded, and each gets its own bytes.
+#[test]
+fn a_thousand_connections_of_an_unprivileged_user_stay_small() {
+    const CONNECTIONS: usize = 1000;
+    if !is_root() {
+        return skip("needs root to become another user");
+    }
+    let place = Place::new();
+    let (server, address) = server();
+    let mut command = place.command(&[
+        "relay",
+        "--listen",
+        "127.0.0.1:0",
+        "--to",
+        &address.to_string(),
+        "--mode",
+        "splice",
+        "--connections",
+        "1100",
+    ]);
+    command.uid(65_534).gid(65_534).current_dir("/");
+    command
+        .stderr(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::null());
+    let Ok(mut child) = command.spawn() else {
+        return skip("another user cannot run the binary where it is");
+    };
+    let mut stderr = std::io::BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut stderr, &mut line).unwrap();
+    let local: SocketAddr = line
+        .split(' ')
+        .nth(3)
+        .unwrap_or_else(|| panic!("{line}"))
+        .parse()
+        .unwrap();
+    let mut pairs = Vec::new();
+    for _ in 0..CONNECTIONS {
+        let client = TcpStream::connect(local).unwrap();
+        pairs.push((client, server.accept().unwrap().0));
+    }
+    let piece = vec![7; 30_000];
+    for (client, served) in &mut pairs {
+        client.write_all(&piece).unwrap();
+        served.read_exact(&mut vec![0; piece.len()]).unwrap();
+    }
+    let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+    let resident = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))
+        .unwrap();
+    let kib: usize = resident
+        .trim()
+        .trim_end_matches(" kB")
+        .trim()
+        .parse()
+        .unwrap();
+    assert!(kib < 64 << 10, "{kib} KiB");
+    let pipes = std::fs::read_dir(format!("/proc/{}/fd", child.id())).unwrap();
+    let pipes = pipes.filter(|entry| {
+        let target = std::fs::read_link(entry.as_ref().unwrap().path());
+        target.is_ok_and(|target| target.to_string_lossy().starts_with("pipe:"))
+    });
+    let pipes = pipes.count();
+    assert!(pipes < 32, "{pipes} ends of pipes, though nobody was slow");
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn with_few_descriptors_it_takes_as_many_as_fit_and_the_others_later() {
+    if !has_program("sh") {
+        return;
+    }
+    let (server, address) = server();
+    let script = "ulimit -n 400; exec \"$0\" \"$@\"";
+    let mut command = std::process::Command::new("sh");
+    command
+        .args(["-c", script, env!("CARGO_BIN_EXE_tcpcost"), "relay"])
+        .args(["--listen", "127.0.0.1:0", "--to", &address.to_string()])
+        .stderr(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::null());
+    let mut child = command.spawn().unwrap();
+    let mut stderr = std::io::BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut stderr, &mut line).unwrap();
+    // 2 a connection, 336 for pipes, listeners and the rest.
+    assert!(line.contains("at most 32 connections"), "{line}");
+    let local: SocketAddr = line.split(' ').nth(3).unwrap().parse().unwrap();
+    let mut clients: Vec<_> = (0..50)
+        .map(|_| TcpStream::connect(local).unwrap())
+        .collect();
+    for (client, number) in clients.iter_mut().zip(0_u8..) {
+        client.write_all(&[number]).unwrap();
+    }
+    let mut seen = Vec::new();
+    for _ in 0..50 {
+        // None is taken twice and none is lost, though only 32 fit at a time.
+        let (mut served, _) = server.accept().unwrap();
+        let mut number = [0];
+        served.read_exact(&mut number).unwrap();
+        served.write_all(&number).unwrap();
+        let client = &mut clients[usize::from(number[0])];
+        client.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut back = [0];
+        client.read_exact(&mut back).unwrap();
+        assert_eq!(back, number);
+        seen.push(number[0]);
+    }
+    seen.sort_unstable();
+    assert_eq!(seen, (0..50).collect::<Vec<u8>>());
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
