@@ -16,6 +16,7 @@ mod captured;
 mod policy;
 pub mod protocol;
 mod readings;
+mod relays;
 mod sampler;
 mod soak;
 mod trial;
@@ -269,6 +270,10 @@ impl Agent {
                 trial.connect(&targets, &loaded)?;
                 trial.connected()
             }
+            Ask::Relay { targets } => Ok(Answer::Listening {
+                addresses: self.trial()?.relay(&targets)?,
+                loaded: BTreeMap::new(),
+            }),
             Ask::Observe { loaded } => {
                 let trial = self.trial()?;
                 trial.observe(&loaded)?;

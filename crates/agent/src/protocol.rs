@@ -16,7 +16,7 @@ use tcpcost_study::{
 };
 
 /// Version of these messages; both sides must be of one.
-pub const PROTOCOL: u32 = 2;
+pub const PROTOCOL: u32 = 3;
 
 /// A question.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -74,6 +74,11 @@ pub enum Ask {
         targets: Vec<SocketAddr>,
         /// eBPF programs that another host of this machine has loaded, to share: handles by meter.
         loaded: BTreeMap<MeterName, String>,
+    },
+    /// Start to relay connections to another host; [`Answer::Listening`] tells where they are taken.
+    Relay {
+        /// Where the other host listens.
+        targets: Vec<SocketAddr>,
     },
     /// Start a worker that has no connections and reads the meters: of a host that forwards.
     Observe {

@@ -23,6 +23,7 @@ use crate::capture::Capture;
 use crate::captured::read_capture;
 use crate::protocol::{Answer, Captured, Measured, Prepare, Span};
 use crate::readings::{self, warning};
+use crate::relays::Relays;
 use crate::soak::Soak;
 use crate::worker::{Listening, Role, WorkerConfig, WorkerReadings, WorkerThread};
 use crate::{PrepareError, failed, policy};
@@ -53,6 +54,8 @@ pub struct HostTrial {
     /// Ends with the trial, after its workers.
     filter: Option<AckFilter>,
     capture: Option<Capture>,
+    /// Of a host that relays.
+    relays: Option<Relays>,
     /// Meters that could not be had, one line each.
     warnings: Vec<String>,
 }
@@ -114,6 +117,7 @@ impl HostTrial {
                 brackets: None,
                 filter,
                 capture,
+                relays: None,
                 warnings: Vec::new(),
             },
             ports,
@@ -174,6 +178,19 @@ impl HostTrial {
         }
         self.set_up();
         Ok(())
+    }
+
+    /// Takes connections for each of these addresses, in the same order, and relays them there.
+    pub fn relay(&mut self, targets: &[SocketAddr]) -> Result<Vec<SocketAddr>, PrepareError> {
+        let address = match self.listens_on() {
+            // Of each kind the address that any host of the bed reaches.
+            IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        let relays = Relays::start(&self.prepare, &self.settings, address, targets)?;
+        let addresses = relays.addresses();
+        self.relays = Some(relays);
+        Ok(addresses)
     }
 
     /// Starts a worker that reads the meters, and nothing else.

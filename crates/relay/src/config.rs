@@ -92,6 +92,8 @@ pub struct Config {
     pub keepalive: Option<Duration>,
     /// TCP_NODELAY on both sides. Default yes: what one side sent in one piece is not to wait for an ACK of the other.
     pub nodelay: bool,
+    /// TCP_CONGESTION of both sides. Default: the host's.
+    pub congestion_control: Option<String>,
     /// SO_SNDBUF of both sides, bytes. Default: the kernel's own sizing.
     pub send_buffer: Option<usize>,
     /// SO_RCVBUF of both sides, bytes. Default: the kernel's own sizing.
@@ -133,6 +135,7 @@ impl Config {
             idle_timeout: None,
             keepalive: Some(Duration::from_secs(60)),
             nodelay: true,
+            congestion_control: None,
             send_buffer: None,
             receive_buffer: None,
             buffer_bytes: 64 << 10,

@@ -72,6 +72,9 @@ pub(crate) fn set_options(socket: &OwnedFd, config: &Config) -> Result<(), Errno
     if config.nodelay {
         sockopt::set_tcp_nodelay(socket, true)?;
     }
+    if let Some(name) = &config.congestion_control {
+        sockopt::set_tcp_congestion(socket, name)?;
+    }
     if let Some(idle) = config.keepalive {
         sockopt::set_socket_keepalive(socket, true)?;
         // Whole seconds; a probe each tenth of it after that.

@@ -155,6 +155,22 @@ words! {
 }
 
 words! {
+    /// What the host in the middle of a chain does.
+    RelayMode {
+        /// It forwards packets.
+        Forward = "forward",
+        /// It ends connections and makes its own: recv(2) and send(2) through a buffer.
+        Copy = "copy",
+        /// The same by splice(2) through pipes.
+        Splice = "splice",
+        /// The same by io_uring.
+        IoUring = "io-uring",
+        /// Copy or splice, by connection and way, as bytes come.
+        Auto = "auto",
+    }
+}
+
+words! {
     /// What somebody states of a change.
     Expects {
         /// It is less.

@@ -2,7 +2,7 @@
 
 use crate::ack_policies::{AckKind, counts_segments, has_limits};
 use crate::choices::{
-    Cork, ReceiveWith, Segmentation, SendWith, TailSplit, WindowGrowth, WorkloadKind,
+    Cork, ReceiveWith, RelayMode, Segmentation, SendWith, TailSplit, WindowGrowth, WorkloadKind,
 };
 use crate::row::{
     At, Is, Kernel, Kind, Knob, Need, Of, Term, User, UserKnob, bed, is, is_not, link, tcp, that,
@@ -245,6 +245,13 @@ pub const KNOBS: &[Knob] = &[
     ),
     bed("clients", Kind::Count(1, 200), "3", "Clients of a `star`.")
         .needs(&[Need::of(&[is("topology", &["star"])])]),
+    bed(
+        "relay_mode",
+        Kind::Choice(RelayMode::WORDS),
+        "forward",
+        "What the host in the middle of a `chain` does: `forward` packets, or end the client's connections and make its own to the server, as `tcpcost relay` does: `copy`, `splice`, `io-uring`, `auto`.",
+    )
+    .needs(&[Need::of(&[is("topology", &["chain"])])]),
     bed("ip", Kind::Choice(&["v4", "v6"]), "v4", "IPv4 or IPv6."),
     Knob {
         or_word: Some("auto"),

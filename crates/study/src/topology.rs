@@ -8,6 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use serde::{Deserialize, Serialize};
 
+use crate::choices::RelayMode;
 use crate::host_name::HostName;
 use crate::knob::Knobs;
 use crate::side::Side;
@@ -158,6 +159,9 @@ pub struct Topology {
     pub links: Vec<Link>,
     /// Who connects to whom. A host without any forwards.
     pub traffic: Vec<Traffic>,
+    /// Hosts that end the connections that go through them, and make their own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub relays: Vec<HostName>,
 }
 
 impl Topology {
@@ -245,6 +249,16 @@ impl Topology {
         Some(port.address)
     }
 
+    /// The relay between two hosts, the first that the connection meets.
+    pub fn relay_between(&self, on: HostName, to: HostName) -> Option<HostName> {
+        let mut at = on;
+        self.path(on, to)?.into_iter().find_map(|link| {
+            let (_, far) = link.from(at)?;
+            at = far.host;
+            self.relays.contains(&at).then_some(at)
+        })
+    }
+
     /// The networks that a host reaches through others: those of the hosts that it talks with, or
     /// forwards for.
     pub fn routes(&self, host: HostName) -> Vec<Route> {
@@ -329,6 +343,9 @@ impl Topology {
         let mut topology = Topology::of_hosts(knobs, Reach::Namespace, &knobs.host_names());
         topology.join(LinkKind::Veth, HostName::CLIENT, HostName::RELAY, knobs);
         topology.join(LinkKind::Veth, HostName::RELAY, HostName::SERVER, knobs);
+        if knobs.word("relay_mode").as_deref() != Some(RelayMode::Forward.word()) {
+            topology.relays.push(HostName::RELAY);
+        }
         topology
     }
 
@@ -408,6 +425,7 @@ impl Topology {
                     to: HostName::SERVER,
                 })
                 .collect(),
+            relays: Vec::new(),
         }
     }
 

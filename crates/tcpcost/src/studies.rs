@@ -150,6 +150,8 @@ const BUILT_IN: &[(&str, &str)] = built_in![
     "accounting",
     "copy-paths",
     "send-paths",
+    "relay",
+    "crossover",
     "segmentation",
     "write-size",
     "connections",

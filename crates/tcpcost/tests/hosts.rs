@@ -160,6 +160,38 @@ fn a_host_in_the_middle_forwards_and_is_measured() {
 }
 
 #[test]
+fn a_host_in_the_middle_relays_every_byte_by_connections_of_its_own() {
+    if !able() {
+        return;
+    }
+    let modes = ["copy", "splice", "io-uring", "auto"];
+    let works = [
+        "kind = \"stream\"\nrate = \"200Mbit\"\n",
+        "kind = \"crr\"\nrequest_size = \"300B\"\nresponse_size = \"5KiB\"\n",
+    ];
+    for (index, mode) in modes.into_iter().enumerate() {
+        let place = Place::new();
+        let (work, ip) = (works[index % 2], ["v4", "v6"][index / 2]);
+        let text = format!(
+            "[bed]\nkind = \"netns\"\ntopology = \"chain\"\nrelay_mode = \"{mode}\"\nip = \"{ip}\"\n\
+             [workload]\n{work}check = \"on\"\nflows = 3\n"
+        );
+        let (record, _) = run(&place, &text);
+        // What is forwarded is no segment of the host's own TCP.
+        assert!(
+            count(&record, "relay", "netstat", "segments_sent") > 0,
+            "{mode}"
+        );
+        let received = count(&record, "server", "workload", "payload_bytes_received");
+        let checked = count(&record, "server", "workload", "payload_bytes_checked");
+        assert!(
+            received > 0 && checked >= received,
+            "{mode}: {checked} of {received}"
+        );
+    }
+}
+
+#[test]
 fn a_pair_by_ipv6_with_either_tcp() {
     if !able() {
         return;

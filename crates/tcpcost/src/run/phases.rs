@@ -2,6 +2,7 @@
 //! apart, what time each has.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 
 use tcpcost_agent::protocol::{Answer, Ask, clock_ns};
 use tcpcost_study::{CpuDistance, CpuId, Environment, HostName, MeterName, Side, Topology};
@@ -48,13 +49,18 @@ pub fn connect(
     };
     let mut answers = Vec::new();
     for traffic in &topology.traffic {
-        let reached = topology.address_of(traffic.to, traffic.on);
         let mut targets = listening[&traffic.to].clone();
-        for target in &mut targets {
-            if let Some(address) = reached {
-                target.set_ip(address);
-            }
+        let mut from = traffic.to;
+        if let Some(relay) = topology.relay_between(traffic.on, traffic.to) {
+            reach(&mut targets, topology, traffic.to, relay);
+            let ask = Ask::Relay { targets };
+            let answer = bed.nodes.call(events, relay, &ask)?;
+            let Answer::Listening { addresses, .. } = answer else {
+                return Err(out_of_turn(relay, &answer));
+            };
+            (targets, from) = (addresses, relay);
         }
+        reach(&mut targets, topology, from, traffic.on);
         let loaded = of_machine(bed, traffic.on);
         let connect = Ask::Connect { targets, loaded };
         answers.push((traffic.on, bed.nodes.call(events, traffic.on, &connect)?));
@@ -90,6 +96,13 @@ pub fn connect(
         }
     }
     Ok(())
+}
+
+/// Gives sockets of a host the address by which another reaches it.
+fn reach(sockets: &mut [SocketAddr], topology: &Topology, of: HostName, by: HostName) {
+    if let Some(address) = topology.address_of(of, by) {
+        sockets.iter_mut().for_each(|socket| socket.set_ip(address));
+    }
 }
 
 /// The CPUs that hosts share, by who is first in the topology's order.
