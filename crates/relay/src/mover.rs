@@ -418,9 +418,10 @@ fn pour(pipe: &Pipe, to: &mut Side, bytes: usize) -> Result<usize, (usize, Errno
 }
 
 // `auto`'s constants, by bench/relay --crossover (docs/relay.md has the figures).
-/// From so many bytes a read on splicing costs less.
+/// From so many bytes a read on splicing costs less: 0.77 of a copy with one flow, 0.86 with a hundred.
 const SPLICE_FROM: usize = 16 << 10;
-/// Below so many copying does: less than above, so that a flow in between stays as it is.
+/// Below so many copying does with many flows (splicing 4 KiB: 1.14 of a copy; 1 KiB: 1.18). Less than above, so that a
+/// flow in between stays as it is.
 const COPY_BELOW: usize = 8 << 10;
 /// Reads in a row that must say the same: one large message among small ones is no bulk flow.
 const STREAK: u8 = 4;

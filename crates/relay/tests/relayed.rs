@@ -308,13 +308,7 @@ fn an_end_is_carried_through_and_the_other_way_goes_on() {
 
 #[test]
 fn each_mode_moves_bytes_as_it_is_called() {
-    for mode in [
-        Mode::Copy,
-        Mode::Splice,
-        Mode::IoUring,
-        Mode::Auto,
-        Mode::Sockmap,
-    ] {
+    for mode in MODES {
         let pairs = [(plain(4 << 20), plain(4 << 20))];
         let Some((_, totals)) = relayed(|server| to(server, mode), &pairs) else {
             continue;
