@@ -152,6 +152,7 @@ const BUILT_IN: &[(&str, &str)] = built_in![
     "send-paths",
     "relay",
     "crossover",
+    "on-read",
     "segmentation",
     "write-size",
     "connections",
