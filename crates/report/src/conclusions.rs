@@ -7,6 +7,7 @@ use tcpcost_study::{Change, Conclusion, Derived, Expects, Fit, Knobs, Study, Val
 
 use crate::cell::CellSummary;
 use crate::contrast::Contrast;
+use crate::crossover::Crossing;
 use crate::estimate::Estimate;
 
 /// One answer to a conclusion or fit of the study, with or without an estimate.
@@ -42,6 +43,21 @@ pub enum FindingKind {
         at: String,
         /// The other values.
         steps: Vec<Step>,
+    },
+    /// What a knob changes, over the values of another.
+    Crossover {
+        /// The knob.
+        knob: String,
+        /// The value that the other is held against.
+        from: Value,
+        /// The other value.
+        to: Value,
+        /// The knob that it is followed over.
+        over: String,
+        /// Which cells, where there are several such rows: the first one's name without both knobs.
+        at: String,
+        /// By value of `over`, in order.
+        crossings: Vec<Crossing>,
     },
     /// A straight line.
     Line {
@@ -204,9 +220,10 @@ pub(crate) fn told(cell: &CellSummary, asked: Option<Derived>) -> Derived {
 }
 
 fn conclude(study: &Study, one: &Conclusion, cells: &[CellSummary]) -> Vec<Finding> {
-    match &one.change {
-        Some(change) => changes(study, one, change, cells),
-        None => {
+    match (&one.change, &one.over) {
+        (Some(change), Some(over)) => crossovers(study, one, change, over, cells),
+        (Some(change), None) => changes(study, one, change, cells),
+        (None, _) => {
             let cells: Vec<&CellSummary> = picked(cells, &one.matching).collect();
             let Some(quantity) = cells.first().map(|cell| told(cell, one.quantity)) else {
                 return Vec::new();
@@ -291,7 +308,7 @@ fn changes(
                 knob: change.knob.clone(),
                 from: change.from.clone(),
                 at: match has_several {
-                    true => without(first, change),
+                    true => without(first, &[&change.knob]),
                     false => String::new(),
                 },
                 steps: steps.collect(),
@@ -301,10 +318,64 @@ fn changes(
     all
 }
 
-/// A cell's name without the knob that changes.
-fn without(cell: &CellSummary, change: &Change) -> String {
-    let varied = format!("{}={}", change.knob, change.from);
-    let words = cell.name.split(' ').filter(|word| *word != varied);
+/// One for each other value of the knob at each setting of the knobs beside `over`.
+fn crossovers(
+    study: &Study,
+    one: &Conclusion,
+    change: &Change,
+    over: &str,
+    cells: &[CellSummary],
+) -> Vec<Finding> {
+    // Rows by the first cell's name without both knobs, and by the other value.
+    let mut rows: Vec<(String, usize, Derived, Vec<Crossing>)> = Vec::new();
+    for (first, to) in groups(study, &one.matching, change, cells) {
+        let Some(value) = first.knobs.value(over) else {
+            continue;
+        };
+        let quantity = told(first, one.quantity);
+        let at = without(first, &[&change.knob, over]);
+        for (index, cell) in to {
+            let percent = Contrast::new(first, cell, quantity).map(|change| change.percent());
+            let crossing = Crossing {
+                at: value.clone(),
+                percent,
+            };
+            let mut known = rows.iter_mut();
+            match known.find(|(other, of, ..)| *other == at && *of == index) {
+                Some((.., crossings)) => crossings.push(crossing),
+                None => rows.push((at.clone(), index, quantity, vec![crossing])),
+            }
+        }
+    }
+    let has_several = rows.iter().any(|(at, ..)| *at != rows[0].0);
+    let mut all = Vec::new();
+    for (at, index, quantity, mut crossings) in rows {
+        let number = |one: &Crossing| one.at.number().unwrap_or(f64::MAX);
+        crossings.sort_by(|a, b| number(a).total_cmp(&number(b)));
+        all.push(Finding {
+            text: one.text.clone(),
+            continues: one.continues || !all.is_empty(),
+            quantity,
+            kind: FindingKind::Crossover {
+                knob: change.knob.clone(),
+                from: change.from.clone(),
+                to: change.to[index].clone(),
+                over: over.to_string(),
+                at: if has_several { at } else { String::new() },
+                crossings,
+            },
+        });
+    }
+    all
+}
+
+/// A cell's name without knobs.
+fn without(cell: &CellSummary, knobs: &[&str]) -> String {
+    let is_told = |word: &&str| {
+        let name = word.split_once('=').map(|(name, _)| name);
+        name.is_some_and(|name| knobs.contains(&name))
+    };
+    let words = cell.name.split(' ').filter(|word| !is_told(word));
     let name = words.collect::<Vec<_>>().join(" ");
     name.trim_end_matches(',').to_string()
 }

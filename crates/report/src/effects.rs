@@ -63,7 +63,7 @@ pub(crate) fn is_of_the_load(name: &str) -> bool {
 pub(crate) fn effects(cells: &[CellSummary], findings: &[Finding]) -> Vec<Effect> {
     let concluded = |name: &str| {
         findings.iter().any(
-            |found| matches!(&found.kind, FindingKind::Change { knob, .. } if knob.as_str() == name),
+            |found| matches!(&found.kind, FindingKind::Change { knob, .. } | FindingKind::Crossover { knob, .. } if knob.as_str() == name),
         )
     };
     let names = knobs(cells).into_iter().filter(|name| !concluded(name));

@@ -7,6 +7,7 @@ use tcpcost_study::Derived;
 use crate::comparison_prose;
 use crate::conclusions::{Against, Finding, FindingKind, Sign, Statement, Step};
 use crate::copied;
+use crate::crossover;
 use crate::effect_prose;
 use crate::estimate::Estimate;
 use crate::labels;
@@ -106,6 +107,24 @@ fn clause(found: &Finding, before: Option<&Finding>) -> String {
                 .collect();
             format!("{at}{}", steps.join(", "))
         }
+        FindingKind::Crossover {
+            knob,
+            from,
+            to,
+            over,
+            at,
+            crossings,
+        } => {
+            let at = match at.as_str() {
+                "" => String::new(),
+                at => format!("{at}: "),
+            };
+            let what = match of.is_empty() {
+                true => to.to_string(),
+                false => format!("{knob} {to} instead of {from}, by {over},"),
+            };
+            format!("{at}{what} {}", crossover::told(crossings))
+        }
         FindingKind::Line {
             over,
             slope,
@@ -133,6 +152,13 @@ fn of(found: &Finding) -> String {
     match &found.kind {
         FindingKind::Value { .. } => format!("{quantity} ({}) ", unit_in_tables(found.quantity).0),
         FindingKind::Change { knob, from, .. } => format!("{quantity}, against {knob} {from}, "),
+        FindingKind::Crossover {
+            knob,
+            from,
+            to,
+            over,
+            ..
+        } => format!("{quantity}, {knob} {to} against {from} over {over}, "),
         FindingKind::Line {
             over, cells, slope, ..
         } => {

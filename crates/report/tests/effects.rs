@@ -3,7 +3,7 @@
 mod common;
 
 use common::{all_measured, records};
-use tcpcost_report::{Summary, TextStyle, text};
+use tcpcost_report::{FindingKind, Summary, TextStyle, text};
 use tcpcost_study::{Figure, Study};
 
 fn summary(text: &str) -> Summary {
@@ -57,6 +57,40 @@ fn cells_that_differ_in_two_knobs_are_not_held_against_each_other() {
         "[[cells]]\nname = \"a\"\nflows = 1\n[[cells]]\nname = \"b\"\nflows = 2\nwrite_size = \"1KiB\"\n",
     );
     assert!(summary.effects.is_empty(), "{:?}", summary.effects);
+}
+
+#[test]
+fn a_change_is_followed_over_another_knob_in_the_order_of_its_values() {
+    let summary = summary(
+        "[vary]\nflows = [1, 10]\nwrite_size = [\"64KiB\", \"1KiB\", \"16KiB\"]\nrate = [\"1Gbit\", \"unlimited\"]\n\
+         [[conclusion]]\ntext = \"More flows\"\nknob = \"flows\"\nfrom = 1\nto = [10]\nover = \"write_size\"\n",
+    );
+    let found: Vec<_> = summary
+        .findings
+        .iter()
+        .map(|found| match &found.kind {
+            FindingKind::Crossover { at, crossings, .. } => {
+                let places = crossings.iter().map(|one| one.at.to_string());
+                assert!(crossings.iter().all(|one| one.percent.is_some()));
+                (at.as_str(), places.collect::<Vec<_>>().join(" "))
+            }
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    let sizes = "1KiB 16KiB 64KiB".to_string();
+    assert_eq!(
+        found,
+        [("rate=1Gbit", sizes.clone()), ("rate=unlimited", sizes)]
+    );
+    let text = text(&summary, TextStyle::default());
+    assert!(
+        text.contains("More flows: rate=1Gbit: flows 10 instead of 1, by write_size, is cheaper"),
+        "{text}"
+    );
+    assert!(
+        summary.effects.iter().all(|effect| effect.knob != "flows"),
+        "it is told already"
+    );
 }
 
 #[test]

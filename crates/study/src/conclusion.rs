@@ -25,6 +25,8 @@ pub struct Conclusion {
     pub published: Option<f64>,
     /// What was stated of the change.
     pub expects: Option<Expects>,
+    /// The knob over whose values the change is followed, to find where its sign turns.
+    pub over: Option<String>,
 }
 
 /// From one value of a knob to others, all else being equal.
@@ -86,6 +88,13 @@ impl Conclusion {
             })?,
             None => None,
         };
+        let over = match change {
+            Some(_) => section.text("over", |text| match find_full(text) {
+                Some(_) => Ok(text.to_string()),
+                None => Err("the name of a knob"),
+            })?,
+            None => None,
+        };
         section.end()?;
         Ok(Conclusion {
             text,
@@ -95,6 +104,7 @@ impl Conclusion {
             change,
             published,
             expects,
+            over,
         })
     }
 }

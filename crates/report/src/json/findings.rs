@@ -31,6 +31,14 @@ enum KindJson<'a> {
         at: &'a str,
         steps: Vec<StepJson<'a>>,
     },
+    Crossover {
+        knob: &'a str,
+        from: &'a tcpcost_study::Value,
+        to: &'a tcpcost_study::Value,
+        over: &'a str,
+        at: &'a str,
+        crossings: Vec<CrossingJson<'a>>,
+    },
     Line {
         over: String,
         cells: usize,
@@ -47,6 +55,12 @@ struct CellFindingJson<'a> {
     cell: &'a str,
     estimate: Option<Estimate>,
     against: Option<&'static str>,
+}
+
+#[derive(Serialize)]
+struct CrossingJson<'a> {
+    at: &'a tcpcost_study::Value,
+    change_percent: Option<Estimate>,
 }
 
 #[derive(Serialize)]
@@ -143,6 +157,27 @@ pub(super) fn finding(found: &Finding) -> FindingJson<'_> {
                     published_percent: step.published_percent,
                     against: against(step.percent, step.published_percent),
                     statement: step.statement.map(Statement::name),
+                })
+                .collect(),
+        },
+        FindingKind::Crossover {
+            knob,
+            from,
+            to,
+            over,
+            at,
+            crossings,
+        } => KindJson::Crossover {
+            knob,
+            from,
+            to,
+            over,
+            at,
+            crossings: crossings
+                .iter()
+                .map(|one| CrossingJson {
+                    at: &one.at,
+                    change_percent: one.percent,
                 })
                 .collect(),
         },

@@ -1,0 +1,111 @@
+//! From which value of one knob on a value of another costs less.
+
+use tcpcost_study::Value;
+
+use crate::conclusions::Sign;
+use crate::effect_prose::signed;
+use crate::estimate::Estimate;
+
+/// The change in percent at one value of the knob that it is looked at over.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Crossing {
+    /// The value.
+    pub at: Value,
+    /// The change, trial by trial; absent where one of both cells has no number.
+    pub percent: Option<Estimate>,
+}
+
+/// What the crossings, in the order of their values, say: `is cheaper from 16KiB on (−23 % [−44, −16] there), dearer up to
+/// 1KiB; not decided at 4KiB`.
+pub(crate) fn told(crossings: &[Crossing]) -> String {
+    let sign = |one: &Crossing| one.percent.as_ref().map_or(Sign::Unknown, Sign::of);
+    let signs: Vec<Sign> = crossings.iter().map(sign).collect();
+    let of = |wanted: Sign| {
+        let with = crossings.iter().zip(&signs);
+        let with = with.filter(move |(_, sign)| **sign == wanted);
+        with.map(|(one, _)| one.at.to_string()).collect::<Vec<_>>()
+    };
+    let below_at_end = signs.iter().rev().take_while(|sign| **sign == Sign::Below);
+    let above_at_start = signs.iter().take_while(|sign| **sign == Sign::Above);
+    let (below, above) = (below_at_end.count(), above_at_start.count());
+    let (cheaper, dearer) = (of(Sign::Below), of(Sign::Above));
+    let interval = |one: &Crossing| {
+        let percent = one.percent.as_ref().map(signed);
+        percent.map_or(String::new(), |percent| format!(" ({percent} there)"))
+    };
+    let mut parts = Vec::new();
+    parts.push(match (below, &cheaper[..]) {
+        (all, _) if all == crossings.len() => "is cheaper everywhere".to_string(),
+        (0, []) => "is cheaper nowhere".to_string(),
+        (0, some) => format!("is cheaper at {}", some.join(", ")),
+        (count, _) => {
+            let first = &crossings[crossings.len() - count];
+            format!("is cheaper from {} on{}", first.at, interval(first))
+        }
+    });
+    match (above, &dearer[..]) {
+        (_, []) => {}
+        (0, some) => parts.push(format!("dearer at {}", some.join(", "))),
+        (count, some) if count == some.len() => {
+            let last = &crossings[count - 1];
+            parts.push(format!("dearer up to {}{}", last.at, interval(last)));
+        }
+        (_, some) => parts.push(format!("dearer at {}", some.join(", "))),
+    }
+    let open: Vec<String> = [of(Sign::Open), of(Sign::Unknown)].concat();
+    let text = parts.join(", ");
+    match open.is_empty() {
+        true => text,
+        false => format!("{text}; not decided at {}", open.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn crossings(changes: &[(u64, f64, f64)]) -> Vec<Crossing> {
+        let one = |&(at, lo, hi): &(u64, f64, f64)| Crossing {
+            at: Value::Bytes(at << 10),
+            percent: Some(Estimate {
+                median: (lo + hi) / 2.0,
+                lo: Some(lo),
+                hi: Some(hi),
+                n: 6,
+            }),
+        };
+        changes.iter().map(one).collect()
+    }
+
+    #[test]
+    fn what_is_cheaper_is_so_from_some_value_on() {
+        let usual = crossings(&[
+            (1, 5.0, 15.0),
+            (4, -5.0, 6.0),
+            (16, -44.0, -16.0),
+            (64, -60.0, -40.0),
+        ]);
+        assert_eq!(
+            told(&usual),
+            "is cheaper from 16KiB on (\u{2212}30 % [\u{2212}44, \u{2212}16] there), dearer up to 1KiB (10 % [5, 15] there); \
+             not decided at 4KiB"
+        );
+        assert_eq!(
+            told(&crossings(&[(1, -9.0, -3.0), (4, -9.0, -3.0)])),
+            "is cheaper everywhere"
+        );
+        assert_eq!(
+            told(&crossings(&[(1, -9.0, 3.0), (4, 1.0, 3.0)])),
+            "is cheaper nowhere, dearer at 4KiB; not decided at 1KiB"
+        );
+        assert_eq!(
+            told(&crossings(&[(1, -9.0, -3.0), (4, -1.0, 3.0)])),
+            "is cheaper at 1KiB; not decided at 4KiB"
+        );
+        let missing = [Crossing {
+            at: Value::Bytes(1024),
+            percent: None,
+        }];
+        assert_eq!(told(&missing), "is cheaper nowhere; not decided at 1KiB");
+    }
+}
