@@ -1,6 +1,8 @@
 //! The schemas of docs/schema, held against every document of the corpus. A field that is written and not in its schema
 //! fails here.
 
+mod common;
+
 use std::fs;
 use std::path::PathBuf;
 
@@ -73,6 +75,27 @@ fn every_summary_of_the_corpus_is_as_its_schema_says() {
     for (file, text) in summaries {
         check(&schema, &serde_json::from_str(&text).unwrap(), &file);
     }
+}
+
+#[test]
+fn statements_and_crossovers_are_as_the_schema_says() {
+    let text = "[vary]\nflows = [1, 10]\nwrite_size = [\"1KiB\", \"16KiB\"]\n\
+                [[conclusion]]\ntext = \"More flows\"\nknob = \"flows\"\nfrom = 1\nto = [10]\nover = \"write_size\"\n\
+                [[conclusion]]\ntext = \"Larger writes\"\nknob = \"write_size\"\nfrom = \"1KiB\"\nto = [\"16KiB\"]\n\
+                expects = \"less\"\n";
+    let study = tcpcost_study::Study::parse("s", text, "s.toml").unwrap();
+    let records = common::records(&study, "netns", 6, common::all_measured);
+    let summary = tcpcost_report::Summary::new(&study, &records);
+    let document: Value = serde_json::from_str(&tcpcost_report::json(&summary)).unwrap();
+    check(&schema("summary"), &document, "made here");
+    let findings = document["findings"].as_array().unwrap();
+    assert_eq!(findings[0]["kind"], "crossover");
+    assert!(
+        findings
+            .iter()
+            .any(|one| one["steps"][0]["statement"] == "holds"),
+        "{findings:#?}"
+    );
 }
 
 #[test]
