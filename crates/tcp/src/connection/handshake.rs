@@ -110,6 +110,7 @@ impl Connection {
             ended: None,
             soft_error: None,
             fast_open: None,
+            mtu_search: None,
             limits: super::Chronograph::new(),
             counters: Counters::default(),
             config,
@@ -175,6 +176,7 @@ impl Connection {
             self.rcv.ts_recent = timestamps.value;
         }
         self.snd.mss_peer = u32::from(options.mss.unwrap_or(MSS_DEFAULT).max(MSS_MIN));
+        self.begin_mtu_search(now);
         self.set_mss();
         // The window of a SYN is never scaled (RFC 7323 §2.2).
         self.snd.wnd = u32::from(syn.window);
@@ -283,11 +285,16 @@ impl Connection {
     /// Payload of a full segment: what the peer takes and the path carries, less the options that
     /// every segment has (RFC 6691).
     pub(super) fn set_mss(&mut self) {
-        let options = if self.timestamps { 12 } else { 0 };
-        let limit = self.snd.mss_peer.min(self.snd.mss_path);
+        let options = self.option_bytes();
+        let limit = self.segment_bytes_limit();
         self.snd.mss = limit.saturating_sub(options).max(u32::from(MSS_MIN) / 2);
         self.congestion
             .on_mss(&self.config, self.snd.mss, !self.state.is_synchronized());
+    }
+
+    /// Of options that every segment has.
+    pub(super) fn option_bytes(&self) -> u32 {
+        if self.timestamps { 12 } else { 0 }
     }
 }
 

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::Connection;
 use super::ack::AckState;
+use super::mtu_search::MtuProbes;
 use super::recovery::Phase;
 use crate::wire::Unreachable;
 
@@ -30,6 +31,8 @@ pub struct Info {
     pub mss: u32,
     /// Payload of a full segment of the peer's, by what was seen.
     pub mss_received: u32,
+    /// What probes found out of the path.
+    pub mtu_probes: MtuProbes,
     /// What our MSS option said.
     pub mss_announced: u32,
     /// Sent and not acknowledged, whatever its fate.
@@ -198,6 +201,7 @@ impl Connection {
             ssthresh_bytes: Some(self.congestion.ssthresh()).filter(|bytes| *bytes < u32::MAX),
             mss: snd.mss,
             mss_received: rcv.full_segment,
+            mtu_probes: self.mtu_probes(),
             mss_announced: self.config.mss.into(),
             unacked_bytes: snd.nxt.since(snd.una),
             sacked_bytes: board.sacked_bytes(),

@@ -23,8 +23,9 @@ impl Connection {
         self.leave_phase(ack);
         self.detect_loss(progress, now);
         let flight = self.recovery.flight(mss);
+        let loses = self.recovery.scoreboard.lost_bytes() > 0 && !self.is_only_probe_lost();
         match &mut self.recovery.phase {
-            Phase::Open | Phase::Reduced { .. } if self.recovery.scoreboard.lost_bytes() > 0 => {
+            Phase::Open | Phase::Reduced { .. } if loses => {
                 self.enter_recovery(flight_before, progress);
             }
             Phase::Loss {
