@@ -123,6 +123,7 @@ impl Connection {
         let flags = segment.flags;
         // First, check the ACK bit.
         let acceptable = segment.ack.after(self.snd.iss) && segment.ack.at_or_before(self.snd.nxt);
+        let acceptable = acceptable && self.is_echo_possible(segment, now);
         if flags.contains(Flags::ACK) && !acceptable {
             self.counters.dropped_bad_ack += 1;
             if !flags.contains(Flags::RST) {
@@ -155,6 +156,21 @@ impl Connection {
         self.establish(segment, now);
         self.owe_ack();
         self.settle_fast_open(segment, now);
+        if self.unsent() > 0 {
+            let window = self.rcv.acked_window;
+            self.ack.on_opened_by_writer(&self.config.ack, window, now);
+        }
+    }
+
+    /// As Linux: a SYN-ACK echoes a timestamp of ours, if any, as an ACK field must be of our SYN.
+    fn is_echo_possible(&self, segment: &Segment, now: Instant) -> bool {
+        let stamps = (segment.options.timestamps).filter(|stamps| stamps.echo != 0);
+        let age = now.saturating_duration_since(self.timers.base());
+        match stamps.filter(|_| self.timestamps && segment.flags.contains(Flags::SYN)) {
+            Some(stamps) => (self.clock().since(now, stamps.echo))
+                .is_some_and(|since| since <= age + std::time::Duration::from_millis(1)),
+            None => true,
+        }
     }
 
     /// IRS and the options of a SYN.

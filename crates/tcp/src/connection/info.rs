@@ -61,8 +61,9 @@ pub struct Info {
     pub since_data_received: Option<Duration>,
     /// What a router said last of segments that did not get there, if the peer was not heard since.
     pub soft_error: Option<Unreachable>,
-    /// Segments arrived in another order than they were sent in.
-    pub reordering_seen: bool,
+    /// By how much segments arrived in another order than they were sent in, at most: from the first
+    /// byte of a late one to the end of what had arrived. 0: they did not.
+    pub reordering_bytes: u32,
     /// What held the sender up since it began, and for how long.
     pub limits: Limits,
     /// How it acknowledges.
@@ -217,7 +218,7 @@ impl Connection {
             since_data_received: (rcv.data_ns > 0)
                 .then(|| Duration::from_nanos(self.timers.ns(now).saturating_sub(rcv.data_ns))),
             soft_error: self.soft_error,
-            reordering_seen: recovery.rack.reordering_seen(),
+            reordering_bytes: recovery.rack.reordering(),
             limits: self.limits.until(self.timers.ns(now)),
             ack: self.ack.state(),
         }

@@ -450,9 +450,10 @@ impl Connection {
 
     /// What is left of the peer's window.
     pub(super) fn window_left(&self) -> u32 {
-        self.snd
-            .wnd
-            .saturating_sub(self.snd.nxt.since(self.snd.una))
+        // A SYN takes no room in the window, which counts from behind it.
+        let syn = u32::from(!self.state.is_synchronized());
+        let sent = self.snd.nxt.since(self.snd.una).saturating_sub(syn);
+        self.snd.wnd.saturating_sub(sent)
     }
 
     /// RFC 5681 §4.1.
