@@ -221,6 +221,9 @@ impl Sockets {
                 other => other,
             };
         }
+        if matches!(descriptor.deferred, Some(Some(_))) {
+            return Err(Errno(EISCONN));
+        }
         if descriptor.deferred.is_some() {
             let known = self.host.endpoint.syn_payload_max(remote.ip());
             let trusts = sysctl::fast_open().client_without_cookie;
@@ -443,6 +446,7 @@ impl Sockets {
                     config.segmentation.nagle = chosen.segmentation.nagle;
                     config.send_buffer = chosen.send_buffer;
                     config.user_timeout = chosen.user_timeout;
+                    config.syn_retries_max = chosen.syn_retries_max;
                     config.dscp = chosen.dscp;
                 });
             })?;
