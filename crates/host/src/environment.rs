@@ -101,6 +101,7 @@ pub const SYSCTLS: &[&str] = &[
     "net.ipv4.tcp_mem",
     "net.ipv4.tcp_min_tso_segs",
     "net.ipv4.tcp_moderate_rcvbuf",
+    "net.ipv4.tcp_mtu_probing",
     "net.ipv4.tcp_no_metrics_save",
     "net.ipv4.tcp_notsent_lowat",
     "net.ipv4.tcp_pacing_ca_ratio",

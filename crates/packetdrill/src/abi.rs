@@ -438,7 +438,7 @@ fn send_first(fd: c_int, data: &[u8], flags: c_int, remote: SocketAddr) -> ssize
         let waits = !sockets.is_nonblocking(fd) && flags & libc::MSG_DONTWAIT == 0;
         let done = match &mut done {
             Some(done) => done,
-            none => match sockets.connect_with_data(fd, remote, data) {
+            none => match sockets.connect_with_data(fd, remote, data, waits) {
                 Ok(sent) if !waits => return Ok(sent),
                 Ok(sent) => none.insert(sent as usize),
                 Err(Failure::Again) => none.insert(0),

@@ -170,8 +170,15 @@ impl Sockets {
         ))
     }
 
-    /// As [`connect`](Self::connect), with data for the SYN; how much of it is on its way.
-    pub fn connect_with_data(&mut self, fd: i32, remote: SocketAddr, data: &[u8]) -> Result<i64> {
+    /// As [`connect`](Self::connect), with data for the SYN; how much of it is on its way. A caller that
+    /// `waits` has the rest written, too.
+    pub fn connect_with_data(
+        &mut self,
+        fd: i32,
+        remote: SocketAddr,
+        data: &[u8],
+        waits: bool,
+    ) -> Result<i64> {
         let (settings, descriptor) = (sysctl::fast_open(), self.get(fd)?);
         if !settings.client {
             return Err(Errno(libc::EOPNOTSUPP));
@@ -192,7 +199,10 @@ impl Sockets {
         let room = room.or(trusts.then_some(own)).unwrap_or(0);
         self.open(fd, remote)?;
         let id = self.connection(fd)?;
-        let fits = data.len().min(room.min(own) as usize);
+        let fits = match waits {
+            true => data.len(),
+            false => data.len().min(room.min(own) as usize),
+        };
         let written = self.apply(id, |connection| connection.write(&data[..fits]))?;
         match written {
             Ok(0) => Err(Again),
@@ -210,6 +220,9 @@ impl Sockets {
                 Err(Again) => Err(Errno(libc::EALREADY)),
                 other => other,
             };
+        }
+        if matches!(descriptor.deferred, Some(Some(_))) {
+            return Err(Errno(EISCONN));
         }
         if descriptor.deferred.is_some() {
             let known = self.host.endpoint.syn_payload_max(remote.ip());
@@ -301,7 +314,10 @@ impl Sockets {
         let now = self.host.now();
         match self.descriptors.remove(&fd).ok_or(Errno(EBADF))?.socket {
             Socket::Fresh(_) => {}
-            Socket::Listener(address) => self.host.endpoint.unlisten(address.port(), now),
+            Socket::Listener(address) => {
+                self.own_keys = false;
+                self.host.endpoint.unlisten(address.port(), now);
+            }
             Socket::Connection { id, .. } => self.host.endpoint.release(id, now),
         }
         self.host.settle();
@@ -430,6 +446,7 @@ impl Sockets {
                     config.segmentation.nagle = chosen.segmentation.nagle;
                     config.send_buffer = chosen.send_buffer;
                     config.user_timeout = chosen.user_timeout;
+                    config.syn_retries_max = chosen.syn_retries_max;
                     config.dscp = chosen.dscp;
                 });
             })?;

@@ -40,7 +40,8 @@ pub fn tcp_info(connection: &Connection, now: std::time::Instant) -> Vec<u8> {
         info.mss_received,
         segments(info.unacked_bytes),
         segments(info.sacked_bytes),
-        segments(info.lost_bytes),
+        // There what was sent again still counts.
+        segments(info.lost_bytes + info.retransmitted_bytes),
         segments(info.retransmitted_bytes),
         0,
         0,
@@ -55,7 +56,7 @@ pub fn tcp_info(connection: &Connection, now: std::time::Instant) -> Vec<u8> {
             .map_or(unlimited, |bytes| bytes / info.mss.max(1)),
         info.cwnd_bytes / info.mss.max(1),
         info.mss_announced,
-        3,
+        segments(info.reordering_bytes).max(3),
         0,
         info.receive_buffer_bytes,
         counters.segments_retransmitted as u32,

@@ -26,8 +26,8 @@ pub fn config() -> Config {
     let is_on = |name| first(name).is_none_or(|value| value != 0);
     let (read, write) = (read("tcp_rmem"), read("tcp_wmem"));
     Config {
-        // Half of what the kernel calls so is payload there.
-        receive_buffer: read.get(1).map_or(65_536, |bytes| bytes / 2),
+        // Half of what the kernel calls so is payload there, of which it offers no more than this at first.
+        receive_buffer: read.get(1).map_or(65_536, |bytes| (bytes / 2).min(65_536)),
         receive_buffer_max: read.get(2).copied().unwrap_or(6 << 20),
         send_buffer: write.get(1).copied().unwrap_or(1 << 20),
         timestamps: is_on("tcp_timestamps"),
@@ -41,6 +41,7 @@ pub fn config() -> Config {
             window_divisor: first("tcp_tso_win_divisor"),
             paced_segments_min: first("tcp_min_tso_segs").unwrap_or(2),
             push_each: true,
+            half_window: true,
             ..Segmentation::default()
         },
         congestion: CongestionControl::Cubic,

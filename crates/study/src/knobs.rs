@@ -549,6 +549,14 @@ pub const KNOBS: &[Knob] = &[
         "Whether a sender probes when the last segments of a flight stay unacknowledged (RFC 8985; both stacks do, Linux before 3.10 did not): after two round trips, 2 ms at the least, also when the peer is only kept off its CPU.",
     ),
     tcp(
+        "mtu_probing",
+        Kind::Choice(&["off", "black-hole", "always"]),
+        // 0, 1 and 2, in the order of the words.
+        Kernel::Sysctl("net.ipv4.tcp_mtu_probing", |place| place),
+        UserKnob::MtuProbing,
+        "Whether a sender finds out by probes how large segments the path carries (RFC 4821), for paths whose routers do not say: once timeouts in a row look like a black hole, or from the beginning with 1024 bytes; `off`, also in Linux.",
+    ),
+    tcp(
         "hystart",
         Kind::Switch,
         Kernel::No("the kernel's is a HyStart of its own and a parameter of the module tcp_cubic, for the whole machine"),

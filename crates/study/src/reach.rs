@@ -290,11 +290,7 @@ impl Knobs {
             let Kernel::Sysctl(name, write) = kernel else {
                 return None;
             };
-            let number = match self.value_at(host, row.name)? {
-                Value::Switch(on) => u64::from(on),
-                Value::Count(number) | Value::Bytes(number) => number,
-                _ => return None,
-            };
+            let number = row.kind.number(&self.value_at(host, row.name)?)?;
             Some((name.to_string(), write(number).to_string()))
         });
         of_rows.chain(self.sysctls(host)).collect()

@@ -39,6 +39,20 @@ pub enum Kind {
     Text,
 }
 
+impl Kind {
+    /// A value as the number that [`Kernel::Sysctl`] begins with: a switch is 0 or 1, a word its place.
+    pub fn number(self, value: &Value) -> Option<u64> {
+        match (self, value) {
+            (_, Value::Switch(on)) => Some(u64::from(*on)),
+            (Kind::Choice(words), Value::Word(word)) => {
+                let place = words.iter().position(|known| known == word)?;
+                u64::try_from(place).ok()
+            }
+            (_, value) => value.whole(),
+        }
+    }
+}
+
 /// One knob: its name, where it is set, what it takes and what it is when nobody sets it.
 #[derive(Debug, Clone, Copy)]
 pub struct Knob {
@@ -282,6 +296,7 @@ pub enum UserKnob {
     InitialWindow,
     WindowGrowth,
     TailLossProbe,
+    MtuProbing,
     HyStart,
     Dscp,
     BusyPoll,
@@ -311,7 +326,7 @@ pub enum Kernel {
     /// What a device of the bed's own has alone, because the loopback's serves others: a route's
     /// metric, a queueing discipline, steering, an eBPF program.
     OwnDevice(&'static str),
-    /// A sysctl of this name; the number that is written, out of the knob's (a switch is 0 or 1).
+    /// A sysctl of this name; the number that is written, out of the knob's ([`Kind::number`]).
     Sysctl(&'static str, fn(u64) -> u64),
     /// A sysctl by its own name.
     AnySysctl,

@@ -79,8 +79,8 @@ pub mod wire;
 pub use connection::config::{Config, CongestionControl, FastOpenChoice, KeepAlive, WindowGrowth};
 pub use connection::{
     AckDecision, AckPolicy, AckRule, AckState, Agreed, Arrival, Clock, Connection, Ended, Info,
-    Limits, LinuxAcks, LossState, Nagle, OwnAckPolicy, OwnAcks, OwnCut, OwnSegmentation, Pacing,
-    Read, ReadError, Segmentation, SendView, State, TailRule, WriteError,
+    Limits, LinuxAcks, LossState, MtuProbes, MtuProbing, Nagle, OwnAckPolicy, OwnAcks, OwnCut,
+    OwnSegmentation, Pacing, Read, ReadError, Segmentation, SendView, State, TailRule, WriteError,
 };
 pub use counters::Counters;
 pub use endpoint::{ConnId, ConnectError, Endpoint, EndpointCounters, ListenError, Ports};

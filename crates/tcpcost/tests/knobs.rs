@@ -212,10 +212,7 @@ fn is_as_asked(row: &Knob, asked: &str, read: &str, user: bool) -> bool {
     let mut knobs = Knobs::default();
     knobs.set(row.name, asked).unwrap();
     let value = knobs.value(row.name).unwrap();
-    let number = |of: &Value| match of {
-        Value::Switch(on) => u64::from(*on),
-        other => other.whole().unwrap(),
-    };
+    let number = |of: &Value| row.kind.number(of).unwrap();
     let kernel = match row.of {
         Of::Link(kernel, _) | Of::Tcp(kernel, _) if !user => Some(kernel),
         _ => None,

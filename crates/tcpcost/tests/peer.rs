@@ -322,6 +322,36 @@ fn iperf3_clients_that_say_nothing_or_are_gone_are_in_nobodys_way() {
     });
 }
 
+/// The last words of a test may come when the next client is there already: it has nothing to do with them.
+#[test]
+fn the_late_end_of_an_iperf3_test_does_not_end_the_next() {
+    in_namespace(|| {
+        let place = Place::new();
+        let peer = peer(&place, "--tun", &[&["--listen", "5201", "--iperf3"]]);
+        let (mut first, answer) = begin(b'a');
+        assert_eq!(answer, 9, "PARAM_EXCHANGE");
+        say(&mut first, "{\"tcp\": true, \"parallel\": 1}");
+        assert_eq!(said(&mut first), 10, "CREATE_STREAMS");
+        let mut data = connect(V4, 5201);
+        data.write_all(&[b'a'; 37]).unwrap();
+        assert_eq!(
+            [said(&mut first), said(&mut first)],
+            [1, 2],
+            "TEST_START, TEST_RUNNING"
+        );
+        // The data connection is gone, and its place free for the next that comes.
+        data.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(hear(&mut data), b"");
+        let (mut second, answer) = begin(b'b');
+        assert_eq!(answer, 9, "PARAM_EXCHANGE");
+        first.write_all(&[16]).unwrap();
+        assert_eq!(hear(&mut first), b"", "IPERF_DONE");
+        say(&mut second, "{\"tcp\": true, \"parallel\": 1}");
+        assert_eq!(said(&mut second), 10, "CREATE_STREAMS");
+        end(peer);
+    });
+}
+
 /// The 64 tests that there may be are not for ever those of clients that fell silent: ten seconds.
 #[test]
 fn as_many_iperf3_clients_as_there_may_be_do_not_block_the_next_for_ever() {

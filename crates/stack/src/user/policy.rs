@@ -4,7 +4,7 @@ use std::num::NonZeroU16;
 use std::time::Duration;
 
 use tcpcost_study::{AckKind, TailSplit, UserKnob, Value, WindowGrowth, with_ack_policies};
-use tcpcost_tcp::{AckPolicy, Config, Pacing, TailRule};
+use tcpcost_tcp::{AckPolicy, Config, MtuProbing, Pacing, TailRule};
 
 /// What a study chooses of our own TCP.
 #[derive(Debug, Clone, PartialEq)]
@@ -81,6 +81,11 @@ impl UserSettings {
                 tcpcost_tcp::WindowGrowth::PerAck => WindowGrowth::PerAck.word(),
             }),
             UserKnob::TailLossProbe => Some(Value::Switch(config.tail_loss_probe)),
+            UserKnob::MtuProbing => word(match config.mtu_probing {
+                MtuProbing::Off => "off",
+                MtuProbing::BlackHole => "black-hole",
+                MtuProbing::Always => "always",
+            }),
             UserKnob::HyStart => Some(Value::Switch(config.hystart)),
             UserKnob::Dscp => Some(count(config.dscp.into())),
             UserKnob::BusyPoll => us(self.busy_poll),
@@ -141,6 +146,13 @@ impl UserSettings {
                 }
             }
             UserKnob::TailLossProbe => config.tail_loss_probe = is_on(),
+            UserKnob::MtuProbing => {
+                config.mtu_probing = match word() {
+                    "black-hole" => MtuProbing::BlackHole,
+                    "always" => MtuProbing::Always,
+                    _ => MtuProbing::Off,
+                }
+            }
             UserKnob::HyStart => config.hystart = is_on(),
             UserKnob::Dscp => config.dscp = u8::try_from(whole()).unwrap_or(0),
             UserKnob::BusyPoll => self.busy_poll = Duration::from_micros(whole()),

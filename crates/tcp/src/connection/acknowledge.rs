@@ -219,6 +219,7 @@ impl Connection {
         }
         self.repair(progress, segment.ack, now);
         if progress.acked > 0 {
+            self.settle_mtu_probe();
             self.restart_retransmission_timers(now);
         } else if progress.delivered > 0 {
             self.arm_tail_probe(now);

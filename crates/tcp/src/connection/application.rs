@@ -11,7 +11,7 @@ use crate::Piece;
 /// Why nothing can be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteError {
-    /// It was closed for writing.
+    /// It was closed for writing; or the peer, which had closed, wanted no more (EPIPE in Linux, too).
     Closed,
     /// The connection ended.
     Ended(Ended),
@@ -112,6 +112,7 @@ impl Connection {
 
     fn check_write(&self) -> Result<(), WriteError> {
         match (self.ended, self.snd.closed || !self.state.may_write()) {
+            (Some(Ended::Reset), _) if self.rcv.finished => Err(WriteError::Closed),
             (Some(reason), _) => Err(WriteError::Ended(reason)),
             (None, true) => Err(WriteError::Closed),
             (None, false) => Ok(()),

@@ -3,7 +3,7 @@
 use std::num::NonZeroU16;
 use std::time::Duration;
 
-use crate::connection::{AckPolicy, LinuxAcks, Segmentation};
+use crate::connection::{AckPolicy, LinuxAcks, MtuProbing, Segmentation};
 
 /// Choices of a connection. An [`Endpoint`](crate::Endpoint) gives each of its connections a copy;
 /// most can be changed later.
@@ -61,6 +61,10 @@ pub struct Config {
     /// Send one more segment when the last of a flight stay unacknowledged (RFC 8985 §7); Linux before
     /// 3.10 did not. Default yes, where SACK is agreed on.
     pub tail_loss_probe: bool,
+    /// Whether probes find out how large segments may be (RFC 4821). Default [`MtuProbing::Off`] as in
+    /// Linux: most paths say what is too big, and a peer that is merely gone for a while would cost
+    /// the large segments.
+    pub mtu_probing: MtuProbing,
     /// Give up after this many timeouts in a row (R2 of RFC 9293 §3.8.3). Default 15: about a
     /// quarter of an hour.
     pub retries_max: u8,
@@ -155,6 +159,7 @@ impl Default for Config {
             restart_after_idle: true,
             rto_min: Duration::from_millis(200),
             tail_loss_probe: true,
+            mtu_probing: MtuProbing::Off,
             retries_max: 15,
             syn_retries_max: 6,
             user_timeout: None,

@@ -135,11 +135,10 @@ impl Connection {
         let start = self.snd.una;
         if segment.ack.after(start) {
             state.taken = segment.ack == self.snd.nxt;
-            let mut segments = 0;
+            // No segment more: they came with the SYN.
             self.recovery
                 .scoreboard
-                .on_acknowledged(segment.ack, |_| segments += 1);
-            self.counters.segments_delivered += segments;
+                .on_acknowledged(segment.ack, |_| {});
             self.snd.una = segment.ack;
             self.snd.queue.acknowledge(segment.ack);
         }

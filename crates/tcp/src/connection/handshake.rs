@@ -110,6 +110,7 @@ impl Connection {
             ended: None,
             soft_error: None,
             fast_open: None,
+            mtu_search: None,
             limits: super::Chronograph::new(),
             counters: Counters::default(),
             config,
@@ -122,6 +123,7 @@ impl Connection {
         let flags = segment.flags;
         // First, check the ACK bit.
         let acceptable = segment.ack.after(self.snd.iss) && segment.ack.at_or_before(self.snd.nxt);
+        let acceptable = acceptable && self.is_echo_possible(segment, now);
         if flags.contains(Flags::ACK) && !acceptable {
             self.counters.dropped_bad_ack += 1;
             if !flags.contains(Flags::RST) {
@@ -154,6 +156,21 @@ impl Connection {
         self.establish(segment, now);
         self.owe_ack();
         self.settle_fast_open(segment, now);
+        if self.unsent() > 0 {
+            let window = self.rcv.acked_window;
+            self.ack.on_opened_by_writer(&self.config.ack, window, now);
+        }
+    }
+
+    /// As Linux: a SYN-ACK echoes a timestamp of ours, if any, as an ACK field must be of our SYN.
+    fn is_echo_possible(&self, segment: &Segment, now: Instant) -> bool {
+        let stamps = (segment.options.timestamps).filter(|stamps| stamps.echo != 0);
+        let age = now.saturating_duration_since(self.timers.base());
+        match stamps.filter(|_| self.timestamps && segment.flags.contains(Flags::SYN)) {
+            Some(stamps) => (self.clock().since(now, stamps.echo))
+                .is_some_and(|since| since <= age + std::time::Duration::from_millis(1)),
+            None => true,
+        }
     }
 
     /// IRS and the options of a SYN.
@@ -175,6 +192,7 @@ impl Connection {
             self.rcv.ts_recent = timestamps.value;
         }
         self.snd.mss_peer = u32::from(options.mss.unwrap_or(MSS_DEFAULT).max(MSS_MIN));
+        self.begin_mtu_search(now);
         self.set_mss();
         // The window of a SYN is never scaled (RFC 7323 §2.2).
         self.snd.wnd = u32::from(syn.window);
@@ -283,11 +301,16 @@ impl Connection {
     /// Payload of a full segment: what the peer takes and the path carries, less the options that
     /// every segment has (RFC 6691).
     pub(super) fn set_mss(&mut self) {
-        let options = if self.timestamps { 12 } else { 0 };
-        let limit = self.snd.mss_peer.min(self.snd.mss_path);
+        let options = self.option_bytes();
+        let limit = self.segment_bytes_limit();
         self.snd.mss = limit.saturating_sub(options).max(u32::from(MSS_MIN) / 2);
         self.congestion
             .on_mss(&self.config, self.snd.mss, !self.state.is_synchronized());
+    }
+
+    /// Of options that every segment has.
+    pub(super) fn option_bytes(&self) -> u32 {
+        if self.timestamps { 12 } else { 0 }
     }
 }
 

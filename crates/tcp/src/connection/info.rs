@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::Connection;
 use super::ack::AckState;
+use super::mtu_search::MtuProbes;
 use super::recovery::Phase;
 use crate::wire::Unreachable;
 
@@ -30,6 +31,8 @@ pub struct Info {
     pub mss: u32,
     /// Payload of a full segment of the peer's, by what was seen.
     pub mss_received: u32,
+    /// What probes found out of the path.
+    pub mtu_probes: MtuProbes,
     /// What our MSS option said.
     pub mss_announced: u32,
     /// Sent and not acknowledged, whatever its fate.
@@ -58,8 +61,9 @@ pub struct Info {
     pub since_data_received: Option<Duration>,
     /// What a router said last of segments that did not get there, if the peer was not heard since.
     pub soft_error: Option<Unreachable>,
-    /// Segments arrived in another order than they were sent in.
-    pub reordering_seen: bool,
+    /// By how much segments arrived in another order than they were sent in, at most: from the first
+    /// byte of a late one to the end of what had arrived. 0: they did not.
+    pub reordering_bytes: u32,
     /// What held the sender up since it began, and for how long.
     pub limits: Limits,
     /// How it acknowledges.
@@ -198,6 +202,7 @@ impl Connection {
             ssthresh_bytes: Some(self.congestion.ssthresh()).filter(|bytes| *bytes < u32::MAX),
             mss: snd.mss,
             mss_received: rcv.full_segment,
+            mtu_probes: self.mtu_probes(),
             mss_announced: self.config.mss.into(),
             unacked_bytes: snd.nxt.since(snd.una),
             sacked_bytes: board.sacked_bytes(),
@@ -213,7 +218,7 @@ impl Connection {
             since_data_received: (rcv.data_ns > 0)
                 .then(|| Duration::from_nanos(self.timers.ns(now).saturating_sub(rcv.data_ns))),
             soft_error: self.soft_error,
-            reordering_seen: recovery.rack.reordering_seen(),
+            reordering_bytes: recovery.rack.reordering(),
             limits: self.limits.until(self.timers.ns(now)),
             ack: self.ack.state(),
         }

@@ -19,12 +19,18 @@ impl Connection {
     /// Loss detection, then the phase's view of the ACK.
     pub(super) fn repair(&mut self, progress: &Progress, ack: SeqNum, now: Instant) {
         let mss = self.snd.mss;
+        // Duplicate ACKs have let as much leave already.
+        let reported = match self.sack {
+            true => 0,
+            false => self.recovery.duplicate_acks.saturating_mul(mss),
+        };
         let flight_before = self.recovery.flight(mss).saturating_add(progress.delivered);
         self.leave_phase(ack);
         self.detect_loss(progress, now);
         let flight = self.recovery.flight(mss);
+        let loses = self.recovery.scoreboard.lost_bytes() > 0 && !self.is_only_probe_lost();
         match &mut self.recovery.phase {
-            Phase::Open | Phase::Reduced { .. } if self.recovery.scoreboard.lost_bytes() > 0 => {
+            Phase::Open | Phase::Reduced { .. } if loses => {
                 self.enter_recovery(flight_before, progress);
             }
             Phase::Loss {
@@ -39,7 +45,8 @@ impl Connection {
                         // What was reported before it was acknowledged is not counted again, as in
                         // Linux; nor is what ssthresh paid for, over which the ACK that ends a
                         // recovery moves SND.UNA.
-                        bytes: progress.delivered,
+                        bytes: (progress.delivered.saturating_sub(reported))
+                            .max(progress.delivered.min(mss)),
                         flight: self.recovery.flight_at_send,
                         srtt: self.rtt.srtt(),
                         rtt: progress.rtt,

@@ -13,6 +13,7 @@ mod handshake;
 mod info;
 mod invariants;
 mod loss;
+mod mtu_search;
 mod reassembly;
 mod recovery;
 mod recv_queue;
@@ -46,6 +47,7 @@ use ack::AckScheduler;
 use ack_rate::AckRateState;
 use fast_open::FastOpening;
 use info::Chronograph;
+use mtu_search::MtuSearch;
 use recovery::Recovery;
 use rtt::RttEstimator;
 use sequence_space::{EcnState, ReceiveSpace, SendSpace};
@@ -59,6 +61,7 @@ pub use ack::{
 pub use application::{ReadError, WriteError};
 pub(crate) use fast_open::{Known, OPTION_BYTES_MAX};
 pub use info::{Agreed, Info, Limits, LossState};
+pub use mtu_search::{MtuProbes, MtuProbing};
 pub use segmentation::{Nagle, OwnCut, OwnSegmentation, Pacing, Segmentation, SendView, TailRule};
 pub use sequence_space::Clock;
 pub use state::State;
@@ -110,6 +113,7 @@ pub struct Connection {
     /// What routers say, and the peer has not disproved.
     soft_error: Option<Unreachable>,
     fast_open: Option<Box<FastOpening>>,
+    mtu_search: Option<Box<MtuSearch>>,
     limits: Chronograph,
     counters: Counters,
 }

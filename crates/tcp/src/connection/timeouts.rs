@@ -62,6 +62,8 @@ impl Connection {
             self.end(Some(self.given_up()));
             return;
         }
+        self.forget_mtu_probe();
+        self.suspect_black_hole(now);
         let first = !matches!(self.recovery.phase, Phase::Loss { .. });
         let flight = self.snd.nxt.since(self.snd.una);
         let reduces = first && !self.is_repaired_once();
@@ -97,6 +99,9 @@ impl Connection {
         self.detect_loss_by_time(now);
         let lost = self.recovery.scoreboard.lost_bytes() > 0;
         if lost && !self.recovery.is_repairing() {
+            if self.is_only_probe_lost() {
+                return;
+            }
             self.enter_recovery(flight, &super::acknowledge::Progress::default());
         } else if lost && let Phase::Recovery { prr, .. } = &mut self.recovery.phase {
             let flight = self.recovery.scoreboard.flight();
@@ -167,7 +172,15 @@ impl Connection {
             return;
         }
         self.snd.mss_path = mss;
+        if self.snd.mss + self.option_bytes() <= mss {
+            // Of all that is in flight only a probe can have been so large.
+            self.lose_mtu_probe();
+            self.set_mss();
+            self.debug_assert_invariants();
+            return;
+        }
         self.set_mss();
+        self.forget_mtu_probe();
         // What is in flight and larger will not arrive; no sign of congestion.
         self.recovery.scoreboard.mark_all_lost();
         self.recovery.tail_probe = None;

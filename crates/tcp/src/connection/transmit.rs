@@ -1,5 +1,6 @@
 //! What leaves.
 
+use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use super::ack::AckDecision;
@@ -238,6 +239,11 @@ impl Connection {
             return None;
         }
         self.restart_after_idle(now);
+        if self.mtu_search.is_some()
+            && let ControlFlow::Break(probe) = self.next_mtu_probe(unsent, now)
+        {
+            return probe;
+        }
         let queue = self.send_queue_view(unsent, now);
         match self.config.segmentation.cut(&queue) {
             Cut::Send(bytes) => {
@@ -306,7 +312,13 @@ impl Connection {
     /// Sends `bytes` new bytes, with the FIN if it is due right behind them. `small`: to be
     /// remembered as a small segment (Minshall's `snd_sml`). `ask`: with a request for a rate of
     /// acknowledgements.
-    fn send_new(&mut self, bytes: u32, small: bool, ask: Option<AckRate>, now: Instant) -> Segment {
+    pub(super) fn send_new(
+        &mut self,
+        bytes: u32,
+        small: bool,
+        ask: Option<AckRate>,
+        now: Instant,
+    ) -> Segment {
         let start = self.snd.nxt;
         let payload = self.snd.queue.chain(start, bytes);
         let last = start + bytes == self.snd.queue.end();
@@ -438,9 +450,10 @@ impl Connection {
 
     /// What is left of the peer's window.
     pub(super) fn window_left(&self) -> u32 {
-        self.snd
-            .wnd
-            .saturating_sub(self.snd.nxt.since(self.snd.una))
+        // A SYN takes no room in the window, which counts from behind it.
+        let syn = u32::from(!self.state.is_synchronized());
+        let sent = self.snd.nxt.since(self.snd.una).saturating_sub(syn);
+        self.snd.wnd.saturating_sub(sent)
     }
 
     /// RFC 5681 §4.1.

@@ -19,7 +19,8 @@ use tcpcost_tcp::wire::{
 };
 use tcpcost_tcp::{
     AckPolicy, Config, CongestionControl, ConnId, Connection, Endpoint, KeepAlive, ListenError,
-    Nagle, Pacing, Piece, Pool, ReadError, Segmentation, SeqNum, TailRule, WindowGrowth,
+    MtuProbing, Nagle, Pacing, Piece, Pool, ReadError, Segmentation, SeqNum, TailRule,
+    WindowGrowth,
 };
 
 use crate::common::ms;
@@ -70,6 +71,7 @@ fn config(text: &str) -> Result<Config, String> {
                 config.fast_open.connect = value == "yes";
                 config.fast_open.accept_max = 1;
             }
+            "mtu_probing" if value == "black-hole" => config.mtu_probing = MtuProbing::BlackHole,
             "idle_restart" => config.restart_after_idle = value == "yes",
             "ecn" => config.ecn = value == "yes",
             "scaling" => config.window_scaling = value == "yes",

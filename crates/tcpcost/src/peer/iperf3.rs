@@ -130,7 +130,10 @@ impl Server {
         self.roles.remove(&test.control.token);
         over.push(test.control.token);
         for member in test.members() {
-            if self.roles.remove(&member.token).is_some() {
+            // One that is over already may have left its token to a connection of another test.
+            let role = self.roles.get(&member.token);
+            if matches!(role, Some(Role::Stream(of, _)) if of == cookie) {
+                self.roles.remove(&member.token);
                 stack.with(member.conn, |connection, _| connection.abort());
                 over.push(member.token);
             }

@@ -142,6 +142,13 @@ impl LinuxLike {
         self.ato = ATO_MIN;
     }
 
+    /// `tcp_rcv_synsent_state_process` with a writer that waits: its data take the SYN-ACK's
+    /// acknowledgement along, and are an answer.
+    pub(super) fn on_opened_by_writer(&mut self, window: u32, now: Instant) {
+        self.enter_quick_mode(QUICK_MAX, window);
+        self.received = Some(now);
+    }
+
     /// `tcp_send_delayed_ack`.
     fn delay(&mut self, arrival: &Arrival, delay_max: Duration) -> AckDecision {
         let mut ato = self.ato;

@@ -421,6 +421,13 @@ impl AckScheduler {
         }
     }
 
+    /// The peer took our SYN, and data wait to leave.
+    pub(super) fn on_opened_by_writer(&mut self, policy: &AckPolicy, window: u32, now: Instant) {
+        if let AckPolicy::LinuxLike { .. } = policy {
+            self.linux_like().on_opened_by_writer(window, now);
+        }
+    }
+
     /// The path is congested: the sender has to hear soon.
     pub(super) fn on_congestion_mark(&mut self, policy: &AckPolicy, window: u32) {
         if let AckPolicy::LinuxLike { .. } = policy {

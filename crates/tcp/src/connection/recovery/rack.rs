@@ -11,7 +11,8 @@ pub(in crate::connection) struct Rack {
     newest: Option<Newest>,
     /// RACK.fack: the highest sequence number that has arrived.
     highest: SeqNum,
-    reordering_seen: bool,
+    /// From the first byte of what arrived late to the end of what had arrived, at most; 0: none was.
+    reordering: u32,
     /// RACK.reo_wnd_mult.
     window_multiplier: u32,
     /// RACK.reo_wnd_persist: recoveries until the multiplier falls back.
@@ -32,7 +33,7 @@ impl Rack {
         Self {
             newest: None,
             highest: start,
-            reordering_seen: false,
+            reordering: 0,
             window_multiplier: 1,
             window_persist: 0,
             dsack_round: None,
@@ -49,7 +50,7 @@ impl Rack {
         if sent.end.after(self.highest) {
             self.highest = sent.end;
         } else if sent.end.before(self.highest) && !sent.retransmitted {
-            self.reordering_seen = true;
+            self.reordering = self.reordering.max(self.highest.since(sent.start));
         }
         let rtt = now.saturating_duration_since(sent.sent_at);
         // An ACK sooner than a round trip after a retransmission is for the original.
@@ -81,13 +82,13 @@ impl Rack {
     /// What was taken for lost was late: from now on expect it. What the repetitions' ACKs said of
     /// time is forgotten, as they were the originals'.
     pub(in crate::connection) fn on_spurious(&mut self) {
-        self.reordering_seen = true;
+        self.reordering = self.reordering.max(1);
         self.newest = None;
     }
 
-    /// Something arrived after what had left later.
-    pub(in crate::connection) fn reordering_seen(&self) -> bool {
-        self.reordering_seen
+    /// How many bytes what arrived after what had left later was behind it at most; 0 if nothing did.
+    pub(in crate::connection) fn reordering(&self) -> u32 {
+        self.reordering
     }
 
     /// A recovery ended.
@@ -103,7 +104,7 @@ impl Rack {
     /// How much later than its successor a segment may arrive.
     fn window(&self, scoreboard: &Scoreboard, repairing: bool, rtt: &Rtts, mss: u32) -> Duration {
         // RACK_update_reo_wnd: without reordering seen, three segments decide as they always did.
-        if !self.reordering_seen && (repairing || scoreboard.sacked_bytes() >= 3 * mss) {
+        if self.reordering == 0 && (repairing || scoreboard.sacked_bytes() >= 3 * mss) {
             return Duration::ZERO;
         }
         let Some(rtt_min) = rtt.min else {
@@ -239,5 +240,6 @@ mod tests {
         let wait = rack.detect_loss(&mut board, false, &RTT, 100, ms(45));
         assert_eq!(board.lost_bytes(), 0);
         assert_eq!(wait, Some(Duration::from_millis(5)));
+        assert_eq!(rack.reordering(), 200, "from 100 to 300");
     }
 }

@@ -209,6 +209,15 @@ impl Scoreboard {
         }
     }
 
+    /// Whether anything is lost outside of `[start, end)`, or inside for the second time. Looks at
+    /// every range.
+    pub(in crate::connection) fn is_lost_beside(&self, start: SeqNum, end: SeqNum) -> bool {
+        self.sent.iter().any(|sent| {
+            let inside = sent.start.at_or_after(start) && sent.end.at_or_before(end);
+            sent.fate == Fate::Lost && (sent.retransmitted || !inside)
+        })
+    }
+
     /// The first lost range.
     pub(in crate::connection) fn next_lost(&mut self) -> Option<Sent> {
         if self.lost_bytes == 0 {

@@ -33,6 +33,9 @@ pub struct Segmentation {
     /// Send super-segments whole or not at all, as Linux did until 2.6.12; their size is then at
     /// most the congestion window over `window_divisor` (8 if none). Default no.
     pub whole_only: bool,
+    /// Let a super-segment take half the congestion window at most, so that two are in flight, and half of
+    /// the largest window of the peer's, as Linux (`tcp_cwnd_test`, `tcp_bound_to_half_wnd`). Default no.
+    pub half_window: bool,
     /// Whether a timer spreads what is sent. Default [`Pacing::Off`].
     pub pacing: Pacing,
     /// Segments that pacing leaves a super-segment at least: Linux's `tcp_min_tso_segs`. Default 2.
@@ -65,6 +68,7 @@ impl Default for Segmentation {
             nagle: Nagle::Minshall,
             window_divisor: None,
             whole_only: false,
+            half_window: false,
             pacing: Pacing::Off,
             paced_segments_min: 2,
             push_each: false,
@@ -166,6 +170,9 @@ impl Segmentation {
         }
         if self.whole_only {
             bytes = self.whole_bytes(bytes, queue.window_max, queue.cwnd);
+        }
+        if self.half_window {
+            bytes = bytes.min(queue.cwnd / 2).min(queue.window_max / 2);
         }
         (bytes / mss).max(1) * mss
     }

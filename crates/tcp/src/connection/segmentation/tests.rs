@@ -303,3 +303,27 @@ fn a_divisor_waits_for_the_window_to_open() {
         Cut::Send(8688),
     );
 }
+
+#[test]
+fn two_super_segments_are_in_a_window_that_is_halved() {
+    let half = Segmentation {
+        half_window: true,
+        ..Segmentation::default()
+    };
+    let queue = |segments: u32| SendView {
+        unsent: 100_000,
+        mss: 1000,
+        cwnd: segments * 1000,
+        cwnd_left: segments * 1000,
+        ..OPEN
+    };
+    check(half, queue(10), Cut::Send(5000));
+    check(half, queue(7), Cut::Send(3000));
+    check(half, queue(1), Cut::Send(1000));
+    let narrow = SendView {
+        window_max: 5840,
+        ..queue(10)
+    };
+    check(half, narrow, Cut::Send(2000));
+    check(Segmentation::default(), queue(10), Cut::Send(10_000));
+}

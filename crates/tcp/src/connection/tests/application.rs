@@ -1,6 +1,7 @@
 //! Calls of the application beside reading and writing.
 
 use super::*;
+use crate::WriteError;
 
 fn pair() -> Pair {
     Pair::connected(Config::default(), Config::default())
@@ -89,4 +90,20 @@ fn every_segment_has_the_service_that_was_chosen() {
     pair.run_for(100);
     assert!(pair.log.len() > 5);
     assert!(pair.log.iter().all(|(_, _, segment)| segment.dscp == 46));
+}
+
+/// As Linux: EPIPE, not ECONNRESET.
+#[test]
+fn a_peer_that_had_closed_and_resets_what_comes_is_one_who_wants_no_more() {
+    let mut pair = Pair::connected(plain(), plain());
+    pair.server().close();
+    let now = pair.now;
+    pair.server().abandon(now);
+    pair.run_for(100);
+    assert_eq!(pair.client.write(b"more"), Ok(4));
+    pair.run_for(100);
+    assert_eq!(pair.client.ended(), Some(Ended::Reset));
+    assert_eq!(pair.client.write(b"more"), Err(WriteError::Closed));
+    let now = pair.now;
+    assert_eq!(pair.client.read(&mut [0; 9], now), Err(ReadError::Finished));
 }
