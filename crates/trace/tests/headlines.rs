@@ -1,8 +1,14 @@
 //! Whether a capture's headline is what its connection really waited for: transfers between two ends of
 //! our own TCP in virtual time, captured at the client, at the server and in the middle of the path.
 
+#[path = "headlines/applications.rs"]
+mod applications;
+#[path = "headlines/cut.rs"]
+mod cut;
 #[path = "../../tcp/tests/common/mod.rs"]
 mod ends;
+#[path = "headlines/paths.rs"]
+mod paths;
 #[path = "headlines/programs.rs"]
 mod programs;
 
@@ -55,7 +61,10 @@ fn everywhere(kinds: &'static [&'static str]) -> Expected {
     Expected([kinds; 3])
 }
 
-fn plays() -> Vec<(&'static str, Play, Expected)> {
+/// What it is called, what is played, and what may lead.
+type Scene = (&'static str, Play, Expected);
+
+fn plays() -> Vec<Scene> {
     let upload = |bytes| [vec![Op::Send(bytes)], vec![Op::Receive(bytes)]];
     let download = |bytes| {
         [
@@ -262,6 +271,8 @@ fn plays() -> Vec<(&'static str, Play, Expected)> {
         exchanges(6, &[], Op::Send(120_000), None),
     );
     add("short answers on a long path", short, everywhere(WINDOW));
+    plays.extend(paths::scenes());
+    plays.extend(applications::scenes());
     plays
 }
 
@@ -318,7 +329,7 @@ fn the_headline_is_what_was_waited_for() {
         "docs/trace.md says another number than {right}"
     );
     assert!(misplaced.is_empty(), "{misplaced:#?}");
-    assert!(asked >= 60, "{asked}");
+    assert!(asked >= 130, "{asked}");
     assert!(clean, "a false one in a clean case: {wrong:#?}");
     assert!(
         wrong.len() * 20 <= asked,
