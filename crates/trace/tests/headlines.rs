@@ -383,3 +383,40 @@ fn before_and_after_differ_by_their_causes() {
     assert_eq!(causes.time[0].cause, "server_application_ns_per_mib");
     assert!(causes.text().contains("server application"));
 }
+
+fn scene(name: &str) -> Play {
+    let of_name = plays().into_iter().find(|(of, ..)| *of == name);
+    of_name.expect("there is one of that name").1
+}
+
+/// Else the clean headlines over such paths would say nothing.
+#[test]
+fn what_does_no_harm_did_happen() {
+    let sent = |name| {
+        let seen = scene(name).run();
+        [0, 2].map(|at: usize| {
+            let ends = &seen[at].report.connections[0].ends;
+            ends.each_ref().map(|end| end.sent.clone())
+        })
+    };
+    let [_, [data, _]] = sent("clean, reordered");
+    assert!(data.reordered_packets > 0 && data.retransmitted_packets == 0);
+    let [_, [data, _]] = sent("clean, packets doubled");
+    assert!(data.captured_twice > 0 && data.retransmitted_packets == 0);
+    let [[_, arrived], [data, left]] = sent("clean, ACKs lost");
+    assert!(arrived.pure_acks < left.pure_acks && data.retransmitted_packets == 0);
+}
+
+#[test]
+fn a_client_that_gives_up_has_waited_for_the_server() {
+    for seen in scene("a client that gives up").run() {
+        let kinds = seen.report.findings.iter().map(|found| found.kind);
+        let kinds: Vec<_> = kinds.collect();
+        assert_eq!(
+            kinds[..2],
+            ["resets", "server_application"],
+            "{:?}",
+            seen.point
+        );
+    }
+}

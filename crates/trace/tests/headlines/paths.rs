@@ -53,7 +53,7 @@ pub fn scenes() -> Vec<Scene> {
         loss,
         ..path(delay_us, 100)
     };
-    // 10 s of thinking; some 100 packets, of which three are lost, for a quarter of a second each.
+    // 10 s of thinking; some 150 packets, of which four or five are lost, for a quarter of a second each at most.
     let thinking = exchanges(20, &[Op::Wait(millis(500))], Op::Send(5000), None);
     add(
         "a slow server on a lossy path",
