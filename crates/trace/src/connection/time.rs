@@ -404,6 +404,16 @@ impl Connection {
         let here = &self.directions[x];
         let way_ns = self.way_to(x).unwrap_or(0);
         let is_idle = time.keepalive || span_ns > IDLE_NS;
+        // Who asked, whole, and then ends it by a reset has waited for the answer.
+        if ending.is_reset && x == 0 && time.from == 0 && time.ran_out[0] && !is_idle {
+            let rtt_ns = here.rtt.min_ns.unwrap_or(0).saturating_add(way_ns);
+            let network_ns = span_ns.min(rtt_ns);
+            return [
+                (Wait::ServerApplication, span_ns - network_ns),
+                (Wait::Network, network_ns),
+                (Wait::Network, 0),
+            ];
+        }
         let answers = time.from != x && ending.nxt_before <= here.una.max(1);
         if answers || time.was_syn {
             let way_ns = if time.from == x {

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::io::Write;
 use std::net::SocketAddr;
+use std::num::NonZeroU16;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -11,6 +12,7 @@ use tcpcost_tcp::wire::Checksum;
 use tcpcost_tcp::{Config, ConnId, Endpoint, Nagle, Pacing, Pool, ReadError, Segmentation};
 use tcpcost_trace::{Analysis, Report, Settings, read};
 
+use super::cut::Cut;
 use super::ends::{Host, Wire, ms};
 
 /// What an application does next.
@@ -34,6 +36,10 @@ pub enum Op {
     },
     /// Does nothing.
     Wait(Duration),
+    /// Ends the connection by a reset.
+    Abort,
+    /// Reads what comes until the other end has reset the connection.
+    ReceiveUntilReset,
 }
 
 impl Op {
@@ -42,7 +48,7 @@ impl Op {
         match *self {
             Op::Send(bytes) | Op::Receive(bytes) => bytes,
             Op::SendSlowly { bytes, .. } | Op::ReceiveSlowly { bytes, .. } => bytes,
-            Op::Wait(_) => 0,
+            Op::Wait(_) | Op::Abort | Op::ReceiveUntilReset => 0,
         }
     }
 }
@@ -64,6 +70,10 @@ pub struct Seen {
 /// A client and a server that do these things, over this path.
 pub struct Play {
     path: Impairment,
+    /// What is wrong with the way from the server to the client.
+    back: Impairment,
+    /// Between these times nothing passes behind the middle.
+    cut: [Duration; 2],
     config: Config,
     programs: [Vec<Op>; 2],
 }
@@ -81,6 +91,8 @@ impl Play {
         };
         Play {
             path,
+            back: path,
+            cut: [Duration::ZERO; 2],
             config,
             programs,
         }
@@ -89,6 +101,28 @@ impl Play {
     /// A receive buffer that does not grow.
     pub fn fixed_buffers(mut self, bytes: u32) -> Play {
         (self.config.receive_buffer, self.config.receive_buffer_max) = (bytes, bytes);
+        self
+    }
+
+    /// Another path from the server to the client.
+    pub fn back(mut self, back: Impairment) -> Play {
+        self.back = back;
+        self
+    }
+
+    /// Nothing passes behind the middle between these times.
+    pub fn cut(mut self, from: Duration, until: Duration) -> Play {
+        self.cut = [from, until];
+        self
+    }
+
+    pub fn mss(mut self, bytes: u16) -> Play {
+        self.config.mss = bytes;
+        self
+    }
+
+    pub fn initial_window(mut self, segments: u16) -> Play {
+        self.config.initial_window = NonZeroU16::new(segments);
         self
     }
 
@@ -120,13 +154,13 @@ impl Play {
 
     /// The same, as files.
     pub fn run_files(&self) -> Vec<Vec<u8>> {
-        let delay = Impairment {
-            delay: self.path.delay / 2,
+        let delay = |of: Impairment| Impairment {
+            delay: of.delay / 2,
             ..Impairment::default()
         };
-        let rest = Impairment {
-            delay: self.path.delay / 2,
-            ..self.path
+        let rest = |of: Impairment| Impairment {
+            delay: of.delay / 2,
+            ..of
         };
         let (a, b) = memory::pair::<Wire>(1 << 20);
         let epoch = Duration::from_secs(1_700_000_000);
@@ -135,11 +169,15 @@ impl Play {
             let config = self.config.clone();
             Endpoint::new(config, Pool::default(), secret, Checksum::Complete, ms(0))
         };
-        let far = Impaired::new(a, rest, rest, 7);
+        let cut = Cut {
+            inner: a,
+            times: self.cut.map(|after| ms(0) + after),
+        };
+        let far = Impaired::new(cut, rest(self.path), rest(self.back), 7);
         let files = [0; 3].map(|_| File::default());
         let captured = |at: usize| files[at].clone();
         let middle = Captured::new(far, captured(1), ms(0), epoch).unwrap();
-        let near = Impaired::new(middle, delay, delay, 8);
+        let near = Impaired::new(middle, delay(self.path), delay(self.back), 8);
         let mut client = Host::new(
             endpoint(1),
             Captured::new(near, captured(0), ms(0), epoch).unwrap(),
@@ -247,6 +285,9 @@ impl Player {
             if self.wakes.is_some_and(|wakes| wakes > now) {
                 return self.wakes;
             }
+            if matches!(op, Op::ReceiveUntilReset) && !drain(endpoint, id, now) {
+                return None;
+            }
             let left = op.bytes() - self.done_bytes;
             let (moved, pause) = match op {
                 Op::Send(_) => (write(endpoint, id, left), None),
@@ -264,6 +305,11 @@ impl Player {
                     }
                     (0, None)
                 }
+                Op::Abort => {
+                    endpoint.apply(id, |connection| connection.abort());
+                    (0, None)
+                }
+                Op::ReceiveUntilReset => (0, None),
             };
             self.done_bytes += moved;
             if self.done_bytes == op.bytes() {
@@ -305,4 +351,20 @@ fn take(endpoint: &mut Endpoint, id: ConnId, bytes: usize, now: Instant) -> usiz
         }
     });
     taken
+}
+
+/// Reads what there is; says whether the connection is no more.
+fn drain(endpoint: &mut Endpoint, id: ConnId, now: Instant) -> bool {
+    let is_over = endpoint.apply(id, |connection| {
+        let mut buffer = [0; 1 << 14];
+        loop {
+            match connection.read(&mut buffer, now) {
+                Ok(_) => {}
+                Err(ReadError::Empty) => return false,
+                Err(ReadError::Finished) => panic!("closed without a reset"),
+                Err(ReadError::Ended(_)) => return true,
+            }
+        }
+    });
+    is_over.unwrap_or(true)
 }
