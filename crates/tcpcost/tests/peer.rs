@@ -211,6 +211,42 @@ fn what_iperf3_cannot_have_here_is_refused_and_the_next_test_runs() {
     });
 }
 
+/// A wire on which what is larger than 1300 bytes vanishes without a word.
+fn make_a_black_hole() -> bool {
+    let tc = |arguments: &[&str]| {
+        let status = Command::new("tc").args(arguments).status();
+        status.is_ok_and(|status| status.success())
+    };
+    // Classic BPF: the length of the frame; above 1314, drop.
+    let program = "4,128 0 0 0,37 0 1 1314,6 0 0 2,6 0 0 4294967295";
+    let filter = ["filter", "add", "dev", "tcp0", "ingress"];
+    let rule = ["bpf", "da", "bytecode", program];
+    tc(&["qdisc", "add", "dev", "tcp0", "clsact"]) && tc(&[filter.as_slice(), &rule].concat())
+}
+
+#[test]
+fn a_black_hole_is_found_by_probing() {
+    if !has_program("tc") {
+        return;
+    }
+    in_namespace(|| {
+        for (ip, probing) in [(V4, "black-hole"), (V6, "black-hole"), (V4, "always")] {
+            let place = Place::new();
+            let flags = ["--listen", "80", "--source", "--bytes", "300000B"];
+            // As a super-segment it would be too large always.
+            let probes = ["--super-segment", "0B", "--mtu-probing", probing];
+            let peer = peer(&place, "--tap", &[&flags, &probes]);
+            if !make_a_black_hole() {
+                return skip("needs tc with clsact and cls_bpf");
+            }
+            assert!(hear(&mut connect(ip, 80)) == pattern(0, 300_000));
+            let totals = end(peer);
+            let again = totals["segments_retransmitted"].as_u64().unwrap();
+            assert!((1..200).contains(&again), "{ip} {probing}: {again}");
+        }
+    });
+}
+
 /// The next byte that an iperf3 server says.
 fn said(stream: &mut TcpStream) -> u8 {
     let mut byte = [0];

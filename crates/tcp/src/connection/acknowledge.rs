@@ -219,7 +219,9 @@ impl Connection {
         }
         self.repair(progress, segment.ack, now);
         if progress.acked > 0 {
-            self.settle_mtu_probe();
+            if self.mtu_search.is_some() {
+                self.settle_mtu_probe();
+            }
             self.restart_retransmission_timers(now);
         } else if progress.delivered > 0 {
             self.arm_tail_probe(now);

@@ -64,7 +64,7 @@ struct Probe {
 }
 
 /// What the search wants of the moment at which new data may leave.
-enum Turn {
+pub(super) enum Turn {
     /// A probe of this size leaves first.
     Probe(u32),
     /// So it will when acknowledgements have made room for it.
@@ -185,23 +185,10 @@ impl Connection {
         search.map(|search| search.counts).unwrap_or_default()
     }
 
-    /// A probe, if this is its time; `Break` with nothing if it is soon.
-    pub(super) fn next_mtu_probe(
-        &mut self,
-        unsent: u32,
-        now: Instant,
-    ) -> std::ops::ControlFlow<Option<Segment>> {
-        use std::ops::ControlFlow::{Break, Continue};
-        match self.mtu_turn(unsent, now) {
-            Turn::Probe(size) => Break(Some(self.send_mtu_probe(size, now))),
-            Turn::Wait => Break(None),
-            Turn::Pass => Continue(()),
-        }
-    }
-
     /// RFC 4821 §7.4, as Linux: nothing is being repaired, and enough follows that the loss of the probe
     /// alone will show.
-    fn mtu_turn(&mut self, unsent: u32, now: Instant) -> Turn {
+    #[cold]
+    pub(super) fn mtu_turn(&mut self, unsent: u32, now: Instant) -> Turn {
         let (options, limit, mss) = (self.option_bytes(), self.mss_limit(), self.snd.mss);
         let board = &self.recovery.scoreboard;
         let calm = matches!(self.recovery.phase, Phase::Open)
@@ -232,7 +219,8 @@ impl Connection {
         Turn::Probe(size)
     }
 
-    fn send_mtu_probe(&mut self, size: u32, now: Instant) -> Segment {
+    #[cold]
+    pub(super) fn send_mtu_probe(&mut self, size: u32, now: Instant) -> Segment {
         let (start, bytes) = (self.snd.nxt, size - self.option_bytes());
         self.pace(bytes, now);
         // As if segments were as large already: no device is to cut it.
@@ -251,6 +239,7 @@ impl Connection {
     }
 
     /// SND.UNA has moved.
+    #[cold]
     pub(super) fn settle_mtu_probe(&mut self) {
         let una = self.snd.una;
         let Some(search) = &mut self.mtu_search else {

@@ -1,10 +1,10 @@
 //! What leaves.
 
-use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use super::ack::AckDecision;
 use super::ack_rate::REQUEST_BYTES;
+use super::mtu_search::Turn;
 use super::recovery::Phase;
 use super::recovery::scoreboard::Fate;
 use super::recovery::tail_probe::TailProbe;
@@ -239,10 +239,12 @@ impl Connection {
             return None;
         }
         self.restart_after_idle(now);
-        if self.mtu_search.is_some()
-            && let ControlFlow::Break(probe) = self.next_mtu_probe(unsent, now)
-        {
-            return probe;
+        if self.mtu_search.is_some() {
+            match self.mtu_turn(unsent, now) {
+                Turn::Probe(size) => return Some(self.send_mtu_probe(size, now)),
+                Turn::Wait => return None,
+                Turn::Pass => {}
+            }
         }
         let queue = self.send_queue_view(unsent, now);
         match self.config.segmentation.cut(&queue) {
@@ -451,7 +453,7 @@ impl Connection {
     /// What is left of the peer's window.
     pub(super) fn window_left(&self) -> u32 {
         // A SYN takes no room in the window, which counts from behind it.
-        let syn = u32::from(!self.state.is_synchronized());
+        let syn = u32::from(self.state == State::SynReceived);
         let sent = self.snd.nxt.since(self.snd.una).saturating_sub(syn);
         self.snd.wnd.saturating_sub(sent)
     }
