@@ -42,10 +42,8 @@ impl Pool {
             .ok()
             .and_then(|mut slabs| slabs.pop());
         let slab = spare.unwrap_or_else(|| {
-            Arc::new(Slab {
-                bytes: Memory::Ours(shared(vec![0; self.slab_bytes].into_boxed_slice())),
-                home: Arc::downgrade(&self.free),
-            })
+            let home = Arc::downgrade(&self.free);
+            Arc::new(Slab::of(vec![0; self.slab_bytes], home))
         });
         Writer {
             slab: Some(slab),
@@ -91,18 +89,17 @@ struct FreeList {
 }
 
 struct Slab {
-    bytes: Memory,
+    /// Of `memory`: asked for at each access, and so not behind a question whose it is.
+    base: *mut u8,
+    len: usize,
     home: Weak<FreeList>,
+    _memory: Memory,
 }
 
+/// Whoever owns the bytes; nobody asks it for them again or changes them but through the slab's writer.
 enum Memory {
-    Ours(Box<[UnsafeCell<u8>]>),
-    /// What the owner gave when it was asked, once; nobody asks it again or changes it.
-    Lent {
-        base: *const u8,
-        len: usize,
-        _owner: Box<dyn Send + Sync>,
-    },
+    Ours(#[allow(dead_code, reason = "it is kept")] Box<[UnsafeCell<u8>]>),
+    Lent(#[allow(dead_code, reason = "it is kept")] Box<dyn Send + Sync>),
 }
 
 // SAFETY: bytes below a writer's `filled` are only read and bytes at or above it are touched only
@@ -112,18 +109,14 @@ unsafe impl Sync for Slab {}
 unsafe impl Send for Slab {}
 
 impl Slab {
-    fn base(&self) -> *mut u8 {
-        match &self.bytes {
-            Memory::Ours(bytes) => UnsafeCell::raw_get(bytes.as_ptr()),
-            // Only a slab with a writer is written, and one that is lent never has any.
-            Memory::Lent { base, .. } => base.cast_mut(),
-        }
-    }
-
-    fn len(&self) -> usize {
-        match &self.bytes {
-            Memory::Ours(bytes) => bytes.len(),
-            Memory::Lent { len, .. } => *len,
+    /// Takes the vector's memory.
+    fn of(bytes: Vec<u8>, home: Weak<FreeList>) -> Slab {
+        let bytes = shared(bytes.into_boxed_slice());
+        Slab {
+            base: UnsafeCell::raw_get(bytes.as_ptr()),
+            len: bytes.len(),
+            home,
+            _memory: Memory::Ours(bytes),
         }
     }
 
@@ -159,9 +152,7 @@ pub struct Writer {
 impl Writer {
     /// Bytes that still fit.
     pub fn space(&self) -> usize {
-        self.slab
-            .as_ref()
-            .map_or(0, |slab| slab.len() - self.filled)
+        self.slab.as_ref().map_or(0, |slab| slab.len - self.filled)
     }
 
     /// Copies as much of `bytes` as fits and returns it as a piece.
@@ -185,11 +176,10 @@ impl Writer {
         let Some(slab) = &self.slab else {
             return Ok(Piece::default());
         };
-        let space = slab.len() - self.filled;
+        let space = slab.len - self.filled;
         // SAFETY: the range is inside the slab and initialised (allocated as zeroes), no piece
         // reaches into it, and `&mut self` makes this the only writer.
-        let unfilled =
-            unsafe { std::slice::from_raw_parts_mut(slab.base().add(self.filled), space) };
+        let unfilled = unsafe { std::slice::from_raw_parts_mut(slab.base.add(self.filled), space) };
         let written = fill(unfilled)?.min(space);
         let start = self.filled;
         self.filled += written;
@@ -230,20 +220,17 @@ impl Piece {
         // Boxed first, so that what it gives stays where it is.
         let owner = Box::new(owner);
         let bytes = (*owner).as_ref();
-        let base = bytes.as_ptr();
-        let piece = bytes.len().min(u32::MAX as usize) as u32;
-        let len = bytes.len();
+        // Only a slab with a writer is written, and one that is lent never has any.
+        let (base, len) = (bytes.as_ptr().cast_mut(), bytes.len());
         Self {
             slab: Some(Arc::new(Slab {
-                bytes: Memory::Lent {
-                    base,
-                    len,
-                    _owner: owner,
-                },
+                base,
+                len,
                 home: Weak::new(),
+                _memory: Memory::Lent(owner),
             })),
             start: 0,
-            len: piece,
+            len: len.min(u32::MAX as usize) as u32,
         }
     }
 
@@ -295,7 +282,7 @@ impl Piece {
 
     /// Bytes of memory this piece keeps alive, whatever its own length.
     pub fn held_bytes(&self) -> usize {
-        self.slab.as_ref().map_or(0, |slab| slab.len())
+        self.slab.as_ref().map_or(0, |slab| slab.len)
     }
 }
 
@@ -304,7 +291,7 @@ impl AsRef<[u8]> for Piece {
         let Some(slab) = &self.slab else { return &[] };
         // SAFETY: `start + len` was filled before the piece was made, filled bytes are never
         // written again while a piece exists, and `slab` keeps them alive for the borrow.
-        unsafe { std::slice::from_raw_parts(slab.base().add(self.start as usize), self.len()) }
+        unsafe { std::slice::from_raw_parts(slab.base.add(self.start as usize), self.len()) }
     }
 }
 
@@ -331,12 +318,8 @@ impl From<Vec<u8>> for Piece {
     /// Takes the vector's memory; nothing is copied. Bytes beyond 4 GiB are left out.
     fn from(bytes: Vec<u8>) -> Self {
         let len = bytes.len().min(u32::MAX as usize) as u32;
-        let bytes = shared(bytes.into_boxed_slice());
         Self {
-            slab: Some(Arc::new(Slab {
-                bytes: Memory::Ours(bytes),
-                home: Weak::new(),
-            })),
+            slab: Some(Arc::new(Slab::of(bytes, Weak::new()))),
             start: 0,
             len,
         }
