@@ -7,7 +7,6 @@ use tcpcost_study::{Change, Conclusion, Derived, Expects, Fit, Knobs, Study, Val
 
 use crate::cell::CellSummary;
 use crate::contrast::Contrast;
-use crate::crossover::Crossing;
 use crate::estimate::Estimate;
 
 /// One answer to a conclusion or fit of the study, with or without an estimate.
@@ -72,6 +71,15 @@ pub enum FindingKind {
         /// The published slope.
         published: Option<f64>,
     },
+}
+
+/// The change in percent at one value of the knob that it is looked at over.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Crossing {
+    /// The value.
+    pub at: Value,
+    /// The change, trial by trial; absent where one of both cells has no number.
+    pub percent: Option<Estimate>,
 }
 
 /// From one value of a knob to another.

@@ -7,7 +7,7 @@ use tcpcost_study::Derived;
 use crate::comparison_prose;
 use crate::conclusions::{Against, Finding, FindingKind, Sign, Statement, Step};
 use crate::copied;
-use crate::crossover;
+use crate::crossover_prose;
 use crate::effect_prose;
 use crate::estimate::Estimate;
 use crate::labels;
@@ -123,7 +123,7 @@ fn clause(found: &Finding, before: Option<&Finding>) -> String {
                 true => to.to_string(),
                 false => format!("{knob} {to} instead of {from}, by {over},"),
             };
-            format!("{at}{what} {}", crossover::told(crossings))
+            format!("{at}{what} {}", crossover_prose::told(crossings))
         }
         FindingKind::Line {
             over,

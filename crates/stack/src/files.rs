@@ -14,7 +14,7 @@ use memmap2::Mmap;
 use rustix::fs::MemfdFlags;
 
 use crate::error::{StackError, call};
-use crate::stack::Content;
+use crate::stack::{Content, Pages};
 
 /// One file or several of the same size, end to end: byte `at` of the content is in file `at / each`.
 /// Their content never changes once made.
@@ -122,15 +122,6 @@ impl AsRef<[u8]> for Map {
     fn as_ref(&self) -> &[u8] {
         &self.0
     }
-}
-
-/// Pages of files.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Pages {
-    /// All.
-    pub all: u64,
-    /// Those in the page cache.
-    pub cached: u64,
 }
 
 /// The bytes of one call. A range outside of the source is the caller's mistake, and an error.

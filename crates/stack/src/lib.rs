@@ -30,11 +30,10 @@ mod stack;
 mod user;
 
 pub use error::StackError;
-pub use files::Pages;
 pub use kernel::acks::{ack_delay_max_here, set_ack_delay_max, set_dscp, set_receive_low_water};
 pub use kernel::options::{options_here, socket_knob};
 pub use kernel::{KernelConn, KernelListener, KernelSink, KernelSource, KernelStack};
-pub use stack::{Completions, Content, Moved, Ready, SocketOptions, Stack};
+pub use stack::{Completions, Content, Moved, Pages, Ready, SocketOptions, Stack};
 pub use user::{
     Slabs, UserConn, UserListener, UserSettings, UserSink, UserSource, UserStack, Wire, config_for,
 };

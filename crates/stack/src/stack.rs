@@ -8,7 +8,6 @@ use std::time::Duration;
 use tcpcost_study::{ReceiveWith, SendWith};
 
 use crate::error::StackError;
-use crate::files::Pages;
 
 /// Options of every socket that a stack makes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -60,6 +59,15 @@ pub struct Completions {
     pub copied: u64,
     /// Bytes received by mapping their pages (TCP_ZEROCOPY_RECEIVE).
     pub mapped_bytes: u64,
+}
+
+/// Pages of files.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Pages {
+    /// All.
+    pub all: u64,
+    /// Those in the page cache.
+    pub cached: u64,
 }
 
 /// What a source is to hold.

@@ -12,8 +12,7 @@ use rustix::net::{SocketFlags, SocketType, sockopt};
 use tcpcost_study::{ReceiveWith, SendWith};
 
 use crate::error::{StackError, call};
-use crate::files::Pages;
-use crate::stack::{Completions, Content, Moved, Ready, SocketOptions, Stack};
+use crate::stack::{Completions, Content, Moved, Pages, Ready, SocketOptions, Stack};
 
 pub(crate) mod acks;
 mod epoll;

@@ -12,9 +12,9 @@ use tcpcost_tcp::wire::Unreachable;
 use tcpcost_tcp::{Connection, Ended, Piece, ReadError, WriteError};
 
 use crate::error::{StackError, call};
-use crate::files::{Files, Pages, slice};
+use crate::files::{Files, slice};
 use crate::reader::Reader;
-use crate::stack::{Content, Moved};
+use crate::stack::{Content, Moved, Pages};
 
 /// What a [`UserStack`](super::UserStack) sends from; its content never changes once made.
 #[derive(Debug)]

@@ -11,8 +11,7 @@ use tcpcost_tcp::{ConnectError, Connection, ListenError, State};
 use super::payload::{ended, read_result, write_error};
 use super::{Listening, UserConn, UserListener, UserSink, UserSource, UserStack, Wire};
 use crate::error::{StackError, call};
-use crate::files::Pages;
-use crate::stack::{Completions, Content, Moved, Ready, Stack};
+use crate::stack::{Completions, Content, Moved, Pages, Ready, Stack};
 
 impl<D: Device<Wire>> Stack for UserStack<D> {
     type Listener = UserListener;

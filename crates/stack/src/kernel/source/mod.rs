@@ -9,10 +9,10 @@ use rustix::pipe::PipeFlags;
 use tcpcost_study::SendWith;
 
 use crate::error::{StackError, call};
-use crate::files::{Files, Pages, slice};
+use crate::files::{Files, slice};
 use crate::kernel::{Socket, zerocopy};
 use crate::reader::Reader;
-use crate::stack::{Completions, Content, Moved};
+use crate::stack::{Completions, Content, Moved, Pages};
 
 mod splice;
 mod uring;

@@ -1,19 +1,7 @@
-//! From which value of one knob on a value of another costs less.
+//! From which value of one knob on a value of another costs less, in words.
 
-use tcpcost_study::Value;
-
-use crate::conclusions::Sign;
+use crate::conclusions::{Crossing, Sign};
 use crate::effect_prose::signed;
-use crate::estimate::Estimate;
-
-/// The change in percent at one value of the knob that it is looked at over.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Crossing {
-    /// The value.
-    pub at: Value,
-    /// The change, trial by trial; absent where one of both cells has no number.
-    pub percent: Option<Estimate>,
-}
 
 /// What the crossings, in the order of their values, say: `is cheaper from 16KiB on (−23 % [−44, −16] there), dearer up to
 /// 1KiB; not decided at 4KiB`.
@@ -62,7 +50,10 @@ pub(crate) fn told(crossings: &[Crossing]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use tcpcost_study::Value;
+
     use super::*;
+    use crate::estimate::Estimate;
 
     fn crossings(changes: &[(u64, f64, f64)]) -> Vec<Crossing> {
         let one = |&(at, lo, hi): &(u64, f64, f64)| Crossing {
