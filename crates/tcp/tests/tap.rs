@@ -80,6 +80,9 @@ impl Bed {
                 .unwrap();
             assert!(status.success(), "ip {arguments}");
         };
+        // A burst that begins when all is waiting for a timeout takes one retransmission after the other, and each doubles
+        // the kernel's timeout, up to two minutes. Since Linux 6.15 it can be bounded; 1 s is the least.
+        let _ = std::fs::write("/proc/sys/net/ipv4/tcp_rto_max_ms", "1000");
         ip("link set lo up");
         ip(&format!("link set {name} up"));
         if self.v6 {
