@@ -12,7 +12,7 @@ use crate::exit::usage;
 /// `tcpcost relay`.
 #[derive(Debug, Args)]
 pub struct Flags {
-    /// Where to take connections: IP:PORT, [IPv6]:PORT, unix:/PATH; may be repeated. Not needed with the sockets of a service manager (LISTEN_FDS).
+    /// Where to take connections: IP:PORT (IPv6 in brackets), unix:/PATH; may be repeated. Not needed with the sockets of a service manager (LISTEN_FDS).
     #[arg(long, value_name = "ADDR", value_parser = address)]
     pub listen: Vec<Address>,
     /// Where to connect to: as --listen, or NAME:PORT; several are upstreams that share the connections.
