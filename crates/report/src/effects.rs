@@ -134,7 +134,7 @@ fn effect_at(knob: &str, group: &[&CellSummary], firsts: &[&CellSummary]) -> Opt
         .max_by(|a, b| size(&a.1).total_cmp(&size(&b.1)))
         .or(changes.last())?;
     Some(EffectAt {
-        setting: setting(knob, first, firsts),
+        setting: setting(knob, group, firsts),
         from: first.knobs.value(knob),
         to: cell.knobs.value(knob),
         values: group.len(),
@@ -164,9 +164,13 @@ pub(crate) fn differing<'a>(one: &'a Knobs, other: &'a Knobs) -> impl Iterator<I
 
 /// The load of a group's cells, and in what else the groups of a knob differ: in the names that the study gave its cells,
 /// and in the knobs that it varied within them.
-fn setting(knob: &str, first: &CellSummary, firsts: &[&CellSummary]) -> String {
+fn setting(knob: &str, group: &[&CellSummary], firsts: &[&CellSummary]) -> String {
+    let first = group[0];
     let own = own_name(&first.name);
-    let has_name = !own.is_empty() && firsts.iter().any(|other| own_name(&other.name) != own);
+    // A name that tells one cell of the group alone says what the knob is, not what the others are.
+    let has_name = !own.is_empty()
+        && group.iter().all(|other| own_name(&other.name) == own)
+        && firsts.iter().any(|other| own_name(&other.name) != own);
     let mut parts = Vec::new();
     // "stream 64 KiB, 2 Gbit/s" says at which load.
     if !(has_name && (own.contains("/s") || own.contains("CPU-bound"))) {

@@ -40,6 +40,20 @@ fn each_knob_is_told_at_each_setting_of_the_others_and_those_of_the_load_are_not
 }
 
 #[test]
+fn a_name_that_tells_the_knob_tells_no_setting() {
+    let summary = summary(
+        "[[cells]]\nname = \"small\"\nwrite_size = \"1KiB\"\n[[cells]]\nname = \"large\"\nwrite_size = \"64KiB\"\n\
+         [vary]\nrate = [\"1Gbit\", \"unlimited\"]\n",
+    );
+    let settings: Vec<&str> = summary.effects[0]
+        .at
+        .iter()
+        .map(|at| &at.setting[..])
+        .collect();
+    assert_eq!(settings, ["at 1Gbit", "CPU-bound"]);
+}
+
+#[test]
 fn a_cause_moved_the_way_of_the_cost() {
     let summary = summary("[vary]\nwrite_size = [\"1KiB\", \"64KiB\"]\n");
     let at = &summary.effects[0].at[0];
