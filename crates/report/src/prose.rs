@@ -87,10 +87,7 @@ fn clause(found: &Finding, before: Option<&Finding>) -> String {
             at,
             steps,
         } => {
-            let at = match at.as_str() {
-                "" => String::new(),
-                at => format!("{at}: "),
-            };
+            let at = which(at);
             let steps: Vec<String> = steps
                 .iter()
                 .enumerate()
@@ -115,10 +112,7 @@ fn clause(found: &Finding, before: Option<&Finding>) -> String {
             at,
             crossings,
         } => {
-            let at = match at.as_str() {
-                "" => String::new(),
-                at => format!("{at}: "),
-            };
+            let at = which(at);
             let what = match of.is_empty() {
                 true => to.to_string(),
                 false => format!("{knob} {to} instead of {from}, by {over},"),
@@ -144,6 +138,14 @@ fn clause(found: &Finding, before: Option<&Finding>) -> String {
         },
     };
     format!("{text}{claim}")
+}
+
+/// Of which cells it is, where there are several.
+fn which(at: &str) -> String {
+    match at {
+        "" => String::new(),
+        at => format!("{at}: "),
+    }
 }
 
 /// Which quantity is told, and against what.

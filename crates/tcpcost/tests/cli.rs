@@ -225,7 +225,8 @@ fn thresholds_decide_the_exit_code() {
     let place = Place::new();
     let with = |limit: &str| {
         format!("{SHORT}\n[[threshold]]\nquantity = \"goodput_bits_per_s\"\n{limit}\n")
-            .replace("repetitions = 2", "repetitions = 6")
+            // Marked trials stand aside while they are the fewer: seven of twelve at least have an interval.
+            .replace("repetitions = 2", "repetitions = 12")
     };
     let met = place.write("met.toml", &with("at_least = 1000"));
     let missed = place.write("missed.toml", &with("at_least = 1e18"));
