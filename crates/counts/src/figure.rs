@@ -194,6 +194,15 @@ figures! {
     /// Share of skbs with data that are a short tail right behind a full one.
     TailRatio = "tail_ratio", "ratio", Host, Less
         => |from| per_of_some(from, M::Segments, Q::TailSkbsSent, Q::DataSkbsSent);
+    /// skbs with data that TCP handed down per KiB of payload in them: what is paid once for each.
+    DataSkbsPerKib = "data_skbs_per_kib", "1/KiB", Host, Less
+        => |from| ratio(from.count_of_some(M::Segments, Q::DataSkbsSent)?, from.count_of_some(M::Segments, Q::DataSkbBytesSent)? / 1024.0);
+    /// Pieces of memory of each skb that a driver was given, headers included: Sun 2008's DMA calls.
+    FragmentsPerSkb = "fragments_per_device_skb", "fragments", Host, Neither
+        => |from| per_of_some(from, M::Segments, Q::DeviceFragmentsSent, Q::DeviceSkbsSent);
+    /// The same per KiB of payload sent.
+    FragmentsPerKib = "device_fragments_per_kib", "1/KiB", Host, Less
+        => |from| ratio(from.count_of_some(M::Segments, Q::DeviceFragmentsSent)?, from.count_of_some(M::Segments, Q::DataSkbBytesSent)? / 1024.0);
     /// Payload bytes sent per pure ACK received.
     BytesPerAck = "payload_bytes_per_pure_ack", "bytes", Host, Neither
         => |from| per_of_some(from, M::Segments, Q::DataSkbBytesSent, Q::PureAcksReceived);
@@ -242,6 +251,27 @@ figures! {
     /// Incoming segments that were merged while the reader held the socket (BacklogCoalesce), per MiB delivered: what the sender's ACKs, or the receiver's segments, have been spared.
     BacklogCoalescedPerMib = "backlog_coalesced_per_mib", "1/MiB", Host, Neither
         => |from| ratio(from.count_of_some(M::Netstat, Q::BacklogCoalesced)?, mib(from)?);
+    /// Wire segments per skb with data that TCP received: what GRO made of them. Meter `segments`.
+    WireSegmentsPerDataSkbReceived = "wire_segments_per_data_skb_received", "segments", Host, Neither
+        => |from| per(from, M::Segments, Q::DataWireSegmentsReceived, Q::DataSkbsReceived);
+    /// Share of what TCP took in, data and ACKs, that took its fast path (header prediction).
+    HeaderPredictedRatio = "header_predicted_ratio", "ratio", Host, More
+        => |from| ratio(sum(from, M::Netstat, &[Q::HeaderPredictedData, Q::HeaderPredictedAcks])?, from.count(M::Netstat, Q::SuperSegmentsReceived)?);
+    /// Incoming skbs that went to the out-of-order queue, per MiB delivered.
+    OutOfOrderPerMib = "out_of_order_skbs_per_mib", "1/MiB", Host, Less
+        => |from| ratio(from.count_of_some(M::Netstat, Q::OutOfOrderQueued)?, mib(from)?);
+    /// ACKs that the receiver left out while data came out of order, per MiB delivered.
+    CompressedAcksPerMib = "compressed_acks_per_mib", "1/MiB", Host, Neither
+        => |from| ratio(from.count_of_some(M::Netstat, Q::CompressedAcks)?, mib(from)?);
+    /// Writes whose small skb waited for one in the device (autocorking), per MiB delivered.
+    AutocorkedPerMib = "autocorked_writes_per_mib", "1/MiB", Host, Neither
+        => |from| ratio(from.count_of_some(M::Netstat, Q::Autocorked)?, mib(from)?);
+    /// skbs that were copied together for want of receive buffer, per MiB delivered.
+    CollapsedPerMib = "receive_collapsed_skbs_per_mib", "1/MiB", Host, Less
+        => |from| ratio(from.count_of_some(M::Netstat, Q::ReceiveCollapsed)?, mib(from)?);
+    /// Duplicate SACKs received, per MiB delivered: needless retransmissions.
+    DsacksPerMib = "dsacks_received_per_mib", "1/MiB", Host, Less
+        => |from| ratio(from.count_of_some(M::Netstat, Q::DsacksReceived)?, mib(from)?);
     /// Of the pure ACKs that `ack_filter` saw at this end, the share that never left.
     AcksFilteredRatio = "acks_filtered_ratio", "ratio", Host, Neither
         => |from| filtered_ratio(from);
@@ -362,9 +392,6 @@ figures! {
     /// Switches away from the command's threads per MiB of payload as above.
     CommandSwitchesPerPayloadMib = "command_context_switches_per_payload_mib", "1/MiB", Command, Less
         => |from| ratio(from.count(M::Descendants, Q::ContextSwitches)? * 1024.0, payload_kib(from)?);
-    /// Wire segments that an skb with data stood for when TCP got it, in the network namespace while the command ran: what GRO, or the sender's TSO over a veth or lo, made of them.
-    CommandSegmentsPerSkbReceived = "namespace_wire_segments_per_data_skb_received", "segments", Command, Neither
-        => |from| per_of_some(from, M::Segments, Q::DataWireSegmentsReceived, Q::DataSkbsReceived);
     /// Share of the namespace's segments that were sent again (TcpRetransSegs).
     CommandRetransmitRatio = "namespace_retransmit_ratio", "ratio", Command, Less
         => |from| ratio(from.count(M::Netstat, Q::SegmentsRetransmitted)?, sum(from, M::Netstat, ALL_SENT)?);

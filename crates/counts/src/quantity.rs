@@ -179,6 +179,8 @@ quantities! {
     DelayedAckStallNs = "delayed_ack_stall_ns",
     /// skbs that a driver was given, after software segmentation, of all protocols. eBPF at net_dev_start_xmit.
     DeviceSkbsSent = "device_skbs_sent",
+    /// Pieces of memory that they consist of, the one with the headers included: descriptors of a device with scatter-gather, a DMA each (Sun 2008).
+    DeviceFragmentsSent = "device_fragments_sent",
     /// Data skbs sent with a payload below 128 bytes.
     SkbsSentBelow128 = "skbs_sent_below_128_bytes",
     /// Of 128 bytes and more, below 256.
@@ -273,6 +275,30 @@ quantities! {
     BacklogCoalesced = "backlog_coalesced",
     /// ACKs that the delayed-ACK timer sent. TcpExtDelayedACKs.
     DelayedAcksSent = "delayed_acks_sent",
+    /// Incoming skbs with data that took TCP's fast path: in order, nothing new in the header. TcpExtTCPHPHits.
+    HeaderPredictedData = "header_predicted_data",
+    /// Incoming ACKs without data that took it. TcpExtTCPHPAcks.
+    HeaderPredictedAcks = "header_predicted_acks",
+    /// Incoming ACKs without data that did not. TcpExtTCPPureAcks.
+    SlowPureAcks = "slow_pure_acks",
+    /// ACKs that the receiver left out while data came out of order (`tcp_comp_sack_nr`). TcpExtTCPAckCompressed.
+    CompressedAcks = "compressed_acks",
+    /// Writes whose small skb waited for one that was still in the device (`tcp_autocorking`). TcpExtTCPAutoCorking.
+    Autocorked = "autocorked_writes",
+    /// Incoming skbs that went to the out-of-order queue. TcpExtTCPOFOQueue.
+    OutOfOrderQueued = "out_of_order_skbs",
+    /// skbs that were copied together for want of receive buffer. TcpExtTCPRcvCollapsed.
+    ReceiveCollapsed = "receive_collapsed_skbs",
+    /// Times that a receive queue was over its buffer and was collapsed or emptied. TcpExtPruneCalled.
+    ReceivePruned = "receive_prunes",
+    /// Duplicate SACKs received: the peer had the bytes twice. TcpExtTCPDSACKRecv + TCPDSACKOfoRecv.
+    DsacksReceived = "dsacks_received",
+    /// Duplicate SACKs sent. TcpExtTCPDSACKOldSent + TCPDSACKOfoSent.
+    DsacksSent = "dsacks_sent",
+    /// Times that a receiver closed its window. TcpExtTCPToZeroWindowAdv.
+    ZeroWindowsSent = "zero_windows_advertised",
+    /// Retransmission timeouts that F-RTO found needless. TcpExtTCPSpuriousRTOs.
+    SpuriousTimeouts = "spurious_timeouts",
     /// Retransmission timeouts. TcpExtTCPTimeouts.
     Timeouts = "timeouts",
     /// Connections that this namespace asked for. TcpActiveOpens.
@@ -297,6 +323,10 @@ quantities! {
     ConnBytesReceived = "conn_bytes_received",
     /// Segments retransmitted. `tcpi_total_retrans`.
     ConnSegmentsRetransmitted = "conn_segments_retransmitted",
+    /// Packets received out of order. `tcpi_rcv_ooopack`.
+    ConnOutOfOrderPackets = "conn_out_of_order_packets",
+    /// Duplicate SACKs received. `tcpi_dsack_dups`.
+    ConnDsacks = "conn_dsacks_received",
     /// Time with data outstanding, summed. `tcpi_busy_time`.
     ConnBusyNs = "conn_busy_ns",
     /// Of it, time limited by the receiver's window. `tcpi_rwnd_limited`.

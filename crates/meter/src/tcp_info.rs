@@ -216,10 +216,15 @@ struct Fields {
     sndbuf_limited: u64,
     delivered: [u32; 2],
     bytes_sent: u64,
+    bytes_retrans: u64,
+    dsack_dups: u32,
+    reord_seen: u32,
+    rcv_ooopack: u32,
+    snd_wnd: u32,
 }
 
 /// Counters of 32 bits.
-const WRAPPING: [(Quantity, usize); 5] = [
+const WRAPPING: [(Quantity, usize); 7] = [
     (Quantity::ConnSegmentsSent, offset_of!(Fields, segs_out)),
     (Quantity::ConnSegmentsReceived, offset_of!(Fields, segs_in)),
     (
@@ -233,6 +238,11 @@ const WRAPPING: [(Quantity, usize); 5] = [
     (
         Quantity::ConnSegmentsRetransmitted,
         offset_of!(Fields, total_retrans),
+    ),
+    (Quantity::ConnDsacks, offset_of!(Fields, dsack_dups)),
+    (
+        Quantity::ConnOutOfOrderPackets,
+        offset_of!(Fields, rcv_ooopack),
     ),
 ];
 
@@ -281,6 +291,7 @@ mod tests {
         assert_eq!(offset_of!(Fields, data_segs_in), 152);
         assert_eq!(offset_of!(Fields, busy_time), 168);
         assert_eq!(offset_of!(Fields, bytes_sent), 200);
+        assert_eq!(offset_of!(Fields, rcv_ooopack), 224);
     }
 
     #[test]

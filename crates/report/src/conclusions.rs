@@ -20,6 +20,8 @@ pub struct Finding {
     pub quantity: Derived,
     /// The kind, with its estimates.
     pub kind: FindingKind,
+    /// The published statement that it tests, by its id, and whether that holds here.
+    pub tests: Option<(String, Held)>,
 }
 
 /// The kinds of findings.
@@ -91,13 +93,13 @@ pub struct Step {
     pub percent: Option<Estimate>,
     /// The published one.
     pub published_percent: Option<f64>,
-    /// What becomes of the statement about it, where there is one.
-    pub statement: Option<Statement>,
+    /// Whether what was stated of it holds, where something was.
+    pub held: Option<Held>,
 }
 
-/// What becomes of a statement.
+/// Whether a statement holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Statement {
+pub enum Held {
     /// The interval is where it says.
     Holds,
     /// The interval is elsewhere.
@@ -106,11 +108,11 @@ pub enum Statement {
     Undecided,
 }
 
-impl Statement {
+impl Held {
     /// Of a change in percent.
-    pub fn of(percent: Option<&Estimate>, expects: Expects) -> Statement {
+    pub fn of(percent: Option<&Estimate>, expects: Expects) -> Held {
         let Some((lo, hi)) = percent.and_then(|percent| percent.lo.zip(percent.hi)) else {
-            return Statement::Undecided;
+            return Held::Undecided;
         };
         let (holds, fails) = match expects {
             Expects::Less => (hi < 0.0, lo > 0.0),
@@ -118,18 +120,44 @@ impl Statement {
             Expects::Same => (lo >= -SAME && hi <= SAME, lo > SAME || hi < -SAME),
         };
         match (holds, fails) {
-            (true, _) => Statement::Holds,
-            (_, true) => Statement::Fails,
-            _ => Statement::Undecided,
+            (true, _) => Held::Holds,
+            (_, true) => Held::Fails,
+            _ => Held::Undecided,
         }
+    }
+
+    /// Of a quantity that was stated to be within limits.
+    fn within(estimate: Option<&Estimate>, at_most: Option<f64>, at_least: Option<f64>) -> Held {
+        let Some((lo, hi)) = estimate.and_then(|estimate| estimate.lo.zip(estimate.hi)) else {
+            return Held::Undecided;
+        };
+        let (above, below) = (at_most.unwrap_or(f64::MAX), at_least.unwrap_or(f64::MIN));
+        match (hi <= above && lo >= below, lo > above || hi < below) {
+            (true, _) => Held::Holds,
+            (_, true) => Held::Fails,
+            _ => Held::Undecided,
+        }
+    }
+
+    /// Of several tests of one statement: it holds if all do, and fails if one does.
+    pub(crate) fn all(tests: impl IntoIterator<Item = Held>) -> Held {
+        let worst = |held: &Held| match held {
+            Held::Fails => 0,
+            Held::Undecided => 1,
+            Held::Holds => 2,
+        };
+        tests
+            .into_iter()
+            .min_by_key(worst)
+            .unwrap_or(Held::Undecided)
     }
 
     /// Its word in JSON.
     pub fn name(self) -> &'static str {
         match self {
-            Statement::Holds => "holds",
-            Statement::Fails => "fails",
-            Statement::Undecided => "undecided",
+            Held::Holds => "holds",
+            Held::Fails => "fails",
+            Held::Undecided => "undecided",
         }
     }
 }
@@ -236,20 +264,29 @@ fn conclude(study: &Study, one: &Conclusion, cells: &[CellSummary]) -> Vec<Findi
             let Some(quantity) = cells.first().map(|cell| told(cell, one.quantity)) else {
                 return Vec::new();
             };
-            let estimates = cells
+            let estimates: Vec<(String, Option<Estimate>)> = cells
                 .iter()
-                .map(|cell| (cell.name.clone(), cell.estimates.get(&quantity).copied()));
+                .map(|cell| (cell.name.clone(), cell.estimates.get(&quantity).copied()))
+                .collect();
+            let held = estimates
+                .iter()
+                .map(|(_, estimate)| Held::within(estimate.as_ref(), one.at_most, one.at_least));
             vec![Finding {
+                tests: tests(one, held),
                 text: one.text.clone(),
                 continues: one.continues,
                 quantity,
                 kind: FindingKind::Value {
-                    cells: estimates.collect(),
+                    cells: estimates,
                     published: one.published,
                 },
             }]
         }
     }
+}
+
+fn tests(one: &Conclusion, held: impl Iterator<Item = Held>) -> Option<(String, Held)> {
+    Some((one.statement.clone()?, Held::all(held)))
 }
 
 /// The cell of those that match that the others are held against, and those, each with its place in `to`; one such group for
@@ -293,22 +330,36 @@ fn changes(
     change: &Change,
     cells: &[CellSummary],
 ) -> Vec<Finding> {
+    let than = one
+        .than
+        .as_ref()
+        .map(|than| groups(study, than, change, cells));
     let groups = groups(study, &one.matching, change, cells);
     let has_several = groups.len() > 1;
     let mut all = Vec::new();
-    for (first, to) in groups {
+    for (at, (first, to)) in groups.into_iter().enumerate() {
         let quantity = told(first, one.quantity);
         let steps = to.into_iter().map(|(index, cell)| {
-            let percent = Contrast::new(first, cell, quantity).map(|change| change.percent());
+            let contrast = match &than {
+                None => Contrast::new(first, cell, quantity),
+                // Group by group, in the order of both.
+                Some(than) => than.get(at).and_then(|(other, others)| {
+                    let (_, with) = others.iter().find(|(of, _)| *of == index)?;
+                    Contrast::of_contrasts([*other, *with], [first, cell], quantity)
+                }),
+            };
+            let percent = contrast.map(|change| change.percent());
             let expects = one.expects;
             Step {
                 to: change.to[index].clone(),
                 percent,
                 published_percent: change.published_percent.get(index).copied(),
-                statement: expects.map(|expects| Statement::of(percent.as_ref(), expects)),
+                held: expects.map(|expects| Held::of(percent.as_ref(), expects)),
             }
         });
+        let steps: Vec<Step> = steps.collect();
         all.push(Finding {
+            tests: tests(one, steps.iter().filter_map(|step| step.held)),
             text: one.text.clone(),
             continues: one.continues || !all.is_empty(),
             quantity,
@@ -319,7 +370,7 @@ fn changes(
                     true => without(first, &[&change.knob]),
                     false => String::new(),
                 },
-                steps: steps.collect(),
+                steps,
             },
         });
     }
@@ -361,6 +412,7 @@ fn crossovers(
         let number = |one: &Crossing| one.at.number().unwrap_or(f64::MAX);
         crossings.sort_by(|a, b| number(a).total_cmp(&number(b)));
         all.push(Finding {
+            tests: None,
             text: one.text.clone(),
             continues: one.continues || !all.is_empty(),
             quantity,
@@ -417,6 +469,7 @@ fn line(fit: &Fit, cells: &[CellSummary]) -> Finding {
         .filter_map(|points| least_squares(points))
         .collect();
     Finding {
+        tests: None,
         text: fit.text.clone(),
         continues: fit.continues,
         quantity,
@@ -456,7 +509,7 @@ mod tests {
         let told = |lo, hi| {
             Expects::WORDS.iter().map(move |word| {
                 let expects = Expects::from_word(word).unwrap();
-                Statement::of(Some(&estimate(lo, hi)), expects).name()
+                Held::of(Some(&estimate(lo, hi)), expects).name()
             })
         };
         // less, more, same
@@ -469,7 +522,20 @@ mod tests {
         ] {
             assert_eq!(told(lo, hi).collect::<Vec<_>>(), expected, "{lo} {hi}");
         }
-        assert_eq!(Statement::of(None, Expects::Less), Statement::Undecided);
+        assert_eq!(Held::of(None, Expects::Less), Held::Undecided);
+    }
+
+    #[test]
+    fn a_statement_of_a_quantity_holds_where_the_interval_is_within_its_limits() {
+        let told = |at_most, at_least| Held::within(Some(&estimate(1.0, 2.0)), at_most, at_least);
+        assert_eq!(told(Some(2.0), Some(1.0)), Held::Holds);
+        assert_eq!(told(Some(0.9), None), Held::Fails);
+        assert_eq!(told(None, Some(2.1)), Held::Fails);
+        assert_eq!(told(Some(1.5), None), Held::Undecided);
+        assert_eq!(Held::within(None, Some(1.0), None), Held::Undecided);
+        assert_eq!(Held::all([Held::Holds, Held::Undecided]), Held::Undecided);
+        assert_eq!(Held::all([Held::Fails, Held::Undecided]), Held::Fails);
+        assert_eq!(Held::all([]), Held::Undecided);
     }
 
     fn estimate(lo: f64, hi: f64) -> Estimate {

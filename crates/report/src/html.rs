@@ -14,8 +14,9 @@ use crate::estimate::Estimate;
 use crate::json::json;
 use crate::labels;
 use crate::number::{show, show_estimate, show_percent, unit_in_tables};
-use crate::prose::found;
+use crate::prose::{found, sentence};
 use crate::published_chart::published_chart;
+use crate::published_table;
 use crate::scope::{self, scopes};
 use crate::summary::Summary;
 use crate::table::ABSENT;
@@ -54,6 +55,7 @@ pub fn html(summary: &Summary) -> String {
                     (findings(summary))
                     p { (trust(summary)) }
                     (figures(&charts, |chart| !chart.is_detail, "In pictures"))
+                    (statements(summary))
                     (thresholds(summary))
                     (warnings(summary))
                     h2 { "Cost" }
@@ -61,6 +63,7 @@ pub fn html(summary: &Summary) -> String {
                     ul.notes { @for note in &labels::notes(summary, true) { li { (note) } } }
                     (not_measured(summary))
                     (published(summary))
+                    (published_table(summary))
                     h2 { "About this run" }
                     @for paragraph in study.about.split("\n\n") {
                         @if !paragraph.trim().is_empty() { p { (paragraph.trim()) } }
@@ -335,6 +338,60 @@ fn published(summary: &Summary) -> Markup {
 
 fn findings(summary: &Summary) -> Markup {
     html! { @for sentence in found(summary) { p.finding { (sentence) } } }
+}
+
+fn published_table(summary: &Summary) -> Markup {
+    let Some((published, rows)) = published_table::rows(summary) else {
+        return html! {};
+    };
+    let scales: Vec<f64> = published
+        .columns
+        .iter()
+        .map(|(_, of)| unit_in_tables(*of).1)
+        .collect();
+    html! {
+        div.scroll { table {
+            caption { "Beside " (published.source) }
+            thead { tr {
+                @for knob in &published.knobs { th.left scope="col" { (knob) } }
+                th.left scope="col" { "whose" }
+                @for (heading, _) in &published.columns { th scope="col" { (heading) } }
+            } }
+            tbody { @for row in &rows {
+                tr {
+                    @for value in row.setting { th.left scope="row" { (value) } }
+                    td.left { "published" }
+                    @for (figure, scale) in row.published.iter().zip(&scales) { td { (show(figure * scale)) } }
+                }
+                @for ours in &row.ours { tr {
+                    @for _ in row.setting { td {} }
+                    td.left { (ours.cell) }
+                    @for (figure, scale) in ours.figures.iter().zip(&scales) {
+                        td { (figure.map_or(ABSENT.to_string(), |figure| show_estimate(figure, *scale))) }
+                    }
+                } }
+            } }
+        } }
+    }
+}
+
+fn statements(summary: &Summary) -> Markup {
+    if summary.statements.is_empty() {
+        return html! {};
+    }
+    html! {
+        h2 { "Published statements" }
+        div.scroll { table {
+            thead { tr {
+                th scope="col" { "here it" } th.left scope="col" { "stated" } th.left scope="col" { "tested by" }
+            } }
+            tbody { @for one in &summary.statements { tr {
+                th scope="row" { (one.held.name()) }
+                td.left { (one.statement.text) " (" (one.statement.source) ")" }
+                td.left { @for &index in &one.findings { p { (sentence(&summary.findings[index])) } } }
+            } } }
+        } }
+    }
 }
 
 fn openings(summary: &Summary) -> Markup {

@@ -2,7 +2,7 @@
 //! machine in the same state.
 
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tcpcost_study::Derived;
 
@@ -12,16 +12,31 @@ use crate::contrast::Contrast;
 impl Contrast {
     /// `to` over `from`; absent without a repetition that both have.
     pub fn new(from: &CellSummary, to: &CellSummary, of: Derived) -> Option<Contrast> {
-        let pairs = pairs(from, to, of);
+        let pairs = pairs(from, to, of).into_values();
         Contrast::of_pairs(pairs, from.stops_early)
+    }
+
+    /// How many times as much the second pair of cells differs as the first: the ratio of their ratios, of the same repetition.
+    pub fn of_contrasts(
+        first: [&CellSummary; 2],
+        second: [&CellSummary; 2],
+        of: Derived,
+    ) -> Option<Contrast> {
+        let ratios = |[from, to]: [&CellSummary; 2]| {
+            let pairs = pairs(from, to, of).into_iter();
+            let held = pairs.filter(|(_, (from, _))| *from != 0.0);
+            held.map(|(repetition, (from, to))| (repetition, to / from))
+                .collect::<Vec<_>>()
+        };
+        Contrast::by_repetition(&ratios(first), &ratios(second), first[0].stops_early)
     }
 }
 
 /// A quantity of both cells, a pair for each repetition that both have. Pairs whose trials met the machine in
 /// unlike states (one with its CPUs far from each other, say) stand aside, unless they are the most: then a
 /// state that always comes with a cell is the cell's.
-fn pairs(from: &CellSummary, to: &CellSummary, of: Derived) -> Vec<(f64, f64)> {
-    let (mut like, mut unlike) = (Vec::new(), Vec::new());
+fn pairs(from: &CellSummary, to: &CellSummary, of: Derived) -> BTreeMap<u32, (f64, f64)> {
+    let (mut like, mut unlike) = (BTreeMap::new(), BTreeMap::new());
     let repetitions: BTreeSet<u32> = trials(from).map(|trial| trial.repetition).collect();
     for repetition in repetitions {
         let values = |cell: &CellSummary| -> Vec<(BTreeSet<_>, f64)> {
@@ -38,12 +53,14 @@ fn pairs(from: &CellSummary, to: &CellSummary, of: Derived) -> Vec<(f64, f64)> {
             .filter(|((from, _), (to, _))| from == to)
             .max_by_key(|((state, _), _)| Reverse(state.len()));
         match both {
-            Some(((_, from), (_, to))) => like.push((*from, *to)),
+            Some(((_, from), (_, to))) => {
+                like.insert(repetition, (*from, *to));
+            }
             None => unlike.extend(
                 froms
                     .last()
                     .zip(tos.last())
-                    .map(|(from, to)| (from.1, to.1)),
+                    .map(|(from, to)| (repetition, (from.1, to.1))),
             ),
         }
     }

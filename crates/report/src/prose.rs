@@ -5,7 +5,7 @@
 use tcpcost_study::Derived;
 
 use crate::comparison_prose;
-use crate::conclusions::{Against, Finding, FindingKind, Sign, Statement, Step};
+use crate::conclusions::{Against, Finding, FindingKind, Held, Sign, Step};
 use crate::copied;
 use crate::crossover_prose;
 use crate::effect_prose;
@@ -248,12 +248,12 @@ fn step(of: Derived, step: &Step, is_first: bool) -> String {
         let signed = format!("{figure:+.1}").replace('-', "\u{2212}");
         format!(" (published {signed} %{against})")
     });
-    let statement = step.statement.map_or("", |statement| match statement {
-        Statement::Holds => " (as stated)",
-        Statement::Fails => " (not as stated)",
-        Statement::Undecided => " (the statement is not decided)",
+    let held = step.held.map_or("", |held| match held {
+        Held::Holds => " (as stated)",
+        Held::Fails => " (not as stated)",
+        Held::Undecided => " (the statement is not decided)",
     });
-    format!("{claim}{published}{statement}")
+    format!("{claim}{published}{held}")
 }
 
 fn line(
@@ -363,10 +363,11 @@ mod tests {
                 to: Value::Count(to),
                 percent,
                 published_percent,
-                statement: None,
+                held: None,
             })
             .collect();
         Finding {
+            tests: None,
             text: "Fewer ACKs".to_string(),
             continues: false,
             quantity: Derived::of(HostName::CLIENT, Figure::ExactUsPerKib),
@@ -449,6 +450,7 @@ mod tests {
 
     fn check_line(slope: Option<Estimate>, expected: &str) {
         let found = Finding {
+            tests: None,
             text: "One ACK".to_string(),
             continues: false,
             quantity: Derived::of(HostName::CLIENT, Figure::ExactUsPerKib),
@@ -487,6 +489,7 @@ mod tests {
     #[test]
     fn a_count_is_told_as_exactly_as_it_is_known() {
         let found = Finding {
+            tests: None,
             text: "The old split".to_string(),
             continues: false,
             quantity: Derived::of(HostName::CLIENT, Figure::PacketsPerTransaction),
@@ -511,6 +514,7 @@ mod tests {
             ("x, n=64", None),
         ];
         let found = Finding {
+            tests: None,
             text: "Waits".to_string(),
             continues: false,
             quantity: Derived::of(HostName::SERVER, Figure::AcksPerKib),

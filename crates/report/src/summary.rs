@@ -15,6 +15,7 @@ use crate::effects::{Effect, effects};
 use crate::headline::{Headline, headlines};
 use crate::meter_cost::{MeterCost, meter_costs};
 use crate::opening::{Openings, openings};
+use crate::statements::{Tested, tested};
 use crate::verdict::{Judged, Verdict, judge, judge_baseline};
 
 /// Everything that the renderings draw.
@@ -42,6 +43,8 @@ pub struct Summary {
     pub judged: Vec<Judged>,
     /// What the study set out to conclude.
     pub findings: Vec<Finding>,
+    /// The published statements that the study tests.
+    pub statements: Vec<Tested>,
     /// What each knob does that its cells differ in.
     pub effects: Vec<Effect>,
     /// The contrasts that the study wants decided.
@@ -119,6 +122,7 @@ impl Summary {
             headlines: headlines(study, &cells),
             comparisons: comparisons(study, &cells),
             differences: Vec::new(),
+            statements: tested(&study.statements, &findings),
             findings,
             openings: openings(study, &cells, &ours),
             study: study.clone(),

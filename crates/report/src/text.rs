@@ -52,7 +52,13 @@ pub fn text(summary: &Summary, style: TextStyle) -> String {
     let details = style.details || findings.is_empty();
     let mut sections = vec![page.title(), findings, page.head()];
     sections.extend(summary.groups().iter().map(|group| page.cost(group)));
-    sections.extend([page.published(), page.meter_costs(), page.thresholds()]);
+    sections.extend([
+        page.published(),
+        page.published_table(),
+        page.meter_costs(),
+        page.statements(),
+        page.thresholds(),
+    ]);
     if details {
         sections.extend([
             page.acks(),

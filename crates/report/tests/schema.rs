@@ -82,7 +82,13 @@ fn statements_and_crossovers_are_as_the_schema_says() {
     let text = "[vary]\nflows = [1, 10]\nwrite_size = [\"1KiB\", \"16KiB\"]\n\
                 [[conclusion]]\ntext = \"More flows\"\nknob = \"flows\"\nfrom = 1\nto = [10]\nover = \"write_size\"\n\
                 [[conclusion]]\ntext = \"Larger writes\"\nknob = \"write_size\"\nfrom = \"1KiB\"\nto = [\"16KiB\"]\n\
-                expects = \"less\"\n";
+                expects = \"less\"\nstatement = \"a\"\n\
+                [[conclusion]]\ntext = \"Goodput\"\nquantity = \"goodput_bits_per_s\"\nat_least = 1\nstatement = \"b\"\n\
+                [[statement]]\nid = \"a\"\nsource = \"x\"\ntext = \"larger writes are cheaper\"\n\
+                [[statement]]\nid = \"b\"\nsource = \"x\"\ntext = \"bytes arrive\"\n\
+                [[statement]]\nid = \"c\"\nsource = \"x\"\ntext = \"nobody tests it\"\n\
+                [published_table]\nsource = \"x\"\nknobs = [\"flows\"]\n\
+                columns = [[\"Gbit/s\", \"goodput_bits_per_s\"]]\nrows = [[1, 2e9], [7, 3e9]]\n";
     let study = tcpcost_study::Study::parse("s", text, "s.toml").unwrap();
     let records = common::records(&study, "netns", 6, common::all_measured);
     let summary = tcpcost_report::Summary::new(&study, &records);
@@ -95,6 +101,20 @@ fn statements_and_crossovers_are_as_the_schema_says() {
             .iter()
             .any(|one| one["steps"][0]["statement"] == "holds"),
         "{findings:#?}"
+    );
+    let rows = document["published_table"]["rows"].as_array().unwrap();
+    assert_eq!(rows[0]["ours"].as_array().unwrap().len(), 2, "{rows:#?}");
+    assert!(
+        rows[1]["ours"].as_array().unwrap().is_empty(),
+        "no cell of 7 flows"
+    );
+    let statements = document["statements"].as_array().unwrap();
+    let held: Vec<_> = statements.iter().map(|one| &one["held"]).collect();
+    assert_eq!(held, ["holds", "holds", "undecided"], "{statements:#?}");
+    let text = tcpcost_report::text(&summary, tcpcost_report::TextStyle::default());
+    assert!(
+        text.contains("holds: larger writes are cheaper (x)"),
+        "{text}"
     );
 }
 

@@ -4,8 +4,9 @@
 use crate::choices::Expects;
 use crate::derived::Derived;
 use crate::knob::{Knobs, find_full};
-use crate::parse::{Section, StudyError, matching, number, quantity, raw, required};
+use crate::parse::{Section, StudyError, matching, matching_in, number, quantity, raw, required};
 use crate::row::Knob;
+use crate::statement::Statement;
 use crate::value::{Raw, Value};
 
 /// `[[conclusion]]`: one sentence about cells, or about what a knob changes between them.
@@ -25,6 +26,14 @@ pub struct Conclusion {
     pub published: Option<f64>,
     /// What was stated of the change.
     pub expects: Option<Expects>,
+    /// What was stated of the quantity itself: it is no more than this.
+    pub at_most: Option<f64>,
+    /// And no less than this.
+    pub at_least: Option<f64>,
+    /// The published statement that it tests, by its id.
+    pub statement: Option<String>,
+    /// The change is told against the same change in the cells that have these knobs.
+    pub than: Option<Knobs>,
     /// The knob over whose values the change is followed, to find where its sign turns.
     pub over: Option<String>,
 }
@@ -71,7 +80,10 @@ fn continues(section: &mut Section<'_>) -> Result<bool, StudyError> {
 }
 
 impl Conclusion {
-    pub(crate) fn parse(mut section: Section<'_>) -> Result<Conclusion, StudyError> {
+    pub(crate) fn parse(
+        mut section: Section<'_>,
+        statements: &[Statement],
+    ) -> Result<Conclusion, StudyError> {
         let text = section.text("text", any)?;
         let text = required(&section, "text", text)?;
         let continues = continues(&mut section)?;
@@ -95,6 +107,26 @@ impl Conclusion {
             })?,
             None => None,
         };
+        let than = match (&change, &over) {
+            (Some(_), None) => matching_in(&mut section, "than")?,
+            _ => None,
+        };
+        let limit = |section: &mut Section<'_>, key| match change {
+            Some(_) => Ok(None),
+            None => section.read(key, "a number", number),
+        };
+        let at_most = limit(&mut section, "at_most")?;
+        let at_least = limit(&mut section, "at_least")?;
+        let tests = expects.is_some() || at_most.is_some() || at_least.is_some();
+        let statement = section.text("statement", |text| {
+            if !statements.iter().any(|one| one.id == text) {
+                Err("the id of a [[statement]]")
+            } else if !tests {
+                Err("no statement without `expects` of a change, or `at_most` or `at_least`")
+            } else {
+                Ok(text.to_string())
+            }
+        })?;
         section.end()?;
         Ok(Conclusion {
             text,
@@ -104,6 +136,10 @@ impl Conclusion {
             change,
             published,
             expects,
+            at_most,
+            at_least,
+            statement,
+            than,
             over,
         })
     }
@@ -208,6 +244,18 @@ mod tests {
             (
                 "[[conclusion]]\ntext = \"x\"\nknob = \"flows\"\nfrom = 1\nto = [2]\nexpects = \"lots\"\n",
                 "s.toml:6: conclusion.expects: expected \"less\", \"more\" or \"same\"",
+            ),
+            (
+                "[[conclusion]]\ntext = \"x\"\nat_most = 1\nstatement = \"tail\"\n",
+                "s.toml:4: conclusion.statement: expected the id of a [[statement]]",
+            ),
+            (
+                "[[statement]]\nid = \"a\"\nsource = \"b\"\ntext = \"c\"\n[[conclusion]]\ntext = \"x\"\nstatement = \"a\"\n",
+                "s.toml:7: conclusion.statement: expected no statement without `expects` of a change, or `at_most` or `at_least`",
+            ),
+            (
+                "[[statement]]\nid = \"a\"\nsource = \"b\"\ntext = \"c\"\n[[statement]]\nid = \"a\"\n",
+                "s.toml:6: statement.id: expected a name of its own; there is a \"a\" already",
             ),
             (
                 "[[fit]]\ntext = \"x\"\nover = \"acks\"\n",

@@ -37,6 +37,7 @@ mod measure;
 mod meter_trials;
 mod parse;
 mod published;
+mod published_table;
 mod quick;
 mod reach;
 mod record;
@@ -44,6 +45,7 @@ mod row;
 mod schema1;
 mod settings;
 mod side;
+mod statement;
 mod study;
 mod synonyms;
 mod tables;
@@ -66,6 +68,7 @@ pub use knob::{Knobs, UnknownKnob, nearest};
 pub use knobs::{KNOBS, find};
 pub use measure::{Measure, Published, PublishedFunctions, Series, Threshold, ThresholdOf};
 pub use parse::StudyError;
+pub use published_table::PublishedTable;
 pub use quick::Quick;
 pub use reach::{Unavailable, Unmet};
 pub use record::{
@@ -75,6 +78,7 @@ pub use record::{
 pub use row::{At, Group, Is, Kernel, Kind, Knob, Need, Of, Term, User, UserKnob};
 pub use settings::{AckFilterRule, DeviceSettings, SettingsError, WorkloadSettings};
 pub use side::Side;
+pub use statement::Statement;
 pub use study::{CellPair, Sides, Study};
 pub use tables::{ack_policy_table, knob_table, tcp_table};
 /// What records hold, of the crate that has it: reading a records file takes this one alone.

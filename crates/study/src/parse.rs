@@ -266,13 +266,22 @@ pub(crate) fn quantity(text: &str) -> Result<crate::Derived, String> {
 
 /// `where = { knob = value }`.
 pub(crate) fn matching(section: &mut Section<'_>) -> Result<Knobs, StudyError> {
+    Ok(matching_in(section, "where")?.unwrap_or_default())
+}
+
+/// `key = { knob = value }`.
+pub(crate) fn matching_in(
+    section: &mut Section<'_>,
+    key: &str,
+) -> Result<Option<Knobs>, StudyError> {
+    let Some(mut inner) = section.section(key)? else {
+        return Ok(None);
+    };
     let mut knobs = Knobs::default();
-    if let Some(mut inner) = section.section("where")? {
-        for (key, span, value) in inner.rest() {
-            set(&inner, &mut knobs, &key, &key, value, span)?;
-        }
+    for (key, span, value) in inner.rest() {
+        set(&inner, &mut knobs, &key, &key, value, span)?;
     }
-    Ok(knobs)
+    Ok(Some(knobs))
 }
 
 /// What must be there.

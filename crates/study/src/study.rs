@@ -15,8 +15,10 @@ use crate::knob::{Knobs, UnknownKnob, nearest, new_name};
 use crate::measure::{Measure, Published, PublishedFunctions, Threshold};
 use crate::parse::{Section, Source, StudyError, quantity, raw};
 use crate::published::{functions, published, threshold};
+use crate::published_table::PublishedTable;
 use crate::quick::Quick;
 use crate::row::Group;
+use crate::statement::Statement;
 use crate::units;
 use crate::value::Raw;
 
@@ -45,12 +47,16 @@ pub struct Study {
     pub published: Option<Published>,
     /// Published ratios of functions.
     pub published_functions: Option<PublishedFunctions>,
+    /// `[published_table]`.
+    pub published_table: Option<PublishedTable>,
     /// A published capture.
     pub published_opening: Option<PublishedOpening>,
     /// Limits.
     pub thresholds: Vec<Threshold>,
     /// Sentences to be made of the numbers.
     pub conclusions: Vec<Conclusion>,
+    /// `[[statement]]`: what was published, that conclusions test.
+    pub statements: Vec<Statement>,
     /// Straight lines to be laid through them.
     pub fits: Vec<Fit>,
     /// What `--quick` changes.
@@ -90,6 +96,8 @@ impl Study {
         let published_functions = published_functions
             .map(|section| functions(section, &cells))
             .transpose()?;
+        let published_table = top.section("published_table")?;
+        let published_table = published_table.map(PublishedTable::parse).transpose()?;
         let published_opening = top.section("published_opening")?;
         let published_opening = published_opening.map(PublishedOpening::parse).transpose()?;
         let thresholds = top
@@ -97,10 +105,11 @@ impl Study {
             .into_iter()
             .map(threshold)
             .collect::<Result<_, _>>()?;
+        let statements = Statement::parse_all(top.sections("statement")?)?;
         let conclusions = top
             .sections("conclusion")?
             .into_iter()
-            .map(Conclusion::parse)
+            .map(|section| Conclusion::parse(section, &statements))
             .collect::<Result<_, _>>()?;
         let fits = top
             .sections("fit")?
@@ -122,8 +131,10 @@ impl Study {
             measure,
             published,
             published_functions,
+            published_table,
             published_opening,
             thresholds,
+            statements,
             conclusions,
             fits,
             quick,

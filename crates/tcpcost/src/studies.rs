@@ -156,6 +156,9 @@ const BUILT_IN: &[(&str, &str)] = built_in![
     "segmentation",
     "write-size",
     "connections",
+    "transmit",
+    "lso",
+    "ack-ratio",
     "request-response",
     "profile",
 ];

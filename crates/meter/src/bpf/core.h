@@ -68,6 +68,7 @@ struct hrtimer {
 } CORE;
 
 struct skb_shared_info {
+	u8 nr_frags;
 	u16 gso_size, gso_segs;
 } CORE;
 

@@ -113,6 +113,7 @@ pub mod segments {
             ACK_RUNS_RECEIVED = ack_bursts_received,
             TAILS = tail_skbs_sent,
             DEVICE_SKBS = device_skbs_sent,
+            DEVICE_FRAGMENTS = device_fragments_sent,
             BELOW_128 = skbs_sent_below_128_bytes,
             BELOW_256 = skbs_sent_below_256_bytes,
             BELOW_512 = skbs_sent_below_512_bytes,

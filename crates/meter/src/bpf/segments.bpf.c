@@ -303,9 +303,17 @@ SEC("tp_btf/net_dev_start_xmit")
 int net_dev_start_xmit(u64 *ctx)
 {
 	struct Cell *cell = cell_of((struct net_device *)ctx[1], bpf_get_smp_processor_id());
+	struct sk_buff *skb = (void *)ctx[0];
+	struct skb_shared_info *shared;
+	u8 fragments = 0;
 
-	if (cell)
-		cell->counts[DEVICE_SKBS]++;
+	if (!cell)
+		return 0;
+	shared = (void *)(skb->head + skb->end);
+	bpf_probe_read_kernel(&fragments, sizeof(fragments), &shared->nr_frags);
+	cell->counts[DEVICE_SKBS]++;
+	/* The headers are in memory of their own. */
+	cell->counts[DEVICE_FRAGMENTS] += 1 + fragments;
 	return 0;
 }
 

@@ -1,12 +1,14 @@
 //! The findings of the document: each with its sentence and the numbers that the sentence is made of.
 
 use serde::Serialize;
+use tcpcost_study::Statement;
 
-use crate::conclusions::{Against, Finding, FindingKind, Sign, Statement};
+use crate::conclusions::{Against, Finding, FindingKind, Held, Sign};
 use crate::effect_prose;
 use crate::effects::{Effect, is_established};
 use crate::estimate::Estimate;
 use crate::prose::{sentence, slope_unit};
+use crate::statements::Tested;
 
 #[derive(Serialize)]
 pub(super) struct FindingJson<'a> {
@@ -15,6 +17,27 @@ pub(super) struct FindingJson<'a> {
     quantity: String,
     #[serde(flatten)]
     what: KindJson<'a>,
+}
+
+/// A published statement, and whether it holds.
+#[derive(Serialize)]
+pub(super) struct StatementJson<'a> {
+    id: &'a str,
+    source: &'a str,
+    text: &'a str,
+    held: &'static str,
+    findings: &'a [usize],
+}
+
+pub(super) fn statement(tested: &Tested) -> StatementJson<'_> {
+    let Statement { id, source, text } = &tested.statement;
+    StatementJson {
+        id,
+        source,
+        text,
+        held: tested.held.name(),
+        findings: &tested.findings,
+    }
 }
 
 #[derive(Serialize)]
@@ -156,7 +179,7 @@ pub(super) fn finding(found: &Finding) -> FindingJson<'_> {
                     }),
                     published_percent: step.published_percent,
                     against: against(step.percent, step.published_percent),
-                    statement: step.statement.map(Statement::name),
+                    statement: step.held.map(Held::name),
                 })
                 .collect(),
         },

@@ -9,9 +9,10 @@ use tcpcost_study::{HostName, Knobs, Machine, MeterName, SCHEMA_VERSION, units};
 
 use self::cells::{CellJson, WarnedJson, cells, warned};
 use self::comparisons::{ComparisonJson, UndecidedJson, comparison, undecided};
-use self::findings::{EffectJson, FindingJson, effect, finding};
+use self::findings::{EffectJson, FindingJson, StatementJson, effect, finding, statement};
 use crate::estimate::Estimate;
 use crate::opening::Openings;
+use crate::published_table;
 use crate::summary::Summary;
 use crate::trust::trust;
 use crate::verdict::Verdict;
@@ -41,10 +42,14 @@ struct Document<'a> {
     published: Option<PublishedJson<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     published_functions: Option<PublishedFunctionsJson<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    published_table: Option<published_table::TableJson<'a>>,
     thresholds: Vec<ThresholdJson<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     meter_costs: Vec<MeterCostJson<'a>>,
     findings: Vec<FindingJson<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    statements: Vec<StatementJson<'a>>,
     effects: Vec<EffectJson<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     comparisons: Vec<ComparisonJson<'a>>,
@@ -193,6 +198,7 @@ impl<'a> Document<'a> {
                         .collect(),
                 }
             }),
+            published_table: published_table::json(summary),
             thresholds: summary
                 .judged
                 .iter()
@@ -221,6 +227,7 @@ impl<'a> Document<'a> {
                 })
                 .collect(),
             findings: summary.findings.iter().map(finding).collect(),
+            statements: summary.statements.iter().map(statement).collect(),
             effects: summary.effects.iter().map(effect).collect(),
             comparisons: summary.comparisons.iter().map(comparison).collect(),
             differences: &summary.differences,

@@ -4,8 +4,10 @@ use std::fmt::Write;
 
 use super::Page;
 use crate::call_chains::table as profile;
+use crate::conclusions::Held;
 use crate::number::{show, show_estimate, unit_in_tables};
 use crate::prose::found;
+use crate::published_table;
 use crate::table::{ABSENT, Table};
 use crate::verdict::Verdict;
 
@@ -109,6 +111,67 @@ impl Page<'_> {
     /// First: what the study set out to find, and what its knobs did.
     pub(super) fn findings(&self) -> String {
         self.lines(found(self.summary))
+    }
+
+    pub(super) fn published_table(&self) -> String {
+        let Some((published, rows)) = published_table::rows(self.summary) else {
+            return String::new();
+        };
+        let mut out = self.heading(&format!("Beside {}", published.source));
+        let headings = published
+            .columns
+            .iter()
+            .map(|(heading, _)| heading.as_str());
+        let header: Vec<&str> = [""].into_iter().chain(headings).collect();
+        let mut table = Table::new(&header);
+        let scales = published
+            .columns
+            .iter()
+            .map(|(_, of)| unit_in_tables(*of).1);
+        let scales: Vec<f64> = scales.collect();
+        for row in rows {
+            let setting = published.knobs.iter().zip(row.setting);
+            let setting: Vec<String> = setting
+                .map(|(knob, value)| format!("{knob}={value}"))
+                .collect();
+            table.heading(&setting.join(" "));
+            let theirs = row.published.iter().zip(&scales);
+            let theirs = theirs.map(|(figure, scale)| show(figure * scale));
+            table.row(
+                ["  published".to_string()]
+                    .into_iter()
+                    .chain(theirs)
+                    .collect(),
+            );
+            for ours in row.ours {
+                let figures = ours.figures.iter().zip(&scales);
+                let figures = figures.map(|(figure, scale)| {
+                    figure.map_or(ABSENT.to_string(), |figure| show_estimate(figure, *scale))
+                });
+                let name = format!("  {}", ours.cell);
+                table.row([name].into_iter().chain(figures).collect());
+            }
+        }
+        self.table(&table, &mut out);
+        out
+    }
+
+    /// What was published, and whether it holds here.
+    pub(super) fn statements(&self) -> String {
+        let statements = &self.summary.statements;
+        if statements.is_empty() {
+            return String::new();
+        }
+        let mut out = self.heading("Published statements");
+        for one in statements {
+            let held = match one.held {
+                Held::Fails => self.style.paint("31", "fails"),
+                held => held.name().to_string(),
+            };
+            let stated = &one.statement;
+            out += &self.lines(vec![format!("{held}: {} ({})", stated.text, stated.source)]);
+        }
+        out
     }
 
     pub(super) fn thresholds(&self) -> String {

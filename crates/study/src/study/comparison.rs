@@ -103,12 +103,14 @@ impl Study {
         }
         self.thresholds.clear();
         self.conclusions.clear();
+        self.statements.clear();
         self.fits.clear();
         (
             self.published,
             self.published_functions,
+            self.published_table,
             self.published_opening,
-        ) = (None, None, None);
+        ) = (None, None, None, None);
         let measure = &mut self.measure;
         measure.repetitions = PAIRS_LEAST;
         measure.repetitions_max = PAIRS_MOST;

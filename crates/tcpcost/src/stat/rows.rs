@@ -389,7 +389,7 @@ pub const ROWS: &[Row] = &[
     figure(
         SIZES,
         "wire segments per skb received (GRO)",
-        Figure::CommandSegmentsPerSkbReceived,
+        Figure::WireSegmentsPerDataSkbReceived,
     ),
     figure(
         SIZES,

@@ -1,0 +1,128 @@
+//! `[published_table]`: somebody's table, a row for a setting of some knobs, to show row by row beside ours.
+
+use toml::de::DeValue;
+
+use crate::derived::Derived;
+use crate::knob::{Knobs, find_full};
+use crate::parse::{Section, StudyError, matching, number, quantity, raw, required};
+use crate::value::{Raw, Value};
+
+/// A published table.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PublishedTable {
+    /// Who, when, where.
+    pub source: String,
+    /// The knobs that its rows are of.
+    pub knobs: Vec<String>,
+    /// What its columns are, in our terms, each with their heading.
+    pub columns: Vec<(String, Derived)>,
+    /// The cells it belongs beside: those that have these knobs.
+    pub matching: Knobs,
+    /// A value of each knob, and a figure of each column.
+    pub rows: Vec<(Vec<Value>, Vec<f64>)>,
+}
+
+impl PublishedTable {
+    pub(crate) fn parse(mut section: Section<'_>) -> Result<PublishedTable, StudyError> {
+        let any = |text: &str| Ok::<_, String>(text.to_string());
+        let source = section.text("source", any)?;
+        let source = required(&section, "source", source)?;
+        let knobs = section.read("knobs", "a list of names of knobs", |value| {
+            let Raw::List(items) = raw(value) else {
+                return None;
+            };
+            let name = |item: &Raw| match item {
+                Raw::Text(name) => find_full(name).map(|_| name.clone()),
+                _ => None,
+            };
+            items.iter().map(name).collect::<Option<Vec<_>>>()
+        })?;
+        let knobs = required(&section, "knobs", knobs)?;
+        let expected = "a list of [\"heading\", \"quantity\"] pairs";
+        let columns = section.read("columns", expected, |value| {
+            let Raw::List(items) = raw(value) else {
+                return None;
+            };
+            let column = |item: &Raw| match item {
+                Raw::List(pair) => match pair.as_slice() {
+                    [Raw::Text(heading), Raw::Text(of)] => {
+                        Some((heading.clone(), quantity(of).ok()?))
+                    }
+                    _ => None,
+                },
+                _ => None,
+            };
+            items.iter().map(column).collect::<Option<Vec<_>>>()
+        })?;
+        let columns = required(&section, "columns", columns)?;
+        let matching = matching(&mut section)?;
+        let expected = format!(
+            "rows of {} values of knobs and {} figures",
+            knobs.len(),
+            columns.len()
+        );
+        let rows = section.read("rows", &expected, |value| {
+            let DeValue::Array(rows) = value else {
+                return None;
+            };
+            let row = |row: &DeValue<'_>| {
+                let DeValue::Array(row) = row else {
+                    return None;
+                };
+                if row.len() != knobs.len() + columns.len() {
+                    return None;
+                }
+                let (values, figures) = row.split_at(knobs.len());
+                let values = knobs.iter().zip(values).map(|(knob, value)| {
+                    find_full(knob).and_then(|row| row.read(&raw(value.get_ref())))
+                });
+                let figures = figures.iter().map(|figure| number(figure.get_ref()));
+                Some((
+                    values.collect::<Option<_>>()?,
+                    figures.collect::<Option<_>>()?,
+                ))
+            };
+            rows.iter()
+                .map(|one| row(one.get_ref()))
+                .collect::<Option<Vec<_>>>()
+        })?;
+        let rows = required(&section, "rows", rows)?;
+        section.end()?;
+        Ok(PublishedTable {
+            source,
+            knobs,
+            columns,
+            matching,
+            rows,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Study, Value};
+
+    fn parse(rows: &str) -> Result<Study, String> {
+        let text = format!(
+            "[published_table]\nsource = \"x\"\nknobs = [\"write_size\", \"flows\"]\n\
+             columns = [[\"idle\", \"client_idle_ratio\"]]\nrows = {rows}\n"
+        );
+        Study::parse("s", &text, "s.toml").map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn rows_are_values_of_the_knobs_and_figures_of_the_columns() {
+        let study = parse("[[\"64KiB\", 4, 0.95], [\"8KiB\", 1, 0.9]]").unwrap();
+        let table = study.published_table.unwrap();
+        let (values, figures) = &table.rows[0];
+        assert_eq!(values[1], Value::Count(4));
+        assert_eq!(*figures, [0.95]);
+        assert_eq!(table.columns[0].1.to_string(), "client_idle_ratio");
+        for wrong in ["[[\"64KiB\", 4]]", "[[4, \"64KiB\", 1]]", "4"] {
+            assert_eq!(
+                parse(wrong).unwrap_err(),
+                "s.toml:5: published_table.rows: expected rows of 2 values of knobs and 1 figures"
+            );
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! `[[statement]]`: what a paper states, in our words. `[[conclusion]]`s that name it test it.
+
+use crate::parse::{Section, StudyError, required};
+
+/// A published statement that the study's conclusions test.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Statement {
+    /// How conclusions name it.
+    pub id: String,
+    /// Who states it.
+    pub source: String,
+    /// What is stated, in our words.
+    pub text: String,
+}
+
+impl Statement {
+    /// All of a file's, each id once.
+    pub(crate) fn parse_all(sections: Vec<Section<'_>>) -> Result<Vec<Statement>, StudyError> {
+        let mut all: Vec<Statement> = Vec::new();
+        for mut section in sections {
+            let id = section.text("id", |text| match text {
+                "" => Err("a name that conclusions have it by".to_string()),
+                text if all.iter().any(|one| one.id == text) => {
+                    Err(format!("a name of its own; there is a \"{text}\" already"))
+                }
+                text => Ok(text.to_string()),
+            })?;
+            let id = required(&section, "id", id)?;
+            let any = |text: &str| Ok::<_, String>(text.to_string());
+            let source = section.text("source", any)?;
+            let source = required(&section, "source", source)?;
+            let text = section.text("text", any)?;
+            let text = required(&section, "text", text)?;
+            section.end()?;
+            all.push(Statement { id, source, text });
+        }
+        Ok(all)
+    }
+}

@@ -1,0 +1,56 @@
+//! What the five papers state (studies/published_statements.csv): each statement is tested by the built-in study that it belongs to.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use tcpcost_study::Study;
+
+/// Statements that no study tests, and why.
+const UNTESTED: &[(&str, &str)] = &[(
+    "dumazet2013/gro",
+    "a fair queue (fq) is not in every kernel, and a veth merges no segments",
+)];
+
+#[test]
+fn every_published_statement_is_tested_by_one_study_in_the_words_of_the_list() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("studies");
+    let mut tested: BTreeMap<String, (String, String)> = BTreeMap::new();
+    for file in std::fs::read_dir(&folder).unwrap() {
+        let path = file.unwrap().path();
+        if path.extension().is_none_or(|end| end != "toml") {
+            continue;
+        }
+        let name = path.file_stem().unwrap().to_string_lossy().into_owned();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let study = Study::parse(&name, &text, &name).unwrap();
+        for statement in &study.statements {
+            let mut conclusions = study.conclusions.iter();
+            let tests = conclusions.any(|one| one.statement.as_ref() == Some(&statement.id));
+            assert!(tests, "{name}: nothing tests {}", statement.id);
+            let before =
+                tested.insert(statement.id.clone(), (name.clone(), statement.text.clone()));
+            assert!(before.is_none(), "{} is in two studies", statement.id);
+        }
+    }
+    let list = std::fs::read_to_string(folder.join("published_statements.csv")).unwrap();
+    let mut list = csv::Reader::from_reader(list.as_bytes());
+    let mut listed = 0;
+    for row in list.records() {
+        let row = row.unwrap();
+        let id = format!("{}/{}", &row[0], &row[1]);
+        listed += 1;
+        if UNTESTED.iter().any(|(untested, _)| *untested == id) {
+            assert!(!tested.contains_key(&id), "{id} is tested");
+            continue;
+        }
+        let (study, text) = tested
+            .get(&id)
+            .unwrap_or_else(|| panic!("no study tests {id}"));
+        assert_eq!(*text, row[2], "{study}: {id}");
+    }
+    assert_eq!(
+        listed,
+        tested.len() + UNTESTED.len(),
+        "statements that are not in the list"
+    );
+}
