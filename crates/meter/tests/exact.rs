@@ -110,12 +110,20 @@ fn own_work_is_told_from_that_of_others() {
     let Some(mut others) = load(vec![]) else {
         return;
     };
+    // Above pid_max, so that they are nobody's: more of them than are compared one by one.
+    let nobody = (1 << 23)..(1 << 23) + 200;
+    let Some(mut many) = load(nobody.chain([std::process::id()]).collect()) else {
+        return;
+    };
     let before = (own.snapshot().unwrap(), others.snapshot().unwrap());
+    let before_many = many.snapshot().unwrap();
     traffic(500);
     let growth = |readings: Vec<Reading>| of(&readings, &Whose::Cpus(cpus())).counts;
+    let of_many = growth(many.snapshot().unwrap().since(&before_many).unwrap());
     let theirs = growth(others.snapshot().unwrap().since(&before.1).unwrap());
     let ours = growth(own.snapshot().unwrap().since(&before.0).unwrap());
     assert!(ours[&Quantity::ExactTaskOwnNs] > 0);
+    assert!(of_many[&Quantity::ExactTaskOwnNs] > 0, "{of_many:?}");
     assert_eq!(theirs[&Quantity::ExactTaskOwnNs], 0);
     assert!(theirs[&Quantity::ExactTaskOthersNs] > 0);
 }

@@ -64,7 +64,7 @@ pub const KNOBS: &[Knob] = &[
         "flows",
         Kind::Count(1, 30_000),
         "1",
-        "Connections in all, distributed round-robin over the client's threads. For `crr`, connections at a time.",
+        "Connections of each host that opens some, distributed round-robin over the client's threads. For `crr`, connections at a time.",
     ),
     workload(
         "threads",

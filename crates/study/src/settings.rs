@@ -29,7 +29,7 @@ pub struct SettingsError(String);
 pub struct WorkloadSettings {
     /// What traffic.
     pub kind: WorkloadKind,
-    /// Connections in all.
+    /// Connections of each host that opens some.
     pub flows: usize,
     /// Worker threads per end; `None` is one for each CPU of the end.
     pub threads: Option<usize>,

@@ -86,7 +86,7 @@ static inline u64 class_of(struct task_struct *task)
 			return task->policy == SCHED_IDLE ? SOAKER : OWN;
 	}
 	if (targ.follows && bpf_map_lookup_elem(&followed, &tgid))
-		return OWN;
+		return task->policy == SCHED_IDLE ? SOAKER : OWN;
 	return OTHERS;
 }
 

@@ -45,7 +45,7 @@ impl Exact {
     /// Loads the programs and makes each CPU switch tasks once, from where on its context is known.
     ///
     /// # Errors
-    /// [`MeterError::Unavailable`]: no privilege, no BTF, a CPU that is not there, more than eight processes,
+    /// [`MeterError::Unavailable`]: no privilege, no BTF, a CPU that is not there,
     /// or a PID namespace of our own, in which process ids are not the kernel's.
     pub fn load(scope: &Scope) -> Result<Exact, MeterError> {
         if let Some(cpu) = scope.cpus.iter().find(|cpu| **cpu >= MAX_CPUS) {
@@ -60,18 +60,27 @@ impl Exact {
         if let Some(shared) = shared {
             return Ok(shared);
         }
+        // A few are compared one by one, which is cheaper than the table of those that are followed.
         let mut own = [0_u32; OWN_PIDS];
-        let known = own.get_mut(..scope.own_pids.len());
-        known
-            .ok_or_else(|| MeterError::refused(METER, format!("at most {OWN_PIDS} own processes")))?
-            .copy_from_slice(&scope.own_pids);
-        let targ = own.into_iter().chain([u32::from(scope.follows)]);
+        let (few, many) = match scope.own_pids.len() <= OWN_PIDS {
+            true => (&scope.own_pids[..], &[][..]),
+            false => (&[][..], &scope.own_pids[..]),
+        };
+        own[..few.len()].copy_from_slice(few);
+        let follows = scope.follows || !many.is_empty();
+        let targ = own.into_iter().chain([u32::from(follows)]);
         let targ: Vec<u8> = targ.flat_map(|word| word.to_ne_bytes()).collect();
         let room = Room {
             map: FOLLOWED,
-            entries: scope.follows.then_some(FOLLOWED_MAX),
+            entries: follows.then_some(FOLLOWED_MAX),
         };
         let attached = Attached::new(METER, OBJECT, &targ, &[room], length)?;
+        if !many.is_empty() {
+            let followed = attached.numbers(FOLLOWED)?;
+            for &pid in many {
+                followed.set(pid, true)?;
+            }
+        }
         if fs::metadata("/proc/self/ns/pid").is_ok_and(|file| file.st_ino() != FIRST_PID_NAMESPACE)
         {
             return Err(MeterError::Unavailable {
