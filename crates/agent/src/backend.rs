@@ -10,8 +10,7 @@ use tcpcost_link::memory::{self, Memory};
 use tcpcost_link::{Device, Tap};
 use tcpcost_meter::tcp_info::{self, TcpInfo};
 use tcpcost_stack::{
-    KernelStack, SocketOptions, Stack, UserSettings, UserStack, Wire, set_ack_delay_max, set_dscp,
-    set_receive_low_water, socket_knob,
+    KernelStack, SocketOptions, Stack, UserSettings, UserStack, Wire, socket_knob,
 };
 use tcpcost_study::{
     Counts, DeviceSettings, Environment, Knob, MeterName, Quantity, Side, Snapshot, Totals, Whose,
@@ -149,7 +148,7 @@ pub trait Observed: Stack + Sized {
     fn keys(worker: &Worker<Self>) -> Vec<u64>;
 
     /// Sets what is set of each socket once its connection is up.
-    fn set(worker: &Worker<Self>, options: ConnectedOptions) -> Result<(), String>;
+    fn set(worker: &Worker<Self>, options: &ConnectedOptions) -> Result<(), String>;
 }
 
 impl Observed for KernelStack {
@@ -181,21 +180,9 @@ impl Observed for KernelStack {
         sockets.filter_map(tcp_info::key).collect()
     }
 
-    fn set(worker: &Worker<Self>, options: ConnectedOptions) -> Result<(), String> {
-        for socket in worker.conns().filter_map(|conn| worker.stack().fd(conn)) {
-            if let Some(bytes) = options.low_water {
-                set_receive_low_water(socket, bytes)
-                    .map_err(|error| format!("setsockopt SO_RCVLOWAT: {error}"))?;
-            }
-            if let Some(delay) = options.delay_max {
-                set_ack_delay_max(socket, delay)
-                    .map_err(|error| format!("setsockopt TCP_DELACK_MAX_US: {error}"))?;
-            }
-            if let Some(dscp) = options.dscp {
-                set_dscp(socket, dscp).map_err(|error| format!("setsockopt IP_TOS: {error}"))?;
-            }
-        }
-        Ok(())
+    fn set(worker: &Worker<Self>, options: &ConnectedOptions) -> Result<(), String> {
+        let mut sockets = worker.conns().filter_map(|conn| worker.stack().fd(conn));
+        sockets.try_for_each(|socket| options.set(socket))
     }
 }
 
@@ -254,7 +241,7 @@ impl<D: Device<Wire>> Observed for UserStack<D> {
     }
 
     /// Ours has them in its configuration.
-    fn set(_: &Worker<Self>, _: ConnectedOptions) -> Result<(), String> {
+    fn set(_: &Worker<Self>, _: &ConnectedOptions) -> Result<(), String> {
         Ok(())
     }
 }

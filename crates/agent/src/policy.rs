@@ -1,10 +1,13 @@
 //! Whether an end can have the knobs that are set for it, by their rows and by what this host says;
 //! and what is set of each of a kernel's sockets.
 
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use tcpcost_stack::{SocketOptions, StackError, ack_delay_max_here, config_for, options_here};
-use tcpcost_study::{Unavailable, Value, WorkloadSettings};
+use tcpcost_stack::{
+    SocketOptions, StackError, ack_delay_max_here, config_for, options_here, set_socket_knob,
+};
+use tcpcost_study::{KNOBS, Kernel, Knob, Of, Unavailable, Value, WorkloadSettings};
 use tcpcost_tcp::Config;
 use tcpcost_workload::socket_options;
 
@@ -18,7 +21,8 @@ pub fn check(prepare: &Prepare, settings: &WorkloadSettings) -> Result<(), Prepa
     available.map_err(|Unavailable { knob, reason }| PrepareError::Unsupported { knob, reason })?;
     let is_user = knobs.is_user(end);
     check_options(&socket_options(settings), is_user)?;
-    match ConnectedOptions::new(prepare).delay_max {
+    let delay = knobs.value_at(end, "ack_delay").as_ref().and_then(Value::time);
+    match delay {
         Some(delay) if !is_user => check_delay(delay).map_err(|reason| PrepareError::Unsupported {
             knob: format!("{end}.ack_delay"),
             reason: format!("TCP_DELACK_MAX_US: {reason}"),
@@ -53,28 +57,43 @@ fn check_delay(asked: Duration) -> Result<(), String> {
 }
 
 /// What is set of each of the kernel's sockets once its connection is up.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct ConnectedOptions {
-    /// SO_RCVLOWAT, bytes.
-    pub low_water: Option<u32>,
-    /// TCP_DELACK_MAX_US.
-    pub delay_max: Option<Duration>,
-    /// IP_TOS without its ECN bits.
-    pub dscp: Option<u8>,
+#[derive(Debug, Clone, Default)]
+pub struct ConnectedOptions(Vec<ConnectedOption>);
+
+#[derive(Debug, Clone)]
+struct ConnectedOption {
+    knob: &'static str,
+    /// The kernel's name.
+    option: &'static str,
+    value: Value,
 }
 
 impl ConnectedOptions {
-    /// Reads them out of a trial's knobs.
+    /// Reads them out of a trial's knobs, by their rows.
     pub fn new(prepare: &Prepare) -> ConnectedOptions {
-        let value = |name| prepare.knobs.value_at(prepare.host, name);
-        let low_water = value("rcvlowat").as_ref().and_then(Value::whole);
-        ConnectedOptions {
-            low_water: low_water.and_then(|bytes| u32::try_from(bytes).ok()),
-            delay_max: value("ack_delay").as_ref().and_then(Value::time),
-            dscp: value("dscp")
-                .as_ref()
-                .and_then(Value::whole)
-                .and_then(|dscp| u8::try_from(dscp).ok()),
+        let of = |row: &'static Knob| {
+            let (Of::Link(Kernel::SocketOption(option), _)
+            | Of::Tcp(Kernel::SocketOption(option), _)) = row.of
+            else {
+                return None;
+            };
+            let value = prepare.knobs.value_at(prepare.host, row.name)?;
+            let is_set = !matches!(&value, Value::Word(word) if row.or_word == Some(word.as_str()));
+            is_set.then_some(ConnectedOption {
+                knob: row.name,
+                option,
+                value,
+            })
+        };
+        ConnectedOptions(KNOBS.iter().filter_map(of).collect())
+    }
+
+    /// Sets them.
+    pub fn set(&self, socket: BorrowedFd<'_>) -> Result<(), String> {
+        for one in &self.0 {
+            set_socket_knob(socket, one.knob, &one.value)
+                .map_err(|error| format!("setsockopt {}: {error}", one.option))?;
         }
+        Ok(())
     }
 }

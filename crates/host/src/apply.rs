@@ -138,7 +138,11 @@ fn check(setting: &Setting) -> Result<(), ApplyError> {
 fn is_of_veth(setting: &Setting) -> bool {
     matches!(
         setting,
-        Setting::Bottleneck { .. } | Setting::Quickack { .. } | Setting::Steering { .. }
+        Setting::Bottleneck { .. }
+            | Setting::Quickack { .. }
+            | Setting::Steering { .. }
+            | Setting::ThreadedNapi { .. }
+            | Setting::Qdisc { .. }
     )
 }
 
@@ -162,6 +166,9 @@ fn wanted(
         offloads,
         gso_max_segs,
         gso_max_bytes,
+        gro_max_bytes,
+        threaded_napi,
+        qdisc,
         bottleneck_bits_per_s,
         bottleneck_queue_bytes,
         quickack,
@@ -205,6 +212,22 @@ fn wanted(
             bytes,
             ipv4_bytes: has_own_ipv4_limit.then_some(bytes),
         });
+    }
+    if let &Some(bytes) = gro_max_bytes {
+        let has_own_ipv4_limit = link::read(&device())?.gro_ipv4_max_size.is_some();
+        wanted.push(Setting::GroMaxSize {
+            device: device(),
+            bytes,
+            ipv4_bytes: has_own_ipv4_limit.then_some(bytes),
+        });
+    }
+    if let &Some(on) = threaded_napi {
+        let device = device();
+        wanted.push(Setting::ThreadedNapi { device, on });
+    }
+    if qdisc.is_some() {
+        let (device, kind) = (device(), qdisc.clone());
+        wanted.push(Setting::Qdisc { device, kind });
     }
     wanted.extend(sysctls.iter().map(|(name, value)| Setting::Sysctl {
         name: name.clone(),

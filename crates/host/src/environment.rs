@@ -33,6 +33,11 @@ pub fn of_port(
         gso_max_segs: link.gso_max_segs.into(),
         // The limit that IPv4 goes by.
         gso_max_size: link.gso_ipv4_max_size.unwrap_or(link.gso_max_size).into(),
+        gro_max_size: match link.gro_ipv4_max_size.unwrap_or(link.gro_max_size) {
+            0 => None,
+            bytes => Some(bytes.into()),
+        },
+        threaded_napi: rps::read_threaded(rps::root(), device).ok(),
         qdisc: qdisc::describe(device)?,
         route: route::describe(peer)?,
         rps_cpus: rps::read(rps::root(), device)

@@ -27,6 +27,10 @@ pub struct Link {
     pub gso_max_size: u32,
     /// Most bytes in a super-segment of IPv4; `None` on kernels before 6.3.
     pub gso_ipv4_max_size: Option<u32>,
+    /// Most bytes that GRO merges (IPv6, and IPv4 on kernels before 6.3).
+    pub gro_max_size: u32,
+    /// Most bytes of IPv4 that GRO merges; `None` on kernels before 6.3.
+    pub gro_ipv4_max_size: Option<u32>,
     /// Name of the root qdisc.
     pub qdisc: String,
 }
@@ -50,6 +54,8 @@ pub fn read(device: &str) -> Result<Link, SystemError> {
         gso_max_segs: 0,
         gso_max_size: 0,
         gso_ipv4_max_size: None,
+        gro_max_size: 0,
+        gro_ipv4_max_size: None,
         qdisc: String::new(),
     };
     for attribute in found.attributes {
@@ -58,6 +64,8 @@ pub fn read(device: &str) -> Result<Link, SystemError> {
             LinkAttribute::GsoMaxSegs(segments) => link.gso_max_segs = segments,
             LinkAttribute::GsoMaxSize(bytes) => link.gso_max_size = bytes,
             LinkAttribute::GsoIpv4MaxSize(bytes) => link.gso_ipv4_max_size = Some(bytes),
+            LinkAttribute::GroMaxSize(bytes) => link.gro_max_size = bytes,
+            LinkAttribute::GroIpv4MaxSize(bytes) => link.gro_ipv4_max_size = Some(bytes),
             LinkAttribute::Qdisc(name) => link.qdisc = name,
             _ => {}
         }
@@ -159,6 +167,17 @@ pub fn set_gso_max_size(
     let mut attributes = vec![LinkAttribute::GsoMaxSize(bytes)];
     attributes.extend(ipv4_bytes.map(LinkAttribute::GsoIpv4MaxSize));
     change(device, &format!("gso_max_size {bytes}"), attributes)
+}
+
+/// Sets the most bytes that GRO merges, IPv4's own limit (kernel 6.3 and later) as given.
+pub fn set_gro_max_size(
+    device: &str,
+    bytes: u32,
+    ipv4_bytes: Option<u32>,
+) -> Result<(), SystemError> {
+    let mut attributes = vec![LinkAttribute::GroMaxSize(bytes)];
+    attributes.extend(ipv4_bytes.map(LinkAttribute::GroIpv4MaxSize));
+    change(device, &format!("gro_max_size {bytes}"), attributes)
 }
 
 /// Gives a device an address; the route to its prefix comes with it when the device is up.

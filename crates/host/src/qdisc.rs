@@ -100,6 +100,26 @@ pub fn set_tbf(device: &str, tbf: Tbf) -> Result<(), SystemError> {
     Ok(())
 }
 
+/// Puts a qdisc of this kind at a device's root with its defaults, in place of what is there.
+///
+/// # Errors
+/// ENOENT on a kernel without it.
+pub fn set_kind(device: &str, kind: &str) -> Result<(), SystemError> {
+    let mut message = at_root(device)?;
+    message.attributes = vec![TcAttribute::Kind(kind.into())];
+    ask(
+        &format!("set qdisc {kind} on {device}"),
+        RouteNetlinkMessage::NewQueueDiscipline(message),
+        NLM_F_CREATE | NLM_F_REPLACE,
+    )?;
+    Ok(())
+}
+
+/// Kind of the qdisc that was put at a device's root; `None` where it has its default.
+pub fn read_kind(device: &str) -> Result<Option<String>, SystemError> {
+    Ok(read_root(device)?.map(|root| root.kind))
+}
+
 /// Takes the root qdisc away, so that the device has its default again; none is no error.
 pub fn delete_root(device: &str) -> Result<(), SystemError> {
     let message = at_root(device)?;

@@ -40,7 +40,27 @@ pub fn set(root: &Path, device: &str, cpus: &[usize]) -> Result<(), SystemError>
         write(&queue.join("rps_cpus"), &to_mask(cpus))?;
         write_if_there(&queue.join("rps_flow_cnt"), "0")?;
     }
-    write_if_there(&root.join("class/net").join(device).join("threaded"), "0")
+    write_if_there(&threaded(root, device), "0")
+}
+
+/// Whether a device's receive work is done by threads of its own.
+///
+/// # Errors
+/// ENOENT before Linux 5.12, or where `root` (/sys) shows another namespace's devices.
+pub fn read_threaded(root: &Path, device: &str) -> Result<bool, SystemError> {
+    Ok(read_trimmed(&threaded(root, device))? != "0")
+}
+
+/// Gives a device's receive work to threads of its own, or takes it back.
+///
+/// # Errors
+/// As [`read_threaded`]; EOPNOTSUPP of a device without NAPI.
+pub fn set_threaded(root: &Path, device: &str, on: bool) -> Result<(), SystemError> {
+    write(&threaded(root, device), if on { "1" } else { "0" })
+}
+
+fn threaded(root: &Path, device: &str) -> PathBuf {
+    root.join("class/net").join(device).join("threaded")
 }
 
 fn write_if_there(path: &Path, text: &str) -> Result<(), SystemError> {

@@ -46,6 +46,29 @@ pub enum Setting {
         /// IPv4's own limit, bytes; `None` on kernels before 6.3, which have one for both.
         ipv4_bytes: Option<u32>,
     },
+    /// gro_max_size.
+    GroMaxSize {
+        /// Of this device.
+        device: String,
+        /// Bytes.
+        bytes: u32,
+        /// IPv4's own limit, bytes; `None` on kernels before 6.3.
+        ipv4_bytes: Option<u32>,
+    },
+    /// Threaded NAPI.
+    ThreadedNapi {
+        /// Of this device.
+        device: String,
+        /// On or off.
+        on: bool,
+    },
+    /// The qdisc at the root.
+    Qdisc {
+        /// Of this device.
+        device: String,
+        /// Its kind; `None` is the device's default.
+        kind: Option<String>,
+    },
     /// A sysctl.
     Sysctl {
         /// Its dotted name.
@@ -86,6 +109,9 @@ impl Setting {
             Setting::Offload { name, .. } => name.clone(),
             Setting::GsoMaxSegs { .. } => "gso_max_segs".into(),
             Setting::GsoMaxSize { .. } => "gso_max_size".into(),
+            Setting::GroMaxSize { .. } => "gro_max_size".into(),
+            Setting::ThreadedNapi { .. } => "threaded_napi".into(),
+            Setting::Qdisc { .. } => "qdisc".into(),
             Setting::Sysctl { name, .. } => format!("sysctl.{name}"),
             Setting::Quickack { .. } => "quickack".into(),
             Setting::Bottleneck { .. } => "bottleneck".into(),
@@ -113,6 +139,16 @@ impl Setting {
                 let link = link::read(device)?;
                 (*bytes, *ipv4_bytes) = (link.gso_max_size, link.gso_ipv4_max_size);
             }
+            Setting::GroMaxSize {
+                device,
+                bytes,
+                ipv4_bytes,
+            } => {
+                let link = link::read(device)?;
+                (*bytes, *ipv4_bytes) = (link.gro_max_size, link.gro_ipv4_max_size);
+            }
+            Setting::ThreadedNapi { device, on } => *on = rps::read_threaded(rps::root(), device)?,
+            Setting::Qdisc { device, kind } => *kind = qdisc::read_kind(device)?,
             Setting::Sysctl { name, value } => *value = sysctl::read(sysctl::root(), name)?,
             Setting::Quickack { device, peer, on } => *on = route::read_quickack(device, *peer)?,
             Setting::Bottleneck { device, tbf } => *tbf = qdisc::read_tbf(device)?,
@@ -135,6 +171,16 @@ impl Setting {
                 bytes,
                 ipv4_bytes,
             } => link::set_gso_max_size(device, *bytes, *ipv4_bytes),
+            Setting::GroMaxSize {
+                device,
+                bytes,
+                ipv4_bytes,
+            } => link::set_gro_max_size(device, *bytes, *ipv4_bytes),
+            Setting::ThreadedNapi { device, on } => rps::set_threaded(rps::root(), device, *on),
+            Setting::Qdisc { device, kind } => match kind {
+                Some(kind) => qdisc::set_kind(device, kind),
+                None => qdisc::delete_root(device),
+            },
             Setting::Sysctl { name, value } => sysctl::set(sysctl::root(), name, value),
             Setting::Quickack { device, peer, on } => route::set_quickack(device, *peer, *on),
             Setting::Bottleneck { device, tbf } => match tbf {
@@ -173,6 +219,21 @@ impl fmt::Display for Setting {
             } => match ipv4_bytes.filter(|ipv4_bytes| ipv4_bytes != bytes) {
                 Some(ipv4) => write!(f, "gso_max_size {bytes} (IPv4 {ipv4}) of {device}"),
                 None => write!(f, "gso_max_size {bytes} of {device}"),
+            },
+            Setting::GroMaxSize {
+                device,
+                bytes,
+                ipv4_bytes,
+            } => match ipv4_bytes.filter(|ipv4_bytes| ipv4_bytes != bytes) {
+                Some(ipv4) => write!(f, "gro_max_size {bytes} (IPv4 {ipv4}) of {device}"),
+                None => write!(f, "gro_max_size {bytes} of {device}"),
+            },
+            Setting::ThreadedNapi { device, on } => {
+                write!(f, "threaded NAPI {} of {device}", switch(on))
+            }
+            Setting::Qdisc { device, kind } => match kind {
+                Some(kind) => write!(f, "qdisc {kind} of {device}"),
+                None => write!(f, "the default qdisc of {device}"),
             },
             Setting::Sysctl { name, value } => write!(f, "sysctl {name} = {value}"),
             Setting::Quickack { device, peer, on } => {

@@ -341,7 +341,7 @@ fn findings(summary: &Summary) -> Markup {
 }
 
 fn published_table(summary: &Summary) -> Markup {
-    let Some((published, rows)) = published_table::rows(summary) else {
+    let Some((published, rows)) = published_table::shown(summary) else {
         return html! {};
     };
     let scales: Vec<f64> = published

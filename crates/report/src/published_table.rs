@@ -27,7 +27,7 @@ pub(crate) struct Ours<'a> {
     pub(crate) figures: Vec<Option<&'a Estimate>>,
 }
 
-/// The study's published table, and our cells of each row's setting; a quick run leaves cells out.
+/// The study's published table, and our cells of each row's setting: a quick run leaves cells out.
 pub(crate) fn rows(summary: &Summary) -> Option<(&PublishedTable, Vec<Row<'_>>)> {
     let table = summary.study.published_table.as_ref()?;
     let is_of = |cell: &CellSummary, setting: &[Value]| {
@@ -52,6 +52,13 @@ pub(crate) fn rows(summary: &Summary) -> Option<(&PublishedTable, Vec<Row<'_>>)>
         }
     });
     Some((table, rows.collect()))
+}
+
+/// The same for who reads it: rows beside which there is something of ours.
+pub(crate) fn shown(summary: &Summary) -> Option<(&PublishedTable, Vec<Row<'_>>)> {
+    let (table, mut rows) = rows(summary)?;
+    rows.retain(|row| !row.ours.is_empty());
+    (!rows.is_empty()).then_some((table, rows))
 }
 
 /// The same for the document.

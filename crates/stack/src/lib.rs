@@ -30,8 +30,8 @@ mod stack;
 mod user;
 
 pub use error::StackError;
-pub use kernel::acks::{ack_delay_max_here, set_ack_delay_max, set_dscp, set_receive_low_water};
-pub use kernel::options::{options_here, socket_knob};
+pub use kernel::acks::ack_delay_max_here;
+pub use kernel::options::{options_here, set_socket_knob, socket_knob};
 pub use kernel::{KernelConn, KernelListener, KernelSink, KernelSource, KernelStack};
 pub use stack::{Completions, Content, Moved, Pages, Ready, SocketOptions, Stack};
 pub use user::{

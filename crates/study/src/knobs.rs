@@ -336,6 +336,26 @@ pub const KNOBS: &[Knob] = &[
         Kernel::Device,
         "Most bytes in one super-segment, IPv4's limit included (ip link gso_max_size, gso_ipv4_max_size).",
     ),
+    link(
+        "gro_max_size",
+        Kind::Bytes(1500, 524_280),
+        Kernel::Device,
+        "Most bytes that GRO merges, IPv4's limit included (ip link gro_max_size, gro_ipv4_max_size); more than 64 KiB, with `gso_max_size`, is BIG TCP.",
+    ),
+    link(
+        "threaded_napi",
+        Kind::Switch,
+        Kernel::OwnDevice("sysfs"),
+        "Receive work of the device in kernel threads of its own instead of softirqs (/sys/class/net/DEVICE/threaded).",
+    )
+    .needs(&[Need::of(&[is("steering", &["off"])]).because("steering moves the same work")]),
+    link(
+        "qdisc",
+        Kind::Choice(&["pfifo_fast", "pfifo", "bfifo", "fq", "fq_codel", "cake", "sfq"]),
+        Kernel::OwnDevice("netlink"),
+        "The queueing discipline at the root of what the end sends, with its defaults; a veth has none.",
+    )
+    .needs(&[Need::of(&[that("bottleneck", Is::Unset)]).because("a bottleneck is a tbf")]),
     Knob {
         or_word: Some("none"),
         default: "none",
@@ -389,6 +409,43 @@ pub const KNOBS: &[Knob] = &[
         )
     }
     .needs(&[STREAMS]),
+    Knob {
+        of: Of::Tcp(
+            Kernel::SocketOption("TCP_NOTSENT_LOWAT"),
+            User::No("our TCP does not have it"),
+        ),
+        ..link(
+            "notsent_lowat",
+            Kind::Bytes(1, GIB),
+            Kernel::SocketOption("TCP_NOTSENT_LOWAT"),
+            "The kernel calls a socket writable only while fewer bytes of it wait to be sent: less memory, and what is written is sent sooner.",
+        )
+    },
+    Knob {
+        of: Of::Tcp(
+            Kernel::SocketOption("SO_MAX_PACING_RATE"),
+            User::No("ours is `pacing_rate`"),
+        ),
+        ..link(
+            "max_pacing_rate",
+            Kind::BitRate,
+            Kernel::SocketOption("SO_MAX_PACING_RATE"),
+            "The kernel sends a connection's packets no faster, headers included: by a timer of TCP's own, or by the qdisc fq where there is one.",
+        )
+    },
+    Knob {
+        of: Of::Tcp(
+            Kernel::Sysctl("net.ipv4.tcp_ecn", |place| place),
+            User::No("our TCP has no ECN"),
+        ),
+        ..link(
+            "ecn",
+            // 0, 1, 2 and 3, in the order of the words.
+            Kind::Choice(&["off", "on", "passive", "accecn"]),
+            Kernel::Sysctl("net.ipv4.tcp_ecn", |place| place),
+            "Explicit congestion notification (RFC 3168): `on` asks for it, `passive`, Linux's default, agrees to it, `accecn` is RFC 9768's, of kernels that have it.",
+        )
+    },
     tcp(
         "ack_policy",
         Kind::Choice(AckKind::WORDS),
@@ -573,9 +630,9 @@ pub const KNOBS: &[Knob] = &[
     tcp(
         "busy_poll_us",
         Kind::Count(0, 1_000_000),
-        Kernel::No("the kernel's is the sysctl `net.core.busy_poll`"),
+        Kernel::SocketOption("SO_BUSY_POLL"),
         UserKnob::BusyPoll,
-        "Microseconds that our TCP polls its idle device before it sleeps; 0. Saves a lone request the wake-up and costs CPU, which is counted.",
+        "Microseconds that our TCP, or the kernel where its driver can, polls its idle device before it sleeps; 0. Saves a lone request the wake-up and costs CPU, which is counted.",
     ),
     tcp(
         "receive_batch",

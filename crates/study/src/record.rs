@@ -146,6 +146,12 @@ pub struct Environment {
     pub gso_max_segs: u64,
     /// gso_max_size as read back, bytes.
     pub gso_max_size: u64,
+    /// gro_max_size as read back, bytes; absent before Linux 5.19.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gro_max_size: Option<u64>,
+    /// Whether receive work is done by threads of the device's own; absent where it cannot be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub threaded_napi: Option<bool>,
     /// The root qdisc and its parameters, in tc's words.
     pub qdisc: String,
     /// The route to the host that is reached through it, in ip route's words.

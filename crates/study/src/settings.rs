@@ -148,6 +148,12 @@ pub struct DeviceSettings {
     pub gso_max_segs: Option<u32>,
     /// gso_max_size, bytes.
     pub gso_max_bytes: Option<u32>,
+    /// gro_max_size, bytes.
+    pub gro_max_bytes: Option<u32>,
+    /// Threaded NAPI.
+    pub threaded_napi: Option<bool>,
+    /// Kind of the root qdisc.
+    pub qdisc: Option<String>,
     /// Rate of the bottleneck, bits per second.
     pub bottleneck_bits_per_s: Option<u64>,
     /// Queue of the bottleneck, bytes.
@@ -185,6 +191,12 @@ impl DeviceSettings {
                 .collect(),
             gso_max_segs: number("gso_max_segs"),
             gso_max_bytes: number("gso_max_size"),
+            gro_max_bytes: number("gro_max_size"),
+            threaded_napi: switch("threaded_napi"),
+            qdisc: match knobs.value_at(end, "qdisc") {
+                Some(Value::Word(kind)) if kind != "leave" => Some(kind),
+                _ => None,
+            },
             bottleneck_bits_per_s: match knobs.value_at(end, "bottleneck") {
                 Some(Value::BitsPerS(rate)) => Some(rate),
                 _ => None,

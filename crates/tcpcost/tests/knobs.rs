@@ -185,6 +185,11 @@ fn read_back(record: &Json, end: &str, row: &Knob, user: bool) -> Option<String>
             }
             .to_string(),
         ),
+        ("qdisc", _) => qdisc.split(' ').next().map(str::to_string),
+        ("threaded_napi", _) => {
+            let is_on = environment["threaded_napi"].as_bool()?;
+            Some(if is_on { "on" } else { "off" }.to_string())
+        }
         ("steering", _) => {
             let mask = environment["rps_cpus"].as_str()?;
             let is_on = mask.chars().any(|digit| !matches!(digit, '0' | ','));
@@ -222,7 +227,7 @@ fn is_as_asked(row: &Knob, asked: &str, read: &str, user: bool) -> bool {
         ("bottleneck", Some(_)) => read.contains(&format!("rate {}bit", number(&value))),
         ("bottleneck_queue", Some(_)) => read.contains(&format!("limit {}b", number(&value))),
         ("ack_filter" | "ack_segments", Some(_)) => true,
-        ("mtu" | "gso_max_size" | "gso_max_segs", _) => {
+        ("mtu" | "gso_max_size" | "gro_max_size" | "gso_max_segs", _) => {
             read == number(&value).to_string() || read == value.to_string()
         }
         _ => read == value.to_string(),

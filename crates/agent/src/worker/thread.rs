@@ -95,7 +95,7 @@ impl Worker {
             let answer = match order {
                 Order::SetUp(deadline) => {
                     worker.set_up(deadline).map_err(|error| error.to_string())?;
-                    S::set(&worker, self.options)?;
+                    S::set(&worker, &self.options)?;
                     let mut ready = S::describe(&worker, &self.knobs);
                     ready.connections = worker.conns().count();
                     WorkerAnswer::Ready(ready)

@@ -114,7 +114,7 @@ impl Page<'_> {
     }
 
     pub(super) fn published_table(&self) -> String {
-        let Some((published, rows)) = published_table::rows(self.summary) else {
+        let Some((published, rows)) = published_table::shown(self.summary) else {
             return String::new();
         };
         let mut out = self.heading(&format!("Beside {}", published.source));

@@ -461,6 +461,8 @@ fn hosts(record: &Record, noise: &mut Noise) -> BTreeMap<HostName, HostRecord> {
                     offloads: BTreeMap::from([("tso".into(), true), ("gro".into(), false)]),
                     gso_max_segs: if tso { 65535 } else { 1 },
                     gso_max_size: 65536,
+                    gro_max_size: Some(65536),
+                    threaded_napi: Some(false),
                     qdisc: "noqueue".into(),
                     route: "10.0.0.0/24 dev veth0".into(),
                     rps_cpus: Some(format!("{}", 1 << this)),

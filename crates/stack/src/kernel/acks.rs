@@ -41,6 +41,54 @@ pub fn dscp(fd: BorrowedFd<'_>) -> io::Result<u8> {
     Ok(sockopt::ip_tos(fd)? >> 2)
 }
 
+/// TCP_NOTSENT_LOWAT: a socket is writable only while fewer bytes wait to be sent.
+///
+/// # Errors
+/// What the kernel said.
+pub fn set_notsent_low_water(fd: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
+    set(fd, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, bytes)
+}
+
+/// See [`set_notsent_low_water`].
+///
+/// # Errors
+/// What the kernel said.
+pub fn notsent_low_water(fd: BorrowedFd<'_>) -> io::Result<u32> {
+    get(fd, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT)
+}
+
+/// SO_BUSY_POLL: microseconds that a read polls the device.
+///
+/// # Errors
+/// EPERM for more than net.core.busy_read without CAP_NET_ADMIN.
+pub fn set_busy_poll(fd: BorrowedFd<'_>, us: u32) -> io::Result<()> {
+    set(fd, libc::SOL_SOCKET, libc::SO_BUSY_POLL, us)
+}
+
+/// See [`set_busy_poll`].
+///
+/// # Errors
+/// What the kernel said.
+pub fn busy_poll(fd: BorrowedFd<'_>) -> io::Result<u32> {
+    get(fd, libc::SOL_SOCKET, libc::SO_BUSY_POLL)
+}
+
+/// SO_MAX_PACING_RATE, bytes per second.
+///
+/// # Errors
+/// What the kernel said.
+pub fn set_max_pacing_rate(fd: BorrowedFd<'_>, bytes_per_s: u64) -> io::Result<()> {
+    set(fd, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, bytes_per_s)
+}
+
+/// See [`set_max_pacing_rate`].
+///
+/// # Errors
+/// What the kernel said.
+pub fn max_pacing_rate(fd: BorrowedFd<'_>) -> io::Result<u64> {
+    get(fd, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE)
+}
+
 /// TCP_DELACK_MAX_US: the longest that an ACK waits. The kernel rounds it up to its ticks.
 ///
 /// # Errors
@@ -65,7 +113,7 @@ pub fn ack_delay_max_here(delay: Duration) -> io::Result<Duration> {
 /// # Errors
 /// ENOPROTOOPT before Linux 6.15.
 pub fn ack_delay_max(fd: BorrowedFd<'_>) -> io::Result<Duration> {
-    let us = get(fd, libc::IPPROTO_TCP, TCP_DELACK_MAX_US)?;
+    let us: u32 = get(fd, libc::IPPROTO_TCP, TCP_DELACK_MAX_US)?;
     Ok(Duration::from_micros(us.into()))
 }
 
@@ -77,8 +125,13 @@ pub fn receive_low_water(fd: BorrowedFd<'_>) -> io::Result<u32> {
     get(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT)
 }
 
-fn get(fd: BorrowedFd<'_>, level: libc::c_int, name: libc::c_int) -> io::Result<u32> {
-    let mut value: u32 = 0;
+/// A number of 32 or 64 bits: the kernel goes by its length.
+trait Number: Copy + Default {}
+impl Number for u32 {}
+impl Number for u64 {}
+
+fn get<N: Number>(fd: BorrowedFd<'_>, level: libc::c_int, name: libc::c_int) -> io::Result<N> {
+    let mut value = N::default();
     let mut length = mem::size_of_val(&value) as libc::socklen_t;
     // SAFETY: the fd is open; value and length live through the call, and the length is the value's.
     let result = unsafe {
@@ -96,8 +149,13 @@ fn get(fd: BorrowedFd<'_>, level: libc::c_int, name: libc::c_int) -> io::Result<
     }
 }
 
-fn set(fd: BorrowedFd<'_>, level: libc::c_int, name: libc::c_int, value: u32) -> io::Result<()> {
-    // SAFETY: the fd is open, and the value is an int that lives through the call.
+fn set<N: Number>(
+    fd: BorrowedFd<'_>,
+    level: libc::c_int,
+    name: libc::c_int,
+    value: N,
+) -> io::Result<()> {
+    // SAFETY: the fd is open, and the value is a number that lives through the call.
     let result = unsafe {
         libc::setsockopt(
             fd.as_raw_fd(),

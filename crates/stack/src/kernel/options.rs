@@ -28,7 +28,37 @@ pub fn socket_knob(fd: BorrowedFd<'_>, knob: &str) -> Option<Value> {
         "rcvlowat" => Some(Value::Bytes(acks::receive_low_water(fd).ok()?.into())),
         "dscp" => Some(Value::Count(acks::dscp(fd).ok()?.into())),
         "ack_delay" => Some(Value::Time(acks::ack_delay_max(fd).ok()?)),
+        "notsent_lowat" => Some(Value::Bytes(acks::notsent_low_water(fd).ok()?.into())),
+        "busy_poll_us" => Some(Value::Count(acks::busy_poll(fd).ok()?.into())),
+        "max_pacing_rate" => {
+            let bytes_per_s = acks::max_pacing_rate(fd).ok()?;
+            Some(Value::BitsPerS(bytes_per_s.checked_mul(8)?))
+        }
         _ => None,
+    }
+}
+
+/// Sets a knob of a socket whose connection is up: one whose row has [`Kernel::SocketOption`](tcpcost_study::Kernel).
+///
+/// # Errors
+/// What the kernel said; EINVAL for a knob that is none of a socket's, or a value that is none of the knob's.
+pub fn set_socket_knob(fd: BorrowedFd<'_>, knob: &str, value: &Value) -> io::Result<()> {
+    let invalid = || io::Error::from(io::ErrorKind::InvalidInput);
+    let small = || {
+        let whole = value.whole().ok_or_else(invalid)?;
+        u32::try_from(whole).map_err(|_| invalid())
+    };
+    match knob {
+        "rcvlowat" => acks::set_receive_low_water(fd, small()?),
+        "notsent_lowat" => acks::set_notsent_low_water(fd, small()?),
+        "busy_poll_us" => acks::set_busy_poll(fd, small()?),
+        "dscp" => acks::set_dscp(fd, u8::try_from(small()?).map_err(|_| invalid())?),
+        "ack_delay" => acks::set_ack_delay_max(fd, value.time().ok_or_else(invalid)?),
+        "max_pacing_rate" => match value {
+            Value::BitsPerS(rate) => acks::set_max_pacing_rate(fd, rate / 8),
+            _ => Err(invalid()),
+        },
+        _ => Err(invalid()),
     }
 }
 
