@@ -21,7 +21,10 @@ pub fn check(prepare: &Prepare, settings: &WorkloadSettings) -> Result<(), Prepa
     available.map_err(|Unavailable { knob, reason }| PrepareError::Unsupported { knob, reason })?;
     let is_user = knobs.is_user(end);
     check_options(&socket_options(settings), is_user)?;
-    let delay = knobs.value_at(end, "ack_delay").as_ref().and_then(Value::time);
+    let delay = knobs
+        .value_at(end, "ack_delay")
+        .as_ref()
+        .and_then(Value::time);
     match delay {
         Some(delay) if !is_user => check_delay(delay).map_err(|reason| PrepareError::Unsupported {
             knob: format!("{end}.ack_delay"),

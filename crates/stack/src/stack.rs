@@ -18,6 +18,8 @@ pub struct SocketOptions {
     pub receive_buffer_bytes: Option<usize>,
     /// TCP_NODELAY.
     pub nodelay: bool,
+    /// Multipath TCP (RFC 8684) in place of TCP.
+    pub mptcp: bool,
     /// TCP_CONGESTION; `None` leaves the host's default.
     pub congestion_control: Option<String>,
     /// SO_ZEROCOPY, without which MSG_ZEROCOPY is ignored without a word.

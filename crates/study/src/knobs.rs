@@ -208,6 +208,12 @@ pub const KNOBS: &[Knob] = &[
         )
     },
     workload(
+        "protocol",
+        Kind::Choice(&["tcp", "mptcp"]),
+        "tcp",
+        "`mptcp`: Multipath TCP (RFC 8684) of the kernel, one subflow unless the host has more endpoints.",
+    ),
+    workload(
         "congestion_control",
         Kind::Text,
         "reno",

@@ -59,6 +59,8 @@ pub struct WorkloadSettings {
     pub cork: Cork,
     /// TCP_NODELAY.
     pub nodelay: bool,
+    /// Multipath TCP.
+    pub mptcp: bool,
     /// SO_SNDBUF, bytes; `None` leaves tuning on.
     pub send_buffer_bytes: Option<usize>,
     /// SO_RCVBUF, bytes; `None` leaves tuning on.
@@ -110,6 +112,7 @@ impl WorkloadSettings {
             files: knobs.count("files").expect("a count has a default"),
             cork: Cork::from_word(&word("cork")).expect(PARSED),
             nodelay: switch("nodelay"),
+            mptcp: knobs.word("protocol").as_deref() == Some("mptcp"),
             send_buffer_bytes: or_auto("send_buffer"),
             receive_buffer_bytes: or_auto("receive_buffer"),
             congestion_control: word("congestion_control"),

@@ -13,6 +13,7 @@ pub fn socket_options(settings: &WorkloadSettings) -> SocketOptions {
         send_buffer_bytes: settings.send_buffer_bytes,
         receive_buffer_bytes: settings.receive_buffer_bytes,
         nodelay: settings.nodelay,
+        mptcp: settings.mptcp,
         congestion_control: Some(settings.congestion_control.clone()),
         zerocopy: matches!(
             settings.send_with,

@@ -89,6 +89,19 @@ pub fn max_pacing_rate(fd: BorrowedFd<'_>) -> io::Result<u64> {
     get(fd, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE)
 }
 
+/// MPTCP_INFO's flag that an MPTCP socket speaks TCP, since its peer knows nothing else (linux/mptcp.h).
+///
+/// # Errors
+/// EOPNOTSUPP of a socket that is none of MPTCP's.
+pub fn has_fallen_back(fd: BorrowedFd<'_>) -> io::Result<bool> {
+    const SOL_MPTCP: libc::c_int = 284;
+    const MPTCP_INFO: libc::c_int = 1;
+    // The flags are the third word, after six counts of a byte and two of padding.
+    let start: u128 = get(fd, SOL_MPTCP, MPTCP_INFO)?;
+    let bytes = start.to_ne_bytes();
+    Ok(u32::from_ne_bytes([bytes[8], bytes[9], bytes[10], bytes[11]]) & 1 == 1)
+}
+
 /// TCP_DELACK_MAX_US: the longest that an ACK waits. The kernel rounds it up to its ticks.
 ///
 /// # Errors
@@ -125,10 +138,11 @@ pub fn receive_low_water(fd: BorrowedFd<'_>) -> io::Result<u32> {
     get(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT)
 }
 
-/// A number of 32 or 64 bits: the kernel goes by its length.
+/// So many bytes as the kernel fills in or reads: it goes by the length.
 trait Number: Copy + Default {}
 impl Number for u32 {}
 impl Number for u64 {}
+impl Number for u128 {}
 
 fn get<N: Number>(fd: BorrowedFd<'_>, level: libc::c_int, name: libc::c_int) -> io::Result<N> {
     let mut value = N::default();

@@ -86,7 +86,8 @@ impl KernelStack {
     fn new_socket(&self, remote: &SocketAddr) -> Result<OwnedFd, StackError> {
         let family = rustix::net::SocketAddrAny::from(*remote).address_family();
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        let fd = rustix::net::socket_with(family, SocketType::STREAM, flags, None)
+        let protocol = self.options.protocol();
+        let fd = rustix::net::socket_with(family, SocketType::STREAM, flags, protocol)
             .map_err(call("socket"))?;
         self.options.apply(&fd)?;
         Ok(fd)

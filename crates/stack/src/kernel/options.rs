@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketType, sockopt};
+use rustix::net::{AddressFamily, Protocol, SocketType, ipproto, sockopt};
 use tcpcost_study::Value;
 
 use crate::error::{StackError, call};
@@ -25,6 +25,14 @@ pub fn socket_knob(fd: BorrowedFd<'_>, knob: &str) -> Option<Value> {
         "congestion_control" => Some(Value::Word(sockopt::tcp_congestion(fd).ok()?)),
         "send_buffer" => bytes(sockopt::socket_send_buffer_size(fd)),
         "receive_buffer" => bytes(sockopt::socket_recv_buffer_size(fd)),
+        "protocol" => {
+            let word = match sockopt::socket_protocol(fd).ok()? {
+                // It may have fallen back to TCP, which its protocol does not tell.
+                Some(ipproto::MPTCP) if !acks::has_fallen_back(fd).unwrap_or(false) => "mptcp",
+                _ => "tcp",
+            };
+            Some(Value::Word(word.to_string()))
+        }
         "rcvlowat" => Some(Value::Bytes(acks::receive_low_water(fd).ok()?.into())),
         "dscp" => Some(Value::Count(acks::dscp(fd).ok()?.into())),
         "ack_delay" => Some(Value::Time(acks::ack_delay_max(fd).ok()?)),
@@ -80,8 +88,15 @@ pub fn options_here(options: &SocketOptions) -> Result<(), StackError> {
 
 impl Prepared {
     pub(super) fn new(options: &SocketOptions) -> Result<Prepared, StackError> {
-        let fresh = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None)
-            .map_err(call("socket"))?;
+        let protocol = options.mptcp.then_some(ipproto::MPTCP);
+        let fresh = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, protocol);
+        let fresh = fresh.map_err(|error| match options.mptcp {
+            true => StackError::Unsupported {
+                option: "protocol",
+                reason: format!("this kernel has no MPTCP, or net.mptcp.enabled is 0 ({error})"),
+            },
+            false => call("socket")(error),
+        })?;
         let mut options = options.clone();
         let host = sockopt::tcp_congestion(&fresh).map_err(call("getsockopt TCP_CONGESTION"))?;
         if options.congestion_control.as_ref() == Some(&host) {
@@ -136,6 +151,11 @@ impl Prepared {
             receive,
             "rmem_max",
         )
+    }
+
+    /// What a socket is made for; `None` is TCP.
+    pub(super) fn protocol(&self) -> Option<Protocol> {
+        self.options.mptcp.then_some(ipproto::MPTCP)
     }
 
     /// Before connect or listen: buffer sizes decide the window scale in the SYN.
@@ -244,6 +264,7 @@ mod tests {
             send_buffer_bytes: Some(40_000),
             receive_buffer_bytes: Some(50_000),
             nodelay: true,
+            mptcp: false,
             congestion_control: Some("reno".into()),
             zerocopy: true,
         };

@@ -20,6 +20,12 @@ pub fn config_for(config: &Config, options: &SocketOptions) -> Result<Config, St
             reason: "a buffer of our TCP is smaller than 1 GiB".to_string(),
         })
     };
+    if options.mptcp {
+        return Err(StackError::Unsupported {
+            option: "protocol",
+            reason: "our TCP has one path".to_string(),
+        });
+    }
     let mut config = config.clone();
     if let Some(bytes) = options.send_buffer_bytes {
         config.send_buffer = size("send_buffer", bytes)?;
