@@ -277,10 +277,10 @@ pub struct TcpTotals {
     pub packets_sent: u64,
     /// Bytes of them, IP headers included.
     pub octets_sent: u64,
-    /// Segments sent that carry nothing but an acknowledgement.
-    pub pure_acks_sent: u64,
-    /// Of these, those that moved the right edge of the receive window; the others only acknowledged.
+    /// Segments sent that carry nothing but an acknowledgement and moved the right edge of the receive window.
     pub window_advancing_acks_sent: u64,
+    /// Those that only acknowledged.
+    pub only_acknowledging_acks_sent: u64,
 }
 
 /// [`TcpTotals`] as they grow.
@@ -292,27 +292,20 @@ impl TcpCells {
         let counts = [
             totals.packets_sent,
             totals.octets_sent,
-            totals.pure_acks_sent,
             totals.window_advancing_acks_sent,
+            totals.only_acknowledging_acks_sent,
         ];
         for (cell, count) in self.0.iter().zip(counts) {
             cell.set(count);
         }
     }
 
-    fn totals(&self) -> TcpTotals {
-        let [
-            packets_sent,
-            octets_sent,
-            pure_acks_sent,
-            window_advancing_acks_sent,
-        ] = self.0.each_ref().map(Cell::get);
-        TcpTotals {
-            packets_sent,
-            octets_sent,
-            pure_acks_sent,
-            window_advancing_acks_sent,
-        }
+    fn add_to(&self, all: &mut TcpTotals) {
+        let counts = self.0.each_ref().map(Cell::get);
+        all.packets_sent += counts[0];
+        all.octets_sent += counts[1];
+        all.window_advancing_acks_sent += counts[2];
+        all.only_acknowledging_acks_sent += counts[3];
     }
 }
 
@@ -406,14 +399,9 @@ impl Counters {
 
     /// What our own TCP counts of itself, of all workers, as of the last turn of each; 0 but in mode `user`.
     pub fn tcp(&self) -> TcpTotals {
-        let all = self.0.iter().map(|worker| worker.tcp.totals());
-        all.fold(TcpTotals::default(), |all, one| TcpTotals {
-            packets_sent: all.packets_sent + one.packets_sent,
-            octets_sent: all.octets_sent + one.octets_sent,
-            pure_acks_sent: all.pure_acks_sent + one.pure_acks_sent,
-            window_advancing_acks_sent: all.window_advancing_acks_sent
-                + one.window_advancing_acks_sent,
-        })
+        let mut all = TcpTotals::default();
+        self.0.iter().for_each(|worker| worker.tcp.add_to(&mut all));
+        all
     }
 
     /// The connections that go on, in no order. Workers that take or end a connection wait meanwhile.

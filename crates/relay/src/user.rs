@@ -157,8 +157,9 @@ impl<D: Device<Wire>> UserWorker<D> {
         self.counters.set_tcp(TcpTotals {
             packets_sent: counters.packets_sent,
             octets_sent: counters.octets_sent,
-            pure_acks_sent: counters.pure_acks_sent,
             window_advancing_acks_sent: counters.window_advancing_acks_sent,
+            only_acknowledging_acks_sent: counters.pure_acks_sent
+                - counters.window_advancing_acks_sent,
         });
     }
 
