@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tcpcost_link::memory::{self, Memory};
-use tcpcost_link::{Device, Tap};
+use tcpcost_link::{Device, Routed, Tap};
 use tcpcost_meter::tcp_info::{self, TcpInfo};
 use tcpcost_stack::{
     KernelStack, SocketOptions, Stack, UserSettings, UserStack, Wire, socket_knob,
@@ -20,15 +20,15 @@ use tcpcost_workload::Worker;
 
 use crate::PrepareError;
 use crate::policy::ConnectedOptions;
-use crate::protocol::{Prepare, clock_ns};
+use crate::protocol::{Prepare, TestedPort, clock_ns};
 
 /// What a worker's stack stands on.
 #[derive(Clone)]
 pub enum Backend {
     /// The kernel's sockets.
     Kernel,
-    /// Our end of a TAP: its queues, one for each instance of our TCP.
-    Tap(Arc<Vec<Tap>>),
+    /// Our end of each of the host's TAPs: its queues, one for each instance of our TCP.
+    Tap(Arc<Vec<Vec<Tap>>>),
     /// Wires in memory, each from an instance of one host to its partner of another.
     Memory(Wires),
 }
@@ -80,12 +80,12 @@ const MEMORY_PACKETS: usize = 256;
 /// Ethernet's, and what a TAP begins with.
 const MTU: u32 = 1500;
 
-/// Makes the wires of our TCP; the state it will work in.
+/// Makes the wires of our TCP; the state it will work in, by device.
 pub fn prepare(
     backend: &Backend,
     prepare: &Prepare,
     device: &DeviceSettings,
-) -> Result<Environment, PrepareError> {
+) -> Result<BTreeMap<String, Environment>, PrepareError> {
     if let Backend::Memory(wires) = backend {
         // The one that connects is prepared first.
         if prepare.side == Some(Side::Connects) {
@@ -93,12 +93,31 @@ pub fn prepare(
         }
         wires.make(prepare.instances).map_err(crate::failed)?;
     }
-    Ok(Environment {
-        device: prepare.ports[0].device.clone(),
+    let environment = |device_name: &String| Environment {
+        device: device_name.clone(),
         mtu: u64::from(device.mtu.unwrap_or(MTU)),
         segmentation: "tso".to_string(),
         ..Environment::default()
-    })
+    };
+    let ports = prepare.ports.iter().map(|port| &port.device);
+    Ok(ports
+        .map(|name| (name.clone(), environment(name)))
+        .collect())
+}
+
+/// A queue of each of the host's TAPs, for instance `index` of our TCP.
+pub fn routed(
+    links: &[Vec<Tap>],
+    index: usize,
+    prepare: &Prepare,
+) -> Result<Routed<Tap, Wire>, String> {
+    let port = |(queues, port): (&Vec<Tap>, &TestedPort)| {
+        let queue = queues.get(index).ok_or("more threads than queues")?;
+        let tap = queue.try_clone().map_err(|error| error.to_string())?;
+        Ok::<_, String>((tap, (port.address, port.prefix)))
+    };
+    let ports = links.iter().zip(&prepare.ports).map(port);
+    Routed::new(ports.collect::<Result<_, _>>()?).map_err(|error| error.to_string())
 }
 
 /// Our TCP over one end of a wire: instance `index` of so many.
@@ -115,8 +134,10 @@ pub fn stack<D: Device<Wire>>(
         offset: u16::try_from(index).map_err(|error| error.to_string())?,
     };
     let addresses: Vec<_> = prepare.ports.iter().map(|port| port.address).collect();
+    let networks = prepare.ports.iter().map(|port| (port.address, port.prefix));
+    let networks: Vec<_> = networks.collect();
     UserStack::with_settings(device, &addresses, &settings, options)
-        .map(|stack| stack.with_ports(ports))
+        .map(|stack| stack.with_networks(&networks).with_ports(ports))
         .map_err(|error| error.to_string())
 }
 
@@ -233,6 +254,15 @@ impl<D: Device<Wire>> Observed for UserStack<D> {
         Some(Counts::from([
             (Quantity::IpPacketsSent, counters.packets_sent),
             (Quantity::IpOctetsSent, counters.octets_sent),
+            (Quantity::PureAcksSent, counters.pure_acks_sent),
+            (
+                Quantity::WindowAdvancingAcksSent,
+                counters.window_advancing_acks_sent,
+            ),
+            (
+                Quantity::OnlyAcknowledgingAcksSent,
+                counters.pure_acks_sent - counters.window_advancing_acks_sent,
+            ),
         ]))
     }
 

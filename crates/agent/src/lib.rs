@@ -236,7 +236,15 @@ impl Agent {
                     .map_err(failed)?;
                 taps.iter_mut().for_each(|tap| tap.answer_for(address));
                 link::move_to(&device, peer_pid).map_err(failed)?;
-                self.backend = Backend::Tap(Arc::new(taps));
+                if !matches!(self.backend, Backend::Tap(_)) {
+                    self.backend = Backend::Tap(Arc::default());
+                }
+                let links = match &mut self.backend {
+                    Backend::Tap(links) => Arc::get_mut(links),
+                    _ => None,
+                };
+                let beside = || PrepareError::Failed("a TAP during a trial".to_string());
+                links.ok_or_else(beside)?.push(taps);
                 Ok(Answer::Done)
             }
             Ask::Attach {

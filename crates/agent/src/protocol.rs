@@ -16,7 +16,7 @@ use tcpcost_study::{
 };
 
 /// Version of these messages; both sides must be of one.
-pub const PROTOCOL: u32 = 3;
+pub const PROTOCOL: u32 = 4;
 
 /// A question.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -113,6 +113,8 @@ pub struct TestedPort {
     pub device: String,
     /// The host's address there.
     pub address: IpAddr,
+    /// Length of its network's prefix, bits.
+    pub prefix: u8,
     /// The address of the host that is reached through it.
     pub peer: IpAddr,
 }

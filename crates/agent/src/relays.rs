@@ -3,20 +3,32 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use tcpcost_relay::{Address, Config, Mode, Relay, bind};
-use tcpcost_study::{RelayMode, WorkloadSettings};
+use tcpcost_meter::{Meter, MeterError};
+use tcpcost_relay::{Address, Config, Counters, Mode, Relay, StartError, bind};
+use tcpcost_study::{
+    Counts, MeterName, Quantity, RelayMode, Snapshot, Totals, Whose, WorkloadSettings,
+};
+use tcpcost_workload::socket_options;
 
-use crate::protocol::Prepare;
+use crate::backend::{self, Backend};
+use crate::protocol::{Prepare, clock_ns};
 use crate::{PrepareError, failed};
 
 /// Relays that run; they end with this.
-pub struct Relays(Vec<(SocketAddr, Option<Relay>)>);
+#[derive(Default)]
+pub struct Relays {
+    /// Each with the address where it takes connections.
+    all: Vec<(SocketAddr, Option<Relay>)>,
+    /// Of those by our own TCP.
+    counters: Vec<Counters>,
+}
 
 impl Relays {
-    /// Starts a relay for each target, on ports of `address` that the kernel chooses, on the host's CPUs.
+    /// Starts a relay for each target, on ports of `address` that the stack chooses, on the host's CPUs.
     pub fn start(
         prepare: &Prepare,
         settings: &WorkloadSettings,
+        backend: &Backend,
         address: IpAddr,
         targets: &[SocketAddr],
     ) -> Result<Relays, PrepareError> {
@@ -25,14 +37,15 @@ impl Relays {
             Some(RelayMode::Copy) => Mode::Copy,
             Some(RelayMode::Splice) => Mode::Splice,
             Some(RelayMode::IoUring) => Mode::IoUring,
+            Some(RelayMode::User) => Mode::User,
             Some(RelayMode::Auto) => Mode::Auto,
-            Some(RelayMode::Forward) | None => return Ok(Relays(Vec::new())),
+            Some(RelayMode::Forward) | None => return Ok(Relays::default()),
         };
-        let mut relays = Relays(Vec::new());
-        for (&target, &cpu) in targets.iter().zip(prepare.cpus.iter().cycle()) {
+        let mut relays = Relays::default();
+        for (index, &target) in targets.iter().enumerate() {
             let config = Config {
                 mode,
-                cpus: vec![cpu],
+                cpus: vec![prepare.cpus[index % prepare.cpus.len()]],
                 connections_max: settings.flows.max(1),
                 nodelay: settings.nodelay,
                 congestion_control: Some(settings.congestion_control.clone()),
@@ -41,35 +54,34 @@ impl Relays {
                 keepalive: None,
                 ..Config::new(Address::Tcp(target))
             };
-            let any = Address::Tcp(SocketAddr::new(address, 0));
-            let listeners = bind(&[any], 1, &config).map_err(|(_, error)| failed(error))?;
-            let local = listeners.iter().flatten().find_map(|one| one.local_addr());
-            let local = local.expect("a listener of TCP has an address");
-            let relay = Relay::start(listeners, config).map_err(|error| match error {
-                tcpcost_relay::StartError::Unavailable { .. } => PrepareError::Unsupported {
-                    knob: "relay_mode".to_string(),
-                    reason: error.to_string(),
-                },
-                other => failed(other),
-            })?;
-            relays.0.push((local, Some(relay)));
+            let any = SocketAddr::new(address, 0);
+            let (relay, local) = match backend {
+                Backend::Tap(_) => over_ours(prepare, settings, backend, index, any, config)?,
+                _ => over_the_kernels(any, config)?,
+            };
+            if mode == Mode::User {
+                relays.counters.push(relay.counters());
+            }
+            relays.all.push((local, Some(relay)));
         }
         Ok(relays)
     }
 
     /// Where connections are taken, in the order of the targets.
     pub fn addresses(&self) -> Vec<SocketAddr> {
-        self.0.iter().map(|(address, _)| *address).collect()
+        self.all.iter().map(|(address, _)| *address).collect()
+    }
+
+    /// What our own TCP counts of itself, if it relays.
+    pub fn meter(&self) -> Option<Box<dyn Meter + Send>> {
+        (!self.counters.is_empty()).then(|| Box::new(OfOurs(self.counters.clone())) as _)
     }
 }
 
 impl Drop for Relays {
     fn drop(&mut self) {
-        let relays: Vec<Relay> = self
-            .0
-            .iter_mut()
-            .filter_map(|(_, one)| one.take())
-            .collect();
+        let all = self.all.iter_mut();
+        let relays: Vec<Relay> = all.filter_map(|(_, one)| one.take()).collect();
         for relay in &relays {
             relay.stopper().end();
         }
@@ -77,5 +89,80 @@ impl Drop for Relays {
             // What a worker died of was told by its connections' ends.
             let _ = relay.wait();
         }
+    }
+}
+
+fn over_the_kernels(any: SocketAddr, config: Config) -> Result<(Relay, SocketAddr), PrepareError> {
+    let any = Address::Tcp(any);
+    let listeners = bind(&[any], 1, &config).map_err(|(_, error)| failed(error))?;
+    let local = listeners.iter().flatten().find_map(|one| one.local_addr());
+    let local = local.expect("a listener of TCP has an address");
+    let relay = Relay::start(listeners, config).map_err(not_started)?;
+    Ok((relay, local))
+}
+
+/// By instance `index` of our TCP, over a queue of each TAP.
+fn over_ours(
+    prepare: &Prepare,
+    settings: &WorkloadSettings,
+    backend: &Backend,
+    index: usize,
+    any: SocketAddr,
+    config: Config,
+) -> Result<(Relay, SocketAddr), PrepareError> {
+    let Backend::Tap(links) = backend else {
+        return Err(PrepareError::Failed("our TCP without a TAP".to_string()));
+    };
+    let stack = backend::routed(links, index, prepare)
+        .and_then(|device| backend::stack(device, index, prepare, &socket_options(settings)));
+    let stack = stack.map_err(PrepareError::Failed)?;
+    let started = Relay::start_user(vec![(stack, vec![any])], config);
+    let (relay, local) = started.map_err(not_started)?;
+    Ok((relay, local[0][0]))
+}
+
+fn not_started(error: StartError) -> PrepareError {
+    match error {
+        StartError::Unavailable { .. } => PrepareError::Unsupported {
+            knob: "relay_mode".to_string(),
+            reason: error.to_string(),
+        },
+        other => failed(other),
+    }
+}
+
+/// What our own TCP counts of itself, as a meter.
+struct OfOurs(Vec<Counters>);
+
+impl Meter for OfOurs {
+    fn name(&self) -> MeterName {
+        MeterName::Tcp
+    }
+
+    fn snapshot(&mut self) -> Result<Snapshot, MeterError> {
+        let mut counts = Counts::new();
+        for tcp in self.0.iter().map(Counters::tcp) {
+            let (moved, only) = (
+                tcp.window_advancing_acks_sent,
+                tcp.only_acknowledging_acks_sent,
+            );
+            for (quantity, count) in [
+                (Quantity::IpPacketsSent, tcp.packets_sent),
+                (Quantity::IpOctetsSent, tcp.octets_sent),
+                (Quantity::PureAcksSent, moved + only),
+                (Quantity::WindowAdvancingAcksSent, moved),
+                (Quantity::OnlyAcknowledgingAcksSent, only),
+            ] {
+                *counts.entry(quantity).or_insert(0) += count;
+            }
+        }
+        Ok(Snapshot {
+            meter: MeterName::Tcp,
+            at_ns: clock_ns(),
+            totals: vec![Totals {
+                whose: Whose::Namespace,
+                counts,
+            }],
+        })
     }
 }

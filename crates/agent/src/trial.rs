@@ -91,11 +91,8 @@ impl HostTrial {
             let warnings = check_limits(&settings, prepare.side, threads(&settings, &prepare))?;
             (ports, warnings)
         } else {
-            let environment = backend::prepare(&backend, &prepare, &device)?;
-            (
-                [(environment.device.clone(), environment)].into(),
-                Vec::new(),
-            )
+            let ports = backend::prepare(&backend, &prepare, &device)?;
+            (ports, Vec::new())
         };
         let capture = prepare
             .capture
@@ -187,7 +184,13 @@ impl HostTrial {
             IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
             IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
         };
-        let relays = Relays::start(&self.prepare, &self.settings, address, targets)?;
+        let relays = Relays::start(
+            &self.prepare,
+            &self.settings,
+            &self.backend,
+            address,
+            targets,
+        )?;
         let addresses = relays.addresses();
         self.relays = Some(relays);
         Ok(addresses)
@@ -247,12 +250,14 @@ impl HostTrial {
             threads: self.threads(),
             backend: self.backend.clone(),
             capture: self.capture.as_ref().and_then(Capture::wire),
-            meters: self
-                .filter
-                .iter()
-                .filter(|_| index == 0)
-                .map(AckFilter::meter)
-                .collect(),
+            meters: match index {
+                0 => {
+                    let filter = self.filter.iter().map(AckFilter::meter);
+                    let relays = self.relays.iter().filter_map(Relays::meter);
+                    filter.chain(relays).collect()
+                }
+                _ => Vec::new(),
+            },
             loaded,
         };
         let worker = WorkerThread::start(config, &self.prepare, &self.settings, role);

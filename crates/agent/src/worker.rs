@@ -164,15 +164,16 @@ impl WorkerThread {
                 let outcome = ready.and_then(|()| {
                     let options = socket_options(&settings);
                     match config.backend.clone() {
-                        Backend::Kernel => {
-                            let stack = KernelStack::new(&options).map_err(one_line)?;
-                            worker.work(make(stack, &config, &prepare, &settings, role)?)
-                        }
-                        Backend::Tap(queues) => {
-                            let queue =
-                                queues.get(config.index).ok_or("more threads than queues")?;
+                        Backend::Tap(links) if prepare.side.is_some() => {
+                            let queue = links.first().and_then(|queues| queues.get(config.index));
+                            let queue = queue.ok_or("more threads than queues")?;
                             let tap = queue.try_clone().map_err(one_line)?;
                             worker.work_on(tap, config, &prepare, &settings, &options, role)
+                        }
+                        // Of a host that relays by our TCP this one reads the meters.
+                        Backend::Kernel | Backend::Tap(_) => {
+                            let stack = KernelStack::new(&options).map_err(one_line)?;
+                            worker.work(make(stack, &config, &prepare, &settings, role)?)
                         }
                         Backend::Memory(wires) => {
                             let side = prepare.side.ok_or("memory forwards nothing")?;

@@ -203,9 +203,18 @@ figures! {
     /// The same per KiB of payload sent.
     FragmentsPerKib = "device_fragments_per_kib", "1/KiB", Host, Less
         => |from| ratio(from.count_of_some(M::Segments, Q::DeviceFragmentsSent)?, from.count_of_some(M::Segments, Q::DataSkbBytesSent)? / 1024.0);
+    /// Duplicate ACKs sent per MiB of payload delivered. 0 on a path that loses and reorders nothing.
+    DuplicateAcksPerMib = "duplicate_acks_sent_per_mib", "1/MiB", Host, Less
+        => |from| ratio(from.count_of_some(M::Segments, Q::DuplicateAcksSent)?, mib(from)?);
     /// Payload bytes sent per pure ACK received.
     BytesPerAck = "payload_bytes_per_pure_ack", "bytes", Host, Neither
         => |from| per_of_some(from, M::Segments, Q::DataSkbBytesSent, Q::PureAcksReceived);
+    /// Pure ACKs sent that moved the right edge of the receive window, per MiB of payload delivered: what a reader's reads announce.
+    WindowAdvancingAcksPerMib = "window_advancing_acks_sent_per_mib", "1/MiB", Host, Neither
+        => |from| ratio(from.count(M::Segments, Q::WindowAdvancingAcksSent)? * 1024.0, kib(from)?);
+    /// Pure ACKs sent that only acknowledged, per MiB of payload delivered: the receiver's first ACK, which Klemkow 2020 leaves out.
+    OnlyAcknowledgingAcksPerMib = "only_acknowledging_acks_sent_per_mib", "1/MiB", Host, Neither
+        => |from| ratio(from.count(M::Segments, Q::OnlyAcknowledgingAcksSent)? * 1024.0, kib(from)?);
     /// Wire segments of data sent in a row, with no ACK taken in between: the mean burst.
     DataBurst = "data_burst_segments", "segments", Host, Neither
         => |from| per_of_some(from, M::Segments, Q::DataWireSegmentsSent, Q::DataBurstsSent);

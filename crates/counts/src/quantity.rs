@@ -153,6 +153,12 @@ quantities! {
     DataSkbSquaredBytesSent = "data_skb_squared_bytes_sent",
     /// Segments sent that have no payload and no SYN, FIN or RST.
     PureAcksSent = "pure_acks_sent",
+    /// Pure ACKs sent, by a socket of this namespace, that moved the right edge of the receive window beyond that of the connection's pure ACK before: what a reader's read opens. Our own TCP counts them itself, against the edge of any segment before. Connections that share one of 4096 places are counted in neither this row nor the next.
+    WindowAdvancingAcksSent = "window_advancing_acks_sent",
+    /// Pure ACKs sent that did not: they only acknowledged (Klemkow 2020: a receiver's first ACK, before the reader has read).
+    OnlyAcknowledgingAcksSent = "only_acknowledging_acks_sent",
+    /// Of these, pure ACKs that repeated the acknowledgement and the window of the one before (RFC 5681), keepalives' and window probes' answers among them.
+    DuplicateAcksSent = "duplicate_acks_sent",
     /// skbs with payload that came in, after GRO. eBPF at netif_receive_skb, as all `…received` of the meter `segments`.
     DataSkbsReceived = "data_skbs_received",
     /// Payload bytes in them.

@@ -4,7 +4,7 @@
 //!
 //! A [`Device`] carries IP packets that stay whoever's they are ([`Frame`]): it looks at their
 //! bytes when it must, moves them when it can, and copies none. Ends: [`memory::pair`] and
-//! [`Tap`]. Wrappers compose: [`Impaired`] and [`Captured`].
+//! [`Tap`]. Wrappers compose: [`Impaired`] and [`Captured`]; [`Routed`] makes one of several.
 //!
 //! Start with [`Device`], then [`memory::pair`]:
 //!
@@ -27,8 +27,10 @@ mod captured;
 mod device;
 mod impaired;
 pub mod memory;
+pub mod network;
 pub mod pcapng;
 mod random;
+mod routed;
 mod tap;
 
 pub use captured::Captured;
@@ -36,4 +38,5 @@ pub use device::{
     Copied, Device, Filled, Frame, Offload, Offloads, PartialChecksum, Segmentation, Source,
 };
 pub use impaired::{Impaired, Impairment, LaneCounters, Lanes};
+pub use routed::Routed;
 pub use tap::{Layer, Tap, TapCounters, TapError};

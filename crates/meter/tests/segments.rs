@@ -353,3 +353,41 @@ fn many_namespaces_share_one_copy_and_each_counts_its_own() {
         assert_eq!(ebpf[&Quantity::DataSkbsSent], 14);
     });
 }
+
+/// What is not read stays in the buffer, so the window shuts: such ACKs only acknowledge. The read then opens it.
+#[test]
+fn acks_that_move_the_window_are_those_of_reads() {
+    in_namespace(|mut meter| {
+        let (mut from, mut to) = pair("127.0.0.1:0");
+        from.set_nonblocking(true).unwrap();
+        let count = |counts: &Counts, of| counts[&of];
+        let (advancing, only) = (
+            Quantity::WindowAdvancingAcksSent,
+            Quantity::OnlyAcknowledgingAcksSent,
+        );
+        let mut sent = 0;
+        let (filling, _) = growth(&mut *meter, || {
+            // Full: nothing is taken any more, however often it is tried.
+            let mut refusals = 0;
+            while refusals < 20 {
+                match from.write(&[7; 16_384]) {
+                    Ok(bytes) => (sent, refusals) = (sent + bytes, 0),
+                    Err(_) => {
+                        refusals += 1;
+                        std::thread::park_timeout(std::time::Duration::from_millis(5));
+                    }
+                }
+            }
+        });
+        assert!(count(&filling, only) > 0, "{filling:?}");
+        let (reading, _) = growth(&mut *meter, || {
+            to.read_exact(&mut vec![0; sent]).unwrap();
+        });
+        assert!(count(&reading, advancing) > 0, "{reading:?}");
+        for counts in [filling, reading] {
+            assert!(counts[&Quantity::DuplicateAcksSent] <= count(&counts, only));
+            let both = count(&counts, advancing) + count(&counts, only);
+            assert!(both <= count(&counts, Quantity::PureAcksSent), "{counts:?}");
+        }
+    });
+}

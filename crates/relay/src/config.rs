@@ -1,5 +1,6 @@
 //! What a relay is told: every number that a user may change, with its default and the reason.
 
+use std::net::IpAddr;
 use std::str::FromStr;
 use std::sync::mpsc::SyncSender;
 use std::time::Duration;
@@ -20,6 +21,8 @@ pub enum Mode {
     Sockmap,
     /// By io_uring, with buffers that the kernel takes when bytes are there.
     IoUring,
+    /// Our own TCP on both sides, by reference from queue to queue ([`crate::Relay::start_user`]).
+    User,
     /// Copy or splice, by connection and way, as bytes come.
     #[default]
     Auto,
@@ -27,11 +30,12 @@ pub enum Mode {
 
 impl Mode {
     /// All.
-    pub const ALL: [Mode; 5] = [
+    pub const ALL: [Mode; 6] = [
         Mode::Copy,
         Mode::Splice,
         Mode::Sockmap,
         Mode::IoUring,
+        Mode::User,
         Mode::Auto,
     ];
 
@@ -42,6 +46,7 @@ impl Mode {
             Mode::Splice => "splice",
             Mode::Sockmap => "sockmap",
             Mode::IoUring => "io-uring",
+            Mode::User => "user",
             Mode::Auto => "auto",
         }
     }
@@ -149,6 +154,11 @@ impl Config {
             drain_timeout: None,
             ended: None,
         }
+    }
+
+    /// Whether a client of this address may connect.
+    pub(crate) fn allows(&self, source: IpAddr) -> bool {
+        self.allow.is_empty() || self.allow.iter().any(|one| one.contains(source))
     }
 
     /// Descriptors that these workers need at most.

@@ -55,7 +55,7 @@ pub struct Bytes {
     pub copied: u64,
     /// Through a pipe, by reference.
     pub spliced: u64,
-    /// By the kernel, from socket to socket (sockmap).
+    /// By reference, out of one connection's receive queue into the other's send queue: by our own TCP (mode `user`).
     pub redirected: u64,
     /// Taken from one side, and never taken by the other, which was gone.
     pub abandoned: u64,
@@ -270,6 +270,45 @@ impl ConnectionCounters {
     }
 }
 
+/// What our own TCP counts of itself in mode `user`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TcpTotals {
+    /// IP packets sent, a super-segment being one.
+    pub packets_sent: u64,
+    /// Bytes of them, IP headers included.
+    pub octets_sent: u64,
+    /// Segments sent that carry nothing but an acknowledgement and moved the right edge of the receive window.
+    pub window_advancing_acks_sent: u64,
+    /// Those that only acknowledged.
+    pub only_acknowledging_acks_sent: u64,
+}
+
+/// [`TcpTotals`] as they grow.
+#[derive(Debug, Default)]
+struct TcpCells([Cell; 4]);
+
+impl TcpCells {
+    fn set(&self, totals: TcpTotals) {
+        let counts = [
+            totals.packets_sent,
+            totals.octets_sent,
+            totals.window_advancing_acks_sent,
+            totals.only_acknowledging_acks_sent,
+        ];
+        for (cell, count) in self.0.iter().zip(counts) {
+            cell.set(count);
+        }
+    }
+
+    fn add_to(&self, all: &mut TcpTotals) {
+        let counts = self.0.each_ref().map(Cell::get);
+        all.packets_sent += counts[0];
+        all.octets_sent += counts[1];
+        all.window_advancing_acks_sent += counts[2];
+        all.only_acknowledging_acks_sent += counts[3];
+    }
+}
+
 /// Counts of a worker, which alone writes them.
 #[derive(Debug, Default)]
 pub(crate) struct WorkerCounters {
@@ -284,6 +323,8 @@ pub(crate) struct WorkerCounters {
     pub(crate) pipe_shortages: Cell,
     pub(crate) switches: Cell,
     pub(crate) stalls: Cell,
+    /// Of its instance of our own TCP.
+    tcp: TcpCells,
     /// By the worker's index. Locked when a connection begins or ends, and by readers.
     live: Mutex<Vec<Option<Arc<ConnectionCounters>>>>,
 }
@@ -307,6 +348,10 @@ impl WorkerCounters {
             }
         }
         self.count_end(ending);
+    }
+
+    pub(crate) fn set_tcp(&self, totals: TcpTotals) {
+        self.tcp.set(totals);
     }
 
     /// One that ended before it was anything.
@@ -350,6 +395,13 @@ impl Counters {
         let mut totals = Totals::default();
         self.0.iter().for_each(|one| totals.add(&one.totals()));
         totals
+    }
+
+    /// What our own TCP counts of itself, of all workers, as of the last turn of each; 0 but in mode `user`.
+    pub fn tcp(&self) -> TcpTotals {
+        let mut all = TcpTotals::default();
+        self.0.iter().for_each(|worker| worker.tcp.add_to(&mut all));
+        all
     }
 
     /// The connections that go on, in no order. Workers that take or end a connection wait meanwhile.

@@ -18,6 +18,11 @@ impl Bell {
         )?))
     }
 
+    /// A descriptor that is readable while it rings.
+    pub(crate) fn share(&self) -> io::Result<OwnedFd> {
+        self.0.try_clone()
+    }
+
     pub(crate) fn ring(&self) {
         // A counter that is full has rung.
         let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());

@@ -2,7 +2,7 @@
 //! costs least where it runs. It tells what it moved and how while it does so.
 //!
 //! It knows no study and no meter, and draws nothing: who runs it asks for [`Counters`]. Start with [`Config`], [`bind`]
-//! and [`Relay`].
+//! and [`Relay`]; over our own TCP instead of the kernel's, with [`Relay::start_user`].
 //!
 //! ```
 //! use std::io::{Read, Write};
@@ -48,26 +48,31 @@ mod side;
 pub mod systemd;
 mod upstreams;
 mod uring;
+mod user;
 mod worker;
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64};
 use std::thread::JoinHandle;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CpuSet, sched_setaffinity};
+use tcpcost_link::Device;
+use tcpcost_stack::{UserStack, Wire};
 
 pub use address::{Address, AddressError};
 pub use allow::{Network, NetworkError};
 pub use config::{Balance, CONNECTIONS_MAX, Config, Mode};
-pub use counters::{Bytes, ConnectionReport, Counters, Ending, Totals, Way};
+pub use counters::{Bytes, ConnectionReport, Counters, Ending, TcpTotals, Totals, Way};
 pub use listener::{Listener, bind};
 pub use proxy::{Ends, Parsed, ProxyVersion, header as proxy_header, parse as parse_proxy_header};
 
 use counters::WorkerCounters;
 use gate::{Bell, Gate};
 use upstreams::Upstreams;
+use user::UserWorker;
 use worker::{DRAINING, ENDING, RUNNING, Shared, Worker};
 
 /// Why a relay did not start.
@@ -134,45 +139,83 @@ impl Relay {
     pub fn start(listeners: Vec<Vec<Listener>>, config: Config) -> Result<Relay, StartError> {
         raise_descriptors(&config, listeners.len())?;
         check_mode(&config)?;
-        let bells: io::Result<Vec<Bell>> = listeners.iter().map(|_| Bell::new()).collect();
-        let counters: Vec<_> = listeners
-            .iter()
-            .map(|_| Arc::new(WorkerCounters::default()))
-            .collect();
-        let shared = Arc::new(Shared {
-            upstreams: Upstreams::new(&config.to, config.balance, config.retry_after),
-            gate: Gate::new(config.connections_max),
-            bells: bells?,
-            state: AtomicU8::new(RUNNING),
-            next_id: AtomicU64::new(1),
-            config,
-        });
-        let mut relay = Relay {
-            shared: Arc::clone(&shared),
-            counters: Counters(Arc::new(counters)),
-            workers: Vec::new(),
-        };
+        let mut relay = Relay::without_workers(config, listeners.len())?;
         for (index, listeners) in listeners.into_iter().enumerate() {
             for listener in &listeners {
-                listener.set_options(&shared.config)?;
+                listener.set_options(&relay.shared.config)?;
             }
             let own = Arc::clone(&relay.counters.0[index]);
             // If one cannot be made, dropping the relay ends those before it.
-            let worker = Worker::new(index, Arc::clone(&shared), own, listeners)?;
-            let cpus = &shared.config.cpus;
-            let cpu = (!cpus.is_empty()).then(|| cpus[index % cpus.len()]);
-            let all = Arc::clone(&shared);
-            let run = move || {
-                let outcome = cpu.map_or(Ok(()), pin).and_then(|()| worker.run());
-                if outcome.is_err() {
-                    all.set_state(ENDING);
-                }
-                outcome
-            };
-            let thread = std::thread::Builder::new().name(format!("relay-{index}"));
-            relay.workers.push(thread.spawn(run)?);
+            let worker = Worker::new(index, Arc::clone(&relay.shared), own, listeners)?;
+            relay.spawn(index, move || worker.run())?;
         }
         Ok(relay)
+    }
+
+    /// Starts mode `user`: a worker for each of these instances of our own TCP, which listens at its addresses; also
+    /// where they listen, with the ports that were chosen for port 0.
+    ///
+    /// Options of sockets are those of the stacks. PROXY headers and unix sockets are not to be had.
+    ///
+    /// # Errors
+    /// The configuration asks for what our TCP has not, or an address cannot be listened on. Nothing is left running.
+    pub fn start_user<D: Device<Wire> + Send + 'static>(
+        workers: Vec<(UserStack<D>, Vec<SocketAddr>)>,
+        config: Config,
+    ) -> Result<(Relay, Vec<Vec<SocketAddr>>), StartError> {
+        user::check(&config).map_err(|why| StartError::Unavailable {
+            mode: Mode::User,
+            why,
+            instead: Mode::Auto,
+        })?;
+        let mut relay = Relay::without_workers(config, workers.len())?;
+        let mut local = Vec::new();
+        for (index, (stack, listen)) in workers.into_iter().enumerate() {
+            let own = Arc::clone(&relay.counters.0[index]);
+            let shared = Arc::clone(&relay.shared);
+            let (worker, listens) = UserWorker::new(index, shared, own, stack, &listen)?;
+            local.push(listens);
+            relay.spawn(index, move || worker.run())?;
+        }
+        Ok((relay, local))
+    }
+
+    fn without_workers(config: Config, workers: usize) -> io::Result<Relay> {
+        let bells: io::Result<Vec<Bell>> = (0..workers).map(|_| Bell::new()).collect();
+        let counters = (0..workers).map(|_| Arc::new(WorkerCounters::default()));
+        Ok(Relay {
+            counters: Counters(Arc::new(counters.collect())),
+            shared: Arc::new(Shared {
+                upstreams: Upstreams::new(&config.to, config.balance, config.retry_after),
+                gate: Gate::new(config.connections_max),
+                bells: bells?,
+                state: AtomicU8::new(RUNNING),
+                next_id: AtomicU64::new(1),
+                config,
+            }),
+            workers: Vec::new(),
+        })
+    }
+
+    /// Runs a worker on a thread, on its CPU; if it fails, all end.
+    fn spawn(
+        &mut self,
+        index: usize,
+        work: impl FnOnce() -> io::Result<()> + Send + 'static,
+    ) -> io::Result<()> {
+        let all = Arc::clone(&self.shared);
+        let cpus = &all.config.cpus;
+        let cpu = (!cpus.is_empty()).then(|| cpus[index % cpus.len()]);
+        let run = move || {
+            let outcome = cpu.map_or(Ok(()), pin).and_then(|()| work());
+            if outcome.is_err() {
+                all.set_state(ENDING);
+            }
+            outcome
+        };
+        let thread = std::thread::Builder::new().name(format!("relay-{index}"));
+        self.workers.push(thread.spawn(run)?);
+        Ok(())
     }
 
     /// What it has moved until now; also after it has ended.
@@ -226,6 +269,7 @@ fn check_mode(config: &Config) -> Result<(), StartError> {
             Err(error) => Err(unavailable(format!("io_uring: {error}"))),
         },
         Mode::Sockmap => Err(unavailable(NO_SOCKMAP.to_string())),
+        Mode::User => Err(unavailable(NO_INTERFACE.to_string())),
         Mode::Copy | Mode::Splice | Mode::Auto => Ok(()),
     }
 }
@@ -234,6 +278,9 @@ fn check_mode(config: &Config) -> Result<(), StartError> {
 /// without a limit (sk_psock_verdict_apply, net/core/skmsg.c; docs/relay.md).
 const NO_SOCKMAP: &str =
     "eBPF redirection has no back-pressure: a receiver that stalls is queued for without end";
+
+/// Kernel listeners were given, of which our TCP knows nothing.
+const NO_INTERFACE: &str = "our own TCP needs an interface and an address of its own";
 
 fn pin(cpu: usize) -> io::Result<()> {
     if cpu >= CpuSet::MAX_CPU {

@@ -2,6 +2,7 @@
 //!
 //! It never sleeps while something can be moved, and shares nothing with other workers on the way of a byte.
 
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -44,6 +45,43 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    /// Notes that an upstream did not take a connection, and tells of it if it is news.
+    pub(crate) fn refused(&self, upstream: usize, error: &dyn fmt::Display, now: Instant) {
+        let upstreams = &self.upstreams;
+        upstreams.end(upstream);
+        if upstreams.leave_out(upstream, now) {
+            let address = upstreams.address(upstream);
+            let pause = self.config.retry_after;
+            match upstreams.len() {
+                1 => tracing::warn!("upstream {address}: {error}"),
+                _ => tracing::warn!("upstream {address}: {error}: left out for {pause:?}"),
+            }
+        }
+    }
+
+    /// Notes that an upstream took a connection.
+    pub(crate) fn taken(&self, upstream: usize) {
+        if self.upstreams.take_back(upstream) {
+            let address = self.upstreams.address(upstream);
+            tracing::warn!("upstream {address} takes connections again");
+        }
+    }
+
+    /// Tells of a connection that is over.
+    pub(crate) fn tell_end(&self, counters: &ConnectionCounters, ending: Ending, now: Instant) {
+        let report = || counters.report(now, Some(ending));
+        if tracing::enabled!(tracing::Level::DEBUG) {
+            let report = report();
+            let [to_server, to_client] = report.bytes.map(|bytes| bytes.relayed());
+            let (id, ending) = (report.id, ending.name());
+            tracing::debug!(id, to_server, to_client, ending, "connection ended");
+        }
+        if let Some(ended) = &self.config.ended {
+            // Who is told must not make the others wait.
+            let _ = ended.try_send(report());
+        }
+    }
+
     /// Moves on to a later state and wakes everybody.
     pub(crate) fn set_state(&self, state: u8) {
         self.state.fetch_max(state, Ordering::SeqCst);
@@ -391,10 +429,7 @@ impl Worker {
 
     fn take_in(&mut self, client: Side, source: Option<SocketAddr>) {
         let config = &self.shared.config;
-        let is_allowed = |source: SocketAddr| {
-            config.allow.is_empty() || config.allow.iter().any(|one| one.contains(source.ip()))
-        };
-        if !source.is_none_or(is_allowed) {
+        if !source.is_none_or(|source| config.allows(source.ip())) {
             self.counters.accepted.add(1);
             self.counters.count_end(Ending::Denied);
             client.reset();
@@ -585,16 +620,7 @@ impl Worker {
         self.counters.connect_failures.add(1);
         if let Some(upstream) = connection.upstream.take() {
             connection.tried.push(upstream);
-            let upstreams = &self.shared.upstreams;
-            upstreams.end(upstream);
-            if upstreams.leave_out(upstream, self.mover.now) {
-                let address = upstreams.address(upstream);
-                let pause = self.shared.config.retry_after;
-                match upstreams.len() {
-                    1 => tracing::warn!("upstream {address}: {error}"),
-                    _ => tracing::warn!("upstream {address}: {error}: left out for {pause:?}"),
-                }
-            }
+            self.shared.refused(upstream, &error, self.mover.now);
         }
     }
 
@@ -623,10 +649,7 @@ impl Worker {
             return;
         };
         let upstream = connection.upstream.expect("it is the one that took it");
-        if self.shared.upstreams.take_back(upstream) {
-            let address = self.shared.upstreams.address(upstream);
-            tracing::warn!("upstream {address} takes connections again");
-        }
+        self.shared.taken(upstream);
         connection.counters.set_upstream(upstream);
         connection.phase = Phase::Open;
         connection.since = self.mover.now;
@@ -686,17 +709,8 @@ impl Worker {
         if let Some(upstream) = connection.upstream {
             self.shared.upstreams.end(upstream);
         }
-        let report = || connection.counters.report(self.mover.now, Some(ending));
-        if tracing::enabled!(tracing::Level::DEBUG) {
-            let report = report();
-            let [to_server, to_client] = report.bytes.map(|bytes| bytes.relayed());
-            let (id, ending) = (report.id, ending.name());
-            tracing::debug!(id, to_server, to_client, ending, "connection ended");
-        }
-        if let Some(ended) = &self.shared.config.ended {
-            // Who is told must not make the others wait.
-            let _ = ended.try_send(report());
-        }
+        self.shared
+            .tell_end(&connection.counters, ending, self.mover.now);
         self.counters.end(index, ending);
         self.leave_gate();
         if let Some(uring) = &mut self.uring {

@@ -2,17 +2,20 @@
 //! tiny windows, slow readers, too few pipes.
 
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use proptest::prelude::*;
 use rustix::net::sockopt;
+use tcpcost_host::link;
+use tcpcost_link::{Layer, Offloads, Tap};
 use tcpcost_relay::{
     Address, Config, Ending, Ends, Mode, ProxyVersion, Relay, StartError, Totals, Way, bind,
     proxy_header,
 };
-use tcpcost_testbed::until;
+use tcpcost_stack::{SocketOptions, UserStack};
+use tcpcost_testbed::{in_namespace, until};
 
 /// What an end of a connection does.
 #[derive(Debug, Clone)]
@@ -119,40 +122,83 @@ fn dial(to: SocketAddr, window: Option<usize>) -> TcpStream {
 }
 
 fn start(config: Config) -> (Relay, SocketAddr) {
-    let local = ["127.0.0.1:0".parse().unwrap()];
-    let listeners = bind(&local, 1, &config).unwrap();
-    let address = listeners[0][0].local_addr().unwrap();
-    (Relay::start(listeners, config).unwrap(), address)
+    try_start(config).expect("a mode that is always there")
 }
 
-/// Those that relay; `sockmap` is refused.
-const MODES: [Mode; 4] = [Mode::Copy, Mode::Splice, Mode::IoUring, Mode::Auto];
+/// Those that relay the kernel's sockets; `sockmap` is refused.
+const KERNEL_MODES: [Mode; 4] = [Mode::Copy, Mode::Splice, Mode::IoUring, Mode::Auto];
+
+/// Where the ends are, and our own TCP in the mode `user`: on a TAP in a namespace of the test's own.
+const KERNEL: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 77, 0, 1));
+const OURS: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 77, 0, 2));
+
+fn each_mode(work: impl Fn(Mode) + Sync) {
+    KERNEL_MODES.iter().copied().for_each(&work);
+    in_namespace(|| work(Mode::User));
+}
+
+/// What all of the kernel's modes have in common, and our own TCP in its own way.
+fn each_loop(work: impl Fn(Mode) + Sync) {
+    work(Mode::Auto);
+    in_namespace(|| work(Mode::User));
+}
+
+/// A server where its relay finds it.
+fn server_for(mode: Mode) -> TcpListener {
+    let address = match mode {
+        Mode::User => Ipv4Addr::UNSPECIFIED, // The TAP is made with its relay.
+        _ => Ipv4Addr::LOCALHOST,
+    };
+    TcpListener::bind((address, 0)).unwrap()
+}
+
+fn start_user(config: Config) -> Result<(Relay, SocketAddr), StartError> {
+    let mut tap = Tap::open("relay%d", Layer::Ethernet, Offloads::ALL).unwrap();
+    tap.answer_for(OURS);
+    link::add_address(tap.name(), KERNEL, 24).unwrap();
+    link::set_up(tap.name()).unwrap();
+    let options = SocketOptions {
+        send_buffer_bytes: config.send_buffer,
+        receive_buffer_bytes: config.receive_buffer,
+        nodelay: config.nodelay,
+        ..SocketOptions::default()
+    };
+    let stack = UserStack::new(tap, &[OURS], &tcpcost_tcp::Config::default(), &options).unwrap();
+    let stack = stack.with_networks(&[(OURS, 24)]);
+    let listen = vec![SocketAddr::new(OURS, 0)];
+    let (relay, local) = Relay::start_user(vec![(stack, listen)], config)?;
+    Ok((relay, local[0][0]))
+}
+
+/// Where a relay of this mode finds it.
+fn address_of(server: &TcpListener, mode: Mode) -> Address {
+    let mut address = server.local_addr().unwrap();
+    if mode == Mode::User {
+        address.set_ip(KERNEL);
+    }
+    Address::Tcp(address)
+}
+
+fn nobody(mode: Mode) -> Address {
+    address_of(&server_for(mode), mode)
+}
 
 fn to(server: &TcpListener, mode: Mode) -> Config {
     Config {
         mode,
         connections_max: 64,
-        ..Config::new(Address::Tcp(server.local_addr().unwrap()))
+        ..Config::new(address_of(server, mode))
     }
 }
 
 /// All connections at once through one relay; what each end saw, and the totals when all was over.
 fn relayed(
+    mode: Mode,
     config: impl FnOnce(&TcpListener) -> Config,
     pairs: &[(End, End)],
 ) -> Option<(Vec<[Seen; 2]>, Totals)> {
-    let server = TcpListener::bind("127.0.0.1:0").unwrap();
-    let config = config(&server);
-    let local = ["127.0.0.1:0".parse().unwrap()];
-    let listeners = bind(&local, 1, &config).unwrap();
-    let address = listeners[0][0].local_addr().unwrap();
-    let relay = match Relay::start(listeners, config) {
-        Err(StartError::Unavailable { mode, why, .. }) => {
-            tcpcost_testbed::skip(&format!("mode {}: {why}", mode.name()));
-            return None;
-        }
-        started => started.unwrap(),
-    };
+    let server = server_for(mode);
+    let (relay, address) = try_start(config(&server)).ok()?;
     let seen = std::thread::scope(|scope| {
         let mut threads = Vec::new();
         for (seed, (client, server_end)) in (0..).zip(pairs) {
@@ -186,7 +232,7 @@ fn check(mode: Mode, pipes: usize, held: usize, pairs: &[(End, End)]) {
         pipe_bytes: 64 << 10,
         ..to(server, mode)
     };
-    let Some((seen, totals)) = relayed(config, pairs) else {
+    let Some((seen, totals)) = relayed(mode, config, pairs) else {
         return;
     };
     let mut received = [0; 2];
@@ -276,9 +322,9 @@ proptest! {
         pipes in 0..3_usize,
         holds in any::<bool>(),
     ) {
-        for mode in MODES {
+        each_mode(|mode| {
             check(mode, pipes, if holds { 16 << 20 } else { 0 }, &pairs);
-        }
+        });
     }
 }
 
@@ -300,29 +346,30 @@ fn an_end_is_carried_through_and_the_other_way_goes_on() {
         listens_first: true,
         ..plain(300_000)
     };
-    for mode in MODES {
+    each_mode(|mode| {
         check(mode, 4, 1 << 20, &[(asks.clone(), answers.clone())]);
         check(mode, 4, 1 << 20, &[(answers.clone(), asks.clone())]);
-    }
+    });
 }
 
 #[test]
 fn each_mode_moves_bytes_as_it_is_called() {
-    for mode in MODES {
+    each_mode(|mode| {
         let pairs = [(plain(4 << 20), plain(4 << 20))];
-        let Some((_, totals)) = relayed(|server| to(server, mode), &pairs) else {
-            continue;
+        let Some((_, totals)) = relayed(mode, |server| to(server, mode), &pairs) else {
+            return;
         };
         for bytes in totals.bytes {
             assert_eq!(bytes.relayed(), 4 << 20, "{mode:?}");
             match mode {
                 Mode::Copy | Mode::IoUring => assert_eq!(bytes.copied, 4 << 20, "{mode:?}"),
                 Mode::Splice => assert_eq!(bytes.spliced, 4 << 20),
+                Mode::User => assert_eq!(bytes.redirected + bytes.copied, 4 << 20),
                 Mode::Auto => assert!(bytes.abandoned == 0),
                 Mode::Sockmap => unreachable!("it is refused"),
             }
         }
-    }
+    });
 }
 
 #[test]
@@ -332,17 +379,17 @@ fn without_a_pipe_it_goes_on_by_copy() {
         pipes_max: 0,
         ..to(server, Mode::Splice)
     };
-    let (_, totals) = relayed(none, &pairs).unwrap();
+    let (_, totals) = relayed(Mode::Splice, none, &pairs).unwrap();
     assert!(totals.pipe_shortages > 0);
     assert_eq!(totals.bytes.map(|bytes| bytes.copied), [100_000; 2]);
 }
 
 #[test]
 fn a_reset_reaches_the_other_side_after_what_was_said_before() {
-    for mode in MODES {
-        let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    each_mode(|mode| {
+        let server = server_for(mode);
         let Ok((relay, address)) = try_start(to(&server, mode)) else {
-            continue;
+            return;
         };
         for breaks_off in [Way::ToServer, Way::ToClient] {
             let client = dial(address, None);
@@ -376,16 +423,16 @@ fn a_reset_reaches_the_other_side_after_what_was_said_before() {
             1,
             "{mode:?} {totals:?}"
         );
-    }
+    });
 }
 
 #[test]
 fn an_answer_that_was_sent_before_the_server_closed_is_delivered() {
     // A server that answers before it has read all of a request, and closes: what it has not read makes it a reset.
-    for mode in MODES {
-        let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    each_mode(|mode| {
+        let server = server_for(mode);
         let Ok((relay, address)) = try_start(to(&server, mode)) else {
-            continue;
+            return;
         };
         let mut client = dial(address, None);
         client.set_read_timeout(Some(LONGEST)).unwrap();
@@ -398,20 +445,20 @@ fn an_answer_that_was_sent_before_the_server_closed_is_delivered() {
         client.read_exact(&mut answer).unwrap();
         assert_eq!(&answer, b"no", "{mode:?}");
         drop(relay);
-    }
+    });
 }
 
 #[test]
 fn a_slow_reader_slows_its_sender() {
-    for mode in MODES {
-        let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    each_mode(|mode| {
+        let server = server_for(mode);
         let config = Config {
             send_buffer: Some(64 << 10),
             receive_buffer: Some(64 << 10),
             ..to(&server, mode)
         };
         let Ok((relay, address)) = try_start(config) else {
-            continue;
+            return;
         };
         let client = dial(address, None);
         let (mut served, _) = server.accept().unwrap();
@@ -442,7 +489,7 @@ fn a_slow_reader_slows_its_sender() {
         }
         assert_eq!(received, sent, "{mode:?}");
         drop(relay);
-    }
+    });
 }
 
 /// More than four queues of the kernel have, and what a relay holds.
@@ -450,11 +497,17 @@ const ENOUGH: usize = 64 << 20;
 
 /// None where the mode cannot be had.
 fn try_start(config: Config) -> Result<(Relay, SocketAddr), ()> {
-    let local = ["127.0.0.1:0".parse().unwrap()];
-    let listeners = bind(&local, 1, &config).unwrap();
-    let address = listeners[0][0].local_addr().unwrap();
-    match Relay::start(listeners, config) {
-        Ok(relay) => Ok((relay, address)),
+    let started = match config.mode {
+        Mode::User => start_user(config),
+        _ => {
+            let local = ["127.0.0.1:0".parse().unwrap()];
+            let listeners = bind(&local, 1, &config).unwrap();
+            let address = listeners[0][0].local_addr().unwrap();
+            Relay::start(listeners, config).map(|relay| (relay, address))
+        }
+    };
+    match started {
+        Ok(started) => Ok(started),
         Err(StartError::Unavailable { mode, why, .. }) => {
             tcpcost_testbed::skip(&format!("mode {}: {why}", mode.name()));
             Err(())
@@ -465,99 +518,107 @@ fn try_start(config: Config) -> Result<(Relay, SocketAddr), ()> {
 
 #[test]
 fn at_the_limit_accepting_stops_and_whoever_waits_is_taken_later() {
-    let server = TcpListener::bind("127.0.0.1:0").unwrap();
-    let config = Config {
-        connections_max: 2,
-        ..to(&server, Mode::Copy)
-    };
-    let (relay, address) = start(config);
-    let mut clients: Vec<_> = (0..4).map(|_| dial(address, None)).collect();
-    let first: Vec<_> = (0..2).map(|_| server.accept().unwrap().0).collect();
-    until("accepting pauses", || {
-        (relay.counters().totals().accept_pauses > 0).then_some(())
+    each_loop(|mode| {
+        let server = server_for(mode);
+        let config = Config {
+            connections_max: 2,
+            ..to(&server, mode)
+        };
+        let (relay, address) = start(config);
+        let mut clients: Vec<_> = (0..4).map(|_| dial(address, None)).collect();
+        let first: Vec<_> = (0..2).map(|_| server.accept().unwrap().0).collect();
+        until("accepting pauses", || {
+            (relay.counters().totals().accept_pauses > 0).then_some(())
+        });
+        assert_eq!(relay.counters().totals().open, 2);
+        for mut client in &clients {
+            client.write_all(b"x").unwrap();
+        }
+        drop(first);
+        clients.drain(..2);
+        for _ in 0..2 {
+            let (mut served, _) = server.accept().unwrap();
+            served.set_read_timeout(Some(LONGEST)).unwrap();
+            let mut byte = [0];
+            served.read_exact(&mut byte).unwrap();
+            assert_eq!(&byte, b"x");
+        }
     });
-    assert_eq!(relay.counters().totals().open, 2);
-    for mut client in &clients {
-        client.write_all(b"x").unwrap();
-    }
-    drop(first);
-    clients.drain(..2);
-    for _ in 0..2 {
-        let (mut served, _) = server.accept().unwrap();
-        served.set_read_timeout(Some(LONGEST)).unwrap();
-        let mut byte = [0];
-        served.read_exact(&mut byte).unwrap();
-        assert_eq!(&byte, b"x");
-    }
 }
 
 #[test]
 fn an_upstream_that_refuses_is_left_out() {
-    let server = TcpListener::bind("127.0.0.1:0").unwrap();
-    let nobody = {
-        let gone = TcpListener::bind("127.0.0.1:0").unwrap();
-        Address::Tcp(gone.local_addr().unwrap())
-    };
-    let mut config = to(&server, Mode::Copy);
-    config.to.insert(0, nobody);
-    let (relay, address) = start(config);
-    for _ in 0..6 {
-        let mut client = dial(address, None);
-        client.write_all(b"x").unwrap();
-        let (mut served, _) = server.accept().unwrap();
-        served.read_exact(&mut [0]).unwrap();
-    }
-    assert_eq!(relay.counters().totals().connect_failures, 1);
+    each_loop(|mode| {
+        let server = server_for(mode);
+        let mut config = to(&server, mode);
+        config.to.insert(0, nobody(mode));
+        let (relay, address) = start(config);
+        for _ in 0..6 {
+            let mut client = dial(address, None);
+            client.write_all(b"x").unwrap();
+            let (mut served, _) = server.accept().unwrap();
+            served.read_exact(&mut [0]).unwrap();
+        }
+        assert_eq!(relay.counters().totals().connect_failures, 1);
+    });
 }
 
 #[test]
 fn without_an_upstream_the_client_is_reset() {
-    let nobody = {
-        let gone = TcpListener::bind("127.0.0.1:0").unwrap();
-        Address::Tcp(gone.local_addr().unwrap())
-    };
-    let (relay, address) = start(Config {
-        connections_max: 8,
-        ..Config::new(nobody)
-    });
-    let mut client = dial(address, None);
-    client.set_read_timeout(Some(LONGEST)).unwrap();
-    let error = client.read(&mut [0]).unwrap_err();
-    assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
-    until("it is counted", || {
-        let totals = relay.counters().totals();
-        (totals.ended_by(Ending::NoUpstream) == 1).then_some(())
+    each_loop(|mode| {
+        let (relay, address) = start(Config {
+            mode,
+            connections_max: 8,
+            ..Config::new(nobody(mode))
+        });
+        let mut client = dial(address, None);
+        client.set_read_timeout(Some(LONGEST)).unwrap();
+        let error = client.read(&mut [0]).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+        until("it is counted", || {
+            let totals = relay.counters().totals();
+            (totals.ended_by(Ending::NoUpstream) == 1).then_some(())
+        });
     });
 }
 
 #[test]
 fn who_is_not_allowed_is_reset() {
-    let server = TcpListener::bind("127.0.0.1:0").unwrap();
-    let (relay, address) = start(Config {
-        allow: vec!["192.0.2.0/24".parse().unwrap()],
-        ..to(&server, Mode::Copy)
-    });
-    let mut client = dial(address, None);
-    client.set_read_timeout(Some(LONGEST)).unwrap();
-    assert!(client.read(&mut [0]).is_err());
-    until("it is counted", || {
-        let totals = relay.counters().totals();
-        (totals.ended_by(Ending::Denied) == 1 && totals.open == 0).then_some(())
+    each_loop(|mode| {
+        let server = server_for(mode);
+        let (relay, address) = start(Config {
+            allow: vec!["192.0.2.0/24".parse().unwrap()],
+            ..to(&server, mode)
+        });
+        let mut client = dial(address, None);
+        client.set_read_timeout(Some(LONGEST)).unwrap();
+        assert!(client.read(&mut [0]).is_err());
+        until("it is counted", || {
+            let totals = relay.counters().totals();
+            (totals.ended_by(Ending::Denied) == 1 && totals.open == 0).then_some(())
+        });
     });
 }
 
 #[test]
-fn what_is_idle_or_says_nothing_ends_by_time() {
+fn what_is_idle_ends_by_time() {
+    each_loop(|mode| {
+        let server = server_for(mode);
+        let (relay, address) = start(Config {
+            idle_timeout: Some(Duration::from_millis(50)),
+            ..to(&server, mode)
+        });
+        let _client = dial(address, None);
+        let _served = server.accept().unwrap();
+        until("it is idle", || {
+            (relay.counters().totals().ended_by(Ending::Idle) == 1).then_some(())
+        });
+    });
+}
+
+#[test]
+fn who_sends_no_proxy_header_is_reset_in_time() {
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
-    let (relay, address) = start(Config {
-        idle_timeout: Some(Duration::from_millis(50)),
-        ..to(&server, Mode::Copy)
-    });
-    let _client = dial(address, None);
-    let _served = server.accept().unwrap();
-    until("it is idle", || {
-        (relay.counters().totals().ended_by(Ending::Idle) == 1).then_some(())
-    });
     let (relay, address) = start(Config {
         connect_timeout: Duration::from_millis(50),
         proxy_in: true,
@@ -576,7 +637,7 @@ fn a_proxy_header_goes_in_and_out_and_not_a_byte_behind_it_is_lost() {
         source: "192.0.2.7:1234".parse().unwrap(),
         destination: "198.51.100.1:443".parse().unwrap(),
     };
-    for mode in MODES {
+    for mode in KERNEL_MODES {
         for (taken, given) in [
             (ProxyVersion::V1, ProxyVersion::V2),
             (ProxyVersion::V2, ProxyVersion::V1),
@@ -615,22 +676,24 @@ fn a_proxy_header_goes_in_and_out_and_not_a_byte_behind_it_is_lost() {
 
 #[test]
 fn a_drained_relay_takes_no_more_and_lets_the_others_finish() {
-    let server = TcpListener::bind("127.0.0.1:0").unwrap();
-    let (relay, address) = start(to(&server, Mode::Auto));
-    let mut client = dial(address, None);
-    let (mut served, _) = server.accept().unwrap();
-    relay.stopper().drain();
-    until("it listens no more", || {
-        TcpStream::connect(address).is_err().then_some(())
+    each_loop(|mode| {
+        let server = server_for(mode);
+        let (relay, address) = start(to(&server, mode));
+        let mut client = dial(address, None);
+        let (mut served, _) = server.accept().unwrap();
+        relay.stopper().drain();
+        until("it listens no more", || {
+            TcpStream::connect(address).is_err().then_some(())
+        });
+        client.write_all(b"still").unwrap();
+        let mut said = [0; 5];
+        served.read_exact(&mut said).unwrap();
+        assert_eq!(&said, b"still");
+        // Those that were taken while it was asked are with the server, too.
+        drop((client, served, server));
+        let totals = relay.wait().unwrap();
+        assert!(totals.ended_by(Ending::Finished) >= 1, "{totals:?}");
     });
-    client.write_all(b"still").unwrap();
-    let mut said = [0; 5];
-    served.read_exact(&mut said).unwrap();
-    assert_eq!(&said, b"still");
-    // Those that were taken while it was asked are with the server, too.
-    drop((client, served, server));
-    let totals = relay.wait().unwrap();
-    assert!(totals.ended_by(Ending::Finished) >= 1, "{totals:?}");
 }
 
 #[test]
@@ -638,7 +701,7 @@ fn unix_sockets_are_relayed_too_and_their_files_go() {
     use std::os::unix::net::{UnixListener, UnixStream};
     let place = tempfile::tempdir().unwrap();
     let [front, back] = ["front", "back"].map(|name| place.path().join(name));
-    for mode in MODES {
+    for mode in KERNEL_MODES {
         let server = UnixListener::bind(&back).unwrap();
         let config = Config {
             mode,

@@ -33,7 +33,9 @@ pub use error::StackError;
 pub use kernel::acks::ack_delay_max_here;
 pub use kernel::options::{options_here, set_socket_knob, socket_knob};
 pub use kernel::{KernelConn, KernelListener, KernelSink, KernelSource, KernelStack};
-pub use stack::{Completions, Content, Moved, Pages, Ready, SocketOptions, Stack};
+pub use stack::{
+    Completions, Content, Forwarded, Moved, Pages, Ready, SocketOptions, Stack, Stopped,
+};
 pub use user::{
     Slabs, UserConn, UserListener, UserSettings, UserSink, UserSource, UserStack, Wire, config_for,
 };

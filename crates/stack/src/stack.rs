@@ -52,6 +52,34 @@ pub struct Moved {
     pub again: bool,
 }
 
+/// What [`Stack::forward`] moved, and why it stopped.
+#[derive(Debug)]
+pub struct Forwarded {
+    /// Bytes that are in the other connection's send queue now.
+    pub bytes: usize,
+    /// Of these, bytes that were copied after all.
+    pub copied: usize,
+    /// Why no more.
+    pub stopped: Stopped,
+}
+
+/// Why a forward stopped.
+#[derive(Debug)]
+pub enum Stopped {
+    /// It moved as much as it was to, and there is more.
+    Most,
+    /// Nothing more has come: the source's readiness will be told.
+    Empty,
+    /// The other's send queue is full: the sink's readiness will be told.
+    Full,
+    /// The source's peer has closed its direction, and all that it sent is moved.
+    Finished,
+    /// The source has failed, and all that could be read of it is moved.
+    SourceGone(io::Error),
+    /// Nothing can be written to the sink any more. What was not moved is with the source still.
+    SinkGone(io::Error),
+}
+
 /// What went by reference so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Completions {
@@ -208,6 +236,16 @@ pub trait Stack {
 
     /// The bytes of the last receive; `None` where the sink never sees them.
     fn received<'a>(&self, sink: &'a Self::Sink, bytes: usize) -> Option<&'a [u8]>;
+
+    /// Moves received bytes of a connection into the send queue of another, by reference: at most `most`, and no more
+    /// than the other has room for. For the connection that they come from it is a read. An end is not passed on.
+    ///
+    /// # Errors
+    /// `Unsupported` by a stack that cannot move them by reference.
+    fn forward(&mut self, from: Self::Conn, to: Self::Conn, most: usize) -> io::Result<Forwarded>;
+
+    /// Ends what is sent (a FIN behind it); receiving goes on. `close` is still to be called.
+    fn finish(&mut self, conn: Self::Conn);
 
     /// Sets or clears TCP_CORK; clearing sends what was held.
     ///

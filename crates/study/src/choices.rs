@@ -165,6 +165,8 @@ words! {
         Splice = "splice",
         /// The same by io_uring.
         IoUring = "io-uring",
+        /// The same by our own TCP, over a TAP to each side: by reference from queue to queue.
+        User = "user",
         /// Copy or splice, by connection and way, as bytes come.
         Auto = "auto",
     }

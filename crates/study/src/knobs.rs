@@ -255,7 +255,7 @@ pub const KNOBS: &[Knob] = &[
         "relay_mode",
         Kind::Choice(RelayMode::WORDS),
         "forward",
-        "What the host in the middle of a `chain` does: `forward` packets, or end the client's connections and make its own to the server, as `tcpcost relay` does: `copy`, `splice`, `io-uring`, `auto`.",
+        "What the host in the middle of a `chain` does: `forward` packets, or end the client's connections and make its own to the server, as `tcpcost relay` does: `copy`, `splice`, `io-uring`, `auto`; `user`: by our own TCP, over a TAP to each side, with the knobs of our TCP as those of `relay` (`relay.ack_policy`).",
     )
     .needs(&[Need::of(&[is("topology", &["chain"])])]),
     bed("ip", Kind::Choice(&["v4", "v6"]), "v4", "IPv4 or IPv6."),
@@ -275,7 +275,7 @@ pub const KNOBS: &[Knob] = &[
             "stack",
             Kind::Choice(&["kernel", "user"]),
             "kernel",
-            "Whose TCP an end is: the kernel's, or our own in user space, one thread an end.",
+            "Whose TCP an end is: the kernel's, or our own in user space, one thread an end. The host in the middle of a `chain` has ours by `relay_mode`.",
         )
     },
     Knob {

@@ -5,7 +5,7 @@
 use std::fmt;
 
 use crate::ack_policies::AckKind;
-use crate::choices::WorkloadKind;
+use crate::choices::{RelayMode, WorkloadKind};
 use crate::host_name::HostName;
 use crate::knob::{Knobs, split_host};
 use crate::knobs::{KNOBS, find};
@@ -182,10 +182,16 @@ impl Knobs {
 
     /// Whether this host is of our own TCP.
     pub fn is_user(&self, host: HostName) -> bool {
-        self.value_at(host, "stack") == Some(Value::Word("user".to_string()))
+        match host {
+            HostName::RELAY => self.word("relay_mode").as_deref() == Some(RelayMode::User.word()),
+            _ => self.value_at(host, "stack") == Some(Value::Word("user".to_string())),
+        }
     }
 
     fn sends(&self, host: HostName, is_peer: bool) -> bool {
+        if host == HostName::RELAY {
+            return true; // To one side what it received from the other.
+        }
         let word = self.word("workload").unwrap_or_default();
         let kind = WorkloadKind::from_word(&word);
         let side = self.side(host);

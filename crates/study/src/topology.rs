@@ -198,9 +198,12 @@ impl Topology {
         self.traffic.iter().filter(is_its).count()
     }
 
-    /// A host's ports, each with the link's other end.
-    pub fn ports(&self, name: HostName) -> impl Iterator<Item = (&Port, &Port)> {
-        self.links.iter().filter_map(move |link| link.from(name))
+    /// A host's ports, each behind its link and before the link's other end.
+    pub fn ports(&self, name: HostName) -> impl Iterator<Item = (&Link, &Port, &Port)> {
+        self.links.iter().filter_map(move |link| {
+            let (port, far) = link.from(name)?;
+            Some((link, port, far))
+        })
     }
 
     /// The sets that have members, with these.
@@ -308,6 +311,11 @@ impl Topology {
         {
             return Err("placement: every host has CPUs of its own by cpus".to_string());
         }
+        if let Some((_, knob)) = knobs.named().find(|(_, knob)| *knob == "relay.stack") {
+            return Err(format!(
+                "{knob}: the host in the middle has our TCP by relay_mode = \"user\""
+            ));
+        }
         let mut named = knobs.named();
         match named.find(|(host, _)| topology.members(*host).is_empty()) {
             None => Ok(topology),
@@ -338,11 +346,16 @@ impl Topology {
         topology
     }
 
-    /// Client and server, each joined by a veth pair with a host in the middle that forwards.
+    /// Client and server, each joined by a veth pair with a host in the middle that forwards or relays; by a TAP, where
+    /// it relays by our TCP.
     fn chain(knobs: &Knobs) -> Topology {
         let mut topology = Topology::of_hosts(knobs, Reach::Namespace, &knobs.host_names());
-        topology.join(LinkKind::Veth, HostName::CLIENT, HostName::RELAY, knobs);
-        topology.join(LinkKind::Veth, HostName::RELAY, HostName::SERVER, knobs);
+        let kind = match knobs.is_user(HostName::RELAY) {
+            true => LinkKind::Tap,
+            false => LinkKind::Veth,
+        };
+        topology.join(kind, HostName::CLIENT, HostName::RELAY, knobs);
+        topology.join(kind, HostName::RELAY, HostName::SERVER, knobs);
         if knobs.word("relay_mode").as_deref() != Some(RelayMode::Forward.word()) {
             topology.relays.push(HostName::RELAY);
         }
@@ -463,11 +476,11 @@ impl Topology {
     }
 }
 
-/// Whose TCP a host has, by the knob `stack`.
+/// Whose TCP a host has.
 fn stack(knobs: &Knobs, host: HostName) -> StackKind {
-    match knobs.value_at(host, "stack") {
-        Some(Value::Word(word)) if word == "user" => StackKind::User,
-        _ => StackKind::Kernel,
+    match knobs.is_user(host) {
+        true => StackKind::User,
+        false => StackKind::Kernel,
     }
 }
 

@@ -83,6 +83,8 @@ pub use connection::{
     OwnSegmentation, Pacing, Read, ReadError, Segmentation, SendView, State, TailRule, WriteError,
 };
 pub use counters::Counters;
-pub use endpoint::{ConnId, ConnectError, Endpoint, EndpointCounters, ListenError, Ports};
+pub use endpoint::{
+    ConnId, ConnectError, Endpoint, EndpointCounters, Forwarded, ListenError, Ports, Stopped,
+};
 pub use payload::{Chain, Piece, Pool, Writer};
 pub use seq::SeqNum;

@@ -52,7 +52,7 @@ struct sock {
 } CORE;
 
 struct tcp_sock {
-	u32 mss_cache;
+	u32 mss_cache, rcv_wnd, rcv_wup;
 } CORE;
 
 struct sk_buff {

@@ -135,6 +135,9 @@ pub mod segments {
             TIMER_BYTES = drained_by_timer_bytes,
             OTHER_SKBS = drained_by_others_skbs,
             OTHER_BYTES = drained_by_others_bytes,
+            WINDOW_ADVANCING_ACKS = window_advancing_acks_sent,
+            ONLY_ACKNOWLEDGING_ACKS = only_acknowledging_acks_sent,
+            DUPLICATE_ACKS = duplicate_acks_sent,
         }
         // Of one namespace on one CPU. The last data skb handed down: of which socket, what comes next, and its MSS if
         // it was full.

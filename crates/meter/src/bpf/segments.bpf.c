@@ -24,11 +24,17 @@ enum { HI_SOFTIRQ = 0, TIMER_SOFTIRQ = 1, NET_RX_SOFTIRQ = 3, TASKLET_SOFTIRQ = 
 /* Kind of each connection's last packet at an end, in the two lowest bits of the connection's hash. */
 #define FLOWS 4096
 
+/* What each connection's last pure ACK acknowledged, the right edge of its window, and whose it is. */
+struct edge {
+	u32 flow, edge, acked;
+};
+
 /* One variable, so that its parts are where segments.rs looks for them. */
 struct {
 	struct Namespace places[PLACES];
 	struct cpu cpus[MAX_CPUS];
 	u32 flows[FLOWS];
+	struct edge edges[FLOWS];
 } all = {};
 
 /* Of each namespace a row of `targ.cpus`. So many as there are namespaces is set before loading. */
@@ -219,6 +225,27 @@ static inline int count(struct Cell *cell, struct sk_buff *skb, struct packet *p
 	return 1;
 }
 
+/* Whether a pure ACK that leaves moved the window. tcp_select_window has noted it in the socket by then; what has no socket
+ * is forwarded. */
+static inline void count_window(struct Cell *cell, struct packet *packet, struct tcp_sock *socket)
+{
+	u32 flow = packet->from * 5 + packet->to, at[2] = {}, edge;
+	struct edge *last = &all.edges[(flow ^ flow >> 15) & (FLOWS - 1)];
+
+	if (bpf_probe_read_kernel(&at[0], sizeof(u32), &socket->rcv_wup) ||
+	    bpf_probe_read_kernel(&at[1], sizeof(u32), &socket->rcv_wnd))
+		return;
+	edge = at[0] + at[1];
+	if (last->flow == flow) {
+		cell->counts[(s32)(edge - last->edge) > 0 ? WINDOW_ADVANCING_ACKS : ONLY_ACKNOWLEDGING_ACKS]++;
+		if (edge == last->edge && at[0] == last->acked)
+			cell->counts[DUPLICATE_ACKS]++;
+	}
+	last->flow = flow;
+	last->edge = edge;
+	last->acked = at[0];
+}
+
 /* TCP sends data with its socket locked: by a task, which then owns it, or in a softirq, which then is the one
  * that was last seen to work, since they do not nest: one that receives (which is seen anyway), or one of those below that
  * run seldom. So the hot softirq_entry is not needed, 20 ns each. What has no socket is forwarded. */
@@ -277,8 +304,15 @@ int net_dev_queue(u64 *ctx)
 	/* The skb begins with its link-layer header. */
 	if (!parse(&packet, skb, skb->len - (u16)(skb->network_header - skb->mac_header)))
 		return 0;
-	if (!count(cell, skb, &packet, SENT, DATA_SENT, &mss, &connection))
+	if (!count(cell, skb, &packet, SENT, DATA_SENT, &mss, &connection)) {
+		struct sock *owner = skb->sk;
+
+		/* Or clang reads it once more, where the verifier does not know that it is there. */
+		asm volatile("" : "+r"(owner));
+		if (owner && !packet.payload && (packet.flags & (FIN | SYN | RST | ACK)) == ACK)
+			count_window(cell, &packet, (struct tcp_sock *)owner);
 		return 0;
+	}
 	COUNT(cell, SIZES + size_class(packet.payload))++;
 	who = DRAINED + 2 * drainer(cpu, skb->sk);
 	COUNT(cell, who)++;

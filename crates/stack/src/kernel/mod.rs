@@ -12,7 +12,7 @@ use rustix::net::{SocketFlags, SocketType, sockopt};
 use tcpcost_study::{ReceiveWith, SendWith};
 
 use crate::error::{StackError, call};
-use crate::stack::{Completions, Content, Moved, Pages, Ready, SocketOptions, Stack};
+use crate::stack::{Completions, Content, Forwarded, Moved, Pages, Ready, SocketOptions, Stack};
 
 pub(crate) mod acks;
 mod epoll;
@@ -249,6 +249,19 @@ impl Stack for KernelStack {
     #[inline]
     fn received<'a>(&self, sink: &'a KernelSink, bytes: usize) -> Option<&'a [u8]> {
         sink.received(bytes)
+    }
+
+    /// The kernel's sockets share no queue: bytes go between them by a pipe that has to be kept with what is in it, which
+    /// is tcpcost-relay's work.
+    fn forward(&mut self, _: KernelConn, _: KernelConn, _: usize) -> io::Result<Forwarded> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn finish(&mut self, conn: KernelConn) {
+        if let Ok(socket) = self.socket(conn) {
+            // It fails where the connection has ended, which reading tells.
+            let _ = rustix::net::shutdown(&socket.fd, rustix::net::Shutdown::Write);
+        }
     }
 
     fn cork(&mut self, conn: KernelConn, on: bool) -> io::Result<()> {

@@ -21,7 +21,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use tcpcost_link::Device;
+use tcpcost_link::{Device, network};
 use tcpcost_tcp::wire::{Checksum, FourTuple};
 use tcpcost_tcp::{Config, ConnId, Connection, Endpoint, Pool, Ports};
 
@@ -54,7 +54,8 @@ pub struct UserListener(SocketAddr);
 pub struct UserStack<D: Device<Wire>> {
     endpoint: Endpoint,
     device: D,
-    addresses: Vec<IpAddr>,
+    /// Its addresses, each with the length of its network's prefix.
+    networks: Vec<(IpAddr, u8)>,
     config: Config,
     slabs: Slabs,
     arrived: VecDeque<Wire>,
@@ -63,6 +64,8 @@ pub struct UserStack<D: Device<Wire>> {
     /// The token of each connection, by its index; none before `accept` and after `close`.
     tokens: Vec<Option<(ConnId, u32)>>,
     listeners: Vec<Listening>,
+    /// Connections wait for `accept` without a word.
+    pauses_accepting: bool,
     ready: Vec<Ready>,
     completions: Completions,
     /// Whether the device still took super-segments when it was last asked.
@@ -112,17 +115,19 @@ impl<D: Device<Wire>> UserStack<D> {
         let mut endpoint = Endpoint::new(config.clone(), pool.clone(), secret, checksum, now);
         endpoint.set_offloads(offloads.checksum, offloads.segmentation);
         let alone = |address: &IpAddr| (*address, if address.is_ipv4() { 32 } else { 128 });
-        endpoint.set_addresses(&addresses.iter().map(alone).collect::<Vec<_>>());
+        let networks: Vec<_> = addresses.iter().map(alone).collect();
+        endpoint.set_addresses(&networks);
         Ok(Self {
             endpoint,
             device,
-            addresses: addresses.to_vec(),
+            networks,
             config,
             slabs: Slabs(pool),
             arrived: VecDeque::new(),
             out: VecDeque::new(),
             tokens: Vec::new(),
             listeners: Vec::new(),
+            pauses_accepting: false,
             ready: Vec::with_capacity(EVENTS),
             completions: Completions::default(),
             segmentation: offloads.segmentation,
@@ -163,10 +168,10 @@ impl<D: Device<Wire>> UserStack<D> {
     }
 
     /// Its addresses once more, each with the length of its network's prefix, which tells the
-    /// broadcast addresses: to and from these it has nothing to say.
+    /// broadcast addresses, to and from which it has nothing to say, and the address that it connects from.
     #[must_use]
     pub fn with_networks(mut self, networks: &[(IpAddr, u8)]) -> Self {
-        self.addresses = networks.iter().map(|(address, _)| *address).collect();
+        self.networks = networks.to_vec();
         self.endpoint.set_addresses(networks);
         self
     }
@@ -195,6 +200,11 @@ impl<D: Device<Wire>> UserStack<D> {
     /// stands for many.
     pub fn wake_by(&mut self, descriptor: OwnedFd) {
         self.wakes = Some(descriptor);
+    }
+
+    /// From now on, or no more, connections that come in wait in their listener's backlog and nothing is told of them.
+    pub fn pause_accepting(&mut self, pauses: bool) {
+        self.pauses_accepting = pauses;
     }
 
     /// What it and its connections were made with; with one of them, as that one is now.
@@ -284,7 +294,11 @@ impl<D: Device<Wire>> UserStack<D> {
                 listening.pending = true;
             }
         }
-        let waiting = self.listeners.iter().filter(|listening| listening.pending);
+        let told = !self.pauses_accepting;
+        let waiting = self
+            .listeners
+            .iter()
+            .filter(|listening| told && listening.pending);
         self.ready.extend(waiting.map(|listening| Ready {
             token: listening.token,
             readable: true,
@@ -304,6 +318,14 @@ impl<D: Device<Wire>> UserStack<D> {
             }
         }
         Ok(any)
+    }
+
+    /// The own address in the network of another, or the first of its family.
+    fn address_towards(&self, remote: IpAddr) -> Option<IpAddr> {
+        let mut all = self.networks.iter();
+        let near = all.clone().find(|own| network::contains(**own, remote));
+        let own = near.or_else(|| all.find(|(own, _)| own.is_ipv4() == remote.is_ipv4()));
+        own.map(|(own, _)| *own)
     }
 
     fn listening(&mut self, port: u16) -> Option<&mut Listening> {

@@ -1,17 +1,17 @@
 //! The sockets of our TCP: [`Stack`] over an endpoint.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use tcpcost_link::Device;
 use tcpcost_study::{ReceiveWith, SendWith};
-use tcpcost_tcp::{ConnectError, Connection, ListenError, State};
+use tcpcost_tcp::{self as tcp, ConnectError, Connection, ListenError, State};
 
 use super::payload::{ended, read_result, write_error};
 use super::{Listening, UserConn, UserListener, UserSink, UserSource, UserStack, Wire};
 use crate::error::{StackError, call};
-use crate::stack::{Completions, Content, Moved, Pages, Ready, Stack};
+use crate::stack::{Completions, Content, Forwarded, Moved, Pages, Ready, Stack, Stopped};
 
 impl<D: Device<Wire>> Stack for UserStack<D> {
     type Listener = UserListener;
@@ -28,7 +28,8 @@ impl<D: Device<Wire>> Stack for UserStack<D> {
         token: u32,
     ) -> Result<UserListener, StackError> {
         let refused = |kind| call("listen")(io::Error::from(kind));
-        if !local.ip().is_unspecified() && !self.addresses.contains(&local.ip()) {
+        let is_ours = |(own, _): &(IpAddr, u8)| *own == local.ip();
+        if !local.ip().is_unspecified() && !self.networks.iter().any(is_ours) {
             return Err(refused(io::ErrorKind::AddrNotAvailable));
         }
         let port = match local.port() {
@@ -90,11 +91,9 @@ impl<D: Device<Wire>> Stack for UserStack<D> {
     fn connect(&mut self, remote: SocketAddr, token: u32) -> Result<UserConn, StackError> {
         let refused = |kind| call("connect")(io::Error::from(kind));
         let local = self
-            .addresses
-            .iter()
-            .find(|address| address.is_ipv4() == remote.is_ipv4())
+            .address_towards(remote.ip())
             .ok_or_else(|| refused(io::ErrorKind::AddrNotAvailable))?;
-        let local = SocketAddr::new(*local, 0);
+        let local = SocketAddr::new(local, 0);
         match self.endpoint.connect(local, remote, self.now) {
             Ok(id) => Ok(self.keep(id, token)),
             Err(ConnectError::NoPort) => Err(call(
@@ -222,6 +221,36 @@ impl<D: Device<Wire>> Stack for UserStack<D> {
         sink.received(bytes)
     }
 
+    fn forward(&mut self, from: UserConn, to: UserConn, most: usize) -> io::Result<Forwarded> {
+        let tcp::Forwarded {
+            bytes,
+            copied,
+            stopped,
+        } = self.endpoint.forward(from.0, to.0, most, self.now);
+        let gone = || io::Error::from_raw_os_error(libc::EBADF);
+        let stopped = match stopped {
+            tcp::Stopped::Most => Stopped::Most,
+            tcp::Stopped::Empty => Stopped::Empty,
+            tcp::Stopped::Full => Stopped::Full,
+            tcp::Stopped::Finished => Stopped::Finished,
+            tcp::Stopped::SourceEnded(reason) => {
+                Stopped::SourceGone(reason.map_or_else(gone, ended))
+            }
+            tcp::Stopped::SinkEnded(error) => {
+                Stopped::SinkGone(error.map_or_else(gone, write_error))
+            }
+        };
+        Ok(Forwarded {
+            bytes,
+            copied,
+            stopped,
+        })
+    }
+
+    fn finish(&mut self, conn: UserConn) {
+        self.endpoint.apply(conn.0, Connection::close);
+    }
+
     fn cork(&mut self, conn: UserConn, on: bool) -> io::Result<()> {
         self.apply(conn, |connection| connection.cork(on))
     }
@@ -266,8 +295,6 @@ pub(super) fn readiness(connection: &Connection, token: u32) -> Ready {
 
 #[cfg(test)]
 mod tests {
-    use std::net::IpAddr;
-
     use tcpcost_link::memory::{self, Memory};
     use tcpcost_tcp::Config;
 

@@ -22,7 +22,7 @@ fn a_pair_is_two_hosts_and_one_link() {
     let devices: Vec<&str> = pair
         .names()
         .flat_map(|host| pair.ports(host))
-        .map(|(port, _)| port.device.as_str())
+        .map(|(_, port, _)| port.device.as_str())
         .collect();
     assert_eq!(devices, ["tc-client", "tc-server"]);
     assert_eq!(pair.side(HostName::CLIENT), Some(Side::Connects));
@@ -37,7 +37,7 @@ fn in_a_star_each_client_has_a_link_to_the_server() {
     let star = of(&[("topology", "star"), ("clients", "3"), ("ip", "v6")]);
     let server: Vec<String> = star
         .ports(HostName::SERVER)
-        .map(|(port, far)| format!("{} {} {}", port.device, port.address, far.device))
+        .map(|(_, port, far)| format!("{} {} {}", port.device, port.address, far.device))
         .collect();
     assert_eq!(
         server,
@@ -54,6 +54,26 @@ fn in_a_star_each_client_has_a_link_to_the_server() {
     assert!(star.members(HostName::RELAY).is_empty());
     let address = star.address_of(HostName::SERVER, name("client3"));
     assert_eq!(address.unwrap().to_string(), "fd00:0:0:2::2");
+}
+
+#[test]
+fn a_relay_by_our_tcp_has_a_tap_to_each_side_and_knobs_of_our_tcp() {
+    let set = [("topology", "chain"), ("relay_mode", "user")];
+    let chain = of(&set);
+    let kinds: Vec<LinkKind> = chain.links.iter().map(|link| link.kind).collect();
+    assert_eq!(kinds, [LinkKind::Tap; 2]);
+    let stacks: Vec<StackKind> = chain.hosts.iter().map(|host| host.stack).collect();
+    assert_eq!(
+        stacks,
+        [StackKind::Kernel, StackKind::User, StackKind::Kernel]
+    );
+    assert_eq!(chain.relays, [HostName::RELAY]);
+    let knobs = knobs(&[set[0], set[1], ("relay.ack_policy", "on-read")]);
+    assert_eq!(knobs.available_at(HostName::RELAY, false), Ok(()));
+    assert_eq!(
+        Topology::of(Bed::Netns, &self::knobs(&[set[0], ("relay.stack", "user")])).unwrap_err(),
+        "relay.stack: the host in the middle has our TCP by relay_mode = \"user\""
+    );
 }
 
 #[test]

@@ -110,7 +110,7 @@ impl Connection {
         Ok(Some(piece))
     }
 
-    fn check_write(&self) -> Result<(), WriteError> {
+    pub(super) fn check_write(&self) -> Result<(), WriteError> {
         match (self.ended, self.snd.closed || !self.state.may_write()) {
             (Some(Ended::Reset), _) if self.rcv.finished => Err(WriteError::Closed),
             (Some(reason), _) => Err(WriteError::Ended(reason)),
@@ -150,7 +150,7 @@ impl Connection {
         Ok(piece)
     }
 
-    fn check_read(&self) -> Result<(), ReadError> {
+    pub(super) fn check_read(&self) -> Result<(), ReadError> {
         if self.readable() > 0 {
             return Ok(());
         }
@@ -162,7 +162,7 @@ impl Connection {
         }
     }
 
-    fn on_read(&mut self, read: usize, now: Instant) {
+    pub(super) fn on_read(&mut self, read: usize, now: Instant) {
         if self.rcv.urgent {
             self.settle_urgent();
         }

@@ -9,6 +9,7 @@ mod checksums;
 pub(crate) mod config;
 mod congestion;
 mod fast_open;
+mod forward;
 mod handshake;
 mod info;
 mod invariants;

@@ -154,7 +154,7 @@ impl RecvQueue {
 }
 
 /// A piece that keeps no more than this alive beside itself is not worth copying.
-const SMALL_BYTES: usize = 2048;
+pub(super) const SMALL_BYTES: usize = 2048;
 
 #[cfg(test)]
 mod tests {

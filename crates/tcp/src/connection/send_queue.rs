@@ -50,6 +50,11 @@ impl SendQueue {
         self.len
     }
 
+    /// Pieces that the bytes lie in.
+    pub(super) fn pieces(&self) -> usize {
+        self.pieces.len()
+    }
+
     /// Copies in at most `space` bytes, and sums them if that is wanted; returns how many.
     pub(super) fn write(
         &mut self,

@@ -47,6 +47,12 @@ impl Connection {
         window as u16
     }
 
+    /// Right edge of the window that was offered: it never moves back.
+    #[inline]
+    pub(crate) fn window_edge(&self) -> SeqNum {
+        self.rcv.edge
+    }
+
     /// Bytes the buffer has room for.
     pub(super) fn window_free(&self) -> u32 {
         if self.rcv.abandoned {

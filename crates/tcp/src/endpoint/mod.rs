@@ -3,6 +3,7 @@
 mod connect;
 mod cookie;
 mod fast_open;
+mod forward;
 mod fragments;
 mod input;
 mod listen;
@@ -24,7 +25,7 @@ use std::time::Instant;
 
 use crate::connection::{Clock, Connection, State};
 use crate::wire::{Checksum, FourTuple, Packet};
-use crate::{Config, Pool, SeqNum};
+use crate::{Config, Piece, Pool, SeqNum};
 
 use fast_open::FastOpens;
 use fragments::Fragments;
@@ -37,6 +38,7 @@ use time_wait::TimeWaits;
 use timers::{Deadline, NO_TIMER};
 
 pub use connect::ConnectError;
+pub use forward::{Forwarded, Stopped};
 pub use listen::ListenError;
 pub use table::ConnId;
 
@@ -81,6 +83,8 @@ pub struct Endpoint {
     local_addresses: LocalAddresses,
     fast_opens: FastOpens,
     fragments: Fragments,
+    /// On their way from one connection to another; empty but for its memory.
+    forwarding: Vec<Piece>,
     counters: EndpointCounters,
 }
 
@@ -119,6 +123,10 @@ pub struct EndpointCounters {
     pub packets_sent: u64,
     /// Bytes of them, IP headers included.
     pub octets_sent: u64,
+    /// Segments sent that carry nothing but an acknowledgement.
+    pub pure_acks_sent: u64,
+    /// Of these, those that moved the right edge of the receive window; the others only acknowledged.
+    pub window_advancing_acks_sent: u64,
     /// Dropped: neither IPv4 nor IPv6, or no TCP.
     pub dropped_protocol: u64,
     /// Dropped: shorter than its headers say, or impossible.
@@ -187,6 +195,7 @@ impl Endpoint {
             local_addresses: LocalAddresses::default(),
             fast_opens: FastOpens::default(),
             fragments: Fragments::default(),
+            forwarding: Vec::new(),
             counters: EndpointCounters::default(),
         }
     }

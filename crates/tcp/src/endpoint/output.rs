@@ -2,7 +2,8 @@
 
 use std::time::Instant;
 
-use super::{ConnId, Endpoint};
+use super::table::Slot;
+use super::{ConnId, Endpoint, EndpointCounters};
 use crate::wire::{Checksum, Flags, FourTuple, Packet, Segment};
 
 impl Endpoint {
@@ -32,9 +33,10 @@ impl Endpoint {
 
     fn next_of_connections(&mut self, packet: &mut Packet, now: Instant) -> bool {
         while let Some(&index) = self.work.front() {
+            let counters = &mut self.counters;
             let slot = self.table.at_mut(index);
             // By reference, for the same reason.
-            let mut segment = slot.and_then(|slot| slot.connection.poll_segment(now));
+            let mut segment = slot.and_then(|slot| next_segment(slot, counters, now));
             let Some(segment) = &mut segment else {
                 self.work.pop_front();
                 self.turn = 0;
@@ -99,7 +101,7 @@ impl Endpoint {
             let Some(slot) = self.table.at_mut(index) else {
                 return;
             };
-            let Some(segment) = slot.connection.poll_segment(now) else {
+            let Some(segment) = next_segment(slot, &mut self.counters, now) else {
                 return;
             };
             let path = slot.path.into();
@@ -138,6 +140,18 @@ impl Endpoint {
         self.answers
             .push_back(Packet::emit(path, segment, self.checksum));
     }
+}
+
+/// What a connection sends next, counted.
+#[inline]
+fn next_segment(slot: &mut Slot, counters: &mut EndpointCounters, now: Instant) -> Option<Segment> {
+    let edge = slot.connection.window_edge();
+    let segment = slot.connection.poll_segment(now);
+    if segment.as_ref().is_some_and(Segment::is_pure_ack) {
+        counters.pure_acks_sent += 1;
+        counters.window_advancing_acks_sent += u64::from(slot.connection.window_edge() != edge);
+    }
+    segment
 }
 
 /// A super-segment on its way through a device that does not cut.

@@ -49,6 +49,11 @@ impl Segment {
         self.len() == 0
     }
 
+    /// Whether it carries nothing but an acknowledgement.
+    pub fn is_pure_ack(&self) -> bool {
+        self.is_empty() && !self.flags.contains(Flags::RST)
+    }
+
     /// The sequence number after its last.
     pub fn end(&self) -> SeqNum {
         self.seq + self.len()

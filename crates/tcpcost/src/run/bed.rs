@@ -8,8 +8,8 @@ use std::path::PathBuf;
 
 use tcpcost_agent::protocol::{Ask, Attached};
 use tcpcost_study::{
-    Bed as Kind, Cell, Host, HostName, Knobs, Link, LinkKind, Machine, Reach, StackKind, Topology,
-    WorkloadSettings,
+    Bed as Kind, Cell, Host, HostName, Knobs, Link, LinkKind, Machine, Reach, Side, StackKind,
+    Topology, WorkloadSettings,
 };
 
 use super::launcher::Launchers;
@@ -169,7 +169,15 @@ impl Bed {
             .hosts
             .iter()
             .filter(|host| host.stack == StackKind::User);
-        let cpus = ours.map(|host| placed[&host.name].len());
+        // A relay has one for each port of the hosts behind it, of which each of their threads has one.
+        let behind = || {
+            let listen = topology.of_side(Side::Listens);
+            listen.map(|host| placed[&host].len()).sum()
+        };
+        let cpus = ours.map(|host| match topology.relays.contains(&host.name) {
+            true => behind(),
+            false => placed[&host.name].len(),
+        });
         let threads = settings.threads.or(cpus.min()).unwrap_or(1);
         threads.min(settings.flows).max(1)
     }

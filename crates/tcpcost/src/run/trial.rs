@@ -252,9 +252,10 @@ impl Trial<'_> {
                 },
                 ports: topology
                     .ports(name)
-                    .map(|(port, far)| TestedPort {
+                    .map(|(link, port, far)| TestedPort {
                         device: port.device.clone(),
                         address: port.address,
+                        prefix: link.prefix(),
                         peer: peer(topology, name).unwrap_or(far.address),
                     })
                     .collect(),

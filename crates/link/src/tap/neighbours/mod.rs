@@ -13,10 +13,11 @@ mod messages;
 mod tests;
 
 use std::collections::VecDeque;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::time::Instant;
 
 use super::virtio::HEADER_BYTES;
+use crate::network::{contains, destination};
 use cache::Cache;
 use messages::{Mac, Message, advertisement, arp, multicast_mac, read_arp, read_discovery};
 
@@ -235,33 +236,6 @@ fn header(to: Mac, from: Mac, kind: u16) -> [u8; ETHERNET_BYTES] {
     header[6..12].copy_from_slice(&from);
     header[12..].copy_from_slice(&kind.to_be_bytes());
     header
-}
-
-fn destination(packet: &[u8]) -> Option<IpAddr> {
-    match packet.first()? >> 4 {
-        6 => {
-            let octets: [u8; 16] = packet.get(24..40)?.try_into().ok()?;
-            Some(Ipv6Addr::from(octets).into())
-        }
-        _ => {
-            let octets: [u8; 4] = packet.get(16..20)?.try_into().ok()?;
-            Some(Ipv4Addr::from(octets).into())
-        }
-    }
-}
-
-fn contains((network, bits): (IpAddr, u8), address: IpAddr) -> bool {
-    let same = |a: u128, b: u128, width: u8| {
-        let host_bits = width.saturating_sub(bits);
-        host_bits >= 128 || a >> host_bits == b >> host_bits
-    };
-    match (network, address) {
-        (IpAddr::V4(network), IpAddr::V4(address)) => {
-            same(u32::from(network).into(), u32::from(address).into(), 32)
-        }
-        (IpAddr::V6(network), IpAddr::V6(address)) => same(network.into(), address.into(), 128),
-        _ => false,
-    }
 }
 
 /// In the first byte of an address: of many hosts.

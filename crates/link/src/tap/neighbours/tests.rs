@@ -4,6 +4,7 @@
 //! just what is expected, when it is expected. We are 10.0.0.2 and fd00::2 at 02:00:00:00:00:09, the
 //! kernel is at 02:00:00:00:00:08.
 
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use super::*;

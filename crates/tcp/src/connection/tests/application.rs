@@ -107,3 +107,33 @@ fn a_peer_that_had_closed_and_resets_what_comes_is_one_who_wants_no_more() {
     let now = pair.now;
     assert_eq!(pair.client.read(&mut [0; 9], now), Err(ReadError::Finished));
 }
+
+/// Each packet that a device read is a slab.
+#[test]
+fn forwarded_packets_are_copied_before_they_pin_many_times_the_send_buffer() {
+    let config = Config {
+        send_buffer: 100_000,
+        ..Config::default()
+    };
+    let mut pair = Pair::connected(config, Config::default());
+    let packets: Vec<Vec<u8>> = (0..60).map(|n| vec![n; 1460]).collect();
+    let read = |bytes: &Vec<u8>| {
+        let filled = pair.pool.fill(|slab| {
+            slab[..bytes.len()].copy_from_slice(bytes);
+            Ok::<_, std::convert::Infallible>(bytes.len())
+        });
+        filled.unwrap()
+    };
+    let pieces: Vec<Piece> = packets.iter().map(read).collect();
+    let slab = pieces[0].held_bytes();
+    let copied = pair.client.give_pieces(pieces.into_iter());
+    let kept = 60 * 1460 - copied;
+    assert!(copied > 0 && kept > 0, "{copied} copied, {kept} kept");
+    // One more, since each is looked at before it is there.
+    assert!(kept / 1460 * slab <= 4 * 100_000 + slab, "{kept} kept");
+    pair.run_for(1000);
+    let mut received = vec![0; 60 * 1460];
+    let now = pair.now;
+    assert_eq!(pair.server().read(&mut received, now), Ok(60 * 1460));
+    assert!(received == packets.concat());
+}
