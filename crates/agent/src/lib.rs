@@ -20,6 +20,7 @@ mod relays;
 mod sampler;
 mod soak;
 mod trial;
+mod wire;
 mod worker;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,6 +43,8 @@ use tcpcost_study::{HostName, Machine, Route};
 use crate::backend::{Backend, Wires};
 use crate::protocol::{Answer, Ask, Attached, Hello, PROTOCOL, clock_ns};
 use crate::trial::HostTrial;
+use crate::wire::Wire;
+pub use crate::wire::main as wire;
 use crate::worker::Listening;
 
 /// Answers until the input ends, as one host or as several of one process, joined in memory.
@@ -69,6 +72,7 @@ pub fn main(isolate: bool, memory: bool, hosts: &[HostName]) -> anyhow::Result<I
         let agent = Agent {
             trial: None,
             backend: backend.clone(),
+            wire: None,
             machine: machine.clone(),
             journal: Arc::clone(&journal),
         };
@@ -195,6 +199,8 @@ struct Agent {
     /// Set from `Prepare` on.
     trial: Option<HostTrial>,
     backend: Backend,
+    /// The wire that begins here, of a link that has one.
+    wire: Option<Wire>,
     machine: OfMachine,
     journal: Arc<Mutex<Option<Journal>>>,
 }
@@ -247,6 +253,16 @@ impl Agent {
                 links.ok_or_else(beside)?.push(taps);
                 Ok(Answer::Done)
             }
+            Ask::Wire {
+                device,
+                peer_device,
+                peer_pid,
+            } => {
+                let wire = Wire::start(&device, &peer_device, peer_pid).map_err(failed)?;
+                let pid = wire.pid();
+                self.wire = Some(wire);
+                Ok(Answer::Wired { pid })
+            }
             Ask::Attach {
                 ports,
                 routes,
@@ -260,8 +276,12 @@ impl Agent {
                     .lock()
                     .unwrap_or_else(std::sync::PoisonError::into_inner);
                 let held = prepare.held;
-                let (trial, ports, mut warnings) =
-                    HostTrial::prepare(*prepare, self.backend.clone(), &mut journal)?;
+                let (trial, ports, mut warnings) = HostTrial::prepare(
+                    *prepare,
+                    self.backend.clone(),
+                    self.wire.clone(),
+                    &mut journal,
+                )?;
                 self.trial = Some(trial);
                 if let Some((connections, queues)) = held {
                     let checked = self.machine.limits.check_memory(connections, queues);

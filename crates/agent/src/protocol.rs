@@ -55,6 +55,16 @@ pub enum Ask {
         /// A process of the other namespace.
         peer_pid: u32,
     },
+    /// Make a wire with delay and loss: an interface here, one in the namespace of another process, and a process of the
+    /// wire's own between them.
+    Wire {
+        /// The interface here.
+        device: String,
+        /// The other.
+        peer_device: String,
+        /// The process in whose network namespace it is.
+        peer_pid: u32,
+    },
     /// Give the devices their addresses and take them up; set the routes through neighbours.
     Attach {
         /// The devices.
@@ -223,6 +233,11 @@ pub enum Answer {
     },
     /// Done.
     Done,
+    /// The wire is there.
+    Wired {
+        /// Its process.
+        pid: u32,
+    },
     /// Ready for the trial.
     Prepared {
         /// The state read back, by device.

@@ -11,8 +11,8 @@ use tcpcost_meter::affinity::pin;
 use tcpcost_meter::other_tasks::OtherTasks;
 use tcpcost_stack::limits::{self, TcpLimits};
 use tcpcost_study::{
-    AckFilterRule, Brackets, ByConnection, DeviceSettings, Environment, HostRecord, MeterName,
-    Side, Snapshot, WorkloadSettings,
+    AckFilterRule, Brackets, ByConnection, DeviceSettings, Environment, HostName, HostRecord,
+    MeterName, Side, Snapshot, WireSettings, WorkloadSettings,
 };
 
 use tcpcost_workload::CONNECTS_OUTSTANDING;
@@ -25,6 +25,7 @@ use crate::protocol::{Answer, Captured, Measured, Prepare, Span};
 use crate::readings::{self, warning};
 use crate::relays::Relays;
 use crate::soak::Soak;
+use crate::wire::Wire;
 use crate::worker::{Listening, Role, WorkerConfig, WorkerReadings, WorkerThread};
 use crate::{PrepareError, failed, policy};
 use tcpcost_host::apply::{ApplyError, apply, steer};
@@ -56,6 +57,8 @@ pub struct HostTrial {
     capture: Option<Capture>,
     /// Of a host that relays.
     relays: Option<Relays>,
+    /// Of the host that a wire begins at.
+    wire: Option<Wire>,
     /// Meters that could not be had, one line each.
     warnings: Vec<String>,
 }
@@ -65,6 +68,7 @@ impl HostTrial {
     pub fn prepare(
         prepare: Prepare,
         backend: Backend,
+        wire: Option<Wire>,
         journal: &mut Option<Journal>,
     ) -> Result<Prepared, PrepareError> {
         let settings = WorkloadSettings::from_knobs(&prepare.knobs).map_err(failed)?;
@@ -76,6 +80,10 @@ impl HostTrial {
         }
         if prepare.changes_device {
             turn(&prepare, &device, journal)?;
+        }
+        if let Some(wire) = &wire {
+            let settings = HostName::PAIR.map(|host| WireSettings::of(&prepare.knobs, host));
+            wire.set(settings, prepare.seed).map_err(failed)?;
         }
         let filter = device
             .ack_filter
@@ -115,6 +123,7 @@ impl HostTrial {
                 filter,
                 capture,
                 relays: None,
+                wire,
                 warnings: Vec::new(),
             },
             ports,
@@ -254,7 +263,8 @@ impl HostTrial {
                 0 => {
                     let filter = self.filter.iter().map(AckFilter::meter);
                     let relays = self.relays.iter().filter_map(Relays::meter);
-                    filter.chain(relays).collect()
+                    let wire = self.wire.iter().map(|wire| Box::new(wire.clone()) as _);
+                    filter.chain(relays).chain(wire).collect()
                 }
                 _ => Vec::new(),
             },

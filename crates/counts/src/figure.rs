@@ -281,6 +281,9 @@ figures! {
     /// Duplicate SACKs received, per MiB delivered: needless retransmissions.
     DsacksPerMib = "dsacks_received_per_mib", "1/MiB", Host, Less
         => |from| ratio(from.count_of_some(M::Netstat, Q::DsacksReceived)?, mib(from)?);
+    /// Share of the packets that a wire with delay and loss was given that it did not deliver: `loss`, and a full `wire_queue`.
+    WireLossRatio = "wire_loss_ratio", "ratio", Trial, Less
+        => |from| ratio(from.count_of_some(M::Wire, Q::WireLostPackets)? + from.count_of_some(M::Wire, Q::WireOverflowedPackets)?, from.count_of_some(M::Wire, Q::WirePackets)?);
     /// Of the pure ACKs that `ack_filter` saw at this end, the share that never left.
     AcksFilteredRatio = "acks_filtered_ratio", "ratio", Host, Neither
         => |from| filtered_ratio(from);

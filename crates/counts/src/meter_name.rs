@@ -116,6 +116,8 @@ meters! {
     Tcp = "tcp", Namespace, Read, Never;
     /// What the knob `ack_filter` let leave and held, by its eBPF program.
     AckFilter = "ack_filter", Namespace, Bpf, Never;
+    /// What a wire with delay and loss carried and lost (`delay`, `loss`, …).
+    Wire = "wire", Namespace, Read, Never;
     /// The threads of a command that `tcpcost stat` runs, and of all that it starts, by perf_event_open with inheritance.
     Descendants = "descendants", Worker, Perf, Never;
     /// A capture, as `tcpcost trace` reads it.

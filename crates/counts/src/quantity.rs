@@ -115,6 +115,8 @@ quantities! {
     ExactTaskOwnNs = "exact_task_own_ns",
     /// Time that the soaker's spinners ran: tasks of the trial's own processes at SCHED_IDLE. No cost, they only take what is left.
     ExactSoakerNs = "exact_soaker_ns",
+    /// Time that a wire with delay and loss took: a process of the trial's own at SCHED_BATCH. No cost of either end.
+    ExactWireNs = "exact_wire_ns",
     /// Time that tasks of others ran, kernel threads without a row of their own included.
     ExactTaskOthersNs = "exact_task_others_ns",
     /// Time that ksoftirqd ran outside of softirqs; the softirqs that it runs are by their vector.
@@ -235,6 +237,18 @@ quantities! {
     AckFilterHeldAcks = "ack_filter_held_acks",
     /// Of these, ACKs that the flush sent, since nothing had left for a millisecond or two.
     AckFilterFlushedAcks = "ack_filter_flushed_acks",
+    /// Packets that a wire with delay and loss was given, both ways, a super-segment being one.
+    WirePackets = "wire_packets",
+    /// Of these, packets that it lost (`loss`).
+    WireLostPackets = "wire_lost_packets",
+    /// Packets that found its queue full (`wire_queue`).
+    WireOverflowedPackets = "wire_overflowed_packets",
+    /// Packets that it kept back while later ones passed (`reorder`).
+    WireReorderedPackets = "wire_reordered_packets",
+    /// Packets that it delivered twice (`duplicate`).
+    WireDuplicatedPackets = "wire_duplicated_packets",
+    /// CPU time of the wire's own process.
+    WireCpuNs = "wire_cpu_ns",
     /// Payload bytes that the application handed to TCP.
     PayloadBytesSent = "payload_bytes_sent",
     /// Payload bytes that the application took from TCP.
@@ -352,6 +366,7 @@ impl Quantity {
     pub const EXACT_CONTEXTS: &[Quantity] = &[
         Quantity::ExactTaskOwnNs,
         Quantity::ExactSoakerNs,
+        Quantity::ExactWireNs,
         Quantity::ExactTaskOthersNs,
         Quantity::ExactKsoftirqdNs,
         Quantity::ExactKworkerNs,

@@ -141,7 +141,8 @@ pub(crate) fn busy_ratio(from: &dyn Source) -> Option<f64> {
 /// Share of tasks of others, by the tick: time of tasks that is not the workload's threads'.
 pub(crate) fn others(from: &dyn Source) -> Option<f64> {
     let tasks_ns = sum(from, MeterName::Proc, OF_TASKS)? - soaker_ns(from);
-    let others_ns = tasks_ns - threads_ns(from)?;
+    let wire_ns = from.count_of_some(MeterName::Wire, Quantity::WireCpuNs);
+    let others_ns = tasks_ns - threads_ns(from)? - wire_ns.unwrap_or(0.0);
     // Within one step of /proc/stat on each CPU nothing can be told from nothing.
     let is_told = others_ns > TICK_NS * from.cpus(MeterName::Proc)?;
     let others_ns = if is_told { others_ns } else { 0.0 };
@@ -176,7 +177,8 @@ pub(crate) fn exact_busy_ratio(from: &dyn Source) -> Option<f64> {
 /// Busy time without tasks of others: the trial's cost.
 pub(crate) fn exact_cost_ns(from: &dyn Source) -> Option<f64> {
     let others = from.count(MeterName::Exact, Quantity::ExactTaskOthersNs)?;
-    Some(exact_busy_ns(from)? - others)
+    let wire = from.count_of_some(MeterName::Exact, Quantity::ExactWireNs);
+    Some(exact_busy_ns(from)? - others - wire.unwrap_or(0.0))
 }
 
 /// Share of the soaker's work that went missing.

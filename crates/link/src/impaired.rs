@@ -156,7 +156,7 @@ impl<D: Device<F>, F: Frame> Device<F> for Impaired<D, F> {
     }
 }
 
-struct Lane<F> {
+pub(crate) struct Lane<F> {
     impairment: Impairment,
     random: Random,
     waiting: BinaryHeap<Reverse<Waiting<F>>>,
@@ -176,7 +176,7 @@ struct Waiting<F> {
 }
 
 impl<F: Frame> Lane<F> {
-    fn new(impairment: Impairment, seed: u64) -> Self {
+    pub(crate) fn new(impairment: Impairment, seed: u64) -> Self {
         Self {
             impairment,
             random: Random::new(seed),
@@ -189,7 +189,11 @@ impl<F: Frame> Lane<F> {
         }
     }
 
-    fn enter(&mut self, frame: F, now: Instant) {
+    pub(crate) fn counters(&self) -> LaneCounters {
+        self.counters
+    }
+
+    pub(crate) fn enter(&mut self, frame: F, now: Instant) {
         self.counters.packets += 1;
         if self.is_lost() {
             self.counters.lost += 1;
@@ -229,7 +233,7 @@ impl<F: Frame> Lane<F> {
         }));
     }
 
-    fn leave(&mut self, now: Instant) -> Option<F> {
+    pub(crate) fn leave(&mut self, now: Instant) -> Option<F> {
         let due = self
             .waiting
             .peek()
@@ -239,7 +243,7 @@ impl<F: Frame> Lane<F> {
             .map(|Reverse(first)| first.frame)
     }
 
-    fn next(&self) -> Option<Instant> {
+    pub(crate) fn next(&self) -> Option<Instant> {
         self.waiting.peek().map(|Reverse(first)| first.at)
     }
 

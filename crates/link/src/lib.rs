@@ -39,4 +39,4 @@ pub use device::{
 };
 pub use impaired::{Impaired, Impairment, LaneCounters, Lanes};
 pub use routed::Routed;
-pub use tap::{Layer, Tap, TapCounters, TapError};
+pub use tap::{Layer, Tap, TapCounters, TapError, TapWire};

@@ -6,7 +6,7 @@ use crate::choices::{
 };
 use crate::row::{
     At, Is, Kernel, Kind, Knob, Need, Of, Term, User, UserKnob, bed, is, is_not, link, tcp, that,
-    workload,
+    wire, workload,
 };
 
 /// The row of a sysctl, which has none in [`KNOBS`]: the kernel knows their names.
@@ -383,6 +383,62 @@ pub const KNOBS: &[Knob] = &[
         )
     }
     .needs(&[Need::of(&[that("bottleneck", Is::Set)])]),
+    wire(
+        "delay",
+        Kind::Time(0, 10_000),
+        "0ms",
+        "Time that what the end sends is on the wire.",
+    ),
+    wire(
+        "jitter",
+        Kind::Time(0, 10_000),
+        "0ms",
+        "At most so much more than `delay`, evenly spread; nothing overtakes.",
+    ),
+    wire(
+        "loss",
+        Kind::Share,
+        "0%",
+        "Share of the packets that the end sends that the wire loses, each by itself.",
+    ),
+    Knob {
+        or_word: Some("none"),
+        ..wire(
+            "reorder",
+            Kind::Share,
+            "none",
+            "Share of the packets that are kept back by `reorder_delay`, while later ones pass.",
+        )
+    },
+    wire(
+        "reorder_delay",
+        Kind::Time(0, 10_000),
+        "1ms",
+        "How long these are kept back.",
+    )
+    .needs(&[Need::of(&[that("reorder", Is::Set)])]),
+    wire(
+        "duplicate",
+        Kind::Share,
+        "0%",
+        "Share of the packets that arrive twice.",
+    ),
+    Knob {
+        or_word: Some("unlimited"),
+        ..wire(
+            "wire_rate",
+            Kind::BitRate,
+            "unlimited",
+            "Rate of the wire, Ethernet frames; the qdisc's is `bottleneck`.",
+        )
+    },
+    wire(
+        "wire_queue",
+        Kind::Bytes(1500, GIB),
+        "1MiB",
+        "Bytes that may wait for `wire_rate`; more is dropped.",
+    )
+    .needs(&[Need::of(&[that("wire_rate", Is::Set)])]),
     link(
         "quickack",
         Kind::Switch,

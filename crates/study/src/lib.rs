@@ -52,6 +52,7 @@ mod tables;
 mod topology;
 pub mod units;
 mod value;
+mod wire;
 mod words;
 
 pub use ack_policies::{AckKind, AckPolicyRow};
@@ -88,3 +89,4 @@ pub use tcpcost_counts::{
 };
 pub use topology::{Bed, Host, Link, LinkKind, Port, Reach, Route, StackKind, Topology, Traffic};
 pub use value::Value;
+pub use wire::WireSettings;

@@ -9,7 +9,7 @@ use crate::choices::{RelayMode, WorkloadKind};
 use crate::host_name::HostName;
 use crate::knob::{Knobs, split_host};
 use crate::knobs::{KNOBS, find};
-use crate::row::{At, Is, Kernel, Kind, Knob, Need, Of, Term, User, UserKnob};
+use crate::row::{At, Is, Kernel, Kind, Knob, Need, Of, Term, User, UserKnob, WIRES};
 use crate::value::Value;
 
 impl Need {
@@ -112,6 +112,11 @@ impl Kernel {
         match self {
             Kernel::Device | Kernel::Offload | Kernel::Sysctl(..) | Kernel::AnySysctl => None,
             Kernel::OwnDevice(_) => (!owned).then(|| OWN_DEVICE.to_string()),
+            Kernel::Wire => {
+                let is_pair = knobs.word("topology").as_deref() == Some("pair");
+                let has_ours = HostName::PAIR.iter().any(|&host| knobs.is_user(host));
+                (!owned || has_ours || !is_pair).then(|| WIRES.to_string())
+            }
             Kernel::SocketOption(_) => (knobs.word("workload").as_deref() == Some("crr"))
                 .then(|| "of connections that stand, so not of crr".to_string()),
             Kernel::Always(word, why) => (value.to_string() != *word).then(|| why.to_string()),

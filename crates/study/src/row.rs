@@ -29,6 +29,8 @@ pub enum Kind {
     EventRate,
     /// A span of time in this range, milliseconds.
     Time(u64, u64),
+    /// A share, written as a percentage.
+    Share,
     /// On or off.
     Switch,
     /// One of these words.
@@ -126,6 +128,24 @@ pub(crate) const fn link(
     }
 }
 
+/// A property of the wire for what an end sends.
+pub(crate) const fn wire(
+    name: &'static str,
+    kind: Kind,
+    default: &'static str,
+    doc: &'static str,
+) -> Knob {
+    Knob {
+        of: Of::Link(Kernel::Wire, User::No(WIRES)),
+        default,
+        per_end: true,
+        ..bed(name, kind, default, doc)
+    }
+}
+
+pub(crate) const WIRES: &str =
+    "a wire with delay and loss is between two namespaces (`netns`, `pair`) alone";
+
 /// A policy of an end's TCP; `default` is its stack's own.
 pub(crate) const fn tcp(
     name: &'static str,
@@ -165,6 +185,7 @@ impl Knob {
             Kind::Time(lo, hi) => {
                 format!("a time such as \"40ms\" (ns, us, ms, s), {lo}ms to {hi}ms")
             }
+            Kind::Share => "a percentage such as \"0.1%\", up to 50%".to_string(),
             Kind::Switch => "\"on\" or \"off\"".to_string(),
             Kind::Choice(words) => {
                 format!(
@@ -237,6 +258,7 @@ impl Knob {
                     (Duration::from_millis(lo)..=Duration::from_millis(hi)).contains(time)
                 })
                 .map(Value::Time),
+            (Kind::Share, Raw::Text(text)) => units::share(text).ok().map(Value::Share),
             (Kind::Switch, Raw::Boolean(on)) => Some(Value::Switch(*on)),
             (Kind::Switch, Raw::Text(text)) => match text.as_str() {
                 "on" => Some(Value::Switch(true)),
@@ -326,6 +348,8 @@ pub enum Kernel {
     /// What a device of the bed's own has alone, because the loopback's serves others: a route's
     /// metric, a queueing discipline, steering, an eBPF program.
     OwnDevice(&'static str),
+    /// The wire between two namespaces, one of our own.
+    Wire,
     /// A sysctl of this name; the number that is written, out of the knob's ([`Kind::number`]).
     Sysctl(&'static str, fn(u64) -> u64),
     /// A sysctl by its own name.
@@ -469,6 +493,7 @@ impl fmt::Display for Kernel {
             Kernel::Device => f.write_str("device"),
             Kernel::Offload => f.write_str("ethtool"),
             Kernel::OwnDevice(what) => write!(f, "{what} (`netns`, `tap`)"),
+            Kernel::Wire => f.write_str("a wire of ours (`netns`, `pair`)"),
             Kernel::Sysctl(name, _) => write!(f, "sysctl `{name}`"),
             Kernel::AnySysctl => f.write_str("sysctl"),
             Kernel::SocketOption(name) => write!(f, "`{name}`"),

@@ -9,6 +9,7 @@ use crate::knob::Knobs;
 use crate::knobs::KNOBS;
 use crate::row::{Kernel, Of};
 use crate::value::Value;
+use crate::wire::WireSettings;
 
 /// Which of a kernel receiver's pure ACKs leave its device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -211,6 +212,11 @@ impl DeviceSettings {
         };
         if knobs.is_user(end) {
             return settings;
+        }
+        let is_cut = settings.segmentation.is_some() || settings.offloads.contains_key("tso");
+        if WireSettings::of(knobs, end).is_by_packet() && !is_cut {
+            // The kernel cuts super-segments before the wire, so that a packet is lost and not forty-five.
+            settings.segmentation = Some(Segmentation::SoftwareGso);
         }
         settings.sysctls = knobs.kernel_sysctls(end);
         let every = Value::Word(AckKind::Every.word().to_string());

@@ -13,6 +13,7 @@ use crate::host_name::HostName;
 use crate::knob::Knobs;
 use crate::side::Side;
 use crate::value::Value;
+use crate::wire::WireSettings;
 use crate::words::words;
 
 /// How a host's agent is started.
@@ -61,6 +62,8 @@ pub enum LinkKind {
     Veth,
     /// A TAP: our TCP at one end, its device in the other's namespace.
     Tap,
+    /// Two TAPs, an end in each namespace, and a wire of our own between them.
+    Wire,
     /// A queue in memory each way.
     Memory,
 }
@@ -329,10 +332,14 @@ impl Topology {
         }
     }
 
-    /// Two hosts in namespaces of their own, joined by a veth pair.
+    /// Two hosts in namespaces of their own, joined by a veth pair, or by a wire where something of it is set.
     fn pair(knobs: &Knobs) -> Topology {
         let mut topology = Topology::of_hosts(knobs, Reach::Namespace, &HostName::PAIR);
-        topology.join(LinkKind::Veth, HostName::CLIENT, HostName::SERVER, knobs);
+        let kind = match WireSettings::are_set(knobs) {
+            true => LinkKind::Wire,
+            false => LinkKind::Veth,
+        };
+        topology.join(kind, HostName::CLIENT, HostName::SERVER, knobs);
         topology
     }
 

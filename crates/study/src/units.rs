@@ -151,6 +151,22 @@ pub fn ratio(text: &str) -> Result<f64, UnitError> {
     }
 }
 
+/// A share of up to a half in millionths: `"0.05%"` is 500.
+///
+/// # Errors
+/// No percentage, or more than a half, of which nothing is left that could be measured.
+pub fn share(text: &str) -> Result<u64, UnitError> {
+    match split(text) {
+        Some((number, "%")) if number <= 50.0 => Ok((number * 1e4).round() as u64),
+        _ => Err(UnitError::new("a percentage such as \"0.1%\" (0% to 50%)")),
+    }
+}
+
+/// The share as a percentage, with as many digits as it has.
+pub fn show_share(ppm: u64) -> String {
+    format!("{}%", ppm as f64 / 1e4)
+}
+
 fn largest(amount: u64, units: &[(&str, u64)]) -> String {
     let (name, scale) = units
         .iter()
@@ -175,6 +191,9 @@ pub fn show_bytes(bytes: u64) -> String {
 /// The time in the largest unit that keeps it whole.
 pub fn show_duration(duration: Duration) -> String {
     let ns = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+    if ns == 0 {
+        return "0ms".to_string();
+    }
     largest(
         ns,
         &[

@@ -20,6 +20,8 @@ pub enum Value {
     PerS(u64),
     /// A span of time; written `"40ms"`.
     Time(Duration),
+    /// A share, in millionths; written `"1%"`, `"0.05%"`.
+    Share(u64),
     /// On or off.
     Switch(bool),
     /// CPU numbers, in the order in which threads are placed on them; written `[0, 2]`.
@@ -36,6 +38,7 @@ impl fmt::Display for Value {
             Value::BitsPerS(rate) => f.write_str(&units::show_bits_per_s(*rate)),
             Value::PerS(rate) => write!(f, "{rate}/s"),
             Value::Time(time) => f.write_str(&units::show_duration(*time)),
+            Value::Share(ppm) => f.write_str(&units::show_share(*ppm)),
             Value::Switch(on) => f.write_str(if *on { "on" } else { "off" }),
             Value::Cpus(cpus) => {
                 for (index, cpu) in cpus.iter().enumerate() {
@@ -57,6 +60,7 @@ impl Value {
                 Some(*n as f64)
             }
             Value::Time(time) => Some(time.as_secs_f64()),
+            Value::Share(ppm) => Some(*ppm as f64 / 1e6),
             Value::Switch(_) | Value::Cpus(_) | Value::Word(_) => None,
         }
     }

@@ -64,6 +64,16 @@ pub enum Command {
     Peer(Box<crate::peer::Flags>),
     /// Relay TCP connections to a service, and tell what was moved and how: by copy, splice or io_uring.
     Relay(Box<crate::relay::Flags>),
+    /// A wire with delay and loss between two namespaces; an agent starts it.
+    #[command(hide = true)]
+    Wire {
+        /// The interface here.
+        device: String,
+        /// The other.
+        peer_device: String,
+        /// The process in whose network namespace it is.
+        peer_pid: u32,
+    },
     /// A host of a bed, driven by standard input; `tcpcost run` starts it.
     #[command(hide = true)]
     Agent {

@@ -113,6 +113,14 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Restore => restore(),
         Command::Peer(flags) => Ok(peer::run(&flags)?.into()),
         Command::Relay(flags) => Ok(relay::run(&flags)?.into()),
+        Command::Wire {
+            device,
+            peer_device,
+            peer_pid,
+        } => {
+            tcpcost_agent::wire(&device, &peer_device, peer_pid)?;
+            Ok(Exit::Ok.into())
+        }
         Command::Agent {
             isolate,
             memory,

@@ -56,6 +56,7 @@ fn examples(row: &Knob) -> Vec<String> {
         // Below the smallest MTU that is usual, and within any socket's buffer.
         Kind::Bytes(least, most) => vec![format!("{}B", 4096.clamp(least, most))],
         Kind::BitRate => one("800Mbit"),
+        Kind::Share => one("0.5%"),
         Kind::EventRate => one("2000/s"),
         Kind::Time(least, most) => vec![format!("{}ms", 40.clamp(least, most))],
         Kind::Cpus => one("[1]"),
@@ -203,6 +204,11 @@ fn read_back(record: &Json, end: &str, row: &Knob, user: bool) -> Option<String>
             }
             .to_string(),
         ),
+        (_, Kernel::Wire) => {
+            // The wire is there and counts; what it does is tested by itself.
+            count(record, "client", "wire", "wire_packets");
+            Some("counted".to_string())
+        }
         ("ack_filter" | "ack_segments", _) => {
             // The program is there and counts.
             count(record, end, "ack_filter", "ack_filter_passed_acks");
@@ -227,6 +233,7 @@ fn is_as_asked(row: &Knob, asked: &str, read: &str, user: bool) -> bool {
         ("bottleneck", Some(_)) => read.contains(&format!("rate {}bit", number(&value))),
         ("bottleneck_queue", Some(_)) => read.contains(&format!("limit {}b", number(&value))),
         ("ack_filter" | "ack_segments", Some(_)) => true,
+        (_, Some(Kernel::Wire)) => true,
         ("mtu" | "gso_max_size" | "gro_max_size" | "gso_max_segs", _) => {
             read == number(&value).to_string() || read == value.to_string()
         }
@@ -244,6 +251,7 @@ fn must_be_skipped(tried: &Tried, stand: &Stand, user: bool) -> bool {
         (false, Kernel::No(_)) => true,
         (false, Kernel::Always(word, _)) => tried.value != word,
         (false, Kernel::OwnDevice(_)) => stand.bed == "loopback",
+        (false, Kernel::Wire) => stand.bed != "netns",
         (false, Kernel::AckPolicies) => {
             let kind = AckKind::from_word(&tried.value).unwrap();
             kind.in_kernel().is_none() || (kind == AckKind::Every && stand.bed == "loopback")

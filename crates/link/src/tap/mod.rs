@@ -7,6 +7,7 @@
 mod neighbours;
 mod steering;
 mod virtio;
+mod wire;
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -21,6 +22,8 @@ use rustix::io::Errno;
 use crate::{Device, Filled, Frame, Offload, Offloads, Source};
 use neighbours::{ETHERNET_BYTES, Ethernet};
 use virtio::HEADER_BYTES;
+
+pub use wire::TapWire;
 
 /// What the interface carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

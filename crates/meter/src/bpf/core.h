@@ -85,6 +85,7 @@ static long (*bpf_probe_read_kernel)(void *to, u32 size, const void *from) = (vo
 static struct task_struct *(*bpf_get_current_task_btf)(void) = (void *)158;
 
 #define PF_KTHREAD 0x00200000
+#define SCHED_BATCH 3
 #define SCHED_IDLE 5
 
 /* Eight characters as the number that they are in memory of a little-endian CPU. */

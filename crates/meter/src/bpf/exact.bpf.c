@@ -62,6 +62,16 @@ static inline void end(struct Cell *cell)
 	cell->sequence++;
 }
 
+/* Nothing of ours but the soaker's spinners and the wire runs at these policies. */
+static inline u64 own_class(struct task_struct *task)
+{
+	switch (task->policy) {
+	case SCHED_IDLE: return SOAKER;
+	case SCHED_BATCH: return WIRE;
+	default: return OWN;
+	}
+}
+
 static inline u64 class_of(struct task_struct *task)
 {
 	u32 tgid;
@@ -82,11 +92,10 @@ static inline u64 class_of(struct task_struct *task)
 		if (!targ.own[i])
 			break;
 		if (targ.own[i] == tgid)
-			/* Nothing of ours but the soaker's spinners runs at this policy. */
-			return task->policy == SCHED_IDLE ? SOAKER : OWN;
+			return own_class(task);
 	}
 	if (targ.follows && bpf_map_lookup_elem(&followed, &tgid))
-		return task->policy == SCHED_IDLE ? SOAKER : OWN;
+		return own_class(task);
 	return OTHERS;
 }
 

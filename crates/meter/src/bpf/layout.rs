@@ -71,6 +71,7 @@ pub mod exact {
             SOFTIRQ_HRTIMER = exact_softirq_hrtimer_ns,
             SOFTIRQ_RCU = exact_softirq_rcu_ns,
             SOAKER = exact_soaker_ns,
+            WIRE = exact_wire_ns,
         }
         // Of one CPU, its one writer while it is open. `sequence`: odd while it is written. `contexts`: a stack, one
         // byte each, the running one lowest.

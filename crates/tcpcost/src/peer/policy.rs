@@ -38,6 +38,7 @@ fn flag(id: &'static str, row: &'static Knob) -> Arg {
         Kind::Bytes(..) => "SIZE",
         Kind::BitRate | Kind::EventRate => "RATE",
         Kind::Time(..) => "TIME",
+        Kind::Share => "SHARE",
         Kind::Switch => "on|off",
         Kind::Choice(_) | Kind::Cpus | Kind::Text => "WORD",
     };
@@ -147,6 +148,7 @@ mod tests {
             Kind::Bytes(_, most) => format!("{most}B"),
             Kind::BitRate | Kind::EventRate => "1Gbit".to_string(),
             Kind::Time(least, _) => format!("{least}ms"),
+            Kind::Share => "1%".to_string(),
             Kind::Switch => "on".to_string(),
             Kind::Choice(words) => words.last().expect("some").to_string(),
             Kind::Cpus | Kind::Text => "reno".to_string(),

@@ -6,14 +6,14 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use tcpcost_agent::protocol::{Ask, Attached};
+use tcpcost_agent::protocol::{Answer, Ask, Attached};
 use tcpcost_study::{
     Bed as Kind, Cell, Host, HostName, Knobs, Link, LinkKind, Machine, Reach, Side, StackKind,
     Topology, WorkloadSettings,
 };
 
 use super::launcher::Launchers;
-use super::nodes::{AskError, Events, Nodes};
+use super::nodes::{AskError, Events, Nodes, out_of_turn};
 use super::placement::{Placement, place};
 
 /// Agents and the links between them.
@@ -26,6 +26,8 @@ pub struct Bed {
     pub nodes: Nodes,
     /// The machines, by the kernel's boot id.
     pub machines: BTreeMap<String, Machine>,
+    /// Processes of its wires.
+    pub wires: Vec<u32>,
     /// Queues of its TAP; 0 without one.
     queues: usize,
     /// The program of its agents; `None` is the one that runs.
@@ -51,6 +53,7 @@ impl Bed {
             topology: topology.clone(),
             machines: topology.names().map(machine).collect(),
             nodes,
+            wires: Vec::new(),
             queues: 0,
             program: cell.program.clone(),
         };
@@ -94,6 +97,18 @@ impl Bed {
                     peer_pid: self.nodes.hello(link.b.host).pid,
                 };
                 self.nodes.call(events, link.a.host, &veth).map(drop)
+            }
+            LinkKind::Wire => {
+                let wire = Ask::Wire {
+                    device: link.a.device.clone(),
+                    peer_device: link.b.device.clone(),
+                    peer_pid: self.nodes.hello(link.b.host).pid,
+                };
+                match self.nodes.call(events, link.a.host, &wire)? {
+                    Answer::Wired { pid } => self.wires.push(pid),
+                    other => return Err(out_of_turn(link.a.host, &other)),
+                }
+                Ok(())
             }
             LinkKind::Tap => {
                 let is_ours = |host| stack(&self.topology, host) == StackKind::User;

@@ -279,7 +279,10 @@ impl Trial<'_> {
                     cpus: sampled,
                 }),
                 capture: self.capturing(topology, name),
-                own_pids: own_pids.chain([std::process::id()]).collect(),
+                own_pids: own_pids
+                    .chain(bed.wires.iter().copied())
+                    .chain([std::process::id()])
+                    .collect(),
                 mates: u32::try_from(mates.len()).expect("there are at most some hundred hosts"),
                 token: token.clone(),
                 // Hosts that connect start at different places of a rate's first period.

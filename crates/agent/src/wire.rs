@@ -1,0 +1,228 @@
+//! The wire with delay and loss between two namespaces: a process of its own, so that what it takes is neither end's.
+//!
+//! The agent of the host at its first end starts it, in its own namespace; the process makes both interfaces, moves the
+//! second to the other host's, and carries until its input ends. Its thread is at SCHED_BATCH, by which the meter `exact`
+//! knows it.
+
+#![allow(unsafe_code, reason = "sched_setscheduler")]
+
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::fd::AsFd;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use serde::{Deserialize, Serialize};
+use tcpcost_host::link;
+use tcpcost_link::{Impairment, LaneCounters, TapWire};
+use tcpcost_meter::{Meter, MeterError};
+use tcpcost_study::{Counts, MeterName, Quantity, Snapshot, Totals, Whose, WireSettings};
+
+use crate::protocol::clock_ns;
+
+/// What the agent says to the process, a line each.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Order {
+    /// Be like this from now on, by who sends.
+    Set {
+        settings: [WireSettings; 2],
+        seed: u64,
+    },
+    /// Tell what was carried since.
+    Count,
+}
+
+/// What it answers: since it was set.
+#[derive(Serialize, Deserialize, Default)]
+struct Carried {
+    packets: u64,
+    lost: u64,
+    overflowed: u64,
+    reordered: u64,
+    duplicated: u64,
+    cpu_ns: u64,
+}
+
+/// The process, of the agent that started it.
+#[derive(Debug, Clone)]
+pub struct Wire(Arc<Mutex<Process>>);
+
+#[derive(Debug)]
+struct Process {
+    child: Child,
+    /// `None` once it is told to end.
+    orders: Option<ChildStdin>,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Wire {
+    /// Starts it, with interfaces of these names: the first stays here, the second goes to the network namespace of
+    /// the process `peer_pid`.
+    pub fn start(device: &str, peer_device: &str, peer_pid: u32) -> anyhow::Result<Wire> {
+        let program = std::env::current_exe().context("find tcpcost itself")?;
+        let mut child = Command::new(program)
+            .args(["wire", device, peer_device, &peer_pid.to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("start the wire")?;
+        let (Some(orders), Some(answers)) = (child.stdin.take(), child.stdout.take()) else {
+            bail!("start the wire: no pipes");
+        };
+        let mut process = Process {
+            child,
+            orders: Some(orders),
+            answers: BufReader::new(answers),
+        };
+        // Its first word is that both interfaces are where they belong.
+        let said = process.line()?;
+        if said != READY {
+            bail!("start the wire: it said {said:?}");
+        }
+        Ok(Wire(Arc::new(Mutex::new(process))))
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.lock().child.id()
+    }
+
+    /// Makes it like this, by who sends, with nothing on its way.
+    pub fn set(&self, settings: [WireSettings; 2], seed: u64) -> anyhow::Result<()> {
+        self.lock().ask(&Order::Set { settings, seed }).map(drop)
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Process> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Process {
+    fn ask(&mut self, order: &Order) -> anyhow::Result<Carried> {
+        let orders = self.orders.as_mut().context("the wire has ended")?;
+        let line = serde_json::to_string(order).expect("an order has only text keys");
+        writeln!(orders, "{line}").context("tell the wire")?;
+        let answer = self.line()?;
+        serde_json::from_str(&answer).with_context(|| format!("the wire said {answer:?}"))
+    }
+
+    fn line(&mut self) -> anyhow::Result<String> {
+        let mut line = String::new();
+        let read = self.answers.read_line(&mut line).context("hear the wire")?;
+        if read == 0 {
+            bail!("the wire has ended (its reason is above, on standard error)");
+        }
+        Ok(line.trim_end().to_string())
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // The end of its input ends it.
+        self.orders = None;
+        let _ = self.child.wait();
+    }
+}
+
+impl Meter for Wire {
+    fn name(&self) -> MeterName {
+        MeterName::Wire
+    }
+
+    fn snapshot(&mut self) -> Result<Snapshot, MeterError> {
+        let carried = self.lock().ask(&Order::Count);
+        let carried = carried.map_err(|error| MeterError::Call {
+            call: "ask the wire",
+            source: io::Error::other(error),
+        })?;
+        let counts = Counts::from([
+            (Quantity::WirePackets, carried.packets),
+            (Quantity::WireLostPackets, carried.lost),
+            (Quantity::WireOverflowedPackets, carried.overflowed),
+            (Quantity::WireReorderedPackets, carried.reordered),
+            (Quantity::WireDuplicatedPackets, carried.duplicated),
+            (Quantity::WireCpuNs, carried.cpu_ns),
+        ]);
+        Ok(Snapshot {
+            meter: MeterName::Wire,
+            at_ns: clock_ns(),
+            totals: vec![Totals {
+                whose: Whose::Namespace,
+                counts,
+            }],
+        })
+    }
+}
+
+const READY: &str = "ready";
+
+/// Longest sleep; an order wakes it sooner.
+const SLEEP: Duration = Duration::from_secs(1);
+
+/// The process itself.
+///
+/// # Errors
+/// The interfaces cannot be made or moved; one of them is gone.
+pub fn main(device: &str, peer_device: &str, peer_pid: u32) -> anyhow::Result<()> {
+    tcpcost_signals::leave_to_parent();
+    // SAFETY: the kernel only reads the parameter, which lives through the call.
+    let batch = unsafe {
+        let parameter: libc::sched_param = std::mem::zeroed();
+        // Timers as exact as they come: the slack of 50 us would be on every packet.
+        libc::prctl(libc::PR_SET_TIMERSLACK, 1_u64);
+        libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const parameter)
+    };
+    if batch != 0 {
+        return Err(io::Error::last_os_error()).context("sched_setscheduler to SCHED_BATCH");
+    }
+    let mut wire = TapWire::open([device, peer_device], true)?;
+    link::move_to(peer_device, peer_pid)?;
+    let (stdin, mut stdout) = (io::stdin(), io::stdout());
+    writeln!(stdout, "{READY}")?;
+    stdout.flush()?;
+    loop {
+        if !wire.carry(SLEEP, stdin.as_fd())? {
+            continue;
+        }
+        let mut line = String::new();
+        if stdin.lock().read_line(&mut line)? == 0 {
+            return Ok(());
+        }
+        if let Order::Set { settings, seed } = serde_json::from_str(&line)? {
+            wire.set(settings.map(impairment), seed);
+        }
+        let carried = carried(wire.counters());
+        writeln!(stdout, "{}", serde_json::to_string(&carried)?)?;
+        stdout.flush()?;
+    }
+}
+
+fn impairment(settings: WireSettings) -> Impairment {
+    let share = |ppm: u64| ppm as f64 / 1e6;
+    let limited = settings.rate_bits_per_s.is_some();
+    Impairment {
+        delay: settings.delay,
+        jitter: settings.jitter,
+        rate_bits_per_s: settings.rate_bits_per_s,
+        queue_bytes: limited.then(|| usize::try_from(settings.queue_bytes).unwrap_or(usize::MAX)),
+        loss: share(settings.loss_ppm),
+        reorder: share(settings.reorder_ppm),
+        reorder_delay: settings.reorder_delay,
+        duplicate: share(settings.duplicate_ppm),
+        ..Impairment::default()
+    }
+}
+
+fn carried(lanes: [LaneCounters; 2]) -> Carried {
+    let sum = |of: fn(&LaneCounters) -> u64| lanes.iter().map(of).sum();
+    Carried {
+        packets: sum(|lane| lane.packets),
+        lost: sum(|lane| lane.lost),
+        overflowed: sum(|lane| lane.overflowed),
+        reordered: sum(|lane| lane.reordered),
+        duplicated: sum(|lane| lane.duplicated),
+        cpu_ns: tcpcost_meter::self_cost::thread_cpu_ns(),
+    }
+}

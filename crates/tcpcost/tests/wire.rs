@@ -1,0 +1,102 @@
+//! The wire with delay and loss between two real namespaces, by the real binary.
+
+mod common;
+
+use common::{Place, able, count};
+use tcpcost_testbed::until;
+
+fn study(workload: &str, bed: &str) -> String {
+    format!(
+        "[workload]\ncheck = \"on\"\n{workload}\n[bed]\nkind = \"netns\"\n{bed}\n\
+         [measure]\nmeters = [\"proc\", \"netstat\"]\nwarm_up = \"100ms\"\nduration = \"400ms\"\n\
+         repetitions = 1\nretries = 0\nothers_max = \"100%\"\n"
+    )
+}
+
+#[test]
+fn what_is_sent_takes_its_time_there_and_back() {
+    if !able() {
+        return;
+    }
+    let place = Place::new();
+    let text = study(
+        "kind = \"rr\"\nflows = 4",
+        "delay = \"10ms\"\n\"server.delay\" = \"30ms\"",
+    );
+    let file = place.write("s.toml", &text);
+    let ran = place.run(&["run", &file, "--out", "out", "--json", "-q"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let document: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+    let median = document["cells"][0]["quantities"]["response_us_p50"]["median"].as_f64();
+    // 10 ms there and 30 back, and never less: how much more is the machine's.
+    let median = median.unwrap_or_else(|| panic!("{}", document["cells"][0]["quantities"]));
+    assert!(median >= 40_000.0, "{median} us");
+    let record = &place.records("out")[0];
+    let sent = count(record, "client", "wire", "wire_packets");
+    assert!(sent > 0 && count(record, "client", "wire", "wire_lost_packets") == 0);
+}
+
+#[test]
+fn what_is_lost_doubled_and_kept_back_is_counted_and_every_byte_arrives_as_sent() {
+    if !able() {
+        return;
+    }
+    let place = Place::new();
+    let bed = "\"client.loss\" = \"3%\"\n\"client.duplicate\" = \"3%\"\n\"client.reorder\" = \"3%\"\n\
+               \"client.sysctl.net.ipv4.tcp_rto_max_ms\" = 1000\ndelay = \"0ms\"";
+    let text = study("kind = \"stream\"\nflows = 20\nwrite_size = \"4KiB\"", bed);
+    let file = place.write("s.toml", &text);
+    let ran = place.run(&["run", &file, "--out", "out", "-q"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let record = &place.records("out")[0];
+    assert_eq!(record["outcome"], "measured", "{record}");
+    let of = |name: &str| count(record, "client", "wire", name);
+    // Of each a third of what is to be expected at the least: half of the packets are the server's, which come through.
+    let third = of("wire_packets") / 2 / 100;
+    assert!(third > 0, "{record}");
+    for what in ["lost", "duplicated", "reordered"] {
+        assert!(
+            of(&format!("wire_{what}_packets")) >= third,
+            "{what} {record}"
+        );
+    }
+    assert!(count(record, "client", "netstat", "segments_retransmitted") > 0);
+    assert!(count(record, "server", "workload", "payload_bytes_checked") > 0);
+    // Its process ends with the bed's.
+    let wires = || {
+        let processes = std::fs::read_dir("/proc").unwrap().flatten();
+        let command = |entry: &std::fs::DirEntry| std::fs::read(entry.path().join("cmdline")).ok();
+        let is_ours = |line: Vec<u8>| {
+            let words: Vec<&[u8]> = line.split(|&byte| byte == 0).collect();
+            words.get(1) == Some(&&b"wire"[..])
+                && words[0] == env!("CARGO_BIN_EXE_tcpcost").as_bytes()
+        };
+        processes.filter_map(|entry| command(&entry)).any(is_ours)
+    };
+    until("the wire is gone", || (!wires()).then_some(()));
+}
+
+#[test]
+fn a_wire_is_of_two_namespaces_alone() {
+    let place = Place::new();
+    let file = place.write(
+        "s.toml",
+        "[bed]\nkind = \"loopback\"\ndelay = \"1ms\"\n[measure]\nrepetitions = 1\n",
+    );
+    let ran = place.run(&["run", &file, "--out", "out", "-q"]);
+    assert_eq!(ran.code, Some(77), "{ran:?}");
+    assert!(
+        place.records("out")[0]["reason"]
+            .as_str()
+            .unwrap()
+            .starts_with("client.delay: ")
+    );
+    let file = place.write("s.toml", "[bed]\nloss = \"60%\"\n");
+    let ran = place.run(&["run", &file]);
+    assert_eq!(ran.code, Some(2), "{ran:?}");
+    assert!(
+        ran.stderr
+            .contains("a percentage such as \"0.1%\", up to 50%"),
+        "{ran:?}"
+    );
+}
