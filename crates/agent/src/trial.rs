@@ -12,7 +12,7 @@ use tcpcost_meter::other_tasks::OtherTasks;
 use tcpcost_stack::limits::{self, TcpLimits};
 use tcpcost_study::{
     AckFilterRule, Brackets, ByConnection, DeviceSettings, Environment, HostName, HostRecord,
-    MeterName, Side, Snapshot, WireSettings, WorkloadSettings,
+    MeterName, RelayMode, Side, Snapshot, WireSettings, WorkloadSettings,
 };
 
 use tcpcost_workload::CONNECTS_OUTSTANDING;
@@ -21,7 +21,7 @@ use crate::ack_filter::AckFilter;
 use crate::backend::{self, Backend, Ready};
 use crate::capture::Capture;
 use crate::captured::read_capture;
-use crate::protocol::{Answer, Captured, Measured, Prepare, Span};
+use crate::protocol::{Answer, Captured, Measured, Prepare, Span, TestedPort};
 use crate::readings::{self, warning};
 use crate::relays::Relays;
 use crate::soak::Soak;
@@ -53,7 +53,7 @@ pub struct HostTrial {
     /// When the meters were read, and when TCP_INFO was.
     brackets: Option<(Brackets, Option<Brackets>)>,
     /// Ends with the trial, after its workers.
-    filter: Option<AckFilter>,
+    filters: Vec<AckFilter>,
     capture: Option<Capture>,
     /// Of a host that relays.
     relays: Option<Relays>,
@@ -85,10 +85,10 @@ impl HostTrial {
             let settings = HostName::PAIR.map(|host| WireSettings::of(&prepare.knobs, host));
             wire.set(settings, prepare.seed).map_err(failed)?;
         }
-        let filter = device
-            .ack_filter
-            .map(|filter| filter_acks(&prepare, filter))
-            .transpose()?;
+        let filters = match device.ack_filter {
+            Some(rule) => filter_acks(&prepare, rule)?,
+            None => Vec::new(),
+        };
         let (ports, warnings) = if backend.is_kernel() {
             let sysctls = device.sysctls.keys().cloned().collect();
             let mut ports = BTreeMap::new();
@@ -120,7 +120,7 @@ impl HostTrial {
                 soak: None,
                 ports: Vec::new(),
                 brackets: None,
-                filter,
+                filters,
                 capture,
                 relays: None,
                 wire,
@@ -261,10 +261,10 @@ impl HostTrial {
             capture: self.capture.as_ref().and_then(Capture::wire),
             meters: match index {
                 0 => {
-                    let filter = self.filter.iter().map(AckFilter::meter);
-                    let relays = self.relays.iter().filter_map(Relays::meter);
+                    let filters = AckFilter::meter(&self.filters).into_iter();
+                    let relays = self.relays.as_ref().and_then(Relays::meter);
                     let wire = self.wire.iter().map(|wire| Box::new(wire.clone()) as _);
-                    filter.chain(relays).chain(wire).collect()
+                    filters.chain(relays).chain(wire).collect()
                 }
                 _ => Vec::new(),
             },
@@ -433,18 +433,23 @@ fn response_times(found: Vec<WorkerReadings>) -> anyhow::Result<Option<String>> 
         .transpose()
 }
 
-/// Begins to filter the host's ACKs. The flush has the host's own CPUs.
-fn filter_acks(prepare: &Prepare, rule: AckFilterRule) -> Result<AckFilter, PrepareError> {
+/// Begins to filter the host's ACKs, at each of its devices. The flush has the host's own CPUs.
+fn filter_acks(prepare: &Prepare, rule: AckFilterRule) -> Result<Vec<AckFilter>, PrepareError> {
     let cpu = prepare.cpus[0];
     let refuse = |reason: String| PrepareError::Unsupported {
         knob: format!("{}.ack_filter", prepare.host),
         reason,
     };
-    let [port] = prepare.ports.as_slice() else {
-        return Err(refuse("of a host with one device alone".to_string()));
-    };
+    let relay_mode = prepare.knobs.word("relay_mode");
+    if prepare.side.is_none() && relay_mode.as_deref() == Some(RelayMode::Forward.word()) {
+        return Err(refuse(
+            "a host that forwards packets acknowledges nothing".to_string(),
+        ));
+    }
     let on_cpu = move || pin(cpu).map_err(|error| error.to_string());
-    AckFilter::start(&port.device, rule, on_cpu).map_err(refuse)
+    let ports = prepare.ports.iter();
+    let start = |port: &TestedPort| AckFilter::start(&port.device, rule, on_cpu);
+    ports.map(start).collect::<Result<_, _>>().map_err(refuse)
 }
 
 fn turn(

@@ -133,7 +133,7 @@ const KERNEL: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 77, 0, 1));
 const OURS: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 77, 0, 2));
 
 fn each_mode(work: impl Fn(Mode) + Sync) {
-    KERNEL_MODES.iter().copied().for_each(&work);
+    KERNEL_MODES.into_iter().for_each(&work);
     in_namespace(|| work(Mode::User));
 }
 

@@ -191,6 +191,42 @@ fn a_host_in_the_middle_relays_every_byte_by_connections_of_its_own() {
     }
 }
 
+/// Two threads at the server are two ports, so two instances of our TCP in the middle.
+#[test]
+fn our_tcp_in_the_middle_relays_every_byte_and_its_ack_policy_is_a_knob() {
+    if !able() {
+        return;
+    }
+    let acks = |policy: &str, ip: &str, threads: usize| {
+        let place = Place::new();
+        let text = format!(
+            "[bed]\nkind = \"netns\"\ntopology = \"chain\"\nrelay_mode = \"user\"\nip = \"{ip}\"\n\
+             \"relay.ack_policy\" = \"{policy}\"\n\
+             [workload]\nkind = \"stream\"\ncheck = \"on\"\nflows = 4\nthreads = {threads}\n"
+        );
+        let (record, _) = run(&place, &text);
+        let received = count(&record, "server", "workload", "payload_bytes_received");
+        let checked = count(&record, "server", "workload", "payload_bytes_checked");
+        assert!(
+            received > 0 && checked >= received,
+            "{policy}: {checked} of {received}"
+        );
+        let of_relay = |what| count(&record, "relay", "tcp", what) as f64;
+        let (only, moved) = (
+            of_relay("only_acknowledging_acks_sent"),
+            of_relay("window_advancing_acks_sent"),
+        );
+        assert_eq!(of_relay("pure_acks_sent"), only + moved, "{policy}");
+        assert!(of_relay("ip_packets_sent") >= only + moved, "{policy}");
+        only / received as f64
+    };
+    let (every_second, on_read) = (acks("exactly", "v4", 1), acks("on-read", "v6", 2));
+    assert!(
+        10.0 * on_read < every_second,
+        "{on_read} {every_second} a byte"
+    );
+}
+
 #[test]
 fn a_pair_by_ipv6_with_either_tcp() {
     if !able() {

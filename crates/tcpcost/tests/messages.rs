@@ -57,13 +57,119 @@ const ARGUMENTS: &[&[&str]] = &[
     &["run", "acks", "--set", "bottleneck=1GB"],
 ];
 
+/// Of a relay, each with its exit code.
+const RELAYS: &[(i32, &[&str])] = &[
+    (2, &["relay", "--to", "10.9.0.1:80"]),
+    (2, &["relay", "--listen", "8080", "--to", "10.9.0.1:80"]),
+    (2, &["relay", "--listen", "127.0.0.1:0", "--to", "10.9.0.1"]),
+    (
+        2,
+        &[
+            "relay",
+            "--listen",
+            "127.0.0.1:0",
+            "--to",
+            "10.9.0.1:80",
+            "--mode",
+            "fast",
+        ],
+    ),
+    (
+        77,
+        &[
+            "relay",
+            "--listen",
+            "127.0.0.1:0",
+            "--to",
+            "10.9.0.1:80",
+            "--mode",
+            "sockmap",
+        ],
+    ),
+    (
+        1,
+        &["relay", "--listen", "192.0.2.1:80", "--to", "10.9.0.1:80"],
+    ),
+    (
+        2,
+        &[
+            "relay",
+            "--listen",
+            "127.0.0.1:0",
+            "--to",
+            "10.9.0.1:80",
+            "--allow",
+            "10.0.0.0/33",
+        ],
+    ),
+    (
+        2,
+        &[
+            "relay",
+            "--listen",
+            "127.0.0.1:0",
+            "--to",
+            "10.9.0.1:80",
+            "--keepalive",
+            "1ms",
+        ],
+    ),
+    (
+        2,
+        &[
+            "relay",
+            "--listen",
+            "127.0.0.1:0",
+            "--to",
+            "10.9.0.1:80",
+            "--pipe-size",
+            "1KiB",
+        ],
+    ),
+    (
+        2,
+        &[
+            "relay",
+            "--listen",
+            "127.0.0.1:0",
+            "--to",
+            "10.9.0.1:80",
+            "--each",
+        ],
+    ),
+    (
+        2,
+        &[
+            "relay",
+            "--listen",
+            "127.0.0.1:0",
+            "--to",
+            "10.9.0.1:80",
+            "--tap",
+            "r0",
+        ],
+    ),
+    (
+        2,
+        &[
+            "relay",
+            "--listen",
+            "10.9.0.2:80",
+            "--to",
+            "10.9.0.1:80",
+            "--mode",
+            "user",
+        ],
+    ),
+];
+
 #[test]
 fn mistakes_are_told_in_one_line_each() {
     let place = Place::new();
     let mut told = String::new();
-    let mut tell = |what: &str, args: &[&str]| {
+    let mut tell = |code: i32, what: &str, args: &[&str]| {
         let ran = place.run(args);
-        assert_eq!(ran.code, Some(2), "{what}: {ran:?}");
+        assert_eq!(ran.code, Some(code), "{what}: {ran:?}");
         assert_eq!(ran.stdout, "", "{what}");
         assert_eq!(ran.stderr.lines().count(), 1, "{what}: {}", ran.stderr);
         told += &format!("{what}\n    {}", ran.stderr);
@@ -71,12 +177,16 @@ fn mistakes_are_told_in_one_line_each() {
     for text in FILES {
         place.write("s.toml", text);
         tell(
+            2,
             &text.trim_end().replace('\n', " | "),
             &["run", "./s.toml", "--dry-run"],
         );
     }
     for args in ARGUMENTS {
-        tell(&args.join(" "), args);
+        tell(2, &args.join(" "), args);
+    }
+    for (code, args) in RELAYS {
+        tell(*code, &args.join(" "), args);
     }
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/messages.txt");
     if std::env::var_os("TCPCOST_REWRITE").is_some() {

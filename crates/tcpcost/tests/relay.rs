@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use common::{Place, Started};
 use serde_json::Value;
-use tcpcost_testbed::{has_program, is_root, skip, until};
+use tcpcost_testbed::{has_program, in_namespace, is_root, skip, until};
 
 /// A relay that is ready, and where it listens.
 fn relay(place: &Place, server: SocketAddr, more: &[&str]) -> (Started, SocketAddr) {
@@ -170,6 +170,7 @@ fn mistakes_are_told_in_one_line_with_what_works() {
     let place = Place::new();
     let (server, address) = server();
     let (to, used) = (address.to_string(), address.to_string());
+    let user = ["--mode", "user", "--tap", "r0", "--address", "10.9.0.2/24"];
     let cases: &[(&[&str], i32, &str)] = &[
         (&["--to", &to], 2, "--listen ADDR is needed"),
         (&["--listen", "127.0.0.1:0"], 2, "--to"),
@@ -201,7 +202,7 @@ fn mistakes_are_told_in_one_line_with_what_works() {
         (
             &["--listen", "127.0.0.1:0", "--to", &to, "--mode", "fast"],
             2,
-            "one of copy, splice, sockmap, io-uring, auto",
+            "one of copy, splice, sockmap, io-uring, user, auto",
         ),
         (
             &[
@@ -237,6 +238,46 @@ fn mistakes_are_told_in_one_line_with_what_works() {
             2,
             "whole seconds",
         ),
+        (
+            &["--listen", "10.9.0.2:80", "--to", &to, "--mode", "user"],
+            2,
+            "--mode user needs --tap NAME and --address ADDR/PREFIX",
+        ),
+        (
+            &["--listen", "127.0.0.1:0", "--to", &to, "--ack-every", "2"],
+            2,
+            "need --mode user",
+        ),
+        (
+            &[
+                &user[..],
+                &["--listen", "127.0.0.1:0", "--to", "10.9.0.1:80"],
+            ]
+            .concat(),
+            2,
+            "--listen 127.0.0.1:0: no --address of ours",
+        ),
+        (
+            &[&user[..], &["--listen", "10.9.0.2:80", "--to", &to]].concat(),
+            2,
+            "never leaves a host",
+        ),
+        (
+            &[
+                &user[..],
+                &[
+                    "--listen",
+                    "10.9.0.2:80",
+                    "--to",
+                    "10.9.0.1:80",
+                    "--cpus",
+                    "0,1",
+                ],
+            ]
+            .concat(),
+            2,
+            "--mode user has one worker",
+        ),
     ];
     for (args, code, said) in cases {
         let ran = place.run(&[&["relay"], *args].concat());
@@ -251,6 +292,53 @@ fn mistakes_are_told_in_one_line_with_what_works() {
         assert_eq!(ran.stdout, "", "{args:?}");
     }
     drop(server);
+}
+
+#[test]
+fn our_own_tcp_relays_over_an_interface_that_goes_with_it() {
+    in_namespace(|| {
+        let place = Place::new();
+        let server = TcpListener::bind("0.0.0.0:0").unwrap();
+        let to = format!("10.9.0.1:{}", server.local_addr().unwrap().port());
+        let args = [
+            "relay",
+            "--mode",
+            "user",
+            "--tap",
+            "r0",
+            "--address",
+            "10.9.0.2/24",
+            "--host-address",
+            "10.9.0.1/24",
+            "--listen",
+            "10.9.0.2:80",
+            "--to",
+            &to,
+            "--ack-policy",
+            "on-read",
+            "--json",
+        ];
+        let mut relay = place.start(&args);
+        let line = relay.wait_for("tcpcost: relay on ");
+        assert!(line.contains("on 10.9.0.2:80 to 10.9.0.1:"), "{line}");
+        relay.wait_for("tcpcost: ready");
+        let mut client = TcpStream::connect("10.9.0.2:80").unwrap();
+        ask(&mut client, &server, 1_000_000);
+        drop(client);
+        relay.signal(libc::SIGTERM);
+        let ran = relay.end();
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        let last: Value = serde_json::from_str(ran.stdout.lines().last().unwrap()).unwrap();
+        assert_eq!(last["ended"]["finished"], 1, "{last}");
+        let back = &last["to_client"];
+        let moved = |how: &str| back[how].as_u64().unwrap();
+        assert_eq!(moved("redirected_bytes") + moved("copied_bytes"), 1_000_000);
+        assert!(
+            !std::fs::read_to_string("/proc/thread-self/net/dev")
+                .unwrap()
+                .contains("r0:")
+        );
+    });
 }
 
 #[test]

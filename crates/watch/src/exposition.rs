@@ -1,5 +1,23 @@
 //! The two texts in which Prometheus takes metrics, and which of them a client asks for.
 
+use std::fmt;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::registry::Registry;
+
+/// What a collector tells now, as OpenMetrics 1.0.
+///
+/// # Errors
+/// The collector's.
+pub fn metrics_text(collector: impl Collector) -> Result<String, fmt::Error> {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(collector));
+    let mut text = String::new();
+    encode(&mut text, &registry)?;
+    Ok(text)
+}
+
 /// A text format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exposition {

@@ -37,6 +37,7 @@ use anyhow::Context;
 use tcpcost_signals::Interrupt;
 
 pub use connections::{By, Filter, Wanted};
+pub use exposition::metrics_text;
 pub use http::serve as serve_metrics;
 
 use driver::{Moment, View};

@@ -8,10 +8,11 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::registry::{Registry, Unit};
+use prometheus_client::registry::Unit;
 use tcpcost_counts::{Counts, MeterName, Quantity, Snapshot, Whose, self_cpu_ns};
 
 use crate::driver::Moment;
+use crate::exposition::metrics_text;
 use crate::sample::Sample;
 
 /// Totals of the last look, shared by the loop that looks and the server that is asked.
@@ -29,11 +30,7 @@ impl Metrics {
 
     /// The text that Prometheus reads (OpenMetrics 1.0).
     pub fn text(&self) -> Result<String, fmt::Error> {
-        let mut registry = Registry::default();
-        registry.register_collector(Box::new(self.clone()));
-        let mut text = String::new();
-        prometheus_client::encoding::text::encode(&mut text, &registry)?;
-        Ok(text)
+        metrics_text(self.clone())
     }
 }
 

@@ -17,7 +17,7 @@ impl AckFilter {
     }
 
     /// None.
-    pub fn meter(&self) -> Box<dyn Meter + Send> {
-        match *self {}
+    pub fn meter(_: &[AckFilter]) -> Option<Box<dyn Meter + Send>> {
+        None
     }
 }

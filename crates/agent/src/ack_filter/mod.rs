@@ -83,9 +83,11 @@ impl AckFilter {
         })
     }
 
-    /// What it counts, as a meter.
-    pub fn meter(&self) -> Box<dyn Meter + Send> {
-        Box::new(Counted(Arc::clone(&self.program)))
+    /// What they count together, as a meter, if there are any.
+    pub fn meter(filters: &[AckFilter]) -> Option<Box<dyn Meter + Send>> {
+        let programs = filters.iter().map(|filter| Arc::clone(&filter.program));
+        let programs: Vec<_> = programs.collect();
+        (!programs.is_empty()).then(|| Box::new(Counted(programs)) as _)
     }
 }
 
@@ -98,7 +100,8 @@ impl Drop for AckFilter {
     }
 }
 
-struct Counted(Arc<AckFilterProgram>);
+/// Of each device of a host.
+struct Counted(Vec<Arc<AckFilterProgram>>);
 
 impl Meter for Counted {
     fn name(&self) -> MeterName {
@@ -106,7 +109,15 @@ impl Meter for Counted {
     }
 
     fn snapshot(&mut self) -> Result<Snapshot, MeterError> {
-        Ok(self.0.snapshot())
+        let mut all = self.0.iter().map(|program| program.snapshot());
+        let mut first = all.next().expect("a meter of one filter at least");
+        for more in all.flat_map(|snapshot| snapshot.totals) {
+            let counts = &mut first.totals[0].counts;
+            for (quantity, count) in more.counts {
+                *counts.entry(quantity).or_insert(0) += count;
+            }
+        }
+        Ok(first)
     }
 }
 

@@ -378,7 +378,15 @@ fn filtered(rule: AckFilterRule, work: impl FnOnce()) -> Option<Counts> {
     match AckFilter::start("s", rule, || Ok(())) {
         Ok(filter) => {
             work();
-            Some(filter.meter().snapshot().unwrap().totals[0].counts.clone())
+            Some(
+                AckFilter::meter(std::slice::from_ref(&filter))
+                    .unwrap()
+                    .snapshot()
+                    .unwrap()
+                    .totals[0]
+                    .counts
+                    .clone(),
+            )
         }
         Err(error) if error.contains("needs ") => {
             skip(&error.to_string());

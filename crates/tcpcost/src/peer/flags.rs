@@ -18,7 +18,7 @@ use tcpcost_tcp::{Config, CongestionControl, KeepAlive, Nagle};
 use super::policy::PolicyFlags;
 use crate::exit::usage;
 pub use local::Forward;
-pub use network::{Network, is_reachable};
+pub use network::{Network, check as check_networks, check_remote, is_reachable};
 pub use wire::WireFlags;
 
 /// A congestion control by name.
@@ -57,7 +57,7 @@ fn buffer(text: &str) -> Result<u32, String> {
 }
 
 /// What the kernel takes for the name of an interface (`dev_valid_name`).
-fn interface_name(text: &str) -> Result<String, String> {
+pub fn interface_name(text: &str) -> Result<String, String> {
     let odd = |byte: u8| matches!(byte, b'/' | b':') || byte.is_ascii_whitespace();
     let fits = (1..16).contains(&text.len()) && !text.bytes().any(odd);
     if fits && text != "." && text != ".." {

@@ -6,7 +6,7 @@
 use tcpcost_host::error::SystemError;
 use tcpcost_host::link;
 
-use super::flags::{Flags, Network};
+use super::flags::Network;
 use crate::output::say;
 
 /// Changes that end with the value.
@@ -24,23 +24,27 @@ enum Undo {
 }
 
 impl KernelSide {
-    /// Sets MTU and addresses of interface `name` and takes it up; without flags for it, nothing.
+    /// Sets MTU and addresses of interface `name` and takes it up; without any of them, nothing.
     ///
     /// # Errors
     /// What could not be set; what was set before is put back.
-    pub fn set_up(name: &str, flags: &Flags) -> Result<Self, SystemError> {
+    pub fn set_up(
+        name: &str,
+        mtu: Option<u32>,
+        host_address: &[Network],
+    ) -> Result<Self, SystemError> {
         let before = link::read(name)?;
         let mut side = Self {
             name: name.to_string(),
             mtu: before.mtu,
             undo: Vec::new(),
         };
-        if let Some(mtu) = flags.mtu {
+        if let Some(mtu) = mtu {
             link::set_mtu(name, mtu)?;
             side.undo.push(Undo::Mtu(before.mtu));
             side.mtu = mtu;
         }
-        for network in &flags.host_address {
+        for network in host_address {
             match link::add_address(name, network.address, network.prefix) {
                 // It has it already, and keeps it.
                 Err(error) if error.source.raw_os_error() == Some(libc::EEXIST) => {}
@@ -50,7 +54,7 @@ impl KernelSide {
                 }
             }
         }
-        if !flags.host_address.is_empty() {
+        if !host_address.is_empty() {
             link::set_up(name)?;
             if !before.up {
                 side.undo.push(Undo::Down);

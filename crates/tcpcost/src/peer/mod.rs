@@ -41,12 +41,11 @@ use crate::output::say;
 use board::Board;
 use configuration::Configuration;
 use doors::{Hall, Porter};
-use kernel_side::KernelSide;
 use serving::Serving;
 
-use flags::Network;
-
-pub use flags::Flags;
+pub use flags::{Flags, Network, check_networks, check_remote, interface_name};
+pub use kernel_side::KernelSide;
+pub use policy::PolicyFlags;
 
 /// Set by a signal, or by the first instance that ends.
 static STOPPED: AtomicBool = AtomicBool::new(false);
@@ -69,7 +68,7 @@ pub fn run(flags: &Flags) -> anyhow::Result<Exit> {
         }
     }
     // Dropped after the interface is let go of.
-    let kernel_side = KernelSide::set_up(taps[0].name(), flags)?;
+    let kernel_side = KernelSide::set_up(taps[0].name(), flags.mtu, &flags.host_address)?;
     let mtu = kernel_side.mtu();
     flags.check_mtu(mtu)?;
     say!(

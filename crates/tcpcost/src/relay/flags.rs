@@ -7,6 +7,7 @@ use clap::{Args, ValueEnum};
 use tcpcost_relay::{Address, Balance, Config, Mode, Network, ProxyVersion};
 use tcpcost_study::units;
 
+use super::user::UserFlags;
 use crate::exit::usage;
 
 /// `tcpcost relay`.
@@ -18,7 +19,7 @@ pub struct Flags {
     /// Where to connect to: as --listen, or NAME:PORT; several are upstreams that share the connections.
     #[arg(long, value_name = "ADDR", value_parser = address, required = true, num_args = 1..)]
     pub to: Vec<Address>,
-    /// How bytes go: copy, splice, io-uring, or auto, which chooses copy or splice for each way of each connection (docs/relay.md).
+    /// How bytes go: copy, splice, io-uring, user (our own TCP), or auto, which chooses copy or splice for each way of each connection (docs/relay.md).
     #[arg(long, default_value = "auto")]
     pub mode: Mode,
     /// Which upstream the next connection gets.
@@ -87,6 +88,9 @@ pub struct Flags {
     /// With --json and --every: a line for each open connection, too.
     #[arg(long, requires_all = ["json", "every"])]
     pub each: bool,
+    /// Of mode user.
+    #[command(flatten)]
+    pub user: UserFlags,
 }
 
 /// [`Balance`] on the command line.

@@ -7,7 +7,7 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
-use prometheus_client::registry::{Registry, Unit};
+use prometheus_client::registry::Unit;
 use tcpcost_relay::{Counters, Ending, Way};
 
 /// Totals, read when they are asked for.
@@ -21,11 +21,7 @@ impl Metrics {
 
     /// The text that Prometheus reads (OpenMetrics 1.0).
     pub fn text(&self) -> Result<String, fmt::Error> {
-        let mut registry = Registry::default();
-        registry.register_collector(Box::new(self.clone()));
-        let mut text = String::new();
-        prometheus_client::encoding::text::encode(&mut text, &registry)?;
-        Ok(text)
+        tcpcost_watch::metrics_text(self.clone())
     }
 }
 

@@ -5,14 +5,16 @@
 mod flags;
 mod lines;
 mod metrics;
+mod user;
 
 use std::io;
 use std::net::TcpListener;
+use std::os::fd::OwnedFd;
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
 use anyhow::Context;
-use tcpcost_relay::{Listener, Mode, Relay, StartError, Totals, bind, systemd};
+use tcpcost_relay::{Config, Listener, Mode, Relay, StartError, Totals, bind, systemd};
 use tcpcost_signals::Interrupt;
 
 use crate::exit::{Exit, Stop};
@@ -27,8 +29,9 @@ pub fn run(flags: &Flags) -> anyhow::Result<Exit> {
     let handed = systemd::listen_fds().context("take the sockets of the service manager")?;
     let mut config = flags.config(!handed.is_empty())?;
     let interrupt = Interrupt::watch(ENDS_AT_ONCE)?;
+    flags.user.check(flags, !handed.is_empty())?;
     let workers = flags.workers();
-    if flags.connections.is_none() {
+    if flags.connections.is_none() && flags.mode != Mode::User {
         config.connections_max = tcpcost_relay::connections_allowed(&config, workers);
     }
     let most = config.connections_max;
@@ -36,21 +39,26 @@ pub fn run(flags: &Flags) -> anyhow::Result<Exit> {
     if flags.json {
         config.ended = Some(ended);
     }
-    let mut listeners = bind(&flags.listen, workers, &config).map_err(|(address, error)| {
-        anyhow::Error::new(error).context(format!("listen on {address}"))
-    })?;
-    for socket in handed {
-        let listener =
-            Listener::from_socket(socket).context("listen on a socket of the service manager")?;
-        listeners
-            .iter_mut()
-            .for_each(|own| own.push(listener.clone()));
-    }
-    let local: Vec<String> = listeners[0].iter().map(Listener::to_string).collect();
+    // Sockets are bound, and metrics served, before the relay takes connections.
+    let listeners = match flags.mode {
+        Mode::User => Vec::new(),
+        _ => listen(flags, handed, workers, &config)?,
+    };
     let server = flags.metrics.map(TcpListener::bind).transpose();
     let server = server.with_context(|| format!("serve metrics at {:?}", flags.metrics))?;
     let (mode, upstreams) = (config.mode, config.to.clone());
-    let relay = Relay::start(listeners, config).map_err(not_started)?;
+    // Our side of an interface is put back when this ends.
+    let (relay, local, _kernel_side) = match flags.mode {
+        Mode::User => {
+            let (relay, local, kernel_side) = flags.user.start(flags, config)?;
+            (relay, local, Some(kernel_side))
+        }
+        _ => {
+            let local = listeners[0].iter().map(Listener::to_string).collect();
+            let relay = Relay::start(listeners, config).map_err(not_started)?;
+            (relay, local, None)
+        }
+    };
     let counters = relay.counters();
     if let Some(server) = server {
         let at = server.local_addr()?;
@@ -59,6 +67,7 @@ pub fn run(flags: &Flags) -> anyhow::Result<Exit> {
         say!("tcpcost: metrics: http://{at}/metrics");
     }
     let to: Vec<String> = upstreams.iter().map(ToString::to_string).collect();
+    let local: Vec<String> = local;
     let (local, to) = (local.join(", "), to.join(", "));
     say!(
         "tcpcost: relay on {local} to {to}, mode {}, at most {most} connections; Ctrl-C ends it",
@@ -87,6 +96,26 @@ pub fn run(flags: &Flags) -> anyhow::Result<Exit> {
     told?;
     lines.end(&totals, mode)?;
     Ok(Exit::Ok)
+}
+
+/// The kernel's sockets of each worker: bound here, or handed over by a service manager.
+fn listen(
+    flags: &Flags,
+    handed: Vec<OwnedFd>,
+    workers: usize,
+    config: &Config,
+) -> anyhow::Result<Vec<Vec<Listener>>> {
+    let mut listeners = bind(&flags.listen, workers, config).map_err(|(address, error)| {
+        anyhow::Error::new(error).context(format!("listen on {address}"))
+    })?;
+    for socket in handed {
+        let listener =
+            Listener::from_socket(socket).context("listen on a socket of the service manager")?;
+        listeners
+            .iter_mut()
+            .for_each(|own| own.push(listener.clone()));
+    }
+    Ok(listeners)
 }
 
 /// What can be done about it is in the line.

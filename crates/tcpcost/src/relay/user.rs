@@ -1,0 +1,143 @@
+//! Mode `user` on the command line: our own TCP, with an interface and addresses of its own, as `tcpcost peer` has.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::Args;
+use tcpcost_link::{Layer, Offloads, Tap};
+use tcpcost_relay::{Address, Config, Mode, Relay};
+use tcpcost_stack::{SocketOptions, UserSettings, UserStack};
+use tcpcost_tcp::{Config as Tcp, KeepAlive};
+
+use super::{Flags, not_started};
+use crate::exit::usage;
+use crate::peer::{KernelSide, Network, PolicyFlags, check_networks, check_remote, interface_name};
+
+/// The flags of mode `user`.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Mode user: our own TCP, as in tcpcost peer")]
+pub struct UserFlags {
+    /// Make or take the TAP interface NAME.
+    #[arg(long, value_name = "NAME", value_parser = interface_name)]
+    pub tap: Option<String>,
+    /// Make or take the TUN interface NAME.
+    #[arg(long, value_name = "NAME", conflicts_with = "tap", value_parser = interface_name)]
+    pub tun: Option<String>,
+    /// Our address, at which --listen listens; one of each family at most.
+    #[arg(long, value_name = "ADDR/PREFIX")]
+    pub address: Vec<Network>,
+    /// Address to give the kernel's side and take it up; without it the interface is left as it is.
+    #[arg(long, value_name = "ADDR/PREFIX")]
+    pub host_address: Vec<Network>,
+    /// Knobs of our TCP.
+    #[command(flatten)]
+    pub policies: PolicyFlags,
+}
+
+impl UserFlags {
+    /// What of them is missing, or has no effect. `is_handed`: the service manager gave sockets.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, as a mistake on the command line.
+    pub fn check(&self, flags: &Flags, is_handed: bool) -> anyhow::Result<()> {
+        let has_interface = self.tap.is_some() || self.tun.is_some();
+        let has_address = !self.address.is_empty() || !self.host_address.is_empty();
+        if flags.mode != Mode::User {
+            let is_any = has_interface || has_address || self.policies.choices().next().is_some();
+            return match is_any {
+                true => Err(usage(
+                    "an interface, addresses and policies of our own TCP need --mode user",
+                )),
+                false => Ok(()),
+            };
+        }
+        if !has_interface || self.address.is_empty() {
+            return Err(usage(
+                "--mode user needs --tap NAME and --address ADDR/PREFIX: our own TCP has an interface and an address of its own",
+            ));
+        }
+        check_networks("--address", &self.address, &[])?;
+        check_networks("--host-address", &self.host_address, &self.address)?;
+        if is_handed {
+            return Err(usage(
+                "--mode user: sockets of a service manager are the kernel's",
+            ));
+        }
+        if flags.workers() > 1 {
+            return Err(usage(
+                "--mode user has one worker: packets come to a thread by their port",
+            ));
+        }
+        for address in &flags.listen {
+            let own = |local: &SocketAddr| {
+                let is_own = |own: &Network| own.address == local.ip();
+                local.ip().is_unspecified() || self.address.iter().any(is_own)
+            };
+            if !matches!(address, Address::Tcp(local) if own(local)) {
+                return Err(usage(format!("--listen {address}: no --address of ours")));
+            }
+        }
+        for address in &flags.to {
+            if let Address::Tcp(remote) = address {
+                check_remote("--to", *remote, &self.address)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts the relay over the interface, where it listens, and what is put back when it has ended.
+    ///
+    /// # Errors
+    /// The interface cannot be had, or the relay not be started.
+    pub fn start(
+        &self,
+        flags: &Flags,
+        config: Config,
+    ) -> anyhow::Result<(Relay, Vec<String>, KernelSide)> {
+        let (name, layer) = match (&self.tap, &self.tun) {
+            (Some(name), _) => (name, Layer::Ethernet),
+            (None, name) => (name.as_ref().context("an interface")?, Layer::Ip),
+        };
+        let mut tap = Tap::open(name, layer, Offloads::ALL)
+            .with_context(|| format!("open interface {name}"))?;
+        for network in &self.address {
+            tap.answer_for(network.address);
+        }
+        let kernel_side = KernelSide::set_up(tap.name(), None, &self.host_address)?;
+        let addresses: Vec<IpAddr> = self.address.iter().map(|own| own.address).collect();
+        let networks: Vec<_> = self.address.iter().map(Network::pair).collect();
+        let options = SocketOptions {
+            send_buffer_bytes: config.send_buffer,
+            receive_buffer_bytes: config.receive_buffer,
+            nodelay: config.nodelay,
+            ..SocketOptions::default()
+        };
+        let settings = self.settings(&config, kernel_side.mtu());
+        let stack = UserStack::with_settings(tap, &addresses, &settings, &options)?;
+        let stack = stack.with_networks(&networks);
+        let listen = flags.listen.iter().filter_map(|address| match address {
+            Address::Tcp(local) => Some(*local),
+            _ => None,
+        });
+        let started = Relay::start_user(vec![(stack, listen.collect())], config);
+        let (relay, local) = started.map_err(not_started)?;
+        let local = local.iter().flatten().map(SocketAddr::to_string);
+        Ok((relay, local.collect(), kernel_side))
+    }
+
+    fn settings(&self, config: &Config, mtu: u32) -> UserSettings {
+        let keepalive = config.keepalive.map(|idle| KeepAlive {
+            idle,
+            // As with the kernel's sockets.
+            interval: (idle / 10).max(Duration::from_secs(1)),
+            probes: 9,
+        });
+        let tcp = Tcp {
+            mss: u16::try_from(mtu.saturating_sub(40)).unwrap_or(u16::MAX),
+            keepalive,
+            ..Tcp::default()
+        };
+        UserSettings::new(&tcp, self.policies.choices())
+    }
+}
