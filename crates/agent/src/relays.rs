@@ -4,7 +4,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use tcpcost_relay::{Address, Config, Mode, Relay, bind};
-use tcpcost_study::{RelayMode, WorkloadSettings};
+use tcpcost_study::{FlowGroup, RelayMode};
 
 use crate::protocol::Prepare;
 use crate::{PrepareError, failed};
@@ -16,7 +16,7 @@ impl Relays {
     /// Starts a relay for each target, on ports of `address` that the kernel chooses, on the host's CPUs.
     pub fn start(
         prepare: &Prepare,
-        settings: &WorkloadSettings,
+        groups: &[FlowGroup],
         address: IpAddr,
         targets: &[SocketAddr],
     ) -> Result<Relays, PrepareError> {
@@ -28,12 +28,14 @@ impl Relays {
             Some(RelayMode::Auto) => Mode::Auto,
             Some(RelayMode::Forward) | None => return Ok(Relays(Vec::new())),
         };
+        let settings = &groups[0].settings;
+        let flows: usize = groups.iter().map(|group| group.settings.flows).sum();
         let mut relays = Relays(Vec::new());
         for (&target, &cpu) in targets.iter().zip(prepare.cpus.iter().cycle()) {
             let config = Config {
                 mode,
                 cpus: vec![cpu],
-                connections_max: settings.flows.max(1),
+                connections_max: flows.max(1),
                 nodelay: settings.nodelay,
                 congestion_control: Some(settings.congestion_control.clone()),
                 send_buffer: settings.send_buffer_bytes,

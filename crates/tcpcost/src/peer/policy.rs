@@ -39,7 +39,7 @@ fn flag(id: &'static str, row: &'static Knob) -> Arg {
         Kind::BitRate | Kind::EventRate => "RATE",
         Kind::Time(..) => "TIME",
         Kind::Switch => "on|off",
-        Kind::Choice(_) | Kind::Cpus | Kind::Text => "WORD",
+        Kind::Choice(_) | Kind::Cpus | Kind::Text | Kind::Program => "WORD",
     };
     let parse = move |text: &str| match Knobs::default().set(row.name, text) {
         Ok(()) => Ok(text.to_string()),
@@ -149,7 +149,7 @@ mod tests {
             Kind::Time(least, _) => format!("{least}ms"),
             Kind::Switch => "on".to_string(),
             Kind::Choice(words) => words.last().expect("some").to_string(),
-            Kind::Cpus | Kind::Text => "reno".to_string(),
+            Kind::Cpus | Kind::Text | Kind::Program => "reno".to_string(),
         }
     }
 
