@@ -28,7 +28,7 @@ pub struct Read {
 pub fn read_capture(
     file: &Path,
     side: Side,
-    kind: WorkloadKind,
+    kind: Option<WorkloadKind>,
     ports: Vec<u16>,
     snapshots: &Brackets,
 ) -> anyhow::Result<Read> {
@@ -64,7 +64,7 @@ pub fn read_capture(
     if !connections.any(|one| one.began() == Began::Handshake) {
         bail!("{}: holds no connection of the trial", file.display());
     }
-    let opening = (kind == WorkloadKind::Rr).then(|| {
+    let opening = (kind == Some(WorkloadKind::Rr)).then(|| {
         let (_, watch) = interval.analysis.finish();
         watch.opening(greeting)
     });

@@ -13,6 +13,7 @@ mod ack_filter;
 mod backend;
 mod capture;
 mod captured;
+mod deal;
 mod policy;
 pub mod protocol;
 mod readings;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tcpcost_stack::{
     SocketOptions, StackError, ack_delay_max_here, config_for, options_here, set_socket_knob,
 };
-use tcpcost_study::{KNOBS, Kernel, Knob, Of, Unavailable, Value, WorkloadSettings};
+use tcpcost_study::{FlowGroup, KNOBS, Kernel, Knob, Of, Unavailable, Value};
 use tcpcost_tcp::Config;
 use tcpcost_workload::socket_options;
 
@@ -15,12 +15,12 @@ use crate::protocol::Prepare;
 use crate::{PrepareError, failed};
 
 /// Refuses the first knob that this end cannot have.
-pub fn check(prepare: &Prepare, settings: &WorkloadSettings) -> Result<(), PrepareError> {
+pub fn check(prepare: &Prepare, groups: &[FlowGroup]) -> Result<(), PrepareError> {
     let (knobs, end) = (&prepare.knobs, prepare.host);
     let available = knobs.available_at(end, prepare.owned);
     available.map_err(|Unavailable { knob, reason }| PrepareError::Unsupported { knob, reason })?;
     let is_user = knobs.is_user(end);
-    check_options(&socket_options(settings), is_user)?;
+    check_options(&options(groups), is_user)?;
     let delay = knobs
         .value_at(end, "ack_delay")
         .as_ref()
@@ -32,6 +32,14 @@ pub fn check(prepare: &Prepare, settings: &WorkloadSettings) -> Result<(), Prepa
         }),
         _ => Ok(()),
     }
+}
+
+/// Options of all sockets: those of any group, since they are set for all groups but for what their calls need.
+pub fn options(groups: &[FlowGroup]) -> SocketOptions {
+    let mut each = groups.iter().map(|group| socket_options(&group.settings));
+    let first = each.next().unwrap_or_default();
+    let zerocopy = first.zerocopy || each.any(|options| options.zerocopy);
+    SocketOptions { zerocopy, ..first }
 }
 
 fn check_options(options: &SocketOptions, is_user: bool) -> Result<(), PrepareError> {

@@ -5,14 +5,11 @@ use std::net::{IpAddr, SocketAddr};
 
 use tcpcost_meter::{Meter, MeterError};
 use tcpcost_relay::{Address, Config, Counters, Mode, Relay, StartError, bind};
-use tcpcost_study::{
-    Counts, MeterName, Quantity, RelayMode, Snapshot, Totals, Whose, WorkloadSettings,
-};
-use tcpcost_workload::socket_options;
+use tcpcost_study::{Counts, FlowGroup, MeterName, Quantity, RelayMode, Snapshot, Totals, Whose};
 
 use crate::backend::{self, Backend};
 use crate::protocol::{Prepare, clock_ns};
-use crate::{PrepareError, failed};
+use crate::{PrepareError, failed, policy};
 
 /// Relays that run; they end with this.
 #[derive(Default)]
@@ -27,7 +24,7 @@ impl Relays {
     /// Starts a relay for each target, on ports of `address` that the stack chooses, on the host's CPUs.
     pub fn start(
         prepare: &Prepare,
-        settings: &WorkloadSettings,
+        groups: &[FlowGroup],
         backend: &Backend,
         address: IpAddr,
         targets: &[SocketAddr],
@@ -41,12 +38,14 @@ impl Relays {
             Some(RelayMode::Auto) => Mode::Auto,
             Some(RelayMode::Forward) | None => return Ok(Relays::default()),
         };
+        let settings = &groups[0].settings;
+        let flows: usize = groups.iter().map(|group| group.settings.flows).sum();
         let mut relays = Relays::default();
         for (index, &target) in targets.iter().enumerate() {
             let config = Config {
                 mode,
                 cpus: vec![prepare.cpus[index % prepare.cpus.len()]],
-                connections_max: settings.flows.max(1),
+                connections_max: flows.max(1),
                 nodelay: settings.nodelay,
                 congestion_control: Some(settings.congestion_control.clone()),
                 send_buffer: settings.send_buffer_bytes,
@@ -56,7 +55,7 @@ impl Relays {
             };
             let any = SocketAddr::new(address, 0);
             let (relay, local) = match backend {
-                Backend::Tap(_) => over_ours(prepare, settings, backend, index, any, config)?,
+                Backend::Tap(_) => over_ours(prepare, groups, backend, index, any, config)?,
                 _ => over_the_kernels(any, config)?,
             };
             if mode == Mode::User {
@@ -104,7 +103,7 @@ fn over_the_kernels(any: SocketAddr, config: Config) -> Result<(Relay, SocketAdd
 /// By instance `index` of our TCP, over a queue of each TAP.
 fn over_ours(
     prepare: &Prepare,
-    settings: &WorkloadSettings,
+    groups: &[FlowGroup],
     backend: &Backend,
     index: usize,
     any: SocketAddr,
@@ -114,7 +113,7 @@ fn over_ours(
         return Err(PrepareError::Failed("our TCP without a TAP".to_string()));
     };
     let stack = backend::routed(links, index, prepare)
-        .and_then(|device| backend::stack(device, index, prepare, &socket_options(settings)));
+        .and_then(|device| backend::stack(device, index, prepare, &policy::options(groups)));
     let stack = stack.map_err(PrepareError::Failed)?;
     let started = Relay::start_user(vec![(stack, vec![any])], config);
     let (relay, local) = started.map_err(not_started)?;

@@ -11,8 +11,8 @@ use tcpcost_meter::affinity::pin;
 use tcpcost_meter::other_tasks::OtherTasks;
 use tcpcost_stack::limits::{self, TcpLimits};
 use tcpcost_study::{
-    AckFilterRule, Brackets, ByConnection, DeviceSettings, Environment, HostName, HostRecord,
-    MeterName, RelayMode, Side, Snapshot, WireSettings, WorkloadSettings,
+    AckFilterRule, Brackets, ByConnection, DeviceSettings, Environment, FlowGroup, HostName,
+    HostRecord, MeterName, RelayMode, Side, Snapshot, WireSettings,
 };
 
 use tcpcost_workload::CONNECTS_OUTSTANDING;
@@ -21,6 +21,7 @@ use crate::ack_filter::AckFilter;
 use crate::backend::{self, Backend, Ready};
 use crate::capture::Capture;
 use crate::captured::read_capture;
+use crate::deal;
 use crate::protocol::{Answer, Captured, Measured, Prepare, Span, TestedPort};
 use crate::readings::{self, warning};
 use crate::relays::Relays;
@@ -45,7 +46,8 @@ type Prepared = (HostTrial, BTreeMap<String, Environment>, Vec<String>);
 pub struct HostTrial {
     prepare: Prepare,
     backend: Backend,
-    settings: WorkloadSettings,
+    /// What the connections do, each group as this host has it.
+    groups: Vec<FlowGroup>,
     workers: Vec<WorkerThread>,
     soak: Option<Soak>,
     /// Ports of the connections: those that are listened on, or connected to.
@@ -71,9 +73,9 @@ impl HostTrial {
         wire: Option<Wire>,
         journal: &mut Option<Journal>,
     ) -> Result<Prepared, PrepareError> {
-        let settings = WorkloadSettings::from_knobs(&prepare.knobs).map_err(failed)?;
-        policy::check(&prepare, &settings)?;
-        let settings = settings.times(prepare.times);
+        let groups = prepare.knobs.groups_at(prepare.host, prepare.times);
+        let groups = groups.map_err(failed)?;
+        policy::check(&prepare, &groups)?;
         let device = DeviceSettings::from_knobs(&prepare.knobs, prepare.host);
         if let Some(journal) = journal {
             journal.put_back().map_err(failed)?;
@@ -96,7 +98,7 @@ impl HostTrial {
                 let read = environment::of_port(&port.device, port.peer, &sysctls);
                 ports.insert(port.device.clone(), read.map_err(failed)?);
             }
-            let warnings = check_limits(&settings, prepare.side, threads(&settings, &prepare))?;
+            let warnings = check_limits(flows(&groups), prepare.side, threads(&groups, &prepare))?;
             (ports, warnings)
         } else {
             let ports = backend::prepare(&backend, &prepare, &device)?;
@@ -115,7 +117,7 @@ impl HostTrial {
             HostTrial {
                 prepare,
                 backend,
-                settings,
+                groups,
                 workers: Vec::new(),
                 soak: None,
                 ports: Vec::new(),
@@ -135,7 +137,9 @@ impl HostTrial {
     /// machine may share.
     pub fn listen(&mut self) -> Result<Listening, PrepareError> {
         let threads = self.threads();
-        let flows_each = self.settings.flows / self.prepare.times;
+        let each = self.groups.iter();
+        let each = each.map(|group| group.settings.flows / group.times.max(1));
+        let flows_each = each.max().unwrap_or(0);
         let ports = limits::ports_for(flows_each).div_ceil(threads);
         for index in 0..threads {
             let role = Role::Listen {
@@ -145,11 +149,13 @@ impl HostTrial {
             self.start(index, role, BTreeMap::new())?;
         }
         let mut all = Listening::default();
+        let mut by_worker = Vec::new();
         for worker in &self.workers {
             let listening = worker.listening().map_err(PrepareError::Failed)?;
-            all.addresses.extend(listening.addresses);
+            by_worker.push(listening.addresses);
             all.loaded.extend(listening.loaded);
         }
+        all.addresses = deal::by_group(&by_worker, self.groups.len());
         self.ports = all.addresses.iter().map(SocketAddr::port).collect();
         self.set_up();
         Ok(all)
@@ -193,13 +199,7 @@ impl HostTrial {
             IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
             IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
         };
-        let relays = Relays::start(
-            &self.prepare,
-            &self.settings,
-            &self.backend,
-            address,
-            targets,
-        )?;
+        let relays = Relays::start(&self.prepare, &self.groups, &self.backend, address, targets)?;
         let addresses = relays.addresses();
         self.relays = Some(relays);
         Ok(addresses)
@@ -216,7 +216,8 @@ impl HostTrial {
     pub fn finish(mut self) -> anyhow::Result<Option<Captured>> {
         let (capture, asked) = (self.capture.take(), self.prepare.capture.clone());
         let (side, brackets) = (self.prepare.side, self.brackets);
-        let (kind, ports) = (self.settings.kind, std::mem::take(&mut self.ports));
+        let kind = self.prepare.knobs.workload_kind();
+        let ports = std::mem::take(&mut self.ports);
         drop(self);
         let stopped = capture.map(Capture::stop).transpose()?;
         let (Some(stopped), Some(asked), Some(side), Some((snapshots, tcp_info))) =
@@ -242,7 +243,7 @@ impl HostTrial {
 
     fn threads(&self) -> usize {
         if self.backend.is_kernel() {
-            threads(&self.settings, &self.prepare)
+            threads(&self.groups, &self.prepare)
         } else {
             self.prepare.instances
         }
@@ -270,7 +271,7 @@ impl HostTrial {
             },
             loaded,
         };
-        let worker = WorkerThread::start(config, &self.prepare, &self.settings, role);
+        let worker = WorkerThread::start(config, &self.prepare, &self.groups, role);
         self.workers.push(worker.map_err(failed)?);
         Ok(())
     }
@@ -323,6 +324,25 @@ impl HostTrial {
             Ok(soak) => self.soak = Some(soak),
             Err(error) => self.warnings.push(warning(&error)),
         }
+    }
+
+    /// Response times of each group that has a name.
+    fn response_times_by_group(
+        &self,
+        found: &mut [WorkerReadings],
+    ) -> Result<BTreeMap<HostName, String>, PrepareError> {
+        let mut by_group = BTreeMap::new();
+        for (index, group) in self.groups.iter().enumerate() {
+            let Some(name) = group.name else {
+                continue;
+            };
+            let taken = found.iter_mut();
+            let taken = taken.filter_map(|found| found.group_response_times.get_mut(index)?.take());
+            if let Some(text) = response_times(taken).map_err(failed)? {
+                by_group.insert(name, text);
+            }
+        }
+        Ok(by_group)
     }
 
     /// Runs traffic over the span and reads the meters at its two instants.
@@ -398,7 +418,11 @@ impl HostTrial {
             cpus: self.prepare.cpus.clone(),
             threads,
             readings,
-            response_time_hdr: response_times(found).map_err(failed)?,
+            response_time_hdr_by_group: self.response_times_by_group(&mut found)?,
+            response_time_hdr: response_times(
+                found.into_iter().filter_map(|found| found.response_times),
+            )
+            .map_err(failed)?,
             profile,
             by_connection,
             ..HostRecord::default()
@@ -411,18 +435,24 @@ impl HostTrial {
     }
 }
 
+/// Connections of a host, in all groups.
+fn flows(groups: &[FlowGroup]) -> usize {
+    groups.iter().map(|group| group.settings.flows).sum()
+}
+
 /// One for each CPU unless the study says; never more than there are connections.
-fn threads(settings: &WorkloadSettings, prepare: &Prepare) -> usize {
-    settings
+fn threads(groups: &[FlowGroup], prepare: &Prepare) -> usize {
+    groups[0]
+        .settings
         .threads
         .unwrap_or(prepare.cpus.len())
-        .min(settings.flows)
+        .min(flows(groups))
 }
 
 /// All workers' response times as one histogram, encoded; `None` where there are none.
-fn response_times(found: Vec<WorkerReadings>) -> anyhow::Result<Option<String>> {
+fn response_times(found: impl Iterator<Item = Histogram<u64>>) -> anyhow::Result<Option<String>> {
     let mut all: Option<Histogram<u64>> = None;
-    for histogram in found.into_iter().filter_map(|found| found.response_times) {
+    for histogram in found {
         match &mut all {
             Some(all) => all.add(histogram)?,
             None => all = Some(histogram),
@@ -509,16 +539,16 @@ fn open(owned: bool) -> Result<Journal, PrepareError> {
 /// Raises the limit of open files to what the trial needs, and says what the queues of a listener
 /// in this namespace are short of.
 fn check_limits(
-    settings: &WorkloadSettings,
+    flows: usize,
     side: Option<Side>,
     threads: usize,
 ) -> Result<Vec<String>, PrepareError> {
     // Each worker has a file table of its own.
-    limits::raise_open_files(settings.flows.div_ceil(threads) + FILES_BESIDE).map_err(failed)?;
+    limits::raise_open_files(flows.div_ceil(threads) + FILES_BESIDE).map_err(failed)?;
     if side != Some(Side::Listens) {
         return Ok(Vec::new());
     }
-    let outstanding = settings.flows.min(CONNECTS_OUTSTANDING * threads);
+    let outstanding = flows.min(CONNECTS_OUTSTANDING * threads);
     Ok(TcpLimits::read(Path::new("/proc"))
         .check_backlog(outstanding)
         .into_iter()

@@ -16,15 +16,12 @@ use tcpcost_meter::Meter;
 use tcpcost_meter::affinity::pin;
 use tcpcost_meter::tcp_info::TcpInfo;
 use tcpcost_stack::KernelStack;
-use tcpcost_study::{
-    Brackets, CallChains, Counts, MeterName, Reading, WorkloadKind, WorkloadSettings,
-};
-use tcpcost_workload::socket_options;
+use tcpcost_study::{Brackets, CallChains, Counts, FlowGroup, MeterName, Reading};
 
 use self::thread::{Worker, make};
 use crate::backend::{Backend, Ready};
 use crate::capture::WireFile;
-use crate::policy::ConnectedOptions;
+use crate::policy::{self, ConnectedOptions};
 use crate::protocol::{Prepare, Span};
 use crate::readings::{self, Meters};
 use crate::sampler::Sampler;
@@ -78,6 +75,8 @@ pub struct WorkerReadings {
     pub readings: Vec<Reading>,
     /// Response times of the interval, ns.
     pub response_times: Option<Histogram<u64>>,
+    /// The same of each group.
+    pub group_response_times: Vec<Option<Histogram<u64>>>,
     /// Call chains of the interval.
     pub profile: Option<CallChains>,
     /// Totals by connection of the whole end, of the worker that reads its meters, if that is wanted.
@@ -124,13 +123,15 @@ impl WorkerThread {
     pub fn start(
         mut config: WorkerConfig,
         prepare: &Prepare,
-        settings: &WorkloadSettings,
+        groups: &[FlowGroup],
         role: Role,
     ) -> std::io::Result<WorkerThread> {
         let (orders, inbox) = channel();
         let (outbox, answers) = channel();
         let stop = Arc::new(AtomicBool::new(false));
         let wants = |meter| prepare.meters.contains(&meter);
+        let all_stand = groups.iter().all(|group| group.settings.stands());
+        let flows = groups.iter().map(|group| group.settings.flows).sum();
         let mut worker = Worker {
             inbox,
             outbox,
@@ -138,16 +139,18 @@ impl WorkerThread {
             meters: Meters::default(),
             sampler: None,
             beside_soak: wants(MeterName::Soak),
-            by_connection: prepare.by_connection && settings.kind != WorkloadKind::Crr,
-            tcp_info: (wants(MeterName::TcpInfo) && settings.kind != WorkloadKind::Crr)
-                .then(TcpInfo::default),
+            by_connection: prepare.by_connection && all_stand,
+            tcp_info: (wants(MeterName::TcpInfo) && all_stand).then(TcpInfo::default),
             reads_rusage: wants(MeterName::Rusage),
-            has_workload: prepare.side.is_some(),
+            groups: match prepare.side {
+                Some(_) => groups.iter().map(|group| group.name).collect(),
+                None => Vec::new(),
+            },
             options: ConnectedOptions::new(prepare),
             knobs: prepare.knobs.set_at(prepare.host),
         };
         let cpu = prepare.cpus[config.index % prepare.cpus.len()];
-        let (prepare, settings) = (prepare.clone(), settings.clone());
+        let (prepare, groups) = (prepare.clone(), groups.to_vec());
         let thread = std::thread::Builder::new()
             .name(format!("{}-{}", prepare.host, config.index))
             .spawn(move || {
@@ -157,30 +160,30 @@ impl WorkerThread {
                 if config.index == 0 {
                     let loaded = std::mem::take(&mut config.loaded);
                     let is_kernel = config.backend.is_kernel();
-                    worker.meters = readings::meters(&prepare, is_kernel, settings.flows, loaded);
+                    worker.meters = readings::meters(&prepare, is_kernel, flows, loaded);
                     worker.sampler = Sampler::load(&prepare, &mut worker.meters.warnings);
                     worker.meters.meters.append(&mut config.meters);
                 }
                 let outcome = ready.and_then(|()| {
-                    let options = socket_options(&settings);
+                    let options = policy::options(&groups);
                     match config.backend.clone() {
                         Backend::Tap(links) if prepare.side.is_some() => {
                             let queue = links.first().and_then(|queues| queues.get(config.index));
                             let queue = queue.ok_or("more threads than queues")?;
                             let tap = queue.try_clone().map_err(one_line)?;
-                            worker.work_on(tap, config, &prepare, &settings, &options, role)
+                            worker.work_on(tap, config, &prepare, &groups, &options, role)
                         }
                         // Of a host that relays by our TCP this one reads the meters.
                         Backend::Kernel | Backend::Tap(_) => {
                             let stack = KernelStack::new(&options).map_err(one_line)?;
-                            worker.work(make(stack, &config, &prepare, &settings, role)?)
+                            worker.work(make(stack, &config, &prepare, &groups, role)?)
                         }
                         Backend::Memory(wires) => {
                             let side = prepare.side.ok_or("memory forwards nothing")?;
                             let memory = wires
                                 .end(config.index, side)
                                 .ok_or("more threads than wires")?;
-                            worker.work_on(memory, config, &prepare, &settings, &options, role)
+                            worker.work_on(memory, config, &prepare, &groups, &options, role)
                         }
                     }
                 });

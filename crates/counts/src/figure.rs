@@ -19,6 +19,8 @@ use crate::source::{
 pub enum FigureOf {
     /// A trial's as a whole.
     Trial,
+    /// A trial's as a whole, or that of one group of its connections.
+    Group,
     /// A trial's as a whole, or one host's of it.
     Host,
     /// A host's while `watch` observes it, whatever runs there.
@@ -78,10 +80,10 @@ macro_rules! figures {
 
 figures! {
     /// Payload delivered to the receiving applications per second of the interval, both directions together.
-    Goodput = "goodput_bits_per_s", "bit/s", Trial, More
+    Goodput = "goodput_bits_per_s", "bit/s", Group, More
         => |from| Some(from.work_per_s(Q::PayloadBytesReceived)? * 8.0);
     /// Transactions completed per second of the interval, all connections together.
-    TransactionsPerS = "transactions_per_s", "1/s", Trial, More
+    TransactionsPerS = "transactions_per_s", "1/s", Group, More
         => |from| from.work_per_s(Q::Transactions);
     /// CPU µs per KiB (1024 bytes) of payload delivered: netperf's service demand. CPU = user + nice + system + irq + softirq (guest included) of /proc/stat on the end's CPUs, or on the CPUs of both ends together; iowait and steal are not in it, other tasks on these CPUs are.
     CpuUsPerKib = "cpu_us_per_kib", "µs/KiB", Host, Less
@@ -312,19 +314,19 @@ figures! {
     FileCachedRatio = "file_cached_ratio", "ratio", Host, Neither
         => |from| per_of_some(from, M::Workload, Q::FilePagesCached, Q::FilePages);
     /// Response time, 50th percentile. From the request's writing, or from when it was due at a fixed rate.
-    ResponseP50 = "response_us_p50", "µs", Trial, Less
+    ResponseP50 = "response_us_p50", "µs", Group, Less
         => |from| from.response_us(0.5);
     /// Response time, 90th percentile.
-    ResponseP90 = "response_us_p90", "µs", Trial, Less
+    ResponseP90 = "response_us_p90", "µs", Group, Less
         => |from| from.response_us(0.9);
     /// Response time, 99th percentile.
-    ResponseP99 = "response_us_p99", "µs", Trial, Less
+    ResponseP99 = "response_us_p99", "µs", Group, Less
         => |from| from.response_us(0.99);
     /// Response time, 99.9th percentile.
-    ResponseP999 = "response_us_p99_9", "µs", Trial, Less
+    ResponseP999 = "response_us_p99_9", "µs", Group, Less
         => |from| from.response_us(0.999);
     /// Response time, 99.99th percentile.
-    ResponseP9999 = "response_us_p99_99", "µs", Trial, Less
+    ResponseP9999 = "response_us_p99_99", "µs", Group, Less
         => |from| from.response_us(0.9999);
     /// How far the kernel's count of payload received (TCP_INFO) is from the workload's at the same two moments: |kernel - workload| / workload. Bytes in receive queues, counted by one and not yet by the other, are in it.
     PayloadDisagreement = "payload_disagreement_ratio", "ratio", Trial, Less

@@ -27,6 +27,8 @@ pub enum Whose {
     Connections,
     /// The workload itself, by its own count.
     Workload,
+    /// One group of its connections, by their own count.
+    Group(String),
     /// The whole host.
     Host,
     /// tcpcost itself: what measuring costs.

@@ -50,7 +50,11 @@ fn markdown() -> String {
             FigureOf::Host,
             "Of a trial, and of each host of it\n\nA host's has its name before it: `client_NAME`, `server_NAME`.",
         ),
-        (FigureOf::Trial, "Of a trial as a whole"),
+        (
+            FigureOf::Group,
+            "Of a trial as a whole, and of each group of its connections\n\nA group's has its name before it: `small_NAME`.",
+        ),
+        (FigureOf::Trial, "Of a trial as a whole alone"),
         (
             FigureOf::Window,
             "Of a host, by `tcpcost watch`\n\nIt shows some of a trial's, too: docs/watch.md.",

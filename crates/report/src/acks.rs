@@ -2,6 +2,7 @@
 
 use tcpcost_study::{Derived, Figure, HostName, WorkloadKind};
 
+use crate::cell::CellSummary;
 use crate::summary::Summary;
 
 /// Knobs, of either end, whose effect these columns tell.
@@ -37,7 +38,8 @@ pub(crate) fn columns(summary: &Summary) -> Vec<(Derived, &'static str)> {
         _ => (client, HostName::SERVER),
     };
     let total = |kind| Derived::total(kind);
-    if workload.is_some_and(WorkloadKind::has_transactions) {
+    let mut cells = summary.cells.iter();
+    if cells.next().is_some_and(CellSummary::has_transactions) {
         return vec![
             (
                 Derived::of(client, Figure::PacketsPerTransaction),

@@ -23,6 +23,9 @@ pub enum Load {
 impl Load {
     /// Of a cell's knobs: `rate`, `transaction_rate` or a `bottleneck` at either end fixes it.
     pub fn new(knobs: &Knobs) -> Load {
+        if !knobs.group_names().is_empty() {
+            return Load::of_groups(knobs);
+        }
         let fixed = ["rate", "transaction_rate"]
             .into_iter()
             .map(|name| (name.to_string(), knobs.value(name)))
@@ -39,6 +42,19 @@ impl Load {
                 _ => None,
             });
         fixed.map_or(Load::CpuBound, Load::FixedRate)
+    }
+
+    /// Of several groups each must have a rate.
+    fn of_groups(knobs: &Knobs) -> Load {
+        let groups = knobs.groups().unwrap_or_default();
+        let rates = groups.iter().map(|group| {
+            let settings = &group.settings;
+            let bits = settings.rate_bits_per_s.map(Value::BitsPerS);
+            let rate = bits.or(settings.transactions_per_s.map(Value::PerS))?;
+            Some(format!("{} {rate}", group.name?))
+        });
+        let rates: Option<Vec<String>> = rates.collect();
+        rates.map_or(Load::CpuBound, |rates| Load::FixedRate(rates.join(", ")))
     }
 
     /// `fixed rate` or `CPU-bound`.
@@ -83,7 +99,7 @@ pub struct CellSummary {
     pub name: String,
     /// What is set.
     pub knobs: Knobs,
-    /// What traffic; absent for a workload that this version does not know.
+    /// What traffic; absent where groups of connections do different things.
     pub workload: Option<WorkloadKind>,
     /// Fixed rate or CPU-bound.
     pub load: Load,
@@ -134,7 +150,7 @@ impl TrialValues {
 impl CellSummary {
     /// Whether work is counted in transactions.
     pub fn has_transactions(&self) -> bool {
-        self.workload.is_some_and(WorkloadKind::has_transactions)
+        self.knobs.has_transactions()
     }
 
     /// The estimate of the main quantity.
@@ -269,16 +285,12 @@ impl CellSummary {
             .filter_map(|(derived, values)| Some((derived, Estimate::new(values)?)))
             .collect();
 
-        let workload = cell
-            .knobs
-            .word("workload")
-            .and_then(|word| WorkloadKind::from_word(&word));
+        let workload = cell.knobs.workload_kind();
         let asked = study.measure.quantity.unwrap_or_else(|| {
-            let (exact, by_tick) = match workload {
-                Some(kind) if kind.has_transactions() => {
-                    (Figure::ExactUsPerTransaction, Figure::CpuUsPerTransaction)
-                }
-                _ => (Figure::ExactUsPerKib, Figure::CpuUsPerKib),
+            let (exact, by_tick) = if cell.knobs.has_transactions() {
+                (Figure::ExactUsPerTransaction, Figure::CpuUsPerTransaction)
+            } else {
+                (Figure::ExactUsPerKib, Figure::CpuUsPerKib)
             };
             // Better where every trial has it; a mixture of methods would compare nothing.
             let used = trials.iter().filter(|trial| trial.used).count();
@@ -461,6 +473,14 @@ mod tests {
             assert_eq!(Load::new(&knobs), expected);
         };
         check(&[], None);
+        let two = [
+            ("a.workload", "rr"),
+            ("b.workload", "stream"),
+            ("b.rate", "1Mbit"),
+        ];
+        check(&two, None);
+        let rates = [("a.transaction_rate", "5/s")];
+        check(&[&two[..], &rates].concat(), Some("a 5/s, b 1Mbit"));
         check(&[("rate", "unlimited")], None);
         check(&[("rate", "1Gbit")], Some("rate 1Gbit"));
         check(

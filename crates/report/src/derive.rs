@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tcpcost_counts::{Figure, FigureOf, MeterName, Of, Quantity, Reading, Source};
-use tcpcost_study::{Derived, HostName, HostRecord, Reach, Record, Scope, Side, WorkloadKind};
+use tcpcost_study::{Derived, HostName, HostRecord, Reach, Record, Scope, Side, Whose};
 
 use crate::cpu_ownership::has_own_cpus;
 use crate::cpu_time::CpuTime;
@@ -36,10 +36,22 @@ pub fn derive(record: &Record) -> Values {
         for &kind in Figure::ALL {
             let is_of = match kind.whose() {
                 FigureOf::Host => true,
-                FigureOf::Trial => scope == Scope::All,
+                FigureOf::Trial | FigureOf::Group => scope == Scope::All,
                 _ => false,
             };
             if let Some(value) = kind.value(&part).filter(|_| is_of) {
+                values.insert(Derived { kind, scope }, value);
+            }
+        }
+    }
+    for group in record.knobs.group_names() {
+        let scope = Scope::Group(group);
+        let part = GroupCounts::new(&trial, group);
+        let of_groups = Figure::ALL
+            .iter()
+            .filter(|kind| kind.whose() == FigureOf::Group);
+        for &kind in of_groups {
+            if let Some(value) = kind.value(&part) {
                 values.insert(Derived { kind, scope }, value);
             }
         }
@@ -50,7 +62,6 @@ pub fn derive(record: &Record) -> Values {
 /// A measured record.
 struct Trial<'a> {
     record: &'a Record,
-    kind: Option<WorkloadKind>,
     response_times: Option<ResponseTimes>,
 }
 
@@ -64,10 +75,6 @@ impl<'a> Trial<'a> {
         let histograms = hosts.filter_map(|host| host.response_time_hdr.as_deref());
         Trial {
             record,
-            kind: record
-                .knobs
-                .word("workload")
-                .and_then(|word| WorkloadKind::from_word(&word)),
             response_times: ResponseTimes::of(histograms),
         }
     }
@@ -107,7 +114,7 @@ impl<'a> Trial<'a> {
             for (_, host) in self.of_side(side) {
                 match by(host) {
                     Some(reading) => readings.push(reading),
-                    None if self.kind?.sends(side.peer()) => return None,
+                    None if self.record.knobs.sends_from(side.peer()) => return None,
                     None => {}
                 }
             }
@@ -195,9 +202,78 @@ impl<'a> ScopeCounts<'a> {
     }
 }
 
+/// A group of the trial's connections as a source of counts: what its workload did. CPU is of hosts.
+struct GroupCounts<'a> {
+    trial: &'a Trial<'a>,
+    whose: Whose,
+    response_times: Option<ResponseTimes>,
+}
+
+impl<'a> GroupCounts<'a> {
+    fn new(trial: &'a Trial<'a>, group: HostName) -> Self {
+        let hosts = trial.hosts().filter(|_| !trial.record.captured);
+        let histograms = hosts.filter_map(|(_, host)| host.response_time_hdr_by_group.get(&group));
+        GroupCounts {
+            trial,
+            whose: Whose::Group(group.to_string()),
+            response_times: ResponseTimes::of(histograms.map(String::as_str)),
+        }
+    }
+
+    /// Its readings that hold a count: transactions are counted by who connects, payload by whoever takes it.
+    fn readings(&self, of: Quantity) -> Option<Vec<&'a Reading>> {
+        if self.trial.record.captured {
+            return None;
+        }
+        let hosts = self.trial.hosts();
+        let readings = hosts.flat_map(|(_, host)| &host.readings);
+        let is_its =
+            |reading: &&Reading| reading.whose == self.whose && reading.counts.contains_key(&of);
+        let its: Vec<&Reading> = readings.filter(is_its).collect();
+        let wanted = self.trial.record.topology.hosts.len();
+        (self.trial.record.hosts.len() == wanted && !its.is_empty()).then_some(its)
+    }
+}
+
+impl Source for GroupCounts<'_> {
+    fn count(&self, _: MeterName, _: Quantity) -> Option<f64> {
+        None
+    }
+
+    fn per_s(&self, _: MeterName, _: Quantity) -> Option<f64> {
+        None
+    }
+
+    fn time_ns(&self, _: MeterName) -> Option<f64> {
+        None
+    }
+
+    fn work(&self, of: Quantity) -> Option<f64> {
+        let readings = self.readings(of)?;
+        let counts = readings.iter().map(|reading| reading.counts[&of] as f64);
+        Some(counts.sum())
+    }
+
+    fn work_per_s(&self, of: Quantity) -> Option<f64> {
+        let readings = self.readings(of)?;
+        let rates = readings
+            .iter()
+            .map(|reading| reading.per_s(reading.meter, of));
+        rates.sum()
+    }
+
+    fn response_us(&self, percentile: f64) -> Option<f64> {
+        self.response_times.as_ref()?.us(percentile)
+    }
+}
+
+/// The host's reading that holds a count; those of groups are parts of the workload's.
 fn reading(host: &HostRecord, by: MeterName, of: Quantity) -> Option<&Reading> {
     let mut readings = host.readings.iter();
-    readings.find(|reading| reading.meter == by && reading.counts.contains_key(&of))
+    readings.find(|reading| {
+        let is_part = matches!(reading.whose, Whose::Group(_));
+        reading.meter == by && !is_part && reading.counts.contains_key(&of)
+    })
 }
 
 impl Source for ScopeCounts<'_> {
@@ -233,7 +309,7 @@ impl Source for ScopeCounts<'_> {
         let of_meter = readings.filter(|reading| reading.meter == by);
         let interval_ns = of_meter.map(|reading| reading.duration_ns).max()? as f64;
         let record = self.trial.record;
-        let flows = record.knobs.count("flows").unwrap_or(1) as f64;
+        let flows = record.knobs.flows() as f64;
         // Each two hosts that talk have so many connections.
         let is_of =
             |one: &&tcpcost_study::Traffic| self.scope.holds(one.on) || self.scope.holds(one.to);

@@ -111,7 +111,7 @@ fn cost(of: Derived) -> Option<String> {
     };
     Some(match of.scope {
         Scope::All => what.to_string(),
-        Scope::Of(host) => format!("{host}'s {what}"),
+        Scope::Of(name) | Scope::Group(name) => format!("{name}'s {what}"),
     })
 }
 
@@ -164,7 +164,7 @@ fn because(cause: &Cause) -> String {
     };
     let whose = match cause.quantity.scope {
         Scope::All => String::new(),
-        Scope::Of(host) => format!(", {host}"),
+        Scope::Of(name) | Scope::Group(name) => format!(", {name}"),
     };
     format!(
         " Mostly {way} {what}{whose}: {} to {}.",

@@ -3,7 +3,9 @@
 //! It loads nothing: its content security policy refuses every address.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
-use tcpcost_study::{Derived, Figure, FigureOf, Scope};
+use std::collections::BTreeSet;
+
+use tcpcost_study::{Derived, Figure, FigureOf, HostName, Scope};
 
 use crate::acks;
 use crate::call_chains::page;
@@ -74,6 +76,7 @@ pub fn html(summary: &Summary) -> String {
                         (cells_table("ACKs and packets", &summary.cells.iter().collect::<Vec<_>>(), &acks::columns(summary)))
                         (openings(summary))
                         (response_times(summary))
+                        (groups(summary))
                         (figures(&charts, |chart| chart.is_detail && chart.form != "split", "The hosts, each by itself"))
                         (figures(&charts, |chart| chart.form == "split", "Where the CPU time went"))
                         (split(summary))
@@ -222,7 +225,7 @@ fn cost(summary: &Summary, group: &Group<'_>) -> Markup {
 /// `client, `, before a unit.
 fn whose(of: Derived) -> String {
     match of.scope {
-        Scope::Of(host) => format!("{host}, "),
+        Scope::Of(name) | Scope::Group(name) => format!("{name}, "),
         Scope::All if of.kind.whose() == FigureOf::Host => "all, ".to_string(),
         Scope::All => String::new(),
     }
@@ -244,6 +247,30 @@ fn response_times(summary: &Summary) -> Markup {
     ]
     .map(|(kind, title)| (Derived::total(kind), title));
     cells_table("Response time", &cells, &wanted)
+}
+
+/// A table for each group of connections.
+fn groups(summary: &Summary) -> Markup {
+    let cells: Vec<&CellSummary> = summary.cells.iter().collect();
+    let names: BTreeSet<HostName> = cells
+        .iter()
+        .flat_map(|cell| cell.knobs.group_names())
+        .collect();
+    html! {
+        @for group in names {
+            @let wanted = [
+                (Figure::Goodput, "goodput"),
+                (Figure::TransactionsPerS, "transactions"),
+                (Figure::ResponseP50, "p50"),
+                (Figure::ResponseP90, "p90"),
+                (Figure::ResponseP99, "p99"),
+                (Figure::ResponseP999, "p99.9"),
+                (Figure::ResponseP9999, "p99.99"),
+            ]
+            .map(|(kind, title)| (Derived { kind, scope: Scope::Group(group) }, title));
+            (cells_table(&format!("Connections of the group {group}"), &cells, &wanted))
+        }
+    }
 }
 
 fn split(summary: &Summary) -> Markup {

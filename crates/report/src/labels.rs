@@ -115,7 +115,7 @@ pub(crate) fn quantity(of: Derived) -> String {
         Figure::TscCyclesPerTransaction => "TSC cycles per transaction",
         other => other.name(),
     };
-    if of.kind.whose() == FigureOf::Host {
+    if of.kind.whose() == FigureOf::Host || matches!(of.scope, Scope::Group(_)) {
         format!("{what}, {}", whose(of.scope))
     } else {
         what.to_string()

@@ -63,6 +63,7 @@ pub fn text(summary: &Summary, style: TextStyle) -> String {
         sections.extend([
             page.acks(),
             page.response_times(),
+            page.groups(),
             page.split(),
             page.exact(),
             page.profiles(),
@@ -204,6 +205,41 @@ impl Page<'_> {
             table.row(std::iter::once(cell.name.clone()).chain(shown).collect());
         }
         let mut out = self.heading("ACKs and packets");
+        self.table(&table, &mut out);
+        out
+    }
+
+    /// What each group of connections did, and how long its responses took.
+    fn groups(&self) -> String {
+        let mut table = Table::new(&["group", "Gbit/s", "trans./s", "p50", "p90", "p99", "p99.9"]);
+        for cell in &self.summary.cells {
+            let groups = cell.knobs.group_names();
+            if groups.is_empty() || cell.n == 0 {
+                continue;
+            }
+            table.heading(&cell.name);
+            for group in groups {
+                let of = |kind| Derived {
+                    kind,
+                    scope: Scope::Group(group),
+                };
+                let kinds = [
+                    Figure::Goodput,
+                    Figure::TransactionsPerS,
+                    Figure::ResponseP50,
+                    Figure::ResponseP90,
+                    Figure::ResponseP99,
+                    Figure::ResponseP999,
+                ];
+                let mut row = vec![format!("  {group}")];
+                row.extend(kinds.map(|kind| shown(cell, of(kind))));
+                table.row(row);
+            }
+        }
+        if table.is_empty() {
+            return String::new();
+        }
+        let mut out = self.heading("Groups of connections, response times in µs");
         self.table(&table, &mut out);
         out
     }

@@ -96,6 +96,11 @@ fn request_response_on_loopback() {
 }
 
 #[test]
+fn groups_of_connections_each_with_its_figures() {
+    check("groups", "netns", 2, all_measured);
+}
+
+#[test]
 fn call_chains_and_what_the_meters_cost() {
     check("profile", "netns", 6, all_measured);
 }

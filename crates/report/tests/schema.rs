@@ -129,6 +129,7 @@ fn the_corpus_has_what_the_schemas_leave_to_choice() {
         "capture",
         "warnings",
         "response_time_hdr",
+        "response_time_hdr_by_group",
         "reason",
         "mss",
     ] {

@@ -9,9 +9,10 @@ use tcpcost_counts::Opening;
 use toml::de::DeValue;
 
 use crate::knob::Knobs;
-use crate::parse::{Section, StudyError, matching, raw, required};
+use crate::parse::{Section, StudyError, matching, required};
+use crate::raw::Raw;
+use crate::raw::raw;
 use crate::units;
-use crate::value::Raw;
 
 /// `[measure.capture]`.
 #[derive(Debug, Clone, PartialEq)]

@@ -16,21 +16,29 @@ words! {
         Rr = "rr",
         /// Connect, request, response, close.
         Crr = "crr",
+        /// What the knob `program` says.
+        Program = "program",
     }
 }
 
 impl WorkloadKind {
     /// Whether work is counted in transactions.
     pub fn has_transactions(self) -> bool {
-        matches!(self, WorkloadKind::Rr | WorkloadKind::Crr)
+        matches!(
+            self,
+            WorkloadKind::Rr | WorkloadKind::Crr | WorkloadKind::Program
+        )
     }
 
-    /// Whether this side sends payload on its own account.
+    /// Whether this side sends payload; of a program, whether it may.
     pub fn sends(self, side: Side) -> bool {
         match self {
             WorkloadKind::Stream => side == Side::Connects,
             WorkloadKind::Maerts => side == Side::Listens,
-            WorkloadKind::Bidirectional | WorkloadKind::Rr | WorkloadKind::Crr => true,
+            WorkloadKind::Bidirectional
+            | WorkloadKind::Rr
+            | WorkloadKind::Crr
+            | WorkloadKind::Program => true,
         }
     }
 }

@@ -4,10 +4,12 @@
 use crate::choices::Expects;
 use crate::derived::Derived;
 use crate::knob::{Knobs, find_full};
-use crate::parse::{Section, StudyError, matching, matching_in, number, quantity, raw, required};
+use crate::parse::{Section, StudyError, matching, matching_in, number, quantity, required};
+use crate::raw::Raw;
+use crate::raw::raw;
 use crate::row::Knob;
 use crate::statement::Statement;
-use crate::value::{Raw, Value};
+use crate::value::Value;
 
 /// `[[conclusion]]`: one sentence about cells, or about what a knob changes between them.
 #[derive(Debug, Clone, PartialEq)]

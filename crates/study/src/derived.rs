@@ -15,6 +15,8 @@ pub enum Scope {
     All,
     /// Of a host, or of a set of hosts together.
     Of(HostName),
+    /// Of a group of connections, on all hosts.
+    Group(HostName),
 }
 
 impl Scope {
@@ -23,19 +25,20 @@ impl Scope {
         match self {
             Scope::All => true,
             Scope::Of(name) => host == name || host.set() == Some(name),
+            Scope::Group(_) => false,
         }
     }
 
-    /// The name of its host or set; `None` of all hosts together.
+    /// The name of its host, set or group; `None` of all hosts together.
     pub fn name(self) -> Option<HostName> {
         match self {
             Scope::All => None,
-            Scope::Of(name) => Some(name),
+            Scope::Of(name) | Scope::Group(name) => Some(name),
         }
     }
 }
 
-/// A figure of one host, of a set of hosts, or of all together.
+/// A figure of one host, of a set of hosts, of a group of connections, or of all together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Derived {
     /// What.
@@ -80,7 +83,7 @@ impl Derived {
 impl fmt::Display for Derived {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.scope {
-            Scope::Of(host) => write!(f, "{host}_{}", self.kind.name()),
+            Scope::Of(name) | Scope::Group(name) => write!(f, "{name}_{}", self.kind.name()),
             Scope::All => f.write_str(self.kind.name()),
         }
     }
@@ -96,15 +99,21 @@ impl FromStr for Derived {
             return Ok(Derived::total(kind));
         }
         if let Some((host, rest)) = name.split_once('_')
-            && let (Ok(host), Some(kind)) = (host.parse(), figure(rest))
-            && kind.whose() == FigureOf::Host
+            && let (Ok(name), Some(kind)) = (host.parse::<HostName>(), figure(rest))
         {
-            return Ok(Derived::of(host, kind));
+            match kind.whose() {
+                FigureOf::Host => return Ok(Derived::of(name, kind)),
+                FigureOf::Group if !name.is_of_topology() => {
+                    let scope = Scope::Group(name);
+                    return Ok(Derived { kind, scope });
+                }
+                _ => {}
+            }
         }
         let names: Vec<String> = Derived::of_pair()
             .map(|derived| derived.to_string())
             .collect();
-        let near = crate::knob::nearest(name, names.iter().map(String::as_str));
+        let near = crate::nearest::nearest(name, names.iter().map(String::as_str));
         Err(match near {
             Some(near) => format!("no such quantity; nearest is \"{near}\""),
             None => "no such quantity; see docs/quantities.md".to_string(),
@@ -137,6 +146,9 @@ mod tests {
         }
         let of_clients = Derived::of("clients".parse().unwrap(), Figure::CpuUsPerKib);
         assert_eq!("clients_cpu_us_per_kib".parse(), Ok(of_clients));
+        let of_group = "bulk_goodput_bits_per_s".parse::<Derived>().unwrap();
+        assert_eq!(of_group.scope, Scope::Group("bulk".parse().unwrap()));
+        assert_eq!(of_group.to_string(), "bulk_goodput_bits_per_s");
         assert!(
             "client_goodput_bits_per_s".parse::<Derived>().is_err(),
             "of all hosts alone"

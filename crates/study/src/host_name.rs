@@ -70,6 +70,16 @@ impl HostName {
         format!("{stem}s").parse().ok()
     }
 
+    /// Whether it is one that a topology gives to hosts or a set of them: no name for anything else.
+    pub(crate) fn is_of_topology(self) -> bool {
+        let (stem, number) = self.split();
+        let hosts = [HostName::CLIENT, HostName::SERVER, HostName::RELAY];
+        hosts.iter().any(|host| {
+            let host = host.as_str();
+            host == stem || (number.is_empty() && stem.strip_suffix('s') == Some(host))
+        })
+    }
+
     /// What comes before the number, and the number.
     fn split(&self) -> (&str, &str) {
         let name = self.as_str();

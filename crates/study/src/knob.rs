@@ -7,12 +7,14 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::host_name::HostName;
 use crate::knobs::{KNOBS, find};
+use crate::nearest::nearest;
+use crate::raw::{Raw, raw_text};
 use crate::row::Knob;
 use crate::side::Side;
 use crate::synonyms::synonym;
-use crate::value::{Raw, Value};
+use crate::value::Value;
 
-/// Splits `client.NAME` into its host, or set of hosts, and the rest.
+/// Splits `client.NAME` into its host, or set of hosts, or group of connections, and the rest.
 pub(crate) fn split_host(name: &str) -> (Option<HostName>, &str) {
     let split = name.split_once('.').filter(|(host, _)| *host != "sysctl");
     match split.map(|(host, rest)| (host.parse(), rest)) {
@@ -24,7 +26,9 @@ pub(crate) fn split_host(name: &str) -> (Option<HostName>, &str) {
 /// The row of a knob's full name, a host before it allowed where each host has the knob.
 pub(crate) fn find_full(name: &str) -> Option<Knob> {
     let (host, rest) = split_host(new_name(name));
-    find(rest).filter(|knob| host.is_none() || knob.per_end)
+    let is_of =
+        |knob: &Knob, name: HostName| knob.per_end || (knob.per_group && !name.is_of_topology());
+    find(rest).filter(|knob| host.is_none_or(|name| is_of(knob, name)))
 }
 
 /// Names that knobs had once, in records and study files, and have now.
@@ -37,21 +41,6 @@ const OLD_NAMES: [(&str, &str); 2] = [
 pub(crate) fn new_name(name: &str) -> &str {
     let old = OLD_NAMES.iter().find(|(old, _)| *old == name);
     old.map_or(name, |(_, new)| new)
-}
-
-/// The known name nearest to a misspelt one, if any is near enough to be meant: a third of its letters may be wrong,
-/// or it may have been cut short (`congestion`).
-pub fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    let known: Vec<&str> = known.collect();
-    let most = (name.chars().count() / 3).max(1);
-    let misspelt = known
-        .iter()
-        .map(|&candidate| (strsim::damerau_levenshtein(name, candidate), candidate))
-        .filter(|(distance, _)| *distance <= most)
-        .min()
-        .map(|(_, candidate)| candidate);
-    let is_cut = |candidate: &&str| name.len() >= 4 && candidate.starts_with(name);
-    misspelt.or_else(|| known.into_iter().find(is_cut))
 }
 
 /// What to write in place of a name that is no knob: the word that others have for one, else the nearest.
@@ -116,6 +105,9 @@ impl Knobs {
             text.strip_prefix('[').and_then(|t| t.strip_suffix(']')),
         ) {
             (Ok(number), _) => Raw::Integer(number),
+            (_, Some(list)) if list.contains('{') => {
+                raw_text(text).unwrap_or_else(|| Raw::Text(text.to_string()))
+            }
             (_, Some(list)) => Raw::List(
                 list.split(',')
                     .map(|item| number_or_text(item.trim()))
@@ -124,6 +116,11 @@ impl Knobs {
             _ => Raw::Text(text.to_string()),
         };
         self.set_raw(name, &raw)
+    }
+
+    /// Sets a knob of this full name, which has this value in another set of knobs.
+    pub(crate) fn insert(&mut self, name: &str, value: Value) {
+        self.0.insert(name.to_string(), value);
     }
 
     /// Sets a knob no more.
@@ -206,7 +203,11 @@ impl Knobs {
     /// Hosts and sets of hosts that a knob is set for by name, with the knob's full name.
     pub fn named(&self) -> impl Iterator<Item = (HostName, &str)> {
         let names = self.0.keys();
-        names.filter_map(|name| Some((split_host(name).0?, name.as_str())))
+        names.filter_map(|name| {
+            let (host, rest) = split_host(name);
+            let is_of_host = !find(rest).is_some_and(|knob| knob.per_group);
+            Some((host?, name.as_str())).filter(|_| is_of_host)
+        })
     }
 
     /// A size, in bytes.
@@ -261,8 +262,14 @@ impl Knobs {
 
     /// Whether all of these are set as they are in `wanted`, defaults included.
     pub fn has(&self, wanted: &Knobs) -> bool {
+        // Where there are groups, each has its own.
+        let has_groups = !self.group_names().is_empty();
+        let is_of_groups = |name: &str| find(name).is_some_and(|knob| knob.per_group);
         let mut wanted = wanted.iter();
-        wanted.all(|(name, value)| self.value(name).as_ref() == Some(value))
+        wanted.all(|(name, value)| match has_groups && is_of_groups(name) {
+            true => self.get(name) == Some(value),
+            false => self.value(name).as_ref() == Some(value),
+        })
     }
 
     /// These knobs with others set on top.

@@ -21,8 +21,8 @@ pub(crate) const SYSCTL: Knob = Knob {
     )
 };
 
-const TRANSACTIONS: Need = Need::of(&[is("workload", &["rr", "crr"])]);
-const REQUESTS: Need = TRANSACTIONS
+const TRANSACTIONS: Need = Need::of(&[is("workload", &["rr", "crr", "program"])]);
+const REQUESTS: Need = Need::of(&[is("workload", &["rr", "crr"])])
     .because("a stream has no requests, and its bytes per call are write_size (in [workload] the key is kind)");
 const STREAMS: Need = Need::of(&[is("workload", &["stream", "maerts", "bidirectional"])]);
 /// Ways to send out of files: `SendWith::is_from_files`.
@@ -57,15 +57,49 @@ pub const KNOBS: &[Knob] = &[
             "workload",
             Kind::Choice(WorkloadKind::WORDS),
             "stream",
-            "The traffic: `stream` (client sends), `maerts` (server sends), `bidirectional`, `rr` (request/response on standing connections), `crr` (connect, request, response, close).",
+            "The traffic: `stream` (client sends), `maerts` (server sends), `bidirectional`, `rr` (request/response on standing connections), `crr` (connect, request, response, close), `program` (what `program` says).",
         )
+        .needs(&[Need::of(&[that("program", Is::Set)]).when(&["program"])])
+        .of_group()
+    },
+    Knob {
+        or_word: Some("none"),
+        ..workload(
+            "program",
+            Kind::Program,
+            "none",
+            "What each connection does, over and over, as the side that connects sees it (docs/programs.md); the other side does the mirror of it.",
+        )
+        .needs(&[Need::of(&[is("workload", &["program"])])])
+        .of_group()
+    },
+    Knob {
+        or_word: Some("all"),
+        ..workload(
+            "on",
+            Kind::Text,
+            "all",
+            "The host, or the set of hosts, that opens the connections: one of those that connect in the topology.",
+        )
+        .of_group()
+    },
+    Knob {
+        or_word: Some("all"),
+        ..workload(
+            "to",
+            Kind::Text,
+            "all",
+            "The host that they go to: the one that listens in the topology.",
+        )
+        .of_group()
     },
     workload(
         "flows",
         Kind::Count(1, 30_000),
         "1",
-        "Connections of each host that opens some, distributed round-robin over the client's threads. For `crr`, connections at a time.",
-    ),
+        "Connections of each host that opens some, distributed round-robin over the client's threads. For `crr` and programs that connect, connections at a time.",
+    )
+    .of_group(),
     workload(
         "threads",
         Kind::Count(0, 1024),
@@ -78,43 +112,49 @@ pub const KNOBS: &[Knob] = &[
         Kind::Bytes(1, 64 * MIB),
         "64KiB",
         "Bytes handed to the kernel per call. A shorter message is one call; a longer one is cut.",
-    ),
+    )
+    .of_group(),
     workload(
         "read_size",
         Kind::Bytes(1, 64 * MIB),
         "64KiB",
         "Size of the reader's buffer. 64 KiB because it stays in the L2 cache: 128 KiB reads tripled a receiver's CPU on one machine.",
-    ),
+    )
+    .of_group(),
     workload(
         "request_size",
         Kind::Bytes(1, 64 * MIB),
         "1B",
         "Bytes of a request (`rr`, `crr`).",
     )
-    .needs(&[REQUESTS]),
+    .needs(&[REQUESTS])
+    .of_group(),
     workload(
         "response_size",
         Kind::Bytes(1, 64 * MIB),
         "1B",
         "Bytes of a response (`rr`, `crr`).",
     )
-    .needs(&[REQUESTS]),
+    .needs(&[REQUESTS])
+    .of_group(),
     workload(
         "in_flight",
         Kind::Count(1, 1024),
         "1",
         "Requests outstanding per connection (`rr`).",
     )
-    .needs(&[Need::of(&[is("workload", &["rr"])])]),
+    .needs(&[Need::of(&[is("workload", &["rr"])])])
+    .of_group(),
     Knob {
         or_word: Some("unlimited"),
-        needs: &[STREAMS.because("for rr and crr set transaction_rate = \"10000/s\"")],
+        needs: &[STREAMS.because("for rr, crr and programs set transaction_rate = \"10000/s\"")],
         ..workload(
             "rate",
             Kind::BitRate,
             "unlimited",
             "Payload per second over all flows and in each sending direction (`stream`, `maerts`, `bidirectional`): equal work, so that CPU can be compared. `unlimited` is CPU-bound.",
         )
+        .of_group()
     },
     Knob {
         or_word: Some("unlimited"),
@@ -123,8 +163,9 @@ pub const KNOBS: &[Knob] = &[
             "transaction_rate",
             Kind::EventRate,
             "unlimited",
-            "Transactions per second over all flows (`rr`, `crr`). Response times then count from the time a request was due, so a stall is not hidden.",
+            "Transactions per second over all flows (`rr`, `crr`; rounds of a program). Response times then count from the time a request was due, so a stall is not hidden.",
         )
+        .of_group()
     },
     workload(
         "send_with",
@@ -145,7 +186,8 @@ pub const KNOBS: &[Knob] = &[
             Need::of(&[]).at(At::UserSender).when(&["uring-send", "uring-send-zc", "uring-splice"]).because(
                 "io_uring is the kernel's",
             ),
-        ]),
+        ])
+    .of_group(),
     workload(
         "receive_with",
         Kind::Choice(ReceiveWith::WORDS),
@@ -156,14 +198,16 @@ pub const KNOBS: &[Knob] = &[
             Need::of(&[]).at(At::UserReceiver).when(&["zerocopy"]).because(
                 "our TCP lends memory by \"splice\"",
             ),
-        ]),
+        ])
+    .of_group(),
     workload(
         "file_size",
         Kind::Bytes(4096, GIB),
         "16MiB",
         "Size of the file, or of each of `files`, that is sent over and over; 16 MiB is more than an L2 cache and less than most last-level ones. The files are in the page cache; file_cached_ratio tells.",
     )
-    .needs(&[Need::of(&[is("send_with", FROM_FILES)])]),
+    .needs(&[Need::of(&[is("send_with", FROM_FILES)])])
+    .of_group(),
     workload(
         "files",
         Kind::Count(1, 4096),
@@ -173,7 +217,8 @@ pub const KNOBS: &[Knob] = &[
     .needs(&[
         Need::of(&[is("send_with", FROM_FILES)]),
         Need::of(&[is_not("workload", &["crr"])]).because("each connection begins with the file's head"),
-    ]),
+    ])
+    .of_group(),
     workload(
         "cork",
         Kind::Choice(Cork::WORDS),
@@ -182,7 +227,8 @@ pub const KNOBS: &[Knob] = &[
     )
     .needs(&[Need::of(&[is_not("send_with", &["write", "read+write", "sendfile", "sendfile-memfd"])])
             .when(&["msg-more"])
-            .because("these calls take no MSG_MORE")]),
+            .because("these calls take no MSG_MORE")])
+    .of_group(),
     workload(
         "nodelay",
         Kind::Switch,
@@ -227,7 +273,8 @@ pub const KNOBS: &[Knob] = &[
     )
     .needs(&[Need::of(&[is("receive_with", &["read"])])
             .when(&["on"])
-            .because("it compares what was read")]),
+            .because("it compares what was read")])
+    .of_group(),
     workload(
         "placement",
         Kind::Choice(&["two-cpus", "same-cpu", "smt-sibling", "cpu-each"]),
@@ -730,7 +777,8 @@ pub fn find(name: &str) -> Option<Knob> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::value::{Raw, Value};
+    use crate::raw::Raw;
+    use crate::value::Value;
 
     #[test]
     fn every_default_is_a_value_of_its_knob_and_names_are_unique() {

@@ -5,8 +5,9 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use crate::knob::{Knobs, find_full, instead, nearest};
-use crate::value::Raw;
+use crate::knob::{Knobs, find_full, instead};
+use crate::nearest::nearest;
+use crate::raw::{Raw, raw};
 
 /// What is wrong with a study file: where, at which key, and what was expected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -52,29 +53,6 @@ impl Source<'_> {
             self.error(error.span().unwrap_or(0..0), "", first)
         })
     }
-}
-
-pub(crate) fn raw(value: &DeValue<'_>) -> Raw {
-    match value {
-        DeValue::String(text) => Raw::Text(harmless(text)),
-        DeValue::Boolean(on) => Raw::Boolean(*on),
-        DeValue::Integer(n) => {
-            i64::from_str_radix(n.as_str(), n.radix()).map_or(Raw::Other, Raw::Integer)
-        }
-        DeValue::Array(items) => Raw::List(items.iter().map(|item| raw(item.get_ref())).collect()),
-        DeValue::Float(_) | DeValue::Datetime(_) | DeValue::Table(_) => Raw::Other,
-    }
-}
-
-/// A text that can be shown on any terminal: control characters, which could move its cursor or
-/// colour what follows, stand as U+FFFD. Lines and tabs stay.
-fn harmless(text: &str) -> String {
-    let shown = |char: char| match char {
-        '\n' | '\t' => char,
-        _ if char.is_control() => char::REPLACEMENT_CHARACTER,
-        _ => char,
-    };
-    text.chars().map(shown).collect()
 }
 
 /// A number, whole or not.

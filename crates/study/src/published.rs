@@ -8,8 +8,10 @@ use crate::conclusion::change;
 use crate::host_name::HostName;
 use crate::knob::find_full;
 use crate::measure::{Published, PublishedFunctions, Series, Threshold, ThresholdOf};
-use crate::parse::{Section, StudyError, matching, number, quantity, raw, required};
-use crate::value::{Raw, Value};
+use crate::parse::{Section, StudyError, matching, number, quantity, required};
+use crate::raw::Raw;
+use crate::raw::raw;
+use crate::value::Value;
 
 pub(crate) fn published(mut section: Section<'_>) -> Result<Published, StudyError> {
     let source = section.text("source", |text| Ok::<_, String>(text.to_string()))?;

@@ -4,8 +4,9 @@ use toml::de::DeValue;
 
 use crate::derived::Derived;
 use crate::knob::{Knobs, find_full};
-use crate::parse::{Section, StudyError, matching, number, quantity, raw, required};
-use crate::value::{Raw, Value};
+use crate::parse::{Section, StudyError, matching, number, quantity, required};
+use crate::raw::{Raw, raw};
+use crate::value::Value;
 
 /// A published table.
 #[derive(Debug, Clone, PartialEq)]

@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use crate::conclusion::values;
 use crate::knob::find_full;
-use crate::parse::{Section, StudyError, raw};
+use crate::parse::{Section, StudyError};
+use crate::raw::Raw;
+use crate::raw::raw;
 use crate::units;
-use crate::value::{Raw, Value};
+use crate::value::Value;
 
 /// What a quick run changes; `None` and nothing are the defaults of [`crate::Study::make_quick`].
 #[derive(Debug, Clone, Default, PartialEq)]

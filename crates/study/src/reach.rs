@@ -5,10 +5,12 @@
 use std::fmt;
 
 use crate::ack_policies::AckKind;
-use crate::choices::{RelayMode, WorkloadKind};
+use crate::choices::RelayMode;
+use crate::flow_group::group_of;
 use crate::host_name::HostName;
 use crate::knob::{Knobs, split_host};
 use crate::knobs::{KNOBS, find};
+use crate::program::{Operation, Program};
 use crate::row::{At, Is, Kernel, Kind, Knob, Need, Of, Term, User, UserKnob, WIRES};
 use crate::value::Value;
 
@@ -117,8 +119,9 @@ impl Kernel {
                 let has_ours = HostName::PAIR.iter().any(|&host| knobs.is_user(host));
                 (!owned || has_ours || !is_pair).then(|| WIRES.to_string())
             }
-            Kernel::SocketOption(_) => (knobs.word("workload").as_deref() == Some("crr"))
-                .then(|| "of connections that stand, so not of crr".to_string()),
+            Kernel::SocketOption(_) => {
+                (!knobs.all_stand()).then(|| "of connections that stand, so not of crr".to_string())
+            }
             Kernel::Always(word, why) => (value.to_string() != *word).then(|| why.to_string()),
             Kernel::AckPolicies => {
                 let kind = AckKind::from_word(&value.to_string());
@@ -165,6 +168,8 @@ struct Setting<'a> {
     value: &'a Value,
     row: Knob,
     hosts: Vec<HostName>,
+    /// The group of connections that it is set for by name.
+    group: Option<HostName>,
 }
 
 impl Knobs {
@@ -174,13 +179,17 @@ impl Knobs {
         self.iter().filter_map(move |(name, value)| {
             let (_, rest) = split_host(name);
             let row = find(rest)?;
-            let holds = |host: &HostName| self.name_for(*host, rest).as_deref() == Some(name);
+            let group = group_of(name).map(|(group, _)| group);
+            let holds = |host: &HostName| {
+                group.is_some() || self.name_for(*host, rest).as_deref() == Some(name)
+            };
             let hosts = all.iter().copied().filter(holds).collect();
             (!row.leaves_alone(value)).then_some(Setting {
                 name,
                 value,
                 row,
                 hosts,
+                group,
             })
         })
     }
@@ -197,11 +206,29 @@ impl Knobs {
         if host == HostName::RELAY {
             return true; // To one side what it received from the other.
         }
-        let word = self.word("workload").unwrap_or_default();
-        let kind = WorkloadKind::from_word(&word);
         let side = self.side(host);
-        kind.zip(side)
-            .is_some_and(|(kind, side)| kind.sends(if is_peer { side.peer() } else { side }))
+        side.is_some_and(|side| self.sends_from(if is_peer { side.peer() } else { side }))
+    }
+
+    /// What the needs of a knob are asked of: all knobs, or for a knob of the workload those of each group that it is for.
+    fn views(&self, setting: &Setting<'_>) -> Vec<Knobs> {
+        let groups = self.group_names();
+        if groups.is_empty() {
+            return vec![self.clone()];
+        }
+        if !setting.row.per_group {
+            let mut together = self.clone();
+            together.insert("flows", Value::Count(self.flows()));
+            together.insert("workload", Value::Word(self.least_stream().to_string()));
+            return vec![together];
+        }
+        let rest = split_host(setting.name).1;
+        let is_for = |group: &HostName| match setting.group {
+            Some(own) => own == *group,
+            None => self.get(&format!("{group}.{rest}")).is_none(),
+        };
+        let groups = groups.into_iter().filter(is_for);
+        groups.map(|group| self.at_group(group)).collect()
     }
 
     /// The knobs that are set without what they need: a study file that says so is wrong.
@@ -209,8 +236,12 @@ impl Knobs {
         let mut all = Vec::new();
         for setting in self.settings() {
             let needs = setting.row.needs.iter();
+            let views = self.views(&setting);
             for need in needs.filter(|need| need.at == At::Every) {
-                let is_met = |host: &&HostName| need.is_met(self, **host, setting.value);
+                let is_met = |host: &&HostName| {
+                    let mut views = views.iter();
+                    views.any(|knobs| need.is_met(knobs, **host, setting.value))
+                };
                 let (with, without): (Vec<&HostName>, Vec<&HostName>) =
                     setting.hosts.iter().partition(is_met);
                 let Some(host) = without.first() else {
@@ -266,12 +297,33 @@ impl Knobs {
                 let mut needs = needs.filter(|need| need.at != At::Every);
                 needs.find(|need| !need.is_met(self, host, value))
             };
-            if let Some(reason) = of_stack.or_else(|| unmet().map(ToString::to_string)) {
+            let of_program = || {
+                let program = value.program()?;
+                self.unavailable_call(host, program)
+            };
+            let of_needs = || unmet().map(ToString::to_string);
+            if let Some(reason) = of_stack.or_else(of_needs).or_else(of_program) {
                 let name = row.name_at(split_host(setting.name).1, host);
                 return Err(Unavailable { knob: name, reason });
             }
         }
         Ok(())
+    }
+
+    /// A call of a program that this end's TCP has not, and why.
+    fn unavailable_call(&self, host: HostName, program: &Program) -> Option<String> {
+        let refuses = |knob: &str, word: &str| {
+            let row = find(knob)?;
+            let value = Value::Word(word.to_string());
+            let mut needs = row.needs.iter();
+            let unmet = needs.find(|need| !need.is_met(self, host, &value))?;
+            Some(format!("{knob} \"{word}\": {unmet}"))
+        };
+        program.all().find_map(|operation| match operation {
+            Operation::Send { with, .. } => refuses("send_with", with.as_ref()?.word()),
+            Operation::Receive { with, .. } => refuses("receive_with", with.as_ref()?.word()),
+            _ => None,
+        })
     }
 
     /// The rows of what is set for this end and not to leave things alone; a sysctl has none.

@@ -197,6 +197,9 @@ pub struct HostRecord {
     /// Response times, ns, as an HdrHistogram (V2, deflate-free, base64); `rr` and `crr` clients only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub response_time_hdr: Option<String>,
+    /// The same by group of connections, where there are several; their counts are in the readings.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub response_time_hdr_by_group: BTreeMap<HostName, String>,
     /// Call chains sampled between the snapshots, by the meter `profile`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<CallChains>,

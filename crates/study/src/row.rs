@@ -4,8 +4,10 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::program::{LIST, Program};
+use crate::raw::Raw;
 use crate::units;
-use crate::value::{Raw, Value};
+use crate::value::Value;
 
 /// The table of a study file a knob belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +41,8 @@ pub enum Kind {
     Cpus,
     /// Any text.
     Text,
+    /// What each connection does.
+    Program,
 }
 
 impl Kind {
@@ -74,6 +78,8 @@ pub struct Knob {
     pub default: &'static str,
     /// Whether `client.NAME` and `server.NAME` set one end only.
     pub per_end: bool,
+    /// Whether `GROUP.NAME`, or the key in its `[[group]]`, sets one group of connections only.
+    pub per_group: bool,
     /// What else must be so for it to be of use; all of these.
     pub needs: &'static [Need],
     /// One sentence: meaning, unit, why this default.
@@ -95,6 +101,7 @@ pub(crate) const fn workload(
         or_word: None,
         default,
         per_end: false,
+        per_group: false,
         needs: &[],
         doc,
     }
@@ -171,6 +178,14 @@ impl Knob {
         Knob { needs, ..self }
     }
 
+    /// The row of a knob that each group of connections may have for itself.
+    pub(crate) const fn of_group(self) -> Knob {
+        Knob {
+            per_group: true,
+            ..self
+        }
+    }
+
     /// What this knob takes, in words for an error.
     pub fn expected(&self) -> String {
         let kind = match self.kind {
@@ -199,6 +214,7 @@ impl Knob {
             }
             Kind::Cpus => "a list of CPU numbers such as [0, 2]".to_string(),
             Kind::Text => "a text or a number".to_string(),
+            Kind::Program => LIST.to_string(),
         };
         match self.or_word {
             Some(word) => format!("{kind}, or \"{word}\""),
@@ -208,6 +224,11 @@ impl Knob {
 
     /// Why a value is not one of this knob's, and what is. `name` is its full name.
     pub(crate) fn refusal(&self, name: &str, raw: &Raw) -> String {
+        if let (Kind::Program, Raw::List(_)) = (self.kind, raw)
+            && let Err(wrong) = Program::read(raw)
+        {
+            return wrong;
+        }
         let several = match (self.kind, raw) {
             (Kind::Cpus, Raw::List(items)) => items.iter().any(|item| matches!(item, Raw::List(_))),
             (_, Raw::List(_)) => true,
@@ -276,6 +297,7 @@ impl Knob {
                 })
                 .collect::<Option<Vec<_>>>()
                 .map(Value::Cpus),
+            (Kind::Program, Raw::List(_)) => Program::read(raw).ok().map(Value::Program),
             (Kind::Text, Raw::Integer(n)) => Some(Value::Word(n.to_string())),
             (Kind::Text, Raw::Text(text)) if !text.is_empty() && !text.contains(['\n', '\0']) => {
                 Some(Value::Word(text.clone()))

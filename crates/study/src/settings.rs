@@ -7,7 +7,9 @@ use crate::choices::{Cork, ReceiveWith, Segmentation, SendWith, WorkloadKind};
 use crate::host_name::HostName;
 use crate::knob::Knobs;
 use crate::knobs::KNOBS;
+use crate::program::{Operation, Program};
 use crate::row::{Kernel, Of};
+use crate::side::Side;
 use crate::value::Value;
 use crate::wire::WireSettings;
 
@@ -23,7 +25,7 @@ pub enum AckFilterRule {
 /// Knobs that do not go together.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct SettingsError(String);
+pub struct SettingsError(pub(crate) String);
 
 /// The workload of a cell, defaults filled in.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,6 +72,10 @@ pub struct WorkloadSettings {
     pub congestion_control: String,
     /// Compare every byte on arrival.
     pub check: bool,
+    /// What each connection does, where `kind` is a program.
+    pub program: Option<Program>,
+    /// The host, or set of hosts, that connects; `None` is every one that does.
+    pub on: Option<HostName>,
 }
 
 fn size(bytes: u64) -> usize {
@@ -87,6 +93,13 @@ impl WorkloadSettings {
         let count = |name: &str| size(knobs.count(name).expect("a count has a default"));
         let or_auto = |name: &str| knobs.bytes(name).map(size);
         let switch = |name: &str| knobs.is_on(name).expect("a switch has a default");
+        let host = |name: &str| match knobs.get(name).and_then(Value::word) {
+            None | Some("all") => Ok(None),
+            Some(word) => word
+                .parse()
+                .map(Some)
+                .map_err(|error| SettingsError(format!("{name}: {error}"))),
+        };
         const PARSED: &str = "the registry lists the same words";
 
         let kind = WorkloadKind::from_word(&word("workload")).expect(PARSED);
@@ -118,10 +131,38 @@ impl WorkloadSettings {
             receive_buffer_bytes: or_auto("receive_buffer"),
             congestion_control: word("congestion_control"),
             check: switch("check"),
+            program: knobs
+                .value("program")
+                .and_then(|value| value.program().cloned()),
+            on: host("on")?,
         };
+        if let Some(program) = &settings.program
+            && settings.check
+            && program.all().any(hides_bytes)
+        {
+            let reason =
+                "check: it compares what was read, and the program receives by another call";
+            return Err(SettingsError(reason.to_string()));
+        }
         match knobs.unmet().into_iter().next() {
             Some(unmet) => Err(SettingsError(unmet.to_string())),
             None => Ok(settings),
+        }
+    }
+
+    /// Whether this side sends payload.
+    pub fn sends(&self, side: Side) -> bool {
+        match &self.program {
+            Some(program) => program.sends(side),
+            None => self.kind.sends(side),
+        }
+    }
+
+    /// Whether its connections are there before the traffic and stay.
+    pub fn stands(&self) -> bool {
+        match &self.program {
+            Some(program) => program.stands(),
+            None => self.kind != WorkloadKind::Crr,
         }
     }
 
@@ -137,6 +178,10 @@ impl WorkloadSettings {
             ..self
         }
     }
+}
+
+fn hides_bytes(operation: &Operation) -> bool {
+    matches!(operation, Operation::Receive { with: Some(with), .. } if *with != ReceiveWith::Read)
 }
 
 /// What one end's device, route and sysctls are to be; `None` and absent leave them as they are.

@@ -9,22 +9,26 @@ use toml::de::DeValue;
 use crate::capture::{CaptureSettings, PublishedOpening};
 use crate::cell::Cell;
 use crate::conclusion::{Conclusion, Fit};
-use crate::derived::Scope;
+use crate::derived::{Derived, Scope};
+use crate::flow_group::group_of;
 use crate::host_name::HostName;
-use crate::knob::{Knobs, UnknownKnob, nearest, new_name};
+use crate::knob::{Knobs, UnknownKnob, new_name};
 use crate::measure::{Measure, Published, PublishedFunctions, Threshold};
-use crate::parse::{Section, Source, StudyError, quantity, raw};
+use crate::nearest::nearest;
+use crate::parse::{Section, Source, StudyError, quantity};
 use crate::published::{functions, published, threshold};
 use crate::published_table::PublishedTable;
 use crate::quick::Quick;
+use crate::raw::Raw;
+use crate::raw::raw;
 use crate::row::Group;
 use crate::statement::Statement;
 use crate::units;
-use crate::value::Raw;
 
 pub use self::comparison::{CellPair, Sides};
 
 use self::cells::{Base, Useless, cells, knobs_of_group};
+use self::group::group;
 
 /// One parsed study file.
 #[derive(Debug, Clone, PartialEq)]
@@ -87,6 +91,9 @@ impl Study {
         if let Some(section) = top.section("bed")? {
             knobs_of_group(section, Group::Bed, "", &mut base)?;
         }
+        for section in top.sections("group")? {
+            group(section, &mut base)?;
+        }
         let (cells, vary) = cells(&mut top, name, &base)?;
         let measure = top
             .section("measure")?
@@ -142,6 +149,9 @@ impl Study {
         if let Some((name, host)) = study.unknown_host() {
             return Err(source.error(place_of(text, &name), &name, study.no_such(host)));
         }
+        if let Err(UnknownKnob { name, expected }) = study.check_groups() {
+            return Err(source.error(place_of(text, &name), &name, expected));
+        }
         if study.measure.meter_cost {
             study.ask_meter_cost();
         }
@@ -161,14 +171,50 @@ impl Study {
         format!("no cell has a host called {host}; there are {hosts}")
     }
 
-    /// A knob or a figure that is asked for, and its host, which no cell has.
-    fn unknown_host(&self) -> Option<(String, HostName)> {
-        let known: BTreeSet<HostName> = self.hosts().collect();
-        let is_known = |name: HostName| known.iter().any(|&host| Scope::Of(name).holds(host));
-        let knobs = self.cells.iter().flat_map(|cell| cell.knobs.named());
-        let knobs = knobs.map(|(host, knob)| (knob.to_string(), host));
+    /// Whether every cell has groups that go together, and figures ask for these alone.
+    fn check_groups(&self) -> Result<(), UnknownKnob> {
+        let cells = self.cells.iter();
+        let known: BTreeSet<HostName> = cells.flat_map(|cell| cell.knobs.made_groups()).collect();
+        let no_such = |name: String, group: HostName| {
+            let names: Vec<&str> = known.iter().map(HostName::as_str).collect();
+            let expected = match names.as_slice() {
+                [] => format!(
+                    "no group is called {group}: [[group]] with name = \"{group}\" makes one"
+                ),
+                names => format!("no group is called {group}; there are {}", names.join(", ")),
+            };
+            Err(UnknownKnob { name, expected })
+        };
+        for cell in &self.cells {
+            let made = cell.knobs.made_groups();
+            let mut of_groups = cell
+                .knobs
+                .iter()
+                .filter_map(|(name, _)| group_of(name).map(|(group, _)| (name, group)));
+            if let Some((name, group)) = of_groups.find(|(_, group)| !made.contains(group)) {
+                return no_such(name.to_string(), group);
+            }
+            if let Err(error) = cell.knobs.groups() {
+                let text = error.to_string();
+                let (name, expected) = text.split_once(": ").unwrap_or(("group", &text));
+                return Err(UnknownKnob {
+                    name: name.to_string(),
+                    expected: expected.to_string(),
+                });
+            }
+        }
+        let mut figures = self.figures();
+        let unknown = figures.find_map(|of| match of.scope {
+            Scope::Group(group) if !known.contains(&group) => Some((of.to_string(), group)),
+            _ => None,
+        });
+        unknown.map_or(Ok(()), |(name, group)| no_such(name, group))
+    }
+
+    /// The figures that are asked for.
+    fn figures(&self) -> impl Iterator<Item = Derived> {
         let published = self.published.iter().map(|published| published.quantity);
-        let figures = published
+        published
             .chain(self.measure.quantity)
             .chain(self.thresholds.iter().map(|threshold| threshold.quantity))
             .chain(
@@ -180,8 +226,19 @@ impl Study {
                 self.fits
                     .iter()
                     .flat_map(|fit| fit.quantity.into_iter().chain([fit.over])),
-            );
-        let figures = figures.filter_map(|of| Some((of.to_string(), of.scope.name()?)));
+            )
+    }
+
+    /// A knob or a figure that is asked for, and its host, which no cell has.
+    fn unknown_host(&self) -> Option<(String, HostName)> {
+        let known: BTreeSet<HostName> = self.hosts().collect();
+        let is_known = |name: HostName| known.iter().any(|&host| Scope::Of(name).holds(host));
+        let knobs = self.cells.iter().flat_map(|cell| cell.knobs.named());
+        let knobs = knobs.map(|(host, knob)| (knob.to_string(), host));
+        let figures = self.figures().filter_map(|of| match of.scope {
+            Scope::Of(host) => Some((of.to_string(), host)),
+            Scope::All | Scope::Group(_) => None,
+        });
         knobs.chain(figures).find(|(_, host)| !is_known(*host))
     }
 
@@ -214,6 +271,7 @@ impl Study {
             let expected = self.no_such(host);
             return Err(UnknownKnob { name, expected });
         }
+        self.check_groups()?;
         match useless.first() {
             None => Ok(()),
             Some(unmet) => Err(UnknownKnob {
@@ -380,6 +438,7 @@ fn place_of(text: &str, name: &str) -> Range<usize> {
 mod captured;
 mod cells;
 mod comparison;
+mod group;
 mod quick;
 #[cfg(test)]
 mod tests;

@@ -11,10 +11,10 @@ pub fn knob_table(group: Group) -> String {
     table += if of_ends {
         " each host | kernel's TCP | our TCP |"
     } else {
-        ""
+        " each group |"
     };
-    table += " meaning |\n|---|---|---|---|";
-    table += if of_ends { "---|---|---|" } else { "" };
+    table += " meaning |\n|---|---|---|---|---|";
+    table += if of_ends { "---|---|" } else { "" };
     table += "---|\n";
     for knob in KNOBS.iter().filter(|knob| knob.group == group) {
         let name = if knob.key == knob.name {
@@ -37,6 +37,8 @@ pub fn knob_table(group: Group) -> String {
                 Of::Workload | Of::Host => (String::new(), String::new()),
             };
             table += &format!(" {end} | {kernel} | {user} |");
+        } else {
+            table += if knob.per_group { " yes |" } else { " |" };
         }
         table += &format!(" {} |\n", knob.doc);
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 
+use crate::program::Program;
 use crate::units;
 
 /// One value of a knob.
@@ -28,6 +29,8 @@ pub enum Value {
     Cpus(Vec<usize>),
     /// A word out of a list, or a free text such as a sysctl's value.
     Word(String),
+    /// What each connection does; written `[{ send = "1KiB" }, { receive = "1KiB" }]`.
+    Program(Program),
 }
 
 impl fmt::Display for Value {
@@ -47,6 +50,7 @@ impl fmt::Display for Value {
                 Ok(())
             }
             Value::Word(word) => f.write_str(word),
+            Value::Program(program) => program.fmt(f),
         }
     }
 }
@@ -61,7 +65,7 @@ impl Value {
             }
             Value::Time(time) => Some(time.as_secs_f64()),
             Value::Share(ppm) => Some(*ppm as f64 / 1e6),
-            Value::Switch(_) | Value::Cpus(_) | Value::Word(_) => None,
+            Value::Switch(_) | Value::Cpus(_) | Value::Word(_) | Value::Program(_) => None,
         }
     }
 }
@@ -98,55 +102,25 @@ impl Value {
             _ => None,
         }
     }
+
+    /// A program.
+    pub fn program(&self) -> Option<&Program> {
+        match self {
+            Value::Program(program) => Some(program),
+            _ => None,
+        }
+    }
 }
 
 impl Serialize for Value {
-    /// Counts as numbers, switches as booleans, CPU lists as lists, all else as written.
+    /// Counts as numbers, switches as booleans, CPU lists and programs as lists, all else as written.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             Value::Count(count) => serializer.serialize_u64(*count),
             Value::Switch(on) => serializer.serialize_bool(*on),
             Value::Cpus(cpus) => cpus.serialize(serializer),
+            Value::Program(program) => program.serialize(serializer),
             other => serializer.collect_str(other),
-        }
-    }
-}
-
-/// A value as a file's syntax gives it, before a knob says what it means.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Raw {
-    Integer(i64),
-    Text(String),
-    Boolean(bool),
-    List(Vec<Raw>),
-    /// A float, a date, a table: never a knob's value.
-    Other,
-}
-
-impl fmt::Display for Raw {
-    /// As a study file writes it; `…` for what is never a knob's value.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Raw::Integer(n) => write!(f, "{n}"),
-            Raw::Text(text) => write!(f, "{text:?}"),
-            Raw::Boolean(on) => write!(f, "{on}"),
-            Raw::List(items) => {
-                let items: Vec<String> = items.iter().map(Raw::to_string).collect();
-                write!(f, "[{}]", items.join(", "))
-            }
-            Raw::Other => f.write_str("…"),
-        }
-    }
-}
-
-impl From<&serde_json::Value> for Raw {
-    fn from(value: &serde_json::Value) -> Self {
-        match value {
-            serde_json::Value::Bool(on) => Raw::Boolean(*on),
-            serde_json::Value::String(text) => Raw::Text(text.clone()),
-            serde_json::Value::Number(n) => n.as_i64().map_or(Raw::Other, Raw::Integer),
-            serde_json::Value::Array(items) => Raw::List(items.iter().map(Raw::from).collect()),
-            _ => Raw::Other,
         }
     }
 }

@@ -3,7 +3,7 @@
 macro_rules! words {
     ($(#[doc = $doc:literal])+ $name:ident { $($(#[doc = $variant_doc:literal])+ $variant:ident = $word:literal,)+ }) => {
         $(#[doc = $doc])+
-        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum $name { $($(#[doc = $variant_doc])+ $variant,)+ }
 
         impl $name {

@@ -110,10 +110,10 @@ pub fn knobs() -> String {
     for (group, title) in [(Group::Workload, "[workload]"), (Group::Bed, "[bed]")] {
         text += &format!("{title}\n");
         for knob in KNOBS.iter().filter(|knob| knob.group == group) {
-            let end = if knob.per_end {
-                "; client.* and server.* set one end"
-            } else {
-                ""
+            let end = match knob {
+                knob if knob.per_end => "; client.* and server.* set one end",
+                knob if knob.per_group => "; a [[group]] may have its own",
+                _ => "",
             };
             text += &format!(
                 "  {} = {} (default {}{end})\n",
@@ -160,6 +160,7 @@ const BUILT_IN: &[(&str, &str)] = built_in![
     "lso",
     "ack-ratio",
     "request-response",
+    "beside",
     "profile",
 ];
 

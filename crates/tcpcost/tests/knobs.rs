@@ -50,6 +50,9 @@ impl Stand {
 fn examples(row: &Knob) -> Vec<String> {
     let one = |text: &str| vec![text.to_string()];
     match row.kind {
+        _ if row.name == "on" => one("client"),
+        _ if row.name == "to" => one("server"),
+        Kind::Program => one(r#"[{ send = "1KiB" }, { receive = "1KiB" }]"#),
         Kind::Choice(words) => words.iter().map(ToString::to_string).collect(),
         Kind::Switch => vec!["on".to_string(), "off".to_string()],
         Kind::Count(least, most) => vec![3.clamp(least, most).to_string()],

@@ -8,7 +8,7 @@ use std::io;
 use tcpcost_stack::Stack;
 
 use crate::error::WorkloadError;
-use crate::flow::{Flow, State};
+use crate::flow::State;
 use crate::io::Received;
 use crate::set_up::is_of_one_connection;
 use crate::stream::peer_closed;
@@ -24,7 +24,8 @@ impl<S: Stack> Worker<S> {
         index: usize,
         at_ns: u64,
     ) -> Result<(), WorkloadError> {
-        self.started_ns[index] = at_ns;
+        let group = &mut self.io.group;
+        group.started_ns[index - group.first] = at_ns;
         self.connect_flow(index)
             .map_err(|error| WorkloadError::Connect {
                 connection: self.flows[index].connection,
@@ -42,9 +43,9 @@ impl<S: Stack> Worker<S> {
                 return Ok(0);
             }
             // If the connect failed, the first send says why: one getsockopt less per transaction.
-            self.io.tally.connections_opened += 1;
+            self.io.group.tally.connections_opened += 1;
             flow.state = State::Open;
-            flow.receive_left = self.io.plan.receive_message;
+            flow.receive_left = self.io.group.plan.receive_message;
             self.io.start_message(flow)?;
         }
         let mut moved = 0;
@@ -59,11 +60,13 @@ impl<S: Stack> Worker<S> {
                     moved += bytes;
                     flow.receive_left = flow.receive_left.saturating_sub(bytes as u32);
                     if flow.receive_left == 0 {
-                        let took_ns = self.clock.now_ns().saturating_sub(self.started_ns[index]);
-                        if let Some(responses) = &mut self.responses {
+                        let group = &mut *self.io.group;
+                        let started_ns = group.started_ns[index - group.first];
+                        let took_ns = self.clock.now_ns().saturating_sub(started_ns);
+                        if let Some(responses) = &mut group.responses {
                             responses.saturating_record(took_ns);
                         }
-                        self.io.tally.transactions += 1;
+                        group.tally.transactions += 1;
                         flow.state = State::Closing;
                     }
                 }
@@ -88,7 +91,7 @@ impl<S: Stack> Worker<S> {
 
     /// Connects anew, at once or when due.
     fn next_transaction(&mut self, index: usize) -> Result<(), WorkloadError> {
-        if self.schedule.is_some() {
+        if self.io.group.schedule.is_some() {
             self.wait_for_due(index);
             return Ok(());
         }
@@ -97,19 +100,22 @@ impl<S: Stack> Worker<S> {
     }
 
     pub(crate) fn accept(&mut self, listening: usize) -> Result<(), WorkloadError> {
-        let Some(&listener) = self.listeners.get(listening) else {
+        let Some((Some(listener), group)) = self.listeners.get(listening).copied() else {
             return Ok(());
         };
+        self.switch_to(group);
         for _ in 0..ACCEPTS {
             let place = self.free.pop().unwrap_or(self.flows.len() as u32);
             if place as usize == self.flows.len() {
-                self.flows.push(Flow::new(0));
+                self.add_flow();
             }
+            self.flows[place as usize].group = group;
             match self.io.stack.accept(listener, place) {
                 Ok((conn, peer)) => {
                     let flow = &mut self.flows[place as usize];
                     flow.restart(conn, State::Open);
-                    flow.receive_left = self.io.plan.receive_message;
+                    flow.receive_left = self.io.group.plan.receive_message;
+                    self.begin_program(place as usize);
                     if !self.peers.contains(&peer.ip()) {
                         self.refuse(place);
                     }
@@ -117,7 +123,7 @@ impl<S: Stack> Worker<S> {
                 Err(error) => {
                     self.free.push(place);
                     if error.kind() == io::ErrorKind::WouldBlock {
-                        self.io.tally.would_block_calls += 1;
+                        self.io.group.tally.would_block_calls += 1;
                     }
                     return if is_of_one_connection(&error) {
                         Ok(())
@@ -179,7 +185,7 @@ impl<S: Stack> Worker<S> {
     }
 
     /// The server closes first.
-    fn end_transaction(&mut self, index: usize, conn: S::Conn) {
+    pub(crate) fn end_transaction(&mut self, index: usize, conn: S::Conn) {
         self.io.stack.close(conn);
         let flow = &mut self.flows[index];
         flow.conn = None;

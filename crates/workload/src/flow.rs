@@ -19,8 +19,10 @@ pub(crate) enum State {
 #[derive(Debug)]
 pub(crate) struct Flow<C> {
     pub(crate) conn: Option<C>,
-    /// Index in the trial, 0 to flows - 1.
+    /// Index in the group, 0 to flows - 1.
     pub(crate) connection: u32,
+    /// Which of the worker's groups it is of.
+    pub(crate) group: u16,
     pub(crate) state: State,
     /// Edges told by the stack and not yet used up.
     pub(crate) readable: bool,
@@ -46,10 +48,11 @@ pub(crate) struct Flow<C> {
 }
 
 impl<C> Flow<C> {
-    pub(crate) fn new(connection: u32) -> Flow<C> {
+    pub(crate) fn new(connection: u32, group: u16) -> Flow<C> {
         Flow {
             conn: None,
             connection,
+            group,
             state: State::Idle,
             readable: false,
             writable: false,
@@ -73,7 +76,7 @@ impl<C> Flow<C> {
             state,
             queued: self.queued,
             waiting: self.waiting,
-            ..Flow::new(self.connection)
+            ..Flow::new(self.connection, self.group)
         };
     }
 }

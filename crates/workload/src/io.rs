@@ -7,21 +7,16 @@ use tcpcost_study::{Cork, Side};
 
 use crate::error::{Mismatch, WorkloadError};
 use crate::flow::Flow;
+use crate::group::Group;
 use crate::hello::TOKEN_BYTES;
-use crate::pattern::{Checker, PERIOD};
+use crate::pattern::PERIOD;
 use crate::plan::Plan;
-use crate::tally::Tally;
 
-/// The stack, and what all connections of a worker share.
+/// The stack, and what the connections share whose turn it is.
 pub(crate) struct Io<S: Stack> {
     pub(crate) stack: S,
-    pub(crate) plan: Plan,
-    pub(crate) tally: Tally,
-    /// `None` at an end that does not send.
-    pub(crate) source: Option<S::Source>,
-    /// `None` at an end that does not receive.
-    pub(crate) sink: Option<S::Sink>,
-    pub(crate) checker: Option<Checker>,
+    /// The group of the connection whose turn it is.
+    pub(crate) group: Box<Group<S>>,
 }
 
 /// What a receive found.
@@ -50,15 +45,16 @@ impl<S: Stack> Io<S> {
     /// Receives once, checks and counts. Clears `readable` when the edge is used up.
     #[inline]
     pub(crate) fn receive(&mut self, flow: &mut Flow<S::Conn>) -> Result<Received, WorkloadError> {
-        let (Some(conn), Some(sink)) = (flow.conn, &mut self.sink) else {
+        let group = &mut *self.group;
+        let (Some(conn), Some(sink)) = (flow.conn, &mut group.sink) else {
             flow.readable = false;
             return Ok(Received::Nothing);
         };
-        self.tally.receive_calls += 1;
+        group.tally.receive_calls += 1;
         let moved = match self.stack.receive(conn, sink) {
             Ok(moved) => moved,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                self.tally.would_block_calls += 1;
+                group.tally.would_block_calls += 1;
                 flow.readable = false;
                 return Ok(Received::Nothing);
             }
@@ -70,20 +66,20 @@ impl<S: Stack> Io<S> {
         }
         // With the peer's FIN in, there is an end of stream to read behind the last bytes.
         flow.readable = moved.again || flow.peer_closed;
-        if (self.checker.is_some() || self.plan.token_in_request)
+        if (group.checker.is_some() || group.plan.token_in_request)
             && let Some(bytes) = self.stack.received(sink, moved.bytes)
         {
-            let skip = if self.plan.token_in_request && self.plan.receives_requests() {
-                let Some(skip) = self.plan.compare_token(flow.received, bytes) else {
+            let skip = if group.plan.token_in_request && group.plan.receives_requests() {
+                let Some(skip) = group.plan.compare_token(flow.received, bytes) else {
                     return Ok(Received::Stranger);
                 };
                 skip
             } else {
                 0
             };
-            if let Some(checker) = &self.checker {
+            if let Some(checker) = &group.checker {
                 let offset = flow.received + skip as u64;
-                let phase = u64::from(self.plan.receive_phase(flow.connection));
+                let phase = u64::from(group.plan.receive_phase(flow.connection));
                 checker
                     .compare(phase + offset, &bytes[skip..])
                     .map_err(|mismatch: Mismatch| WorkloadError::Mismatch {
@@ -93,11 +89,11 @@ impl<S: Stack> Io<S> {
                         found: mismatch.found,
                     })?;
                 // The token was compared too.
-                self.tally.bytes_checked += bytes.len() as u64;
+                group.tally.bytes_checked += bytes.len() as u64;
             }
         }
         flow.received += moved.bytes as u64;
-        self.tally.bytes_received += moved.bytes as u64;
+        group.tally.bytes_received += moved.bytes as u64;
         Ok(Received::Bytes(moved.bytes))
     }
 
@@ -105,29 +101,30 @@ impl<S: Stack> Io<S> {
     /// the connection takes no more. Clears `writable` when the edge is used up.
     #[inline]
     pub(crate) fn send(&mut self, flow: &mut Flow<S::Conn>) -> Result<usize, WorkloadError> {
-        let (Some(conn), Some(source)) = (flow.conn, &mut self.source) else {
+        let group = &mut *self.group;
+        let (Some(conn), Some(source)) = (flow.conn, &mut group.source) else {
             flow.writable = false;
             return Ok(0);
         };
         let left = flow.send_left as usize;
-        let (at, len) = self.plan.place(flow.send_at, flow.send_left);
-        let more = match self.plan.cork {
-            Cork::MsgMore => self.plan.is_stream() || len < left,
+        let (at, len) = group.plan.place(flow.send_at, flow.send_left);
+        let more = match group.plan.cork {
+            Cork::MsgMore => group.plan.is_stream() || len < left,
             Cork::Off | Cork::On => false,
         };
-        self.tally.send_calls += 1;
+        group.tally.send_calls += 1;
         match self.stack.send(conn, source, at, len, more) {
             Ok(moved) => {
                 flow.writable = moved.again;
                 flow.send_left -= moved.bytes as u32;
-                if self.plan.advances {
-                    flow.send_at = self.plan.wrap(flow.send_at) + moved.bytes as u64;
+                if group.plan.advances {
+                    flow.send_at = group.plan.wrap(flow.send_at) + moved.bytes as u64;
                 }
-                self.tally.bytes_sent += moved.bytes as u64;
+                group.tally.bytes_sent += moved.bytes as u64;
                 Ok(moved.bytes)
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                self.tally.would_block_calls += 1;
+                group.tally.would_block_calls += 1;
                 flow.writable = false;
                 Ok(0)
             }
@@ -137,7 +134,7 @@ impl<S: Stack> Io<S> {
 
     /// Starts a message, corked if asked.
     pub(crate) fn start_message(&mut self, flow: &mut Flow<S::Conn>) -> Result<(), WorkloadError> {
-        flow.send_left = self.plan.send_message;
+        flow.send_left = self.group.plan.send_message;
         self.cork(flow, true)
     }
 
@@ -155,7 +152,7 @@ impl<S: Stack> Io<S> {
     /// TCP_CORK, if this workload uses it.
     pub(crate) fn cork(&mut self, flow: &mut Flow<S::Conn>, on: bool) -> Result<(), WorkloadError> {
         match flow.conn {
-            Some(conn) if self.plan.corks() => {
+            Some(conn) if self.group.plan.corks() => {
                 self.stack.cork(conn, on).map_err(failed(flow, "TCP_CORK"))
             }
             _ => Ok(()),
@@ -232,6 +229,7 @@ mod tests {
     use tcpcost_study::{Knobs, WorkloadSettings};
 
     use super::*;
+    use crate::pattern::Checker;
 
     fn plan(knobs: &[(&str, String)], side: Side) -> Plan {
         let mut set = Knobs::default();

@@ -1,4 +1,4 @@
-//! Traffic over a [`Stack`](tcpcost_stack::Stack): `stream`, `maerts`, `bidirectional`, `rr`, `crr`.
+//! Traffic over a [`Stack`](tcpcost_stack::Stack): `stream`, `maerts`, `bidirectional`, `rr`, `crr`, and programs.
 //!
 //! A [`Worker`] is one thread's share of one end. It sets up its connections before any clock
 //! starts, then drives traffic for as long as it is told to, any number of times. It does not know
@@ -44,10 +44,13 @@ mod clock;
 mod crr;
 mod error;
 mod flow;
+mod group;
 mod hello;
 mod io;
 mod pattern;
 mod plan;
+mod program;
+mod program_turn;
 mod rr;
 mod run;
 mod schedule;

@@ -5,6 +5,7 @@ use tcpcost_study::{Cork, ReceiveWith, SendWith, Side, WorkloadKind, WorkloadSet
 
 use crate::hello::{TOKEN_BYTES, Token};
 use crate::pattern::{self, PERIOD};
+use crate::program::Calls;
 use crate::schedule::Schedule;
 
 /// The socket options that a workload asks of its stack.
@@ -15,10 +16,10 @@ pub fn socket_options(settings: &WorkloadSettings) -> SocketOptions {
         nodelay: settings.nodelay,
         mptcp: settings.mptcp,
         congestion_control: Some(settings.congestion_control.clone()),
-        zerocopy: matches!(
-            settings.send_with,
-            SendWith::Zerocopy | SendWith::MmapZerocopy
-        ),
+        zerocopy: Side::BOTH.iter().any(|&side| {
+            let calls = Calls::of(settings, side).sends;
+            calls.contains(&SendWith::Zerocopy) || calls.contains(&SendWith::MmapZerocopy)
+        }),
     }
 }
 
@@ -30,6 +31,8 @@ pub(crate) enum Role {
     RrServer,
     CrrClient,
     CrrServer,
+    /// Either side of a program.
+    Program,
 }
 
 #[derive(Debug)]
@@ -41,7 +44,11 @@ pub(crate) struct Plan {
     pub(crate) receives: bool,
     pub(crate) checks: bool,
     pub(crate) counts_transactions: bool,
+    /// Whether it takes response times.
+    pub(crate) has_responses: bool,
     pub(crate) opens: bool,
+    /// Whether connections are there before the traffic and stay.
+    pub(crate) stands: bool,
     /// Whether the kernel tells when it has done with what it was lent.
     pub(crate) completes: bool,
     /// Whether it receives by mapping pages.
@@ -81,18 +88,27 @@ impl Plan {
             (WorkloadKind::Rr, Side::Listens) => Role::RrServer,
             (WorkloadKind::Crr, Side::Connects) => Role::CrrClient,
             (WorkloadKind::Crr, Side::Listens) => Role::CrrServer,
-            _ => Role::Stream,
+            (WorkloadKind::Program, _) => Role::Program,
+            (WorkloadKind::Stream | WorkloadKind::Maerts | WorkloadKind::Bidirectional, _) => {
+                Role::Stream
+            }
         };
+        let largest = s.program.as_ref().map(|program| program.largest());
+        let largest = largest.unwrap_or_default().map(|bytes| bytes as usize);
         let (send_message, receive_message) = match (role, side) {
             (Role::Stream, _) => (s.write_bytes, s.write_bytes),
+            (Role::Program, Side::Connects) => (largest[0], largest[1]),
+            (Role::Program, Side::Listens) => (largest[1], largest[0]),
             (_, Side::Connects) => (s.request_bytes, s.response_bytes),
             (_, Side::Listens) => (s.response_bytes, s.request_bytes),
         };
         let call_bytes = s.write_bytes.min(send_message).max(1);
-        let from_file = s.send_with.is_from_files();
+        let calls = Calls::of(s, side);
+        let from_file = calls.sends.iter().any(|with| with.is_from_files());
         let file_bytes = s.file_bytes.max(PERIOD as u64);
-        let receives = kind.sends(side.peer());
-        let sends = kind.sends(side);
+        let receives = s.sends(side.peer());
+        let sends = s.sends(side);
+        let stands = s.stands();
         let token_in_request = kind == WorkloadKind::Crr
             && s.request_bytes >= TOKEN_BYTES
             && s.receive_with == ReceiveWith::Read;
@@ -105,9 +121,11 @@ impl Plan {
             receives,
             checks: s.check && receives,
             counts_transactions: kind.has_transactions() && side == Side::Connects,
-            opens: role == Role::CrrClient,
-            completes: sends && s.send_with.has_completions(),
-            maps: receives && s.receive_with == ReceiveWith::Zerocopy,
+            has_responses: kind.has_transactions() && side == Side::Connects && receives,
+            opens: !stands && side == Side::Connects,
+            stands,
+            completes: sends && calls.sends.iter().any(|with| with.has_completions()),
+            maps: receives && calls.receives.contains(&ReceiveWith::Zerocopy),
             file_bytes: (from_file && s.files > 1).then_some(file_bytes),
             cork: s.cork,
             in_flight: small(s.in_flight.max(1)),
@@ -133,7 +151,7 @@ impl Plan {
                 Role::Stream if sends => s
                     .rate_bits_per_s
                     .map(|rate| (rate.into(), s.write_bytes as u128 * 8 * 1_000_000_000)),
-                Role::RrClient | Role::CrrClient => s
+                Role::RrClient | Role::CrrClient | Role::Program if side == Side::Connects => s
                     .transactions_per_s
                     .map(|rate| (rate.into(), 1_000_000_000)),
                 _ => None,
@@ -165,8 +183,8 @@ impl Plan {
         self.checked_by_peer
     }
 
-    /// Where this side's byte stream of a connection starts in the pattern. `crr` starts each
-    /// connection at 0, as the server cannot know which of the client's it is.
+    /// Where this side's byte stream of a connection starts in the pattern. Connections that come and go
+    /// start at 0, as the server cannot know which of the client's it is.
     pub(crate) fn send_phase(&self, connection: u32) -> u32 {
         self.phase(connection, self.side)
     }
@@ -177,9 +195,10 @@ impl Plan {
     }
 
     fn phase(&self, connection: u32, sender: Side) -> u32 {
-        match self.role {
-            Role::CrrClient | Role::CrrServer => 0,
-            _ => pattern::phase(connection, sender),
+        if self.stands {
+            pattern::phase(connection, sender)
+        } else {
+            0
         }
     }
 

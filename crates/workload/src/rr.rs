@@ -26,15 +26,17 @@ impl<S: Stack> Worker<S> {
     /// Notes a request's start and makes it the message to send.
     pub(crate) fn start_request(&mut self, index: usize, at_ns: u64) -> Result<(), WorkloadError> {
         let flow = &mut self.flows[index];
-        let in_flight = self.io.plan.in_flight;
+        let group = &mut *self.io.group;
+        let in_flight = group.plan.in_flight;
         let place = (flow.oldest + flow.outstanding) % in_flight;
-        self.started_ns[index * in_flight as usize + place as usize] = at_ns;
+        let slots = (index - group.first) * in_flight as usize;
+        group.started_ns[slots + place as usize] = at_ns;
         flow.outstanding += 1;
         self.io.start_message(flow)
     }
 
     pub(crate) fn rr_client_turn(&mut self, index: usize) -> Result<usize, WorkloadError> {
-        let in_flight = self.io.plan.in_flight;
+        let in_flight = self.io.group.plan.in_flight;
         let mut moved = 0;
         // One clock read per response serves as the next request's start too.
         let mut now_ns = None;
@@ -46,7 +48,11 @@ impl<S: Stack> Worker<S> {
                 Received::End | Received::Stranger => return Err(peer_closed(flow)),
             };
             moved += bytes;
-            let done = complete(&mut flow.receive_left, self.io.plan.receive_message, bytes);
+            let done = complete(
+                &mut flow.receive_left,
+                self.io.group.plan.receive_message,
+                bytes,
+            );
             if done == 0 {
                 continue;
             }
@@ -56,15 +62,17 @@ impl<S: Stack> Worker<S> {
                 });
             }
             let now = *now_ns.insert(self.clock.now_ns());
+            let group = &mut *self.io.group;
+            let slots = (index - group.first) * in_flight as usize;
             for _ in 0..done {
-                let place = index * in_flight as usize + flow.oldest as usize;
-                if let Some(responses) = &mut self.responses {
-                    responses.saturating_record(now.saturating_sub(self.started_ns[place]));
+                let place = slots + flow.oldest as usize;
+                if let Some(responses) = &mut group.responses {
+                    responses.saturating_record(now.saturating_sub(group.started_ns[place]));
                 }
                 flow.oldest = (flow.oldest + 1) % in_flight;
             }
             flow.outstanding -= done;
-            self.io.tally.transactions += u64::from(done);
+            group.tally.transactions += u64::from(done);
         }
         loop {
             let flow = &mut self.flows[index];
@@ -80,7 +88,7 @@ impl<S: Stack> Worker<S> {
             if flow.outstanding == in_flight {
                 break;
             }
-            if self.schedule.is_some() {
+            if self.io.group.schedule.is_some() {
                 self.wait_for_due(index);
                 break;
             }
@@ -104,7 +112,7 @@ impl<S: Stack> Worker<S> {
             match io.receive(flow)? {
                 Received::Bytes(bytes) => {
                     moved += bytes;
-                    let message = io.plan.receive_message;
+                    let message = io.group.plan.receive_message;
                     flow.outstanding += complete(&mut flow.receive_left, message, bytes);
                 }
                 Received::Nothing => break,

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use tcpcost_stack::Stack;
+use tcpcost_study::Side;
 
 use crate::error::WorkloadError;
 use crate::flow::State;
@@ -21,6 +22,9 @@ pub(crate) const TURN_BYTES: usize = 256 * 1024;
 /// Bytes between two polls, at most, and one turn more: 1 ms at 32 Gbit/s, at 0.5 us per poll a
 /// share of 0.05 %.
 const BATCH_BYTES: usize = 4 << 20;
+
+/// The same where groups share the thread, so that requests do not wait for milliseconds of bulk: a poll after each turn.
+const BATCH_BYTES_OF_GROUPS: usize = TURN_BYTES;
 
 /// What a turn counts at the least, in bytes: 4096 turns between two polls.
 const TURN_LEAST: usize = 1024;
@@ -54,16 +58,30 @@ impl<S: Stack> Worker<S> {
             return Ok(());
         }
         self.started = true;
-        self.schedule = self
-            .io
-            .plan
-            .schedule(self.wanted, self.all.max(self.wanted), self.seed);
         self.queue.reserve(self.flows.len());
-        if self.schedule.is_some() {
+        let mut is_precise = false;
+        for index in 0..self.groups.len() as u16 {
+            self.switch_to(index);
+            let group = &mut *self.io.group;
+            let all = group.all.max(group.wanted);
+            group.schedule = match group.wanted {
+                0 => None,
+                mine => group.plan.schedule(mine, all, group.seed),
+            };
+            is_precise |= group.schedule.is_some() || group.code.waits();
+        }
+        if is_precise {
             self.io.stack.use_precise_timeouts();
         }
         for index in 0..self.flows.len() as u32 {
-            if self.flows[index as usize].conn.is_some() || self.io.plan.role == Role::CrrClient {
+            self.switch_to(self.flows[index as usize].group);
+            let plan = &self.io.group.plan;
+            // Who opens connections itself begins with that.
+            let begins = !plan.stands && plan.side == Side::Connects;
+            if begins {
+                self.begin_program(index as usize);
+            }
+            if self.flows[index as usize].conn.is_some() || begins {
                 self.enqueue(index);
             }
         }
@@ -71,19 +89,23 @@ impl<S: Stack> Worker<S> {
     }
 
     fn run(&mut self, deadline: Instant, stop: &AtomicBool) -> Result<(), WorkloadError> {
+        let batch = match self.groups.len() {
+            1 => BATCH_BYTES,
+            _ => BATCH_BYTES_OF_GROUPS,
+        };
         loop {
             let now = Instant::now();
             if now >= deadline || stop.load(Ordering::Relaxed) {
                 return Ok(());
             }
-            let due = self.start_due(self.clock.at_ns(now))?;
+            let due = self.start_all_due(self.clock.at_ns(now))?;
             let sleep = if self.queue.is_empty() {
                 (deadline - now).min(SLEEP).min(due)
             } else {
                 Duration::ZERO
             };
             self.poll(sleep)?;
-            let mut left = BATCH_BYTES;
+            let mut left = batch;
             while left > 0
                 && let Some(index) = self.queue.pop_front()
             {
@@ -93,13 +115,26 @@ impl<S: Stack> Worker<S> {
         }
     }
 
-    /// Starts what is due; gives the time until the next is.
+    /// Starts what is due in any group; gives the time until the next is.
+    fn start_all_due(&mut self, now_ns: u64) -> Result<Duration, WorkloadError> {
+        let mut due = self.wake(now_ns);
+        if self.groups.len() == 1 {
+            return Ok(self.start_due(now_ns)?.min(due));
+        }
+        for group in 0..self.groups.len() as u16 {
+            self.switch_to(group);
+            due = due.min(self.start_due(now_ns)?);
+        }
+        Ok(due)
+    }
+
+    /// Starts what is due in the group whose turn it is.
     fn start_due(&mut self, now_ns: u64) -> Result<Duration, WorkloadError> {
         loop {
-            let Some(schedule) = &mut self.schedule else {
+            let Some(schedule) = &mut self.io.group.schedule else {
                 return Ok(Duration::MAX);
             };
-            if self.io.plan.is_stream() {
+            if self.io.group.plan.is_stream() {
                 schedule.forget_before(now_ns, BACKLOG_NS);
             }
             let due_ns = schedule.due_ns();
@@ -107,7 +142,7 @@ impl<S: Stack> Worker<S> {
                 return Ok(Duration::from_nanos(due_ns - now_ns));
             }
             // All are busy: it stays due, and the first to be free takes it.
-            let Some(index) = self.waiting.pop_front() else {
+            let Some(index) = self.io.group.waiting.pop_front() else {
                 return Ok(Duration::MAX);
             };
             schedule.advance();
@@ -119,20 +154,24 @@ impl<S: Stack> Worker<S> {
 
     /// Starts a stream's write, a request, or a `crr` transaction.
     fn start_message(&mut self, index: usize, at_ns: u64) -> Result<(), WorkloadError> {
-        match self.io.plan.role {
+        match self.io.group.plan.role {
             Role::Stream => {
-                self.flows[index].send_left = self.io.plan.send_message;
+                self.flows[index].send_left = self.io.group.plan.send_message;
                 Ok(())
             }
             Role::RrClient => self.start_request(index, at_ns),
             Role::CrrClient => self.start_transaction(index, at_ns),
+            Role::Program => {
+                self.start_round(index, at_ns);
+                Ok(())
+            }
             Role::RrServer | Role::CrrServer => Ok(()),
         }
     }
 
     #[inline]
     fn poll(&mut self, sleep: Duration) -> Result<(), WorkloadError> {
-        self.io.tally.poll_calls += 1;
+        self.io.group.tally.poll_calls += 1;
         let count = self
             .io
             .stack
@@ -174,7 +213,7 @@ impl<S: Stack> Worker<S> {
         let flow = &mut self.flows[index];
         if !flow.waiting {
             flow.waiting = true;
-            self.waiting.push_back(index as u32);
+            self.io.group.waiting.push_back(index as u32);
         }
     }
 
@@ -183,11 +222,16 @@ impl<S: Stack> Worker<S> {
     fn turn(&mut self, index: usize) -> Result<usize, WorkloadError> {
         let flow = &mut self.flows[index];
         flow.queued = false;
+        if flow.group != self.group {
+            let group = flow.group;
+            self.switch_to(group);
+        }
+        let flow = &mut self.flows[index];
         if flow.error {
             flow.error = false;
             // A connect's own error is told by `connected`, a crr server ignores its peers'.
             if flow.state == State::Open
-                && self.io.plan.completes
+                && self.io.group.plan.completes
                 && let Some(conn) = flow.conn
             {
                 self.io
@@ -196,12 +240,13 @@ impl<S: Stack> Worker<S> {
                     .map_err(failed(flow, "error queue"))?;
             }
         }
-        match self.io.plan.role {
+        match self.io.group.plan.role {
             Role::Stream => self.stream_turn(index),
             Role::RrClient => self.rr_client_turn(index),
             Role::RrServer => self.rr_server_turn(index),
             Role::CrrClient => self.crr_client_turn(index),
             Role::CrrServer => self.crr_server_turn(index),
+            Role::Program => self.program_turn(index),
         }
     }
 }

@@ -8,9 +8,8 @@ use tcpcost_stack::{Ready, Stack, StackError};
 use tcpcost_study::Side;
 
 use crate::error::{SetupError, call};
-use crate::flow::{Flow, State};
+use crate::flow::State;
 use crate::hello::{self, HELLO_BYTES};
-use crate::plan::Role;
 use crate::worker::{LISTENERS, Worker};
 
 /// Most connections of one client worker that have not been greeted back yet.
@@ -90,10 +89,11 @@ impl<S: Stack> Worker<S> {
     ) -> Result<(), StackError> {
         while *established < self.wanted {
             // The server's flows come from accept.
-            while self.io.plan.side == Side::Connects
+            while self.io.group.plan.side == Side::Connects
                 && *next < self.flows.len()
                 && *next - *established < CONNECTS_OUTSTANDING
             {
+                self.switch_to(self.flows[*next].group);
                 self.connect_flow(*next)?;
                 *next += 1;
             }
@@ -118,10 +118,11 @@ impl<S: Stack> Worker<S> {
         Ok(())
     }
 
-    /// Starts a flow's connection.
+    /// Starts a flow's connection, of the group whose turn it is.
     pub(crate) fn connect_flow(&mut self, index: usize) -> Result<(), StackError> {
         let flow = &mut self.flows[index];
-        let target = self.targets[flow.connection as usize % self.targets.len()];
+        let targets = &self.io.group.targets;
+        let target = targets[flow.connection as usize % targets.len()];
         let conn = self.io.stack.connect(target, index as u32)?;
         flow.restart(conn, State::Connecting);
         Ok(())
@@ -132,15 +133,16 @@ impl<S: Stack> Worker<S> {
         listening: usize,
         greetings: &mut Vec<Greeting>,
     ) -> Result<(), StackError> {
-        let Some(&listener) = self.listeners.get(listening) else {
+        let Some((Some(listener), group)) = self.listeners.get(listening).copied() else {
             return Ok(());
         };
         for _ in 0..ACCEPTS {
             let place = self.free.pop().unwrap_or(self.flows.len() as u32);
             if place as usize == self.flows.len() {
-                self.flows.push(Flow::new(0));
+                self.add_flow();
                 greetings.push(Greeting::default());
             }
+            self.flows[place as usize].group = group;
             match self.io.stack.accept(listener, place) {
                 Ok((conn, peer)) => {
                     let flow = &mut self.flows[place as usize];
@@ -165,13 +167,15 @@ impl<S: Stack> Worker<S> {
 
     /// Brings one connection a step on; `true` when it is set up.
     fn greet_one(&mut self, ready: Ready, greetings: &mut [Greeting]) -> Result<bool, StackError> {
-        let Some(flow) = self.flows.get_mut(ready.token as usize) else {
+        let Some(group) = self.flows.get(ready.token as usize).map(|flow| flow.group) else {
             return Ok(false);
         };
+        self.switch_to(group);
+        let flow = &mut self.flows[ready.token as usize];
         let Some(conn) = flow.conn else {
             return Ok(false);
         };
-        let plan = &self.io.plan;
+        let plan = &self.io.group.plan;
         let stack = &mut self.io.stack;
         if flow.state == State::Connecting && ready.writable {
             stack.connected(conn).map_err(call("connect"))?;
@@ -217,7 +221,7 @@ impl<S: Stack> Worker<S> {
             flow.state = State::Open;
             return Ok(true);
         }
-        let Some(index) = index.filter(|&index| (index as usize) < self.all) else {
+        let Some(index) = index.filter(|&index| (index as usize) < self.io.group.all) else {
             self.refuse(ready.token);
             return Ok(false);
         };
@@ -245,27 +249,31 @@ impl<S: Stack> Worker<S> {
     /// From set-up to traffic: edges that came with the hello are not told again, so every
     /// connection is taken to be ready, and finds out.
     fn make_ready(&mut self) -> Result<(), StackError> {
-        let standing = !matches!(self.io.plan.role, Role::CrrClient | Role::CrrServer);
         // Those that never said hello.
         for place in 0..self.flows.len() {
             if self.flows[place].state == State::Greeting {
                 self.refuse(place as u32);
             }
         }
-        if standing {
-            for listener in self.listeners.drain(..) {
+        for index in 0..self.listeners.len() {
+            self.switch_to(self.listeners[index].1);
+            if self.io.group.plan.stands
+                && let Some(listener) = self.listeners[index].0.take()
+            {
                 self.io.stack.close_listener(listener);
             }
         }
         for index in 0..self.flows.len() {
+            self.switch_to(self.flows[index].group);
             let flow = &mut self.flows[index];
             let Some(conn) = flow.conn else {
                 continue;
             };
-            if !standing {
+            let plan = &self.io.group.plan;
+            if !plan.stands {
                 flow.conn = None;
                 flow.state = State::Idle;
-                if self.io.plan.side == Side::Listens {
+                if plan.side == Side::Listens {
                     // In order, as the hello back may still be on its way.
                     self.io.stack.close(conn);
                     self.free.push(index as u32);
@@ -276,14 +284,15 @@ impl<S: Stack> Worker<S> {
                 continue;
             }
             (flow.readable, flow.writable) = (true, true);
-            flow.send_at = self.io.plan.send_phase(flow.connection).into();
-            flow.receive_left = self.io.plan.receive_message;
-            if self.io.plan.is_stream() && self.io.plan.sends && self.io.plan.corks() {
+            flow.send_at = plan.send_phase(flow.connection).into();
+            flow.receive_left = plan.receive_message;
+            if plan.is_stream() && plan.sends && plan.corks() {
                 self.io
                     .stack
                     .cork(conn, true)
                     .map_err(call("setsockopt TCP_CORK"))?;
             }
+            self.begin_program(index);
         }
         Ok(())
     }

@@ -17,10 +17,10 @@ pub(crate) fn peer_closed<C>(flow: &Flow<C>) -> WorkloadError {
 
 impl<S: Stack> Worker<S> {
     pub(crate) fn stream_turn(&mut self, index: usize) -> Result<usize, WorkloadError> {
-        let paced = self.schedule.is_some();
+        let paced = self.io.group.schedule.is_some();
         let io = &mut self.io;
         let flow = &mut self.flows[index];
-        if !io.plan.receives && flow.peer_closed {
+        if !io.group.plan.receives && flow.peer_closed {
             return Err(peer_closed(flow));
         }
         let mut received = 0;
@@ -34,15 +34,15 @@ impl<S: Stack> Worker<S> {
         let mut sent = 0;
         while flow.writable && sent < TURN_BYTES {
             if flow.send_left == 0 {
-                if paced || !io.plan.sends {
+                if paced || !io.group.plan.sends {
                     break;
                 }
-                flow.send_left = io.plan.send_message;
+                flow.send_left = io.group.plan.send_message;
             }
             sent += io.send(flow)?;
         }
-        let has_work =
-            flow.readable || (flow.writable && io.plan.sends && (!paced || flow.send_left > 0));
+        let has_work = flow.readable
+            || (flow.writable && io.group.plan.sends && (!paced || flow.send_left > 0));
         let idle = paced && flow.writable && flow.send_left == 0;
         if has_work {
             self.enqueue(index as u32);

@@ -1,6 +1,6 @@
 //! A worker's own counts.
 
-use tcpcost_stack::{Completions, Pages};
+use tcpcost_stack::Pages;
 use tcpcost_study::{Counts, Quantity};
 
 use crate::plan::Plan;
@@ -20,12 +20,7 @@ pub(crate) struct Tally {
 
 impl Tally {
     /// By quantity; what does not apply to this end is absent.
-    pub(crate) fn counts(
-        &self,
-        plan: &Plan,
-        completions: Completions,
-        pages: Option<Pages>,
-    ) -> Counts {
+    pub(crate) fn counts(&self, plan: &Plan, pages: Option<Pages>) -> Counts {
         use Quantity as Q;
         let (has_pages, pages) = (pages.is_some(), pages.unwrap_or_default());
         let rows = [
@@ -38,9 +33,6 @@ impl Tally {
             (true, Q::PollCalls, self.poll_calls),
             (plan.counts_transactions, Q::Transactions, self.transactions),
             (plan.opens, Q::ConnectionsOpened, self.connections_opened),
-            (plan.completes, Q::ZerocopyCompletions, completions.sends),
-            (plan.completes, Q::ZerocopyCopied, completions.copied),
-            (plan.maps, Q::PayloadBytesMapped, completions.mapped_bytes),
             (has_pages, Q::FilePages, pages.all),
             (has_pages, Q::FilePagesCached, pages.cached),
         ];

@@ -1,6 +1,5 @@
 //! One thread's share of one end.
 
-use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -8,53 +7,49 @@ use std::ops::Range;
 use std::time::Instant;
 
 use hdrhistogram::Histogram;
-use tcpcost_stack::{Content, Pages, Stack, StackError};
-use tcpcost_study::{Counts, Side, WorkloadSettings};
+use tcpcost_stack::{Stack, StackError};
+use tcpcost_study::{Counts, Quantity, Side, WorkloadSettings};
 
 use crate::clock::Clock;
 use crate::error::call;
 use crate::flow::Flow;
+use crate::group::{Group, response_times};
 use crate::hello::Token;
 use crate::io::Io;
-use crate::pattern::Checker;
-use crate::plan::Plan;
-use crate::schedule::Schedule;
-use crate::tally::Tally;
+use crate::program::{Running, Sleepers};
 
 /// One thread's share of one end: its connections, its buffers, its counts.
 ///
-/// Make it, [`set_up`](Worker::set_up), then [`run_until`](Worker::run_until) as often as needed.
-/// All calls belong on the thread that is to carry the load.
+/// Make it, add further groups of connections if there are any, [`set_up`](Worker::set_up), then
+/// [`run_until`](Worker::run_until) as often as needed. All calls belong on the thread that is to carry the load. Both
+/// ends have the same groups in the same order.
 pub struct Worker<S: Stack> {
     pub(crate) io: Io<S>,
+    /// The other groups; `None` is the place of the one in `io`.
+    pub(crate) groups: Vec<Option<Box<Group<S>>>>,
+    /// The group in `io`.
+    pub(crate) group: u16,
     /// Connections, by token. At the server a place is free while its `conn` is `None`.
     pub(crate) flows: Vec<Flow<S::Conn>>,
     /// Free places among them (server).
     pub(crate) free: Vec<u32>,
-    pub(crate) listeners: Vec<S::Listener>,
+    /// By their token, each with its group; `None` once closed.
+    pub(crate) listeners: Vec<(Option<S::Listener>, u16)>,
     pub(crate) ports: Vec<SocketAddr>,
     /// Addresses whose hello was right (server).
     pub(crate) peers: Vec<IpAddr>,
-    /// Where to connect to; connection i goes to target i modulo their number (client).
-    pub(crate) targets: Vec<SocketAddr>,
-    /// Connections that this worker is to have.
+    /// Connections that this worker is to have, of all groups.
     pub(crate) wanted: usize,
-    /// Connections of the trial.
-    pub(crate) all: usize,
     pub(crate) strangers: u64,
     pub(crate) queue: VecDeque<u32>,
-    /// Connections that could start a message but must wait for a due time.
-    pub(crate) waiting: VecDeque<u32>,
-    pub(crate) schedule: Option<Schedule>,
-    pub(crate) seed: u64,
     /// Whether traffic has started.
     pub(crate) started: bool,
     pub(crate) clock: Clock,
-    /// Start times of requests outstanding, `in_flight` places per connection (client).
-    pub(crate) started_ns: Vec<u64>,
-    pub(crate) responses: Option<Histogram<u64>>,
-    /// See `pages_seen`.
-    pages: Cell<Pages>,
+    /// Where each connection is in its program; empty where no group has one.
+    pub(crate) running: Vec<Running>,
+    pub(crate) sleepers: Sleepers,
+    /// See [`Worker::seed_sizes`].
+    pub(crate) sizes_seed: u64,
 }
 
 /// Tokens from here on are listeners.
@@ -70,21 +65,16 @@ impl<S: Stack> Worker<S> {
     /// # Errors
     /// Of the listening sockets, the source and the sink.
     pub fn listen(
-        stack: S,
+        mut stack: S,
         settings: &WorkloadSettings,
         token: Token,
         addr: IpAddr,
         ports: usize,
         flows: usize,
     ) -> Result<Worker<S>, StackError> {
-        let mut worker = Worker::new(stack, settings, Side::Listens, token, flows, 0)?;
-        for index in 0..ports {
-            let token = LISTENERS + index as u32;
-            let stack = &mut worker.io.stack;
-            let listener = stack.listen(SocketAddr::new(addr, 0), BACKLOG, token)?;
-            worker.ports.push(stack.local_addr(listener)?);
-            worker.listeners.push(listener);
-        }
+        let group = Group::new(&mut stack, settings, Side::Listens, token, 0..flows, 0)?;
+        let mut worker = Worker::new(stack, group);
+        worker.listen_for(0, addr, ports)?;
         Ok(worker)
     }
 
@@ -95,112 +85,182 @@ impl<S: Stack> Worker<S> {
     /// # Errors
     /// Of the source and the sink; no target.
     pub fn connect(
-        stack: S,
+        mut stack: S,
         settings: &WorkloadSettings,
         token: Token,
         targets: &[SocketAddr],
         flows: Range<usize>,
         seed: u64,
     ) -> Result<Worker<S>, StackError> {
-        if targets.is_empty() {
-            let error = io::Error::from(io::ErrorKind::InvalidInput);
-            return Err(call("connect without a target")(error));
-        }
-        let seed = seed.wrapping_add(flows.start as u64);
-        let mut worker = Worker::new(stack, settings, Side::Connects, token, flows.len(), seed)?;
-        worker.targets = targets.to_vec();
-        worker.flows = flows.map(|index| Flow::new(index as u32)).collect();
+        let side = Side::Connects;
+        let group = Group::new(&mut stack, settings, side, token, flows.clone(), 0)?;
+        let mut worker = Worker::new(stack, group);
+        worker.connect_for(0, targets, flows, seed)?;
         Ok(worker)
     }
 
-    fn new(
-        mut stack: S,
+    /// One group more of a server's worker, on ports of its own.
+    ///
+    /// # Errors
+    /// As of [`Worker::listen`].
+    pub fn also_listen(
+        &mut self,
         settings: &WorkloadSettings,
-        side: Side,
-        token: Token,
-        wanted: usize,
+        addr: IpAddr,
+        ports: usize,
+        flows: usize,
+    ) -> Result<(), StackError> {
+        let index = self.add_group(settings, Side::Listens, 0..flows)?;
+        self.listen_for(index, addr, ports)
+    }
+
+    /// One group more of a client's worker.
+    ///
+    /// # Errors
+    /// As of [`Worker::connect`].
+    pub fn also_connect(
+        &mut self,
+        settings: &WorkloadSettings,
+        targets: &[SocketAddr],
+        flows: Range<usize>,
         seed: u64,
-    ) -> Result<Worker<S>, StackError> {
-        let plan = Plan::new(settings, side, token);
-        let source = if plan.sends {
-            let bytes = plan.token_region + plan.pattern_bytes;
-            let mut content = Content {
-                bytes,
-                file_bytes: plan.file_bytes.unwrap_or(bytes),
-                call_bytes: plan.call_bytes,
-                fill: &mut |offset, bytes: &mut [u8]| plan.fill(offset, bytes),
-            };
-            Some(stack.source(settings.send_with, &mut content)?)
-        } else {
-            None
-        };
-        let sink = if plan.receives {
-            Some(stack.sink(settings.receive_with, settings.read_bytes)?)
-        } else {
-            None
-        };
-        let checker = plan.checks.then(|| Checker::new(settings.read_bytes));
-        let responses = plan.counts_transactions.then(response_times);
-        let slots = if plan.counts_transactions {
-            wanted * plan.in_flight as usize
-        } else {
-            0
-        };
-        Ok(Worker {
+    ) -> Result<(), StackError> {
+        let index = self.add_group(settings, Side::Connects, flows.clone())?;
+        self.connect_for(index, targets, flows, seed)
+    }
+
+    /// What a program's sizes at random are drawn by: the same at both ends, before [`Worker::set_up`].
+    pub fn seed_sizes(&mut self, seed: u64) {
+        self.sizes_seed = seed;
+    }
+
+    fn new(stack: S, group: Group<S>) -> Worker<S> {
+        Worker {
+            flows: Vec::with_capacity(group.wanted),
+            queue: VecDeque::with_capacity(group.wanted),
+            wanted: group.wanted,
             io: Io {
                 stack,
-                plan,
-                tally: Tally::default(),
-                source,
-                sink,
-                checker,
+                group: Box::new(group),
             },
-            flows: Vec::with_capacity(wanted),
+            groups: vec![None],
+            group: 0,
             free: Vec::new(),
             listeners: Vec::new(),
             ports: Vec::new(),
             peers: Vec::new(),
-            targets: Vec::new(),
-            wanted,
-            all: settings.flows,
             strangers: 0,
-            queue: VecDeque::with_capacity(wanted),
-            waiting: VecDeque::with_capacity(wanted),
-            schedule: None,
-            seed,
             started: false,
             clock: Clock::new(Instant::now()),
-            started_ns: vec![0; slots],
-            responses,
-            pages: Cell::default(),
-        })
+            running: Vec::new(),
+            sleepers: Sleepers::default(),
+            sizes_seed: 0,
+        }
     }
 
-    /// Where a server's worker listens.
+    fn add_group(
+        &mut self,
+        settings: &WorkloadSettings,
+        side: Side,
+        flows: Range<usize>,
+    ) -> Result<u16, StackError> {
+        let index =
+            u16::try_from(self.groups.len()).expect("a study has some hundred groups at most");
+        let (token, first) = (self.io.group.plan.token, self.flows.len());
+        let group = Group::new(&mut self.io.stack, settings, side, token, flows, first)?;
+        self.wanted += group.wanted;
+        self.groups.push(Some(Box::new(group)));
+        Ok(index)
+    }
+
+    fn listen_for(&mut self, group: u16, addr: IpAddr, ports: usize) -> Result<(), StackError> {
+        for _ in 0..ports {
+            let token = LISTENERS + self.listeners.len() as u32;
+            let stack = &mut self.io.stack;
+            let listener = stack.listen(SocketAddr::new(addr, 0), BACKLOG, token)?;
+            self.ports.push(stack.local_addr(listener)?);
+            self.listeners.push((Some(listener), group));
+        }
+        Ok(())
+    }
+
+    fn connect_for(
+        &mut self,
+        index: u16,
+        targets: &[SocketAddr],
+        flows: Range<usize>,
+        seed: u64,
+    ) -> Result<(), StackError> {
+        if targets.is_empty() {
+            let error = io::Error::from(io::ErrorKind::InvalidInput);
+            return Err(call("connect without a target")(error));
+        }
+        self.switch_to(index);
+        self.io.group.targets = targets.to_vec();
+        self.io.group.seed = seed.wrapping_add(flows.start as u64);
+        self.flows
+            .extend(flows.map(|connection| Flow::new(connection as u32, index)));
+        Ok(())
+    }
+
+    /// Makes a group the one whose turn it is.
+    #[inline]
+    pub(crate) fn switch_to(&mut self, group: u16) {
+        if group != self.group
+            && let Some(next) = self.groups[usize::from(group)].take()
+        {
+            let last = std::mem::replace(&mut self.io.group, next);
+            self.groups[usize::from(self.group)] = Some(last);
+            self.group = group;
+        }
+    }
+
+    /// One place more for a connection that comes in.
+    pub(crate) fn add_flow(&mut self) {
+        self.flows.push(Flow::new(0, self.group));
+    }
+
+    /// Where a server's worker listens: the ports of each group, group by group.
     pub fn ports(&self) -> &[SocketAddr] {
         &self.ports
     }
 
-    /// The worker's counts since it was made. The hello of set-up is not in them. What does not
-    /// apply to this end is absent.
-    pub fn totals(&self) -> Counts {
-        let completions = self.io.stack.completions();
-        self.io
-            .tally
-            .counts(&self.io.plan, completions, self.pages_seen())
+    /// Groups of connections.
+    pub fn groups(&self) -> usize {
+        self.groups.len()
     }
 
-    /// Pages of the files sent from, summed over the times that it was asked: a total, as all counts are.
-    fn pages_seen(&self) -> Option<Pages> {
-        let source = self.io.source.as_ref()?;
-        let now = self.io.stack.pages(source)?;
-        let before = self.pages.get();
-        let seen = Pages {
-            all: before.all + now.all,
-            cached: before.cached + now.cached,
-        };
-        self.pages.set(seen);
-        Some(seen)
+    /// The worker's counts since it was made, of all groups. The hello of set-up is not in them. What does not
+    /// apply to this end is absent.
+    pub fn totals(&self) -> Counts {
+        let mut totals = Counts::new();
+        let (mut completes, mut maps) = (false, false);
+        for index in 0..self.groups.len() {
+            for (quantity, count) in self.group_totals(index) {
+                *totals.entry(quantity).or_insert(0) += count;
+            }
+            let plan = &self.group_at(index).plan;
+            completes |= plan.completes;
+            maps |= plan.maps;
+        }
+        let completions = self.io.stack.completions();
+        if completes {
+            totals.insert(Quantity::ZerocopyCompletions, completions.sends);
+            totals.insert(Quantity::ZerocopyCopied, completions.copied);
+        }
+        if maps {
+            totals.insert(Quantity::PayloadBytesMapped, completions.mapped_bytes);
+        }
+        totals
+    }
+
+    /// The same of one group, without what the stack counts for all of them.
+    pub fn group_totals(&self, group: usize) -> Counts {
+        self.group_at(group).counts(&self.io.stack)
+    }
+
+    fn group_at(&self, index: usize) -> &Group<S> {
+        self.groups[index].as_deref().unwrap_or(&self.io.group)
     }
 
     /// Connections refused because they did not know the trial's token.
@@ -208,14 +268,26 @@ impl<S: Stack> Worker<S> {
         self.strangers
     }
 
-    /// The response times since they were last taken, ns, 3 significant digits; `None` where this
-    /// end counts no transactions. A transaction's time ends when its whole response is in. It
+    /// The response times of all groups since they were last taken, ns, 3 significant digits; `None` where this
+    /// end takes none. A transaction's time ends when its whole response is in. It
     /// starts when the request is handed over (`rr`) or the connect is made (`crr`); at a fixed
-    /// rate, when the transaction was due.
+    /// rate, when the transaction was due. Of a program it is the time of a round, without what it thought and slept.
     pub fn take_response_times(&mut self) -> Option<Histogram<u64>> {
-        self.responses
-            .as_mut()
-            .map(|responses| std::mem::replace(responses, response_times()))
+        let groups = 0..self.groups.len();
+        let each: Vec<_> = groups
+            .filter_map(|group| self.take_group_response_times(group))
+            .collect();
+        each.into_iter().reduce(|mut all, more| {
+            all += more;
+            all
+        })
+    }
+
+    /// The same of one group.
+    pub fn take_group_response_times(&mut self, group: usize) -> Option<Histogram<u64>> {
+        self.switch_to(group as u16);
+        let responses = self.io.group.responses.as_mut()?;
+        Some(std::mem::replace(responses, response_times()))
     }
 
     /// The connections there are, so that a meter can look at each.
@@ -236,7 +308,7 @@ impl<S: Stack> Worker<S> {
                 self.io.stack.abort(conn);
             }
         }
-        for &listener in &self.listeners {
+        for listener in self.listeners.iter().filter_map(|(listener, _)| *listener) {
             self.io.stack.close_listener(listener);
         }
     }
@@ -247,12 +319,6 @@ impl<S: Stack> Worker<S> {
 pub fn flows_of(flows: usize, targets: usize, mine: Range<usize>) -> usize {
     mine.map(|target| flows.saturating_sub(target).div_ceil(targets.max(1)))
         .sum()
-}
-
-/// 1 ns to 1 h; a longer time counts as 1 h.
-fn response_times() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, 3_600_000_000_000, 3)
-        .expect("the bounds are in order and the digits are between 0 and 5")
 }
 
 #[cfg(test)]

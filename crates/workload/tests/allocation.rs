@@ -42,13 +42,35 @@ fn a_run_allocates_nothing_once_it_is_under_way() {
         ("rr", ("in_flight", "4")),
         ("rr", ("transaction_rate", "5000/s")),
         ("crr", ("flows", "5")),
+        (
+            "program",
+            (
+                "program",
+                r#"[{ send = ["1B", "9KiB"] }, { receive = "1B" }]"#,
+            ),
+        ),
+        (
+            "program",
+            (
+                "program",
+                r#"[{ send = "1B" }, { receive = "1B" }, { sleep = "10us" }]"#,
+            ),
+        ),
+        (
+            "program",
+            (
+                "program",
+                r#"[{ connect = {} }, { send = "1B" }, { receive = "9B" }, { close = {} }]"#,
+            ),
+        ),
     ] {
+        println!("{kind} {more:?}");
         let settings = settings(&[("workload", kind), more]);
         let mut server = server(&settings, 1);
         let mut client = client(&settings, server.ports());
         let stop = AtomicBool::new(false);
         let count = match kind {
-            "rr" | "crr" => Q::Transactions,
+            "rr" | "crr" | "program" => Q::Transactions,
             _ => Q::PayloadBytesSent,
         };
         std::thread::scope(|scope| {

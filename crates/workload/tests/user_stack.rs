@@ -319,3 +319,23 @@ fn over_a_bad_wire_every_byte_is_right() {
         check(&knobs, wire, &config, 2_000_000);
     }
 }
+
+#[test]
+fn programs() {
+    for text in [
+        r#"[{ send = ["1B", "60KiB"] }, { receive = "30KiB", count = 2 }]"#,
+        r#"[{ send = "9KiB", with = "sendfile" }, { receive = "1B" }, { sleep = "10us" }]"#,
+        r#"[{ connect = {} }, { send = "100B" }, { receive = "20KiB" }, { close = {} }]"#,
+        r#"[{ connect = {} }, { for = "1ms", do = [{ send = "1B" }, { receive = "1B" }] }, { close = { by = "connector" } }]"#,
+    ] {
+        println!("{text}");
+        let program = ("program", text);
+        let knobs = [
+            ("workload", "program"),
+            program,
+            ("flows", "3"),
+            ("check", "on"),
+        ];
+        check(&knobs, Impairment::default(), &Config::default(), 20);
+    }
+}

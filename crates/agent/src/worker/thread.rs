@@ -8,18 +8,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::time::{Duration, Instant};
 
+use hdrhistogram::{AdditionError, Histogram};
 use tcpcost_link::Device;
 use tcpcost_meter::rusage;
 use tcpcost_meter::tcp_info::TcpInfo;
-use tcpcost_stack::{SocketOptions, Stack, Wire};
+use tcpcost_stack::{SocketOptions, Stack, StackError, Wire};
 use tcpcost_study::{
-    Brackets, Knob, MeterName, Quantity, Snapshot, Totals, Whose, WorkloadSettings,
+    Brackets, FlowGroup, HostName, Knob, MeterName, Quantity, Snapshot, Totals, Whose,
+    WorkloadSettings,
 };
 use tcpcost_workload::{self as workload, Token, flows_of};
 
 use super::{Listening, Order, Role, Totalled, WorkerAnswer, WorkerConfig, WorkerReadings};
 use crate::backend::{self, Backend, Observed};
 use crate::capture::captured;
+use crate::deal;
 use crate::policy::ConnectedOptions;
 use crate::protocol::{Prepare, Span, clock_ns, realtime_ns};
 use crate::readings::{self, Meters};
@@ -45,11 +48,11 @@ pub(super) struct Worker {
     pub(super) sampler: Option<Sampler>,
     pub(super) beside_soak: bool,
     pub(super) by_connection: bool,
-    /// Not for `crr`, whose connections come and go.
+    /// Not where connections come and go.
     pub(super) tcp_info: Option<TcpInfo>,
     pub(super) reads_rusage: bool,
-    /// Not of a host that forwards.
-    pub(super) has_workload: bool,
+    /// Names of the groups; none of a host that forwards.
+    pub(super) groups: Vec<Option<HostName>>,
     pub(super) options: ConnectedOptions,
     /// What is set for this end.
     pub(super) knobs: Vec<&'static Knob>,
@@ -62,19 +65,19 @@ impl Worker {
         device: D,
         mut config: WorkerConfig,
         prepare: &Prepare,
-        settings: &WorkloadSettings,
+        groups: &[FlowGroup],
         options: &SocketOptions,
         role: Role,
     ) -> Result<(), String> {
         match config.capture.take() {
             None => {
                 let stack = backend::stack(device, config.index, prepare, options)?;
-                self.work(make(stack, &config, prepare, settings, role)?)
+                self.work(make(stack, &config, prepare, groups, role)?)
             }
             Some(file) => {
                 let device = captured(device, file);
                 let stack = backend::stack(device, config.index, prepare, options)?;
-                self.work(make(stack, &config, prepare, settings, role)?)
+                self.work(make(stack, &config, prepare, groups, role)?)
             }
         }
     }
@@ -158,7 +161,7 @@ impl Worker {
         let mut before = self.meters()?;
         before.extend(self.own(worker)?);
         let first_end_ns = realtime_ns();
-        drop(worker.take_response_times());
+        drop(take_response_times(worker));
         if let Some(sampler) = &mut self.sampler {
             sampler.start();
         }
@@ -170,7 +173,7 @@ impl Worker {
         }
         let second_begin_ns = realtime_ns();
         let mut after = self.own(worker)?;
-        let response_times = worker.take_response_times();
+        let group_response_times = take_response_times(worker);
         after.extend(self.meters()?);
         let second_end_ns = realtime_ns();
         let by_connection_after = self.by_connection();
@@ -197,7 +200,8 @@ impl Worker {
         });
         Ok(WorkerReadings {
             readings,
-            response_times,
+            response_times: together(&group_response_times).map_err(|error| error.to_string())?,
+            group_response_times,
             profile,
             by_connection: by_connection_before
                 .zip(by_connection_after)
@@ -259,9 +263,16 @@ impl Worker {
             totals: vec![Totals { whose, counts }],
         };
         let mut snapshots = Vec::new();
-        if self.has_workload {
+        if !self.groups.is_empty() {
             let counts = worker.totals();
-            snapshots.push(snapshot(MeterName::Workload, Whose::Workload, counts));
+            let mut of_workload = snapshot(MeterName::Workload, Whose::Workload, counts);
+            let names = self.groups.iter().enumerate();
+            let named = names.filter_map(|(index, name)| Some((index, (*name)?)));
+            of_workload.totals.extend(named.map(|(index, name)| Totals {
+                whose: Whose::Group(name.to_string()),
+                counts: worker.group_totals(index),
+            }));
+            snapshots.push(of_workload);
         }
         if let Some(counts) = S::counts(worker) {
             snapshots.push(snapshot(MeterName::Tcp, Whose::Namespace, counts));
@@ -305,50 +316,97 @@ pub(super) fn make<S: Stack>(
     stack: S,
     config: &WorkerConfig,
     prepare: &Prepare,
-    settings: &WorkloadSettings,
+    groups: &[FlowGroup],
     role: Role,
 ) -> Result<workload::Worker<S>, String> {
     let (index, threads) = (config.index, config.threads);
     let token = token(&prepare.token)?;
     // In memory a client's instance reaches one of the server's: its flows go there, not all round.
     let paired = matches!(config.backend, Backend::Memory(..));
-    let share = index * settings.flows / threads..(index + 1) * settings.flows / threads;
-    match role {
+    // Both ends draw by the study's seed, in which hosts do not differ.
+    let sizes_seed = prepare.seed & u64::from(u32::MAX);
+    let place = |number: usize| deal::position(index, threads, number);
+    let share = |number: usize| deal::share(groups[number].settings.flows, threads, place(number));
+    let first = &groups[0].settings;
+    let error = |error: StackError| error.to_string();
+    let mut worker = match role {
         Role::Listen { address, ports } => {
-            let mine = index * ports..(index + 1) * ports;
-            // Each host that connects deals its own flows over all ports.
-            let (hosts, flows) = (prepare.times, settings.flows);
-            let flows = match paired {
-                true => share.len(),
-                false => hosts * flows_of(flows / hosts, threads * ports, mine),
+            let expected = |number: usize| {
+                let FlowGroup {
+                    settings, times, ..
+                } = &groups[number];
+                let mine = place(number) * ports..(place(number) + 1) * ports;
+                // Each host that connects deals its own flows over all ports.
+                match paired {
+                    true => share(number).len(),
+                    false => {
+                        times * flows_of(settings.flows / times.max(&1), threads * ports, mine)
+                    }
+                }
             };
-            let worker = workload::Worker::listen(stack, settings, token, address, ports, flows);
-            worker.map_err(|error| error.to_string())
+            let mut worker =
+                workload::Worker::listen(stack, first, token, address, ports, expected(0))
+                    .map_err(error)?;
+            for (number, group) in groups.iter().enumerate().skip(1) {
+                worker
+                    .also_listen(&group.settings, address, ports, expected(number))
+                    .map_err(error)?;
+            }
+            worker
         }
         Role::Observe => {
             let idle = WorkloadSettings {
                 rate_bits_per_s: None,
                 transactions_per_s: None,
-                ..settings.clone()
+                ..first.clone()
             };
             let nobody = SocketAddr::from(([127, 0, 0, 1], 0));
-            let worker = workload::Worker::connect(stack, &idle, token, &[nobody], 0..0, 0);
-            worker.map_err(|error| error.to_string())
+            workload::Worker::connect(stack, &idle, token, &[nobody], 0..0, 0).map_err(error)?
         }
-        Role::Connect { mut targets } => {
-            if paired {
-                let ports = targets.len() / threads;
-                targets = targets
-                    .get(index * ports..(index + 1) * ports)
-                    .unwrap_or_default()
-                    .to_vec();
-            }
+        Role::Connect { targets } => {
+            let targets = |number: usize| {
+                let all = deal::of_group(&targets, groups.len(), number);
+                let ports = all.len() / threads;
+                match paired {
+                    true => &all[place(number) * ports..(place(number) + 1) * ports],
+                    false => all,
+                }
+            };
             // Each worker a seed of its own, so that their due times are spread.
             let seed = prepare.seed.wrapping_add(index as u64);
-            let worker = workload::Worker::connect(stack, settings, token, &targets, share, seed);
-            worker.map_err(|error| error.to_string())
+            let mut worker =
+                workload::Worker::connect(stack, first, token, targets(0), share(0), seed)
+                    .map_err(error)?;
+            for (number, group) in groups.iter().enumerate().skip(1) {
+                worker
+                    .also_connect(&group.settings, targets(number), share(number), seed)
+                    .map_err(error)?;
+            }
+            worker
+        }
+    };
+    worker.seed_sizes(sizes_seed);
+    Ok(worker)
+}
+
+/// The response times of each group since they were last taken.
+fn take_response_times<S: Stack>(worker: &mut workload::Worker<S>) -> Vec<Option<Histogram<u64>>> {
+    let groups = 0..worker.groups();
+    groups
+        .map(|group| worker.take_group_response_times(group))
+        .collect()
+}
+
+/// All of them.
+fn together(each: &[Option<Histogram<u64>>]) -> Result<Option<Histogram<u64>>, AdditionError> {
+    let mut all: Option<Histogram<u64>> = None;
+    for more in each.iter().flatten() {
+        match &mut all {
+            Some(all) => all.add(more)?,
+            None => all = Some(more.clone()),
         }
     }
+    Ok(all)
 }
 
 fn token(hex: &str) -> Result<Token, String> {

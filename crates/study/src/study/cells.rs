@@ -1,6 +1,6 @@
 //! The cells of a study file: which knobs each has, and what it has no use for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use toml::de::DeValue;
@@ -16,17 +16,24 @@ use crate::row::Group;
 /// What `[workload]` and `[bed]` say: each cell takes of it what it has a use for.
 #[derive(Default)]
 pub(super) struct Base {
-    knobs: Knobs,
-    places: Vec<KnobPlace>,
+    pub(super) knobs: Knobs,
+    pub(super) places: Vec<KnobPlace>,
 }
 
 /// Where in the file a knob is set.
-struct KnobPlace {
+pub(super) struct KnobPlace {
     /// Its full name.
-    knob: String,
+    pub(super) knob: String,
     /// Its table and key.
-    key: String,
-    span: Range<usize>,
+    pub(super) key: String,
+    pub(super) span: Range<usize>,
+}
+
+impl Base {
+    /// The groups of connections that there are.
+    pub(super) fn group_names(&self) -> BTreeSet<HostName> {
+        self.knobs.group_names()
+    }
 }
 
 /// Knobs that are common to all cells and that none has had a use for so far.

@@ -21,7 +21,7 @@ impl Study {
         let at_most = |time: Duration, most: u64| time.min(Duration::from_millis(most));
         measure.warm_up = quick.warm_up.unwrap_or(at_most(measure.warm_up, 100));
         measure.duration = quick.duration.unwrap_or(at_most(measure.duration, 300));
-        let flows = |cell: &crate::Cell| cell.knobs.count("flows").unwrap_or(1);
+        let flows = |cell: &crate::Cell| cell.knobs.flows();
         let once: Duration = self
             .cells
             .iter()

@@ -34,7 +34,7 @@ fn an_error_has_line_key_expectation_and_the_nearest_name() {
         ),
         (
             "[workload]\nkind = \"strem\"\n",
-            "s.toml:2: workload.kind: expected one of \"stream\", \"maerts\", \"bidirectional\", \"rr\", \"crr\"",
+            "s.toml:2: workload.kind: expected one of \"stream\", \"maerts\", \"bidirectional\", \"rr\", \"crr\", \"program\"",
         ),
         (
             "[wrkload]\n",

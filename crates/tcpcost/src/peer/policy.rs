@@ -40,7 +40,7 @@ fn flag(id: &'static str, row: &'static Knob) -> Arg {
         Kind::Time(..) => "TIME",
         Kind::Share => "SHARE",
         Kind::Switch => "on|off",
-        Kind::Choice(_) | Kind::Cpus | Kind::Text => "WORD",
+        Kind::Choice(_) | Kind::Cpus | Kind::Text | Kind::Program => "WORD",
     };
     let parse = move |text: &str| match Knobs::default().set(row.name, text) {
         Ok(()) => Ok(text.to_string()),
@@ -151,7 +151,7 @@ mod tests {
             Kind::Share => "1%".to_string(),
             Kind::Switch => "on".to_string(),
             Kind::Choice(words) => words.last().expect("some").to_string(),
-            Kind::Cpus | Kind::Text => "reno".to_string(),
+            Kind::Cpus | Kind::Text | Kind::Program => "reno".to_string(),
         }
     }
 

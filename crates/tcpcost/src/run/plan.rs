@@ -187,7 +187,7 @@ impl Plan {
 
 /// What one trial of a cell takes, waiting for the CPUs to be near each other left out.
 fn trial_time(study: &Study, cell: &Cell) -> Duration {
-    let flows = u32::try_from(cell.knobs.count("flows").unwrap_or(1)).unwrap_or(u32::MAX);
+    let flows = u32::try_from(cell.knobs.flows()).unwrap_or(u32::MAX);
     let (warm_up, duration) = study.times(cell);
     warm_up + duration + OVERHEAD + OVERHEAD_PER_FLOW * flows
 }
@@ -444,7 +444,7 @@ mod tests {
             sorted.sort_unstable();
             assert_eq!(sorted, (0..8).collect::<Vec<_>>());
             for family in order.chunks(4) {
-                let flows = |cell: &usize| study.cells[*cell].knobs.count("flows");
+                let flows = |cell: &usize| study.cells[*cell].knobs.flows();
                 assert!(family.iter().all(|cell| flows(cell) == flows(&family[0])));
                 let trial = study.cells[family[0]].meter_trial.as_ref();
                 firsts.push(trial.map(|trial| trial.meter));

@@ -93,18 +93,21 @@ fn outcome(study: &Study, record: &Record) -> String {
         Outcome::Measured => {
             let derived = derive(record);
             let of = |kind| derived.get(&Derived::total(kind)).copied();
-            let work = match (of(Figure::TransactionsPerS), of(Figure::Goodput)) {
+            let has_transactions = record.knobs.has_transactions();
+            let transactions = of(Figure::TransactionsPerS).filter(|_| has_transactions);
+            let work = match (transactions, of(Figure::Goodput)) {
                 (Some(rate), _) => format!("{rate:.0} transactions/s"),
                 (None, Some(rate)) => format!("{:.3} Gbit/s", rate / 1e9),
                 (None, None) => "no traffic".to_string(),
             };
             // The main quantity, as the report chooses it: what the study names, else by the meter that sees only
             // what is the trial's.
+            let costs = &COSTS[if has_transactions { 0 } else { COSTS.len() / 2 }..];
             let total = |(kind, what)| (Derived::total(kind), what);
             let asked = study.measure.quantity.map(|of| (of, of.kind.unit()));
             let cost = asked
                 .into_iter()
-                .chain(COSTS.iter().copied().map(total))
+                .chain(costs.iter().copied().map(total))
                 .find_map(|(of, what)| Some((derived.get(&of)?, what)))
                 .map_or(String::new(), |(cost, what)| format!(", {cost:.3} {what}"));
             let marked = if record.is_marked() { " (marked)" } else { "" };

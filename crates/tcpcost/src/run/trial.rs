@@ -11,7 +11,7 @@ use tcpcost_agent::protocol::{
 use tcpcost_study::{Bed as Kind, DeviceSettings};
 use tcpcost_study::{
     Cell, CpuDistance, HostName, Knobs, LinkKind, Machine, MeterName, Outcome, Reach, Record,
-    SCHEMA_VERSION, Side, StackKind, Study, Topology, Warning, WarningCode, WorkloadSettings,
+    SCHEMA_VERSION, Side, StackKind, Study, Topology, Warning, WarningCode,
 };
 
 use super::bed::Bed;
@@ -223,8 +223,6 @@ impl Trial<'_> {
     ) -> Result<ByHost<Ports>, AskError> {
         let knobs = &self.cell.knobs;
         one_device(topology, knobs)?;
-        let settings = WorkloadSettings::from_knobs(knobs)
-            .map_err(|error| AskError::Failed(topology.hosts[0].name, error.to_string()))?;
         let token = token();
         let meters = self.study.meters(self.cell);
         let shared = Shared::of(bed, topology, placed);
@@ -261,7 +259,7 @@ impl Trial<'_> {
                     .collect(),
                 owned: bed.owns(name),
                 changes_device: bed.owns(name) || (host.reach == Reach::Here && index == 0),
-                held: is_first.then(|| held(topology, &mates, &settings)),
+                held: is_first.then(|| held(topology, &mates, knobs)),
                 steering: bed.owns(name)
                     && knobs.is_on("steering").expect("a switch has a default"),
                 // Of CPUs that several hosts share the first counts for all: a second copy would cost twice.
@@ -377,17 +375,18 @@ fn peer(topology: &Topology, host: HostName) -> Option<std::net::IpAddr> {
 
 /// Connections on a machine, and filled queues of each: one at the sender and one at the receiver, in each
 /// direction that carries payload, as far as they are there.
-fn held(topology: &Topology, mates: &[HostName], settings: &WorkloadSettings) -> (usize, u64) {
+fn held(topology: &Topology, mates: &[HostName], knobs: &Knobs) -> (usize, u64) {
     let directions = Side::BOTH
         .iter()
-        .filter(|&&side| settings.kind.sends(side))
+        .filter(|&&side| knobs.sends_from(side))
         .count() as u64;
     let here = |host: HostName| u64::from(mates.contains(&host));
     let of_machine = topology.traffic.iter();
     let sides: Vec<u64> = of_machine
         .map(|traffic| here(traffic.on) + here(traffic.to))
         .collect();
-    let connections = sides.iter().filter(|&&sides| sides > 0).count() * settings.flows;
+    let flows = usize::try_from(knobs.flows()).expect("some hundred groups of 30,000 at most");
+    let connections = sides.iter().filter(|&&sides| sides > 0).count() * flows;
     let sides = sides.into_iter().max().unwrap_or(0);
     (connections, sides * directions)
 }

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tcpcost_report::derive;
 use tcpcost_study::{
-    Derived, Figure, HostName, HostRecord, Machine, MeterName, Quantity, Record, Warning,
-    WarningCode, Whose,
+    Derived, Figure, HostName, HostRecord, Machine, MeterName, Quantity, Record, Scope, Side,
+    Warning, WarningCode, Whose,
 };
 
 /// Above this share of the CPUs' time, steal is worth a warning: 1 % of CPU is as much as the
@@ -126,6 +126,10 @@ pub fn judge(
 }
 
 fn rate_missed(record: &Record, derived: &BTreeMap<Derived, f64>) -> Option<String> {
+    // Of several groups each has a rate of its own, or none.
+    if !record.knobs.group_names().is_empty() {
+        return group_rate_missed(record, derived);
+    }
     let asked = |name: &str| record.knobs.value(name)?.number();
     let got = |kind| derived.get(&Derived::total(kind)).copied();
     // Each of several clients has the rate.
@@ -148,6 +152,28 @@ fn rate_missed(record: &Record, derived: &BTreeMap<Derived, f64>) -> Option<Stri
     };
     (got < asked * RATE_MET).then(|| {
         format!("only {got:.3e} of {asked:.3e} {unit} were reached: these CPUs or the path cannot carry the rate; lower it")
+    })
+}
+
+fn group_rate_missed(record: &Record, derived: &BTreeMap<Derived, f64>) -> Option<String> {
+    let groups = record.knobs.groups().ok()?;
+    groups.iter().find_map(|group| {
+        let name = group.name?;
+        let settings = &group.settings;
+        let connecting = record.topology.of_side(Side::Connects);
+        let clients = connecting.filter(|&host| group.is_on(host)).count() as f64;
+        let directions = Side::BOTH.iter().filter(|&&side| settings.sends(side)).count();
+        let (asked, kind) = match (settings.rate_bits_per_s, settings.transactions_per_s) {
+            (Some(rate), _) => (rate as f64 * directions as f64, Figure::Goodput),
+            (_, Some(rate)) => (rate as f64, Figure::TransactionsPerS),
+            _ => return None,
+        };
+        let scope = Scope::Group(name);
+        let got = derived.get(&Derived { kind, scope })?;
+        let (asked, unit) = (asked * clients, kind.unit());
+        (*got < asked * RATE_MET).then(|| {
+            format!("only {got:.3e} of {asked:.3e} {unit} of the group {name} were reached: these CPUs or the path cannot carry the rate; lower it")
+        })
     })
 }
 

@@ -26,14 +26,36 @@ pub fn settings(knobs: &[(&str, &str)]) -> WorkloadSettings {
 }
 
 pub fn server(settings: &WorkloadSettings, ports: usize) -> Worker<KernelStack> {
-    let stack = KernelStack::new(&socket_options(settings)).unwrap();
-    let addr = [127, 0, 0, 1].into();
-    Worker::listen(stack, settings, TOKEN, addr, ports, settings.flows).unwrap()
+    server_of(std::slice::from_ref(settings), ports)
 }
 
 pub fn client(settings: &WorkloadSettings, targets: &[SocketAddr]) -> Worker<KernelStack> {
-    let stack = KernelStack::new(&socket_options(settings)).unwrap();
-    Worker::connect(stack, settings, TOKEN, targets, 0..settings.flows, 1).unwrap()
+    client_of(std::slice::from_ref(settings), targets)
+}
+
+/// Of several groups, each with so many ports.
+pub fn server_of(groups: &[WorkloadSettings], ports: usize) -> Worker<KernelStack> {
+    let (first, more) = groups.split_first().unwrap();
+    let stack = KernelStack::new(&socket_options(first)).unwrap();
+    let addr = [127, 0, 0, 1].into();
+    let mut worker = Worker::listen(stack, first, TOKEN, addr, ports, first.flows).unwrap();
+    for group in more {
+        worker.also_listen(group, addr, ports, group.flows).unwrap();
+    }
+    worker
+}
+
+/// Its partner.
+pub fn client_of(groups: &[WorkloadSettings], targets: &[SocketAddr]) -> Worker<KernelStack> {
+    let (first, more) = groups.split_first().unwrap();
+    let mut targets = targets.chunks(targets.len() / groups.len());
+    let stack = KernelStack::new(&socket_options(first)).unwrap();
+    let own = targets.next().unwrap();
+    let mut worker = Worker::connect(stack, first, TOKEN, own, 0..first.flows, 1).unwrap();
+    for (group, own) in more.iter().zip(targets) {
+        worker.also_connect(group, own, 0..group.flows, 1).unwrap();
+    }
+    worker
 }
 
 /// Runs in short slices until `enough`.
@@ -57,8 +79,19 @@ pub struct Ends {
 /// Sets both up, runs both until the client has `bytes` of payload moved (or `transactions`), then
 /// the server alone until it has all that the client sent.
 pub fn exchange(settings: &WorkloadSettings, ports: usize, count: Quantity, least: u64) -> Ends {
-    let mut server = server(settings, ports);
-    let mut client = client(settings, server.ports());
+    exchange_of(std::slice::from_ref(settings), ports, |client| {
+        client.totals()[&count] < least
+    })
+}
+
+/// The same of several groups, as long as the client has to do `more`.
+pub fn exchange_of(
+    groups: &[WorkloadSettings],
+    ports: usize,
+    more: impl Fn(&Worker<KernelStack>) -> bool,
+) -> Ends {
+    let mut server = server_of(groups, ports);
+    let mut client = client_of(groups, server.ports());
     let client_sent = AtomicU64::new(u64::MAX);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -71,7 +104,12 @@ pub fn exchange(settings: &WorkloadSettings, ports: usize, count: Quantity, leas
             .unwrap();
         });
         client.set_up(limit()).unwrap();
-        run_while(&mut client, |totals| totals[&count] < least).unwrap();
+        let (limit, never) = (limit(), AtomicBool::new(false));
+        while more(&client) {
+            assert!(Instant::now() < limit, "{:?}", client.totals());
+            let soon = Instant::now() + Duration::from_millis(2);
+            client.run_until(soon, &never).unwrap();
+        }
         let sent = client.totals().get(&Quantity::PayloadBytesSent).copied();
         client_sent.store(sent.unwrap_or(0), Ordering::Release);
     });

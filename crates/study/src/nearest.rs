@@ -1,0 +1,16 @@
+//! What a misspelt name was meant to be.
+
+/// The known name nearest to a misspelt one, if any is near enough to be meant: a third of its letters may be wrong,
+/// or it may have been cut short (`congestion`).
+pub fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let known: Vec<&str> = known.collect();
+    let most = (name.chars().count() / 3).max(1);
+    let misspelt = known
+        .iter()
+        .map(|&candidate| (strsim::damerau_levenshtein(name, candidate), candidate))
+        .filter(|(distance, _)| *distance <= most)
+        .min()
+        .map(|(_, candidate)| candidate);
+    let is_cut = |candidate: &&str| name.len() >= 4 && candidate.starts_with(name);
+    misspelt.or_else(|| known.into_iter().find(is_cut))
+}

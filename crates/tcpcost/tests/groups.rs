@@ -1,0 +1,127 @@
+//! Groups of connections and programs, by the real binary in namespaces and in memory.
+
+mod common;
+
+use common::{Place, able};
+
+const STUDY: &str = r#"
+[workload]
+check = "on"
+
+[[group]]
+name = "small"
+workload = "rr"
+flows = 3
+request_size = "100B"
+response_size = "3KiB"
+
+[[group]]
+name = "bulk"
+workload = "stream"
+flows = 2
+rate = "200Mbit"
+
+[[group]]
+name = "steps"
+program = [{ send = ["1B", "5KiB"] }, { repeat = 2, do = [{ receive = "1KiB" }] }, { sleep = "100us" }]
+
+[measure]
+warm_up = "20ms"
+duration = "100ms"
+repetitions = 1
+others_max = "100%"
+retries = 0
+"#;
+
+/// Each group's own counts and histograms, and figures of them in the report.
+fn check(place: &Place, study: &str) {
+    let study = place.write("study.toml", study);
+    let ran = place.run(&["run", &study, "--out", "out"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let record = &place.records("out")[0];
+    assert_eq!(record["outcome"], "measured", "{}", record["reason"]);
+    let clients: Vec<&serde_json::Value> = record["hosts"]
+        .as_object()
+        .unwrap()
+        .iter()
+        .filter(|(name, _)| name.starts_with("client"))
+        .map(|(_, host)| host)
+        .collect();
+    let sum = |whose: serde_json::Value, quantity: &str| -> u64 {
+        let of = |host: &&serde_json::Value| {
+            let readings = host["readings"].as_array().unwrap();
+            let mut its = readings.iter().filter(|reading| reading["whose"] == whose);
+            its.find_map(|reading| reading["counts"][quantity].as_u64())
+                .unwrap_or(0)
+        };
+        clients.iter().map(of).sum()
+    };
+    let group = |name: &str| serde_json::json!({ "group": name });
+    let sent = "payload_bytes_sent";
+    let of_groups: u64 = ["small", "bulk", "steps"]
+        .map(|name| sum(group(name), sent))
+        .iter()
+        .sum();
+    assert!(of_groups > 0);
+    assert_eq!(of_groups, sum("workload".into(), sent));
+    for name in ["small", "steps"] {
+        assert!(sum(group(name), "transactions") > 0, "{name}");
+        let histograms = clients
+            .iter()
+            .map(|host| &host["response_time_hdr_by_group"][name]);
+        assert!(
+            histograms.filter(|text| text.is_string()).count() > 0,
+            "{name}"
+        );
+    }
+    assert_eq!(sum(group("bulk"), "transactions"), 0);
+    let report = place.run(&["report", "out", "--json"]);
+    assert_eq!(report.code, Some(0), "{report:?}");
+    for figure in [
+        "small_response_us_p50",
+        "bulk_goodput_bits_per_s",
+        "steps_transactions_per_s",
+    ] {
+        assert!(report.stdout.contains(&format!("\"{figure}\"")), "{figure}");
+    }
+    assert!(!report.stdout.contains("bulk_transactions_per_s"));
+}
+
+#[test]
+fn groups_beside_each_other_in_namespaces() {
+    if able() {
+        check(&Place::new(), &format!("[bed]\nkind = \"netns\"\n{STUDY}"));
+    }
+}
+
+#[test]
+fn groups_over_our_own_tcp_by_several_threads() {
+    let stack = "[bed]\nkind = \"memory\"\n[bed.client]\nstack = \"user\"\n[bed.server]\nstack = \"user\"\n";
+    let threads = STUDY.replace("[workload]", "[workload]\nthreads = 2");
+    check(&Place::new(), &format!("{stack}{threads}"));
+}
+
+#[test]
+fn groups_of_some_hosts_of_a_star() {
+    if able() {
+        let star = "[bed]\nkind = \"netns\"\ntopology = \"star\"\nclients = 2\n";
+        let study = STUDY.replace("name = \"steps\"", "name = \"steps\"\non = \"client2\"");
+        check(&Place::new(), &format!("{star}{study}"));
+    }
+}
+
+#[test]
+fn a_wrong_program_is_one_line_and_exit_2() {
+    let place = Place::new();
+    let study = place.write(
+        "wrong.toml",
+        "[[group]]\nname = \"a\"\nprogram = [{ send = \"1KiB\" }, { recieve = \"1KiB\" }]\n",
+    );
+    let ran = place.run(&["run", &study]);
+    assert_eq!(ran.code, Some(2), "{ran:?}");
+    let lines: Vec<&str> = ran.stderr.lines().collect();
+    assert_eq!(lines.len(), 1, "{ran:?}");
+    let expected =
+        "3: group.program: operation 2: no such operation \"recieve\"; nearest is \"receive\"";
+    assert!(lines[0].ends_with(expected), "{ran:?}");
+}

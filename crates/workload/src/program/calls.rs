@@ -1,0 +1,47 @@
+//! The calls by which a side of a group sends and receives.
+
+use tcpcost_study::{Operation, ReceiveWith, SendWith, Side, WorkloadSettings};
+
+/// Each call once, in the order of the program.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Calls {
+    pub(crate) sends: Vec<SendWith>,
+    pub(crate) receives: Vec<ReceiveWith>,
+}
+
+impl Calls {
+    /// Of a program: at the side that connects its operations' own; at the other the group's, since an operation's `with` is of
+    /// the side that it is written for.
+    pub(crate) fn of(settings: &WorkloadSettings, side: Side) -> Calls {
+        let own = settings.program.as_ref().filter(|_| side == Side::Connects);
+        let mut calls = Calls::default();
+        for operation in own.iter().flat_map(|program| program.all()) {
+            match operation {
+                Operation::Send { with, .. } => {
+                    calls.sends.push(with.unwrap_or(settings.send_with));
+                }
+                Operation::Receive { with, .. } => {
+                    calls.receives.push(with.unwrap_or(settings.receive_with));
+                }
+                _ => {}
+            }
+        }
+        if own.is_none() {
+            calls.sends.push(settings.send_with);
+            calls.receives.push(settings.receive_with);
+        }
+        once(&mut calls.sends);
+        once(&mut calls.receives);
+        calls
+    }
+}
+
+/// Keeps the first of equal ones.
+fn once<T: PartialEq + Copy>(items: &mut Vec<T>) {
+    let all = std::mem::take(items);
+    for item in all {
+        if !items.contains(&item) {
+            items.push(item);
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! Operations as instructions in a row, with jumps: what a turn executes.
+
+use tcpcost_study::{CloseBy, MessageSize, Operation, Program, Side, Times, WorkloadSettings};
+
+use super::Calls;
+
+/// Loops under way at a time: those inside each other, and a message that is repeated.
+pub(crate) const SLOTS: usize = Program::DEPTH_MAX + 1;
+
+/// One step of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Instruction {
+    /// Opens the connection.
+    Connect,
+    /// Sends a message out of one of the sources.
+    Send { size: MessageSize, source: u8 },
+    /// Receives a message into one of the sinks.
+    Receive { size: MessageSize, sink: u8 },
+    /// Keeps the CPU busy, ns.
+    Think(u64),
+    /// Waits, ns.
+    Sleep(u64),
+    /// Closes first.
+    Close,
+    /// Waits for the other side to close, then closes.
+    AwaitEnd,
+    /// A round begins: at once, or when it is due.
+    Round,
+    /// A round is over.
+    Done,
+    /// A loop of so many passes begins.
+    Begin { slot: u8, passes: u32 },
+    /// A loop begins that ends after so many ns.
+    BeginFor(u64),
+    /// Waits until the loop's pass is due, so many ns after the one before.
+    Pace { slot: u8, period_ns: u64 },
+    /// Goes back to the loop's first instruction if passes are left.
+    Again { slot: u8, to: u32 },
+    /// Goes back if time is left.
+    AgainFor { to: u32 },
+    /// Goes back.
+    Jump { to: u32 },
+}
+
+/// The instructions of a group; none where it has no program.
+#[derive(Debug, Default)]
+pub(crate) struct Code {
+    instructions: Vec<Instruction>,
+    calls: Calls,
+    waits: bool,
+}
+
+impl Code {
+    /// Of one side.
+    pub(crate) fn new(settings: &WorkloadSettings, side: Side) -> Code {
+        let calls = Calls::of(settings, side);
+        let Some(program) = &settings.program else {
+            return Code {
+                calls,
+                ..Code::default()
+            };
+        };
+        let mut compiler = Compiler {
+            settings,
+            side,
+            calls,
+            out: Vec::new(),
+        };
+        compiler.program(program);
+        Code {
+            instructions: compiler.out,
+            calls: compiler.calls,
+            waits: side == Side::Connects && program.waits(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn at(&self, at: u32) -> Instruction {
+        self.instructions[at as usize]
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.instructions.is_empty()
+    }
+
+    /// The calls that send, by number of the source.
+    pub(crate) fn calls(&self) -> &Calls {
+        &self.calls
+    }
+
+    /// Whether it ever waits for a time.
+    pub(crate) fn waits(&self) -> bool {
+        self.waits
+    }
+}
+
+struct Compiler<'a> {
+    settings: &'a WorkloadSettings,
+    side: Side,
+    calls: Calls,
+    out: Vec<Instruction>,
+}
+
+impl Compiler<'_> {
+    fn is_client(&self) -> bool {
+        self.side == Side::Connects
+    }
+
+    fn here(&self) -> u32 {
+        u32::try_from(self.out.len()).expect("a program has a thousand operations at most")
+    }
+
+    /// At the side that connects only: nobody counts the other's rounds.
+    fn own(&mut self, instruction: Instruction) {
+        if self.is_client() {
+            self.out.push(instruction);
+        }
+    }
+
+    fn program(&mut self, program: &Program) {
+        let operations = program.operations();
+        let unbounded = operations.iter().any(is_unbounded);
+        if !unbounded {
+            self.own(Instruction::Round);
+        }
+        for operation in operations {
+            match operation {
+                // Set-up has made it.
+                Operation::Connect if program.stands() => {}
+                Operation::Close { .. } if !unbounded => {
+                    // As of crr, a round is over with its last response.
+                    self.own(Instruction::Done);
+                    self.operation(operation, 0);
+                }
+                operation => self.operation(operation, 0),
+            }
+        }
+        let closes = matches!(operations.last(), Some(Operation::Close { .. }));
+        if !unbounded && !closes {
+            self.own(Instruction::Done);
+        }
+        self.out.push(Instruction::Jump { to: 0 });
+    }
+
+    fn operation(&mut self, operation: &Operation, depth: usize) {
+        match operation {
+            Operation::Connect => self.own(Instruction::Connect),
+            Operation::Send { size, with, count } => {
+                let message = if self.is_client() {
+                    self.send(*size, *with)
+                } else {
+                    self.receive(*size, None)
+                };
+                self.counted(message, *count, depth);
+            }
+            Operation::Receive { size, with, count } => {
+                let message = if self.is_client() {
+                    self.receive(*size, *with)
+                } else {
+                    self.send(*size, None)
+                };
+                self.counted(message, *count, depth);
+            }
+            Operation::Think(time) => self.own(Instruction::Think(nanos(*time))),
+            Operation::Sleep(time) => self.own(Instruction::Sleep(nanos(*time))),
+            Operation::Close { by } => {
+                let closer = match by {
+                    CloseBy::Listener => Side::Listens,
+                    CloseBy::Connector => Side::Connects,
+                };
+                self.out.push(if closer == self.side {
+                    Instruction::Close
+                } else {
+                    Instruction::AwaitEnd
+                });
+            }
+            Operation::Loop {
+                times,
+                at_rate,
+                body,
+            } => self.repeat(*times, *at_rate, body, depth),
+        }
+    }
+
+    fn repeat(&mut self, times: Times, at_rate: Option<u64>, body: &[Operation], depth: usize) {
+        let slot = u8::try_from(depth).expect("loops are four deep at most");
+        match times {
+            Times::Count(passes) => self.out.push(Instruction::Begin { slot, passes }),
+            Times::For(time) => {
+                self.own(Instruction::Begin { slot, passes: 0 });
+                self.own(Instruction::BeginFor(nanos(time)));
+            }
+            Times::Forever => self.own(Instruction::Begin { slot, passes: 0 }),
+        }
+        let to = self.here();
+        if let Some(rate) = at_rate {
+            let period_ns = 1_000_000_000 / rate.max(1);
+            self.own(Instruction::Pace { slot, period_ns });
+        }
+        let is_round = !matches!(times, Times::Count(_));
+        if is_round {
+            self.own(Instruction::Round);
+        }
+        for operation in body {
+            self.operation(operation, depth + 1);
+        }
+        if is_round {
+            self.own(Instruction::Done);
+        }
+        self.out.push(match times {
+            Times::Count(_) => Instruction::Again { slot, to },
+            Times::For(_) if self.is_client() => Instruction::AgainFor { to },
+            Times::For(_) | Times::Forever => Instruction::Jump { to },
+        });
+    }
+
+    fn counted(&mut self, message: Instruction, count: u32, depth: usize) {
+        if count == 1 {
+            self.out.push(message);
+            return;
+        }
+        let slot = u8::try_from(depth).expect("loops are four deep at most");
+        self.out.push(Instruction::Begin {
+            slot,
+            passes: count,
+        });
+        let to = self.here();
+        self.out.push(message);
+        self.out.push(Instruction::Again { slot, to });
+    }
+
+    fn send(&self, size: MessageSize, with: Option<tcpcost_study::SendWith>) -> Instruction {
+        let with = with.unwrap_or(self.settings.send_with);
+        let source = place(&self.calls.sends, with);
+        Instruction::Send { size, source }
+    }
+
+    fn receive(&self, size: MessageSize, with: Option<tcpcost_study::ReceiveWith>) -> Instruction {
+        let with = with.unwrap_or(self.settings.receive_with);
+        let sink = place(&self.calls.receives, with);
+        Instruction::Receive { size, sink }
+    }
+}
+
+fn place<T: PartialEq>(calls: &[T], wanted: T) -> u8 {
+    let at = calls.iter().position(|call| *call == wanted);
+    let at = at.expect("all calls of the program are listed");
+    u8::try_from(at).expect("there are some ten calls")
+}
+
+fn is_unbounded(operation: &Operation) -> bool {
+    matches!(operation, Operation::Loop { times, .. } if !matches!(times, Times::Count(_)))
+}
+
+fn nanos(time: std::time::Duration) -> u64 {
+    u64::try_from(time.as_nanos()).expect("an operation takes an hour at most")
+}
