@@ -362,11 +362,11 @@ impl Quantity {
         all.find(|quantity| quantity.name() == name)
     }
 
-    /// The contexts of the meter `exact`: each ns of a CPU is in one of them.
+    /// The contexts of the meter `exact`: each ns of a CPU is in one of them, or in [`Quantity::ExactWireNs`], which is of
+    /// neither end and which older records lack.
     pub const EXACT_CONTEXTS: &[Quantity] = &[
         Quantity::ExactTaskOwnNs,
         Quantity::ExactSoakerNs,
-        Quantity::ExactWireNs,
         Quantity::ExactTaskOthersNs,
         Quantity::ExactKsoftirqdNs,
         Quantity::ExactKworkerNs,

@@ -74,7 +74,9 @@ impl Reading {
     /// for readings that are not of CPUs or lack a context.
     pub fn closure(&self) -> Option<f64> {
         let all_ns = self.cpus(self.meter)? * self.duration_ns as f64;
-        ratio(sum(self, self.meter, Quantity::EXACT_CONTEXTS)?, all_ns)
+        let wire_ns = self.count(self.meter, Quantity::ExactWireNs);
+        let told_ns = sum(self, self.meter, Quantity::EXACT_CONTEXTS)?;
+        ratio(told_ns + wire_ns.unwrap_or(0.0), all_ns)
     }
 }
 
@@ -209,6 +211,9 @@ mod tests {
             duration_ns: 80,
             counts: Quantity::EXACT_CONTEXTS.iter().map(|&q| (q, 10)).collect(),
         };
+        assert_eq!(reading.closure(), Some(1.0));
+        reading.duration_ns = 85;
+        reading.counts.insert(Quantity::ExactWireNs, 10);
         assert_eq!(reading.closure(), Some(1.0));
         reading.counts.remove(&Quantity::ExactIdleNs);
         assert_eq!(reading.closure(), None);

@@ -177,8 +177,7 @@ pub(crate) fn exact_busy_ratio(from: &dyn Source) -> Option<f64> {
 /// Busy time without tasks of others: the trial's cost.
 pub(crate) fn exact_cost_ns(from: &dyn Source) -> Option<f64> {
     let others = from.count(MeterName::Exact, Quantity::ExactTaskOthersNs)?;
-    let wire = from.count_of_some(MeterName::Exact, Quantity::ExactWireNs);
-    Some(exact_busy_ns(from)? - others - wire.unwrap_or(0.0))
+    Some(exact_busy_ns(from)? - others)
 }
 
 /// Share of the soaker's work that went missing.
