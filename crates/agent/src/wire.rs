@@ -63,7 +63,7 @@ impl Wire {
     pub fn start(device: &str, peer_device: &str, peer_pid: u32) -> anyhow::Result<Wire> {
         let program = std::env::current_exe().context("find tcpcost itself")?;
         let mut child = Command::new(program)
-            .args(["wire", device, peer_device, &peer_pid.to_string()])
+            .args(["carry", device, peer_device, &peer_pid.to_string()])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

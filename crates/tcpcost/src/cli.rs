@@ -66,7 +66,7 @@ pub enum Command {
     Relay(Box<crate::relay::Flags>),
     /// A wire with delay and loss between two namespaces; an agent starts it.
     #[command(hide = true)]
-    Wire {
+    Carry {
         /// The interface here.
         device: String,
         /// The other.

@@ -113,7 +113,7 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Restore => restore(),
         Command::Peer(flags) => Ok(peer::run(&flags)?.into()),
         Command::Relay(flags) => Ok(relay::run(&flags)?.into()),
-        Command::Wire {
+        Command::Carry {
             device,
             peer_device,
             peer_pid,

@@ -68,7 +68,7 @@ fn what_is_lost_doubled_and_kept_back_is_counted_and_every_byte_arrives_as_sent(
         let command = |entry: &std::fs::DirEntry| std::fs::read(entry.path().join("cmdline")).ok();
         let is_ours = |line: Vec<u8>| {
             let words: Vec<&[u8]> = line.split(|&byte| byte == 0).collect();
-            words.get(1) == Some(&&b"wire"[..])
+            words.get(1) == Some(&&b"carry"[..])
                 && words[0] == env!("CARGO_BIN_EXE_tcpcost").as_bytes()
         };
         processes.filter_map(|entry| command(&entry)).any(is_ours)
