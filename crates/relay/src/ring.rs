@@ -50,8 +50,8 @@ pub(crate) struct Ring {
 pub(crate) struct RingFlow {
     pub(crate) receiving: bool,
     pub(crate) sending: Option<Sending>,
-    /// Sends that must go whole before much is asked for again.
-    pub(crate) caution: u8,
+    /// Most that is asked for since the receiver did not take all.
+    pub(crate) careful: Option<usize>,
 }
 
 /// What is being sent: from a buffer, or what was left of one.

@@ -146,9 +146,9 @@ impl Uring {
             return;
         }
         flow.receiving = true;
-        let most = match flow.caution > 0 || self.held >= self.held_max {
-            true => CAUTIOUS,
-            false => self.buffer_bytes,
+        let most = match self.held >= self.held_max {
+            true => CAREFUL_MIN,
+            false => flow.careful.unwrap_or(self.buffer_bytes),
         };
         let token = token(index, way, RECEIVE);
         self.ring.receive(&from.socket, most, waits, token);
@@ -271,7 +271,7 @@ impl Uring {
                 }
                 if let Some(rest) = rest {
                     counters.stalls.add(1);
-                    flow.caution = CAUTION;
+                    flow.careful = Some(given.max(CAREFUL_MIN));
                     flow.sending = Some(Sending::Boxed {
                         at: 0,
                         bytes: bytes - given,
@@ -281,7 +281,8 @@ impl Uring {
                     self.ring.send_box(&sink.socket, rest, 0, token);
                     return Outcome::Moved(given);
                 }
-                flow.caution = flow.caution.saturating_sub(1);
+                let more = flow.careful.map(|most| 2 * most);
+                flow.careful = more.filter(|&most| most < self.buffer_bytes);
             }
             Some(Sending::Boxed { at, bytes }) => {
                 let rest = self.ring.take_box(completion.token);
@@ -362,7 +363,6 @@ const READABLE: u64 = u64::MAX;
 const CANCEL: u64 = u64::MAX - 1;
 /// 16 MiB of 64 KiB each, touched as they are used.
 const BUFFERS: u16 = 256;
-/// What a sender is asked for whose receiver was slow, bytes.
-const CAUTIOUS: usize = 4 << 10;
-/// Whole sends until a receiver that was slow counts as fast again.
-const CAUTION: u8 = 16;
+/// Least that a sender is asked for whose receiver was slow, bytes; what was taken, if that is more, and twice as much after
+/// each send that went whole, as in `mover.rs`.
+const CAREFUL_MIN: usize = 4 << 10;

@@ -328,6 +328,13 @@ proptest! {
     }
 }
 
+/// Who is reset at once may hear of it before it has heard that it is connected.
+fn read_from(address: SocketAddr) -> io::Result<usize> {
+    let mut client = TcpStream::connect(address)?;
+    client.set_read_timeout(Some(LONGEST))?;
+    client.read(&mut [0])
+}
+
 fn plain(bytes: usize) -> End {
     End {
         bytes,
@@ -571,9 +578,7 @@ fn without_an_upstream_the_client_is_reset() {
             connections_max: 8,
             ..Config::new(nobody(mode))
         });
-        let mut client = dial(address, None);
-        client.set_read_timeout(Some(LONGEST)).unwrap();
-        let error = client.read(&mut [0]).unwrap_err();
+        let error = read_from(address).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
         until("it is counted", || {
             let totals = relay.counters().totals();
@@ -590,9 +595,7 @@ fn who_is_not_allowed_is_reset() {
             allow: vec!["192.0.2.0/24".parse().unwrap()],
             ..to(&server, mode)
         });
-        let mut client = dial(address, None);
-        client.set_read_timeout(Some(LONGEST)).unwrap();
-        assert!(client.read(&mut [0]).is_err());
+        assert!(read_from(address).is_err());
         until("it is counted", || {
             let totals = relay.counters().totals();
             (totals.ended_by(Ending::Denied) == 1 && totals.open == 0).then_some(())
