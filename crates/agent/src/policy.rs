@@ -5,7 +5,8 @@ use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use tcpcost_stack::{
-    SocketOptions, StackError, ack_delay_max_here, config_for, options_here, set_socket_knob,
+    SocketOptions, StackError, ack_delay_max_here, config_for, ktls_refusal, options_here,
+    set_socket_knob,
 };
 use tcpcost_study::{FlowGroup, KNOBS, Kernel, Knob, Of, Unavailable, Value};
 use tcpcost_tcp::Config;
@@ -21,6 +22,13 @@ pub fn check(prepare: &Prepare, groups: &[FlowGroup]) -> Result<(), PrepareError
     available.map_err(|Unavailable { knob, reason }| PrepareError::Unsupported { knob, reason })?;
     let is_user = knobs.is_user(end);
     check_options(&options(groups), is_user)?;
+    if knobs.is_on("ktls") == Some(true)
+        && !is_user
+        && let Some(reason) = ktls_refusal()
+    {
+        let knob = "ktls".to_string();
+        return Err(PrepareError::Unsupported { knob, reason });
+    }
     let delay = knobs
         .value_at(end, "ack_delay")
         .as_ref()

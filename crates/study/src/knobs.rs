@@ -520,6 +520,19 @@ pub const KNOBS: &[Knob] = &[
     .needs(&[STREAMS]),
     Knob {
         of: Of::Tcp(
+            Kernel::SocketOption("TCP_ULP"),
+            User::No("our TCP has no TLS"),
+        ),
+        per_end: false,
+        ..link(
+            "ktls",
+            Kind::Switch,
+            Kernel::SocketOption("TCP_ULP"),
+            "Kernel TLS by AES-128-GCM with one fixed key at both ends, in software: what sealing costs on each path. For no secrets.",
+        )
+    },
+    Knob {
+        of: Of::Tcp(
             Kernel::SocketOption("TCP_NOTSENT_LOWAT"),
             User::No("our TCP does not have it"),
         ),

@@ -20,6 +20,7 @@ pub(crate) mod options;
 mod sink;
 mod slab;
 mod source;
+pub(crate) mod tls;
 mod zerocopy;
 
 use epoll::Epoll;

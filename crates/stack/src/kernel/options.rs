@@ -9,7 +9,7 @@ use rustix::net::{AddressFamily, Protocol, SocketType, ipproto, sockopt};
 use tcpcost_study::Value;
 
 use crate::error::{StackError, call};
-use crate::kernel::{acks, zerocopy};
+use crate::kernel::{acks, tls, zerocopy};
 use crate::stack::SocketOptions;
 
 /// Options without those that a fresh socket has anyway: `crr` pays for each setsockopt once per
@@ -25,6 +25,7 @@ pub fn socket_knob(fd: BorrowedFd<'_>, knob: &str) -> Option<Value> {
         "congestion_control" => Some(Value::Word(sockopt::tcp_congestion(fd).ok()?)),
         "send_buffer" => bytes(sockopt::socket_send_buffer_size(fd)),
         "receive_buffer" => bytes(sockopt::socket_recv_buffer_size(fd)),
+        "ktls" => Some(Value::Switch(tls::is_on(fd).ok()?)),
         "protocol" => {
             let word = match sockopt::socket_protocol(fd).ok()? {
                 // It may have fallen back to TCP, which its protocol does not tell.
@@ -60,6 +61,10 @@ pub fn set_socket_knob(fd: BorrowedFd<'_>, knob: &str, value: &Value) -> io::Res
         "rcvlowat" => acks::set_receive_low_water(fd, small()?),
         "notsent_lowat" => acks::set_notsent_low_water(fd, small()?),
         "busy_poll_us" => acks::set_busy_poll(fd, small()?),
+        "ktls" => match value {
+            Value::Switch(true) => tls::enable(fd),
+            _ => Ok(()),
+        },
         "dscp" => acks::set_dscp(fd, u8::try_from(small()?).map_err(|_| invalid())?),
         "ack_delay" => acks::set_ack_delay_max(fd, value.time().ok_or_else(invalid)?),
         "max_pacing_rate" => match value {
