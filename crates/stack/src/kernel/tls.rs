@@ -27,7 +27,7 @@ struct CryptoInfo {
     rec_seq: [u8; 8],
 }
 
-const FIXED: CryptoInfo = CryptoInfo {
+static FIXED: CryptoInfo = CryptoInfo {
     version: TLS_1_2_VERSION,
     cipher_type: TLS_CIPHER_AES_GCM_128,
     iv: [1; 8],
