@@ -1,4 +1,4 @@
-//! What the five papers state (studies/published_statements.csv): each statement is tested by the built-in study that it belongs to.
+//! What the five papers state (docs/published_statements.csv): each statement is tested by the built-in study that it belongs to.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -27,7 +27,7 @@ const UNTESTED: &[(&str, &str)] = &[
 
 #[test]
 fn every_published_statement_is_tested_by_one_study_in_the_words_of_the_list() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("studies");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../studies");
     let mut tested: BTreeMap<String, (String, String)> = BTreeMap::new();
     for file in std::fs::read_dir(&folder).unwrap() {
         let path = file.unwrap().path();
@@ -46,7 +46,7 @@ fn every_published_statement_is_tested_by_one_study_in_the_words_of_the_list() {
             assert!(before.is_none(), "{} is in two studies", statement.id);
         }
     }
-    let list = std::fs::read_to_string(folder.join("published_statements.csv")).unwrap();
+    let list = std::fs::read_to_string(folder.join("../docs/published_statements.csv")).unwrap();
     let mut list = csv::Reader::from_reader(list.as_bytes());
     let mut listed = 0;
     for row in list.records() {
