@@ -32,7 +32,7 @@ pub fn socket_knob(fd: BorrowedFd<'_>, knob: &str) -> Option<Value> {
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Prepared {
     options: SocketOptions,
     /// Whether a buffer is beyond what any user may ask for, and this one may.

@@ -294,7 +294,9 @@ mod tests {
             Kind::Bytes(least, most) => vec![format!("{least}B"), format!("{most}B")],
             Kind::Time(least, most) => vec![format!("{least}ms"), format!("{most}ms")],
             Kind::BitRate => vec!["8Mbit".into()],
-            Kind::EventRate | Kind::Cpus | Kind::Text => panic!("{}: add values", row.name),
+            Kind::EventRate | Kind::Cpus | Kind::Text | Kind::Program => {
+                panic!("{}: add values", row.name)
+            }
         }
     }
 
