@@ -12,7 +12,7 @@ use tcpcost_meter::other_tasks::OtherTasks;
 use tcpcost_stack::limits::{self, TcpLimits};
 use tcpcost_study::{
     AckFilterRule, Brackets, ByConnection, DeviceSettings, Environment, FlowGroup, HostName,
-    HostRecord, MeterName, RelayMode, Side, Snapshot, WireSettings,
+    HostRecord, MeterName, RelayMode, Side, Snapshot, WaitsBy, WireSettings,
 };
 
 use tcpcost_workload::CONNECTS_OUTSTANDING;
@@ -98,7 +98,7 @@ impl HostTrial {
                 let read = environment::of_port(&port.device, port.peer, &sysctls);
                 ports.insert(port.device.clone(), read.map_err(failed)?);
             }
-            let warnings = check_limits(flows(&groups), prepare.side, threads(&groups, &prepare))?;
+            let warnings = check_limits(files(&groups), prepare.side, threads(&groups, &prepare))?;
             (ports, warnings)
         } else {
             let ports = backend::prepare(&backend, &prepare, &device)?;
@@ -411,6 +411,9 @@ impl HostTrial {
         let snapshots = snapshots.ok_or_else(|| PrepareError::Failed("no workers".to_string()))?;
         self.brackets = Some((snapshots, tcp_info));
         let threads = match self.prepare.side {
+            Some(_) if self.groups[0].settings.io == WaitsBy::BlockingThreads => {
+                flows(&self.groups)
+            }
             Some(_) => self.workers.len(),
             None => 0,
         };
@@ -435,6 +438,14 @@ impl HostTrial {
     }
 }
 
+/// Open files that they take: a connection with a thread of its own has two.
+fn files(groups: &[FlowGroup]) -> usize {
+    match groups[0].settings.io {
+        WaitsBy::BlockingThreads => 2 * flows(groups),
+        WaitsBy::Epoll => flows(groups),
+    }
+}
+
 /// Connections of a host, in all groups.
 fn flows(groups: &[FlowGroup]) -> usize {
     groups.iter().map(|group| group.settings.flows).sum()
@@ -442,6 +453,9 @@ fn flows(groups: &[FlowGroup]) -> usize {
 
 /// One for each CPU unless the study says; never more than there are connections.
 fn threads(groups: &[FlowGroup], prepare: &Prepare) -> usize {
+    if groups[0].settings.io == WaitsBy::BlockingThreads {
+        return 1; // Which has the others.
+    }
     groups[0]
         .settings
         .threads

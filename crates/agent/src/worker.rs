@@ -13,10 +13,10 @@ use std::time::Instant;
 
 use hdrhistogram::Histogram;
 use tcpcost_meter::Meter;
-use tcpcost_meter::affinity::pin;
+use tcpcost_meter::affinity::{pin, run_first};
 use tcpcost_meter::tcp_info::TcpInfo;
 use tcpcost_stack::KernelStack;
-use tcpcost_study::{Brackets, CallChains, Counts, FlowGroup, MeterName, Reading};
+use tcpcost_study::{Brackets, CallChains, Counts, FlowGroup, MeterName, Reading, WaitsBy};
 
 use self::thread::{Worker, make};
 use crate::backend::{Backend, Ready};
@@ -142,6 +142,7 @@ impl WorkerThread {
             by_connection: prepare.by_connection && all_stand,
             tcp_info: (wants(MeterName::TcpInfo) && all_stand).then(TcpInfo::default),
             reads_rusage: wants(MeterName::Rusage),
+            has_threads: groups[0].settings.io == WaitsBy::BlockingThreads,
             groups: match prepare.side {
                 Some(_) => groups.iter().map(|group| group.name).collect(),
                 None => Vec::new(),
@@ -163,6 +164,14 @@ impl WorkerThread {
                     worker.meters = readings::meters(&prepare, is_kernel, flows, loaded);
                     worker.sampler = Sampler::load(&prepare, &mut worker.meters.warnings);
                     worker.meters.meters.append(&mut config.meters);
+                }
+                if worker.has_threads
+                    && let Err(error) = run_first()
+                {
+                    worker
+                        .meters
+                        .warnings
+                        .push(format!("{error}: beside many threads meters are read late"));
                 }
                 let outcome = ready.and_then(|()| {
                     let options = policy::options(&groups);

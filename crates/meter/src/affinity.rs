@@ -1,8 +1,25 @@
-//! Threads that stay on one CPU.
+//! Threads that stay on one CPU, and one that is not to wait for it.
 
 #![allow(unsafe_code, reason = "a set of CPUs longer than rustix has")]
 
 use crate::MeterError;
+
+/// Lets the calling thread run before all ordinary ones whenever it has something to do (SCHED_FIFO, the least priority), so
+/// that it reads meters in time beside thousands of others. Threads that it starts are ordinary ones.
+///
+/// # Errors
+/// Without CAP_SYS_NICE.
+pub fn run_first() -> Result<(), MeterError> {
+    let parameters = libc::sched_param { sched_priority: 1 };
+    let policy = libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK;
+    // SAFETY: the kernel reads the parameters, which live through the call.
+    match unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) } {
+        0 => Ok(()),
+        _ => Err(MeterError::last(
+            "sched_setscheduler of a thread that reads meters",
+        )),
+    }
+}
 
 /// Pins the calling thread to a CPU.
 ///

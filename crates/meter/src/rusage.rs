@@ -14,10 +14,22 @@ use crate::MeterError;
 /// # Errors
 /// None that Linux has for a good pointer.
 pub fn thread_counts() -> Result<Counts, MeterError> {
+    counts_of(libc::RUSAGE_THREAD)
+}
+
+/// The calling process's totals, those of threads that have ended included.
+///
+/// # Errors
+/// As of [`thread_counts`].
+pub fn process_counts() -> Result<Counts, MeterError> {
+    counts_of(libc::RUSAGE_SELF)
+}
+
+fn counts_of(who: libc::c_int) -> Result<Counts, MeterError> {
     // SAFETY: rusage is plain data, for which all zeros is a value.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: `usage` outlives the call.
-    if unsafe { libc::getrusage(libc::RUSAGE_THREAD, &mut usage) } != 0 {
+    if unsafe { libc::getrusage(who, &mut usage) } != 0 {
         return Err(MeterError::last("getrusage"));
     }
     // None of them is ever negative.

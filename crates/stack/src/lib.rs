@@ -21,6 +21,7 @@
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 
+mod blocking;
 mod error;
 mod files;
 mod kernel;
@@ -29,6 +30,7 @@ mod reader;
 mod stack;
 mod user;
 
+pub use blocking::{BlockingConnector, BlockingListener, BlockingSocket};
 pub use error::StackError;
 pub use kernel::acks::ack_delay_max_here;
 pub use kernel::options::{options_here, set_socket_knob, socket_knob};

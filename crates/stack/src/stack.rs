@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tcpcost_study::{ReceiveWith, SendWith};
 
+use crate::blocking::{BlockingConnector, BlockingListener, BlockingSocket};
 use crate::error::StackError;
 
 /// Options of every socket that a stack makes.
@@ -261,6 +262,30 @@ pub trait Stack {
 
     /// Completions of all connections, those closed included.
     fn completions(&self) -> Completions;
+
+    /// The connection for a thread of its own, in calls that block; readiness of it is told no more.
+    ///
+    /// # Errors
+    /// `Unsupported` of a stack that has no such calls; of the socket.
+    fn blocking(&mut self, _conn: Self::Conn) -> io::Result<BlockingSocket> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// The same of a listener; several threads may each have it.
+    ///
+    /// # Errors
+    /// As of [`Stack::blocking`].
+    fn blocking_listener(&mut self, _listener: Self::Listener) -> io::Result<BlockingListener> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// What makes connections that block, with the options of this stack's.
+    ///
+    /// # Errors
+    /// `Unsupported` as of [`Stack::blocking`].
+    fn blocking_connector(&self) -> io::Result<BlockingConnector> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
 
     /// Closes. Bytes not read yet make it a reset, as the kernel has it.
     fn close(&mut self, conn: Self::Conn);

@@ -119,6 +119,16 @@ words! {
 }
 
 words! {
+    /// How a thread waits for its connections.
+    WaitsBy {
+        /// One thread for many, by readiness: epoll, or our TCP's own loop.
+        Epoll = "epoll",
+        /// A thread for each connection, in calls that block.
+        BlockingThreads = "blocking-threads",
+    }
+}
+
+words! {
     /// How short segments are held back on purpose.
     Cork {
         /// Not at all.

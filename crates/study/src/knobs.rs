@@ -2,7 +2,8 @@
 
 use crate::ack_policies::{AckKind, counts_segments, has_limits};
 use crate::choices::{
-    Cork, ReceiveWith, RelayMode, Segmentation, SendWith, TailSplit, WindowGrowth, WorkloadKind,
+    Cork, ReceiveWith, RelayMode, Segmentation, SendWith, TailSplit, WaitsBy, WindowGrowth,
+    WorkloadKind,
 };
 use crate::row::{
     At, Is, Kernel, Kind, Knob, Need, Of, Term, User, UserKnob, bed, is, is_not, link, tcp, that,
@@ -107,6 +108,16 @@ pub const KNOBS: &[Knob] = &[
         "Worker threads per end, each with its own epoll, or with an instance of our own TCP (a queue of the TAP each; in memory both ends have as many); 0 is one for each CPU of the end.",
     )
     .needs(&[Need::of(&[that("flows", Is::AtLeast)])]),
+    workload(
+        "io",
+        Kind::Choice(WaitsBy::WORDS),
+        "epoll",
+        "How a thread waits: `epoll`, one thread of `threads` for many connections; `blocking-threads`, a thread for each connection (of `crr`, for each at a time), which waits in send(2), recv(2) and accept(2), as in netperf and uperf. Its context switches are those of the program measured.",
+    )
+    .needs(&[
+        Need::of(&[]).at(At::User).when(&["blocking-threads"]).because("our TCP has a thread an instance, which polls it"),
+        Need::of(&[is("threads", &["0"])]).when(&["blocking-threads"]).because("it has a thread for each connection"),
+    ]),
     workload(
         "write_size",
         Kind::Bytes(1, 64 * MIB),

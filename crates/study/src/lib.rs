@@ -63,8 +63,8 @@ pub use ack_policies::{AckKind, AckPolicyRow};
 pub use capture::{Brackets, Capture, CaptureSettings, PublishedOpening};
 pub use cell::{Cell, MeterTrial, Shuffle};
 pub use choices::{
-    Cork, Expects, ReceiveWith, RelayMode, Segmentation, SendWith, TailSplit, WindowGrowth,
-    WorkloadKind,
+    Cork, Expects, ReceiveWith, RelayMode, Segmentation, SendWith, TailSplit, WaitsBy,
+    WindowGrowth, WorkloadKind,
 };
 pub use conclusion::{Change, Conclusion, Fit};
 pub use derived::{Derived, Scope};

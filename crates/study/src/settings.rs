@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::ack_policies::AckKind;
-use crate::choices::{Cork, ReceiveWith, Segmentation, SendWith, WorkloadKind};
+use crate::choices::{Cork, ReceiveWith, Segmentation, SendWith, WaitsBy, WorkloadKind};
 use crate::host_name::HostName;
 use crate::knob::Knobs;
 use crate::knobs::KNOBS;
@@ -36,6 +36,8 @@ pub struct WorkloadSettings {
     pub flows: usize,
     /// Worker threads per end; `None` is one for each CPU of the end.
     pub threads: Option<usize>,
+    /// How a thread waits.
+    pub io: WaitsBy,
     /// Bytes per sending call.
     pub write_bytes: usize,
     /// Bytes of the reader's buffer.
@@ -107,6 +109,7 @@ impl WorkloadSettings {
             kind,
             flows: count("flows"),
             threads: Some(count("threads")).filter(|&threads| threads > 0),
+            io: WaitsBy::from_word(&word("io")).expect(PARSED),
             write_bytes: bytes("write_size"),
             read_bytes: bytes("read_size"),
             request_bytes: bytes("request_size"),
@@ -144,6 +147,11 @@ impl WorkloadSettings {
                 "check: it compares what was read, and the program receives by another call";
             return Err(SettingsError(reason.to_string()));
         }
+        if settings.io == WaitsBy::BlockingThreads
+            && let Some(reason) = settings.no_blocking_threads()
+        {
+            return Err(SettingsError(format!("io: blocking-threads {reason}")));
+        }
         match knobs.unmet().into_iter().next() {
             Some(unmet) => Err(SettingsError(unmet.to_string())),
             None => Ok(settings),
@@ -155,6 +163,34 @@ impl WorkloadSettings {
         match &self.program {
             Some(program) => program.sends(side),
             None => self.kind.sends(side),
+        }
+    }
+
+    /// What a thread that blocks cannot do.
+    fn no_blocking_threads(&self) -> Option<&'static str> {
+        let mut operations = self.program.iter().flat_map(Program::all);
+        let has_calls = operations.any(|operation| {
+            matches!(
+                operation,
+                Operation::Send { with: Some(_), .. } | Operation::Receive { with: Some(_), .. }
+            )
+        });
+        let is_paced_from_afar =
+            self.kind == WorkloadKind::Maerts && self.rate_bits_per_s.is_some();
+        match self {
+            _ if self.kind == WorkloadKind::Bidirectional => {
+                Some("cannot send and receive at a time: use rr, or two groups")
+            }
+            _ if self.in_flight > 1 => Some("wait for each response: leave in_flight out"),
+            _ if self.send_with != SendWith::Send || self.receive_with != ReceiveWith::Read => {
+                Some("send by send and receive by read: leave send_with and receive_with out")
+            }
+            _ if has_calls => Some("send by send and receive by read: leave with out"),
+            _ if self.cork != Cork::Off => Some("do not cork: leave cork out"),
+            _ if is_paced_from_afar => {
+                Some("have no rate for maerts: the side that connects keeps it")
+            }
+            _ => None,
         }
     }
 

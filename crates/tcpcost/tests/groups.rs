@@ -111,6 +111,66 @@ fn groups_of_some_hosts_of_a_star() {
 }
 
 #[test]
+fn a_thread_for_each_connection() {
+    if !able() {
+        return;
+    }
+    let place = Place::new();
+    let study = place.write(
+        "threads.toml",
+        r#"
+[workload]
+io = "blocking-threads"
+check = "on"
+[bed]
+kind = "netns"
+[[group]]
+name = "a"
+workload = "rr"
+flows = 20
+[[group]]
+name = "b"
+workload = "crr"
+flows = 2
+[measure]
+meters = ["proc", "rusage", "netstat"]
+warm_up = "50ms"
+duration = "300ms"
+repetitions = 1
+others_max = "100%"
+retries = 0
+"#,
+    );
+    let ran = place.run(&["run", &study, "--out", "out"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let record = &place.records("out")[0];
+    // Not so where this machine is too busy to read the meters in time, and says so.
+    if record["outcome"] == "failed" {
+        let reason = record["reason"].as_str().unwrap();
+        assert!(reason.contains("ms late"), "{reason}");
+        return;
+    }
+    for host in ["client", "server"] {
+        assert_eq!(record["hosts"][host]["threads"], 22);
+        let readings = record["hosts"][host]["readings"].as_array().unwrap();
+        let of = |meter: &str| readings.iter().find(|reading| reading["meter"] == meter);
+        assert!(of("rusage").unwrap()["counts"]["task_system_ns"].as_u64() > Some(0));
+        let counts = &of("workload").unwrap()["counts"];
+        assert!(
+            counts["payload_bytes_received"].as_u64() > Some(0),
+            "{host}: {counts}"
+        );
+    }
+    let refused = place.write(
+        "refused.toml",
+        "[workload]\nio = \"blocking-threads\"\nin_flight = 2\nkind = \"rr\"\n",
+    );
+    let ran = place.run(&["run", &refused]);
+    assert_eq!(ran.code, Some(2));
+    assert!(ran.stderr.contains("wait for each response"), "{ran:?}");
+}
+
+#[test]
 fn a_wrong_program_is_one_line_and_exit_2() {
     let place = Place::new();
     let study = place.write(

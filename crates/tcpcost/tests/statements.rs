@@ -19,10 +19,6 @@ const UNTESTED: &[(&str, &str)] = &[
         "jones2005/buffers",
         "it is no figure: a socket's buffers are read back and halved, as they were asked for",
     ),
-    (
-        "dumazet2013/switches",
-        "a process for each connection is not among the ways to wait",
-    ),
 ];
 
 #[test]

@@ -7,12 +7,12 @@ use std::ops::Range;
 
 use hdrhistogram::Histogram;
 use tcpcost_stack::{Content, Pages, Stack, StackError};
-use tcpcost_study::{Counts, SendWith, Side, WorkloadSettings};
+use tcpcost_study::{Counts, SendWith, Side, WaitsBy, WorkloadSettings};
 
 use crate::hello::Token;
 use crate::pattern::Checker;
 use crate::plan::Plan;
-use crate::program::Code;
+use crate::program::{Code, as_program};
 use crate::schedule::Schedule;
 use crate::tally::Tally;
 
@@ -29,6 +29,8 @@ pub(crate) struct Group<S: Stack> {
     pub(crate) wanted: usize,
     /// Connections of the trial.
     pub(crate) all: usize,
+    /// Bytes of a reader's buffer.
+    pub(crate) read_bytes: usize,
     /// The place of its first connection among the worker's (client).
     pub(crate) first: usize,
     /// Where to connect to; connection i goes to target i modulo their number (client).
@@ -65,7 +67,19 @@ impl<S: Stack> Group<S> {
         first: usize,
     ) -> Result<Group<S>, StackError> {
         let wanted = flows.len();
-        let plan = Plan::new(settings, side, token);
+        let mut plan = Plan::new(settings, side, token);
+        let program = match settings.io {
+            WaitsBy::BlockingThreads => as_program(settings),
+            WaitsBy::Epoll => None,
+        };
+        if let Some(program) = &program {
+            let counted = plan;
+            plan = Plan::new(program, side, token);
+            plan.counts_transactions = counted.counts_transactions;
+            plan.has_responses = counted.has_responses;
+            plan.rate = counted.rate;
+        }
+        let settings = program.as_ref().unwrap_or(settings);
         let code = Code::new(settings, side);
         let mut sources = Vec::new();
         let mut sinks = Vec::new();
@@ -93,6 +107,7 @@ impl<S: Stack> Group<S> {
             checker,
             wanted,
             all: settings.flows,
+            read_bytes: settings.read_bytes,
             first,
             targets: Vec::new(),
             seed: 0,

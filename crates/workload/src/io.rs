@@ -176,7 +176,7 @@ impl Plan {
 
     /// Where in the source the next call sends from, and how much: never past the source's end, or a file's.
     #[inline]
-    fn place(&self, send_at: u64, send_left: u32) -> (u64, usize) {
+    pub(crate) fn place(&self, send_at: u64, send_left: u32) -> (u64, usize) {
         let len = self.call_bytes.min(send_left as usize);
         let sent = u64::from(self.send_message - send_left);
         if sent < self.token_region {
@@ -196,7 +196,7 @@ impl Plan {
     /// a period's multiple back where bytes are checked, the start of the file where not. Several files are each sent
     /// to their end.
     #[inline]
-    fn wrap(&self, send_at: u64) -> u64 {
+    pub(crate) fn wrap(&self, send_at: u64) -> u64 {
         let room = self.pattern_bytes - send_at.min(self.pattern_bytes);
         // A source of less than a call and a period is used to its end.
         let wanted = match self.file_bytes {

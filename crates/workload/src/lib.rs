@@ -40,7 +40,9 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod blocking;
 mod clock;
+mod connection_threads;
 mod crr;
 mod error;
 mod flow;
@@ -59,6 +61,7 @@ mod stream;
 mod tally;
 mod worker;
 
+pub use blocking::OnStart;
 pub use error::{SetupError, WorkloadError};
 pub use hello::Token;
 pub use plan::socket_options;

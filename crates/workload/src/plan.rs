@@ -1,5 +1,7 @@
 //! What a worker does, worked out once from the settings.
 
+use std::time::Duration;
+
 use tcpcost_stack::SocketOptions;
 use tcpcost_study::{Cork, ReceiveWith, SendWith, Side, WorkloadKind, WorkloadSettings};
 
@@ -35,7 +37,7 @@ pub(crate) enum Role {
     Program,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Plan {
     pub(crate) role: Role,
     pub(crate) side: Side,
@@ -76,7 +78,7 @@ pub(crate) struct Plan {
     /// Whether the bytes sent must be the pattern at their offset in the stream.
     checked_by_peer: bool,
     /// Events at a fixed rate over all flows: events and the nanoseconds they take.
-    rate: Option<(u128, u128)>,
+    pub(crate) rate: Option<(u128, u128)>,
 }
 
 impl Plan {
@@ -169,6 +171,15 @@ impl Plan {
         let share = u128::from(seed.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
         let start_ns = (u128::from(period_ns) * share) >> 64;
         Some(Schedule::new(start_ns as u64, events, per_ns))
+    }
+
+    /// Time between two events of one of `all` connections at a fixed rate.
+    pub(crate) fn period(&self, all: usize) -> Option<Duration> {
+        let (events, per_ns) = self.rate?;
+        let period_ns = per_ns * all as u128 / events.max(1);
+        Some(Duration::from_nanos(
+            u64::try_from(period_ns).unwrap_or(u64::MAX),
+        ))
     }
 
     pub(crate) fn is_stream(&self) -> bool {

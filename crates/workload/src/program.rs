@@ -5,10 +5,12 @@
 
 mod calls;
 mod code;
+mod kinds;
 mod running;
 mod sleepers;
 
 pub(crate) use calls::Calls;
 pub(crate) use code::{Code, Instruction};
+pub(crate) use kinds::as_program;
 pub(crate) use running::{Running, draw};
 pub(crate) use sleepers::Sleepers;

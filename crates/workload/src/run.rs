@@ -47,7 +47,10 @@ impl<S: Stack> Worker<S> {
     /// A connection that broke or was closed by the peer; bytes that are not as sent (`check`).
     pub fn run_until(&mut self, deadline: Instant, stop: &AtomicBool) -> Result<(), WorkloadError> {
         self.clock.resume(Instant::now());
-        let result = self.start().and_then(|()| self.run(deadline, stop));
+        let result = self.start().and_then(|()| match &self.threads {
+            Some(threads) => threads.run_until(deadline, stop),
+            None => self.run(deadline, stop),
+        });
         self.clock.stop(Instant::now());
         result
     }
@@ -58,6 +61,10 @@ impl<S: Stack> Worker<S> {
             return Ok(());
         }
         self.started = true;
+        if let Some(threads) = &self.threads {
+            threads.begin();
+            return Ok(());
+        }
         self.queue.reserve(self.flows.len());
         let mut is_precise = false;
         for index in 0..self.groups.len() as u16 {

@@ -294,7 +294,10 @@ impl<S: Stack> Worker<S> {
             }
             self.begin_program(index);
         }
-        Ok(())
+        match self.on_start.clone() {
+            Some(on_start) => self.start_threads(&on_start),
+            None => Ok(()),
+        }
     }
 }
 

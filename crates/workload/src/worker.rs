@@ -10,6 +10,7 @@ use hdrhistogram::Histogram;
 use tcpcost_stack::{Stack, StackError};
 use tcpcost_study::{Counts, Quantity, Side, WorkloadSettings};
 
+use crate::blocking::{OnStart, Threads};
 use crate::clock::Clock;
 use crate::error::call;
 use crate::flow::Flow;
@@ -50,6 +51,10 @@ pub struct Worker<S: Stack> {
     pub(crate) sleepers: Sleepers,
     /// See [`Worker::seed_sizes`].
     pub(crate) sizes_seed: u64,
+    /// See [`Worker::with_threads`].
+    pub(crate) on_start: Option<OnStart>,
+    /// Those that are under way.
+    pub(crate) threads: Option<Threads>,
 }
 
 /// Tokens from here on are listeners.
@@ -155,6 +160,8 @@ impl<S: Stack> Worker<S> {
             running: Vec::new(),
             sleepers: Sleepers::default(),
             sizes_seed: 0,
+            on_start: None,
+            threads: None,
         }
     }
 
@@ -256,7 +263,11 @@ impl<S: Stack> Worker<S> {
 
     /// The same of one group, without what the stack counts for all of them.
     pub fn group_totals(&self, group: usize) -> Counts {
-        self.group_at(group).counts(&self.io.stack)
+        let own = self.group_at(group);
+        match &self.threads {
+            Some(threads) => threads.tally(group).counts(&own.plan, None),
+            None => own.counts(&self.io.stack),
+        }
     }
 
     fn group_at(&self, index: usize) -> &Group<S> {
@@ -285,6 +296,9 @@ impl<S: Stack> Worker<S> {
 
     /// The same of one group.
     pub fn take_group_response_times(&mut self, group: usize) -> Option<Histogram<u64>> {
+        if let Some(threads) = &self.threads {
+            return threads.take_responses(group);
+        }
         self.switch_to(group as u16);
         let responses = self.io.group.responses.as_mut()?;
         Some(std::mem::replace(responses, response_times()))
@@ -300,9 +314,17 @@ impl<S: Stack> Worker<S> {
         &self.io.stack
     }
 
+    /// Lets threads of its own do no more; the connections stay. Others have stopped with the last run.
+    pub fn end_traffic(&self) {
+        if let Some(threads) = &self.threads {
+            threads.stop();
+        }
+    }
+
     /// Ends all connections by a reset, so that thousands of them leave no TIME_WAIT behind. A
     /// peer that still runs finds them broken: let both ends come back from `run_until` first.
     pub fn close(mut self) {
+        self.threads = None;
         for flow in &mut self.flows {
             if let Some(conn) = flow.conn.take() {
                 self.io.stack.abort(conn);

@@ -10,11 +10,12 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::{AdditionError, Histogram};
 use tcpcost_link::Device;
+use tcpcost_meter::affinity::pin;
 use tcpcost_meter::rusage;
 use tcpcost_meter::tcp_info::TcpInfo;
 use tcpcost_stack::{SocketOptions, Stack, StackError, Wire};
 use tcpcost_study::{
-    Brackets, FlowGroup, HostName, Knob, MeterName, Quantity, Snapshot, Totals, Whose,
+    Brackets, FlowGroup, HostName, Knob, MeterName, Quantity, Snapshot, Totals, WaitsBy, Whose,
     WorkloadSettings,
 };
 use tcpcost_workload::{self as workload, Token, flows_of};
@@ -51,6 +52,8 @@ pub(super) struct Worker {
     /// Not where connections come and go.
     pub(super) tcp_info: Option<TcpInfo>,
     pub(super) reads_rusage: bool,
+    /// Whether it has a thread for each connection, so that its process is what it is charged.
+    pub(super) has_threads: bool,
     /// Names of the groups; none of a host that forwards.
     pub(super) groups: Vec<Option<HostName>>,
     pub(super) options: ConnectedOptions,
@@ -162,6 +165,7 @@ impl Worker {
         before.extend(self.own(worker)?);
         let first_end_ns = realtime_ns();
         drop(take_response_times(worker));
+        self.check_in_time(span)?;
         if let Some(sampler) = &mut self.sampler {
             sampler.start();
         }
@@ -187,6 +191,7 @@ impl Worker {
         });
         after.extend(connections_after);
         self.drive(worker, span.stop_ns)?;
+        worker.end_traffic();
 
         before.extend(connections_before);
         let readings = readings::since(&before, &after).map_err(|error| error.to_string())?;
@@ -219,6 +224,19 @@ impl Worker {
             },
             tcp_info,
         })
+    }
+
+    /// Thousands of runnable threads may keep this one, or whoever gives it orders, from the CPU for seconds. What is then
+    /// left of the interval tells nothing.
+    fn check_in_time(&self, span: Span) -> Result<(), String> {
+        let late_ns = clock_ns().saturating_sub(span.from_ns);
+        if !self.has_threads || late_ns < (span.to_ns - span.from_ns) / 10 {
+            return Ok(());
+        }
+        let late_ms = late_ns / 1_000_000;
+        Err(format!(
+            "the meters were first read {late_ms} ms late beside so many threads that all have work: fewer flows, or a rate that leaves them asleep"
+        ))
     }
 
     fn drive<S: Observed>(
@@ -278,7 +296,11 @@ impl Worker {
             snapshots.push(snapshot(MeterName::Tcp, Whose::Namespace, counts));
         }
         if self.reads_rusage {
-            let counts = rusage::thread_counts().map_err(|error| error.to_string())?;
+            let counts = match self.has_threads {
+                true => rusage::process_counts(),
+                false => rusage::thread_counts(),
+            };
+            let counts = counts.map_err(|error| error.to_string())?;
             snapshots.push(snapshot(MeterName::Rusage, Whose::Threads, counts));
         }
         Ok(snapshots)
@@ -386,6 +408,11 @@ pub(super) fn make<S: Stack>(
         }
     };
     worker.seed_sizes(sizes_seed);
+    if first.io == WaitsBy::BlockingThreads {
+        let cpus = prepare.cpus.clone();
+        // One that cannot be had stays where its worker is: on the first.
+        worker = worker.with_threads(Arc::new(move |thread| drop(pin(cpus[thread % cpus.len()]))));
+    }
     Ok(worker)
 }
 

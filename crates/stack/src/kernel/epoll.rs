@@ -51,6 +51,11 @@ impl Epoll {
         self.add(fd, token, epoll::EventFlags::IN)
     }
 
+    /// Ends what is told of it.
+    pub(super) fn remove(&self, fd: BorrowedFd<'_>) -> rustix::io::Result<()> {
+        epoll::delete(&self.fd, fd)
+    }
+
     fn add(
         &self,
         fd: BorrowedFd<'_>,

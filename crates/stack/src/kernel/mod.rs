@@ -11,6 +11,7 @@ use std::time::Duration;
 use rustix::net::{SocketFlags, SocketType, sockopt};
 use tcpcost_study::{ReceiveWith, SendWith};
 
+use crate::blocking::{BlockingConnector, BlockingListener, BlockingSocket};
 use crate::error::{StackError, call};
 use crate::stack::{Completions, Content, Forwarded, Moved, Pages, Ready, SocketOptions, Stack};
 
@@ -282,6 +283,35 @@ impl Stack for KernelStack {
 
     fn completions(&self) -> Completions {
         self.completions
+    }
+
+    fn blocking(&mut self, conn: KernelConn) -> io::Result<BlockingSocket> {
+        let own = self.socket(conn)?.fd.try_clone()?;
+        // Else each packet that comes in would be told to an epoll that nobody asks.
+        self.epoll.remove(
+            self.sockets
+                .get(conn.0)
+                .ok_or(rustix::io::Errno::BADF)?
+                .fd
+                .as_fd(),
+        )?;
+        BlockingSocket::new(own)
+    }
+
+    fn blocking_listener(&mut self, listener: KernelListener) -> io::Result<BlockingListener> {
+        let listening = self
+            .listeners
+            .get(listener.0)
+            .ok_or(rustix::io::Errno::BADF)?;
+        let own = listening.try_clone()?;
+        // Of several threads the first has done it.
+        let _ = self.epoll.remove(listening.as_fd());
+        BlockingListener::new(own)
+    }
+
+    fn blocking_connector(&self) -> io::Result<BlockingConnector> {
+        let options = self.options.clone();
+        Ok(BlockingConnector::new(move |fd| options.apply(fd)))
     }
 
     fn close(&mut self, conn: KernelConn) {

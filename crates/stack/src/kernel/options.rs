@@ -75,7 +75,7 @@ pub fn set_socket_knob(fd: BorrowedFd<'_>, knob: &str, value: &Value) -> io::Res
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Prepared {
     options: SocketOptions,
     /// Whether a buffer is beyond what any user may ask for, and this one may.

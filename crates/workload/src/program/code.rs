@@ -43,7 +43,7 @@ pub(crate) enum Instruction {
 }
 
 /// The instructions of a group; none where it has no program.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Code {
     instructions: Vec<Instruction>,
     calls: Calls,

@@ -1,0 +1,177 @@
+//! A thread for each connection, with calls that wait in the kernel (`io = "blocking-threads"`): what uperf, netperf and
+//! programs of one connection a process do. Each thread executes the instructions of its program (`program/code.rs`),
+//! `stream`, `rr` and `crr` being programs, too.
+//!
+//! It has no options: sends by send(2) from memory, receives by recv(2) into memory of its own.
+
+mod counts;
+mod histogram;
+mod thread;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+
+use crate::error::WorkloadError;
+use crate::tally::Tally;
+
+use counts::ThreadCounts;
+use thread::Thread;
+pub(crate) use thread::{Connection, OfGroup, Way};
+
+/// What a thread does before anything else, by the number of its connection: it takes its place on a CPU.
+pub type OnStart = Arc<dyn Fn(usize) + Send + Sync>;
+
+/// Longest sleep of the worker, so that `stop` is seen.
+const SLEEP: Duration = Duration::from_millis(100);
+
+/// A thread's stack: it holds some calls and no buffers.
+const STACK_BYTES: usize = 128 << 10;
+
+/// The threads of a worker; they end with this.
+pub(crate) struct Threads {
+    shared: Arc<Shared>,
+    handles: Vec<JoinHandle<()>>,
+    /// By group: each thread's counts.
+    counts: Vec<Vec<Arc<ThreadCounts>>>,
+    groups: Vec<Arc<OfGroup>>,
+}
+
+/// What the threads and their worker say to each other.
+#[derive(Default)]
+pub(crate) struct Shared {
+    pub(crate) stop: AtomicBool,
+    failure: Mutex<Option<WorkloadError>>,
+    failed: Condvar,
+    /// Whether traffic has begun.
+    begun: Mutex<bool>,
+    begins: Condvar,
+}
+
+impl Shared {
+    /// The first failure is told; then all stop.
+    pub(crate) fn fail(&self, error: WorkloadError) {
+        if self.stop.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        *self.failure() = Some(error);
+        self.failed.notify_all();
+    }
+
+    /// Waits for the traffic to begin: threads that ran as soon as they are there would leave no CPU to make the others.
+    fn wait_to_begin(&self) {
+        let begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.begins.wait_while(begun, |begun| !*begun);
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
+    }
+
+    fn begin(&self) {
+        *self.begun.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.begins.notify_all();
+    }
+
+    fn failure(&self) -> std::sync::MutexGuard<'_, Option<WorkloadError>> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Threads {
+    /// None so far, for these groups.
+    pub(crate) fn new(groups: Vec<Arc<OfGroup>>) -> Threads {
+        Threads {
+            shared: Arc::new(Shared::default()),
+            handles: Vec::new(),
+            counts: groups.iter().map(|_| Vec::new()).collect(),
+            groups,
+        }
+    }
+
+    /// Starts the thread of a connection of a group.
+    pub(crate) fn start(
+        &mut self,
+        group: usize,
+        connection: Connection,
+        way: Way,
+        on_start: &OnStart,
+    ) -> std::io::Result<()> {
+        let counts = Arc::new(ThreadCounts::default());
+        self.counts[group].push(Arc::clone(&counts));
+        let thread = Thread {
+            shared: Arc::clone(&self.shared),
+            group: Arc::clone(&self.groups[group]),
+            counts,
+            connection,
+            way,
+        };
+        let (place, on_start) = (self.handles.len(), Arc::clone(on_start));
+        let handle = std::thread::Builder::new()
+            .name("connection".to_string())
+            .stack_size(STACK_BYTES)
+            .spawn(move || {
+                on_start(place);
+                thread.shared.wait_to_begin();
+                thread.run();
+            })?;
+        self.handles.push(handle);
+        Ok(())
+    }
+
+    /// Lets all begin.
+    pub(crate) fn begin(&self) {
+        self.shared.begin();
+    }
+
+    /// Asks all to end, which each does with its next call.
+    pub(crate) fn stop(&self) {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        self.shared.begin();
+    }
+
+    /// Sleeps until the deadline while the threads work.
+    pub(crate) fn run_until(
+        &self,
+        deadline: Instant,
+        stop: &AtomicBool,
+    ) -> Result<(), WorkloadError> {
+        let mut failure = self.shared.failure();
+        loop {
+            if let Some(error) = failure.take() {
+                return Err(error);
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() || stop.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            let waited = self.shared.failed.wait_timeout(failure, left.min(SLEEP));
+            (failure, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// What the threads of a group have counted.
+    pub(crate) fn tally(&self, group: usize) -> Tally {
+        let mut sum = Tally::default();
+        for counts in &self.counts[group] {
+            counts.add_to(&mut sum);
+        }
+        sum
+    }
+
+    /// The response times of a group since they were last taken.
+    pub(crate) fn take_responses(&self, group: usize) -> Option<Histogram<u64>> {
+        let responses = self.groups[group].responses.as_ref()?;
+        Some(responses.take())
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        self.stop();
+        for handle in self.handles.drain(..) {
+            // A panic has been printed already.
+            let _ = handle.join();
+        }
+    }
+}

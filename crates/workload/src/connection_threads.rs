@@ -1,0 +1,79 @@
+//! A worker that has a thread for each connection: it makes them, and hands the connections over.
+
+use std::sync::Arc;
+
+use tcpcost_stack::{Stack, StackError};
+use tcpcost_study::Side;
+
+use crate::blocking::{Connection, OfGroup, OnStart, Threads, Way};
+use crate::error::call;
+use crate::flow::State;
+use crate::program::Running;
+use crate::worker::Worker;
+
+impl<S: Stack> Worker<S> {
+    /// Makes it a worker with a thread for each connection, before the first run. `on_start` is what each thread does first.
+    pub fn with_threads(mut self, on_start: OnStart) -> Worker<S> {
+        self.on_start = Some(on_start);
+        self
+    }
+
+    /// Makes the threads, which wait for the traffic to begin.
+    pub(crate) fn start_threads(&mut self, on_start: &OnStart) -> Result<(), StackError> {
+        let mut groups = Vec::new();
+        let mut ways: Vec<(usize, Connection, Way)> = Vec::new();
+        for number in 0..self.groups.len() {
+            self.switch_to(number as u16);
+            let (stack, group) = (&mut self.io.stack, &*self.io.group);
+            let of_group = self.listeners.iter();
+            let of_group = of_group.filter(|(_, group)| usize::from(*group) == number);
+            let listeners: Vec<S::Listener> = of_group.filter_map(|(open, _)| *open).collect();
+            // Where connections come and go each thread accepts, or connects, by itself.
+            let own = if group.plan.stands { 0 } else { group.wanted };
+            for index in 0..own {
+                let way = match group.plan.side {
+                    Side::Listens => {
+                        let listener = listeners[index % listeners.len()];
+                        let listener = stack.blocking_listener(listener).map_err(call(MAKING))?;
+                        Way::Accepts(listener, self.peers.clone())
+                    }
+                    Side::Connects => {
+                        let target = group.targets[index % group.targets.len()];
+                        Way::Connects(stack.blocking_connector().map_err(call(MAKING))?, target)
+                    }
+                };
+                ways.push((number, Connection::new(index as u32), way));
+            }
+            groups.push(Arc::new(OfGroup::new(group)));
+        }
+        for index in 0..self.flows.len() {
+            let flow = &self.flows[index];
+            let Some(conn) = flow.conn.filter(|_| flow.state == State::Open) else {
+                continue;
+            };
+            let number = usize::from(flow.group);
+            let connection = Connection {
+                index: flow.connection,
+                send_at: flow.send_at,
+                running: self
+                    .running
+                    .get(index)
+                    .cloned()
+                    .unwrap_or_else(|| Running::new(0)),
+                ..Connection::new(flow.connection)
+            };
+            let socket = self.io.stack.blocking(conn).map_err(call(MAKING))?;
+            ways.push((number, connection, Way::Stands(socket)));
+        }
+        let mut threads = Threads::new(groups);
+        for (group, connection, way) in ways {
+            threads
+                .start(group, connection, way, on_start)
+                .map_err(call(MAKING))?;
+        }
+        self.threads = Some(threads);
+        Ok(())
+    }
+}
+
+const MAKING: &str = "make a thread for each connection";
