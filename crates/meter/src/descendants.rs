@@ -18,6 +18,8 @@ use crate::{Meter, MeterError, Needs, snapshot_of, system_calls};
 pub struct Descendants {
     /// Each event with what is started, and of the thread alone.
     pairs: Vec<[Counter; 2]>,
+    /// The total that was told of each.
+    told: Vec<u64>,
 }
 
 impl Descendants {
@@ -39,7 +41,8 @@ impl Descendants {
                 Err(error) => return Err(why(error)),
             }
         }
-        Ok(Descendants { pairs })
+        let told = Vec::new();
+        Ok(Descendants { pairs, told })
     }
 }
 
@@ -86,11 +89,15 @@ impl Meter for Descendants {
 
     fn snapshot(&mut self) -> Result<Snapshot, MeterError> {
         let mut counts = Counts::new();
-        for [all, own] in &mut self.pairs {
+        self.told.resize(self.pairs.len(), 0);
+        for ([all, own], told) in self.pairs.iter_mut().zip(&mut self.told) {
             // The own share first: it is part of the other.
             if let (Some(own_count), Some(count)) = (own.read()?, all.read()?) {
+                // What this thread did between the two reads is in the difference, so that one of two may be the larger
+                // though nothing ran in between: totals never shrink.
+                *told = count.saturating_sub(own_count).max(*told);
                 // Several events may be of one quantity.
-                *counts.entry(all.quantity).or_insert(0) += count.saturating_sub(own_count);
+                *counts.entry(all.quantity).or_insert(0) += *told;
             }
         }
         Ok(snapshot_of(self.name(), Whose::Threads, counts))

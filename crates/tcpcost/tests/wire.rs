@@ -27,9 +27,9 @@ fn what_is_sent_takes_its_time_there_and_back() {
     let ran = place.run(&["run", &file, "--out", "out", "--json", "-q"]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let document: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
-    let median = document["cells"][0]["quantities"]["response_us_p50"]["median"].as_f64();
+    let median = document["cells"][0]["estimates"]["response_us_p50"]["median"].as_f64();
     // 10 ms there and 30 back, and never less: how much more is the machine's.
-    let median = median.unwrap_or_else(|| panic!("{}", document["cells"][0]["quantities"]));
+    let median = median.unwrap_or_else(|| panic!("{}", document["cells"][0]["estimates"]));
     assert!(median >= 40_000.0, "{median} us");
     let record = &place.records("out")[0];
     let sent = count(record, "client", "wire", "wire_packets");
