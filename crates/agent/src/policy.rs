@@ -22,7 +22,7 @@ pub fn check(prepare: &Prepare, groups: &[FlowGroup]) -> Result<(), PrepareError
     available.map_err(|Unavailable { knob, reason }| PrepareError::Unsupported { knob, reason })?;
     let is_user = knobs.is_user(end);
     check_options(&options(groups), is_user)?;
-    if knobs.is_on("ktls") == Some(true)
+    if knobs.value_at(end, "ktls") == Some(Value::Switch(true))
         && !is_user
         && let Some(reason) = ktls_refusal()
     {

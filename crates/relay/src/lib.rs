@@ -23,10 +23,11 @@
 //! let mut said = [0; 5];
 //! served.read_exact(&mut said)?;
 //! assert_eq!(&said, b"hello");
-//! assert_eq!(relay.counters().totals().bytes[0].relayed(), 5);
 //!
+//! let counters = relay.counters();
 //! relay.stopper().end();
 //! relay.wait()?;
+//! assert_eq!(counters.totals().bytes[0].relayed(), 5);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 

@@ -534,12 +534,11 @@ pub const KNOBS: &[Knob] = &[
             Kernel::SocketOption("TCP_ULP"),
             User::No("our TCP has no TLS"),
         ),
-        per_end: false,
         ..link(
             "ktls",
             Kind::Switch,
             Kernel::SocketOption("TCP_ULP"),
-            "Kernel TLS by AES-128-GCM with one fixed key at both ends, in software: what sealing costs on each path. For no secrets.",
+            "Kernel TLS by AES-128-GCM with one fixed key at both ends, in software: what sealing costs on each path. One end alone is not understood by the other. For no secrets.",
         )
     },
     Knob {
