@@ -66,6 +66,7 @@ impl<S: Stack> Worker<S> {
         }
     }
 
+    #[inline(never)]
     pub(crate) fn program_turn(&mut self, index: usize) -> Result<usize, WorkloadError> {
         let mut moved = 0;
         let plan = &self.io.group.plan;
@@ -208,7 +209,7 @@ impl<S: Stack> Worker<S> {
             io.cork(flow, true)?;
         }
         while flow.send_left > 0 && flow.writable && *moved < TURN_BYTES {
-            *moved += match io.send(flow) {
+            *moved += match io.send_by_call(flow) {
                 Ok(bytes) => bytes,
                 Err(error) => return self.broken(index, error),
             };
@@ -239,7 +240,7 @@ impl<S: Stack> Worker<S> {
         }
         running.take(&mut flow.receive_left, 0);
         while flow.receive_left > 0 && flow.readable && *moved < TURN_BYTES {
-            match io.receive(flow) {
+            match io.receive_by_call(flow) {
                 Ok(Received::Bytes(bytes)) => {
                     *moved += bytes;
                     running.take(&mut flow.receive_left, bytes as u64);
@@ -297,7 +298,7 @@ impl<S: Stack> Worker<S> {
         let (io, flow) = (&mut self.io, &mut self.flows[index]);
         flow.state = State::Closing;
         while flow.readable {
-            match io.receive(flow) {
+            match io.receive_by_call(flow) {
                 Ok(Received::Bytes(_)) => {
                     return Err(WorkloadError::Unasked {
                         connection: flow.connection,

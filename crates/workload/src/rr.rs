@@ -24,6 +24,7 @@ pub(crate) fn complete(left: &mut u32, message: u32, bytes: usize) -> u32 {
 
 impl<S: Stack> Worker<S> {
     /// Notes a request's start and makes it the message to send.
+    #[inline(always)]
     pub(crate) fn start_request(&mut self, index: usize, at_ns: u64) -> Result<(), WorkloadError> {
         let flow = &mut self.flows[index];
         let group = &mut *self.io.group;

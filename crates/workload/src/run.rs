@@ -176,7 +176,7 @@ impl<S: Stack> Worker<S> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn poll(&mut self, sleep: Duration) -> Result<(), WorkloadError> {
         self.io.group.tally.poll_calls += 1;
         let count = self
@@ -224,8 +224,9 @@ impl<S: Stack> Worker<S> {
         }
     }
 
-    /// One turn; gives the bytes it moved.
-    #[inline]
+    /// One turn; gives the bytes it moved. Inlined by order, as calls of the data path are: with programs beside the five kinds
+    /// the compiler would make calls of them, a sixth more instructions for each transaction.
+    #[inline(always)]
     fn turn(&mut self, index: usize) -> Result<usize, WorkloadError> {
         let flow = &mut self.flows[index];
         flow.queued = false;

@@ -196,7 +196,7 @@ impl Stack for KernelStack {
         let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
     }
 
-    #[inline]
+    #[inline(always)]
     fn ready(&self, index: usize) -> Ready {
         self.epoll.ready(index)
     }
@@ -222,7 +222,7 @@ impl Stack for KernelStack {
         source.pages()
     }
 
-    #[inline]
+    #[inline(always)]
     fn send(
         &mut self,
         conn: KernelConn,
@@ -242,13 +242,13 @@ impl Stack for KernelStack {
         KernelSink::new(with, read_bytes)
     }
 
-    #[inline]
+    #[inline(always)]
     fn receive(&mut self, conn: KernelConn, sink: &mut KernelSink) -> io::Result<Moved> {
         let socket = self.sockets.get(conn.0).ok_or(rustix::io::Errno::BADF)?;
         sink.receive(socket.fd.as_fd(), &mut self.completions)
     }
 
-    #[inline]
+    #[inline(always)]
     fn received<'a>(&self, sink: &'a KernelSink, bytes: usize) -> Option<&'a [u8]> {
         sink.received(bytes)
     }
