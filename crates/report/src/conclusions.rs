@@ -310,17 +310,37 @@ pub(crate) fn groups<'a>(
             None => groups.push((key, vec![cell])),
         }
     }
-    let held = groups.into_iter().filter_map(|(_, group)| {
-        let with = |value: &Value| {
-            let mut cells = group.iter().copied();
-            cells.find(|cell| cell.knobs.value(&change.knob).as_ref() == Some(value))
-        };
-        let to = change.to.iter().enumerate();
-        let to = to.filter_map(|(index, to)| Some((index, with(to)?)));
-        Some((with(&change.from)?, to.collect()))
-    });
-    held.filter(|(_, to): &(_, Vec<_>)| !to.is_empty())
-        .collect()
+    let held: Vec<_> = groups
+        .iter()
+        .filter_map(|(_, group)| changed(group, change))
+        .collect();
+    if !held.is_empty() {
+        return held;
+    }
+    // Cells that a study names one by one may differ in more than the knob: then those that match must be one of each value.
+    let all: Vec<&CellSummary> = groups.into_iter().flat_map(|(_, group)| group).collect();
+    let values: Vec<_> = all
+        .iter()
+        .map(|cell| cell.knobs.value(&change.knob))
+        .collect();
+    let is_one_each = (1..values.len()).all(|at| !values[..at].contains(&values[at]));
+    let named = is_one_each.then(|| changed(&all, change)).flatten();
+    named.into_iter().collect()
+}
+
+/// Of cells, the one that others are held against, and those.
+fn changed<'a>(
+    group: &[&'a CellSummary],
+    change: &Change,
+) -> Option<(&'a CellSummary, Vec<(usize, &'a CellSummary)>)> {
+    let with = |value: &Value| {
+        let mut cells = group.iter().copied();
+        cells.find(|cell| cell.knobs.value(&change.knob).as_ref() == Some(value))
+    };
+    let to = change.to.iter().enumerate();
+    let to = to.filter_map(|(index, to)| Some((index, with(to)?)));
+    let to: Vec<_> = to.collect();
+    (!to.is_empty()).then_some((with(&change.from)?, to))
 }
 
 /// One for each group of cells that differ in the knob alone.

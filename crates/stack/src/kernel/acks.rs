@@ -111,7 +111,7 @@ pub fn set_ack_delay_max(fd: BorrowedFd<'_>, delay: Duration) -> io::Result<()> 
     set(fd, libc::IPPROTO_TCP, TCP_DELACK_MAX_US, us)
 }
 
-/// What [`set_ack_delay_max`] makes of a delay on a socket of this host.
+/// What TCP_DELACK_MAX_US makes of a delay on a socket of this host.
 ///
 /// # Errors
 /// As there.
