@@ -5,11 +5,12 @@
 use tcpcost_study::Derived;
 
 use crate::comparison_prose;
-use crate::conclusions::{Against, Finding, FindingKind, Held, Sign, Step};
+use crate::conclusions::{Against, Finding, FindingKind, Sign, Step};
 use crate::copied;
 use crate::crossover_prose;
 use crate::effect_prose;
 use crate::estimate::Estimate;
+use crate::held::Held;
 use crate::labels;
 use crate::number::{precise, unit_in_tables};
 use crate::summary::Summary;
@@ -167,6 +168,7 @@ fn of(found: &Finding) -> String {
             let each = slope.map_or(String::new(), |slope| {
                 format!(" in each of {} repetitions", slope.n)
             });
+            let over = labels::quantity(*over);
             format!(" through {cells} cells of {quantity} over {over}{each}")
         }
     }
@@ -467,7 +469,7 @@ mod tests {
 
     #[test]
     fn a_line_says_what_one_costs_and_what_is_left_without() {
-        let through = "through 5 cells of Exact CPU µs per KiB, client over client_acks_per_kib";
+        let through = "through 5 cells of Exact CPU µs per KiB, client over ACKs per KiB, client";
         check_line(
             Some(estimate(2.0, 1.9, 2.2)),
             &format!(
@@ -500,7 +502,7 @@ mod tests {
         };
         assert_eq!(
             sentence(&found),
-            "The old split: packets_per_transaction, client (packets) 3.0050 [3.0041, 3.0062] (published 3.0000, the same within 0.5 %)."
+            "The old split: IP packets per transaction, client (packets) 3.0050 [3.0041, 3.0062] (published 3.0000, the same within 0.5 %)."
         );
     }
 
@@ -527,7 +529,7 @@ mod tests {
         };
         assert_eq!(
             sentence(&found),
-            "Waits: acks_per_kib, server (ACKs/KiB) x, n=1 to 2: 0 [0, 0], 32: 19.860 [19.800, 19.900], 64: not measured."
+            "Waits: ACKs per KiB, server (ACKs/KiB) x, n=1 to 2: 0 [0, 0], 32: 19.860 [19.800, 19.900], 64: not measured."
         );
     }
 }

@@ -2,7 +2,8 @@
 
 use tcpcost_study::Statement;
 
-use crate::conclusions::{Finding, Held};
+use crate::conclusions::Finding;
+use crate::held::Held;
 
 /// A published statement against what was found.
 #[derive(Debug, Clone, PartialEq)]

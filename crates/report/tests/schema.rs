@@ -119,6 +119,23 @@ fn statements_and_crossovers_are_as_the_schema_says() {
 }
 
 #[test]
+fn a_change_between_two_named_cells_may_be_of_cells_that_differ_in_more() {
+    let text = "[[cells]]\nname = \"few\"\nflows = 1\n\
+                [[cells]]\nname = \"many\"\nflows = 10\nsend_buffer = \"16KiB\"\n\
+                [[conclusion]]\ntext = \"More flows\"\nknob = \"flows\"\nfrom = 1\nto = [10]\n\
+                [[conclusion]]\ntext = \"None\"\nknob = \"flows\"\nfrom = 1\nto = [100]\n";
+    let study = tcpcost_study::Study::parse("s", text, "s.toml").unwrap();
+    let records = common::records(&study, "netns", 6, common::all_measured);
+    let summary = tcpcost_report::Summary::new(&study, &records);
+    let texts: Vec<&str> = summary
+        .findings
+        .iter()
+        .map(|one| one.text.as_str())
+        .collect();
+    assert_eq!(texts, ["More flows"]);
+}
+
+#[test]
 fn the_corpus_has_what_the_schemas_leave_to_choice() {
     let lines: Vec<String> = records()
         .into_iter()

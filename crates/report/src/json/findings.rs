@@ -3,10 +3,11 @@
 use serde::Serialize;
 use tcpcost_study::Statement;
 
-use crate::conclusions::{Against, Finding, FindingKind, Held, Sign};
+use crate::conclusions::{Against, Finding, FindingKind, Sign};
 use crate::effect_prose;
 use crate::effects::{Effect, is_established};
 use crate::estimate::Estimate;
+use crate::held::Held;
 use crate::prose::{sentence, slope_unit};
 use crate::statements::Tested;
 

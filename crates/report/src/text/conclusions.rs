@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::Page;
 use crate::call_chains::table as profile;
-use crate::conclusions::Held;
+use crate::held::Held;
 use crate::number::{show, show_estimate, unit_in_tables};
 use crate::prose::found;
 use crate::published_table;
