@@ -41,6 +41,7 @@ mod held;
 mod html;
 mod json;
 mod labels;
+mod layers_prose;
 mod levels;
 mod meter_cost;
 mod netperf;

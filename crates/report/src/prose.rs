@@ -12,6 +12,7 @@ use crate::effect_prose;
 use crate::estimate::Estimate;
 use crate::held::Held;
 use crate::labels;
+use crate::layers_prose;
 use crate::number::{precise, unit_in_tables};
 use crate::summary::Summary;
 
@@ -42,6 +43,7 @@ pub(crate) fn found(summary: &Summary) -> Vec<String> {
         .chain(sentences(&summary.findings))
         .chain(of_captures)
         .chain(effects.map(effect_prose::sentence))
+        .chain(layers_prose::sentences(summary))
         .chain(copied::sentences(summary))
         .collect()
 }

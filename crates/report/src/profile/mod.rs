@@ -70,6 +70,16 @@ impl Cost {
         let contrast = Contrast::by_repetition(&first.by_repetition, &self.by_repetition, false);
         Some(contrast?.ratio)
     }
+
+    /// How much more this is, µs per KiB or transaction, trial by trial.
+    pub fn growth(&self, first: &Cost) -> Option<Estimate> {
+        let pairs = self.by_repetition.iter().filter_map(|(repetition, us)| {
+            let mut of_first = first.by_repetition.iter();
+            let (_, before) = of_first.find(|(other, _)| other == repetition)?;
+            Some(us - before)
+        });
+        Estimate::new(pairs)
+    }
 }
 
 /// Functions on fewer of the samples are in no table: of some hundred samples they are one or two.
