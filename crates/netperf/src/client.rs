@@ -639,6 +639,8 @@ impl Run<'_, '_> {
             elapsed = begin.elapsed();
         }
         drop(end_timer);
+        // netserver may wait for our end of the connection before it tells what it saw.
+        self.live.forget();
         let after = read(self.test)?;
         if let (Direction::Receive, Some(time)) = (options.direction, self.test.time()) {
             // What came after it is not counted.

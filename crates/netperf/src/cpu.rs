@@ -2,8 +2,10 @@
 //!
 //! netperf divides all that ran on the machine by the bytes of one instance, so of n concurrent ones each is told n times
 //! its cost. Here a service demand is of the instance: with eBPF its own threads exactly, and of the machine's network
-//! softirqs its share of the TCP segments sent; without, that share of all that ran. (Segments received are not used:
-//! the kernel counts those of all after GRO and those of a connection before it.)
+//! softirqs its share of the TCP segments sent; without, its thread by the scheduler's clock and that share of the machine's
+//! interrupts by /proc/stat. A kernel without IRQ_TIME_ACCOUNTING has those softirqs that hit the thread in both, so this
+//! is then an upper bound. (Segments received are not used: the kernel counts those of all after GRO and those of a
+//! connection before it.)
 //!
 //! Programs at every softirq cost some 40 ns each, once for each copy. So one instance of a network namespace at a time has
 //! them; who comes second goes by the share.
@@ -139,7 +141,11 @@ impl Meters {
                     + of(Quantity::ExactNapiNs);
                 (own + network * share, Method::Exact)
             }
-            None => (busy_ns(&before.proc, &after.proc) * share, Method::Share),
+            None => {
+                let thread = after.thread_ns.saturating_sub(before.thread_ns) as f64;
+                let interrupts = interrupts_ns(&before.proc, &after.proc);
+                (thread + interrupts * share, Method::Share)
+            }
         };
         (cpu.cpu_ns, cpu.method) = (Some(ns as u64), Some(method));
         cpu
@@ -197,17 +203,14 @@ fn share(before: &Snapshot, after: &Snapshot, segments: u64) -> f64 {
     }
 }
 
-/// Kinds of time in which nothing ran, or that a guest is told again.
-const IDLE: [Quantity; 2] = [Quantity::CpuIdleNs, Quantity::CpuIowaitNs];
-
-fn busy_ns(before: &Snapshot, after: &Snapshot) -> f64 {
+/// Of hard and soft interrupts on all CPUs.
+fn interrupts_ns(before: &Snapshot, after: &Snapshot) -> f64 {
     let Some(counts) = of_all(before, after) else {
         return 0.0;
     };
-    let busy = counts
-        .iter()
-        .filter(|(quantity, _)| !IDLE.contains(quantity) && **quantity != Quantity::CpuStealNs);
-    busy.map(|(_, ns)| *ns).sum::<u64>() as f64
+    let kinds = [Quantity::CpuIrqNs, Quantity::CpuSoftirqNs];
+    let counts = kinds.iter().filter_map(|kind| counts.get(kind));
+    counts.sum::<u64>() as f64
 }
 
 /// Percentages as netperf has them: of each CPU what it was not idle, and their mean.

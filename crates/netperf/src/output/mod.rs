@@ -158,7 +158,7 @@ fn explained(method: Method) -> &'static str {
             "this instance's threads exactly, and its share of the network's softirqs by TCP segments (exact)"
         }
         Method::Share => {
-            "of the machine's CPU by /proc/stat this instance's share of TCP segments (share)"
+            "this instance's thread, and its share of the machine's interrupts by TCP segments (share)"
         }
         Method::Machine => {
             "all that ran on that machine: its netserver does not tell instances apart (machine)"

@@ -18,7 +18,7 @@ pub enum Method {
     /// Its threads, exactly, without the softirqs on their back (eBPF); of the network's softirqs of the machine its share of
     /// the TCP segments.
     Exact,
-    /// Of what ran on the machine by /proc/stat its share of the TCP segments of its network namespace.
+    /// Its thread by the scheduler's clock; of the machine's interrupts by /proc/stat its share of the TCP segments.
     Share,
     /// All that ran on the machine: what an unmodified netserver tells.
     Machine,

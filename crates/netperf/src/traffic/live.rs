@@ -32,6 +32,11 @@ impl Live {
         }
     }
 
+    /// The socket is no longer looked at, so that it closes with its owner.
+    pub fn forget(&self) {
+        *self.lock() = None;
+    }
+
     /// The time is over; what it came to is kept. Calls that wait for the socket end.
     pub fn end(&self, how: Option<Shutdown>) {
         let socket = self.lock().clone();
