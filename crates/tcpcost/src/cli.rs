@@ -64,6 +64,28 @@ pub enum Command {
     Peer(Box<crate::peer::Flags>),
     /// Relay TCP connections to a service, and tell what was moved and how: by copy, splice or io_uring.
     Relay(Box<crate::relay::Flags>),
+    /// netperf's command line for TCP, as `netperf` itself if this program is called by that name (docs/fronts.md).
+    #[command(disable_help_flag = true)]
+    Netperf {
+        /// netperf's own: `tcpcost netperf -h`.
+        #[arg(
+            trailing_var_arg = true,
+            allow_hyphen_values = true,
+            value_name = "OPTION"
+        )]
+        args: Vec<String>,
+    },
+    /// Answers netperf, on loopback unless addresses are named; as `netserver` itself if called by that name.
+    #[command(disable_help_flag = true)]
+    Netserver {
+        /// netserver's own: `tcpcost netserver -h`.
+        #[arg(
+            trailing_var_arg = true,
+            allow_hyphen_values = true,
+            value_name = "OPTION"
+        )]
+        args: Vec<String>,
+    },
     /// A wire with delay and loss between two namespaces; an agent starts it.
     #[command(hide = true)]
     Carry {

@@ -8,6 +8,7 @@ mod cli;
 mod compare;
 mod doctor;
 mod exit;
+mod fronts;
 mod metrics_address;
 mod output;
 mod peer;
@@ -28,6 +29,9 @@ use crate::cli::{Cli, Command};
 use crate::exit::{Exit, usage};
 
 fn main() -> ExitCode {
+    if let Some(front) = fronts::Front::asked() {
+        return front.run();
+    }
     let outcome = parse().and_then(|cli| {
         log(cli.verbose);
         dispatch(cli.command)
@@ -113,6 +117,8 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Restore => restore(),
         Command::Peer(flags) => Ok(peer::run(&flags)?.into()),
         Command::Relay(flags) => Ok(relay::run(&flags)?.into()),
+        Command::Netperf { args } => Ok(fronts::Front::netperf(args).run()),
+        Command::Netserver { args } => Ok(fronts::Front::netserver(args, false).run()),
         Command::Carry {
             device,
             peer_device,

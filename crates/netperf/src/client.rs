@@ -1,0 +1,748 @@
+//! `netperf`: a test from the command line to the last line.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::net::Shutdown;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+
+use crate::Failure;
+use crate::confidence::{Measured, Repetitions};
+use crate::cpu::{Cpu, Meters, Reading};
+use crate::demo::Interim;
+use crate::latency::{Latency, Summary};
+use crate::net::option;
+use crate::net::socket::{self, Sizes, SocketOptions, data_socket};
+use crate::net::timers;
+use crate::options::{Asked, Direction, Ends, Options, Test, parse};
+use crate::output::{self, Layout, Report, selectors};
+use crate::protocol::exact::{self, Method};
+use crate::protocol::omni::{self, Request, Response, Results, flag};
+use crate::remote::{Control, local_address, resolve};
+use crate::traffic::{self, Counted, Live, Local, Until};
+
+/// Runs netperf's command line, without the program's name; gives its exit code.
+///
+/// # Errors
+/// With the line that says why, and the code.
+pub fn netperf(args: &[String]) -> Result<u8, Failure> {
+    let options = match parse(args)? {
+        Asked::Test(options) => *options,
+        Asked::Text(text, code) => {
+            print(&text)?;
+            return Ok(code);
+        }
+        // netperf's own code for it.
+        Asked::Selectors(in_one_line) => {
+            print(&selectors::list(in_one_line))?;
+            return Ok(1);
+        }
+    };
+    let layout = Layout::of(&options)?;
+    for note in options.notes.iter().chain(&layout.notes) {
+        eprintln!("netperf: {note}");
+    }
+    if let Some(cpu) = options.affinity.local {
+        let cpu = usize::try_from(cpu).unwrap_or(usize::MAX);
+        tcpcost_meter::affinity::pin(cpu)
+            .map_err(|error| Failure::usage(format!("-T: {error}")))?;
+    }
+    let mut control = Control::connect(&options)?;
+    let ends = DataEnds::of(&options, &control)?;
+    if options.with_headers {
+        let (source, destination) = (&ends.source, &ends.destination);
+        print(&output::banner(
+            &options,
+            source,
+            ends.local,
+            destination,
+            ends.remote,
+        ))?;
+    }
+    let mut test = Tester {
+        meters: options.cpu.local.then(Meters::open),
+        with_latency: options.with_latency || layout.has_latency(),
+        buffers: None,
+        options: &options,
+        ends,
+    };
+    let mut repetitions = Repetitions::new(options.confidence);
+    let mut last = None;
+    while repetitions.goes_on() {
+        let seen = test.once(&mut control)?;
+        repetitions.push(test.measured(&seen));
+        last = Some(seen);
+    }
+    control.close();
+    let seen = last.expect("there is one repetition at least");
+    let report = test.report(seen, &repetitions);
+    print(&output::results(&report, &layout))?;
+    if options.verbosity > 1 {
+        for remark in output::remarks(&report) {
+            eprintln!("netperf: {remark}");
+        }
+    }
+    Ok(0)
+}
+
+fn print(text: &str) -> Result<(), Failure> {
+    let mut stdout = io::stdout().lock();
+    match stdout
+        .write_all(text.as_bytes())
+        .and_then(|()| stdout.flush())
+    {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Failure::usage(format!("write results: {error}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Where data goes.
+struct DataEnds {
+    local: SocketAddr,
+    remote: SocketAddr,
+    source: String,
+    destination: String,
+    /// Whether netserver is told its address.
+    is_explicit: bool,
+}
+
+impl DataEnds {
+    fn of(options: &Options, control: &Control) -> Result<DataEnds, Failure> {
+        let peer = control.peer()?;
+        let remote = match &options.data_host {
+            Some(host) => {
+                let like = options.data_family.or(options.family);
+                resolve(host, options.data_port.remote, like)?[0]
+            }
+            None if options.data_family.is_some() => {
+                let name = &control.name;
+                resolve(name, options.data_port.remote, options.data_family)?[0]
+            }
+            None => {
+                let mut remote = peer;
+                remote.set_port(options.data_port.remote);
+                remote
+            }
+        };
+        let host = options
+            .data_local_host
+            .as_ref()
+            .or(options.local_host.as_ref());
+        let local = local_address(
+            host.map(String::as_str),
+            options.data_port.local,
+            remote.ip(),
+        )?;
+        Ok(DataEnds {
+            local,
+            remote,
+            source: host.cloned().unwrap_or_else(|| local.ip().to_string()),
+            destination: options
+                .data_host
+                .clone()
+                .unwrap_or_else(|| control.name.clone()),
+            is_explicit: options.data_host.is_some(),
+        })
+    }
+}
+
+/// What is done again in each repetition.
+struct Tester<'a> {
+    options: &'a Options,
+    ends: DataEnds,
+    meters: Option<Meters>,
+    buffers: Option<Buffers>,
+    with_latency: bool,
+}
+
+struct Buffers {
+    send: Vec<u8>,
+    receive: Vec<u8>,
+    file: Option<File>,
+}
+
+/// What one repetition saw.
+struct Seen {
+    local: Local,
+    transactions: u64,
+    /// All bytes of ours, also those after the time was over: the CPU is of them.
+    bytes: u64,
+    elapsed: Duration,
+    set_up: Response,
+    remote: Results,
+    cpu: Ends<Cpu>,
+    latency: Option<Summary>,
+}
+
+/// A receiver goes on reading for so long after the time: who sends stops then, too.
+const GRACE: Duration = Duration::from_secs(2);
+/// So long may it take until the receiver has read what was sent.
+const CONFIRM: Duration = Duration::from_secs(120);
+/// A buffer at most.
+const BUFFER_MAX: usize = 1 << 30;
+
+impl Tester<'_> {
+    fn until(&self) -> Until {
+        Until::of(self.options.length)
+    }
+
+    /// How long the test takes, where the clock ends it.
+    fn time(&self) -> Option<Duration> {
+        let seconds = u64::try_from(self.options.length).ok()?;
+        Some(Duration::from_secs(seconds))
+    }
+
+    fn socket_options(&self) -> SocketOptions {
+        let options = self.options;
+        SocketOptions {
+            send_buffer: options.send_buffer.local,
+            receive_buffer: options.receive_buffer.local,
+            nodelay: options.nodelay,
+            cork: options.cork,
+            mss: options.mss,
+            pacing: options.pacing,
+            keepalive: options.keepalive,
+            priority: options.priority.local,
+            tos: options.tos.local,
+            congestion: options.congestion.local.clone(),
+            unrouted: !options.routed,
+        }
+    }
+
+    fn socket(&self) -> io::Result<OwnedFd> {
+        let mut local = self.ends.local;
+        if self.options.is_connect_test {
+            // One port has one connection to another at a time.
+            local.set_port(0);
+        }
+        data_socket(local, &self.socket_options())
+    }
+
+    fn request(&self) -> Request {
+        let options = self.options;
+        let or_default = |size: Option<i32>| size.unwrap_or(-1);
+        let mut flags = 0;
+        let mut set = |is_set: bool, bit| flags |= if is_set { bit } else { 0 };
+        set(options.nodelay, flag::NO_DELAY);
+        set(options.is_connect_test, flag::CONNECT_TEST);
+        set(options.cpu.remote, flag::MEASURE_CPU);
+        set(options.routed, flag::ROUTING_ALLOWED);
+        set(options.keepalive, flag::KEEPALIVE);
+        Request {
+            send_buf_size: or_default(options.send_buffer.remote),
+            send_size: or_default(options.send_size.remote),
+            request_size: options.request,
+            recv_buf_size: or_default(options.receive_buffer.remote),
+            receive_size: or_default(options.receive_size.remote),
+            response_size: options.response,
+            flags,
+            test_length: options.length,
+            data_port: self.options.data_port.remote.into(),
+            ipfamily: if self.ends.remote.is_ipv4() { 4 } else { 6 },
+            direction: match options.direction {
+                Direction::Send => omni::RECEIVES,
+                Direction::Receive => omni::SENDS,
+                Direction::Both => omni::SENDS | omni::RECEIVES,
+            },
+            netserver_ip: match self.ends.is_explicit {
+                true => omni::address_bytes(self.ends.remote.ip()),
+                false => [0; 16],
+            },
+            socket_prio: or_default(options.priority.remote),
+            socket_tos: or_default(options.tos.remote),
+            cong_control: options.congestion.remote.clone(),
+            fill_file: options.remote_fill.clone(),
+            ..Request::default()
+        }
+    }
+
+    /// One repetition.
+    fn once(&mut self, control: &mut Control) -> Result<Seen, Failure> {
+        let options = self.options;
+        let failed = |what: &str, error: &io::Error| Failure::usage(format!("{what}: {error}"));
+        let socket = self
+            .socket()
+            .map_err(|error| failed("make a data socket", &error))?;
+        let sizes = socket::sizes(socket.as_fd());
+        if self.buffers.is_none() {
+            self.buffers = Some(Buffers::new(options, sizes)?);
+        }
+        control.send(
+            &self
+                .request()
+                .message(options.affinity.remote.unwrap_or(-1)),
+        )?;
+        let answer = control.answer(Duration::ZERO)?;
+        let is_ours = exact::of(&answer).is_some();
+        let set_up = Response::of(&answer);
+        std::thread::sleep(options.wait);
+        let port = u16::try_from(set_up.data_port)
+            .map_err(|_| Failure::remote("netserver names no port to connect to"))?;
+        let mut to = self.ends.remote;
+        to.set_port(port);
+        let latency = self.with_latency.then(Latency::default);
+        let mut run = Run {
+            test: self,
+            live: Arc::default(),
+            latency,
+            segments: 0,
+            retransmits: 0,
+            mss: -1,
+        };
+        let outcome = run
+            .traffic(socket, to)
+            .map_err(|error| match error.kind() {
+                io::ErrorKind::ConnectionReset => {
+                    Failure::usage("the data connection ended before its time")
+                }
+                io::ErrorKind::WouldBlock => {
+                    Failure::usage("the receiver did not read all within 120 s")
+                }
+                _ => failed(&format!("data to and from {to}"), &error),
+            })?;
+        let Run {
+            live,
+            latency,
+            segments,
+            retransmits,
+            mss,
+            ..
+        } = run;
+        if is_ours && options.is_connect_test {
+            // One connection without a request tells ours that there are no more.
+            let _ = self
+                .socket()
+                .and_then(|last| Ok(rustix::net::connect(&last, &to)?));
+        }
+        let answer = control.answer(self.time().unwrap_or_default())?;
+        let remote = Results::of(&answer);
+        let Outcome {
+            counted,
+            elapsed,
+            local_cpu,
+            end_sizes,
+            congestion,
+            acknowledged_before,
+        } = outcome;
+        let time_is_over = live.at_end();
+        let bytes_received = match (options.direction, time_is_over) {
+            (Direction::Receive, Some((bytes, _))) => bytes,
+            _ => counted.bytes_received,
+        };
+        let unconfirmed = match (options.direction, time_is_over) {
+            (Direction::Send, Some((_, acknowledged))) => {
+                let confirmed = acknowledged.saturating_sub(acknowledged_before);
+                Some(counted.bytes_sent.saturating_sub(confirmed))
+            }
+            _ => None,
+        };
+        let buffers = self.buffers.as_ref().expect("they were made");
+        let one_way = |is_used: bool, length: usize| match is_used {
+            true => i32::try_from(length).unwrap_or(i32::MAX),
+            false => -1,
+        };
+        let direction = options.direction;
+        let local = Local {
+            bytes_sent: counted.bytes_sent,
+            bytes_received,
+            send_calls: counted.send_calls,
+            receive_calls: counted.receive_calls,
+            mss,
+            retransmits,
+            send_buffer: sizes.send,
+            send_buffer_end: end_sizes.send,
+            receive_buffer: sizes.receive,
+            receive_buffer_end: end_sizes.receive,
+            send_size: one_way(direction == Direction::Send, buffers.send.len()),
+            receive_size: one_way(direction == Direction::Receive, buffers.receive.len()),
+            congestion,
+            unconfirmed,
+        };
+        let mut seen = Seen {
+            local,
+            transactions: counted.transactions,
+            bytes: counted.bytes_sent + counted.bytes_received,
+            elapsed,
+            set_up,
+            remote,
+            cpu: Ends::default(),
+            latency: latency.map(|latency| latency.summary()),
+        };
+        seen.cpu.local = self.local_cpu(local_cpu, segments, &seen);
+        seen.cpu.remote = self.remote_cpu(exact::of(&answer), &seen);
+        Ok(seen)
+    }
+
+    fn local_cpu(&self, readings: Option<(Reading, Reading)>, segments: u64, seen: &Seen) -> Cpu {
+        let (Some(meters), Some((before, after))) = (&self.meters, readings) else {
+            return Cpu::default();
+        };
+        let mut cpu = meters.between(&before, &after, segments);
+        cpu.service_demand = self.demand(cpu.cpu_ns.unwrap_or(0) as f64, seen);
+        cpu
+    }
+
+    /// What netserver says of its own: of one instance, or of its machine.
+    fn remote_cpu(&self, own: Option<exact::OwnCpu>, seen: &Seen) -> Cpu {
+        if !self.options.cpu.remote {
+            return Cpu::default();
+        }
+        let told = &seen.remote;
+        let mut cpu = Cpu {
+            util: told.cpu_util.into(),
+            user: told.cpu_percent_user.into(),
+            system: told.cpu_percent_system.into(),
+            iowait: told.cpu_percent_iowait.into(),
+            irq: told.cpu_percent_irq.into(),
+            softirq: told.cpu_percent_swintr.into(),
+            peak_util: told.peak_cpu_util.into(),
+            peak_id: told.peak_cpu_id,
+            cpus: told.num_cpus,
+            service_demand: -1.0,
+            method: Some(own.map_or(Method::Machine, |own| own.method)),
+            cpu_ns: own.map(|own| own.cpu_ns),
+            is_known: true,
+        };
+        let machine = cpu.util / 100.0 * seen.elapsed.as_secs_f64() * 1e9 * f64::from(cpu.cpus);
+        cpu.service_demand = self.demand(own.map_or(machine, |own| own.cpu_ns as f64), seen);
+        cpu
+    }
+
+    /// Microseconds per KiB, or per transaction.
+    fn demand(&self, cpu_ns: f64, seen: &Seen) -> f64 {
+        let units = match self.options.unit.counts_transactions() {
+            true => seen.transactions as f64,
+            false => seen.bytes as f64 / 1024.0,
+        };
+        match units > 0.0 {
+            true => cpu_ns / 1e3 / units,
+            false => -1.0,
+        }
+    }
+
+    /// Of a stream what the receiver has read, in the time until it had.
+    fn throughput(&self, seen: &Seen) -> f64 {
+        let count = match self.options.direction {
+            _ if self.options.unit.counts_transactions() => seen.transactions,
+            Direction::Send => seen.remote.bytes_received,
+            Direction::Receive => seen.local.bytes_received,
+            Direction::Both => seen.remote.bytes_received + seen.remote.bytes_sent,
+        };
+        self.options
+            .unit
+            .of(count as f64, seen.elapsed.as_secs_f64())
+    }
+
+    fn measured(&self, seen: &Seen) -> Measured {
+        Measured {
+            elapsed: seen.elapsed.as_secs_f64(),
+            throughput: self.throughput(seen),
+            local_cpu: seen.cpu.local.util,
+            remote_cpu: seen.cpu.remote.util,
+            local_demand: seen.cpu.local.service_demand,
+            remote_demand: seen.cpu.remote.service_demand,
+        }
+    }
+
+    fn report(&self, seen: Seen, repetitions: &Repetitions) -> Report<'_> {
+        let options = self.options;
+        let mean = repetitions.mean();
+        let seconds = seen.elapsed.as_secs_f64();
+        let is_transactions = options.direction == Direction::Both;
+        let rate = seen.transactions as f64 / seconds.max(1e-9);
+        let in_flight = 1.0 + f64::from(options.burst);
+        let mut cpu = seen.cpu;
+        (cpu.local.util, cpu.remote.util) = (mean.local_cpu, mean.remote_cpu);
+        cpu.local.service_demand = mean.local_demand;
+        cpu.remote.service_demand = mean.remote_demand;
+        Report {
+            options,
+            elapsed: mean.elapsed,
+            throughput: mean.throughput,
+            transaction_rate: if is_transactions { rate } else { 1.0 },
+            round_trip_us: match is_transactions && rate > 0.0 {
+                true => 1e6 / rate * in_flight,
+                false => -1.0,
+            },
+            local: seen.local,
+            remote_nodelay: seen.set_up.flags & flag::NO_DELAY != 0,
+            set_up: seen.set_up,
+            remote: seen.remote,
+            cpu,
+            latency: seen.latency.unwrap_or(Summary::NONE),
+            confidence: repetitions.figures(),
+            family: match self.ends.remote {
+                SocketAddr::V4(_) => libc::AF_INET,
+                SocketAddr::V6(_) => libc::AF_INET6,
+            },
+            source: self.ends.source.clone(),
+            destination: self.ends.destination.clone(),
+            uuid: options.uuid.clone().unwrap_or_else(uuid),
+        }
+    }
+}
+
+fn uuid() -> String {
+    let uuid = std::fs::read_to_string("/proc/sys/kernel/random/uuid").unwrap_or_default();
+    uuid.trim().to_string()
+}
+
+impl Buffers {
+    fn new(options: &Options, sizes: Sizes) -> Result<Buffers, Failure> {
+        let length = |asked: i32, or: i32| {
+            let length = if asked > 0 { asked } else { or };
+            usize::try_from(length)
+                .ok()
+                .filter(|length| (1..=BUFFER_MAX).contains(length))
+                .ok_or_else(|| {
+                    Failure::usage(format!(
+                        "a buffer of {length} bytes: expected 1 byte to 1 GiB"
+                    ))
+                })
+        };
+        let asked = |size: Option<i32>| size.unwrap_or(-1);
+        let (send, receive) = match options.direction {
+            Direction::Send => (length(asked(options.send_size.local), sizes.send)?, 0),
+            Direction::Receive => (0, length(asked(options.receive_size.local), sizes.receive)?),
+            Direction::Both => (length(options.request, 1)?, length(options.response, 1)?),
+        };
+        let mut buffers = Buffers {
+            send: traffic::filler(send),
+            receive: vec![0; receive],
+            file: None,
+        };
+        let from = options.fill.as_ref();
+        let failed = |error: io::Error| {
+            let name = from.map_or("a file in memory".to_string(), |path| {
+                path.display().to_string()
+            });
+            Failure::usage(format!("-F {name}: {error}"))
+        };
+        if let Some(path) = from {
+            let file = File::open(path).map_err(failed)?;
+            fill(&mut buffers.send, &file).map_err(failed)?;
+        }
+        if options.test == Test::Sendfile {
+            // What cannot be sent by sendfile, as /dev/urandom, is sent from memory.
+            let flags = rustix::fs::MemfdFlags::CLOEXEC;
+            let memory =
+                rustix::fs::memfd_create("netperf", flags).map_err(|error| failed(error.into()))?;
+            let mut file = File::from(memory);
+            file.write_all(&buffers.send).map_err(failed)?;
+            buffers.file = Some(file);
+        }
+        Ok(buffers)
+    }
+}
+
+/// From a file, from its beginning again where it is shorter.
+fn fill(buffer: &mut [u8], mut file: &File) -> io::Result<()> {
+    let mut have = 0;
+    while have < buffer.len() {
+        match file.read(&mut buffer[have..])? {
+            0 if have == 0 => return Err(io::Error::other("is empty")),
+            0 => {
+                let (whole, rest) = buffer.split_at_mut(have);
+                rest.iter_mut()
+                    .zip(whole.iter().cycle())
+                    .for_each(|(to, from)| *to = *from);
+                return Ok(());
+            }
+            more => have += more,
+        }
+    }
+    Ok(())
+}
+
+/// A repetition under way.
+struct Run<'a, 'b> {
+    test: &'a mut Tester<'b>,
+    live: Arc<Live>,
+    latency: Option<Latency>,
+    segments: u64,
+    retransmits: i32,
+    mss: i32,
+}
+
+struct Outcome {
+    counted: Counted,
+    elapsed: Duration,
+    local_cpu: Option<(Reading, Reading)>,
+    end_sizes: Sizes,
+    congestion: String,
+    acknowledged_before: u64,
+}
+
+impl Run<'_, '_> {
+    /// From the connection to its end.
+    fn traffic(&mut self, socket: OwnedFd, to: SocketAddr) -> io::Result<Outcome> {
+        let options = self.test.options;
+        let is_single = !options.is_connect_test;
+        let socket = Arc::new(socket);
+        let fd = socket.as_fd();
+        if is_single {
+            set_socket_timeout(fd, Timeout::Send, Some(CONFIRM))?;
+            rustix::net::connect(fd, &to)?;
+            set_socket_timeout(fd, Timeout::Send, None)?;
+        }
+        let fresh_sizes = socket::sizes(fd);
+        self.live.watch(&socket);
+        let acknowledged_before = if is_single {
+            self.live.acknowledged()
+        } else {
+            0
+        };
+        let interim = options.interim.map(|_| Interim::new(options, &self.live));
+        let read = |test: &mut Tester<'_>| {
+            let reading = test.meters.as_mut().map(Meters::read).transpose();
+            reading.map_err(io::Error::other)
+        };
+        let before = read(self.test)?;
+        let begin = Instant::now();
+        let end_timer = self.end_timer(begin);
+        let interim_timer = interim
+            .clone()
+            .zip(options.interim)
+            .map(|(interim, every)| {
+                let mut due = begin + every;
+                timers::at(due, move || {
+                    interim.print(false);
+                    due += every;
+                    Some(due)
+                })
+            });
+        let counted = self.bytes(&socket, to)?;
+        let done = match options.direction {
+            Direction::Send => counted.bytes_sent,
+            Direction::Receive => counted.bytes_received,
+            Direction::Both => counted.transactions,
+        };
+        // A sender's clock may be the first by a little.
+        let may_end = self.live.is_over()
+            || options.direction == Direction::Receive && self.test.time().is_some();
+        if !may_end && !self.test.until().is_done(done) {
+            return Err(io::ErrorKind::ConnectionReset.into());
+        }
+        let mut elapsed = begin.elapsed();
+        drop(interim_timer);
+        if let Some(interim) = interim {
+            interim.print(true);
+        }
+        if options.direction == Direction::Send {
+            rustix::net::shutdown(fd, Shutdown::Write).or_else(|error| match error {
+                rustix::io::Errno::NOTCONN => Ok(()),
+                error => Err(error),
+            })?;
+            set_socket_timeout(fd, Timeout::Recv, Some(CONFIRM))?;
+            traffic::drain(fd)?;
+            elapsed = begin.elapsed();
+        }
+        drop(end_timer);
+        // netserver may wait for our end of the connection before it tells what it saw.
+        self.live.forget();
+        let after = read(self.test)?;
+        if let (Direction::Receive, Some(time)) = (options.direction, self.test.time()) {
+            // What came after it is not counted.
+            elapsed = elapsed.min(time);
+        }
+        if is_single {
+            self.look(fd);
+            if std::env::var_os("DUMP_TCP_INFO").is_some()
+                && let Ok(info) = option::info(fd)
+            {
+                eprint!("{}", info.dump());
+            }
+        }
+        let mut end_sizes = socket::sizes(fd);
+        if !is_single {
+            end_sizes = fresh_sizes;
+        }
+        Ok(Outcome {
+            counted,
+            elapsed,
+            local_cpu: before.zip(after),
+            end_sizes,
+            congestion: socket::congestion(fd),
+            acknowledged_before,
+        })
+    }
+
+    /// What the kernel tells of a connection before it is closed.
+    fn look(&mut self, fd: BorrowedFd<'_>) {
+        let Ok(info) = option::info(fd) else { return };
+        self.segments += info.segments_sent();
+        self.retransmits += info.retransmits().cast_signed();
+        self.mss = info.mss().cast_signed();
+    }
+
+    /// The clock's end of the test.
+    fn end_timer(&self, begin: Instant) -> Option<timers::Timer> {
+        let time = self.test.time()?;
+        let live = Arc::clone(&self.live);
+        let direction = self.test.options.direction;
+        Some(timers::at(begin + time, move || {
+            match direction {
+                _ if live.is_over() => live.shut(Shutdown::Read),
+                Direction::Send => live.end(Some(Shutdown::Write)),
+                Direction::Both => live.end(Some(Shutdown::Both)),
+                // The sender's clock ends it just now, too; if not, neither do we wait.
+                Direction::Receive => {
+                    live.end(None);
+                    return Some(begin + time + GRACE);
+                }
+            }
+            None
+        }))
+    }
+
+    fn bytes(&mut self, socket: &Arc<OwnedFd>, to: SocketAddr) -> io::Result<Counted> {
+        let options = self.test.options;
+        let until = self.test.until();
+        let mut buffers = self.test.buffers.take().expect("they were made");
+        let Buffers {
+            send,
+            receive,
+            file,
+        } = &mut buffers;
+        let latency = self.latency.as_mut();
+        let (live, fd) = (&*self.live, socket.as_fd());
+        let counted = match options.direction {
+            Direction::Send => match file {
+                Some(file) => traffic::send_file(live, fd, file, send.len(), until, latency),
+                None => traffic::send(live, fd, send, until, latency),
+            },
+            Direction::Receive => traffic::receive(live, fd, receive, until, latency),
+            Direction::Both if !options.is_connect_test => {
+                let more = u64::from(options.burst.unsigned_abs());
+                traffic::request(live, fd, send, receive, more, until, latency)
+            }
+            Direction::Both => {
+                let (test, counts_segments) = (&*self.test, self.test.meters.is_some());
+                let (mut segments, mut retransmits, mut mss) = (0, 0, -1);
+                let closing = |fd: BorrowedFd<'_>| {
+                    if mss >= 0 && !counts_segments {
+                        return;
+                    }
+                    if let Ok(info) = option::info(fd) {
+                        segments += info.segments_sent();
+                        retransmits += info.retransmits().cast_signed();
+                        mss = info.mss().cast_signed();
+                    }
+                };
+                let connect = || traffic::connect(live, test.socket()?, to);
+                let counted =
+                    traffic::connect_each(live, connect, send, receive, until, latency, closing);
+                (self.segments, self.retransmits, self.mss) = (segments, retransmits, mss);
+                counted
+            }
+        };
+        self.test.buffers = Some(buffers);
+        counted
+    }
+}

@@ -1,0 +1,142 @@
+//! Options as getopt(3) takes them: `-t TCP_RR`, `-tTCP_RR`, `-cC`; the first `--` ends the list.
+//!
+//! clap would not do: netperf's `-c`, `-C`, `-k`, `-o` and `-O` take the next word or not by what it looks like, and a
+//! second list of options with other meanings follows the `--`.
+
+use std::collections::VecDeque;
+
+use crate::Failure;
+
+/// Words that are not yet taken.
+pub struct Words {
+    words: VecDeque<String>,
+    /// Letters left of a word of several.
+    cluster: String,
+}
+
+/// One option.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Found {
+    /// A letter, without an argument.
+    Option(char),
+    /// A letter and its argument.
+    With(char, String),
+    /// A word that is no option.
+    Word(String),
+}
+
+impl Words {
+    /// Of a command line.
+    pub fn new(words: impl IntoIterator<Item = String>) -> Words {
+        Words {
+            words: words.into_iter().collect(),
+            cluster: String::new(),
+        }
+    }
+
+    /// The next one; `None` after the last, or at `--`, which is taken. `letters` as of getopt(3): a colon follows each that
+    /// has an argument.
+    ///
+    /// # Errors
+    /// A letter that is not there, or that lacks its argument.
+    pub fn next(&mut self, letters: &str) -> Result<Option<Found>, Failure> {
+        if self.cluster.is_empty() {
+            let Some(word) = self.words.pop_front() else {
+                return Ok(None);
+            };
+            match word.strip_prefix('-') {
+                Some("-") => return Ok(None),
+                Some("") | None => return Ok(Some(Found::Word(word))),
+                Some(letters) => self.cluster = letters.to_string(),
+            }
+        }
+        let letter = self.cluster.remove(0);
+        let at = letters.find(letter).filter(|_| letter != ':');
+        let Some(at) = at else {
+            // The rest of the word is of an unknown meaning, too.
+            let rest = std::mem::take(&mut self.cluster);
+            return Err(Failure::usage(format!(
+                "invalid option -- '{letter}' (of -{letter}{rest}; see -h)"
+            )));
+        };
+        if !letters[at + letter.len_utf8()..].starts_with(':') {
+            return Ok(Some(Found::Option(letter)));
+        }
+        let argument = match std::mem::take(&mut self.cluster) {
+            rest if rest.is_empty() => self.words.pop_front(),
+            rest => Some(rest),
+        };
+        let argument = argument
+            .ok_or_else(|| Failure::usage(format!("option requires an argument -- '{letter}'")))?;
+        Ok(Some(Found::With(letter, argument)))
+    }
+
+    /// The next word if it is one of these: an argument that may be left out.
+    pub fn next_if(&mut self, is_argument: impl FnOnce(&str) -> bool) -> Option<String> {
+        let next = self.words.front()?;
+        match self.cluster.is_empty() && is_argument(next) {
+            true => self.words.pop_front(),
+            false => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn words(line: &str) -> Words {
+        Words::new(line.split_whitespace().map(str::to_string))
+    }
+
+    #[test]
+    fn letters_stand_alone_together_or_with_their_argument() {
+        let mut words = words("-cC -tTCP_RR -l 10 -P0 host -- -D");
+        let mut found = Vec::new();
+        while let Some(one) = words.next("cCt:l:P:").unwrap() {
+            found.push(one);
+        }
+        let with = |letter, text: &str| Found::With(letter, text.to_string());
+        assert_eq!(
+            found,
+            [
+                Found::Option('c'),
+                Found::Option('C'),
+                with('t', "TCP_RR"),
+                with('l', "10"),
+                with('P', "0"),
+                Found::Word("host".into()),
+            ]
+        );
+        assert_eq!(words.next("D").unwrap(), Some(Found::Option('D')));
+        assert_eq!(words.next("D").unwrap(), None);
+    }
+
+    #[test]
+    fn an_argument_may_begin_with_a_dash() {
+        assert_eq!(
+            words("-D -0.2").next("D:").unwrap(),
+            Some(Found::With('D', "-0.2".into()))
+        );
+    }
+
+    #[test]
+    fn an_unknown_letter_and_a_missing_argument_are_errors() {
+        assert!(words("-x").next("D:").is_err());
+        assert!(words("-:").next("D:").is_err());
+        assert!(words("-D").next("D:").is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn any_words_end(line in proptest::collection::vec("\\PC{0,5}", 0..9)) {
+            let mut words = Words::new(line);
+            for _ in 0..100 {
+                if let Ok(None) = words.next("a:bcé:") {
+                    break;
+                }
+            }
+        }
+    }
+}

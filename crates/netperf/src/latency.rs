@@ -1,0 +1,121 @@
+//! How long each transaction, or each call of a stream, took (`-j`, and the selectors P50_LATENCY and so on).
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use hdrhistogram::Histogram;
+
+/// Times so far, and when those began that are under way.
+#[derive(Debug)]
+pub struct Latency {
+    times: Histogram<u64>,
+    begun: VecDeque<Instant>,
+}
+
+/// In microseconds, −1 where nothing was timed.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Summary {
+    pub min_us: i64,
+    pub max_us: i64,
+    pub p50_us: i64,
+    pub p90_us: i64,
+    pub p99_us: i64,
+    pub mean_us: f64,
+    pub stddev_us: f64,
+}
+
+/// Three digits: 0.1 %.
+const DIGITS: u8 = 3;
+/// What takes longer than a day is told as that.
+const LONGEST_NS: u64 = 86_400_000_000_000;
+
+impl Default for Latency {
+    fn default() -> Latency {
+        Latency {
+            times: Histogram::new_with_bounds(1, LONGEST_NS, DIGITS)
+                .expect("the bounds are in order"),
+            begun: VecDeque::new(),
+        }
+    }
+}
+
+impl Latency {
+    /// One begins.
+    pub fn begin(&mut self) {
+        self.begun.push_back(Instant::now());
+    }
+
+    /// The one ends that has been under way the longest.
+    pub fn end(&mut self) {
+        if let Some(begun) = self.begun.pop_front() {
+            self.record(u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX));
+        }
+    }
+
+    fn record(&mut self, ns: u64) {
+        self.times.saturating_record(ns);
+    }
+
+    pub fn summary(&self) -> Summary {
+        let us = |ns: u64| (ns / 1000).cast_signed();
+        let quantile = |q| us(self.times.value_at_quantile(q));
+        Summary {
+            min_us: us(self.times.min()),
+            max_us: us(self.times.max()),
+            p50_us: quantile(0.5),
+            p90_us: quantile(0.9),
+            p99_us: quantile(0.99),
+            mean_us: self.times.mean() / 1e3,
+            stddev_us: self.times.stdev() / 1e3,
+        }
+    }
+}
+
+impl Summary {
+    /// Where nobody asked.
+    pub const NONE: Summary = Summary {
+        min_us: -1,
+        max_us: -1,
+        p50_us: -1,
+        p90_us: -1,
+        p99_us: -1,
+        mean_us: -1.0,
+        stddev_us: -1.0,
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_began_first_ends_first() {
+        let mut latency = Latency::default();
+        latency.begin();
+        latency.begin();
+        latency.end();
+        assert_eq!(latency.begun.len(), 1);
+        latency.end();
+        latency.end();
+        let summary = latency.summary();
+        assert_eq!(latency.times.len(), 2);
+        assert!(summary.min_us <= summary.p50_us && summary.p50_us <= summary.max_us);
+    }
+
+    #[test]
+    fn times_are_told_in_microseconds_and_to_three_digits() {
+        let mut latency = Latency::default();
+        (1..=100).for_each(|ms| latency.record(ms * 1_000_000));
+        let summary = latency.summary();
+        let near = |told: i64, us: i64| (told - us).abs() <= us / 500;
+        assert!(
+            near(summary.min_us, 1000) && near(summary.max_us, 100_000),
+            "{summary:?}"
+        );
+        assert!(
+            near(summary.p50_us, 50_000) && near(summary.p99_us, 99_000),
+            "{summary:?}"
+        );
+        assert!((summary.mean_us - 50_500.0).abs() < 60.0, "{summary:?}");
+    }
+}

@@ -1,0 +1,184 @@
+//! Data sockets, made as a test asks (netperf's `nettest_bsd.c`, `create_data_socket`).
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, sockopt};
+
+use super::option;
+
+/// What a socket is to have; the default is the system's.
+#[derive(Debug, Clone, Default)]
+pub struct SocketOptions {
+    /// SO_SNDBUF, bytes; the kernel doubles it.
+    pub send_buffer: Option<i32>,
+    /// SO_RCVBUF.
+    pub receive_buffer: Option<i32>,
+    pub nodelay: bool,
+    pub cork: bool,
+    pub mss: Option<i32>,
+    /// Bytes per second.
+    pub pacing: Option<u32>,
+    pub keepalive: bool,
+    pub priority: Option<i32>,
+    pub tos: Option<i32>,
+    /// Empty for the system's.
+    pub congestion: String,
+    /// SO_DONTROUTE.
+    pub unrouted: bool,
+}
+
+/// Sizes of socket buffers, as the kernel tells them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Sizes {
+    pub send: i32,
+    pub receive: i32,
+}
+
+/// A socket that is not connected. With a port it is bound.
+///
+/// # Errors
+/// What was refused, and the system's reason.
+pub fn data_socket(local: SocketAddr, options: &SocketOptions) -> io::Result<OwnedFd> {
+    let family = match local {
+        SocketAddr::V4(_) => AddressFamily::INET,
+        SocketAddr::V6(_) => AddressFamily::INET6,
+    };
+    let socket = rustix::net::socket_with(
+        family,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC,
+        Some(ipproto::TCP),
+    )?;
+    let fd = socket.as_fd();
+    apply(fd, local.ip(), options)?;
+    sockopt::set_socket_reuseaddr(fd, true)?;
+    if local.is_ipv6() {
+        sockopt::set_ipv6_v6only(fd, true)?;
+    }
+    // An address without a port is bound as well: data comes from where it was asked to.
+    if local.port() != 0 || !local.ip().is_unspecified() {
+        rustix::net::bind(fd, &local)
+            .map_err(|error| tried(&format!("bind to {local}"), error.into()))?;
+    }
+    Ok(socket)
+}
+
+fn apply(fd: BorrowedFd<'_>, local: IpAddr, options: &SocketOptions) -> io::Result<()> {
+    let size = |size: i32| usize::try_from(size).unwrap_or(0);
+    let set = |what: &str, done: io::Result<()>| done.map_err(|error| tried(what, error));
+    let of = |done: rustix::io::Result<()>| done.map_err(io::Error::from);
+    if let Some(bytes) = options.send_buffer {
+        set(
+            "SO_SNDBUF",
+            of(sockopt::set_socket_send_buffer_size(fd, size(bytes))),
+        )?;
+    }
+    if let Some(bytes) = options.receive_buffer {
+        set(
+            "SO_RCVBUF",
+            of(sockopt::set_socket_recv_buffer_size(fd, size(bytes))),
+        )?;
+    }
+    if options.nodelay {
+        set("TCP_NODELAY", of(sockopt::set_tcp_nodelay(fd, true)))?;
+    }
+    if options.cork {
+        set("TCP_CORK", of(sockopt::set_tcp_cork(fd, true)))?;
+    }
+    if let Some(bytes) = options.mss {
+        set("TCP_MAXSEG", option::set_mss(fd, bytes))?;
+    }
+    if let Some(rate) = options.pacing.filter(|rate| *rate > 0) {
+        set("SO_MAX_PACING_RATE", option::set_pacing(fd, rate))?;
+    }
+    if options.keepalive {
+        set("SO_KEEPALIVE", of(sockopt::set_socket_keepalive(fd, true)))?;
+    }
+    if let Some(priority) = options.priority {
+        set("SO_PRIORITY", option::set_priority(fd, priority))?;
+    }
+    if let Some(tos) = options.tos.filter(|tos| *tos > 0) {
+        set(
+            "IP_TOS",
+            of(match local {
+                IpAddr::V4(_) => sockopt::set_ip_tos(fd, tos as u8),
+                IpAddr::V6(_) => sockopt::set_ipv6_tclass(fd, u32::from(tos as u8)),
+            }),
+        )?;
+    }
+    if !options.congestion.is_empty() {
+        let name = &options.congestion;
+        set(
+            &format!("congestion control {name}"),
+            of(sockopt::set_tcp_congestion(fd, name)),
+        )?;
+    }
+    if options.unrouted {
+        set("SO_DONTROUTE", option::set_unrouted(fd))?;
+    }
+    Ok(())
+}
+
+/// An error that names what was tried and keeps its number.
+fn tried(what: &str, error: io::Error) -> io::Error {
+    match error.raw_os_error() {
+        Some(_) => io::Error::new(
+            error.kind(),
+            Tried {
+                what: what.to_string(),
+                source: error,
+            },
+        ),
+        None => error,
+    }
+}
+
+/// See [`errno`].
+#[derive(Debug, thiserror::Error)]
+#[error("{what}: {source}")]
+struct Tried {
+    what: String,
+    source: io::Error,
+}
+
+/// The system's number of an error, as it goes into an answer; EIO where there is none.
+pub fn errno(error: &io::Error) -> i32 {
+    let inner = error
+        .get_ref()
+        .and_then(|inner| inner.downcast_ref::<Tried>());
+    inner
+        .and_then(|tried| tried.source.raw_os_error())
+        .or(error.raw_os_error())
+        .unwrap_or(libc::EIO)
+}
+
+/// Sizes of its buffers now: Linux changes them as it runs.
+pub fn sizes(fd: BorrowedFd<'_>) -> Sizes {
+    let size = |size: rustix::io::Result<usize>| {
+        size.ok()
+            .and_then(|size| i32::try_from(size).ok())
+            .unwrap_or(-1)
+    };
+    Sizes {
+        send: size(sockopt::socket_send_buffer_size(fd)),
+        receive: size(sockopt::socket_recv_buffer_size(fd)),
+    }
+}
+
+/// The name of its congestion control.
+pub fn congestion(fd: BorrowedFd<'_>) -> String {
+    sockopt::tcp_congestion(fd).unwrap_or_default()
+}
+
+/// IP_TOS or the traffic class as it has it, −1 where it was left alone.
+pub fn tos(fd: BorrowedFd<'_>, local: IpAddr, asked: Option<i32>) -> i32 {
+    if asked.is_none_or(|tos| tos <= 0) {
+        return asked.unwrap_or(-1);
+    }
+    match local {
+        IpAddr::V4(_) => sockopt::ip_tos(fd).map_or(-1, i32::from),
+        IpAddr::V6(_) => sockopt::ipv6_tclass(fd).map_or(-1, u32::cast_signed),
+    }
+}

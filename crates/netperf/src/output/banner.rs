@@ -1,0 +1,68 @@
+//! The first line: the test, both ends, what is special about it (netperf's `nettest_bsd.c`, `print_top_test_header`).
+
+use std::fmt::Write;
+use std::net::SocketAddr;
+
+use crate::options::{Direction, Options, Test};
+
+/// The line. Unlike netperf's it has the address in whole behind the name.
+pub fn banner(
+    options: &Options,
+    source: &str,
+    local: SocketAddr,
+    destination: &str,
+    remote: SocketAddr,
+) -> String {
+    let direction = match options.direction {
+        Direction::Send => "Send",
+        Direction::Receive => "Receive",
+        Direction::Both if options.is_connect_test => "Connect|Send|Recv",
+        Direction::Both => "Send|Recv",
+    };
+    let name = match options.test {
+        Test::Stream => "MIGRATED TCP STREAM TEST".to_string(),
+        Test::Maerts => "MIGRATED TCP MAERTS TEST".to_string(),
+        Test::Sendfile => "TCP SENDFILE TEST".to_string(),
+        Test::Rr => "MIGRATED TCP REQUEST/RESPONSE TEST".to_string(),
+        Test::Crr => "MIGRATED TCP Connect/Request/Response TEST".to_string(),
+        Test::Omni => format!("OMNI {direction} TEST"),
+    };
+    let family = |address: SocketAddr| match address {
+        SocketAddr::V4(_) => "AF_INET",
+        SocketAddr::V6(_) => "AF_INET6",
+    };
+    let mut line = format!(
+        "{name} from {source} ({}) port {} {} to {destination} ({}) port {} {}",
+        local.ip(),
+        local.port(),
+        family(local),
+        remote.ip(),
+        remote.port(),
+        family(remote),
+    );
+    let confidence = options.confidence;
+    if confidence.most > 1 {
+        let _ = write!(
+            line,
+            " : +/-{:.3}% @ {:2}% conf. {}",
+            confidence.width * 50.0,
+            confidence.level,
+            if confidence.on_result_only {
+                " on result only"
+            } else {
+                ""
+            }
+        );
+    }
+    if options.nodelay {
+        line += " : nodelay";
+    }
+    line += " : demo";
+    if options.test == Test::Rr {
+        let _ = write!(line, " : first burst {}", options.burst);
+    }
+    if options.affinity.local.is_some() || options.affinity.remote.is_some() {
+        line += " : cpu bind";
+    }
+    line + "\n"
+}

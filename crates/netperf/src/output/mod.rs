@@ -1,0 +1,167 @@
+//! What netperf prints: the banner, the columns of each test, omni results.
+
+mod banner;
+mod classic;
+mod omni;
+mod selection;
+pub mod selectors;
+mod value;
+
+use std::fmt::Write;
+
+use crate::Failure;
+use crate::confidence;
+use crate::cpu::Cpu;
+use crate::latency;
+use crate::options::{Direction, Ends, Form, Options};
+use crate::protocol::exact::Method;
+use crate::protocol::omni::{Response, Results};
+use crate::traffic::Local;
+use crate::units::Unit;
+
+pub use banner::banner;
+use selectors::Blocks;
+
+/// What results consist of, understood before the test begins.
+#[derive(Debug)]
+pub struct Layout {
+    blocks: Blocks,
+    /// Names that no selector has.
+    pub notes: Vec<String>,
+}
+
+impl Layout {
+    /// Of a command line.
+    ///
+    /// # Errors
+    /// A selection that is neither a list nor a file.
+    pub fn of(options: &Options) -> Result<Layout, Failure> {
+        let mut notes = Vec::new();
+        let with_cpu = options.cpu.local || options.cpu.remote;
+        let blocks = match (&options.selection, options.form) {
+            (_, Form::Classic) => Vec::new(),
+            (Some(spec), _) => selection::parse(spec, &mut notes)?,
+            (None, _) => vec![selectors::by_direction(options.direction, with_cpu)],
+        };
+        Ok(Layout { blocks, notes })
+    }
+
+    /// Whether each transaction must be timed for it.
+    pub fn has_latency(&self) -> bool {
+        self.blocks
+            .iter()
+            .flatten()
+            .any(|selector| selector.is_latency())
+    }
+}
+
+/// All that is known of a test that has ended.
+#[derive(Debug)]
+pub struct Report<'a> {
+    pub options: &'a Options,
+    /// Seconds.
+    pub elapsed: f64,
+    /// In the unit that was asked for.
+    pub throughput: f64,
+    /// Per second; 1 of a stream, as netperf has it.
+    pub transaction_rate: f64,
+    /// −1 of a stream.
+    pub round_trip_us: f64,
+    pub local: Local,
+    pub set_up: Response,
+    pub remote: Results,
+    pub remote_nodelay: bool,
+    pub cpu: Ends<Cpu>,
+    pub latency: latency::Summary,
+    pub confidence: confidence::Figures,
+    /// As the system numbers it.
+    pub family: i32,
+    pub source: String,
+    pub destination: String,
+    pub uuid: String,
+}
+
+impl Report<'_> {
+    /// Bytes as throughput; transactions are no unit of bytes, for which netperf takes megabits.
+    fn rate(&self, bytes: u64) -> f64 {
+        let unit = match self.options.unit {
+            unit if unit.counts_transactions() => Unit::MEGABITS,
+            unit => unit,
+        };
+        unit.of(bytes as f64, self.elapsed)
+    }
+
+    fn direction_name(&self) -> &'static str {
+        match self.options.direction {
+            Direction::Send => "Send",
+            Direction::Receive => "Receive",
+            Direction::Both if self.options.is_connect_test => "Connect|Send|Recv",
+            Direction::Both => "Send|Recv",
+        }
+    }
+
+    fn service_demand_unit(&self) -> &'static str {
+        match self.options.unit.counts_transactions() {
+            true => "usec/Tran",
+            false => "usec/KB",
+        }
+    }
+
+    fn fill_name(&self) -> String {
+        let fill = self.options.fill.as_ref();
+        fill.map_or(String::new(), |path| path.display().to_string())
+    }
+
+    /// The brand, where there are no headings to tell one result from another.
+    fn brand(&self) -> &str {
+        match self.options.with_headers {
+            true => "",
+            false => self.options.brand.as_deref().unwrap_or(""),
+        }
+    }
+}
+
+/// The results, as they were asked for.
+pub fn results(report: &Report<'_>, layout: &Layout) -> String {
+    let blocks = &layout.blocks;
+    match report.options.form {
+        Form::Classic => classic::results(report),
+        Form::Keyval => omni::keyval(report, blocks),
+        Form::Csv => omni::csv(report, blocks),
+        Form::Human => omni::human(report, blocks),
+    }
+}
+
+/// What netperf's columns have no room for: whose CPU it is, what was still on the way. For standard error, at `-v 2`.
+pub fn remarks(report: &Report<'_>) -> Vec<String> {
+    let mut remarks = Vec::new();
+    for (end, cpu) in [("local", &report.cpu.local), ("remote", &report.cpu.remote)] {
+        let Some(method) = cpu.method else { continue };
+        let mut line = format!("{end} service demand: {}", explained(method));
+        if let Some(cpu_ns) = cpu.cpu_ns {
+            let _ = write!(line, ", {:.3} s", cpu_ns as f64 / 1e9);
+        }
+        remarks.push(line);
+    }
+    if let Some(bytes) = report.local.unconfirmed {
+        remarks.push(format!(
+            "{bytes} of {} bytes were sent and not yet acknowledged when the time was over; the rate is of those that the receiver has read, until it had all of them",
+            report.local.bytes_sent
+        ));
+    }
+    remarks
+}
+
+fn explained(method: Method) -> &'static str {
+    match method {
+        Method::Exact => {
+            "this instance's threads exactly, and its share of the network's softirqs by TCP segments (exact)"
+        }
+        Method::Share => {
+            "this instance's thread, and its share of the machine's interrupts by TCP segments (share)"
+        }
+        Method::Machine => {
+            "all that ran on that machine: its netserver does not tell instances apart (machine)"
+        }
+    }
+}

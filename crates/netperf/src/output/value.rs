@@ -1,0 +1,92 @@
+//! A value of results, as C's printf would print it.
+
+use std::fmt;
+
+/// A value.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Value {
+    /// As it is.
+    Text(String),
+    /// A whole number.
+    Int(i128),
+    /// With so many digits after the point.
+    Decimal(f64, usize),
+    /// With 0x and so many digits at least.
+    Hex(i32, usize),
+    /// There is none.
+    None,
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Value::Text(text) => f.write_str(text),
+            Value::Int(number) => write!(f, "{number}"),
+            Value::Decimal(number, digits) => write!(f, "{number:.digits$}"),
+            Value::Hex(number, digits) => write!(f, "0x{:0digits$x}", number.cast_unsigned()),
+            Value::None => Ok(()),
+        }
+    }
+}
+
+pub fn text(text: &str) -> Value {
+    Value::Text(text.to_string())
+}
+
+pub fn quoted(text: &str) -> Value {
+    Value::Text(format!("\"{text}\""))
+}
+
+pub fn int(number: impl Into<i128>) -> Value {
+    Value::Int(number.into())
+}
+
+pub fn count(number: u64) -> Value {
+    Value::Int(number.into())
+}
+
+pub fn two(number: impl Into<f64>) -> Value {
+    Value::Decimal(number.into(), 2)
+}
+
+pub fn three(number: f64) -> Value {
+    Value::Decimal(number, 3)
+}
+
+/// What was asked for, −1 for nothing.
+pub fn asked(number: Option<i32>) -> Value {
+    int(number.unwrap_or(-1))
+}
+
+/// Bytes of a call.
+pub fn per(bytes: u64, calls: u64) -> f64 {
+    match calls {
+        0 => 0.0,
+        calls => bytes as f64 / calls as f64,
+    }
+}
+
+/// As printf's `%-W.Pf` and `%W.Pf`: at least so wide.
+pub fn left(number: f64, width: usize, digits: usize) -> String {
+    format!("{number:<width$.digits$}")
+}
+
+/// See [`left`].
+pub fn right(number: f64, width: usize, digits: usize) -> String {
+    format!("{number:>width$.digits$}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_is_printed_as_c_prints_it() {
+        assert_eq!(Value::Hex(-1, 2).to_string(), "0xffffffff");
+        assert_eq!(Value::Hex(8, 2).to_string(), "0x08");
+        assert_eq!(two(1.005_f64).to_string(), "1.00");
+        assert_eq!(left(1.5, 6, 2), "1.50  ");
+        assert_eq!(right(1.5, 7, 2), "   1.50");
+        assert_eq!(per(5, 0), 0.0);
+    }
+}

@@ -1,0 +1,85 @@
+//! What our netserver tells ours beyond netperf's protocol: the CPU of this one test. It stands in the last bytes of the
+//! results, which netperf sends and never looks at.
+
+use super::{Message, WORDS};
+
+/// CPU of one test at the end that tells it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OwnCpu {
+    /// CPU of the test, ns.
+    pub cpu_ns: u64,
+    /// How that is known.
+    pub method: Method,
+}
+
+/// How the CPU of one instance is told from that of others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Method {
+    /// Its threads, exactly, without the softirqs on their back (eBPF); of the network's softirqs of the machine its share of
+    /// the TCP segments.
+    Exact,
+    /// Its thread by the scheduler's clock; of the machine's interrupts by /proc/stat its share of the TCP segments.
+    Share,
+    /// All that ran on the machine: what an unmodified netserver tells.
+    Machine,
+}
+
+impl Method {
+    /// As it is told.
+    pub fn name(self) -> &'static str {
+        match self {
+            Method::Exact => "exact",
+            Method::Share => "share",
+            Method::Machine => "machine",
+        }
+    }
+}
+
+/// What the bytes begin with.
+const MARK: &[u8; 8] = b"tcpcost1";
+const BYTES: usize = 8 + 8 + 1;
+const AT: usize = WORDS * 4 - BYTES;
+
+/// Puts it into results.
+pub fn put(into: &mut Message, own: OwnCpu) {
+    let tail = &mut into.body[AT..];
+    tail[..8].copy_from_slice(MARK);
+    tail[8..16].copy_from_slice(&own.cpu_ns.to_be_bytes());
+    tail[16] = match own.method {
+        Method::Exact => 1,
+        Method::Share => 2,
+        Method::Machine => 3,
+    };
+}
+
+/// Takes it from results, if our netserver made them.
+pub fn of(message: &Message) -> Option<OwnCpu> {
+    let tail = message.body[AT..].strip_prefix(MARK)?;
+    let method = match tail[8] {
+        1 => Method::Exact,
+        2 => Method::Share,
+        3 => Method::Machine,
+        _ => return None,
+    };
+    let cpu_ns = u64::from_be_bytes(tail[..8].try_into().ok()?);
+    Some(OwnCpu { cpu_ns, method })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::omni::Results;
+
+    #[test]
+    fn only_ours_has_it_and_the_results_stay_as_they_are() {
+        let mut message = Results::default().message();
+        assert_eq!(of(&message), None);
+        let own = OwnCpu {
+            cpu_ns: 1 << 50,
+            method: Method::Share,
+        };
+        put(&mut message, own);
+        assert_eq!(of(&message), Some(own));
+        assert_eq!(Results::of(&message), Results::default());
+    }
+}

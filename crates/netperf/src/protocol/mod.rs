@@ -1,0 +1,245 @@
+//! netperf's control protocol: messages of 656 bytes each way over one TCP connection, a request and its answers.
+//!
+//! A message is 164 words of 32 bits in network order: what it is, a word apart (in a request the CPU that netserver is to
+//! run on, in an answer an errno), and 162 words that each test uses as it likes. Text in them is bytes as they are. There
+//! is no version in it: who asks for a test that the other side does not know gets errno 998 (netperf's `netlib.h`, union
+//! `netperf_request_struct`, and `netserver.c`).
+
+pub mod classic;
+pub mod exact;
+pub mod omni;
+
+use std::io::{self, Read, Write};
+
+/// Words of a message that belong to the test (`MAXSPECDATA`).
+pub const WORDS: usize = 162;
+
+/// Bytes of a message.
+pub const MESSAGE_BYTES: usize = (2 + WORDS) * 4;
+
+/// What a message is (`request_type`, `response_type`).
+pub mod kind {
+    /// Say more in the log: answered, and nothing else is done.
+    pub const DEBUG_ON: i32 = 1;
+    /// Say less.
+    pub const DEBUG_OFF: i32 = 2;
+    /// The answer to both.
+    pub const DEBUG_OK: i32 = 3;
+    /// How fast is your CPU: methods that need no calibration answer 0 and the number of CPUs.
+    pub const CPU_CALIBRATE: i32 = 5;
+    /// A word that a netserver wants first (`-Z`).
+    pub const PASSPHRASE: i32 = 6;
+    /// A test of before omni: one way, to netserver.
+    pub const TCP_STREAM: i32 = 10;
+    /// The same: request and response.
+    pub const TCP_RR: i32 = 13;
+    /// The same: connect, request, response, close.
+    pub const TCP_CRR: i32 = 34;
+    /// The same: one way, from netserver.
+    pub const TCP_MAERTS: i32 = 94;
+    /// Any of them since 2.5.
+    pub const OMNI: i32 = 97;
+    /// What the machine is: "Deprecated" since 2.7.
+    pub const SYSINFO: i32 = 600;
+}
+
+/// Seconds that a test may take at our netserver: a day. What is longer is forgotten, not measured.
+pub const LENGTH_MAX_S: i32 = 86_400;
+
+/// errno that netserver gives for a test that it does not know.
+pub const UNKNOWN_TEST: i32 = 998;
+/// errno of a passphrase that is not the one.
+pub const WRONG_PASSPHRASE: i32 = 403;
+/// `cpu_method` of /proc/stat (`PROC_STAT`).
+pub const PROC_STAT: u32 = 8;
+
+/// A message, in either direction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Message {
+    /// What it is: [`kind`]; an answer's is its request's plus 1.
+    pub kind: i32,
+    /// In a request the CPU to run on, −1 for any; in an answer an errno, 0 for none.
+    pub aside: i32,
+    /// The test's words, as they are on the wire.
+    pub body: [u8; WORDS * 4],
+}
+
+impl Message {
+    /// One with nothing in it.
+    pub fn new(kind: i32, aside: i32) -> Message {
+        Message {
+            kind,
+            aside,
+            body: [0; WORDS * 4],
+        }
+    }
+
+    /// From the wire.
+    pub fn from_bytes(bytes: &[u8; MESSAGE_BYTES]) -> Message {
+        let mut message = Message::new(word(bytes, 0) as i32, word(bytes, 1) as i32);
+        message.body.copy_from_slice(&bytes[8..]);
+        message
+    }
+
+    /// To the wire.
+    pub fn to_bytes(&self) -> [u8; MESSAGE_BYTES] {
+        let mut bytes = [0; MESSAGE_BYTES];
+        bytes[..4].copy_from_slice(&self.kind.to_be_bytes());
+        bytes[4..8].copy_from_slice(&self.aside.to_be_bytes());
+        bytes[8..].copy_from_slice(&self.body);
+        bytes
+    }
+
+    /// Sends it, in one piece.
+    ///
+    /// # Errors
+    /// The connection's.
+    pub fn send(&self, to: &mut impl Write) -> io::Result<()> {
+        to.write_all(&self.to_bytes())
+    }
+
+    /// Receives one; `None` where the other side has ended between two.
+    ///
+    /// # Errors
+    /// The connection's; [`io::ErrorKind::UnexpectedEof`] within a message.
+    pub fn receive(from: &mut impl Read) -> io::Result<Option<Message>> {
+        let mut bytes = [0; MESSAGE_BYTES];
+        let mut have = 0;
+        while have < MESSAGE_BYTES {
+            match from.read(&mut bytes[have..]) {
+                Ok(0) if have == 0 => return Ok(None),
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(more) => have += more,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Some(Message::from_bytes(&bytes)))
+    }
+}
+
+/// A word of a message's body, or of a message.
+fn word(bytes: &[u8], index: usize) -> u32 {
+    let word = bytes[index * 4..][..4].try_into();
+    u32::from_be_bytes(word.expect("four bytes are four bytes"))
+}
+
+/// Fields of a body one after the other, written.
+pub(crate) struct Writer<'a> {
+    body: &'a mut [u8; WORDS * 4],
+    at: usize,
+}
+
+impl<'a> Writer<'a> {
+    pub fn new(body: &'a mut [u8; WORDS * 4]) -> Writer<'a> {
+        Writer { body, at: 0 }
+    }
+
+    pub fn bytes(mut self, bytes: &[u8]) -> Writer<'a> {
+        self.body[self.at..][..bytes.len()].copy_from_slice(bytes);
+        self.at += bytes.len();
+        self
+    }
+
+    pub fn i32(self, value: i32) -> Writer<'a> {
+        self.bytes(&value.to_be_bytes())
+    }
+
+    pub fn u32(self, value: u32) -> Writer<'a> {
+        self.bytes(&value.to_be_bytes())
+    }
+
+    pub fn f32(self, value: f32) -> Writer<'a> {
+        self.bytes(&value.to_be_bytes())
+    }
+
+    pub fn f64(self, value: f64) -> Writer<'a> {
+        self.bytes(&value.to_be_bytes())
+    }
+
+    /// Text in so many bytes, the last of them 0.
+    pub fn text(mut self, text: &str, width: usize) -> Writer<'a> {
+        let fits = text.len().min(width - 1);
+        self.body[self.at..][..fits].copy_from_slice(&text.as_bytes()[..fits]);
+        self.at += width;
+        self
+    }
+}
+
+/// Fields of a body one after the other, read.
+pub(crate) struct Reader<'a> {
+    body: &'a [u8; WORDS * 4],
+    at: usize,
+}
+
+impl<'a> Reader<'a> {
+    pub fn new(body: &'a [u8; WORDS * 4]) -> Reader<'a> {
+        Reader { body, at: 0 }
+    }
+
+    fn take<const N: usize>(&mut self) -> [u8; N] {
+        let bytes = self.body[self.at..][..N].try_into();
+        self.at += N;
+        bytes.expect("so many were asked for")
+    }
+
+    pub fn i32(&mut self) -> i32 {
+        i32::from_be_bytes(self.take())
+    }
+
+    pub fn u32(&mut self) -> u32 {
+        u32::from_be_bytes(self.take())
+    }
+
+    pub fn f32(&mut self) -> f32 {
+        f32::from_be_bytes(self.take())
+    }
+
+    pub fn skip(&mut self, words: usize) {
+        self.at += 4 * words;
+    }
+
+    pub fn bytes(&mut self, width: usize) -> &'a [u8] {
+        let bytes = &self.body[self.at..][..width];
+        self.at += width;
+        bytes
+    }
+
+    /// Text in so many bytes, up to the first 0; what is no UTF-8 is replaced.
+    pub fn text(&mut self, width: usize) -> String {
+        let bytes = self.bytes(width);
+        let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(width);
+        String::from_utf8_lossy(&bytes[..end]).into_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_message_is_656_bytes_in_network_order() {
+        let mut message = Message::new(kind::OMNI, -1);
+        message.body[0] = 7;
+        let bytes = message.to_bytes();
+        assert_eq!(bytes.len(), 656);
+        assert_eq!(bytes[..9], [0, 0, 0, 97, 255, 255, 255, 255, 7]);
+        assert_eq!(Message::from_bytes(&bytes), message);
+    }
+
+    #[test]
+    fn an_end_between_messages_is_none_and_within_one_an_error() {
+        assert!(Message::receive(&mut &[][..]).unwrap().is_none());
+        let error = Message::receive(&mut &[0; 655][..]).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_read_of_any_bytes_is_written_again(bytes in proptest::collection::vec(any::<u8>(), MESSAGE_BYTES)) {
+            let bytes: [u8; MESSAGE_BYTES] = bytes.try_into().unwrap();
+            prop_assert_eq!(Message::from_bytes(&bytes).to_bytes(), bytes);
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! The control connection to a netserver, which may be started for the test.
+
+use std::io::{self, BufRead, BufReader};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
+use std::os::fd::AsFd;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::Duration;
+
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+
+use crate::Failure;
+use crate::net::socket::{SocketOptions, data_socket};
+use crate::options::{Family, Host, Options};
+use crate::protocol::{Message, UNKNOWN_TEST, WRONG_PASSPHRASE, kind};
+
+/// A netserver that answers.
+pub struct Control {
+    stream: TcpStream,
+    /// The name or address by which it was asked for.
+    pub name: String,
+    _started: Option<Started>,
+}
+
+/// A netserver that ends when its input does.
+struct Started {
+    child: Child,
+    input: Option<ChildStdin>,
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        drop(self.input.take());
+        let _ = self.child.wait();
+    }
+}
+
+/// So long may a connection take.
+const CONNECT: Duration = Duration::from_secs(20);
+/// So long may an answer take beyond the test: netperf's two minutes.
+const ANSWER: Duration = Duration::from_secs(120);
+/// So long is waited for netserver's end of the connection.
+const END: Duration = Duration::from_secs(10);
+
+impl Control {
+    /// Connects, and says the passphrase if there is one.
+    ///
+    /// # Errors
+    /// 255: there is no such host, or nobody answers there.
+    pub fn connect(options: &Options) -> Result<Control, Failure> {
+        let (name, address, started) = match &options.host {
+            Host::At(name) => (name.clone(), None, None),
+            Host::Ssh(host) => {
+                let mut command = Command::new("ssh");
+                command.arg(host).arg("tcpcost netserver -D -s -e -p 0");
+                let (started, address) = start(command, &format!("ssh {host}"))?;
+                (host.clone(), Some(address), Some(started))
+            }
+            Host::Namespace(name, address) => {
+                let mut command = within(name)?;
+                command.args(["netserver", "-D", "-e", "-p", "0", "-L", address]);
+                let (started, address) = start(command, &format!("netns {name}"))?;
+                (address.ip().to_string(), Some(address), Some(started))
+            }
+        };
+        let addresses = match address {
+            Some(address) => vec![address],
+            None => resolve(&name, options.port, options.family)?,
+        };
+        let stream = addresses
+            .iter()
+            .map(|address| connect(*address, options))
+            .reduce(|first, next| first.or(next))
+            .expect("there is one address at least")
+            .map_err(|error| no_netserver(&name, addresses[0].port(), &error))?;
+        let mut control = Control {
+            stream,
+            name,
+            _started: started,
+        };
+        if let Some(passphrase) = &options.passphrase {
+            let mut message = Message::new(kind::PASSPHRASE, -1);
+            let fits = passphrase.len().min(message.body.len() - 1);
+            message.body[..fits].copy_from_slice(&passphrase.as_bytes()[..fits]);
+            control.send(&message)?;
+        }
+        Ok(control)
+    }
+
+    /// The other end.
+    pub fn peer(&self) -> Result<SocketAddr, Failure> {
+        self.stream.peer_addr().map_err(|error| lost(&error))
+    }
+
+    /// Sends a request.
+    pub fn send(&mut self, message: &Message) -> Result<(), Failure> {
+        message.send(&mut self.stream).map_err(|error| lost(&error))
+    }
+
+    /// Receives an answer, which may take so long beyond two minutes.
+    ///
+    /// # Errors
+    /// 255: it refuses, or is gone.
+    pub fn answer(&mut self, beyond: Duration) -> Result<Message, Failure> {
+        let waited = self.stream.set_read_timeout(Some(ANSWER + beyond));
+        let answer = waited
+            .and_then(|()| Message::receive(&mut self.stream))
+            .map_err(|error| lost(&error))?
+            .ok_or_else(|| {
+                Failure::remote("netserver ended the connection without an answer: does it want a passphrase (-Z)?")
+            })?;
+        match answer.aside {
+            0 => Ok(answer),
+            UNKNOWN_TEST => Err(Failure::remote(
+                "netserver does not know omni tests (netperf older than 2.5, or built without)",
+            )),
+            WRONG_PASSPHRASE => Err(Failure::remote("netserver refuses the passphrase")),
+            errno => {
+                let error = io::Error::from_raw_os_error(errno);
+                Err(Failure::remote(format!(
+                    "netserver refuses the test: {error}"
+                )))
+            }
+        }
+    }
+
+    /// Says that there is nothing more, and waits until netserver has ended, too.
+    pub fn close(mut self) {
+        let _ = self.stream.shutdown(Shutdown::Write);
+        let _ = self.stream.set_read_timeout(Some(END));
+        let _ = Message::receive(&mut self.stream);
+    }
+}
+
+fn lost(error: &io::Error) -> Failure {
+    match error.kind() {
+        io::ErrorKind::WouldBlock => Failure::remote("netserver does not answer any more"),
+        _ => Failure::remote(format!(
+            "the control connection to netserver is lost: {error}"
+        )),
+    }
+}
+
+/// What to start, and where.
+fn no_netserver(name: &str, port: u16, error: &io::Error) -> Failure {
+    let error = match error.kind() {
+        io::ErrorKind::WouldBlock => "no answer within 20 s".to_string(),
+        _ => error.to_string(),
+    };
+    let port_option = match port {
+        12865 => String::new(),
+        port => format!(" -p {port}"),
+    };
+    Failure::remote(format!(
+        "no netserver at {name} port {port}: {error}; start one there: tcpcost netserver{port_option} -L ADDRESS, or netserver{port_option}"
+    ))
+}
+
+/// Addresses of a host, of the family that was asked for.
+///
+/// # Errors
+/// 255: there are none.
+pub fn resolve(name: &str, port: u16, family: Option<Family>) -> Result<Vec<SocketAddr>, Failure> {
+    let is_wanted = |address: &SocketAddr| match family {
+        None => true,
+        Some(Family::V4) => address.is_ipv4(),
+        Some(Family::V6) => address.is_ipv6(),
+    };
+    let bare = name.trim_start_matches('[').trim_end_matches(']');
+    let addresses = (bare, port)
+        .to_socket_addrs()
+        .map_err(|error| Failure::remote(format!("{name}: {error}")))?;
+    let addresses: Vec<SocketAddr> = addresses.filter(is_wanted).collect();
+    match addresses.is_empty() {
+        true => Err(Failure::remote(format!(
+            "{name}: no address of that family"
+        ))),
+        false => Ok(addresses),
+    }
+}
+
+/// An address of our side of the family of another's; any where none was asked for.
+pub fn local_address(host: Option<&str>, port: u16, like: IpAddr) -> Result<SocketAddr, Failure> {
+    let (any, family): (IpAddr, _) = match like {
+        IpAddr::V4(_) => (std::net::Ipv4Addr::UNSPECIFIED.into(), Family::V4),
+        IpAddr::V6(_) => (std::net::Ipv6Addr::UNSPECIFIED.into(), Family::V6),
+    };
+    match host {
+        None => Ok(SocketAddr::new(any, port)),
+        Some(host) => Ok(resolve(host, port, Some(family))?[0]),
+    }
+}
+
+fn connect(to: SocketAddr, options: &Options) -> io::Result<TcpStream> {
+    let local = local_address(options.local_host.as_deref(), options.local_port, to.ip())
+        .map_err(io::Error::other)?;
+    let socket = data_socket(local, &SocketOptions::default())?;
+    let fd = socket.as_fd();
+    set_socket_timeout(fd, Timeout::Send, Some(CONNECT))?;
+    rustix::net::connect(fd, &to).map_err(|error| match error {
+        // What a connect with a timeout says when that is over.
+        rustix::io::Errno::INPROGRESS => io::ErrorKind::WouldBlock.into(),
+        error => io::Error::from(error),
+    })?;
+    let stream = TcpStream::from(socket);
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+/// The command that is tcpcost in that namespace: a name of ip-netns, or the id of a process in it.
+fn within(name: &str) -> Result<Command, Failure> {
+    let path = match name.bytes().all(|byte| byte.is_ascii_digit()) {
+        true => format!("/proc/{name}/ns/net"),
+        false => format!("/run/netns/{name}"),
+    };
+    if let Err(error) = std::fs::metadata(&path) {
+        return Err(Failure::remote(format!(
+            "network namespace {name}: {path}: {error}"
+        )));
+    }
+    let own = std::env::current_exe()
+        .map_err(|error| Failure::remote(format!("find this program: {error}")))?;
+    let mut command = Command::new("nsenter");
+    command.arg(format!("--net={path}")).arg("--").arg(own);
+    Ok(command)
+}
+
+/// Starts a netserver that tells where it listens, and ends with its input.
+fn start(mut command: Command, what: &str) -> Result<(Started, SocketAddr), Failure> {
+    let failed = |why: String| Failure::remote(format!("start a netserver through {what}: {why}"));
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(|error| failed(error.to_string()))?;
+    let input = child.stdin.take();
+    let output = child.stdout.take().expect("it is piped");
+    let started = Started { child, input };
+    let mut line = String::new();
+    let read = BufReader::new(output).read_line(&mut line);
+    let address = read
+        .ok()
+        .and_then(|_| line.trim().rsplit(' ').next()?.parse().ok());
+    match address {
+        Some(address) => Ok((started, address)),
+        None => Err(failed("it did not tell where it listens".to_string())),
+    }
+}

@@ -1,0 +1,287 @@
+//! `netserver`: answers netperf, the unmodified one too.
+//!
+//! It reads from the network, so: it listens on the addresses that it is told, or on loopback alone; a test's data is
+//! taken from the control connection's peer alone, at the address that it came to; messages are of one size, and what is
+//! in them is bounded before it is used; connections, buffers and times have limits ([`limits`]).
+
+mod control;
+mod limits;
+mod listen;
+mod session;
+mod test;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use crate::getopt::{Found, Words};
+use crate::number::pair;
+use crate::options::{Family, family, port};
+use crate::{Failure, VERSION};
+use limits::Limits;
+
+/// They, with what getopt(3) wants to know. `e` and `s` are ours.
+const LETTERS: &str = "DdefhL:n:Np:sv:VZ:46";
+
+const HELP: &str = "\
+Usage: netserver [options]
+
+Answers netperf's TCP tests; docs/fronts.md.
+
+  -L HOST[,FAM]  listen there; may be repeated [default: 127.0.0.1 and ::1, nothing else]; 0.0.0.0 and :: are all addresses
+  -p PORT        [12865]; 0 for one that the system chooses
+  -4, -6         only IPv4, only IPv6
+  -D             stay in the foreground, as `tcpcost netserver` does in any case
+  -f             one test after the other
+  -Z WORD        a passphrase that must come first
+  -e             end when standard input ends
+  -s             listen where ssh came in (SSH_CONNECTION), for -H ssh:HOST
+  -V             version
+  -d, -N, -v N, -n N   taken, without effect
+
+At most 512 control connections, 1 GiB of buffers, a day a test.
+Exit codes: 0 asked to end, 1 the command line, or an address that cannot be had.
+";
+
+/// What the command line asks for.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Asked {
+    hosts: Vec<(String, Option<Family>)>,
+    port: Option<u16>,
+    family: Option<Family>,
+    is_foreground: bool,
+    is_serial: bool,
+    passphrase: Option<String>,
+    ends_with_input: bool,
+    is_for_ssh: bool,
+    /// A text instead, and its exit code.
+    text: Option<String>,
+}
+
+fn parse(args: &[String]) -> Result<Asked, Failure> {
+    let mut words = Words::new(args.iter().cloned());
+    let mut asked = Asked::default();
+    while let Some(found) = words.next(LETTERS)? {
+        match found {
+            Found::Option('D') => asked.is_foreground = true,
+            Found::Option('f') => asked.is_serial = true,
+            Found::Option('e') => asked.ends_with_input = true,
+            Found::Option('s') => asked.is_for_ssh = true,
+            Found::Option('4') => asked.family = Some(Family::V4),
+            Found::Option('6') => asked.family = Some(Family::V6),
+            Found::Option('h') => asked.text = Some(HELP.to_string()),
+            Found::Option('V') => asked.text = Some(format!("Netperf version {VERSION}\n")),
+            Found::With('L', argument) => {
+                let (host, of) = pair(&argument);
+                let of = of.map(|of| family("-L", &of)).transpose()?.flatten();
+                match host {
+                    Some(host) => asked.hosts.push((host, of)),
+                    None => asked.family = asked.family.or(of),
+                }
+            }
+            Found::With('p', argument) => asked.port = Some(port("-p", &argument)?),
+            Found::With('Z', argument) => asked.passphrase = Some(argument),
+            Found::Option(_) | Found::With(..) => {}
+            Found::Word(word) => {
+                return Err(Failure::usage(format!(
+                    "{word}: netserver takes options alone (-h)"
+                )));
+            }
+        }
+    }
+    if asked.is_for_ssh && !asked.hosts.is_empty() {
+        return Err(Failure::usage("-s: the address is ssh's; leave out -L"));
+    }
+    Ok(asked)
+}
+
+/// Answers until it is asked to end. `is_netserver`: it was called by that name, and so leaves the foreground unless told
+/// otherwise, once it listens.
+///
+/// # Errors
+/// 1: the command line; an address that cannot be had.
+pub fn serve(args: &[String], is_netserver: bool) -> Result<u8, Failure> {
+    let asked = parse(args)?;
+    if let Some(text) = &asked.text {
+        say(text);
+        return Ok(0);
+    }
+    let is_child = std::env::var_os(DAEMON).is_some();
+    if is_netserver && !asked.is_foreground && !is_child {
+        return daemon(args);
+    }
+    if is_child {
+        // It is no group's leader: its parent has just made it.
+        let _ = rustix::process::setsid();
+    }
+    let served = run(&asked);
+    if let (true, Err(failure)) = (is_child, &served) {
+        // The parent says it.
+        say(&format!("{failure}\n"));
+    }
+    served
+}
+
+/// Tells the child of [`daemon`] what it is.
+const DAEMON: &str = "TCPCOST_NETSERVER_DAEMON";
+
+/// What a netserver says when it listens; the last word is an address.
+const LISTENS: &str = "netserver listens at";
+
+/// Starts itself anew without a terminal, and ends when that listens.
+fn daemon(args: &[String]) -> Result<u8, Failure> {
+    let failed = |error: std::io::Error| Failure::usage(format!("leave the foreground: {error}"));
+    let own = std::env::current_exe().map_err(failed)?;
+    let mut child = Command::new(own)
+        .arg0("tcpcost")
+        .arg("netserver")
+        .args(args)
+        .env(DAEMON, "1")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .map_err(failed)?;
+    let output = child.stdout.take().expect("it is piped");
+    let mut line = String::new();
+    BufReader::new(output)
+        .read_line(&mut line)
+        .map_err(failed)?;
+    if !line.starts_with(LISTENS) {
+        let _ = child.wait();
+        return Err(Failure::usage(match line.trim() {
+            "" => "the netserver in the background ended",
+            why => why,
+        }));
+    }
+    say(&line);
+    Ok(0)
+}
+
+/// Whoever closed our output still wants a netserver.
+fn say(text: &str) {
+    let mut stdout = std::io::stdout().lock();
+    let _ = stdout
+        .write_all(text.as_bytes())
+        .and_then(|()| stdout.flush());
+}
+
+fn run(asked: &Asked) -> Result<u8, Failure> {
+    let places = listen::places(asked)?;
+    let listeners = listen::bind(&places)?;
+    let names: Vec<String> = listeners
+        .iter()
+        .filter_map(|listener| Some(listener.local_addr().ok()?.to_string()))
+        .collect();
+    say(&format!("{LISTENS} {}\n", names.join(" ")));
+    if asked.hosts.is_empty() && !asked.is_for_ssh {
+        eprintln!(
+            "netserver: no address was named, so only this host reaches it; -L ADDRESS for others"
+        );
+    }
+    let bound: Vec<SocketAddr> = listeners
+        .iter()
+        .filter_map(|listener| listener.local_addr().ok())
+        .collect();
+    let server = Arc::new(Server {
+        passphrase: asked.passphrase.clone(),
+        bound,
+        limits: Limits::default(),
+    });
+    let mut threads = Vec::new();
+    for listener in listeners {
+        let server = Arc::clone(&server);
+        let is_serial = asked.is_serial;
+        let thread =
+            std::thread::Builder::new().spawn(move || accept(&server, &listener, is_serial));
+        threads.push(thread.map_err(|error| Failure::usage(format!("start a thread: {error}")))?);
+    }
+    if asked.ends_with_input {
+        let mut rest = [0; 256];
+        while std::io::stdin().read(&mut rest).is_ok_and(|read| read > 0) {}
+        return Ok(0);
+    }
+    for thread in threads {
+        let _ = thread.join();
+    }
+    Err(Failure::usage("no listener is left"))
+}
+
+/// Answers one control connection, to its end, as a netserver that listens where it came to.
+pub fn answer(control: TcpStream) {
+    let server = Server {
+        passphrase: None,
+        bound: control.local_addr().into_iter().collect(),
+        limits: Limits::default(),
+    };
+    session::session(&server, control);
+}
+
+/// What all connections share.
+struct Server {
+    passphrase: Option<String>,
+    /// Where it listens.
+    bound: Vec<SocketAddr>,
+    limits: Limits,
+}
+
+/// Takes control connections.
+fn accept(server: &Arc<Server>, listener: &TcpListener, is_serial: bool) {
+    loop {
+        let Ok((stream, _)) = listener.accept() else {
+            // Too many descriptors, or a connection that went away: the next one may do.
+            std::thread::sleep(limits::ACCEPT_AGAIN);
+            continue;
+        };
+        // One too many is closed at once.
+        let Some(place) = server.limits.connection() else {
+            continue;
+        };
+        let server = Arc::clone(server);
+        let work = move || {
+            session::session(&server, stream);
+            drop(place);
+        };
+        match is_serial {
+            // On a thread of its own as well: a test may pin it to a CPU.
+            true => {
+                if let Ok(thread) = thread().spawn(work) {
+                    let _ = thread.join();
+                }
+            }
+            false => drop(thread().spawn(work)),
+        }
+    }
+}
+
+/// Buffers are not on the stack.
+fn thread() -> std::thread::Builder {
+    std::thread::Builder::new()
+        .name("test".to_string())
+        .stack_size(512 << 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(line: &str) -> Result<Asked, Failure> {
+        let args: Vec<String> = line.split_whitespace().map(str::to_string).collect();
+        parse(&args)
+    }
+
+    #[test]
+    fn addresses_may_be_several_and_options_of_the_original_are_taken() {
+        let asked = of("-D -d -N -v 2 -n 4 -L 192.0.2.1,4 -L ::1 -p 0 -Z word").unwrap();
+        assert_eq!(asked.hosts.len(), 2);
+        assert_eq!(asked.hosts[0].1, Some(Family::V4));
+        assert_eq!(asked.port, Some(0));
+        assert!(asked.is_foreground);
+        assert!(of("-x").is_err());
+        assert!(of("-p 65536").is_err());
+        assert!(of("host").is_err());
+        assert!(of("-s -L ::1").is_err());
+    }
+}

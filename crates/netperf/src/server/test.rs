@@ -1,0 +1,461 @@
+//! A test, as netserver does it.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags};
+use rustix::net::Shutdown;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+
+use super::Server;
+use super::control::{Control, Ends};
+use super::limits::{BACKLOG, BEYOND, BEYOND_CONNECTIONS, BUFFER, DATA_CONNECTION, IDLE};
+use crate::cpu::{Cpu, Meters, Reading};
+use crate::net::option;
+use crate::net::socket::{self, Sizes, SocketOptions, data_socket, errno};
+use crate::net::timers;
+use crate::protocol::exact::{self, OwnCpu};
+use crate::protocol::omni::{self, RECEIVES, Request, Response, Results, SENDS, flag};
+use crate::protocol::{LENGTH_MAX_S, Message, PROC_STAT, classic, kind};
+use crate::traffic::{self, Counted, Live, Until};
+
+/// Does what is asked for and tells what it saw. Whether the connection goes on.
+pub fn run(
+    server: &Server,
+    control: &mut Control,
+    ends: &Ends,
+    message: &Message,
+    request: &Request,
+) -> bool {
+    let to_be_told = |error: &io::Error| Message::new(message.kind + 1, errno(error));
+    let is_omni = message.kind == kind::OMNI;
+    let set_up = Plan::of(request, ends, &server.bound)
+        .and_then(|plan| Ready::new(server, plan, message.aside));
+    let ready = match set_up {
+        Ok(ready) => ready,
+        Err(error) => {
+            control.send(&to_be_told(&error));
+            return false;
+        }
+    };
+    let response = ready.response();
+    let mut answer = match is_omni {
+        true => response.message(),
+        false => classic::response(message.kind, &response),
+    };
+    // That it is ours: there is a CPU yet to be told.
+    exact::put(
+        &mut answer,
+        OwnCpu {
+            cpu_ns: 0,
+            method: exact::Method::Share,
+        },
+    );
+    if !control.send(&answer) {
+        return false;
+    }
+    match ready.run(control.socket()) {
+        Ok((results, own)) => {
+            let mut answer = match is_omni {
+                true => results.message(),
+                false => classic::results(message.kind, &results),
+            };
+            if let Some(own) = own {
+                exact::put(&mut answer, own);
+            }
+            control.send(&answer)
+        }
+        Err(error) => {
+            control.send(&to_be_told(&error));
+            false
+        }
+    }
+}
+
+/// A request that can be done.
+#[derive(Debug)]
+struct Plan {
+    listen: SocketAddr,
+    /// From whom data is taken.
+    peer: IpAddr,
+    options: SocketOptions,
+    request: Request,
+    until: Until,
+    /// How long it takes, where the clock ends it.
+    time: Option<Duration>,
+}
+
+fn refused(errno: i32) -> io::Error {
+    io::Error::from_raw_os_error(errno)
+}
+
+impl Plan {
+    /// Checks all that somebody on the network says.
+    fn of(request: &Request, ends: &Ends, bound: &[SocketAddr]) -> io::Result<Plan> {
+        let is_stream = request.socket_type == omni::STREAM_SOCKET && request.protocol == omni::TCP;
+        if !is_stream {
+            return Err(refused(libc::EPROTONOSUPPORT));
+        }
+        let unknown = flag::FASTOPEN | flag::DEFER_ACCEPT;
+        let has_intervals = request.interval_burst != 0 || request.interval_usecs != 0;
+        let is_connection_alone = request.direction & (SENDS | RECEIVES) == 0;
+        if request.flags & unknown != 0 || has_intervals || is_connection_alone {
+            return Err(refused(libc::EOPNOTSUPP));
+        }
+        // What a file of this host contains is nobody's business.
+        if !request.fill_file.is_empty() {
+            return Err(refused(libc::EPERM));
+        }
+        if request.test_length == 0 || request.test_length > LENGTH_MAX_S {
+            return Err(refused(libc::EINVAL));
+        }
+        let is_v6 = match request.ipfamily {
+            0 => ends.local.is_ipv6(),
+            4 => false,
+            6 => true,
+            _ => return Err(refused(libc::EAFNOSUPPORT)),
+        };
+        if is_v6 != ends.local.is_ipv6() {
+            return Err(refused(libc::EAFNOSUPPORT));
+        }
+        let port = u16::try_from(request.data_port).map_err(|_| refused(libc::EINVAL))?;
+        // Ports of services are not to be had by who is not of this host.
+        if (1..1024).contains(&port) {
+            return Err(refused(libc::EACCES));
+        }
+        let address = omni::address_of(&request.netserver_ip, is_v6).unwrap_or(ends.local.ip());
+        let is_ours = |bound: &SocketAddr| bound.ip() == address || bound.ip().is_unspecified();
+        if address != ends.local.ip() && !bound.iter().any(is_ours) {
+            return Err(refused(libc::EADDRNOTAVAIL));
+        }
+        let mut listen = SocketAddr::new(address, port);
+        if let (SocketAddr::V6(listen), SocketAddr::V6(local)) = (&mut listen, ends.local) {
+            // Addresses of a link are of an interface.
+            listen.set_scope_id(local.scope_id());
+        }
+        let asked = |value: i32| (value >= 0).then_some(value);
+        let options = SocketOptions {
+            send_buffer: asked(request.send_buf_size),
+            receive_buffer: asked(request.recv_buf_size),
+            nodelay: request.flags & flag::NO_DELAY != 0,
+            keepalive: request.flags & flag::KEEPALIVE != 0,
+            priority: asked(request.socket_prio),
+            tos: asked(request.socket_tos),
+            congestion: request.cong_control.clone(),
+            unrouted: request.flags & flag::ROUTING_ALLOWED == 0,
+            ..SocketOptions::default()
+        };
+        let seconds = u64::try_from(request.test_length).ok();
+        Ok(Plan {
+            listen,
+            peer: ends.peer.ip(),
+            options,
+            until: Until::of(request.test_length),
+            time: seconds.map(Duration::from_secs),
+            request: request.clone(),
+        })
+    }
+
+    fn sends(&self) -> bool {
+        self.request.direction & SENDS != 0
+    }
+
+    fn receives(&self) -> bool {
+        self.request.direction & RECEIVES != 0
+    }
+
+    fn is_connect_test(&self) -> bool {
+        self.request.flags & flag::CONNECT_TEST != 0
+    }
+
+    /// Bytes of what is sent at a time, and of what is received.
+    fn lengths(&self, sizes: Sizes) -> io::Result<(usize, usize)> {
+        let request = &self.request;
+        let is_transactions = self.sends() && self.receives();
+        let length = |asked: i32, or: i32, is_used: bool| {
+            let length = if asked > 0 { asked } else { or.max(1) };
+            let length = if is_used {
+                usize::try_from(length).unwrap_or(0)
+            } else {
+                0
+            };
+            (length <= BUFFER)
+                .then_some(length)
+                .ok_or_else(|| refused(libc::EMSGSIZE))
+        };
+        if is_transactions && (request.request_size < 1 || request.response_size < 1) {
+            return Err(refused(libc::EINVAL));
+        }
+        let (send, receive) = match is_transactions {
+            true => (request.response_size, request.request_size),
+            false => (request.send_size, request.receive_size),
+        };
+        Ok((
+            length(send, sizes.send, self.sends())?,
+            length(receive, sizes.receive, self.receives())?,
+        ))
+    }
+}
+
+/// A test that waits for its data connection.
+struct Ready {
+    plan: Plan,
+    listener: Arc<OwnedFd>,
+    sizes: Sizes,
+    send: Vec<u8>,
+    receive: Vec<u8>,
+    meters: Option<Meters>,
+    _room: super::limits::Taken,
+}
+
+impl Ready {
+    fn new(server: &Server, plan: Plan, cpu: i32) -> io::Result<Ready> {
+        if let Ok(cpu) = usize::try_from(cpu) {
+            // One that is not there is an error of who asked.
+            if cpu >= CPUS_MAX {
+                return Err(refused(libc::EINVAL));
+            }
+            tcpcost_meter::affinity::pin(cpu).map_err(|_| refused(libc::EINVAL))?;
+        }
+        let listener = data_socket(plan.listen, &plan.options)?;
+        let sizes = socket::sizes(listener.as_fd());
+        let (send, receive) = plan.lengths(sizes)?;
+        let room = server
+            .limits
+            .buffers(send + receive)
+            .ok_or_else(|| refused(libc::ENOBUFS))?;
+        rustix::net::listen(&listener, BACKLOG)?;
+        let measures = plan.request.flags & flag::MEASURE_CPU != 0;
+        Ok(Ready {
+            listener: Arc::new(listener),
+            sizes,
+            send: traffic::filler(send),
+            receive: vec![0; receive],
+            meters: measures.then(Meters::open),
+            _room: room,
+            plan,
+        })
+    }
+
+    fn response(&self) -> Response {
+        let request = &self.plan.request;
+        let length = |bytes: usize, asked: i32| match bytes {
+            0 => asked,
+            bytes => i32::try_from(bytes).unwrap_or(i32::MAX),
+        };
+        let bound = rustix::net::getsockname(&*self.listener).ok();
+        let bound = bound.and_then(|bound| SocketAddr::try_from(bound).ok());
+        let (ip, options) = (self.plan.listen.ip(), &self.plan.options);
+        Response {
+            recv_buf_size: self.sizes.receive,
+            receive_size: length(self.receive.len(), request.receive_size),
+            send_buf_size: self.sizes.send,
+            send_size: length(self.send.len(), request.send_size),
+            flags: request.flags & (flag::NO_DELAY | flag::MEASURE_CPU),
+            data_port: bound.map_or(0, |bound| bound.port().into()),
+            socket_prio: options.priority.unwrap_or(-1),
+            socket_tos: socket::tos(self.listener.as_fd(), ip, options.tos),
+        }
+    }
+
+    fn run(mut self, control: BorrowedFd<'_>) -> io::Result<(Results, Option<OwnCpu>)> {
+        let live = Arc::<Live>::default();
+        self.wait(control)?;
+        let seen = match self.plan.is_connect_test() {
+            true => self.each_its_own(&live)?,
+            false => self.one_connection(&live)?,
+        };
+        let mut results = Results {
+            bytes_received: seen.counted.bytes_received,
+            recv_calls: seen.counted.receive_calls as u32,
+            recv_buf_size: seen.sizes.receive,
+            bytes_sent: seen.counted.bytes_sent,
+            send_calls: seen.counted.send_calls as u32,
+            send_buf_size: seen.sizes.send,
+            trans_received: seen.counted.transactions as u32,
+            elapsed_time: seen.elapsed.as_secs_f32(),
+            cpu_util: -1.0,
+            cpu_method: PROC_STAT,
+            num_cpus: u32::try_from(tcpcost_host::cpus::online().len()).unwrap_or(u32::MAX),
+            transport_retrans: seen.retransmits,
+            cong_control: seen.congestion,
+            ..Results::default()
+        };
+        let own = seen.cpu.map(|cpu| {
+            results.cpu_util = cpu.util as f32;
+            results.cpu_percent_user = cpu.user as f32;
+            results.cpu_percent_system = cpu.system as f32;
+            results.cpu_percent_iowait = cpu.iowait as f32;
+            results.cpu_percent_irq = cpu.irq as f32;
+            results.cpu_percent_swintr = cpu.softirq as f32;
+            results.peak_cpu_util = cpu.peak_util as f32;
+            results.peak_cpu_id = cpu.peak_id;
+            OwnCpu {
+                cpu_ns: cpu.cpu_ns.unwrap_or(0),
+                method: cpu.method.unwrap_or(exact::Method::Machine),
+            }
+        });
+        Ok((results, own))
+    }
+
+    /// Waits for a data connection, unless who asked for the test goes away.
+    fn wait(&self, control: BorrowedFd<'_>) -> io::Result<()> {
+        let end = Instant::now() + DATA_CONNECTION;
+        loop {
+            let mut ready = [
+                PollFd::new(&*self.listener, PollFlags::IN),
+                PollFd::from_borrowed_fd(control, PollFlags::IN | PollFlags::RDHUP),
+            ];
+            let left = end.saturating_duration_since(Instant::now());
+            let left = rustix::time::Timespec::try_from(left).map_err(io::Error::other)?;
+            match rustix::event::poll(&mut ready, Some(&left)) {
+                Ok(0) => return Err(refused(libc::ETIMEDOUT)),
+                Ok(_) if !ready[0].revents().is_empty() => return Ok(()),
+                Ok(_) => return Err(refused(libc::ECONNABORTED)),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// The data connection, from the peer of the control connection.
+    fn accept(&self, live: &Arc<Live>) -> io::Result<OwnedFd> {
+        live.watch(&self.listener);
+        let waiting = Arc::clone(live);
+        // Somebody else's connections do not make it longer.
+        let _timer = timers::at(Instant::now() + DATA_CONNECTION, move || {
+            waiting.shut(Shutdown::Both);
+            None
+        });
+        let peer = self.plan.peer;
+        let is_known = |from: SocketAddr| from.ip() == peer;
+        let accepted = traffic::accept(self.listener.as_fd(), &is_known)?;
+        accepted.ok_or_else(|| refused(libc::ETIMEDOUT))
+    }
+
+    fn one_connection(&mut self, live: &Arc<Live>) -> io::Result<Seen> {
+        let socket = Arc::new(self.accept(live)?);
+        let fd = socket.as_fd();
+        // Nobody else is wanted.
+        let _ = rustix::net::shutdown(&*self.listener, Shutdown::Both);
+        if self.plan.time.is_none() {
+            set_socket_timeout(fd, Timeout::Recv, Some(IDLE))?;
+            set_socket_timeout(fd, Timeout::Send, Some(IDLE))?;
+        }
+        live.watch(&socket);
+        let before = self.read()?;
+        let begin = Instant::now();
+        let timer = self.end_timer(live, begin);
+        let until = self.plan.until;
+        let counted = match (self.plan.sends(), self.plan.receives()) {
+            (true, true) => traffic::respond(fd, &mut self.receive, &self.send, until),
+            // netperf ends by its own clock, which may be the first.
+            (true, false) => traffic::send(live, fd, &self.send, until, None),
+            _ => traffic::receive(live, fd, &mut self.receive, until, None),
+        }?;
+        let elapsed = begin.elapsed();
+        if self.plan.sends() && !self.plan.receives() {
+            let _ = rustix::net::shutdown(fd, Shutdown::Write);
+            // What is on the way, and then netperf's end of it.
+            traffic::drain(fd)?;
+        }
+        drop(timer);
+        let after = self.read()?;
+        let info = option::info(fd).ok();
+        let segments = info.map_or(0, |info| info.segments_sent());
+        Ok(Seen {
+            counted,
+            elapsed,
+            retransmits: info.map_or(-1, |info| info.retransmits().cast_signed()),
+            sizes: socket::sizes(fd),
+            congestion: socket::congestion(fd),
+            cpu: self.cpu(before, after, segments),
+        })
+    }
+
+    fn each_its_own(&mut self, live: &Arc<Live>) -> io::Result<Seen> {
+        live.watch(&self.listener);
+        let before = self.read()?;
+        let begin = Instant::now();
+        let timer = self.end_timer(live, begin);
+        let (peer, measures) = (self.plan.peer, self.meters.is_some());
+        let (mut segments, mut retransmits, mut last) = (0, 0, None);
+        let closing = |fd: BorrowedFd<'_>| {
+            last = Some(Instant::now());
+            if let (true, Ok(info)) = (measures, option::info(fd)) {
+                segments += info.segments_sent();
+                retransmits += info.retransmits().cast_signed();
+            }
+        };
+        let counted = traffic::accept_each(
+            live,
+            self.listener.as_fd(),
+            |from| from.ip() == peer,
+            &mut self.receive,
+            &self.send,
+            self.plan.until,
+            closing,
+        )?;
+        // Not the time in which nobody came any more.
+        let elapsed = last.unwrap_or(begin) - begin;
+        drop(timer);
+        let after = self.read()?;
+        Ok(Seen {
+            counted,
+            elapsed,
+            retransmits,
+            sizes: self.sizes,
+            congestion: socket::congestion(self.listener.as_fd()),
+            cpu: self.cpu(before, after, segments),
+        })
+    }
+
+    /// The end by the clock: of what we send at its time, of what the other side ends some time later.
+    fn end_timer(&self, live: &Arc<Live>, begin: Instant) -> Option<timers::Timer> {
+        let time = self.plan.time?;
+        let live = Arc::clone(live);
+        let is_ours = self.plan.sends() && !self.plan.receives();
+        let beyond = match self.plan.is_connect_test() {
+            true => BEYOND_CONNECTIONS,
+            false => BEYOND,
+        };
+        let first = if is_ours { time } else { time + beyond };
+        Some(timers::at(begin + first, move || {
+            if is_ours && !live.is_over() {
+                live.end(Some(Shutdown::Write));
+                return Some(begin + time + beyond);
+            }
+            live.end(Some(Shutdown::Both));
+            None
+        }))
+    }
+
+    fn read(&mut self) -> io::Result<Option<Reading>> {
+        let reading = self.meters.as_mut().map(Meters::read).transpose();
+        reading.map_err(io::Error::other)
+    }
+
+    fn cpu(&self, before: Option<Reading>, after: Option<Reading>, segments: u64) -> Option<Cpu> {
+        let (before, after) = before.zip(after)?;
+        Some(self.meters.as_ref()?.between(&before, &after, segments))
+    }
+}
+
+/// CPUs that the kernel can be built for.
+const CPUS_MAX: usize = 8192;
+
+/// What a test showed.
+struct Seen {
+    counted: Counted,
+    elapsed: Duration,
+    retransmits: i32,
+    sizes: Sizes,
+    congestion: String,
+    cpu: Option<Cpu>,
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,196 @@
+//! Request and response, over one connection or each over its own.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use rustix::net::SocketFlags;
+
+use super::{Counted, Live, Until, received, sent};
+use crate::latency::Latency;
+
+/// Asks again and again, with one request in flight and so many more.
+///
+/// # Errors
+/// The system's; that the other side ends the connection is none.
+pub fn request(
+    live: &Live,
+    fd: BorrowedFd<'_>,
+    request: &[u8],
+    response: &mut [u8],
+    more_in_flight: u64,
+    until: Until,
+    mut latency: Option<&mut Latency>,
+) -> io::Result<Counted> {
+    let mut counted = Counted::default();
+    let mut asked = 0;
+    while !until.is_done(counted.transactions) && !live.is_over() {
+        while asked - counted.transactions <= more_in_flight && !until.is_done(asked) {
+            latency.iter_mut().for_each(|latency| latency.begin());
+            if !send_all(fd, request, &mut counted)? {
+                return Ok(counted);
+            }
+            asked += 1;
+        }
+        if !receive_all(fd, response, &mut counted)? {
+            return Ok(counted);
+        }
+        latency.iter_mut().for_each(|latency| latency.end());
+        counted.transactions += 1;
+        live.set_transactions(counted.transactions);
+    }
+    Ok(counted)
+}
+
+/// Answers each request, until the connection ends.
+///
+/// # Errors
+/// The system's.
+pub fn respond(
+    fd: BorrowedFd<'_>,
+    request: &mut [u8],
+    response: &[u8],
+    until: Until,
+) -> io::Result<Counted> {
+    let mut counted = Counted::default();
+    while !until.is_done(counted.transactions) {
+        if !receive_all(fd, request, &mut counted)? || !send_all(fd, response, &mut counted)? {
+            break;
+        }
+        counted.transactions += 1;
+    }
+    Ok(counted)
+}
+
+/// Makes a connection for each transaction: `connect` gives one, or `None` where the time is over; `closing` sees each
+/// before it is closed.
+///
+/// # Errors
+/// A connection cannot be made; the system's.
+pub fn connect_each(
+    live: &Live,
+    connect: impl Fn() -> io::Result<Option<Arc<OwnedFd>>>,
+    request: &[u8],
+    response: &mut [u8],
+    until: Until,
+    mut latency: Option<&mut Latency>,
+    mut closing: impl FnMut(BorrowedFd<'_>),
+) -> io::Result<Counted> {
+    let mut counted = Counted::default();
+    while !until.is_done(counted.transactions) && !live.is_over() {
+        latency.iter_mut().for_each(|latency| latency.begin());
+        let Some(socket) = connect()? else { break };
+        let fd = socket.as_fd();
+        let is_whole =
+            send_all(fd, request, &mut counted)? && receive_all(fd, response, &mut counted)?;
+        // netserver closes first.
+        if !is_whole || received(fd, &mut [0])?.is_some() {
+            break;
+        }
+        latency.iter_mut().for_each(|latency| latency.end());
+        counted.transactions += 1;
+        live.set_transactions(counted.transactions);
+        closing(fd);
+    }
+    Ok(counted)
+}
+
+/// Connects a socket, which the end of the time ends, too: `None`.
+///
+/// # Errors
+/// It cannot be connected.
+pub fn connect(live: &Live, socket: OwnedFd, to: SocketAddr) -> io::Result<Option<Arc<OwnedFd>>> {
+    let socket = Arc::new(socket);
+    live.watch(&socket);
+    match rustix::net::connect(&*socket, &to) {
+        Ok(()) => Ok(Some(socket)),
+        Err(_) if live.is_over() => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Takes a connection for each transaction, until the listener is shut down, or one from ours ends without a request.
+/// `is_known` tells from whom; `closing` sees each before it is closed.
+///
+/// # Errors
+/// The system's.
+pub fn accept_each(
+    live: &Live,
+    listener: BorrowedFd<'_>,
+    is_known: impl Fn(SocketAddr) -> bool,
+    request: &mut [u8],
+    response: &[u8],
+    until: Until,
+    mut closing: impl FnMut(BorrowedFd<'_>),
+) -> io::Result<Counted> {
+    let mut counted = Counted::default();
+    while !until.is_done(counted.transactions) && !live.is_over() {
+        let Some(socket) = accept(listener, &is_known)? else {
+            break;
+        };
+        let fd = socket.as_fd();
+        let received_before = counted.bytes_received;
+        let is_whole =
+            receive_all(fd, request, &mut counted)? && send_all(fd, response, &mut counted)?;
+        if is_whole {
+            counted.transactions += 1;
+        } else if counted.bytes_received == received_before {
+            break;
+        }
+        closing(fd);
+    }
+    Ok(counted)
+}
+
+/// The next connection from somebody who is known; `None` where the listener is shut down. Others are closed.
+///
+/// # Errors
+/// The system's.
+pub fn accept(
+    listener: BorrowedFd<'_>,
+    is_known: &impl Fn(SocketAddr) -> bool,
+) -> io::Result<Option<OwnedFd>> {
+    loop {
+        match rustix::net::acceptfrom_with(listener, SocketFlags::CLOEXEC) {
+            Ok((socket, from)) => {
+                let from = from.and_then(|from| SocketAddr::try_from(from).ok());
+                if from.is_some_and(is_known) {
+                    return Ok(Some(socket));
+                }
+            }
+            Err(Errno::INTR | Errno::CONNABORTED) => {}
+            Err(Errno::INVAL) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Whether all went out.
+fn send_all(fd: BorrowedFd<'_>, bytes: &[u8], counted: &mut Counted) -> io::Result<bool> {
+    let mut done = 0;
+    while done < bytes.len() {
+        let Some(part) = sent(fd, &bytes[done..])? else {
+            return Ok(false);
+        };
+        done += part;
+        counted.bytes_sent += part as u64;
+        counted.send_calls += 1;
+    }
+    Ok(true)
+}
+
+/// Whether all came.
+fn receive_all(fd: BorrowedFd<'_>, bytes: &mut [u8], counted: &mut Counted) -> io::Result<bool> {
+    let mut done = 0;
+    while done < bytes.len() {
+        let Some(part) = received(fd, &mut bytes[done..])? else {
+            return Ok(false);
+        };
+        done += part;
+        counted.bytes_received += part as u64;
+        counted.receive_calls += 1;
+    }
+    Ok(true)
+}
