@@ -230,7 +230,13 @@ fn by_its_own_name_netserver_leaves_the_foreground_and_asks_for_its_passphrase()
             .unwrap();
         let started: Ran = output.into();
         assert_eq!(started.code, Some(0), "{started:?}");
-        let port = started.stdout.trim().rsplit(':').next().unwrap().to_string();
+        let port = started
+            .stdout
+            .trim()
+            .rsplit(':')
+            .next()
+            .unwrap()
+            .to_string();
         let run = |more: &[&str]| -> Ran {
             let mut command = Command::new(place.path("netperf"));
             command.args(["-H", "127.0.0.1", "-p", &port, "-l", "-1000"]);
@@ -243,7 +249,9 @@ fn by_its_own_name_netserver_leaves_the_foreground_and_asks_for_its_passphrase()
         unsafe { libc::kill(pid, libc::SIGTERM) };
         assert_eq!(with.code, Some(0), "{with:?}");
         assert_eq!(without.code, Some(255), "{without:?}");
-        until("its end", || (!Path::new(&format!("/proc/{pid}")).exists()).then_some(()));
+        until("its end", || {
+            (!Path::new(&format!("/proc/{pid}")).exists()).then_some(())
+        });
     });
 }
 
@@ -263,16 +271,27 @@ fn nothing_is_listened_at_but_loopback_unless_it_is_named() {
     in_namespace(|| {
         let server = Server::start(&[]);
         let listening = |family: &str| {
-            let table = std::fs::read_to_string(format!("/proc/{}/net/{family}", server.child.id())).unwrap();
+            let table =
+                std::fs::read_to_string(format!("/proc/{}/net/{family}", server.child.id()))
+                    .unwrap();
             // State 0A is LISTEN.
-            let lines = table.lines().skip(1).filter(|line| line.split_whitespace().nth(3) == Some("0A"));
-            lines.map(|line| line.split_whitespace().nth(1).unwrap().to_string()).collect::<Vec<_>>()
+            let lines = table
+                .lines()
+                .skip(1)
+                .filter(|line| line.split_whitespace().nth(3) == Some("0A"));
+            lines
+                .map(|line| line.split_whitespace().nth(1).unwrap().to_string())
+                .collect::<Vec<_>>()
         };
         let v4 = listening("tcp");
         assert_eq!(v4.len(), 1, "{v4:?}");
         assert!(v4[0].starts_with("0100007F:"), "{v4:?}");
         let v6 = listening("tcp6");
-        assert!(v6.iter().all(|address| address.starts_with("00000000000000000000000001000000:")), "{v6:?}");
+        assert!(
+            v6.iter()
+                .all(|address| address.starts_with("00000000000000000000000001000000:")),
+            "{v6:?}"
+        );
     });
 }
 
@@ -306,7 +325,17 @@ fn the_original_netperf_talks_to_our_netserver() {
         ("TCP_SENDFILE", "1"),
     ] {
         let ran: Ran = Command::new("netperf")
-            .args(["-H", "127.0.0.1", "-p", &server.port(), "-t", test, "-l", length, "-C"])
+            .args([
+                "-H",
+                "127.0.0.1",
+                "-p",
+                &server.port(),
+                "-t",
+                test,
+                "-l",
+                length,
+                "-C",
+            ])
             .output()
             .unwrap()
             .into();
@@ -330,15 +359,33 @@ fn our_netperf_talks_to_the_original_netserver() {
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
-    until("the netserver", || std::net::TcpStream::connect(format!("127.0.0.1:{port}")).ok());
-    let runs: Vec<(&str, Ran)> = ["TCP_STREAM", "TCP_MAERTS", "TCP_SENDFILE", "TCP_RR", "TCP_CRR"]
-        .into_iter()
-        .map(|test| (test, netperf(&format!("-H 127.0.0.1 -p {port} -t {test} -l -200 -c -C -- -k REMOTE_SD_METHOD,THROUGHPUT"))))
-        .collect();
+    until("the netserver", || {
+        std::net::TcpStream::connect(format!("127.0.0.1:{port}")).ok()
+    });
+    let runs: Vec<(&str, Ran)> = [
+        "TCP_STREAM",
+        "TCP_MAERTS",
+        "TCP_SENDFILE",
+        "TCP_RR",
+        "TCP_CRR",
+    ]
+    .into_iter()
+    .map(|test| {
+        (
+            test,
+            netperf(&format!(
+                "-H 127.0.0.1 -p {port} -t {test} -l -200 -c -C -- -k REMOTE_SD_METHOD,THROUGHPUT"
+            )),
+        )
+    })
+    .collect();
     server.kill().unwrap();
     server.wait().unwrap();
     for (test, ran) in runs {
         assert_eq!(ran.code, Some(0), "{test}: {ran:?}");
-        assert!(ran.stdout.contains("REMOTE_SD_METHOD=machine"), "{test}: {ran:?}");
+        assert!(
+            ran.stdout.contains("REMOTE_SD_METHOD=machine"),
+            "{test}: {ran:?}"
+        );
     }
 }
