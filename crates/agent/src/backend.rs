@@ -13,11 +13,11 @@ use tcpcost_meter::memory::MemoryUse;
 use tcpcost_meter::tcp_info::{self, TcpInfo};
 use tcpcost_stack::{
     KernelStack, RingStack, SocketOptions, Stack, StackError, UserSettings, UserStack, Wire,
-    socket_knob,
+    socket_buffers, socket_knob,
 };
 use tcpcost_study::{
-    Counts, DeviceSettings, Environment, FlowGroup, Knob, MeterName, Quantity, Side, Snapshot,
-    Totals, Whose,
+    BufferSizes, Counts, DeviceSettings, Environment, FlowGroup, Knob, Look, MeterName, Quantity,
+    Side, Snapshot, Totals, Whose,
 };
 use tcpcost_tcp::{Config, CongestionControl, Connection, Ports};
 use tcpcost_workload::Worker;
@@ -183,6 +183,12 @@ pub trait Observed: Stack + Sized {
     /// Congestion control and MSS of the first connection, and of these knobs those that it has.
     fn describe(worker: &Worker<Self>, knobs: &[&'static Knob]) -> Ready;
 
+    /// Buffers of the first connection.
+    fn buffers(worker: &Worker<Self>) -> Option<BufferSizes>;
+
+    /// A look at the first connection; `None` of the kernel's, which tells less.
+    fn look(worker: &Worker<Self>) -> Option<Look>;
+
     /// The totals of all connections, in TCP_INFO's quantities.
     fn tcp_info(worker: &Worker<Self>, meter: &mut TcpInfo) -> Result<Snapshot, String>;
 
@@ -242,6 +248,18 @@ macro_rules! observed_sockets {
                 describe(worker, knobs)
             }
 
+            fn buffers(worker: &Worker<Self>) -> Option<BufferSizes> {
+                let [send_bytes, receive_bytes] = socket_buffers(sockets(worker).next()?)?;
+                Some(BufferSizes {
+                    send_bytes,
+                    receive_bytes,
+                })
+            }
+
+            fn look(_: &Worker<Self>) -> Option<Look> {
+                None
+            }
+
             fn tcp_info(worker: &Worker<Self>, meter: &mut TcpInfo) -> Result<Snapshot, String> {
                 let snapshot = meter.snapshot(sockets(worker));
                 snapshot.map_err(|error| error.to_string())
@@ -287,6 +305,32 @@ impl<D: Device<Wire>> Observed for UserStack<D> {
             mss: first.map(|first| u64::from(first.mss())),
             ..Ready::default()
         }
+    }
+
+    fn buffers(worker: &Worker<Self>) -> Option<BufferSizes> {
+        let mut conns = worker.conns();
+        let first = conns.find_map(|conn| worker.stack().connection(conn))?;
+        Some(BufferSizes {
+            send_bytes: first.config().send_buffer.into(),
+            receive_bytes: first.info(Instant::now()).receive_buffer_bytes.into(),
+        })
+    }
+
+    fn look(worker: &Worker<Self>) -> Option<Look> {
+        let mut conns = worker.conns();
+        let first = conns.find_map(|conn| worker.stack().connection(conn))?;
+        let counters = first.counters();
+        let info = first.info(Instant::now());
+        let limits = info.ack.limit.zip(info.ack.limit_max);
+        Some(Look {
+            congestion_window_bytes: info.cwnd_bytes.into(),
+            data_segments_received: counters
+                .segments_received
+                .saturating_sub(counters.pure_acks_received),
+            pure_acks_sent: counters.pure_acks_sent,
+            delayed_acks_sent: counters.delayed_acks_sent,
+            ack_limits: limits.map(|(limit, most)| [limit, most].map(u64::from)),
+        })
     }
 
     fn tcp_info(worker: &Worker<Self>, _: &mut TcpInfo) -> Result<Snapshot, String> {
