@@ -124,7 +124,11 @@ impl DataEnds {
                 let name = &control.name;
                 resolve(name, options.data_port.remote, options.data_family)?[0]
             }
-            None => SocketAddr::new(peer.ip(), options.data_port.remote),
+            None => {
+                let mut remote = peer;
+                remote.set_port(options.data_port.remote);
+                remote
+            }
         };
         let host = options
             .data_local_host
@@ -280,7 +284,8 @@ impl Tester<'_> {
         std::thread::sleep(options.wait);
         let port = u16::try_from(set_up.data_port)
             .map_err(|_| Failure::remote("netserver names no port to connect to"))?;
-        let to = SocketAddr::new(self.ends.remote.ip(), port);
+        let mut to = self.ends.remote;
+        to.set_port(port);
         let latency = self.with_latency.then(Latency::default);
         let mut run = Run {
             test: self,
@@ -730,9 +735,9 @@ impl Run<'_, '_> {
                         mss = info.mss().cast_signed();
                     }
                 };
-                let fresh = || test.socket();
+                let connect = || traffic::connect(live, test.socket()?, to);
                 let counted =
-                    traffic::connect_each(live, fresh, to, send, receive, until, latency, closing);
+                    traffic::connect_each(live, connect, send, receive, until, latency, closing);
                 (self.segments, self.retransmits, self.mss) = (segments, retransmits, mss);
                 counted
             }

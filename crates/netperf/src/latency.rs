@@ -26,11 +26,14 @@ pub struct Summary {
 
 /// Three digits: 0.1 %.
 const DIGITS: u8 = 3;
+/// What takes longer than a day is told as that.
+const LONGEST_NS: u64 = 86_400_000_000_000;
 
 impl Default for Latency {
     fn default() -> Latency {
         Latency {
-            times: Histogram::new(DIGITS).expect("three digits are allowed"),
+            times: Histogram::new_with_bounds(1, LONGEST_NS, DIGITS)
+                .expect("the bounds are in order"),
             begun: VecDeque::new(),
         }
     }
@@ -45,9 +48,12 @@ impl Latency {
     /// The one ends that has been under way the longest.
     pub fn end(&mut self) {
         if let Some(begun) = self.begun.pop_front() {
-            let ns = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
-            self.times.saturating_record(ns);
+            self.record(u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX));
         }
+    }
+
+    fn record(&mut self, ns: u64) {
+        self.times.saturating_record(ns);
     }
 
     pub fn summary(&self) -> Summary {
@@ -94,5 +100,22 @@ mod tests {
         let summary = latency.summary();
         assert_eq!(latency.times.len(), 2);
         assert!(summary.min_us <= summary.p50_us && summary.p50_us <= summary.max_us);
+    }
+
+    #[test]
+    fn times_are_told_in_microseconds_and_to_three_digits() {
+        let mut latency = Latency::default();
+        (1..=100).for_each(|ms| latency.record(ms * 1_000_000));
+        let summary = latency.summary();
+        let near = |told: i64, us: i64| (told - us).abs() <= us / 500;
+        assert!(
+            near(summary.min_us, 1000) && near(summary.max_us, 100_000),
+            "{summary:?}"
+        );
+        assert!(
+            near(summary.p50_us, 50_000) && near(summary.p99_us, 99_000),
+            "{summary:?}"
+        );
+        assert!((summary.mean_us - 50_500.0).abs() < 60.0, "{summary:?}");
     }
 }

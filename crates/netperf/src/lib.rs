@@ -7,7 +7,7 @@
 //! - [`serve`] listens on the addresses that it is told, or on loopback, and takes data only from who controls.
 //!
 //! It speaks TCP alone: UDP, SCTP and the rest are refused by name. It knows no study. Start with [`netperf`],
-//! [`serve`] and [`protocol`].
+//! [`serve`], [`answer`] and [`protocol`].
 //!
 //! ```
 //! use tcpcost_netperf::protocol::{Message, omni};
@@ -37,7 +37,7 @@ mod traffic;
 mod units;
 
 pub use client::netperf;
-pub use server::serve;
+pub use server::{answer, serve};
 
 /// Why it ended: a line, and netperf's own exit code for it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

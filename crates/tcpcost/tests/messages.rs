@@ -163,6 +163,32 @@ const RELAYS: &[(i32, &[&str])] = &[
     ),
 ];
 
+/// Of netperf's command lines, with netperf's exit codes.
+const NETPERFS: &[(i32, &[&str])] = &[
+    (1, &["netperf", "-t", "UDP_STREAM"]),
+    (1, &["netperf", "-t", "SCTP_STREAM"]),
+    (1, &["netperf", "-t", "TCP_CC"]),
+    (1, &["netperf", "-t", "TCP_STREEM"]),
+    (1, &["netperf", "-l", "100000000000000000000"]),
+    (1, &["netperf", "-l", "0"]),
+    (1, &["netperf", "-x"]),
+    (1, &["netperf", "-l"]),
+    (1, &["netperf", "-f", "q"]),
+    (1, &["netperf", "-N"]),
+    (1, &["netperf", "-I", "90"]),
+    (1, &["netperf", "-Y", "high"]),
+    (1, &["netperf", "-H", "netns:blue"]),
+    (1, &["netperf", "--", "-F"]),
+    (1, &["netperf", "--", "-T", "udp"]),
+    (1, &["netperf", "--", "-k", "no-such-file"]),
+    (255, &["netperf", "-H", "127.0.0.1", "-p", "1"]),
+    (255, &["netperf", "-H", "netns:no-such-namespace@10.0.0.1"]),
+    (1, &["netserver", "host"]),
+    (1, &["netserver", "-p", "70000"]),
+    (1, &["netserver", "-L", "192.0.2.1"]),
+    (1, &["netserver", "-s"]),
+];
+
 #[test]
 fn mistakes_are_told_in_one_line_each() {
     let place = Place::new();
@@ -185,7 +211,7 @@ fn mistakes_are_told_in_one_line_each() {
     for args in ARGUMENTS {
         tell(2, &args.join(" "), args);
     }
-    for (code, args) in RELAYS {
+    for (code, args) in RELAYS.iter().chain(NETPERFS) {
         tell(*code, &args.join(" "), args);
     }
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/messages.txt");

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -52,6 +52,11 @@ impl Control {
             None
         });
         Message::receive(&mut self.stream).ok().flatten()
+    }
+
+    /// To be polled: what comes while a test runs is an end.
+    pub fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 
     /// Whether it could be sent.

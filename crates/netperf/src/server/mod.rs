@@ -11,7 +11,8 @@ mod session;
 mod test;
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
@@ -134,6 +135,7 @@ fn daemon(args: &[String]) -> Result<u8, Failure> {
     let failed = |error: std::io::Error| Failure::usage(format!("leave the foreground: {error}"));
     let own = std::env::current_exe().map_err(failed)?;
     let mut child = Command::new(own)
+        .arg0("tcpcost")
         .arg("netserver")
         .args(args)
         .env(DAEMON, "1")
@@ -205,6 +207,16 @@ fn run(asked: &Asked) -> Result<u8, Failure> {
         let _ = thread.join();
     }
     Err(Failure::usage("no listener is left"))
+}
+
+/// Answers one control connection, to its end, as a netserver that listens where it came to.
+pub fn answer(control: TcpStream) {
+    let server = Server {
+        passphrase: None,
+        bound: control.local_addr().into_iter().collect(),
+        limits: Limits::default(),
+    };
+    session::session(&server, control);
 }
 
 /// What all connections share.

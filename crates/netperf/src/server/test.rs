@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags};
 use rustix::net::Shutdown;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 
@@ -56,7 +57,7 @@ pub fn run(
     if !control.send(&answer) {
         return false;
     }
-    match ready.run() {
+    match ready.run(control.socket()) {
         Ok((results, own)) => {
             let mut answer = match is_omni {
                 true => results.message(),
@@ -260,8 +261,9 @@ impl Ready {
         }
     }
 
-    fn run(mut self) -> io::Result<(Results, Option<OwnCpu>)> {
+    fn run(mut self, control: BorrowedFd<'_>) -> io::Result<(Results, Option<OwnCpu>)> {
         let live = Arc::<Live>::default();
+        self.wait(control)?;
         let seen = match self.plan.is_connect_test() {
             true => self.each_its_own(&live)?,
             false => self.one_connection(&live)?,
@@ -299,17 +301,38 @@ impl Ready {
         Ok((results, own))
     }
 
+    /// Waits for a data connection, unless who asked for the test goes away.
+    fn wait(&self, control: BorrowedFd<'_>) -> io::Result<()> {
+        let end = Instant::now() + DATA_CONNECTION;
+        loop {
+            let mut ready = [
+                PollFd::new(&*self.listener, PollFlags::IN),
+                PollFd::from_borrowed_fd(control, PollFlags::IN | PollFlags::RDHUP),
+            ];
+            let left = end.saturating_duration_since(Instant::now());
+            let left = rustix::time::Timespec::try_from(left).map_err(io::Error::other)?;
+            match rustix::event::poll(&mut ready, Some(&left)) {
+                Ok(0) => return Err(refused(libc::ETIMEDOUT)),
+                Ok(_) if !ready[0].revents().is_empty() => return Ok(()),
+                Ok(_) => return Err(refused(libc::ECONNABORTED)),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
     /// The data connection, from the peer of the control connection.
     fn accept(&self, live: &Arc<Live>) -> io::Result<OwnedFd> {
         live.watch(&self.listener);
         let waiting = Arc::clone(live);
+        // Somebody else's connections do not make it longer.
         let _timer = timers::at(Instant::now() + DATA_CONNECTION, move || {
             waiting.shut(Shutdown::Both);
             None
         });
         let peer = self.plan.peer;
-        let accepted =
-            traffic::accept(self.listener.as_fd(), &|from: SocketAddr| from.ip() == peer)?;
+        let is_known = |from: SocketAddr| from.ip() == peer;
+        let accepted = traffic::accept(self.listener.as_fd(), &is_known)?;
         accepted.ok_or_else(|| refused(libc::ETIMEDOUT))
     }
 

@@ -117,19 +117,18 @@ fn a_connection_each_ends_with_one_that_asks_nothing() {
             )
             .unwrap()
         });
-        let fresh =
-            || crate::net::socket::data_socket("127.0.0.1:0".parse().unwrap(), &Default::default());
+        let live = Live::default();
+        let connect = || {
+            let socket = crate::net::socket::data_socket(
+                "127.0.0.1:0".parse().unwrap(),
+                &Default::default(),
+            );
+            connect(&live, socket?, to)
+        };
         let mut closed = 0;
-        let asked = connect_each(
-            &Live::default(),
-            fresh,
-            to,
-            &[1; 3],
-            &mut [0; 5],
-            Until::Units(10),
-            None,
-            |_| closed += 1,
-        );
+        let until = Until::Units(10);
+        let closing = |_: std::os::fd::BorrowedFd<'_>| closed += 1;
+        let asked = connect_each(&live, connect, &[1; 3], &mut [0; 5], until, None, closing);
         assert_eq!(closed, 10);
         drop(std::net::TcpStream::connect(to).unwrap());
         (asked.unwrap(), accepting.join().unwrap())

@@ -64,15 +64,14 @@ pub fn respond(
     Ok(counted)
 }
 
-/// Makes a connection for each transaction. `connect` gives a fresh socket that is to be connected, and where to;
-/// `closing` sees each before it is closed.
+/// Makes a connection for each transaction: `connect` gives one, or `None` where the time is over; `closing` sees each
+/// before it is closed.
 ///
 /// # Errors
 /// A connection cannot be made; the system's.
 pub fn connect_each(
     live: &Live,
-    fresh: impl Fn() -> io::Result<OwnedFd>,
-    to: SocketAddr,
+    connect: impl Fn() -> io::Result<Option<Arc<OwnedFd>>>,
     request: &[u8],
     response: &mut [u8],
     until: Until,
@@ -82,20 +81,13 @@ pub fn connect_each(
     let mut counted = Counted::default();
     while !until.is_done(counted.transactions) && !live.is_over() {
         latency.iter_mut().for_each(|latency| latency.begin());
-        let socket = Arc::new(fresh()?);
+        let Some(socket) = connect()? else { break };
         let fd = socket.as_fd();
-        live.watch(&socket);
-        if let Err(error) = rustix::net::connect(fd, &to) {
-            return match live.is_over() {
-                true => Ok(counted),
-                false => Err(error.into()),
-            };
-        }
         let is_whole =
             send_all(fd, request, &mut counted)? && receive_all(fd, response, &mut counted)?;
         // netserver closes first.
         if !is_whole || received(fd, &mut [0])?.is_some() {
-            return Ok(counted);
+            break;
         }
         latency.iter_mut().for_each(|latency| latency.end());
         counted.transactions += 1;
@@ -103,6 +95,20 @@ pub fn connect_each(
         closing(fd);
     }
     Ok(counted)
+}
+
+/// Connects a socket, which the end of the time ends, too: `None`.
+///
+/// # Errors
+/// It cannot be connected.
+pub fn connect(live: &Live, socket: OwnedFd, to: SocketAddr) -> io::Result<Option<Arc<OwnedFd>>> {
+    let socket = Arc::new(socket);
+    live.watch(&socket);
+    match rustix::net::connect(&*socket, &to) {
+        Ok(()) => Ok(Some(socket)),
+        Err(_) if live.is_over() => Ok(None),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Takes a connection for each transaction, until the listener is shut down, or one from ours ends without a request.

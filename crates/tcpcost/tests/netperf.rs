@@ -1,0 +1,391 @@
+//! `tcpcost netperf` and `tcpcost netserver`: the real binary at both ends, and beside the original where that is on PATH.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, Stdio};
+
+use common::{Place, Ran};
+use tcpcost_testbed::{has_program, in_namespace, is_root, skip, until};
+
+const BINARY: &str = env!("CARGO_BIN_EXE_tcpcost");
+
+/// A netserver that ends with its input.
+struct Server {
+    child: Child,
+    _input: ChildStdin,
+    ports: Vec<u16>,
+}
+
+impl Server {
+    fn start(more: &[&str]) -> Server {
+        let mut command = Command::new(BINARY);
+        command.args(["netserver", "-e", "-p", "0"]).args(more);
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let input = child.stdin.take().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap())
+            .read_line(&mut line)
+            .unwrap();
+        let addresses = line.strip_prefix("netserver listens at ").expect(&line);
+        let port = |address: &str| address.rsplit(':').next()?.parse().ok();
+        let ports = addresses.split_whitespace().filter_map(port).collect();
+        Server {
+            child,
+            _input: input,
+            ports,
+        }
+    }
+
+    fn port(&self) -> String {
+        self.ports[0].to_string()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn netperf(line: &str) -> Ran {
+    let words = line.split_whitespace();
+    let mut command = Command::new(BINARY);
+    command.arg("netperf").args(words).stdin(Stdio::null());
+    command.output().unwrap().into()
+}
+
+/// The `NAME=value` lines of a run that went well.
+#[track_caller]
+fn values(ran: &Ran) -> BTreeMap<String, String> {
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let lines = ran.stdout.lines().filter_map(|line| line.split_once('='));
+    lines
+        .map(|(name, value)| (name.to_string(), value.to_string()))
+        .collect()
+}
+
+#[test]
+fn every_test_is_done_over_ipv4_and_ipv6() {
+    in_namespace(|| {
+        let server = Server::start(&[]);
+        assert_eq!(server.ports.len(), 2, "both loopbacks");
+        for host in ["127.0.0.1", "::1"] {
+            for (test, more, sent, received) in [
+                ("TCP_STREAM -l -300000", "", 300_000, 0),
+                ("TCP_SENDFILE -l -300000", "-m 5000", 300_000, 0),
+                ("TCP_MAERTS -l -300000", "", 0, 300_000),
+                ("TCP_RR -l -100", "-r 10,20", 1000, 2000),
+                ("TCP_CRR -l -100", "-r 10,20", 1000, 2000),
+                ("OMNI -l -100", "-d rr -r 1,2 -b 3", 100, 200),
+            ] {
+                let ran = netperf(&format!(
+                    "-P 0 -H {host} -p {} -t {test} -- {more} -k LOCAL_BYTES_SENT,LOCAL_BYTES_RECVD,REMOTE_BYTES_RECVD,REMOTE_BYTES_SENT,THROUGHPUT",
+                    server.port()
+                ));
+                let values = values(&ran);
+                let of = |name: &str| values[name].parse::<u64>().unwrap();
+                assert_eq!(of("LOCAL_BYTES_SENT"), sent, "{test} {host}: {ran:?}");
+                assert_eq!(of("REMOTE_BYTES_RECVD"), sent, "{test} {host}: {ran:?}");
+                assert_eq!(of("LOCAL_BYTES_RECVD"), received, "{test} {host}: {ran:?}");
+                assert_eq!(of("REMOTE_BYTES_SENT"), received, "{test} {host}: {ran:?}");
+                assert!(values["THROUGHPUT"].parse::<f64>().unwrap() > 0.0);
+                assert_eq!(ran.stderr, "");
+            }
+        }
+    });
+}
+
+#[test]
+fn columns_are_where_scripts_look_for_them() {
+    in_namespace(|| {
+        let server = Server::start(&["-L", "127.0.0.1"]);
+        let run = |line: &str| {
+            let ran = netperf(&format!("-H 127.0.0.1 -p {} {line}", server.port()));
+            assert_eq!(ran.code, Some(0), "{ran:?}");
+            ran.stdout.lines().map(str::to_string).collect::<Vec<_>>()
+        };
+        for test in ["TCP_STREAM", "TCP_MAERTS", "TCP_SENDFILE", "TCP_RR"] {
+            let lines = run(&format!("-t {test} -l -1000"));
+            // super_netperf: the last word of the seventh line.
+            let last = lines[6].split_whitespace().last().unwrap();
+            assert!(last.parse::<f64>().unwrap() > 0.0, "{lines:?}");
+            let bare = run(&format!("-t {test} -l -1000 -P 0"));
+            assert_eq!(bare.len(), lines.len() - 6, "{bare:?}");
+            let brief = run(&format!("-t {test} -l -1000 -P 0 -v 0 -B brand"));
+            assert_eq!(brief.len(), 1);
+            assert!(brief[0].ends_with(" brand"), "{brief:?}");
+        }
+        let csv = run("-t omni -l -1000 -P 1 -- -o throughput,throughput_units,nothing_such");
+        assert_eq!(csv[1], "Throughput,Throughput Units");
+        assert!(csv[2].ends_with(",10^6bits/s"), "{csv:?}");
+        let human = run("-t omni -l -1000 -P 0 -- -O all");
+        assert_eq!(human.len(), 7, "four blocks and a blank line between");
+    });
+}
+
+#[test]
+fn interim_results_come_at_their_interval() {
+    in_namespace(|| {
+        let server = Server::start(&[]);
+        for test in ["TCP_STREAM", "TCP_MAERTS", "TCP_RR"] {
+            let ran = netperf(&format!(
+                "-P 0 -H 127.0.0.1 -p {} -t {test} -l 1 -D -0.25 -- -k THROUGHPUT,ELAPSED_TIME",
+                server.port()
+            ));
+            let values = values(&ran);
+            let interval = |line: u32| {
+                let value = values.get(&format!("NETPERF_INTERVAL[{line}]"))?;
+                value.parse::<f64>().ok()
+            };
+            // A busy machine may be late, but a timer is never early.
+            let first = interval(0).expect("an interim result");
+            assert!(first > 0.249, "{ran:?}");
+            assert!(values.contains_key("NETPERF_INTERIM_RESULT[0]"));
+            assert!(values["ELAPSED_TIME"].parse::<f64>().unwrap() >= 1.0 || test == "TCP_MAERTS");
+        }
+    });
+}
+
+#[test]
+fn whose_cpu_it_is_is_told() {
+    in_namespace(|| {
+        let server = Server::start(&[]);
+        let ran = netperf(&format!(
+            "-P 0 -H 127.0.0.1 -p {} -t TCP_RR -l -2000 -c -C -v 2 -- -k LOCAL_SD,REMOTE_SD,SD_UNITS,LOCAL_CPU_COUNT",
+            server.port()
+        ));
+        let values = values(&ran);
+        for end in ["LOCAL", "REMOTE"] {
+            let method = values[&format!("{end}_SD_METHOD")].as_str();
+            assert!(["exact", "share"].contains(&method), "{ran:?}");
+            let demand: f64 = values[&format!("{end}_SD")].parse().unwrap();
+            let cpu_ns: f64 = values[&format!("{end}_SD_CPU_NS")].parse().unwrap();
+            assert!(cpu_ns > 0.0, "{ran:?}");
+            assert!((demand - cpu_ns / 1e3 / 2000.0).abs() < 0.001, "{ran:?}");
+        }
+        assert_eq!(values["SD_UNITS"], "usec/Tran");
+        assert!(ran.stderr.contains("local service demand: "), "{ran:?}");
+    });
+}
+
+#[test]
+fn it_is_started_through_ssh_and_ends_with_the_test() {
+    in_namespace(|| {
+        let place = Place::new();
+        // What ssh would do: a shell there, with the addresses of the connection.
+        let ssh = place.path("ssh");
+        let script = "#!/bin/sh\nSSH_CONNECTION='127.0.0.1 1 127.0.0.1 22' exec sh -c \"$2\"\n";
+        std::fs::write(&ssh, script).unwrap();
+        std::fs::set_permissions(&ssh, std::fs::Permissions::from_mode(0o755)).unwrap();
+        symlink(BINARY, place.path("tcpcost")).unwrap();
+        let path = format!("{}:{}", place.directory.path().display(), env!("PATH"));
+        let mut command = place.command(&["netperf", "-H", "ssh:db1", "-l", "-1000"]);
+        let ran: Ran = command.env("PATH", &path).output().unwrap().into();
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        assert!(ran.stdout.contains(" to db1 (127.0.0.1)"), "{ran:?}");
+        // A host where it is not installed.
+        std::fs::remove_file(place.path("tcpcost")).unwrap();
+        let mut command = place.command(&["netperf", "-H", "ssh:db1", "-l", "-1000"]);
+        let ran: Ran = command.env("PATH", &path).output().unwrap().into();
+        assert_eq!(ran.code, Some(255), "{ran:?}");
+        assert!(ran.stderr.contains("through ssh db1"), "{ran:?}");
+    });
+}
+
+#[test]
+fn it_is_started_in_a_namespace() {
+    if !has_program("nsenter") {
+        return;
+    }
+    in_namespace(|| {
+        let server = Server::start(&[]);
+        let pid = server.child.id();
+        let ran = netperf(&format!("-H netns:{pid}@127.0.0.1 -t TCP_RR -l -10"));
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        let ran = netperf("-H netns:nothing-such@127.0.0.1");
+        assert_eq!(ran.code, Some(255), "{ran:?}");
+    });
+}
+
+#[test]
+fn by_its_own_name_netserver_leaves_the_foreground_and_asks_for_its_passphrase() {
+    in_namespace(|| {
+        let place = Place::new();
+        for name in ["netperf", "netserver"] {
+            symlink(BINARY, place.path(name)).unwrap();
+        }
+        let word = format!("word-{}", std::process::id());
+        let output = Command::new(place.path("netserver"))
+            .args(["-p", "0", "-4", "-Z", &word])
+            .output()
+            .unwrap();
+        let started: Ran = output.into();
+        assert_eq!(started.code, Some(0), "{started:?}");
+        let port = started
+            .stdout
+            .trim()
+            .rsplit(':')
+            .next()
+            .unwrap()
+            .to_string();
+        let run = |more: &[&str]| -> Ran {
+            let mut command = Command::new(place.path("netperf"));
+            command.args(["-H", "127.0.0.1", "-p", &port, "-l", "-1000"]);
+            command.args(more).output().unwrap().into()
+        };
+        let with = run(&["-Z", &word]);
+        let without = run(&[]);
+        let pid = daemon(&word);
+        // SAFETY: the process has our word in its command line; nobody else has.
+        unsafe { libc::kill(pid, libc::SIGTERM) };
+        assert_eq!(with.code, Some(0), "{with:?}");
+        assert_eq!(without.code, Some(255), "{without:?}");
+        until("its end", || {
+            (!Path::new(&format!("/proc/{pid}")).exists()).then_some(())
+        });
+    });
+}
+
+/// The process with this word in its command line.
+fn daemon(word: &str) -> i32 {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let mut pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let has = |pid: &i32| {
+        let line = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        line.split('\0').any(|one| one == word)
+    };
+    pids.find(has).expect("the netserver in the background")
+}
+
+#[test]
+fn nothing_is_listened_at_but_loopback_unless_it_is_named() {
+    in_namespace(|| {
+        let server = Server::start(&[]);
+        let listening = |family: &str| {
+            let table =
+                std::fs::read_to_string(format!("/proc/{}/net/{family}", server.child.id()))
+                    .unwrap();
+            // State 0A is LISTEN.
+            let lines = table
+                .lines()
+                .skip(1)
+                .filter(|line| line.split_whitespace().nth(3) == Some("0A"));
+            lines
+                .map(|line| line.split_whitespace().nth(1).unwrap().to_string())
+                .collect::<Vec<_>>()
+        };
+        let v4 = listening("tcp");
+        assert_eq!(v4.len(), 1, "{v4:?}");
+        assert!(v4[0].starts_with("0100007F:"), "{v4:?}");
+        let v6 = listening("tcp6");
+        assert!(
+            v6.iter()
+                .all(|address| address.starts_with("00000000000000000000000001000000:")),
+            "{v6:?}"
+        );
+    });
+}
+
+/// The original netperf, if that is what PATH has by this name.
+fn original(name: &str) -> bool {
+    if !has_program(name) {
+        return false;
+    }
+    let version = Command::new(name).arg("-V").output().unwrap();
+    let is_it = Command::new(name).args(["-h"]).output().unwrap();
+    let is_ours = String::from_utf8_lossy(&is_it.stdout).contains("docs/fronts.md");
+    if is_ours || !version.status.success() {
+        skip(&format!("needs the original {name}"));
+        return false;
+    }
+    true
+}
+
+#[test]
+fn the_original_netperf_talks_to_our_netserver() {
+    // It takes no address of a namespace that has nothing but lo (AI_ADDRCONFIG), so it is run outside.
+    if !original("netperf") {
+        return;
+    }
+    let server = Server::start(&["-4"]);
+    for (test, length) in [
+        ("TCP_STREAM", "-100000"),
+        ("TCP_MAERTS", "-100000"),
+        ("TCP_RR", "-100"),
+        ("TCP_CRR", "-20"),
+        ("TCP_SENDFILE", "1"),
+    ] {
+        let ran: Ran = Command::new("netperf")
+            .args([
+                "-H",
+                "127.0.0.1",
+                "-p",
+                &server.port(),
+                "-t",
+                test,
+                "-l",
+                length,
+                "-C",
+            ])
+            .output()
+            .unwrap()
+            .into();
+        assert_eq!(ran.code, Some(0), "{test}: {ran:?}");
+        let rate = ran.stdout.lines().nth(6).unwrap().split_whitespace();
+        assert!(rate.count() >= 5, "{test}: {ran:?}");
+    }
+}
+
+#[test]
+fn our_netperf_talks_to_the_original_netserver() {
+    if !original("netserver") || !is_root() {
+        return;
+    }
+    let port = {
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        free.local_addr().unwrap().port().to_string()
+    };
+    let mut server = Command::new("netserver")
+        .args(["-D", "-L", "127.0.0.1,4", "-p", &port])
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    until("the netserver", || {
+        std::net::TcpStream::connect(format!("127.0.0.1:{port}")).ok()
+    });
+    let runs: Vec<(&str, Ran)> = [
+        "TCP_STREAM",
+        "TCP_MAERTS",
+        "TCP_SENDFILE",
+        "TCP_RR",
+        "TCP_CRR",
+    ]
+    .into_iter()
+    .map(|test| {
+        (
+            test,
+            netperf(&format!(
+                "-H 127.0.0.1 -p {port} -t {test} -l -200 -c -C -- -k REMOTE_SD_METHOD,THROUGHPUT"
+            )),
+        )
+    })
+    .collect();
+    server.kill().unwrap();
+    server.wait().unwrap();
+    for (test, ran) in runs {
+        assert_eq!(ran.code, Some(0), "{test}: {ran:?}");
+        assert!(
+            ran.stdout.contains("REMOTE_SD_METHOD=machine"),
+            "{test}: {ran:?}"
+        );
+    }
+}
