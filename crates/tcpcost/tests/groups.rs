@@ -194,7 +194,7 @@ name = "b"
 workload = "crr"
 flows = 2
 [measure]
-meters = ["proc", "rusage", "netstat", "tcp_info"]
+meters = ["proc", "rusage", "netstat"]
 warm_up = "50ms"
 duration = "300ms"
 repetitions = 1
@@ -212,14 +212,10 @@ retries = 0
         let readings = record["hosts"][host]["readings"].as_array().unwrap();
         let of =
             |meter: &str| &readings.iter().find(|one| one["meter"] == meter).unwrap()["counts"];
-        let (counts, info, set_up) = (of("workload"), of("tcp_info"), of("set_up"));
+        let (counts, set_up) = (of("workload"), of("set_up"));
         let calls = counts["io_uring_enter_system_calls"].as_u64().unwrap();
         let sends = counts["send_calls"].as_u64().unwrap();
         assert!(calls > 0 && sends > 0, "{host}: {counts}");
-        assert!(
-            info["conn_bytes_received"].as_u64() > Some(0),
-            "{host}: {info}"
-        );
         // Those of crr do not stand.
         assert_eq!(set_up["connections_set_up"], 20, "{host}: {set_up}");
         assert_eq!(set_up.get("set_up_ns").is_some(), host == "client");
