@@ -3,17 +3,21 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tcpcost_link::memory::{self, Memory};
 use tcpcost_link::{Device, Routed, Tap};
+use tcpcost_meter::memory::MemoryUse;
 use tcpcost_meter::tcp_info::{self, TcpInfo};
 use tcpcost_stack::{
-    KernelStack, SocketOptions, Stack, UserSettings, UserStack, Wire, socket_knob,
+    KernelStack, RingStack, SocketOptions, Stack, StackError, UserSettings, UserStack, Wire,
+    socket_knob,
 };
 use tcpcost_study::{
-    Counts, DeviceSettings, Environment, Knob, MeterName, Quantity, Side, Snapshot, Totals, Whose,
+    Counts, DeviceSettings, Environment, FlowGroup, Knob, MeterName, Quantity, Side, Snapshot,
+    Totals, Whose,
 };
 use tcpcost_tcp::{Config, CongestionControl, Connection, Ports};
 use tcpcost_workload::Worker;
@@ -141,11 +145,31 @@ pub fn stack<D: Device<Wire>>(
         .map_err(|error| error.to_string())
 }
 
+/// The kernel's sockets by io_uring, for one of so many threads of a host.
+pub fn ring(
+    options: &SocketOptions,
+    groups: &[FlowGroup],
+    threads: usize,
+) -> Result<RingStack, StackError> {
+    let each = groups.iter().map(|group| &group.settings);
+    let connections: usize = each.clone().map(|settings| settings.flows).sum();
+    let read_bytes = each.map(|settings| settings.read_bytes).max();
+    RingStack::new(
+        options,
+        connections.div_ceil(threads.max(1)),
+        read_bytes.unwrap_or(1),
+    )
+}
+
 /// Connections that are up.
 #[derive(Debug, Default)]
 pub struct Ready {
     /// How many.
     pub connections: usize,
+    /// Time that their set-up took, ns.
+    pub set_up_ns: u64,
+    /// Memory before it.
+    pub memory: MemoryUse,
     /// Congestion control of the first.
     pub congestion_control: Option<String>,
     /// MSS of the first, bytes.
@@ -172,40 +196,74 @@ pub trait Observed: Stack + Sized {
     fn set(worker: &Worker<Self>, options: &ConnectedOptions) -> Result<(), String>;
 }
 
-impl Observed for KernelStack {
-    fn describe(worker: &Worker<Self>, knobs: &[&'static Knob]) -> Ready {
-        let first = worker.conns().find_map(|conn| worker.stack().fd(conn));
-        let read = |row: &&'static Knob| {
-            let value = socket_knob(first?, row.name)?;
-            Some((row.name.to_string(), value.to_string()))
-        };
-        Ready {
-            knobs: knobs.iter().filter_map(read).collect(),
-            congestion_control: first.and_then(|first| tcp_info::congestion_control(first).ok()),
-            mss: first.and_then(|first| tcp_info::mss(first).ok()),
-            ..Ready::default()
-        }
-    }
+/// A stack of the kernel's sockets.
+trait Sockets: Stack {
+    /// The socket of a connection.
+    fn socket(&self, conn: Self::Conn) -> Option<BorrowedFd<'_>>;
+}
 
-    fn tcp_info(worker: &Worker<Self>, meter: &mut TcpInfo) -> Result<Snapshot, String> {
-        let sockets = worker.conns().filter_map(|conn| worker.stack().fd(conn));
-        meter.snapshot(sockets).map_err(|error| error.to_string())
-    }
-
-    fn counts(_: &Worker<Self>) -> Option<Counts> {
-        None
-    }
-
-    fn keys(worker: &Worker<Self>) -> Vec<u64> {
-        let sockets = worker.conns().filter_map(|conn| worker.stack().fd(conn));
-        sockets.filter_map(tcp_info::key).collect()
-    }
-
-    fn set(worker: &Worker<Self>, options: &ConnectedOptions) -> Result<(), String> {
-        let mut sockets = worker.conns().filter_map(|conn| worker.stack().fd(conn));
-        sockets.try_for_each(|socket| options.set(socket))
+impl Sockets for KernelStack {
+    fn socket(&self, conn: Self::Conn) -> Option<BorrowedFd<'_>> {
+        self.fd(conn)
     }
 }
+
+impl Sockets for RingStack {
+    fn socket(&self, conn: Self::Conn) -> Option<BorrowedFd<'_>> {
+        self.fd(conn)
+    }
+}
+
+/// Of the connections that are open.
+fn sockets<S: Sockets>(worker: &Worker<S>) -> impl Iterator<Item = BorrowedFd<'_>> {
+    let sockets = worker.conns();
+    sockets.filter_map(|conn| worker.stack().socket(conn))
+}
+
+fn describe<S: Sockets>(worker: &Worker<S>, knobs: &[&'static Knob]) -> Ready {
+    let first = sockets(worker).next();
+    let read = |row: &&'static Knob| {
+        let value = socket_knob(first?, row.name)?;
+        Some((row.name.to_string(), value.to_string()))
+    };
+    Ready {
+        knobs: knobs.iter().filter_map(read).collect(),
+        congestion_control: first.and_then(|first| tcp_info::congestion_control(first).ok()),
+        mss: first.and_then(|first| tcp_info::mss(first).ok()),
+        ..Ready::default()
+    }
+}
+
+/// Both are the kernel's sockets, however a thread waits for them.
+macro_rules! observed_sockets {
+    ($stack:ty) => {
+        impl Observed for $stack {
+            fn describe(worker: &Worker<Self>, knobs: &[&'static Knob]) -> Ready {
+                describe(worker, knobs)
+            }
+
+            fn tcp_info(worker: &Worker<Self>, meter: &mut TcpInfo) -> Result<Snapshot, String> {
+                let snapshot = meter.snapshot(sockets(worker));
+                snapshot.map_err(|error| error.to_string())
+            }
+
+            fn counts(_: &Worker<Self>) -> Option<Counts> {
+                None
+            }
+
+            fn keys(worker: &Worker<Self>) -> Vec<u64> {
+                sockets(worker).filter_map(tcp_info::key).collect()
+            }
+
+            fn set(worker: &Worker<Self>, options: &ConnectedOptions) -> Result<(), String> {
+                sockets(worker).try_for_each(|socket| options.set(socket))
+            }
+        }
+    };
+}
+
+observed_sockets!(KernelStack);
+observed_sockets!(RingStack);
 
 impl<D: Device<Wire>> Observed for UserStack<D> {
     fn describe(worker: &Worker<Self>, knobs: &[&'static Knob]) -> Ready {

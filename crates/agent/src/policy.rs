@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use tcpcost_stack::{
     SocketOptions, StackError, ack_delay_max_here, config_for, ktls_refusal, options_here,
-    set_socket_knob,
+    set_socket_knob, uring_refusal,
 };
-use tcpcost_study::{FlowGroup, KNOBS, Kernel, Knob, Of, Unavailable, Value};
+use tcpcost_study::{FlowGroup, KNOBS, Kernel, Knob, Of, Unavailable, Value, WaitsBy};
 use tcpcost_tcp::Config;
 use tcpcost_workload::socket_options;
 
@@ -27,6 +27,14 @@ pub fn check(prepare: &Prepare, groups: &[FlowGroup]) -> Result<(), PrepareError
         && let Some(reason) = ktls_refusal()
     {
         let knob = "ktls".to_string();
+        return Err(PrepareError::Unsupported { knob, reason });
+    }
+    if groups
+        .iter()
+        .any(|group| group.settings.io == WaitsBy::IoUring)
+        && let Some(reason) = uring_refusal()
+    {
+        let knob = "io".to_string();
         return Err(PrepareError::Unsupported { knob, reason });
     }
     let delay = knobs

@@ -8,11 +8,13 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use tcpcost_meter::Meter;
 use tcpcost_meter::affinity::pin;
+use tcpcost_meter::memory::{MemoryUse, give_back_freed};
 use tcpcost_meter::other_tasks::OtherTasks;
 use tcpcost_stack::limits::{self, TcpLimits};
 use tcpcost_study::{
     AckFilterRule, Brackets, ByConnection, DeviceSettings, Environment, FlowGroup, HostName,
-    HostRecord, MeterName, RelayMode, Side, Snapshot, WaitsBy, WireSettings,
+    HostRecord, MeterName, Quantity, Reading, RelayMode, Side, Snapshot, WaitsBy, Whose,
+    WireSettings,
 };
 
 use tcpcost_workload::CONNECTS_OUTSTANDING;
@@ -33,7 +35,8 @@ use tcpcost_host::apply::{ApplyError, apply, steer};
 use tcpcost_host::environment;
 use tcpcost_host::journal::Journal;
 
-/// Connections are set up within this, or the trial fails: 30,000 take some seconds on a slow host.
+/// Connections are set up within this, and a millisecond for each, or the trial fails: hosts connect one after the other, and
+/// 30,000 connections take some seconds on a slow one.
 const SET_UP_MAX: Duration = Duration::from_secs(30);
 
 /// Files beside the connections: epoll, listeners, pipes, meters, standard streams.
@@ -63,6 +66,8 @@ pub struct HostTrial {
     wire: Option<Wire>,
     /// Meters that could not be had, one line each.
     warnings: Vec<String>,
+    /// What is known once the connections are up.
+    set_up: Option<Reading>,
 }
 
 impl HostTrial {
@@ -127,6 +132,7 @@ impl HostTrial {
                 relays: None,
                 wire,
                 warnings: Vec::new(),
+                set_up: None,
             },
             ports,
             warnings,
@@ -255,6 +261,9 @@ impl HostTrial {
         role: Role,
         loaded: BTreeMap<MeterName, String>,
     ) -> Result<(), PrepareError> {
+        if index == 0 {
+            give_back_freed();
+        }
         let config = WorkerConfig {
             index,
             threads: self.threads(),
@@ -277,7 +286,8 @@ impl HostTrial {
     }
 
     fn set_up(&mut self) {
-        let deadline = Instant::now() + SET_UP_MAX;
+        let connections = u32::try_from(flows(&self.groups)).unwrap_or(u32::MAX);
+        let deadline = Instant::now() + SET_UP_MAX + Duration::from_millis(1) * connections;
         self.workers
             .iter_mut()
             .for_each(|worker| worker.set_up(deadline));
@@ -291,6 +301,10 @@ impl HostTrial {
             match worker.ready() {
                 Ok(ready) => {
                     all.connections += ready.connections;
+                    if all.memory == MemoryUse::default() {
+                        all.memory = ready.memory;
+                    }
+                    all.set_up_ns = all.set_up_ns.max(ready.set_up_ns);
                     all.mss = all.mss.or(ready.mss);
                     all.congestion_control = all.congestion_control.or(ready.congestion_control);
                     if all.knobs.is_empty() {
@@ -303,17 +317,41 @@ impl HostTrial {
         if let Some(reason) = failures.into_iter().next() {
             return Err(PrepareError::Failed(reason));
         }
+        self.set_up = self.set_up_reading(&all);
         let Ready {
             connections,
             congestion_control,
             mss,
             knobs,
+            ..
         } = all;
         Ok(Answer::Connected {
             connections,
             congestion_control,
             mss,
             connection: knobs,
+        })
+    }
+
+    /// What set-up took; `None` where no connections stand.
+    fn set_up_reading(&self, ready: &Ready) -> Option<Reading> {
+        let memory = MemoryUse::read(Path::new("/proc")).since(ready.memory);
+        let connects = self.prepare.side == Some(Side::Connects);
+        let counts = [
+            (Quantity::ConnectionsSetUp, Some(ready.connections as u64)),
+            // Who listens waits for the others first.
+            (Quantity::SetUpNs, connects.then_some(ready.set_up_ns)),
+            (Quantity::SetUpProcessBytes, memory.process_bytes),
+            (Quantity::SetUpSlabBytes, memory.slab_bytes),
+        ];
+        (ready.connections > 0).then(|| Reading {
+            meter: MeterName::SetUp,
+            whose: Whose::Workload,
+            duration_ns: ready.set_up_ns,
+            counts: counts
+                .into_iter()
+                .filter_map(|(quantity, count)| Some((quantity, count?)))
+                .collect(),
         })
     }
 
@@ -373,6 +411,12 @@ impl HostTrial {
             .map_err(PrepareError::Failed)?;
 
         let mut readings = readings::sum(found.iter().map(|found| &found.readings[..]));
+        if let Some(mut set_up) = self.set_up.take() {
+            let tcp_bytes = found.iter().filter_map(|found| found.tcp_bytes).max();
+            let tcp_bytes = tcp_bytes.map(|bytes| (Quantity::TcpQueueBytes, bytes));
+            set_up.counts.extend(tcp_bytes);
+            readings.push(set_up);
+        }
         if let Some((soaked, warning)) = soaked {
             readings.extend(soaked);
             self.warnings.extend(warning);
@@ -442,7 +486,7 @@ impl HostTrial {
 fn files(groups: &[FlowGroup]) -> usize {
     match groups[0].settings.io {
         WaitsBy::BlockingThreads => 2 * flows(groups),
-        WaitsBy::Epoll => flows(groups),
+        WaitsBy::Epoll | WaitsBy::IoUring => flows(groups),
     }
 }
 

@@ -19,7 +19,7 @@ use tcpcost_stack::KernelStack;
 use tcpcost_study::{Brackets, CallChains, Counts, FlowGroup, MeterName, Reading, WaitsBy};
 
 use self::thread::{Worker, make};
-use crate::backend::{Backend, Ready};
+use crate::backend::{Backend, Ready, ring};
 use crate::capture::WireFile;
 use crate::policy::{self, ConnectedOptions};
 use crate::protocol::{Prepare, Span};
@@ -85,6 +85,8 @@ pub struct WorkerReadings {
     pub keys: Vec<u64>,
     /// Meters that could not be had, one line each.
     pub warnings: Vec<String>,
+    /// What TCP's queues held as the interval ended, bytes.
+    pub tcp_bytes: Option<u64>,
     /// When the meters were read.
     pub snapshots: Brackets,
     /// When TCP_INFO was.
@@ -181,6 +183,11 @@ impl WorkerThread {
                             let queue = queue.ok_or("more threads than queues")?;
                             let tap = queue.try_clone().map_err(one_line)?;
                             worker.work_on(tap, config, &prepare, &groups, &options, role)
+                        }
+                        Backend::Kernel if groups[0].settings.io == WaitsBy::IoUring => {
+                            let stack =
+                                ring(&options, &groups, config.threads).map_err(one_line)?;
+                            worker.work(make(stack, &config, &prepare, &groups, role)?)
                         }
                         // Of a host that relays by our TCP this one reads the meters.
                         Backend::Kernel | Backend::Tap(_) => {

@@ -11,7 +11,7 @@ use crate::source::{
     ALL_SENT, Source, busy_ns, busy_ratio, exact_busy_ns, exact_busy_ratio, exact_cost_ns,
     filtered_ratio, ip_kib, kib, mib, opens, others, payload_disagreement, payload_kib, per,
     per_of_some, pmu, pure_acks_received, pure_acks_sent, ratio, segment_disagreement, self_cpu_ns,
-    share, soak_load, sum, switches, threads_ns, transactions, tsc_cycles,
+    share, soak_load, sum, switches, system_calls, threads_ns, transactions, tsc_cycles,
 };
 
 /// Whose a figure can be.
@@ -85,6 +85,18 @@ figures! {
     /// Transactions completed per second of the interval, all connections together.
     TransactionsPerS = "transactions_per_s", "1/s", Group, More
         => |from| from.work_per_s(Q::Transactions);
+    /// Connections that a host, or a set of hosts one after the other, opened per second of set-up: connect, accept, and a greeting each way.
+    SetUpConnectionsPerS = "set_up_connections_per_s", "1/s", Host, More
+        => |from| ratio(from.count(M::SetUp, Q::ConnectionsSetUp)? * 1e9, from.count(M::SetUp, Q::SetUpNs)?);
+    /// Memory of a host's process per connection that it has: what set-up added to it (RSS), the buffers that all share included.
+    ProcessBytesPerConnection = "process_bytes_per_connection", "bytes", Host, Less
+        => |from| per(from, M::SetUp, Q::SetUpProcessBytes, Q::ConnectionsSetUp);
+    /// The kernel's objects per connection: what set-up added to the machine's slab, both ends of it where both are on one machine.
+    SlabBytesPerConnection = "slab_bytes_per_connection", "bytes", Host, Less
+        => |from| per(from, M::SetUp, Q::SetUpSlabBytes, Q::ConnectionsSetUp);
+    /// The machine's TCP queues at the end of the interval, per connection of the host.
+    TcpQueueBytesPerConnection = "tcp_queue_bytes_per_connection", "bytes", Host, Less
+        => |from| per(from, M::SetUp, Q::TcpQueueBytes, Q::ConnectionsSetUp);
     /// CPU µs per KiB (1024 bytes) of payload delivered: netperf's service demand. CPU = user + nice + system + irq + softirq (guest included) of /proc/stat on the end's CPUs, or on the CPUs of both ends together; iowait and steal are not in it, other tasks on these CPUs are.
     CpuUsPerKib = "cpu_us_per_kib", "µs/KiB", Host, Less
         => |from| ratio(busy_ns(from)? / 1e3, kib(from)?);
@@ -298,6 +310,9 @@ figures! {
     /// Context switches of the workload's threads per transaction.
     SwitchesPerTransaction = "context_switches_per_transaction", "switches", Host, Less
         => |from| ratio(switches(from)?, transactions(from)?);
+    /// System calls of the workload per transaction: those that sent, received or waited (a thread for each connection waits in the others); with io_uring those of io_uring_enter.
+    SystemCallsPerTransaction = "system_calls_per_transaction", "calls", Host, Less
+        => |from| ratio(system_calls(from)?, transactions(from)?);
     /// Payload bytes per call that sent some.
     BytesPerSend = "bytes_per_send_call", "bytes", Host, Neither
         => |from| per_of_some(from, M::Workload, Q::PayloadBytesSent, Q::SendCalls);

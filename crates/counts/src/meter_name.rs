@@ -112,6 +112,8 @@ meters! {
     Profile = "profile", Cpus, Bpf, ByName;
     /// The workload's own counts.
     Workload = "workload", Worker, Read, Never;
+    /// Before the interval: how long the host's connections took to come up, and the memory that they take.
+    SetUp = "set_up", Worker, Read, Never;
     /// Our own TCP's counts of what a namespace would count.
     Tcp = "tcp", Namespace, Read, Never;
     /// What the knob `ack_filter` let leave and held, by its eBPF program.

@@ -79,7 +79,7 @@ quantities! {
     AcceptSystemCalls = "accept_system_calls",
     /// Its waits for readiness: epoll_wait and its kin, poll, select.
     PollSystemCalls = "poll_system_calls",
-    /// Its calls of io_uring_enter, each of which may stand for many sends and receives.
+    /// Its calls of io_uring_enter, each of which may stand for many sends and receives; of a workload with `io = "io-uring"` by its own count.
     IoUringSystemCalls = "io_uring_enter_system_calls",
     /// Cycles of the time-stamp counter (x86-64 TSC, arm64 CNTVCT): a clock at a constant rate, not core cycles.
     TscCycles = "tsc_cycles",
@@ -267,6 +267,16 @@ quantities! {
     Transactions = "transactions",
     /// Connections set up by `crr` transactions.
     ConnectionsOpened = "connections_opened",
+    /// Connections that were set up before the interval, those of the host.
+    ConnectionsSetUp = "connections_set_up",
+    /// Time that it took a host that connects: from the first connect until all were greeted back, of the worker that took longest.
+    SetUpNs = "set_up_ns",
+    /// Growth of the memory of the host's process meanwhile, its sockets' buffers for payload included (RSS).
+    SetUpProcessBytes = "set_up_process_bytes",
+    /// Growth of the machine's slab from before the host listened or connected until its connections were up: of both ends where they are on one machine. /proc/meminfo `Slab`.
+    SetUpSlabBytes = "set_up_slab_bytes",
+    /// Memory of all TCP queues of the machine at the end of the interval. /proc/net/sockstat `mem`.
+    TcpQueueBytes = "tcp_queue_bytes",
     /// Sends by reference that completed: MSG_ZEROCOPY, IORING_OP_SEND_ZC.
     ZerocopyCompletions = "zerocopy_completions",
     /// Of these, sends whose data the kernel copied after all (SO_EE_CODE_ZEROCOPY_COPIED, IORING_NOTIF_USAGE_ZC_COPIED).

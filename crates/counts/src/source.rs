@@ -104,6 +104,18 @@ pub(crate) fn transactions(from: &dyn Source) -> Option<f64> {
     from.work(Quantity::Transactions)
 }
 
+/// System calls that sent, received and waited.
+pub(crate) fn system_calls(from: &dyn Source) -> Option<f64> {
+    let by = MeterName::Workload;
+    let apart = [
+        Quantity::SendCalls,
+        Quantity::ReceiveCalls,
+        Quantity::PollCalls,
+    ];
+    from.count(by, Quantity::IoUringSystemCalls)
+        .or_else(|| sum(from, by, &apart))
+}
+
 /// KiB of payload that the namespace's data skbs carried, out and in.
 pub(crate) fn payload_kib(from: &dyn Source) -> Option<f64> {
     let of = [Quantity::DataSkbBytesSent, Quantity::DataSkbBytesReceived];

@@ -27,6 +27,7 @@ mod clock;
 pub mod core_to_core;
 pub mod descendants;
 mod error;
+pub mod memory;
 pub mod netstat;
 pub mod other_tasks;
 pub mod perf;

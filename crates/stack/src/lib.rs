@@ -1,6 +1,6 @@
 //! A TCP under test, seen as non-blocking sockets.
 //!
-//! [`Stack`] is what a workload drives: the kernel's TCP ([`KernelStack`]) or our own over a device
+//! [`Stack`] is what a workload drives: the kernel's TCP ([`KernelStack`] by epoll, [`RingStack`] by io_uring) or our own over a device
 //! ([`UserStack`]). A workload is generic over the trait, never `dyn`: a virtual call per read would
 //! be part of what is measured. This crate knows no workload and no trial: it moves bytes when asked.
 //!
@@ -28,6 +28,7 @@ mod kernel;
 pub mod limits;
 mod reader;
 mod stack;
+mod uring;
 mod user;
 
 pub use blocking::{BlockingConnector, BlockingListener, BlockingSocket};
@@ -39,6 +40,7 @@ pub use kernel::{KernelConn, KernelListener, KernelSink, KernelSource, KernelSta
 pub use stack::{
     Completions, Content, Forwarded, Moved, Pages, Ready, SocketOptions, Stack, Stopped,
 };
+pub use uring::{RingConn, RingListener, RingSink, RingSource, RingStack, uring_refusal};
 pub use user::{
     Slabs, UserConn, UserListener, UserSettings, UserSink, UserSource, UserStack, Wire, config_for,
 };

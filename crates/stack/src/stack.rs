@@ -81,7 +81,7 @@ pub enum Stopped {
     SinkGone(io::Error),
 }
 
-/// What went by reference so far.
+/// What a stack has done so far that no call's result tells.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Completions {
     /// Sends by reference completed: MSG_ZEROCOPY, IORING_OP_SEND_ZC.
@@ -90,6 +90,8 @@ pub struct Completions {
     pub copied: u64,
     /// Bytes received by mapping their pages (TCP_ZEROCOPY_RECEIVE).
     pub mapped_bytes: u64,
+    /// System calls of a stack whose sends, receives and waits are not one each.
+    pub ring_calls: Option<u64>,
 }
 
 /// Pages of files.
@@ -179,6 +181,14 @@ pub trait Stack {
     /// Only of a broken stack.
     fn poll(&mut self, timeout: Option<Duration>) -> io::Result<usize>;
 
+    /// Hands over what was taken and waits to be: before a thread does something else than poll.
+    ///
+    /// # Errors
+    /// Only of a broken stack.
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
     /// Makes the calling thread's timeouts as precise as the host can; what a fixed rate needs.
     fn use_precise_timeouts(&mut self);
 
@@ -213,7 +223,8 @@ pub trait Stack {
     /// Sends `len` bytes of a source from offset `at`; `more` is MSG_MORE.
     ///
     /// # Errors
-    /// `WouldBlock`, or the connection's error.
+    /// `WouldBlock`; `ResourceBusy` where the send before it is still to be handed over, so that none was tried, and
+    /// writability will be told; or the connection's error.
     fn send(
         &mut self,
         conn: Self::Conn,
@@ -236,7 +247,7 @@ pub trait Stack {
     fn receive(&mut self, conn: Self::Conn, sink: &mut Self::Sink) -> io::Result<Moved>;
 
     /// The bytes of the last receive; `None` where the sink never sees them.
-    fn received<'a>(&self, sink: &'a Self::Sink, bytes: usize) -> Option<&'a [u8]>;
+    fn received<'a>(&'a self, sink: &'a Self::Sink, bytes: usize) -> Option<&'a [u8]>;
 
     /// Moves received bytes of a connection into the send queue of another, by reference: at most `most`, and no more
     /// than the other has room for. For the connection that they come from it is a read. An end is not passed on.
@@ -260,7 +271,7 @@ pub trait Stack {
     /// The connection's error, if that is what [`Ready::error`] was about.
     fn reap(&mut self, conn: Self::Conn) -> io::Result<()>;
 
-    /// Completions of all connections, those closed included.
+    /// Of all connections, those closed included.
     fn completions(&self) -> Completions;
 
     /// The connection for a thread of its own, in calls that block; readiness of it is told no more.

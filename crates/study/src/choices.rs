@@ -125,6 +125,8 @@ words! {
         Epoll = "epoll",
         /// A thread for each connection, in calls that block.
         BlockingThreads = "blocking-threads",
+        /// One thread for many, by a ring of io_uring.
+        IoUring = "io-uring",
     }
 }
 

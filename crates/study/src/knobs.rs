@@ -112,9 +112,10 @@ pub const KNOBS: &[Knob] = &[
         "io",
         Kind::Choice(WaitsBy::WORDS),
         "epoll",
-        "How a thread waits: `epoll`, one thread of `threads` for many connections; `blocking-threads`, a thread for each connection (of `crr`, for each at a time), which waits in send(2), recv(2) and accept(2), as in netperf and uperf. Its context switches are those of the program measured.",
+        "How a thread waits: `epoll`, one thread of `threads` for many connections; `blocking-threads`, a thread for each connection (of `crr`, for each at a time), which waits in send(2), recv(2) and accept(2), as in netperf and uperf. Its context switches are those of the program measured. `io-uring`, one thread of `threads` for many connections, with a ring in place of epoll: accept and receive are asked for once (multishot), bytes come in provided buffers, and the sends of a turn are handed over by the one io_uring_enter(2) that waits.",
     )
     .needs(&[
+        Need::of(&[]).at(At::User).when(&["io-uring"]).because("our TCP makes no system calls for its connections"),
         Need::of(&[]).at(At::User).when(&["blocking-threads"]).because("our TCP has a thread an instance, which polls it"),
         Need::of(&[is("threads", &["0"])]).when(&["blocking-threads"]).because("it has a thread for each connection"),
     ]),

@@ -152,6 +152,11 @@ impl WorkloadSettings {
         {
             return Err(SettingsError(format!("io: blocking-threads {reason}")));
         }
+        if settings.io == WaitsBy::IoUring
+            && let Some(reason) = settings.no_ring()
+        {
+            return Err(SettingsError(format!("io: io-uring {reason}")));
+        }
         match knobs.unmet().into_iter().next() {
             Some(unmet) => Err(SettingsError(unmet.to_string())),
             None => Ok(settings),
@@ -166,15 +171,37 @@ impl WorkloadSettings {
         }
     }
 
-    /// What a thread that blocks cannot do.
-    fn no_blocking_threads(&self) -> Option<&'static str> {
+    /// Whether a program says by which calls it sends or receives.
+    fn has_calls(&self) -> bool {
         let mut operations = self.program.iter().flat_map(Program::all);
-        let has_calls = operations.any(|operation| {
+        operations.any(|operation| {
             matches!(
                 operation,
                 Operation::Send { with: Some(_), .. } | Operation::Receive { with: Some(_), .. }
             )
-        });
+        })
+    }
+
+    /// What a ring cannot do.
+    fn no_ring(&self) -> Option<&'static str> {
+        match self {
+            _ if self.send_with != SendWith::Send || self.receive_with != ReceiveWith::Read => {
+                Some(
+                    "sends by send and receives into its own buffers: leave send_with and receive_with out",
+                )
+            }
+            _ if self.has_calls() => {
+                Some("sends by send and receives into its own buffers: leave with out")
+            }
+            _ if self.cork == Cork::On => Some(
+                "hands sends over later than TCP_CORK would be set and cleared: use cork = \"msg-more\"",
+            ),
+            _ => None,
+        }
+    }
+
+    /// What a thread that blocks cannot do.
+    fn no_blocking_threads(&self) -> Option<&'static str> {
         let is_paced_from_afar =
             self.kind == WorkloadKind::Maerts && self.rate_bits_per_s.is_some();
         match self {
@@ -185,7 +212,7 @@ impl WorkloadSettings {
             _ if self.send_with != SendWith::Send || self.receive_with != ReceiveWith::Read => {
                 Some("send by send and receive by read: leave send_with and receive_with out")
             }
-            _ if has_calls => Some("send by send and receive by read: leave with out"),
+            _ if self.has_calls() => Some("send by send and receive by read: leave with out"),
             _ if self.cork != Cork::Off => Some("do not cork: leave cork out"),
             _ if is_paced_from_afar => {
                 Some("have no rate for maerts: the side that connects keeps it")

@@ -159,6 +159,7 @@ const BUILT_IN: &[(&str, &str)] = built_in![
     "transmit",
     "lso",
     "ack-ratio",
+    "scale",
     "request-response",
     "beside",
     "profile",

@@ -3,6 +3,7 @@
 mod common;
 
 use common::{Place, able};
+use tcpcost_testbed::skip;
 
 const STUDY: &str = r#"
 [workload]
@@ -168,6 +169,74 @@ retries = 0
     let ran = place.run(&["run", &refused]);
     assert_eq!(ran.code, Some(2));
     assert!(ran.stderr.contains("wait for each response"), "{ran:?}");
+}
+
+#[test]
+fn a_ring_has_its_own_system_calls_and_refuses_what_it_cannot_do() {
+    if !able() {
+        return;
+    }
+    let place = Place::new();
+    let study = place.write(
+        "ring.toml",
+        r#"
+[workload]
+io = "io-uring"
+check = "on"
+[bed]
+kind = "netns"
+[[group]]
+name = "a"
+workload = "rr"
+flows = 20
+[[group]]
+name = "b"
+workload = "crr"
+flows = 2
+[measure]
+meters = ["proc", "rusage", "netstat"]
+warm_up = "50ms"
+duration = "300ms"
+repetitions = 1
+others_max = "100%"
+retries = 0
+"#,
+    );
+    let ran = place.run(&["run", &study, "--out", "out"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let record = &place.records("out")[0];
+    if record["outcome"] == "skipped" {
+        return skip(&record["reason"].to_string());
+    }
+    for host in ["client", "server"] {
+        let readings = record["hosts"][host]["readings"].as_array().unwrap();
+        let of =
+            |meter: &str| &readings.iter().find(|one| one["meter"] == meter).unwrap()["counts"];
+        let (counts, set_up) = (of("workload"), of("set_up"));
+        let calls = counts["io_uring_enter_system_calls"].as_u64().unwrap();
+        let sends = counts["send_calls"].as_u64().unwrap();
+        assert!(calls > 0 && sends > 0, "{host}: {counts}");
+        // Those of crr do not stand.
+        assert_eq!(set_up["connections_set_up"], 20, "{host}: {set_up}");
+        assert_eq!(set_up.get("set_up_ns").is_some(), host == "client");
+    }
+    for (knob, reason) in [
+        (
+            "send_with = \"zerocopy\"",
+            "leave send_with and receive_with out",
+        ),
+        ("cork = \"on\"", "use cork = \"msg-more\""),
+        (
+            "receive_with = \"splice\"",
+            "leave send_with and receive_with out",
+        ),
+    ] {
+        let text = format!("[workload]\nio = \"io-uring\"\n{knob}\n");
+        let ran = place.run(&["run", &place.write("refused.toml", &text)]);
+        assert_eq!(ran.code, Some(2), "{knob}");
+        assert!(ran.stderr.contains(reason), "{ran:?}");
+        assert_eq!(ran.stderr.lines().count(), 1, "{ran:?}");
+    }
 }
 
 #[test]

@@ -147,6 +147,12 @@ impl<S: Stack> Io<S> {
                 flow.writable = false;
                 Ok(0)
             }
+            // None was made.
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
+                group.tally.send_calls -= 1;
+                flow.writable = false;
+                Ok(0)
+            }
             Err(error) => Err(failed(flow, "send")(error)),
         }
     }

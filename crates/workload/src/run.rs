@@ -103,7 +103,7 @@ impl<S: Stack> Worker<S> {
         loop {
             let now = Instant::now();
             if now >= deadline || stop.load(Ordering::Relaxed) {
-                return Ok(());
+                return self.flush();
             }
             let due = self.start_all_due(self.clock.at_ns(now))?;
             let sleep = if self.queue.is_empty() {
@@ -120,6 +120,14 @@ impl<S: Stack> Worker<S> {
                 left = left.saturating_sub(moved.max(TURN_LEAST));
             }
         }
+    }
+
+    /// Hands over what a stack has gathered: the next run may be long to come.
+    fn flush(&mut self) -> Result<(), WorkloadError> {
+        self.io.stack.flush().map_err(|error| WorkloadError::Wait {
+            doing: "hand over sends",
+            error,
+        })
     }
 
     /// Starts what is due in any group; gives the time until the next is.

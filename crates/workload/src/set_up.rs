@@ -296,7 +296,7 @@ impl<S: Stack> Worker<S> {
         }
         match self.on_start.clone() {
             Some(on_start) => self.start_threads(&on_start),
-            None => Ok(()),
+            None => self.io.stack.flush().map_err(call("hand over closes")),
         }
     }
 }

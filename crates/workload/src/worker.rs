@@ -255,6 +255,9 @@ impl<S: Stack> Worker<S> {
             totals.insert(Quantity::ZerocopyCompletions, completions.sends);
             totals.insert(Quantity::ZerocopyCopied, completions.copied);
         }
+        if let Some(calls) = completions.ring_calls {
+            totals.insert(Quantity::IoUringSystemCalls, calls);
+        }
         if maps {
             totals.insert(Quantity::PayloadBytesMapped, completions.mapped_bytes);
         }

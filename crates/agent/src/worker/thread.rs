@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError};
@@ -11,6 +12,7 @@ use std::time::{Duration, Instant};
 use hdrhistogram::{AdditionError, Histogram};
 use tcpcost_link::Device;
 use tcpcost_meter::affinity::pin;
+use tcpcost_meter::memory::MemoryUse;
 use tcpcost_meter::rusage;
 use tcpcost_meter::tcp_info::TcpInfo;
 use tcpcost_stack::{SocketOptions, Stack, StackError, Wire};
@@ -100,10 +102,14 @@ impl Worker {
             is_between = matches!(order, Order::SetUp(_));
             let answer = match order {
                 Order::SetUp(deadline) => {
+                    let memory = MemoryUse::read(Path::new("/proc"));
+                    let begun_ns = clock_ns();
                     worker.set_up(deadline).map_err(|error| error.to_string())?;
+                    let set_up_ns = clock_ns().saturating_sub(begun_ns);
                     S::set(&worker, &self.options)?;
                     let mut ready = S::describe(&worker, &self.knobs);
                     ready.connections = worker.conns().count();
+                    (ready.set_up_ns, ready.memory) = (set_up_ns, memory);
                     WorkerAnswer::Ready(ready)
                 }
                 Order::Run(span) => {
@@ -181,6 +187,7 @@ impl Worker {
         after.extend(self.meters()?);
         let second_end_ns = realtime_ns();
         let by_connection_after = self.by_connection();
+        let memory = MemoryUse::read(Path::new("/proc"));
         let info_last_ns = realtime_ns();
         let connections_after = self.connections(worker)?;
         let tcp_info = connections_after.as_ref().map(|_| Brackets {
@@ -216,6 +223,7 @@ impl Worker {
                 false => Vec::new(),
             },
             warnings: std::mem::take(&mut self.meters.warnings),
+            tcp_bytes: memory.tcp_bytes,
             snapshots: Brackets {
                 first_begin_ns,
                 first_end_ns,

@@ -19,8 +19,8 @@ pub(crate) mod acks;
 mod epoll;
 pub(crate) mod options;
 mod sink;
-mod slab;
-mod source;
+pub(crate) mod slab;
+pub(crate) mod source;
 pub(crate) mod tls;
 mod zerocopy;
 
@@ -249,7 +249,7 @@ impl Stack for KernelStack {
     }
 
     #[inline(always)]
-    fn received<'a>(&self, sink: &'a KernelSink, bytes: usize) -> Option<&'a [u8]> {
+    fn received<'a>(&'a self, sink: &'a KernelSink, bytes: usize) -> Option<&'a [u8]> {
         sink.received(bytes)
     }
 

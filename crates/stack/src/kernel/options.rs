@@ -76,7 +76,7 @@ pub fn set_socket_knob(fd: BorrowedFd<'_>, knob: &str, value: &Value) -> io::Res
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Prepared {
+pub(crate) struct Prepared {
     options: SocketOptions,
     /// Whether a buffer is beyond what any user may ask for, and this one may.
     force: bool,
@@ -92,7 +92,7 @@ pub fn options_here(options: &SocketOptions) -> Result<(), StackError> {
 }
 
 impl Prepared {
-    pub(super) fn new(options: &SocketOptions) -> Result<Prepared, StackError> {
+    pub(crate) fn new(options: &SocketOptions) -> Result<Prepared, StackError> {
         let protocol = options.mptcp.then_some(ipproto::MPTCP);
         let fresh = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, protocol);
         let fresh = fresh.map_err(|error| match options.mptcp {
@@ -159,12 +159,12 @@ impl Prepared {
     }
 
     /// What a socket is made for; `None` is TCP.
-    pub(super) fn protocol(&self) -> Option<Protocol> {
+    pub(crate) fn protocol(&self) -> Option<Protocol> {
         self.options.mptcp.then_some(ipproto::MPTCP)
     }
 
     /// Before connect or listen: buffer sizes decide the window scale in the SYN.
-    pub(super) fn apply(&self, fd: &OwnedFd) -> Result<(), StackError> {
+    pub(crate) fn apply(&self, fd: &OwnedFd) -> Result<(), StackError> {
         let options = &self.options;
         if let Some(bytes) = options.send_buffer_bytes {
             match self.force {

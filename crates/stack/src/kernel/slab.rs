@@ -2,20 +2,20 @@
 //! about. The crate `slab` would do; this one keeps the free list apart, so an entry costs no tag.
 
 #[derive(Debug)]
-pub(super) struct Slab<T> {
+pub(crate) struct Slab<T> {
     entries: Vec<Option<T>>,
     free: Vec<u32>,
 }
 
 impl<T> Slab<T> {
-    pub(super) fn new() -> Slab<T> {
+    pub(crate) fn new() -> Slab<T> {
         Slab {
             entries: Vec::new(),
             free: Vec::new(),
         }
     }
 
-    pub(super) fn insert(&mut self, value: T) -> u32 {
+    pub(crate) fn insert(&mut self, value: T) -> u32 {
         if let Some(index) = self.free.pop() {
             self.entries[index as usize] = Some(value);
             return index;
@@ -25,16 +25,16 @@ impl<T> Slab<T> {
     }
 
     #[inline]
-    pub(super) fn get(&self, index: u32) -> Option<&T> {
+    pub(crate) fn get(&self, index: u32) -> Option<&T> {
         self.entries.get(index as usize)?.as_ref()
     }
 
     #[inline]
-    pub(super) fn get_mut(&mut self, index: u32) -> Option<&mut T> {
+    pub(crate) fn get_mut(&mut self, index: u32) -> Option<&mut T> {
         self.entries.get_mut(index as usize)?.as_mut()
     }
 
-    pub(super) fn remove(&mut self, index: u32) -> Option<T> {
+    pub(crate) fn remove(&mut self, index: u32) -> Option<T> {
         let value = self.entries.get_mut(index as usize)?.take()?;
         self.free.push(index);
         Some(value)

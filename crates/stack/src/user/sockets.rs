@@ -217,7 +217,7 @@ impl<D: Device<Wire>> Stack for UserStack<D> {
     }
 
     #[inline]
-    fn received<'a>(&self, sink: &'a UserSink, bytes: usize) -> Option<&'a [u8]> {
+    fn received<'a>(&'a self, sink: &'a UserSink, bytes: usize) -> Option<&'a [u8]> {
         sink.received(bytes)
     }
 

@@ -56,7 +56,7 @@ pub(super) fn pipe(bytes: usize) -> Result<(OwnedFd, OwnedFd), StackError> {
 }
 
 /// A mapping of its own that holds the content.
-fn memory(content: &mut Content<'_>) -> Result<Mmap, StackError> {
+pub(crate) fn memory(content: &mut Content<'_>) -> Result<Mmap, StackError> {
     writable(content)?
         .make_read_only()
         .map_err(call("mprotect"))

@@ -1,0 +1,112 @@
+//! Memory before and after something is made: what connections take. Not a meter of an interval: what is set up stays.
+//!
+//! The slab is the machine's, so that what others allocate meanwhile is in it, too.
+
+#![allow(unsafe_code, reason = "malloc_trim has no safe wrapper")]
+
+use std::fs;
+use std::path::Path;
+
+/// What is taken now, in bytes. What cannot be read is absent.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct MemoryUse {
+    /// Of this process, in RAM: the second number of /proc/self/statm.
+    pub process_bytes: Option<u64>,
+    /// Of the kernel's objects, sockets among them: /proc/meminfo `Slab`.
+    pub slab_bytes: Option<u64>,
+    /// Of what is in TCP's queues: /proc/net/sockstat `TCP: ... mem`.
+    pub tcp_bytes: Option<u64>,
+}
+
+impl MemoryUse {
+    /// Reads it under `proc`, which is `/proc` but in tests.
+    pub fn read(proc: &Path) -> MemoryUse {
+        let text = |path: &str| fs::read_to_string(proc.join(path)).ok();
+        let page = rustix::param::page_size() as u64;
+        let number = |word: Option<&str>| word?.parse::<u64>().ok();
+        let after = |text: &str, word: &str| {
+            let mut words = text.split_ascii_whitespace();
+            words.find(|&found| found == word)?;
+            number(words.next())
+        };
+        let tcp = |text: String| {
+            let line = text.lines().find(|line| line.starts_with("TCP:"))?;
+            after(line, "mem")
+        };
+        MemoryUse {
+            process_bytes: text("self/statm")
+                .and_then(|text| number(text.split_ascii_whitespace().nth(1)))
+                .map(|pages| pages * page),
+            slab_bytes: text("meminfo")
+                .and_then(|text| after(&text, "Slab:"))
+                .map(|kib| kib * 1024),
+            tcp_bytes: text("net/sockstat").and_then(tcp).map(|pages| pages * page),
+        }
+    }
+
+    /// Of the process and the slab what was taken since then; 0 where there is less.
+    pub fn since(self, before: MemoryUse) -> MemoryUse {
+        let growth = |now: Option<u64>, then: Option<u64>| Some(now?.saturating_sub(then?));
+        MemoryUse {
+            process_bytes: growth(self.process_bytes, before.process_bytes),
+            slab_bytes: growth(self.slab_bytes, before.slab_bytes),
+            tcp_bytes: growth(self.tcp_bytes, before.tcp_bytes),
+        }
+    }
+}
+
+/// Gives back to the kernel what this process has freed, so that it does not serve for what is made next.
+pub fn give_back_freed() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: it may be called at any time; it takes the allocator's own locks.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_read_where_the_kernel_shows_it_and_else_absent() {
+        let proc = tempfile::tempdir().unwrap();
+        assert_eq!(MemoryUse::read(proc.path()), MemoryUse::default());
+        let page = rustix::param::page_size() as u64;
+        for folder in ["self", "net"] {
+            fs::create_dir(proc.path().join(folder)).unwrap();
+        }
+        for (path, text) in [
+            ("self/statm", "900 20 3 4 5 6 7\n"),
+            ("meminfo", "MemTotal: 9 kB\nSlab:             300 kB\n"),
+            (
+                "net/sockstat",
+                "UDP: inuse 1 mem 7\nTCP: inuse 5 orphan 0 mem 100\n",
+            ),
+        ] {
+            fs::write(proc.path().join(path), text).unwrap();
+        }
+        let read = MemoryUse::read(proc.path());
+        let expected = MemoryUse {
+            process_bytes: Some(20 * page),
+            slab_bytes: Some(300 * 1024),
+            tcp_bytes: Some(100 * page),
+        };
+        assert_eq!(read, expected);
+        assert_eq!(read.since(read).process_bytes, Some(0));
+        assert_eq!(read.since(MemoryUse::default()), MemoryUse::default());
+    }
+
+    #[test]
+    fn what_is_taken_and_touched_shows() {
+        give_back_freed();
+        let before = MemoryUse::read(Path::new("/proc"));
+        let taken = vec![1u8; 32 << 20];
+        let after = MemoryUse::read(Path::new("/proc")).since(before);
+        assert!(
+            after.process_bytes.unwrap() > 16 << 20,
+            "{after:?} {}",
+            taken.len()
+        );
+    }
+}

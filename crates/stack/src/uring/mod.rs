@@ -1,0 +1,863 @@
+//! The kernel's TCP by io_uring: a ring for a thread, in place of epoll and of a system call for each send and receive.
+//!
+//! Accept and receive are asked for once for each listener and connection (multishot); bytes come in buffers that the ring was
+//! given before. Sends are gathered and handed over together by the call that waits, one io_uring_enter(2) for each turn of the
+//! thread's loop. A send that found no room for all of its bytes is continued by the kernel; until then its connection takes no more.
+//!
+//! What a send has taken counts as sent, as bytes in a send buffer do. Close lets it end first. Bytes that have come are read as far as the
+//! kernel is concerned, so that a close with bytes left unread is none of the resets that it is with the other stacks.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use memmap2::Mmap;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
+use tcpcost_study::{ReceiveWith, SendWith};
+
+use crate::error::{StackError, call};
+use crate::kernel::options::Prepared;
+use crate::kernel::slab::Slab;
+use crate::kernel::source::memory;
+use crate::stack::{Completions, Content, Forwarded, Moved, Pages, Ready, SocketOptions, Stack};
+
+mod ring;
+
+use ring::{Completion, Kind, Piece, Ring};
+
+/// A connection of a [`RingStack`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RingConn(u32);
+
+/// A listener of a [`RingStack`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RingListener(u32);
+
+/// What a [`RingStack`] sends from; its content never changes once made.
+#[derive(Debug)]
+pub struct RingSource(Arc<Mmap>);
+
+/// What a [`RingStack`] receives into: the ring's buffers, or its own where the ring had none.
+#[derive(Debug)]
+pub struct RingSink {
+    own: Vec<u8>,
+    last: Place,
+}
+
+/// Where received bytes are.
+#[derive(Debug, Clone, Copy)]
+enum Place {
+    Own,
+    Ring { buffer: u16, from: usize },
+}
+
+/// A connection. Its descriptor is closed once nothing that was asked for is in flight, so that no entry of the ring meets
+/// another file of the same number.
+#[derive(Debug)]
+struct Socket {
+    fd: OwnedFd,
+    token: u32,
+    /// Buffers that have come, oldest and newest; those between are in [`Buffers`].
+    oldest: Option<u16>,
+    newest: u16,
+    /// Bytes of the oldest that are taken.
+    taken: u32,
+    receiving: Option<Kind>,
+    sending: Sending,
+    connecting: bool,
+    /// The peer has closed its direction.
+    has_ended: bool,
+    /// Not told yet.
+    error: Option<Errno>,
+    /// The FIN is to follow what is being sent.
+    finishes: bool,
+    closing: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Sending {
+    No,
+    /// Gathered, not handed over; whether somebody has more to send.
+    Queued {
+        piece: Piece,
+        has_more: bool,
+    },
+    /// Continued by the kernel when there is room.
+    Rest(Piece),
+}
+
+/// A listener.
+#[derive(Debug)]
+struct Listening {
+    fd: OwnedFd,
+    token: u32,
+    came: VecDeque<OwnedFd>,
+    error: Option<Errno>,
+    accepting: bool,
+    closing: bool,
+}
+
+/// What is in each buffer, and which of its connection follows.
+#[derive(Debug)]
+struct Buffers {
+    bytes: Vec<u32>,
+    next: Vec<Option<u16>>,
+}
+
+/// The kernel's TCP by io_uring, for one thread: that which first polls, connects or has more than a ring's entries to ask for.
+#[derive(Debug)]
+pub struct RingStack {
+    ring: Ring,
+    sockets: Slab<Socket>,
+    listeners: Slab<Listening>,
+    /// Of listeners that are or were.
+    listening: Vec<u32>,
+    buffers: Buffers,
+    /// Given back by the next receive.
+    last: Option<u16>,
+    /// Connections with a send that is gathered.
+    queued: Vec<u32>,
+    /// Whether one of them waits for that.
+    hurries: bool,
+    ready: Vec<Ready>,
+    /// What the next poll is to tell.
+    untold: Vec<Ready>,
+    completions: Vec<Completion>,
+    options: Prepared,
+    /// Receives that the ring had no buffer for.
+    reads: u64,
+}
+
+/// Why this host has no ring for a thread, if so.
+pub fn uring_refusal() -> Option<String> {
+    let StackError::Call { what, error } = Ring::new(1, 4096).err()? else {
+        return None;
+    };
+    let disabled = std::fs::read_to_string("/proc/sys/kernel/io_uring_disabled");
+    Some(match disabled.as_deref().map(str::trim_end) {
+        Ok(level @ ("1" | "2")) if error.kind() == io::ErrorKind::PermissionDenied => {
+            format!("{what}: {error} (sysctl kernel.io_uring_disabled is {level})")
+        }
+        _ => format!("{what}: {error} (Linux 6.1 and newer, where seccomp allows it)"),
+    })
+}
+
+impl RingStack {
+    /// A stack whose sockets will have these options, for about so many connections, whose receives take so many bytes.
+    ///
+    /// # Errors
+    /// An option that the kernel refuses; no io_uring.
+    pub fn new(
+        options: &SocketOptions,
+        connections: usize,
+        read_bytes: usize,
+    ) -> Result<RingStack, StackError> {
+        let count = connections
+            .clamp(BUFFERS_MIN, BUFFERS_MAX)
+            .next_power_of_two();
+        // More than memory would be a mapping that fails; so large receives have few.
+        let count = count.min((BUFFER_BYTES_MAX / read_bytes.max(1)).max(2));
+        let count = 1 << count.ilog2();
+        Ok(RingStack {
+            ring: Ring::new(count as u16, read_bytes)?,
+            sockets: Slab::new(),
+            listeners: Slab::new(),
+            listening: Vec::new(),
+            buffers: Buffers {
+                bytes: vec![0; count],
+                next: vec![None; count],
+            },
+            last: None,
+            queued: Vec::with_capacity(connections),
+            hurries: false,
+            ready: Vec::with_capacity(2 * connections),
+            untold: Vec::with_capacity(2 * connections),
+            completions: Vec::with_capacity(2 * connections),
+            options: Prepared::new(options)?,
+            reads: 0,
+        })
+    }
+
+    /// The socket of a connection, so that a meter can read its TCP_INFO. `None` once closed.
+    pub fn fd(&self, conn: RingConn) -> Option<BorrowedFd<'_>> {
+        let socket = self.sockets.get(conn.0).filter(|socket| !socket.closing)?;
+        Some(socket.fd.as_fd())
+    }
+
+    /// Blocking sockets: the ring itself never waits in them, and of a socket that does not block it would not wait for room.
+    fn new_socket(&self, remote: &SocketAddr) -> Result<OwnedFd, StackError> {
+        let family = rustix::net::SocketAddrAny::from(*remote).address_family();
+        let protocol = self.options.protocol();
+        let fd =
+            rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, protocol)
+                .map_err(call("socket"))?;
+        self.options.apply(&fd)?;
+        Ok(fd)
+    }
+
+    fn keep(&mut self, fd: OwnedFd, token: u32) -> u32 {
+        self.sockets.insert(Socket {
+            fd,
+            token,
+            oldest: None,
+            newest: 0,
+            taken: 0,
+            receiving: None,
+            sending: Sending::No,
+            connecting: false,
+            has_ended: false,
+            error: None,
+            finishes: false,
+            closing: false,
+        })
+    }
+
+    fn socket(&mut self, conn: RingConn) -> io::Result<&mut Socket> {
+        Ok(self.sockets.get_mut(conn.0).ok_or(Errno::BADF)?)
+    }
+
+    /// Asks for what comes: into the ring's buffers, or, where it has none, for the news that there is something.
+    fn ask(&mut self, index: u32) {
+        let Some(socket) = self.sockets.get_mut(index) else {
+            return;
+        };
+        let kind = match self.ring.has_buffers() {
+            true => Kind::Receive,
+            false => Kind::Poll,
+        };
+        socket.receiving = Some(kind);
+        match kind {
+            Kind::Receive => self.ring.receive(socket.fd.as_fd(), index),
+            _ => self.ring.poll(socket.fd.as_fd(), index),
+        }
+    }
+
+    /// Received bytes of a connection, `most` of them: where they are in the ring's buffers. `None`: there are none, and the
+    /// socket itself may be read, as the ring does not.
+    fn take(&mut self, conn: RingConn, most: usize) -> io::Result<Option<(Place, Moved)>> {
+        if let Some(last) = self.last.take() {
+            self.ring.give_back(last);
+        }
+        let socket = self.sockets.get_mut(conn.0).ok_or(Errno::BADF)?;
+        let Some(buffer) = socket.oldest else {
+            if let Some(error) = socket.error.take() {
+                // It has no more to tell.
+                socket.has_ended = true;
+                return Err(error.into());
+            }
+            if socket.has_ended {
+                let end = Moved {
+                    bytes: 0,
+                    again: false,
+                };
+                return Ok(Some((Place::Own, end)));
+            }
+            return match socket.receiving {
+                Some(_) => Err(io::ErrorKind::WouldBlock.into()),
+                None => Ok(None),
+            };
+        };
+        let from = socket.taken as usize;
+        let there = self.buffers.bytes[usize::from(buffer)] as usize - from;
+        let bytes = there.min(most);
+        if bytes == there {
+            socket.oldest = self.buffers.next[usize::from(buffer)];
+            socket.taken = 0;
+            self.last = Some(buffer);
+        } else {
+            socket.taken += bytes as u32;
+        }
+        let has_news = socket.has_ended || socket.error.is_some();
+        let moved = Moved {
+            bytes,
+            again: socket.oldest.is_some() || socket.receiving.is_none() || has_news,
+        };
+        Ok(Some((Place::Ring { buffer, from }, moved)))
+    }
+
+    /// Reads the socket itself, where the ring had no buffer for it.
+    fn take_itself(&mut self, conn: RingConn, into: &mut [u8]) -> io::Result<usize> {
+        self.reads += 1;
+        let socket = self.socket(conn)?;
+        match rustix::net::recv(&socket.fd, into, RecvFlags::DONTWAIT) {
+            Ok((_, 0)) => {
+                socket.has_ended = true;
+                Ok(0)
+            }
+            Ok((_, bytes)) => Ok(bytes),
+            Err(Errno::AGAIN) => {
+                self.ask(conn.0);
+                Err(io::ErrorKind::WouldBlock.into())
+            }
+            Err(error) => {
+                socket.has_ended = true;
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Hands over what is gathered and takes in what has come.
+    fn enter(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        let mut completions = std::mem::take(&mut self.completions);
+        completions.clear();
+        let entered = self.ring.enter(timeout, &mut completions);
+        for completion in &completions {
+            self.on_completion(*completion);
+        }
+        self.completions = completions;
+        if entered? {
+            self.after_sends();
+        }
+        Ok(())
+    }
+
+    /// What was gathered went whole where nothing else was told.
+    fn after_sends(&mut self) {
+        self.hurries = false;
+        let mut queued = std::mem::take(&mut self.queued);
+        for index in queued.drain(..) {
+            let Some(socket) = self.sockets.get_mut(index) else {
+                continue;
+            };
+            if let Sending::Queued { has_more, .. } = socket.sending {
+                socket.sending = Sending::No;
+                if has_more {
+                    self.tell(index, |ready| ready.writable = true);
+                }
+                self.after_send(index);
+            }
+        }
+        self.queued = queued;
+    }
+
+    /// Nothing of a connection is being sent any more.
+    fn after_send(&mut self, index: u32) {
+        let Some(socket) = self.sockets.get_mut(index) else {
+            return;
+        };
+        if std::mem::take(&mut socket.finishes) {
+            // It fails where the connection has ended, which receiving tells.
+            let _ = rustix::net::shutdown(&socket.fd, rustix::net::Shutdown::Write);
+        }
+        self.settle(index);
+    }
+
+    fn tell(&mut self, index: u32, what: impl FnOnce(&mut Ready)) {
+        let Some(socket) = self.sockets.get(index).filter(|socket| !socket.closing) else {
+            return;
+        };
+        let mut ready = Ready {
+            token: socket.token,
+            readable: false,
+            writable: false,
+            peer_closed: false,
+            error: false,
+        };
+        what(&mut ready);
+        self.untold.push(ready);
+    }
+
+    fn on_completion(&mut self, completion: Completion) {
+        let Completion { kind, index, .. } = completion;
+        match kind {
+            Kind::Accept => self.on_accept(completion),
+            Kind::Connect => self.on_connect(completion),
+            Kind::Receive => self.on_receive(completion),
+            Kind::Poll => {
+                if let Some(socket) = self.sockets.get_mut(index) {
+                    socket.receiving = None;
+                }
+                self.tell(index, |ready| ready.readable = true);
+                self.settle(index);
+            }
+            Kind::Send | Kind::SendRest => self.on_send(completion),
+            Kind::Cancel => {}
+        }
+    }
+
+    fn on_accept(&mut self, completion: Completion) {
+        let came = ring::accepted(completion.result);
+        let Some(listening) = self.listeners.get_mut(completion.index) else {
+            return;
+        };
+        listening.accepting = completion.goes_on;
+        match came {
+            Ok(fd) => listening.came.push_back(fd),
+            Err(libc::ECANCELED) => {}
+            Err(error) => listening.error = Some(Errno::from_raw_os_error(error)),
+        }
+        if listening.closing && !listening.accepting {
+            self.listeners.remove(completion.index);
+        }
+    }
+
+    fn on_connect(&mut self, completion: Completion) {
+        let index = completion.index;
+        let Some(socket) = self.sockets.get_mut(index) else {
+            return;
+        };
+        socket.connecting = false;
+        if socket.closing {
+            return self.settle(index);
+        }
+        match completion.result {
+            0 => {
+                self.ask(index);
+                self.tell(index, |ready| ready.writable = true);
+            }
+            error => self.fail(index, error),
+        }
+    }
+
+    fn fail(&mut self, index: u32, error: i32) {
+        if let Some(socket) = self.sockets.get_mut(index) {
+            socket.error = Some(Errno::from_raw_os_error(-error));
+        }
+        self.tell(index, |ready| {
+            (ready.readable, ready.writable, ready.error) = (true, true, true);
+        });
+    }
+
+    fn on_receive(&mut self, completion: Completion) {
+        let index = completion.index;
+        let Some(socket) = self.sockets.get_mut(index) else {
+            if let Some(buffer) = completion.buffer {
+                self.ring.give_back(buffer);
+            }
+            return;
+        };
+        if !completion.goes_on {
+            socket.receiving = None;
+        }
+        let bytes = u32::try_from(completion.result).unwrap_or(0);
+        match completion.buffer {
+            Some(buffer) if bytes > 0 && !socket.closing => {
+                self.buffers.bytes[usize::from(buffer)] = bytes;
+                self.buffers.next[usize::from(buffer)] = None;
+                match socket.oldest {
+                    None => socket.oldest = Some(buffer),
+                    Some(_) => self.buffers.next[usize::from(socket.newest)] = Some(buffer),
+                }
+                socket.newest = buffer;
+            }
+            Some(buffer) => self.ring.give_back(buffer),
+            None => {}
+        }
+        if socket.closing {
+            return self.settle(index);
+        }
+        match completion.result {
+            0 => {
+                socket.has_ended = true;
+                self.tell(index, |ready| {
+                    (ready.readable, ready.peer_closed) = (true, true);
+                });
+            }
+            // Bytes; or no buffer, or a signal: who receives reads the socket itself and asks again.
+            1.. => self.tell(index, |ready| ready.readable = true),
+            error if matches!(-error, libc::ENOBUFS | libc::EINTR | libc::EAGAIN) => {
+                self.tell(index, |ready| ready.readable = true);
+            }
+            error => self.fail(index, error),
+        }
+    }
+
+    fn on_send(&mut self, completion: Completion) {
+        let index = completion.index;
+        let Some(socket) = self.sockets.get_mut(index) else {
+            return;
+        };
+        let (Sending::Queued { piece, .. } | Sending::Rest(piece)) = socket.sending else {
+            return;
+        };
+        let taken = u32::try_from(completion.result).unwrap_or(0);
+        let has_failed =
+            completion.result < 0 && !matches!(-completion.result, libc::EAGAIN | libc::EINTR);
+        match piece.after(taken) {
+            Some(rest) if !has_failed => {
+                socket.sending = Sending::Rest(rest);
+                self.ring.send_rest(socket.fd.as_fd(), rest, index);
+            }
+            _ => {
+                socket.sending = Sending::No;
+                if has_failed {
+                    self.fail(index, completion.result);
+                } else {
+                    self.tell(index, |ready| ready.writable = true);
+                }
+                self.after_send(index);
+            }
+        }
+    }
+
+    fn end(&mut self, conn: RingConn, is_abort: bool) {
+        let Some(socket) = self.sockets.get_mut(conn.0) else {
+            return;
+        };
+        let mut came = socket.oldest.take();
+        socket.closing = true;
+        if let Some(kind) = socket.receiving {
+            self.ring.cancel(kind, conn.0);
+        }
+        if socket.connecting {
+            self.ring.cancel(Kind::Connect, conn.0);
+        }
+        match socket.sending {
+            Sending::Rest(_) if is_abort => self.ring.cancel(Kind::SendRest, conn.0),
+            // Else who waits for the FIN would wait for the next that comes.
+            Sending::Queued { .. } => self.hurries = true,
+            _ => {}
+        }
+        while let Some(buffer) = came {
+            came = self.buffers.next[usize::from(buffer)];
+            self.ring.give_back(buffer);
+        }
+        self.settle(conn.0);
+    }
+
+    /// Closes what is to be closed and has nothing in flight.
+    fn settle(&mut self, index: u32) {
+        let is_over = self.sockets.get(index).is_some_and(|socket| {
+            let is_sending = !matches!(socket.sending, Sending::No);
+            socket.closing && socket.receiving.is_none() && !is_sending && !socket.connecting
+        });
+        if is_over {
+            self.sockets.remove(index);
+        }
+    }
+
+    /// Listeners with somebody waiting, and those that do not accept any more.
+    fn look_at_listeners(&mut self) {
+        for &index in &self.listening {
+            let Some(listening) = self.listeners.get_mut(index) else {
+                continue;
+            };
+            if !listening.accepting && !listening.closing && listening.error.is_none() {
+                listening.accepting = true;
+                self.ring.accept(listening.fd.as_fd(), index);
+            }
+        }
+    }
+
+    fn has_arrivals(&self) -> bool {
+        let mut listening = self
+            .listening
+            .iter()
+            .filter_map(|&index| self.listeners.get(index));
+        listening.any(Listening::has_arrivals)
+    }
+}
+
+impl Listening {
+    fn has_arrivals(&self) -> bool {
+        !self.closing && (!self.came.is_empty() || self.error.is_some())
+    }
+}
+
+impl Stack for RingStack {
+    type Listener = RingListener;
+    type Conn = RingConn;
+    type Source = RingSource;
+    type Sink = RingSink;
+
+    const STANDS_STILL: bool = false;
+
+    fn listen(
+        &mut self,
+        local: SocketAddr,
+        backlog: u32,
+        token: u32,
+    ) -> Result<RingListener, StackError> {
+        let fd = self.new_socket(&local)?;
+        sockopt::set_socket_reuseaddr(&fd, true).map_err(call("setsockopt SO_REUSEADDR"))?;
+        rustix::net::bind(&fd, &local).map_err(call("bind"))?;
+        let backlog = i32::try_from(backlog).unwrap_or(i32::MAX);
+        rustix::net::listen(&fd, backlog).map_err(call("listen"))?;
+        let index = self.listeners.insert(Listening {
+            fd,
+            token,
+            came: VecDeque::new(),
+            error: None,
+            accepting: false,
+            closing: false,
+        });
+        if !self.listening.contains(&index) {
+            self.listening.push(index);
+        }
+        Ok(RingListener(index))
+    }
+
+    fn local_addr(&self, listener: RingListener) -> Result<SocketAddr, StackError> {
+        let listening = self
+            .listeners
+            .get(listener.0)
+            .ok_or(Errno::BADF)
+            .map_err(call("getsockname"))?;
+        rustix::net::getsockname(&listening.fd)
+            .and_then(SocketAddr::try_from)
+            .map_err(call("getsockname"))
+    }
+
+    fn close_listener(&mut self, listener: RingListener) {
+        let Some(listening) = self.listeners.get_mut(listener.0) else {
+            return;
+        };
+        if listening.accepting {
+            listening.closing = true;
+            listening.came.clear();
+            self.ring.cancel(Kind::Accept, listener.0);
+        } else {
+            self.listeners.remove(listener.0);
+        }
+    }
+
+    fn accept(&mut self, listener: RingListener, token: u32) -> io::Result<(RingConn, SocketAddr)> {
+        let listening = self.listeners.get_mut(listener.0).ok_or(Errno::BADF)?;
+        let Some(fd) = listening.came.pop_front() else {
+            let error = listening.error.take().unwrap_or(Errno::AGAIN);
+            return Err(error.into());
+        };
+        // One that many connections share cannot tell whose it is.
+        let peer = rustix::net::getpeername(&fd).map_err(|_| Errno::CONNABORTED)?;
+        let peer = peer.ok_or(Errno::CONNABORTED)?;
+        let peer = SocketAddr::try_from(peer)?;
+        let index = self.keep(fd, token);
+        self.ask(index);
+        self.tell(index, |ready| ready.writable = true);
+        Ok((RingConn(index), peer))
+    }
+
+    fn connect(&mut self, remote: SocketAddr, token: u32) -> Result<RingConn, StackError> {
+        let fd = self.new_socket(&remote)?;
+        let index = self.keep(fd, token);
+        if let Some(socket) = self.sockets.get_mut(index) {
+            socket.connecting = true;
+            self.ring.connect(socket.fd.as_fd(), &remote, index);
+        }
+        Ok(RingConn(index))
+    }
+
+    fn connected(&mut self, conn: RingConn) -> io::Result<()> {
+        match self.socket(conn)?.error.take() {
+            Some(error) => Err(error.into()),
+            None => Ok(()),
+        }
+    }
+
+    fn poll(&mut self, timeout: Option<Duration>) -> io::Result<usize> {
+        self.look_at_listeners();
+        let is_urgent = self.hurries || !self.untold.is_empty() || self.has_arrivals();
+        self.enter(match is_urgent {
+            true => Some(Duration::ZERO),
+            false => timeout,
+        })?;
+        self.ready.clear();
+        std::mem::swap(&mut self.ready, &mut self.untold);
+        for &index in &self.listening {
+            if let Some(listening) = self.listeners.get(index).filter(|one| one.has_arrivals()) {
+                self.ready.push(Ready {
+                    token: listening.token,
+                    readable: true,
+                    writable: false,
+                    peer_closed: false,
+                    error: false,
+                });
+            }
+        }
+        Ok(self.ready.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.enter(Some(Duration::ZERO))?;
+        match self.ring.is_submitted() {
+            true => Ok(()),
+            // The rests of sends that found no room.
+            false => self.enter(Some(Duration::ZERO)),
+        }
+    }
+
+    fn use_precise_timeouts(&mut self) {
+        // As of the stack with epoll.
+        let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
+    }
+
+    #[inline(always)]
+    fn ready(&self, index: usize) -> Ready {
+        self.ready[index]
+    }
+
+    fn read(&mut self, conn: RingConn, buffer: &mut [u8]) -> io::Result<usize> {
+        match self.take(conn, buffer.len())? {
+            Some((
+                Place::Ring {
+                    buffer: from,
+                    from: at,
+                },
+                moved,
+            )) => {
+                buffer[..moved.bytes].copy_from_slice(self.ring.bytes(from, at, moved.bytes));
+                Ok(moved.bytes)
+            }
+            Some((Place::Own, moved)) => Ok(moved.bytes),
+            None => self.take_itself(conn, buffer),
+        }
+    }
+
+    fn write(&mut self, conn: RingConn, bytes: &[u8]) -> io::Result<usize> {
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        Ok(rustix::net::send(&self.socket(conn)?.fd, bytes, flags)?)
+    }
+
+    fn source(
+        &mut self,
+        with: SendWith,
+        content: &mut Content<'_>,
+    ) -> Result<RingSource, StackError> {
+        if with != SendWith::Send {
+            return Err(StackError::Unsupported {
+                option: "send_with",
+                reason: format!("a ring sends by send, not by {}", with.word()),
+            });
+        }
+        let source = Arc::new(memory(content)?);
+        self.ring.keep(&source);
+        Ok(RingSource(source))
+    }
+
+    fn pages(&self, _: &RingSource) -> Option<Pages> {
+        None
+    }
+
+    #[inline(always)]
+    fn send(
+        &mut self,
+        conn: RingConn,
+        source: &mut RingSource,
+        at: u64,
+        len: usize,
+        more: bool,
+    ) -> io::Result<Moved> {
+        let socket = self.sockets.get_mut(conn.0).ok_or(Errno::BADF)?;
+        if let Some(error) = socket.error.take() {
+            socket.has_ended = true;
+            return Err(error.into());
+        }
+        match &mut socket.sending {
+            Sending::No => {}
+            Sending::Queued { has_more, .. } => {
+                *has_more = true;
+                self.hurries = true;
+                return Err(io::ErrorKind::ResourceBusy.into());
+            }
+            Sending::Rest(_) => return Err(io::ErrorKind::ResourceBusy.into()),
+        }
+        let piece = Ring::piece(&source.0, at, len, more)?;
+        socket.sending = Sending::Queued {
+            piece,
+            has_more: false,
+        };
+        self.ring.send(socket.fd.as_fd(), piece, conn.0);
+        self.queued.push(conn.0);
+        // Another may follow, once this one is handed over: who has one says so by asking.
+        Ok(Moved {
+            bytes: len,
+            again: true,
+        })
+    }
+
+    fn sink(&mut self, with: ReceiveWith, read_bytes: usize) -> Result<RingSink, StackError> {
+        if with != ReceiveWith::Read {
+            return Err(StackError::Unsupported {
+                option: "receive_with",
+                reason: format!("a ring receives into its buffers, not by {}", with.word()),
+            });
+        }
+        Ok(RingSink {
+            own: vec![0; read_bytes],
+            last: Place::Own,
+        })
+    }
+
+    #[inline(always)]
+    fn receive(&mut self, conn: RingConn, sink: &mut RingSink) -> io::Result<Moved> {
+        match self.take(conn, sink.own.len())? {
+            Some((place, moved)) => {
+                sink.last = place;
+                Ok(moved)
+            }
+            None => {
+                sink.last = Place::Own;
+                let bytes = self.take_itself(conn, &mut sink.own)?;
+                Ok(Moved {
+                    bytes,
+                    again: bytes > 0,
+                })
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn received<'a>(&'a self, sink: &'a RingSink, bytes: usize) -> Option<&'a [u8]> {
+        match sink.last {
+            Place::Own => sink.own.get(..bytes),
+            Place::Ring { buffer, from } => Some(self.ring.bytes(buffer, from, bytes)),
+        }
+    }
+
+    /// As of the stack with epoll.
+    fn forward(&mut self, _: RingConn, _: RingConn, _: usize) -> io::Result<Forwarded> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn finish(&mut self, conn: RingConn) {
+        let Ok(socket) = self.socket(conn) else {
+            return;
+        };
+        socket.finishes = true;
+        match socket.sending {
+            Sending::No => self.after_send(conn.0),
+            Sending::Queued { .. } => self.hurries = true,
+            Sending::Rest(_) => {}
+        }
+    }
+
+    /// What it would hold back or let go is not handed over yet.
+    fn cork(&mut self, _: RingConn, _: bool) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn reap(&mut self, conn: RingConn) -> io::Result<()> {
+        self.connected(conn)
+    }
+
+    fn completions(&self) -> Completions {
+        Completions {
+            ring_calls: Some(self.ring.calls() + self.reads),
+            ..Completions::default()
+        }
+    }
+
+    fn close(&mut self, conn: RingConn) {
+        self.end(conn, false);
+    }
+
+    fn abort(&mut self, conn: RingConn) {
+        if let Ok(socket) = self.socket(conn) {
+            // A failure only means an ordinary close.
+            let _ = sockopt::set_socket_linger(&socket.fd, Some(Duration::ZERO));
+        }
+        self.end(conn, true);
+    }
+}
+
+/// A connection has one at least where there are few, so that what comes while one is read finds the next; and with few the memory that goes
+/// round stays in the cache: 1 MiB of 64 KiB each.
+const BUFFERS_MIN: usize = 16;
+/// Beyond as many with news at a time the others are read without.
+const BUFFERS_MAX: usize = 4096;
+/// 256 MiB, touched as it is used.
+const BUFFER_BYTES_MAX: usize = 256 << 20;
