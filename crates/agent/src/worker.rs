@@ -20,6 +20,7 @@ use tcpcost_study::{
     Brackets, BuffersFound, CallChains, ConnectionSeries, Counts, FlowGroup, MeterName, Reading,
     WaitsBy,
 };
+use tcpcost_workload::OperationFound;
 
 use self::thread::{Worker, make};
 use crate::backend::{Backend, Ready, ring};
@@ -83,6 +84,8 @@ pub struct WorkerReadings {
     pub response_times: Option<Histogram<u64>>,
     /// The same of each group.
     pub group_response_times: Vec<Option<Histogram<u64>>>,
+    /// What the operations of each group's program came to.
+    pub operations: Vec<Vec<OperationFound>>,
     /// Call chains of the interval.
     pub profile: Option<CallChains>,
     /// Totals by connection of the whole end, of the worker that reads its meters, if that is wanted.
@@ -143,7 +146,10 @@ impl WorkerThread {
         let stop = Arc::new(AtomicBool::new(false));
         let wants = |meter| prepare.meters.contains(&meter);
         let all_stand = groups.iter().all(|group| group.settings.stands());
-        let flows = groups.iter().map(|group| group.settings.flows).sum();
+        let flows = groups
+            .iter()
+            .map(|group| group.settings.connections())
+            .sum();
         let mut worker = Worker {
             inbox,
             outbox,

@@ -9,6 +9,7 @@ use tcpcost_study::{
 
 use crate::derive::{Values, derive};
 use crate::estimate::Estimate;
+use crate::operations::{OperationSummary, operations};
 use crate::profile::{Profile, profiles};
 
 /// What holds a cell's amount of work.
@@ -136,6 +137,8 @@ pub struct CellSummary {
     pub trials: Vec<TrialValues>,
     /// The captured ones, of which only what passed is told.
     pub captured_trials: Vec<TrialValues>,
+    /// How long each operation of its programs took; empty where it has none.
+    pub operations: Vec<OperationSummary>,
     /// The first connection of each host over time, of the first trial that the estimates are made of and that has it.
     pub series: BTreeMap<HostName, ConnectionSeries>,
     /// Where the CPU time went by call chain: by end, or of both. Empty without the meter `profile`.
@@ -331,6 +334,7 @@ impl CellSummary {
             estimates,
             trials,
             captured_trials: Vec::new(),
+            operations: Vec::new(),
             series: BTreeMap::new(),
             profiles: Vec::new(),
         };
@@ -344,6 +348,8 @@ impl CellSummary {
                 Some((*records.iter().find(is_it)?, &trial.values))
             })
             .collect();
+        let counted: Vec<&Record> = used.iter().map(|(record, _)| *record).collect();
+        summary.operations = operations(&counted);
         let published = study.published_functions.iter();
         let named: Vec<&str> = published
             .flat_map(|published| &published.ratios)

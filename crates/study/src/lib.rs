@@ -56,6 +56,7 @@ mod synonyms;
 mod tables;
 mod topology;
 pub mod units;
+mod uperf;
 mod value;
 mod wire;
 mod words;
@@ -76,13 +77,13 @@ pub use knobs::{KNOBS, find};
 pub use measure::{Measure, Published, PublishedFunctions, Series, Threshold, ThresholdOf};
 pub use nearest::nearest;
 pub use parse::StudyError;
-pub use program::{CloseBy, MessageSize, Operation, Program, Times};
+pub use program::{CloseBy, MessageSize, Operation, PauseAt, Program, Times};
 pub use published_table::PublishedTable;
 pub use quick::Quick;
 pub use reach::{Unavailable, Unmet};
 pub use record::{
-    BufferSizes, BuffersFound, CpuDistance, CpuId, Environment, HostRecord, Machine, Outcome,
-    Record, RecordError, SCHEMA_VERSION, Warning, WarningCode,
+    BufferSizes, BuffersFound, CpuDistance, CpuId, Environment, HostRecord, Machine,
+    OperationRecord, Outcome, Record, RecordError, SCHEMA_VERSION, Warning, WarningCode,
 };
 pub use row::{At, Group, Is, Kernel, Kind, Knob, Need, Of, Term, User, UserKnob};
 pub use series::{ConnectionSeries, Look};
@@ -97,5 +98,9 @@ pub use tcpcost_counts::{
     Reading, Sequences, Snapshot, Spread, TaskClass, Totals, UNKNOWN, WentBackwards, Whose,
 };
 pub use topology::{Bed, Host, Link, LinkKind, Port, Reach, Route, StackKind, Topology, Traffic};
+pub use uperf::{
+    ConvertedProfile, UperfHandling, UperfRow, UperfSurroundings, convert_uperf_profile,
+    is_uperf_profile, uperf_table,
+};
 pub use value::Value;
 pub use wire::{Carrier, CarrierAsked, WireSettings};

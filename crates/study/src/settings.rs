@@ -171,6 +171,17 @@ impl WorkloadSettings {
         }
     }
 
+    /// Connections of each flow: 1 but of programs that use several.
+    pub fn connections_each(&self) -> usize {
+        let program = self.program.as_ref();
+        program.map_or(1, |program| program.connections())
+    }
+
+    /// Connections of all flows.
+    pub fn connections(&self) -> usize {
+        self.flows * self.connections_each()
+    }
+
     /// Whether a program says by which calls it sends or receives.
     fn has_calls(&self) -> bool {
         let mut operations = self.program.iter().flat_map(Program::all);
