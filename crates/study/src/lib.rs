@@ -64,7 +64,7 @@ pub use ack_policies::{AckKind, AckPolicyRow};
 pub use capture::{Brackets, Capture, CaptureSettings, PublishedOpening};
 pub use cell::{Cell, MeterTrial, Shuffle};
 pub use choices::{
-    Cork, Expects, ReceiveWith, RelayMode, Segmentation, SendWith, TailSplit, WaitsBy,
+    Carrier, Cork, Expects, ReceiveWith, RelayMode, Segmentation, SendWith, TailSplit, WaitsBy,
     WindowGrowth, WorkloadKind,
 };
 pub use conclusion::{Change, Conclusion, Fit};
@@ -98,4 +98,4 @@ pub use tcpcost_counts::{
 };
 pub use topology::{Bed, Host, Link, LinkKind, Port, Reach, Route, StackKind, Topology, Traffic};
 pub use value::Value;
-pub use wire::{Carrier, CarrierAsked, WireSettings};
+pub use wire::{CarrierAsked, WireSettings};
