@@ -26,6 +26,7 @@ use crate::wire::impairment;
 pub struct LaneSettings {
     sent: WireSettings,
     received: WireSettings,
+    has_both: bool,
     seed: u64,
 }
 
@@ -40,6 +41,7 @@ impl LaneSettings {
                 true => WireSettings::of(knobs, peer),
                 false => WireSettings::default(),
             },
+            has_both,
             seed,
         })
     }
@@ -56,6 +58,7 @@ impl LaneSettings {
         Box::new(Lane {
             inner: Impaired::new(device, sent, received, seed),
             is_by_packet: self.sent.is_by_packet(),
+            has_both: self.has_both,
             counts,
         })
     }
@@ -126,13 +129,19 @@ struct Lane<D> {
     inner: Impaired<D, Wire>,
     /// Then our TCP cuts its super-segments before the wire, so that a packet is lost and not forty-five.
     is_by_packet: bool,
+    /// Else what arrives has been on the other end's wire, and counts there.
+    has_both: bool,
     counts: Arc<LaneCounts>,
 }
 
 impl<D: Device<Wire>> Lane<D> {
     fn count(&self) {
         let lanes = self.inner.counters();
-        self.counts.set([lanes.sent, lanes.received]);
+        let received = match self.has_both {
+            true => lanes.received,
+            false => LaneCounters::default(),
+        };
+        self.counts.set([lanes.sent, received]);
     }
 }
 

@@ -2,14 +2,13 @@
 
 use crate::ack_policies::{AckKind, counts_segments, has_limits};
 use crate::choices::{
-    Cork, ReceiveWith, RelayMode, Segmentation, SendWith, TailSplit, WaitsBy, WindowGrowth,
-    WorkloadKind,
+    Carrier, Cork, ReceiveWith, RelayMode, Segmentation, SendWith, TailSplit, WaitsBy,
+    WindowGrowth, WorkloadKind,
 };
 use crate::row::{
     At, Is, Kernel, Kind, Knob, Need, Of, Term, User, UserKnob, bed, is, is_not, link, tcp, that,
     wire, workload,
 };
-use crate::wire::Carrier;
 
 /// The row of a sysctl, which has none in [`KNOBS`]: the kernel knows their names.
 pub(crate) const SYSCTL: Knob = Knob {

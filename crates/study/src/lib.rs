@@ -65,7 +65,7 @@ pub use ack_policies::{AckKind, AckPolicyRow};
 pub use capture::{Brackets, Capture, CaptureSettings, PublishedOpening};
 pub use cell::{Cell, MeterTrial, Shuffle};
 pub use choices::{
-    Cork, Expects, ReceiveWith, RelayMode, Segmentation, SendWith, TailSplit, WaitsBy,
+    Carrier, Cork, Expects, ReceiveWith, RelayMode, Segmentation, SendWith, TailSplit, WaitsBy,
     WindowGrowth, WorkloadKind,
 };
 pub use conclusion::{Change, Conclusion, Fit};
@@ -103,4 +103,4 @@ pub use uperf::{
     is_uperf_profile, uperf_table,
 };
 pub use value::Value;
-pub use wire::{Carrier, CarrierAsked, WireSettings};
+pub use wire::{CarrierAsked, WireSettings};

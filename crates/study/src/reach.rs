@@ -5,7 +5,7 @@
 use std::fmt;
 
 use crate::ack_policies::AckKind;
-use crate::choices::RelayMode;
+use crate::choices::{Carrier, RelayMode};
 use crate::flow_group::group_of;
 use crate::host_name::HostName;
 use crate::knob::{Knobs, split_host};
@@ -13,7 +13,7 @@ use crate::knobs::{KNOBS, find};
 use crate::program::{Operation, Program};
 use crate::row::{At, Is, Kernel, Kind, Knob, Need, Of, Term, User, UserKnob, WIRES};
 use crate::value::Value;
-use crate::wire::{Carrier, WireSettings};
+use crate::wire::WireSettings;
 
 impl Need {
     /// The need with the ends and values that it is of.

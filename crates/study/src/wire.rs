@@ -4,20 +4,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::choices::Carrier;
 use crate::host_name::HostName;
 use crate::knob::Knobs;
 use crate::value::Value;
-use crate::words::words;
-
-words! {
-    /// What carries between a pair whose study sets a wire.
-    Carrier {
-        /// A wire of our own.
-        Own = "own",
-        /// The kernel's netem, at each end of a veth pair.
-        Netem = "netem",
-    }
-}
 
 /// Which carrier a study can have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
