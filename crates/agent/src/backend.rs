@@ -10,10 +10,11 @@ use tcpcost_link::memory::{self, Memory};
 use tcpcost_link::{Device, Routed, Tap};
 use tcpcost_meter::tcp_info::{self, TcpInfo};
 use tcpcost_stack::{
-    KernelStack, SocketOptions, Stack, UserSettings, UserStack, Wire, socket_knob,
+    KernelStack, SocketOptions, Stack, UserSettings, UserStack, Wire, socket_buffers, socket_knob,
 };
 use tcpcost_study::{
-    Counts, DeviceSettings, Environment, Knob, MeterName, Quantity, Side, Snapshot, Totals, Whose,
+    BufferSizes, Counts, DeviceSettings, Environment, Knob, Look, MeterName, Quantity, Side,
+    Snapshot, Totals, Whose,
 };
 use tcpcost_tcp::{Config, CongestionControl, Connection, Ports};
 use tcpcost_workload::Worker;
@@ -159,6 +160,12 @@ pub trait Observed: Stack + Sized {
     /// Congestion control and MSS of the first connection, and of these knobs those that it has.
     fn describe(worker: &Worker<Self>, knobs: &[&'static Knob]) -> Ready;
 
+    /// Buffers of the first connection.
+    fn buffers(worker: &Worker<Self>) -> Option<BufferSizes>;
+
+    /// A look at the first connection; `None` of the kernel's, which tells less.
+    fn look(worker: &Worker<Self>) -> Option<Look>;
+
     /// The totals of all connections, in TCP_INFO's quantities.
     fn tcp_info(worker: &Worker<Self>, meter: &mut TcpInfo) -> Result<Snapshot, String>;
 
@@ -185,6 +192,19 @@ impl Observed for KernelStack {
             mss: first.and_then(|first| tcp_info::mss(first).ok()),
             ..Ready::default()
         }
+    }
+
+    fn buffers(worker: &Worker<Self>) -> Option<BufferSizes> {
+        let first = worker.conns().find_map(|conn| worker.stack().fd(conn))?;
+        let [send_bytes, receive_bytes] = socket_buffers(first)?;
+        Some(BufferSizes {
+            send_bytes,
+            receive_bytes,
+        })
+    }
+
+    fn look(_: &Worker<Self>) -> Option<Look> {
+        None
     }
 
     fn tcp_info(worker: &Worker<Self>, meter: &mut TcpInfo) -> Result<Snapshot, String> {
@@ -229,6 +249,32 @@ impl<D: Device<Wire>> Observed for UserStack<D> {
             mss: first.map(|first| u64::from(first.mss())),
             ..Ready::default()
         }
+    }
+
+    fn buffers(worker: &Worker<Self>) -> Option<BufferSizes> {
+        let mut conns = worker.conns();
+        let first = conns.find_map(|conn| worker.stack().connection(conn))?;
+        Some(BufferSizes {
+            send_bytes: first.config().send_buffer.into(),
+            receive_bytes: first.info(Instant::now()).receive_buffer_bytes.into(),
+        })
+    }
+
+    fn look(worker: &Worker<Self>) -> Option<Look> {
+        let mut conns = worker.conns();
+        let first = conns.find_map(|conn| worker.stack().connection(conn))?;
+        let counters = first.counters();
+        let info = first.info(Instant::now());
+        let limits = info.ack.limit.zip(info.ack.limit_max);
+        Some(Look {
+            congestion_window_bytes: info.cwnd_bytes.into(),
+            data_segments_received: counters
+                .segments_received
+                .saturating_sub(counters.pure_acks_received),
+            pure_acks_sent: counters.pure_acks_sent,
+            delayed_acks_sent: counters.delayed_acks_sent,
+            ack_limits: limits.map(|(limit, most)| [limit, most].map(u64::from)),
+        })
     }
 
     fn tcp_info(worker: &Worker<Self>, _: &mut TcpInfo) -> Result<Snapshot, String> {

@@ -14,6 +14,7 @@ mod backend;
 mod capture;
 mod captured;
 mod deal;
+mod lane;
 mod policy;
 pub mod protocol;
 mod readings;
@@ -35,11 +36,11 @@ use anyhow::Context;
 use tcpcost_host::cpus::Cpus;
 use tcpcost_host::error::SystemError;
 use tcpcost_host::journal::Journal;
-use tcpcost_host::{environment, link, machine, namespace, route, sysctl};
+use tcpcost_host::{environment, link, machine, namespace, netem, route, sysctl};
 use tcpcost_link::{Layer, Offloads, Tap};
 use tcpcost_meter::core_to_core::round_trip_ns;
 use tcpcost_stack::limits::TcpLimits;
-use tcpcost_study::{HostName, Machine, Route};
+use tcpcost_study::{CarrierAsked, HostName, Machine, Route};
 
 use crate::backend::{Backend, Wires};
 use crate::protocol::{Answer, Ask, Attached, Hello, PROTOCOL, clock_ns};
@@ -258,9 +259,15 @@ impl Agent {
                 device,
                 peer_device,
                 peer_pid,
+                by,
             } => {
+                self.wire = None;
+                if by_netem(by)? {
+                    link::create_veth(&device, &peer_device, peer_pid).map_err(failed)?;
+                    return Ok(Answer::Wired { pid: None });
+                }
                 let wire = Wire::start(&device, &peer_device, peer_pid).map_err(failed)?;
-                let pid = wire.pid();
+                let pid = Some(wire.pid());
                 self.wire = Some(wire);
                 Ok(Answer::Wired { pid })
             }
@@ -363,4 +370,20 @@ fn attach(ports: &[Attached], routes: &[Route], forwards: bool) -> Result<Answer
         route::add(route.to, route.prefix, route.via)?;
     }
     Ok(Answer::Done)
+}
+
+/// Whether netem is to carry: where it was asked for it must be there.
+fn by_netem(by: CarrierAsked) -> Result<bool, PrepareError> {
+    if by == CarrierAsked::Own {
+        return Ok(false);
+    }
+    // The namespace's own loopback, which carries nothing of the trial.
+    match (netem::probe("lo"), by) {
+        (Ok(()), _) => Ok(true),
+        (Err(error), CarrierAsked::Netem) => Err(PrepareError::Unsupported {
+            knob: "carrier".to_string(),
+            reason: format!("the kernel has no netem ({error})"),
+        }),
+        (Err(_), _) => Ok(false),
+    }
 }

@@ -12,11 +12,12 @@ use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use tcpcost_host::cpus::Cpus;
 use tcpcost_study::{
-    Capture, Environment, HostName, HostRecord, Knobs, Machine, MeterName, Reading, Route, Side,
+    Capture, CarrierAsked, Environment, HostName, HostRecord, Knobs, Machine, MeterName, Reading,
+    Route, Side,
 };
 
 /// Version of these messages; both sides must be of one.
-pub const PROTOCOL: u32 = 4;
+pub const PROTOCOL: u32 = 5;
 
 /// A question.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -64,6 +65,8 @@ pub enum Ask {
         peer_device: String,
         /// The process in whose network namespace it is.
         peer_pid: u32,
+        /// Whether netem may, or must, carry instead.
+        by: CarrierAsked,
     },
     /// Give the devices their addresses and take them up; set the routes through neighbours.
     Attach {
@@ -153,12 +156,16 @@ pub struct Prepare {
     /// Connections of the trial on this machine, and filled queues of each, for the host that checks
     /// whether the memory of the kernel's TCP can hold them.
     pub held: Option<(usize, u64)>,
+    /// Whether netem is to be set at its devices, each for what it sends.
+    pub netem: bool,
     /// Whether receive work is steered to `cpus`.
     pub steering: bool,
     /// Meters to use.
     pub meters: Vec<MeterName>,
     /// Whether the meter `segments` counts by connection.
     pub by_connection: bool,
+    /// Time between looks at the first connection of our own TCP, ns; absent without.
+    pub series_ns: Option<u64>,
     /// Where and how often the meter `profile` samples; absent where it is not wanted.
     pub sampling: Option<Sampling>,
     /// The capture, of a captured trial.
@@ -235,8 +242,8 @@ pub enum Answer {
     Done,
     /// The wire is there.
     Wired {
-        /// Its process.
-        pid: u32,
+        /// Its process; none where it is a veth pair for netem.
+        pid: Option<u32>,
     },
     /// Ready for the trial.
     Prepared {

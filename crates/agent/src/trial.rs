@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
@@ -11,8 +12,8 @@ use tcpcost_meter::affinity::pin;
 use tcpcost_meter::other_tasks::OtherTasks;
 use tcpcost_stack::limits::{self, TcpLimits};
 use tcpcost_study::{
-    AckFilterRule, Brackets, ByConnection, DeviceSettings, Environment, FlowGroup, HostName,
-    HostRecord, MeterName, RelayMode, Side, Snapshot, WaitsBy, WireSettings,
+    AckFilterRule, Brackets, ByConnection, Carrier, DeviceSettings, Environment, FlowGroup,
+    HostName, HostRecord, MeterName, RelayMode, Side, Snapshot, WaitsBy, WireSettings,
 };
 
 use tcpcost_workload::CONNECTS_OUTSTANDING;
@@ -22,6 +23,7 @@ use crate::backend::{self, Backend, Ready};
 use crate::capture::Capture;
 use crate::captured::read_capture;
 use crate::deal;
+use crate::lane::{LaneCounts, LaneMeter, LaneSettings};
 use crate::protocol::{Answer, Captured, Measured, Prepare, Span, TestedPort};
 use crate::readings::{self, warning};
 use crate::relays::Relays;
@@ -32,6 +34,7 @@ use crate::{PrepareError, failed, policy};
 use tcpcost_host::apply::{ApplyError, apply, steer};
 use tcpcost_host::environment;
 use tcpcost_host::journal::Journal;
+use tcpcost_host::netem;
 
 /// Connections are set up within this, or the trial fails: 30,000 take some seconds on a slow host.
 const SET_UP_MAX: Duration = Duration::from_secs(30);
@@ -61,6 +64,8 @@ pub struct HostTrial {
     relays: Option<Relays>,
     /// Of the host that a wire begins at.
     wire: Option<Wire>,
+    /// The wires before the instances of our TCP.
+    lanes: Vec<(LaneSettings, Arc<LaneCounts>)>,
     /// Meters that could not be had, one line each.
     warnings: Vec<String>,
 }
@@ -83,6 +88,12 @@ impl HostTrial {
         if prepare.changes_device {
             turn(&prepare, &device, journal)?;
         }
+        if prepare.netem {
+            let settings = WireSettings::of(&prepare.knobs, prepare.host);
+            for port in &prepare.ports {
+                netem::set(&port.device, settings.into()).map_err(failed)?;
+            }
+        }
         if let Some(wire) = &wire {
             let settings = HostName::PAIR.map(|host| WireSettings::of(&prepare.knobs, host));
             wire.set(settings, prepare.seed).map_err(failed)?;
@@ -91,7 +102,7 @@ impl HostTrial {
             Some(rule) => filter_acks(&prepare, rule)?,
             None => Vec::new(),
         };
-        let (ports, warnings) = if backend.is_kernel() {
+        let (mut ports, warnings) = if backend.is_kernel() {
             let sysctls = device.sysctls.keys().cloned().collect();
             let mut ports = BTreeMap::new();
             for port in &prepare.ports {
@@ -104,6 +115,15 @@ impl HostTrial {
             let ports = backend::prepare(&backend, &prepare, &device)?;
             (ports, Vec::new())
         };
+        if WireSettings::are_set(&prepare.knobs) {
+            let carrier = match prepare.netem {
+                true => Carrier::Netem,
+                false => Carrier::Own,
+            };
+            for port in ports.values_mut() {
+                port.carrier = Some(carrier.word().to_string());
+            }
+        }
         let capture = prepare
             .capture
             .as_ref()
@@ -113,8 +133,18 @@ impl HostTrial {
                 knob: "capture".to_string(),
                 reason: format!("{error:#}"),
             })?;
+        let has_both = matches!(backend, Backend::Tap(_));
+        let lane = match backend.is_kernel() {
+            true => None,
+            false => LaneSettings::new(&prepare.knobs, prepare.host, has_both, prepare.seed),
+        };
+        let lanes = lane.iter().flat_map(|&lane| {
+            let instances = 0..prepare.instances;
+            instances.map(move |_| (lane, Arc::default()))
+        });
         Ok((
             HostTrial {
+                lanes: lanes.collect(),
                 prepare,
                 backend,
                 groups,
@@ -259,13 +289,17 @@ impl HostTrial {
             index,
             threads: self.threads(),
             backend: self.backend.clone(),
+            lane: self.lanes.get(index).cloned(),
             capture: self.capture.as_ref().and_then(Capture::wire),
             meters: match index {
                 0 => {
                     let filters = AckFilter::meter(&self.filters).into_iter();
                     let relays = self.relays.as_ref().and_then(Relays::meter);
                     let wire = self.wire.iter().map(|wire| Box::new(wire.clone()) as _);
-                    filters.chain(relays).chain(wire).collect()
+                    let lanes = self.lanes.iter().map(|(_, counts)| Arc::clone(counts));
+                    let lanes: Vec<_> = lanes.collect();
+                    let lanes = (!lanes.is_empty()).then(|| Box::new(LaneMeter(lanes)) as _);
+                    filters.chain(relays).chain(wire).chain(lanes).collect()
                 }
                 _ => Vec::new(),
             },
@@ -400,6 +434,8 @@ impl HostTrial {
         let snapshots = around(|found| Some(found.snapshots));
         let tcp_info = around(|found| found.tcp_info);
         let profile = found.iter_mut().find_map(|found| found.profile.take());
+        let series = found.iter_mut().find_map(|found| found.series.take());
+        let buffers = found.iter().find_map(|found| found.buffers);
         let totals = found
             .iter_mut()
             .find_map(|found| found.by_connection.take());
@@ -428,6 +464,8 @@ impl HostTrial {
             .map_err(failed)?,
             profile,
             by_connection,
+            buffers,
+            series,
             ..HostRecord::default()
         };
         Ok(Measured {

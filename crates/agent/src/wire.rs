@@ -199,7 +199,8 @@ pub fn main(device: &str, peer_device: &str, peer_pid: u32) -> anyhow::Result<()
     }
 }
 
-fn impairment(settings: WireSettings) -> Impairment {
+/// What the wire does of what a study asks.
+pub(crate) fn impairment(settings: WireSettings) -> Impairment {
     let share = |ppm: u64| ppm as f64 / 1e6;
     let limited = settings.rate_bits_per_s.is_some();
     Impairment {

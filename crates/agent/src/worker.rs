@@ -16,11 +16,15 @@ use tcpcost_meter::Meter;
 use tcpcost_meter::affinity::{pin, run_first};
 use tcpcost_meter::tcp_info::TcpInfo;
 use tcpcost_stack::KernelStack;
-use tcpcost_study::{Brackets, CallChains, Counts, FlowGroup, MeterName, Reading, WaitsBy};
+use tcpcost_study::{
+    Brackets, BuffersFound, CallChains, ConnectionSeries, Counts, FlowGroup, MeterName, Reading,
+    WaitsBy,
+};
 
 use self::thread::{Worker, make};
 use crate::backend::{Backend, Ready};
 use crate::capture::WireFile;
+use crate::lane::{LaneCounts, LaneSettings};
 use crate::policy::{self, ConnectedOptions};
 use crate::protocol::{Prepare, Span};
 use crate::readings::{self, Meters};
@@ -34,6 +38,8 @@ pub struct WorkerConfig {
     pub threads: usize,
     /// What its stack stands on.
     pub backend: Backend,
+    /// The wire before our TCP's device, where the study sets one, and its counts.
+    pub lane: Option<(LaneSettings, Arc<LaneCounts>)>,
     /// Where what passes its wire goes too.
     pub capture: Option<WireFile>,
     /// Meters of the end that are there already, for the first worker to read.
@@ -83,6 +89,10 @@ pub struct WorkerReadings {
     pub by_connection: Option<[Totalled; 2]>,
     /// Keys of its own connections in these.
     pub keys: Vec<u64>,
+    /// Its first connection over time.
+    pub series: Option<ConnectionSeries>,
+    /// Buffers of its first connection.
+    pub buffers: Option<BuffersFound>,
     /// Meters that could not be had, one line each.
     pub warnings: Vec<String>,
     /// When the meters were read.
@@ -140,6 +150,8 @@ impl WorkerThread {
             sampler: None,
             beside_soak: wants(MeterName::Soak),
             by_connection: prepare.by_connection && all_stand,
+            // Of the first worker's first connection.
+            series_ns: prepare.series_ns.filter(|_| config.index == 0),
             tcp_info: (wants(MeterName::TcpInfo) && all_stand).then(TcpInfo::default),
             reads_rusage: wants(MeterName::Rusage),
             has_threads: groups[0].settings.io == WaitsBy::BlockingThreads,

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use crate::meter_name::MeterName as M;
 use crate::quantity::Quantity as Q;
 use crate::source::{
-    ALL_SENT, Source, busy_ns, busy_ratio, exact_busy_ns, exact_busy_ratio, exact_cost_ns,
+    ALL_SENT, Buffer, Source, busy_ns, busy_ratio, exact_busy_ns, exact_busy_ratio, exact_cost_ns,
     filtered_ratio, ip_kib, kib, mib, opens, others, payload_disagreement, payload_kib, per,
     per_of_some, pmu, pure_acks_received, pure_acks_sent, ratio, segment_disagreement, self_cpu_ns,
     share, soak_load, sum, switches, threads_ns, transactions, tsc_cycles,
@@ -175,6 +175,9 @@ figures! {
     /// Last-level cache misses (PMU) per KiB.
     CacheMissesPerKib = "cache_misses_per_kib", "1/KiB", Host, Less
         => |from| ratio(pmu(from, Q::CacheMisses)?, kib(from)?);
+    /// Branches predicted wrong (PMU) per KiB.
+    BranchMissesPerKib = "branch_misses_per_kib", "1/KiB", Host, Less
+        => |from| ratio(pmu(from, Q::BranchMisses)?, kib(from)?);
     /// Wire segments per skb handed to IP ((TcpOutSegs + TcpRetransSegs) / IpOutRequests): the mean super-segment, pure ACKs included.
     SegmentsPerSkb = "segments_per_skb", "segments", Host, More
         => |from| ratio(sum(from, M::Netstat, ALL_SENT)?, from.count(M::Netstat, Q::IpPacketsSent)?);
@@ -286,6 +289,12 @@ figures! {
     /// Share of the packets that a wire with delay and loss was given that it did not deliver: `loss`, and a full `wire_queue`.
     WireLossRatio = "wire_loss_ratio", "ratio", Trial, Less
         => |from| ratio(from.count_of_some(M::Wire, Q::WireLostPackets)? + from.count_of_some(M::Wire, Q::WireOverflowedPackets)?, from.count_of_some(M::Wire, Q::WirePackets)?);
+    /// The highest limit that an `avoidance` receiver's first connection had learned, by the looks of `series`.
+    AckLimitTop = "ack_limit_top", "segments", Host, Neither
+        => |from| from.ack_limit_top();
+    /// Of the looks of `series` before which its delayed-ACK timer had fired, the share that found its limit lower than the look before.
+    AckLimitFallRatio = "ack_limit_fall_ratio", "ratio", Host, Neither
+        => |from| from.ack_limit_falls().and_then(|(falls, ends)| ratio(falls, ends));
     /// Of the pure ACKs that `ack_filter` saw at this end, the share that never left.
     AcksFilteredRatio = "acks_filtered_ratio", "ratio", Host, Neither
         => |from| filtered_ratio(from);
@@ -298,6 +307,24 @@ figures! {
     /// Context switches of the workload's threads per transaction.
     SwitchesPerTransaction = "context_switches_per_transaction", "switches", Host, Less
         => |from| ratio(switches(from)?, transactions(from)?);
+    /// Page faults of the workload's threads, minor and major, per MiB of payload delivered: memory that each call touches anew.
+    FaultsPerMib = "page_faults_per_mib", "1/MiB", Host, Less
+        => |from| ratio(sum(from, M::Rusage, &[Q::MinorFaults, Q::MajorFaults])?, mib(from)?);
+    /// Times per second that the scheduler moved one of the workload's threads to another CPU; 0 where each is bound to one.
+    MigrationsPerS = "cpu_migrations_per_s", "1/s", Host, Less
+        => |from| from.per_s(M::Rusage, Q::CpuMigrations);
+    /// Send buffer that the socket of the host's first connection has when the interval ends: SO_SNDBUF as getsockopt tells it, bookkeeping included; of our TCP, payload.
+    SendBuffer = "send_buffer_bytes", "bytes", Host, Neither
+        => |from| from.buffer_bytes(Buffer::Send);
+    /// The same of the receive buffer, SO_RCVBUF.
+    ReceiveBuffer = "receive_buffer_bytes", "bytes", Host, Neither
+        => |from| from.buffer_bytes(Buffer::Receive);
+    /// That send buffer over the one that was asked for (`send_buffer`): Linux doubles it. Absent where none was asked for.
+    SendBufferFactor = "send_buffer_to_asked_factor", "factor", Host, Neither
+        => |from| ratio(from.buffer_bytes(Buffer::Send)?, from.buffer_asked_bytes(Buffer::Send)?);
+    /// The same of the receive buffer (`receive_buffer`).
+    ReceiveBufferFactor = "receive_buffer_to_asked_factor", "factor", Host, Neither
+        => |from| ratio(from.buffer_bytes(Buffer::Receive)?, from.buffer_asked_bytes(Buffer::Receive)?);
     /// Payload bytes per call that sent some.
     BytesPerSend = "bytes_per_send_call", "bytes", Host, Neither
         => |from| per_of_some(from, M::Workload, Q::PayloadBytesSent, Q::SendCalls);
@@ -379,6 +406,48 @@ figures! {
     /// Segments that a network namespace retransmitted per second (TcpRetransSegs).
     RetransmitsPerS = "retransmits_per_s", "1/s", Window, Less
         => |from| from.per_s(M::Netstat, Q::SegmentsRetransmitted);
+    /// Share of the pure ACKs sent that moved the right edge of the receive window; the others only acknowledged.
+    WindowAdvancingRatio = "window_advancing_acks_sent_ratio", "ratio", Window, Neither
+        => |from| ratio(from.count(M::Segments, Q::WindowAdvancingAcksSent)?, sum(from, M::Segments, &[Q::WindowAdvancingAcksSent, Q::OnlyAcknowledgingAcksSent])?);
+    /// Duplicate ACKs sent per second: the same acknowledgement and window once more.
+    DuplicateAcksPerS = "duplicate_acks_sent_per_s", "1/s", Window, Less
+        => |from| from.per_s(M::Segments, Q::DuplicateAcksSent);
+    /// skbs per second that went to the out-of-order queue.
+    OutOfOrderPerS = "out_of_order_skbs_per_s", "1/s", Window, Less
+        => |from| from.per_s(M::Netstat, Q::OutOfOrderQueued);
+    /// Duplicate SACKs received per second: needless retransmissions.
+    DsacksPerS = "dsacks_received_per_s", "1/s", Window, Less
+        => |from| from.per_s(M::Netstat, Q::DsacksReceived);
+    /// ACKs per second that the receiver left out while data came out of order.
+    CompressedAcksPerS = "compressed_acks_per_s", "1/s", Window, Neither
+        => |from| from.per_s(M::Netstat, Q::CompressedAcks);
+    /// Writes per second whose small skb waited for one in the device (autocorking).
+    AutocorkedPerS = "autocorked_writes_per_s", "1/s", Window, Neither
+        => |from| from.per_s(M::Netstat, Q::Autocorked);
+    /// skbs per second that were copied together for want of receive buffer.
+    CollapsedPerS = "receive_collapsed_skbs_per_s", "1/s", Window, Less
+        => |from| from.per_s(M::Netstat, Q::ReceiveCollapsed);
+    /// Times per second that a receive queue was over its buffer and was collapsed or emptied.
+    PrunesPerS = "receive_prunes_per_s", "1/s", Window, Less
+        => |from| from.per_s(M::Netstat, Q::ReceivePruned);
+    /// Times per second that a receiver closed its window.
+    ZeroWindowsPerS = "zero_windows_advertised_per_s", "1/s", Window, Less
+        => |from| from.per_s(M::Netstat, Q::ZeroWindowsSent);
+    /// Retransmission timeouts per second.
+    TimeoutsPerS = "timeouts_per_s", "1/s", Window, Less
+        => |from| from.per_s(M::Netstat, Q::Timeouts);
+    /// Connection requests per second that were dropped because a listen queue was full.
+    ListenDropsPerS = "listen_drops_per_s", "1/s", Window, Less
+        => |from| from.per_s(M::Netstat, Q::ListenDrops);
+    /// Page faults of the whole host per second that needed no disk.
+    MinorFaultsPerS = "minor_page_faults_per_s", "1/s", Window, Less
+        => |from| from.per_s(M::Vmstat, Q::MinorFaults);
+    /// Page faults of the whole host per second that waited for a disk.
+    MajorFaultsPerS = "major_page_faults_per_s", "1/s", Window, Less
+        => |from| from.per_s(M::Vmstat, Q::MajorFaults);
+    /// Branches predicted wrong (PMU) on all CPUs of the host per second.
+    BranchMissesPerS = "branch_misses_per_s", "1/s", Window, Less
+        => |from| from.per_s(M::Perf, Q::BranchMisses);
     /// CPU time of tcpcost itself and of its eBPF programs over the interval: 1 is one CPU.
     SelfCpuRatio = "self_cpu_ratio", "ratio", Window, Less
         => |from| ratio(self_cpu_ns(from)?, from.time_ns(M::SelfCost)?);
@@ -531,6 +600,22 @@ impl Source for Probe {
 
     fn work_per_s(&self, of: Q) -> Option<f64> {
         self.count(M::Workload, of)
+    }
+
+    fn ack_limit_top(&self) -> Option<f64> {
+        Some(1.0)
+    }
+
+    fn ack_limit_falls(&self) -> Option<(f64, f64)> {
+        Some((1.0, 1.0))
+    }
+
+    fn buffer_bytes(&self, _: Buffer) -> Option<f64> {
+        Some(1.0)
+    }
+
+    fn buffer_asked_bytes(&self, _: Buffer) -> Option<f64> {
+        Some(1.0)
     }
 
     fn owns_namespaces(&self) -> bool {

@@ -90,7 +90,7 @@ macro_rules! meters {
 meters! {
     /// CPU time of each CPU by /proc/stat, sampled by the tick.
     Proc = "proc", Cpus, Read, ByDefault;
-    /// CPU time and context switches of the workload's threads by getrusage.
+    /// CPU time, context switches and page faults of the workload's threads by getrusage, their migrations by /proc/thread-self/sched.
     Rusage = "rusage", Worker, Read, ByDefault;
     /// /proc/net/snmp, snmp6 and netstat of each namespace.
     Netstat = "netstat", Namespace, Read, ByDefault;
@@ -104,7 +104,7 @@ meters! {
     Exact = "exact", Cpus, Bpf, ByDefault;
     /// skbs, wire segments and ACKs of each namespace, and what sent them, by eBPF.
     Segments = "segments", Namespace, Bpf, ByName;
-    /// Core cycles, instructions and cache misses of each CPU, where there is a PMU.
+    /// Core cycles, instructions, cache misses and branch misses of each CPU, where there is a PMU.
     Perf = "perf", Cpus, Perf, ByName;
     /// Work that a spinner on each CPU could not do; it keeps the CPUs from idling.
     Soak = "soak", Cpus, Spinners, ByName;
@@ -122,6 +122,8 @@ meters! {
     Descendants = "descendants", Worker, Perf, Never;
     /// A capture, as `tcpcost trace` reads it.
     Trace = "trace", Connections, Read, Never;
+    /// Page faults of the whole host by /proc/vmstat.
+    Vmstat = "vmstat", Host, Read, Never;
     /// CPU time of tcpcost itself.
     SelfCost = "self", Tcpcost, Read, Never;
     /// Run time of tcpcost's eBPF programs, where the kernel keeps it.

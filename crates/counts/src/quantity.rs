@@ -63,10 +63,14 @@ quantities! {
     TaskClockNs = "task_clock_ns",
     /// Switches away from its threads. PERF_COUNT_SW_CONTEXT_SWITCHES.
     ContextSwitches = "context_switches",
-    /// Times that its threads were moved to another CPU. PERF_COUNT_SW_CPU_MIGRATIONS.
+    /// Times that its threads, or the workload's, were moved to another CPU. PERF_COUNT_SW_CPU_MIGRATIONS; of the workload's `se.nr_migrations` of /proc/thread-self/sched, absent with a thread for each connection (`io`).
     CpuMigrations = "cpu_migrations",
-    /// Page faults of its threads. PERF_COUNT_SW_PAGE_FAULTS.
+    /// Page faults of its threads, minor and major. PERF_COUNT_SW_PAGE_FAULTS.
     PageFaults = "page_faults",
+    /// Page faults of the workload's threads, or of the whole host, that needed no disk: memory touched for the first time, among others. `ru_minflt`; /proc/vmstat `pgfault` - `pgmajfault`.
+    MinorFaults = "minor_page_faults",
+    /// Page faults that waited for a disk. `ru_majflt`; /proc/vmstat `pgmajfault`.
+    MajorFaults = "major_page_faults",
     /// System calls of its threads that send: sendto, sendmsg, sendmmsg (not write, which is of files, too). Tracepoints of system calls, inherited.
     SendSystemCalls = "send_system_calls",
     /// System calls of its threads that receive: recvfrom, recvmsg, recvmmsg (not read).
@@ -89,7 +93,9 @@ quantities! {
     Instructions = "instructions",
     /// Accesses that missed the last-level cache, as `core_cycles`; what exactly is the CPU model's own. PERF_COUNT_HW_CACHE_MISSES.
     CacheMisses = "cache_misses",
-    /// Time that the events of `core_cycles`, `instructions` and `cache_misses` were to be counted, summed over events. PERF_FORMAT_TOTAL_TIME_ENABLED.
+    /// Branches that were predicted wrong, as `core_cycles`. PERF_COUNT_HW_BRANCH_MISSES.
+    BranchMisses = "branch_misses",
+    /// Time that the events of `core_cycles`, `instructions`, `cache_misses` and `branch_misses` were to be counted, summed over events. PERF_FORMAT_TOTAL_TIME_ENABLED.
     PmuEnabledNs = "pmu_enabled_ns",
     /// Of it, time in which the PMU did count them; where it is less, events took turns and the counts are scaled up. PERF_FORMAT_TOTAL_TIME_RUNNING.
     PmuRunningNs = "pmu_running_ns",

@@ -3,6 +3,15 @@
 use crate::meter_name::MeterName;
 use crate::quantity::Quantity;
 
+/// A buffer of a socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Buffer {
+    /// SO_SNDBUF.
+    Send,
+    /// SO_RCVBUF.
+    Receive,
+}
+
 /// What some meters counted in an interval, of somebody: of hosts in a trial, of this host while `watch` looks, of a
 /// connection, of one direction of a capture. What it does not know is `None`, never 0.
 pub trait Source {
@@ -37,6 +46,26 @@ pub trait Source {
 
     /// This percentile (0..=1) of the trial's response times, µs.
     fn response_us(&self, _percentile: f64) -> Option<f64> {
+        None
+    }
+
+    /// The highest limit that a host's `avoidance` receiver was seen to have; absent of several hosts.
+    fn ack_limit_top(&self) -> Option<f64> {
+        None
+    }
+
+    /// How often the limit was seen to fall when its timer had fired, and how often that was.
+    fn ack_limit_falls(&self) -> Option<(f64, f64)> {
+        None
+    }
+
+    /// What the socket of a host's first connection has of a buffer, bytes; absent of several hosts.
+    fn buffer_bytes(&self, _of: Buffer) -> Option<f64> {
+        None
+    }
+
+    /// What was asked for it; absent where nothing was.
+    fn buffer_asked_bytes(&self, _of: Buffer) -> Option<f64> {
         None
     }
 

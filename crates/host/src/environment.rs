@@ -43,6 +43,7 @@ pub fn of_port(
         rps_cpus: rps::read(rps::root(), device)
             .ok()
             .map(|cpus| rps::to_mask(&cpus)),
+        carrier: None,
         sysctls: sysctls(sysctl::root(), also),
         congestion_control: None,
         mss: None,

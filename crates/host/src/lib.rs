@@ -21,6 +21,7 @@ pub mod link;
 pub mod lock;
 pub mod machine;
 pub mod namespace;
+pub mod netem;
 mod netlink;
 pub mod qdisc;
 pub mod route;

@@ -269,7 +269,7 @@ fn read_root(device: &str) -> Result<Option<Root>, SystemError> {
     }))
 }
 
-fn at_root(device: &str) -> Result<TcMessage, SystemError> {
+pub(crate) fn at_root(device: &str) -> Result<TcMessage, SystemError> {
     let mut message = TcMessage::default();
     let index = link::read(device)?.index;
     message.header.index = i32::try_from(index)
@@ -279,7 +279,7 @@ fn at_root(device: &str) -> Result<TcMessage, SystemError> {
 }
 
 /// Appends one netlink attribute; its values are far below the 64 KiB that the length can say.
-fn push(attributes: &mut Vec<u8>, kind: u16, value: &[u8]) {
+pub(crate) fn push(attributes: &mut Vec<u8>, kind: u16, value: &[u8]) {
     let length = u16::try_from(4 + value.len()).expect("an option is some tens of bytes");
     attributes.extend(length.to_ne_bytes());
     attributes.extend(kind.to_ne_bytes());
@@ -302,7 +302,7 @@ fn find(mut attributes: &[u8], kind: u16) -> Option<&[u8]> {
 }
 
 // linux/pkt_sched.h, linux/rtnetlink.h
-const TCA_OPTIONS: u16 = 2;
+pub(crate) const TCA_OPTIONS: u16 = 2;
 const TCA_TBF_PARMS: u16 = 1;
 const TCA_TBF_RATE64: u16 = 4;
 const TCA_TBF_BURST: u16 = 6;

@@ -41,6 +41,7 @@ pub mod sock_diag;
 mod system_calls;
 pub mod tcp_info;
 pub mod tsc;
+pub mod vmstat;
 
 use std::collections::{BTreeMap, HashMap};
 

@@ -1,4 +1,4 @@
-//! Core cycles, instructions and cache misses, by perf_event_open(2) on whole CPUs: user and kernel,
+//! Core cycles, instructions, cache misses and branch misses, by perf_event_open(2) on whole CPUs: user and kernel,
 //! whoever ran, interrupts included.
 //!
 //! Only hardware events. The kernel's cpu-clock and task-clock are times, not cycles: where there is
@@ -38,12 +38,12 @@ impl Perf {
         Perf::of(cpus, EVENTS)
     }
 
-    /// Cycles alone: a read is an interrupt of each CPU for each event.
+    /// Cycles and branch misses alone: a read is an interrupt of each CPU for each event.
     ///
     /// # Errors
     /// As [`Perf::open`].
-    pub fn cycles(cpus: &[usize]) -> Result<Perf, MeterError> {
-        Perf::of(cpus, &EVENTS[..1])
+    pub fn watched(cpus: &[usize]) -> Result<Perf, MeterError> {
+        Perf::of(cpus, WATCHED)
     }
 
     fn of(cpus: &[usize], events: &[(u64, Quantity)]) -> Result<Perf, MeterError> {
@@ -242,7 +242,10 @@ const EVENTS: &[(u64, Quantity)] = &[
     (0, Quantity::CoreCycles),
     (1, Quantity::Instructions),
     (3, Quantity::CacheMisses),
+    (5, Quantity::BranchMisses),
 ];
+/// Of them, those that `watch` reads each interval.
+const WATCHED: &[(u64, Quantity)] = &[(0, Quantity::CoreCycles), (5, Quantity::BranchMisses)];
 
 pub(crate) const PERF_TYPE_HARDWARE: u32 = 0;
 /// PERF_FORMAT_TOTAL_TIME_ENABLED and PERF_FORMAT_TOTAL_TIME_RUNNING.

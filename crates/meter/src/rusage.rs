@@ -1,7 +1,9 @@
-//! CPU time and context switches of the calling thread, by getrusage(RUSAGE_THREAD).
+//! CPU time, context switches and page faults of the calling thread, by getrusage(RUSAGE_THREAD), and its migrations, by
+//! /proc/thread-self/sched.
 //!
 //! Not a [`crate::Meter`]: only a thread itself can ask, and the caller adds its threads up
-//! ([`tcpcost_counts::Whose::Threads`]). A call takes 0.15 µs (examples/cost.rs).
+//! ([`tcpcost_counts::Whose::Threads`]). getrusage takes 0.15 µs (examples/cost.rs); the file of text that the kernel makes for
+//! the migrations takes some tens, before the first snapshot and after the last.
 
 #![allow(unsafe_code, reason = "getrusage has no safe wrapper")]
 
@@ -14,7 +16,20 @@ use crate::MeterError;
 /// # Errors
 /// None that Linux has for a good pointer.
 pub fn thread_counts() -> Result<Counts, MeterError> {
-    counts_of(libc::RUSAGE_THREAD)
+    let mut counts = counts_of(libc::RUSAGE_THREAD)?;
+    // A kernel without CONFIG_SCHED_DEBUG has no such file.
+    let sched = std::fs::read_to_string("/proc/thread-self/sched");
+    if let Some(migrations) = sched.ok().as_deref().and_then(migrations) {
+        counts.insert(Quantity::CpuMigrations, migrations);
+    }
+    Ok(counts)
+}
+
+/// `se.nr_migrations                             :                    3`.
+fn migrations(sched: &str) -> Option<u64> {
+    let mut lines = sched.lines();
+    let line = lines.find_map(|line| line.strip_prefix("se.nr_migrations"))?;
+    line.trim_start().strip_prefix(':')?.trim().parse().ok()
 }
 
 /// The calling process's totals, those of threads that have ended included.
@@ -43,6 +58,8 @@ fn counts_of(who: libc::c_int) -> Result<Counts, MeterError> {
         (Quantity::TaskSystemNs, ns(usage.ru_stime)),
         (Quantity::VoluntarySwitches, count(usage.ru_nvcsw)),
         (Quantity::InvoluntarySwitches, count(usage.ru_nivcsw)),
+        (Quantity::MinorFaults, count(usage.ru_minflt)),
+        (Quantity::MajorFaults, count(usage.ru_majflt)),
     ]))
 }
 
@@ -66,6 +83,32 @@ mod tests {
             .join()
             .unwrap();
         assert!(idle[&Quantity::TaskUserNs] < busy);
-        assert_eq!(idle.len(), 4);
+    }
+
+    #[test]
+    fn memory_that_is_touched_for_the_first_time_faults() {
+        let faults = || thread_counts().unwrap()[&Quantity::MinorFaults];
+        let before = faults();
+        // More than an allocator keeps, so that it is fresh from the kernel.
+        let pages = std::hint::black_box(vec![1_u8; 64 << 20]);
+        assert!(faults() > before, "{}", pages.len());
+    }
+
+    #[test]
+    fn migrations_are_read_where_the_kernel_tells_them() {
+        let sched = "tcpcost (7, #threads: 1)\n---\nse.exec_start        :       1.5\nse.nr_migrations     :          3\nnr_switches : 9\n";
+        assert_eq!(migrations(sched), Some(3));
+        for torn in ["", "se.nr_migrations", "se.nr_migrations : many\n"] {
+            assert_eq!(migrations(torn), None, "{torn:?}");
+        }
+        let has_file = std::path::Path::new("/proc/thread-self/sched").exists();
+        let counts = thread_counts().unwrap();
+        assert_eq!(counts.contains_key(&Quantity::CpuMigrations), has_file);
+        // A process's are those of all its threads, which nobody adds up.
+        assert!(
+            !process_counts()
+                .unwrap()
+                .contains_key(&Quantity::CpuMigrations)
+        );
     }
 }

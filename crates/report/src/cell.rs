@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tcpcost_study::{
-    Cell, Derived, Environment, Figure, HostName, Knobs, Outcome, Record, Study, Value, Warning,
-    WarningCode, WorkloadKind,
+    Cell, ConnectionSeries, Derived, Environment, Figure, HostName, Knobs, Outcome, Record, Study,
+    Value, Warning, WarningCode, WorkloadKind,
 };
 
 use crate::derive::{Values, derive};
@@ -136,6 +136,8 @@ pub struct CellSummary {
     pub trials: Vec<TrialValues>,
     /// The captured ones, of which only what passed is told.
     pub captured_trials: Vec<TrialValues>,
+    /// The first connection of each host over time, of the first trial that the estimates are made of and that has it.
+    pub series: BTreeMap<HostName, ConnectionSeries>,
     /// Where the CPU time went by call chain: by end, or of both. Empty without the meter `profile`.
     pub profiles: Vec<Profile>,
 }
@@ -329,6 +331,7 @@ impl CellSummary {
             estimates,
             trials,
             captured_trials: Vec::new(),
+            series: BTreeMap::new(),
             profiles: Vec::new(),
         };
         let used: Vec<(&Record, &Values)> = summary
@@ -346,6 +349,14 @@ impl CellSummary {
             .flat_map(|published| &published.ratios)
             .map(|(_, ours, _)| ours.as_str())
             .collect();
+        for (record, _) in &used {
+            for (&host, found) in &record.hosts {
+                if let Some(series) = &found.series {
+                    let first = summary.series.entry(host);
+                    first.or_insert_with(|| series.clone());
+                }
+            }
+        }
         summary.profiles = profiles(&used, summary.has_transactions(), &named);
         for record in records {
             match &record.outcome {

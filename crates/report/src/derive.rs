@@ -4,8 +4,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tcpcost_counts::{Figure, FigureOf, MeterName, Of, Quantity, Reading, Source};
-use tcpcost_study::{Derived, HostName, HostRecord, Reach, Record, Scope, Side, Whose};
+use tcpcost_counts::{Buffer, Figure, FigureOf, MeterName, Of, Quantity, Reading, Source};
+use tcpcost_study::{
+    Derived, HostName, HostRecord, Knobs, Reach, Record, Scope, Side, Value, Whose,
+};
 
 use crate::cpu_ownership::has_own_cpus;
 use crate::cpu_time::CpuTime;
@@ -139,6 +141,14 @@ impl<'a> ScopeCounts<'a> {
         self.trial
             .hosts()
             .filter(move |(name, _)| scope.holds(*name))
+    }
+
+    /// The host, where it is one.
+    fn only_host(&self) -> Option<(HostName, &'a HostRecord)> {
+        let mut hosts = self.hosts();
+        let only = hosts.next()?;
+        // What a capture slows is tuned otherwise.
+        (hosts.next().is_none() && !self.trial.record.captured).then_some(only)
     }
 
     /// The hosts whose counts by a meter are of them alone, each owner once; `None` where one shares it with others.
@@ -346,10 +356,44 @@ impl Source for ScopeCounts<'_> {
         self.trial.response_times.as_ref()?.us(percentile)
     }
 
+    fn ack_limit_top(&self) -> Option<f64> {
+        let (_, host) = self.only_host()?;
+        Some(host.series.as_ref()?.ack_limit_top()? as f64)
+    }
+
+    fn ack_limit_falls(&self) -> Option<(f64, f64)> {
+        let (_, host) = self.only_host()?;
+        let (falls, ends) = host.series.as_ref()?.falls()?;
+        Some((falls as f64, ends as f64))
+    }
+
+    fn buffer_bytes(&self, of: Buffer) -> Option<f64> {
+        let (_, host) = self.only_host()?;
+        let sizes = host.buffers?.after;
+        Some(match of {
+            Buffer::Send => sizes.send_bytes as f64,
+            Buffer::Receive => sizes.receive_bytes as f64,
+        })
+    }
+
+    fn buffer_asked_bytes(&self, of: Buffer) -> Option<f64> {
+        let (name, _) = self.only_host()?;
+        asked_buffer(&self.trial.record.knobs, name, of).map(|bytes| bytes as f64)
+    }
+
     fn owns_namespaces(&self) -> bool {
         let mut hosts = self.trial.record.topology.hosts.iter();
         !hosts.any(|host| host.reach == Reach::Here)
     }
+}
+
+/// The buffer that a study asks for at a host, bytes; `None` where it leaves that to the stack.
+pub(crate) fn asked_buffer(knobs: &Knobs, host: HostName, of: Buffer) -> Option<u64> {
+    let name = match of {
+        Buffer::Send => "send_buffer",
+        Buffer::Receive => "receive_buffer",
+    };
+    knobs.value_at(host, name).as_ref().and_then(Value::whole)
 }
 
 #[cfg(test)]

@@ -230,7 +230,7 @@ const fn follows(
 }
 
 /// Prices are several times what a server of today pays: an ACK or a packet well below 1 µs, a switch 1 to 3 µs with
-/// its wake-up, a cache miss 0.1 µs. A segment sent again costs as a packet; one KiB is at most one segment or so.
+/// its wake-up, a cache miss 0.1 µs, a branch miss 0.01. A segment sent again costs as a packet; one KiB is at most one segment or so.
 pub(crate) const CAUSES: &[Follows] = &[
     follows(Figure::AcksPerKib, true, "ACKs per KiB", Some(5.0)),
     follows(
@@ -257,6 +257,12 @@ pub(crate) const CAUSES: &[Follows] = &[
         true,
         "cache misses per KiB",
         Some(0.5),
+    ),
+    follows(
+        Figure::BranchMissesPerKib,
+        true,
+        "branch misses per KiB",
+        Some(0.05),
     ),
     follows(Figure::OctetsPerDatagram, false, "octets per packet", None),
     follows(Figure::SegmentsPerSkb, false, "segments per skb", None),

@@ -20,6 +20,7 @@ use crate::prose::{found, sentence};
 use crate::published_chart::published_chart;
 use crate::published_table;
 use crate::scope::{self, scopes};
+use crate::series_chart::series_chart;
 use crate::summary::Summary;
 use crate::table::ABSENT;
 use crate::trust::trust;
@@ -36,7 +37,10 @@ const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 
 /// The summary as one HTML page that refers to nothing outside itself.
 pub fn html(summary: &Summary) -> String {
     let first = published_chart(summary).into_iter();
-    let charts: Vec<Chart> = first.chain(charts(summary)).collect();
+    let charts: Vec<Chart> = first
+        .chain(charts(summary))
+        .chain(series_chart(summary))
+        .collect();
     // "</" would end the element, "<!--" change how it ends: no "<" is left in it.
     let embedded = |json: String| json.replace('<', "\\u003c");
     let data = embedded(serde_json::to_string(&charts).expect("text and finite numbers alone"));
@@ -62,7 +66,7 @@ pub fn html(summary: &Summary) -> String {
                     (warnings(summary))
                     h2 { "Cost" }
                     @for group in summary.groups() { (cost(summary, &group)) }
-                    ul.notes { @for note in &labels::notes(summary, true) { li { (note) } } }
+                    ul.notes { @for note in labels::notes(summary, true).iter().chain(&labels::not_clean(summary)) { li { (note) } } }
                     (not_measured(summary))
                     (published(summary))
                     (published_table(summary))
@@ -70,7 +74,7 @@ pub fn html(summary: &Summary) -> String {
                     @for paragraph in study.about.split("\n\n") {
                         @if !paragraph.trim().is_empty() { p { (paragraph.trim()) } }
                     }
-                    ul.facts { @for line in labels::head(summary).iter().chain(&labels::regimes(summary)) { li { (line) } } }
+                    ul.facts { @for line in labels::head(summary).iter().chain(&labels::regimes(summary)).chain(&labels::buffers(summary)) { li { (line) } } }
                     details.all {
                         summary { "Details: ACKs, response times, whose CPU, methods beside each other, environment" }
                         (cells_table("ACKs and packets", &summary.cells.iter().collect::<Vec<_>>(), &acks::columns(summary)))

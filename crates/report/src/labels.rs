@@ -2,9 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tcpcost_study::{Derived, Figure, FigureOf, Machine, Scope, units};
+use tcpcost_counts::Buffer;
+use tcpcost_study::{Derived, Figure, FigureOf, HostName, Machine, Scope, Value, units};
 
 use crate::cell::{CellSummary, Load};
+use crate::derive::asked_buffer;
 use crate::scope::whose;
 use crate::summary::Summary;
 
@@ -170,6 +172,81 @@ pub(crate) fn regimes(summary: &Summary) -> Vec<String> {
             format!("Segmentation as read back: {}{whose}.", regime(name))
         })
         .collect()
+}
+
+/// What each host asked of its socket's buffers and what it had when the interval ended (Jones 2005: 128 KB asked is 256 KB
+/// had), each with its cells where there are several.
+pub(crate) fn buffers(summary: &Summary) -> Vec<String> {
+    let mut by_sizes: Vec<(String, Vec<&str>)> = Vec::new();
+    for cell in &summary.cells {
+        let hosts = cell.hosts();
+        let sizes = hosts.iter().filter_map(|&host| buffers_of(cell, host));
+        let sizes = sizes.collect::<Vec<_>>().join("; ");
+        if sizes.is_empty() {
+            continue;
+        }
+        match by_sizes.iter_mut().find(|(of, _)| *of == sizes) {
+            Some((_, cells)) => cells.push(&cell.name),
+            None => by_sizes.push((sizes, vec![&cell.name])),
+        }
+    }
+    let several = by_sizes.len() > 1;
+    let line = |(sizes, cells): (String, Vec<&str>)| {
+        let whose = match several {
+            true => format!(" ({})", cells.join("; ")),
+            false => String::new(),
+        };
+        format!("Buffers of the first connection: {sizes}{whose}.")
+    };
+    by_sizes.into_iter().map(line).collect()
+}
+
+/// `client: to send 256KiB asked, 512KiB had, to receive none asked, 6MiB had`.
+fn buffers_of(cell: &CellSummary, host: HostName) -> Option<String> {
+    let of = |what: &str, buffer, kind| {
+        let had = cell.estimates.get(&Derived::of(host, kind))?.median;
+        let asked = asked_buffer(&cell.knobs, host, buffer);
+        let asked = asked.map_or("none".to_string(), |bytes| Value::Bytes(bytes).to_string());
+        // A size of a tuned one is the median of trials, and no round number.
+        let had = Value::Bytes(had as u64);
+        Some(format!("{what} {asked} asked, {had} had"))
+    };
+    let send = of("to send", Buffer::Send, Figure::SendBuffer)?;
+    let receive = of("to receive", Buffer::Receive, Figure::ReceiveBuffer)?;
+    Some(format!("{host}: {send}, {receive}"))
+}
+
+/// What tells that a path was not clean, where it was not: every trial is asked.
+pub(crate) fn not_clean(summary: &Summary) -> Vec<String> {
+    let most = |kind| {
+        let of = Derived::total(kind);
+        let mut cells = Vec::new();
+        let (mut trials, mut most) = (0, 0.0_f64);
+        for cell in &summary.cells {
+            let values = cell.trials.iter().filter_map(|trial| trial.values.get(&of));
+            let above: Vec<f64> = values.copied().filter(|value| *value > 0.0).collect();
+            if !above.is_empty() {
+                cells.push(cell.name.as_str());
+                trials += above.len();
+                most = above.into_iter().fold(most, f64::max);
+            }
+        }
+        (trials > 0).then(|| {
+            let what = quantity(Derived {
+                kind,
+                scope: Scope::All,
+            });
+            let what = what.strip_suffix(", all hosts together").unwrap_or(&what);
+            let trials_word = if trials == 1 { "trial" } else { "trials" };
+            format!(
+                "{what}: more than none in {trials} {trials_word}, at most {} ({}).",
+                crate::number::show(most),
+                cells.join("; ")
+            )
+        })
+    };
+    let kinds = [Figure::OutOfOrderPerMib, Figure::DuplicateAcksPerMib];
+    kinds.into_iter().filter_map(most).collect()
 }
 
 /// A segmentation regime, and what it means.

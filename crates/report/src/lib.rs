@@ -53,6 +53,7 @@ mod published_chart;
 mod published_table;
 mod response;
 mod scope;
+mod series_chart;
 mod statements;
 mod summary;
 mod table;

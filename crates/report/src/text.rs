@@ -68,12 +68,14 @@ pub fn text(summary: &Summary, style: TextStyle) -> String {
             page.exact(),
             page.profiles(),
             page.lines(labels::regimes(summary)),
+            page.lines(labels::buffers(summary)),
             page.openings(),
         ]);
     }
     sections.extend([
         page.lines(labels::not_measured(summary)),
         page.lines(labels::notes(summary, details)),
+        page.lines(labels::not_clean(summary)),
         page.warnings(),
     ]);
     sections.retain(|section| !section.is_empty());

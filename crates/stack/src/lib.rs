@@ -33,7 +33,7 @@ mod user;
 pub use blocking::{BlockingConnector, BlockingListener, BlockingSocket};
 pub use error::StackError;
 pub use kernel::acks::ack_delay_max_here;
-pub use kernel::options::{options_here, set_socket_knob, socket_knob};
+pub use kernel::options::{options_here, set_socket_knob, socket_buffers, socket_knob};
 pub use kernel::tls::ktls_refusal;
 pub use kernel::{KernelConn, KernelListener, KernelSink, KernelSource, KernelStack};
 pub use stack::{

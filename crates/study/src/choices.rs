@@ -4,6 +4,16 @@ use crate::side::Side;
 use crate::words::words;
 
 words! {
+    /// What carries between a pair whose study sets a wire.
+    Carrier {
+        /// A wire of our own.
+        Own = "own",
+        /// The kernel's netem, at each end of a veth pair.
+        Netem = "netem",
+    }
+}
+
+words! {
     /// What traffic.
     WorkloadKind {
         /// The client sends.

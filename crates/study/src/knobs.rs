@@ -2,8 +2,8 @@
 
 use crate::ack_policies::{AckKind, counts_segments, has_limits};
 use crate::choices::{
-    Cork, ReceiveWith, RelayMode, Segmentation, SendWith, TailSplit, WaitsBy, WindowGrowth,
-    WorkloadKind,
+    Carrier, Cork, ReceiveWith, RelayMode, Segmentation, SendWith, TailSplit, WaitsBy,
+    WindowGrowth, WorkloadKind,
 };
 use crate::row::{
     At, Is, Kernel, Kind, Knob, Need, Of, Term, User, UserKnob, bed, is, is_not, link, tcp, that,
@@ -497,6 +497,20 @@ pub const KNOBS: &[Knob] = &[
         "Bytes that may wait for `wire_rate`; more is dropped.",
     )
     .needs(&[Need::of(&[that("wire_rate", Is::Set)])]),
+    Knob {
+        or_word: Some("auto"),
+        per_end: false,
+        ..wire(
+            "carrier",
+            Kind::Choice(Carrier::WORDS),
+            "auto",
+            "What carries where one of these is set: `own`, a wire of tcpcost's (a process between two namespaces, in front of the device of our TCP), or `netem` of the kernel, between two namespaces. `auto`: netem where the kernel has it and what is set means the same there (delay; loss and duplicates of `per-mss` segments), else our own. The record says which.",
+        )
+    }
+    .needs(&[Need::of(&[])
+        .at(At::User)
+        .when(&["netem"])
+        .because("netem is between two ends of the kernel's TCP")]),
     link(
         "quickack",
         Kind::Switch,

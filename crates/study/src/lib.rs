@@ -47,6 +47,7 @@ mod reach;
 mod record;
 mod row;
 mod schema1;
+mod series;
 mod settings;
 mod side;
 mod statement;
@@ -63,7 +64,7 @@ pub use ack_policies::{AckKind, AckPolicyRow};
 pub use capture::{Brackets, Capture, CaptureSettings, PublishedOpening};
 pub use cell::{Cell, MeterTrial, Shuffle};
 pub use choices::{
-    Cork, Expects, ReceiveWith, RelayMode, Segmentation, SendWith, TailSplit, WaitsBy,
+    Carrier, Cork, Expects, ReceiveWith, RelayMode, Segmentation, SendWith, TailSplit, WaitsBy,
     WindowGrowth, WorkloadKind,
 };
 pub use conclusion::{Change, Conclusion, Fit};
@@ -80,10 +81,11 @@ pub use published_table::PublishedTable;
 pub use quick::Quick;
 pub use reach::{Unavailable, Unmet};
 pub use record::{
-    CpuDistance, CpuId, Environment, HostRecord, Machine, Outcome, Record, RecordError,
-    SCHEMA_VERSION, Warning, WarningCode,
+    BufferSizes, BuffersFound, CpuDistance, CpuId, Environment, HostRecord, Machine, Outcome,
+    Record, RecordError, SCHEMA_VERSION, Warning, WarningCode,
 };
 pub use row::{At, Group, Is, Kernel, Kind, Knob, Need, Of, Term, User, UserKnob};
+pub use series::{ConnectionSeries, Look};
 pub use settings::{AckFilterRule, DeviceSettings, SettingsError, WorkloadSettings};
 pub use side::Side;
 pub use statement::Statement;
@@ -96,4 +98,4 @@ pub use tcpcost_counts::{
 };
 pub use topology::{Bed, Host, Link, LinkKind, Port, Reach, Route, StackKind, Topology, Traffic};
 pub use value::Value;
-pub use wire::WireSettings;
+pub use wire::{CarrierAsked, WireSettings};

@@ -50,6 +50,9 @@ pub struct Measure {
     pub meter_cost: bool,
     /// Whether the meter `segments` counts by connection, too: some 20 ns a packet.
     pub by_connection: bool,
+    /// Time between looks at the first connection of each host of our own TCP, whose state then is in the record; `None` for
+    /// none.
+    pub series: Option<Duration>,
     /// Captured trials of each cell beside those that are measured.
     pub capture: CaptureSettings,
 }
@@ -85,6 +88,7 @@ impl Default for Measure {
             profile_hz: 99,
             meter_cost: false,
             by_connection: false,
+            series: None,
             capture: CaptureSettings::default(),
         }
     }

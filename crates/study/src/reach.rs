@@ -5,7 +5,7 @@
 use std::fmt;
 
 use crate::ack_policies::AckKind;
-use crate::choices::RelayMode;
+use crate::choices::{Carrier, RelayMode};
 use crate::flow_group::group_of;
 use crate::host_name::HostName;
 use crate::knob::{Knobs, split_host};
@@ -13,6 +13,7 @@ use crate::knobs::{KNOBS, find};
 use crate::program::{Operation, Program};
 use crate::row::{At, Is, Kernel, Kind, Knob, Need, Of, Term, User, UserKnob, WIRES};
 use crate::value::Value;
+use crate::wire::WireSettings;
 
 impl Need {
     /// The need with the ends and values that it is of.
@@ -114,11 +115,12 @@ impl Kernel {
         match self {
             Kernel::Device | Kernel::Offload | Kernel::Sysctl(..) | Kernel::AnySysctl => None,
             Kernel::OwnDevice(_) => (!owned).then(|| OWN_DEVICE.to_string()),
-            Kernel::Wire => {
-                let is_pair = knobs.word("topology").as_deref() == Some("pair");
-                let has_ours = HostName::PAIR.iter().any(|&host| knobs.is_user(host));
-                (!owned || has_ours || !is_pair).then(|| WIRES.to_string())
+            Kernel::Wire if !owned || !knobs.is_pair() => Some(WIRES.to_string()),
+            Kernel::Wire if value.to_string() == Carrier::Netem.word() => {
+                let (knob, why) = WireSettings::not_netems(knobs)?;
+                Some(format!("{knob} {why}"))
             }
+            Kernel::Wire => None,
             Kernel::SocketOption(_) => {
                 (!knobs.all_stand()).then(|| "of connections that stand, so not of crr".to_string())
             }
@@ -202,6 +204,10 @@ impl Knobs {
         }
     }
 
+    fn is_pair(&self) -> bool {
+        self.word("topology").as_deref() == Some("pair")
+    }
+
     fn sends(&self, host: HostName, is_peer: bool) -> bool {
         if host == HostName::RELAY {
             return true; // To one side what it received from the other.
@@ -282,6 +288,7 @@ impl Knobs {
                 Of::Link(kernel, user) | Of::Tcp(kernel, user) => match user {
                     _ if !self.is_user(host) => kernel.refuses(self, value, owned),
                     User::Has(_) => None,
+                    User::Wire => (!self.is_pair()).then(|| WIRES.to_string()),
                     // What all hosts share is there if one of them has it.
                     User::No(_)
                         if !row.per_end

@@ -9,6 +9,7 @@ use crate::capture::Capture;
 use crate::host_name::HostName;
 use crate::knob::Knobs;
 use crate::schema1;
+use crate::series::ConnectionSeries;
 use crate::topology::Topology;
 
 /// Version of the record's fields. It grows when a field's meaning changes or a field goes; fields
@@ -159,6 +160,9 @@ pub struct Environment {
     /// RPS mask of the device's receive queue; absent where it cannot be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rps_cpus: Option<String>,
+    /// What carried where the study sets a wire: `own` or `netem`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub carrier: Option<String>,
     /// Sysctls that move TCP's cost, and every one that the trial set, as read back.
     pub sysctls: BTreeMap<String, String>,
     /// Congestion control that the connections really had.
@@ -181,6 +185,25 @@ pub struct CpuId {
     pub cpu: usize,
 }
 
+/// The buffers of a socket as it has them, bytes. The kernel's are what getsockopt tells of SO_SNDBUF and SO_RCVBUF, bookkeeping
+/// included, so that one that was asked for is doubled (socket(7)); those of our TCP hold so much payload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BufferSizes {
+    /// SO_SNDBUF.
+    pub send_bytes: u64,
+    /// SO_RCVBUF.
+    pub receive_bytes: u64,
+}
+
+/// What tuning made of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BuffersFound {
+    /// Before the traffic, its connection being up.
+    pub before: BufferSizes,
+    /// After the second snapshot.
+    pub after: BufferSizes,
+}
+
 /// What one host of a trial found.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct HostRecord {
@@ -194,6 +217,12 @@ pub struct HostRecord {
     pub threads: usize,
     /// Readings, by meter and owner.
     pub readings: Vec<Reading>,
+    /// Buffers of the socket of its first connection; absent where none stands.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub buffers: Option<BuffersFound>,
+    /// Its first connection over time; only where the study asks for it, and of our own TCP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub series: Option<ConnectionSeries>,
     /// Response times, ns, as an HdrHistogram (V2, deflate-free, base64); `rr` and `crr` clients only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub response_time_hdr: Option<String>,

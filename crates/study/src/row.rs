@@ -143,15 +143,14 @@ pub(crate) const fn wire(
     doc: &'static str,
 ) -> Knob {
     Knob {
-        of: Of::Link(Kernel::Wire, User::No(WIRES)),
+        of: Of::Link(Kernel::Wire, User::Wire),
         default,
         per_end: true,
         ..bed(name, kind, default, doc)
     }
 }
 
-pub(crate) const WIRES: &str =
-    "a wire with delay and loss is between two namespaces (`netns`, `pair`) alone";
+pub(crate) const WIRES: &str = "a wire with delay and loss joins the pair of `netns`, `tap` or `memory`: the loopback hands a packet over in the call that sends it, and a star or a chain has several links";
 
 /// A policy of an end's TCP; `default` is its stack's own.
 pub(crate) const fn tcp(
@@ -370,7 +369,7 @@ pub enum Kernel {
     /// What a device of the bed's own has alone, because the loopback's serves others: a route's
     /// metric, a queueing discipline, steering, an eBPF program.
     OwnDevice(&'static str),
-    /// The wire between two namespaces, one of our own.
+    /// The wire between a pair, one of our own or the kernel's netem.
     Wire,
     /// A sysctl of this name; the number that is written, out of the knob's ([`Kind::number`]).
     Sysctl(&'static str, fn(u64) -> u64),
@@ -391,6 +390,8 @@ pub enum Kernel {
 pub enum User {
     /// By this choice.
     Has(UserKnob),
+    /// In front of its device, as it is between two of the kernel's.
+    Wire,
     /// It has none: why.
     No(&'static str),
 }
@@ -515,7 +516,7 @@ impl fmt::Display for Kernel {
             Kernel::Device => f.write_str("device"),
             Kernel::Offload => f.write_str("ethtool"),
             Kernel::OwnDevice(what) => write!(f, "{what} (`netns`, `tap`)"),
-            Kernel::Wire => f.write_str("a wire of ours (`netns`, `pair`)"),
+            Kernel::Wire => f.write_str("a wire of ours (`netns`, `tap`; `pair`)"),
             Kernel::Sysctl(name, _) => write!(f, "sysctl `{name}`"),
             Kernel::AnySysctl => f.write_str("sysctl"),
             Kernel::SocketOption(name) => write!(f, "`{name}`"),
@@ -530,6 +531,7 @@ impl fmt::Display for User {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             User::Has(_) => f.write_str("yes"),
+            User::Wire => f.write_str("yes (`pair`)"),
             User::No(_) => f.write_str("no"),
         }
     }

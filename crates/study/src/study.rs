@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::ops::Range;
+use std::time::Duration;
 
 use tcpcost_counts::MeterName;
 use toml::de::DeValue;
@@ -285,6 +286,10 @@ impl Study {
 /// Of a cell in a study that goes on until its contrasts are decided; `time_max` is over long before.
 const REPETITIONS_MOST: u32 = 1000;
 
+/// A look takes a tenth of a microsecond, but the traffic's loop returns for it.
+const SERIES_LEAST: Duration = Duration::from_micros(100);
+const SERIES_MOST: Duration = Duration::from_secs(1);
+
 fn measure(mut section: Section<'_>) -> Result<Measure, StudyError> {
     let mut measure = Measure::default();
     if let Some(value) = section.take("meters") {
@@ -410,6 +415,10 @@ fn measure(mut section: Section<'_>) -> Result<Measure, StudyError> {
     if let Some(on) = section.read("meter_cost", "true or false", switch)? {
         measure.meter_cost = on;
     }
+    measure.series = section.text("series", |text| match units::duration(text) {
+        Ok(time) if (SERIES_LEAST..=SERIES_MOST).contains(&time) => Ok(time),
+        _ => Err("a time such as \"2ms\", 100us to 1s"),
+    })?;
     if let Some(value) = section.take("by_connection") {
         let has_segments = measure.meters.contains(&MeterName::Segments);
         measure.by_connection = match switch(value.get_ref()) {

@@ -4,9 +4,36 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::choices::Carrier;
 use crate::host_name::HostName;
 use crate::knob::Knobs;
 use crate::value::Value;
+
+/// Which carrier a study can have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CarrierAsked {
+    /// Our own: it was asked for, or what is set means something else to netem.
+    Own,
+    /// netem where the kernel has it, else our own.
+    NetemIfThere,
+    /// netem or none.
+    Netem,
+}
+
+impl CarrierAsked {
+    /// By the knob `carrier`, and where that leaves it open by the others.
+    pub fn of(knobs: &Knobs) -> CarrierAsked {
+        let word = knobs.word("carrier");
+        match word.as_deref().and_then(Carrier::from_word) {
+            Some(Carrier::Own) => CarrierAsked::Own,
+            // What netem has not is refused when the trial is prepared, with its reason.
+            _ if WireSettings::not_netems(knobs).is_some() => CarrierAsked::Own,
+            Some(Carrier::Netem) => CarrierAsked::Netem,
+            None => CarrierAsked::NetemIfThere,
+        }
+    }
+}
 
 /// What becomes of what one end sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -31,7 +58,8 @@ pub struct WireSettings {
 
 impl WireSettings {
     /// The knobs that a wire is made for; the others say more of these.
-    const KNOBS: [&str; 6] = [
+    const KNOBS: [&str; 7] = [
+        "carrier",
         "delay",
         "jitter",
         "loss",
@@ -41,7 +69,7 @@ impl WireSettings {
     ];
 
     /// Whether the study sets one of them, be it to nothing: a wire that is otherwise alike, to compare with.
-    pub(crate) fn are_set(knobs: &Knobs) -> bool {
+    pub fn are_set(knobs: &Knobs) -> bool {
         let hosts = HostName::PAIR.map(|host| host.to_string());
         WireSettings::KNOBS.iter().any(|knob| {
             let of = |host: &String| knobs.get(&format!("{host}.{knob}")).is_some();
@@ -75,6 +103,48 @@ impl WireSettings {
         }
     }
 
+    /// The first knob that netem has not, or not with the same meaning, and why; `None` where it can carry as our own wire does.
+    pub fn not_netems(knobs: &Knobs) -> Option<(&'static str, &'static str)> {
+        HostName::PAIR.into_iter().find_map(|host| {
+            let wire = WireSettings::of(knobs, host);
+            let is_set = |name| {
+                let value = knobs.value_at(host, name);
+                value.is_some_and(|value| !matches!(value.to_string().as_str(), "leave" | "none"))
+            };
+            let per_mss = knobs.value_at(host, "segmentation");
+            let per_mss = per_mss.is_some_and(|value| value.to_string() == "per-mss");
+            let rules = [
+                (
+                    "jitter",
+                    !wire.jitter.is_zero(),
+                    "lets packets overtake each other in netem",
+                ),
+                (
+                    "reorder",
+                    wire.reorder_ppm > 0,
+                    "sends some packets ahead in netem, and keeps none back",
+                ),
+                (
+                    "wire_rate",
+                    wire.rate_bits_per_s.is_some(),
+                    "has a queue in packets in netem, those that are delayed among them",
+                ),
+                (
+                    "qdisc",
+                    is_set("qdisc") || is_set("bottleneck"),
+                    "has the place of netem, a device's root",
+                ),
+                (
+                    "segmentation",
+                    wire.is_by_packet() && !per_mss,
+                    "must be \"per-mss\": netem loses a super-segment whole",
+                ),
+            ];
+            let broken = rules.into_iter().find(|(_, is_broken, _)| *is_broken);
+            broken.map(|(knob, _, why)| (knob, why))
+        })
+    }
+
     /// Whether it treats packets one by one, so that a super-segment must not enter it.
     pub fn is_by_packet(&self) -> bool {
         self.loss_ppm > 0 || self.reorder_ppm > 0 || self.duplicate_ppm > 0
@@ -84,6 +154,46 @@ impl WireSettings {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn netem_carries_what_means_the_same_there() {
+        let asked = |set: &[(&str, &str)]| {
+            let mut knobs = Knobs::default();
+            for (name, value) in set {
+                knobs.set(name, value).unwrap();
+            }
+            (
+                CarrierAsked::of(&knobs),
+                WireSettings::not_netems(&knobs).map(|(knob, _)| knob),
+            )
+        };
+        assert_eq!(
+            asked(&[("delay", "5ms")]),
+            (CarrierAsked::NetemIfThere, None)
+        );
+        let own = ("carrier", "own");
+        assert_eq!(asked(&[("delay", "5ms"), own]), (CarrierAsked::Own, None));
+        for (name, value, knob) in [
+            ("client.jitter", "1ms", "jitter"),
+            ("reorder", "1%", "reorder"),
+            ("server.wire_rate", "1Gbit", "wire_rate"),
+            ("client.qdisc", "fq", "qdisc"),
+            ("bottleneck", "1Gbit", "qdisc"),
+            ("client.loss", "1%", "segmentation"),
+        ] {
+            assert_eq!(
+                asked(&[(name, value)]),
+                (CarrierAsked::Own, Some(knob)),
+                "{name}"
+            );
+            let netem = asked(&[(name, value), ("carrier", "netem")]);
+            assert_eq!(netem, (CarrierAsked::Own, Some(knob)));
+        }
+        let netem = [("delay", "5ms"), ("carrier", "netem")];
+        assert_eq!(asked(&netem), (CarrierAsked::Netem, None));
+        let single = [("client.loss", "1%"), ("client.segmentation", "per-mss")];
+        assert_eq!(asked(&single), (CarrierAsked::NetemIfThere, None));
+    }
 
     #[test]
     fn each_end_has_its_own_and_a_wire_without_faults_is_one_too() {

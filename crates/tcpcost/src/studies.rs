@@ -144,8 +144,10 @@ macro_rules! built_in {
 const BUILT_IN: &[(&str, &str)] = built_in![
     "tour",
     "acks",
+    "ack-limits",
     "ack-bursts",
     "tso-split",
+    "fair-queue",
     "stacks",
     "accounting",
     "copy-paths",

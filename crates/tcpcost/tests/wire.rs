@@ -1,4 +1,4 @@
-//! The wire with delay and loss between two real namespaces, by the real binary.
+//! The wire with delay and loss in each bed that has one, by the real binary.
 
 mod common;
 
@@ -6,9 +6,14 @@ use common::{Place, able, count};
 use tcpcost_testbed::until;
 
 fn study(workload: &str, bed: &str) -> String {
+    study_in("netns", workload, bed)
+}
+
+/// Our own wire, which counts, whatever else the kernel has.
+fn study_in(kind: &str, workload: &str, bed: &str) -> String {
     format!(
-        "[workload]\ncheck = \"on\"\n{workload}\n[bed]\nkind = \"netns\"\n{bed}\n\
-         [measure]\nmeters = [\"proc\", \"netstat\"]\nwarm_up = \"100ms\"\nduration = \"400ms\"\n\
+        "[workload]\ncheck = \"on\"\n{workload}\n[bed]\nkind = \"{kind}\"\ncarrier = \"own\"\n{bed}\n\
+         [measure]\nmeters = [\"proc\", \"netstat\", \"tcp_info\"]\nwarm_up = \"100ms\"\nduration = \"400ms\"\n\
          repetitions = 1\nretries = 0\nothers_max = \"100%\"\n"
     )
 }
@@ -76,8 +81,110 @@ fn what_is_lost_doubled_and_kept_back_is_counted_and_every_byte_arrives_as_sent(
     until("the wire is gone", || (!wires()).then_some(()));
 }
 
+/// What became of the only cell's only trial, and the median response time where it has one.
+fn ran(text: &str) -> (serde_json::Value, Option<f64>) {
+    let place = Place::new();
+    let file = place.write("s.toml", text);
+    let ran = place.run(&["run", &file, "--out", "out", "--json", "-q"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let document: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+    let median = document["cells"][0]["estimates"]["response_us_p50"]["median"].as_f64();
+    let record = place.records("out").remove(0);
+    assert_eq!(record["outcome"], "measured", "{record}");
+    (record, median)
+}
+
 #[test]
-fn a_wire_is_of_two_namespaces_alone() {
+fn in_memory_each_end_has_its_delay_and_its_losses_are_counted_and_repaired() {
+    let both = "\"client.stack\" = \"user\"\n\"server.stack\" = \"user\"\n";
+    let text = study_in(
+        "memory",
+        "kind = \"rr\"\nflows = 4",
+        &format!("{both}delay = \"10ms\"\n\"server.delay\" = \"30ms\""),
+    );
+    let (record, median) = ran(&text);
+    assert!(median >= Some(40_000.0), "{median:?} us");
+    for host in ["client", "server"] {
+        assert_eq!(common::environment(&record, host)["carrier"], "own");
+        assert!(count(&record, host, "wire", "wire_packets") > 0);
+        assert_eq!(count(&record, host, "wire", "wire_lost_packets"), 0);
+    }
+    let text = study_in(
+        "memory",
+        "kind = \"stream\"\nflows = 8",
+        &format!("{both}\"client.loss\" = \"2%\"\ndelay = \"1ms\""),
+    );
+    let (record, _) = ran(&text);
+    let lost = count(&record, "client", "wire", "wire_lost_packets");
+    let given = count(&record, "client", "wire", "wire_packets");
+    assert!(lost > 0 && lost < given / 10, "{lost} of {given}");
+    // What arrives has been on the other end's wire, which has its ACKs alone.
+    assert!(count(&record, "server", "wire", "wire_packets") < given);
+    assert!(count(&record, "client", "tcp_info", "conn_segments_retransmitted") > 0);
+    assert!(count(&record, "server", "workload", "payload_bytes_checked") > 0);
+    assert_eq!(count(&record, "server", "wire", "wire_lost_packets"), 0);
+}
+
+#[test]
+fn over_a_tap_our_end_carries_both_directions() {
+    if !able() {
+        return;
+    }
+    let text = study_in(
+        "tap",
+        "kind = \"rr\"\nflows = 4",
+        "\"server.stack\" = \"user\"\n\"client.delay\" = \"30ms\"\n\"server.delay\" = \"10ms\"\n\"server.duplicate\" = \"20%\"",
+    );
+    let (record, median) = ran(&text);
+    assert!(median >= Some(40_000.0), "{median:?} us");
+    assert_eq!(common::environment(&record, "client")["carrier"], "own");
+    assert!(count(&record, "server", "wire", "wire_duplicated_packets") > 0);
+}
+
+#[test]
+fn netem_carries_where_the_kernel_has_it_and_else_is_skipped_by_name() {
+    if !able() {
+        return;
+    }
+    let place = Place::new();
+    let text = study("kind = \"rr\"", "delay = \"20ms\"").replace("\"own\"", "\"netem\"");
+    let file = place.write("s.toml", &text);
+    let ran = place.run(&["run", &file, "--out", "out", "-q"]);
+    let record = &place.records("out")[0];
+    if ran.code == Some(0) {
+        let environment = common::environment(record, "client");
+        assert_eq!(environment["carrier"], "netem");
+        assert!(environment["qdisc"].as_str().unwrap().starts_with("netem"));
+        return;
+    }
+    assert_eq!(ran.code, Some(77), "{ran:?}");
+    let reason = record["reason"].as_str().unwrap();
+    assert!(
+        reason.starts_with("carrier: the kernel has no netem ("),
+        "{reason}"
+    );
+    tcpcost_testbed::skip("this kernel has no netem");
+}
+
+#[test]
+fn what_means_something_else_to_netem_is_not_asked_of_it() {
+    if !able() {
+        return;
+    }
+    let place = Place::new();
+    let text = study("kind = \"rr\"", "delay = \"20ms\"\njitter = \"1ms\"");
+    let file = place.write("s.toml", &text.replace("\"own\"", "\"netem\""));
+    let ran = place.run(&["run", &file, "--out", "out", "-q"]);
+    assert_eq!(ran.code, Some(77), "{ran:?}");
+    let reason = place.records("out")[0]["reason"].to_string();
+    assert!(
+        reason.contains("carrier: jitter lets packets overtake each other"),
+        "{reason}"
+    );
+}
+
+#[test]
+fn the_loopback_has_no_place_for_a_wire() {
     let place = Place::new();
     let file = place.write(
         "s.toml",

@@ -3,7 +3,7 @@
 use tcpcost_counts::{Figure, MeterName, Source};
 
 /// One column.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub struct Column {
     /// Its head.
     pub head: &'static str,

@@ -6,6 +6,7 @@ use std::ops::ControlFlow;
 use serde_json::{Map, Value, json};
 use tcpcost_counts::Source;
 
+use crate::causes::{ORDINARY, RARE};
 use crate::column::Column;
 use crate::connections::{self, ROW_COLUMNS, Row, Wanted};
 use crate::driver::{Moment, View};
@@ -68,9 +69,14 @@ fn object(about: &About, time: String, sample: &Sample) -> Map<String, Value> {
     if !sample.warnings.is_empty() {
         set("warnings", json!(sample.warnings));
     }
-    figures(COLUMNS, sample, &mut object);
+    for columns in INTERVAL {
+        figures(columns, sample, &mut object);
+    }
     object
 }
+
+/// The columns of an interval: lines have no room for all.
+const INTERVAL: [&[Column]; 3] = [COLUMNS, ORDINARY, RARE];
 
 /// A connection, or all of one owner.
 fn row_object(row: &Row, duration_ns: u64) -> Map<String, Value> {
@@ -155,7 +161,10 @@ mod tests {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/watch.md");
         let committed = std::fs::read_to_string(path).unwrap();
         let mut page = committed.clone();
-        for (of, columns) in [("an interval", COLUMNS), ("a row", ROW_COLUMNS)] {
+        for (of, columns) in [
+            ("an interval", INTERVAL.concat()),
+            ("a row", ROW_COLUMNS.to_vec()),
+        ] {
             let begin = format!("<!-- figures of {of}: ");
             let (before, rest) = page.split_once(&begin).expect("the marker is there");
             let (made, rest) = rest.split_once("-->\n").expect("the marker is a comment");

@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+mod causes;
 mod column;
 mod connections;
 mod driver;

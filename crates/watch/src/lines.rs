@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 use std::ops::ControlFlow;
 
+use crate::causes;
 use crate::column::Column;
 use crate::connections::{self, By, ROW_COLUMNS, Row, Wanted};
 use crate::driver::{Moment, View};
@@ -40,6 +41,9 @@ impl<W: Write> View for Lines<W> {
             writeln!(self.out, "# {warning}")?;
         }
         writeln!(self.out, "{}", cells(|column| sample.text(column)))?;
+        if let Some(causes) = causes::told(sample) {
+            writeln!(self.out, "  {causes}")?;
+        }
         if let Some(rows) = &sample.rows {
             for (&by, &most) in &self.wanted.rows {
                 let top = connections::top(rows, by, most);
@@ -87,6 +91,7 @@ const HEADER_EVERY: u64 = 20;
 mod tests {
     use super::*;
     use crate::testing::{about, counters_only, row, tracepoints};
+    use tcpcost_counts::{MeterName, Quantity};
 
     fn printed(has_ebpf: bool, samples: &[Sample]) -> String {
         let mut out = Vec::new();
@@ -160,6 +165,19 @@ out Gb/s  in Gb/s   seg/s>   seg/s< seg/ack> seg/ack<   retr/s  seg/skb    skb B
      1.000    0.000    20000     2000     10.0        -        3     40.0   250000     10.0     50.0      1.6 8 db (1)
      0.008    0.000    20000     2000     10.0        -        3     40.0     2000     10.0     50.0      1.6 7 web (1)
 "
+        );
+    }
+
+    #[test]
+    fn what_went_wrong_stands_under_its_line() {
+        let mut sample = counters_only(0);
+        let netstat = sample.counts.get_mut(&MeterName::Netstat).unwrap();
+        netstat.insert(Quantity::ReceiveCollapsed, 3);
+        let text = printed(false, &[sample, counters_only(0)]);
+        assert_eq!(text.matches("also, per s").count(), 1);
+        assert!(
+            text.contains("    -\n  also, per s: collapse 3\n"),
+            "{text}"
         );
     }
 

@@ -9,6 +9,7 @@ use tcpcost_meter::netstat::Netstat;
 use tcpcost_meter::perf::Perf;
 use tcpcost_meter::proc::Proc;
 use tcpcost_meter::self_cost::SelfCost;
+use tcpcost_meter::vmstat::Vmstat;
 use tcpcost_meter::{Meter, MeterError, Needs, Scope, bpf};
 
 use crate::driver::Moment;
@@ -119,6 +120,7 @@ impl Sources {
         let mut meters: Vec<Box<dyn Meter + Send>> = vec![
             Box::new(Proc::new(&[])),
             Box::new(Netstat::default()),
+            Box::new(Vmstat::default()),
             Box::new(SelfCost),
         ];
         let scope = Scope {
@@ -157,7 +159,7 @@ impl Sources {
                 Err(error) => about.refused.push(format!("eBPF meters: {error}")),
             }
         }
-        match Perf::cycles(&cpus) {
+        match Perf::watched(&cpus) {
             Ok(meter) => {
                 meters.push(Box::new(meter));
                 about.tier = Tier::Pmu;

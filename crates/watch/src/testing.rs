@@ -41,6 +41,9 @@ pub fn tracepoints(step: u64) -> Sample {
         (Quantity::DataSkbsReceived, scaled(1_000)),
         (Quantity::DataWireSegmentsReceived, scaled(10_000)),
         (Quantity::PureAcksSent, scaled(1_000)),
+        (Quantity::WindowAdvancingAcksSent, scaled(250)),
+        (Quantity::OnlyAcknowledgingAcksSent, scaled(750)),
+        (Quantity::DuplicateAcksSent, 0),
         (Quantity::DrainedSystemCallSkbs, scaled(6_000)),
         (Quantity::DrainedNetRxSkbs, scaled(3_000)),
         (Quantity::DrainedTaskletSkbs, scaled(800)),
@@ -52,7 +55,10 @@ pub fn tracepoints(step: u64) -> Sample {
         (Quantity::SelfProgramsNs, 2_500_000),
         (Quantity::SelfProgramsIdleNs, 950_000_000),
     ];
-    let cycles = [(Quantity::CoreCycles, 3_200_000_000)];
+    let cycles = [
+        (Quantity::CoreCycles, 3_200_000_000),
+        (Quantity::BranchMisses, 4_000_000),
+    ];
     for (meter, counts) in [
         (MeterName::Segments, Counts::from(segments)),
         (MeterName::Programs, Counts::from(programs)),
@@ -82,13 +88,28 @@ pub fn counters_only(step: u64) -> Sample {
         (Quantity::IpOctetsSent, scaled(130_000_000)),
         (Quantity::IpOctetsReceived, scaled(13_000_000)),
         (Quantity::SegmentsRetransmitted, 7),
+        (Quantity::SuperSegmentsReceived, 2_000),
+        (Quantity::HeaderPredictedData, 900),
+        (Quantity::HeaderPredictedAcks, 900),
+        (Quantity::DelayedAcksSent, 40),
+        (Quantity::Autocorked, 25),
+        (Quantity::OutOfOrderQueued, 0),
+        (Quantity::DsacksReceived, 0),
+        (Quantity::CompressedAcks, 0),
+        (Quantity::ReceiveCollapsed, 0),
+        (Quantity::ReceivePruned, 0),
+        (Quantity::ZeroWindowsSent, 0),
+        (Quantity::Timeouts, 0),
+        (Quantity::ListenDrops, 0),
     ];
+    let vmstat = [(Quantity::MinorFaults, 5_000), (Quantity::MajorFaults, 0)];
     let own = [(Quantity::SelfCpuNs, 5_000_000)];
     Sample {
         duration_ns: 1_000_000_000,
         counts: BTreeMap::from([
             (MeterName::Proc, Counts::from(proc)),
             (MeterName::Netstat, Counts::from(netstat)),
+            (MeterName::Vmstat, Counts::from(vmstat)),
             (MeterName::SelfCost, Counts::from(own)),
         ]),
         ..Sample::default()

@@ -15,8 +15,8 @@ use tcpcost_meter::rusage;
 use tcpcost_meter::tcp_info::TcpInfo;
 use tcpcost_stack::{SocketOptions, Stack, StackError, Wire};
 use tcpcost_study::{
-    Brackets, FlowGroup, HostName, Knob, MeterName, Quantity, Snapshot, Totals, WaitsBy, Whose,
-    WorkloadSettings,
+    Brackets, BuffersFound, ConnectionSeries, FlowGroup, HostName, Knob, MeterName, Quantity,
+    Snapshot, Totals, WaitsBy, Whose, WorkloadSettings,
 };
 use tcpcost_workload::{self as workload, Token, flows_of};
 
@@ -49,6 +49,8 @@ pub(super) struct Worker {
     pub(super) sampler: Option<Sampler>,
     pub(super) beside_soak: bool,
     pub(super) by_connection: bool,
+    /// Time between looks at the first connection.
+    pub(super) series_ns: Option<u64>,
     /// Not where connections come and go.
     pub(super) tcp_info: Option<TcpInfo>,
     pub(super) reads_rusage: bool,
@@ -72,6 +74,10 @@ impl Worker {
         options: &SocketOptions,
         role: Role,
     ) -> Result<(), String> {
+        if let Some((lane, counts)) = config.lane.take() {
+            let device = lane.over(device, config.index, counts);
+            return self.work_on(device, config, prepare, groups, options, role);
+        }
         match config.capture.take() {
             None => {
                 let stack = backend::stack(device, config.index, prepare, options)?;
@@ -149,6 +155,7 @@ impl Worker {
         span: Span,
     ) -> Result<WorkerReadings, String> {
         let connections = worker.conns().count() as u64;
+        let buffers_before = S::buffers(worker);
         let mut lead_ns = TCP_INFO_NS + TCP_INFO_NS_PER_CONNECTION * connections;
         if self.by_connection {
             lead_ns += BY_CONNECTION_NS_PER_CONNECTION * connections;
@@ -170,7 +177,7 @@ impl Worker {
             sampler.start();
         }
 
-        self.drive(worker, span.to_ns)?;
+        let series = self.drive_and_look(worker, span)?;
 
         if let Some(sampler) = &mut self.sampler {
             sampler.stop();
@@ -190,6 +197,7 @@ impl Worker {
             second_end_ns: realtime_ns(),
         });
         after.extend(connections_after);
+        let buffers = buffers_before.zip(S::buffers(worker));
         self.drive(worker, span.stop_ns)?;
         worker.end_traffic();
 
@@ -215,6 +223,8 @@ impl Worker {
                 true => S::keys(worker),
                 false => Vec::new(),
             },
+            series,
+            buffers: buffers.map(|(before, after)| BuffersFound { before, after }),
             warnings: std::mem::take(&mut self.meters.warnings),
             snapshots: Brackets {
                 first_begin_ns,
@@ -252,6 +262,30 @@ impl Worker {
             Err("the trial was given up".to_string())
         } else {
             Ok(())
+        }
+    }
+
+    /// Drives traffic over the interval; where it is asked for, with looks at the first connection.
+    fn drive_and_look<S: Observed>(
+        &self,
+        worker: &mut workload::Worker<S>,
+        span: Span,
+    ) -> Result<Option<ConnectionSeries>, String> {
+        let Some(every_ns) = self.series_ns else {
+            return self.drive(worker, span.to_ns).map(|()| None);
+        };
+        let mut series = ConnectionSeries::default();
+        let mut due_ns = span.from_ns;
+        loop {
+            self.drive(worker, due_ns.min(span.to_ns))?;
+            if let Some(look) = S::look(worker) {
+                // As late as the loop returned: what is told is when it was, not when it was due.
+                series.push(clock_ns().saturating_sub(span.from_ns), look);
+            }
+            if due_ns >= span.to_ns {
+                return Ok((!series.at_ns.is_empty()).then_some(series));
+            }
+            due_ns += every_ns;
         }
     }
 

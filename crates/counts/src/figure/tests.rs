@@ -51,6 +51,22 @@ impl Numbered {
 }
 
 impl Source for Numbered {
+    fn ack_limit_top(&self) -> Option<f64> {
+        Some(1.01)
+    }
+
+    fn ack_limit_falls(&self) -> Option<(f64, f64)> {
+        Some((1.02, 7.0))
+    }
+
+    fn buffer_bytes(&self, of: Buffer) -> Option<f64> {
+        Some(1.03 + f64::from(of as u8))
+    }
+
+    fn buffer_asked_bytes(&self, of: Buffer) -> Option<f64> {
+        Some(5.04 + f64::from(of as u8))
+    }
+
     fn count(&self, by: M, of: Q) -> Option<f64> {
         if of == Q::SoakTaskNs {
             return None;

@@ -8,9 +8,10 @@ use base64::Engine;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Serializer, V2Serializer};
 use tcpcost_study::{
-    Bed, Brackets, CallChain, CallChains, Capture, Cell, Counts, Environment, HostName, HostRecord,
-    Machine, MeterName, Opening, Outcome, Quantity as Q, Reading, Record, SCHEMA_VERSION,
-    Sequences, Study, TaskClass, Topology, Value, Warning, WarningCode, Whose, WorkloadKind,
+    Bed, Brackets, BufferSizes, BuffersFound, CallChain, CallChains, Capture, Cell, Counts,
+    Environment, HostName, HostRecord, Machine, MeterName, Opening, Outcome, Quantity as Q,
+    Reading, Record, SCHEMA_VERSION, Sequences, Study, TaskClass, Topology, Value, Warning,
+    WarningCode, Whose, WorkloadKind,
 };
 
 /// What befalls a repetition of a cell: its outcome, and how many of its tries are marked.
@@ -466,12 +467,25 @@ fn hosts(record: &Record, noise: &mut Noise) -> BTreeMap<HostName, HostRecord> {
                     qdisc: "noqueue".into(),
                     route: "10.0.0.0/24 dev veth0".into(),
                     rps_cpus: Some(format!("{}", 1 << this)),
+                    carrier: None,
                     sysctls: BTreeMap::from([("net.ipv4.tcp_autocorking".into(), "1".into())]),
                     congestion_control: Some("reno".into()),
                     mss: Some(1448),
                     connection: BTreeMap::new(),
                 }),
                 readings,
+                // Where one was asked for: doubled, as the kernel does.
+                buffers: knobs.bytes("send_buffer").map(|asked| {
+                    let sizes = |grown: u64| BufferSizes {
+                        send_bytes: 2 * asked,
+                        receive_bytes: 131_072 * grown,
+                    };
+                    BuffersFound {
+                        before: sizes(1),
+                        after: sizes(48),
+                    }
+                }),
+                series: None,
                 response_time_hdr_by_group: BTreeMap::new(),
                 response_time_hdr: (kind.has_transactions() && end == HostName::CLIENT)
                     .then(|| response_times(flows * 1e6 / units_per_s, units as u64, noise)),

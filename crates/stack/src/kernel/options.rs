@@ -14,6 +14,13 @@ use crate::stack::SocketOptions;
 
 /// Options without those that a fresh socket has anyway: `crr` pays for each setsockopt once per
 /// transaction.
+/// SO_SNDBUF and SO_RCVBUF as a socket has them, bytes: what the kernel made of what was asked for, not halved.
+pub fn socket_buffers(fd: BorrowedFd<'_>) -> Option<[u64; 2]> {
+    let send = sockopt::socket_send_buffer_size(fd).ok()?;
+    let receive = sockopt::socket_recv_buffer_size(fd).ok()?;
+    Some([u64::try_from(send).ok()?, u64::try_from(receive).ok()?])
+}
+
 /// A knob of a socket as the socket has it; `None` for one that is none of a socket's.
 pub fn socket_knob(fd: BorrowedFd<'_>, knob: &str) -> Option<Value> {
     // The kernel doubles a size and tells the double (socket(7)).

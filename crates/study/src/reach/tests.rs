@@ -49,7 +49,8 @@ fn each_choice_of_our_tcp_is_of_one_row_and_a_knob_of_an_end_belongs_to_an_end()
                     assert!(!seen.contains(&which), "{which:?} twice");
                     seen.push(which);
                 }
-                assert!(row.per_end || row.name == "steering", "{}", row.name);
+                let is_of_both = ["steering", "carrier"].contains(&row.name);
+                assert!(row.per_end || is_of_both, "{}", row.name);
             }
             Of::Workload => assert!(!row.per_end, "{}", row.name),
             Of::Host => {}
@@ -184,4 +185,39 @@ fn the_choices_of_our_tcp_are_what_is_set_at_its_end() {
         [UserKnob::AckPolicy, UserKnob::AckDelay]
     );
     assert_eq!(at(HostName::SERVER), [UserKnob::Mtu, UserKnob::AckPolicy]);
+}
+
+#[test]
+fn a_wire_joins_any_pair_but_that_of_the_loopback() {
+    let delay = ("delay", "1ms");
+    let reason = |pairs: &[(&str, &str)], owned| {
+        let error = knobs(pairs).available_at(HostName::CLIENT, owned).err();
+        error.map(|error| error.to_string())
+    };
+    assert_eq!(reason(&[delay], true), None);
+    for ours in ["client.stack", "server.stack", "stack"] {
+        assert_eq!(reason(&[delay, (ours, "user")], true), None, "{ours}");
+    }
+    let refused = |pairs: &[(&str, &str)], owned| {
+        let said = reason(pairs, owned).unwrap();
+        assert!(
+            said.starts_with("client.delay: a wire with delay and loss joins"),
+            "{said}"
+        );
+    };
+    refused(&[delay], false);
+    refused(&[delay, ("topology", "chain")], true);
+    // netem is the kernel's, and has less.
+    let netem = ("carrier", "netem");
+    assert_eq!(reason(&[delay, netem], true), None);
+    let said = reason(&[delay, netem, ("jitter", "1ms")], true).unwrap();
+    assert!(
+        said.starts_with("carrier: jitter lets packets overtake"),
+        "{said}"
+    );
+    let said = reason(&[delay, netem, ("stack", "user")], true).unwrap();
+    assert!(
+        said.starts_with("carrier: netem is between two ends"),
+        "{said}"
+    );
 }

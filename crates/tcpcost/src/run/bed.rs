@@ -8,8 +8,8 @@ use std::path::PathBuf;
 
 use tcpcost_agent::protocol::{Answer, Ask, Attached};
 use tcpcost_study::{
-    Bed as Kind, Cell, Host, HostName, Knobs, Link, LinkKind, Machine, Reach, Side, StackKind,
-    Topology, WorkloadSettings,
+    Bed as Kind, CarrierAsked, Cell, Host, HostName, Knobs, Link, LinkKind, Machine, Reach, Side,
+    StackKind, Topology, WorkloadSettings,
 };
 
 use super::launcher::Launchers;
@@ -28,6 +28,9 @@ pub struct Bed {
     pub machines: BTreeMap<String, Machine>,
     /// Processes of its wires.
     pub wires: Vec<u32>,
+    /// What may carry where the study sets a wire, and whether netem does.
+    carrier: CarrierAsked,
+    netem: bool,
     /// Queues of its TAP; 0 without one.
     queues: usize,
     /// The program of its agents; `None` is the one that runs.
@@ -54,6 +57,8 @@ impl Bed {
             machines: topology.names().map(machine).collect(),
             nodes,
             wires: Vec::new(),
+            carrier: CarrierAsked::of(&cell.knobs),
+            netem: false,
             queues: 0,
             program: cell.program.clone(),
         };
@@ -83,6 +88,7 @@ impl Bed {
         self.kind == kind
             && without_cpus(&self.topology) == without_cpus(topology)
             && self.program == cell.program
+            && (self.carrier == CarrierAsked::of(&cell.knobs) || !self.has_wire())
             && self.queues == self.queues_for(&cell.knobs)
     }
 
@@ -103,9 +109,13 @@ impl Bed {
                     device: link.a.device.clone(),
                     peer_device: link.b.device.clone(),
                     peer_pid: self.nodes.hello(link.b.host).pid,
+                    by: self.carrier,
                 };
                 match self.nodes.call(events, link.a.host, &wire)? {
-                    Answer::Wired { pid } => self.wires.push(pid),
+                    Answer::Wired { pid } => {
+                        self.netem = pid.is_none();
+                        self.wires.extend(pid);
+                    }
                     other => return Err(out_of_turn(link.a.host, &other)),
                 }
                 Ok(())
@@ -148,6 +158,16 @@ impl Bed {
             forwards: self.topology.forwards(host),
         };
         self.nodes.call(events, host, &attach).map(drop)
+    }
+
+    fn has_wire(&self) -> bool {
+        let mut links = self.topology.links.iter();
+        links.any(|link| link.kind == LinkKind::Wire)
+    }
+
+    /// Whether netem carries what its study sets of a wire.
+    pub fn by_netem(&self) -> bool {
+        self.netem
     }
 
     /// Whether the kernel's TCP at this host is in a namespace of its own.

@@ -260,6 +260,7 @@ impl Trial<'_> {
                 owned: bed.owns(name),
                 changes_device: bed.owns(name) || (host.reach == Reach::Here && index == 0),
                 held: is_first.then(|| held(topology, &mates, knobs)),
+                netem: bed.by_netem(),
                 steering: bed.owns(name)
                     && knobs.is_on("steering").expect("a switch has a default"),
                 // Of CPUs that several hosts share the first counts for all: a second copy would cost twice.
@@ -272,6 +273,7 @@ impl Trial<'_> {
                     })
                     .collect(),
                 by_connection: self.study.measure.by_connection,
+                series_ns: self.study.measure.series.map(nanos),
                 sampling: sampling.then_some(Sampling {
                     hz: self.study.measure.profile_hz,
                     cpus: sampled,

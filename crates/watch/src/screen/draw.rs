@@ -8,9 +8,8 @@ use ratatui::style::{Style, Stylize};
 use ratatui::text::Line;
 use ratatui::widgets::{Cell, Paragraph, Row, Sparkline, SparklineBar, Table, TableState, Tabs};
 
-use super::state::{State, ViewKind};
+use super::state::{State, ViewKind, overview as columns};
 use crate::connections::ROW_COLUMNS;
-use crate::sample::COLUMNS;
 
 /// Draws all of it.
 pub fn draw(frame: &mut Frame<'_>, state: &State) {
@@ -47,7 +46,7 @@ fn overview(frame: &mut Frame<'_>, state: &State, area: Rect) {
     let height = usize::from(area.height);
     // The selected line is always seen.
     let first = (state.selected + 1).saturating_sub(height);
-    let shown = COLUMNS.iter().zip(&state.history).enumerate();
+    let shown = columns().zip(&state.history).enumerate();
     for ((index, (figure, history)), y) in shown.skip(first).zip(area.y..area.bottom()) {
         let line = Rect {
             y,

@@ -5,6 +5,8 @@ use std::ops::ControlFlow;
 
 use ratatui::crossterm::event::KeyCode;
 
+use crate::causes::{ORDINARY, RARE};
+use crate::column::Column;
 use crate::connections::{self, By, ROW_COLUMNS, Row};
 use crate::sample::{COLUMNS, Sample};
 use crate::sources::About;
@@ -24,7 +26,7 @@ pub struct State {
     pub is_paused: bool,
     /// The sample shown.
     pub sample: Sample,
-    /// Values of each figure of [`COLUMNS`], oldest first.
+    /// Values of each figure of [`overview`], oldest first.
     pub history: Vec<VecDeque<Option<f64>>>,
 }
 
@@ -61,6 +63,11 @@ impl ViewKind {
     }
 }
 
+/// What the overview shows: the columns of lines, then what these have no room for.
+pub fn overview() -> impl Iterator<Item = &'static Column> {
+    COLUMNS.iter().chain(RARE).chain(ORDINARY)
+}
+
 impl State {
     /// Nothing seen yet.
     pub fn new(about: &About) -> State {
@@ -71,7 +78,7 @@ impl State {
             selected: 0,
             is_paused: false,
             sample: Sample::default(),
-            history: vec![VecDeque::new(); COLUMNS.len()],
+            history: vec![VecDeque::new(); overview().count()],
         }
     }
 
@@ -80,7 +87,7 @@ impl State {
         if self.is_paused {
             return;
         }
-        for (column, history) in COLUMNS.iter().zip(&mut self.history) {
+        for (column, history) in overview().zip(&mut self.history) {
             if history.len() == HISTORY {
                 history.pop_front();
             }
@@ -115,7 +122,7 @@ impl State {
 
     fn select(&mut self, line: usize) {
         let lines = match self.view {
-            ViewKind::Overview => COLUMNS.len(),
+            ViewKind::Overview => overview().count(),
             ViewKind::Rows(_) => self.rows().map_or(0, |rows| rows.len()),
         };
         self.selected = line.min(lines.saturating_sub(1));
@@ -179,7 +186,7 @@ mod tests {
     fn tab_goes_round_and_the_selection_stays_within_the_rows() {
         let mut state = state();
         let _ = state.key(KeyCode::End);
-        assert_eq!(state.selected, COLUMNS.len() - 1);
+        assert_eq!(state.selected, overview().count() - 1);
         let _ = state.key(KeyCode::Tab);
         assert_eq!(
             (state.view, state.selected),
