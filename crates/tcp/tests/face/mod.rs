@@ -49,6 +49,8 @@ pub struct Face {
     spacing: Duration,
     pub now: Instant,
     pub log: Vec<Passed>,
+    /// So many of the server's next pure ACKs are lost.
+    pub acks_to_lose: u32,
 }
 
 const CLIENT_ISS: u32 = 1000;
@@ -79,6 +81,7 @@ impl Face {
             spacing,
             now,
             log: Vec::new(),
+            acks_to_lose: 0,
         };
         face.transmit();
         while face.step(|_, _, _| {}) && !face.wires.iter().all(VecDeque::is_empty) {}
@@ -114,6 +117,10 @@ impl Face {
                 self.note(who, true, &segment);
                 let leaves = self.busy_until[at].max(self.now) + self.spacing;
                 self.busy_until[at] = leaves;
+                if who == Who::Server && segment.payload.is_empty() && self.acks_to_lose > 0 {
+                    self.acks_to_lose -= 1;
+                    continue;
+                }
                 self.wires[at].push_back((leaves + self.latency, segment));
             }
         }
