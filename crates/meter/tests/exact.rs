@@ -222,7 +222,8 @@ fn two_readers_share_a_copy_that_ends_with_the_one_that_loaded_it() {
     let mut reader = bpf::load(MeterName::Exact, &scope(last, lent)).unwrap();
     assert_eq!(reader.handle(), None, "it has nothing to lend");
     let before = (owner.snapshot().unwrap(), reader.snapshot().unwrap());
-    traffic(200);
+    // Long enough that the microseconds between a reading of the clock and one of the counts are below a thousandth.
+    traffic(4000);
     let ours = owner.snapshot().unwrap().since(&before.0).unwrap();
     let theirs = reader.snapshot().unwrap().since(&before.1).unwrap();
     for (readings, cpu) in [(ours, first), (theirs, last)] {

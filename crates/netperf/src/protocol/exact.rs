@@ -1,6 +1,8 @@
 //! What our netserver tells ours beyond netperf's protocol: the CPU of this one test. It stands in the last bytes of the
 //! results, which netperf sends and never looks at.
 
+use tcpcost_counts::MeterName;
+
 use super::{Message, WORDS};
 
 /// CPU of one test at the end that tells it.
@@ -28,7 +30,7 @@ impl Method {
     /// As it is told.
     pub fn name(self) -> &'static str {
         match self {
-            Method::Exact => "exact",
+            Method::Exact => MeterName::Exact.name(),
             Method::Share => "share",
             Method::Machine => "machine",
         }
