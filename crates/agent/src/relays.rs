@@ -39,7 +39,10 @@ impl Relays {
             Some(RelayMode::Forward) | None => return Ok(Relays::default()),
         };
         let settings = &groups[0].settings;
-        let flows: usize = groups.iter().map(|group| group.settings.flows).sum();
+        let flows: usize = groups
+            .iter()
+            .map(|group| group.settings.connections())
+            .sum();
         let mut relays = Relays::default();
         for (index, &target) in targets.iter().enumerate() {
             let config = Config {

@@ -12,10 +12,10 @@ use tcpcost_meter::other_tasks::OtherTasks;
 use tcpcost_stack::limits::{self, TcpLimits};
 use tcpcost_study::{
     AckFilterRule, Brackets, ByConnection, DeviceSettings, Environment, FlowGroup, HostName,
-    HostRecord, MeterName, RelayMode, Side, Snapshot, WaitsBy, WireSettings,
+    HostRecord, MeterName, OperationRecord, RelayMode, Side, Snapshot, WaitsBy, WireSettings,
 };
 
-use tcpcost_workload::CONNECTS_OUTSTANDING;
+use tcpcost_workload::{CONNECTS_OUTSTANDING, OperationFound};
 
 use crate::ack_filter::AckFilter;
 use crate::backend::{self, Backend, Ready};
@@ -138,7 +138,7 @@ impl HostTrial {
     pub fn listen(&mut self) -> Result<Listening, PrepareError> {
         let threads = self.threads();
         let each = self.groups.iter();
-        let each = each.map(|group| group.settings.flows / group.times.max(1));
+        let each = each.map(|group| group.settings.connections() / group.times.max(1));
         let flows_each = each.max().unwrap_or(0);
         let ports = limits::ports_for(flows_each).div_ceil(threads);
         for index in 0..threads {
@@ -345,6 +345,38 @@ impl HostTrial {
         Ok(by_group)
     }
 
+    /// How long each operation of each program took, over all workers.
+    fn operations(&self, found: &[WorkerReadings]) -> Result<Vec<OperationRecord>, PrepareError> {
+        let mut records = Vec::new();
+        for (index, group) in self.groups.iter().enumerate() {
+            let Some(program) = &group.settings.program else {
+                continue;
+            };
+            for (number, (place, operation)) in program.timed().into_iter().enumerate() {
+                let of_worker =
+                    |found: &WorkerReadings| found.operations.get(index)?.get(number).cloned();
+                let each: Vec<OperationFound> = found.iter().filter_map(of_worker).collect();
+                // The side that mirrors a program takes no times.
+                if each.is_empty() {
+                    continue;
+                }
+                let (count, failed) = each.iter().fold((0, 0), |(count, failed), one| {
+                    (count + one.times.len(), failed + one.failed)
+                });
+                let times = each.into_iter().map(|one| one.times);
+                records.push(OperationRecord {
+                    group: group.name,
+                    place,
+                    operation: operation.label(),
+                    count,
+                    failed,
+                    time_hdr: response_times(times).map_err(self::failed)?,
+                });
+            }
+        }
+        Ok(records)
+    }
+
     /// Runs traffic over the span and reads the meters at its two instants.
     pub fn run(&mut self, span: Span) -> Result<Measured, PrepareError> {
         // Reading every task takes milliseconds: it is done outside the span, and its own duration
@@ -422,6 +454,7 @@ impl HostTrial {
             threads,
             readings,
             response_time_hdr_by_group: self.response_times_by_group(&mut found)?,
+            operations: self.operations(&found)?,
             response_time_hdr: response_times(
                 found.into_iter().filter_map(|found| found.response_times),
             )
@@ -441,12 +474,20 @@ impl HostTrial {
 /// Open files that they take: a connection with a thread of its own has two.
 fn files(groups: &[FlowGroup]) -> usize {
     match groups[0].settings.io {
-        WaitsBy::BlockingThreads => 2 * flows(groups),
-        WaitsBy::Epoll => flows(groups),
+        WaitsBy::BlockingThreads => 2 * connections(groups),
+        WaitsBy::Epoll => connections(groups),
     }
 }
 
 /// Connections of a host, in all groups.
+fn connections(groups: &[FlowGroup]) -> usize {
+    groups
+        .iter()
+        .map(|group| group.settings.connections())
+        .sum()
+}
+
+/// Flows of a host, in all groups.
 fn flows(groups: &[FlowGroup]) -> usize {
     groups.iter().map(|group| group.settings.flows).sum()
 }

@@ -17,6 +17,7 @@ use tcpcost_meter::affinity::{pin, run_first};
 use tcpcost_meter::tcp_info::TcpInfo;
 use tcpcost_stack::KernelStack;
 use tcpcost_study::{Brackets, CallChains, Counts, FlowGroup, MeterName, Reading, WaitsBy};
+use tcpcost_workload::OperationFound;
 
 use self::thread::{Worker, make};
 use crate::backend::{Backend, Ready};
@@ -77,6 +78,8 @@ pub struct WorkerReadings {
     pub response_times: Option<Histogram<u64>>,
     /// The same of each group.
     pub group_response_times: Vec<Option<Histogram<u64>>>,
+    /// What the operations of each group's program came to.
+    pub operations: Vec<Vec<OperationFound>>,
     /// Call chains of the interval.
     pub profile: Option<CallChains>,
     /// Totals by connection of the whole end, of the worker that reads its meters, if that is wanted.
@@ -131,7 +134,10 @@ impl WorkerThread {
         let stop = Arc::new(AtomicBool::new(false));
         let wants = |meter| prepare.meters.contains(&meter);
         let all_stand = groups.iter().all(|group| group.settings.stands());
-        let flows = groups.iter().map(|group| group.settings.flows).sum();
+        let flows = groups
+            .iter()
+            .map(|group| group.settings.connections())
+            .sum();
         let mut worker = Worker {
             inbox,
             outbox,

@@ -9,6 +9,7 @@ use tcpcost_study::{
 
 use crate::derive::{Values, derive};
 use crate::estimate::Estimate;
+use crate::operations::{OperationSummary, operations};
 use crate::profile::{Profile, profiles};
 
 /// What holds a cell's amount of work.
@@ -136,6 +137,8 @@ pub struct CellSummary {
     pub trials: Vec<TrialValues>,
     /// The captured ones, of which only what passed is told.
     pub captured_trials: Vec<TrialValues>,
+    /// How long each operation of its programs took; empty where it has none.
+    pub operations: Vec<OperationSummary>,
     /// Where the CPU time went by call chain: by end, or of both. Empty without the meter `profile`.
     pub profiles: Vec<Profile>,
 }
@@ -329,6 +332,7 @@ impl CellSummary {
             estimates,
             trials,
             captured_trials: Vec::new(),
+            operations: Vec::new(),
             profiles: Vec::new(),
         };
         let used: Vec<(&Record, &Values)> = summary
@@ -341,6 +345,8 @@ impl CellSummary {
                 Some((*records.iter().find(is_it)?, &trial.values))
             })
             .collect();
+        let counted: Vec<&Record> = used.iter().map(|(record, _)| *record).collect();
+        summary.operations = operations(&counted);
         let published = study.published_functions.iter();
         let named: Vec<&str> = published
             .flat_map(|published| &published.ratios)

@@ -11,7 +11,8 @@ use crate::call_chains::table as profile;
 use crate::cell::CellSummary;
 use crate::compare::Group;
 use crate::labels;
-use crate::number::{show_estimate, show_percent, unit_in_tables};
+use crate::number::{show, show_estimate, show_percent, unit_in_tables};
+use crate::operations::PERCENTILES;
 use crate::scope::scopes;
 use crate::summary::Summary;
 use crate::table::{ABSENT, Table, WIDTH, wrap};
@@ -64,6 +65,7 @@ pub fn text(summary: &Summary, style: TextStyle) -> String {
             page.acks(),
             page.response_times(),
             page.groups(),
+            page.operations(),
             page.split(),
             page.exact(),
             page.profiles(),
@@ -240,6 +242,45 @@ impl Page<'_> {
             return String::new();
         }
         let mut out = self.heading("Groups of connections, response times in µs");
+        self.table(&table, &mut out);
+        out
+    }
+
+    fn operations(&self) -> String {
+        let titles = PERCENTILES.map(|(_, title)| title);
+        let mut table = Table::new(&[
+            "operation",
+            "count",
+            "failed",
+            titles[0],
+            titles[1],
+            titles[2],
+        ]);
+        for cell in &self.summary.cells {
+            let mut of = None;
+            for one in &cell.operations {
+                if of != Some((one.host, one.group)) {
+                    of = Some((one.host, one.group));
+                    let group = one
+                        .group
+                        .map_or(String::new(), |group| format!(", {group}"));
+                    table.heading(&format!("{}: {}{group}", cell.name, one.host));
+                }
+                let mut row = vec![format!("  {} {}", one.place, one.operation)];
+                row.push(one.count.to_string());
+                row.push(match one.failed {
+                    0 => ABSENT.to_string(),
+                    failed => failed.to_string(),
+                });
+                let shown = |us: Option<f64>| us.map_or(ABSENT.to_string(), show);
+                row.extend(one.times_us.map(shown));
+                table.row(row);
+            }
+        }
+        if table.is_empty() {
+            return String::new();
+        }
+        let mut out = self.heading("Operations of programs, times in µs");
         self.table(&table, &mut out);
         out
     }

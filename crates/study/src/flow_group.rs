@@ -154,7 +154,12 @@ impl Knobs {
     /// Connections that a host opens, in all groups; what holds for the busiest of those that connect.
     pub fn flows(&self) -> u64 {
         let names = self.group_names();
-        let own = |knobs: &Knobs| knobs.count("flows").unwrap_or(1);
+        let own = |knobs: &Knobs| {
+            let program = knobs.value("program");
+            let each = program.as_ref().and_then(|program| program.program());
+            let each = each.map_or(1, |program| program.connections() as u64);
+            knobs.count("flows").unwrap_or(1) * each
+        };
         if names.is_empty() {
             return own(self);
         }
@@ -209,8 +214,9 @@ impl Knobs {
             let word = knobs.word("workload").unwrap_or_default();
             let program = knobs.value("program");
             match program.as_ref().and_then(|program| program.program()) {
+                // One that only connects has nothing else to count.
                 Some(program) if word == WorkloadKind::Program.word() => {
-                    Side::BOTH.iter().all(|&side| program.sends(side))
+                    program.sends(Side::Connects) == program.sends(Side::Listens)
                 }
                 _ => WorkloadKind::from_word(&word).is_some_and(WorkloadKind::has_transactions),
             }

@@ -69,7 +69,7 @@ pub const KNOBS: &[Knob] = &[
             "program",
             Kind::Program,
             "none",
-            "What each connection does, over and over, as the side that connects sees it (docs/programs.md); the other side does the mirror of it.",
+            "What each connection does, over and over, as the side that connects sees it, or, where it begins with `accept`, the one that listens (docs/programs.md); the other side does the mirror of it.",
         )
         .needs(&[Need::of(&[is("workload", &["program"])])])
         .of_group()

@@ -75,13 +75,13 @@ pub use knobs::{KNOBS, find};
 pub use measure::{Measure, Published, PublishedFunctions, Series, Threshold, ThresholdOf};
 pub use nearest::nearest;
 pub use parse::StudyError;
-pub use program::{CloseBy, MessageSize, Operation, Program, Times};
+pub use program::{CloseBy, MessageSize, Operation, PauseAt, Program, Times};
 pub use published_table::PublishedTable;
 pub use quick::Quick;
 pub use reach::{Unavailable, Unmet};
 pub use record::{
-    CpuDistance, CpuId, Environment, HostRecord, Machine, Outcome, Record, RecordError,
-    SCHEMA_VERSION, Warning, WarningCode,
+    CpuDistance, CpuId, Environment, HostRecord, Machine, OperationRecord, Outcome, Record,
+    RecordError, SCHEMA_VERSION, Warning, WarningCode,
 };
 pub use row::{At, Group, Is, Kernel, Kind, Knob, Need, Of, Term, User, UserKnob};
 pub use settings::{AckFilterRule, DeviceSettings, SettingsError, WorkloadSettings};

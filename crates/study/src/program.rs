@@ -1,7 +1,8 @@
-//! What each connection of a group does, over and over: a list of operations, as the side that connects sees it.
+//! What each connection of a group does, over and over: a list of operations, as one side sees it, which is its author.
 //!
-//! The other side does the mirror of it, which nobody writes: it receives what this one sends, sends what this one receives,
-//! and thinks and sleeps nothing. Reading is in `program/read.rs`, what goes together in `program/rules.rs`.
+//! The author is the side that connects, or, of a program that begins with `accept`, the one that listens. The other side does
+//! the mirror of it, which nobody writes: it receives what the author sends, sends what it receives, and thinks and sleeps
+//! nothing unless the operation says that both do. Reading is in `program/read.rs`, what goes together in `program/rules.rs`.
 
 use std::fmt;
 use std::time::Duration;
@@ -29,11 +30,21 @@ pub struct Program {
     operations: Vec<Operation>,
 }
 
-/// One operation of the side that connects.
+/// One operation of the author.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Operation {
-    /// Opens the connection.
-    Connect,
+    /// Opens a connection.
+    Connect {
+        /// Which of the flow's connections, from 0.
+        conn: u8,
+        /// Whether the trial goes on where the connection cannot be had, or breaks: the program begins again.
+        can_fail: bool,
+    },
+    /// Takes a connection that the other side opens.
+    Accept {
+        /// Which of the flow's connections, from 0.
+        conn: u8,
+    },
     /// Sends a message, so many times.
     Send {
         /// Its size.
@@ -42,6 +53,8 @@ pub enum Operation {
         with: Option<SendWith>,
         /// How often, at least once.
         count: u32,
+        /// On which of the flow's connections, from 0.
+        conn: u8,
     },
     /// Receives a message, so many times.
     Receive {
@@ -51,11 +64,25 @@ pub enum Operation {
         with: Option<ReceiveWith>,
         /// How often, at least once.
         count: u32,
+        /// On which of the flow's connections, from 0.
+        conn: u8,
     },
     /// Keeps its CPU busy.
-    Think(Duration),
+    Think {
+        /// How long.
+        time: Duration,
+        /// Who does.
+        at: PauseAt,
+    },
     /// Waits without a CPU.
-    Sleep(Duration),
+    Sleep {
+        /// How long.
+        time: Duration,
+        /// Who does.
+        at: PauseAt,
+    },
+    /// Does nothing.
+    Nop,
     /// Closes the connection.
     Close {
         /// Who closes first, and has the TIME_WAIT.
@@ -91,6 +118,16 @@ words! {
     }
 }
 
+words! {
+    /// Who thinks, or sleeps.
+    PauseAt {
+        /// The author alone.
+        Here = "here",
+        /// Each side when it comes to it, as the strands of uperf's two ends do.
+        Both = "both",
+    }
+}
+
 /// When a loop is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Times {
@@ -109,6 +146,8 @@ impl Program {
     pub const DEPTH_MAX: usize = 4;
     /// Largest message, bytes; 64 MiB as all sizes of a workload.
     pub const MESSAGE_MAX: u32 = 64 << 20;
+    /// Most connections of a flow.
+    pub const CONNECTIONS_MAX: u8 = 16;
 
     /// A program of these operations.
     ///
@@ -132,25 +171,54 @@ impl Program {
 
     /// Whether it opens its connections itself.
     pub fn connects(&self) -> bool {
-        self.operations.first() == Some(&Operation::Connect)
+        self.operations.first().is_some_and(Operation::opens)
+    }
+
+    /// Whose operations they are.
+    pub fn author(&self) -> Side {
+        match self.operations.first() {
+            Some(Operation::Accept { .. }) => Side::Listens,
+            _ => Side::Connects,
+        }
+    }
+
+    /// Connections of each flow.
+    pub fn connections(&self) -> usize {
+        let numbers = self.all().filter_map(Operation::conn);
+        usize::from(numbers.max().unwrap_or(0)) + 1
+    }
+
+    /// Whether a connection may fail.
+    pub fn can_fail(&self) -> bool {
+        self.all()
+            .any(|operation| matches!(operation, Operation::Connect { can_fail: true, .. }))
     }
 
     /// Whether this side sends payload.
     pub fn sends(&self, side: Side) -> bool {
         self.all().any(|operation| match operation {
-            Operation::Send { .. } => side == Side::Connects,
-            Operation::Receive { .. } => side == Side::Listens,
+            Operation::Send { .. } => side == self.author(),
+            Operation::Receive { .. } => side != self.author(),
             _ => false,
         })
     }
 
-    /// Whether the side that connects ever waits: for time, or for a pass that is not due yet.
-    pub fn waits(&self) -> bool {
+    /// Whether this side ever waits: for time, or for a pass that is not due yet.
+    pub fn waits(&self, side: Side) -> bool {
+        let is_author = side == self.author();
         self.all().any(|operation| match operation {
-            Operation::Sleep(_) => true,
-            Operation::Loop { at_rate, .. } => at_rate.is_some(),
+            Operation::Sleep { at, .. } => is_author || *at == PauseAt::Both,
+            Operation::Loop { at_rate, .. } => is_author && at_rate.is_some(),
             _ => false,
         })
+    }
+
+    /// The operations whose times are taken, each with its place in the program: numbers from 1, that of a loop before those
+    /// of what is in it, as in messages about a program.
+    pub fn timed(&self) -> Vec<(String, &Operation)> {
+        let mut found = Vec::new();
+        timed(&self.operations, "", self.stands(), &mut found);
+        found
     }
 
     /// All operations, each loop before what is in it.
@@ -158,7 +226,7 @@ impl Program {
         all(&self.operations).into_iter()
     }
 
-    /// The largest message of each direction, bytes: sent, received by the side that connects; 0 where there is none.
+    /// The largest message of each direction, bytes: sent, received by the author; 0 where there is none.
     pub fn largest(&self) -> [u32; 2] {
         let mut largest = [0, 0];
         for operation in self.all() {
@@ -173,6 +241,67 @@ impl Program {
 }
 
 impl Operation {
+    /// Whether it begins a connection.
+    pub(crate) fn opens(&self) -> bool {
+        matches!(self, Operation::Connect { .. } | Operation::Accept { .. })
+    }
+
+    /// Which of the flow's connections it is about, from 0.
+    fn conn(&self) -> Option<u8> {
+        match self {
+            Operation::Connect { conn, .. }
+            | Operation::Accept { conn }
+            | Operation::Send { conn, .. }
+            | Operation::Receive { conn, .. } => Some(*conn),
+            _ => None,
+        }
+    }
+
+    /// Whether its time is taken, in a program whose connections stand or do not.
+    pub fn is_timed(&self, stands: bool) -> bool {
+        match self {
+            Operation::Connect { .. } | Operation::Accept { .. } => !stands,
+            Operation::Send { .. } | Operation::Receive { .. } | Operation::Close { .. } => true,
+            _ => false,
+        }
+    }
+
+    /// A few words: `send 90B`, `connect`.
+    pub fn label(&self) -> String {
+        let size = |size: &MessageSize| {
+            let show = |bytes: u32| units::show_bytes(bytes.into());
+            match size.least == size.most {
+                true => show(size.least),
+                false => format!("{} to {}", show(size.least), show(size.most)),
+            }
+        };
+        let on = |conn: &u8| match conn {
+            0 => String::new(),
+            conn => format!(" on {}", conn + 1),
+        };
+        match self {
+            Operation::Connect { conn, .. } => format!("connect{}", on(conn)),
+            Operation::Accept { conn } => format!("accept{}", on(conn)),
+            Operation::Send {
+                size: bytes,
+                with: Some(with),
+                conn,
+                ..
+            } => format!("{} {}{}", with.word(), size(bytes), on(conn)),
+            Operation::Send {
+                size: bytes, conn, ..
+            } => format!("send {}{}", size(bytes), on(conn)),
+            Operation::Receive {
+                size: bytes, conn, ..
+            } => format!("receive {}{}", size(bytes), on(conn)),
+            Operation::Think { .. } => "think".to_string(),
+            Operation::Sleep { .. } => "sleep".to_string(),
+            Operation::Nop => "nop".to_string(),
+            Operation::Close { .. } => "close".to_string(),
+            Operation::Loop { .. } => "loop".to_string(),
+        }
+    }
+
     /// Whether it is a loop that is never over.
     fn is_endless(&self) -> bool {
         let times = Times::Forever;
@@ -182,21 +311,51 @@ impl Operation {
     fn raw(&self) -> Raw {
         let text = |text: &str| Raw::Text(text.to_string());
         let counted = |count: &u32| (*count > 1).then(|| Raw::Integer(i64::from(*count)));
+        let numbered = |conn: &u8| (*conn > 0).then(|| Raw::Integer(i64::from(*conn) + 1));
         let time = |time: &Duration| Raw::Text(units::show_duration(*time));
+        let pause = |at: &PauseAt| (*at != PauseAt::Here).then(|| text(at.word()));
+        let table = |options: Vec<(&str, Option<Raw>)>| {
+            let set = |(key, value): (&str, Option<Raw>)| Some((key.to_string(), value?));
+            Some(Raw::Table(options.into_iter().filter_map(set).collect()))
+        };
         let fields = match self {
-            Operation::Connect => vec![("connect", Some(Raw::Table(Vec::new())))],
-            Operation::Send { size, with, count } => vec![
+            Operation::Connect { conn, can_fail } => {
+                let can_fail = can_fail.then_some(Raw::Boolean(true));
+                let options = table(vec![("conn", numbered(conn)), ("can_fail", can_fail)]);
+                vec![("connect", options)]
+            }
+            Operation::Accept { conn } => {
+                vec![("accept", table(vec![("conn", numbered(conn))]))]
+            }
+            Operation::Send {
+                size,
+                with,
+                count,
+                conn,
+            } => vec![
                 ("send", Some(size.raw())),
                 ("with", with.map(|with| text(with.word()))),
                 ("count", counted(count)),
+                ("conn", numbered(conn)),
             ],
-            Operation::Receive { size, with, count } => vec![
+            Operation::Receive {
+                size,
+                with,
+                count,
+                conn,
+            } => vec![
                 ("receive", Some(size.raw())),
                 ("with", with.map(|with| text(with.word()))),
                 ("count", counted(count)),
+                ("conn", numbered(conn)),
             ],
-            Operation::Think(spent) => vec![("think", Some(time(spent)))],
-            Operation::Sleep(spent) => vec![("sleep", Some(time(spent)))],
+            Operation::Think { time: spent, at } => {
+                vec![("think", Some(time(spent))), ("at", pause(at))]
+            }
+            Operation::Sleep { time: spent, at } => {
+                vec![("sleep", Some(time(spent))), ("at", pause(at))]
+            }
+            Operation::Nop => vec![("nop", table(Vec::new()))],
             Operation::Close { by } => {
                 let by = match by {
                     CloseBy::Listener => Vec::new(),
@@ -225,8 +384,7 @@ impl Operation {
                 ]
             }
         };
-        let set = |(key, value): (&str, Option<Raw>)| Some((key.to_string(), value?));
-        Raw::Table(fields.into_iter().filter_map(set).collect())
+        table(fields).unwrap_or(Raw::Other)
     }
 }
 
@@ -258,6 +416,27 @@ fn all(operations: &[Operation]) -> Vec<&Operation> {
         }
     }
     found
+}
+
+/// These operations' timed ones, behind those that were found before.
+fn timed<'a>(
+    operations: &'a [Operation],
+    within: &str,
+    stands: bool,
+    found: &mut Vec<(String, &'a Operation)>,
+) {
+    for (index, operation) in operations.iter().enumerate() {
+        let place = match within {
+            "" => (index + 1).to_string(),
+            _ => format!("{within}.{}", index + 1),
+        };
+        if operation.is_timed(stands) {
+            found.push((place.clone(), operation));
+        }
+        if let Operation::Loop { body, .. } = operation {
+            timed(body, &place, stands, found);
+        }
+    }
 }
 
 impl fmt::Display for Program {

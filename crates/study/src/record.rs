@@ -200,6 +200,9 @@ pub struct HostRecord {
     /// The same by group of connections, where there are several; their counts are in the readings.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub response_time_hdr_by_group: BTreeMap<HostName, String>,
+    /// Operations of the host's programs, in their order; only of the side that they are written for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub operations: Vec<OperationRecord>,
     /// Call chains sampled between the snapshots, by the meter `profile`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<CallChains>,
@@ -209,6 +212,30 @@ pub struct HostRecord {
     /// The capture, of a captured trial.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capture: Option<Capture>,
+}
+
+/// How long an operation of a program took.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OperationRecord {
+    /// The group of connections that does it; absent where there is but one, without a name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<HostName>,
+    /// Its place in the program: its number, from 1, behind those of the loops that it is in, as `2.1`.
+    pub place: String,
+    /// The operation in a few words: `send 90B`.
+    pub operation: String,
+    /// How often it was done.
+    pub count: u64,
+    /// How often it failed, where the program goes on then.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub failed: u64,
+    /// Its times, ns, encoded as response times are, with two digits; absent where it was not done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_hdr: Option<String>,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 impl HostRecord {

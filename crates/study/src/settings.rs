@@ -166,6 +166,17 @@ impl WorkloadSettings {
         }
     }
 
+    /// Connections of each flow: 1 but of programs that use several.
+    pub fn connections_each(&self) -> usize {
+        let program = self.program.as_ref();
+        program.map_or(1, |program| program.connections())
+    }
+
+    /// Connections of all flows.
+    pub fn connections(&self) -> usize {
+        self.flows * self.connections_each()
+    }
+
     /// What a thread that blocks cannot do.
     fn no_blocking_threads(&self) -> Option<&'static str> {
         let mut operations = self.program.iter().flat_map(Program::all);

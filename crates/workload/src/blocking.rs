@@ -5,7 +5,6 @@
 //! It has no options: sends by send(2) from memory, receives by recv(2) into memory of its own.
 
 mod counts;
-mod histogram;
 mod thread;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,11 +15,13 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 
 use crate::error::WorkloadError;
+use crate::histogram::response_times;
+use crate::operation_times::OperationFound;
 use crate::tally::Tally;
 
 use counts::ThreadCounts;
 use thread::Thread;
-pub(crate) use thread::{Connection, OfGroup, Way};
+pub(crate) use thread::{OfGroup, Strand, Stream, Way};
 
 /// What a thread does before anything else, by the number of its connection: it takes its place on a CPU.
 pub type OnStart = Arc<dyn Fn(usize) + Send + Sync>;
@@ -89,11 +90,11 @@ impl Threads {
         }
     }
 
-    /// Starts the thread of a connection of a group.
+    /// Starts the thread of a flow of a group.
     pub(crate) fn start(
         &mut self,
         group: usize,
-        connection: Connection,
+        strand: Strand,
         way: Way,
         on_start: &OnStart,
     ) -> std::io::Result<()> {
@@ -103,7 +104,7 @@ impl Threads {
             shared: Arc::clone(&self.shared),
             group: Arc::clone(&self.groups[group]),
             counts,
-            connection,
+            strand,
             way,
         };
         let (place, on_start) = (self.handles.len(), Arc::clone(on_start));
@@ -138,12 +139,13 @@ impl Threads {
     ) -> Result<(), WorkloadError> {
         let mut failure = self.shared.failure();
         loop {
-            if let Some(error) = failure.take() {
-                return Err(error);
-            }
+            // Both sides end at the same time: a connection that broke by then, but is seen after it, broke by the end.
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() || stop.load(Ordering::Relaxed) {
                 return Ok(());
+            }
+            if let Some(error) = failure.take() {
+                return Err(error);
             }
             let waited = self.shared.failed.wait_timeout(failure, left.min(SLEEP));
             (failure, _) = waited.unwrap_or_else(PoisonError::into_inner);
@@ -162,7 +164,12 @@ impl Threads {
     /// The response times of a group since they were last taken.
     pub(crate) fn take_responses(&self, group: usize) -> Option<Histogram<u64>> {
         let responses = self.groups[group].responses.as_ref()?;
-        Some(responses.take())
+        Some(responses.take(response_times()))
+    }
+
+    /// What a group's operations came to since it was last taken.
+    pub(crate) fn take_operations(&self, group: usize) -> Vec<OperationFound> {
+        self.groups[group].operations.take()
     }
 }
 

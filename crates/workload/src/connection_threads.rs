@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tcpcost_stack::{Stack, StackError};
 use tcpcost_study::Side;
 
-use crate::blocking::{Connection, OfGroup, OnStart, Threads, Way};
+use crate::blocking::{OfGroup, OnStart, Strand, Stream, Threads, Way};
 use crate::error::call;
 use crate::flow::State;
 use crate::program::Running;
@@ -21,7 +21,7 @@ impl<S: Stack> Worker<S> {
     /// Makes the threads, which wait for the traffic to begin.
     pub(crate) fn start_threads(&mut self, on_start: &OnStart) -> Result<(), StackError> {
         let mut groups = Vec::new();
-        let mut ways: Vec<(usize, Connection, Way)> = Vec::new();
+        let mut ways: Vec<(usize, Strand, Way)> = Vec::new();
         for number in 0..self.groups.len() {
             self.switch_to(number as u16);
             let (stack, group) = (&mut self.io.stack, &*self.io.group);
@@ -42,33 +42,44 @@ impl<S: Stack> Worker<S> {
                         Way::Connects(stack.blocking_connector().map_err(call(MAKING))?, target)
                     }
                 };
-                ways.push((number, Connection::new(index as u32), way));
+                let strand = Strand {
+                    streams: vec![Stream::new(index as u32, None)],
+                    running: Running::default(),
+                };
+                ways.push((number, strand, way));
             }
             groups.push(Arc::new(OfGroup::new(group)));
         }
         for index in 0..self.flows.len() {
-            let flow = &self.flows[index];
-            let Some(conn) = flow.conn.filter(|_| flow.state == State::Open) else {
+            self.switch_to(self.flows[index].group);
+            let running = self.running.get(index).cloned();
+            let running = running.unwrap_or_else(|| Running::new(index, 0));
+            let is_open = self.flows[index].state == State::Open;
+            // The others of a flow's connections are the first one's thread's.
+            if !is_open || running.head as usize != index {
                 continue;
-            };
-            let number = usize::from(flow.group);
-            let connection = Connection {
-                index: flow.connection,
-                send_at: flow.send_at,
-                running: self
-                    .running
-                    .get(index)
-                    .cloned()
-                    .unwrap_or_else(|| Running::new(0)),
-                ..Connection::new(flow.connection)
-            };
-            let socket = self.io.stack.blocking(conn).map_err(call(MAKING))?;
-            ways.push((number, connection, Way::Stands(socket)));
+            }
+            let mut streams = Vec::new();
+            for conn in 0..self.io.group.plan.connections {
+                let flow = &self.flows[running.place(conn as u8)];
+                let Some(conn) = flow.conn else {
+                    continue;
+                };
+                let socket = self.io.stack.blocking(conn).map_err(call(MAKING))?;
+                streams.push(Stream {
+                    send_at: flow.send_at,
+                    ..Stream::new(flow.connection, Some(socket))
+                });
+            }
+            let number = usize::from(self.flows[index].group);
+            if !streams.is_empty() {
+                ways.push((number, Strand { streams, running }, Way::Stands));
+            }
         }
         let mut threads = Threads::new(groups);
-        for (group, connection, way) in ways {
+        for (group, strand, way) in ways {
             threads
-                .start(group, connection, way, on_start)
+                .start(group, strand, way, on_start)
                 .map_err(call(MAKING))?;
         }
         self.threads = Some(threads);

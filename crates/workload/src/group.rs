@@ -10,6 +10,8 @@ use tcpcost_stack::{Content, Pages, Stack, StackError};
 use tcpcost_study::{Counts, SendWith, Side, WaitsBy, WorkloadSettings};
 
 use crate::hello::Token;
+use crate::histogram::response_times;
+use crate::operation_times::OperationTimes;
 use crate::pattern::Checker;
 use crate::plan::Plan;
 use crate::program::{Code, as_program};
@@ -27,7 +29,7 @@ pub(crate) struct Group<S: Stack> {
     pub(crate) checker: Option<Checker>,
     /// Connections that this worker is to have of it.
     pub(crate) wanted: usize,
-    /// Connections of the trial.
+    /// Connections of the trial: those of all flows.
     pub(crate) all: usize,
     /// Bytes of a reader's buffer.
     pub(crate) read_bytes: usize,
@@ -44,6 +46,8 @@ pub(crate) struct Group<S: Stack> {
     pub(crate) responses: Option<Histogram<u64>>,
     /// Of a program.
     pub(crate) code: Code,
+    /// How long its operations took.
+    pub(crate) operations: OperationTimes,
     spare: Spare<S>,
     /// See `pages_seen`.
     pages: Cell<Pages>,
@@ -66,7 +70,9 @@ impl<S: Stack> Group<S> {
         flows: Range<usize>,
         first: usize,
     ) -> Result<Group<S>, StackError> {
-        let wanted = flows.len();
+        let connections = settings.connections_each();
+        let wanted = flows.len() * connections;
+        let kind = settings.kind;
         let mut plan = Plan::new(settings, side, token);
         let program = match settings.io {
             WaitsBy::BlockingThreads => as_program(settings),
@@ -80,7 +86,7 @@ impl<S: Stack> Group<S> {
             plan.rate = counted.rate;
         }
         let settings = program.as_ref().unwrap_or(settings);
-        let code = Code::new(settings, side);
+        let code = Code::new(settings, side, kind);
         let mut sources = Vec::new();
         let mut sinks = Vec::new();
         if plan.sends {
@@ -92,6 +98,11 @@ impl<S: Stack> Group<S> {
             for &with in &code.calls().receives {
                 sinks.push(Some(stack.sink(with, settings.read_bytes)?));
             }
+        }
+        if sinks.is_empty() && code.awaits_end() {
+            // The end of a stream is received, too, also where nothing else is.
+            let with = settings.receive_with;
+            sinks.push(Some(stack.sink(with, settings.read_bytes)?));
         }
         let checker = plan.checks.then(|| Checker::new(settings.read_bytes));
         let responses = plan.has_responses.then(response_times);
@@ -106,7 +117,7 @@ impl<S: Stack> Group<S> {
             sink: sinks.first_mut().and_then(Option::take),
             checker,
             wanted,
-            all: settings.flows,
+            all: settings.flows * connections,
             read_bytes: settings.read_bytes,
             first,
             targets: Vec::new(),
@@ -115,6 +126,7 @@ impl<S: Stack> Group<S> {
             schedule: None,
             started_ns: vec![0; slots],
             responses,
+            operations: OperationTimes::new(code.timed()),
             code,
             spare: Spare {
                 sources,
@@ -182,10 +194,4 @@ fn source<S: Stack>(stack: &mut S, plan: &Plan, with: SendWith) -> Result<S::Sou
         fill: &mut |offset, bytes: &mut [u8]| plan.fill(offset, bytes),
     };
     stack.source(with, &mut content)
-}
-
-/// 1 ns to 1 h; a longer time counts as 1 h.
-pub(crate) fn response_times() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, 3_600_000_000_000, 3)
-        .expect("the bounds are in order and the digits are between 0 and 5")
 }

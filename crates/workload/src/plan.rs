@@ -49,6 +49,10 @@ pub(crate) struct Plan {
     /// Whether it takes response times.
     pub(crate) has_responses: bool,
     pub(crate) opens: bool,
+    /// Connections of each flow.
+    pub(crate) connections: usize,
+    /// Whether it goes on with the next connection where one fails.
+    pub(crate) can_fail: bool,
     /// Whether connections are there before the traffic and stay.
     pub(crate) stands: bool,
     /// Whether the kernel tells when it has done with what it was lent.
@@ -95,12 +99,14 @@ impl Plan {
                 Role::Stream
             }
         };
-        let largest = s.program.as_ref().map(|program| program.largest());
+        let program = s.program.as_ref();
+        let author = program.map_or(Side::Connects, |program| program.author());
+        let largest = program.map(|program| program.largest());
         let largest = largest.unwrap_or_default().map(|bytes| bytes as usize);
         let (send_message, receive_message) = match (role, side) {
             (Role::Stream, _) => (s.write_bytes, s.write_bytes),
-            (Role::Program, Side::Connects) => (largest[0], largest[1]),
-            (Role::Program, Side::Listens) => (largest[1], largest[0]),
+            (Role::Program, side) if side == author => (largest[0], largest[1]),
+            (Role::Program, _) => (largest[1], largest[0]),
             (_, Side::Connects) => (s.request_bytes, s.response_bytes),
             (_, Side::Listens) => (s.response_bytes, s.request_bytes),
         };
@@ -123,7 +129,9 @@ impl Plan {
             receives,
             checks: s.check && receives,
             counts_transactions: kind.has_transactions() && side == Side::Connects,
-            has_responses: kind.has_transactions() && side == Side::Connects && receives,
+            has_responses: kind.has_transactions() && side == author && receives,
+            connections: s.connections_each(),
+            can_fail: side == Side::Connects && program.is_some_and(|program| program.can_fail()),
             opens: !stands && side == Side::Connects,
             stands,
             completes: sends && calls.sends.iter().any(|with| with.has_completions()),

@@ -10,7 +10,7 @@ mod running;
 mod sleepers;
 
 pub(crate) use calls::Calls;
-pub(crate) use code::{Code, Instruction};
+pub(crate) use code::{Code, Instruction, Timed};
 pub(crate) use kinds::as_program;
 pub(crate) use running::{Running, draw};
 pub(crate) use sleepers::Sleepers;

@@ -8,7 +8,7 @@ use tcpcost_study::{MessageSize, Side};
 use crate::error::WorkloadError;
 use crate::flow::State;
 use crate::io::Received;
-use crate::program::{Instruction, Running, draw};
+use crate::program::{Instruction, Running, Timed, draw};
 use crate::run::TURN_BYTES;
 use crate::stream::peer_closed;
 use crate::worker::Worker;
@@ -44,7 +44,7 @@ impl<S: Stack> Worker<S> {
         }
         let mut seed = self.sizes_seed ^ (u64::from(self.group) << 32);
         seed = draw(&mut seed) ^ u64::from(self.flows[index].connection);
-        self.running[index] = Running::new(draw(&mut seed));
+        self.running[index] = Running::new(index, draw(&mut seed));
     }
 
     /// Starts a round that is due.
@@ -73,6 +73,8 @@ impl<S: Stack> Worker<S> {
         if plan.side == Side::Listens && self.flows[index].conn.is_none() {
             return Ok(0);
         }
+        // What came on another of the flow's connections is the first one's, too.
+        let index = self.running[index].head as usize;
         // One clock read serves the end of a round and the next one's start.
         let mut now_ns = None;
         for _ in 0..TURN_STEPS {
@@ -103,20 +105,42 @@ impl<S: Stack> Worker<S> {
     ) -> Result<Step, WorkloadError> {
         let running = &mut self.running[index];
         match instruction {
-            Instruction::Send { size, source } => {
-                *now_ns = None;
-                self.send_step(index, size, source, moved)
+            Instruction::Send {
+                size,
+                source,
+                conn,
+                timed,
+            } => {
+                self.begin_operation(index, timed, now_ns);
+                let step = self.send_step(index, conn, size, source, moved);
+                self.end_operation(index, timed, now_ns, step)
             }
-            Instruction::Receive { size, sink } => {
-                *now_ns = None;
-                self.receive_step(index, size, sink, moved)
+            Instruction::Receive {
+                size,
+                sink,
+                conn,
+                timed,
+            } => {
+                self.begin_operation(index, timed, now_ns);
+                let step = self.receive_step(index, conn, size, sink, moved);
+                self.end_operation(index, timed, now_ns, step)
             }
-            Instruction::Connect => self.connect_step(index),
-            Instruction::Close => {
+            Instruction::Connect { timed } => {
+                self.begin_operation(index, timed, now_ns);
+                let step = self.connect_step(index);
+                self.end_operation(index, timed, now_ns, step)
+            }
+            Instruction::Close { timed } => {
+                self.begin_operation(index, timed, now_ns);
                 self.close_step(index);
-                Ok(self.after_close())
+                let step = Ok(self.after_close());
+                self.end_operation(index, timed, now_ns, step)
             }
-            Instruction::AwaitEnd => self.end_step(index),
+            Instruction::AwaitEnd { timed } => {
+                self.begin_operation(index, timed, now_ns);
+                let step = self.end_step(index);
+                self.end_operation(index, timed, now_ns, step)
+            }
             Instruction::Think(time_ns) => {
                 *now_ns = None;
                 let (is_done, bytes) = running.think(time_ns);
@@ -193,15 +217,55 @@ impl<S: Stack> Worker<S> {
         }
     }
 
+    /// An operation whose time is taken begins; one clock read is the end of it and the begin of the next.
+    fn begin_operation(&mut self, index: usize, timed: Timed, now_ns: &mut Option<u64>) {
+        let running = &mut self.running[index];
+        if timed.is_some() && running.operation_ns == 0 {
+            let at_ns = now_ns.unwrap_or_else(|| self.clock.now_ns());
+            // 0 is none under way.
+            running.operation_ns = at_ns.max(1);
+        }
+        *now_ns = None;
+    }
+
+    fn end_operation(
+        &mut self,
+        index: usize,
+        timed: Timed,
+        now_ns: &mut Option<u64>,
+        step: Result<Step, WorkloadError>,
+    ) -> Result<Step, WorkloadError> {
+        let group = &*self.io.group;
+        let began_ns = &mut self.running[index].operation_ns;
+        match (&step, timed) {
+            (Ok(Step::Next | Step::Ended), Some(operation)) => {
+                let at_ns = self.clock.now_ns();
+                group
+                    .operations
+                    .record(operation, at_ns.saturating_sub(*began_ns));
+                *began_ns = 0;
+                *now_ns = Some(at_ns);
+            }
+            (Ok(Step::To(_)), _) => {
+                // It failed, and may.
+                group.operations.fail(timed);
+                *began_ns = 0;
+            }
+            _ => {}
+        }
+        step
+    }
+
     fn send_step(
         &mut self,
         index: usize,
+        conn: u8,
         size: MessageSize,
         source: u8,
         moved: &mut usize,
     ) -> Result<Step, WorkloadError> {
-        let (io, flow) = (&mut self.io, &mut self.flows[index]);
         let running = &mut self.running[index];
+        let (io, flow) = (&mut self.io, &mut self.flows[running.place(conn)]);
         io.group.use_source(source);
         if !running.begun {
             running.begun = true;
@@ -227,17 +291,21 @@ impl<S: Stack> Worker<S> {
     fn receive_step(
         &mut self,
         index: usize,
+        conn: u8,
         size: MessageSize,
         sink: u8,
         moved: &mut usize,
     ) -> Result<Step, WorkloadError> {
-        let (io, flow) = (&mut self.io, &mut self.flows[index]);
         let running = &mut self.running[index];
+        let at = running.place(conn);
+        let (io, flow) = (&mut self.io, &mut self.flows[at]);
         io.group.use_sink(sink);
         if !running.begun {
             running.begun = true;
             flow.receive_left = running.size(size);
         }
+        // What came unasked for is of the connection that it came on.
+        let running = &mut self.running[at];
         running.take(&mut flow.receive_left, 0);
         while flow.receive_left > 0 && flow.readable && *moved < TURN_BYTES {
             match io.receive_by_call(flow) {
@@ -268,6 +336,9 @@ impl<S: Stack> Worker<S> {
             error,
             WorkloadError::Mismatch { .. } | WorkloadError::Unasked { .. }
         );
+        if plan.can_fail && !is_ours {
+            return Ok(self.begin_again(index));
+        }
         if plan.stands || plan.side == Side::Connects || is_ours {
             return Err(error);
         }
@@ -275,17 +346,36 @@ impl<S: Stack> Worker<S> {
         Ok(Step::Ended)
     }
 
+    /// After a failure that may be: with a new connection.
+    fn begin_again(&mut self, index: usize) -> Step {
+        let flow = &mut self.flows[index];
+        flow.state = State::Idle;
+        if let Some(conn) = flow.conn.take() {
+            self.io.stack.abort(conn);
+        }
+        Step::To(0)
+    }
+
     fn connect_step(&mut self, index: usize) -> Result<Step, WorkloadError> {
         let flow = &mut self.flows[index];
         if flow.conn.is_none() {
             let connection = flow.connection;
-            self.connect_flow(index)
-                .map_err(|error| WorkloadError::Connect { connection, error })?;
-            return Ok(Step::Waits);
+            return match self.connect_flow(index) {
+                Ok(()) => Ok(Step::Waits),
+                Err(_) if self.io.group.plan.can_fail => Ok(self.begin_again(index)),
+                Err(error) => Err(WorkloadError::Connect { connection, error }),
+            };
         }
         if !flow.writable {
             return Ok(Step::Waits);
         }
+        if self.io.group.plan.can_fail
+            && let Some(conn) = flow.conn
+            && self.io.stack.connected(conn).is_err()
+        {
+            return Ok(self.begin_again(index));
+        }
+        let flow = &mut self.flows[index];
         // If the connect failed, the first call on it says why.
         flow.state = State::Open;
         self.running[index].ahead = 0;

@@ -56,7 +56,7 @@ impl<S: Stack> Worker<S> {
                 first,
             });
         }
-        self.make_ready().map_err(|error| SetupError {
+        self.make_ready(&greetings).map_err(|error| SetupError {
             wanted: self.wanted,
             established,
             strangers: self.strangers,
@@ -122,7 +122,9 @@ impl<S: Stack> Worker<S> {
     pub(crate) fn connect_flow(&mut self, index: usize) -> Result<(), StackError> {
         let flow = &mut self.flows[index];
         let targets = &self.io.group.targets;
-        let target = targets[flow.connection as usize % targets.len()];
+        // All connections of a flow go to one worker.
+        let number = flow.connection as usize / self.io.group.plan.connections;
+        let target = targets[number % targets.len()];
         let conn = self.io.stack.connect(target, index as u32)?;
         flow.restart(conn, State::Connecting);
         Ok(())
@@ -248,7 +250,7 @@ impl<S: Stack> Worker<S> {
 
     /// From set-up to traffic: edges that came with the hello are not told again, so every
     /// connection is taken to be ready, and finds out.
-    fn make_ready(&mut self) -> Result<(), StackError> {
+    fn make_ready(&mut self, greetings: &[Greeting]) -> Result<(), StackError> {
         // Those that never said hello.
         for place in 0..self.flows.len() {
             if self.flows[place].state == State::Greeting {
@@ -294,6 +296,7 @@ impl<S: Stack> Worker<S> {
             }
             self.begin_program(index);
         }
+        self.join(|index| greetings.get(index).and_then(|greeting| greeting.peer))?;
         match self.on_start.clone() {
             Some(on_start) => self.start_threads(&on_start),
             None => Ok(()),

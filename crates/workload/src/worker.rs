@@ -14,9 +14,11 @@ use crate::blocking::{OnStart, Threads};
 use crate::clock::Clock;
 use crate::error::call;
 use crate::flow::Flow;
-use crate::group::{Group, response_times};
+use crate::group::Group;
 use crate::hello::Token;
+use crate::histogram::response_times;
 use crate::io::Io;
+use crate::operation_times::OperationFound;
 use crate::program::{Running, Sleepers};
 
 /// One thread's share of one end: its connections, its buffers, its counts.
@@ -205,8 +207,11 @@ impl<S: Stack> Worker<S> {
         self.switch_to(index);
         self.io.group.targets = targets.to_vec();
         self.io.group.seed = seed.wrapping_add(flows.start as u64);
+        // Those of each flow in a row.
+        let each = self.io.group.plan.connections;
+        let connections = flows.start * each..flows.end * each;
         self.flows
-            .extend(flows.map(|connection| Flow::new(connection as u32, index)));
+            .extend(connections.map(|connection| Flow::new(connection as u32, index)));
         Ok(())
     }
 
@@ -302,6 +307,16 @@ impl<S: Stack> Worker<S> {
         self.switch_to(group as u16);
         let responses = self.io.group.responses.as_mut()?;
         Some(std::mem::replace(responses, response_times()))
+    }
+
+    /// How long each operation of a group's program took, in the order of [`Program::timed`](tcpcost_study::Program::timed),
+    /// since it was last taken. None where the workload is no program, or where this end does the mirror of one.
+    pub fn take_operations(&mut self, group: usize) -> Vec<OperationFound> {
+        if let Some(threads) = &self.threads {
+            return threads.take_operations(group);
+        }
+        self.switch_to(group as u16);
+        self.io.group.operations.take()
     }
 
     /// The connections there are, so that a meter can look at each.

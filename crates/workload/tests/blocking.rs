@@ -114,6 +114,30 @@ fn each_kind_moves_what_was_sent() {
             Q::Transactions,
             50,
         ),
+        (
+            &[
+                ("workload", "program"),
+                (
+                    "program",
+                    r#"[{ connect = {} }, { connect = { conn = 2 } }, { repeat = "forever", do = [{ send = "9KiB" }, { receive = "3B", conn = 2 }] }]"#,
+                ),
+                check,
+            ],
+            Q::Transactions,
+            50,
+        ),
+        (
+            &[
+                ("workload", "program"),
+                (
+                    "program",
+                    r#"[{ accept = {} }, { send = "5B" }, { think = "1us", at = "both" }, { receive = "30B" }, { close = {} }]"#,
+                ),
+                check,
+            ],
+            Q::Transactions,
+            50,
+        ),
     ] {
         println!("{knobs:?}");
         let settings = blocking(knobs);
@@ -166,5 +190,62 @@ fn a_peer_that_is_gone_is_an_error() {
         ),
         "{error}"
     );
+    client.close();
+}
+
+#[test]
+fn the_author_alone_times_its_operations() {
+    for (text, author, operations) in [
+        (
+            r#"[{ connect = {} }, { send = "1B" }, { receive = "2B", count = 2 }, { close = {} }]"#,
+            0,
+            4,
+        ),
+        (
+            r#"[{ accept = {} }, { receive = "1B" }, { send = "2B" }, { close = {} }]"#,
+            1,
+            4,
+        ),
+        (
+            r#"[{ accept = {} }, { repeat = "forever", do = [{ receive = "1B" }, { send = "2B" }] }]"#,
+            1,
+            2,
+        ),
+    ] {
+        println!("{text}");
+        let settings = blocking(&[("workload", "program"), ("program", text)]);
+        let mut ends = exchange(&settings, |totals| totals[&Q::Transactions] < 50);
+        let found = ends[author].take_operations(0);
+        assert_eq!(found.len(), operations);
+        // Rounds that the listener has not ended yet are three at most.
+        assert!(found.iter().all(|one| one.times.len() >= 47), "{found:?}");
+        assert!(ends[1 - author].take_operations(0).is_empty());
+        assert!(ends[1 - author].take_response_times().is_none());
+        assert!(ends[author].take_response_times().is_some());
+        let [client, server] = ends;
+        client.close();
+        server.close();
+    }
+    let settings = blocking(&[("workload", "rr")]);
+    let [mut client, server] = exchange(&settings, |totals| totals[&Q::Transactions] < 5);
+    assert!(client.take_operations(0).is_empty());
+    client.close();
+    server.close();
+}
+
+#[test]
+fn a_connection_that_may_fail_is_made_again() {
+    let text = r#"[{ connect = { can_fail = true } }, { send = "1B" }, { receive = "1B" }, { close = {} }]"#;
+    let settings = blocking(&[("workload", "program"), ("program", text)]);
+    let [mut client, server] = exchange(&settings, |totals| totals[&Q::Transactions] < 5);
+    server.close();
+    let (limit, never, mut failed) = (limit(), AtomicBool::new(false), 0);
+    while failed < 20 {
+        assert!(Instant::now() < limit);
+        let soon = Instant::now() + Duration::from_millis(2);
+        client.run_until(soon, &never).unwrap();
+        let found = client.take_operations(0);
+        failed += found.iter().map(|one| one.failed).sum::<u64>();
+    }
     client.close();
 }

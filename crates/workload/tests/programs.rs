@@ -2,10 +2,13 @@
 
 mod common;
 
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use common::{exchange, exchange_of, settings};
+use common::{client, exchange, exchange_of, limit, run_while, server, settings};
+use tcpcost_stack::KernelStack;
 use tcpcost_study::{Quantity as Q, WorkloadSettings};
+use tcpcost_workload::Worker;
 
 fn program(text: &str, more: &[(&str, &str)]) -> WorkloadSettings {
     let knobs = [("workload", "program"), ("program", text), ("flows", "3")];
@@ -218,4 +221,171 @@ fn groups_side_by_side_each_count_their_own() {
     }
     let totals = ends.client.totals();
     assert_eq!(counts.map(|count| totals[&count]), sums);
+}
+
+/// Programs of several connections a flow, of which each round sends and receives so much.
+const SEVERAL: [(&str, u64, u64); 3] = [
+    (
+        r#"[{ send = "300B", conn = 2 }, { receive = "400B", conn = 3 }, { receive = "7B" }]"#,
+        300,
+        407,
+    ),
+    (
+        r#"[{ connect = {} }, { connect = { conn = 2 } }, { repeat = "forever", do = [{ send = "70000B" }, { receive = "5B", conn = 2, count = 2 }] }]"#,
+        70_000,
+        10,
+    ),
+    (
+        r#"[{ accept = {} }, { accept = { conn = 2 } }, { repeat = "forever", do = [{ receive = "10B" }, { send = "20B", conn = 2 }] }]"#,
+        10,
+        20,
+    ),
+];
+
+#[test]
+fn a_flow_of_several_connections_does_one_program_on_all() {
+    for (text, sent, received) in SEVERAL {
+        println!("{text}");
+        let settings = program(text, &[("check", "on")]);
+        let each = settings.connections_each();
+        assert!(each > 1);
+        let ends = exchange(&settings, 2, Q::Transactions, 30);
+        assert_eq!(ends.client.conns().count(), 3 * each);
+        let (client, server) = (ends.client.totals(), ends.server.totals());
+        let rounds = client[&Q::Transactions];
+        // Each of the three flows may be within a round.
+        let within = |bytes: u64, of_round: u64| {
+            let least = rounds * of_round;
+            (least..=least + 3 * of_round).contains(&bytes)
+        };
+        assert!(within(client[&Q::PayloadBytesSent], sent), "{client:?}");
+        assert!(
+            within(client[&Q::PayloadBytesReceived], received),
+            "{client:?}"
+        );
+        assert_eq!(
+            server[&Q::PayloadBytesChecked],
+            client[&Q::PayloadBytesSent]
+        );
+    }
+}
+
+#[test]
+fn the_side_that_accepts_takes_the_times_of_its_program() {
+    let text = r#"[{ accept = {} }, { send = "10B" }, { receive = "2B" }, { close = {} }]"#;
+    let mut ends = exchange(&program(text, &[]), 2, Q::Transactions, 30);
+    assert!(ends.client.take_response_times().is_none());
+    assert!(ends.client.take_operations(0).is_empty());
+    let times = ends.server.take_response_times().unwrap();
+    assert!(times.len() >= 27, "{}", times.len());
+    // accept is the listener's own; send, receive and close are the connection's.
+    let counts: Vec<u64> = ends
+        .server
+        .take_operations(0)
+        .iter()
+        .map(|one| one.times.len())
+        .collect();
+    assert_eq!(counts.len(), 4);
+    assert_eq!(counts[0], 0, "an event loop does not wait for a connection");
+    assert!(counts[1] >= counts[2] && counts[2] >= 27, "{counts:?}");
+}
+
+#[test]
+fn connecting_alone_is_a_round() {
+    for text in [
+        "[{ connect = {} }, { close = {} }]",
+        r#"[{ connect = {} }, { nop = {} }, { close = { by = "connector" } }]"#,
+        "[{ accept = {} }, { close = {} }]",
+    ] {
+        let ends = exchange(&program(text, &[]), 2, Q::Transactions, 50);
+        let totals = ends.client.totals();
+        assert!(totals[&Q::ConnectionsOpened] >= 50, "{text}: {totals:?}");
+    }
+}
+
+#[test]
+fn each_operation_has_its_times() {
+    let text = r#"[{ connect = {} }, { send = "10B", count = 3 }, { sleep = "1ms" }, { receive = "2B" }, { close = {} }]"#;
+    let mut ends = exchange(&program(text, &[("flows", "1")]), 1, Q::Transactions, 20);
+    let found = ends.client.take_operations(0);
+    let counts: Vec<u64> = found.iter().map(|one| one.times.len()).collect();
+    let rounds = ends.client.totals()[&Q::Transactions];
+    assert_eq!(counts.len(), 4);
+    for (count, of_round) in counts.iter().zip([1, 3, 1, 1]) {
+        // The last round may be under way.
+        let least = (rounds - 1) * of_round;
+        assert!(
+            (least..=least + 2 * of_round).contains(count),
+            "{counts:?} of {rounds}"
+        );
+    }
+    assert!(found.iter().all(|one| one.failed == 0));
+    assert!(found.iter().all(|one| one.times.max() > 0));
+    assert!(
+        ends.client
+            .take_operations(0)
+            .iter()
+            .all(|one| one.times.is_empty())
+    );
+    assert!(ends.server.take_operations(0).is_empty());
+    // The five kinds take none: their loops have nothing more to do.
+    let rr = settings(&[("workload", "rr")]);
+    let mut ends = exchange(&rr, 1, Q::Transactions, 20);
+    assert!(ends.client.take_operations(0).is_empty());
+}
+
+#[test]
+fn the_other_side_sleeps_where_the_program_says_so() {
+    // Nothing but its own sleep keeps it from sending on.
+    let text = r#"[{ receive = "1B" }, { sleep = "2ms", at = "both" }]"#;
+    let start = Instant::now();
+    let ends = exchange(
+        &program(text, &[("flows", "1")]),
+        1,
+        Q::PayloadBytesReceived,
+        10,
+    );
+    let sent = ends.server.totals()[&Q::PayloadBytesSent];
+    let at_most = start.elapsed().as_secs_f64() / 2e-3 + 1.0;
+    assert!(sent as f64 <= at_most, "{sent} of {at_most}");
+}
+
+#[test]
+fn a_connection_that_may_fail_is_counted_and_made_again() {
+    let text = r#"[{ connect = { can_fail = true } }, { send = "1B" }, { receive = "1B" }, { close = {} }]"#;
+    let settings = program(text, &[("flows", "1")]);
+    let mut server = server(&settings, 1);
+    let mut client = client(&settings, server.ports());
+    let never = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| server.set_up(limit()).unwrap());
+        client.set_up(limit()).unwrap();
+    });
+    std::thread::scope(|scope| {
+        let stop = &never;
+        let serving = scope.spawn(move || {
+            run_while(&mut server, |totals| totals[&Q::PayloadBytesReceived] < 20).unwrap();
+            // Nobody listens any more, and who is connected finds a reset.
+            server.close();
+        });
+        let limit = limit();
+        let slice = |client: &mut Worker<KernelStack>| {
+            assert!(Instant::now() < limit);
+            let soon = Instant::now() + Duration::from_millis(2);
+            client.run_until(soon, stop).unwrap();
+        };
+        while !serving.is_finished() {
+            slice(&mut client);
+        }
+        serving.join().unwrap();
+        let mut failed = 0;
+        while failed < 20 {
+            slice(&mut client);
+            failed += client
+                .take_operations(0)
+                .iter()
+                .map(|one| one.failed)
+                .sum::<u64>();
+        }
+    });
 }

@@ -18,7 +18,7 @@ use tcpcost_study::{
     Brackets, FlowGroup, HostName, Knob, MeterName, Quantity, Snapshot, Totals, WaitsBy, Whose,
     WorkloadSettings,
 };
-use tcpcost_workload::{self as workload, Token, flows_of};
+use tcpcost_workload::{self as workload, OperationFound, Token, flows_of};
 
 use super::{Listening, Order, Role, Totalled, WorkerAnswer, WorkerConfig, WorkerReadings};
 use crate::backend::{self, Backend, Observed};
@@ -165,6 +165,7 @@ impl Worker {
         before.extend(self.own(worker)?);
         let first_end_ns = realtime_ns();
         drop(take_response_times(worker));
+        drop(take_operations(worker));
         self.check_in_time(span)?;
         if let Some(sampler) = &mut self.sampler {
             sampler.start();
@@ -178,6 +179,7 @@ impl Worker {
         let second_begin_ns = realtime_ns();
         let mut after = self.own(worker)?;
         let group_response_times = take_response_times(worker);
+        let operations = take_operations(worker);
         after.extend(self.meters()?);
         let second_end_ns = realtime_ns();
         let by_connection_after = self.by_connection();
@@ -207,6 +209,7 @@ impl Worker {
             readings,
             response_times: together(&group_response_times).map_err(|error| error.to_string())?,
             group_response_times,
+            operations,
             profile,
             by_connection: by_connection_before
                 .zip(by_connection_after)
@@ -422,6 +425,12 @@ fn take_response_times<S: Stack>(worker: &mut workload::Worker<S>) -> Vec<Option
     groups
         .map(|group| worker.take_group_response_times(group))
         .collect()
+}
+
+/// What the operations of each group's program came to since it was last asked.
+fn take_operations<S: Stack>(worker: &mut workload::Worker<S>) -> Vec<Vec<OperationFound>> {
+    let groups = 0..worker.groups();
+    groups.map(|group| worker.take_operations(group)).collect()
 }
 
 /// All of them.

@@ -8,6 +8,7 @@ use tcpcost_study::{HostName, Knobs};
 use crate::call_chains::table::unit;
 use crate::cell::{CellSummary, Load};
 use crate::estimate::Estimate;
+use crate::operations::OperationSummary;
 use crate::summary::Summary;
 
 #[derive(Serialize)]
@@ -30,7 +31,22 @@ pub(super) struct CellJson<'a> {
     warnings: Vec<WarnedJson>,
     estimates: BTreeMap<String, EstimateJson>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    operations: Vec<OperationJson<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     profiles: Vec<ProfileJson<'a>>,
+}
+
+#[derive(Serialize)]
+struct OperationJson<'a> {
+    host: HostName,
+    group: Option<HostName>,
+    place: &'a str,
+    operation: &'a str,
+    count: u64,
+    failed: u64,
+    time_us_p50: Option<f64>,
+    time_us_p99: Option<f64>,
+    time_us_p999: Option<f64>,
 }
 
 #[derive(Serialize)]
@@ -85,6 +101,21 @@ pub(super) struct WarnedJson {
     code: tcpcost_study::WarningCode,
     count: usize,
     text: String,
+}
+
+fn operation(of: &OperationSummary) -> OperationJson<'_> {
+    let [time_us_p50, time_us_p99, time_us_p999] = of.times_us;
+    OperationJson {
+        host: of.host,
+        group: of.group,
+        place: &of.place,
+        operation: &of.operation,
+        count: of.count,
+        failed: of.failed,
+        time_us_p50,
+        time_us_p99,
+        time_us_p999,
+    }
 }
 
 fn profile<'a>(profile: &'a crate::Profile, unit: &'static str) -> ProfileJson<'a> {
@@ -177,6 +208,7 @@ pub(super) fn cells(summary: &Summary) -> Vec<CellJson<'_>> {
                     (derived.to_string(), EstimateJson { estimate, unit })
                 })
                 .collect(),
+            operations: cell.operations.iter().map(operation).collect(),
             profiles: cell
                 .profiles
                 .iter()

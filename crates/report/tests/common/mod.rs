@@ -473,6 +473,7 @@ fn hosts(record: &Record, noise: &mut Noise) -> BTreeMap<HostName, HostRecord> {
                 }),
                 readings,
                 response_time_hdr_by_group: BTreeMap::new(),
+                operations: Vec::new(),
                 response_time_hdr: (kind.has_transactions() && end == HostName::CLIENT)
                     .then(|| response_times(flows * 1e6 / units_per_s, units as u64, noise)),
                 profile: None,

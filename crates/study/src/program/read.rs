@@ -2,15 +2,16 @@
 
 use std::time::Duration;
 
-use super::{CloseBy, MessageSize, Operation, Program, Times};
+use super::{CloseBy, MessageSize, Operation, PauseAt, Program, Times};
 use crate::choices::{ReceiveWith, SendWith};
 use crate::nearest::nearest;
 use crate::raw::Raw;
 use crate::units;
 
 /// The words that begin an operation.
-const OPERATIONS: [&str; 9] = [
-    "connect", "send", "receive", "sendfile", "think", "sleep", "close", "repeat", "for",
+const OPERATIONS: [&str; 11] = [
+    "connect", "accept", "send", "receive", "sendfile", "think", "sleep", "nop", "close", "repeat",
+    "for",
 ];
 
 /// The longest time of an operation: a slip of the unit, else.
@@ -76,9 +77,6 @@ fn operation(raw: &Raw, place: &str, depth: usize) -> Result<Operation, String> 
             return Err(wrong(format!("is empty; one of {}", OPERATIONS.join(", "))));
         };
         return Err(wrong(match (key.as_str(), nearest(key, known())) {
-            ("accept", _) => {
-                "accept is the other side's part of connect, which it does by itself".into()
-            }
             ("forward", _) => {
                 "forward is the part of a relay: topology = \"chain\" with relay_mode".into()
             }
@@ -90,13 +88,25 @@ fn operation(raw: &Raw, place: &str, depth: usize) -> Result<Operation, String> 
         }));
     };
     let read = match name {
-        "connect" => empty(value).map(|()| Operation::Connect),
+        "connect" => options(value, "connect", |options| {
+            Ok(Operation::Connect {
+                conn: options.conn()?,
+                can_fail: options.switch("can_fail")?,
+            })
+        }),
+        "accept" => options(value, "accept", |options| {
+            Ok(Operation::Accept {
+                conn: options.conn()?,
+            })
+        }),
+        "nop" => options(value, "nop", |_| Ok(Operation::Nop)),
         "send" => send(value, &mut entries),
         "sendfile" => size(value).and_then(|size| {
             Ok(Operation::Send {
                 size,
                 with: Some(SendWith::Sendfile),
                 count: entries.count()?,
+                conn: entries.conn()?,
             })
         }),
         "receive" => size(value).and_then(|size| {
@@ -104,11 +114,22 @@ fn operation(raw: &Raw, place: &str, depth: usize) -> Result<Operation, String> 
                 size,
                 with: entries.word("with", ReceiveWith::from_word, ReceiveWith::WORDS)?,
                 count: entries.count()?,
+                conn: entries.conn()?,
             })
         }),
-        "think" => time(value).map(Operation::Think),
-        "sleep" => time(value).map(Operation::Sleep),
-        "close" => close(value),
+        "think" => time(value).and_then(|time| {
+            let at = entries.pause()?;
+            Ok(Operation::Think { time, at })
+        }),
+        "sleep" => time(value).and_then(|time| {
+            let at = entries.pause()?;
+            Ok(Operation::Sleep { time, at })
+        }),
+        "close" => options(value, "close", |options| {
+            let by = options.word("by", CloseBy::from_word, CloseBy::WORDS)?;
+            let by = by.unwrap_or(CloseBy::Listener);
+            Ok(Operation::Close { by })
+        }),
         _ => return looped(name, value, entries, place, depth),
     };
     let read = read.map_err(|what| wrong(format!("{name}: {what}")))?;
@@ -121,6 +142,7 @@ fn send(value: &Raw, entries: &mut Entries<'_>) -> Result<Operation, String> {
         size: size(value)?,
         with: entries.word("with", SendWith::from_word, SendWith::WORDS)?,
         count: entries.count()?,
+        conn: entries.conn()?,
     })
 }
 
@@ -171,22 +193,22 @@ fn looped(
 
 const COUNT: &str = "a whole number from 1 to 4294967295";
 
-fn empty(value: &Raw) -> Result<(), String> {
-    match value {
-        Raw::Table(entries) if entries.is_empty() => Ok(()),
-        _ => Err("expected {}: it has no options".to_string()),
-    }
-}
-
-fn close(value: &Raw) -> Result<Operation, String> {
+/// An operation that is a table of options, which may be empty.
+fn options(
+    value: &Raw,
+    of: &str,
+    read: impl FnOnce(&mut Entries<'_>) -> Result<Operation, String>,
+) -> Result<Operation, String> {
     let Raw::Table(entries) = value else {
-        return Err("expected {} or { by = \"connector\" }".to_string());
+        return Err(match known_options(of) {
+            [] => "expected {}: it has no options".to_string(),
+            known => format!("expected {{}}, or a table with {}", known.join(", ")),
+        });
     };
     let mut entries = Entries(entries.iter().collect());
-    let by = entries.word("by", CloseBy::from_word, CloseBy::WORDS)?;
-    entries.end("close")?;
-    let by = by.unwrap_or(CloseBy::Listener);
-    Ok(Operation::Close { by })
+    let operation = read(&mut entries)?;
+    entries.end(of)?;
+    Ok(operation)
 }
 
 fn size(value: &Raw) -> Result<MessageSize, String> {
@@ -264,18 +286,38 @@ impl<'a> Entries<'a> {
         count.ok_or_else(|| format!("count: expected {COUNT}"))
     }
 
+    /// The number of a connection, from 1, as an index.
+    fn conn(&mut self) -> Result<u8, String> {
+        let most = Program::CONNECTIONS_MAX;
+        let number = match self.take("conn") {
+            None => Some(1),
+            Some(Raw::Integer(number)) => u8::try_from(*number).ok(),
+            Some(_) => None,
+        };
+        let number = number.filter(|number| (1..=most).contains(number));
+        let index = number.map(|number| number - 1);
+        index.ok_or_else(|| format!("conn: expected the number of a connection, 1 to {most}"))
+    }
+
+    fn switch(&mut self, key: &str) -> Result<bool, String> {
+        match self.take(key) {
+            None => Ok(false),
+            Some(Raw::Boolean(on)) => Ok(*on),
+            Some(_) => Err(format!("{key}: expected true or false")),
+        }
+    }
+
+    fn pause(&mut self) -> Result<PauseAt, String> {
+        let at = self.word("at", PauseAt::from_word, PauseAt::WORDS)?;
+        Ok(at.unwrap_or(PauseAt::Here))
+    }
+
     /// Refuses what nobody took.
     fn end(self, of: &str) -> Result<(), String> {
         let Some((key, _)) = self.0.first() else {
             return Ok(());
         };
-        let known: &[&str] = match of {
-            "send" | "receive" => &["with", "count"],
-            "sendfile" => &["count"],
-            "repeat" | "for" => &["at_rate", "do"],
-            "close" => &["by"],
-            _ => &[],
-        };
+        let known = known_options(of);
         if OPERATIONS.contains(&key.as_str()) {
             return Err(format!(
                 "{of} and {key} are two operations: a table for each"
@@ -286,5 +328,19 @@ impl<'a> Entries<'a> {
             None if known.is_empty() => format!("{of} has no \"{key}\"; it has no options"),
             None => format!("{of} has no \"{key}\"; it has {}", known.join(", ")),
         })
+    }
+}
+
+/// Keys beside the one that names an operation, or in the table behind it.
+fn known_options(of: &str) -> &'static [&'static str] {
+    match of {
+        "connect" => &["conn", "can_fail"],
+        "accept" => &["conn"],
+        "send" | "receive" => &["with", "count", "conn"],
+        "sendfile" => &["count", "conn"],
+        "think" | "sleep" => &["at"],
+        "repeat" | "for" => &["at_rate", "do"],
+        "close" => &["by"],
+        _ => &[],
     }
 }

@@ -1,7 +1,7 @@
 //! What goes together in a program. The side that listens does the mirror of it without being told anything, so it must be
 //! able to know by itself what comes next.
 
-use super::{CloseBy, Operation, Program, Times, all};
+use super::{CloseBy, Operation, PauseAt, Program, Times, all};
 
 /// The first thing that does not go together.
 pub(super) fn check(operations: &[Operation]) -> Result<(), String> {
@@ -21,10 +21,57 @@ pub(super) fn check(operations: &[Operation]) -> Result<(), String> {
             return Err("what is done in for begins with send, or the other side cannot know whether it goes on".into());
         }
     }
-    if !all(round).into_iter().any(moves) {
+    let opens_each_round = round.first().is_some_and(Operation::opens);
+    if !opens_each_round && !all(round).into_iter().any(moves) {
         return Err("neither sends nor receives: add { send = \"1KiB\" }".into());
     }
-    ends(operations)
+    ends(operations)?;
+    connections(operations)
+}
+
+/// A flow of several connections has them all from the beginning, so that the two sides know which is which.
+fn connections(operations: &[Operation]) -> Result<(), String> {
+    let opened: Vec<&Operation> = operations.iter().take_while(|one| one.opens()).collect();
+    let used = all(operations).into_iter().filter_map(Operation::conn);
+    let used = used.max().unwrap_or(0);
+    let is_endless = operations.last().is_some_and(Operation::is_endless);
+    if opened.is_empty() {
+        return Ok(());
+    }
+    if opened.len() != usize::from(used) + 1 {
+        return Err(format!(
+            "uses connection {} and opens {}: connect each by its number, 1 first",
+            used + 1,
+            opened.len()
+        ));
+    }
+    if opened.len() > 1 && !is_endless {
+        return Err("several connections of a flow are opened once: put what is done with them into repeat = \"forever\", and leave close out".into());
+    }
+    let is_author = matches!(opened[0], Operation::Accept { .. });
+    if is_author
+        && matches!(
+            unbounded(operations),
+            Some(Operation::Loop {
+                times: Times::For(_),
+                ..
+            })
+        )
+    {
+        return Err(
+            "for is of the side that connects: behind accept use repeat = \"forever\"".into(),
+        );
+    }
+    let can_fail = opened
+        .iter()
+        .any(|one| matches!(one, Operation::Connect { can_fail: true, .. }));
+    if can_fail && is_endless {
+        return Err(
+            "can_fail is of connections that come and go: end the program with { close = {} }"
+                .into(),
+        );
+    }
+    Ok(())
 }
 
 /// The loop that time or nothing ends.
@@ -38,8 +85,24 @@ fn unbounded(operations: &[Operation]) -> Option<&Operation> {
 fn nesting(operations: &[Operation], is_top: bool) -> Result<(), String> {
     for (index, operation) in operations.iter().enumerate() {
         match operation {
-            Operation::Connect if !is_top || index > 0 => {
-                return Err("connect is the first operation of a program: one connection at a time for each of flows".into());
+            Operation::Connect { conn, .. } | Operation::Accept { conn } => {
+                let before = &operations[..index];
+                let same = |one: &Operation| {
+                    one.opens() && std::mem::discriminant(one) == std::mem::discriminant(operation)
+                };
+                if !is_top || !before.iter().all(Operation::opens) {
+                    return Err("connect is the first operation of a program: one connection at a time for each of flows".into());
+                }
+                if !before.iter().all(same) {
+                    return Err("a flow either connects or accepts: make two groups of it".into());
+                }
+                if usize::from(*conn) != index {
+                    return Err(format!(
+                        "connection {} is opened as number {}: give each its conn, 1 first",
+                        conn + 1,
+                        index + 1
+                    ));
+                }
             }
             Operation::Close { .. } if !is_top || index + 1 < operations.len() => {
                 return Err("close is the last operation of a program".into());
@@ -60,7 +123,7 @@ fn nesting(operations: &[Operation], is_top: bool) -> Result<(), String> {
 }
 
 fn ends(operations: &[Operation]) -> Result<(), String> {
-    let connects = operations.first() == Some(&Operation::Connect);
+    let connects = operations.first().is_some_and(Operation::opens);
     let last = operations.last();
     let close = last.and_then(|last| match last {
         Operation::Close { by } => Some(*by),
@@ -84,7 +147,14 @@ fn ends(operations: &[Operation]) -> Result<(), String> {
             let quiet = |operation: &Operation| {
                 matches!(
                     operation,
-                    Operation::Think(_) | Operation::Sleep(_) | Operation::Close { .. }
+                    Operation::Think {
+                        at: PauseAt::Here,
+                        ..
+                    } | Operation::Sleep {
+                        at: PauseAt::Here,
+                        ..
+                    } | Operation::Nop
+                        | Operation::Close { .. }
                 )
             };
             if !connects || close != Some(CloseBy::Connector) || !behind.iter().all(quiet) {

@@ -1,4 +1,4 @@
-//! A thread and its connection.
+//! A thread and its connections.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -10,14 +10,15 @@ use tcpcost_stack::{BlockingConnector, BlockingListener, BlockingSocket, Stack};
 
 use super::Shared;
 use super::counts::ThreadCounts;
-use super::histogram::SharedHistogram;
 use crate::error::{Mismatch, WorkloadError};
 use crate::group::Group;
+use crate::histogram::SharedHistogram;
+use crate::operation_times::OperationTimes;
 use crate::pattern::Checker;
 use crate::plan::Plan;
-use crate::program::{Code, Instruction, Running};
+use crate::program::{Code, Instruction, Running, Timed};
 
-/// What the threads of a group share, and only read but for the histogram.
+/// What the threads of a group share, and only read but for the histograms.
 pub(crate) struct OfGroup {
     plan: Plan,
     code: Code,
@@ -25,7 +26,8 @@ pub(crate) struct OfGroup {
     read_bytes: usize,
     checker: Option<Checker>,
     pub(super) responses: Option<SharedHistogram>,
-    /// Time between two rounds of one connection at a fixed rate.
+    pub(super) operations: OperationTimes,
+    /// Time between two rounds of one flow at a fixed rate.
     period: Option<Duration>,
 }
 
@@ -39,39 +41,66 @@ impl OfGroup {
             source,
             read_bytes: group.read_bytes,
             checker: plan.checks.then(|| Checker::new(group.read_bytes)),
-            responses: plan.has_responses.then(SharedHistogram::new),
-            period: plan.period(group.all.max(group.wanted)),
+            responses: plan.has_responses.then(|| SharedHistogram::new(STEPS_LOG2)),
+            operations: OperationTimes::new(group.code.timed()),
+            period: plan.period(group.all.max(group.wanted) / plan.connections),
             plan,
         }
     }
 }
 
-/// How a thread comes by its connection.
+/// To within a thousandth.
+const STEPS_LOG2: u32 = 10;
+
+/// How a thread comes by its connections.
 pub(crate) enum Way {
-    /// It is there.
-    Stands(BlockingSocket),
+    /// They are there.
+    Stands,
     /// It opens one after the other, to here.
     Connects(BlockingConnector, SocketAddr),
     /// It takes one after the other, from these addresses.
     Accepts(BlockingListener, Vec<IpAddr>),
 }
 
-/// Where a connection is.
-pub(crate) struct Connection {
-    pub(crate) index: u32,
-    pub(crate) send_at: u64,
-    pub(crate) received: u64,
+/// What a thread executes, on which connections.
+pub(crate) struct Strand {
+    pub(crate) streams: Vec<Stream>,
     pub(crate) running: Running,
 }
 
-impl Connection {
-    pub(crate) fn new(index: u32) -> Connection {
-        Connection {
+/// Where a connection is.
+pub(crate) struct Stream {
+    pub(crate) index: u32,
+    /// `None` where it is not open.
+    pub(crate) socket: Option<BlockingSocket>,
+    pub(crate) send_at: u64,
+    pub(crate) received: u64,
+    /// Bytes received that no operation has asked for yet.
+    pub(crate) ahead: u64,
+}
+
+impl Stream {
+    pub(crate) fn new(index: u32, socket: Option<BlockingSocket>) -> Stream {
+        Stream {
             index,
+            socket,
             send_at: 0,
             received: 0,
-            running: Running::new(0),
+            ahead: 0,
         }
+    }
+
+    fn socket(&self) -> Result<&BlockingSocket, Leave> {
+        // Each program connects before it sends.
+        self.socket.as_ref().ok_or(Leave::Ended)
+    }
+
+    /// Takes what there is of a message.
+    fn take(&mut self, left: &mut u32, more: u64) {
+        self.ahead += more;
+        let part = self.ahead.min(u64::from(*left));
+        self.ahead -= part;
+        *left -= part as u32;
     }
 }
 
@@ -79,7 +108,7 @@ pub(super) struct Thread {
     pub(super) shared: Arc<Shared>,
     pub(super) group: Arc<OfGroup>,
     pub(super) counts: Arc<ThreadCounts>,
-    pub(super) connection: Connection,
+    pub(super) strand: Strand,
     pub(super) way: Way,
 }
 
@@ -95,34 +124,51 @@ enum Leave {
 impl Thread {
     pub(super) fn run(mut self) {
         let mut buffer = vec![0; self.group.read_bytes];
-        let mut clock = Rounds::new(self.group.period, self.connection.index);
+        let first = self.strand.streams[0].index;
+        let mut clock = Rounds::new(self.group.period, first);
+        let takes = matches!(self.way, Way::Accepts(..));
         loop {
-            let (socket, takes) = match &self.way {
-                Way::Stands(_) => (None, false),
-                Way::Connects(..) => (None, false),
-                Way::Accepts(listener, peers) => match self.accept(listener, peers) {
-                    Ok(socket) => (Some(socket), true),
-                    Err(Leave::Failed(error)) => return self.shared.fail(error),
-                    Err(_) => return,
-                },
-            };
-            if takes {
-                let index = self.connection.index;
-                self.connection = Connection::new(index);
+            if takes && let Err(leave) = self.take(&clock) {
+                return self.fail(leave);
             }
-            match self.program(socket, &mut buffer, &mut clock) {
-                Err(Leave::Failed(error)) => return self.shared.fail(error),
-                Err(Leave::Stopped) => return,
+            match self.program(&mut buffer, &mut clock) {
                 // The next one, where others come.
                 Ok(()) | Err(Leave::Ended) if takes => {}
-                Ok(()) | Err(Leave::Ended) => {
-                    return self.shared.fail(WorkloadError::PeerClosed {
-                        connection: self.connection.index,
-                        received_bytes: self.connection.received,
-                    });
-                }
+                Ok(()) => {}
+                Err(leave) => return self.fail(leave),
             }
         }
+    }
+
+    fn fail(&self, leave: Leave) {
+        match leave {
+            Leave::Stopped => {}
+            Leave::Failed(error) => self.shared.fail(error),
+            Leave::Ended => {
+                let stream = &self.strand.streams[0];
+                self.shared.fail(WorkloadError::PeerClosed {
+                    connection: stream.index,
+                    received_bytes: stream.received,
+                });
+            }
+        }
+    }
+
+    /// Takes the next connection, for which the program begins anew.
+    fn take(&mut self, clock: &Rounds) -> Result<(), Leave> {
+        let Way::Accepts(listener, peers) = &self.way else {
+            return Ok(());
+        };
+        let begun_ns = clock.now_ns();
+        let socket = self.accept(listener, peers)?;
+        if let Some(operation) = self.group.code.accepts() {
+            let took_ns = clock.now_ns().saturating_sub(begun_ns);
+            self.group.operations.record(operation, took_ns);
+        }
+        let index = self.strand.streams[0].index;
+        self.strand.streams[0] = Stream::new(index, Some(socket));
+        self.strand.running = Running::default();
+        Ok(())
     }
 
     fn is_stopped(&self) -> bool {
@@ -151,66 +197,76 @@ impl Thread {
         }
     }
 
-    /// Executes until the connection ends; `Ok` where this side has closed what it had taken.
-    fn program(
-        &mut self,
-        mut taken: Option<BlockingSocket>,
-        buffer: &mut [u8],
-        rounds: &mut Rounds,
-    ) -> Result<(), Leave> {
+    /// Executes until the connection ends; `Ok` where this side has closed what it had taken, or begins again.
+    fn program(&mut self, buffer: &mut [u8], rounds: &mut Rounds) -> Result<(), Leave> {
         let group = Arc::clone(&self.group);
+        // One clock read serves the end of an operation and the next one's start.
+        let mut now_ns = None;
         loop {
             if self.is_stopped() {
                 return Err(Leave::Stopped);
             }
-            let running = &mut self.connection.running;
+            let running = &mut self.strand.running;
             let instruction = group.code.at(running.at);
             running.at += 1;
             match instruction {
-                Instruction::Send { size, .. } => {
+                Instruction::Send {
+                    size, conn, timed, ..
+                } => {
                     let bytes = running.size(size);
-                    self.send(&taken, bytes)?;
-                }
-                Instruction::Receive { size, .. } => {
-                    let bytes = running.size(size);
-                    self.receive(&taken, bytes, buffer)?;
-                }
-                Instruction::Connect => {
-                    let Way::Connects(connector, target) = &self.way else {
-                        continue;
-                    };
-                    let connection = self.connection.index;
-                    let socket = connector.connect(*target).map_err(|error| {
-                        Leave::Failed(WorkloadError::Connect { connection, error })
-                    })?;
-                    taken = Some(socket);
-                    self.connection.send_at = 0;
-                    self.connection.received = 0;
-                    self.connection.running.ahead = 0;
-                    self.counts.connections_opened.add(1);
-                }
-                Instruction::Close | Instruction::AwaitEnd => {
-                    if instruction == Instruction::AwaitEnd {
-                        self.await_end(&taken, buffer)?;
+                    let begun = rounds.begin(timed, &mut now_ns);
+                    let done = self.send(usize::from(conn), bytes);
+                    if !self.end(timed, begun, done, rounds, &mut now_ns)? {
+                        return Ok(());
                     }
-                    taken = None;
+                }
+                Instruction::Receive {
+                    size, conn, timed, ..
+                } => {
+                    let bytes = running.size(size);
+                    let begun = rounds.begin(timed, &mut now_ns);
+                    let done = self.receive(usize::from(conn), bytes, buffer);
+                    if !self.end(timed, begun, done, rounds, &mut now_ns)? {
+                        return Ok(());
+                    }
+                }
+                Instruction::Connect { timed } => {
+                    let begun = rounds.begin(timed, &mut now_ns);
+                    let done = self.connect();
+                    if !self.end(timed, begun, done, rounds, &mut now_ns)? {
+                        return Ok(());
+                    }
+                }
+                Instruction::Close { timed } | Instruction::AwaitEnd { timed } => {
+                    let begun = rounds.begin(timed, &mut now_ns);
+                    let done = match instruction {
+                        Instruction::AwaitEnd { .. } => self.await_end(buffer),
+                        _ => Ok(()),
+                    };
+                    self.strand.streams[0].socket = None;
+                    if !self.end(timed, begun, done, rounds, &mut now_ns)? {
+                        return Ok(());
+                    }
                     if let Way::Accepts(..) = self.way {
                         return Ok(());
                     }
                 }
                 Instruction::Think(time_ns) => {
+                    now_ns = None;
                     let begun = Instant::now();
                     let time = Duration::from_nanos(time_ns);
                     while begun.elapsed() < time && !self.is_stopped() {
                         std::hint::spin_loop();
                     }
-                    self.connection.running.idle_ns += nanos(begun.elapsed());
+                    self.strand.running.idle_ns += nanos(begun.elapsed());
                 }
                 Instruction::Sleep(time_ns) => {
+                    now_ns = None;
                     let until = Instant::now() + Duration::from_nanos(time_ns);
                     self.sleep_until(until)?;
                 }
                 Instruction::Pace { slot, period_ns } => {
+                    now_ns = None;
                     let slot = usize::from(slot);
                     let due_ns = match running.due_ns[slot] {
                         0 => rounds.now_ns(),
@@ -221,17 +277,19 @@ impl Thread {
                 }
                 Instruction::Round => {
                     if let Some(due) = rounds.next() {
+                        now_ns = None;
                         self.sleep_until(due)?;
-                        self.connection.running.started_ns =
+                        self.strand.running.started_ns =
                             nanos(due.saturating_duration_since(rounds.zero));
                     } else {
-                        running.started_ns = rounds.now_ns();
+                        running.started_ns = *now_ns.get_or_insert_with(|| rounds.now_ns());
                     }
-                    self.connection.running.idle_ns = 0;
+                    self.strand.running.idle_ns = 0;
                 }
                 Instruction::Done => {
                     if let Some(responses) = &group.responses {
-                        let took_ns = rounds.now_ns().saturating_sub(running.started_ns);
+                        let at_ns = *now_ns.get_or_insert_with(|| rounds.now_ns());
+                        let took_ns = at_ns.saturating_sub(running.started_ns);
                         responses.record(took_ns.saturating_sub(running.idle_ns));
                     }
                     self.counts.transactions.add(1);
@@ -260,26 +318,66 @@ impl Thread {
         }
     }
 
-    fn socket<'a>(
-        &'a self,
-        taken: &'a Option<BlockingSocket>,
-    ) -> Result<&'a BlockingSocket, Leave> {
-        match (&self.way, taken) {
-            (Way::Stands(socket), _) | (_, Some(socket)) => Ok(socket),
-            // Each program connects before it sends.
-            _ => Err(Leave::Ended),
+    /// An operation is over; `false` where it failed and may: then the program begins again.
+    fn end(
+        &mut self,
+        timed: Timed,
+        begun_ns: u64,
+        done: Result<(), Leave>,
+        rounds: &Rounds,
+        now_ns: &mut Option<u64>,
+    ) -> Result<bool, Leave> {
+        match done {
+            Ok(()) => {
+                if let Some(operation) = timed {
+                    let at_ns = rounds.now_ns();
+                    let took_ns = at_ns.saturating_sub(begun_ns);
+                    self.group.operations.record(operation, took_ns);
+                    *now_ns = Some(at_ns);
+                }
+                Ok(true)
+            }
+            Err(
+                Leave::Ended
+                | Leave::Failed(
+                    WorkloadError::Connection { .. }
+                    | WorkloadError::Connect { .. }
+                    | WorkloadError::PeerClosed { .. },
+                ),
+            ) if self.group.plan.can_fail => {
+                self.group.operations.fail(timed);
+                if let Some(socket) = self.strand.streams[0].socket.take() {
+                    socket.abort();
+                }
+                self.strand.running = Running::default();
+                Ok(false)
+            }
+            Err(leave) => Err(leave),
         }
     }
 
-    fn send(&mut self, taken: &Option<BlockingSocket>, bytes: u32) -> Result<(), Leave> {
+    fn connect(&mut self) -> Result<(), Leave> {
+        let Way::Connects(connector, target) = &self.way else {
+            return Ok(());
+        };
+        let connection = self.strand.streams[0].index;
+        let socket = connector
+            .connect(*target)
+            .map_err(|error| Leave::Failed(WorkloadError::Connect { connection, error }))?;
+        self.strand.streams[0] = Stream::new(connection, Some(socket));
+        self.counts.connections_opened.add(1);
+        Ok(())
+    }
+
+    fn send(&mut self, conn: usize, bytes: u32) -> Result<(), Leave> {
         let group = Arc::clone(&self.group);
         let plan = &group.plan;
-        let (mut left, mut send_at) = (bytes, self.connection.send_at);
+        let (mut left, mut send_at) = (bytes, self.strand.streams[conn].send_at);
         while left > 0 {
             let (at, len) = plan.place(send_at, left);
             self.counts.send_calls.add(1);
             let source = &group.source[at as usize..at as usize + len];
-            match self.socket(taken)?.send(source) {
+            match self.strand.streams[conn].socket()?.send(source) {
                 Ok(sent) => {
                     left -= sent as u32;
                     if plan.advances {
@@ -287,82 +385,69 @@ impl Thread {
                     }
                     self.counts.bytes_sent.add(sent as u64);
                 }
-                Err(error) => self.waited(error, "send")?,
+                Err(error) => self.waited(conn, error, "send")?,
             }
         }
-        self.connection.send_at = send_at;
+        self.strand.streams[conn].send_at = send_at;
         Ok(())
     }
 
-    fn receive(
-        &mut self,
-        taken: &Option<BlockingSocket>,
-        bytes: u32,
-        buffer: &mut [u8],
-    ) -> Result<(), Leave> {
+    fn receive(&mut self, conn: usize, bytes: u32, buffer: &mut [u8]) -> Result<(), Leave> {
         let mut left = bytes;
-        self.connection.running.take(&mut left, 0);
+        self.strand.streams[conn].take(&mut left, 0);
         while left > 0 {
-            let received = self.receive_once(taken, buffer)?;
+            let received = self.receive_once(conn, buffer)?;
             if received == 0 {
                 return Err(Leave::Ended);
             }
-            self.connection.running.take(&mut left, received as u64);
+            self.strand.streams[conn].take(&mut left, received as u64);
         }
         Ok(())
     }
 
     /// 0 at the end of the stream.
-    fn receive_once(
-        &mut self,
-        taken: &Option<BlockingSocket>,
-        buffer: &mut [u8],
-    ) -> Result<usize, Leave> {
+    fn receive_once(&mut self, conn: usize, buffer: &mut [u8]) -> Result<usize, Leave> {
         loop {
             self.counts.receive_calls.add(1);
-            let received = match self.socket(taken)?.receive(buffer) {
+            let received = match self.strand.streams[conn].socket()?.receive(buffer) {
                 Ok(received) => received,
                 Err(error) => {
-                    self.waited(error, "receive")?;
+                    self.waited(conn, error, "receive")?;
                     continue;
                 }
             };
-            let connection = &mut self.connection;
+            let stream = &mut self.strand.streams[conn];
             if let Some(checker) = &self.group.checker {
-                let phase = u64::from(self.group.plan.receive_phase(connection.index));
+                let phase = u64::from(self.group.plan.receive_phase(stream.index));
                 checker
-                    .compare(phase + connection.received, &buffer[..received])
+                    .compare(phase + stream.received, &buffer[..received])
                     .map_err(|mismatch: Mismatch| {
                         Leave::Failed(WorkloadError::Mismatch {
-                            connection: connection.index,
-                            offset: connection.received + mismatch.after,
+                            connection: stream.index,
+                            offset: stream.received + mismatch.after,
                             expected: mismatch.expected,
                             found: mismatch.found,
                         })
                     })?;
                 self.counts.bytes_checked.add(received as u64);
             }
-            connection.received += received as u64;
+            stream.received += received as u64;
             self.counts.bytes_received.add(received as u64);
             return Ok(received);
         }
     }
 
-    fn await_end(
-        &mut self,
-        taken: &Option<BlockingSocket>,
-        buffer: &mut [u8],
-    ) -> Result<(), Leave> {
-        match self.receive_once(taken, buffer)? {
+    fn await_end(&mut self, buffer: &mut [u8]) -> Result<(), Leave> {
+        match self.receive_once(0, buffer)? {
             0 => Ok(()),
             _ => Err(Leave::Failed(WorkloadError::Unasked {
-                connection: self.connection.index,
+                connection: self.strand.streams[0].index,
             })),
         }
     }
 
     /// After a call that failed: goes on if it only waited.
-    fn waited(&self, error: io::Error, doing: &'static str) -> Result<(), Leave> {
+    fn waited(&self, conn: usize, error: io::Error, doing: &'static str) -> Result<(), Leave> {
         if self.is_stopped() {
             return Err(Leave::Stopped);
         }
@@ -374,7 +459,7 @@ impl Thread {
         if let Way::Accepts(..) = self.way {
             return Err(Leave::Ended);
         }
-        let connection = self.connection.index;
+        let connection = self.strand.streams[conn].index;
         Err(Leave::Failed(WorkloadError::Connection {
             connection,
             doing,
@@ -394,7 +479,7 @@ impl Thread {
             }
             std::thread::sleep(left.min(super::SLEEP));
         }
-        self.connection.running.idle_ns += nanos(begun.elapsed());
+        self.strand.running.idle_ns += nanos(begun.elapsed());
         Ok(())
     }
 }
@@ -419,6 +504,15 @@ impl Rounds {
 
     fn now_ns(&self) -> u64 {
         nanos(self.zero.elapsed())
+    }
+
+    /// When an operation begins whose time is taken.
+    fn begin(&self, timed: Timed, now_ns: &mut Option<u64>) -> u64 {
+        let at_ns = now_ns.take();
+        match timed {
+            Some(_) => at_ns.unwrap_or_else(|| self.now_ns()),
+            None => 0,
+        }
     }
 
     /// The next one's due time; `None` where it begins at once.

@@ -10,10 +10,11 @@ pub(crate) struct Calls {
 }
 
 impl Calls {
-    /// Of a program: at the side that connects its operations' own; at the other the group's, since an operation's `with` is of
+    /// Of a program: at its author's side its operations' own; at the other the group's, since an operation's `with` is of
     /// the side that it is written for.
     pub(crate) fn of(settings: &WorkloadSettings, side: Side) -> Calls {
-        let own = settings.program.as_ref().filter(|_| side == Side::Connects);
+        let own = settings.program.as_ref();
+        let own = own.filter(|program| side == program.author());
         let mut calls = Calls::default();
         for operation in own.iter().flat_map(|program| program.all()) {
             match operation {

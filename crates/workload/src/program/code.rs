@@ -1,6 +1,9 @@
 //! Operations as instructions in a row, with jumps: what a turn executes.
 
-use tcpcost_study::{CloseBy, MessageSize, Operation, Program, Side, Times, WorkloadSettings};
+use tcpcost_study::{
+    CloseBy, MessageSize, Operation, PauseAt, Program, ReceiveWith, SendWith, Side, Times,
+    WorkloadKind, WorkloadSettings,
+};
 
 use super::Calls;
 
@@ -11,19 +14,29 @@ pub(crate) const SLOTS: usize = Program::DEPTH_MAX + 1;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Instruction {
     /// Opens the connection.
-    Connect,
-    /// Sends a message out of one of the sources.
-    Send { size: MessageSize, source: u8 },
+    Connect { timed: Timed },
+    /// Sends a message out of one of the sources, on one of the flow's connections.
+    Send {
+        size: MessageSize,
+        source: u8,
+        conn: u8,
+        timed: Timed,
+    },
     /// Receives a message into one of the sinks.
-    Receive { size: MessageSize, sink: u8 },
+    Receive {
+        size: MessageSize,
+        sink: u8,
+        conn: u8,
+        timed: Timed,
+    },
     /// Keeps the CPU busy, ns.
     Think(u64),
     /// Waits, ns.
     Sleep(u64),
     /// Closes first.
-    Close,
+    Close { timed: Timed },
     /// Waits for the other side to close, then closes.
-    AwaitEnd,
+    AwaitEnd { timed: Timed },
     /// A round begins: at once, or when it is due.
     Round,
     /// A round is over.
@@ -42,17 +55,24 @@ pub(crate) enum Instruction {
     Jump { to: u32 },
 }
 
+/// Under which of the program's operations the time of an instruction is taken; `None` of one that nobody wrote.
+pub(crate) type Timed = Option<u16>;
+
 /// The instructions of a group; none where it has no program.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Code {
     instructions: Vec<Instruction>,
     calls: Calls,
     waits: bool,
+    /// Operations whose times are taken.
+    timed: u16,
+    /// Among them the one that takes the connection.
+    accepts: Timed,
 }
 
 impl Code {
-    /// Of one side.
-    pub(crate) fn new(settings: &WorkloadSettings, side: Side) -> Code {
+    /// Of one side; of a workload of this kind, which is executed as a program.
+    pub(crate) fn new(settings: &WorkloadSettings, side: Side, kind: WorkloadKind) -> Code {
         let calls = Calls::of(settings, side);
         let Some(program) = &settings.program else {
             return Code {
@@ -60,18 +80,42 @@ impl Code {
                 ..Code::default()
             };
         };
+        let is_author = side == program.author();
         let mut compiler = Compiler {
             settings,
             side,
+            is_author,
+            stands: program.stands(),
+            takes_times: is_author && kind == WorkloadKind::Program,
             calls,
             out: Vec::new(),
+            timed: 0,
+            accepts: None,
         };
         compiler.program(program);
         Code {
             instructions: compiler.out,
             calls: compiler.calls,
-            waits: side == Side::Connects && program.waits(),
+            waits: program.waits(side),
+            timed: compiler.timed,
+            accepts: compiler.accepts,
         }
+    }
+
+    /// Operations whose times are taken: those of [`Program::timed`], in that order; none at the side that mirrors them.
+    pub(crate) fn timed(&self) -> u16 {
+        self.timed
+    }
+
+    /// Whether it waits for the other side to close.
+    pub(crate) fn awaits_end(&self) -> bool {
+        let mut all = self.instructions.iter();
+        all.any(|one| matches!(one, Instruction::AwaitEnd { .. }))
+    }
+
+    /// The one that takes the connection.
+    pub(crate) fn accepts(&self) -> Timed {
+        self.accepts
     }
 
     #[inline]
@@ -97,8 +141,13 @@ impl Code {
 struct Compiler<'a> {
     settings: &'a WorkloadSettings,
     side: Side,
+    is_author: bool,
+    stands: bool,
+    takes_times: bool,
     calls: Calls,
     out: Vec<Instruction>,
+    timed: u16,
+    accepts: Timed,
 }
 
 impl Compiler<'_> {
@@ -110,26 +159,42 @@ impl Compiler<'_> {
         u32::try_from(self.out.len()).expect("a program has a thousand operations at most")
     }
 
-    /// At the side that connects only: nobody counts the other's rounds.
+    /// At the author's side only.
     fn own(&mut self, instruction: Instruction) {
-        if self.is_client() {
+        if self.is_author {
             self.out.push(instruction);
         }
+    }
+
+    /// Rounds are counted by who connects, and timed by the author.
+    fn round(&mut self, instruction: Instruction) {
+        if self.is_author || self.is_client() {
+            self.out.push(instruction);
+        }
+    }
+
+    /// The number of an operation, if its time is taken.
+    fn number(&mut self, operation: &Operation) -> Timed {
+        if !self.takes_times || !operation.is_timed(self.stands) {
+            return None;
+        }
+        self.timed += 1;
+        Some(self.timed - 1)
     }
 
     fn program(&mut self, program: &Program) {
         let operations = program.operations();
         let unbounded = operations.iter().any(is_unbounded);
         if !unbounded {
-            self.own(Instruction::Round);
+            self.round(Instruction::Round);
         }
         for operation in operations {
             match operation {
                 // Set-up has made it.
-                Operation::Connect if program.stands() => {}
+                Operation::Connect { .. } | Operation::Accept { .. } if self.stands => {}
                 Operation::Close { .. } if !unbounded => {
                     // As of crr, a round is over with its last response.
-                    self.own(Instruction::Done);
+                    self.round(Instruction::Done);
                     self.operation(operation, 0);
                 }
                 operation => self.operation(operation, 0),
@@ -137,41 +202,55 @@ impl Compiler<'_> {
         }
         let closes = matches!(operations.last(), Some(Operation::Close { .. }));
         if !unbounded && !closes {
-            self.own(Instruction::Done);
+            self.round(Instruction::Done);
         }
         self.out.push(Instruction::Jump { to: 0 });
     }
 
     fn operation(&mut self, operation: &Operation, depth: usize) {
+        let timed = self.number(operation);
         match operation {
-            Operation::Connect => self.own(Instruction::Connect),
-            Operation::Send { size, with, count } => {
-                let message = if self.is_client() {
-                    self.send(*size, *with)
+            Operation::Connect { .. } => self.own(Instruction::Connect { timed }),
+            Operation::Accept { .. } if self.is_author => self.accepts = timed,
+            Operation::Accept { .. } => self.out.push(Instruction::Connect { timed }),
+            Operation::Send {
+                size,
+                with,
+                count,
+                conn,
+            } => {
+                let message = if self.is_author {
+                    self.send(*size, *with, *conn, timed)
                 } else {
-                    self.receive(*size, None)
+                    self.receive(*size, None, *conn, timed)
                 };
                 self.counted(message, *count, depth);
             }
-            Operation::Receive { size, with, count } => {
-                let message = if self.is_client() {
-                    self.receive(*size, *with)
+            Operation::Receive {
+                size,
+                with,
+                count,
+                conn,
+            } => {
+                let message = if self.is_author {
+                    self.receive(*size, *with, *conn, timed)
                 } else {
-                    self.send(*size, None)
+                    self.send(*size, None, *conn, timed)
                 };
                 self.counted(message, *count, depth);
             }
-            Operation::Think(time) => self.own(Instruction::Think(nanos(*time))),
-            Operation::Sleep(time) => self.own(Instruction::Sleep(nanos(*time))),
+            Operation::Think { time, at } => self.pause(Instruction::Think(nanos(*time)), *at),
+            Operation::Sleep { time, at } => self.pause(Instruction::Sleep(nanos(*time)), *at),
+            Operation::Nop => {}
             Operation::Close { by } => {
                 let closer = match by {
                     CloseBy::Listener => Side::Listens,
                     CloseBy::Connector => Side::Connects,
                 };
                 self.out.push(if closer == self.side {
-                    Instruction::Close
+                    Instruction::Close { timed }
                 } else {
-                    Instruction::AwaitEnd
+                    Instruction::AwaitEnd { timed }
                 });
             }
             Operation::Loop {
@@ -179,6 +258,12 @@ impl Compiler<'_> {
                 at_rate,
                 body,
             } => self.repeat(*times, *at_rate, body, depth),
+        }
+    }
+
+    fn pause(&mut self, instruction: Instruction, at: PauseAt) {
+        if self.is_author || at == PauseAt::Both {
+            self.out.push(instruction);
         }
     }
 
@@ -199,13 +284,13 @@ impl Compiler<'_> {
         }
         let is_round = !matches!(times, Times::Count(_));
         if is_round {
-            self.own(Instruction::Round);
+            self.round(Instruction::Round);
         }
         for operation in body {
             self.operation(operation, depth + 1);
         }
         if is_round {
-            self.own(Instruction::Done);
+            self.round(Instruction::Done);
         }
         self.out.push(match times {
             Times::Count(_) => Instruction::Again { slot, to },
@@ -229,16 +314,38 @@ impl Compiler<'_> {
         self.out.push(Instruction::Again { slot, to });
     }
 
-    fn send(&self, size: MessageSize, with: Option<tcpcost_study::SendWith>) -> Instruction {
+    fn send(
+        &self,
+        size: MessageSize,
+        with: Option<SendWith>,
+        conn: u8,
+        timed: Timed,
+    ) -> Instruction {
         let with = with.unwrap_or(self.settings.send_with);
         let source = place(&self.calls.sends, with);
-        Instruction::Send { size, source }
+        Instruction::Send {
+            size,
+            source,
+            conn,
+            timed,
+        }
     }
 
-    fn receive(&self, size: MessageSize, with: Option<tcpcost_study::ReceiveWith>) -> Instruction {
+    fn receive(
+        &self,
+        size: MessageSize,
+        with: Option<ReceiveWith>,
+        conn: u8,
+        timed: Timed,
+    ) -> Instruction {
         let with = with.unwrap_or(self.settings.receive_with);
         let sink = place(&self.calls.receives, with);
-        Instruction::Receive { size, sink }
+        Instruction::Receive {
+            size,
+            sink,
+            conn,
+            timed,
+        }
     }
 }
 

@@ -9,11 +9,13 @@ pub(crate) fn as_program(settings: &WorkloadSettings) -> Option<WorkloadSettings
         size: size(bytes),
         with: None,
         count: 1,
+        conn: 0,
     };
     let receive = |bytes| Operation::Receive {
         size: size(bytes),
         with: None,
         count: 1,
+        conn: 0,
     };
     let s = settings;
     let (request, response) = (send(s.request_bytes), receive(s.response_bytes));
@@ -24,7 +26,10 @@ pub(crate) fn as_program(settings: &WorkloadSettings) -> Option<WorkloadSettings
         WorkloadKind::Crr => {
             let by = CloseBy::Listener;
             vec![
-                Operation::Connect,
+                Operation::Connect {
+                    conn: 0,
+                    can_fail: false,
+                },
                 request,
                 response,
                 Operation::Close { by },

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use tcpcost_study::MessageSize;
+use tcpcost_study::{MessageSize, Program};
 
 use super::code::SLOTS;
 
@@ -11,6 +11,10 @@ use super::code::SLOTS;
 pub(crate) struct Running {
     /// The next instruction.
     pub(crate) at: u32,
+    /// The place of the flow's first connection: where it is in the program is kept there, for all of them.
+    pub(crate) head: u32,
+    /// Of the first one, the places of the others.
+    pub(crate) others: [u32; Program::CONNECTIONS_MAX as usize - 1],
     /// Whether it has begun.
     pub(crate) begun: bool,
     /// Passes left of each loop that is under way.
@@ -29,16 +33,28 @@ pub(crate) struct Running {
     pub(crate) pause_ns: u64,
     /// When it began to wait.
     pub(crate) paused_at_ns: u64,
+    /// When the operation under way began.
+    pub(crate) operation_ns: u64,
     /// State of what draws sizes.
     pub(crate) random: u64,
 }
 
 impl Running {
-    /// At the first instruction.
-    pub(crate) fn new(seed: u64) -> Running {
+    /// At the first instruction, of the connection at this place.
+    pub(crate) fn new(index: usize, seed: u64) -> Running {
         Running {
+            head: index as u32,
             random: seed,
             ..Running::default()
+        }
+    }
+
+    /// The place of one of the flow's connections, asked of the first one.
+    #[inline]
+    pub(crate) fn place(&self, conn: u8) -> usize {
+        match conn {
+            0 => self.head as usize,
+            conn => self.others[usize::from(conn) - 1] as usize,
         }
     }
 

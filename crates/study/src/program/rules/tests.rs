@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use crate::choices::{ReceiveWith, SendWith};
-use crate::program::{CloseBy, MessageSize, Operation, Program, Times};
+use crate::program::{CloseBy, MessageSize, Operation, PauseAt, Program, Times};
 use crate::raw::Raw;
 use std::time::Duration;
 
@@ -18,6 +18,11 @@ fn a_program_is_printed_as_it_can_be_written() {
         r#"[{ connect = {} }, { for = "5s", do = [{ send = "1B" }] }, { think = "1ms" }, { close = { by = "connector" } }]"#,
         r#"[{ repeat = 10, at_rate = "100/s", do = [{ send = "1B" }, { sleep = "10us" }] }]"#,
         r#"[{ connect = {} }, { receive = "90B" }, { repeat = "forever", do = [{ send = "1B" }] }]"#,
+        r#"[{ connect = { can_fail = true } }, { close = {} }]"#,
+        r#"[{ accept = {} }, { think = "1ms", at = "both" }, { nop = {} }, { close = {} }]"#,
+        r#"[{ accept = {} }, { repeat = "forever", do = [{ send = "1B" }, { receive = "2B" }] }]"#,
+        r#"[{ connect = {} }, { connect = { conn = 2 } }, { repeat = "forever", do = [{ send = "1B" }, { receive = "1B", conn = 2 }] }]"#,
+        r#"[{ send = "1B", count = 2, conn = 3 }, { receive = "1B" }]"#,
     ] {
         let program = Program::from_text(text).unwrap_or_else(|error| panic!("{text}: {error}"));
         assert_eq!(program.to_string(), text);
@@ -39,7 +44,44 @@ fn what_does_not_go_together_is_said_with_what_to_do() {
             r#"[{ sned = "1B" }]"#,
             "operation 1: no such operation \"sned\"; nearest is \"send\"",
         ),
-        (r#"[{ accept = {} }]"#, "the other side's part of connect"),
+        (r#"[{ accept = {} }]"#, "end it with { close = {} }"),
+        (
+            r#"[{ accept = {} }, { for = "1s", do = [{ send = "1B" }] }, { close = { by = "connector" } }]"#,
+            "for is of the side that connects",
+        ),
+        (
+            r#"[{ connect = {} }, { accept = { conn = 2 } }, { repeat = "forever", do = [{ send = "1B" }] }]"#,
+            "either connects or accepts",
+        ),
+        (
+            r#"[{ connect = { conn = 2 } }, { repeat = "forever", do = [{ send = "1B" }] }]"#,
+            "connection 2 is opened as number 1",
+        ),
+        (
+            r#"[{ connect = {} }, { repeat = "forever", do = [{ send = "1B", conn = 3 }] }]"#,
+            "uses connection 3 and opens 1",
+        ),
+        (
+            r#"[{ connect = {} }, { connect = { conn = 2 } }, { send = "1B", conn = 2 }, { close = {} }]"#,
+            "several connections of a flow are opened once",
+        ),
+        (
+            r#"[{ connect = { can_fail = true } }, { repeat = "forever", do = [{ send = "1B" }] }]"#,
+            "can_fail is of connections that come and go",
+        ),
+        (r#"[{ send = "1B", conn = 17 }]"#, "1 to 16"),
+        (
+            r#"[{ connect = { can_fail = 1 } }]"#,
+            "expected true or false",
+        ),
+        (
+            r#"[{ connect = { con = 1 } }]"#,
+            "connect has no \"con\"; nearest is \"conn\"",
+        ),
+        (
+            r#"[{ think = "1ms", at = "there" }]"#,
+            "at: expected one of",
+        ),
         (r#"[{ forward = {} }]"#, "part of a relay"),
         (
             r#"[{ send = "1KB" }]"#,
@@ -120,6 +162,31 @@ fn what_does_not_go_together_is_said_with_what_to_do() {
 }
 
 #[test]
+fn timed_operations_have_the_places_that_messages_tell() {
+    let text = r#"[{ connect = {} }, { repeat = 2, do = [{ think = "1ms" }, { send = "1KiB", count = 3 }] }, { receive = "2B", conn = 1 }, { close = {} }]"#;
+    let program = Program::from_text(text).unwrap();
+    let timed = program.timed();
+    let timed: Vec<String> = timed
+        .iter()
+        .map(|(place, operation)| format!("{place} {}", operation.label()))
+        .collect();
+    assert_eq!(
+        timed,
+        ["1 connect", "2.2 send 1KiB", "3 receive 2B", "4 close"]
+    );
+    // Set-up has connected, and nobody timed it.
+    let stands = r#"[{ connect = {} }, { connect = { conn = 2 } }, { repeat = "forever", do = [{ sendfile = "1KiB", conn = 2 }] }]"#;
+    let program = Program::from_text(stands).unwrap();
+    assert_eq!(program.connections(), 2);
+    let timed = program.timed();
+    assert_eq!(timed.len(), 1);
+    assert_eq!(
+        (timed[0].0.as_str(), timed[0].1.label()),
+        ("3.1", "sendfile 1KiB on 2".to_string())
+    );
+}
+
+#[test]
 fn loops_and_operations_have_a_limit() {
     let deep = |depth: usize| {
         let (open, close) = ("[{ repeat = 2, do = ".repeat(depth), "}]".repeat(depth));
@@ -142,20 +209,36 @@ fn time() -> impl Strategy<Value = Duration> {
     (1..=3_600_000_000u64).prop_map(Duration::from_micros)
 }
 
+fn pause() -> impl Strategy<Value = PauseAt> {
+    prop_oneof![Just(PauseAt::Here), Just(PauseAt::Both)]
+}
+
 fn operation() -> impl Strategy<Value = Operation> {
     let word = |words: &'static [&'static str]| prop::option::of(prop::sample::select(words));
     let leaf = prop_oneof![
         (size(), word(SendWith::WORDS), 1..9u32).prop_map(|(size, with, count)| {
             let with = with.and_then(SendWith::from_word);
-            Operation::Send { size, with, count }
+            Operation::Send {
+                size,
+                with,
+                count,
+                conn: 0,
+            }
         }),
         (size(), word(ReceiveWith::WORDS), 1..9u32).prop_map(|(size, with, count)| {
             let with = with.and_then(ReceiveWith::from_word);
-            Operation::Receive { size, with, count }
+            Operation::Receive {
+                size,
+                with,
+                count,
+                conn: 0,
+            }
         }),
-        time().prop_map(Operation::Think),
-        time().prop_map(Operation::Sleep),
-        Just(Operation::Connect),
+        (time(), pause()).prop_map(|(time, at)| Operation::Think { time, at }),
+        (time(), pause()).prop_map(|(time, at)| Operation::Sleep { time, at }),
+        Just(Operation::Nop),
+        (0..3u8, any::<bool>()).prop_map(|(conn, can_fail)| Operation::Connect { conn, can_fail }),
+        (0..3u8).prop_map(|conn| Operation::Accept { conn }),
         Just(Operation::Close {
             by: CloseBy::Connector
         }),
@@ -180,7 +263,7 @@ fn operation() -> impl Strategy<Value = Operation> {
 fn raw() -> impl Strategy<Value = Raw> {
     let key = prop::sample::select(vec![
         "send", "receive", "sendfile", "connect", "close", "think", "sleep", "repeat", "for", "do",
-        "with", "count", "by", "at_rate", "x",
+        "with", "count", "by", "at_rate", "accept", "nop", "conn", "at", "can_fail", "x",
     ]);
     let leaf = prop_oneof![
         any::<i64>().prop_map(Raw::Integer),

@@ -1,0 +1,69 @@
+//! How long each operation of a cell's programs took, over the trials that count.
+
+use tcpcost_study::{HostName, Record};
+
+use crate::response::ResponseTimes;
+
+/// An operation of a program.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OperationSummary {
+    /// The host that did it.
+    pub host: HostName,
+    /// The group of connections; absent of the only one, without a name.
+    pub group: Option<HostName>,
+    /// Its place in the program, as `2.1`.
+    pub place: String,
+    /// In a few words.
+    pub operation: String,
+    /// How often it was done.
+    pub count: u64,
+    /// How often it failed.
+    pub failed: u64,
+    /// Percentiles of its time, µs: of those that fewer than one lies beyond none.
+    pub times_us: [Option<f64>; 3],
+}
+
+/// Which percentiles are told, and what they are called.
+pub(crate) const PERCENTILES: [(f64, &str); 3] = [(0.5, "p50"), (0.99, "p99"), (0.999, "p99.9")];
+
+/// The operations of these trials, by host, in the order of their programs.
+pub(crate) fn operations(records: &[&Record]) -> Vec<OperationSummary> {
+    let mut found: Vec<(OperationSummary, Vec<&str>)> = Vec::new();
+    for record in records {
+        for (&host, of_host) in &record.hosts {
+            for one in &of_host.operations {
+                let known = found.iter_mut().find(|(known, _)| {
+                    (known.host, known.group, &known.place) == (host, one.group, &one.place)
+                });
+                let times = one.time_hdr.as_deref();
+                match known {
+                    Some((known, all)) => {
+                        known.count += one.count;
+                        known.failed += one.failed;
+                        all.extend(times);
+                    }
+                    None => {
+                        let summary = OperationSummary {
+                            host,
+                            group: one.group,
+                            place: one.place.clone(),
+                            operation: one.operation.clone(),
+                            count: one.count,
+                            failed: one.failed,
+                            times_us: [None; 3],
+                        };
+                        found.push((summary, times.into_iter().collect()));
+                    }
+                }
+            }
+        }
+    }
+    let each = found.into_iter().map(|(mut summary, times)| {
+        let times = ResponseTimes::of(times.into_iter());
+        summary.times_us = PERCENTILES.map(|(percentile, _)| times.as_ref()?.us(percentile));
+        summary
+    });
+    let mut all: Vec<OperationSummary> = each.collect();
+    all.sort_by_key(|one| (one.host, one.group));
+    all
+}

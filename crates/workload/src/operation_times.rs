@@ -1,0 +1,62 @@
+//! How long each operation of a program took, and how often it failed.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use hdrhistogram::Histogram;
+
+use crate::histogram::{SharedHistogram, operation_times};
+use crate::program::Timed;
+
+/// Of each operation whose time is taken, in the order of the program.
+#[derive(Debug)]
+pub(crate) struct OperationTimes(Vec<One>);
+
+#[derive(Debug)]
+struct One {
+    times: SharedHistogram,
+    failed: AtomicU64,
+}
+
+/// What an operation came to in an interval.
+#[derive(Debug, Clone)]
+pub struct OperationFound {
+    /// Its times, ns, 2 significant digits.
+    pub times: Histogram<u64>,
+    /// How often it failed, where the program goes on then.
+    pub failed: u64,
+}
+
+impl OperationTimes {
+    pub(crate) fn new(operations: u16) -> OperationTimes {
+        let one = |_| One {
+            times: SharedHistogram::new(STEPS_LOG2),
+            failed: AtomicU64::new(0),
+        };
+        OperationTimes((0..operations).map(one).collect())
+    }
+
+    #[inline]
+    pub(crate) fn record(&self, operation: u16, time_ns: u64) {
+        self.0[usize::from(operation)].times.record(time_ns);
+    }
+
+    pub(crate) fn fail(&self, operation: Timed) {
+        if let Some(operation) = operation {
+            let one = &self.0[usize::from(operation)];
+            one.failed.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// What was recorded since it was last taken.
+    pub(crate) fn take(&self) -> Vec<OperationFound> {
+        let each = self.0.iter();
+        each.map(|one| OperationFound {
+            times: one.times.take(operation_times()),
+            failed: one.failed.swap(0, Ordering::Relaxed),
+        })
+        .collect()
+    }
+}
+
+/// To within a hundredth: a program may have a thousand operations, with 37 KiB each.
+const STEPS_LOG2: u32 = 7;
