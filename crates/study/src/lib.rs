@@ -55,6 +55,7 @@ mod synonyms;
 mod tables;
 mod topology;
 pub mod units;
+mod uperf;
 mod value;
 mod wire;
 mod words;
@@ -95,5 +96,9 @@ pub use tcpcost_counts::{
     Reading, Sequences, Snapshot, Spread, TaskClass, Totals, UNKNOWN, WentBackwards, Whose,
 };
 pub use topology::{Bed, Host, Link, LinkKind, Port, Reach, Route, StackKind, Topology, Traffic};
+pub use uperf::{
+    ConvertedProfile, UperfHandling, UperfRow, UperfSurroundings, convert_uperf_profile,
+    is_uperf_profile, uperf_table,
+};
 pub use value::Value;
 pub use wire::WireSettings;

@@ -302,6 +302,18 @@ impl Operation {
         }
     }
 
+    /// The same loop with nothing in it.
+    pub(crate) fn without_body(&self) -> Operation {
+        match self {
+            Operation::Loop { times, at_rate, .. } => Operation::Loop {
+                times: *times,
+                at_rate: *at_rate,
+                body: Vec::new(),
+            },
+            other => other.clone(),
+        }
+    }
+
     /// Whether it is a loop that is never over.
     fn is_endless(&self) -> bool {
         let times = Times::Forever;
@@ -436,6 +448,13 @@ fn timed<'a>(
         if let Operation::Loop { body, .. } = operation {
             timed(body, &place, stands, found);
         }
+    }
+}
+
+impl fmt::Display for Operation {
+    /// As a study file writes it, in one line.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.raw().fmt(f)
     }
 }
 

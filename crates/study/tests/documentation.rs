@@ -1,6 +1,6 @@
 //! The tables of the documents are the rows' own.
 
-use tcpcost_study::{Group, ack_policy_table, knob_table, tcp_table};
+use tcpcost_study::{Group, ack_policy_table, knob_table, tcp_table, uperf_table};
 
 /// Compares what stands between a marker and the next line of text with what it should be.
 fn check(file: &str, marker: &str, expected: &str) {
@@ -41,4 +41,9 @@ fn the_study_file_page_lists_every_knob() {
 fn the_page_of_policies_lists_every_policy_and_every_knob_of_an_ends_tcp() {
     check("policies.md", "<!-- ack policies:", &ack_policy_table());
     check("policies.md", "<!-- knobs:", &tcp_table());
+}
+
+#[test]
+fn the_page_of_fronts_lists_every_word_of_uperfs_language() {
+    check("fronts.md", "<!-- uperf:", &uperf_table());
 }

@@ -38,6 +38,11 @@ pub enum Command {
         /// Name of a built-in study.
         name: String,
     },
+    /// Print a profile of uperf (XML) as a study file, which runs the same.
+    Convert {
+        /// Path of the profile.
+        profile: String,
+    },
     /// List the knobs that a study can set, with what they take and their defaults.
     Knobs,
     /// Say whether one thing costs more than another: cells, settings, builds, commands or runs; live ones run in turn until it is known.
@@ -92,7 +97,7 @@ pub enum Command {
 /// `tcpcost run`.
 #[derive(Debug, Args)]
 pub struct RunArgs {
-    /// Name of a built-in study, or path of a study file.
+    /// Name of a built-in study, or path of a study file or of a profile of uperf.
     #[arg(required_unless_present = "resume")]
     pub study: Option<String>,
     /// Set a knob in every cell; may be repeated.

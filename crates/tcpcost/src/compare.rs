@@ -12,7 +12,7 @@ use tcpcost_study::{Sides, units};
 use crate::exit::usage;
 use crate::output::{Format, RunFormat};
 use crate::run::{self, Baseline, Directory, Launchers, Overrides, StoredRun};
-use crate::{cli, output, stat, studies};
+use crate::{cli, output, stat, uperf};
 
 /// `tcpcost compare`.
 pub fn compare(args: &cli::Compare) -> anyhow::Result<ExitCode> {
@@ -79,7 +79,7 @@ fn live(args: &cli::Compare, named: &str, min_effect: Option<f64>) -> anyhow::Re
             ));
         }
     };
-    let (study_name, text, file) = studies::find(named)?;
+    let (study_name, text, file) = uperf::find(named)?;
     let overrides = Overrides {
         study: study_name,
         set: run::pairs("--set", &args.set)?,

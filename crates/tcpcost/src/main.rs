@@ -18,6 +18,7 @@ mod soak;
 mod stat;
 mod studies;
 mod trace;
+mod uperf;
 
 use std::process::ExitCode;
 
@@ -99,6 +100,7 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Compare(args) => compare::compare(&args),
         Command::List(format) => print(studies::list(format)?),
         Command::Show { name } => print(studies::show(&name)?),
+        Command::Convert { profile } => print(uperf::convert(&profile)?),
         Command::Knobs => print(studies::knobs()),
         Command::Report(args) => Ok(report::report(&args)?.into()),
         Command::Doctor { json } => {

@@ -45,9 +45,29 @@ const FILES: &[&str] = &[
     "[[threshold]]\nquantity = \"goodput\"\nat_most = 1\n",
 ];
 
+/// A profile of uperf with one mistake each.
+const PROFILES: &[&str] = &[
+    "<profile>\n<group nthreads=\"1\">\n",
+    "<profile>\n<group nthreads=\"1\">\n</profile>",
+    "<!DOCTYPE lolz [\n<!ENTITY lol \"lol\">\n<!ENTITY lol2 \"&lol;&lol;\">\n]>\n<profile name=\"&lol2;\"/>",
+    "<profile>\n&lol;\n</profile>",
+    "<profile>\n<groop nthreads=\"1\"/>\n</profile>",
+    "<profile>\n<group threads=\"1\"/>\n</profile>",
+    "<profile>\n<group nthreads=\"-1\"/>\n</profile>",
+    "<profile>\n<group nthreads=\"1\"/>\n</profile>",
+    "<profile>\n<group nthreads=\"$unset_here\"/>\n</profile>",
+    "<profile>\n<group nthreads=\"1\">\n<transaction>\n<flowop type=\"connect\" options=\"remotehost=server\n protocol=sctp\"/></transaction></group></profile>",
+    "<profile>\n<group nthreads=\"1\">\n<transaction>\n<flowop type=\"connect\" options=\"remotehost=192.0.2.1\"/></transaction></group></profile>",
+    "<profile>\n<group nthreads=\"1\">\n<transaction>\n<flowop type=\"connect\" options=\"remotehost=server\"/>\n<flowop type=\"write\" options=\"size=100000000000000000000\"/></transaction></group></profile>",
+    "<profile>\n<group nthreads=\"1\">\n<transaction>\n<flowop type=\"connect\" options=\"remotehost=server\"/>\n<flowop type=\"write\" options=\"size=64q\"/></transaction></group></profile>",
+    "<profile>\n<group nthreads=\"1\">\n<transaction>\n<flowop type=\"connect\" options=\"remotehost=server\"/>\n<flowop type=\"wirte\" options=\"size=64k\"/></transaction></group></profile>",
+    "<profile>\n\0</profile>",
+];
+
 /// Arguments with one mistake each.
 const ARGUMENTS: &[&[&str]] = &[
     &["run", "tuor"],
+    &["convert", "tour"],
     &["run", "write_size"],
     &["run", "nothing-like-it"],
     &["show", "acsk"],
@@ -181,6 +201,11 @@ fn mistakes_are_told_in_one_line_each() {
             &text.trim_end().replace('\n', " | "),
             &["run", "./s.toml", "--dry-run"],
         );
+    }
+    for text in PROFILES {
+        place.write("p.xml", text);
+        let what = text.replace('\n', " | ").replace('\0', "NUL");
+        tell(2, &what, &["run", "./p.xml", "--dry-run"]);
     }
     for args in ARGUMENTS {
         tell(2, &args.join(" "), args);

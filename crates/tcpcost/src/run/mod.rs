@@ -35,7 +35,7 @@ use self::trial::{Trial, TrialError};
 use crate::cli;
 use crate::exit::{Exit, usage};
 use crate::output;
-use crate::studies;
+use crate::uperf;
 use tcpcost_host::namespace;
 use tcpcost_host::namespace::Way;
 
@@ -64,7 +64,7 @@ pub fn run(args: &cli::RunArgs) -> anyhow::Result<Exit> {
                 .study
                 .as_deref()
                 .expect("clap asks for a study unless --resume is given");
-            let (name, text, file) = studies::find(named)?;
+            let (name, text, file) = uperf::find(named)?;
             let overrides = overrides(args, name)?;
             let study = overrides.apply(&text, &file)?;
             if args.dry_run {

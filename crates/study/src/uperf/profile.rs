@@ -1,0 +1,422 @@
+//! Elements as a profile: groups of transactions of flowops, each word of the language looked up in its row.
+
+use std::time::Duration;
+
+use super::UperfSurroundings;
+use super::element::{Attribute, Element, Word, Wrong};
+use super::number::{time, whole};
+use super::rows::{self, Is, UperfHandling};
+use crate::program::{MessageSize, Program};
+
+/// What is not as in uperf, at a line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Note {
+    pub(super) line: usize,
+    pub(super) text: String,
+}
+
+#[derive(Debug)]
+pub(super) struct Profile {
+    pub(super) name: String,
+    pub(super) groups: Vec<Group>,
+    pub(super) notes: Vec<Note>,
+}
+
+#[derive(Debug)]
+pub(super) struct Group {
+    pub(super) line: usize,
+    pub(super) name: Option<String>,
+    pub(super) threads: u32,
+    pub(super) transactions: Vec<Transaction>,
+}
+
+#[derive(Debug)]
+pub(super) struct Transaction {
+    pub(super) line: usize,
+    pub(super) iterations: u32,
+    pub(super) duration: Option<Duration>,
+    pub(super) rate: Option<u32>,
+    pub(super) flowops: Vec<Flowop>,
+}
+
+#[derive(Debug)]
+pub(super) struct Flowop {
+    pub(super) line: usize,
+    pub(super) kind: Kind,
+    pub(super) options: Options,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Connect,
+    Accept,
+    Disconnect,
+    Read,
+    Write,
+    Sendfile,
+    Sendfilev,
+    Think,
+    Nop,
+}
+
+/// Of a flowop, uperf's defaults filled in.
+#[derive(Debug)]
+pub(super) struct Options {
+    pub(super) size: Option<MessageSize>,
+    pub(super) read_bytes: Option<u32>,
+    pub(super) files: u32,
+    pub(super) folder: Option<Value>,
+    pub(super) count: u32,
+    /// 0 is the connection without a name.
+    pub(super) conn: u32,
+    pub(super) host: Option<Value>,
+    pub(super) window: Option<u32>,
+    pub(super) nodelay: bool,
+    pub(super) can_fail: bool,
+    pub(super) time: Option<Duration>,
+    pub(super) is_busy: bool,
+    pub(super) congestion_control: Option<String>,
+}
+
+/// A value with its line.
+#[derive(Debug)]
+pub(super) struct Value {
+    pub(super) text: String,
+    pub(super) line: usize,
+}
+
+/// Elements, all together: as many operations as a program may have, for each of as many groups as a cell may have.
+const FLOWOPS_MAX: usize = 100_000;
+
+impl Profile {
+    pub(super) fn read(
+        root: &Element,
+        surroundings: &UperfSurroundings<'_>,
+    ) -> Result<Profile, Wrong> {
+        let mut reader = Reader {
+            surroundings,
+            notes: Vec::new(),
+            flowops: 0,
+        };
+        element(root, "profile")?;
+        let mut name = String::new();
+        for attribute in &root.attributes {
+            word(Is::Attribute("profile"), &attribute.name, attribute.line)?;
+            name = reader.value(attribute)?;
+        }
+        let mut groups = Vec::new();
+        for child in &root.children {
+            element(child, "group")?;
+            groups.push(reader.group(child)?);
+        }
+        if groups.is_empty() {
+            return Err(Wrong::new(
+                root.line,
+                &root.name,
+                "no group in it: nothing to do",
+            ));
+        }
+        Ok(Profile {
+            name,
+            groups,
+            notes: reader.notes,
+        })
+    }
+}
+
+/// Refuses an element that is not the one that stands here.
+fn element(found: &Element, expected: &str) -> Result<(), Wrong> {
+    word(Is::Element, &found.name, found.line)?;
+    if found.name.eq_ignore_ascii_case(expected) {
+        return Ok(());
+    }
+    let what = format!("stands where <{expected}> is expected");
+    Err(Wrong::new(found.line, &found.name, what))
+}
+
+fn word(is: Is, name: &str, line: usize) -> Result<&'static rows::UperfRow, Wrong> {
+    rows::find(is, name).map_err(|what| Wrong::new(line, name, what))
+}
+
+struct Reader<'a> {
+    surroundings: &'a UperfSurroundings<'a>,
+    notes: Vec<Note>,
+    flowops: usize,
+}
+
+impl Reader<'_> {
+    fn note(&mut self, line: usize, text: String) {
+        let note = Note { line, text };
+        if !self.notes.contains(&note) {
+            self.notes.push(note);
+        }
+    }
+
+    fn group(&mut self, of: &Element) -> Result<Group, Wrong> {
+        let (mut name, mut threads) = (None, None);
+        for attribute in &of.attributes {
+            let row = word(Is::Attribute("group"), &attribute.name, attribute.line)?;
+            let value = self.value(attribute)?;
+            match row.name {
+                "name" => name = Some(value),
+                key => {
+                    threads = Some(self.number(attribute, &value)?);
+                    if key == "nprocs" {
+                        let text = "nprocs: threads, not processes".to_string();
+                        self.note(attribute.line, text);
+                    }
+                }
+            }
+        }
+        let Some(threads) = threads else {
+            let what = "no nthreads and no nprocs: nothing would run";
+            return Err(Wrong::new(of.line, &of.name, what));
+        };
+        if !(1..=30_000).contains(&threads) {
+            let what = format!("nthreads {threads}: expected 1 to 30000");
+            return Err(Wrong::new(of.line, &of.name, what));
+        }
+        let mut transactions = Vec::new();
+        for child in &of.children {
+            element(child, "transaction")?;
+            transactions.push(self.transaction(child)?);
+        }
+        Ok(Group {
+            line: of.line,
+            name,
+            threads,
+            transactions,
+        })
+    }
+
+    fn transaction(&mut self, of: &Element) -> Result<Transaction, Wrong> {
+        let mut transaction = Transaction {
+            line: of.line,
+            iterations: 1,
+            duration: None,
+            rate: None,
+            flowops: Vec::new(),
+        };
+        for attribute in &of.attributes {
+            let row = word(
+                Is::Attribute("transaction"),
+                &attribute.name,
+                attribute.line,
+            )?;
+            let value = self.value(attribute)?;
+            match row.name {
+                "iterations" => transaction.iterations = self.number(attribute, &value)?,
+                "duration" => {
+                    let time = time(&value);
+                    let wrong = |what| Wrong::new(attribute.line, &attribute.name, what);
+                    transaction.duration = Some(time.map_err(wrong)?);
+                }
+                _ => {
+                    let rate = self.number(attribute, &value)?;
+                    if rate == 0 {
+                        let what = "expected a number from 1";
+                        return Err(Wrong::new(attribute.line, &attribute.name, what));
+                    }
+                    transaction.rate = Some(rate);
+                }
+            }
+        }
+        for child in &of.children {
+            element(child, "flowop")?;
+            self.flowops += 1;
+            if self.flowops > FLOWOPS_MAX {
+                let what = format!("more than {FLOWOPS_MAX} flowops");
+                return Err(Wrong::new(child.line, &child.name, what));
+            }
+            transaction.flowops.push(self.flowop(child)?);
+        }
+        Ok(transaction)
+    }
+
+    fn flowop(&mut self, of: &Element) -> Result<Flowop, Wrong> {
+        if let Some(child) = of.children.first() {
+            let what = "stands in a flowop, which has nothing in it";
+            return Err(Wrong::new(child.line, &child.name, what));
+        }
+        let (mut kind, mut options) = (None, None);
+        for attribute in &of.attributes {
+            let row = word(Is::Attribute("flowop"), &attribute.name, attribute.line)?;
+            match row.name {
+                "type" => {
+                    let value = self.value(attribute)?;
+                    kind = Some(kind_of(&value, attribute.line)?);
+                }
+                _ => options = Some(attribute),
+            }
+        }
+        let kind = kind.ok_or_else(|| Wrong::new(of.line, &of.name, "no type: which flowop?"))?;
+        Ok(Flowop {
+            line: of.line,
+            kind,
+            options: self.options(options, kind)?,
+        })
+    }
+
+    fn options(&mut self, of: Option<&Attribute>, kind: Kind) -> Result<Options, Wrong> {
+        let mut options = Options {
+            size: None,
+            read_bytes: None,
+            files: 1,
+            folder: None,
+            count: 1,
+            conn: 0,
+            host: None,
+            window: None,
+            nodelay: false,
+            can_fail: false,
+            time: None,
+            is_busy: false,
+            congestion_control: None,
+        };
+        for one in of.map_or(&[][..], |attribute| &attribute.words) {
+            self.option(one, kind, &mut options)?;
+        }
+        Ok(options)
+    }
+
+    fn option(&mut self, one: &Word, kind: Kind, options: &mut Options) -> Result<(), Wrong> {
+        let (key, value) = match one.text.split_once('=') {
+            Some((key, value)) => (key, Some(value)),
+            None => (one.text.as_str(), None),
+        };
+        let row = word(Is::Option, key, one.line)?;
+        let wrong = |what: String| Wrong::new(one.line, row.name, what);
+        match (row.name, value) {
+            ("tcp_nodelay", _) => options.nodelay = true,
+            ("busy", _) => options.is_busy = true,
+            ("idle" | "non_blocking", _) => {}
+            ("canfail", _) => options.can_fail = true,
+            (_, None | Some("")) => return Err(wrong("expected a value behind =".to_string())),
+            (name, Some(value)) => {
+                let value = self.expanded(value, one.line)?;
+                let count = |what: &str| {
+                    whole(&value).map_err(|error| wrong(format!("{what}{value:.40}: {error}")))
+                };
+                match name {
+                    "size" => options.size = Some(size(&value).map_err(wrong)?),
+                    "rsize" => options.read_bytes = Some(bytes(&value).map_err(wrong)?),
+                    "nfiles" => options.files = count("")?,
+                    "dir" => {
+                        let (text, line) = (value, one.line);
+                        options.folder = Some(Value { text, line });
+                    }
+                    "count" => options.count = count("")?,
+                    "conn" => {
+                        options.conn = count("")?;
+                        if options.conn == 0 {
+                            return Err(wrong("expected a number from 1".to_string()));
+                        }
+                    }
+                    "remotehost" => {
+                        let (text, line) = (value, one.line);
+                        options.host = Some(Value { text, line });
+                    }
+                    "protocol" => {
+                        let name = format!("protocol {}", super::element::shown(&value));
+                        rows::find(Is::Protocol, &value)
+                            .map_err(|what| Wrong::new(one.line, &name, what))?;
+                    }
+                    "wndsz" => options.window = Some(bytes(&value).map_err(wrong)?),
+                    "cc" => {
+                        let is_word = |c: char| c.is_ascii_alphanumeric() || "_-".contains(c);
+                        if !value.chars().all(is_word) || value.len() > 15 {
+                            return Err(wrong("expected a name such as cubic".to_string()));
+                        }
+                        options.congestion_control = Some(value);
+                    }
+                    "duration" => {
+                        options.time = Some(time(&value).map_err(wrong)?);
+                        if kind != Kind::Think {
+                            let text = "duration: of a flowop that is no think it has no effect, as in uperf";
+                            self.note(one.line, text.to_string());
+                        }
+                    }
+                    _ => {}
+                }
+            }
+        }
+        if row.handling == UperfHandling::NoEffect && !["localhost", "port"].contains(&row.name) {
+            self.note(one.line, format!("{}: no effect: {}", row.name, row.here));
+        }
+        Ok(())
+    }
+
+    /// An attribute's value; one that begins with `$` is a variable's.
+    fn value(&self, of: &Attribute) -> Result<String, Wrong> {
+        self.expanded(&of.text(), of.line)
+    }
+
+    fn expanded(&self, value: &str, line: usize) -> Result<String, Wrong> {
+        let Some(name) = value.strip_prefix('$') else {
+            return Ok(value.to_string());
+        };
+        let variable = |name: &str| (self.surroundings.variable)(name);
+        // uperf makes small letters of the whole file.
+        let found = variable(name).or_else(|| variable(&name.to_ascii_lowercase()));
+        match found.filter(|value| !value.is_empty()) {
+            Some(value) if value.contains('\0') => {
+                Err(Wrong::new(line, &format!("${name}"), "a NUL byte in it"))
+            }
+            Some(value) => Ok(value),
+            None => {
+                let name = super::element::shown(name);
+                let what =
+                    format!("the environment has no such variable: {name}=... tcpcost run ...");
+                Err(Wrong::new(line, &format!("${name}"), what))
+            }
+        }
+    }
+
+    fn number(&self, of: &Attribute, value: &str) -> Result<u32, Wrong> {
+        whole(value).map_err(|what| Wrong::new(of.line, &of.name, format!("{value:.40}: {what}")))
+    }
+}
+
+fn kind_of(name: &str, line: usize) -> Result<Kind, Wrong> {
+    let row = word(Is::Flowop, name, line)?;
+    Ok(match row.name {
+        "connect" => Kind::Connect,
+        "accept" => Kind::Accept,
+        "disconnect" => Kind::Disconnect,
+        "read" | "recv" => Kind::Read,
+        "write" | "send" => Kind::Write,
+        "sendfile" => Kind::Sendfile,
+        "sendfilev" => Kind::Sendfilev,
+        "think" => Kind::Think,
+        _ => Kind::Nop,
+    })
+}
+
+/// A size of bytes that a message may have.
+fn bytes(text: &str) -> Result<u32, String> {
+    let most = Program::MESSAGE_MAX;
+    let bytes = whole(text).map_err(|what| format!("{}: {what}", super::element::shown(text)))?;
+    match bytes {
+        1.. if bytes <= most => Ok(bytes),
+        _ => Err(format!(
+            "{}: expected 1 to {most} bytes",
+            super::element::shown(text)
+        )),
+    }
+}
+
+fn size(text: &str) -> Result<MessageSize, String> {
+    let lower = text.to_ascii_lowercase();
+    let Some(two) = lower.strip_prefix("rand(") else {
+        return bytes(text).map(MessageSize::exactly);
+    };
+    let two = two.strip_suffix(')').and_then(|two| two.split_once(','));
+    let (least, most) = two.ok_or("expected rand(least,most), without spaces")?;
+    let (least, most) = (bytes(least.trim())?, bytes(most.trim())?);
+    if least > most {
+        return Err(format!(
+            "rand({least},{most}): the first is the smaller one"
+        ));
+    }
+    Ok(MessageSize { least, most })
+}

@@ -1,0 +1,342 @@
+//! What of uperf's language is honoured, what has no effect, and what is refused: one row a word. The reader knows no word that
+//! has no row, and docs/fronts.md carries the table.
+
+use crate::nearest::nearest;
+
+/// What becomes of a word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UperfHandling {
+    /// It does what it does in uperf, but for what the row says.
+    Honoured,
+    /// It is read and changes nothing; the row says why.
+    NoEffect,
+    /// It ends the reading.
+    Refused,
+}
+
+/// What a word is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Is {
+    Element,
+    Attribute(&'static str),
+    Flowop,
+    Option,
+    Protocol,
+}
+
+/// A word of the language.
+#[derive(Debug, Clone, Copy)]
+pub struct UperfRow {
+    pub(super) is: Is,
+    /// The word.
+    pub name: &'static str,
+    /// What becomes of it.
+    pub handling: UperfHandling,
+    /// What it is here, or why it is not.
+    pub here: &'static str,
+}
+
+impl UperfRow {
+    /// What kind of word it is: `option`, `attribute of group`.
+    pub fn kind(&self) -> String {
+        match self.is {
+            Is::Element => "element".to_string(),
+            Is::Attribute(of) => format!("attribute of {of}"),
+            Is::Flowop => "flowop".to_string(),
+            Is::Option => "option".to_string(),
+            Is::Protocol => "protocol".to_string(),
+        }
+    }
+}
+
+/// The row of a word, in any case, or what is wrong with it.
+pub(super) fn find(is: Is, name: &str) -> Result<&'static UperfRow, String> {
+    let lower = name.to_ascii_lowercase();
+    let here = ROWS.iter().filter(|row| row.is == is);
+    if let Some(row) = here.clone().find(|row| row.name == lower) {
+        return match row.handling {
+            UperfHandling::Refused => Err(row.here.to_string()),
+            _ => Ok(row),
+        };
+    }
+    let what = match is {
+        Is::Option if lower.starts_with("sctp_") => return Err(SCTP.to_string()),
+        Is::Element => "no such element of a profile".to_string(),
+        Is::Attribute(of) => format!("no such attribute of {of}"),
+        Is::Flowop => "no such flowop".to_string(),
+        Is::Option => "no such option".to_string(),
+        Is::Protocol => "no such protocol: there is tcp".to_string(),
+    };
+    Err(match nearest(&lower, here.map(|row| row.name)) {
+        Some(near) => format!("{what}; nearest is \"{near}\""),
+        None => what,
+    })
+}
+
+/// The rows as a Markdown table: `docs/fronts.md` carries it, and a test compares.
+pub fn uperf_table() -> String {
+    let mut table = String::from("| word | is | here |\n|---|---|---|\n");
+    for row in ROWS {
+        let handling = match row.handling {
+            UperfHandling::Honoured => "",
+            UperfHandling::NoEffect => "no effect: ",
+            UperfHandling::Refused => "**refused**: ",
+        };
+        table += &format!(
+            "| `{}` | {} | {handling}{} |\n",
+            row.name,
+            row.kind(),
+            row.here
+        );
+    }
+    table
+}
+
+/// All rows.
+#[cfg(test)]
+pub(super) fn all() -> impl Iterator<Item = &'static UperfRow> {
+    ROWS.iter()
+}
+
+const SCTP: &str = "it is SCTP's, and tcpcost measures TCP";
+
+const fn honoured(is: Is, name: &'static str, here: &'static str) -> UperfRow {
+    let handling = UperfHandling::Honoured;
+    UperfRow {
+        is,
+        name,
+        handling,
+        here,
+    }
+}
+
+const fn no_effect(is: Is, name: &'static str, here: &'static str) -> UperfRow {
+    let handling = UperfHandling::NoEffect;
+    UperfRow {
+        is,
+        name,
+        handling,
+        here,
+    }
+}
+
+const fn refused(is: Is, name: &'static str, here: &'static str) -> UperfRow {
+    let handling = UperfHandling::Refused;
+    UperfRow {
+        is,
+        name,
+        handling,
+        here,
+    }
+}
+
+use Is::{Attribute, Element, Flowop, Option as Opt, Protocol};
+
+const ROWS: &[UperfRow] = &[
+    honoured(Element, "profile", "the study"),
+    honoured(
+        Element,
+        "group",
+        "`[[group]]`; `[workload]` where there is but one",
+    ),
+    honoured(
+        Element,
+        "transaction",
+        "what is done once before the traffic, or a loop of the program",
+    ),
+    honoured(Element, "flowop", "an operation"),
+    honoured(Attribute("profile"), "name", "the title"),
+    honoured(
+        Attribute("group"),
+        "nthreads",
+        "`flows`: connections, each with a thread of its own unless `--set io=epoll`",
+    ),
+    honoured(
+        Attribute("group"),
+        "nprocs",
+        "as `nthreads`: threads, no processes; what processes cost more (page tables, their switches) is not measured",
+    ),
+    honoured(
+        Attribute("group"),
+        "name",
+        "the group's name: its first 12 small letters, digits and `-`",
+    ),
+    honoured(
+        Attribute("transaction"),
+        "iterations",
+        "a loop. A profile without `duration` is not over when it is done: it goes on for the measured interval",
+    ),
+    honoured(
+        Attribute("transaction"),
+        "duration",
+        "the measured interval; one for all groups. The loop has begun before it (`warm_up`) and ends after it",
+    ),
+    honoured(
+        Attribute("transaction"),
+        "rate",
+        "`at_rate`, passes per second of each thread; also with `iterations`, as uperf's manual says and its source does not",
+    ),
+    honoured(Attribute("flowop"), "type", "which flowop"),
+    honoured(
+        Attribute("flowop"),
+        "options",
+        "its options, apart by spaces or lines",
+    ),
+    honoured(
+        Flowop,
+        "connect",
+        "`connect`, done before the traffic where a transaction of its own does it once",
+    ),
+    honoured(
+        Flowop,
+        "accept",
+        "`accept`: the profile's side is then the bed's server, and its client connects",
+    ),
+    honoured(
+        Flowop,
+        "disconnect",
+        "`close`. The listening side closes first; in uperf both do at the same time. At the end of a profile it is the trial's end",
+    ),
+    honoured(
+        Flowop,
+        "read",
+        "`receive`, by recv(2), until the message is whole",
+    ),
+    honoured(Flowop, "recv", "as `read`"),
+    honoured(Flowop, "write", "`send`, by send(2), a call for a message"),
+    honoured(Flowop, "send", "as `write`"),
+    honoured(
+        Flowop,
+        "sendfile",
+        "`sendfile` out of files of tcpcost's own, as long as those of `dir` are in the mean; by epoll, as threads that block have no sendfile",
+    ),
+    honoured(
+        Flowop,
+        "sendfilev",
+        "`nfiles` times `sendfile`; Linux has no sendfilev(3EXT), and uperf does nothing there",
+    ),
+    honoured(
+        Flowop,
+        "think",
+        "`think` where it is `busy`, else `sleep`; at both ends, as in uperf",
+    ),
+    honoured(Flowop, "nop", "`nop`"),
+    refused(
+        Flowop,
+        "wait",
+        "it is of asynchronous protocols, which uperf itself has no more",
+    ),
+    honoured(
+        Opt,
+        "size",
+        "`64k` is 65536 bytes. `rand(a,b)` is drawn anew for each message, the same at both ends; uperf's receiver takes what one read gives",
+    ),
+    honoured(
+        Opt,
+        "rsize",
+        "`read_size`: how much a read of either side may take",
+    ),
+    honoured(
+        Opt,
+        "count",
+        "`count`: its time is that of each, where uperf's is that of all",
+    ),
+    honoured(
+        Opt,
+        "conn",
+        "`conn`: in the order in which they are opened, 1 first; opened once",
+    ),
+    honoured(
+        Opt,
+        "remotehost",
+        "a host of the bed by its name or address, or `localhost`",
+    ),
+    no_effect(Opt, "localhost", "uperf reads it for RDS alone"),
+    no_effect(Opt, "port", "the kernel chooses the ports"),
+    honoured(Opt, "protocol", "`tcp`"),
+    honoured(
+        Opt,
+        "wndsz",
+        "`send_buffer` and `receive_buffer`; the same in all groups",
+    ),
+    honoured(Opt, "tcp_nodelay", "`nodelay`; the same in all groups"),
+    honoured(
+        Opt,
+        "cc",
+        "`congestion_control`; the same in all groups. Without it: reno, as in all studies",
+    ),
+    honoured(
+        Opt,
+        "duration",
+        "of `think`, at most an hour; of other flowops uperf's source ignores it, and so does this",
+    ),
+    honoured(Opt, "busy", "`think` keeps the CPU busy"),
+    honoured(Opt, "idle", "`think` sleeps, as it does without either"),
+    honoured(
+        Opt,
+        "canfail",
+        "of connections that come and go: one that fails is counted, and the program begins again. On connections that stand no failure can be gone on from, and none happens in a bed",
+    ),
+    honoured(Opt, "nfiles", "how many files a sendfilev sends"),
+    honoured(
+        Opt,
+        "dir",
+        "the folder whose files are as long as those that are sent",
+    ),
+    no_effect(
+        Opt,
+        "non_blocking",
+        "uperf's TCP does not read it; event loops are `--set io=epoll`",
+    ),
+    no_effect(
+        Opt,
+        "timeout",
+        "a read waits until the message is whole; its percentiles tell how long",
+    ),
+    no_effect(Opt, "poll_timeout", "the manual's name of `timeout`"),
+    no_effect(Opt, "repeat", "uperf reads it for UDP and SCTP alone"),
+    no_effect(Opt, "batch_size", "uperf reads it for UDP and SCTP alone"),
+    no_effect(Opt, "stack", "FreeBSD's; uperf on Linux warns and goes on"),
+    no_effect(Opt, "bblog", "FreeBSD's; uperf on Linux warns and goes on"),
+    refused(
+        Opt,
+        "encaps",
+        "TCP in UDP is FreeBSD's, and uperf's connect fails on Linux",
+    ),
+    refused(
+        Opt,
+        "engine",
+        "it is TLS's; for the kernel's part of TLS set ktls in a study",
+    ),
+    refused(
+        Opt,
+        "cipher",
+        "it is TLS's; for the kernel's part of TLS set ktls in a study",
+    ),
+    refused(
+        Opt,
+        "method",
+        "it is TLS's; for the kernel's part of TLS set ktls in a study",
+    ),
+    refused(Opt, "sctp_unordered", SCTP),
+    refused(Opt, "sctp_nodelay", SCTP),
+    refused(Opt, "async", "it is uDAPL's, and tcpcost measures TCP"),
+    refused(Opt, "subtype", "it is uDAPL's, and tcpcost measures TCP"),
+    refused(Opt, "waittype", "it is uDAPL's, and tcpcost measures TCP"),
+    refused(Opt, "waitfor", "it is uDAPL's, and tcpcost measures TCP"),
+    honoured(Protocol, "tcp", "the kernel's TCP"),
+    refused(Protocol, "udp", "tcpcost measures TCP"),
+    refused(Protocol, "sctp", "tcpcost measures TCP"),
+    refused(
+        Protocol,
+        "ssl",
+        "tcpcost measures TCP; for the kernel's part of TLS set ktls in a study",
+    ),
+    refused(Protocol, "rds", "tcpcost measures TCP"),
+    refused(Protocol, "vsock", "tcpcost measures TCP"),
+    refused(
+        Protocol,
+        "udapl",
+        "tcpcost measures TCP, and uperf itself has no uDAPL any more",
+    ),
+];
