@@ -140,6 +140,11 @@ fn a_process_that_runs_already_is_measured_while_a_command_runs() {
         .spawn()
         .unwrap();
     let pid = counted.id().to_string();
+    // What it takes to start is not idle.
+    tcpcost_testbed::until("it waits for its input", || {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        stat.contains(") S ").then_some(())
+    });
     let args = ["stat", "--json", "--pid", &pid, "--", "sh", "-c", COUNTS];
     let idle = place.run(&args);
     drop(counted.stdin.take()); // From here on it spins.
