@@ -12,12 +12,11 @@ use std::collections::HashMap;
 use std::io;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd};
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
-use io_uring::types::{BufRingEntry, CancelBuilder, Fd, SubmitArgs, Timespec};
+use io_uring::types::{CancelBuilder, Fd, SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, opcode, squeue};
-use memmap2::MmapMut;
+use tcpcost_stack::BufferRing;
 
 /// What an operation came to.
 #[derive(Debug, Clone, Copy)]
@@ -34,16 +33,8 @@ pub(crate) struct Completion {
 /// A ring and its buffers.
 pub(crate) struct Ring {
     ring: ManuallyDrop<IoUring>,
-    /// Of buffers that the kernel may take.
-    entries: ManuallyDrop<MmapMut>,
-    memory: ManuallyDrop<MmapMut>,
-    count: u16,
+    buffers: ManuallyDrop<BufferRing>,
     size: usize,
-    tail: u16,
-    /// Buffers that are kept from the kernel, the last one that was used on top.
-    spare: Vec<u16>,
-    /// Bytes received at a time, a running mean.
-    received_mean: usize,
     /// Sent from, by token.
     boxes: HashMap<u64, Box<[u8]>>,
     in_flight: usize,
@@ -76,70 +67,26 @@ impl Ring {
             .setup_single_issuer()
             .setup_defer_taskrun()
             .build(ENTRIES)?;
-        let entries = MmapMut::map_anon(usize::from(count) * size_of::<BufRingEntry>())?;
-        let memory = MmapMut::map_anon(usize::from(count) * size)?;
-        let mut own = Ring {
+        let buffers = BufferRing::new(count, size)?;
+        // SAFETY: they are dropped after the ring, and not at all while anything is in flight (Drop).
+        unsafe { buffers.register(&ring.submitter(), GROUP)? };
+        Ok(Ring {
             ring: ManuallyDrop::new(ring),
-            entries: ManuallyDrop::new(entries),
-            memory: ManuallyDrop::new(memory),
-            count,
+            buffers: ManuallyDrop::new(buffers),
             size,
-            tail: 0,
-            spare: (0..count).rev().collect(),
-            received_mean: size,
             boxes: HashMap::new(),
             in_flight: 0,
-        };
-        let base = own.entries.as_ptr() as u64;
-        // SAFETY: the entries are mapped, page-aligned, zeroed, and stay until after the ring is gone (Drop).
-        unsafe {
-            own.ring
-                .submitter()
-                .register_buf_ring_with_flags(base, count, GROUP, 0)?;
-        }
-        own.lend_spare();
-        Ok(own)
+        })
     }
 
     /// Bytes in a buffer.
     pub(crate) fn bytes(&self, buffer: u16, from: usize, to: usize) -> &[u8] {
-        let start = usize::from(buffer) * self.size;
-        &self.memory[start..start + self.size][from..to]
+        self.buffers.bytes(buffer, from..to)
     }
 
-    /// The kernel may take it again; or another that was used more lately.
+    /// The kernel may take it again.
     pub(crate) fn give_back(&mut self, buffer: u16) {
-        self.spare.push(buffer);
-        self.lend_spare();
-    }
-
-    /// The kernel takes buffers in turn, so all that it may take are soon all that is touched: as many as
-    /// are still in the cache when they are sent from.
-    fn lend_spare(&mut self) {
-        let hot = HOT_BYTES / self.received_mean.max(1);
-        let most = hot.clamp(BUFFERS_LEAST, usize::from(self.count).max(BUFFERS_LEAST));
-        while usize::from(self.count) - self.spare.len() < most
-            && let Some(buffer) = self.spare.pop()
-        {
-            self.lend(buffer);
-        }
-    }
-
-    fn lend(&mut self, buffer: u16) {
-        let base: *mut BufRingEntry = self.entries.as_mut_ptr().cast();
-        let at = usize::from(self.tail & (self.count - 1));
-        let address = self.memory.as_ptr() as u64 + (usize::from(buffer) * self.size) as u64;
-        // SAFETY: the entry is one of `count` that are mapped; the kernel reads it only once the tail is past it.
-        unsafe {
-            let entry = &mut *base.add(at);
-            entry.set_addr(address);
-            entry.set_len(self.size as u32);
-            entry.set_bid(buffer);
-        }
-        self.tail = self.tail.wrapping_add(1);
-        // SAFETY: the tail is in the first entry's last field, aligned, and written by us alone.
-        let tail = unsafe { AtomicU16::from_ptr(BufRingEntry::tail(base).cast_mut()) };
-        tail.store(self.tail, Ordering::Release);
+        self.buffers.give_back(buffer);
     }
 
     /// Receives so many bytes at most into a buffer. `waits`: nothing is there, so it is not even tried at first.
@@ -242,8 +189,9 @@ impl Ring {
         for entry in self.ring.completion() {
             self.in_flight -= 1;
             let buffer = cqueue::buffer_select(entry.flags());
-            if let (Some(_), Ok(bytes)) = (buffer, usize::try_from(entry.result())) {
-                self.received_mean = (15 * self.received_mean + bytes) / 16;
+            if buffer.is_some() {
+                self.buffers
+                    .taken(usize::try_from(entry.result()).unwrap_or(0));
             }
             completions.push(Completion {
                 token: entry.user_data(),
@@ -290,18 +238,10 @@ impl Drop for Ring {
             return;
         }
         // SAFETY: dropped once, here, and nothing refers to them.
-        unsafe {
-            ManuallyDrop::drop(&mut self.entries);
-            ManuallyDrop::drop(&mut self.memory);
-        }
+        unsafe { ManuallyDrop::drop(&mut self.buffers) };
     }
 }
 
-/// What the second-level cache holds beside what else is in it. With 100 flows of bulk and all 256 buffers of 64 KiB lent, a KiB
-/// costs 909 ns, with 8 of them 751, as when it is copied through one (docs/relay.md).
-const HOT_BYTES: usize = 512 << 10;
-/// So many are lent whatever their size: fewer than there are ways with bytes cost each of the others an operation in vain.
-const BUFFERS_LEAST: usize = 8;
 /// Operations that are submitted together at most.
 const ENTRIES: u32 = 1024;
 const GROUP: u16 = 0;
@@ -374,27 +314,5 @@ mod tests {
             }
         }
         assert_eq!(seen[2].result, -libc::ENOBUFS);
-    }
-
-    #[test]
-    fn as_many_buffers_are_lent_as_stay_in_the_cache() {
-        let mut ring = match Ring::new(32, 64 << 10) {
-            Ok(ring) => ring,
-            Err(error) => return tcpcost_testbed::skip(&format!("io_uring: {error}")),
-        };
-        let lent = |ring: &Ring| usize::from(ring.count) - ring.spare.len();
-        assert_eq!(lent(&ring), BUFFERS_LEAST, "bulk, until more is known");
-        let (near, mut far) = UnixStream::pair().unwrap();
-        let mut seen = Vec::new();
-        for token in 0..100 {
-            far.write_all(b"x").unwrap();
-            ring.receive(&near, 1, false, token);
-            while seen.is_empty() {
-                ring.wait(None, &mut seen).unwrap();
-            }
-            ring.give_back(seen.remove(0).buffer.unwrap());
-        }
-        assert_eq!(lent(&ring), 32, "small messages");
-        assert!(ring.spare.is_empty());
     }
 }

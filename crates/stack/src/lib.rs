@@ -22,6 +22,7 @@
 #![warn(missing_docs)]
 
 mod blocking;
+mod buffer_ring;
 mod error;
 mod files;
 mod kernel;
@@ -32,6 +33,7 @@ mod uring;
 mod user;
 
 pub use blocking::{BlockingConnector, BlockingListener, BlockingSocket};
+pub use buffer_ring::BufferRing;
 pub use error::StackError;
 pub use kernel::acks::ack_delay_max_here;
 pub use kernel::options::{options_here, set_socket_knob, socket_buffers, socket_knob};

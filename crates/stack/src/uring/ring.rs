@@ -11,15 +11,15 @@ use std::mem::ManuallyDrop;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
-use io_uring::types::{BufRingEntry, CancelBuilder, Fd, SubmitArgs, Timespec};
+use io_uring::types::{CancelBuilder, Fd, SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, opcode, squeue};
-use memmap2::{Mmap, MmapMut};
+use memmap2::Mmap;
 use rustix::net::addr::{SocketAddrArg, SocketAddrOpaque};
 use rustix::net::{SendFlags, SocketFlags};
 
+use crate::buffer_ring::BufferRing;
 use crate::error::{StackError, call};
 use crate::files::slice;
 
@@ -64,16 +64,9 @@ pub(super) struct Piece {
 
 pub(super) struct Ring {
     ring: ManuallyDrop<IoUring>,
-    /// Of buffers that the kernel may take.
-    entries: ManuallyDrop<MmapMut>,
-    memory: ManuallyDrop<MmapMut>,
+    buffers: ManuallyDrop<BufferRing>,
     /// What is sent from.
     sources: ManuallyDrop<Vec<Arc<Mmap>>>,
-    count: u16,
-    size: usize,
-    tail: u16,
-    /// Buffers that the kernel may take.
-    free: u16,
     enabled: bool,
     /// Of io_uring_enter(2).
     calls: u64,
@@ -111,36 +104,22 @@ impl Ring {
             .setup_taskrun_flag()
             .build(ENTRIES)
             .map_err(call("io_uring_setup"))?;
-        let map = |bytes: usize| MmapMut::map_anon(bytes).map_err(call("mmap"));
-        let entries = map(usize::from(count) * size_of::<BufRingEntry>())?;
-        let memory = map(usize::from(count) * size)?;
-        let mut own = Ring {
+        let buffers = BufferRing::new(count, size).map_err(call("mmap"))?;
+        // SAFETY: they are dropped after the ring, and not at all while anything may be in flight (Drop).
+        unsafe { buffers.register(&ring.submitter(), GROUP) }
+            .map_err(call("io_uring_register of buffers"))?;
+        Ok(Ring {
             ring: ManuallyDrop::new(ring),
-            entries: ManuallyDrop::new(entries),
-            memory: ManuallyDrop::new(memory),
+            buffers: ManuallyDrop::new(buffers),
             sources: ManuallyDrop::default(),
-            count,
-            size,
-            tail: 0,
-            free: 0,
             enabled: false,
             calls: 0,
-        };
-        let base = own.entries.as_ptr() as u64;
-        // SAFETY: the entries are mapped, page-aligned, zeroed, and stay until after the ring is gone (Drop).
-        unsafe {
-            own.ring
-                .submitter()
-                .register_buf_ring_with_flags(base, count, GROUP, 0)
-        }
-        .map_err(call("io_uring_register of buffers"))?;
-        (0..count).for_each(|buffer| own.give_back(buffer));
-        Ok(own)
+        })
     }
 
     /// Whether the kernel has a buffer to take.
     pub(super) fn has_buffers(&self) -> bool {
-        self.free > 0
+        self.buffers.has_free()
     }
 
     /// Calls of io_uring_enter(2) so far.
@@ -151,28 +130,13 @@ impl Ring {
     /// Bytes in a buffer.
     #[inline]
     pub(super) fn bytes(&self, buffer: u16, from: usize, bytes: usize) -> &[u8] {
-        let start = usize::from(buffer) * self.size + from;
-        &self.memory[start..start + bytes]
+        self.buffers.bytes(buffer, from..from + bytes)
     }
 
     /// The kernel may take it again.
     #[inline]
     pub(super) fn give_back(&mut self, buffer: u16) {
-        let base: *mut BufRingEntry = self.entries.as_mut_ptr().cast();
-        let at = usize::from(self.tail & (self.count - 1));
-        let address = self.memory.as_ptr() as u64 + (usize::from(buffer) * self.size) as u64;
-        // SAFETY: the entry is one of `count` that are mapped; the kernel reads it only once the tail is past it.
-        unsafe {
-            let entry = &mut *base.add(at);
-            entry.set_addr(address);
-            entry.set_len(self.size as u32);
-            entry.set_bid(buffer);
-        }
-        self.tail = self.tail.wrapping_add(1);
-        self.free += 1;
-        // SAFETY: the tail is in the first entry's last field, aligned, and written by us alone.
-        let tail = unsafe { AtomicU16::from_ptr(BufRingEntry::tail(base).cast_mut()) };
-        tail.store(self.tail, Ordering::Release);
+        self.buffers.give_back(buffer);
     }
 
     /// Keeps a source as long as something of it may be sent.
@@ -286,7 +250,10 @@ impl Ring {
             }
             for entry in self.ring.completion() {
                 let buffer = cqueue::buffer_select(entry.flags());
-                self.free -= u16::from(buffer.is_some());
+                if buffer.is_some() {
+                    self.buffers
+                        .taken(usize::try_from(entry.result()).unwrap_or(0));
+                }
                 let (kind, index) = kind_and_index(entry.user_data());
                 completions.push(Completion {
                     kind,
@@ -390,8 +357,7 @@ impl Drop for Ring {
         if nothing_in_flight {
             // SAFETY: dropped once, here, and nothing refers to them.
             unsafe {
-                ManuallyDrop::drop(&mut self.entries);
-                ManuallyDrop::drop(&mut self.memory);
+                ManuallyDrop::drop(&mut self.buffers);
                 ManuallyDrop::drop(&mut self.sources);
             }
         }
