@@ -201,8 +201,8 @@ struct Agent {
     /// Set from `Prepare` on.
     trial: Option<HostTrial>,
     backend: Backend,
-    /// The wire that begins here, of a link that has one.
-    wire: Option<Wire>,
+    /// The wire that begins here, of a link that has one, and the host that it goes to.
+    wire: Option<(HostName, Wire)>,
     machine: OfMachine,
     journal: Arc<Mutex<Option<Journal>>>,
 }
@@ -258,6 +258,7 @@ impl Agent {
             Ask::Wire {
                 device,
                 peer_device,
+                peer,
                 peer_pid,
                 by,
             } => {
@@ -268,7 +269,7 @@ impl Agent {
                 }
                 let wire = Wire::start(&device, &peer_device, peer_pid).map_err(failed)?;
                 let pid = Some(wire.pid());
-                self.wire = Some(wire);
+                self.wire = Some((peer, wire));
                 Ok(Answer::Wired { pid })
             }
             Ask::Attach {

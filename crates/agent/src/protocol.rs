@@ -63,6 +63,8 @@ pub enum Ask {
         device: String,
         /// The other.
         peer_device: String,
+        /// The host that has it.
+        peer: HostName,
         /// The process in whose network namespace it is.
         peer_pid: u32,
         /// Whether netem may, or must, carry instead.

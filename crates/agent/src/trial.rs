@@ -80,7 +80,7 @@ impl HostTrial {
     pub fn prepare(
         prepare: Prepare,
         backend: Backend,
-        wire: Option<Wire>,
+        wire: Option<(HostName, Wire)>,
         journal: &mut Option<Journal>,
     ) -> Result<Prepared, PrepareError> {
         let groups = prepare.knobs.groups_at(prepare.host, prepare.times);
@@ -99,9 +99,15 @@ impl HostTrial {
                 netem::set(&port.device, settings.into()).map_err(failed)?;
             }
         }
-        if let Some(wire) = &wire {
-            let settings = HostName::PAIR.map(|host| WireSettings::of(&prepare.knobs, host));
-            wire.set(settings, prepare.seed).map_err(failed)?;
+        if let Some((peer, wire)) = &wire {
+            let ends = [prepare.host, *peer];
+            let settings = ends.map(|host| WireSettings::of(&prepare.knobs, host));
+            // Each wire of several loses packets of its own.
+            let name = prepare.host.to_string();
+            let seed = name.bytes().fold(prepare.seed, |seed, byte| {
+                seed.wrapping_mul(31).wrapping_add(byte.into())
+            });
+            wire.set(settings, seed).map_err(failed)?;
         }
         let filters = match device.ack_filter {
             Some(rule) => filter_acks(&prepare, rule)?,
@@ -160,7 +166,7 @@ impl HostTrial {
                 filters,
                 capture,
                 relays: None,
-                wire,
+                wire: wire.map(|(_, wire)| wire),
                 warnings: Vec::new(),
                 set_up: None,
             },

@@ -115,7 +115,7 @@ impl Kernel {
         match self {
             Kernel::Device | Kernel::Offload | Kernel::Sysctl(..) | Kernel::AnySysctl => None,
             Kernel::OwnDevice(_) => (!owned).then(|| OWN_DEVICE.to_string()),
-            Kernel::Wire if !owned || !knobs.is_pair() => Some(WIRES.to_string()),
+            Kernel::Wire if !owned || !knobs.can_have_wires() => Some(WIRES.to_string()),
             Kernel::Wire if value.to_string() == Carrier::Netem.word() => {
                 let (knob, why) = WireSettings::not_netems(knobs)?;
                 Some(format!("{knob} {why}"))
@@ -204,8 +204,10 @@ impl Knobs {
         }
     }
 
-    fn is_pair(&self) -> bool {
-        self.word("topology").as_deref() == Some("pair")
+    /// Whether there may be delay and loss between hosts: of our own TCP only in front of the device of a pair.
+    fn can_have_wires(&self) -> bool {
+        let is_pair = self.word("topology").as_deref() == Some("pair");
+        is_pair || !self.host_names().iter().any(|&host| self.is_user(host))
     }
 
     fn sends(&self, host: HostName, is_peer: bool) -> bool {
@@ -288,7 +290,7 @@ impl Knobs {
                 Of::Link(kernel, user) | Of::Tcp(kernel, user) => match user {
                     _ if !self.is_user(host) => kernel.refuses(self, value, owned),
                     User::Has(_) => None,
-                    User::Wire => (!self.is_pair()).then(|| WIRES.to_string()),
+                    User::Wire => (!self.can_have_wires()).then(|| WIRES.to_string()),
                     // What all hosts share is there if one of them has it.
                     User::No(_)
                         if !row.per_end

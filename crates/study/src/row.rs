@@ -150,7 +150,7 @@ pub(crate) const fn wire(
     }
 }
 
-pub(crate) const WIRES: &str = "a wire with delay and loss joins the pair of `netns`, `tap` or `memory`: the loopback hands a packet over in the call that sends it, and a star or a chain has several links";
+pub(crate) const WIRES: &str = "a wire with delay and loss joins hosts of `netns`, and the pair of `tap` or `memory`: the loopback hands a packet over in the call that sends it, and a relay by our own TCP has its devices to itself";
 
 /// A policy of an end's TCP; `default` is its stack's own.
 pub(crate) const fn tcp(
@@ -516,7 +516,7 @@ impl fmt::Display for Kernel {
             Kernel::Device => f.write_str("device"),
             Kernel::Offload => f.write_str("ethtool"),
             Kernel::OwnDevice(what) => write!(f, "{what} (`netns`, `tap`)"),
-            Kernel::Wire => f.write_str("a wire of ours (`netns`, `tap`; `pair`)"),
+            Kernel::Wire => f.write_str("a wire of ours (`netns`, `tap`)"),
             Kernel::Sysctl(name, _) => write!(f, "sysctl `{name}`"),
             Kernel::AnySysctl => f.write_str("sysctl"),
             Kernel::SocketOption(name) => write!(f, "`{name}`"),
@@ -531,7 +531,7 @@ impl fmt::Display for User {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             User::Has(_) => f.write_str("yes"),
-            User::Wire => f.write_str("yes (`pair`)"),
+            User::Wire => f.write_str("yes, no relay"),
             User::No(_) => f.write_str("no"),
         }
     }

@@ -332,34 +332,35 @@ impl Topology {
         }
     }
 
-    /// Two hosts in namespaces of their own, joined by a veth pair, or by a wire where something of it is set.
+    /// Two hosts in namespaces of their own.
     fn pair(knobs: &Knobs) -> Topology {
         let mut topology = Topology::of_hosts(knobs, Reach::Namespace, &HostName::PAIR);
-        let kind = match WireSettings::are_set(knobs) {
-            true => LinkKind::Wire,
-            false => LinkKind::Veth,
-        };
-        topology.join(kind, HostName::CLIENT, HostName::SERVER, knobs);
+        topology.join(
+            between_kernels(knobs),
+            HostName::CLIENT,
+            HostName::SERVER,
+            knobs,
+        );
         topology
     }
 
-    /// So many clients in namespaces of their own, each joined with the server by a veth pair.
+    /// So many clients in namespaces of their own, each joined with the server.
     fn star(knobs: &Knobs) -> Topology {
         let names = knobs.host_names();
         let mut topology = Topology::of_hosts(knobs, Reach::Namespace, &names);
         for &client in &names[..names.len() - 1] {
-            topology.join(LinkKind::Veth, client, HostName::SERVER, knobs);
+            topology.join(between_kernels(knobs), client, HostName::SERVER, knobs);
         }
         topology
     }
 
-    /// Client and server, each joined by a veth pair with a host in the middle that forwards or relays; by a TAP, where
+    /// Client and server, each joined with a host in the middle that forwards or relays; by a TAP, where
     /// it relays by our TCP.
     fn chain(knobs: &Knobs) -> Topology {
         let mut topology = Topology::of_hosts(knobs, Reach::Namespace, &knobs.host_names());
         let kind = match knobs.is_user(HostName::RELAY) {
             true => LinkKind::Tap,
-            false => LinkKind::Veth,
+            false => between_kernels(knobs),
         };
         topology.join(kind, HostName::CLIENT, HostName::RELAY, knobs);
         topology.join(kind, HostName::RELAY, HostName::SERVER, knobs);
@@ -480,6 +481,14 @@ impl Topology {
                 address: address(2),
             },
         });
+    }
+}
+
+/// What joins two namespaces: a wire where something of it is set.
+fn between_kernels(knobs: &Knobs) -> LinkKind {
+    match WireSettings::are_set(knobs) {
+        true => LinkKind::Wire,
+        false => LinkKind::Veth,
     }
 }
 

@@ -1,4 +1,4 @@
-//! What is wrong with the wire between two namespaces, by who sends.
+//! What is wrong with the wires between namespaces, by who sends.
 
 use std::time::Duration;
 
@@ -70,11 +70,13 @@ impl WireSettings {
 
     /// Whether the study sets one of them, be it to nothing: a wire that is otherwise alike, to compare with.
     pub fn are_set(knobs: &Knobs) -> bool {
-        let hosts = HostName::PAIR.map(|host| host.to_string());
-        WireSettings::KNOBS.iter().any(|knob| {
-            let of = |host: &String| knobs.get(&format!("{host}.{knob}")).is_some();
-            knobs.get(knob).is_some() || hosts.iter().any(of)
-        })
+        let is_one = |name: &str| WireSettings::KNOBS.contains(&name);
+        let of_hosts =
+            |(_, knob): (_, &str)| knob.split_once('.').is_some_and(|(_, name)| is_one(name));
+        WireSettings::KNOBS
+            .iter()
+            .any(|knob| knobs.get(knob).is_some())
+            || knobs.named().any(of_hosts)
     }
 
     /// What becomes of what `host` sends.
@@ -105,7 +107,7 @@ impl WireSettings {
 
     /// The first knob that netem has not, or not with the same meaning, and why; `None` where it can carry as our own wire does.
     pub fn not_netems(knobs: &Knobs) -> Option<(&'static str, &'static str)> {
-        HostName::PAIR.into_iter().find_map(|host| {
+        knobs.host_names().into_iter().find_map(|host| {
             let wire = WireSettings::of(knobs, host);
             let is_set = |name| {
                 let value = knobs.value_at(host, name);

@@ -142,6 +142,36 @@ fn over_a_tap_our_end_carries_both_directions() {
 }
 
 #[test]
+fn each_client_of_a_star_and_each_side_of_a_chain_has_a_wire_of_its_own() {
+    if !able() {
+        return;
+    }
+    let text = study(
+        "kind = \"rr\"\nflows = 2",
+        "topology = \"star\"\nclients = 2\ndelay = \"5ms\"\n\"client2.delay\" = \"20ms\"",
+    );
+    let (record, median) = ran(&text);
+    // Half of the transactions are of the nearer client at most, whose take twice 5 ms; the farther one's take 25.
+    assert!(median >= Some(10_000.0), "{median:?} us");
+    for client in ["client1", "client2"] {
+        assert!(
+            count(&record, client, "wire", "wire_packets") > 0,
+            "{client}"
+        );
+    }
+    // 5 ms from client to relay, 10 on to the server, and as much back.
+    let text = study(
+        "kind = \"rr\"\nflows = 2",
+        "topology = \"chain\"\nrelay_mode = \"forward\"\ndelay = \"5ms\"\n\"relay.delay\" = \"10ms\"",
+    );
+    let (record, median) = ran(&text);
+    assert!(median >= Some(30_000.0), "{median:?} us");
+    for host in ["client", "relay"] {
+        assert!(count(&record, host, "wire", "wire_packets") > 0, "{host}");
+    }
+}
+
+#[test]
 fn netem_carries_where_the_kernel_has_it_and_else_is_skipped_by_name() {
     if !able() {
         return;

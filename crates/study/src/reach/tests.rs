@@ -188,7 +188,7 @@ fn the_choices_of_our_tcp_are_what_is_set_at_its_end() {
 }
 
 #[test]
-fn a_wire_joins_any_pair_but_that_of_the_loopback() {
+fn a_wire_joins_all_but_the_loopback_and_a_relay_by_our_tcp() {
     let delay = ("delay", "1ms");
     let reason = |pairs: &[(&str, &str)], owned| {
         let error = knobs(pairs).available_at(HostName::CLIENT, owned).err();
@@ -206,7 +206,9 @@ fn a_wire_joins_any_pair_but_that_of_the_loopback() {
         );
     };
     refused(&[delay], false);
-    refused(&[delay, ("topology", "chain")], true);
+    let chain = ("topology", "chain");
+    assert_eq!(reason(&[delay, chain], true), None);
+    refused(&[delay, chain, ("relay_mode", "user")], true);
     // netem is the kernel's, and has less.
     let netem = ("carrier", "netem");
     assert_eq!(reason(&[delay, netem], true), None);

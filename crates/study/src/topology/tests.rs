@@ -57,6 +57,32 @@ fn in_a_star_each_client_has_a_link_to_the_server() {
 }
 
 #[test]
+fn a_wire_with_delay_is_each_link_of_a_star_and_of_a_chain() {
+    let kinds = |set: &[(&str, &str)]| {
+        let links = of(set).links;
+        links.iter().map(|link| link.kind).collect::<Vec<_>>()
+    };
+    let star = ("topology", "star");
+    assert_eq!(
+        kinds(&[star, ("clients", "2"), ("delay", "1ms")]),
+        [LinkKind::Wire; 2]
+    );
+    assert_eq!(
+        kinds(&[star, ("clients", "2"), ("client2.loss", "1%")]),
+        [LinkKind::Wire; 2]
+    );
+    let chain = ("topology", "chain");
+    assert_eq!(kinds(&[chain, ("relay.delay", "1ms")]), [LinkKind::Wire; 2]);
+    assert_eq!(kinds(&[chain]), [LinkKind::Veth; 2]);
+    let ours = knobs(&[chain, ("relay_mode", "user"), ("delay", "1ms")]);
+    let refused = ours.available_at(HostName::CLIENT, true).unwrap_err();
+    assert!(
+        refused.reason.contains("a relay by our own TCP"),
+        "{refused:?}"
+    );
+}
+
+#[test]
 fn a_relay_by_our_tcp_has_a_tap_to_each_side_and_knobs_of_our_tcp() {
     let set = [("topology", "chain"), ("relay_mode", "user")];
     let chain = of(&set);

@@ -108,6 +108,7 @@ impl Bed {
                 let wire = Ask::Wire {
                     device: link.a.device.clone(),
                     peer_device: link.b.device.clone(),
+                    peer: link.b.host,
                     peer_pid: self.nodes.hello(link.b.host).pid,
                     by: self.carrier,
                 };
