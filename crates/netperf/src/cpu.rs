@@ -2,9 +2,8 @@
 //!
 //! netperf divides all that ran on the machine by the bytes of one instance, so of n concurrent ones each is told n times
 //! its cost. Here a service demand is of the instance: with eBPF its own threads exactly, and of the machine's network
-//! softirqs its share of the TCP segments sent; without, its thread by the scheduler's clock and that share of the machine's
-//! interrupts by /proc/stat. A kernel without IRQ_TIME_ACCOUNTING has those softirqs that hit the thread in both, so this
-//! is then an upper bound. (Segments received are not used: the kernel counts those of all after GRO and those of a
+//! softirqs its share of the TCP segments sent; without, its thread's user and system time, in which softirqs that hit it are not,
+//! and that share of the machine's interrupts by /proc/stat. (Segments received are not used: the kernel counts those of all after GRO and those of a
 //! connection before it.)
 //!
 //! Programs at every softirq cost some 40 ns each, once for each copy. So one instance of a network namespace at a time has
@@ -92,6 +91,8 @@ pub struct Reading {
     exact: Option<Snapshot>,
     thread_ns: u64,
     process_ns: u64,
+    /// Of the thread, without the interrupts that hit it.
+    own_ns: u64,
 }
 
 impl Meters {
@@ -119,6 +120,7 @@ impl Meters {
             exact: exact.transpose().map_err(failed)?,
             thread_ns: now_ns(ClockId::ThreadCPUTime),
             process_ns: now_ns(ClockId::ProcessCPUTime),
+            own_ns: tcpcost_meter::rusage::thread_ns_without_interrupts().map_err(failed)?,
         })
     }
 
@@ -142,7 +144,7 @@ impl Meters {
                 (own + network * share, Method::Exact)
             }
             None => {
-                let thread = after.thread_ns.saturating_sub(before.thread_ns) as f64;
+                let thread = after.own_ns.saturating_sub(before.own_ns) as f64;
                 let interrupts = interrupts_ns(&before.proc, &after.proc);
                 (thread + interrupts * share, Method::Share)
             }

@@ -20,6 +20,7 @@
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 
+mod bed;
 mod client;
 mod confidence;
 mod cpu;
@@ -33,6 +34,7 @@ mod output;
 pub mod protocol;
 mod remote;
 mod server;
+mod started;
 mod traffic;
 mod units;
 

@@ -1,17 +1,19 @@
 //! The control connection to a netserver, which may be started for the test.
 
-use std::io::{self, BufRead, BufReader};
+use std::io;
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::AsFd;
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 
 use crate::Failure;
+use crate::bed;
 use crate::net::socket::{SocketOptions, data_socket};
 use crate::options::{Family, Host, Options};
 use crate::protocol::{Message, UNKNOWN_TEST, WRONG_PASSPHRASE, kind};
+use crate::started::{Started, own_program};
 
 /// A netserver that answers.
 pub struct Control {
@@ -19,19 +21,6 @@ pub struct Control {
     /// The name or address by which it was asked for.
     pub name: String,
     _started: Option<Started>,
-}
-
-/// A netserver that ends when its input does.
-struct Started {
-    child: Child,
-    input: Option<ChildStdin>,
-}
-
-impl Drop for Started {
-    fn drop(&mut self) {
-        drop(self.input.take());
-        let _ = self.child.wait();
-    }
 }
 
 /// So long may a connection take.
@@ -54,6 +43,10 @@ impl Control {
                 command.arg(host).arg("tcpcost netserver -D -s -e -p 0");
                 let (started, address) = start(command, &format!("ssh {host}"))?;
                 (host.clone(), Some(address), Some(started))
+            }
+            Host::Bed => {
+                let (started, address) = bed::start(options.family == Some(Family::V6))?;
+                (address.ip().to_string(), Some(address), Some(started))
             }
             Host::Namespace(name, address) => {
                 let mut command = within(name)?;
@@ -217,31 +210,18 @@ fn within(name: &str) -> Result<Command, Failure> {
             "network namespace {name}: {path}: {error}"
         )));
     }
-    let own = std::env::current_exe()
-        .map_err(|error| Failure::remote(format!("find this program: {error}")))?;
     let mut command = Command::new("nsenter");
-    command.arg(format!("--net={path}")).arg("--").arg(own);
+    command
+        .arg(format!("--net={path}"))
+        .arg("--")
+        .arg(own_program()?);
     Ok(command)
 }
 
 /// Starts a netserver that tells where it listens, and ends with its input.
-fn start(mut command: Command, what: &str) -> Result<(Started, SocketAddr), Failure> {
+fn start(command: Command, what: &str) -> Result<(Started, SocketAddr), Failure> {
     let failed = |why: String| Failure::remote(format!("start a netserver through {what}: {why}"));
-    let mut child = command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .map_err(|error| failed(error.to_string()))?;
-    let input = child.stdin.take();
-    let output = child.stdout.take().expect("it is piped");
-    let started = Started { child, input };
-    let mut line = String::new();
-    let read = BufReader::new(output).read_line(&mut line);
-    let address = read
-        .ok()
-        .and_then(|_| line.trim().rsplit(' ').next()?.parse().ok());
-    match address {
-        Some(address) => Ok((started, address)),
-        None => Err(failed("it did not tell where it listens".to_string())),
-    }
+    let mut started = Started::new(command).map_err(failed)?;
+    let address = started.address().map_err(failed)?;
+    Ok((started, address))
 }

@@ -217,6 +217,24 @@ fn it_is_started_in_a_namespace() {
 }
 
 #[test]
+fn a_bed_is_made_for_a_test_and_goes_with_it() {
+    in_namespace(|| {
+        for family in ["-4", "-6"] {
+            let ran = netperf(&format!("-H bed:veth {family} -t TCP_RR -l -10"));
+            assert_eq!(ran.code, Some(0), "{ran:?}");
+            let side = if family == "-4" {
+                "10.57.0.2"
+            } else {
+                "fd57::2"
+            };
+            assert!(ran.stdout.contains(side), "{ran:?}");
+        }
+        let links = std::fs::read_to_string("/proc/net/dev").unwrap();
+        assert!(!links.contains("tcpcost0"), "{links}");
+    });
+}
+
+#[test]
 fn by_its_own_name_netserver_leaves_the_foreground_and_asks_for_its_passphrase() {
     in_namespace(|| {
         let place = Place::new();

@@ -19,7 +19,7 @@ Usage: netperf [global options] -- [test options]
 netperf's command line for TCP; docs/fronts.md has every option, and those that are refused with the reason.
 
   -t TEST         TCP_STREAM (default), TCP_MAERTS, TCP_SENDFILE, TCP_RR, TCP_CRR, OMNI
-  -H HOST[,FAM]   where netserver runs; ssh:HOST and netns:NAME@ADDRESS start one there for this test
+  -H HOST[,FAM]   where netserver runs; ssh:HOST, netns:NAME@ADDRESS and bed:veth start one
   -p PORT[,PORT]  its port [12865], and ours
   -L HOST[,FAM]   our address; -4, -6: both ends IPv4 or IPv6
   -l N            seconds [10]; -N: bytes, or transactions
@@ -304,6 +304,14 @@ fn started(text: &str) -> Result<Option<Host>, Failure> {
             return Err(Failure::usage(format!("-H {text}: expected ssh:HOST")));
         }
         return Ok(Some(Host::Ssh(host.to_string())));
+    }
+    if let Some(rest) = text.strip_prefix("bed:") {
+        return match rest {
+            "" | "veth" => Ok(Some(Host::Bed)),
+            _ => Err(Failure::usage(format!(
+                "-H {text}: expected bed:veth, two network namespaces joined by a veth pair"
+            ))),
+        };
     }
     let Some(rest) = text.strip_prefix("netns:") else {
         return Ok(None);

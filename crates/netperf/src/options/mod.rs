@@ -51,6 +51,8 @@ pub enum Host {
     Ssh(String),
     /// It is started for this test in a network namespace, by name or by the id of a process in it, at this address.
     Namespace(String, String),
+    /// It is started for this test in a network namespace that is joined to this one by a veth pair.
+    Bed,
 }
 
 /// An address family.

@@ -124,10 +124,12 @@ fn a_unit_of_transactions_is_not_one_of_a_stream() {
 #[test]
 fn a_host_of_ssh_or_of_a_namespace_is_started_on() {
     assert_eq!(of("-H ssh:db1").unwrap().host, Host::Ssh("db1".into()));
+    assert_eq!(of("-H bed:veth").unwrap().host, Host::Bed);
     let namespace = Host::Namespace("blue".into(), "10.0.0.2".into());
     assert_eq!(of("-H netns:blue@10.0.0.2").unwrap().host, namespace);
     for host in [
         "ssh:",
+        "bed:tap",
         "ssh:-oProxyCommand=x",
         "netns:blue",
         "netns:../x@1.2.3.4",

@@ -1,29 +1,29 @@
 //! `netperf`: a test from the command line to the last line.
 
-use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rustix::net::Shutdown;
-use rustix::net::sockopt::{Timeout, set_socket_timeout};
-
+use self::buffers::Buffers;
+use self::ends::DataEnds;
+use self::run::{Outcome, Run};
 use crate::Failure;
 use crate::confidence::{Measured, Repetitions};
 use crate::cpu::{Cpu, Meters, Reading};
-use crate::demo::Interim;
 use crate::latency::{Latency, Summary};
-use crate::net::option;
-use crate::net::socket::{self, Sizes, SocketOptions, data_socket};
-use crate::net::timers;
-use crate::options::{Asked, Direction, Ends, Options, Test, parse};
+use crate::net::socket::{self, SocketOptions, data_socket};
+use crate::options::{Asked, Direction, Ends, Options, parse};
 use crate::output::{self, Layout, Report, selectors};
 use crate::protocol::exact::{self, Method};
 use crate::protocol::omni::{self, Request, Response, Results, flag};
-use crate::remote::{Control, local_address, resolve};
-use crate::traffic::{self, Counted, Live, Local, Until};
+use crate::remote::Control;
+use crate::traffic::{Local, Until};
+
+mod buffers;
+mod ends;
+mod run;
 
 /// Runs netperf's command line, without the program's name; gives its exit code.
 ///
@@ -102,56 +102,6 @@ fn print(text: &str) -> Result<(), Failure> {
     }
 }
 
-/// Where data goes.
-struct DataEnds {
-    local: SocketAddr,
-    remote: SocketAddr,
-    source: String,
-    destination: String,
-    /// Whether netserver is told its address.
-    is_explicit: bool,
-}
-
-impl DataEnds {
-    fn of(options: &Options, control: &Control) -> Result<DataEnds, Failure> {
-        let peer = control.peer()?;
-        let remote = match &options.data_host {
-            Some(host) => {
-                let like = options.data_family.or(options.family);
-                resolve(host, options.data_port.remote, like)?[0]
-            }
-            None if options.data_family.is_some() => {
-                let name = &control.name;
-                resolve(name, options.data_port.remote, options.data_family)?[0]
-            }
-            None => {
-                let mut remote = peer;
-                remote.set_port(options.data_port.remote);
-                remote
-            }
-        };
-        let host = options
-            .data_local_host
-            .as_ref()
-            .or(options.local_host.as_ref());
-        let local = local_address(
-            host.map(String::as_str),
-            options.data_port.local,
-            remote.ip(),
-        )?;
-        Ok(DataEnds {
-            local,
-            remote,
-            source: host.cloned().unwrap_or_else(|| local.ip().to_string()),
-            destination: options
-                .data_host
-                .clone()
-                .unwrap_or_else(|| control.name.clone()),
-            is_explicit: options.data_host.is_some(),
-        })
-    }
-}
-
 /// What is done again in each repetition.
 struct Tester<'a> {
     options: &'a Options,
@@ -159,12 +109,6 @@ struct Tester<'a> {
     meters: Option<Meters>,
     buffers: Option<Buffers>,
     with_latency: bool,
-}
-
-struct Buffers {
-    send: Vec<u8>,
-    receive: Vec<u8>,
-    file: Option<File>,
 }
 
 /// What one repetition saw.
@@ -179,13 +123,6 @@ struct Seen {
     cpu: Ends<Cpu>,
     latency: Option<Summary>,
 }
-
-/// A receiver goes on reading for so long after the time: who sends stops then, too.
-const GRACE: Duration = Duration::from_secs(2);
-/// So long may it take until the receiver has read what was sent.
-const CONFIRM: Duration = Duration::from_secs(120);
-/// A buffer at most.
-const BUFFER_MAX: usize = 1 << 30;
 
 impl Tester<'_> {
     fn until(&self) -> Until {
@@ -491,258 +428,4 @@ impl Tester<'_> {
 fn uuid() -> String {
     let uuid = std::fs::read_to_string("/proc/sys/kernel/random/uuid").unwrap_or_default();
     uuid.trim().to_string()
-}
-
-impl Buffers {
-    fn new(options: &Options, sizes: Sizes) -> Result<Buffers, Failure> {
-        let length = |asked: i32, or: i32| {
-            let length = if asked > 0 { asked } else { or };
-            usize::try_from(length)
-                .ok()
-                .filter(|length| (1..=BUFFER_MAX).contains(length))
-                .ok_or_else(|| {
-                    Failure::usage(format!(
-                        "a buffer of {length} bytes: expected 1 byte to 1 GiB"
-                    ))
-                })
-        };
-        let asked = |size: Option<i32>| size.unwrap_or(-1);
-        let (send, receive) = match options.direction {
-            Direction::Send => (length(asked(options.send_size.local), sizes.send)?, 0),
-            Direction::Receive => (0, length(asked(options.receive_size.local), sizes.receive)?),
-            Direction::Both => (length(options.request, 1)?, length(options.response, 1)?),
-        };
-        let mut buffers = Buffers {
-            send: traffic::filler(send),
-            receive: vec![0; receive],
-            file: None,
-        };
-        let from = options.fill.as_ref();
-        let failed = |error: io::Error| {
-            let name = from.map_or("a file in memory".to_string(), |path| {
-                path.display().to_string()
-            });
-            Failure::usage(format!("-F {name}: {error}"))
-        };
-        if let Some(path) = from {
-            let file = File::open(path).map_err(failed)?;
-            fill(&mut buffers.send, &file).map_err(failed)?;
-        }
-        if options.test == Test::Sendfile {
-            // What cannot be sent by sendfile, as /dev/urandom, is sent from memory.
-            let flags = rustix::fs::MemfdFlags::CLOEXEC;
-            let memory =
-                rustix::fs::memfd_create("netperf", flags).map_err(|error| failed(error.into()))?;
-            let mut file = File::from(memory);
-            file.write_all(&buffers.send).map_err(failed)?;
-            buffers.file = Some(file);
-        }
-        Ok(buffers)
-    }
-}
-
-/// From a file, from its beginning again where it is shorter.
-fn fill(buffer: &mut [u8], mut file: &File) -> io::Result<()> {
-    let mut have = 0;
-    while have < buffer.len() {
-        match file.read(&mut buffer[have..])? {
-            0 if have == 0 => return Err(io::Error::other("is empty")),
-            0 => {
-                let (whole, rest) = buffer.split_at_mut(have);
-                rest.iter_mut()
-                    .zip(whole.iter().cycle())
-                    .for_each(|(to, from)| *to = *from);
-                return Ok(());
-            }
-            more => have += more,
-        }
-    }
-    Ok(())
-}
-
-/// A repetition under way.
-struct Run<'a, 'b> {
-    test: &'a mut Tester<'b>,
-    live: Arc<Live>,
-    latency: Option<Latency>,
-    segments: u64,
-    retransmits: i32,
-    mss: i32,
-}
-
-struct Outcome {
-    counted: Counted,
-    elapsed: Duration,
-    local_cpu: Option<(Reading, Reading)>,
-    end_sizes: Sizes,
-    congestion: String,
-    acknowledged_before: u64,
-}
-
-impl Run<'_, '_> {
-    /// From the connection to its end.
-    fn traffic(&mut self, socket: OwnedFd, to: SocketAddr) -> io::Result<Outcome> {
-        let options = self.test.options;
-        let is_single = !options.is_connect_test;
-        let socket = Arc::new(socket);
-        let fd = socket.as_fd();
-        if is_single {
-            set_socket_timeout(fd, Timeout::Send, Some(CONFIRM))?;
-            rustix::net::connect(fd, &to)?;
-            set_socket_timeout(fd, Timeout::Send, None)?;
-        }
-        let fresh_sizes = socket::sizes(fd);
-        self.live.watch(&socket);
-        let acknowledged_before = if is_single {
-            self.live.acknowledged()
-        } else {
-            0
-        };
-        let interim = options.interim.map(|_| Interim::new(options, &self.live));
-        let read = |test: &mut Tester<'_>| {
-            let reading = test.meters.as_mut().map(Meters::read).transpose();
-            reading.map_err(io::Error::other)
-        };
-        let before = read(self.test)?;
-        let begin = Instant::now();
-        let end_timer = self.end_timer(begin);
-        let interim_timer = interim
-            .clone()
-            .zip(options.interim)
-            .map(|(interim, every)| {
-                let mut due = begin + every;
-                timers::at(due, move || {
-                    interim.print(false);
-                    due += every;
-                    Some(due)
-                })
-            });
-        let counted = self.bytes(&socket, to)?;
-        let done = match options.direction {
-            Direction::Send => counted.bytes_sent,
-            Direction::Receive => counted.bytes_received,
-            Direction::Both => counted.transactions,
-        };
-        // A sender's clock may be the first by a little.
-        let may_end = self.live.is_over()
-            || options.direction == Direction::Receive && self.test.time().is_some();
-        if !may_end && !self.test.until().is_done(done) {
-            return Err(io::ErrorKind::ConnectionReset.into());
-        }
-        let mut elapsed = begin.elapsed();
-        drop(interim_timer);
-        if let Some(interim) = interim {
-            interim.print(true);
-        }
-        if options.direction == Direction::Send {
-            rustix::net::shutdown(fd, Shutdown::Write).or_else(|error| match error {
-                rustix::io::Errno::NOTCONN => Ok(()),
-                error => Err(error),
-            })?;
-            set_socket_timeout(fd, Timeout::Recv, Some(CONFIRM))?;
-            traffic::drain(fd)?;
-            elapsed = begin.elapsed();
-        }
-        drop(end_timer);
-        // netserver may wait for our end of the connection before it tells what it saw.
-        self.live.forget();
-        let after = read(self.test)?;
-        if let (Direction::Receive, Some(time)) = (options.direction, self.test.time()) {
-            // What came after it is not counted.
-            elapsed = elapsed.min(time);
-        }
-        if is_single {
-            self.look(fd);
-            if std::env::var_os("DUMP_TCP_INFO").is_some()
-                && let Ok(info) = option::info(fd)
-            {
-                eprint!("{}", info.dump());
-            }
-        }
-        let mut end_sizes = socket::sizes(fd);
-        if !is_single {
-            end_sizes = fresh_sizes;
-        }
-        Ok(Outcome {
-            counted,
-            elapsed,
-            local_cpu: before.zip(after),
-            end_sizes,
-            congestion: socket::congestion(fd),
-            acknowledged_before,
-        })
-    }
-
-    /// What the kernel tells of a connection before it is closed.
-    fn look(&mut self, fd: BorrowedFd<'_>) {
-        let Ok(info) = option::info(fd) else { return };
-        self.segments += info.segments_sent();
-        self.retransmits += info.retransmits().cast_signed();
-        self.mss = info.mss().cast_signed();
-    }
-
-    /// The clock's end of the test.
-    fn end_timer(&self, begin: Instant) -> Option<timers::Timer> {
-        let time = self.test.time()?;
-        let live = Arc::clone(&self.live);
-        let direction = self.test.options.direction;
-        Some(timers::at(begin + time, move || {
-            match direction {
-                _ if live.is_over() => live.shut(Shutdown::Read),
-                Direction::Send => live.end(Some(Shutdown::Write)),
-                Direction::Both => live.end(Some(Shutdown::Both)),
-                // The sender's clock ends it just now, too; if not, neither do we wait.
-                Direction::Receive => {
-                    live.end(None);
-                    return Some(begin + time + GRACE);
-                }
-            }
-            None
-        }))
-    }
-
-    fn bytes(&mut self, socket: &Arc<OwnedFd>, to: SocketAddr) -> io::Result<Counted> {
-        let options = self.test.options;
-        let until = self.test.until();
-        let mut buffers = self.test.buffers.take().expect("they were made");
-        let Buffers {
-            send,
-            receive,
-            file,
-        } = &mut buffers;
-        let latency = self.latency.as_mut();
-        let (live, fd) = (&*self.live, socket.as_fd());
-        let counted = match options.direction {
-            Direction::Send => match file {
-                Some(file) => traffic::send_file(live, fd, file, send.len(), until, latency),
-                None => traffic::send(live, fd, send, until, latency),
-            },
-            Direction::Receive => traffic::receive(live, fd, receive, until, latency),
-            Direction::Both if !options.is_connect_test => {
-                let more = u64::from(options.burst.unsigned_abs());
-                traffic::request(live, fd, send, receive, more, until, latency)
-            }
-            Direction::Both => {
-                let (test, counts_segments) = (&*self.test, self.test.meters.is_some());
-                let (mut segments, mut retransmits, mut mss) = (0, 0, -1);
-                let closing = |fd: BorrowedFd<'_>| {
-                    if mss >= 0 && !counts_segments {
-                        return;
-                    }
-                    if let Ok(info) = option::info(fd) {
-                        segments += info.segments_sent();
-                        retransmits += info.retransmits().cast_signed();
-                        mss = info.mss().cast_signed();
-                    }
-                };
-                let connect = || traffic::connect(live, test.socket()?, to);
-                let counted =
-                    traffic::connect_each(live, connect, send, receive, until, latency, closing);
-                (self.segments, self.retransmits, self.mss) = (segments, retransmits, mss);
-                counted
-            }
-        };
-        self.test.buffers = Some(buffers);
-        counted
-    }
 }

@@ -1,0 +1,214 @@
+//! A repetition under way: its connections and what goes over them.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::net::Shutdown;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+
+use super::Tester;
+use super::buffers::Buffers;
+use crate::cpu::{Meters, Reading};
+use crate::demo::Interim;
+use crate::latency::Latency;
+use crate::net::option;
+use crate::net::socket::{self, Sizes};
+use crate::net::timers;
+use crate::options::Direction;
+use crate::traffic::{self, Counted, Live};
+
+/// A receiver goes on reading for so long after the time: who sends stops then, too.
+const GRACE: Duration = Duration::from_secs(2);
+/// So long may it take until the receiver has read what was sent.
+const CONFIRM: Duration = Duration::from_secs(120);
+
+/// A repetition under way.
+pub(super) struct Run<'a, 'b> {
+    pub(super) test: &'a mut Tester<'b>,
+    pub(super) live: Arc<Live>,
+    pub(super) latency: Option<Latency>,
+    pub(super) segments: u64,
+    pub(super) retransmits: i32,
+    pub(super) mss: i32,
+}
+
+/// What it came to.
+pub(super) struct Outcome {
+    pub(super) counted: Counted,
+    pub(super) elapsed: Duration,
+    pub(super) local_cpu: Option<(Reading, Reading)>,
+    pub(super) end_sizes: Sizes,
+    pub(super) congestion: String,
+    pub(super) acknowledged_before: u64,
+}
+
+impl Run<'_, '_> {
+    /// From the connection to its end.
+    pub(super) fn traffic(&mut self, socket: OwnedFd, to: SocketAddr) -> io::Result<Outcome> {
+        let options = self.test.options;
+        let is_single = !options.is_connect_test;
+        let socket = Arc::new(socket);
+        let fd = socket.as_fd();
+        if is_single {
+            set_socket_timeout(fd, Timeout::Send, Some(CONFIRM))?;
+            rustix::net::connect(fd, &to)?;
+            set_socket_timeout(fd, Timeout::Send, None)?;
+        }
+        let fresh_sizes = socket::sizes(fd);
+        self.live.watch(&socket);
+        let acknowledged_before = if is_single {
+            self.live.acknowledged()
+        } else {
+            0
+        };
+        let interim = options.interim.map(|_| Interim::new(options, &self.live));
+        let read = |test: &mut Tester<'_>| {
+            let reading = test.meters.as_mut().map(Meters::read).transpose();
+            reading.map_err(io::Error::other)
+        };
+        let before = read(self.test)?;
+        let begin = Instant::now();
+        let end_timer = self.end_timer(begin);
+        let interim_timer = interim
+            .clone()
+            .zip(options.interim)
+            .map(|(interim, every)| {
+                let mut due = begin + every;
+                timers::at(due, move || {
+                    interim.print(false);
+                    due += every;
+                    Some(due)
+                })
+            });
+        let counted = self.bytes(&socket, to)?;
+        let done = match options.direction {
+            Direction::Send => counted.bytes_sent,
+            Direction::Receive => counted.bytes_received,
+            Direction::Both => counted.transactions,
+        };
+        // A sender's clock may be the first by a little.
+        let may_end = self.live.is_over()
+            || options.direction == Direction::Receive && self.test.time().is_some();
+        if !may_end && !self.test.until().is_done(done) {
+            return Err(io::ErrorKind::ConnectionReset.into());
+        }
+        let mut elapsed = begin.elapsed();
+        drop(interim_timer);
+        if let Some(interim) = interim {
+            interim.print(true);
+        }
+        if options.direction == Direction::Send {
+            rustix::net::shutdown(fd, Shutdown::Write).or_else(|error| match error {
+                rustix::io::Errno::NOTCONN => Ok(()),
+                error => Err(error),
+            })?;
+            set_socket_timeout(fd, Timeout::Recv, Some(CONFIRM))?;
+            traffic::drain(fd)?;
+            elapsed = begin.elapsed();
+        }
+        drop(end_timer);
+        // netserver may wait for our end of the connection before it tells what it saw.
+        self.live.forget();
+        let after = read(self.test)?;
+        if let (Direction::Receive, Some(time)) = (options.direction, self.test.time()) {
+            // What came after it is not counted.
+            elapsed = elapsed.min(time);
+        }
+        if is_single {
+            self.look(fd);
+            if std::env::var_os("DUMP_TCP_INFO").is_some()
+                && let Ok(info) = option::info(fd)
+            {
+                eprint!("{}", info.dump());
+            }
+        }
+        let mut end_sizes = socket::sizes(fd);
+        if !is_single {
+            end_sizes = fresh_sizes;
+        }
+        Ok(Outcome {
+            counted,
+            elapsed,
+            local_cpu: before.zip(after),
+            end_sizes,
+            congestion: socket::congestion(fd),
+            acknowledged_before,
+        })
+    }
+
+    /// What the kernel tells of a connection before it is closed.
+    fn look(&mut self, fd: BorrowedFd<'_>) {
+        let Ok(info) = option::info(fd) else { return };
+        self.segments += info.segments_sent();
+        self.retransmits += info.retransmits().cast_signed();
+        self.mss = info.mss().cast_signed();
+    }
+
+    /// The clock's end of the test.
+    fn end_timer(&self, begin: Instant) -> Option<timers::Timer> {
+        let time = self.test.time()?;
+        let live = Arc::clone(&self.live);
+        let direction = self.test.options.direction;
+        Some(timers::at(begin + time, move || {
+            match direction {
+                _ if live.is_over() => live.shut(Shutdown::Read),
+                Direction::Send => live.end(Some(Shutdown::Write)),
+                Direction::Both => live.end(Some(Shutdown::Both)),
+                // The sender's clock ends it just now, too; if not, neither do we wait.
+                Direction::Receive => {
+                    live.end(None);
+                    return Some(begin + time + GRACE);
+                }
+            }
+            None
+        }))
+    }
+
+    fn bytes(&mut self, socket: &Arc<OwnedFd>, to: SocketAddr) -> io::Result<Counted> {
+        let options = self.test.options;
+        let until = self.test.until();
+        let mut buffers = self.test.buffers.take().expect("they were made");
+        let Buffers {
+            send,
+            receive,
+            file,
+        } = &mut buffers;
+        let latency = self.latency.as_mut();
+        let (live, fd) = (&*self.live, socket.as_fd());
+        let counted = match options.direction {
+            Direction::Send => match file {
+                Some(file) => traffic::send_file(live, fd, file, send.len(), until, latency),
+                None => traffic::send(live, fd, send, until, latency),
+            },
+            Direction::Receive => traffic::receive(live, fd, receive, until, latency),
+            Direction::Both if !options.is_connect_test => {
+                let more = u64::from(options.burst.unsigned_abs());
+                traffic::request(live, fd, send, receive, more, until, latency)
+            }
+            Direction::Both => {
+                let (test, counts_segments) = (&*self.test, self.test.meters.is_some());
+                let (mut segments, mut retransmits, mut mss) = (0, 0, -1);
+                let closing = |fd: BorrowedFd<'_>| {
+                    if mss >= 0 && !counts_segments {
+                        return;
+                    }
+                    if let Ok(info) = option::info(fd) {
+                        segments += info.segments_sent();
+                        retransmits += info.retransmits().cast_signed();
+                        mss = info.mss().cast_signed();
+                    }
+                };
+                let connect = || traffic::connect(live, test.socket()?, to);
+                let counted =
+                    traffic::connect_each(live, connect, send, receive, until, latency, closing);
+                (self.segments, self.retransmits, self.mss) = (segments, retransmits, mss);
+                counted
+            }
+        };
+        self.test.buffers = Some(buffers);
+        counted
+    }
+}
