@@ -201,7 +201,9 @@ fn setting(knob: &str, group: &[&CellSummary], firsts: &[&CellSummary]) -> Strin
 /// A cell's name without the knobs that the study varied within it.
 fn own_name(name: &str) -> String {
     let words = name.split(' ').filter(|word| !word.contains('='));
-    words.collect::<Vec<_>>().join(" ")
+    let name = words.collect::<Vec<_>>().join(" ");
+    // As of "4 connections, stack=kernel".
+    name.trim_end_matches([',', ':']).to_string()
 }
 
 /// A count that a cost may follow.

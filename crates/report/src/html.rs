@@ -16,6 +16,7 @@ use crate::estimate::Estimate;
 use crate::json::json;
 use crate::labels;
 use crate::number::{show, show_estimate, show_percent, unit_in_tables};
+use crate::operations::PERCENTILES;
 use crate::prose::{found, sentence};
 use crate::published_chart::published_chart;
 use crate::published_table;
@@ -81,6 +82,7 @@ pub fn html(summary: &Summary) -> String {
                         (openings(summary))
                         (response_times(summary))
                         (groups(summary))
+                        (operations(summary))
                         (figures(&charts, |chart| chart.is_detail && chart.form != "split", "The hosts, each by itself"))
                         (figures(&charts, |chart| chart.form == "split", "Where the CPU time went"))
                         (split(summary))
@@ -273,6 +275,33 @@ fn groups(summary: &Summary) -> Markup {
             ]
             .map(|(kind, title)| (Derived { kind, scope: Scope::Group(group) }, title));
             (cells_table(&format!("Connections of the group {group}"), &cells, &wanted))
+        }
+    }
+}
+
+/// What each operation of a program took, by cell.
+fn operations(summary: &Summary) -> Markup {
+    let titles = PERCENTILES.map(|(_, title)| title);
+    html! {
+        @for cell in summary.cells.iter().filter(|cell| !cell.operations.is_empty()) {
+            div.scroll { table {
+                caption { "Operations of programs, times in µs: " (cell.name) }
+                thead { tr {
+                    th scope="col" { "operation" }
+                    th scope="col" { "count" }
+                    th scope="col" { "failed" }
+                    @for title in titles { th scope="col" { (title) } }
+                } }
+                tbody { @for one in &cell.operations { tr {
+                    th scope="row" {
+                        (one.host) @if let Some(group) = one.group { ", " (group) }
+                        ": " (one.place) " " (one.operation)
+                    }
+                    td { (one.count) }
+                    td { (one.failed) }
+                    @for time in one.times_us { td { (time.map_or(ABSENT.to_string(), show)) } }
+                } } }
+            } }
         }
     }
 }

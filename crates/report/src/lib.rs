@@ -43,6 +43,7 @@ mod json;
 mod labels;
 mod layers_prose;
 mod levels;
+mod lone_prose;
 mod meter_cost;
 mod netperf;
 mod number;

@@ -13,6 +13,7 @@ use crate::estimate::Estimate;
 use crate::held::Held;
 use crate::labels;
 use crate::layers_prose;
+use crate::lone_prose;
 use crate::number::{precise, unit_in_tables};
 use crate::summary::Summary;
 
@@ -38,7 +39,9 @@ pub(crate) fn found(summary: &Summary) -> Vec<String> {
         .differences
         .iter()
         .map(|line| format!("The runs were made on {line}."));
+    let lone = lone_prose::sentence(summary);
     verdicts
+        .chain(lone.filter(|_| summary.findings.is_empty()))
         .chain(differences)
         .chain(sentences(&summary.findings))
         .chain(of_captures)
@@ -180,12 +183,28 @@ fn value(of: Derived, cells: &[(String, Option<Estimate>)], published: Option<f6
     let (_, scale) = unit_in_tables(of);
     let names: Vec<&str> = cells.iter().map(|(name, _)| name.as_str()).collect();
     let common = common(&names);
-    let range = |cell: &(String, Option<Estimate>)| cell.1.map(|it| (it.median, it.lo, it.hi));
+    // Where all have it in common, it tells nothing either.
+    let ending = common_ending(&names, common);
+    let shown_name = |name: &str| {
+        let own = &name[common..name.len() - ending];
+        own.trim_end_matches([',', ':']).to_string()
+    };
+    let range = |cell: &(String, Option<Estimate>)| {
+        // None is none, with an interval and without.
+        let zero = |it: &Estimate| it.median == 0.0 && it.hi.unwrap_or(0.0) == 0.0;
+        cell.1.map(|it| match zero(&it) {
+            true => (0.0, None, None),
+            false => (it.median, it.lo, it.hi),
+        })
+    };
     let shown = cells.chunk_by(|a, b| range(a) == range(b)).map(|alike| {
         let name = match alike {
             _ if cells.len() == 1 => String::new(),
-            [(only, _)] => format!("{}: ", &only[common..]),
-            [(first, _), .., (last, _)] => format!("{} to {}: ", &first[common..], &last[common..]),
+            [(only, _)] => format!("{}: ", shown_name(only)),
+            all if all.len() == cells.len() => format!("in all {} cells ", all.len()),
+            [(first, _), .., (last, _)] => {
+                format!("{} to {}: ", shown_name(first), shown_name(last))
+            }
             [] => unreachable!("a chunk has at least one cell"),
         };
         let Some(estimate) = &alike[0].1 else {
@@ -205,11 +224,38 @@ fn value(of: Derived, cells: &[(String, Option<Estimate>)], published: Option<f6
         format!("{name}{}{against}", with_interval(estimate, scale))
     });
     let shown: Vec<String> = shown.collect();
-    format!(
-        "{}{}",
-        names.first().map_or("", |name| &name[..common]),
-        shown.join(", ")
-    )
+    let beginning = names.first().map_or("", |name| &name[..common]);
+    // What begins a knob's value does not begin that of all.
+    let beginning = match shown.len() {
+        1 if beginning.ends_with('=') => "",
+        _ => beginning,
+    };
+    format!("{beginning}{}", shown.join(", "))
+}
+
+/// Bytes of the words with which all names end, from a space on, beyond what they begin with.
+fn common_ending(names: &[&str], beginning: usize) -> usize {
+    let Some((first, others)) = names.split_first().filter(|(_, others)| !others.is_empty()) else {
+        return 0;
+    };
+    let alike = |at: &usize| {
+        others
+            .iter()
+            .all(|name| name[beginning..].ends_with(&first[*at..]))
+    };
+    let words = first[beginning..]
+        .match_indices(' ')
+        .map(|(at, _)| beginning + at);
+    // Some name must be left of each.
+    let longer = |at: &usize| {
+        names
+            .iter()
+            .all(|name| name.len() > beginning + first.len() - at)
+    };
+    words
+        .filter(longer)
+        .find(alike)
+        .map_or(0, |at| first.len() - at)
 }
 
 /// Bytes of the words with which all names begin: up to a space or an equals sign.
@@ -390,6 +436,34 @@ mod tests {
             sentence(&fewer_acks(steps)),
             format!("{beginning}{expected}.")
         );
+    }
+
+    #[test]
+    fn what_all_names_have_in_common_is_told_once_or_not_at_all() {
+        let of = Derived::of(HostName::SERVER, Figure::OutOfOrderPerMib);
+        let cells = |estimates: [Estimate; 3]| {
+            let names = ["1 connection", "8 connections", "100 connections"];
+            let named = names.iter().zip(estimates);
+            named
+                .map(|(name, estimate)| {
+                    (format!("TSO on, {name}, write_size=64KiB"), Some(estimate))
+                })
+                .collect::<Vec<_>>()
+        };
+        let none = estimate(0.0, 0.0, 0.0);
+        let alone = Estimate {
+            lo: None,
+            hi: None,
+            n: 5,
+            ..none
+        };
+        assert!(
+            value(of, &cells([none, alone, none]), None).starts_with("TSO on, in all 3 cells 0")
+        );
+        let some = estimate(2.0, 1.0, 3.0);
+        let told = value(of, &cells([none, some, none]), None);
+        assert!(!told.contains("write_size"), "{told}");
+        assert!(told.starts_with("TSO on, 1 connection: 0"), "{told}");
     }
 
     #[test]

@@ -101,9 +101,24 @@ fn a_profile_runs_as_it_is_and_as_the_study_that_it_is() {
         .unwrap();
     assert!(p50["time_us_p50"].as_f64().unwrap() > 0.0, "{p50}");
     let details = place.run(&["report", "one", "--details"]);
-    let expected = ["Operations of programs", "server, takes", "accept", "close"];
+    let expected = [
+        "Operations of programs",
+        "server, takes",
+        "accept",
+        "close",
+        // The answer: there is one cell alone.
+        "half of the responses took",
+    ];
     for part in expected {
         assert!(details.stdout.contains(part), "{part}: {}", details.stdout);
+    }
+    let page = std::fs::read_to_string(place.path("one/report.html")).unwrap();
+    for part in [
+        "Operations of programs, times in µs",
+        "client, asks: ",
+        "server, takes: ",
+    ] {
+        assert!(page.contains(part), "{part}");
     }
 }
 
