@@ -14,6 +14,7 @@ mod backend;
 mod capture;
 mod captured;
 mod deal;
+mod input;
 mod lane;
 mod policy;
 pub mod protocol;
@@ -27,10 +28,13 @@ mod worker;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
-use std::io::{BufRead, Write};
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use anyhow::Context;
 use tcpcost_host::cpus::Cpus;
@@ -43,17 +47,24 @@ use tcpcost_stack::limits::TcpLimits;
 use tcpcost_study::{CarrierAsked, HostName, Machine, Route};
 
 use crate::backend::{Backend, Wires};
+use crate::input::Input;
 use crate::protocol::{Answer, Ask, Attached, Hello, PROTOCOL, clock_ns};
 use crate::trial::HostTrial;
 use crate::wire::Wire;
 pub use crate::wire::main as wire;
 use crate::worker::Listening;
 
-/// Answers until the input ends, as one host or as several of one process, joined in memory.
+/// Answers until the input ends, as one host or as several of one process, joined in memory. With a lease also until
+/// nothing was heard for so long.
 ///
 /// # Errors
 /// The namespace cannot be made.
-pub fn main(isolate: bool, memory: bool, hosts: &[HostName]) -> anyhow::Result<Infallible> {
+pub fn main(
+    isolate: bool,
+    memory: bool,
+    lease: Option<Duration>,
+    hosts: &[HostName],
+) -> anyhow::Result<Infallible> {
     // Ctrl-C and the end of a terminal reach the whole process group; the command decides what they mean.
     tcpcost_signals::leave_to_parent();
     let machine = OfMachine::read();
@@ -80,7 +91,8 @@ pub fn main(isolate: bool, memory: bool, hosts: &[HostName]) -> anyhow::Result<I
         };
         agents.push((host, agent, asks));
     }
-    listen(Arc::clone(&journal), inboxes);
+    let input = std::io::stdin().as_fd().try_clone_to_owned()?;
+    listen(Arc::clone(&journal), inboxes, Input::new(input.into(), lease));
     let (host, last, asks) = agents
         .pop()
         .context("an agent answers for at least one host")?;
@@ -113,20 +125,50 @@ fn serve(mut agent: Agent, host: HostName, asks: &Receiver<String>) -> ! {
 
 /// Reads questions on a thread of its own, so that the end of the input is seen at once, even in
 /// the middle of a trial.
-fn listen(journal: Arc<Mutex<Option<Journal>>>, inboxes: BTreeMap<String, Sender<String>>) {
+fn listen(
+    journal: Arc<Mutex<Option<Journal>>>,
+    inboxes: BTreeMap<String, Sender<String>>,
+    mut input: Input<File>,
+) {
     std::thread::spawn(move || {
-        for line in std::io::stdin().lock().lines() {
-            let Ok(line) = line else { break };
-            let Some((host, ask)) = line.split_once(' ') else {
-                break;
+        let why = loop {
+            let line = match input.line() {
+                Ok(Some(line)) => line,
+                Ok(None) => break None,
+                Err(error) => break Some(error.to_string()),
             };
-            let inbox = inboxes.get(host);
-            if inbox.is_none_or(|inbox| inbox.send(ask.to_string()).is_err()) {
-                break;
+            // The command is there and has nothing to ask.
+            if line.is_empty() {
+                continue;
             }
+            let Some((inbox, ask)) = line
+                .split_once(' ')
+                .and_then(|(host, ask)| Some((inboxes.get(host)?, ask)))
+            else {
+                break Some(format!("did not understand {:?}", shown(&line)));
+            };
+            if ask.starts_with(RUN)
+                && let Ok(Ask::Run(span)) = serde_json::from_str(ask)
+            {
+                input.expect_silence_until(span.stop_ns);
+            }
+            if inbox.send(ask.to_string()).is_err() {
+                break None;
+            }
+        };
+        if let Some(why) = why {
+            let _ = writeln!(std::io::stderr(), "tcpcost agent: {why}");
         }
         leave(&journal);
     });
+}
+
+/// How [`Ask::Run`] begins.
+const RUN: &str = r#"{"do":"run""#;
+
+/// As much of a line as tells what it is.
+fn shown(line: &str) -> String {
+    line.chars().take(60).collect()
 }
 
 /// Puts back what was changed and ends the process. Whoever of the two threads first sees that the

@@ -94,7 +94,7 @@ impl<'a> Trial<'a> {
 
     fn namespace(&self, name: HostName, host: &'a HostRecord) -> Namespace<'a> {
         let shared = self.record.topology.host(name);
-        let shared = shared.is_some_and(|host| host.reach == Reach::Here);
+        let shared = shared.is_some_and(|host| host.reach == Reach::Local);
         (&host.machine, (!shared).then_some(name))
     }
 
@@ -385,7 +385,7 @@ impl Source for ScopeCounts<'_> {
 
     fn owns_namespaces(&self) -> bool {
         let mut hosts = self.trial.record.topology.hosts.iter();
-        !hosts.any(|host| host.reach == Reach::Here)
+        !hosts.any(|host| host.reach == Reach::Local)
     }
 }
 

@@ -32,6 +32,7 @@ mod cpu_distance;
 mod derived;
 mod flow_group;
 mod host_name;
+mod host_reach;
 mod knob;
 mod knobs;
 mod measure;
@@ -72,6 +73,7 @@ pub use conclusion::{Change, Conclusion, Fit};
 pub use derived::{Derived, Scope};
 pub use flow_group::FlowGroup;
 pub use host_name::{HostName, HostNameError};
+pub use host_reach::{Reach, ReachError};
 pub use knob::{Knobs, UnknownKnob};
 pub use knobs::{KNOBS, find};
 pub use measure::{Measure, Published, PublishedFunctions, Series, Threshold, ThresholdOf};
@@ -97,7 +99,7 @@ pub use tcpcost_counts::{
     ByConnection, CallChain, CallChains, Counts, Figure, FigureOf, MeterName, Opening, Quantity,
     Reading, Sequences, Snapshot, Spread, TaskClass, Totals, UNKNOWN, WentBackwards, Whose,
 };
-pub use topology::{Bed, Host, Link, LinkKind, Port, Reach, Route, StackKind, Topology, Traffic};
+pub use topology::{Bed, Host, Link, LinkKind, Port, Route, StackKind, Topology, Traffic};
 pub use uperf::{
     ConvertedProfile, UperfHandling, UperfRow, UperfSurroundings, convert_uperf_profile,
     is_uperf_profile, uperf_table,

@@ -10,23 +10,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::choices::RelayMode;
 use crate::host_name::HostName;
+use crate::host_reach::Reach;
 use crate::knob::Knobs;
 use crate::side::Side;
 use crate::value::Value;
 use crate::wire::WireSettings;
 use crate::words::words;
-
-/// How a host's agent is started.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Reach {
-    /// In the command's own network namespace.
-    Here,
-    /// In a network namespace of its own, on the command's machine.
-    Namespace,
-    /// In one process with the other hosts that are reached so, on the command's machine.
-    Memory,
-}
 
 /// Whose TCP a host's connections have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -334,7 +323,7 @@ impl Topology {
 
     /// Two hosts in namespaces of their own, joined by a veth pair, or by a wire where something of it is set.
     fn pair(knobs: &Knobs) -> Topology {
-        let mut topology = Topology::of_hosts(knobs, Reach::Namespace, &HostName::PAIR);
+        let mut topology = Topology::of_hosts(knobs, &Reach::Netns, &HostName::PAIR);
         let kind = match WireSettings::are_set(knobs) {
             true => LinkKind::Wire,
             false => LinkKind::Veth,
@@ -346,7 +335,7 @@ impl Topology {
     /// So many clients in namespaces of their own, each joined with the server by a veth pair.
     fn star(knobs: &Knobs) -> Topology {
         let names = knobs.host_names();
-        let mut topology = Topology::of_hosts(knobs, Reach::Namespace, &names);
+        let mut topology = Topology::of_hosts(knobs, &Reach::Netns, &names);
         for &client in &names[..names.len() - 1] {
             topology.join(LinkKind::Veth, client, HostName::SERVER, knobs);
         }
@@ -356,7 +345,7 @@ impl Topology {
     /// Client and server, each joined by a veth pair with a host in the middle that forwards or relays; by a TAP, where
     /// it relays by our TCP.
     fn chain(knobs: &Knobs) -> Topology {
-        let mut topology = Topology::of_hosts(knobs, Reach::Namespace, &knobs.host_names());
+        let mut topology = Topology::of_hosts(knobs, &Reach::Netns, &knobs.host_names());
         let kind = match knobs.is_user(HostName::RELAY) {
             true => LinkKind::Tap,
             false => LinkKind::Veth,
@@ -371,7 +360,7 @@ impl Topology {
 
     /// Client and server on the command's own loopback.
     fn loopback(knobs: &Knobs) -> Topology {
-        let mut topology = Topology::of_hosts(knobs, Reach::Here, &HostName::PAIR);
+        let mut topology = Topology::of_hosts(knobs, &Reach::Local, &HostName::PAIR);
         let address = match is_v6(knobs) {
             false => Ipv4Addr::LOCALHOST.into(),
             true => Ipv6Addr::LOCALHOST.into(),
@@ -391,7 +380,7 @@ impl Topology {
 
     /// Two hosts in namespaces of their own, one of them with our TCP, joined by a TAP.
     fn tap(knobs: &Knobs) -> Topology {
-        let mut topology = Topology::of_hosts(knobs, Reach::Namespace, &HostName::PAIR);
+        let mut topology = Topology::of_hosts(knobs, &Reach::Netns, &HostName::PAIR);
         topology.join(LinkKind::Tap, HostName::CLIENT, HostName::SERVER, knobs);
         for port in topology
             .links
@@ -405,7 +394,7 @@ impl Topology {
 
     /// Two hosts with our TCP in one process.
     fn memory(knobs: &Knobs) -> Topology {
-        let mut topology = Topology::of_hosts(knobs, Reach::Memory, &HostName::PAIR);
+        let mut topology = Topology::of_hosts(knobs, &Reach::Memory, &HostName::PAIR);
         for host in &mut topology.hosts {
             host.stack = StackKind::User;
         }
@@ -421,10 +410,10 @@ impl Topology {
     }
 
     /// Hosts that are not linked yet; each whose name begins as `client` connects to the server.
-    fn of_hosts(knobs: &Knobs, reach: Reach, names: &[HostName]) -> Topology {
+    fn of_hosts(knobs: &Knobs, reach: &Reach, names: &[HostName]) -> Topology {
         let host = |&name: &HostName| Host {
             name,
-            reach,
+            reach: reach.clone(),
             stack: stack(knobs, name),
             cpus: match knobs.value_at(name, "cpus") {
                 Some(Value::Cpus(cpus)) => Some(cpus),

@@ -132,8 +132,9 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Agent {
             isolate,
             memory,
+            lease,
             hosts,
-        } => match tcpcost_agent::main(isolate, memory, &hosts)? {},
+        } => match tcpcost_agent::main(isolate, memory, lease, &hosts)? {},
     }
 }
 

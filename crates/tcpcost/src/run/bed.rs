@@ -172,7 +172,7 @@ impl Bed {
 
     /// Whether the kernel's TCP at this host is in a namespace of its own.
     pub fn owns(&self, host: HostName) -> bool {
-        let owns = |host: &Host| host.reach == Reach::Namespace && host.stack == StackKind::Kernel;
+        let owns = |host: &Host| host.reach == Reach::Netns && host.stack == StackKind::Kernel;
         self.topology.host(host).is_some_and(owns)
     }
 

@@ -4,12 +4,14 @@ mod bed;
 mod directory;
 mod distance_wait;
 mod host;
+mod last_words;
 mod launcher;
 mod nodes;
 mod phases;
 mod placement;
 mod plan;
 mod progress;
+mod push;
 mod reap;
 mod trial;
 mod warnings;
@@ -57,6 +59,7 @@ pub fn run(args: &cli::RunArgs) -> anyhow::Result<Exit> {
         Some(directory) => Some(Baseline::load(directory)?),
         None => None,
     };
+    let launchers = Launchers::new(&args.hosts)?;
     let (mut store, study, records) = match &args.resume {
         Some(path) => Directory::open(path)?,
         None => {
@@ -79,7 +82,6 @@ pub fn run(args: &cli::RunArgs) -> anyhow::Result<Exit> {
             (store, study, Vec::new())
         }
     };
-    let launchers = Launchers::parse(&args.launch)?;
     conduct(
         &mut store,
         &study,

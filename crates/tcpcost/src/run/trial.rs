@@ -258,7 +258,7 @@ impl Trial<'_> {
                     })
                     .collect(),
                 owned: bed.owns(name),
-                changes_device: bed.owns(name) || (host.reach == Reach::Here && index == 0),
+                changes_device: bed.owns(name) || (host.reach == Reach::Local && index == 0),
                 held: is_first.then(|| held(topology, &mates, knobs)),
                 netem: bed.by_netem(),
                 steering: bed.owns(name)
