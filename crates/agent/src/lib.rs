@@ -34,13 +34,14 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use tcpcost_host::cpus::Cpus;
 use tcpcost_host::error::SystemError;
-use tcpcost_host::journal::Journal;
-use tcpcost_host::{environment, link, machine, namespace, netem, route, sysctl};
+use tcpcost_host::journal::{self, Journal};
+use tcpcost_host::lock::{Hold, HostLock};
+use tcpcost_host::{address, environment, link, machine, namespace, netem, route, sysctl};
 use tcpcost_link::{Layer, Offloads, Tap};
 use tcpcost_meter::core_to_core::round_trip_ns;
 use tcpcost_stack::limits::TcpLimits;
@@ -88,11 +89,16 @@ pub fn main(
             wire: None,
             machine: machine.clone(),
             journal: Arc::clone(&journal),
+            held: None,
         };
         agents.push((host, agent, asks));
     }
     let input = std::io::stdin().as_fd().try_clone_to_owned()?;
-    listen(Arc::clone(&journal), inboxes, Input::new(input.into(), lease));
+    listen(
+        Arc::clone(&journal),
+        inboxes,
+        Input::new(input.into(), lease),
+    );
     let (host, last, asks) = agents
         .pop()
         .context("an agent answers for at least one host")?;
@@ -239,6 +245,10 @@ impl OfMachine {
     }
 }
 
+/// An agent that puts back takes milliseconds.
+const ENDING_MAX: Duration = Duration::from_secs(5);
+const ENDING_PAUSE: Duration = Duration::from_millis(20);
+
 struct Agent {
     /// Set from `Prepare` on.
     trial: Option<HostTrial>,
@@ -247,6 +257,9 @@ struct Agent {
     wire: Option<Wire>,
     machine: OfMachine,
     journal: Arc<Mutex<Option<Journal>>>,
+    /// Of a host that a study names.
+    #[allow(dead_code, reason = "held until the process ends")]
+    held: Option<HostLock>,
 }
 
 impl Agent {
@@ -260,6 +273,7 @@ impl Agent {
                 version: env!("CARGO_PKG_VERSION").to_string(),
                 pid: std::process::id(),
                 machine: self.machine.id.clone(),
+                netns: namespace::inode().map_err(failed)?,
                 environment: self.machine.environment.clone(),
                 cpus: Cpus::read(Path::new("/sys")).map_err(failed)?,
             }))),
@@ -268,6 +282,22 @@ impl Agent {
             Ask::Distance { cpus } => Ok(Answer::Distance {
                 round_trip_ns: round_trip_ns(cpus).ok().flatten(),
             }),
+            Ask::Port {
+                device,
+                address,
+                is_v6,
+                changes,
+            } => {
+                let found = address::find(device.as_deref(), address, is_v6);
+                let found = found.map_err(PrepareError::Failed)?;
+                let restored = self.hold(changes)?;
+                let port = Attached {
+                    device: found.device,
+                    address: found.address,
+                    prefix: found.prefix,
+                };
+                Ok(Answer::Port { port, restored })
+            }
             Ask::Veth {
                 device,
                 peer_device,
@@ -370,6 +400,40 @@ impl Agent {
                     captured: captured.flatten().map(Box::new),
                 })
             }
+        }
+    }
+
+    /// Holds the settings of this network namespace until this process ends, and puts back what dead ones left.
+    fn hold(&mut self, changes: bool) -> Result<Vec<String>, PrepareError> {
+        // Without a place for journals nobody could have changed anything, and this process cannot either.
+        let Ok(folder) = journal::folder() else {
+            return Ok(Vec::new());
+        };
+        let lock = match HostLock::open(&folder) {
+            Err(error) if error.is_denied() => return Ok(Vec::new()),
+            other => other.map_err(failed)?,
+        };
+        let hold = match changes {
+            true => Hold::Alone,
+            false => Hold::Shared,
+        };
+        // One whose command was killed a moment ago still puts back.
+        let until = Instant::now() + ENDING_MAX;
+        while !lock.try_hold(hold).map_err(failed)? {
+            if Instant::now() >= until {
+                let text = format!("its network settings are held by {}", lock.holders());
+                return Err(PrepareError::Failed(text));
+            }
+            std::thread::sleep(ENDING_PAUSE);
+        }
+        self.held = Some(lock);
+        let restored = journal::restore(&folder).map_err(failed)?;
+        match restored.failed.is_empty() {
+            true => Ok(restored.put_back),
+            false => Err(PrepareError::Failed(format!(
+                "what a dead agent had changed could not be put back ({}): see to it, then tcpcost restore there",
+                restored.failed.join("; ")
+            ))),
         }
     }
 

@@ -39,6 +39,7 @@ mod measure;
 mod meter_trials;
 mod nearest;
 mod parse;
+mod pattern;
 mod program;
 mod published;
 mod published_table;
@@ -56,6 +57,7 @@ mod study;
 mod synonyms;
 mod tables;
 mod topology;
+mod traffic;
 pub mod units;
 mod uperf;
 mod value;
@@ -79,13 +81,15 @@ pub use knobs::{KNOBS, find};
 pub use measure::{Measure, Published, PublishedFunctions, Series, Threshold, ThresholdOf};
 pub use nearest::nearest;
 pub use parse::StudyError;
+pub use pattern::Pattern;
 pub use program::{CloseBy, MessageSize, Operation, PauseAt, Program, Times};
 pub use published_table::PublishedTable;
 pub use quick::Quick;
 pub use reach::{Unavailable, Unmet};
 pub use record::{
-    BufferSizes, BuffersFound, CpuDistance, CpuId, Environment, HostRecord, Machine,
-    OperationRecord, Outcome, Record, RecordError, SCHEMA_VERSION, Warning, WarningCode,
+    BufferSizes, BuffersFound, ClockOffset, ClockOffsets, CpuDistance, CpuId, Environment,
+    HostRecord, Machine, Nic, OperationRecord, Outcome, Record, RecordError, SCHEMA_VERSION,
+    Warning, WarningCode,
 };
 pub use row::{At, Group, Is, Kernel, Kind, Knob, Need, Of, Term, User, UserKnob};
 pub use series::{ConnectionSeries, Look};
@@ -99,7 +103,8 @@ pub use tcpcost_counts::{
     ByConnection, CallChain, CallChains, Counts, Figure, FigureOf, MeterName, Opening, Quantity,
     Reading, Sequences, Snapshot, Spread, TaskClass, Totals, UNKNOWN, WentBackwards, Whose,
 };
-pub use topology::{Bed, Host, Link, LinkKind, Port, Route, StackKind, Topology, Traffic};
+pub use topology::{Bed, DeviceOwner, Host, Link, LinkKind, Port, Route, StackKind, Topology};
+pub use traffic::Traffic;
 pub use uperf::{
     ConvertedProfile, UperfHandling, UperfRow, UperfSurroundings, convert_uperf_profile,
     is_uperf_profile, uperf_table,

@@ -146,11 +146,14 @@ pub struct RunArgs {
     /// Less than a minute: shorter intervals, fewer repetitions, and of the cells those that the study's table "quick" keeps.
     #[arg(long)]
     pub quick: bool,
+    /// The two hosts of the kernel's driver tests, for a study that names none: a file net.config with NETIF, LOCAL_V4, REMOTE_V4, REMOTE_TYPE, REMOTE_ARGS.
+    #[arg(long, value_name = "FILE")]
+    pub net_config: Option<PathBuf>,
     /// Directory for records and report [default: tcpcost-out/STUDY-TIME].
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Go on with an interrupted or killed run: no trial is repeated, none lost.
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["study", "set", "repetitions", "duration", "seed", "meter_cost", "capture", "quick", "out"])]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["study", "set", "net_config", "repetitions", "duration", "seed", "meter_cost", "capture", "quick", "out"])]
     pub resume: Option<PathBuf>,
     /// Hold each cell against an earlier run of the same study: its directory. A cell that is dearer is exit code 3; thresholds with a percentage limit it.
     #[arg(long, value_name = "DIR")]

@@ -10,6 +10,7 @@ mod doctor;
 mod exit;
 mod fronts;
 mod metrics_address;
+mod net_config;
 mod output;
 mod peer;
 mod relay;

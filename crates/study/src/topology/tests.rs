@@ -69,7 +69,10 @@ fn a_relay_by_our_tcp_has_a_tap_to_each_side_and_knobs_of_our_tcp() {
     );
     assert_eq!(chain.relays, [HostName::RELAY]);
     let knobs = knobs(&[set[0], set[1], ("relay.ack_policy", "on-read")]);
-    assert_eq!(knobs.available_at(HostName::RELAY, false), Ok(()));
+    assert_eq!(
+        knobs.available_at(HostName::RELAY, DeviceOwner::Loopback),
+        Ok(())
+    );
     assert_eq!(
         Topology::of(Bed::Netns, &self::knobs(&[set[0], ("relay.stack", "user")])).unwrap_err(),
         "relay.stack: the host in the middle has our TCP by relay_mode = \"user\""

@@ -15,8 +15,8 @@ use tcpcost_agent::protocol::{Answer, Ask, Hello, PROTOCOL};
 use tcpcost_signals::Interrupt;
 use tcpcost_study::{HostName, Reach, Topology};
 
-use super::launcher::Launchers;
 use super::last_words::LastWords;
+use super::launcher::Launchers;
 use super::reap::{LEAVE_MAX, ended_within, reap};
 
 /// Something the command waits for.
@@ -154,6 +154,13 @@ impl Nodes {
             .map(|host| host.name)
             .collect();
         for host in &topology.hosts {
+            if let (Some(program), false) = (program, host.reach.is_own()) {
+                let text = format!(
+                    "{} is of this machine: a host that is reached by another program runs its own tcpcost, or this one by --push",
+                    program.display()
+                );
+                return Err(AskError::Unfit(host.name, text));
+            }
             let lease = format!("{}ms", launchers.lease().as_millis());
             let (flags, hosts): (&[&str], &[HostName]) = match host.reach {
                 Reach::Local => (&[], &[host.name]),
@@ -321,7 +328,13 @@ impl Nodes {
     pub fn answer(&mut self, events: &Events, host: HostName) -> Result<Answer, AskError> {
         loop {
             if let Some(answer) = self.node(host).answers.pop_front() {
+                let is_far = self.node(host).due.is_some();
                 return match answer {
+                    // Which of many has not what others have.
+                    Answer::Unsupported { knob, reason } if is_far => {
+                        let reason = format!("{host}: {reason}");
+                        Err(AskError::Unsupported { knob, reason })
+                    }
                     Answer::Unsupported { knob, reason } => {
                         Err(AskError::Unsupported { knob, reason })
                     }

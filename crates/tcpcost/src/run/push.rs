@@ -114,7 +114,7 @@ impl Binary {
             }
         });
         let next = |within| next_line(&lines, within, interrupt);
-        let told = (|| {
+        let told = (|| -> Result<String, String> {
             let (machine, there) = (next(silence_max)?, next(silence_max)?);
             let here = tcpcost_host::machine::host().machine;
             if machine != here {
