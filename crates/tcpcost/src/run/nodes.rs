@@ -99,6 +99,8 @@ struct Process {
     stdin: Option<ChildStdin>,
     /// What another program, by which the host is reached, says of itself and of the host.
     last_words: Option<LastWords>,
+    /// Whether it was silent for too long: its end is not waited for.
+    given_up: bool,
 }
 
 /// One host's agent.
@@ -227,6 +229,7 @@ impl Nodes {
             child,
             stdin,
             last_words,
+            given_up: false,
         });
         self.nodes.extend(hosts.iter().map(|&host| Node {
             host,
@@ -378,6 +381,8 @@ impl Nodes {
         };
         let now = Instant::now();
         if now >= due {
+            let process = self.node(host).process;
+            self.processes[process].given_up = true;
             let silence = self.silence_max.as_secs();
             let text = format!("has not answered for {silence} s longer than it takes");
             return Err(AskError::Gone(host, text));
@@ -446,6 +451,9 @@ impl Drop for Nodes {
     fn drop(&mut self) {
         for process in &mut self.processes {
             process.stdin = None;
+            if process.given_up {
+                let _ = process.child.kill();
+            }
         }
         let until = Instant::now() + LEAVE_MAX;
         for process in &mut self.processes {

@@ -104,7 +104,7 @@ impl Lab {
         config += "Host nowhere\n  HostName 127.0.0.1\n";
         config += &format!(
             "Host *\n  Port 2222\n  User root\n  IdentityFile {}\n  IdentitiesOnly yes\n  BatchMode yes\n  \
-             UserKnownHostsFile {}\n  StrictHostKeyChecking accept-new\n  LogLevel ERROR\n",
+             UserKnownHostsFile {}\n  StrictHostKeyChecking accept-new\n  LogLevel ERROR\n  ConnectTimeout 5\n",
             key.display(),
             place.path("known_hosts").display(),
         );
