@@ -116,7 +116,14 @@ mod tests {
     #[test]
     fn a_reach_is_read_back_from_its_text_and_from_a_record() {
         let exec = "exec:kubectl exec -i tcpcost-0 --";
-        for text in ["local", "netns", "ssh:alpha", "ssh:me@10.0.0.2", exec, "slurm"] {
+        for text in [
+            "local",
+            "netns",
+            "ssh:alpha",
+            "ssh:me@10.0.0.2",
+            exec,
+            "slurm",
+        ] {
             let reach: Reach = text.parse().unwrap();
             assert_eq!(reach.to_string(), text);
             let json = serde_json::to_string(&reach).unwrap();
@@ -128,7 +135,15 @@ mod tests {
     #[test]
     fn what_ssh_would_take_for_an_option_is_no_destination() {
         let bad = [
-            "", "ssh", "ssh:", "ssh:-oProxyCommand=x", "ssh:a b", "exec:", "exec: ", "alpha", "http:a",
+            "",
+            "ssh",
+            "ssh:",
+            "ssh:-oProxyCommand=x",
+            "ssh:a b",
+            "exec:",
+            "exec: ",
+            "alpha",
+            "http:a",
         ];
         for text in bad {
             assert_eq!(text.parse::<Reach>(), Err(ReachError), "{text:?}");

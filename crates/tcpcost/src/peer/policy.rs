@@ -3,7 +3,9 @@
 
 use clap::error::ErrorKind;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
-use tcpcost_study::{AckKind, DeviceOwner, HostName, KNOBS, Kind, Knob, Knobs, Of, User, UserKnob, Value};
+use tcpcost_study::{
+    AckKind, DeviceOwner, HostName, KNOBS, Kind, Knob, Knobs, Of, User, UserKnob, Value,
+};
 
 /// One flag per knob of our TCP; what is not given is its own.
 #[derive(Debug, Clone, Default)]

@@ -103,7 +103,10 @@ impl Launchers {
             return command;
         }
         let there = self.program_at(reach);
-        let words: Vec<&str> = [there.as_str()].into_iter().chain(arguments.iter().copied()).collect();
+        let words: Vec<&str> = [there.as_str()]
+            .into_iter()
+            .chain(arguments.iter().copied())
+            .collect();
         self.at(host, reach, &words)
     }
 
@@ -187,7 +190,9 @@ mod tests {
         let reach = reach.parse().unwrap();
         let command = launchers.command(HostName::CLIENT, &reach, None, &["agent", "client"]);
         let words = std::iter::once(command.get_program()).chain(command.get_args());
-        let words: Vec<String> = words.map(|word| word.to_string_lossy().into_owned()).collect();
+        let words: Vec<String> = words
+            .map(|word| word.to_string_lossy().into_owned())
+            .collect();
         words.join("|")
     }
 
@@ -197,7 +202,10 @@ mod tests {
         assert_eq!(line(plain(), "local"), "/proc/self/exe|agent|client");
         let ssh = line(plain(), "ssh:me@alpha");
         assert!(ssh.starts_with("ssh|-T|-o|BatchMode=yes|"), "{ssh}");
-        assert!(ssh.ends_with("|--|me@alpha|exec tcpcost agent client"), "{ssh}");
+        assert!(
+            ssh.ends_with("|--|me@alpha|exec tcpcost agent client"),
+            "{ssh}"
+        );
         assert_eq!(
             line(plain(), "exec:docker exec -i a"),
             "docker|exec|-i|a|tcpcost|agent|client"
