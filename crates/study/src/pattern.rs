@@ -108,7 +108,7 @@ impl Arranged {
         }
         let (first, others) = named.split_first().expect("there are two");
         match pattern {
-            Pattern::Auto | Pattern::Pairs if count % 2 == 0 => {
+            Pattern::Auto | Pattern::Pairs if count.is_multiple_of(2) => {
                 named.chunks(2).for_each(|pair| connect(&pair[0], &pair[1]));
             }
             Pattern::Auto | Pattern::Pairs => {

@@ -382,7 +382,7 @@ fn a_stranger_on_a_data_port_is_dropped_and_counted() {
     // Its connections do not stand, so the server listens as long as the traffic runs.
     let study = long("[workload]\nkind = \"crr\"\n").replace("\n[workload]\nrate = \"10Mbit\"", "");
     let started = lab.start(&study, &reach);
-    let refused = until("a refusal", || {
+    until("a refusal", || {
         let address = *lab.at(1, listening).first()?;
         assert_eq!(
             address.ip().to_string(),
@@ -400,7 +400,6 @@ fn a_stranger_on_a_data_port_is_dropped_and_counted() {
         let rest = said.unwrap_or_default();
         rest.is_empty().then_some(())
     });
-    let () = refused;
     let record = until("a record that counts it", || {
         let text = std::fs::read_to_string(lab.place.path("out/records.jsonl")).ok()?;
         let records = text

@@ -159,7 +159,12 @@ mod tests {
             Kind::Share => "1%".to_string(),
             Kind::Switch => "on".to_string(),
             Kind::Choice(words) => words.last().expect("some").to_string(),
-            Kind::Cpus | Kind::Text | Kind::Program => "reno".to_string(),
+            Kind::Cpus
+            | Kind::Text
+            | Kind::Program
+            | Kind::Reach
+            | Kind::Device
+            | Kind::Address => "reno".to_string(),
         }
     }
 

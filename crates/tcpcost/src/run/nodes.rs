@@ -89,6 +89,8 @@ pub(super) fn out_of_turn(host: HostName, answer: &Answer) -> AskError {
 /// Connections are set up within half a minute and a millisecond for each (`agent/src/trial.rs`), of which a host has
 /// 30,000 at most.
 const SET_UP_MAX: Duration = Duration::from_secs(60);
+/// An agent waits some seconds for the one before it to put back (`agent/src/lib.rs`).
+const HOLD_MAX: Duration = Duration::from_secs(10);
 /// A program whose agent has ended ends by itself.
 const END_MAX: Duration = Duration::from_secs(2);
 
@@ -290,6 +292,7 @@ impl Nodes {
         let takes = match ask {
             Ask::Run(_) => self.run_takes,
             Ask::Listen | Ask::Connect { .. } | Ask::Relay { .. } | Ask::Accepted => SET_UP_MAX,
+            Ask::Port { .. } => HOLD_MAX,
             _ => Duration::ZERO,
         };
         let due = Instant::now() + takes + self.silence_max;
