@@ -47,6 +47,8 @@ deps-test:
 	@./scripts/need --optional iperf3 iperf3 "one test measures another program's traffic; without it that test is skipped"
 	@./scripts/need --optional curl curl "tests fetch with it from nginx and from our own TCP; without it they are skipped"
 	@./scripts/need --optional "nginx /usr/sbin/nginx" nginx-light "one test tells what curl waited for of it; without it that test is skipped"
+	@./scripts/need --optional /usr/sbin/sshd openssh-server "tests reach hosts of their own by ssh; without it they are skipped"
+	@./scripts/need --optional ssh openssh-client "the same"
 	@./scripts/need --optional tcpdump tcpdump "tests capture with it, and with libpcap, which it brings; without it they are skipped"
 
 clean:

@@ -14,6 +14,7 @@ mod backend;
 mod capture;
 mod captured;
 mod deal;
+mod input;
 mod lane;
 mod policy;
 pub mod protocol;
@@ -27,33 +28,44 @@ mod worker;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
-use std::io::{BufRead, Write};
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use tcpcost_host::cpus::Cpus;
 use tcpcost_host::error::SystemError;
-use tcpcost_host::journal::Journal;
-use tcpcost_host::{environment, link, machine, namespace, netem, route, sysctl};
+use tcpcost_host::journal::{self, Journal};
+use tcpcost_host::lock::{Hold, HostLock};
+use tcpcost_host::{address, environment, link, machine, namespace, netem, route, sysctl};
 use tcpcost_link::{Layer, Offloads, Tap};
 use tcpcost_meter::core_to_core::round_trip_ns;
 use tcpcost_stack::limits::TcpLimits;
 use tcpcost_study::{CarrierAsked, HostName, Machine, Route};
 
 use crate::backend::{Backend, Wires};
+use crate::input::Input;
 use crate::protocol::{Answer, Ask, Attached, Hello, PROTOCOL, clock_ns};
 use crate::trial::HostTrial;
 use crate::wire::Wire;
 pub use crate::wire::main as wire;
 use crate::worker::Listening;
 
-/// Answers until the input ends, as one host or as several of one process, joined in memory.
+/// Answers until the input ends, as one host or as several of one process, joined in memory. With a lease also until
+/// nothing was heard for so long.
 ///
 /// # Errors
 /// The namespace cannot be made.
-pub fn main(isolate: bool, memory: bool, hosts: &[HostName]) -> anyhow::Result<Infallible> {
+pub fn main(
+    isolate: bool,
+    memory: bool,
+    lease: Option<Duration>,
+    hosts: &[HostName],
+) -> anyhow::Result<Infallible> {
     // Ctrl-C and the end of a terminal reach the whole process group; the command decides what they mean.
     tcpcost_signals::leave_to_parent();
     let machine = OfMachine::read();
@@ -77,10 +89,16 @@ pub fn main(isolate: bool, memory: bool, hosts: &[HostName]) -> anyhow::Result<I
             wire: None,
             machine: machine.clone(),
             journal: Arc::clone(&journal),
+            held: None,
         };
         agents.push((host, agent, asks));
     }
-    listen(Arc::clone(&journal), inboxes);
+    let input = std::io::stdin().as_fd().try_clone_to_owned()?;
+    listen(
+        Arc::clone(&journal),
+        inboxes,
+        Input::new(input.into(), lease),
+    );
     let (host, last, asks) = agents
         .pop()
         .context("an agent answers for at least one host")?;
@@ -113,20 +131,50 @@ fn serve(mut agent: Agent, host: HostName, asks: &Receiver<String>) -> ! {
 
 /// Reads questions on a thread of its own, so that the end of the input is seen at once, even in
 /// the middle of a trial.
-fn listen(journal: Arc<Mutex<Option<Journal>>>, inboxes: BTreeMap<String, Sender<String>>) {
+fn listen(
+    journal: Arc<Mutex<Option<Journal>>>,
+    inboxes: BTreeMap<String, Sender<String>>,
+    mut input: Input<File>,
+) {
     std::thread::spawn(move || {
-        for line in std::io::stdin().lock().lines() {
-            let Ok(line) = line else { break };
-            let Some((host, ask)) = line.split_once(' ') else {
-                break;
+        let why = loop {
+            let line = match input.line() {
+                Ok(Some(line)) => line,
+                Ok(None) => break None,
+                Err(error) => break Some(error.to_string()),
             };
-            let inbox = inboxes.get(host);
-            if inbox.is_none_or(|inbox| inbox.send(ask.to_string()).is_err()) {
-                break;
+            // The command is there and has nothing to ask.
+            if line.is_empty() {
+                continue;
             }
+            let Some((inbox, ask)) = line
+                .split_once(' ')
+                .and_then(|(host, ask)| Some((inboxes.get(host)?, ask)))
+            else {
+                break Some(format!("did not understand {:?}", shown(&line)));
+            };
+            if ask.starts_with(RUN)
+                && let Ok(Ask::Run(span)) = serde_json::from_str(ask)
+            {
+                input.expect_silence_until(span.stop_ns);
+            }
+            if inbox.send(ask.to_string()).is_err() {
+                break None;
+            }
+        };
+        if let Some(why) = why {
+            let _ = writeln!(std::io::stderr(), "tcpcost agent: {why}");
         }
         leave(&journal);
     });
+}
+
+/// How [`Ask::Run`] begins.
+const RUN: &str = r#"{"do":"run""#;
+
+/// As much of a line as tells what it is.
+fn shown(line: &str) -> String {
+    line.chars().take(60).collect()
 }
 
 /// Puts back what was changed and ends the process. Whoever of the two threads first sees that the
@@ -197,6 +245,10 @@ impl OfMachine {
     }
 }
 
+/// An agent that puts back takes milliseconds.
+const ENDING_MAX: Duration = Duration::from_secs(5);
+const ENDING_PAUSE: Duration = Duration::from_millis(20);
+
 struct Agent {
     /// Set from `Prepare` on.
     trial: Option<HostTrial>,
@@ -205,6 +257,9 @@ struct Agent {
     wire: Option<(HostName, Wire)>,
     machine: OfMachine,
     journal: Arc<Mutex<Option<Journal>>>,
+    /// Of a host that a study names.
+    #[allow(dead_code, reason = "held until the process ends")]
+    held: Option<HostLock>,
 }
 
 impl Agent {
@@ -218,6 +273,7 @@ impl Agent {
                 version: env!("CARGO_PKG_VERSION").to_string(),
                 pid: std::process::id(),
                 machine: self.machine.id.clone(),
+                netns: namespace::inode().map_err(failed)?,
                 environment: self.machine.environment.clone(),
                 cpus: Cpus::read(Path::new("/sys")).map_err(failed)?,
             }))),
@@ -226,6 +282,22 @@ impl Agent {
             Ask::Distance { cpus } => Ok(Answer::Distance {
                 round_trip_ns: round_trip_ns(cpus).ok().flatten(),
             }),
+            Ask::Port {
+                device,
+                address,
+                is_v6,
+                changes,
+            } => {
+                let found = address::find(device.as_deref(), address, is_v6);
+                let found = found.map_err(PrepareError::Failed)?;
+                let restored = self.hold(changes)?;
+                let port = Attached {
+                    device: found.device,
+                    address: found.address,
+                    prefix: found.prefix,
+                };
+                Ok(Answer::Port { port, restored })
+            }
             Ask::Veth {
                 device,
                 peer_device,
@@ -329,6 +401,40 @@ impl Agent {
                     captured: captured.flatten().map(Box::new),
                 })
             }
+        }
+    }
+
+    /// Holds the settings of this network namespace until this process ends, and puts back what dead ones left.
+    fn hold(&mut self, changes: bool) -> Result<Vec<String>, PrepareError> {
+        // Without a place for journals nobody could have changed anything, and this process cannot either.
+        let Ok(folder) = journal::folder() else {
+            return Ok(Vec::new());
+        };
+        let lock = match HostLock::open(&folder) {
+            Err(error) if error.is_denied() => return Ok(Vec::new()),
+            other => other.map_err(failed)?,
+        };
+        let hold = match changes {
+            true => Hold::Alone,
+            false => Hold::Shared,
+        };
+        // One whose command was killed a moment ago still puts back.
+        let until = Instant::now() + ENDING_MAX;
+        while !lock.try_hold(hold).map_err(failed)? {
+            if Instant::now() >= until {
+                let text = format!("its network settings are held by {}", lock.holders());
+                return Err(PrepareError::Failed(text));
+            }
+            std::thread::sleep(ENDING_PAUSE);
+        }
+        self.held = Some(lock);
+        let restored = journal::restore(&folder).map_err(failed)?;
+        match restored.failed.is_empty() {
+            true => Ok(restored.put_back),
+            false => Err(PrepareError::Failed(format!(
+                "what a dead agent had changed could not be put back ({}): see to it, then tcpcost restore there",
+                restored.failed.join("; ")
+            ))),
         }
     }
 

@@ -18,7 +18,7 @@ use crate::{PrepareError, failed};
 /// Refuses the first knob that this end cannot have.
 pub fn check(prepare: &Prepare, groups: &[FlowGroup]) -> Result<(), PrepareError> {
     let (knobs, end) = (&prepare.knobs, prepare.host);
-    let available = knobs.available_at(end, prepare.owned);
+    let available = knobs.available_at(end, prepare.owner);
     available.map_err(|Unavailable { knob, reason }| PrepareError::Unsupported { knob, reason })?;
     let is_user = knobs.is_user(end);
     check_options(&options(groups), is_user)?;

@@ -12,12 +12,12 @@ use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use tcpcost_host::cpus::Cpus;
 use tcpcost_study::{
-    Capture, CarrierAsked, Environment, HostName, HostRecord, Knobs, Machine, MeterName, Reading,
-    Route, Side,
+    Capture, CarrierAsked, DeviceOwner, Environment, HostName, HostRecord, Knobs, Machine,
+    MeterName, Reading, Route, Side,
 };
 
 /// Version of these messages; both sides must be of one.
-pub const PROTOCOL: u32 = 5;
+pub const PROTOCOL: u32 = 6;
 
 /// A question.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -34,6 +34,18 @@ pub enum Ask {
     Distance {
         /// The CPUs.
         cpus: [usize; 2],
+    },
+    /// Which device and address are yours on the network of a study's hosts? From then on until the end of the input nobody
+    /// else is to change the settings of your network namespace, and what somebody who died has left changed is put back.
+    Port {
+        /// The device; absent where the study leaves it open.
+        device: Option<String>,
+        /// The address; absent where the study leaves it open.
+        address: Option<IpAddr>,
+        /// Whether it is to be of IPv6.
+        is_v6: bool,
+        /// Whether any trial changes settings, so that nobody else may even measure with them.
+        changes: bool,
     },
     /// Make a veth pair, one end here, the other in the namespace of a process.
     Veth {
@@ -151,8 +163,8 @@ pub struct Prepare {
     pub instances: usize,
     /// The devices under test.
     pub ports: Vec<TestedPort>,
-    /// Whether devices and namespace are the bed's own, to change without a journal on disk.
-    pub owned: bool,
+    /// Whose the devices are: what is the bed's own is changed without a journal on disk.
+    pub owner: DeviceOwner,
     /// Whether this host sets the devices' knobs. On loopback one does, for all.
     pub changes_device: bool,
     /// Connections of the trial on this machine, and filled queues of each, for the host that checks
@@ -240,6 +252,13 @@ pub enum Answer {
         /// The round trip of a cache line, ns; absent where one of them was not free.
         round_trip_ns: Option<u64>,
     },
+    /// The device.
+    Port {
+        /// Its name and address.
+        port: Attached,
+        /// What was put back, one line each.
+        restored: Vec<String>,
+    },
     /// Done.
     Done,
     /// The wire is there.
@@ -304,6 +323,9 @@ pub struct Hello {
     pub pid: u32,
     /// Which machine: the kernel's boot id.
     pub machine: String,
+    /// Which network namespace of it: the inode. Other versions have not told it.
+    #[serde(default)]
+    pub netns: u64,
     /// What does not change from trial to trial.
     pub environment: Machine,
     /// CPUs that this agent may use.
@@ -319,6 +341,10 @@ pub struct Measured {
     pub others: Vec<String>,
     /// Meters that could not be had, one line each.
     pub warnings: Vec<String>,
+    /// How much later than it was told to it began to read its meters, ns.
+    pub late_ns: u64,
+    /// Time from there to the second reading, ns.
+    pub took_ns: u64,
 }
 
 /// What a capture says.

@@ -13,9 +13,9 @@ use tcpcost_meter::memory::{MemoryUse, give_back_freed};
 use tcpcost_meter::other_tasks::OtherTasks;
 use tcpcost_stack::limits::{self, TcpLimits};
 use tcpcost_study::{
-    AckFilterRule, Brackets, ByConnection, Carrier, DeviceSettings, Environment, FlowGroup,
-    HostName, HostRecord, MeterName, OperationRecord, Quantity, Reading, RelayMode, Side, Snapshot,
-    WaitsBy, Whose, WireSettings,
+    AckFilterRule, Brackets, ByConnection, Carrier, DeviceOwner, DeviceSettings, Environment,
+    FlowGroup, HostName, HostRecord, MeterName, OperationRecord, Quantity, Reading, RelayMode,
+    Side, Snapshot, WaitsBy, Whose, WireSettings,
 };
 
 use tcpcost_workload::{CONNECTS_OUTSTANDING, OperationFound};
@@ -26,7 +26,9 @@ use crate::capture::Capture;
 use crate::captured::read_capture;
 use crate::deal;
 use crate::lane::{LaneCounts, LaneMeter, LaneSettings};
-use crate::protocol::{Answer, Captured, Measured, Prepare, Span, TestedPort};
+use crate::protocol::{
+    Answer, Captured, Measured, Prepare, Span, TestedPort, clock_ns, realtime_ns,
+};
 use crate::readings::{self, warning};
 use crate::relays::Relays;
 use crate::soak::Soak;
@@ -36,7 +38,7 @@ use crate::{PrepareError, failed, policy};
 use tcpcost_host::apply::{ApplyError, apply, steer};
 use tcpcost_host::environment;
 use tcpcost_host::journal::Journal;
-use tcpcost_host::netem;
+use tcpcost_host::{netem, nic};
 
 /// Connections are set up within this, and a millisecond for each, or the trial fails: hosts connect one after the other, and
 /// 30,000 connections take some seconds on a slow one.
@@ -118,7 +120,11 @@ impl HostTrial {
             let mut ports = BTreeMap::new();
             for port in &prepare.ports {
                 let read = environment::of_port(&port.device, port.peer, &sysctls);
-                ports.insert(port.device.clone(), read.map_err(failed)?);
+                let mut read = read.map_err(failed)?;
+                if prepare.owner == DeviceOwner::Host {
+                    read.nic = Some(nic::read(Path::new("/sys"), &port.device));
+                }
+                ports.insert(port.device.clone(), read);
             }
             let warnings = check_limits(files(&groups), prepare.side, threads(&groups, &prepare))?;
             (ports, warnings)
@@ -457,6 +463,8 @@ impl HostTrial {
 
     /// Runs traffic over the span and reads the meters at its two instants.
     pub fn run(&mut self, span: Span) -> Result<Measured, PrepareError> {
+        // The workers note their readings by the clock that captures have.
+        let realtime_ahead_ns = realtime_ns().wrapping_sub(clock_ns());
         // Reading every task takes milliseconds: it is done outside the span, and its own duration
         // is that much longer.
         let wants_other_tasks = self.prepare.meters.contains(&MeterName::Others);
@@ -528,6 +536,12 @@ impl HostTrial {
         });
         let snapshots = snapshots.ok_or_else(|| PrepareError::Failed("no workers".to_string()))?;
         self.brackets = Some((snapshots, tcp_info));
+        let told_ns = span.from_ns.wrapping_add(realtime_ahead_ns);
+        let late_ns = snapshots.first_begin_ns.saturating_sub(told_ns);
+        let took_ns = snapshots
+            .second_begin_ns
+            .saturating_sub(snapshots.first_begin_ns);
+        let strangers = found.iter().map(|found| found.strangers).sum();
         let threads = match self.prepare.side {
             Some(_) if self.groups[0].settings.io == WaitsBy::BlockingThreads => {
                 flows(&self.groups)
@@ -549,12 +563,15 @@ impl HostTrial {
             by_connection,
             buffers,
             series,
+            strangers,
             ..HostRecord::default()
         };
         Ok(Measured {
             record,
             others: busiest,
             warnings,
+            late_ns,
+            took_ns,
         })
     }
 }
@@ -634,27 +651,30 @@ fn turn(
         bottleneck_queue_bytes: device.bottleneck_queue_bytes,
         ..DeviceSettings::default()
     };
-    if !prepare.owned && *device == untouched {
+    let owned = prepare.owner == DeviceOwner::Bed;
+    // On a host's own device steering is a setting like others, on a bed's it is what makes CPU time each end's own.
+    let steers = prepare.steering && (owned || prepare.knobs.get("steering").is_some());
+    if !owned && *device == untouched && !steers {
         return Ok(()); // No journal for a host that is not changed, so no place to write is needed.
     }
     let journal = match journal {
         Some(journal) => journal,
-        None => journal.insert(open(prepare.owned)?),
+        None => journal.insert(open(owned)?),
     };
     let refused = |error| match error {
         ApplyError::Unsupported { knob, reason } => PrepareError::Unsupported { knob, reason },
         ApplyError::System(error) => failed(error),
     };
     for port in &prepare.ports {
-        if prepare.owned && prepare.steering {
-            match steer(&prepare.cpus, &port.device, true, journal) {
+        if steers {
+            match steer(&prepare.cpus, &port.device, prepare.owner, journal) {
                 // Not asked for in so many words: go on without. rps_cpus in the record tells, and the
                 // report then gives no CPU per host.
                 Err(ApplyError::Unsupported { .. }) if prepare.knobs.get("steering").is_none() => {}
                 other => other.map_err(refused)?,
             }
         }
-        apply(device, &port.device, port.peer, prepare.owned, journal).map_err(refused)?;
+        apply(device, &port.device, port.peer, prepare.owner, journal).map_err(refused)?;
     }
     Ok(())
 }

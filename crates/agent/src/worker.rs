@@ -104,6 +104,8 @@ pub struct WorkerReadings {
     pub snapshots: Brackets,
     /// When TCP_INFO was.
     pub tcp_info: Option<Brackets>,
+    /// Connections refused because they did not know the trial's token.
+    pub strangers: u64,
 }
 
 /// Totals by connection at an instant.

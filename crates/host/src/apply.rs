@@ -9,7 +9,7 @@
 
 use std::net::IpAddr;
 
-use tcpcost_study::{DeviceSettings, Segmentation};
+use tcpcost_study::{DeviceOwner, DeviceSettings, Segmentation};
 
 use crate::error::SystemError;
 use crate::ethtool::OFFLOADS;
@@ -52,8 +52,8 @@ impl From<SystemError> for ApplyError {
 
 /// Makes `device` and the sysctls of this network namespace what `settings` say.
 ///
-/// `owned` is a veth of a bed of ours; else the device is the host's own `lo`, where a bottleneck and
-/// quickack are unsupported: its route and qdisc serve everybody. After an error the settings are
+/// On a device that is not the bed's own a bottleneck, a qdisc and quickack are unsupported: its route and qdisc serve
+/// everybody. After an error the settings are
 /// partly in place: [`Journal::put_back`] takes them back.
 ///
 /// # Errors
@@ -62,12 +62,12 @@ pub fn apply(
     settings: &DeviceSettings,
     device: &str,
     peer: IpAddr,
-    owned: bool,
+    owner: DeviceOwner,
     journal: &mut Journal,
 ) -> Result<(), ApplyError> {
     let wanted = wanted(settings, device, peer)?;
-    if let Some(others) = wanted.iter().find(|setting| !owned && is_of_veth(setting)) {
-        return Err(not_on_loopback(others));
+    if let Some(refused) = wanted.iter().find_map(|setting| refuse(setting, owner)) {
+        return Err(refused);
     }
     for setting in &wanted {
         make(setting, journal)?;
@@ -82,11 +82,11 @@ pub fn apply(
 /// any other change: [`Journal::put_back`] takes it back too.
 ///
 /// # Errors
-/// Unsupported on a device that is not `owned`, and in an unprivileged user namespace.
+/// Unsupported on the loopback, and in an unprivileged user namespace.
 pub fn steer(
     cpus: &[usize],
     device: &str,
-    owned: bool,
+    owner: DeviceOwner,
     journal: &mut Journal,
 ) -> Result<(), ApplyError> {
     let mut cpus = cpus.to_vec();
@@ -94,8 +94,8 @@ pub fn steer(
     cpus.dedup();
     let device = device.to_string();
     let setting = Setting::Steering { device, cpus };
-    if !owned {
-        return Err(not_on_loopback(&setting));
+    if let Some(refused) = refuse(&setting, owner) {
+        return Err(refused);
     }
     make(&setting, journal)
 }
@@ -135,22 +135,30 @@ fn check(setting: &Setting) -> Result<(), ApplyError> {
     })
 }
 
-fn is_of_veth(setting: &Setting) -> bool {
-    matches!(
+/// Why a device of this owner cannot have a setting, if so.
+fn refuse(setting: &Setting, owner: DeviceOwner) -> Option<ApplyError> {
+    // What everybody's packets go through.
+    let is_of_bed = matches!(
         setting,
-        Setting::Bottleneck { .. }
-            | Setting::Quickack { .. }
-            | Setting::Steering { .. }
-            | Setting::ThreadedNapi { .. }
-            | Setting::Qdisc { .. }
-    )
-}
-
-fn not_on_loopback(setting: &Setting) -> ApplyError {
-    ApplyError::Unsupported {
+        Setting::Bottleneck { .. } | Setting::Quickack { .. } | Setting::Qdisc { .. }
+    );
+    let is_of_device = matches!(
+        setting,
+        Setting::Steering { .. } | Setting::ThreadedNapi { .. } | Setting::Ethtool { .. }
+    );
+    let reason = match owner {
+        DeviceOwner::Loopback if is_of_bed || is_of_device => {
+            "of the netns bed alone: the host's loopback serves others too"
+        }
+        DeviceOwner::Host if is_of_bed => {
+            "of the netns bed alone: the host's device serves others too"
+        }
+        _ => return None,
+    };
+    Some(ApplyError::Unsupported {
         knob: setting.knob(),
-        reason: "of the netns bed alone: the host's loopback serves others too".into(),
-    }
+        reason: reason.to_string(),
+    })
 }
 
 /// What is to be set, in the order in which it is to be. Each thing is there once: a single offload
@@ -168,6 +176,7 @@ fn wanted(
         gso_max_bytes,
         gro_max_bytes,
         threaded_napi,
+        ethtool,
         qdisc,
         bottleneck_bits_per_s,
         bottleneck_queue_bytes,
@@ -225,6 +234,12 @@ fn wanted(
         let device = device();
         wanted.push(Setting::ThreadedNapi { device, on });
     }
+    // adaptive_rx off first: the driver chooses rx_usecs as long as it is on.
+    wanted.extend(ethtool.iter().map(|(&name, &number)| Setting::Ethtool {
+        device: device(),
+        name: name.to_string(),
+        number,
+    }));
     if qdisc.is_some() {
         let (device, kind) = (device(), qdisc.clone());
         wanted.push(Setting::Qdisc { device, kind });
@@ -315,10 +330,11 @@ mod tests {
             ..DeviceSettings::default()
         };
         for (settings, name) in [(bottleneck, "bottleneck"), (quickack, "quickack")] {
-            let error = apply(&settings, "lo", peer, false, &mut journal).unwrap_err();
+            let error =
+                apply(&settings, "lo", peer, DeviceOwner::Loopback, &mut journal).unwrap_err();
             assert!(matches!(error, ApplyError::Unsupported { knob, .. } if knob == name));
         }
-        let error = steer(&[0], "lo", false, &mut journal).unwrap_err();
+        let error = steer(&[0], "lo", DeviceOwner::Loopback, &mut journal).unwrap_err();
         assert!(matches!(error, ApplyError::Unsupported { knob, .. } if knob == "steering"));
     }
 

@@ -44,6 +44,7 @@ pub fn of_port(
             .ok()
             .map(|cpus| rps::to_mask(&cpus)),
         carrier: None,
+        nic: None,
         sysctls: sysctls(sysctl::root(), also),
         congestion_control: None,
         mss: None,

@@ -1,4 +1,4 @@
-//! Offloads, by the ioctls of linux/ethtool.h that every kernel and driver has.
+//! Offloads, rings, coalescing and drivers, by the ioctls of linux/ethtool.h that every kernel and driver has.
 //!
 //! What a device's driver or another offload does not allow is not set, often without an error:
 //! read it back. sg and tx_checksum come before tso, which needs both.
@@ -69,6 +69,134 @@ struct EthtoolValue {
 
 fn call(device: &str, command: u32, data: u32) -> io::Result<u32> {
     let mut value = EthtoolValue { command, data };
+    ioctl(device, &mut value)?;
+    Ok(value.data)
+}
+
+/// Rings and coalescing, by their knobs.
+pub const NUMBERS: [&str; 6] = [
+    "rx_ring",
+    "tx_ring",
+    "rx_usecs",
+    "rx_frames",
+    "tx_usecs",
+    "adaptive_rx",
+];
+
+/// ETHTOOL_G…, ETHTOOL_S… and the place of a number among those that they read and write.
+fn number_at(name: &str) -> Option<(u32, u32, usize)> {
+    // struct ethtool_ringparam: four maxima, then what is set; struct ethtool_coalesce.
+    Some(match name {
+        "rx_ring" => (0x10, 0x11, 4),
+        "tx_ring" => (0x10, 0x11, 7),
+        "rx_usecs" => (0x0e, 0x0f, 0),
+        "rx_frames" => (0x0e, 0x0f, 1),
+        "tx_usecs" => (0x0e, 0x0f, 4),
+        "adaptive_rx" => (0x0e, 0x0f, 9),
+        _ => return None,
+    })
+}
+
+/// struct ethtool_coalesce has 22 numbers, struct ethtool_ringparam 8, which the kernel reads and writes alone.
+#[repr(C)]
+struct EthtoolNumbers {
+    command: u32,
+    numbers: [u32; 22],
+}
+
+/// Reads one of [`NUMBERS`] of a device.
+///
+/// # Errors
+/// EOPNOTSUPP where the driver has none; ENODEV.
+pub fn read_number(device: &str, name: &str) -> Result<u32, SystemError> {
+    let tried = format!("read {name} of {device}");
+    let Some((get, _, place)) = number_at(name) else {
+        return Err(SystemError::strange(tried, "no such number"));
+    };
+    let mut all = EthtoolNumbers {
+        command: get,
+        numbers: [0; 22],
+    };
+    ioctl(device, &mut all).map_err(|error| SystemError::new(tried, error))?;
+    Ok(all.numbers[place])
+}
+
+/// Sets one of [`NUMBERS`] of a device and leaves the others. The driver may round: read it back.
+///
+/// # Errors
+/// As [`read_number`]; EINVAL of a number that the driver does not take, EPERM without CAP_NET_ADMIN.
+pub fn set_number(device: &str, name: &str, number: u32) -> Result<(), SystemError> {
+    let tried = format!("set {name} of {device} to {number}");
+    let Some((get, set, place)) = number_at(name) else {
+        return Err(SystemError::strange(tried, "no such number"));
+    };
+    let mut all = EthtoolNumbers {
+        command: get,
+        numbers: [0; 22],
+    };
+    let mut change = || {
+        ioctl(device, &mut all)?;
+        all.command = set;
+        all.numbers[place] = number;
+        ioctl(device, &mut all)
+    };
+    change().map_err(|error| SystemError::new(tried, error))
+}
+
+/// Who drives a device.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Driver {
+    /// Its name.
+    pub name: String,
+    /// The device's firmware.
+    pub firmware: String,
+    /// The device's place on a bus.
+    pub bus: String,
+}
+
+/// struct ethtool_drvinfo.
+#[repr(C)]
+struct EthtoolDriver {
+    command: u32,
+    driver: [u8; 32],
+    version: [u8; 32],
+    firmware: [u8; 32],
+    bus: [u8; 32],
+    rom: [u8; 32],
+    reserved: [u8; 12],
+    counts: [u32; 5],
+}
+
+/// Reads the driver of a device.
+///
+/// # Errors
+/// ENODEV; EOPNOTSUPP of a device that has none.
+pub fn driver(device: &str) -> Result<Driver, SystemError> {
+    let text = |bytes: &[u8]| {
+        let end = bytes.iter().position(|&byte| byte == 0);
+        String::from_utf8_lossy(&bytes[..end.unwrap_or(bytes.len())]).into_owned()
+    };
+    let mut found = EthtoolDriver {
+        command: 0x03, // ETHTOOL_GDRVINFO
+        driver: [0; 32],
+        version: [0; 32],
+        firmware: [0; 32],
+        bus: [0; 32],
+        rom: [0; 32],
+        reserved: [0; 12],
+        counts: [0; 5],
+    };
+    ioctl(device, &mut found)
+        .map_err(|error| SystemError::new(format!("read the driver of {device}"), error))?;
+    Ok(Driver {
+        name: text(&found.driver),
+        firmware: text(&found.firmware),
+        bus: text(&found.bus),
+    })
+}
+
+/// A command of SIOCETHTOOL in a struct that begins with its number and is as large as the kernel's.
+fn ioctl<T>(device: &str, data: &mut T) -> io::Result<()> {
     // SAFETY: ifreq is plain data, for which all zeros is a value.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     // One byte is left for the NUL that ends the name.
@@ -78,17 +206,17 @@ fn call(device: &str, command: u32, data: u32) -> io::Result<u32> {
     for (to, from) in request.ifr_name.iter_mut().zip(device.bytes()) {
         *to = libc::c_char::from_ne_bytes([from]);
     }
-    request.ifr_ifru.ifru_data = (&raw mut value).cast();
+    request.ifr_ifru.ifru_data = std::ptr::from_mut(data).cast();
 
     let flags = SocketFlags::CLOEXEC;
     let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, flags, None)?;
-    // SAFETY: SIOCETHTOOL reads and writes `request` and, for these commands, the eight bytes of
-    // `value` that it points to; both outlive the call.
+    // SAFETY: SIOCETHTOOL reads and writes `request` and the struct of its command, which `data` is and
+    // which has at least the size that linux/ethtool.h gives it; both outlive the call.
     let done = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL, &raw mut request) };
     if done < 0 {
         return Err(io::Error::last_os_error());
     }
-    Ok(value.data)
+    Ok(())
 }
 
 /// linux/sockios.h. Its C type differs between libcs.

@@ -10,6 +10,7 @@
 
 #![deny(unsafe_code)]
 
+pub mod address;
 pub mod apply;
 pub mod cpus;
 pub mod environment;
@@ -23,6 +24,7 @@ pub mod machine;
 pub mod namespace;
 pub mod netem;
 mod netlink;
+pub mod nic;
 pub mod qdisc;
 pub mod route;
 pub mod rps;

@@ -198,7 +198,7 @@ fn family(address: IpAddr) -> (AddressFamily, u8) {
 }
 
 #[allow(unsafe_code, reason = "if_indextoname without a socket")]
-fn device_name(index: u32) -> String {
+pub(crate) fn device_name(index: u32) -> String {
     let mut name = [0; libc::IF_NAMESIZE];
     // SAFETY: the buffer has the IF_NAMESIZE bytes that the call may write.
     let found = unsafe { libc::if_indextoname(index, name.as_mut_ptr()) };

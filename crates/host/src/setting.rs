@@ -30,6 +30,15 @@ pub enum Setting {
         /// On or off.
         on: bool,
     },
+    /// One of [`ethtool::NUMBERS`].
+    Ethtool {
+        /// Of this device.
+        device: String,
+        /// Its knob's name.
+        name: String,
+        /// As the knob has it.
+        number: u32,
+    },
     /// gso_max_segs.
     GsoMaxSegs {
         /// Of this device.
@@ -106,7 +115,7 @@ impl Setting {
     pub fn knob(&self) -> String {
         match self {
             Setting::Mtu { .. } => "mtu".into(),
-            Setting::Offload { name, .. } => name.clone(),
+            Setting::Offload { name, .. } | Setting::Ethtool { name, .. } => name.clone(),
             Setting::GsoMaxSegs { .. } => "gso_max_segs".into(),
             Setting::GsoMaxSize { .. } => "gso_max_size".into(),
             Setting::GroMaxSize { .. } => "gro_max_size".into(),
@@ -128,6 +137,11 @@ impl Setting {
         match &mut now {
             Setting::Mtu { device, bytes } => *bytes = link::read(device)?.mtu,
             Setting::Offload { device, name, on } => *on = ethtool::read(device, name)?,
+            Setting::Ethtool {
+                device,
+                name,
+                number,
+            } => *number = ethtool::read_number(device, name)?,
             Setting::GsoMaxSegs { device, segments } => {
                 *segments = link::read(device)?.gso_max_segs;
             }
@@ -165,6 +179,11 @@ impl Setting {
         match self {
             Setting::Mtu { device, bytes } => link::set_mtu(device, *bytes),
             Setting::Offload { device, name, on } => ethtool::set(device, name, *on),
+            Setting::Ethtool {
+                device,
+                name,
+                number,
+            } => ethtool::set_number(device, name, *number),
             Setting::GsoMaxSegs { device, segments } => link::set_gso_max_segs(device, *segments),
             Setting::GsoMaxSize {
                 device,
@@ -209,6 +228,11 @@ impl fmt::Display for Setting {
         match self {
             Setting::Mtu { device, bytes } => write!(f, "mtu {bytes} of {device}"),
             Setting::Offload { device, name, on } => write!(f, "{name} {} of {device}", switch(on)),
+            Setting::Ethtool {
+                device,
+                name,
+                number,
+            } => write!(f, "{name} {number} of {device}"),
             Setting::GsoMaxSegs { device, segments } => {
                 write!(f, "gso_max_segs {segments} of {device}")
             }

@@ -27,10 +27,10 @@ pub(crate) fn has_own_cpus(record: &Record, scope: Scope) -> bool {
         .collect();
     let works_there = |host: HostName| {
         let topology = record.topology.host(host);
-        topology.is_some_and(|of| match (of.stack, of.reach) {
+        topology.is_some_and(|of| match (of.stack, &of.reach) {
             (StackKind::User, _) => true,
-            (StackKind::Kernel, Reach::Namespace) => is_steered(&record.hosts[&host]),
-            (StackKind::Kernel, _) => false,
+            (StackKind::Kernel, Reach::Local | Reach::Memory) => false,
+            (StackKind::Kernel, _) => is_steered(&record.hosts[&host]),
         })
     };
     let disjoint = |host: HostName| !record.cpus_of(host).any(|cpu| own.contains(&cpu));

@@ -67,7 +67,7 @@ struct Trial<'a> {
     response_times: Option<ResponseTimes>,
 }
 
-/// The machine, and the host; none of hosts in the machine's own namespace, who share it.
+/// The machine, and the host; none of hosts in the command's own namespace, who share it.
 type Namespace<'a> = (&'a str, Option<HostName>);
 
 impl<'a> Trial<'a> {
@@ -93,9 +93,13 @@ impl<'a> Trial<'a> {
     }
 
     fn namespace(&self, name: HostName, host: &'a HostRecord) -> Namespace<'a> {
-        let shared = self.record.topology.host(name);
-        let shared = shared.is_some_and(|host| host.reach == Reach::Here);
-        (&host.machine, (!shared).then_some(name))
+        let reach = self.record.topology.host(name).map(|host| &host.reach);
+        match reach {
+            Some(Reach::Local) => (&host.machine, None),
+            Some(Reach::Netns) => (&host.machine, Some(name)),
+            // Both halves of a named host are in its namespace.
+            _ => (&host.machine, Some(name.half_of().unwrap_or(name))),
+        }
     }
 
     /// The workers' readings of what was done. Transactions are counted by who connects; payload by whoever takes it,
@@ -385,7 +389,7 @@ impl Source for ScopeCounts<'_> {
 
     fn owns_namespaces(&self) -> bool {
         let mut hosts = self.trial.record.topology.hosts.iter();
-        !hosts.any(|host| host.reach == Reach::Here)
+        hosts.all(|host| matches!(host.reach, Reach::Netns | Reach::Memory))
     }
 }
 

@@ -11,6 +11,7 @@ use crate::knob::{Knobs, split_host};
 use crate::knobs::find;
 use crate::settings::{SettingsError, WorkloadSettings};
 use crate::side::Side;
+use crate::traffic::Traffic;
 
 /// A group of connections that do the same.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,7 +20,7 @@ pub struct FlowGroup {
     pub name: Option<HostName>,
     /// What its connections do.
     pub settings: WorkloadSettings,
-    /// Hosts that open connections of it, among those whose `settings` these are.
+    /// How often the host whose `settings` these are has its flows: once for each host that it talks with.
     pub times: usize,
 }
 
@@ -106,10 +107,12 @@ impl Knobs {
 
     /// Every host that can connect does, and `on` and `to` name hosts that can.
     fn check_hosts(&self, groups: &[FlowGroup]) -> Result<(), SettingsError> {
-        let hosts = self.host_names();
+        let sides = self.sides();
         let of_side = |side| -> Vec<HostName> {
-            let all = hosts.iter().copied();
-            all.filter(|&host| self.side(host) == Some(side)).collect()
+            let all = sides.iter();
+            all.filter(|(_, of)| *of == Some(side))
+                .map(|(host, _)| *host)
+                .collect()
         };
         let (connecting, listening) = (of_side(Side::Connects), of_side(Side::Listens));
         let list = |hosts: &[HostName]| {
@@ -133,6 +136,12 @@ impl Knobs {
                 .name
                 .map_or_else(|| self.clone(), |name| self.at_group(name));
             let to = knobs.word("to").unwrap_or_default();
+            if to != "all" && listening.len() > 1 {
+                return wrong(
+                    "to",
+                    "several hosts listen, and the pattern says who connects to which".to_string(),
+                );
+            }
             if to != "all" && !listening.iter().any(|host| host.as_str() == to) {
                 return wrong(
                     "to",
@@ -230,15 +239,14 @@ impl Knobs {
     /// # Errors
     /// As of [`Knobs::groups`].
     pub fn groups_at(&self, host: HostName, times: usize) -> Result<Vec<FlowGroup>, SettingsError> {
-        let hosts = self.host_names();
+        let talks = self.traffic();
+        let side = self.side(host);
         let groups = self.groups()?.into_iter();
         let at_host = groups.map(|group| {
-            let is_part = |&&other: &&HostName| {
-                self.side(other) == Some(Side::Connects) && group.is_on(other)
-            };
-            let times = match self.side(host) {
-                Some(Side::Connects) => usize::from(group.is_on(host)),
-                Some(Side::Listens) => hosts.iter().filter(is_part).count(),
+            let is_part =
+                |talk: &&Traffic| group.is_on(talk.on) && (talk.on == host || talk.to == host);
+            let times = match side {
+                Some(_) => talks.iter().filter(is_part).count(),
                 None => times,
             };
             let settings = group.settings.times(times);
@@ -249,6 +257,34 @@ impl Knobs {
             }
         });
         Ok(at_host.collect())
+    }
+
+    /// Each host with its side.
+    fn sides(&self) -> Vec<(HostName, Option<Side>)> {
+        if let (true, Ok(arranged)) = (self.names_hosts(), self.arranged()) {
+            let side = |host: &HostName| (*host, arranged.side(*host));
+            return arranged.hosts.iter().map(side).collect();
+        }
+        let hosts = self.host_names().into_iter();
+        hosts.map(|host| (host, self.side(host))).collect()
+    }
+
+    /// Who connects to whom: of named hosts by the pattern, else each that connects to the server.
+    pub(crate) fn traffic(&self) -> Vec<Traffic> {
+        if self.names_hosts() {
+            return self
+                .arranged()
+                .map(|arranged| arranged.traffic)
+                .unwrap_or_default();
+        }
+        let sides = self.sides().into_iter();
+        let connecting = sides.filter(|(_, side)| *side == Some(Side::Connects));
+        connecting
+            .map(|(on, _)| Traffic {
+                on,
+                to: HostName::SERVER,
+            })
+            .collect()
     }
 
     fn each_group<T>(&self, of: &dyn Fn(&Knobs) -> T) -> impl Iterator<Item = T> + use<T> {

@@ -80,6 +80,11 @@ impl HostName {
         })
     }
 
+    /// Whether it is this name, or this name with a number.
+    pub(crate) fn is_one_of(self, host: HostName) -> bool {
+        self.split().0 == host.as_str()
+    }
+
     /// What comes before the number, and the number.
     fn split(&self) -> (&str, &str) {
         let name = self.as_str();

@@ -6,8 +6,10 @@ use std::fmt;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::host_name::HostName;
+use crate::host_reach::Reach;
 use crate::knobs::{KNOBS, find};
 use crate::nearest::nearest;
+use crate::pattern::{Arranged, Pattern};
 use crate::raw::{Raw, raw_text};
 use crate::row::Knob;
 use crate::side::Side;
@@ -41,6 +43,12 @@ const OLD_NAMES: [(&str, &str); 2] = [
 pub(crate) fn new_name(name: &str) -> &str {
     let old = OLD_NAMES.iter().find(|(old, _)| *old == name);
     old.map_or(name, |(_, new)| new)
+}
+
+/// The host that a knob of this name says how to reach.
+fn reached(name: &str) -> Option<HostName> {
+    let (host, rest) = split_host(name);
+    host.filter(|_| rest == "reach")
 }
 
 /// What to write in place of a name that is no knob: the word that others have for one, else the nearest.
@@ -162,15 +170,31 @@ impl Knobs {
 
     /// The narrowest name by which a knob is set for a host; `None` where it is not set.
     pub(crate) fn name_for(&self, host: HostName, name: &str) -> Option<String> {
-        let narrow = [Some(host), host.set()].into_iter().flatten();
+        // A machine's listening half is as the machine.
+        let half = host.half_of();
+        let narrow = [Some(host), host.set(), half, half.and_then(HostName::set)];
+        let narrow = narrow.into_iter().flatten();
         let mut names = narrow
             .map(|of| format!("{of}.{name}"))
             .chain([name.to_string()]);
         names.find(|name| self.0.contains_key(name))
     }
 
+    /// How a host that is named is reached.
+    pub(crate) fn reach(&self, host: HostName) -> Option<Reach> {
+        match self.value_at(host, "reach")? {
+            Value::Word(word) => word.parse().ok(),
+            _ => None,
+        }
+    }
+
     /// The hosts that these knobs make, in the order in which phases go through them.
     pub(crate) fn host_names(&self) -> Vec<HostName> {
+        if self.names_hosts() {
+            // What is wrong with the pattern is said where the topology is made.
+            let arranged = self.arranged().map(|arranged| arranged.hosts);
+            return arranged.unwrap_or_else(|_| self.named_hosts());
+        }
         let word = self.word("topology").expect("a choice has a default");
         match word.as_str() {
             "star" => {
@@ -191,8 +215,33 @@ impl Knobs {
         }
     }
 
+    /// Whether hosts are named, each by how it is reached.
+    pub fn names_hosts(&self) -> bool {
+        self.0.keys().any(|name| reached(name).is_some())
+    }
+
+    /// These hosts in order.
+    pub(crate) fn named_hosts(&self) -> Vec<HostName> {
+        let mut hosts: Vec<HostName> = self.0.keys().filter_map(|name| reached(name)).collect();
+        hosts.sort_unstable();
+        hosts
+    }
+
+    /// These hosts as the pattern has them.
+    ///
+    /// # Errors
+    /// In one line: the pattern is not of so many.
+    pub(crate) fn arranged(&self) -> Result<Arranged, String> {
+        let word = self.word("pattern").expect("a choice has a default");
+        let pattern = Pattern::from_word(&word).expect("the row has the words");
+        Arranged::new(pattern, &self.named_hosts())
+    }
+
     /// Which side of its connections a host is; `None` of one that forwards.
     pub(crate) fn side(&self, host: HostName) -> Option<Side> {
+        if self.names_hosts() {
+            return self.arranged().ok()?.side(host);
+        }
         match host {
             HostName::RELAY => None,
             HostName::SERVER => Some(Side::Listens),
@@ -246,7 +295,14 @@ impl Knobs {
     pub fn sysctls(&self, host: HostName) -> BTreeMap<String, String> {
         let mut sysctls = BTreeMap::new();
         // The widest first, so that the narrower name overwrites.
-        for of in [None, host.set(), Some(host)] {
+        let half = host.half_of();
+        for of in [
+            None,
+            half.and_then(HostName::set),
+            half,
+            host.set(),
+            Some(host),
+        ] {
             for (name, value) in &self.0 {
                 let (at, rest) = split_host(name);
                 let is_wide = of.is_none() && at.is_none();

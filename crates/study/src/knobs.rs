@@ -5,6 +5,7 @@ use crate::choices::{
     Carrier, Cork, ReceiveWith, RelayMode, Segmentation, SendWith, TailSplit, WaitsBy,
     WindowGrowth, WorkloadKind,
 };
+use crate::pattern::Pattern;
 use crate::row::{
     At, Is, Kernel, Kind, Knob, Need, Of, Term, User, UserKnob, bed, is, is_not, link, tcp, that,
     wire, workload,
@@ -22,6 +23,8 @@ pub(crate) const SYSCTL: Knob = Knob {
     )
 };
 
+/// Of hosts that a study names.
+const NAMED: &[Need] = &[Need::of(&[that("reach", Is::Set)]).because("[hosts] names hosts")];
 const TRANSACTIONS: Need = Need::of(&[is("workload", &["rr", "crr", "program"])]);
 const REQUESTS: Need = Need::of(&[is("workload", &["rr", "crr"])])
     .because("a stream has no requests, and its bytes per call are write_size (in [workload] the key is kind)");
@@ -297,9 +300,9 @@ pub const KNOBS: &[Knob] = &[
         key: "kind",
         ..bed(
             "bed",
-            Kind::Choice(&["auto", "netns", "loopback", "tap", "memory"]),
+            Kind::Choice(&["auto", "netns", "loopback", "tap", "memory", "hosts"]),
             "auto",
-            "`netns`: two network namespaces joined by a veth pair, receive work steered to each end's CPUs, so that CPU accounting is per host. `loopback`: this host's own. `tap`: our TCP at one end, the kernel's at the other, a TAP between their namespaces. `memory`: our TCP at both ends, in one process. `auto`: what `stack` asks for; for the kernel's at both ends `netns` where it can be had.",
+            "`netns`: two network namespaces joined by a veth pair, receive work steered to each end's CPUs, so that CPU accounting is per host. `loopback`: this host's own. `tap`: our TCP at one end, the kernel's at the other, a TAP between their namespaces. `memory`: our TCP at both ends, in one process. `hosts`: devices of the hosts that `[hosts]` names, as they are. `auto`: `hosts` where hosts are named, else what `stack` asks for; for the kernel's at both ends `netns` where it can be had.",
         )
     },
     bed(
@@ -318,6 +321,45 @@ pub const KNOBS: &[Knob] = &[
     )
     .needs(&[Need::of(&[is("topology", &["chain"])])]),
     bed("ip", Kind::Choice(&["v4", "v6"]), "v4", "IPv4 or IPv6."),
+    Knob {
+        or_word: Some("bed"),
+        per_end: true,
+        ..bed(
+            "reach",
+            Kind::Reach,
+            "bed",
+            "How a host's agent is started, of a host that `[hosts]` names (docs/fleet.md): by the command itself, where it is (`local`) or in a network namespace of its own (`netns`), which `device` is moved to; by the user's ssh; behind the words of a command, such as `kubectl exec -i POD --`; on the node of this name of a Slurm allocation.",
+        )
+    },
+    Knob {
+        or_word: Some("auto"),
+        per_end: true,
+        ..bed(
+            "device",
+            Kind::Device,
+            "auto",
+            "The device of a host that `[hosts]` names; `auto` is the one with `address`, else the only one that is up, else that of the default route.",
+        )
+        .needs(NAMED)
+    },
+    Knob {
+        or_word: Some("auto"),
+        per_end: true,
+        ..bed(
+            "address",
+            Kind::Address,
+            "auto",
+            "The address by which the others reach the host: one that `device` has; `auto` is its first global one of `ip`. Data connections are listened for there and nowhere else.",
+        )
+        .needs(NAMED)
+    },
+    bed(
+        "pattern",
+        Kind::Choice(Pattern::WORDS),
+        "auto",
+        "Who connects to whom among the hosts that `[hosts]` names, in the order of their names and numbers: `pairs` (a client and a server each; of hosts with other names the first and the second, the third and the fourth), `many-to-one` (to the only server; else to the first), `one-to-many` (from the only client; else from the first), `all-to-all`, `ring`. Of the last two each host that is neither client nor server takes part twice, as `NAME`, which connects, and as `in-NAME`, which listens. `auto`: what the numbers of clients and servers leave, else `pairs`.",
+    )
+    .needs(NAMED),
     Knob {
         or_word: Some("auto"),
         per_end: true,
@@ -408,9 +450,45 @@ pub const KNOBS: &[Knob] = &[
         "Most bytes that GRO merges, IPv4's limit included (ip link gro_max_size, gro_ipv4_max_size); more than 64 KiB, with `gso_max_size`, is BIG TCP.",
     ),
     link(
+        "rx_ring",
+        Kind::Count(1, 65535),
+        Kernel::RealDevice("ethtool"),
+        "Descriptors of each receive ring of a device that has rings (ethtool -g), as many as the driver takes.",
+    ),
+    link(
+        "tx_ring",
+        Kind::Count(1, 65535),
+        Kernel::RealDevice("ethtool"),
+        "Descriptors of each transmit ring (ethtool -g).",
+    ),
+    link(
+        "rx_usecs",
+        Kind::Count(0, 1_000_000),
+        Kernel::RealDevice("ethtool"),
+        "Time for which a device keeps a receive interrupt back, µs (ethtool -c); of a driver that adapts it, after `adaptive_rx = 0`.",
+    ),
+    link(
+        "rx_frames",
+        Kind::Count(0, 1_000_000),
+        Kernel::RealDevice("ethtool"),
+        "Packets received for which it keeps one back at most (ethtool -c).",
+    ),
+    link(
+        "tx_usecs",
+        Kind::Count(0, 1_000_000),
+        Kernel::RealDevice("ethtool"),
+        "Time for which a device keeps a transmit interrupt back, µs (ethtool -c).",
+    ),
+    link(
+        "adaptive_rx",
+        Kind::Count(0, 1),
+        Kernel::RealDevice("ethtool"),
+        "Whether the driver chooses `rx_usecs` by itself: 1 or 0 (ethtool -c).",
+    ),
+    link(
         "threaded_napi",
         Kind::Switch,
-        Kernel::OwnDevice("sysfs"),
+        Kernel::RealDevice("sysfs"),
         "Receive work of the device in kernel threads of its own instead of softirqs (/sys/class/net/DEVICE/threaded).",
     )
     .needs(&[Need::of(&[is("steering", &["off"])]).because("steering moves the same work")]),
@@ -795,7 +873,7 @@ pub const KNOBS: &[Knob] = &[
         ..link(
             "steering",
             Kind::Switch,
-            Kernel::OwnDevice("RPS"),
+            Kernel::RealDevice("RPS"),
             "Steer each end's receive work to that end's CPUs (RPS). Off, a veth's receiver runs on the sender's CPU.",
         )
     },

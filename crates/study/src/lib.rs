@@ -32,12 +32,14 @@ mod cpu_distance;
 mod derived;
 mod flow_group;
 mod host_name;
+mod host_reach;
 mod knob;
 mod knobs;
 mod measure;
 mod meter_trials;
 mod nearest;
 mod parse;
+mod pattern;
 mod program;
 mod published;
 mod published_table;
@@ -55,6 +57,7 @@ mod study;
 mod synonyms;
 mod tables;
 mod topology;
+mod traffic;
 pub mod units;
 mod uperf;
 mod value;
@@ -72,18 +75,21 @@ pub use conclusion::{Change, Conclusion, Fit};
 pub use derived::{Derived, Scope};
 pub use flow_group::FlowGroup;
 pub use host_name::{HostName, HostNameError};
+pub use host_reach::{Reach, ReachError};
 pub use knob::{Knobs, UnknownKnob};
 pub use knobs::{KNOBS, find};
 pub use measure::{Measure, Published, PublishedFunctions, Series, Threshold, ThresholdOf};
 pub use nearest::nearest;
 pub use parse::StudyError;
+pub use pattern::Pattern;
 pub use program::{CloseBy, MessageSize, Operation, PauseAt, Program, Times};
 pub use published_table::PublishedTable;
 pub use quick::Quick;
 pub use reach::{Unavailable, Unmet};
 pub use record::{
-    BufferSizes, BuffersFound, CpuDistance, CpuId, Environment, HostRecord, Machine,
-    OperationRecord, Outcome, Record, RecordError, SCHEMA_VERSION, Warning, WarningCode,
+    BufferSizes, BuffersFound, ClockOffset, ClockOffsets, CpuDistance, CpuId, Environment,
+    HostRecord, Machine, Nic, OperationRecord, Outcome, Record, RecordError, SCHEMA_VERSION,
+    Warning, WarningCode,
 };
 pub use row::{At, Group, Is, Kernel, Kind, Knob, Need, Of, Term, User, UserKnob};
 pub use series::{ConnectionSeries, Look};
@@ -97,7 +103,8 @@ pub use tcpcost_counts::{
     ByConnection, CallChain, CallChains, Counts, Figure, FigureOf, MeterName, Opening, Quantity,
     Reading, Sequences, Snapshot, Spread, TaskClass, Totals, UNKNOWN, WentBackwards, Whose,
 };
-pub use topology::{Bed, Host, Link, LinkKind, Port, Reach, Route, StackKind, Topology, Traffic};
+pub use topology::{Bed, DeviceOwner, Host, Link, LinkKind, Port, Route, StackKind, Topology};
+pub use traffic::Traffic;
 pub use uperf::{
     ConvertedProfile, UperfHandling, UperfRow, UperfSurroundings, convert_uperf_profile,
     is_uperf_profile, uperf_table,

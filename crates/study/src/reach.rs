@@ -12,6 +12,7 @@ use crate::knob::{Knobs, split_host};
 use crate::knobs::{KNOBS, find};
 use crate::program::{Operation, Program};
 use crate::row::{At, Is, Kernel, Kind, Knob, Need, Of, Term, User, UserKnob, WIRES};
+use crate::topology::DeviceOwner;
 use crate::value::Value;
 use crate::wire::WireSettings;
 
@@ -109,13 +110,22 @@ impl fmt::Display for Term {
 }
 
 impl Kernel {
-    /// Why an end of the kernel's TCP cannot have this value; `None` where it can. `owned`: its
-    /// device is the bed's own.
-    fn refuses(&self, knobs: &Knobs, value: &Value, owned: bool) -> Option<String> {
+    /// Why an end of the kernel's TCP cannot have this value; `None` where it can. Its device has
+    /// this owner.
+    fn refuses(&self, knobs: &Knobs, value: &Value, owner: DeviceOwner) -> Option<String> {
         match self {
             Kernel::Device | Kernel::Offload | Kernel::Sysctl(..) | Kernel::AnySysctl => None,
-            Kernel::OwnDevice(_) => (!owned).then(|| OWN_DEVICE.to_string()),
-            Kernel::Wire if !owned || !knobs.can_have_wires() => Some(WIRES.to_string()),
+            Kernel::OwnDevice(_) => match owner {
+                DeviceOwner::Bed => None,
+                DeviceOwner::Loopback => Some(OWN_DEVICE.to_string()),
+                DeviceOwner::Host => Some(OTHERS_DEVICE.to_string()),
+            },
+            Kernel::RealDevice(_) => {
+                (owner == DeviceOwner::Loopback).then(|| OWN_DEVICE.to_string())
+            }
+            Kernel::Wire if owner != DeviceOwner::Bed || !knobs.can_have_wires() => {
+                Some(WIRES.to_string())
+            }
             Kernel::Wire if value.to_string() == Carrier::Netem.word() => {
                 let (knob, why) = WireSettings::not_netems(knobs)?;
                 Some(format!("{knob} {why}"))
@@ -129,7 +139,7 @@ impl Kernel {
                 let kind = AckKind::from_word(&value.to_string());
                 match kind.map(AckKind::in_kernel) {
                     Some(None) => Some(format!("the kernel's TCP has no policy \"{value}\"")),
-                    Some(Some(kernel)) => kernel.refuses(knobs, value, owned),
+                    Some(Some(kernel)) => kernel.refuses(knobs, value, owner),
                     None => None,
                 }
             }
@@ -141,6 +151,9 @@ impl Kernel {
 /// Of the loopback.
 const OWN_DEVICE: &str =
     "of a bed's own device alone (netns, tap): the host's loopback serves others too";
+
+/// Of a device that was there before.
+const OTHERS_DEVICE: &str = "of a bed's own device alone (netns, tap): a host's serves others too, the connection to it among them";
 
 /// A knob that is set and cannot be had, or not so.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -275,11 +288,11 @@ impl Knobs {
     }
 
     /// The first knob that is set for this end and that its TCP, or its device, cannot have.
-    /// `owned`: its device is the bed's own.
+    /// Its device has this owner.
     ///
     /// # Errors
     /// That knob, and why.
-    pub fn available_at(&self, host: HostName, owned: bool) -> Result<(), Unavailable> {
+    pub fn available_at(&self, host: HostName, owner: DeviceOwner) -> Result<(), Unavailable> {
         for setting in self.settings() {
             if !setting.hosts.contains(&host) {
                 continue;
@@ -288,7 +301,7 @@ impl Knobs {
             let of_stack = match row.of {
                 Of::Workload | Of::Host => None,
                 Of::Link(kernel, user) | Of::Tcp(kernel, user) => match user {
-                    _ if !self.is_user(host) => kernel.refuses(self, value, owned),
+                    _ if !self.is_user(host) => kernel.refuses(self, value, owner),
                     User::Has(_) => None,
                     User::Wire => (!self.can_have_wires()).then(|| WIRES.to_string()),
                     // What all hosts share is there if one of them has it.

@@ -54,6 +54,8 @@ pub enum WarningCode {
     RateMissed,
     /// The workload's threads were preempted often.
     Preempted,
+    /// A host did much less than others of its side.
+    Straggler,
     /// Something else that the text says.
     Other,
 }
@@ -70,6 +72,7 @@ impl WarningCode {
             WarningCode::Disagreement => "counts disagree",
             WarningCode::RateMissed => "rate missed",
             WarningCode::Preempted => "preempted",
+            WarningCode::Straggler => "stragglers",
             WarningCode::Other => "other",
         }
     }
@@ -132,6 +135,32 @@ pub struct Machine {
     pub privileged: bool,
 }
 
+/// What a device of a named host is: what no trial changes.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Nic {
+    /// Its driver.
+    pub driver: String,
+    /// Version of its firmware; absent where it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub firmware: Option<String>,
+    /// Its place on a bus, such as `0000:3b:00.0`; absent of a virtual one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bus: Option<String>,
+    /// Speed of its link, Mbit/s; absent where the driver does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub speed_mbit_per_s: Option<u64>,
+    /// NUMA node that it is at; absent of a virtual one, and where there is only one node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub numa_node: Option<u64>,
+    /// Receive queues.
+    pub rx_queues: u64,
+    /// Transmit queues.
+    pub tx_queues: u64,
+    /// Rings and coalescing as read back, by knob; what the driver has not is absent.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub ethtool: BTreeMap<String, u64>,
+}
+
 /// The state of a port of a host, and of what is behind it, as it was read back just before the trial.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Environment {
@@ -163,6 +192,9 @@ pub struct Environment {
     /// What carried where the study sets a wire: `own` or `netem`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub carrier: Option<String>,
+    /// What it is; of a device that was there before the trial, of a named host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nic: Option<Nic>,
     /// Sysctls that move TCP's cost, and every one that the trial set, as read back.
     pub sysctls: BTreeMap<String, String>,
     /// Congestion control that the connections really had.
@@ -241,6 +273,32 @@ pub struct HostRecord {
     /// The capture, of a captured trial.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capture: Option<Capture>,
+    /// The host's clock against the command's; of a named host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clock: Option<ClockOffsets>,
+    /// Connections that did not know the trial's token and were refused.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub strangers: u64,
+}
+
+/// How far the monotonic clock of a host is ahead of that of the command's machine.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClockOffset {
+    /// So far, ns: half-way between the question and the quickest of several answers.
+    pub offset_ns: i64,
+    /// It may be so much more or less, ns: half the time of that answer.
+    pub error_ns: u64,
+}
+
+/// A host's clock around a trial, and when the host began.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClockOffsets {
+    /// Before the order to run.
+    pub before: ClockOffset,
+    /// After the last host was done.
+    pub after: ClockOffset,
+    /// How much later than it was told to the host first read its meters, ns of its own clock.
+    pub late_ns: u64,
 }
 
 /// How long an operation of a program took.
@@ -316,7 +374,7 @@ pub struct Record {
     pub seed: u64,
     /// RFC 3339, UTC.
     pub started: String,
-    /// The bed it ran in: `netns`, `loopback`, `tap` or `memory`.
+    /// The bed it ran in: `netns`, `loopback`, `tap`, `memory` or `hosts`.
     pub bed: String,
     /// Whether it was captured: a trial for what passed, whose CPU time is not the cell's.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

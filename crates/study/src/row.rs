@@ -2,8 +2,10 @@
 //! `knobs.rs`; parsing, defaults and `docs/study-file.md` are made from them.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::time::Duration;
 
+use crate::host_reach::Reach;
 use crate::program::{LIST, Program};
 use crate::raw::Raw;
 use crate::units;
@@ -41,6 +43,12 @@ pub enum Kind {
     Cpus,
     /// Any text.
     Text,
+    /// How a host is reached ([`Reach`]).
+    Reach,
+    /// A device's name.
+    Device,
+    /// An IP address.
+    Address,
     /// What each connection does.
     Program,
 }
@@ -213,6 +221,9 @@ impl Knob {
             }
             Kind::Cpus => "a list of CPU numbers such as [0, 2]".to_string(),
             Kind::Text => "a text or a number".to_string(),
+            Kind::Reach => Reach::EXPECTED.to_string(),
+            Kind::Device => "a device's name such as \"eth0\"".to_string(),
+            Kind::Address => "an address such as \"192.0.2.1\"".to_string(),
             Kind::Program => LIST.to_string(),
         };
         match self.or_word {
@@ -297,6 +308,17 @@ impl Knob {
                 .collect::<Option<Vec<_>>>()
                 .map(Value::Cpus),
             (Kind::Program, Raw::List(_)) => Program::read(raw).ok().map(Value::Program),
+            (Kind::Reach, Raw::Text(text)) => {
+                let reach = text.parse::<Reach>().ok();
+                // Hosts of one process are those of the bed `memory`.
+                let reach = reach.filter(|reach| *reach != Reach::Memory);
+                reach.map(|reach| Value::Word(reach.to_string()))
+            }
+            (Kind::Device, Raw::Text(text)) if is_device(text) => Some(Value::Word(text.clone())),
+            (Kind::Address, Raw::Text(text)) => {
+                let address = text.parse::<IpAddr>().ok();
+                address.map(|address| Value::Word(address.to_string()))
+            }
             (Kind::Text, Raw::Integer(n)) => Some(Value::Word(n.to_string())),
             (Kind::Text, Raw::Text(text)) if !text.is_empty() && !text.contains(['\n', '\0']) => {
                 Some(Value::Word(text.clone()))
@@ -314,6 +336,12 @@ impl Knob {
         self.read(&raw)
             .expect("each row's default is a value of its own kind (a test reads them all)")
     }
+}
+
+/// dev_valid_name of net/core/dev.c.
+fn is_device(name: &str) -> bool {
+    let is_sound = |c: char| c != '/' && c != ':' && !c.is_whitespace() && !c.is_control();
+    (1..16).contains(&name.len()) && name != "." && name != ".." && name.chars().all(is_sound)
 }
 
 /// A choice of our own TCP that is a knob. `tcpcost_stack` makes each of them in one `match`.
@@ -369,6 +397,8 @@ pub enum Kernel {
     /// What a device of the bed's own has alone, because the loopback's serves others: a route's
     /// metric, a queueing discipline, steering, an eBPF program.
     OwnDevice(&'static str),
+    /// What a device of the bed's own or of a named host has, and the loopback has not.
+    RealDevice(&'static str),
     /// The wire between a pair, one of our own or the kernel's netem.
     Wire,
     /// A sysctl of this name; the number that is written, out of the knob's ([`Kind::number`]).
@@ -516,6 +546,7 @@ impl fmt::Display for Kernel {
             Kernel::Device => f.write_str("device"),
             Kernel::Offload => f.write_str("ethtool"),
             Kernel::OwnDevice(what) => write!(f, "{what} (`netns`, `tap`)"),
+            Kernel::RealDevice(what) => write!(f, "{what} (`netns`, `tap`, `hosts`)"),
             Kernel::Wire => f.write_str("a wire of ours (`netns`, `tap`)"),
             Kernel::Sysctl(name, _) => write!(f, "sysctl `{name}`"),
             Kernel::AnySysctl => f.write_str("sysctl"),

@@ -275,6 +275,8 @@ pub struct DeviceSettings {
     pub gro_max_bytes: Option<u32>,
     /// Threaded NAPI.
     pub threaded_napi: Option<bool>,
+    /// Rings and coalescing by knob name: `rx_ring`, `rx_usecs`.
+    pub ethtool: BTreeMap<&'static str, u32>,
     /// Kind of the root qdisc.
     pub qdisc: Option<String>,
     /// Rate of the bottleneck, bits per second.
@@ -316,6 +318,11 @@ impl DeviceSettings {
             gso_max_bytes: number("gso_max_size"),
             gro_max_bytes: number("gro_max_size"),
             threaded_napi: switch("threaded_napi"),
+            ethtool: KNOBS
+                .iter()
+                .filter(|row| matches!(row.of, Of::Link(Kernel::RealDevice("ethtool"), _)))
+                .filter_map(|row| Some((row.name, number(row.name)?)))
+                .collect(),
             qdisc: match knobs.value_at(end, "qdisc") {
                 Some(Value::Word(kind)) if kind != "leave" => Some(kind),
                 _ => None,

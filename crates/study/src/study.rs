@@ -24,12 +24,14 @@ use crate::raw::Raw;
 use crate::raw::raw;
 use crate::row::Group;
 use crate::statement::Statement;
+use crate::topology::{Bed, Topology};
 use crate::units;
 
 pub use self::comparison::{CellPair, Sides};
 
 use self::cells::{Base, Useless, cells, knobs_of_group};
 use self::group::group;
+use self::hosts::hosts;
 
 /// One parsed study file.
 #[derive(Debug, Clone, PartialEq)]
@@ -92,6 +94,9 @@ impl Study {
         if let Some(section) = top.section("bed")? {
             knobs_of_group(section, Group::Bed, "", &mut base)?;
         }
+        if let Some(section) = top.section("hosts")? {
+            hosts(section, &mut base)?;
+        }
         for section in top.sections("group")? {
             group(section, &mut base)?;
         }
@@ -147,6 +152,9 @@ impl Study {
             fits,
             quick,
         };
+        if let Some((key, wrong)) = study.wrong_pattern() {
+            return Err(source.error(place_of(text, &key), &key, wrong));
+        }
         if let Some((name, host)) = study.unknown_host() {
             return Err(source.error(place_of(text, &name), &name, study.no_such(host)));
         }
@@ -163,6 +171,18 @@ impl Study {
     /// The hosts of all cells.
     fn hosts(&self) -> impl Iterator<Item = HostName> {
         self.cells.iter().flat_map(|cell| cell.knobs.host_names())
+    }
+
+    /// What is wrong with the hosts that a cell names, and the pattern among them.
+    fn wrong_pattern(&self) -> Option<(String, String)> {
+        let wrong = |cell: &Cell| {
+            let bed = Bed::of_named(&cell.knobs);
+            bed.and_then(|bed| Topology::of(bed, &cell.knobs)).err()
+        };
+        let mut named = self.cells.iter().filter(|cell| cell.knobs.names_hosts());
+        let wrong = named.find_map(wrong)?;
+        let (key, what) = wrong.split_once(": ").unwrap_or(("hosts", &wrong));
+        Some((key.to_string(), what.to_string()))
     }
 
     fn no_such(&self, host: HostName) -> String {
@@ -267,6 +287,9 @@ impl Study {
                     name: unmet.knob,
                     expected: format!("cell \"{}\": {}", cell.name, unmet.reason),
                 })?;
+        }
+        if let Some((name, expected)) = self.wrong_pattern() {
+            return Err(UnknownKnob { name, expected });
         }
         if let Some((name, host)) = self.unknown_host() {
             let expected = self.no_such(host);
@@ -448,6 +471,7 @@ mod captured;
 mod cells;
 mod comparison;
 mod group;
+mod hosts;
 mod quick;
 #[cfg(test)]
 mod tests;

@@ -10,23 +10,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::choices::RelayMode;
 use crate::host_name::HostName;
+use crate::host_reach::Reach;
 use crate::knob::Knobs;
 use crate::side::Side;
+use crate::traffic::Traffic;
 use crate::value::Value;
 use crate::wire::WireSettings;
 use crate::words::words;
-
-/// How a host's agent is started.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Reach {
-    /// In the command's own network namespace.
-    Here,
-    /// In a network namespace of its own, on the command's machine.
-    Namespace,
-    /// In one process with the other hosts that are reached so, on the command's machine.
-    Memory,
-}
 
 /// Whose TCP a host's connections have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,6 +56,8 @@ pub enum LinkKind {
     Wire,
     /// A queue in memory each way.
     Memory,
+    /// Whatever is between the devices of two hosts.
+    Network,
 }
 
 /// Where a link meets a host.
@@ -119,15 +111,6 @@ impl Link {
     }
 }
 
-/// The workload between two hosts: `on` opens the connections, to `to`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Traffic {
-    /// The host that connects.
-    pub on: HostName,
-    /// The host that listens.
-    pub to: HostName,
-}
-
 /// A network that a host reaches through a neighbour.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Route {
@@ -150,6 +133,8 @@ words! {
         Tap = "tap",
         /// Our TCP twice in one process.
         Memory = "memory",
+        /// Devices of hosts that the study names, as they are.
+        Hosts = "hosts",
     }
 }
 
@@ -165,6 +150,37 @@ pub struct Topology {
     /// Hosts that end the connections that go through them, and make their own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub relays: Vec<HostName>,
+}
+
+/// Whose the devices of a trial are: what may be set of them, and how it is put back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DeviceOwner {
+    /// The bed's: they end with it.
+    Bed,
+    /// The command's machine's loopback, which serves all.
+    Loopback,
+    /// A host's own, which others on that host may use, too.
+    Host,
+}
+
+/// Networks in 10.0.0.0/16, as [`Topology::join`] numbers them.
+const MESH_MAX: usize = 256;
+
+impl Bed {
+    /// The bed of the hosts that a study names: `netns` where all are in namespaces of their own.
+    ///
+    /// # Errors
+    /// In one line: some are, and others are not.
+    pub fn of_named(knobs: &Knobs) -> Result<Bed, String> {
+        let hosts = knobs.named_hosts();
+        let is_netns = |host: &&HostName| knobs.reach(**host) == Some(Reach::Netns);
+        match hosts.iter().filter(is_netns).count() {
+            0 => Ok(Bed::Hosts),
+            count if count == hosts.len() => Ok(Bed::Netns),
+            _ => Err("reach: either all hosts are in namespaces that are made for the trial (netns) or none: a namespace that is there already is reached by exec:ip netns exec NAME".to_string()),
+        }
+    }
 }
 
 impl Topology {
@@ -228,6 +244,10 @@ impl Topology {
 
     /// The links from one host to another, the fewest that there are; `None` where there is no way.
     fn path(&self, from: HostName, to: HostName) -> Option<Vec<&Link>> {
+        let ends = |link: &&Link| link.from(from).is_some_and(|(_, far)| far.host == to);
+        if let Some(link) = self.links.iter().find(ends) {
+            return Some(vec![link]);
+        }
         let mut ways = VecDeque::from([(from, Vec::new())]);
         let mut seen = vec![from];
         while let Some((at, way)) = ways.pop_front() {
@@ -257,6 +277,9 @@ impl Topology {
 
     /// The relay between two hosts, the first that the connection meets.
     pub fn relay_between(&self, on: HostName, to: HostName) -> Option<HostName> {
+        if self.relays.is_empty() {
+            return None;
+        }
         let mut at = on;
         self.path(on, to)?.into_iter().find_map(|link| {
             let (_, far) = link.from(at)?;
@@ -297,6 +320,7 @@ impl Topology {
     pub fn of(bed: Bed, knobs: &Knobs) -> Result<Topology, String> {
         let word = knobs.word("topology").expect("a choice has a default");
         let topology = match (bed, word.as_str()) {
+            (Bed::Netns, "pair") if knobs.names_hosts() => Topology::mesh(knobs)?,
             (Bed::Netns, "star") => Topology::star(knobs),
             (Bed::Netns, "chain") => Topology::chain(knobs),
             (Bed::Netns, _) => Topology::pair(knobs),
@@ -309,6 +333,7 @@ impl Topology {
             (Bed::Loopback, _) => Topology::loopback(knobs),
             (Bed::Tap, _) => Topology::tap(knobs),
             (Bed::Memory, _) => Topology::memory(knobs),
+            (Bed::Hosts, _) => Topology::named(knobs)?,
         };
         if knobs.get("placement").is_some() && topology.hosts.iter().all(|host| host.cpus.is_some())
         {
@@ -334,7 +359,7 @@ impl Topology {
 
     /// Two hosts in namespaces of their own.
     fn pair(knobs: &Knobs) -> Topology {
-        let mut topology = Topology::of_hosts(knobs, Reach::Namespace, &HostName::PAIR);
+        let mut topology = Topology::of_hosts(knobs, &Reach::Netns, &HostName::PAIR);
         topology.join(
             between_kernels(knobs),
             HostName::CLIENT,
@@ -347,7 +372,7 @@ impl Topology {
     /// So many clients in namespaces of their own, each joined with the server.
     fn star(knobs: &Knobs) -> Topology {
         let names = knobs.host_names();
-        let mut topology = Topology::of_hosts(knobs, Reach::Namespace, &names);
+        let mut topology = Topology::of_hosts(knobs, &Reach::Netns, &names);
         for &client in &names[..names.len() - 1] {
             topology.join(between_kernels(knobs), client, HostName::SERVER, knobs);
         }
@@ -357,7 +382,7 @@ impl Topology {
     /// Client and server, each joined with a host in the middle that forwards or relays; by a TAP, where
     /// it relays by our TCP.
     fn chain(knobs: &Knobs) -> Topology {
-        let mut topology = Topology::of_hosts(knobs, Reach::Namespace, &knobs.host_names());
+        let mut topology = Topology::of_hosts(knobs, &Reach::Netns, &knobs.host_names());
         let kind = match knobs.is_user(HostName::RELAY) {
             true => LinkKind::Tap,
             false => between_kernels(knobs),
@@ -372,7 +397,7 @@ impl Topology {
 
     /// Client and server on the command's own loopback.
     fn loopback(knobs: &Knobs) -> Topology {
-        let mut topology = Topology::of_hosts(knobs, Reach::Here, &HostName::PAIR);
+        let mut topology = Topology::of_hosts(knobs, &Reach::Local, &HostName::PAIR);
         let address = match is_v6(knobs) {
             false => Ipv4Addr::LOCALHOST.into(),
             true => Ipv6Addr::LOCALHOST.into(),
@@ -392,7 +417,7 @@ impl Topology {
 
     /// Two hosts in namespaces of their own, one of them with our TCP, joined by a TAP.
     fn tap(knobs: &Knobs) -> Topology {
-        let mut topology = Topology::of_hosts(knobs, Reach::Namespace, &HostName::PAIR);
+        let mut topology = Topology::of_hosts(knobs, &Reach::Netns, &HostName::PAIR);
         topology.join(LinkKind::Tap, HostName::CLIENT, HostName::SERVER, knobs);
         for port in topology
             .links
@@ -406,7 +431,7 @@ impl Topology {
 
     /// Two hosts with our TCP in one process.
     fn memory(knobs: &Knobs) -> Topology {
-        let mut topology = Topology::of_hosts(knobs, Reach::Memory, &HostName::PAIR);
+        let mut topology = Topology::of_hosts(knobs, &Reach::Memory, &HostName::PAIR);
         for host in &mut topology.hosts {
             host.stack = StackKind::User;
         }
@@ -421,11 +446,81 @@ impl Topology {
         topology
     }
 
+    /// Hosts that the study names, in namespaces of their own, each two that talk joined by a veth pair.
+    fn mesh(knobs: &Knobs) -> Result<Topology, String> {
+        let arranged = knobs
+            .arranged()
+            .map_err(|error| format!("pattern: {error}"))?;
+        let mut topology = Topology::of_hosts(knobs, &Reach::Netns, &arranged.hosts);
+        topology.traffic.clone_from(&arranged.traffic);
+        if arranged.traffic.len() > MESH_MAX {
+            let links = arranged.traffic.len();
+            return Err(format!(
+                "hosts: each two that talk have a link of their own, {MESH_MAX} at most, and this would be {links}"
+            ));
+        }
+        for Traffic { on, to } in arranged.traffic {
+            topology.join(LinkKind::Veth, on, to, knobs);
+        }
+        Ok(topology)
+    }
+
+    /// The hosts that the study names, each with its device. Devices and addresses that it does not name are found once their
+    /// agents are asked: until then they are empty and unspecified.
+    fn named(knobs: &Knobs) -> Result<Topology, String> {
+        let arranged = knobs
+            .arranged()
+            .map_err(|error| format!("pattern: {error}"))?;
+        let word = |host: HostName, name: &str| match knobs.value_at(host, name) {
+            Some(Value::Word(word)) if word != "auto" => Some(word),
+            _ => None,
+        };
+        let unspecified: IpAddr = match is_v6(knobs) {
+            false => Ipv4Addr::UNSPECIFIED.into(),
+            true => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        let port = |host| {
+            let address = word(host, "address").and_then(|word| word.parse().ok());
+            let address: IpAddr = address.unwrap_or(unspecified);
+            if address.is_ipv6() != unspecified.is_ipv6() {
+                return Err(format!(
+                    "{host}.address: {address} is not of ip = \"{}\"",
+                    knobs.word("ip").unwrap_or_default()
+                ));
+            }
+            Ok(Port {
+                host,
+                device: word(host, "device").unwrap_or_default(),
+                address,
+            })
+        };
+        let mut topology = Topology::of_hosts(knobs, &Reach::Local, &arranged.hosts);
+        for host in &mut topology.hosts {
+            let reach = knobs.reach(host.name);
+            host.reach = reach.expect("a host is named by how it is reached");
+            if host.stack == StackKind::User {
+                return Err(format!(
+                    "{}.stack: our TCP has a wire of its own in the beds tap and memory, not a host's device",
+                    host.name
+                ));
+            }
+        }
+        for traffic in &arranged.traffic {
+            topology.links.push(Link {
+                kind: LinkKind::Network,
+                a: port(traffic.on)?,
+                b: port(traffic.to)?,
+            });
+        }
+        topology.traffic = arranged.traffic;
+        Ok(topology)
+    }
+
     /// Hosts that are not linked yet; each whose name begins as `client` connects to the server.
-    fn of_hosts(knobs: &Knobs, reach: Reach, names: &[HostName]) -> Topology {
+    fn of_hosts(knobs: &Knobs, reach: &Reach, names: &[HostName]) -> Topology {
         let host = |&name: &HostName| Host {
             name,
-            reach,
+            reach: reach.clone(),
             stack: stack(knobs, name),
             cpus: match knobs.value_at(name, "cpus") {
                 Some(Value::Cpus(cpus)) => Some(cpus),
@@ -460,7 +555,9 @@ impl Topology {
         };
         let links_of = |name: HostName| {
             let all = self.traffic.iter();
-            let as_star = all.filter(|traffic| traffic.to == name).count();
+            let as_star = all
+                .filter(|traffic| traffic.to == name || traffic.on == name)
+                .count();
             if self.forwards(name) { 2 } else { as_star }
         };
         let device = |host: HostName, far: HostName| {

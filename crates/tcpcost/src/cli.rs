@@ -110,6 +110,9 @@ pub enum Command {
         /// Join the hosts in memory.
         #[arg(long, conflicts_with = "isolate")]
         memory: bool,
+        /// Leave, and put back what was changed, if nothing is heard for so long.
+        #[arg(long, value_name = "TIME", value_parser = interval)]
+        lease: Option<Duration>,
         /// Names of the hosts that it answers for; each line begins with one.
         #[arg(required = true)]
         hosts: Vec<tcpcost_study::HostName>,
@@ -143,11 +146,14 @@ pub struct RunArgs {
     /// Less than a minute: shorter intervals, fewer repetitions, and of the cells those that the study's table "quick" keeps.
     #[arg(long)]
     pub quick: bool,
+    /// The two hosts of the kernel's driver tests, for a study that names none: a file net.config with NETIF, LOCAL_V4, REMOTE_V4, REMOTE_TYPE, REMOTE_ARGS.
+    #[arg(long, value_name = "FILE")]
+    pub net_config: Option<PathBuf>,
     /// Directory for records and report [default: tcpcost-out/STUDY-TIME].
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Go on with an interrupted or killed run: no trial is repeated, none lost.
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["study", "set", "repetitions", "duration", "seed", "meter_cost", "capture", "quick", "out"])]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["study", "set", "net_config", "repetitions", "duration", "seed", "meter_cost", "capture", "quick", "out"])]
     pub resume: Option<PathBuf>,
     /// Hold each cell against an earlier run of the same study: its directory. A cell that is dearer is exit code 3; thresholds with a percentage limit it.
     #[arg(long, value_name = "DIR")]
@@ -155,15 +161,35 @@ pub struct RunArgs {
     /// With --baseline: the least difference that matters, in percent [default: the study's, or 1].
     #[arg(long, value_name = "PERCENT", requires = "baseline")]
     pub min_effect: Option<f64>,
-    /// Start the agent of a host by another program: its arguments, then tcpcost's own.
-    #[arg(long, value_name = "HOST=PROGRAM ARGUMENT…", hide = true)]
-    pub launch: Vec<String>,
+    /// How hosts are reached that are not of this machine.
+    #[command(flatten)]
+    pub hosts: HostArgs,
     /// Print the cells and the estimated time, and run nothing.
     #[arg(long)]
     pub dry_run: bool,
     /// What is told, and how.
     #[command(flatten)]
     pub telling: Telling,
+}
+
+/// How the hosts of a study are reached (docs/fleet.md).
+#[derive(Debug, Clone, Default, Args)]
+pub struct HostArgs {
+    /// Copy this program to the hosts of a study that are reached by ssh or another program, into ~/.cache/tcpcost there, and run it from there.
+    #[arg(long)]
+    pub push: bool,
+    /// The ssh to reach hosts by, with its options, e.g. "ssh -F lab.conf" [default: ssh, in batch mode, which gives a silent connection up after 15 s].
+    #[arg(long, value_name = "COMMAND")]
+    pub ssh: Option<String>,
+    /// tcpcost on the hosts that are reached by ssh or another program [default: tcpcost, as their shell finds it].
+    #[arg(long, value_name = "PROGRAM", conflicts_with = "push")]
+    pub host_program: Option<String>,
+    /// A host that does not answer for so long is given up, and one that hears nothing for so long puts back what was changed [default: 60s].
+    #[arg(long, value_name = "TIME")]
+    pub silence_max: Option<String>,
+    /// Start the agent of a host by another program: its arguments, then tcpcost's own.
+    #[arg(long, value_name = "HOST=PROGRAM ARGUMENT…", hide = true)]
+    pub launch: Vec<String>,
 }
 
 /// What is told of a run, and how.

@@ -10,6 +10,7 @@ mod doctor;
 mod exit;
 mod fronts;
 mod metrics_address;
+mod net_config;
 mod output;
 mod peer;
 mod relay;
@@ -132,8 +133,9 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Agent {
             isolate,
             memory,
+            lease,
             hosts,
-        } => match tcpcost_agent::main(isolate, memory, &hosts)? {},
+        } => match tcpcost_agent::main(isolate, memory, lease, &hosts)? {},
     }
 }
 

@@ -223,7 +223,8 @@ impl<S: Stack> Worker<S> {
             flow.state = State::Open;
             return Ok(true);
         }
-        let Some(index) = index.filter(|&index| (index as usize) < self.io.group.all) else {
+        // Of a client that has several servers the numbers are those of all its connections.
+        let Some(index) = index else {
             self.refuse(ready.token);
             return Ok(false);
         };

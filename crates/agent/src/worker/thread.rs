@@ -244,6 +244,7 @@ impl Worker {
                 second_end_ns,
             },
             tcp_info,
+            strangers: worker.strangers(),
         })
     }
 

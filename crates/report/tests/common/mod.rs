@@ -472,6 +472,7 @@ fn hosts(record: &Record, noise: &mut Noise) -> BTreeMap<HostName, HostRecord> {
                     congestion_control: Some("reno".into()),
                     mss: Some(1448),
                     connection: BTreeMap::new(),
+                    nic: None,
                 }),
                 readings,
                 // Where one was asked for: doubled, as the kernel does.
@@ -493,6 +494,8 @@ fn hosts(record: &Record, noise: &mut Noise) -> BTreeMap<HostName, HostRecord> {
                 profile: None,
                 by_connection: None,
                 capture: None,
+                clock: None,
+                strangers: 0,
             },
         );
     }

@@ -3,6 +3,13 @@
 use super::*;
 use crate::KNOBS;
 
+fn owner(owned: bool) -> DeviceOwner {
+    match owned {
+        true => DeviceOwner::Bed,
+        false => DeviceOwner::Loopback,
+    }
+}
+
 fn knobs(pairs: &[(&str, &str)]) -> Knobs {
     let mut knobs = Knobs::default();
     for (name, text) in pairs {
@@ -62,7 +69,7 @@ fn each_choice_of_our_tcp_is_of_one_row_and_a_knob_of_an_end_belongs_to_an_end()
 fn what_a_stack_cannot_have_is_told_with_its_end() {
     let check = |pairs: &[(&str, &str)], owned, expected: &str| {
         let error = knobs(pairs)
-            .available_at(HostName::CLIENT, owned)
+            .available_at(HostName::CLIENT, owner(owned))
             .unwrap_err();
         let said = error.to_string();
         assert!(said.starts_with(expected), "{said}\n{expected}");
@@ -133,7 +140,9 @@ fn what_a_stack_cannot_have_is_told_with_its_end() {
 #[test]
 fn what_it_can_have_and_what_leaves_things_alone_is_not_told() {
     let check = |pairs: &[(&str, &str)], owned| {
-        knobs(pairs).available_at(HostName::CLIENT, owned).unwrap();
+        knobs(pairs)
+            .available_at(HostName::CLIENT, owner(owned))
+            .unwrap();
     };
     let user = ("client.stack", "user");
     check(
@@ -191,7 +200,9 @@ fn the_choices_of_our_tcp_are_what_is_set_at_its_end() {
 fn a_wire_joins_all_but_the_loopback_and_a_relay_by_our_tcp() {
     let delay = ("delay", "1ms");
     let reason = |pairs: &[(&str, &str)], owned| {
-        let error = knobs(pairs).available_at(HostName::CLIENT, owned).err();
+        let error = knobs(pairs)
+            .available_at(HostName::CLIENT, owner(owned))
+            .err();
         error.map(|error| error.to_string())
     };
     assert_eq!(reason(&[delay], true), None);
@@ -221,5 +232,35 @@ fn a_wire_joins_all_but_the_loopback_and_a_relay_by_our_tcp() {
     assert!(
         said.starts_with("carrier: netem is between two ends"),
         "{said}"
+    );
+}
+
+#[test]
+fn a_hosts_own_device_has_what_is_the_devices_and_nothing_that_would_stop_others() {
+    let reason = |pairs: &[(&str, &str)]| {
+        let available = knobs(pairs).available_at(HostName::CLIENT, DeviceOwner::Host);
+        available.err().map(|error| error.reason)
+    };
+    for pair in [
+        ("mtu", "9000B"),
+        ("gro", "on"),
+        ("threaded_napi", "on"),
+        ("rx_ring", "512"),
+    ] {
+        assert_eq!(reason(&[pair]), None, "{pair:?}");
+    }
+    for pair in [
+        ("bottleneck", "1Gbit"),
+        ("qdisc", "fq"),
+        ("quickack", "on"),
+        ("delay", "1ms"),
+    ] {
+        assert!(reason(&[pair]).is_some(), "{pair:?}");
+    }
+    let loopback = knobs(&[("rx_ring", "512")]);
+    assert!(
+        loopback
+            .available_at(HostName::CLIENT, DeviceOwner::Loopback)
+            .is_err()
     );
 }

@@ -75,7 +75,7 @@ fn a_wire_with_delay_is_each_link_of_a_star_and_of_a_chain() {
     assert_eq!(kinds(&[chain, ("relay.delay", "1ms")]), [LinkKind::Wire; 2]);
     assert_eq!(kinds(&[chain]), [LinkKind::Veth; 2]);
     let ours = knobs(&[chain, ("relay_mode", "user"), ("delay", "1ms")]);
-    let refused = ours.available_at(HostName::CLIENT, true).unwrap_err();
+    let refused = ours.available_at(HostName::CLIENT, DeviceOwner::Bed).unwrap_err();
     assert!(
         refused.reason.contains("a relay by our own TCP"),
         "{refused:?}"
@@ -95,7 +95,10 @@ fn a_relay_by_our_tcp_has_a_tap_to_each_side_and_knobs_of_our_tcp() {
     );
     assert_eq!(chain.relays, [HostName::RELAY]);
     let knobs = knobs(&[set[0], set[1], ("relay.ack_policy", "on-read")]);
-    assert_eq!(knobs.available_at(HostName::RELAY, false), Ok(()));
+    assert_eq!(
+        knobs.available_at(HostName::RELAY, DeviceOwner::Loopback),
+        Ok(())
+    );
     assert_eq!(
         Topology::of(Bed::Netns, &self::knobs(&[set[0], ("relay.stack", "user")])).unwrap_err(),
         "relay.stack: the host in the middle has our TCP by relay_mode = \"user\""

@@ -3,7 +3,9 @@
 
 use clap::error::ErrorKind;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
-use tcpcost_study::{AckKind, HostName, KNOBS, Kind, Knob, Knobs, Of, User, UserKnob, Value};
+use tcpcost_study::{
+    AckKind, DeviceOwner, HostName, KNOBS, Kind, Knob, Knobs, Of, User, UserKnob, Value,
+};
 
 /// One flag per knob of our TCP; what is not given is its own.
 #[derive(Debug, Clone, Default)]
@@ -40,7 +42,13 @@ fn flag(id: &'static str, row: &'static Knob) -> Arg {
         Kind::Time(..) => "TIME",
         Kind::Share => "SHARE",
         Kind::Switch => "on|off",
-        Kind::Choice(_) | Kind::Cpus | Kind::Text | Kind::Program => "WORD",
+        Kind::Choice(_)
+        | Kind::Cpus
+        | Kind::Text
+        | Kind::Program
+        | Kind::Reach
+        | Kind::Device
+        | Kind::Address => "WORD",
     };
     let parse = move |text: &str| match Knobs::default().set(row.name, text) {
         Ok(()) => Ok(text.to_string()),
@@ -107,7 +115,7 @@ impl FromArgMatches for PolicyFlags {
         }
         let unmet = knobs.unmet().into_iter().next();
         let unmet = unmet.map(|unmet| (unmet.knob, unmet.reason));
-        let unavailable = knobs.available_at(HOST, false).err();
+        let unavailable = knobs.available_at(HOST, DeviceOwner::Loopback).err();
         match unmet.or(unavailable.map(|error| (error.knob, error.reason))) {
             None => Ok(Self(knobs)),
             Some((knob, reason)) => {
@@ -151,7 +159,12 @@ mod tests {
             Kind::Share => "1%".to_string(),
             Kind::Switch => "on".to_string(),
             Kind::Choice(words) => words.last().expect("some").to_string(),
-            Kind::Cpus | Kind::Text | Kind::Program => "reno".to_string(),
+            Kind::Cpus
+            | Kind::Text
+            | Kind::Program
+            | Kind::Reach
+            | Kind::Device
+            | Kind::Address => "reno".to_string(),
         }
     }
 

@@ -8,8 +8,8 @@ use std::path::PathBuf;
 
 use tcpcost_agent::protocol::{Answer, Ask, Attached};
 use tcpcost_study::{
-    Bed as Kind, CarrierAsked, Cell, Host, HostName, Knobs, Link, LinkKind, Machine, Reach, Side,
-    StackKind, Topology, WorkloadSettings,
+    Bed as Kind, CarrierAsked, Cell, DeviceOwner, Host, HostName, Knobs, Link, LinkKind, Machine,
+    Reach, Side, StackKind, Topology, WorkloadSettings,
 };
 
 use super::launcher::Launchers;
@@ -20,8 +20,10 @@ use super::placement::{Placement, place};
 pub struct Bed {
     /// Which description.
     pub kind: Kind,
-    /// Its hosts and links.
+    /// Its hosts and links, as the study has them.
     pub topology: Topology,
+    /// Devices and addresses of named hosts, as their agents found them.
+    found: BTreeMap<HostName, Attached>,
     /// The agents.
     pub nodes: Nodes,
     /// The machines, by the kernel's boot id.
@@ -38,12 +40,13 @@ pub struct Bed {
 }
 
 impl Bed {
-    /// Starts the agents and links them.
+    /// Starts the agents and links them. `changes`: some trial changes settings of named hosts.
     pub fn make(
         kind: Kind,
         topology: &Topology,
         cell: &Cell,
         launchers: &Launchers,
+        changes: bool,
         events: &mut Events,
     ) -> Result<Bed, AskError> {
         let nodes = Nodes::start(events, topology, launchers, cell.program.as_deref())?;
@@ -56,6 +59,7 @@ impl Bed {
             topology: topology.clone(),
             machines: topology.names().map(machine).collect(),
             nodes,
+            found: BTreeMap::new(),
             wires: Vec::new(),
             carrier: CarrierAsked::of(&cell.knobs),
             netem: false,
@@ -67,6 +71,9 @@ impl Bed {
             let reason = format!("a TAP has at most {TAP_QUEUES_MAX} queues");
             let knob = "threads".to_string();
             return Err(AskError::Unsupported { knob, reason });
+        }
+        if kind == Kind::Hosts {
+            bed.find_ports(changes, events)?;
         }
         for link in &topology.links {
             bed.join(link, events)?;
@@ -92,10 +99,81 @@ impl Bed {
             && self.queues == self.queues_for(&cell.knobs)
     }
 
+    /// Asks named hosts for their devices; nobody else changes these from now on.
+    fn find_ports(&mut self, changes: bool, events: &Events) -> Result<(), AskError> {
+        let mut asks = BTreeMap::new();
+        for link in &self.topology.links {
+            for port in [&link.a, &link.b] {
+                let ask = Ask::Port {
+                    device: Some(port.device.clone()).filter(|device| !device.is_empty()),
+                    address: Some(port.address).filter(|address| !address.is_unspecified()),
+                    is_v6: port.address.is_ipv6(),
+                    changes,
+                };
+                // A machine's halves have one device.
+                asks.insert(port.host.half_of().unwrap_or(port.host), ask);
+            }
+        }
+        let hosts: Vec<HostName> = asks.keys().copied().collect();
+        self.stand_apart(&hosts)?;
+        for (host, answer) in self
+            .nodes
+            .call_all(events, &hosts, |host| asks[&host].clone())?
+        {
+            let Answer::Port { port, restored } = answer else {
+                return Err(out_of_turn(host, &answer));
+            };
+            for line in restored {
+                crate::output::say!(
+                    "tcpcost: {host} put back what a dead agent had changed: {line}"
+                );
+            }
+            self.found.insert(host, port);
+        }
+        Ok(())
+    }
+
+    /// Two hosts of one network namespace would count each other's segments.
+    fn stand_apart(&self, hosts: &[HostName]) -> Result<(), AskError> {
+        let mut seen: BTreeMap<(&str, u64), HostName> = BTreeMap::new();
+        for &host in hosts {
+            let hello = self.nodes.hello(host);
+            let is_local = self
+                .topology
+                .host(host)
+                .is_some_and(|host| host.reach == Reach::Local);
+            if let Some(other) = seen.insert((hello.machine.as_str(), hello.netns), host)
+                && !is_local
+            {
+                let text = format!(
+                    "is in one network namespace of one machine with {other}: name another host, or leave one out"
+                );
+                return Err(AskError::Unfit(host, text));
+            }
+        }
+        Ok(())
+    }
+
+    /// A trial's hosts and links with the devices and addresses that were found.
+    pub fn with_ports(&self, mut topology: Topology) -> Topology {
+        let ports = topology
+            .links
+            .iter_mut()
+            .flat_map(|link| [&mut link.a, &mut link.b]);
+        for port in ports {
+            let machine = port.host.half_of().unwrap_or(port.host);
+            if let Some(found) = self.found.get(&machine) {
+                port.device.clone_from(&found.device);
+                port.address = found.address;
+            }
+        }
+        topology
+    }
+
     /// Makes a link.
     fn join(&mut self, link: &Link, events: &Events) -> Result<(), AskError> {
         match link.kind {
-            LinkKind::Loopback | LinkKind::Memory => Ok(()),
+            LinkKind::Loopback | LinkKind::Memory | LinkKind::Network => Ok(()),
             LinkKind::Veth => {
                 let veth = Ask::Veth {
                     device: link.a.device.clone(),
@@ -173,8 +251,17 @@ impl Bed {
 
     /// Whether the kernel's TCP at this host is in a namespace of its own.
     pub fn owns(&self, host: HostName) -> bool {
-        let owns = |host: &Host| host.reach == Reach::Namespace && host.stack == StackKind::Kernel;
+        let owns = |host: &Host| host.reach == Reach::Netns && host.stack == StackKind::Kernel;
         self.topology.host(host).is_some_and(owns)
+    }
+
+    /// Whose the devices of a host are.
+    pub fn owner(&self, host: HostName) -> DeviceOwner {
+        match self.kind {
+            Kind::Hosts => DeviceOwner::Host,
+            _ if self.owns(host) => DeviceOwner::Bed,
+            _ => DeviceOwner::Loopback,
+        }
     }
 
     /// CPUs of each host by the cell's knobs, machine by machine.

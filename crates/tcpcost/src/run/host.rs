@@ -61,10 +61,10 @@ pub fn hold(
     Ok(Some(Held(Some(lock))))
 }
 
-/// How the cells of a study on the host's own devices need them.
-pub fn need<'a>(mut cells: impl Iterator<Item = &'a Cell>) -> Hold {
+/// How the cells of a study on the hosts' own devices need them.
+pub fn need<'a>(mut cells: impl Iterator<Item = &'a Cell>, hosts: &[HostName]) -> Hold {
     let changes = |cell: &Cell| {
-        HostName::PAIR.into_iter().any(|host| {
+        hosts.iter().any(|&host| {
             let settings = DeviceSettings::from_knobs(&cell.knobs, host);
             let untouched = DeviceSettings {
                 bottleneck_queue_bytes: settings.bottleneck_queue_bytes,

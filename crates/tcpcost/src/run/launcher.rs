@@ -1,53 +1,232 @@
-//! How a host's agent is started: this very program, behind the arguments of another that puts it where it
+//! How a host's agent is started: this very program, or the host's, behind the arguments of another that puts it where it
 //! is to run.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
-use tcpcost_study::HostName;
+use tcpcost_study::{HostName, Reach};
 
+use crate::cli::HostArgs;
 use crate::exit::usage;
 
-/// The programs, with their arguments, that start the agents of hosts; of most hosts none.
-#[derive(Debug, Clone, Default)]
-pub struct Launchers(BTreeMap<HostName, Vec<String>>);
+/// Of an ssh that was asked for no options: nobody is there to type a password, and a host that is gone is noticed.
+const SSH: &str = "ssh -T -o BatchMode=yes -o ConnectTimeout=10 -o ServerAliveInterval=5 -o ServerAliveCountMax=3";
+
+/// The programs, with their arguments, that start the agents of hosts.
+#[derive(Debug)]
+pub struct Launchers {
+    /// Of `--launch`: words before this program's own, by host.
+    prefixes: BTreeMap<HostName, Vec<String>>,
+    /// ssh and its options.
+    ssh: Vec<String>,
+    /// tcpcost, as the hosts find it.
+    program: String,
+    /// Whether this program is copied to the hosts, and where it was.
+    pub(super) pushed: Option<Mutex<BTreeMap<String, String>>>,
+    /// How long a host may be silent.
+    pub silence_max: Duration,
+}
+
+impl Default for Launchers {
+    fn default() -> Launchers {
+        Launchers::new(&HostArgs::default()).expect("nothing is asked for")
+    }
+}
 
 impl Launchers {
-    /// From `HOST=PROGRAM ARGUMENT…`, each.
+    /// As the command line says.
     ///
     /// # Errors
-    /// No name of a host, no program.
-    pub fn parse(texts: &[String]) -> anyhow::Result<Launchers> {
-        let mut launchers = BTreeMap::new();
-        for text in texts {
+    /// No name of a host, no program, no time.
+    pub fn new(args: &HostArgs) -> anyhow::Result<Launchers> {
+        let mut prefixes = BTreeMap::new();
+        for text in &args.launch {
             let wrong = |what: String| usage(format!("--launch {text}: {what}"));
             let (host, prefix) = text.split_once('=').unwrap_or((text, ""));
             let host = host
                 .parse::<HostName>()
                 .map_err(|error| wrong(error.to_string()))?;
-            let prefix: Vec<String> = prefix.split_whitespace().map(String::from).collect();
+            let prefix = words(prefix);
             if prefix.is_empty() {
                 return Err(wrong("expected HOST=PROGRAM ARGUMENT…".to_string()));
             }
-            launchers.insert(host, prefix);
+            prefixes.insert(host, prefix);
         }
-        Ok(Launchers(launchers))
+        let ssh = match words(args.ssh.as_deref().unwrap_or(SSH)) {
+            ssh if ssh.is_empty() => return Err(usage("--ssh: expected a program")),
+            ssh => ssh,
+        };
+        let silence_max = match &args.silence_max {
+            None => SILENCE_MAX,
+            Some(text) => tcpcost_study::units::duration(text)
+                .map_err(|error| error.to_string())
+                .and_then(|time| match time >= SILENCE_LEAST {
+                    true => Ok(time),
+                    false => Err("2s at least".to_string()),
+                })
+                .map_err(|error| usage(format!("--silence-max {text}: expected {error}")))?,
+        };
+        Ok(Launchers {
+            prefixes,
+            ssh,
+            program: args.host_program.clone().unwrap_or("tcpcost".to_string()),
+            pushed: args.push.then(Mutex::default),
+            silence_max,
+        })
     }
 
-    /// The command that starts a host's agent, without the agent's own arguments: `program`, else the running binary
-    /// itself, even if the file was replaced since it was started.
-    pub fn command(&self, host: HostName, program: Option<&Path>) -> Command {
+    /// The command that starts a host's agent, with these arguments. `program`: by that one in place of this, where the host
+    /// is of the command's own machine.
+    pub fn command(
+        &self,
+        host: HostName,
+        reach: &Reach,
+        program: Option<&Path>,
+        arguments: &[&str],
+    ) -> Command {
+        // The running binary itself, even if the file was replaced since it was started.
         let own = |of: &str| PathBuf::from(format!("/proc/{of}/exe"));
         let agent = |of: &str| program.map_or_else(|| own(of), Path::to_path_buf);
-        match self.0.get(&host).map(Vec::as_slice) {
-            None | Some([]) => Command::new(agent("self")),
-            Some([launcher, arguments @ ..]) => {
-                let mut command = Command::new(launcher);
-                command.args(arguments);
-                command.arg(agent(&std::process::id().to_string()));
+        if let Some([launcher, before @ ..]) = self.prefixes.get(&host).map(Vec::as_slice) {
+            let mut command = Command::new(launcher);
+            command.args(before);
+            command.arg(agent(&std::process::id().to_string()));
+            command.args(arguments);
+            return command;
+        }
+        if reach.is_own() {
+            let mut command = Command::new(agent("self"));
+            command.args(arguments);
+            return command;
+        }
+        let there = self.program_at(reach);
+        let words: Vec<&str> = [there.as_str()]
+            .into_iter()
+            .chain(arguments.iter().copied())
+            .collect();
+        self.at(host, reach, &words)
+    }
+
+    /// The command that runs these words at a host that is reached by another program.
+    pub(super) fn at(&self, host: HostName, reach: &Reach, words: &[&str]) -> Command {
+        let command = |prefix: &[String]| {
+            let (program, before) = prefix.split_first().expect("no prefix is empty");
+            let mut command = Command::new(program);
+            command.args(before);
+            command
+        };
+        match reach {
+            Reach::Ssh(destination) => {
+                let mut command = command(&self.ssh);
+                // ssh hands one text to the shell there.
+                let quoted: Vec<String> = words.iter().map(|word| quoted(word)).collect();
+                command.arg("--").arg(destination);
+                command.arg(format!("exec {}", quoted.join(" ")));
                 command
             }
+            Reach::Exec(prefix) => {
+                let mut command = command(prefix);
+                command.args(words);
+                command
+            }
+            // A step beside others on the node that is called as the host is.
+            Reach::Slurm => {
+                let mut command = Command::new("srun");
+                command.args(["--overlap", "--nodes=1", "--ntasks=1", "--nodelist"]);
+                command.arg(host.as_str()).args(words);
+                command
+            }
+            Reach::Local | Reach::Netns | Reach::Memory => {
+                let mut command = Command::new(words[0]);
+                command.args(&words[1..]);
+                command
+            }
+        }
+    }
+
+    /// How long an agent behind another program hears nothing before it puts back what it changed: longer than the command
+    /// waits for it, so that it is the command that says what happened.
+    pub fn lease(&self) -> Duration {
+        self.silence_max * 3 / 2
+    }
+
+    /// tcpcost at a host: where it was copied to, or as the host finds it.
+    fn program_at(&self, reach: &Reach) -> String {
+        let pushed = self.pushed.as_ref().and_then(|pushed| {
+            let pushed = pushed.lock().unwrap_or_else(PoisonError::into_inner);
+            pushed.get(&reach.to_string()).cloned()
+        });
+        pushed.unwrap_or_else(|| self.program.clone())
+    }
+}
+
+/// A minute is more than any step of a trial takes but its own interval, and less than anybody waits for a dead host.
+const SILENCE_MAX: Duration = Duration::from_secs(60);
+/// A host on a busy machine is silent for a second.
+const SILENCE_LEAST: Duration = Duration::from_secs(2);
+
+fn words(text: &str) -> Vec<String> {
+    text.split_whitespace().map(String::from).collect()
+}
+
+/// A word as any shell reads it back.
+fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:@%+,".contains(c);
+    match !word.is_empty() && word.chars().all(is_plain) {
+        true => word.to_string(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(args: HostArgs, reach: &str) -> String {
+        let launchers = Launchers::new(&args).unwrap();
+        let reach = reach.parse().unwrap();
+        let command = launchers.command(HostName::CLIENT, &reach, None, &["agent", "client"]);
+        let words = std::iter::once(command.get_program()).chain(command.get_args());
+        let words: Vec<String> = words
+            .map(|word| word.to_string_lossy().into_owned())
+            .collect();
+        words.join("|")
+    }
+
+    #[test]
+    fn each_reach_has_the_same_agent_behind_its_program() {
+        let plain = HostArgs::default;
+        assert_eq!(line(plain(), "local"), "/proc/self/exe|agent|client");
+        let ssh = line(plain(), "ssh:me@alpha");
+        assert!(ssh.starts_with("ssh|-T|-o|BatchMode=yes|"), "{ssh}");
+        assert!(
+            ssh.ends_with("|--|me@alpha|exec tcpcost agent client"),
+            "{ssh}"
+        );
+        assert_eq!(
+            line(plain(), "exec:docker exec -i a"),
+            "docker|exec|-i|a|tcpcost|agent|client"
+        );
+        let own = HostArgs {
+            ssh: Some("ssh -F lab.conf".to_string()),
+            host_program: Some("/opt/my tools/tcpcost".to_string()),
+            ..plain()
+        };
+        assert_eq!(
+            line(own, "ssh:alpha"),
+            "ssh|-F|lab.conf|--|alpha|exec '/opt/my tools/tcpcost' agent client"
+        );
+    }
+
+    #[test]
+    fn a_quoted_word_is_read_back_by_a_shell() {
+        for word in ["plain", "two words", "it's", "$HOME `x` \"", ""] {
+            let script = format!("printf %s {}", quoted(word));
+            let ran = Command::new("sh").args(["-c", &script]).output().unwrap();
+            assert_eq!(String::from_utf8(ran.stdout).unwrap(), word);
         }
     }
 }

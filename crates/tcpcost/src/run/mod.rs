@@ -4,12 +4,14 @@ mod bed;
 mod directory;
 mod distance_wait;
 mod host;
+mod last_words;
 mod launcher;
 mod nodes;
 mod phases;
 mod placement;
 mod plan;
 mod progress;
+mod push;
 mod reap;
 mod trial;
 mod warnings;
@@ -34,8 +36,10 @@ use self::progress::Progress;
 use self::trial::{Trial, TrialError};
 use crate::cli;
 use crate::exit::{Exit, usage};
+use crate::net_config;
 use crate::output;
 use crate::uperf;
+use tcpcost_host::lock::Hold;
 use tcpcost_host::namespace;
 use tcpcost_host::namespace::Way;
 
@@ -57,6 +61,7 @@ pub fn run(args: &cli::RunArgs) -> anyhow::Result<Exit> {
         Some(directory) => Some(Baseline::load(directory)?),
         None => None,
     };
+    let launchers = Launchers::new(&args.hosts)?;
     let (mut store, study, records) = match &args.resume {
         Some(path) => Directory::open(path)?,
         None => {
@@ -79,7 +84,6 @@ pub fn run(args: &cli::RunArgs) -> anyhow::Result<Exit> {
             (store, study, Vec::new())
         }
     };
-    let launchers = Launchers::parse(&args.launch)?;
     conduct(
         &mut store,
         &study,
@@ -178,9 +182,12 @@ pub fn conduct(
 }
 
 fn overrides(args: &cli::RunArgs, study: String) -> anyhow::Result<Overrides> {
+    let hosts = args.net_config.as_deref().map(net_config::knobs);
+    let mut set = hosts.transpose()?.unwrap_or_default();
+    set.extend(pairs("--set", &args.set)?);
     Ok(Overrides {
         study,
-        set: pairs("--set", &args.set)?,
+        set,
         repetitions: args.repetitions,
         duration: args.duration.clone(),
         seed: args.seed,
@@ -245,7 +252,11 @@ impl Access {
     /// Finds out, entering a user namespace where that is the way. Only asks for what the study
     /// needs.
     fn gain(study: &Study) -> Access {
-        let wanted = study.cells.iter().any(|cell| bed_word(cell) != "loopback");
+        let makes = |cell: &Cell| match cell.knobs.names_hosts() {
+            true => Kind::of_named(&cell.knobs) == Ok(Kind::Netns),
+            false => bed_word(cell) != "loopback",
+        };
+        let wanted = study.cells.iter().any(makes);
         if !wanted {
             return Access {
                 netns: Err("not asked for".to_string()),
@@ -292,6 +303,23 @@ fn bed_of(cell: &Cell, netns: &Result<(), String>) -> Result<Kind, (Kind, String
     let is_ours =
         |host| cell.knobs.value_at(host, "stack") == Some(Value::Word("user".to_string()));
     let word = bed_word(cell);
+    if cell.knobs.names_hosts() {
+        let kind = Kind::of_named(&cell.knobs).map_err(|reason| (Kind::Hosts, reason))?;
+        return match word.as_str() {
+            "auto" => Ok(kind),
+            _ if word == kind.word() => Ok(kind),
+            _ => Err((
+                kind,
+                format!("{word} has hosts of its own: leave [hosts] out"),
+            )),
+        };
+    }
+    if word == Kind::Hosts.word() {
+        return Err((
+            Kind::Hosts,
+            "no hosts are named: [hosts] names them".to_string(),
+        ));
+    }
     let (kind, stacks) = match HostName::PAIR.map(is_ours) {
         [false, false] if word == "loopback" || (word == "auto" && netns.is_err()) => {
             (Kind::Loopback, "kernel at both ends")
@@ -399,13 +427,15 @@ impl Runner<'_> {
         if !self.bed.as_ref().is_some_and(serves) {
             self.leave_bed()?; // The old one is gone before the new one is made.
             if kind == Kind::Loopback {
-                let need = host::need(self.on_loopback());
+                let need = host::need(self.on_loopback(), &HostName::PAIR);
                 match host::hold(need, &events.interrupt, progress)? {
                     Some(held) => self.held = Some(held),
                     None => return Ok(None),
                 }
             }
-            match Bed::make(kind, &topology, trial.cell, &self.launchers, events) {
+            let changes = kind == Kind::Hosts && self.changes_hosts(&topology);
+            let launchers = &self.launchers;
+            match Bed::make(kind, &topology, trial.cell, launchers, changes, events) {
                 Ok(mut bed) => {
                     // What is measured of a machine (its time-stamp counter's rate) is measured
                     // once: a run that goes from bed to bed is still of one machine.
@@ -437,6 +467,7 @@ impl Runner<'_> {
             }
         }
         let bed = self.bed.as_mut().expect("just made");
+        let topology = bed.with_ports(topology);
         let waited = self
             .distance_wait
             .wait(bed, &topology, knobs, &self.records, events);
@@ -465,6 +496,12 @@ impl Runner<'_> {
         self.bed = None;
         let held = self.held.take();
         held.map_or(Ok(()), |_held| host::put_back("a dead agent").map(drop))
+    }
+
+    /// Whether any cell changes settings of these hosts.
+    fn changes_hosts(&self, topology: &Topology) -> bool {
+        let hosts: Vec<HostName> = topology.names().collect();
+        host::need(self.study.cells.iter(), &hosts) == Hold::Alone
     }
 
     /// Cells whose ends are on the host's own devices.

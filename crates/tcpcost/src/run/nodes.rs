@@ -4,17 +4,20 @@
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use tcpcost_agent::protocol::{Answer, Ask, Hello, PROTOCOL};
 use tcpcost_signals::Interrupt;
 use tcpcost_study::{HostName, Reach, Topology};
 
+use super::last_words::LastWords;
 use super::launcher::Launchers;
-use super::reap::reap;
+use super::reap::{LEAVE_MAX, ended_within, reap};
 
 /// Something the command waits for.
 #[derive(Debug)]
@@ -83,11 +86,23 @@ pub(super) fn out_of_turn(host: HostName, answer: &Answer) -> AskError {
     AskError::Gone(host, format!("answered out of turn: {answer:?}"))
 }
 
+/// Connections are set up within half a minute and a millisecond for each (`agent/src/trial.rs`), of which a host has
+/// 30,000 at most.
+const SET_UP_MAX: Duration = Duration::from_secs(60);
+/// An agent waits some seconds for the one before it to put back (`agent/src/lib.rs`).
+const HOLD_MAX: Duration = Duration::from_secs(10);
+/// A program whose agent has ended ends by itself.
+const END_MAX: Duration = Duration::from_secs(2);
+
 /// A process that answers for one host, or for several.
 struct Process {
     child: Child,
     /// `None` once it is told to end.
     stdin: Option<ChildStdin>,
+    /// What another program, by which the host is reached, says of itself and of the host.
+    last_words: Option<LastWords>,
+    /// Whether it was silent for too long: its end is not waited for.
+    given_up: bool,
 }
 
 /// One host's agent.
@@ -97,6 +112,10 @@ struct Node {
     process: usize,
     answers: VecDeque<Answer>,
     hello: Option<Hello>,
+    /// When it is given up, if it has not answered until then; `None` of a process of this machine, whose death is seen.
+    due: Option<Instant>,
+    /// Whether it was asked to run and has not answered.
+    runs: bool,
 }
 
 /// The agents of all hosts.
@@ -105,6 +124,12 @@ pub struct Nodes {
     nodes: Vec<Node>,
     generation: u64,
     interrupt: Interrupt,
+    /// How long a host that is reached by another program may be silent.
+    silence_max: Duration,
+    /// When such hosts are told again that the command is there.
+    next_beat: Instant,
+    /// How long the trial's traffic takes, from the order to run.
+    pub run_takes: Duration,
 }
 
 impl Nodes {
@@ -121,7 +146,11 @@ impl Nodes {
             nodes: Vec::new(),
             generation: events.generation,
             interrupt: events.interrupt.clone(),
+            silence_max: launchers.silence_max,
+            next_beat: Instant::now(),
+            run_takes: Duration::ZERO,
         };
+        launchers.push(topology, &events.interrupt)?;
         let in_memory: Vec<HostName> = topology
             .hosts
             .iter()
@@ -129,16 +158,30 @@ impl Nodes {
             .map(|host| host.name)
             .collect();
         for host in &topology.hosts {
-            let (flag, hosts): (Option<&str>, &[HostName]) = match host.reach {
-                Reach::Here => (None, &[host.name]),
-                Reach::Namespace => (Some("--isolate"), &[host.name]),
+            if let (Some(program), false) = (program, host.reach.is_own()) {
+                let text = format!(
+                    "{} is of this machine: a host that is reached by another program runs its own tcpcost, or this one by --push",
+                    program.display()
+                );
+                return Err(AskError::Unfit(host.name, text));
+            }
+            let lease = format!("{}ms", launchers.lease().as_millis());
+            let (flags, hosts): (&[&str], &[HostName]) = match host.reach {
+                Reach::Local => (&[], &[host.name]),
+                Reach::Netns => (&["--isolate"], &[host.name]),
                 Reach::Memory if in_memory.first() == Some(&host.name) => {
-                    (Some("--memory"), &in_memory)
+                    (&["--memory"], &in_memory)
                 }
                 Reach::Memory => continue,
+                Reach::Ssh(_) | Reach::Exec(_) | Reach::Slurm => {
+                    (&["--lease", &lease], &[host.name])
+                }
             };
-            let started =
-                nodes.start_process(events, launchers.command(host.name, program), flag, hosts);
+            let names = hosts.iter().map(HostName::as_str);
+            let arguments = ["agent"].into_iter().chain(flags.iter().copied());
+            let arguments: Vec<&str> = arguments.chain(names).collect();
+            let command = launchers.command(host.name, &host.reach, program, &arguments);
+            let started = nodes.start_process(events, command, &host.reach, hosts);
             started.map_err(|error| AskError::Unfit(host.name, format!("{error:#}")))?;
         }
         nodes.greet(events)?;
@@ -149,20 +192,21 @@ impl Nodes {
         &mut self,
         events: &Events,
         mut command: Command,
-        flag: Option<&str>,
+        reach: &Reach,
         hosts: &[HostName],
     ) -> anyhow::Result<()> {
-        command
-            .arg("agent")
-            .args(flag)
-            .args(hosts.iter().map(HostName::as_str))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        if !reach.is_own() {
+            command.stderr(Stdio::piped());
+            // Ctrl-C is for the command, which ends its agents; this program would not pass it on.
+            tcpcost_signals::unblocked(&mut command).process_group(0);
+        }
         let mut child = command
             .spawn()
             .with_context(|| format!("start {}", command.get_program().display()))?;
         let stdin = Some(child.stdin.take().expect("stdin is piped"));
         let stdout = child.stdout.take().expect("stdout is piped");
+        let last_words = child.stderr.take().map(LastWords::hear);
         let (sender, generation) = (events.sender.clone(), self.generation);
         let own = hosts.to_vec();
         std::thread::spawn(move || {
@@ -183,12 +227,19 @@ impl Nodes {
             let _ = sender.send(Event::Gone(generation, first));
         });
         let process = self.processes.len();
-        self.processes.push(Process { child, stdin });
+        self.processes.push(Process {
+            child,
+            stdin,
+            last_words,
+            given_up: false,
+        });
         self.nodes.extend(hosts.iter().map(|&host| Node {
             host,
             process,
             answers: VecDeque::new(),
             hello: None,
+            due: None,
+            runs: false,
         }));
         Ok(())
     }
@@ -238,20 +289,58 @@ impl Nodes {
     /// Asks without waiting.
     pub fn ask(&mut self, host: HostName, ask: &Ask) -> Result<(), AskError> {
         let line = serde_json::to_string(ask).expect("questions have only text keys");
-        let process = self.node(host).process;
+        let takes = match ask {
+            Ask::Run(_) => self.run_takes,
+            Ask::Listen | Ask::Connect { .. } | Ask::Relay { .. } | Ask::Accepted => SET_UP_MAX,
+            Ask::Port { .. } => HOLD_MAX,
+            _ => Duration::ZERO,
+        };
+        let due = Instant::now() + takes + self.silence_max;
+        let node = self.node(host);
+        node.runs = matches!(ask, Ask::Run(_));
+        let process = node.process;
+        if self.is_far(process) {
+            self.node(host).due = Some(due);
+        }
+        self.write(process, format!("{host} {line}\n").as_bytes())
+            .map_err(|error| self.gone(host, &format!("does not listen: {error}")))
+    }
+
+    fn write(&mut self, process: usize, bytes: &[u8]) -> std::io::Result<()> {
         let stdin = self.processes[process].stdin.as_mut();
         let stdin = stdin.expect("open until the agents are dropped");
-        stdin
-            .write_all(format!("{host} {line}\n").as_bytes())
-            .and_then(|()| stdin.flush())
-            .map_err(|error| AskError::Gone(host, format!("does not listen: {error}")))
+        stdin.write_all(bytes).and_then(|()| stdin.flush())
+    }
+
+    /// Whether another program is between this one and the agent.
+    fn is_far(&self, process: usize) -> bool {
+        self.processes[process].last_words.is_some()
+    }
+
+    /// That an agent is gone, with how its process ended and what that said last.
+    fn gone(&mut self, host: HostName, how: &str) -> AskError {
+        let process = self.node(host).process;
+        let Process {
+            child, last_words, ..
+        } = &mut self.processes[process];
+        let said = last_words.as_ref().filter(|_| ended_within(child, END_MAX));
+        match said.and_then(LastWords::take) {
+            None => AskError::Gone(host, how.to_string()),
+            Some(said) => AskError::Gone(host, format!("{how}: {said}")),
+        }
     }
 
     /// Waits for a host's next answer.
     pub fn answer(&mut self, events: &Events, host: HostName) -> Result<Answer, AskError> {
         loop {
             if let Some(answer) = self.node(host).answers.pop_front() {
+                let is_far = self.node(host).due.is_some();
                 return match answer {
+                    // Which of many has not what others have.
+                    Answer::Unsupported { knob, reason } if is_far => {
+                        let reason = format!("{host}: {reason}");
+                        Err(AskError::Unsupported { knob, reason })
+                    }
                     Answer::Unsupported { knob, reason } => {
                         Err(AskError::Unsupported { knob, reason })
                     }
@@ -262,25 +351,70 @@ impl Nodes {
             if events.interrupt.is_set() {
                 return Err(AskError::Interrupted);
             }
-            match events
-                .receiver
-                .recv()
-                .expect("the queue holds a sender of its own")
-            {
-                Event::Line(generation, from, line) if generation == self.generation => {
+            match self.next(events, host)? {
+                Some(Event::Line(generation, from, line)) if generation == self.generation => {
                     let answer = serde_json::from_str(&line)
                         .map_err(|error| AskError::Gone(from, format!("said {line:?}: {error}")))?;
-                    self.node(from).answers.push_back(answer);
+                    let node = self.node(from);
+                    node.answers.push_back(answer);
+                    node.runs = false;
                 }
-                Event::Gone(generation, from) if generation == self.generation => {
+                Some(Event::Gone(generation, from)) if generation == self.generation => {
                     let process = self.node(from).process;
-                    let status = match self.processes[process].child.wait() {
-                        Ok(status) => status.to_string(),
-                        Err(error) => error.to_string(),
+                    let child = &mut self.processes[process].child;
+                    let how = match ended_within(child, END_MAX) {
+                        true => child.wait().map_or_else(
+                            |error| format!("ended ({error})"),
+                            |status| format!("ended ({status})"),
+                        ),
+                        false => "closed its output".to_string(),
                     };
-                    return Err(AskError::Gone(from, format!("ended ({status})")));
+                    return Err(self.gone(from, &how));
                 }
-                Event::Wake | Event::Line(..) | Event::Gone(..) => {}
+                Some(Event::Wake | Event::Line(..) | Event::Gone(..)) | None => {}
+            }
+        }
+    }
+
+    /// The next event; `None` where something else was due first.
+    fn next(&mut self, events: &Events, host: HostName) -> Result<Option<Event>, AskError> {
+        let Some(due) = self.node(host).due else {
+            let event = events.receiver.recv();
+            return Ok(Some(event.expect("the queue holds a sender of its own")));
+        };
+        let now = Instant::now();
+        if now >= due {
+            let process = self.node(host).process;
+            self.processes[process].given_up = true;
+            let silence = self.silence_max.as_secs();
+            let text = format!("has not answered for {silence} s longer than it takes");
+            return Err(AskError::Gone(host, text));
+        }
+        // Nothing is said to any host while one is measured.
+        let is_quiet = self.nodes.iter().any(|node| node.runs);
+        if now >= self.next_beat && !is_quiet {
+            self.beat();
+            self.next_beat = now + self.silence_max / 4;
+        }
+        let until = match is_quiet {
+            true => due,
+            false => due.min(self.next_beat),
+        };
+        match events.receiver.recv_timeout(until - now) {
+            Ok(event) => Ok(Some(event)),
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            Err(RecvTimeoutError::Disconnected) => {
+                unreachable!("the queue holds a sender of its own")
+            }
+        }
+    }
+
+    /// Tells the agents behind other programs that somebody is there: an empty line.
+    fn beat(&mut self) {
+        for process in 0..self.processes.len() {
+            if self.is_far(process) {
+                // One that does not listen is noticed when it does not answer.
+                let _ = self.write(process, b"\n");
             }
         }
     }
@@ -320,9 +454,18 @@ impl Drop for Nodes {
     fn drop(&mut self) {
         for process in &mut self.processes {
             process.stdin = None;
+            if process.given_up {
+                let _ = process.child.kill();
+            }
         }
+        let until = Instant::now() + LEAVE_MAX;
         for process in &mut self.processes {
-            reap(&mut process.child, &self.interrupt);
+            reap(&mut process.child, until, &self.interrupt);
+            let words = process.last_words.as_ref();
+            // What an agent could not put back, say.
+            if let Some(said) = words.and_then(LastWords::take) {
+                crate::output::say!("{said}");
+            }
         }
     }
 }

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use tcpcost_agent::protocol::{Answer, Ask, clock_ns};
-use tcpcost_study::{CpuDistance, CpuId, Environment, HostName, MeterName, Side, Topology};
+use tcpcost_study::{
+    Bed as Kind, ClockOffset, CpuDistance, CpuId, Environment, HostName, MeterName, Side, Topology,
+};
 
 use super::bed::Bed;
 use super::nodes::{AskError, Events, out_of_turn};
@@ -19,12 +21,15 @@ pub type Ports = BTreeMap<String, Environment>;
 
 /// How often an agent is asked for its clock; the quickest answer counts.
 const CLOCK_ASKED: usize = 3;
+/// The same of a named host: what is between may be slow once.
+const FAR_CLOCK_ASKED: usize = 8;
 
 /// Starts those who listen, then those who connect, one after the other, then those who forward.
 pub fn connect(
     bed: &mut Bed,
     topology: &Topology,
     events: &Events,
+    groups: usize,
     ports: &mut ByHost<Ports>,
 ) -> Result<(), AskError> {
     let mut listening = ByHost::new();
@@ -48,23 +53,39 @@ pub fn connect(
         loaded.get(machine).cloned().unwrap_or_default()
     };
     let mut answers = Vec::new();
-    for traffic in &topology.traffic {
-        let mut targets = listening[&traffic.to].clone();
-        let mut from = traffic.to;
-        if let Some(relay) = topology.relay_between(traffic.on, traffic.to) {
-            reach(&mut targets, topology, traffic.to, relay);
-            let ask = Ask::Relay { targets };
-            let answer = bed.nodes.call(events, relay, &ask)?;
-            let Answer::Listening { addresses, .. } = answer else {
-                return Err(out_of_turn(relay, &answer));
-            };
-            (targets, from) = (addresses, relay);
+    let mut connecting = ByHost::new();
+    for on in topology.of_side(Side::Connects) {
+        let mut each = Vec::new();
+        for traffic in topology.traffic.iter().filter(|traffic| traffic.on == on) {
+            let mut targets = listening[&traffic.to].clone();
+            let mut from = traffic.to;
+            if let Some(relay) = topology.relay_between(on, traffic.to) {
+                reach(&mut targets, topology, traffic.to, relay);
+                let ask = Ask::Relay { targets };
+                let answer = bed.nodes.call(events, relay, &ask)?;
+                let Answer::Listening { addresses, .. } = answer else {
+                    return Err(out_of_turn(relay, &answer));
+                };
+                (targets, from) = (addresses, relay);
+            }
+            reach(&mut targets, topology, from, on);
+            each.push(targets);
         }
-        reach(&mut targets, topology, from, traffic.on);
-        let loaded = of_machine(bed, traffic.on);
+        let targets = together(&each, groups);
+        let loaded = of_machine(bed, on);
         let connect = Ask::Connect { targets, loaded };
-        answers.push((traffic.on, bed.nodes.call(events, traffic.on, &connect)?));
+        if bed.kind == Kind::Hosts {
+            // Machines of their own do not wait for each other.
+            connecting.insert(on, connect);
+        } else {
+            answers.push((on, bed.nodes.call(events, on, &connect)?));
+        }
     }
+    let hosts: Vec<HostName> = connecting.keys().copied().collect();
+    let all = bed
+        .nodes
+        .call_all(events, &hosts, |host| connecting[&host].clone());
+    answers.extend(all?);
     for host in topology.of_side(Side::Listens) {
         answers.push((host, bed.nodes.call(events, host, &Ask::Accepted)?));
     }
@@ -96,6 +117,32 @@ pub fn connect(
         }
     }
     Ok(())
+}
+
+/// The sockets of several hosts as one list by which each gets every so many-th connection, and each of its sockets as many
+/// of these as if it were alone. Of each host and in the list the sockets of a group are in a row.
+fn together(each: &[Vec<SocketAddr>], groups: usize) -> Vec<SocketAddr> {
+    let mut all = Vec::new();
+    for group in 0..groups {
+        let of_group = |sockets: &'_ Vec<SocketAddr>| {
+            let ports = sockets.len() / groups;
+            sockets[group * ports..(group + 1) * ports].to_vec()
+        };
+        let hosts: Vec<Vec<SocketAddr>> = each.iter().map(of_group).collect();
+        let turns = hosts.iter().map(Vec::len).fold(1, least_common_multiple);
+        for turn in 0..turns {
+            all.extend(hosts.iter().map(|sockets| sockets[turn % sockets.len()]));
+        }
+    }
+    all
+}
+
+fn least_common_multiple(a: usize, b: usize) -> usize {
+    let (mut greater, mut less) = (a.max(b), a.min(b));
+    while less > 0 {
+        (greater, less) = (less, greater % less);
+    }
+    a / greater * b
 }
 
 /// Gives sockets of a host the address by which another reaches it.
@@ -188,22 +235,65 @@ pub fn ask_distance(
     }
 }
 
-/// How far an agent's clock is ahead of the command's, ns: to within half the time of the quickest
-/// answer.
-pub fn clock_offset_ns(bed: &mut Bed, host: HostName, events: &Events) -> Result<i64, AskError> {
-    let mut best: Option<(u64, i64)> = None;
-    for _ in 0..CLOCK_ASKED {
+/// How far an agent's clock is ahead of the command's.
+pub fn clock_offset(
+    bed: &mut Bed,
+    host: HostName,
+    events: &Events,
+) -> Result<ClockOffset, AskError> {
+    let asked = match bed.kind {
+        Kind::Hosts => FAR_CLOCK_ASKED,
+        _ => CLOCK_ASKED,
+    };
+    let mut best: Option<ClockOffset> = None;
+    for _ in 0..asked {
         let asked_ns = clock_ns();
         let answer = bed.nodes.call(events, host, &Ask::Clock)?;
         let answered_ns = clock_ns();
         let Answer::Clock { now_ns } = answer else {
             return Err(out_of_turn(host, &answer));
         };
-        let took_ns = answered_ns - asked_ns;
-        let offset = now_ns.wrapping_sub(asked_ns + took_ns / 2).cast_signed();
-        if best.is_none_or(|(least_ns, _)| took_ns < least_ns) {
-            best = Some((took_ns, offset));
+        // The quickest answer says most: the two ways may differ by all of its time at most.
+        let error_ns = (answered_ns - asked_ns).div_ceil(2);
+        let offset_ns = now_ns.wrapping_sub(asked_ns + error_ns).cast_signed();
+        if best.is_none_or(|best| error_ns < best.error_ns) {
+            best = Some(ClockOffset {
+                offset_ns,
+                error_ns,
+            });
         }
     }
-    Ok(best.map_or(0, |(_, offset)| offset))
+    Ok(best.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_host_gets_as_many_connections_as_if_it_were_the_only_one() {
+        let sockets = |host: u16, count: u16| -> Vec<SocketAddr> {
+            let socket = |port| SocketAddr::from(([10, 0, 0, 1], 100 * host + port));
+            (0..count).map(socket).collect()
+        };
+        // Two groups; the second host has twice as many ports for each.
+        let each = [sockets(1, 2), sockets(2, 4), sockets(3, 4)];
+        let all = together(&each, 2);
+        let (flows, hosts) = (8, each.len());
+        for (group, targets) in all.chunks(all.len() / 2).enumerate() {
+            for (host, sockets) in each.iter().enumerate() {
+                let ports = sockets.len() / 2;
+                for (port, socket) in sockets[group * ports..(group + 1) * ports]
+                    .iter()
+                    .enumerate()
+                {
+                    let to = (0..flows * hosts)
+                        .filter(|number| targets[number % targets.len()] == *socket);
+                    let alone = (0..flows).filter(|number| number % ports == port).count();
+                    assert_eq!(to.count(), alone, "group {group}, host {host}, port {port}");
+                }
+            }
+        }
+        assert_eq!(together(&each[..1], 2), each[0]);
+    }
 }

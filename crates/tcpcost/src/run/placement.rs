@@ -61,7 +61,15 @@ pub fn place(
         let given: BTreeSet<usize> = given.copied().collect();
         (!given.is_empty()).then(|| given.into_iter().collect::<Vec<usize>>())
     };
+    let has = |side: Side| of_side(side).next().is_some();
     let (connects, listens) = match (given(Side::Connects), given(Side::Listens)) {
+        // A machine of its own for those who connect, or for those who listen: what they leave is nobody's.
+        (Some(cpus), None) | (None, Some(cpus)) if !(has(Side::Connects) && has(Side::Listens)) => {
+            (cpus.clone(), cpus)
+        }
+        (None, None) if !(has(Side::Connects) && has(Side::Listens)) => {
+            both(machine, "same-cpu").map_err(of_placement)?
+        }
         (Some(connects), Some(listens)) => (connects, listens),
         (Some(connects), None) => {
             let listens = other(machine, placement, &connects);
@@ -221,6 +229,15 @@ mod tests {
         let (knob, reason) = pair("two-cpus", &[("client.cpus", "[0,1,2,3]")]).unwrap_err();
         assert_eq!(knob, "placement");
         assert!(reason.contains("same-cpu"), "{reason}");
+    }
+
+    #[test]
+    fn a_machine_of_one_side_needs_no_cpu_for_the_other() {
+        let topology = Topology::of(Bed::Netns, &Knobs::default()).unwrap();
+        for host in HostName::PAIR {
+            let placed = place(&machine(&[&[5]]), "two-cpus", &topology, &[host]).unwrap();
+            assert_eq!(placed, Placement::from([(host, vec![5])]));
+        }
     }
 
     #[test]

@@ -7,13 +7,12 @@ use tcpcost_signals::Interrupt;
 
 /// Putting back takes milliseconds, closing 30,000 connections some seconds. One that takes longer hangs, and
 /// what it leaves changed is in its journal.
-const LEAVE_MAX: Duration = Duration::from_secs(20);
+pub const LEAVE_MAX: Duration = Duration::from_secs(20);
 /// Between two looks: it is over after a few.
 const PAUSE: Duration = Duration::from_millis(2);
 
 /// Waits for a process whose input was closed. A second request to stop ends it at once.
-pub fn reap(child: &mut Child, interrupt: &Interrupt) {
-    let until = Instant::now() + LEAVE_MAX;
+pub fn reap(child: &mut Child, until: Instant, interrupt: &Interrupt) {
     // One that was waited for already is an error of no interest.
     while let Ok(None) = child.try_wait() {
         if interrupt.wait(2, PAUSE) || Instant::now() >= until {
@@ -21,4 +20,16 @@ pub fn reap(child: &mut Child, interrupt: &Interrupt) {
             let _ = child.wait();
         }
     }
+}
+
+/// Whether a process that has nothing left to do ends by itself so soon.
+pub fn ended_within(child: &mut Child, within: Duration) -> bool {
+    let until = Instant::now() + within;
+    while let Ok(None) = child.try_wait() {
+        if Instant::now() >= until {
+            return false;
+        }
+        std::thread::sleep(PAUSE);
+    }
+    true
 }

@@ -8,20 +8,20 @@ use rustix::rand::GetRandomFlags;
 use tcpcost_agent::protocol::{
     Answer, Ask, Capturing, Measured, Prepare, Sampling, Span, TestedPort, clock_ns,
 };
-use tcpcost_study::{Bed as Kind, DeviceSettings};
+use tcpcost_study::{Bed as Kind, DeviceOwner, DeviceSettings};
 use tcpcost_study::{
-    Cell, CpuDistance, HostName, Knobs, LinkKind, Machine, MeterName, Outcome, Reach, Record,
-    SCHEMA_VERSION, Side, StackKind, Study, Topology, Warning, WarningCode,
+    Cell, ClockOffset, ClockOffsets, CpuDistance, HostName, Knobs, LinkKind, Machine, MeterName,
+    Outcome, Reach, Record, SCHEMA_VERSION, Side, StackKind, Study, Topology, Warning, WarningCode,
 };
 
 use super::bed::Bed;
 use super::directory::CAPTURES;
 use super::nodes::{AskError, Events, out_of_turn};
-use super::phases::{self, ByHost, Ports, Shared, clock_offset_ns, connect, distances};
+use super::phases::{self, ByHost, Ports, Shared, clock_offset, connect, distances};
 use super::placement::Placement;
 use super::warnings;
 
-/// Time for the order to run to reach all agents, also on a busy host; traffic starts with it.
+/// Time for the order to run to reach all agents of this machine, also on a busy one; traffic starts with it.
 const HEAD_START_NS: u64 = 5_000_000;
 /// Traffic goes on this long after the second snapshot.
 const TAIL_NS: u64 = 10_000_000;
@@ -201,7 +201,7 @@ impl Trial<'_> {
     /// What a host is to capture: an end of connections that has one device.
     fn capturing(&self, topology: &Topology, host: HostName) -> Option<Capturing> {
         let of = self.cell.captured.as_ref()?;
-        let has_one = topology.ports(host).count() == 1 && topology.side(host).is_some();
+        let has_one = tested_ports(topology, host).len() == 1 && topology.side(host).is_some();
         let (study, repetition) = (&self.study.name, self.repetition);
         has_one.then(|| Capturing {
             file: self.captures.join(self.file(host)),
@@ -248,20 +248,17 @@ impl Trial<'_> {
                     StackKind::User => bed.instances(topology, knobs),
                     StackKind::Kernel => 0,
                 },
-                ports: topology
-                    .ports(name)
-                    .map(|(link, port, far)| TestedPort {
-                        device: port.device.clone(),
-                        address: port.address,
-                        prefix: link.prefix(),
-                        peer: peer(topology, name).unwrap_or(far.address),
-                    })
-                    .collect(),
-                owned: bed.owns(name),
-                changes_device: bed.owns(name) || (host.reach == Reach::Here && index == 0),
+                ports: tested_ports(topology, name),
+                owner: bed.owner(name),
+                changes_device: match bed.owner(name) {
+                    DeviceOwner::Bed => bed.owns(name),
+                    DeviceOwner::Loopback => host.reach == Reach::Local && index == 0,
+                    // The listening half of a machine has its device.
+                    DeviceOwner::Host => name.half_of().is_none(),
+                },
                 held: is_first.then(|| held(topology, &mates, knobs)),
                 netem: bed.by_netem(),
-                steering: bed.owns(name)
+                steering: (bed.owns(name) || bed.kind == Kind::Hosts)
                     && knobs.is_on("steering").expect("a switch has a default"),
                 // Of CPUs that several hosts share the first counts for all: a second copy would cost twice.
                 meters: meters
@@ -312,7 +309,8 @@ impl Trial<'_> {
         events: &Events,
         mut ports: ByHost<Ports>,
     ) -> Result<TrialFindings, AskError> {
-        connect(bed, topology, events, &mut ports)?;
+        let groups = self.cell.knobs.group_names().len().max(1);
+        connect(bed, topology, events, groups, &mut ports)?;
         let shared = Shared::of(bed, topology, placed);
         let meters = self.study.meters(self.cell);
         if meters.contains(&MeterName::Soak) {
@@ -325,15 +323,16 @@ impl Trial<'_> {
         }
         let mut distances = distances(bed, topology, placed, events)?;
         let hosts: Vec<HostName> = topology.names().collect();
-        let span = span(self.study.times(self.cell));
-        let mut starts = ByHost::new();
+        let mut before = ByHost::new();
         for &host in &hosts {
-            starts.insert(host, clock_offset_ns(bed, host, events)?);
+            before.insert(host, clock_offset(bed, host, events)?);
         }
+        let span = span(self.study.times(self.cell), head_start_ns(&before));
+        bed.nodes.run_takes = Duration::from_nanos(span.stop_ns);
         let now_ns = clock_ns();
         let answers = bed.nodes.call_all(events, &hosts, |host| {
             // In the agent's own clock.
-            let now_ns = now_ns.wrapping_add_signed(starts[&host]);
+            let now_ns = now_ns.wrapping_add_signed(before[&host].offset_ns);
             Ask::Run(Span {
                 from_ns: now_ns + span.from_ns,
                 to_ns: now_ns + span.to_ns,
@@ -343,6 +342,12 @@ impl Trial<'_> {
         for distance in &mut distances {
             distance.after_ns = phases::ask_distance(bed, distance.cpus, events)?;
         }
+        let mut after = ByHost::new();
+        if bed.kind == Kind::Hosts {
+            for &host in &hosts {
+                after.insert(host, clock_offset(bed, host, events)?);
+            }
+        }
         let mut found = ByHost::new();
         for (host, answer) in answers {
             let Answer::Measured(mut measured) = answer else {
@@ -350,6 +355,14 @@ impl Trial<'_> {
             };
             measured.record.machine = bed.nodes.hello(host).machine.clone();
             measured.record.ports = ports.remove(&host).expect("every host was prepared");
+            if let Some(&after) = after.get(&host) {
+                measured.record.clock = Some(ClockOffsets {
+                    before: before[&host],
+                    after,
+                    late_ns: measured.late_ns,
+                });
+                in_time(&measured, span).map_err(|reason| AskError::Failed(host, reason))?;
+            }
             found.insert(host, *measured);
         }
         Ok(TrialFindings {
@@ -357,6 +370,22 @@ impl Trial<'_> {
             distances,
         })
     }
+}
+
+/// The devices of a host, each once: of a named host one is in all its links.
+fn tested_ports(topology: &Topology, name: HostName) -> Vec<TestedPort> {
+    let mut ports: Vec<TestedPort> = Vec::new();
+    for (link, port, far) in topology.ports(name) {
+        if !ports.iter().any(|known| known.device == port.device) {
+            ports.push(TestedPort {
+                device: port.device.clone(),
+                address: port.address,
+                prefix: link.prefix(),
+                peer: peer(topology, name).unwrap_or(far.address),
+            });
+        }
+    }
+    ports
 }
 
 /// The address of the host at the far end of a host's connections, where that is one.
@@ -439,9 +468,37 @@ fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).expect("a study's times are far below 584 years")
 }
 
+/// A host that was stopped, or whose CPUs were others', for half of the interval measured something else.
+fn in_time(measured: &Measured, span: Span) -> Result<(), String> {
+    let asked_ns = span.to_ns - span.from_ns;
+    let off_ns = measured.late_ns.max(measured.took_ns.abs_diff(asked_ns));
+    if off_ns <= (asked_ns / 2).max(OFF_LEAST_NS) {
+        return Ok(());
+    }
+    let ms = |ns: u64| ns / 1_000_000;
+    Err(format!(
+        "its meters were read {} ms late and {} ms apart in place of {} ms: the host was stopped, or had no CPU",
+        ms(measured.late_ns),
+        ms(measured.took_ns),
+        ms(asked_ns)
+    ))
+}
+
+/// On a host with many more threads than CPUs a worker waits for its turn for some hundred milliseconds.
+const OFF_LEAST_NS: u64 = 1_000_000_000;
+
+/// Time for the order to run to reach all: that of the farthest there and back, and some for writing each.
+fn head_start_ns(clocks: &ByHost<ClockOffset>) -> u64 {
+    let farthest = clocks.values().map(|clock| 2 * clock.error_ns).max();
+    HEAD_START_NS + 2 * farthest.unwrap_or(0) + clocks.len() as u64 * ORDER_NS
+}
+
+/// A line into a pipe, and the wake of whoever reads it.
+const ORDER_NS: u64 = 50_000;
+
 /// From the moment in which it is asked for.
-fn span((warm_up, duration): (Duration, Duration)) -> Span {
-    let from_ns = HEAD_START_NS + nanos(warm_up);
+fn span((warm_up, duration): (Duration, Duration), head_start_ns: u64) -> Span {
+    let from_ns = head_start_ns + nanos(warm_up);
     let to_ns = from_ns + nanos(duration);
     Span {
         from_ns,

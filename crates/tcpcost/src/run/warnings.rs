@@ -116,6 +116,9 @@ pub fn judge(
             }
         }
     }
+    if let Some(text) = stragglers(record) {
+        warn(WarningCode::Straggler, text);
+    }
     if let Some(text) = softirq_elsewhere(record) {
         warn(WarningCode::SoftirqElsewhere, text);
     }
@@ -155,13 +158,63 @@ fn rate_missed(record: &Record, derived: &BTreeMap<Derived, f64>) -> Option<Stri
     })
 }
 
+/// Hosts that did much less than others of their side, where three at least are to do the same.
+fn stragglers(record: &Record) -> Option<String> {
+    // Of groups each host may have another share.
+    if !record.knobs.group_names().is_empty() {
+        return None;
+    }
+    let rate = |name: HostName| {
+        let host = record.hosts.get(&name)?;
+        let mut readings = host.readings.iter();
+        let reading = readings.find(|reading| {
+            reading.meter == MeterName::Workload && reading.whose == Whose::Workload
+        })?;
+        let of = |quantity| reading.counts.get(&quantity).copied();
+        let bytes = [Quantity::PayloadBytesSent, Quantity::PayloadBytesReceived];
+        let bytes: u64 = bytes.into_iter().filter_map(of).sum();
+        let work = of(Quantity::Transactions).unwrap_or(bytes);
+        let times = record.topology.times(name).max(1) as f64;
+        Some((
+            name,
+            work as f64 / reading.duration_ns.max(1) as f64 / times,
+        ))
+    };
+    Side::BOTH.into_iter().find_map(|side| {
+        let mut rates: Vec<(HostName, f64)> =
+            record.topology.of_side(side).filter_map(rate).collect();
+        if rates.len() < STRAGGLERS_OF {
+            return None;
+        }
+        rates.sort_by(|(_, a), (_, b)| a.total_cmp(b));
+        let median = rates[rates.len() / 2].1;
+        let slow: Vec<String> = rates
+            .iter()
+            .take_while(|(_, rate)| *rate < median * STRAGGLER_MAX)
+            .map(|(name, rate)| format!("{name} {:.0} %", rate / median * 100.0))
+            .collect();
+        let of = rates.len();
+        (!slow.is_empty()).then(|| {
+            format!(
+                "stragglers, against the median of {of} hosts: {}: compare their links, CPUs and retransmissions with the others'",
+                slow.join(", ")
+            )
+        })
+    })
+}
+
+/// With two nobody knows which of them is the odd one.
+const STRAGGLERS_OF: usize = 3;
+/// Flows that share a bottleneck differ by a fifth or so for a second.
+const STRAGGLER_MAX: f64 = 0.7;
+
 fn group_rate_missed(record: &Record, derived: &BTreeMap<Derived, f64>) -> Option<String> {
     let groups = record.knobs.groups().ok()?;
     groups.iter().find_map(|group| {
         let name = group.name?;
         let settings = &group.settings;
-        let connecting = record.topology.of_side(Side::Connects);
-        let clients = connecting.filter(|&host| group.is_on(host)).count() as f64;
+        let talks = record.topology.traffic.iter();
+        let clients = talks.filter(|traffic| group.is_on(traffic.on)).count() as f64;
         let directions = Side::BOTH.iter().filter(|&&side| settings.sends(side)).count();
         let (asked, kind) = match (settings.rate_bits_per_s, settings.transactions_per_s) {
             (Some(rate), _) => (rate as f64 * directions as f64, Figure::Goodput),
@@ -262,6 +315,36 @@ mod tests {
                 .filter(|warning| warning.text.contains("meter exact"));
             assert_eq!(told.count(), expected, "{idle_ns}");
         }
+    }
+
+    #[test]
+    fn a_host_that_did_much_less_than_its_like_is_named() {
+        let mut knobs = Knobs::default();
+        knobs.set("topology", "star").unwrap();
+        knobs.set("clients", "4").unwrap();
+        let told = |sent: [u64; 4]| {
+            let mut record = record(1_000_000);
+            record.topology = Topology::of(tcpcost_study::Bed::Netns, &knobs).unwrap();
+            let client = |(index, bytes): (usize, u64)| {
+                let name = HostName::CLIENT.numbered(index + 1).unwrap();
+                let reading = Reading {
+                    meter: MeterName::Workload,
+                    whose: Whose::Workload,
+                    duration_ns: 1_000_000,
+                    counts: [(Quantity::PayloadBytesSent, bytes)].into(),
+                };
+                let host = HostRecord {
+                    readings: vec![reading],
+                    ..HostRecord::default()
+                };
+                (name, host)
+            };
+            record.hosts = sent.into_iter().enumerate().map(client).collect();
+            stragglers(&record)
+        };
+        assert_eq!(told([100, 90, 110, 80]), None);
+        let text = told([100, 90, 40, 110]).unwrap();
+        assert!(text.contains("median of 4 hosts: client3 40 %:"), "{text}");
     }
 
     #[test]

@@ -74,19 +74,7 @@ impl Place {
 
     /// Starts it and gives its progress lines as they come.
     pub fn start(&self, args: &[&str]) -> Started {
-        let mut child = self
-            .command(args)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the binary starts");
-        let stdout = lines_of(child.stdout.take().expect("stdout is piped"));
-        let stderr = lines_of(child.stderr.take().expect("stderr is piped"));
-        Started {
-            child,
-            stdout,
-            stderr,
-        }
+        Started::new(self.command(args))
     }
 
     /// The lines of a run's records file.
@@ -166,6 +154,22 @@ fn rest_of(lines: &Receiver<String>) -> Result<String, String> {
 }
 
 impl Started {
+    /// Starts it and gives its lines as they come.
+    pub fn new(mut command: Command) -> Started {
+        let mut child = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the binary starts");
+        let stdout = lines_of(child.stdout.take().expect("stdout is piped"));
+        let stderr = lines_of(child.stderr.take().expect("stderr is piped"));
+        Started {
+            child,
+            stdout,
+            stderr,
+        }
+    }
+
     /// Waits until a line of stderr contains this, and gives it. Panics with what came if it never does.
     #[track_caller]
     pub fn wait_for(&mut self, part: &str) -> String {

@@ -1,0 +1,220 @@
+//! Addresses of this network namespace, and which device and address a host is to be reached by.
+
+use std::net::IpAddr;
+
+use netlink_packet_core::NLM_F_DUMP;
+use netlink_packet_route::address::{AddressAttribute, AddressMessage, AddressScope};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+
+use crate::error::SystemError;
+use crate::netlink::ask;
+use crate::{link, route};
+
+/// An address of a device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeviceAddress {
+    /// The device.
+    pub device: String,
+    /// The address.
+    pub address: IpAddr,
+    /// Length of its network's prefix, bits.
+    pub prefix: u8,
+    /// Whether it is known beyond the link and the host.
+    pub is_global: bool,
+}
+
+/// All addresses of this network namespace, of IPv4 or of IPv6.
+///
+/// # Errors
+/// What the kernel said.
+pub fn all(is_v6: bool) -> Result<Vec<DeviceAddress>, SystemError> {
+    let mut message = AddressMessage::default();
+    message.header.family = match is_v6 {
+        false => AddressFamily::Inet,
+        true => AddressFamily::Inet6,
+    };
+    let tried = "read the addresses of this host";
+    let answers = ask(tried, RouteNetlinkMessage::GetAddress(message), NLM_F_DUMP)?;
+    let mut found = Vec::new();
+    for answer in answers {
+        let RouteNetlinkMessage::NewAddress(message) = answer else {
+            continue;
+        };
+        let attributes = message.attributes.iter();
+        // Of a point-to-point link IFA_ADDRESS is the other end's.
+        let own = |attribute: &AddressAttribute| match attribute {
+            AddressAttribute::Local(address) => Some((0, *address)),
+            AddressAttribute::Address(address) => Some((1, *address)),
+            _ => None,
+        };
+        let Some((_, address)) = attributes.filter_map(own).min_by_key(|(rank, _)| *rank) else {
+            continue;
+        };
+        found.push(DeviceAddress {
+            device: route::device_name(message.header.index),
+            address,
+            prefix: message.header.prefix_len,
+            is_global: message.header.scope == AddressScope::Universe,
+        });
+    }
+    Ok(found)
+}
+
+/// The device and the address that are meant where one of them, or neither, is named.
+///
+/// # Errors
+/// In one line, with what there is.
+pub fn find(
+    device: Option<&str>,
+    address: Option<IpAddr>,
+    is_v6: bool,
+) -> Result<DeviceAddress, String> {
+    let all = all(is_v6).map_err(|error| error.to_string())?;
+    let is_up = |device: &str| link::read(device).is_ok_and(|link| link.up);
+    choose(&all, device, address, is_up, || {
+        let beyond: IpAddr = match is_v6 {
+            // Of documentation (RFC 5737, RFC 3849): nobody has a route to them but the default one.
+            false => [192, 0, 2, 1].into(),
+            true => [0x2001, 0xdb8, 0, 0, 0, 0, 0, 1].into(),
+        };
+        let words = route::describe(beyond).ok()?;
+        let mut words = words.split_whitespace().skip_while(|word| *word != "dev");
+        words.nth(1).map(String::from)
+    })
+}
+
+fn choose(
+    all: &[DeviceAddress],
+    device: Option<&str>,
+    address: Option<IpAddr>,
+    is_up: impl Fn(&str) -> bool,
+    default: impl FnOnce() -> Option<String>,
+) -> Result<DeviceAddress, String> {
+    let there = || {
+        let each = all
+            .iter()
+            .map(|one| format!("{} {}", one.device, one.address));
+        let each: Vec<String> = each.collect();
+        match each.is_empty() {
+            true => "there is no address".to_string(),
+            false => format!("there are {}", each.join(", ")),
+        }
+    };
+    if let Some(address) = address {
+        let is_meant = |one: &&DeviceAddress| {
+            one.address == address && device.is_none_or(|device| one.device == device)
+        };
+        let found = all.iter().find(is_meant).cloned();
+        let of = device.map_or("no device", |device| device);
+        return found.ok_or_else(|| format!("{of} has not the address {address}; {}", there()));
+    }
+    let first_of = |device: &str| {
+        let mut of_device = all.iter().filter(|one| one.device == device);
+        let global = of_device.clone().find(|one| one.is_global);
+        global.or_else(|| of_device.next()).cloned()
+    };
+    if let Some(device) = device {
+        return first_of(device).ok_or_else(|| format!("{device} has no address; {}", there()));
+    }
+    let mut usable: Vec<&str> = all
+        .iter()
+        .filter(|one| one.is_global && one.device != "lo")
+        .map(|one| one.device.as_str())
+        .collect();
+    usable.dedup();
+    usable.retain(|device| is_up(device));
+    let device = match usable.as_slice() {
+        [only] => Some((*only).to_string()),
+        _ => default(),
+    };
+    let found = device.and_then(|device| first_of(&device));
+    found.ok_or_else(|| {
+        format!(
+            "which device is meant is not clear: name it with device = \"…\"; {}",
+            there()
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(device: &str, address: &str, is_global: bool) -> DeviceAddress {
+        DeviceAddress {
+            device: device.to_string(),
+            address: address.parse().unwrap(),
+            prefix: 24,
+            is_global,
+        }
+    }
+
+    #[test]
+    fn a_device_is_found_by_its_name_its_address_or_as_the_only_one() {
+        let all = [
+            address("lo", "127.0.0.1", false),
+            address("eth0", "192.0.2.7", true),
+            address("eth0", "192.0.2.8", true),
+            address("eth1", "198.51.100.1", true),
+        ];
+        let find = |all: &[DeviceAddress],
+                    device,
+                    at: Option<&str>,
+                    up: &[&str],
+                    default: Option<&str>| {
+            let at = at.map(|at| at.parse().unwrap());
+            let found = choose(
+                all,
+                device,
+                at,
+                |one| up.contains(&one),
+                || default.map(String::from),
+            );
+            found.map(|found| format!("{} {}", found.device, found.address))
+        };
+        let both = &["eth0", "eth1"][..];
+        let found = |text: &str| Ok(text.to_string());
+        assert_eq!(
+            find(&all, Some("eth1"), None, both, None),
+            found("eth1 198.51.100.1")
+        );
+        assert_eq!(
+            find(&all, None, Some("192.0.2.8"), both, None),
+            found("eth0 192.0.2.8")
+        );
+        assert_eq!(
+            find(&all, None, None, &["eth1"], None),
+            found("eth1 198.51.100.1")
+        );
+        assert_eq!(
+            find(&all, None, None, both, Some("eth0")),
+            found("eth0 192.0.2.7")
+        );
+        assert_eq!(
+            find(&all, Some("lo"), None, both, None),
+            found("lo 127.0.0.1")
+        );
+        for (device, at) in [
+            (Some("eth2"), None),
+            (Some("eth1"), Some("192.0.2.8")),
+            (None, None),
+        ] {
+            let error = find(&all, device, at, both, None).unwrap_err();
+            assert!(error.contains("eth1 198.51.100.1"), "{error}");
+        }
+        assert!(
+            find(&[], None, None, both, None)
+                .unwrap_err()
+                .contains("no address")
+        );
+    }
+
+    #[test]
+    fn this_namespace_has_the_loopbacks_address_where_that_is_up() {
+        if !link::read("lo").unwrap().up {
+            return; // A sandbox without any network: nothing to be found.
+        }
+        let found = find(Some("lo"), None, false).unwrap();
+        assert_eq!(found.address, IpAddr::from([127, 0, 0, 1]));
+    }
+}

@@ -1,0 +1,64 @@
+//! What a network device is: driver, firmware, place, queues, rings.
+
+use std::fs;
+use std::path::Path;
+
+use tcpcost_study::Nic;
+
+use crate::error::read_trimmed;
+use crate::ethtool;
+
+/// Reads it. What the driver does not tell is absent; `root` is /sys of this network namespace.
+pub fn read(root: &Path, device: &str) -> Nic {
+    let folder = root.join("class/net").join(device);
+    let text = |name: &str| read_trimmed(&folder.join(name)).ok();
+    // -1 where it is not known.
+    let number = |name: &str| text(name)?.parse::<u64>().ok();
+    let queues = |kind: &str| {
+        let listed = fs::read_dir(folder.join("queues"));
+        let names = listed.into_iter().flatten().flatten();
+        let names = names.filter(|entry| entry.file_name().to_string_lossy().starts_with(kind));
+        names.count() as u64
+    };
+    let driver = ethtool::driver(device).unwrap_or_default();
+    let ethtool = ethtool::NUMBERS.iter().filter_map(|&name| {
+        let number = ethtool::read_number(device, name).ok()?;
+        Some((name.to_string(), number.into()))
+    });
+    Nic {
+        driver: driver.name,
+        firmware: Some(driver.firmware).filter(|text| !text.is_empty() && text != "N/A"),
+        bus: Some(driver.bus).filter(|text| !text.is_empty() && text != "N/A"),
+        // Of a link that is down reading fails, and a virtual one makes it up.
+        speed_mbit_per_s: number("speed"),
+        numa_node: number("device/numa_node"),
+        rx_queues: queues("rx-"),
+        tx_queues: queues("tx-"),
+        ethtool: ethtool.collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_sysfs_tells_is_read_and_the_rest_is_absent() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().join("class/net/no-such0");
+        for queue in ["rx-0", "rx-1", "tx-0"] {
+            fs::create_dir_all(folder.join("queues").join(queue)).unwrap();
+        }
+        fs::create_dir_all(folder.join("device")).unwrap();
+        fs::write(folder.join("speed"), "25000\n").unwrap();
+        fs::write(folder.join("device/numa_node"), "-1\n").unwrap();
+        let found = read(root.path(), "no-such0");
+        let expected = Nic {
+            speed_mbit_per_s: Some(25_000),
+            rx_queues: 2,
+            tx_queues: 1,
+            ..Nic::default()
+        };
+        assert_eq!(found, expected);
+    }
+}

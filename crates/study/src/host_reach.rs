@@ -1,0 +1,152 @@
+//! How a host's agent is started and spoken to: by which program, if by any.
+//!
+//! Whatever the program is, the agent behind it is the same and is spoken to over its standard input and output. Whoever
+//! runs the program (OpenSSH, a scheduler, a container's runtime) authenticates, places and ends it.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// How a host's agent is started.
+///
+/// In a study file `local`, `netns`, `ssh:HOST`, `exec:COMMAND…` or `slurm`; in a record `here`, `namespace` and `memory` for
+/// the first two and for hosts of one process, else the same text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reach {
+    /// In the command's own network namespace.
+    Local,
+    /// In a network namespace of its own, on the command's machine.
+    Netns,
+    /// In one process with the other hosts that are reached so, on the command's machine.
+    Memory,
+    /// By the user's own ssh, to this destination: a host of its configuration, or `user@host`.
+    Ssh(String),
+    /// Behind this program and its arguments, such as `kubectl exec -i POD --`: at least one word.
+    Exec(Vec<String>),
+    /// On a node that Slurm has allocated.
+    Slurm,
+}
+
+/// A text that says nothing of how a host is reached.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("expected {}", Reach::EXPECTED)]
+pub struct ReachError;
+
+impl Reach {
+    /// What a study file may say.
+    pub const EXPECTED: &'static str =
+        "\"local\", \"netns\", \"ssh:HOST\", \"exec:COMMAND…\" or \"slurm\"";
+
+    /// Whether the agent is a process of the command's own machine, started by the command itself.
+    pub fn is_own(&self) -> bool {
+        matches!(self, Reach::Local | Reach::Netns | Reach::Memory)
+    }
+}
+
+impl FromStr for Reach {
+    type Err = ReachError;
+
+    fn from_str(text: &str) -> Result<Reach, ReachError> {
+        match text.split_once(':') {
+            Some(("ssh", destination)) => {
+                // ssh would take a destination that begins with "-" for an option.
+                let is_sound = |c: char| !c.is_whitespace() && !c.is_control();
+                let sound = destination.chars().all(is_sound);
+                match destination.is_empty() || destination.starts_with('-') || !sound {
+                    true => Err(ReachError),
+                    false => Ok(Reach::Ssh(destination.to_string())),
+                }
+            }
+            Some(("exec", command)) => {
+                let words: Vec<String> = command.split_whitespace().map(String::from).collect();
+                match words.is_empty() {
+                    true => Err(ReachError),
+                    false => Ok(Reach::Exec(words)),
+                }
+            }
+            Some(_) => Err(ReachError),
+            None => match text {
+                "local" | "here" => Ok(Reach::Local),
+                "netns" | "namespace" => Ok(Reach::Netns),
+                "memory" => Ok(Reach::Memory),
+                "slurm" => Ok(Reach::Slurm),
+                _ => Err(ReachError),
+            },
+        }
+    }
+}
+
+impl fmt::Display for Reach {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reach::Local => f.write_str("local"),
+            Reach::Netns => f.write_str("netns"),
+            Reach::Memory => f.write_str("memory"),
+            Reach::Ssh(destination) => write!(f, "ssh:{destination}"),
+            Reach::Exec(words) => write!(f, "exec:{}", words.join(" ")),
+            Reach::Slurm => f.write_str("slurm"),
+        }
+    }
+}
+
+impl Serialize for Reach {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            // The words of records before there were others.
+            Reach::Local => serializer.serialize_str("here"),
+            Reach::Netns => serializer.serialize_str("namespace"),
+            other => serializer.collect_str(other),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Reach {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let wrong = |error| serde::de::Error::custom(format!("{text:?}: {error}"));
+        text.parse().map_err(wrong)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reach_is_read_back_from_its_text_and_from_a_record() {
+        let exec = "exec:kubectl exec -i tcpcost-0 --";
+        for text in [
+            "local",
+            "netns",
+            "ssh:alpha",
+            "ssh:me@10.0.0.2",
+            exec,
+            "slurm",
+        ] {
+            let reach: Reach = text.parse().unwrap();
+            assert_eq!(reach.to_string(), text);
+            let json = serde_json::to_string(&reach).unwrap();
+            assert_eq!(serde_json::from_str::<Reach>(&json).unwrap(), reach);
+        }
+        assert_eq!(serde_json::to_string(&Reach::Local).unwrap(), "\"here\"");
+    }
+
+    #[test]
+    fn what_ssh_would_take_for_an_option_is_no_destination() {
+        let bad = [
+            "",
+            "ssh",
+            "ssh:",
+            "ssh:-oProxyCommand=x",
+            "ssh:a b",
+            "exec:",
+            "exec: ",
+            "alpha",
+            "http:a",
+        ];
+        for text in bad {
+            assert_eq!(text.parse::<Reach>(), Err(ReachError), "{text:?}");
+        }
+    }
+}
