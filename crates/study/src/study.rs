@@ -179,7 +179,10 @@ impl Study {
             let bed = Bed::of_named(&cell.knobs);
             bed.and_then(|bed| Topology::of(bed, &cell.knobs)).err()
         };
-        let mut named = self.cells.iter().filter(|cell| cell.knobs.names_hosts());
+        let mut named = self
+            .cells
+            .iter()
+            .filter(|cell| cell.knobs.names_hosts() || cell.knobs.get("reach").is_some());
         let wrong = named.find_map(wrong)?;
         let (key, what) = wrong.split_once(": ").unwrap_or(("hosts", &wrong));
         Some((key.to_string(), what.to_string()))

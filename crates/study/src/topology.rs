@@ -318,6 +318,11 @@ impl Topology {
     /// # Errors
     /// In one line: the bed has no such topology, or a knob is set for a host that is not in it.
     pub fn of(bed: Bed, knobs: &Knobs) -> Result<Topology, String> {
+        if knobs.get("reach").is_some() {
+            return Err(
+                "reach: it is of each host by its name: [hosts], or client.reach".to_string(),
+            );
+        }
         let word = knobs.word("topology").expect("a choice has a default");
         let topology = match (bed, word.as_str()) {
             (Bed::Netns, "pair") if knobs.names_hosts() => Topology::mesh(knobs)?,

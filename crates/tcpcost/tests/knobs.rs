@@ -64,6 +64,9 @@ fn examples(row: &Knob) -> Vec<String> {
         Kind::Time(least, most) => vec![format!("{}ms", 40.clamp(least, most))],
         Kind::Cpus => one("[1]"),
         Kind::Text => vec!["reno".to_string(), "nosuch".to_string()],
+        Kind::Reach => one("local"),
+        Kind::Device => one("eth0"),
+        Kind::Address => one("192.0.2.1"),
     }
 }
 
@@ -110,6 +113,8 @@ fn cells(stand: &Stand) -> Vec<Tried> {
     for row in KNOBS
         .iter()
         .filter(|row| !["bed", "stack"].contains(&row.name))
+        // Of hosts that a study names: tests/fleet.rs has these.
+        .filter(|row| !["reach", "device", "address", "pattern"].contains(&row.name))
     {
         let prefixes = if row.per_end { stand.ends } else { &[""] };
         for &prefix in prefixes {
@@ -208,6 +213,7 @@ fn read_back(record: &Json, end: &str, row: &Knob, user: bool) -> Option<String>
             }
             .to_string(),
         ),
+        (_, Kernel::RealDevice("ethtool")) => text(&environment["nic"]["ethtool"][row.name]),
         // What it does is tested by itself.
         (_, Kernel::Wire) => text(&environment["carrier"]),
         ("ack_filter" | "ack_segments", _) => {
@@ -254,7 +260,7 @@ fn must_be_skipped(tried: &Tried, stand: &Stand, user: bool) -> bool {
         (true, _) => matches!(has, User::No(_)) && (tried.row.per_end || stand.bed == "memory"),
         (false, Kernel::No(_)) => true,
         (false, Kernel::Always(word, _)) => tried.value != word,
-        (false, Kernel::OwnDevice(_)) => stand.bed == "loopback",
+        (false, Kernel::OwnDevice(_) | Kernel::RealDevice(_)) => stand.bed == "loopback",
         (false, Kernel::Wire) => stand.bed == "loopback",
         (false, Kernel::AckPolicies) => {
             let kind = AckKind::from_word(&tried.value).unwrap();

@@ -202,6 +202,7 @@ mod tests {
                 "[hosts]\nn1 = \"local\"\n\"n[1-2]\" = \"local\"\n",
                 "named twice",
             ),
+            ("[bed]\nreach = \"local\"\n", "of each host by its name"),
             ("[bed]\npattern = \"ring\"\n", "needs reach"),
         ] {
             let error = error(hosts);
