@@ -3,7 +3,9 @@
 
 use clap::error::ErrorKind;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
-use tcpcost_study::{AckKind, DeviceOwner, HostName, KNOBS, Kind, Knob, Knobs, Of, User, UserKnob, Value};
+use tcpcost_study::{
+    AckKind, DeviceOwner, HostName, KNOBS, Kind, Knob, Knobs, Of, User, UserKnob, Value,
+};
 
 /// One flag per knob of our TCP; what is not given is its own.
 #[derive(Debug, Clone, Default)]
@@ -158,6 +160,7 @@ mod tests {
             Kind::Switch => "on".to_string(),
             Kind::Choice(words) => words.last().expect("some").to_string(),
             Kind::Cpus | Kind::Text | Kind::Program => "reno".to_string(),
+            Kind::Reach | Kind::Device | Kind::Address => "auto".to_string(),
         }
     }
 
