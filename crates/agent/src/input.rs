@@ -48,13 +48,18 @@ impl<R: Read + AsFd> Input<R> {
     /// The lease is over, a line has no end or is no text, or the input is broken.
     pub fn line(&mut self) -> io::Result<Option<String>> {
         loop {
-            if let Some(end) = self.pending[self.searched..].iter().position(|&byte| byte == b'\n') {
+            if let Some(end) = self.pending[self.searched..]
+                .iter()
+                .position(|&byte| byte == b'\n')
+            {
                 let rest = self.pending.split_off(self.searched + end + 1);
                 let mut line = std::mem::replace(&mut self.pending, rest);
                 line.pop();
                 self.searched = 0;
                 let line = String::from_utf8(line);
-                return line.map(Some).map_err(|_| wrong("was sent what is no text"));
+                return line
+                    .map(Some)
+                    .map_err(|_| wrong("was sent what is no text"));
             }
             self.searched = self.pending.len();
             if self.searched > LINE_MAX {
@@ -112,7 +117,11 @@ mod tests {
         writer.write_all(b" 2\nrest").unwrap();
         assert_eq!(input.line().unwrap().as_deref(), Some("b 2"));
         drop(writer);
-        assert_eq!(input.line().unwrap(), None, "a line that was cut short is none");
+        assert_eq!(
+            input.line().unwrap(),
+            None,
+            "a line that was cut short is none"
+        );
     }
 
     #[test]

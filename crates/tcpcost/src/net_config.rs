@@ -70,7 +70,9 @@ fn read(text: &str) -> Result<Vec<(String, String)>, String> {
         ("server.reach", reach),
         ("server.address", address(remote)),
     ];
-    Ok(knobs.map(|(name, value)| (name.to_string(), value)).to_vec())
+    Ok(knobs
+        .map(|(name, value)| (name.to_string(), value))
+        .to_vec())
 }
 
 #[cfg(test)]
@@ -81,8 +83,14 @@ mod tests {
     fn both_kinds_of_the_other_end_are_hosts() {
         let common = "# two machines\nNETIF=eth1\nLOCAL_V4=192.0.2.1\nREMOTE_V4=\"192.0.2.2\"\n";
         let reach = |rest: &str| read(&format!("{common}{rest}")).unwrap()[4].1.clone();
-        assert_eq!(reach("REMOTE_TYPE=ssh\nREMOTE_ARGS=root@beta\n"), "ssh:root@beta");
-        assert_eq!(reach("REMOTE_TYPE=netns\nREMOTE_ARGS=peer\n"), "exec:ip netns exec peer");
+        assert_eq!(
+            reach("REMOTE_TYPE=ssh\nREMOTE_ARGS=root@beta\n"),
+            "ssh:root@beta"
+        );
+        assert_eq!(
+            reach("REMOTE_TYPE=netns\nREMOTE_ARGS=peer\n"),
+            "exec:ip netns exec peer"
+        );
         let v6 = "NETIF=eth1\nLOCAL_V6=2001:db8::1\nREMOTE_V6=2001:db8::2\nREMOTE_TYPE=ssh\nREMOTE_ARGS=b\n";
         let knobs = read(v6).unwrap();
         assert_eq!(knobs[0], ("ip".to_string(), "v6".to_string()));

@@ -54,7 +54,11 @@ impl LastWords {
 /// No control character of another host reaches a terminal.
 fn plain(line: &str) -> String {
     let shown = |c: char| if c.is_control() { ' ' } else { c };
-    line.chars().map(shown).collect::<String>().trim().to_string()
+    line.chars()
+        .map(shown)
+        .collect::<String>()
+        .trim()
+        .to_string()
 }
 
 fn lock(lines: &Mutex<VecDeque<String>>) -> MutexGuard<'_, VecDeque<String>> {

@@ -50,7 +50,8 @@ impl Launchers {
         let Some((first, _)) = missing.first() else {
             return Ok(());
         };
-        let binary = Binary::own().map_err(|error| AskError::Unfit(*first, format!("push: {error}")))?;
+        let binary =
+            Binary::own().map_err(|error| AskError::Unfit(*first, format!("push: {error}")))?;
         for some in missing.chunks(AT_ONCE) {
             let results: Vec<_> = std::thread::scope(|scope| {
                 let push_one = |&(host, reach): &(HostName, &'_ Reach)| {
@@ -93,15 +94,20 @@ impl Binary {
     }
 
     /// Where it is at the host then.
-    fn push(&self, mut shell: Command, silence_max: Duration, interrupt: &Interrupt) -> Result<String, String> {
+    fn push(
+        &self,
+        mut shell: Command,
+        silence_max: Duration,
+        interrupt: &Interrupt,
+    ) -> Result<String, String> {
         shell
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         tcpcost_signals::unblocked(&mut shell).process_group(0);
-        let mut child = shell.spawn().map_err(|error| {
-            format!("start {}: {error}", shell.get_program().to_string_lossy())
-        })?;
+        let mut child = shell
+            .spawn()
+            .map_err(|error| format!("start {}: {error}", shell.get_program().to_string_lossy()))?;
         let mut stdin = child.stdin.take().expect("stdin is piped");
         let stdout = child.stdout.take().expect("stdout is piped");
         let last_words = child.stderr.take().map(LastWords::hear);
@@ -133,7 +139,8 @@ impl Binary {
                 }
                 let answer = answer?;
                 let path = answer.strip_prefix("pushed ");
-                path.map(String::from).ok_or_else(|| "it did not arrive whole".to_string())
+                path.map(String::from)
+                    .ok_or_else(|| "it did not arrive whole".to_string())
             })
         })();
         if told.is_err() {
@@ -147,13 +154,19 @@ impl Binary {
     }
 }
 
-fn next_line(lines: &Receiver<String>, within: Duration, interrupt: &Interrupt) -> Result<String, String> {
+fn next_line(
+    lines: &Receiver<String>,
+    within: Duration,
+    interrupt: &Interrupt,
+) -> Result<String, String> {
     let until = Instant::now() + within;
     loop {
         match lines.recv_timeout(PAUSE) {
             Ok(line) => return Ok(line),
             Err(RecvTimeoutError::Disconnected) => return Err("it ended".to_string()),
-            Err(RecvTimeoutError::Timeout) if interrupt.is_set() => return Err("interrupted".to_string()),
+            Err(RecvTimeoutError::Timeout) if interrupt.is_set() => {
+                return Err("interrupted".to_string());
+            }
             Err(RecvTimeoutError::Timeout) if Instant::now() >= until => {
                 return Err(format!("no answer within {} s", within.as_secs()));
             }
