@@ -5,8 +5,9 @@
 
 CARGO ?= cargo
 STUDY ?= tour
+ARCH ?= x86_64 aarch64
 
-.PHONY: run test check package licences build deps deps-test bench clean
+.PHONY: run test check package licences build static deps deps-test bench clean
 
 run: build            ## build, then run the built-in study `tour` (STUDY=NAME for another)
 	./target/release/tcpcost run $(STUDY)
@@ -14,6 +15,9 @@ run: build            ## build, then run the built-in study `tour` (STUDY=NAME f
 build: deps
 	$(CARGO) build --release --locked --package tcpcost
 	@./scripts/split-debug $${CARGO_TARGET_DIR:-target}/release/tcpcost
+
+static:               ## one file for each of ARCH, without libraries: runs on any Linux, and can be pushed to other hosts
+	@./scripts/static $(ARCH)
 
 test: deps deps-test  ## every test; ends with those that were skipped, and why (TCPCOST_REQUIRE=all: none may be)
 	@./scripts/test $(CARGO) test --workspace --locked --no-fail-fast
@@ -50,6 +54,10 @@ deps-test:
 	@./scripts/need --optional /usr/sbin/sshd openssh-server "tests reach hosts of their own by ssh; without it they are skipped"
 	@./scripts/need --optional ssh openssh-client "the same"
 	@./scripts/need --optional tcpdump tcpdump "tests capture with it, and with libpcap, which it brings; without it they are skipped"
+	@./scripts/need --optional /usr/sbin/slurmctld slurmctld "tests run studies on a Slurm of namespaces; without it they are skipped"
+	@./scripts/need --optional /usr/sbin/slurmd slurmd "as slurmctld"
+	@./scripts/need --optional srun slurm-client "as slurmctld"
+	@./scripts/need --optional /usr/sbin/munged munge "as slurmctld"
 
 clean:
 	$(CARGO) clean

@@ -25,8 +25,10 @@ fn main() {
     println!("cargo::rerun-if-changed=src/bpf");
     println!("cargo::rerun-if-changed=bpf/prebuilt");
     println!("cargo::rerun-if-env-changed=CLANG");
-    need_header("libelf.h", "libelf-dev (Fedora: elfutils-libelf-devel)");
-    need_header("zlib.h", "zlib1g-dev (Fedora: zlib-devel)");
+    if env::var_os("CARGO_FEATURE_VENDORED").is_none() {
+        need_header("libelf.h", "libelf-dev (Fedora: elfutils-libelf-devel)");
+        need_header("zlib.h", "zlib1g-dev (Fedora: zlib-devel)");
+    }
 
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
     let clang = env::var("CLANG").unwrap_or_else(|_| "clang".to_string());

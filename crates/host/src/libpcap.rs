@@ -120,6 +120,12 @@ impl Live {
     /// [`CaptureError::Unavailable`] if libpcap is missing or may not capture; else what libpcap says.
     pub fn open(interface: &str, snap_len: u32, ring_bytes: usize) -> Result<Live, CaptureError> {
         let failed = |why: &str| CaptureError::Failed(format!("capture on {interface}: {why}"));
+        // The C library of the loaded one would be a second one beside ours.
+        if cfg!(target_feature = "crt-static") {
+            return Err(CaptureError::Unavailable(format!(
+                "capture on {interface}: this is the static tcpcost, which cannot load libpcap (give the output of tcpdump -w - to tcpcost trace -)"
+            )));
+        }
         let functions = Functions::load().map_err(|error| {
             CaptureError::Unavailable(format!(
                 "capture on {interface}: {error} (install libpcap: the package libpcap0.8 or libpcap; or give the output of tcpdump -w - to tcpcost trace -)"

@@ -9,6 +9,7 @@ use tcpcost_study::{
 
 use crate::derive::{Values, derive};
 use crate::estimate::Estimate;
+use crate::fleet::Fleet;
 use crate::operations::{OperationSummary, operations};
 use crate::profile::{Profile, profiles};
 
@@ -137,6 +138,8 @@ pub struct CellSummary {
     pub trials: Vec<TrialValues>,
     /// The captured ones, of which only what passed is told.
     pub captured_trials: Vec<TrialValues>,
+    /// What rounds of pairs tell of hosts; absent where there were none.
+    pub fleet: Option<Fleet>,
     /// How long each operation of its programs took; empty where it has none.
     pub operations: Vec<OperationSummary>,
     /// The first connection of each host over time, of the first trial that the estimates are made of and that has it.
@@ -334,6 +337,7 @@ impl CellSummary {
             estimates,
             trials,
             captured_trials: Vec::new(),
+            fleet: None,
             operations: Vec::new(),
             series: BTreeMap::new(),
             profiles: Vec::new(),
@@ -350,6 +354,9 @@ impl CellSummary {
             .collect();
         let counted: Vec<&Record> = used.iter().map(|(record, _)| *record).collect();
         summary.operations = operations(&counted);
+        if cell.knobs.word("pattern").as_deref() == Some("rounds") {
+            summary.fleet = Fleet::of(&counted, study.measure.min_effect);
+        }
         let published = study.published_functions.iter();
         let named: Vec<&str> = published
             .flat_map(|published| &published.ratios)

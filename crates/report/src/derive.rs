@@ -23,6 +23,11 @@ pub type Values = BTreeMap<Derived, f64>;
 /// CPU is told of hosts that no other has a CPU of, and whose receive work is done there (`cpu_ownership.rs`). A count of a
 /// namespace is of the hosts that are alone in theirs; on loopback all hosts are in one, which then counts once.
 pub fn derive(record: &Record) -> Values {
+    derive_by(record, |scope| has_own_cpus(record, scope))
+}
+
+/// As [`derive`], for who knows of which hosts CPU can be told.
+pub(crate) fn derive_by(record: &Record, has_own_cpus: impl Fn(Scope) -> bool) -> Values {
     let mut values = Values::new();
     if !record.is_measured() {
         return values;
@@ -33,7 +38,7 @@ pub fn derive(record: &Record) -> Values {
         let part = ScopeCounts {
             trial: &trial,
             scope,
-            has_own_cpus: has_own_cpus(record, scope),
+            has_own_cpus: has_own_cpus(scope),
         };
         for &kind in Figure::ALL {
             let is_of = match kind.whose() {

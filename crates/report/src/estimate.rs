@@ -30,7 +30,12 @@ impl Estimate {
     /// allows: each trial falls below the true median with probability ½, so the interval misses it
     /// with probability 2·P(Binomial(n, ½) < k), whatever the distribution.
     pub fn new(values: impl IntoIterator<Item = f64>) -> Option<Estimate> {
-        Estimate::by_rank(values, rank)
+        Estimate::at(values, CONFIDENCE)
+    }
+
+    /// As [`Estimate::new`], with an interval of at least this confidence.
+    pub fn at(values: impl IntoIterator<Item = f64>, confidence: f64) -> Option<Estimate> {
+        Estimate::by_rank(values, |n| rank(n, confidence))
     }
 
     /// As [`Estimate::new`], with an interval that holds the median at every look, however often and whenever
@@ -42,7 +47,7 @@ impl Estimate {
 
     fn by_rank(
         values: impl IntoIterator<Item = f64>,
-        rank: fn(usize) -> Option<usize>,
+        rank: impl Fn(usize) -> Option<usize>,
     ) -> Option<Estimate> {
         let mut sorted: Vec<f64> = values.into_iter().filter(|v| v.is_finite()).collect();
         sorted.sort_by(|a, b| a.partial_cmp(b).unwrap_or(Ordering::Equal));
@@ -73,16 +78,16 @@ impl Estimate {
     }
 }
 
-/// The largest k for which the k-th smallest and the k-th largest of n enclose the median with
-/// [`CONFIDENCE`]; none below n = 6 (n = 5 reaches 1 - 2·½⁵ = 93.75 %).
-fn rank(n: usize) -> Option<usize> {
+/// The largest k for which the k-th smallest and the k-th largest of n enclose the median with this confidence; at
+/// [`CONFIDENCE`] none below n = 6 (n = 5 reaches 1 - 2·½⁵ = 93.75 %).
+fn rank(n: usize, confidence: f64) -> Option<usize> {
     // Sum of P(Binomial(n, ½) = i) in logarithms: ½ⁿ is 0 in an f64 from n = 1075.
     let mut ln_probability = -(n as f64) * std::f64::consts::LN_2;
     let mut below = 0.0;
     let mut rank = 0;
     for i in 0..n / 2 {
         below += ln_probability.exp();
-        if 2.0 * below > 1.0 - CONFIDENCE {
+        if 2.0 * below > 1.0 - confidence {
             break;
         }
         rank = i + 1;
@@ -133,9 +138,11 @@ mod tests {
                 .rev()
                 .find(|&k| coverage_by_enumeration(n, k) >= CONFIDENCE)
                 .map(|k| k as usize);
-            assert_eq!(rank(n as usize), tightest, "n = {n}");
+            assert_eq!(rank(n as usize, CONFIDENCE), tightest, "n = {n}");
         }
-        assert_eq!(rank(5), None);
+        assert_eq!(rank(5, CONFIDENCE), None);
+        // 1 - 2·½ⁿ at best.
+        assert_eq!((rank(8, 0.997), rank(10, 0.997)), (None, Some(1)));
     }
 
     #[test]
@@ -155,7 +162,7 @@ mod tests {
             (1000, 469),
             (5000, 2431),
         ] {
-            assert_eq!(rank(n), Some(k), "n = {n}");
+            assert_eq!(rank(n, CONFIDENCE), Some(k), "n = {n}");
         }
     }
 
@@ -238,7 +245,7 @@ mod tests {
     #[test]
     fn intervals_hold_the_median_as_often_as_they_say() {
         for n in [6, 7, 9, 12, 30] {
-            let k = rank(n).unwrap() as u32;
+            let k = rank(n, CONFIDENCE).unwrap() as u32;
             let covered = coverage(n, |trials, _| {
                 let estimate = Estimate::new(trials.iter().copied()).unwrap();
                 (estimate.lo.unwrap(), estimate.hi.unwrap())

@@ -105,7 +105,17 @@ fn told_by_end(summary: &Summary) -> bool {
 
 /// A quantity in words: `CPU µs per KiB, all hosts together`.
 pub(crate) fn quantity(of: Derived) -> String {
-    let what = match of.kind {
+    let what = figure(of.kind);
+    if of.kind.whose() == FigureOf::Host || matches!(of.scope, Scope::Group(_)) {
+        format!("{what}, {}", whose(of.scope))
+    } else {
+        what.to_string()
+    }
+}
+
+/// A figure in words.
+pub(crate) fn figure(kind: Figure) -> &'static str {
+    match kind {
         Figure::Goodput => "Goodput",
         Figure::TransactionsPerS => "Transactions per s",
         Figure::CpuUsPerKib => "CPU µs per KiB",
@@ -138,11 +148,6 @@ pub(crate) fn quantity(of: Derived) -> String {
         Figure::ResponseP50 => "median response time",
         Figure::ResponseP99 => "response time, 99th percentile",
         other => other.name(),
-    };
-    if of.kind.whose() == FigureOf::Host || matches!(of.scope, Scope::Group(_)) {
-        format!("{what}, {}", whose(of.scope))
-    } else {
-        what.to_string()
     }
 }
 

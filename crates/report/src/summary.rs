@@ -232,7 +232,8 @@ fn planned(study: &Study, cell: &CellSummary, done: &BTreeSet<(&str, u32)>) -> u
     } else {
         let mut cells = study.cells.iter();
         let asked = cells.find(|asked| asked.name == cell.name);
-        asked.map_or(0, |asked| study.repetitions(asked) as usize)
+        let share = study.measure.share;
+        asked.map_or(0, |asked| share.count(study.repetitions(asked)) as usize)
     }
 }
 

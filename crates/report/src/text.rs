@@ -10,6 +10,7 @@ use crate::acks;
 use crate::call_chains::table as profile;
 use crate::cell::CellSummary;
 use crate::compare::Group;
+use crate::fleet;
 use crate::labels;
 use crate::number::{show, show_estimate, show_percent, unit_in_tables};
 use crate::operations::PERCENTILES;
@@ -53,6 +54,7 @@ pub fn text(summary: &Summary, style: TextStyle) -> String {
     let details = style.details || findings.is_empty();
     let mut sections = vec![page.title(), findings, page.head()];
     sections.extend(summary.groups().iter().map(|group| page.cost(group)));
+    sections.push(page.fleets(details));
     sections.extend([
         page.published(),
         page.published_table(),
@@ -210,6 +212,31 @@ impl Page<'_> {
         }
         let mut out = self.heading("ACKs and packets");
         self.table(&table, &mut out);
+        out
+    }
+
+    /// The hosts that differ, where all met in rounds of pairs; with details each host.
+    fn fleets(&self, details: bool) -> String {
+        let mut out = String::new();
+        for cell in &self.summary.cells {
+            let Some(fleet) = &cell.fleet else { continue };
+            out += &self.heading(&format!("Hosts in rounds of pairs: {}", cell.name));
+            out += &self.lines(fleet::lines(fleet, self.summary.study.measure.min_effect));
+            if details {
+                let figures: Vec<Figure> = fleet.medians.keys().copied().collect();
+                let titles: Vec<&str> = figures.iter().map(|&kind| labels::figure(kind)).collect();
+                let mut table = Table::new(&[&["host"], &titles[..]].concat());
+                for (host, of) in &fleet.hosts {
+                    let shown = figures.iter().map(|figure| {
+                        let (_, scale) = unit_in_tables(Derived::total(*figure));
+                        let estimate = of.get(figure);
+                        estimate.map_or(ABSENT.to_string(), |one| show_estimate(one, scale))
+                    });
+                    table.row(std::iter::once(host.to_string()).chain(shown).collect());
+                }
+                self.table(&table, &mut out);
+            }
+        }
         out
     }
 

@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// How a host's agent is started.
 ///
-/// In a study file `local`, `netns`, `ssh:HOST`, `exec:COMMAND…` or `slurm`; in a record `here`, `namespace` and `memory` for
+/// In a study file `local`, `netns`, `ssh:HOST`, `exec:COMMAND…`, `slurm` or `slurm:NODE`; in a record `here`, `namespace` and `memory` for
 /// the first two and for hosts of one process, else the same text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reach {
@@ -24,8 +24,8 @@ pub enum Reach {
     Ssh(String),
     /// Behind this program and its arguments, such as `kubectl exec -i POD --`: at least one word.
     Exec(Vec<String>),
-    /// On a node that Slurm has allocated.
-    Slurm,
+    /// On a node that Slurm has allocated: this one, or whichever is left.
+    Slurm(Option<String>),
 }
 
 /// A text that says nothing of how a host is reached.
@@ -36,7 +36,7 @@ pub struct ReachError;
 impl Reach {
     /// What a study file may say.
     pub const EXPECTED: &'static str =
-        "\"local\", \"netns\", \"ssh:HOST\", \"exec:COMMAND…\" or \"slurm\"";
+        "\"local\", \"netns\", \"ssh:HOST\", \"exec:COMMAND…\", \"slurm\" or \"slurm:NODE\"";
 
     /// Whether the agent is a process of the command's own machine, started by the command itself.
     pub fn is_own(&self) -> bool {
@@ -65,12 +65,20 @@ impl FromStr for Reach {
                     false => Ok(Reach::Exec(words)),
                 }
             }
+            Some(("slurm", node)) => {
+                // A list of nodes, or an option of srun's.
+                let is_sound = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+                match node.chars().all(is_sound) && !node.is_empty() && !node.starts_with('-') {
+                    true => Ok(Reach::Slurm(Some(node.to_string()))),
+                    false => Err(ReachError),
+                }
+            }
             Some(_) => Err(ReachError),
             None => match text {
                 "local" | "here" => Ok(Reach::Local),
                 "netns" | "namespace" => Ok(Reach::Netns),
                 "memory" => Ok(Reach::Memory),
-                "slurm" => Ok(Reach::Slurm),
+                "slurm" => Ok(Reach::Slurm(None)),
                 _ => Err(ReachError),
             },
         }
@@ -85,7 +93,8 @@ impl fmt::Display for Reach {
             Reach::Memory => f.write_str("memory"),
             Reach::Ssh(destination) => write!(f, "ssh:{destination}"),
             Reach::Exec(words) => write!(f, "exec:{}", words.join(" ")),
-            Reach::Slurm => f.write_str("slurm"),
+            Reach::Slurm(None) => f.write_str("slurm"),
+            Reach::Slurm(Some(node)) => write!(f, "slurm:{node}"),
         }
     }
 }
@@ -123,6 +132,7 @@ mod tests {
             "ssh:me@10.0.0.2",
             exec,
             "slurm",
+            "slurm:cn-03.a",
         ] {
             let reach: Reach = text.parse().unwrap();
             assert_eq!(reach.to_string(), text);

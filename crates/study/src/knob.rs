@@ -237,6 +237,51 @@ impl Knobs {
         Arranged::new(pattern, &self.named_hosts())
     }
 
+    /// Whether each repetition has the hosts in other pairs.
+    pub fn go_round(&self) -> bool {
+        self.word("pattern").as_deref() == Some(Pattern::Rounds.word())
+    }
+
+    /// These hosts as the pattern has them in a repetition.
+    ///
+    /// # Errors
+    /// As of [`Knobs::arranged`].
+    pub(crate) fn arranged_in(&self, repetition: u32) -> Result<Arranged, String> {
+        match self.go_round() {
+            true => Ok(Arranged::in_round(&self.named_hosts(), repetition as usize)),
+            false => self.arranged(),
+        }
+    }
+
+    /// Has these hosts in place of the first two, each as the first is set.
+    pub(crate) fn expand_hosts(&mut self, first: [HostName; 2], hosts: &[HostName]) {
+        let prefix = format!("{}.", first[0]);
+        let of_first = self.0.iter().filter_map(|(name, value)| {
+            let knob = name.strip_prefix(&prefix)?;
+            Some((knob.to_string(), value.clone()))
+        });
+        let settings: Vec<(String, Value)> = of_first.collect();
+        self.0.retain(|name, _| {
+            let host = split_host(name).0;
+            !host.is_some_and(|host| first.contains(&host))
+        });
+        for host in hosts {
+            for (knob, value) in &settings {
+                self.insert(&format!("{host}.{knob}"), value.clone());
+            }
+        }
+    }
+
+    /// Names the hosts that there are, each reached so, in place of a bed and a topology of the command's own.
+    pub(crate) fn reach_hosts(&mut self, reach: &Reach) {
+        for host in self.host_names() {
+            self.insert(&format!("{host}.reach"), Value::Word(reach.to_string()));
+        }
+        for knob in ["topology", "clients", "bed"] {
+            self.remove(knob);
+        }
+    }
+
     /// Which side of its connections a host is; `None` of one that forwards.
     pub(crate) fn side(&self, host: HostName) -> Option<Side> {
         if self.names_hosts() {

@@ -47,10 +47,12 @@ mod quick;
 mod raw;
 mod reach;
 mod record;
+mod rounds;
 mod row;
 mod schema1;
 mod series;
 mod settings;
+mod share;
 mod side;
 mod statement;
 mod study;
@@ -91,9 +93,11 @@ pub use record::{
     HostRecord, Machine, Nic, OperationRecord, Outcome, Record, RecordError, SCHEMA_VERSION,
     Warning, WarningCode,
 };
+pub use rounds::{repetitions, round, rounds};
 pub use row::{At, Group, Is, Kernel, Kind, Knob, Need, Of, Term, User, UserKnob};
 pub use series::{ConnectionSeries, Look};
 pub use settings::{AckFilterRule, DeviceSettings, SettingsError, WorkloadSettings};
+pub use share::{Share, ShareError};
 pub use side::Side;
 pub use statement::Statement;
 pub use study::{CellPair, Sides, Study};

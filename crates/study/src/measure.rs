@@ -9,6 +9,7 @@ use crate::conclusion::Change;
 use crate::derived::Derived;
 use crate::host_name::HostName;
 use crate::knob::Knobs;
+use crate::share::Share;
 use crate::value::Value;
 
 /// `[measure]`: by which meters, how long, how often.
@@ -21,6 +22,8 @@ pub struct Measure {
     pub repetitions: u32,
     /// Repetitions at most; more than `repetitions` only where `target` is set.
     pub repetitions_max: u32,
+    /// Which of the repetitions this run does: all, unless several runs share them.
+    pub share: Share,
     /// Half-width of the 95 % interval of the main quantity over its median, at which a cell is
     /// converged; `None` runs just `repetitions`.
     pub target: Option<f64>,
@@ -75,6 +78,7 @@ impl Default for Measure {
             meters: Measure::default_meters(),
             repetitions: 6,
             repetitions_max: 6,
+            share: Share::WHOLE,
             target: None,
             contrast_target: None,
             time_max: Duration::from_secs(600),

@@ -1,6 +1,7 @@
 //! Who connects to whom among the hosts that a study names.
 
 use crate::host_name::HostName;
+use crate::rounds::round;
 use crate::side::Side;
 use crate::traffic::Traffic;
 use crate::words::words;
@@ -20,6 +21,8 @@ words! {
         AllToAll = "all-to-all",
         /// Each connects to the next, the last to the first.
         Ring = "ring",
+        /// In each repetition other pairs, until every host has met every other.
+        Rounds = "rounds",
     }
 }
 
@@ -67,6 +70,9 @@ impl Arranged {
             return Err(format!(
                 "{half} is the name of a listening half: call the host otherwise"
             ));
+        }
+        if pattern == Pattern::Rounds {
+            return Ok(Arranged::in_round(named, 0));
         }
         let mut traffic = Vec::new();
         let mut connect = |on: &HostName, to: &HostName| traffic.push(Traffic { on: *on, to: *to });
@@ -118,6 +124,7 @@ impl Arranged {
             }
             Pattern::ManyToOne => others.iter().for_each(|on| connect(on, first)),
             Pattern::OneToMany => others.iter().for_each(|to| connect(first, to)),
+            Pattern::Rounds => unreachable!("said above"),
             Pattern::AllToAll | Pattern::Ring => {
                 let listening: Result<Vec<HostName>, String> =
                     named.iter().map(|host| host.listening()).collect();
@@ -139,6 +146,20 @@ impl Arranged {
             hosts: named.to_vec(),
             traffic,
         })
+    }
+
+    /// The pairs of a round. Of an odd number of hosts one has no traffic.
+    pub(crate) fn in_round(named: &[HostName], number: usize) -> Arranged {
+        let pairs = round(named.len(), number).into_iter();
+        Arranged {
+            hosts: named.to_vec(),
+            traffic: pairs
+                .map(|(on, to)| Traffic {
+                    on: named[on],
+                    to: named[to],
+                })
+                .collect(),
+        }
     }
 
     /// Which side of its connections a host is.
@@ -214,6 +235,8 @@ mod tests {
             &four[..3],
             "n1>in-n2 n1>in-n3 n2>in-n3 n2>in-n1 n3>in-n1 n3>in-n2",
         );
+        check(Pattern::Rounds, &four, "n1>n4 n2>n3");
+        check(Pattern::Rounds, &four[..3], "n2>n3");
         for (pattern, names) in [(Pattern::Pairs, &four[..3]), (Pattern::Ring, &four[..1])] {
             assert!(arranged(pattern, names).is_err(), "{names:?}");
         }

@@ -13,6 +13,7 @@ use crate::conclusion::{Conclusion, Fit};
 use crate::derived::{Derived, Scope};
 use crate::flow_group::group_of;
 use crate::host_name::HostName;
+use crate::host_reach::Reach;
 use crate::knob::{Knobs, UnknownKnob, new_name};
 use crate::measure::{Measure, Published, PublishedFunctions, Threshold};
 use crate::nearest::nearest;
@@ -68,6 +69,8 @@ pub struct Study {
     pub fits: Vec<Fit>,
     /// What `--quick` changes.
     pub quick: Quick,
+    /// Hosts that stand for every node of a job until [`Study::expand_nodes`].
+    placeholders: Option<[HostName; 2]>,
 }
 
 impl Study {
@@ -88,6 +91,7 @@ impl Study {
         let about = top.text("about", any)?.unwrap_or_default();
 
         let mut base = Base::default();
+        let mut placeholders = None;
         if let Some(section) = top.section("workload")? {
             knobs_of_group(section, Group::Workload, "", &mut base)?;
         }
@@ -95,7 +99,7 @@ impl Study {
             knobs_of_group(section, Group::Bed, "", &mut base)?;
         }
         if let Some(section) = top.section("hosts")? {
-            hosts(section, &mut base)?;
+            placeholders = hosts(section, &mut base)?;
         }
         for section in top.sections("group")? {
             group(section, &mut base)?;
@@ -151,6 +155,7 @@ impl Study {
             conclusions,
             fits,
             quick,
+            placeholders,
         };
         if let Some((key, wrong)) = study.wrong_pattern() {
             return Err(source.error(place_of(text, &key), &key, wrong));
@@ -171,6 +176,64 @@ impl Study {
     /// The hosts of all cells.
     fn hosts(&self) -> impl Iterator<Item = HostName> {
         self.cells.iter().flat_map(|cell| cell.knobs.host_names())
+    }
+
+    /// The hosts that each cell has, by their machines.
+    ///
+    /// # Errors
+    /// In one line: cells differ in them.
+    pub fn only_hosts(&self) -> Result<Vec<HostName>, String> {
+        let of = |cell: &Cell| {
+            let mut hosts = cell.knobs.host_names();
+            hosts.retain(|host| host.half_of().is_none());
+            hosts
+        };
+        let mut all = self.cells.iter().map(of);
+        let first = all.next().unwrap_or_default();
+        match all.all(|hosts| hosts == first) {
+            true => Ok(first),
+            false => Err("its cells have different hosts: name them in [hosts]".to_string()),
+        }
+    }
+
+    /// Whether its hosts are the nodes of a job, which are not known yet.
+    pub fn awaits_nodes(&self) -> bool {
+        self.placeholders.is_some()
+    }
+
+    /// Has these hosts where `[hosts]` has `"*"`.
+    ///
+    /// # Errors
+    /// The pattern is not of so many.
+    pub fn expand_nodes(&mut self, hosts: &[HostName]) -> Result<(), UnknownKnob> {
+        if let Some(placeholders) = self.placeholders.take() {
+            for cell in &mut self.cells {
+                cell.knobs.expand_hosts(placeholders, hosts);
+            }
+        }
+        self.check_hosts()
+    }
+
+    /// Names the hosts that a study without `[hosts]` has, each reached so.
+    ///
+    /// # Errors
+    /// Their bed cannot be had so.
+    pub fn reach_hosts(&mut self, reach: &Reach) -> Result<(), UnknownKnob> {
+        for cell in &mut self.cells {
+            cell.knobs.reach_hosts(reach);
+        }
+        self.check_hosts()
+    }
+
+    fn check_hosts(&self) -> Result<(), UnknownKnob> {
+        if let Some((name, expected)) = self.wrong_pattern() {
+            return Err(UnknownKnob { name, expected });
+        }
+        if let Some((name, host)) = self.unknown_host() {
+            let expected = self.no_such(host);
+            return Err(UnknownKnob { name, expected });
+        }
+        Ok(())
     }
 
     /// What is wrong with the hosts that a cell names, and the pattern among them.
@@ -291,13 +354,7 @@ impl Study {
                     expected: format!("cell \"{}\": {}", cell.name, unmet.reason),
                 })?;
         }
-        if let Some((name, expected)) = self.wrong_pattern() {
-            return Err(UnknownKnob { name, expected });
-        }
-        if let Some((name, host)) = self.unknown_host() {
-            let expected = self.no_such(host);
-            return Err(UnknownKnob { name, expected });
-        }
+        self.check_hosts()?;
         self.check_groups()?;
         match useless.first() {
             None => Ok(()),

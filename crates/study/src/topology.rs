@@ -318,6 +318,15 @@ impl Topology {
     /// # Errors
     /// In one line: the bed has no such topology, or a knob is set for a host that is not in it.
     pub fn of(bed: Bed, knobs: &Knobs) -> Result<Topology, String> {
+        Topology::in_repetition(bed, knobs, 0)
+    }
+
+    /// As of [`Topology::of`], with the pairs of a repetition where hosts go round. A host that rests then is linked to itself
+    /// alone, and [`Topology::without_resting`] leaves it out.
+    ///
+    /// # Errors
+    /// As of [`Topology::of`].
+    pub fn in_repetition(bed: Bed, knobs: &Knobs, repetition: u32) -> Result<Topology, String> {
         if knobs.get("reach").is_some() {
             return Err(
                 "reach: it is of each host by its name: [hosts], or client.reach".to_string(),
@@ -338,7 +347,7 @@ impl Topology {
             (Bed::Loopback, _) => Topology::loopback(knobs),
             (Bed::Tap, _) => Topology::tap(knobs),
             (Bed::Memory, _) => Topology::memory(knobs),
-            (Bed::Hosts, _) => Topology::named(knobs)?,
+            (Bed::Hosts, _) => Topology::named(knobs, repetition)?,
         };
         if knobs.get("placement").is_some() && topology.hosts.iter().all(|host| host.cpus.is_some())
         {
@@ -453,6 +462,9 @@ impl Topology {
 
     /// Hosts that the study names, in namespaces of their own, each two that talk joined by a veth pair.
     fn mesh(knobs: &Knobs) -> Result<Topology, String> {
+        if knobs.go_round() {
+            return Err("pattern: rounds are of hosts that have a network, not of ones in namespaces of ours".to_string());
+        }
         let arranged = knobs
             .arranged()
             .map_err(|error| format!("pattern: {error}"))?;
@@ -472,9 +484,9 @@ impl Topology {
 
     /// The hosts that the study names, each with its device. Devices and addresses that it does not name are found once their
     /// agents are asked: until then they are empty and unspecified.
-    fn named(knobs: &Knobs) -> Result<Topology, String> {
+    fn named(knobs: &Knobs, repetition: u32) -> Result<Topology, String> {
         let arranged = knobs
-            .arranged()
+            .arranged_in(repetition)
             .map_err(|error| format!("pattern: {error}"))?;
         let word = |host: HostName, name: &str| match knobs.value_at(host, name) {
             Some(Value::Word(word)) if word != "auto" => Some(word),
@@ -518,7 +530,29 @@ impl Topology {
             });
         }
         topology.traffic = arranged.traffic;
+        let resting: Vec<HostName> = topology
+            .names()
+            .filter(|&host| topology.forwards(host))
+            .collect();
+        for host in resting {
+            topology.links.push(Link {
+                kind: LinkKind::Network,
+                a: port(host)?,
+                b: port(host)?,
+            });
+        }
         Ok(topology)
+    }
+
+    /// Of hosts that go round those that do not rest.
+    pub fn without_resting(mut self, knobs: &Knobs) -> Topology {
+        if knobs.go_round() {
+            let traffic = &self.traffic;
+            let talks = |host: HostName| traffic.iter().any(|one| one.on == host || one.to == host);
+            self.hosts.retain(|host| talks(host.name));
+            self.links.retain(|link| talks(link.a.host));
+        }
+        self
     }
 
     /// Hosts that are not linked yet; each whose name begins as `client` connects to the server.

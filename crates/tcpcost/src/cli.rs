@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::metrics_address::listen_address;
 use crate::output::{Format, RunFormat};
 use clap::{Args, Parser, Subcommand};
+use tcpcost_study::Share;
 use tcpcost_watch::{By, Filter, Form, Wanted};
 
 /// What each kilobyte of TCP costs in CPU, why, and which knob makes it cheaper.
@@ -49,6 +50,8 @@ pub enum Command {
     Compare(Box<Compare>),
     /// Draw reports again from the records of earlier runs.
     Report(Report),
+    /// Print what Kubernetes is to run so that a study's hosts are pods, and the study's [hosts] for it.
+    Manifest(crate::manifest::ManifestArgs),
     /// Say what can and cannot be measured on this host, why, and what to do.
     Doctor {
         /// One JSON document: schema_version, checks.
@@ -125,6 +128,12 @@ pub struct RunArgs {
     /// Name of a built-in study, or path of a study file or of a profile of uperf.
     #[arg(required_unless_present = "resume")]
     pub study: Option<String>,
+    /// Have the hosts on nodes of a Slurm job: of this one, inside of a job; else submit one, with the options of sbatch behind `--`.
+    #[arg(long)]
+    pub slurm: bool,
+    /// Do every Nth repetition alone, from the Kth, K from 0; with --resume in a folder of that run of its own, which its report includes. Several runs share a study so.
+    #[arg(long, value_name = "K/N")]
+    pub share: Option<Share>,
     /// Set a knob in every cell; may be repeated.
     #[arg(long, value_name = "KNOB=VALUE")]
     pub set: Vec<String>,
@@ -164,9 +173,12 @@ pub struct RunArgs {
     /// How hosts are reached that are not of this machine.
     #[command(flatten)]
     pub hosts: HostArgs,
-    /// Print the cells and the estimated time, and run nothing.
+    /// Print the cells and the estimated time, with --slurm the job's script, and run nothing.
     #[arg(long)]
     pub dry_run: bool,
+    /// Options of sbatch, e.g. --nodes=16 --time=10 --wait; they win over those of the script.
+    #[arg(last = true, value_name = "SBATCH OPTION", requires = "slurm")]
+    pub sbatch: Vec<String>,
     /// What is told, and how.
     #[command(flatten)]
     pub telling: Telling,

@@ -9,6 +9,7 @@ mod compare;
 mod doctor;
 mod exit;
 mod fronts;
+mod manifest;
 mod metrics_address;
 mod net_config;
 mod output;
@@ -16,6 +17,7 @@ mod peer;
 mod relay;
 mod report;
 mod run;
+mod slurm;
 mod soak;
 mod stat;
 mod studies;
@@ -107,6 +109,7 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Show { name } => print(studies::show(&name)?),
         Command::Convert { profile } => print(uperf::convert(&profile)?),
         Command::Knobs => print(studies::knobs()),
+        Command::Manifest(args) => print(manifest::manifest(&args)?),
         Command::Report(args) => Ok(report::report(&args)?.into()),
         Command::Doctor { json } => {
             let (text, exit) = doctor::doctor(json);

@@ -165,6 +165,7 @@ const BUILT_IN: &[(&str, &str)] = built_in![
     "request-response",
     "beside",
     "profile",
+    "fleet-check",
 ];
 
 /// The text of a shipped study.

@@ -10,9 +10,11 @@
 mod browser;
 mod namespace;
 mod need;
+mod slurm;
 mod wait;
 
 pub use browser::{Browser, Loaded};
 pub use namespace::{CLIENT, SERVER, in_namespace, thread_id, with_bed};
 pub use need::{can_make_namespaces, has_cpus, has_program, is_root, skip};
+pub use slurm::Slurm;
 pub use wait::{unless_missed, until};

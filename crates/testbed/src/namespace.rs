@@ -81,7 +81,7 @@ fn bed<C: Send, S: Send>(
 }
 
 /// `unshare` moves one thread alone. It has the test's name, for what is said of it.
-fn on_a_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+pub(crate) fn on_a_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     let name = thread::current().name().unwrap_or("testbed").to_string();
     let result = thread::scope(|scope| {
         let thread = thread::Builder::new().name(name);

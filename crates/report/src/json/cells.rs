@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use tcpcost_study::{HostName, Knobs};
+use tcpcost_study::{Figure, HostName, Knobs};
 
 use crate::call_chains::table::unit;
 use crate::cell::{CellSummary, Load};
 use crate::estimate::Estimate;
+use crate::fleet::Fleet;
 use crate::operations::OperationSummary;
 use crate::summary::Summary;
 
@@ -30,10 +31,35 @@ pub(super) struct CellJson<'a> {
     ratio_to_first: Option<RatioJson<'a>>,
     warnings: Vec<WarnedJson>,
     estimates: BTreeMap<String, EstimateJson>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fleet: Option<FleetJson>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     operations: Vec<OperationJson<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     profiles: Vec<ProfileJson<'a>>,
+}
+
+#[derive(Serialize)]
+struct FleetJson {
+    rounds: usize,
+    hosts: BTreeMap<HostName, BTreeMap<&'static str, EstimateJson>>,
+    outliers: Vec<OutlierJson>,
+}
+
+#[derive(Serialize)]
+struct OutlierJson {
+    host: HostName,
+    quantity: &'static str,
+    estimate: EstimateJson,
+    median_of_hosts: f64,
+    count: Option<OutlierCountJson>,
+}
+
+#[derive(Serialize)]
+struct OutlierCountJson {
+    quantity: &'static str,
+    median: f64,
+    median_of_hosts: f64,
 }
 
 #[derive(Serialize)]
@@ -101,6 +127,41 @@ pub(super) struct WarnedJson {
     code: tcpcost_study::WarningCode,
     count: usize,
     text: String,
+}
+
+fn fleet(of: &Fleet) -> FleetJson {
+    let estimate = |figure: Figure, estimate: Estimate| {
+        let unit = figure.unit();
+        EstimateJson { estimate, unit }
+    };
+    let host = |of: &BTreeMap<Figure, Estimate>| {
+        let each = of.iter();
+        each.map(|(&figure, &one)| (figure.name(), estimate(figure, one)))
+            .collect()
+    };
+    FleetJson {
+        rounds: of.rounds,
+        hosts: of
+            .hosts
+            .iter()
+            .map(|(&name, of)| (name, host(of)))
+            .collect(),
+        outliers: of
+            .outliers
+            .iter()
+            .map(|outlier| OutlierJson {
+                host: outlier.host,
+                quantity: outlier.figure.name(),
+                estimate: estimate(outlier.figure, outlier.estimate),
+                median_of_hosts: outlier.median,
+                count: outlier.because.map(|because| OutlierCountJson {
+                    quantity: because.figure.name(),
+                    median: because.value,
+                    median_of_hosts: because.median,
+                }),
+            })
+            .collect(),
+    }
 }
 
 fn operation(of: &OperationSummary) -> OperationJson<'_> {
@@ -208,6 +269,7 @@ pub(super) fn cells(summary: &Summary) -> Vec<CellJson<'_>> {
                     (derived.to_string(), EstimateJson { estimate, unit })
                 })
                 .collect(),
+            fleet: cell.fleet.as_ref().map(fleet),
             operations: cell.operations.iter().map(operation).collect(),
             profiles: cell
                 .profiles

@@ -6,6 +6,7 @@ use std::ops::RangeInclusive;
 use toml::de::DeValue;
 
 use crate::host_name::HostName;
+use crate::host_reach::Reach;
 use crate::knobs::KNOBS;
 use crate::parse::{Section, StudyError};
 use crate::raw::{Raw, raw};
@@ -13,11 +14,27 @@ use crate::row::Group;
 
 use super::cells::{Base, KnobPlace};
 
-/// Reads it. A key may be a range such as `"node[1-16]"`; each `[1-16]` of its values is counted along.
-pub(super) fn hosts(mut section: Section<'_>, base: &mut Base) -> Result<(), StudyError> {
-    for (key, span, value) in section.rest() {
+/// Reads it; gives the hosts that stand for every node of a job, where the key is `"*"`. A key may be a range such as `"node[1-16]"`; each `[1-16]` of its values is counted along.
+pub(super) fn hosts(
+    mut section: Section<'_>,
+    base: &mut Base,
+) -> Result<Option<[HostName; 2]>, StudyError> {
+    let mut every_node = false;
+    let entries = section.rest();
+    let count = entries.len();
+    for (key, span, value) in entries {
         let wrong = |what: String| section.error(span.clone(), &key, what);
-        let range = Range::of(&key).map_err(wrong)?;
+        if key == EVERY_NODE && count > 1 {
+            return Err(wrong(
+                "every node of a job is a host: name no others".to_string(),
+            ));
+        }
+        every_node |= key == EVERY_NODE;
+        let hosts = match key.as_str() {
+            EVERY_NODE => PLACEHOLDERS,
+            named => named,
+        };
+        let range = Range::of(hosts).map_err(wrong)?;
         let settings: Vec<(String, Raw)> = match value.get_ref() {
             DeValue::String(reach) => vec![("reach".to_string(), Raw::Text(reach.to_string()))],
             DeValue::Table(_) => match raw(value.get_ref()) {
@@ -37,7 +54,7 @@ pub(super) fn hosts(mut section: Section<'_>, base: &mut Base) -> Result<(), Stu
             ));
         }
         for number in range.numbers() {
-            let name = range.text(&key, number).map_err(wrong)?;
+            let name = range.text(hosts, number).map_err(wrong)?;
             let host: HostName = name
                 .parse()
                 .map_err(|error| wrong(format!("{name} is {error}")))?;
@@ -67,8 +84,24 @@ pub(super) fn hosts(mut section: Section<'_>, base: &mut Base) -> Result<(), Stu
             }
         }
     }
-    Ok(())
+    let placed = PLACED.map(|name| name.parse().expect("a name"));
+    let is_slurm = base.knobs.reach(placed[0]) == Some(Reach::Slurm(None));
+    match every_node {
+        false => Ok(None),
+        true if is_slurm => Ok(Some(placed)),
+        true => Err(section.error(
+            0..0,
+            EVERY_NODE,
+            "expected \"slurm\": of a job's nodes alone it is known which there are",
+        )),
+    }
 }
+
+/// The key that stands for all nodes of a job, which only the job has.
+const EVERY_NODE: &str = "*";
+/// Hosts in their place, so that a file can be checked without a job.
+const PLACEHOLDERS: &str = "node[1-2]";
+const PLACED: [&str; 2] = ["node1", "node2"];
 
 /// More is a slip: an agent each, which the command holds a pipe to.
 const HOSTS_MAX: u32 = 1000;
@@ -204,9 +237,61 @@ mod tests {
             ),
             ("[bed]\nreach = \"local\"\n", "of each host by its name"),
             ("[bed]\npattern = \"ring\"\n", "needs reach"),
+            (
+                "[hosts]\n\"*\" = \"slurm\"\nclient = \"local\"\n",
+                "name no others",
+            ),
+            ("[hosts]\n\"*\" = \"local\"\n", "expected \"slurm\""),
         ] {
             let error = error(hosts);
             assert!(error.contains(expected), "{hosts}: {error}");
         }
+    }
+
+    #[test]
+    fn every_node_of_a_job_is_a_host_once_the_job_is_known() {
+        let text = "[hosts]\n\"*\" = { reach = \"slurm\", device = \"ib0\" }\n[bed]\npattern = \"rounds\"\n";
+        let mut study = Study::parse("x", text, "x.toml").unwrap();
+        assert!(study.awaits_nodes());
+        let names: Vec<HostName> = ["n1", "n2", "n10"]
+            .map(|name| name.parse().unwrap())
+            .to_vec();
+        study.expand_nodes(&names).unwrap();
+        assert!(!study.awaits_nodes());
+        assert_eq!(study.only_hosts().unwrap(), names);
+        let whole = Topology::of(Bed::Hosts, &study.cells[0].knobs).unwrap();
+        assert_eq!(whole.hosts.len(), 3);
+        assert!(
+            whole
+                .links
+                .iter()
+                .all(|link| link.a.device == "ib0" && link.b.device == "ib0")
+        );
+        let knobs = &study.cells[0].knobs;
+        let pairs: Vec<String> = (0..3)
+            .map(|number| {
+                let round = Topology::in_repetition(Bed::Hosts, knobs, number).unwrap();
+                let talking = round.without_resting(knobs);
+                assert_eq!((talking.hosts.len(), talking.links.len()), (2, 1));
+                format!("{}>{}", talking.traffic[0].on, talking.traffic[0].to)
+            })
+            .collect();
+        assert_eq!(pairs, ["n2>n10", "n10>n1", "n1>n2"]);
+    }
+
+    #[test]
+    fn a_study_of_namespaces_can_have_its_hosts_on_nodes() {
+        let text =
+            "[bed]\nkind = \"netns\"\ntopology = \"star\"\nclients = 3\nclients.mtu = 9000\n";
+        let mut study = Study::parse("x", text, "x.toml").unwrap();
+        study.reach_hosts(&Reach::Slurm(None)).unwrap();
+        let topology = Topology::of(Bed::Hosts, &study.cells[0].knobs).unwrap();
+        assert_eq!((topology.hosts.len(), topology.traffic.len()), (4, 3));
+        assert!(
+            topology
+                .hosts
+                .iter()
+                .all(|host| host.reach == Reach::Slurm(None))
+        );
     }
 }

@@ -1,4 +1,6 @@
 //! A run's directory: the study, its overrides, one record a line, the report.
+//!
+//! Runs that share a study's repetitions each have one of their own, in the folder `shares` of the study's.
 
 use std::collections::HashSet;
 use std::fs::{self, File, OpenOptions};
@@ -9,7 +11,10 @@ use anyhow::{Context, bail};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
-use tcpcost_study::{CpuDistance, Record, RecordError, Sides, Study, units};
+use tcpcost_study::{
+    CpuDistance, HostName, Reach, Record, RecordError, Share, Sides, Study, UnknownKnob,
+    repetitions, units,
+};
 
 use crate::exit::usage;
 use crate::output;
@@ -26,6 +31,15 @@ pub struct Overrides {
     /// `--repetitions`.
     #[serde(default)]
     pub repetitions: Option<u32>,
+    /// `--share`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share: Option<Share>,
+    /// Whether the study's hosts, which it does not name, are nodes of a job.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub slurm: bool,
+    /// The job's nodes as hosts, of a study that has them all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nodes: Vec<HostName>,
     /// `--duration`.
     #[serde(default)]
     pub duration: Option<String>,
@@ -56,6 +70,13 @@ impl Overrides {
     /// The study of a text with these changes made.
     pub fn apply(&self, text: &str, file: &str) -> anyhow::Result<Study> {
         let mut study = Study::parse(&self.study, text, file).map_err(|e| usage(e.to_string()))?;
+        let wrong = |error: UnknownKnob| usage(error.to_string());
+        if self.slurm && !study.cells.iter().any(|cell| cell.knobs.names_hosts()) {
+            study.reach_hosts(&Reach::Slurm(None)).map_err(wrong)?;
+        }
+        if !self.nodes.is_empty() {
+            study.expand_nodes(&self.nodes).map_err(wrong)?;
+        }
         study
             .set(&self.set)
             .map_err(|error| usage(format!("--set {error}")))?;
@@ -85,6 +106,26 @@ impl Overrides {
             } else {
                 repetitions
             };
+        }
+        if self.repetitions.is_none() && study.cells.iter().any(|cell| cell.knobs.go_round()) {
+            let hosts = study.only_hosts().map_err(usage)?;
+            let least =
+                u32::try_from(repetitions(hosts.len())).expect("hosts are some thousand at most");
+            let measure = &mut study.measure;
+            measure.repetitions = measure.repetitions.max(least);
+            measure.repetitions_max = measure.repetitions_max.max(measure.repetitions);
+        }
+        if let Some(share) = self.share {
+            let measure = &mut study.measure;
+            if share.count(measure.repetitions) == 0 {
+                return Err(usage(format!(
+                    "--share {share}: there are {} repetitions, of which it has none (--repetitions)",
+                    measure.repetitions
+                )));
+            }
+            measure.share = share;
+            // By its own records alone it could not tell when all are decided.
+            measure.repetitions_max = measure.repetitions;
         }
         if let Some(text) = &self.duration {
             let wrong =
@@ -120,6 +161,8 @@ const STUDY: &str = "study.toml";
 const OVERRIDES: &str = "run.json";
 /// Its records, a line each.
 pub const RECORDS: &str = "records.jsonl";
+/// Folder of the shares' directories.
+const SHARES: &str = "shares";
 /// Folder of the captures.
 pub const CAPTURES: &str = "captures";
 
@@ -186,6 +229,33 @@ impl Directory {
         ))
     }
 
+    /// Opens the directory of a share, to begin or to go on: a folder of its own within that of the study.
+    pub fn open_share(
+        path: &Path,
+        share: Share,
+    ) -> anyhow::Result<(Directory, Study, Vec<Record>)> {
+        let own = path.join(SHARES).join(share.number().to_string());
+        if own.join(RECORDS).exists() {
+            let begun = read_overrides(&own)?.share;
+            if begun != Some(share) {
+                let begun = begun.map_or("a whole".to_string(), |share| share.to_string());
+                let own = own.display();
+                return Err(usage(format!(
+                    "--share {share}: {own} was begun as {begun}"
+                )));
+            }
+            return Directory::open(&own);
+        }
+        let text = read_text(&path.join(STUDY))?;
+        let overrides = Overrides {
+            share: Some(share),
+            ..read_overrides(path)?
+        };
+        let study = overrides.apply(&text, &path.join(STUDY).to_string_lossy())?;
+        let store = Directory::create(&own, &text, &overrides)?;
+        Ok((store, study, Vec::new()))
+    }
+
     /// Appends a record and waits until it is on the disk.
     pub fn append(&mut self, record: &Record) -> anyhow::Result<()> {
         let mut line = record.to_line();
@@ -200,6 +270,27 @@ impl Directory {
                     .inspect_err(|_| drop(self.records.set_len(whole)))
             })
             .with_context(|| format!("append to {}", self.path.join(RECORDS).display()))
+    }
+
+    /// Takes away what [`Directory::create`] made, of a run that never began.
+    pub fn discard(path: &Path) {
+        for name in [STUDY, OVERRIDES, RECORDS] {
+            let _ = fs::remove_file(path.join(name));
+        }
+        let _ = fs::remove_dir(path);
+    }
+
+    /// Has these hosts for a study that has every node of a job, from now on.
+    pub fn settle(&self, nodes: Vec<HostName>) -> anyhow::Result<Study> {
+        let overrides = Overrides {
+            nodes,
+            ..read_overrides(&self.path)?
+        };
+        let file = self.path.join(STUDY);
+        let study = overrides.apply(&read_text(&file)?, &file.to_string_lossy())?;
+        let text = serde_json::to_string_pretty(&overrides)? + "\n";
+        output::write_file(&self.path.join(OVERRIDES), &text)?;
+        Ok(study)
     }
 
     /// Where captures go.
@@ -235,11 +326,31 @@ fn not_of_a_run(path: &Path, error: &io::Error) -> anyhow::Error {
     ))
 }
 
+fn read_text(file: &Path) -> anyhow::Result<String> {
+    fs::read_to_string(file).map_err(|error| not_of_a_run(file, &error))
+}
+
+fn read_overrides(path: &Path) -> anyhow::Result<Overrides> {
+    let file = path.join(OVERRIDES);
+    serde_json::from_str(&read_text(&file)?).with_context(|| format!("read {}", file.display()))
+}
+
+/// The records files of a directory's shares, in their order.
+fn shares(path: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(path.join(SHARES)).into_iter().flatten();
+    let names = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
+    let mut numbers: Vec<u32> = names.collect();
+    numbers.sort_unstable();
+    let file = |number: u32| path.join(SHARES).join(number.to_string()).join(RECORDS);
+    let files = numbers.into_iter().map(file);
+    files.filter(|file| file.exists()).collect()
+}
+
 /// A run as it lies on disk.
 pub struct StoredRun {
     /// The study, overrides applied.
     pub study: Study,
-    /// Its records, in order, each trial once.
+    /// Its records and those of its shares, in order, each trial once.
     pub records: Vec<Record>,
     /// What was passed over, a line each.
     pub oddities: Vec<String>,
@@ -250,22 +361,30 @@ pub struct StoredRun {
 impl StoredRun {
     /// Reads a run's directory.
     pub fn load(path: &Path) -> anyhow::Result<StoredRun> {
-        let read = |name: &str| {
-            let file = path.join(name);
-            fs::read_to_string(&file).map_err(|error| not_of_a_run(&file, &error))
-        };
-        let overrides: Overrides = serde_json::from_str(&read(OVERRIDES)?)
-            .with_context(|| format!("read {}", path.join(OVERRIDES).display()))?;
         let study_file = path.join(STUDY);
-        let study = overrides.apply(&read(STUDY)?, &study_file.to_string_lossy())?;
-
-        let file = path.join(RECORDS);
-        // A torn line need not be text.
-        let bytes = fs::read(&file).map_err(|error| not_of_a_run(&file, &error))?;
-        let mut records: Vec<Record> = Vec::new();
+        let text = read_text(&study_file)?;
+        let study = read_overrides(path)?.apply(&text, &study_file.to_string_lossy())?;
+        let mut run = StoredRun {
+            study,
+            records: Vec::new(),
+            oddities: Vec::new(),
+            sound_bytes: 0,
+        };
         let mut known = HashSet::new();
-        let mut twice = 0;
-        let mut oddities = Vec::new();
+        run.sound_bytes = run.add(&path.join(RECORDS), &mut known)?;
+        for file in shares(path) {
+            run.add(&file, &mut known)?;
+        }
+        // Also by trials that came after them.
+        CpuDistance::mark_far(&mut run.records);
+        Ok(run)
+    }
+
+    /// Adds a file's records of trials that are not known yet; gives the bytes up to the end of its last whole line.
+    fn add(&mut self, file: &Path, known: &mut HashSet<(String, u32, u32)>) -> anyhow::Result<u64> {
+        // A torn line need not be text.
+        let bytes = fs::read(file).map_err(|error| not_of_a_run(file, &error))?;
+        let (mut taken, mut twice) = (0, 0);
         let mut sound_bytes = 0;
         for (index, line) in bytes.split_inclusive(|&byte| byte == b'\n').enumerate() {
             let whole = line.ends_with(b"\n");
@@ -273,14 +392,15 @@ impl StoredRun {
                 Ok(record) if whole => {
                     let trial = (record.cell.clone(), record.repetition, record.attempt);
                     if known.insert(trial) {
-                        records.push(record);
+                        self.records.push(record);
+                        taken += 1;
                     } else {
                         twice += 1;
                     }
                 }
                 // Cut short by a crash: only ever the last line, since each is synced before the next.
                 Ok(_) | Err(RecordError::Syntax(_)) if !whole => break,
-                Err(error @ RecordError::Syntax(_)) => oddities.push(format!(
+                Err(error @ RecordError::Syntax(_)) => self.oddities.push(format!(
                     "{}:{}: {error}: passed over, its trial is lost; --resume does it again",
                     file.display(),
                     index + 1
@@ -291,20 +411,13 @@ impl StoredRun {
             sound_bytes += line.len() as u64;
         }
         if twice > 0 {
-            oddities.push(format!(
+            self.oddities.push(format!(
                 "{}: {twice} of its {} records are duplicates, which are ignored",
                 file.display(),
-                twice + records.len()
+                twice + taken
             ));
         }
-        // Also by trials that came after them.
-        CpuDistance::mark_far(&mut records);
-        Ok(StoredRun {
-            study,
-            records,
-            oddities,
-            sound_bytes,
-        })
+        Ok(sound_bytes)
     }
 
     /// Says what was passed over.

@@ -7,10 +7,11 @@ use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use tcpcost_study::{HostName, Reach};
+use tcpcost_study::{HostName, Reach, Topology};
 
 use crate::cli::HostArgs;
 use crate::exit::usage;
+use crate::slurm::Allocation;
 
 /// Of an ssh that was asked for no options: nobody is there to type a password, and a host that is gone is noticed.
 const SSH: &str = "ssh -T -o BatchMode=yes -o ConnectTimeout=10 -o ServerAliveInterval=5 -o ServerAliveCountMax=3";
@@ -22,12 +23,14 @@ pub struct Launchers {
     prefixes: BTreeMap<HostName, Vec<String>>,
     /// ssh and its options.
     ssh: Vec<String>,
-    /// tcpcost, as the hosts find it.
-    program: String,
+    /// tcpcost, as the hosts find it; `None` leaves it to how they are reached.
+    program: Option<String>,
     /// Whether this program is copied to the hosts, and where it was.
     pub(super) pushed: Option<Mutex<BTreeMap<String, String>>>,
     /// How long a host may be silent.
     pub silence_max: Duration,
+    /// The job of Slurm that this process is part of.
+    pub job: Option<Allocation>,
 }
 
 impl Default for Launchers {
@@ -72,10 +75,28 @@ impl Launchers {
         Ok(Launchers {
             prefixes,
             ssh,
-            program: args.host_program.clone().unwrap_or("tcpcost".to_string()),
+            program: args.host_program.clone(),
+            job: None,
             pushed: args.push.then(Mutex::default),
             silence_max,
         })
+    }
+
+    /// Says of hosts that are reached by Slurm on which nodes they are.
+    ///
+    /// # Errors
+    /// This is no job, or its nodes are too few or others.
+    pub fn place(&self, topology: &mut Topology) -> anyhow::Result<()> {
+        let mut hosts = topology.hosts.iter();
+        let of_slurm = hosts.find(|host| matches!(host.reach, Reach::Slurm(_)));
+        match (of_slurm, &self.job) {
+            (None, _) => Ok(()),
+            (Some(_), Some(job)) => job.place(topology),
+            (Some(host), None) => Err(usage(format!(
+                "{} is on a node of a Slurm job: --slurm submits one, or runs within one",
+                host.name
+            ))),
+        }
     }
 
     /// The command that starts a host's agent, with these arguments. `program`: by that one in place of this, where the host
@@ -132,11 +153,14 @@ impl Launchers {
                 command.args(words);
                 command
             }
-            // A step beside others on the node that is called as the host is.
-            Reach::Slurm => {
+            // A step beside others, on all CPUs of the node that the job has.
+            Reach::Slurm(node) => {
                 let mut command = Command::new("srun");
-                command.args(["--overlap", "--nodes=1", "--ntasks=1", "--nodelist"]);
-                command.arg(host.as_str()).args(words);
+                command.args(["--overlap", "--nodes=1", "--ntasks=1", "--cpu-bind=none"]);
+                command.args(["--unbuffered", "--nodelist"]);
+                command
+                    .arg(node.as_deref().unwrap_or(host.as_str()))
+                    .args(words);
                 command
             }
             Reach::Local | Reach::Netns | Reach::Memory => {
@@ -159,7 +183,15 @@ impl Launchers {
             let pushed = pushed.lock().unwrap_or_else(PoisonError::into_inner);
             pushed.get(&reach.to_string()).cloned()
         });
-        pushed.unwrap_or_else(|| self.program.clone())
+        pushed.or_else(|| self.program.clone()).unwrap_or_else(|| {
+            let own = std::env::current_exe()
+                .ok()
+                .filter(|_| matches!(reach, Reach::Slurm(_)));
+            // The nodes of a job see the files of who submitted it.
+            own.map_or("tcpcost".to_string(), |path| {
+                path.to_string_lossy().into_owned()
+            })
+        })
     }
 }
 

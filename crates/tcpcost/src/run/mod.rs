@@ -38,6 +38,7 @@ use crate::cli;
 use crate::exit::{Exit, usage};
 use crate::net_config;
 use crate::output;
+use crate::slurm::{self, Allocation, Job};
 use crate::uperf;
 use tcpcost_host::lock::Hold;
 use tcpcost_host::namespace;
@@ -61,10 +62,17 @@ pub fn run(args: &cli::RunArgs) -> anyhow::Result<Exit> {
         Some(directory) => Some(Baseline::load(directory)?),
         None => None,
     };
-    let launchers = Launchers::new(&args.hosts)?;
-    let (mut store, study, records) = match &args.resume {
-        Some(path) => Directory::open(path)?,
-        None => {
+    let mut launchers = Launchers::new(&args.hosts)?;
+    if args.slurm {
+        launchers.job = Allocation::here()?;
+        if launchers.job.is_none() {
+            return submit(args);
+        }
+    }
+    let (mut store, mut study, records) = match (&args.resume, args.share) {
+        (Some(path), Some(share)) => Directory::open_share(path, share)?,
+        (Some(path), None) => Directory::open(path)?,
+        (None, _) => {
             let named = args
                 .study
                 .as_deref()
@@ -84,6 +92,12 @@ pub fn run(args: &cli::RunArgs) -> anyhow::Result<Exit> {
             (store, study, Vec::new())
         }
     };
+    if launchers.job.is_none() && slurm::nodes(&study) != Some(0) {
+        launchers.job = Allocation::here()?;
+    }
+    if let (true, Some(job)) = (study.awaits_nodes(), &launchers.job) {
+        study = store.settle(job.host_names())?;
+    }
     conduct(
         &mut store,
         &study,
@@ -92,6 +106,52 @@ pub fn run(args: &cli::RunArgs) -> anyhow::Result<Exit> {
         baseline.as_ref(),
         args.telling,
     )
+}
+
+/// Makes the run's directory, and submits a job that goes on with it.
+fn submit(args: &cli::RunArgs) -> anyhow::Result<Exit> {
+    let (path, study) = match &args.resume {
+        Some(path) => {
+            let run = StoredRun::load(path)?;
+            run.say();
+            (path.clone(), run.study)
+        }
+        None => {
+            let named = args.study.as_deref().expect("clap asks for one");
+            let (name, text, file) = uperf::find(named)?;
+            let overrides = overrides(args, name)?;
+            let study = overrides.apply(&text, &file)?;
+            let out = args.out.clone();
+            let path = out.unwrap_or_else(|| default_directory(&study.name));
+            if !args.dry_run {
+                // Its lock is the job's to have.
+                drop(Directory::create(&path, &text, &overrides)?);
+            }
+            (path, study)
+        }
+    };
+    let absolute =
+        std::path::absolute(&path).with_context(|| format!("find {}", path.display()))?;
+    let program = std::env::current_exe().context("find this program")?;
+    let job = Job {
+        study: &study.name,
+        directory: &absolute,
+        program: &program,
+        nodes: slurm::nodes(&study),
+    };
+    if args.dry_run {
+        output::write(&job.script())?;
+        return Ok(Exit::Ok);
+    }
+    let submitted = slurm::submit(&job.script(), &args.sbatch, &path);
+    if submitted.is_err() && args.resume.is_none() {
+        // No job will ever write there.
+        Directory::discard(&absolute);
+    }
+    Ok(match submitted? {
+        true => Exit::Ok,
+        false => Exit::Failed,
+    })
 }
 
 /// An earlier run that a run is held against.
@@ -189,6 +249,9 @@ fn overrides(args: &cli::RunArgs, study: String) -> anyhow::Result<Overrides> {
         study,
         set,
         repetitions: args.repetitions,
+        share: args.share,
+        slurm: args.slurm,
+        nodes: Vec::new(),
         duration: args.duration.clone(),
         seed: args.seed,
         meter_cost: args.meter_cost,
@@ -419,10 +482,11 @@ impl Runner<'_> {
                 return skipped(kind, &Topology::default(), format!("bed: {reason}"));
             }
         };
-        let topology = match Topology::of(kind, knobs) {
+        let mut topology = match Topology::in_repetition(kind, knobs, trial.repetition) {
             Ok(topology) => topology,
             Err(reason) => return skipped(kind, &Topology::default(), reason),
         };
+        self.launchers.place(&mut topology)?;
         let serves = |bed: &Bed| bed.serves(kind, &topology, trial.cell);
         if !self.bed.as_ref().is_some_and(serves) {
             self.leave_bed()?; // The old one is gone before the new one is made.
@@ -467,7 +531,7 @@ impl Runner<'_> {
             }
         }
         let bed = self.bed.as_mut().expect("just made");
-        let topology = bed.with_ports(topology);
+        let topology = bed.with_ports(topology.without_resting(knobs));
         let waited = self
             .distance_wait
             .wait(bed, &topology, knobs, &self.records, events);

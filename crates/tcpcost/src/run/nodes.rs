@@ -173,7 +173,7 @@ impl Nodes {
                     (&["--memory"], &in_memory)
                 }
                 Reach::Memory => continue,
-                Reach::Ssh(_) | Reach::Exec(_) | Reach::Slurm => {
+                Reach::Ssh(_) | Reach::Exec(_) | Reach::Slurm(_) => {
                     (&["--lease", &lease], &[host.name])
                 }
             };

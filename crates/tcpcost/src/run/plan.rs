@@ -81,7 +81,8 @@ impl Plan {
             .unwrap_or(0);
         // Captured trials may be more than the others, which then have ended.
         let most = measure.repetitions_max.max(measure.capture.trials);
-        for repetition in self.from..most {
+        let shared = (self.from..most).filter(|&repetition| measure.share.has(repetition));
+        for repetition in shared {
             let open = self.open(study, records, repetition);
             // What is not open by all the records there are is not open later either.
             if repetition > latest && !open.contains(&true) {
@@ -179,7 +180,7 @@ impl Plan {
         let repetitions = study
             .cells
             .iter()
-            .map(|cell| u64::from(study.repetitions(cell)));
+            .map(|cell| u64::from(study.measure.share.count(study.repetitions(cell))));
         let certain: u64 = repetitions.sum();
         certain.max(records.len() as u64)
     }

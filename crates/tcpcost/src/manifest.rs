@@ -1,0 +1,379 @@
+//! `tcpcost manifest`: what Kubernetes is to run so that a study's hosts are pods.
+//!
+//! An Indexed Job has a pod for each host, on a node of its own, in which this program waits; `tcpcost run` then starts the
+//! agents in them by `kubectl exec`, which authenticates. Pods of a Job have names that nobody knows before: a headless Service
+//! for each index selects its pod, and kubectl takes `svc/NAME` for it.
+
+use clap::Args;
+use serde_json::{Value, json};
+use tcpcost_study::HostName;
+
+use crate::exit::usage;
+use crate::uperf;
+
+/// `tcpcost manifest`.
+#[derive(Debug, Args)]
+pub struct ManifestArgs {
+    /// Name of a built-in study, or path of a study file.
+    pub study: String,
+    /// The image of the pods, which holds tcpcost (make static) in its PATH.
+    #[arg(long, value_name = "IMAGE")]
+    pub image: String,
+    /// Take part in the nodes' own network, to measure their devices, instead of the pods'.
+    #[arg(long)]
+    pub host_network: bool,
+    /// Capabilities of the pods, or none: BPF and PERFMON load the eBPF meters, NET_ADMIN turns knobs of devices and reads sockets.
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "BPF,PERFMON,NET_ADMIN"
+    )]
+    pub capabilities: Vec<String>,
+    /// A taint of nodes to be put up with, as kubectl writes it: KEY=VALUE:EFFECT, KEY:EFFECT or KEY; may be repeated.
+    #[arg(long, value_name = "TAINT")]
+    pub tolerate: Vec<String>,
+    /// Namespace of the objects [default: kubectl's].
+    #[arg(long, value_name = "NAME")]
+    pub namespace: Option<String>,
+    /// Pods end by themselves after so long, in seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = 86_400, value_parser = clap::value_parser!(u32).range(1..))]
+    pub deadline: u32,
+}
+
+/// The label of a pod of an Indexed Job that says which (batch/v1, JobCompletionIndexAnnotation; a label since 1.28).
+const INDEX: &str = "batch.kubernetes.io/job-completion-index";
+/// The label of a Job's pods.
+const JOB: &str = "batch.kubernetes.io/job-name";
+/// What a Job may add, of Linux's; Kubernetes writes them without `CAP_`.
+const CAPABILITIES: [&str; 3] = ["BPF", "PERFMON", "NET_ADMIN"];
+
+/// The manifest, YAML, with the `[hosts]` that go with it in a comment.
+///
+/// # Errors
+/// No such study; cells of different hosts; a capability or a taint that is none.
+pub fn manifest(args: &ManifestArgs) -> anyhow::Result<String> {
+    let (name, text, file) = uperf::find(&args.study)?;
+    let study =
+        tcpcost_study::Study::parse(&name, &text, &file).map_err(|e| usage(e.to_string()))?;
+    let hosts = study.only_hosts().map_err(usage)?;
+    let name = object_name(&study.name);
+    let objects = objects(&name, &hosts, args)?;
+    let mut out = head(&name, &hosts, args);
+    for object in &objects {
+        out += "---\n";
+        out += &yaml(object);
+    }
+    Ok(out)
+}
+
+/// The comment before the objects: how they are used.
+fn head(name: &str, hosts: &[HostName], args: &ManifestArgs) -> String {
+    let namespace = match &args.namespace {
+        Some(namespace) => format!(" -n {namespace}"),
+        None => String::new(),
+    };
+    let mut text = format!(
+        "# kubectl apply -f FILE; kubectl{namespace} wait --for=jsonpath='{{.status.ready}}'={count} job/{name}\n\
+         # Then `tcpcost run` with this in the study file; kubectl delete -f FILE ends it.\n#\n# [hosts]\n",
+        count = hosts.len()
+    );
+    for (index, host) in hosts.iter().enumerate() {
+        text += &format!("# {host} = \"exec:kubectl exec -i{namespace} svc/{name}-{index} --\"\n");
+    }
+    text
+}
+
+/// The Job, then a Service for each index.
+fn objects(name: &str, hosts: &[HostName], args: &ManifestArgs) -> anyhow::Result<Vec<Value>> {
+    let labels = json!({ "app.kubernetes.io/name": "tcpcost", "app.kubernetes.io/instance": name });
+    let metadata = |name: &str| {
+        let mut metadata = json!({ "name": name, "labels": labels });
+        if let Some(namespace) = &args.namespace {
+            metadata["namespace"] = json!(namespace);
+        }
+        metadata
+    };
+    let mut pod = json!({
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": false,
+        "enableServiceLinks": false,
+        "terminationGracePeriodSeconds": 10,
+        // Hosts that share a node share its CPUs.
+        "affinity": { "podAntiAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": [{
+            "topologyKey": "kubernetes.io/hostname",
+            "labelSelector": { "matchLabels": labels },
+        }] } },
+        "containers": [{
+            "name": "tcpcost",
+            "image": args.image,
+            // Waits on its standard input, which nobody writes to: no shell is needed for that.
+            "command": ["tcpcost", "agent", "idle"],
+            "stdin": true,
+            "securityContext": {
+                "allowPrivilegeEscalation": false,
+                "capabilities": { "drop": ["ALL"], "add": capabilities(&args.capabilities)? },
+            },
+        }],
+    });
+    if args.host_network {
+        pod["hostNetwork"] = json!(true);
+        pod["dnsPolicy"] = json!("ClusterFirstWithHostNet");
+    }
+    let tolerations: Vec<Value> = args
+        .tolerate
+        .iter()
+        .map(|text| toleration(text))
+        .collect::<anyhow::Result<_>>()?;
+    if !tolerations.is_empty() {
+        pod["tolerations"] = json!(tolerations);
+    }
+    let job = json!({
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": metadata(name),
+        "spec": {
+            "completionMode": "Indexed",
+            "completions": hosts.len(),
+            "parallelism": hosts.len(),
+            // A host that is gone fails its trial; another pod in its place would be another host.
+            "backoffLimit": 0,
+            "activeDeadlineSeconds": args.deadline,
+            "template": { "metadata": { "labels": labels }, "spec": pod },
+        },
+    });
+    let service = |index: usize| {
+        json!({
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": metadata(&format!("{name}-{index}")),
+            "spec": { "clusterIP": "None", "selector": { JOB: name, INDEX: index.to_string() } },
+        })
+    };
+    Ok(std::iter::once(job)
+        .chain((0..hosts.len()).map(service))
+        .collect())
+}
+
+fn capabilities(named: &[String]) -> anyhow::Result<Vec<&str>> {
+    if named == ["none"] {
+        return Ok(Vec::new());
+    }
+    let each = named.iter().map(|name| {
+        let short = name.strip_prefix("CAP_").unwrap_or(name);
+        let known = CAPABILITIES.iter().find(|known| **known == short);
+        known.copied().ok_or_else(|| {
+            let all = CAPABILITIES.join(", ");
+            usage(format!(
+                "--capabilities {name}: expected some of {all}, or none"
+            ))
+        })
+    });
+    each.collect()
+}
+
+/// A toleration of `KEY=VALUE:EFFECT`, without VALUE or EFFECT of any.
+fn toleration(text: &str) -> anyhow::Result<Value> {
+    const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
+    let (taint, effect) = match text.split_once(':') {
+        Some((taint, effect)) => (taint, Some(effect)),
+        None => (text, None),
+    };
+    let wrong = || {
+        usage(format!(
+            "--tolerate {text}: expected KEY=VALUE:EFFECT, KEY:EFFECT or KEY"
+        ))
+    };
+    if effect.is_some_and(|effect| !EFFECTS.contains(&effect)) {
+        return Err(wrong());
+    }
+    let mut toleration = match taint.split_once('=') {
+        _ if taint.is_empty() || taint.starts_with('=') => return Err(wrong()),
+        Some((key, value)) => json!({ "key": key, "operator": "Equal", "value": value }),
+        None => json!({ "key": taint, "operator": "Exists" }),
+    };
+    if let Some(effect) = effect {
+        toleration["effect"] = json!(effect);
+    }
+    Ok(toleration)
+}
+
+/// A name that objects of Kubernetes can have (RFC 1123: small letters, digits and `-`), of a study's; with room for an
+/// index within the 63 bytes of a label.
+fn object_name(study: &str) -> String {
+    let sound = |c: char| match c.to_ascii_lowercase() {
+        c if c.is_ascii_lowercase() || c.is_ascii_digit() => c,
+        _ => '-',
+    };
+    let name: String = study.chars().map(sound).take(40).collect();
+    format!("tcpcost-{name}").trim_end_matches('-').to_string()
+}
+
+/// An object as YAML.
+fn yaml(object: &Value) -> String {
+    serde_yaml_ng::to_string(object).expect("text keys and plain values alone")
+}
+
+#[cfg(test)]
+mod tests {
+    use jsonschema::Validator;
+
+    use super::*;
+
+    fn args() -> ManifestArgs {
+        ManifestArgs {
+            study: "tour".to_string(),
+            image: "registry.example/tcpcost:0.1.0".to_string(),
+            host_network: false,
+            capabilities: CAPABILITIES.map(String::from).to_vec(),
+            tolerate: Vec::new(),
+            namespace: None,
+            deadline: 3600,
+        }
+    }
+
+    /// Schemas of Kubernetes, of the objects that a manifest has: tests/data/kubernetes/README.md.
+    fn schema(kind: &str) -> Validator {
+        let text = include_str!("../tests/data/kubernetes/schemas.json");
+        let mut schemas: Value = serde_json::from_str(text).unwrap();
+        schemas["$ref"] = json!(format!("#/definitions/{kind}"));
+        jsonschema::validator_for(&schemas).unwrap()
+    }
+
+    /// The objects of a manifest, of its text.
+    fn read(text: &str) -> Vec<Value> {
+        use serde::Deserialize;
+        let documents = serde_yaml_ng::Deserializer::from_str(text);
+        let objects = documents.map(|document| Value::deserialize(document).unwrap());
+        objects.filter(|object| !object.is_null()).collect()
+    }
+
+    fn check(args: &ManifestArgs) -> Vec<Value> {
+        let objects = read(&manifest(args).unwrap());
+        for object in &objects {
+            let kind = match object["kind"].as_str().unwrap() {
+                "Job" => "io.k8s.api.batch.v1.Job",
+                "Service" => "io.k8s.api.core.v1.Service",
+                other => panic!("{other}"),
+            };
+            let validator = schema(kind);
+            let errors: Vec<String> = validator
+                .iter_errors(object)
+                .map(|error| error.to_string())
+                .collect();
+            assert_eq!(errors, Vec::<String>::new(), "{object:#}");
+        }
+        objects
+    }
+
+    #[test]
+    fn a_manifest_is_a_job_of_as_many_pods_as_hosts_and_a_service_for_each() {
+        let objects = check(&args());
+        assert_eq!(objects.len(), 3);
+        let job = &objects[0]["spec"];
+        assert_eq!(
+            (&job["completionMode"], &job["completions"]),
+            (&json!("Indexed"), &json!(2))
+        );
+        let pod = &job["template"]["spec"];
+        let capabilities = &pod["containers"][0]["securityContext"]["capabilities"];
+        assert_eq!(capabilities["add"], json!(["BPF", "PERFMON", "NET_ADMIN"]));
+        assert!(pod["hostNetwork"].is_null() && pod["tolerations"].is_null());
+        assert_eq!(objects[2]["spec"]["selector"][INDEX], "1");
+        let text = manifest(&args()).unwrap();
+        assert!(
+            text.contains("\n# client = \"exec:kubectl exec -i svc/tcpcost-tour-0 --\"\n"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn what_is_optional_can_be_had_and_left_out() {
+        let objects = check(&ManifestArgs {
+            host_network: true,
+            capabilities: vec!["none".to_string()],
+            tolerate: ["dedicated=net:NoSchedule", "gpu", "a:NoExecute"]
+                .map(String::from)
+                .to_vec(),
+            namespace: Some("lab".to_string()),
+            ..args()
+        });
+        let pod = &objects[0]["spec"]["template"]["spec"];
+        assert_eq!(pod["hostNetwork"], true);
+        let capabilities = &pod["containers"][0]["securityContext"]["capabilities"];
+        assert_eq!(capabilities, &json!({ "drop": ["ALL"], "add": [] }));
+        let tolerations = pod["tolerations"].as_array().unwrap();
+        assert_eq!(
+            tolerations[0],
+            json!({ "key": "dedicated", "operator": "Equal", "value": "net", "effect": "NoSchedule" })
+        );
+        assert_eq!(
+            tolerations[1],
+            json!({ "key": "gpu", "operator": "Exists" })
+        );
+        assert!(
+            objects
+                .iter()
+                .all(|object| object["metadata"]["namespace"] == "lab")
+        );
+    }
+
+    #[test]
+    fn the_schemas_refuse_what_kubernetes_would() {
+        let whole = check(&args()).remove(0);
+        let wrongs: [fn(&mut Value); 4] = [
+            |job| job["spec"]["completion"] = json!(2),
+            |job| job["spec"]["completions"] = json!("2"),
+            |job| job["spec"]["template"]["spec"]["containers"][0]["name"] = Value::Null,
+            |job| {
+                job["spec"]["template"]["spec"]["containers"][0]["securityContext"]["capabilities"]
+                    ["add"] = json!("BPF")
+            },
+        ];
+        for (number, spoil) in wrongs.into_iter().enumerate() {
+            let mut job = whole.clone();
+            spoil(&mut job);
+            assert!(
+                !schema("io.k8s.api.batch.v1.Job").is_valid(&job),
+                "wrong {number}"
+            );
+        }
+    }
+
+    #[test]
+    fn bad_words_are_told() {
+        for (wrong, expected) in [
+            (
+                ManifestArgs {
+                    capabilities: vec!["SYS_ADMIN".to_string()],
+                    ..args()
+                },
+                "--capabilities SYS_ADMIN",
+            ),
+            (
+                ManifestArgs {
+                    tolerate: vec!["=x".to_string()],
+                    ..args()
+                },
+                "--tolerate =x",
+            ),
+            (
+                ManifestArgs {
+                    tolerate: vec!["a:Never".to_string()],
+                    ..args()
+                },
+                "--tolerate a:Never",
+            ),
+            (
+                ManifestArgs {
+                    study: "no-such".to_string(),
+                    ..args()
+                },
+                "no study \"no-such\"",
+            ),
+        ] {
+            let error = manifest(&wrong).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! Slurm: the nodes of a job as hosts, and jobs that run a study.
+//!
+//! Slurm authenticates, places, limits and ends; its own commands are asked for all of it (sbatch, srun, scontrol). A host of a
+//! node is an agent that srun starts there, spoken to over srun's standard input and output.
+
+mod allocation;
+mod script;
+
+use tcpcost_study::{Bed, Cell, Reach, Study, Topology};
+
+pub use self::allocation::Allocation;
+pub use self::script::{Job, submit};
+
+/// Nodes of a job that a study's hosts take: as many as say so; `None` of one that takes all there are.
+pub fn nodes(study: &Study) -> Option<usize> {
+    if study.awaits_nodes() {
+        return None;
+    }
+    let of = |cell: &Cell| {
+        let named = cell.knobs.names_hosts();
+        let topology = named
+            .then(|| Topology::of(Bed::Hosts, &cell.knobs).ok())
+            .flatten();
+        let hosts = topology.map_or(Vec::new(), |topology| topology.hosts);
+        let is_node = |reach: &Reach| matches!(reach, Reach::Slurm(_));
+        let whole = hosts.iter().filter(|host| host.name.half_of().is_none());
+        whole.filter(|host| is_node(&host.reach)).count()
+    };
+    study.cells.iter().map(of).max()
+}

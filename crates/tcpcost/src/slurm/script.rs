@@ -1,0 +1,183 @@
+//! The job that runs a study: its batch script, and sbatch.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, bail};
+
+use crate::output;
+
+/// A job to submit.
+#[derive(Debug, Clone)]
+pub struct Job<'a> {
+    /// The study's name.
+    pub study: &'a str,
+    /// The run's directory, absolute, which the nodes see, too.
+    pub directory: &'a Path,
+    /// This program, absolute, which the nodes see, too.
+    pub program: &'a Path,
+    /// Nodes, as far as the study says how many.
+    pub nodes: Option<usize>,
+}
+
+impl Job<'_> {
+    /// The batch script. All that it asks of Slurm is a default that an option of sbatch's command line overrides.
+    ///
+    /// A task of a job array does its share of the repetitions. A node that fails does not end the job: what the others have
+    /// changed is put back first. A job that is requeued goes on.
+    pub fn script(&self) -> String {
+        let nodes = match self.nodes {
+            Some(nodes) => format!("#SBATCH --nodes={}\n", nodes.max(1)),
+            None => String::new(),
+        };
+        let directory = self.directory.to_string_lossy();
+        // sbatch takes % for a field of its own.
+        let log = directory.replace('%', "%%") + "/slurm-%j.out";
+        format!(
+            "\
+#!/bin/sh
+#SBATCH --job-name={name}
+{nodes}#SBATCH --ntasks-per-node=1
+#SBATCH --exclusive
+#SBATCH --no-kill
+#SBATCH --output={log}
+#SBATCH --open-mode=append
+if [ -n \"$SLURM_ARRAY_TASK_ID\" ]; then
+    set -- --share \"$(((SLURM_ARRAY_TASK_ID - SLURM_ARRAY_TASK_MIN) / ${{SLURM_ARRAY_TASK_STEP:-1}}))/$SLURM_ARRAY_TASK_COUNT\"
+fi
+exec {program} run --slurm --resume {directory} \"$@\"
+",
+            name = quoted(&format!("tcpcost-{}", self.study)),
+            log = quoted(&log),
+            program = quoted(&self.program.to_string_lossy()),
+            directory = quoted(&directory),
+        )
+    }
+}
+
+/// A text as one word of a shell, or of an #SBATCH line.
+fn quoted(text: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./%,:+@".contains(c);
+    match text.chars().all(is_plain) && !text.is_empty() {
+        true => text.to_string(),
+        false => format!("'{}'", text.replace('\'', "'\\''")),
+    }
+}
+
+/// Submits a script with these options of sbatch, says which job it is, and returns when sbatch does: with its option
+/// `--wait` when the job has ended. Tells whether it ended well.
+///
+/// # Errors
+/// There is no sbatch, or it refuses.
+pub fn submit(script: &str, options: &[String], directory: &Path) -> anyhow::Result<bool> {
+    let mut child = Command::new("sbatch")
+        .arg("--parsable")
+        .args(options)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .context("start sbatch")?;
+    let mut stdin = child.stdin.take().expect("stdin is piped");
+    // One that refuses its options does not read; what it says tells more.
+    let _ = stdin.write_all(script.as_bytes());
+    drop(stdin);
+    let mut line = String::new();
+    let mut stdout = BufReader::new(child.stdout.take().expect("stdout is piped"));
+    stdout.read_line(&mut line).context("read from sbatch")?;
+    // `JOB;CLUSTER`
+    let job = line.trim().split(';').next().unwrap_or_default();
+    if !job.is_empty() {
+        output::say!(
+            "tcpcost: job {job}; records and report: {}",
+            directory.display()
+        );
+    }
+    let mut said = String::new();
+    let mut stderr = child.stderr.take().expect("stderr is piped");
+    let _ = stderr.read_to_string(&mut said);
+    let status = child.wait().context("wait for sbatch")?;
+    let said: Vec<&str> = said.lines().collect();
+    if job.is_empty() {
+        bail!("{}", said.join("; "));
+    }
+    if !status.success() {
+        let why = said.first().copied().unwrap_or("see there");
+        output::say!("tcpcost: job {job} did not end well ({status}): {why}");
+    }
+    Ok(status.success())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_script_asks_for_the_nodes_and_goes_on_with_the_run() {
+        let job = Job {
+            study: "acks",
+            directory: Path::new("/home/a user/out 50%"),
+            program: Path::new("/usr/bin/tcpcost"),
+            nodes: Some(2),
+        };
+        let script = job.script();
+        let lines: Vec<&str> = script.lines().collect();
+        assert_eq!(
+            lines[..3],
+            [
+                "#!/bin/sh",
+                "#SBATCH --job-name=tcpcost-acks",
+                "#SBATCH --nodes=2"
+            ]
+        );
+        assert!(
+            lines.contains(&"#SBATCH --output='/home/a user/out 50%%/slurm-%j.out'"),
+            "{script}"
+        );
+        let last = "exec /usr/bin/tcpcost run --slurm --resume '/home/a user/out 50%' \"$@\"";
+        assert_eq!(lines.last(), Some(&last));
+        let without = Job { nodes: None, ..job }.script();
+        assert!(!without.contains("--nodes"), "{without}");
+    }
+
+    #[test]
+    fn a_word_stays_one_word() {
+        for (text, word) in [
+            ("a-b/c.d", "a-b/c.d"),
+            ("", "''"),
+            ("it's $HOME", "'it'\\''s $HOME'"),
+        ] {
+            assert_eq!(quoted(text), word);
+        }
+    }
+
+    /// The script as a shell runs it, with `echo` in place of the program.
+    #[test]
+    fn a_task_of_an_array_does_its_share() {
+        let job = Job {
+            study: "s",
+            directory: Path::new("/d"),
+            program: Path::new("echo"),
+            nodes: None,
+        };
+        let run = |variables: &[(&str, &str)]| {
+            let mut shell = Command::new("/bin/sh");
+            shell
+                .arg("-c")
+                .arg(job.script())
+                .env_clear()
+                .env("PATH", "/bin:/usr/bin");
+            let output = shell.envs(variables.iter().copied()).output().unwrap();
+            String::from_utf8(output.stdout).unwrap()
+        };
+        assert_eq!(run(&[]), "run --slurm --resume /d\n");
+        let of_array = [
+            ("SLURM_ARRAY_TASK_ID", "14"),
+            ("SLURM_ARRAY_TASK_MIN", "10"),
+            ("SLURM_ARRAY_TASK_STEP", "2"),
+            ("SLURM_ARRAY_TASK_COUNT", "5"),
+        ];
+        assert_eq!(run(&of_array), "run --slurm --resume /d --share 2/5\n");
+    }
+}

@@ -1,0 +1,279 @@
+//! Jobs of a real Slurm whose nodes are namespaces of this machine: a study on a job's nodes, shares of a job array, all
+//! nodes in rounds, a node that fails. As root and where Slurm is installed; elsewhere each test says that it was skipped.
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::process::{Command, Output};
+
+use common::records;
+use serde_json::Value;
+use tcpcost_testbed::{Slurm, until};
+
+const MEASURE: &str = r#"
+[measure]
+meters = ["proc", "netstat", "rusage"]
+warm_up = "20ms"
+duration = "100ms"
+repetitions = 2
+others_max = "100%"
+retries = 0
+"#;
+
+const PAIR: &str =
+    "[hosts]\nclient = \"slurm\"\nserver = \"slurm\"\n[workload]\nrate = \"40Mbit\"\n";
+
+/// The binary, as a user of the cluster starts it on a login node.
+fn command(slurm: &Slurm, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tcpcost"));
+    command
+        .args(arguments)
+        .current_dir(slurm.shared())
+        .env("SLURM_CONF", slurm.configuration())
+        .env("TCPCOST_STATE_DIR", slurm.shared().join("tcpcost-state"));
+    command
+}
+
+fn run(slurm: &Slurm, arguments: &[&str]) -> Output {
+    slurm.within(|| command(slurm, arguments).output().unwrap())
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn write(slurm: &Slurm, name: &str, text: &str) {
+    std::fs::write(slurm.shared().join(name), text).unwrap();
+}
+
+/// What a job wrote.
+fn logs(slurm: &Slurm, directory: &str) -> String {
+    let entries = std::fs::read_dir(slurm.shared().join(directory)).unwrap();
+    let paths = entries.map(|entry| entry.unwrap().path());
+    let logs = paths.filter(|path| path.extension().is_some_and(|extension| extension == "out"));
+    logs.map(|path| std::fs::read_to_string(path).unwrap())
+        .collect()
+}
+
+fn reaches(record: &Value) -> Vec<&str> {
+    let hosts = record["topology"]["hosts"].as_array().unwrap();
+    hosts
+        .iter()
+        .map(|host| host["reach"].as_str().unwrap())
+        .collect()
+}
+
+#[test]
+fn a_study_runs_on_the_nodes_of_a_job_and_of_a_job_array() {
+    let Some(slurm) = Slurm::start(4) else { return };
+    write(&slurm, "pair.toml", &format!("{PAIR}{MEASURE}"));
+    let ran = run(
+        &slurm,
+        &[
+            "run",
+            "pair.toml",
+            "--slurm",
+            "--out",
+            "one",
+            "--",
+            "--wait",
+        ],
+    );
+    let log = logs(&slurm, "one");
+    assert!(ran.status.success(), "{}\n{log}", text(&ran.stderr));
+    assert!(
+        text(&ran.stderr).starts_with("tcpcost: job "),
+        "{}",
+        text(&ran.stderr)
+    );
+    let found = records(&slurm.shared().join("one"));
+    assert_eq!(found.len(), 2, "{log}");
+    for record in &found {
+        assert_eq!(record["outcome"], "measured", "{record}");
+        assert_eq!(reaches(record), ["slurm:n1", "slurm:n2"]);
+        let received = common::count(record, "server", "workload", "payload_bytes_received");
+        assert!(received > 100_000, "{received}");
+    }
+    // Two tasks, which share four repetitions.
+    let array = [
+        "run",
+        "pair.toml",
+        "--slurm",
+        "--out",
+        "two",
+        "--repetitions",
+        "4",
+        "--",
+        "--array=0-1",
+        "--wait",
+    ];
+    let ran = run(&slurm, &array);
+    assert!(
+        ran.status.success(),
+        "{}\n{}",
+        text(&ran.stderr),
+        logs(&slurm, "two")
+    );
+    for share in ["0", "1"] {
+        let own = records(&slurm.shared().join("two/shares").join(share));
+        let repetitions: Vec<u64> = own
+            .iter()
+            .map(|record| record["repetition"].as_u64().unwrap())
+            .collect();
+        let expected = share.parse::<u64>().unwrap();
+        assert_eq!(repetitions, [expected, expected + 2]);
+    }
+    let report = run(&slurm, &["report", "two", "--json"]);
+    let summary: Value = serde_json::from_slice(&report.stdout).unwrap();
+    assert_eq!(
+        (&summary["trials_done"], &summary["trials_planned"]),
+        (&4.into(), &4.into())
+    );
+    // Nothing is left to do, whoever asks.
+    let again = run(&slurm, &["run", "--resume", "two"]);
+    assert!(again.status.success(), "{}", text(&again.stderr));
+    assert_eq!(records(&slurm.shared().join("two")).len(), 0);
+}
+
+#[test]
+fn what_a_job_cannot_do_is_told_in_a_line() {
+    let Some(slurm) = Slurm::start(2) else { return };
+    write(&slurm, "pair.toml", &format!("{PAIR}{MEASURE}"));
+    for (arguments, expected, code) in [
+        (&["--", "--partition=none"][..], "invalid partition", 1),
+        (&["--", "--no-such-option"], "unrecognized option", 1),
+    ] {
+        let whole = [
+            &["run", "pair.toml", "--slurm", "--out", "out"][..],
+            arguments,
+        ]
+        .concat();
+        let ran = run(&slurm, &whole);
+        let said = text(&ran.stderr);
+        assert!(said.contains(expected), "{said}");
+        assert_eq!(ran.status.code(), Some(code), "{said}");
+        assert!(!slurm.shared().join("out").exists(), "a directory is left");
+    }
+    // A host of Slurm's, outside of a job.
+    let ran = run(&slurm, &["run", "pair.toml", "--out", "none"]);
+    assert_eq!(ran.status.code(), Some(2));
+    assert!(
+        text(&ran.stderr).contains("--slurm"),
+        "{}",
+        text(&ran.stderr)
+    );
+    // One node too few.
+    let one = [
+        "run",
+        "pair.toml",
+        "--slurm",
+        "--out",
+        "few",
+        "--",
+        "--nodes=1",
+        "--wait",
+    ];
+    let ran = run(&slurm, &one);
+    assert_eq!(ran.status.code(), Some(1), "{}", text(&ran.stderr));
+    let log = logs(&slurm, "few");
+    assert!(log.contains("server: no node is left for it"), "{log}");
+}
+
+#[test]
+fn the_one_slow_node_of_sixteen_is_found() {
+    let Some(slurm) = Slurm::start(16) else {
+        return;
+    };
+    // A quarter of the rate gets through to it.
+    slurm.impair(7, "tbf rate 10mbit burst 16kb latency 20ms");
+    let study = ["--set", "rate=40Mbit", "--duration", "200ms"];
+    let check = ["run", "fleet-check", "--slurm", "--out", "check"];
+    let ran = run(
+        &slurm,
+        &[&check[..], &study, &["--", "--nodes=16", "--wait"]].concat(),
+    );
+    let log = logs(&slurm, "check");
+    // On a busy machine a host may be stopped during a trial, which then is none.
+    let measured = |record: &&Value| record["outcome"] == "measured";
+    let found = records(&slurm.shared().join("check"));
+    let rounds = found.iter().filter(measured).count();
+    assert!(rounds >= 13, "{rounds}: {}\n{log}", text(&ran.stderr));
+    let pairs = |record: &Value| record["topology"]["traffic"].as_array().unwrap().len();
+    assert!(found.iter().all(|record| pairs(record) == 8));
+    let report = run(&slurm, &["report", "check", "--json"]);
+    let summary: Value = serde_json::from_slice(&report.stdout).unwrap();
+    let outliers = summary["cells"][0]["fleet"]["outliers"].as_array().unwrap();
+    let of_goodput: Vec<&str> = outliers
+        .iter()
+        .filter(|outlier| outlier["quantity"] == "goodput_bits_per_s")
+        .map(|outlier| outlier["host"].as_str().unwrap())
+        .collect();
+    assert_eq!(of_goodput, ["n7"], "{outliers:?}");
+}
+
+#[test]
+fn a_node_that_fails_is_told_by_name_and_the_run_goes_on_in_another_job() {
+    let Some(mut slurm) = Slurm::start(3) else {
+        return;
+    };
+    let study = format!(
+        "{PAIR}{}",
+        MEASURE.replace("repetitions = 2", "repetitions = 30")
+    );
+    write(&slurm, "pair.toml", &study);
+    let submitted = run(&slurm, &["run", "pair.toml", "--slurm", "--out", "out"]);
+    assert!(submitted.status.success(), "{}", text(&submitted.stderr));
+    let file = slurm.shared().join("out/records.jsonl");
+    until("a first trial", || {
+        let text = std::fs::read_to_string(&file).unwrap_or_default();
+        text.contains('\n').then_some(())
+    });
+    slurm.kill_node(2);
+    until("the end of the job", || {
+        slurm
+            .output("squeue", &["-h"])
+            .trim()
+            .is_empty()
+            .then_some(())
+    });
+    let log = logs(&slurm, "out");
+    let found = records(&slurm.shared().join("out"));
+    let failed: Vec<&Value> = found
+        .iter()
+        .filter(|record| record["outcome"] == "failed")
+        .collect();
+    assert!(!failed.is_empty(), "{log}");
+    let reason = failed[0]["reason"].as_str().unwrap();
+    assert!(
+        reason.contains("server") && reason.contains("n2"),
+        "{reason}"
+    );
+    let measured = found
+        .iter()
+        .filter(|record| record["outcome"] == "measured")
+        .count();
+    assert!((1..30).contains(&measured), "{measured}");
+    // The other nodes are as they were.
+    assert_eq!(slurm.running(1, "tcpcost"), Vec::<String>::new());
+    let ran = run(
+        &slurm,
+        &["run", "--resume", "out", "--slurm", "--", "--wait"],
+    );
+    let log = logs(&slurm, "out");
+    let found = records(&slurm.shared().join("out"));
+    // A trial that failed twice is not tried again, and an exit code says that one failed.
+    let repetitions: BTreeSet<u64> = found
+        .iter()
+        .map(|record| record["repetition"].as_u64().unwrap())
+        .collect();
+    let measured = found
+        .iter()
+        .filter(|record| record["outcome"] == "measured")
+        .count();
+    assert!(
+        repetitions.len() == 30 && measured >= 28,
+        "{measured}: {}\n{log}",
+        text(&ran.stderr)
+    );
+    assert_eq!(reaches(found.last().unwrap()), ["slurm:n1", "slurm:n3"]);
+}

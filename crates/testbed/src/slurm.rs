@@ -1,0 +1,349 @@
+//! A Slurm of namespaces: a controller and nodes, each in a network of its own, joined by a bridge.
+//!
+//! Debian's slurmctld, slurmd and munge, all of this machine, by the configuration that is written here. It comes up within a
+//! few seconds and leaves nothing: what runs in a node's namespace ends with [`Slurm`].
+
+use std::fs::{self, File, Permissions};
+use std::net::Ipv4Addr;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
+
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use tcpcost_host::{link, namespace};
+use tempfile::TempDir;
+
+use crate::namespace::{on_a_thread, thread_id};
+use crate::{can_make_namespaces, has_program, is_root, skip, until};
+
+/// A cluster that runs.
+pub struct Slurm {
+    directory: TempDir,
+    /// The controller's network, in which commands run.
+    network: File,
+    daemons: Vec<Child>,
+    nodes: Vec<Node>,
+}
+
+struct Node {
+    daemon: Child,
+    /// Its network namespace, by inode.
+    network: u64,
+}
+
+/// slurmd looks for cgroups, of which it uses none, where the new /sys has nothing.
+const CGROUPS: [&str; 3] = [
+    "-t tmpfs tmpfs /sys/fs/cgroup",
+    "-t cgroup -o none,name=systemd,X-mount.mkdir cgroup /sys/fs/cgroup/systemd",
+    "-t cgroup -o freezer,X-mount.mkdir cgroup /sys/fs/cgroup/freezer",
+];
+
+/// What it takes, with the Debian package that has it.
+const PROGRAMS: [&str; 6] = ["slurmctld", "slurmd", "srun", "sbatch", "munged", "ip"];
+const CONTROLLER: Ipv4Addr = Ipv4Addr::new(10, 67, 0, 254);
+
+impl Slurm {
+    /// Nodes `n1` to `nN`, idle. `None` where that cannot be had: the test is skipped.
+    ///
+    /// # Panics
+    /// If it does not come up within a minute, with what its daemons logged.
+    #[track_caller]
+    pub fn start(nodes: u8) -> Option<Slurm> {
+        if !is_root() {
+            skip("needs root for slurmctld");
+            return None;
+        }
+        let cgroups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        if !["name=systemd", "freezer"]
+            .iter()
+            .all(|name| cgroups.contains(name))
+        {
+            skip("needs the cgroups name=systemd and freezer of version 1, for slurmd");
+            return None;
+        }
+        if !can_make_namespaces() || !PROGRAMS.iter().all(|name| has_program(name)) {
+            return None;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path();
+        // munged refuses a socket that others could not reach.
+        fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
+        fs::create_dir(path.join("state")).unwrap();
+        fs::write(path.join("slurm.conf"), configuration(path, nodes)).unwrap();
+        let key = path.join("munge.key");
+        fs::write(&key, [7; 128]).unwrap();
+        fs::set_permissions(&key, Permissions::from_mode(0o400)).unwrap();
+        let munged = daemon(path, "munged", |command| {
+            command.args(["--foreground", "--force"]);
+            for (option, file) in [
+                ("key-file", "munge.key"),
+                ("socket", "munge.sock"),
+                ("pid-file", "munged.pid"),
+                ("log-file", "munged.log"),
+                ("seed-file", "munged.seed"),
+            ] {
+                command.arg(format!("--{option}={}", path.join(file).display()));
+            }
+        });
+        // slurmctld looks once for it.
+        until("munged's socket", || {
+            path.join("munge.sock").exists().then_some(())
+        });
+        let (network, controller, nodes) = on_a_thread(|| {
+            namespace::enter_new().unwrap();
+            ip("link add bridge type bridge");
+            ip(&format!("address add {CONTROLLER}/16 dev bridge"));
+            ip("link set bridge up");
+            let controller = daemon(path, "slurmctld", |command| {
+                command.args(["-D", "-f"]).arg(path.join("slurm.conf"));
+            });
+            let nodes = (1..=nodes).map(|number| node(path, number)).collect();
+            (
+                File::open("/proc/thread-self/ns/net").unwrap(),
+                controller,
+                nodes,
+            )
+        });
+        let slurm = Slurm {
+            directory,
+            network,
+            daemons: vec![controller, munged],
+            nodes,
+        };
+        until("all nodes idle", || {
+            let idle = slurm.output("sinfo", &["-h", "-t", "idle", "-o", "%D"]);
+            (idle.trim().parse() == Ok(slurm.nodes.len())).then_some(())
+        });
+        Some(slurm)
+    }
+
+    /// Does something on a thread of its own in the controller's network, where what it starts runs, too.
+    ///
+    /// # Panics
+    /// As the closure does.
+    pub fn within<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        on_a_thread(|| {
+            let network = Some(LinkNameSpaceType::Network);
+            move_into_link_name_space(self.network.as_fd(), network).unwrap();
+            work()
+        })
+    }
+
+    /// The file that `SLURM_CONF` has to name for Slurm's commands.
+    pub fn configuration(&self) -> PathBuf {
+        self.directory.path().join("slurm.conf")
+    }
+
+    /// A directory that all nodes see.
+    pub fn shared(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// What one of Slurm's commands says on standard output, whatever its exit code.
+    ///
+    /// # Panics
+    /// Where it cannot be started.
+    pub fn output(&self, program: &str, arguments: &[&str]) -> String {
+        let output = self.within(|| {
+            let mut command = Command::new(program);
+            command
+                .args(arguments)
+                .env("SLURM_CONF", self.configuration());
+            command.output().unwrap()
+        });
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// Command lines of what runs on node `n<number>` by this program name, its slurmd left out.
+    ///
+    /// # Panics
+    /// Without such a node.
+    pub fn running(&self, number: usize, program: &str) -> Vec<String> {
+        let pids = processes_in(self.nodes[number - 1].network);
+        let line = |pid: &Pid| {
+            let bytes = fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero())).ok()?;
+            let words: Vec<_> = bytes
+                .split(|byte| *byte == 0)
+                .map(String::from_utf8_lossy)
+                .collect();
+            let name = Path::new(words[0].as_ref()).file_name()?.to_str()?;
+            (name == program).then(|| words.join(" "))
+        };
+        pids.iter().filter_map(line).collect()
+    }
+
+    /// As if the power of node `n<number>` failed: its link goes down, then all that runs on it ends.
+    ///
+    /// # Panics
+    /// Without such a node.
+    pub fn kill_node(&mut self, number: usize) {
+        self.within(|| link::set_down(&format!("p{number}")).unwrap());
+        self.nodes[number - 1].end();
+    }
+
+    /// Impairs what node `n<number>` is sent, by tc's words for a qdisc: `tbf rate 10mbit burst 16kb latency 20ms`.
+    ///
+    /// # Panics
+    /// Without such a node, or such a qdisc.
+    pub fn impair(&self, number: usize, qdisc: &str) {
+        self.within(|| run("tc", &format!("qdisc add dev p{number} root {qdisc}")));
+    }
+}
+
+impl Drop for Slurm {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            for entry in fs::read_dir(self.directory.path())
+                .into_iter()
+                .flatten()
+                .flatten()
+            {
+                let path = entry.path();
+                if path.extension().is_some_and(|extension| extension == "log") {
+                    let text = fs::read_to_string(&path).unwrap_or_default();
+                    let lines: Vec<&str> = text.lines().collect();
+                    let last = lines[lines.len().saturating_sub(LOGGED)..].join("\n");
+                    eprintln!("{}:\n{last}", path.display());
+                }
+            }
+        }
+        for daemon in &mut self.daemons {
+            let _ = daemon.kill();
+            let _ = daemon.wait();
+        }
+        for node in &mut self.nodes {
+            node.end();
+        }
+    }
+}
+
+/// Lines of each log that a failed test shows.
+const LOGGED: usize = 15;
+
+impl Node {
+    /// Ends all that is in its network: slurmd, and the steps, which would outlive it.
+    fn end(&mut self) {
+        let _ = self.daemon.kill();
+        let _ = self.daemon.wait();
+        until("the end of a node's processes", || {
+            let left = processes_in(self.network);
+            for &pid in &left {
+                let _ = kill_process(pid, Signal::KILL);
+            }
+            left.is_empty().then_some(())
+        });
+    }
+}
+
+/// The processes of a network namespace. One that has ended has none any more.
+fn processes_in(network: u64) -> Vec<Pid> {
+    let entries = fs::read_dir("/proc").unwrap().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let is_in = |pid: &i32| {
+        fs::metadata(format!("/proc/{pid}/ns/net")).is_ok_and(|found| found.ino() == network)
+    };
+    pids.filter(is_in).filter_map(Pid::from_raw).collect()
+}
+
+/// Starts a daemon that stays in the foreground.
+fn daemon(path: &Path, name: &str, arguments: impl FnOnce(&mut Command)) -> Child {
+    let mut command = Command::new(name);
+    arguments(&mut command);
+    let log = File::create(path.join(format!("{name}.out.log"))).unwrap();
+    command
+        .env("SLURM_CONF", path.join("slurm.conf"))
+        .stdin(Stdio::null())
+        .stdout(log.try_clone().unwrap())
+        .stderr(log);
+    command.spawn().unwrap()
+}
+
+/// Makes a node, called from the controller's network.
+fn node(path: &Path, number: u8) -> Node {
+    let (id_sender, id) = mpsc::channel();
+    let (made_sender, made) = mpsc::channel();
+    thread::scope(|scope| {
+        let node = scope.spawn(move || {
+            namespace::enter_new().unwrap();
+            id_sender.send(thread_id()).unwrap();
+            made.recv().unwrap();
+            link::add_address("eth0", Ipv4Addr::new(10, 67, 0, number), 16).unwrap();
+            link::set_up("eth0").unwrap();
+            for arguments in CGROUPS {
+                run("mount", arguments);
+            }
+            let name = format!("n{number}");
+            fs::create_dir_all(path.join("spool").join(&name)).unwrap();
+            let daemon = daemon(path, "slurmd", |command| {
+                command
+                    .args(["-D", "-N", &name, "-f"])
+                    .arg(path.join("slurm.conf"));
+            });
+            let network = namespace::inode().unwrap();
+            Node { daemon, network }
+        });
+        let port = format!("p{number}");
+        link::create_veth(&port, "eth0", id.recv().unwrap()).unwrap();
+        ip(&format!("link set {port} master bridge up"));
+        made_sender.send(()).unwrap();
+        node.join().unwrap()
+    })
+}
+
+fn ip(arguments: &str) {
+    run("ip", arguments);
+}
+
+fn run(program: &str, arguments: &str) {
+    let output = Command::new(program)
+        .args(arguments.split(' '))
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{program} {arguments}: {said}");
+}
+
+/// No accounting, no cgroups, one job a node; a node that is gone is noticed within seconds.
+fn configuration(path: &Path, nodes: u8) -> String {
+    let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    let (host, path) = (host.trim(), path.display());
+    let short = host.split('.').next().unwrap_or(host);
+    format!(
+        "\
+ClusterName=testbed
+SlurmctldHost={short}({CONTROLLER})
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/munge
+CryptoType=crypto/munge
+AuthInfo=socket={path}/munge.sock
+StateSaveLocation={path}/state
+SlurmdSpoolDir={path}/spool/%n
+SlurmctldPidFile={path}/slurmctld.pid
+SlurmdPidFile={path}/slurmd.%n.pid
+SlurmctldLogFile={path}/slurmctld.log
+SlurmdLogFile={path}/slurmd.%n.log
+SlurmctldPort=6817
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/linear
+SchedulerType=sched/backfill
+SchedulerParameters=sched_interval=1,sched_min_interval=0,bf_interval=1
+JobAcctGatherType=jobacct_gather/none
+AccountingStorageType=accounting_storage/none
+MpiDefault=none
+SwitchType=switch/none
+ReturnToService=2
+SlurmdParameters=config_overrides
+SlurmdTimeout=6
+KillWait=5
+MinJobAge=300
+NodeName=n[1-{nodes}] NodeHostname={short} NodeAddr=10.67.0.[1-{nodes}] Port=6818 CPUs=1 RealMemory=512 State=UNKNOWN
+PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+"
+    )
+}
