@@ -47,6 +47,7 @@ deps-test:
 	@./scripts/need --optional iperf3 iperf3 "one test measures another program's traffic; without it that test is skipped"
 	@./scripts/need --optional curl curl "tests fetch with it from nginx and from our own TCP; without it they are skipped"
 	@./scripts/need --optional "nginx /usr/sbin/nginx" nginx-light "one test tells what curl waited for of it; without it that test is skipped"
+	@./scripts/need --optional qemu-system-x86_64 qemu-system-x86 "one test boots a guest whose clock counts instructions; without it that test is skipped"
 	@./scripts/need --optional tcpdump tcpdump "tests capture with it, and with libpcap, which it brings; without it they are skipped"
 
 clean:

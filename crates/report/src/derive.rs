@@ -41,7 +41,9 @@ pub fn derive(record: &Record) -> Values {
                 FigureOf::Trial | FigureOf::Group => scope == Scope::All,
                 _ => false,
             };
-            if let Some(value) = kind.value(&part).filter(|_| is_of) {
+            // A clock that counts instructions tells no time.
+            let is_told = is_of && !(kind.is_time() && part.instructions_per_ns().is_some());
+            if let Some(value) = kind.value(&part).filter(|_| is_told) {
                 values.insert(Derived { kind, scope }, value);
             }
         }
@@ -53,7 +55,8 @@ pub fn derive(record: &Record) -> Values {
             .iter()
             .filter(|kind| kind.whose() == FigureOf::Group);
         for &kind in of_groups {
-            if let Some(value) = kind.value(&part) {
+            let is_told = !(kind.is_time() && record.instructions_per_ns().is_some());
+            if let Some(value) = kind.value(&part).filter(|_| is_told) {
                 values.insert(Derived { kind, scope }, value);
             }
         }
@@ -334,6 +337,10 @@ impl Source for ScopeCounts<'_> {
 
     fn cpus(&self, by: MeterName) -> Option<f64> {
         Some(self.cpu_time(by)?.count)
+    }
+
+    fn instructions_per_ns(&self) -> Option<f64> {
+        self.trial.record.instructions_per_ns()
     }
 
     fn work(&self, of: Quantity) -> Option<f64> {

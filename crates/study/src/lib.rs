@@ -74,7 +74,9 @@ pub use flow_group::FlowGroup;
 pub use host_name::{HostName, HostNameError};
 pub use knob::{Knobs, UnknownKnob};
 pub use knobs::{KNOBS, find};
-pub use measure::{Measure, Published, PublishedFunctions, Series, Threshold, ThresholdOf};
+pub use measure::{
+    FixedWork, Measure, Published, PublishedFunctions, Series, Threshold, ThresholdOf,
+};
 pub use nearest::nearest;
 pub use parse::StudyError;
 pub use program::{CloseBy, MessageSize, Operation, PauseAt, Program, Times};

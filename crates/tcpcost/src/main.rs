@@ -9,6 +9,7 @@ mod compare;
 mod doctor;
 mod exit;
 mod fronts;
+mod kernels;
 mod metrics_address;
 mod output;
 mod peer;
@@ -30,6 +31,9 @@ use crate::cli::{Cli, Command};
 use crate::exit::{Exit, usage};
 
 fn main() -> ExitCode {
+    if tcpcost_guest::init::is_asked() {
+        tcpcost_guest::init::main();
+    }
     if let Some(front) = fronts::Front::asked() {
         return front.run();
     }
@@ -106,6 +110,8 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Show { name } => print(studies::show(&name)?),
         Command::Convert { profile } => print(uperf::convert(&profile)?),
         Command::Knobs => print(studies::knobs()),
+        Command::Kernels(args) => Ok(kernels::kernels(&args)?.into()),
+        Command::Bisect(args) => Ok(kernels::bisect(&args)?.into()),
         Command::Report(args) => Ok(report::report(&args)?.into()),
         Command::Doctor { json } => {
             let (text, exit) = doctor::doctor(json);

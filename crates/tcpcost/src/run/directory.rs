@@ -11,6 +11,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use tcpcost_study::{CpuDistance, Record, RecordError, Sides, Study, units};
 
+use super::exact_instructions::ExactInstructions;
 use crate::exit::usage;
 use crate::output;
 use tcpcost_host::lock::holders;
@@ -50,6 +51,9 @@ pub struct Overrides {
     /// `--time`.
     #[serde(default)]
     pub time_max: Option<String>,
+    /// `--exact-instructions`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exact_instructions: Option<ExactInstructions>,
 }
 
 impl Overrides {
@@ -104,6 +108,9 @@ impl Overrides {
             study.measure.capture.trials = trials;
             study.ask_captures();
         }
+        if self.exact_instructions.is_some() {
+            ExactInstructions::apply(&mut study);
+        }
         Ok(study)
     }
 }
@@ -116,8 +123,10 @@ pub struct Directory {
     _owned: File,
 }
 
-const STUDY: &str = "study.toml";
-const OVERRIDES: &str = "run.json";
+/// The study as it was read.
+pub const STUDY: &str = "study.toml";
+/// What the command line changed of it.
+pub const OVERRIDES: &str = "run.json";
 /// Its records, a line each.
 pub const RECORDS: &str = "records.jsonl";
 /// Folder of the captures.
@@ -163,7 +172,7 @@ impl Directory {
 
     /// Opens an earlier one to go on. A last line that a crash cut short is taken off: its trial
     /// was not done.
-    pub fn open(path: &Path) -> anyhow::Result<(Directory, Study, Vec<Record>)> {
+    pub fn open(path: &Path) -> anyhow::Result<(Directory, StoredRun)> {
         // Before it is read, so that nobody adds to it afterwards.
         let owned = own(path)?;
         let run = StoredRun::load(path)?;
@@ -181,8 +190,7 @@ impl Directory {
                 records,
                 _owned: owned,
             },
-            run.study,
-            run.records,
+            run,
         ))
     }
 
@@ -239,6 +247,10 @@ fn not_of_a_run(path: &Path, error: &io::Error) -> anyhow::Error {
 pub struct StoredRun {
     /// The study, overrides applied.
     pub study: Study,
+    /// Its file's text.
+    pub text: String,
+    /// What was changed of it.
+    pub overrides: Overrides,
     /// Its records, in order, each trial once.
     pub records: Vec<Record>,
     /// What was passed over, a line each.
@@ -257,7 +269,8 @@ impl StoredRun {
         let overrides: Overrides = serde_json::from_str(&read(OVERRIDES)?)
             .with_context(|| format!("read {}", path.join(OVERRIDES).display()))?;
         let study_file = path.join(STUDY);
-        let study = overrides.apply(&read(STUDY)?, &study_file.to_string_lossy())?;
+        let text = read(STUDY)?;
+        let study = overrides.apply(&text, &study_file.to_string_lossy())?;
 
         let file = path.join(RECORDS);
         // A torn line need not be text.
@@ -301,6 +314,8 @@ impl StoredRun {
         CpuDistance::mark_far(&mut records);
         Ok(StoredRun {
             study,
+            text,
+            overrides,
             records,
             oddities,
             sound_bytes,
