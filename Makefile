@@ -53,6 +53,7 @@ deps-test:
 	@./scripts/need --optional "nginx /usr/sbin/nginx" nginx-light "one test tells what curl waited for of it; without it that test is skipped"
 	@./scripts/need --optional /usr/sbin/sshd openssh-server "tests reach hosts of their own by ssh; without it they are skipped"
 	@./scripts/need --optional ssh openssh-client "the same"
+	@./scripts/need --optional qemu-system-x86_64 qemu-system-x86 "one test boots a guest whose clock counts instructions; without it that test is skipped"
 	@./scripts/need --optional tcpdump tcpdump "tests capture with it, and with libpcap, which it brings; without it they are skipped"
 	@./scripts/need --optional /usr/sbin/slurmctld slurmctld "tests run studies on a Slurm of namespaces; without it they are skipped"
 	@./scripts/need --optional /usr/sbin/slurmd slurmd "as slurmctld"

@@ -234,6 +234,10 @@ pub struct Span {
     pub to_ns: u64,
     /// Traffic goes on until here, so that no host is alone while another reads its meters.
     pub stop_ns: u64,
+    /// Bytes that the host is to send and receive before the first snapshot, and as many between both; then `from_ns` and `to_ns`
+    /// are of no meaning.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub work_bytes: Option<u64>,
 }
 
 /// An answer.

@@ -476,6 +476,12 @@ impl HostTrial {
             .transpose()
             .map_err(failed)?;
 
+        let span = Span {
+            work_bytes: span
+                .work_bytes
+                .map(|bytes| bytes.div_ceil(self.workers.len().max(1) as u64)),
+            ..span
+        };
         self.workers.iter_mut().for_each(|worker| worker.run(span));
         let soaked = self
             .soak

@@ -18,7 +18,7 @@ use tcpcost_meter::tcp_info::TcpInfo;
 use tcpcost_stack::KernelStack;
 use tcpcost_study::{
     Brackets, BuffersFound, CallChains, ConnectionSeries, Counts, FlowGroup, MeterName, Reading,
-    WaitsBy,
+    Side, WaitsBy,
 };
 use tcpcost_workload::OperationFound;
 
@@ -160,6 +160,7 @@ impl WorkerThread {
             sampler: None,
             beside_soak: wants(MeterName::Soak),
             by_connection: prepare.by_connection && all_stand,
+            marks: prepare.side == Some(Side::Connects) && config.index == 0,
             // Of the first worker's first connection.
             series_ns: prepare.series_ns.filter(|_| config.index == 0),
             tcp_info: (wants(MeterName::TcpInfo) && all_stand).then(TcpInfo::default),

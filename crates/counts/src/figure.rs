@@ -9,9 +9,10 @@ use crate::meter_name::MeterName as M;
 use crate::quantity::Quantity as Q;
 use crate::source::{
     ALL_SENT, Buffer, Source, busy_ns, busy_ratio, exact_busy_ns, exact_busy_ratio, exact_cost_ns,
-    filtered_ratio, ip_kib, kib, mib, opens, others, payload_disagreement, payload_kib, per,
-    per_of_some, pmu, pure_acks_received, pure_acks_sent, ratio, segment_disagreement, self_cpu_ns,
-    share, soak_load, sum, switches, system_calls, threads_ns, transactions, tsc_cycles,
+    filtered_ratio, instructions, instructions_in, ip_kib, kib, mib, opens, others,
+    payload_disagreement, payload_kib, per, per_of_some, pmu, pure_acks_received, pure_acks_sent,
+    ratio, segment_disagreement, self_cpu_ns, share, soak_load, sum, switches, system_calls,
+    threads_ns, transactions, tsc_cycles,
 };
 
 /// Whose a figure can be.
@@ -175,12 +176,48 @@ figures! {
     /// Core cycles (PMU) per transaction.
     CoreCyclesPerTransaction = "core_cycles_per_transaction", "cycles", Host, Less
         => |from| ratio(pmu(from, Q::CoreCycles)?, transactions(from)?);
-    /// Instructions (PMU) of all that ran on the CPUs, user and kernel, per KiB: nearly the same on a busy machine as on a quiet one; absent without a PMU.
+    /// Instructions of all that ran on the CPUs, user and kernel, per KiB: nearly the same on a busy machine as on a quiet one. By the PMU, and absent without; in a guest whose clock counts instructions (docs/netdev.md) by the meter `exact`, without tasks of others, and without `memory_instructions_per_kib` where that is known. Instructions are not time.
     InstructionsPerKib = "instructions_per_kib", "instructions/KiB", Host, Less
-        => |from| ratio(pmu(from, Q::Instructions)?, kib(from)?);
-    /// Instructions (PMU) per transaction.
+        => |from| ratio(instructions(from)?, kib(from)?);
+    /// The same per transaction.
     InstructionsPerTransaction = "instructions_per_transaction", "instructions", Host, Less
-        => |from| ratio(pmu(from, Q::Instructions)?, transactions(from)?);
+        => |from| ratio(instructions(from)?, transactions(from)?);
+    /// Instructions that copy, clear or set memory, beside those above: a byte is an eighth of one in the guest, one or a sixty-fourth on other CPUs.
+    MemoryInstructionsPerKib = "memory_instructions_per_kib", "instructions/KiB", Host, Neither
+        => |from| ratio(from.count(M::Emulator, Q::MemoryInstructions)?, kib(from)?);
+    /// The same per transaction.
+    MemoryInstructionsPerTransaction = "memory_instructions_per_transaction", "instructions", Host, Neither
+        => |from| ratio(from.count(M::Emulator, Q::MemoryInstructions)?, transactions(from)?);
+    /// Of both together, those of the trial's own tasks, interrupts taken out: system calls, and user mode. In a guest whose clock counts instructions alone, as the seven rows below.
+    TaskInstructionsPerKib = "task_instructions_per_kib", "instructions/KiB", Host, Less
+        => |from| ratio(instructions_in(from, &[Q::ExactTaskOwnNs])?, kib(from)?);
+    /// Those of softirq NET_RX: packets received, and what an ACK lets TCP send.
+    NetRxInstructionsPerKib = "net_rx_instructions_per_kib", "instructions/KiB", Host, Less
+        => |from| ratio(instructions_in(from, &[Q::ExactSoftirqNetRxNs])?, kib(from)?);
+    /// Those of all other softirqs, ksoftirqd and kworkers; each vector is in the record.
+    DeferredInstructionsPerKib = "deferred_instructions_per_kib", "instructions/KiB", Host, Less
+        => |from| ratio(instructions_in(from, Q::EXACT_DEFERRED)?, kib(from)?);
+    /// Those of hard interrupts.
+    HardirqInstructionsPerKib = "hardirq_instructions_per_kib", "instructions/KiB", Host, Less
+        => |from| ratio(instructions_in(from, &[Q::ExactHardirqNs])?, kib(from)?);
+    /// As `task_instructions_per_kib`, per transaction.
+    TaskInstructionsPerTransaction = "task_instructions_per_transaction", "instructions", Host, Less
+        => |from| ratio(instructions_in(from, &[Q::ExactTaskOwnNs])?, transactions(from)?);
+    /// As `net_rx_instructions_per_kib`, per transaction.
+    NetRxInstructionsPerTransaction = "net_rx_instructions_per_transaction", "instructions", Host, Less
+        => |from| ratio(instructions_in(from, &[Q::ExactSoftirqNetRxNs])?, transactions(from)?);
+    /// As `deferred_instructions_per_kib`, per transaction.
+    DeferredInstructionsPerTransaction = "deferred_instructions_per_transaction", "instructions", Host, Less
+        => |from| ratio(instructions_in(from, Q::EXACT_DEFERRED)?, transactions(from)?);
+    /// As `hardirq_instructions_per_kib`, per transaction.
+    HardirqInstructionsPerTransaction = "hardirq_instructions_per_transaction", "instructions", Host, Less
+        => |from| ratio(instructions_in(from, &[Q::ExactHardirqNs])?, transactions(from)?);
+    /// Instructions while threads of the workload ran, interrupts and softirqs that hit them included, per KiB: a host's part where both ends share a CPU. By getrusage, in a guest whose clock counts instructions.
+    ThreadInstructionsPerKib = "thread_instructions_per_kib", "instructions/KiB", Host, Less
+        => |from| ratio(threads_ns(from)? * from.instructions_per_ns()?, kib(from)?);
+    /// The same per transaction.
+    ThreadInstructionsPerTransaction = "thread_instructions_per_transaction", "instructions", Host, Less
+        => |from| ratio(threads_ns(from)? * from.instructions_per_ns()?, transactions(from)?);
     /// Instructions per core cycle (PMU).
     InstructionsPerCycle = "instructions_per_cycle", "1/cycle", Host, More
         => |from| ratio(pmu(from, Q::Instructions)?, pmu(from, Q::CoreCycles)?);
@@ -520,6 +557,29 @@ impl Figure {
     /// Its value; absent where a count that it needs is, or where nothing is there to divide by.
     pub fn value(self, from: &dyn Source) -> Option<f64> {
         self.formula()(from).filter(|value| value.is_finite())
+    }
+
+    /// Whether it is a time, or something per time: of no meaning where the clock counts instructions.
+    pub fn is_time(self) -> bool {
+        let unit = self.unit();
+        ["\u{b5}s", "/s", "TSC"]
+            .iter()
+            .any(|of_time| unit.contains(of_time))
+    }
+
+    /// What tells the same of a cost where the clock counts instructions.
+    #[must_use]
+    pub fn in_instructions(self) -> Figure {
+        match self {
+            Figure::CpuUsPerKib | Figure::ExactUsPerKib | Figure::TscCyclesPerKib => {
+                Figure::InstructionsPerKib
+            }
+            Figure::CpuUsPerTransaction
+            | Figure::ExactUsPerTransaction
+            | Figure::TscCyclesPerTransaction => Figure::InstructionsPerTransaction,
+            Figure::TaskUsPerKib => Figure::ThreadInstructionsPerKib,
+            other => other,
+        }
     }
 
     /// The counts that its formula asks for, each by its meter.

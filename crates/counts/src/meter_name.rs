@@ -110,6 +110,8 @@ meters! {
     Soak = "soak", Cpus, Spinners, ByName;
     /// Call chains of each CPU, sampled in the interval: which functions and layers cost.
     Profile = "profile", Cpus, Bpf, ByName;
+    /// Instructions by function of a guest whose clock counts them, by the emulator, from outside.
+    Emulator = "emulator", Cpus, Read, Never;
     /// The workload's own counts.
     Workload = "workload", Worker, Read, Never;
     /// Before the interval: how long the host's connections took to come up, and the memory that they take.

@@ -95,6 +95,8 @@ quantities! {
     CacheMisses = "cache_misses",
     /// Branches that were predicted wrong, as `core_cycles`. PERF_COUNT_HW_BRANCH_MISSES.
     BranchMisses = "branch_misses",
+    /// Instructions in functions that copy, clear or set memory, eight bytes each at most: other CPUs need fewer or more. Meter `emulator`.
+    MemoryInstructions = "memory_instructions",
     /// Time that the events of `core_cycles`, `instructions`, `cache_misses` and `branch_misses` were to be counted, summed over events. PERF_FORMAT_TOTAL_TIME_ENABLED.
     PmuEnabledNs = "pmu_enabled_ns",
     /// Of it, time in which the PMU did count them; where it is less, events took turns and the counts are scaled up. PERF_FORMAT_TOTAL_TIME_RUNNING.

@@ -34,6 +34,11 @@ pub trait Source {
         None
     }
 
+    /// Instructions that a nanosecond of the CPUs' clock is, where it counts them and tells no time.
+    fn instructions_per_ns(&self) -> Option<f64> {
+        None
+    }
+
     /// What all workers of the trial did together, whoever's this is: costs are per unit of it.
     fn work(&self, _of: Quantity) -> Option<f64> {
         None
@@ -235,6 +240,23 @@ pub(crate) fn soak_load(from: &dyn Source) -> Option<f64> {
 pub(crate) fn pmu(from: &dyn Source, of: Quantity) -> Option<f64> {
     let is_quiet = soaker_ns(from) == 0.0;
     from.count(MeterName::Perf, of).filter(|_| is_quiet)
+}
+
+/// Instructions of all that the trial cost: by the PMU; or by the meter `exact` where the clock counts them, without those that move
+/// memory where they are known.
+pub(crate) fn instructions(from: &dyn Source) -> Option<f64> {
+    match from.instructions_per_ns() {
+        Some(per_ns) => {
+            let of_memory = from.count(MeterName::Emulator, Quantity::MemoryInstructions);
+            Some(exact_cost_ns(from)? * per_ns - of_memory.unwrap_or(0.0))
+        }
+        None => pmu(from, Quantity::Instructions),
+    }
+}
+
+/// Instructions in some contexts, where the clock counts them.
+pub(crate) fn instructions_in(from: &dyn Source, contexts: &[Quantity]) -> Option<f64> {
+    Some(sum(from, MeterName::Exact, contexts)? * from.instructions_per_ns()?)
 }
 
 /// Cycles of the time-stamp counter in busy time.

@@ -72,6 +72,7 @@ fn from_root(root: &Path) -> Machine {
         governor: governor(root),
         clocksource: read("sys/devices/system/clocksource/clocksource0/current_clocksource")
             .unwrap_or_else(|| "unknown".into()),
+        instructions_per_ns: read("proc/cmdline").and_then(|line| instructions_per_ns(&line)),
         tsc_hz: None,
         cpu_accounting: kernel_config(root, &release)
             .map_or("unknown", |config| cpu_accounting(&config))
@@ -81,6 +82,16 @@ fn from_root(root: &Path) -> Machine {
         tcpcost: String::new(),
         privileged: false,
     }
+}
+
+/// Said by who started the machine under a clock that counts instructions: nothing in it could tell.
+fn instructions_per_ns(line: &str) -> Option<u64> {
+    let mut words = line.split_whitespace();
+    words.find_map(|word| {
+        word.strip_prefix("tcpcost.instructions_per_ns=")?
+            .parse()
+            .ok()
+    })
 }
 
 /// Options of the kernel's command line that move CPU cost; what else is in it stays there.

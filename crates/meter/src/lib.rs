@@ -27,6 +27,7 @@ mod clock;
 pub mod core_to_core;
 pub mod descendants;
 mod error;
+pub mod mark;
 pub mod memory;
 pub mod netstat;
 pub mod other_tasks;

@@ -111,6 +111,8 @@ pub struct CellSummary {
     pub n_marked: usize,
     /// Whether every measured trial is marked.
     pub all_marked: bool,
+    /// Whether the clock of its trials counts instructions: its costs are in them, and no figure is a time.
+    pub counts_instructions: bool,
     /// Whether intervals of its contrasts hold at every look, since the study goes on until they are narrow.
     pub stops_early: bool,
     /// Trials that failed, and why: reason, count.
@@ -168,6 +170,7 @@ impl CellSummary {
 
     /// The quantity itself, or both ends together where only that is known.
     pub fn has_or_both(&self, asked: Derived) -> Derived {
+        let asked = in_its_unit(asked, self.counts_instructions);
         stands_in(&self.estimates, asked).unwrap_or(asked)
     }
 
@@ -294,6 +297,10 @@ impl CellSummary {
             .collect();
 
         let workload = cell.knobs.workload_kind();
+        let mut measured = records.iter().filter(|record| record.is_measured());
+        let counts_instructions = measured
+            .next()
+            .is_some_and(|record| record.instructions_per_ns().is_some());
         let asked = study.measure.quantity.unwrap_or_else(|| {
             let (exact, by_tick) = if cell.knobs.has_transactions() {
                 (Figure::ExactUsPerTransaction, Figure::CpuUsPerTransaction)
@@ -308,6 +315,7 @@ impl CellSummary {
                 .is_some_and(everywhere);
             Derived::total(if has_exact { exact } else { by_tick })
         });
+        let asked = in_its_unit(asked, counts_instructions);
         let stand_in = stands_in(&estimates, asked);
         let main = stand_in.unwrap_or(asked);
         let converged = study.measure.target.map(|target| {
@@ -324,6 +332,7 @@ impl CellSummary {
             n: trials.iter().filter(|trial| trial.used).count(),
             n_marked,
             all_marked,
+            counts_instructions,
             stops_early: study.stops_early(),
             failed: BTreeMap::new(),
             skipped: BTreeMap::new(),
@@ -398,6 +407,17 @@ impl CellSummary {
             }
         }
         summary
+    }
+}
+
+/// A cost in time as one in instructions, where these were counted.
+fn in_its_unit(asked: Derived, counts_instructions: bool) -> Derived {
+    match counts_instructions {
+        true => Derived {
+            kind: asked.kind.in_instructions(),
+            ..asked
+        },
+        false => asked,
     }
 }
 

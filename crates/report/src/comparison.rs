@@ -6,6 +6,7 @@ use crate::cell::CellSummary;
 use crate::contrast::Contrast;
 use crate::decision::{Decision, pairs_needed};
 use crate::effects::{is_seen, row};
+use crate::regime::{self, Regime};
 
 /// A verdict on two cells.
 #[derive(Debug, Clone, PartialEq)]
@@ -26,6 +27,8 @@ pub struct Comparison {
     pub decision: Decision,
     /// Where nothing is: about how many pairs would do.
     pub pairs_needed: Option<usize>,
+    /// Of instructions, and of one setting: the count whose number was another, so that nothing is decided.
+    pub regime: Option<Regime>,
     /// Other quantities that both have, second to first, each with an interval of its own.
     pub causes: Vec<(Derived, Contrast)>,
 }
@@ -34,6 +37,22 @@ pub struct Comparison {
 const INSTRUCTIONS: [Figure; 2] = [
     Figure::InstructionsPerKib,
     Figure::InstructionsPerTransaction,
+];
+
+/// Where instructions went.
+const CONTEXTS: [Figure; 12] = [
+    Figure::MemoryInstructionsPerKib,
+    Figure::MemoryInstructionsPerTransaction,
+    Figure::TaskInstructionsPerKib,
+    Figure::NetRxInstructionsPerKib,
+    Figure::DeferredInstructionsPerKib,
+    Figure::HardirqInstructionsPerKib,
+    Figure::ThreadInstructionsPerKib,
+    Figure::TaskInstructionsPerTransaction,
+    Figure::NetRxInstructionsPerTransaction,
+    Figure::DeferredInstructionsPerTransaction,
+    Figure::HardirqInstructionsPerTransaction,
+    Figure::ThreadInstructionsPerTransaction,
 ];
 
 impl Comparison {
@@ -62,10 +81,21 @@ impl Comparison {
             true => by_time,
             false => by_instructions().unwrap_or(by_time),
         };
+        // What is set otherwise may be meant to make another number of ACKs.
+        let regime = (from.knobs == to.knobs)
+            .then(|| regime::differs(from, to, quantity, min_effect))
+            .flatten();
+        let decision = match regime {
+            Some(_) => Decision::Inconclusive,
+            None => decision,
+        };
         let is_cause = |of: &&Derived| {
             let kind = of.kind;
             **of != quantity
-                && (INSTRUCTIONS.contains(&kind) || **of == from.main || row(kind).is_some())
+                && (INSTRUCTIONS.contains(&kind)
+                    || CONTEXTS.contains(&kind)
+                    || **of == from.main
+                    || row(kind).is_some())
         };
         let causes = from.estimates.keys().filter(is_cause);
         Comparison {
@@ -76,8 +106,10 @@ impl Comparison {
             quantity,
             contrast: contrast_of,
             decision,
+            regime,
             pairs_needed: match decision {
-                Decision::Inconclusive => {
+                // More trials would be of these two regimes, too.
+                Decision::Inconclusive if regime.is_none() => {
                     contrast_of.and_then(|contrast| pairs_needed(&contrast.ratio, min_effect))
                 }
                 _ => None,

@@ -17,6 +17,15 @@ pub(crate) fn sentence(one: &Comparison) -> String {
         return format!("{verdict}: no trials of both \"{from}\" and \"{to}\" have a cost.");
     };
     let change = contrast.percent();
+    if let Some(regime) = &one.regime {
+        return format!(
+            "{verdict}: \"{to}\" and \"{from}\" are of two regimes, which instructions do not compare: {} {} and {} ({}).",
+            name(regime.count),
+            show(regime.to),
+            show(regime.from),
+            signed(&change)
+        );
+    }
     let what = match one.decision {
         Decision::Equivalent => format!(
             "costs the same as \"{from}\" to {} %: {}",
@@ -77,6 +86,24 @@ fn name(of: Derived) -> String {
         (Some(row), _) => row.words,
         (None, Figure::InstructionsPerKib) => "instructions per KiB",
         (None, Figure::InstructionsPerTransaction) => "instructions per transaction",
+        (None, Figure::TaskInstructionsPerKib | Figure::TaskInstructionsPerTransaction) => {
+            "instructions in system calls and programs"
+        }
+        (None, Figure::NetRxInstructionsPerKib | Figure::NetRxInstructionsPerTransaction) => {
+            "instructions in NET_RX"
+        }
+        (None, Figure::DeferredInstructionsPerKib | Figure::DeferredInstructionsPerTransaction) => {
+            "instructions in other softirqs"
+        }
+        (None, Figure::HardirqInstructionsPerKib | Figure::HardirqInstructionsPerTransaction) => {
+            "instructions in hard interrupts"
+        }
+        (None, Figure::ThreadInstructionsPerKib | Figure::ThreadInstructionsPerTransaction) => {
+            "instructions of threads"
+        }
+        (None, Figure::MemoryInstructionsPerKib | Figure::MemoryInstructionsPerTransaction) => {
+            "instructions that move memory"
+        }
         (None, kind) => kind.name(),
     };
     match of.scope {
@@ -104,6 +131,7 @@ mod tests {
             contrast: contrast(1.0),
             decision,
             pairs_needed: Some(40),
+            regime: None,
             causes: [(Figure::AcksPerKib, 0.5), (Figure::SegmentsPerSkb, 1.25)]
                 .map(|(kind, factor)| (Derived::total(kind), contrast(factor).unwrap()))
                 .to_vec(),

@@ -101,6 +101,7 @@ mod tests {
             bed: "netns".into(),
             captured: false,
             interval_ns: 1,
+            work: None,
             outcome: Outcome::Measured,
             warnings: Vec::new(),
             cpu_distances: Vec::new(),

@@ -46,7 +46,9 @@ pub(crate) fn derive_by(record: &Record, has_own_cpus: impl Fn(Scope) -> bool) -
                 FigureOf::Trial | FigureOf::Group => scope == Scope::All,
                 _ => false,
             };
-            if let Some(value) = kind.value(&part).filter(|_| is_of) {
+            // A clock that counts instructions tells no time.
+            let is_told = is_of && !(kind.is_time() && part.instructions_per_ns().is_some());
+            if let Some(value) = kind.value(&part).filter(|_| is_told) {
                 values.insert(Derived { kind, scope }, value);
             }
         }
@@ -58,7 +60,8 @@ pub(crate) fn derive_by(record: &Record, has_own_cpus: impl Fn(Scope) -> bool) -
             .iter()
             .filter(|kind| kind.whose() == FigureOf::Group);
         for &kind in of_groups {
-            if let Some(value) = kind.value(&part) {
+            let is_told = !(kind.is_time() && record.instructions_per_ns().is_some());
+            if let Some(value) = kind.value(&part).filter(|_| is_told) {
                 values.insert(Derived { kind, scope }, value);
             }
         }
@@ -343,6 +346,10 @@ impl Source for ScopeCounts<'_> {
 
     fn cpus(&self, by: MeterName) -> Option<f64> {
         Some(self.cpu_time(by)?.count)
+    }
+
+    fn instructions_per_ns(&self) -> Option<f64> {
+        self.trial.record.instructions_per_ns()
     }
 
     fn work(&self, of: Quantity) -> Option<f64> {

@@ -105,6 +105,8 @@ fn cost(of: Derived) -> Option<String> {
         Figure::TaskUsPerKib => "threads' CPU per KiB",
         Figure::TscCyclesPerKib => "TSC cycles per KiB",
         Figure::TscCyclesPerTransaction => "TSC cycles per transaction",
+        Figure::InstructionsPerKib => "instructions per KiB",
+        Figure::InstructionsPerTransaction => "instructions per transaction",
         Figure::CoreCyclesPerKib => "cycles per KiB",
         Figure::CoreCyclesPerTransaction => "cycles per transaction",
         _ => return None,
@@ -138,7 +140,12 @@ fn size(percent: &Estimate) -> String {
 
 /// `−3 % [−15, 5]`: no digits that nobody acts on, one where there would be none at all.
 pub(crate) fn signed(percent: &Estimate) -> String {
-    let decimals = usize::from(percent.median.abs() < 10.0);
+    let width = percent.lo.zip(percent.hi).map(|(lo, hi)| hi - lo);
+    // Two where the interval is so narrow that it would be a point: instructions.
+    let decimals = match width {
+        Some(width) if width > 0.0 && width < NARROW => 2,
+        _ => usize::from(percent.median.abs() < 10.0),
+    };
     let digits = |value: f64| precise(value, decimals);
     match percent.lo.zip(percent.hi) {
         Some((lo, hi)) => format!(
@@ -150,6 +157,9 @@ pub(crate) fn signed(percent: &Estimate) -> String {
         None => format!("{} %", digits(percent.median)),
     }
 }
+
+/// Points of percent that one decimal does not tell apart.
+const NARROW: f64 = 0.2;
 
 /// ` Mostly fewer ACKs per KiB, client: 0.354 to 0.0442.`
 fn because(cause: &Cause) -> String {

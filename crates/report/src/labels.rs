@@ -70,6 +70,9 @@ pub(crate) fn method(summary: &Summary) -> String {
         let exact = [Figure::ExactUsPerKib, Figure::ExactUsPerTransaction];
         exact.contains(&cell.main.kind)
     };
+    if summary.cells.iter().any(|cell| cell.counts_instructions) {
+        return INSTRUCTIONS.to_string();
+    }
     let exact = if summary.cells.iter().any(is_exact) {
         "Exact CPU is all CPU time except idle time and other tasks, to the nanosecond, by eBPF. Other "
     } else {
@@ -77,6 +80,12 @@ pub(crate) fn method(summary: &Summary) -> String {
     };
     format!("{exact}{}", by_tick(summary))
 }
+
+/// What is said with each figure in instructions.
+const INSTRUCTIONS: &str = "Instructions are not time: those of a guest that QEMU emulates, kernel and programs of all hosts together on one \
+     CPU, by the meter exact, whose own programs are in them. No caches, no latency, no device. What copies, clears or sets memory is a column \
+     of its own (a byte is an eighth of an instruction here) and in the contexts, and in the sum only where no column tells it: paths that copy more or \
+     less are not judged by instructions. Each repetition is of a boot of its own.";
 
 fn by_tick(summary: &Summary) -> &'static str {
     if summary.beds.iter().any(|bed| bed == "loopback") {
@@ -123,6 +132,8 @@ pub(crate) fn figure(kind: Figure) -> &'static str {
         Figure::ExactUsPerTransaction => "Exact CPU µs per transaction",
         Figure::TaskUsPerKib => "CPU µs per KiB by getrusage",
         Figure::CpuUsPerTransaction => "CPU µs per transaction",
+        Figure::InstructionsPerKib => "Instructions per KiB",
+        Figure::InstructionsPerTransaction => "Instructions per transaction",
         Figure::TscCyclesPerKib => "TSC cycles per KiB",
         Figure::TscCyclesPerTransaction => "TSC cycles per transaction",
         Figure::SkbBytesMean => "bytes per skb",
@@ -301,6 +312,51 @@ pub(crate) const EXACT: &[(&str, Figure)] = &[
     ("rusage ÷", Figure::RusageToExact),
     ("soak ÷", Figure::SoakToExact),
 ];
+
+/// Columns of the table of instructions: where they went, and what must be alike before two are compared.
+pub(crate) fn instructions(has_transactions: bool) -> [(&'static str, Derived); 9] {
+    let total = |kind| Derived::total(kind);
+    let of = |host, kind| Derived::of(host, kind);
+    match has_transactions {
+        false => [
+            ("memory", total(Figure::MemoryInstructionsPerKib)),
+            ("tasks", total(Figure::TaskInstructionsPerKib)),
+            ("NET_RX", total(Figure::NetRxInstructionsPerKib)),
+            ("deferred", total(Figure::DeferredInstructionsPerKib)),
+            ("hard irq", total(Figure::HardirqInstructionsPerKib)),
+            (
+                "client's threads",
+                of(HostName::CLIENT, Figure::ThreadInstructionsPerKib),
+            ),
+            (
+                "server's",
+                of(HostName::SERVER, Figure::ThreadInstructionsPerKib),
+            ),
+            ("ACKs/KiB", total(Figure::AcksPerKib)),
+            ("switches/MiB", total(Figure::SwitchesPerMib)),
+        ],
+        true => [
+            ("memory", total(Figure::MemoryInstructionsPerTransaction)),
+            ("tasks", total(Figure::TaskInstructionsPerTransaction)),
+            ("NET_RX", total(Figure::NetRxInstructionsPerTransaction)),
+            (
+                "deferred",
+                total(Figure::DeferredInstructionsPerTransaction),
+            ),
+            ("hard irq", total(Figure::HardirqInstructionsPerTransaction)),
+            (
+                "client's threads",
+                of(HostName::CLIENT, Figure::ThreadInstructionsPerTransaction),
+            ),
+            (
+                "server's",
+                of(HostName::SERVER, Figure::ThreadInstructionsPerTransaction),
+            ),
+            ("system calls", total(Figure::SystemCallsPerTransaction)),
+            ("switches", total(Figure::SwitchesPerTransaction)),
+        ],
+    }
+}
 
 /// Whether a cell was measured by the meter `exact`.
 pub(crate) fn has_exact(cell: &CellSummary) -> bool {

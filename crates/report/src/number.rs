@@ -77,6 +77,17 @@ pub(crate) fn show_estimate(estimate: &Estimate, scale: f64) -> String {
     }
 }
 
+/// `879.5 [879.4, 879.7]`: a count that trials repeat to a thousandth: one decimal, below 10,000.
+pub(crate) fn show_count(estimate: &Estimate) -> String {
+    let decimals = usize::from(estimate.median.abs() < 1e4);
+    let shown = |value: f64| digits(value, decimals);
+    let median = shown(estimate.median);
+    match estimate.lo.zip(estimate.hi) {
+        Some((lo, hi)) => format!("{median} [{}, {}]", shown(lo), shown(hi)),
+        None => format!("{median} [n={}]", estimate.n),
+    }
+}
+
 /// `12 [11, 13]`: a share of CPU time in whole percent, a tick being 1 % of a second.
 pub(crate) fn show_percent(estimate: &Estimate) -> String {
     let whole = |ratio: f64| format!("{:.0}", ratio * 100.0);

@@ -256,6 +256,7 @@ mod tests {
             bed: "netns".into(),
             captured: false,
             interval_ns: 1,
+            work: None,
             outcome,
             warnings: Vec::new(),
             cpu_distances: Vec::new(),

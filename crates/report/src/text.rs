@@ -12,7 +12,7 @@ use crate::cell::CellSummary;
 use crate::compare::Group;
 use crate::fleet;
 use crate::labels;
-use crate::number::{show, show_estimate, show_percent, unit_in_tables};
+use crate::number::{show, show_count, show_estimate, show_percent, unit_in_tables};
 use crate::operations::PERCENTILES;
 use crate::scope::scopes;
 use crate::summary::Summary;
@@ -56,6 +56,8 @@ pub fn text(summary: &Summary, style: TextStyle) -> String {
     sections.extend(summary.groups().iter().map(|group| page.cost(group)));
     sections.push(page.fleets(details));
     sections.extend([
+        page.instructions(false),
+        page.instructions(true),
         page.published(),
         page.published_table(),
         page.meter_costs(),
@@ -125,7 +127,10 @@ fn shown(cell: &CellSummary, of: Derived) -> String {
     cell.estimates
         .get(&of)
         .map_or(ABSENT.to_string(), |estimate| {
-            show_estimate(estimate, scale)
+            match of.kind.unit().starts_with("instructions") {
+                true => show_count(estimate),
+                false => show_estimate(estimate, scale),
+            }
         })
 }
 
@@ -401,6 +406,38 @@ impl Page<'_> {
             return String::new();
         }
         let mut out = self.heading("CPU time by host and kind (cost in µs/KiB or µs/transaction)");
+        self.table(&table, &mut out);
+        out
+    }
+
+    /// Where instructions went, and the counts of the regime that they are of.
+    fn instructions(&self, has_transactions: bool) -> String {
+        let columns = labels::instructions(has_transactions);
+        let titles: Vec<&str> = columns.iter().map(|(title, _)| *title).collect();
+        let mut table = Table::new(&[&["cell"], &titles[..]].concat());
+        let cells = self.summary.cells.iter();
+        let cells = cells.filter(|cell| cell.counts_instructions && cell.n > 0);
+        for cell in cells.filter(|cell| cell.has_transactions() == has_transactions) {
+            let medians = columns.map(|(_, of)| {
+                let median = cell
+                    .estimates
+                    .get(&of)
+                    .map(|estimate| show(estimate.median));
+                median.unwrap_or(ABSENT.to_string())
+            });
+            table.row(std::iter::once(cell.name.clone()).chain(medians).collect());
+        }
+        if table.is_empty() {
+            return String::new();
+        }
+        let unit = if has_transactions {
+            "transaction"
+        } else {
+            "KiB"
+        };
+        let mut out = self.heading(&format!(
+            "Instructions per {unit} by context and by host, and the regime that they are of (medians)"
+        ));
         self.table(&table, &mut out);
         out
     }

@@ -80,7 +80,9 @@ pub use host_name::{HostName, HostNameError};
 pub use host_reach::{Reach, ReachError};
 pub use knob::{Knobs, UnknownKnob};
 pub use knobs::{KNOBS, find};
-pub use measure::{Measure, Published, PublishedFunctions, Series, Threshold, ThresholdOf};
+pub use measure::{
+    FixedWork, Measure, Published, PublishedFunctions, Series, Threshold, ThresholdOf,
+};
 pub use nearest::nearest;
 pub use parse::StudyError;
 pub use pattern::Pattern;

@@ -2,14 +2,17 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use tcpcost_counts::{Asked, MeterName};
 
 use crate::capture::CaptureSettings;
+use crate::choices::{WaitsBy, WorkloadKind};
 use crate::conclusion::Change;
 use crate::derived::Derived;
 use crate::host_name::HostName;
 use crate::knob::Knobs;
 use crate::share::Share;
+use crate::settings::WorkloadSettings;
 use crate::value::Value;
 
 /// `[measure]`: by which meters, how long, how often.
@@ -41,6 +44,8 @@ pub struct Measure {
     pub warm_up: Duration,
     /// The interval between the snapshots.
     pub duration: Duration,
+    /// The work between the snapshots, in place of `duration`; before the first as much again is done, in place of `warm_up`.
+    pub work: Option<FixedWork>,
     /// Seed of the order of trials and of payload.
     pub seed: u64,
     /// Share of the trial's CPUs that tasks of others may use before the trial is marked.
@@ -86,6 +91,7 @@ impl Default for Measure {
             quantity: None,
             warm_up: Duration::from_millis(200),
             duration: Duration::from_secs(1),
+            work: None,
             seed: 1,
             others_max: 0.05,
             retries: 2,
@@ -94,6 +100,61 @@ impl Default for Measure {
             by_connection: false,
             series: None,
             capture: CaptureSettings::default(),
+        }
+    }
+}
+
+/// An amount of work that ends a trial's interval, whatever time it takes: what trials cost is then of equal work, and
+/// nothing is cut in two by the end of a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FixedWork {
+    /// Payload of each two hosts that talk with each other, bytes, both directions together; of workloads that are not counted in
+    /// transactions alone.
+    pub bytes: u64,
+    /// Transactions of each client (`rr`, `crr`).
+    pub transactions: u64,
+}
+
+impl FixedWork {
+    /// What a host moves, in both directions, to have done its part once: of the workload of each of `times` hosts that it
+    /// talks with.
+    ///
+    /// # Errors
+    /// Groups of connections, a program, or a thread for each connection: whose work ends when is not known.
+    pub fn bytes_of_host(self, knobs: &Knobs, times: usize) -> Result<u64, (&'static str, String)> {
+        let refused = |knob, what: &str| {
+            Err((
+                knob,
+                format!("{what} has no fixed amount of work, only a duration"),
+            ))
+        };
+        if !knobs.group_names().is_empty() {
+            return refused("group", "a trial with several groups of connections");
+        }
+        let settings = WorkloadSettings::from_knobs(knobs);
+        let settings = settings.map_err(|error| ("workload", error.to_string()))?;
+        if settings.io == WaitsBy::BlockingThreads {
+            return refused("io", "a thread for each connection");
+        }
+        let each = match settings.kind {
+            WorkloadKind::Rr | WorkloadKind::Crr => {
+                let bytes = settings.request_bytes + settings.response_bytes;
+                self.transactions.saturating_mul(bytes as u64)
+            }
+            WorkloadKind::Program => return refused("workload", "a program"),
+            WorkloadKind::Stream | WorkloadKind::Maerts | WorkloadKind::Bidirectional => self.bytes,
+        };
+        Ok(each.saturating_mul(times as u64))
+    }
+}
+
+impl Default for FixedWork {
+    /// 64 MiB and 4000 transactions: some fifty millions of instructions at least, so that a tick of the kernel's (250 a second, a few
+    /// thousand instructions) is less than a thousandth, and the other host's reading of its meters less than a hundredth.
+    fn default() -> FixedWork {
+        FixedWork {
+            bytes: 64 << 20,
+            transactions: 4000,
         }
     }
 }

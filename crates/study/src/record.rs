@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::measure::FixedWork;
 use serde::{Deserialize, Serialize};
 use tcpcost_counts::{ByConnection, CallChains, MeterName, Quantity, Reading, Whose};
 
@@ -117,6 +118,10 @@ pub struct Machine {
     pub governor: Option<String>,
     /// The kernel's clock source.
     pub clocksource: String,
+    /// Instructions that the CPU executes in each nanosecond of the machine's clock, which counts them; absent of a machine whose
+    /// clock tells time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instructions_per_ns: Option<u64>,
     /// Rate of the time-stamp counter, Hz; absent where it is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tsc_hz: Option<u64>,
@@ -379,8 +384,11 @@ pub struct Record {
     /// Whether it was captured: a trial for what passed, whose CPU time is not the cell's.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub captured: bool,
-    /// Interval asked for, ns.
+    /// Interval asked for, ns; where `work` is there it is no limit of it.
     pub interval_ns: u64,
+    /// Work asked for in place of an interval.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub work: Option<FixedWork>,
     /// How it ended.
     #[serde(flatten)]
     pub outcome: Outcome,
@@ -445,6 +453,15 @@ impl Record {
         self.outcome == Outcome::Measured
     }
 
+    /// Instructions that a nanosecond is, where the clock of its machines counts them.
+    pub fn instructions_per_ns(&self) -> Option<f64> {
+        let mut machines = self.machines.values();
+        let first = machines.next()?.instructions_per_ns?;
+        machines
+            .all(|machine| machine.instructions_per_ns == Some(first))
+            .then_some(first as f64)
+    }
+
     /// The machine's CPU that this is; `None` where the host found nothing.
     pub fn place_of(&self, cpu: CpuId) -> Option<(&str, usize)> {
         let host = self.hosts.get(&cpu.host)?;
@@ -484,6 +501,7 @@ mod tests {
             bed: "loopback".into(),
             captured: false,
             interval_ns: 5,
+            work: None,
             outcome: Outcome::Failed {
                 reason: "no".into(),
             },

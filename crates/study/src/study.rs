@@ -15,7 +15,7 @@ use crate::flow_group::group_of;
 use crate::host_name::HostName;
 use crate::host_reach::Reach;
 use crate::knob::{Knobs, UnknownKnob, new_name};
-use crate::measure::{Measure, Published, PublishedFunctions, Threshold};
+use crate::measure::{FixedWork, Measure, Published, PublishedFunctions, Threshold};
 use crate::nearest::nearest;
 use crate::parse::{Section, Source, StudyError, quantity};
 use crate::published::{functions, published, threshold};
@@ -473,6 +473,20 @@ fn measure(mut section: Section<'_>) -> Result<Measure, StudyError> {
                 "expected a time such as \"2s\" (ns, us, ms, s, min), more than 0",
             )
         })?;
+    }
+    let bytes = section.text("bytes", |text| match units::bytes(text) {
+        Ok(bytes) if bytes > 0 => Ok(bytes),
+        _ => Err("a size such as \"32MiB\", more than 0"),
+    })?;
+    let transactions = section.read("transactions", "a whole number from 1", |value| {
+        one_or_more(value).map(u64::from)
+    })?;
+    if bytes.is_some() || transactions.is_some() {
+        let default = FixedWork::default();
+        measure.work = Some(FixedWork {
+            bytes: bytes.unwrap_or(default.bytes),
+            transactions: transactions.unwrap_or(default.transactions),
+        });
     }
     if let Some(n) = section.read("seed", "a whole number from 0", |value| match raw(value) {
         Raw::Integer(n) => u64::try_from(n).ok(),

@@ -48,6 +48,10 @@ pub enum Command {
     Knobs,
     /// Say whether one thing costs more than another: cells, settings, builds, commands or runs; live ones run in turn until it is known.
     Compare(Box<Compare>),
+    /// Say whether one kernel costs more instructions than another: studies in guests of both, on any machine, busy or not.
+    Kernels(Kernels),
+    /// For `git bisect run`: whether the kernel built in a tree costs more instructions than a run before; 0 no, 1 yes, 125 not to be told.
+    Bisect(Bisect),
     /// Draw reports again from the records of earlier runs.
     Report(Report),
     /// Print what Kubernetes is to run so that a study's hosts are pods, and the study's [hosts] for it.
@@ -162,7 +166,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Go on with an interrupted or killed run: no trial is repeated, none lost.
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["study", "set", "net_config", "repetitions", "duration", "seed", "meter_cost", "capture", "quick", "out"])]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["study", "set", "net_config", "repetitions", "duration", "seed", "meter_cost", "capture", "quick", "out", "exact_instructions"])]
     pub resume: Option<PathBuf>,
     /// Hold each cell against an earlier run of the same study: its directory. A cell that is dearer is exit code 3; thresholds with a percentage limit it.
     #[arg(long, value_name = "DIR")]
@@ -173,6 +177,15 @@ pub struct RunArgs {
     /// How hosts are reached that are not of this machine.
     #[command(flatten)]
     pub hosts: HostArgs,
+    /// Count instructions, not time: run the study in guests that QEMU emulates, each repetition a boot of its own (docs/netdev.md).
+    #[arg(long)]
+    pub exact_instructions: bool,
+    /// With --exact-instructions: the guests' kernel, a package (.deb), a directory with boot/vmlinuz-*, a build tree or an image [default: the one that runs here].
+    #[arg(long, value_name = "PATH", requires = "exact_instructions")]
+    pub kernel: Option<PathBuf>,
+    /// With --exact-instructions: guests at the same time [default: one for each CPU].
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    pub at_once: Option<usize>,
     /// Print the cells and the estimated time, with --slurm the job's script, and run nothing.
     #[arg(long)]
     pub dry_run: bool,
@@ -304,6 +317,73 @@ pub struct Compare {
     /// Two commands: COMMAND… --versus -- COMMAND…
     #[arg(last = true, value_name = "COMMAND", conflicts_with = "of")]
     pub command: Vec<String>,
+}
+
+/// `tcpcost kernels`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "A kernel is a package (.deb), a directory with boot/vmlinuz-*, a build tree, or an image.\n\nExit codes: 0 improves or equivalent, 3 regresses, 4 inconclusive; else as of run."
+)]
+pub struct Kernels {
+    /// The kernel that the other is held against.
+    pub a: PathBuf,
+    /// The other.
+    pub b: PathBuf,
+    /// Studies, by name or file.
+    #[arg(value_name = "STUDY", default_value = "cost-of-tcp")]
+    pub studies: Vec<String>,
+    /// Boots of each kernel: four at least have an interval.
+    #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub boots: u32,
+    /// Guests at the same time [default: one for each CPU].
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    pub at_once: Option<usize>,
+    /// The least difference that matters, in percent.
+    #[arg(long, value_name = "PERCENT", default_value_t = 0.2)]
+    pub min_effect: f64,
+    /// Set a knob in every cell; may be repeated.
+    #[arg(long, value_name = "KNOB=VALUE")]
+    pub set: Vec<String>,
+    /// Seed of the boots [default: the study's].
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+    /// Directory for both kernels' records; what is there already is not done again [default: tcpcost-out/kernels-TIME].
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// What is told, and how.
+    #[command(flatten)]
+    pub telling: Telling,
+}
+
+/// `tcpcost bisect`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example, in a kernel tree, v6.12 being good and HEAD bad:\n  make bzImage modules && tcpcost run cost-of-tcp --exact-instructions --kernel . --out /tmp/good    at v6.12\n  git bisect start HEAD v6.12\n  git bisect run sh -c 'make -s olddefconfig bzImage modules || exit 125; tcpcost bisect . --baseline /tmp/good'\n\nExit codes: 0 as good, 1 dearer, 125 not to be told (no boot, no verdict), 2 usage, 130 interrupted."
+)]
+pub struct Bisect {
+    /// The kernel: its build tree, or what `kernels` takes.
+    pub tree: PathBuf,
+    /// The run that it is held against, of a good kernel, with --exact-instructions: its directory.
+    #[arg(long, value_name = "DIR")]
+    pub baseline: PathBuf,
+    /// Judge by this cell alone.
+    #[arg(long, value_name = "NAME")]
+    pub cell: Option<String>,
+    /// Boots: four at least have an interval.
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub boots: u32,
+    /// Guests at the same time [default: one for each CPU].
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    pub at_once: Option<usize>,
+    /// The least difference that matters, in percent [default: the baseline's].
+    #[arg(long, value_name = "PERCENT")]
+    pub min_effect: Option<f64>,
+    /// Directory for the records [default: none is kept].
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// What is told, and how.
+    #[command(flatten)]
+    pub telling: Telling,
 }
 
 /// `tcpcost report`.
@@ -500,6 +580,11 @@ fn interval(text: &str) -> Result<Duration, String> {
     parsed
         .filter(|interval| (Duration::from_millis(10)..=YEAR).contains(interval))
         .ok_or_else(|| EXPECTED.to_string())
+}
+
+fn at_least_one(text: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|number| *number >= 1);
+    number.ok_or_else(|| "a whole number from 1".to_string())
 }
 
 /// Of one CPU; 0 would see nothing.

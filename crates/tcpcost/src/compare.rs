@@ -88,6 +88,7 @@ fn live(args: &cli::Compare, named: &str, min_effect: Option<f64>) -> anyhow::Re
         compare: Some(sides),
         min_effect,
         time_max: Some(args.time.clone()),
+        exact_instructions: None,
         ..Overrides::default()
     };
     let study = overrides.apply(&text, &file)?;

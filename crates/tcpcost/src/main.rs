@@ -10,6 +10,7 @@ mod doctor;
 mod exit;
 mod fronts;
 mod manifest;
+mod kernels;
 mod metrics_address;
 mod net_config;
 mod output;
@@ -33,6 +34,9 @@ use crate::cli::{Cli, Command};
 use crate::exit::{Exit, usage};
 
 fn main() -> ExitCode {
+    if tcpcost_guest::init::is_asked() {
+        tcpcost_guest::init::main();
+    }
     if let Some(front) = fronts::Front::asked() {
         return front.run();
     }
@@ -110,6 +114,8 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Convert { profile } => print(uperf::convert(&profile)?),
         Command::Knobs => print(studies::knobs()),
         Command::Manifest(args) => print(manifest::manifest(&args)?),
+        Command::Kernels(args) => Ok(kernels::kernels(&args)?.into()),
+        Command::Bisect(args) => Ok(kernels::bisect(&args)?.into()),
         Command::Report(args) => Ok(report::report(&args)?.into()),
         Command::Doctor { json } => {
             let (text, exit) = doctor::doctor(json);

@@ -10,7 +10,7 @@ use anyhow::Context;
 use clap::Args;
 use tcpcost_report::{
     Decision, Summary, TextStyle, Verdict, bmf, csv, github_benchmark, html, json, ktap, markdown,
-    openmetrics, text,
+    nipa, openmetrics, text,
 };
 use tcpcost_study::ThresholdOf;
 
@@ -44,6 +44,9 @@ pub struct RunFormat {
     /// KTAP, as the kernel's tests: a test for each cell and for each threshold.
     #[arg(long)]
     pub ktap: bool,
+    /// JSON of netdev's CI (NIPA): the tests of --ktap, each pass, fail or skip.
+    #[arg(long)]
+    pub nipa: bool,
     /// Bencher Metric Format.
     #[arg(long)]
     pub bmf: bool,
@@ -63,11 +66,12 @@ impl RunFormat {
             csv,
             markdown,
             ktap,
+            nipa,
             bmf,
             github_benchmark,
             openmetrics,
         } = self;
-        !(json || csv || markdown || ktap || bmf || github_benchmark || openmetrics)
+        !(json || csv || markdown || ktap || nipa || bmf || github_benchmark || openmetrics)
     }
 }
 
@@ -133,6 +137,7 @@ pub fn print(summaries: &[Summary], format: RunFormat, details: bool) -> anyhow:
         }
         (RunFormat { markdown: true, .. }, many) => markdown(many),
         (RunFormat { ktap: true, .. }, many) => ktap(many),
+        (RunFormat { nipa: true, .. }, many) => nipa(many),
         (RunFormat { bmf: true, .. }, many) => bmf(many),
         (
             RunFormat {

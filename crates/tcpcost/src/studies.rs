@@ -143,6 +143,7 @@ macro_rules! built_in {
 
 const BUILT_IN: &[(&str, &str)] = built_in![
     "tour",
+    "cost-of-tcp",
     "acks",
     "ack-limits",
     "ack-bursts",

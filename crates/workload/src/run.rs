@@ -46,10 +46,24 @@ impl<S: Stack> Worker<S> {
     /// # Errors
     /// A connection that broke or was closed by the peer; bytes that are not as sent (`check`).
     pub fn run_until(&mut self, deadline: Instant, stop: &AtomicBool) -> Result<(), WorkloadError> {
+        self.run_until_moved(deadline, u64::MAX, stop)
+    }
+
+    /// The same until it has moved so many bytes in all ([`Worker::bytes_moved`]), and a turn more at most; with a thread for each
+    /// connection until the deadline.
+    ///
+    /// # Errors
+    /// As of [`Worker::run_until`].
+    pub fn run_until_moved(
+        &mut self,
+        deadline: Instant,
+        bytes: u64,
+        stop: &AtomicBool,
+    ) -> Result<(), WorkloadError> {
         self.clock.resume(Instant::now());
         let result = self.start().and_then(|()| match &self.threads {
             Some(threads) => threads.run_until(deadline, stop),
-            None => self.run(deadline, stop),
+            None => self.run(deadline, bytes, stop),
         });
         self.clock.stop(Instant::now());
         result
@@ -95,14 +109,21 @@ impl<S: Stack> Worker<S> {
         Ok(())
     }
 
-    fn run(&mut self, deadline: Instant, stop: &AtomicBool) -> Result<(), WorkloadError> {
+    fn run(
+        &mut self,
+        deadline: Instant,
+        bytes: u64,
+        stop: &AtomicBool,
+    ) -> Result<(), WorkloadError> {
         let batch = match self.groups.len() {
-            1 => BATCH_BYTES,
+            1 if bytes == u64::MAX => BATCH_BYTES,
+            // Or it would go on for megabytes.
             _ => BATCH_BYTES_OF_GROUPS,
         };
         loop {
             let now = Instant::now();
-            if now >= deadline || stop.load(Ordering::Relaxed) {
+            let is_done = bytes != u64::MAX && self.bytes_moved() >= bytes;
+            if is_done || now >= deadline || stop.load(Ordering::Relaxed) {
                 return self.flush();
             }
             let due = self.start_all_due(self.clock.at_ns(now))?;

@@ -269,6 +269,15 @@ impl<S: Stack> Worker<S> {
         totals
     }
 
+    /// Payload that it has sent and received, all groups together; what threads of connections move is not in it.
+    pub fn bytes_moved(&self) -> u64 {
+        let of = |index: usize| {
+            let tally = &self.group_at(index).tally;
+            tally.bytes_sent + tally.bytes_received
+        };
+        (0..self.groups.len()).map(of).sum()
+    }
+
     /// The same of one group, without what the stack counts for all of them.
     pub fn group_totals(&self, group: usize) -> Counts {
         let own = self.group_at(group);

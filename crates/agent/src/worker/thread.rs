@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::{AdditionError, Histogram};
 use tcpcost_link::Device;
+use tcpcost_meter::Meter;
 use tcpcost_meter::affinity::pin;
+use tcpcost_meter::mark;
 use tcpcost_meter::memory::MemoryUse;
 use tcpcost_meter::rusage;
 use tcpcost_meter::tcp_info::TcpInfo;
@@ -42,6 +44,54 @@ const BY_CONNECTION_NS_PER_CONNECTION: u64 = 4_000;
 /// How long an order may wait for a stack that is kept up: well within the lead of a span.
 const KEEP_UP: Duration = Duration::from_millis(1);
 
+/// A fixed amount of work is done within this, or the trial fails: a path at which nothing moves ends no trial by itself.
+const WORK_MAX: Duration = Duration::from_secs(60);
+/// Traffic goes on so long after the second snapshot of a fixed amount of work: who is done first waits for the other, who has
+/// what is in flight left to do.
+const TAIL_OF_WORK_NS: u64 = 50_000_000;
+
+/// What a stretch of traffic ends with.
+#[derive(Debug, Clone, Copy)]
+enum Goal {
+    /// An instant, ns of the monotonic clock.
+    At(u64),
+    /// So many bytes sent and received by this worker.
+    Moved(u64),
+}
+
+/// Which snapshot. The last meter of the first is the first of the second, so that reading the others is not in what it tells.
+#[derive(Debug, Clone, Copy)]
+enum Turn {
+    First,
+    Second,
+}
+
+/// Where TCP_INFO is read, and the snapshots are taken.
+struct Goals {
+    lead: Goal,
+    from: Goal,
+    to: Goal,
+}
+
+impl Goals {
+    /// Of a span of time, or of work: as much before the first snapshot as behind it, and a part between TCP_INFO and that, in which
+    /// traffic is in its stride again, so small that what TCP_INFO tells is of the same work.
+    fn new(span: Span, lead_ns: u64, moved: u64) -> Goals {
+        match span.work_bytes {
+            None => Goals {
+                lead: Goal::At(span.from_ns.saturating_sub(lead_ns)),
+                from: Goal::At(span.from_ns),
+                to: Goal::At(span.to_ns),
+            },
+            Some(bytes) => Goals {
+                lead: Goal::Moved(moved + bytes - bytes / 128),
+                from: Goal::Moved(moved + bytes),
+                to: Goal::Moved(moved + 2 * bytes),
+            },
+        }
+    }
+}
+
 /// A worker, on its thread.
 pub(super) struct Worker {
     pub(super) inbox: Receiver<Order>,
@@ -51,6 +101,8 @@ pub(super) struct Worker {
     pub(super) sampler: Option<Sampler>,
     pub(super) beside_soak: bool,
     pub(super) by_connection: bool,
+    /// Whether it marks the interval for an emulator: of one that does one host does.
+    pub(super) marks: bool,
     /// Time between looks at the first connection.
     pub(super) series_ns: Option<u64>,
     /// Not where connections come and go.
@@ -166,15 +218,16 @@ impl Worker {
         if self.by_connection {
             lead_ns += BY_CONNECTION_NS_PER_CONNECTION * connections;
         }
-        self.drive(worker, span.from_ns.saturating_sub(lead_ns))?;
+        let goals = Goals::new(span, lead_ns, worker.bytes_moved());
+        self.drive(worker, goals.lead)?;
         let info_first = realtime_ns();
         let connections_before = self.connections(worker)?;
         let info_first = [info_first, realtime_ns()];
         let by_connection_before = self.by_connection();
-        self.drive(worker, span.from_ns)?;
+        self.drive(worker, goals.from)?;
         let first_begin_ns = realtime_ns();
         // Slow meters first here and last there, so that what they cost is outside on both sides.
-        let mut before = self.meters()?;
+        let mut before = self.meters(Turn::First)?;
         before.extend(self.own(worker)?);
         let first_end_ns = realtime_ns();
         drop(take_response_times(worker));
@@ -184,8 +237,17 @@ impl Worker {
             sampler.start();
         }
 
-        let series = self.drive_and_look(worker, span)?;
+        if self.marks {
+            mark::begin();
+        }
+        let series = match span.work_bytes {
+            None => self.drive_and_look(worker, span)?,
+            Some(_) => self.drive(worker, goals.to).map(|()| None)?,
+        };
 
+        if self.marks {
+            mark::end();
+        }
         if let Some(sampler) = &mut self.sampler {
             sampler.stop();
         }
@@ -193,7 +255,7 @@ impl Worker {
         let mut after = self.own(worker)?;
         let group_response_times = take_response_times(worker);
         let operations = take_operations(worker);
-        after.extend(self.meters()?);
+        after.extend(self.meters(Turn::Second)?);
         let second_end_ns = realtime_ns();
         let by_connection_after = self.by_connection();
         let memory = MemoryUse::read(Path::new("/proc"));
@@ -207,7 +269,11 @@ impl Worker {
         });
         after.extend(connections_after);
         let buffers = buffers_before.zip(S::buffers(worker));
-        self.drive(worker, span.stop_ns)?;
+        let stop_ns = match span.work_bytes {
+            None => span.stop_ns,
+            Some(_) => clock_ns() + TAIL_OF_WORK_NS,
+        };
+        self.drive(worker, Goal::At(stop_ns))?;
         worker.end_traffic();
 
         before.extend(connections_before);
@@ -252,7 +318,10 @@ impl Worker {
     /// left of the interval tells nothing.
     fn check_in_time(&self, span: Span) -> Result<(), String> {
         let late_ns = clock_ns().saturating_sub(span.from_ns);
-        if !self.has_threads || late_ns < (span.to_ns - span.from_ns) / 10 {
+        if !self.has_threads
+            || span.work_bytes.is_some()
+            || late_ns < (span.to_ns - span.from_ns) / 10
+        {
             return Ok(());
         }
         let late_ms = late_ns / 1_000_000;
@@ -264,16 +333,28 @@ impl Worker {
     fn drive<S: Observed>(
         &self,
         worker: &mut workload::Worker<S>,
-        until_ns: u64,
+        goal: Goal,
     ) -> Result<(), String> {
-        let left = Duration::from_nanos(until_ns.saturating_sub(clock_ns()));
+        let (left, bytes) = match goal {
+            Goal::At(until_ns) => (
+                Duration::from_nanos(until_ns.saturating_sub(clock_ns())),
+                u64::MAX,
+            ),
+            Goal::Moved(bytes) => (WORK_MAX, bytes),
+        };
         worker
-            .run_until(Instant::now() + left, &self.stop)
+            .run_until_moved(Instant::now() + left, bytes, &self.stop)
             .map_err(|error| error.to_string())?;
         if self.stop.load(Ordering::Relaxed) {
-            Err("the trial was given up".to_string())
-        } else {
-            Ok(())
+            return Err("the trial was given up".to_string());
+        }
+        match goal {
+            Goal::Moved(bytes) if worker.bytes_moved() < bytes => Err(format!(
+                "of {bytes} bytes only {} were moved in {} s",
+                worker.bytes_moved(),
+                WORK_MAX.as_secs()
+            )),
+            _ => Ok(()),
         }
     }
 
@@ -284,12 +365,12 @@ impl Worker {
         span: Span,
     ) -> Result<Option<ConnectionSeries>, String> {
         let Some(every_ns) = self.series_ns else {
-            return self.drive(worker, span.to_ns).map(|()| None);
+            return self.drive(worker, Goal::At(span.to_ns)).map(|()| None);
         };
         let mut series = ConnectionSeries::default();
         let mut due_ns = span.from_ns;
         loop {
-            self.drive(worker, due_ns.min(span.to_ns))?;
+            self.drive(worker, Goal::At(due_ns.min(span.to_ns)))?;
             if let Some(look) = S::look(worker) {
                 // As late as the loop returned: what is told is when it was, not when it was due.
                 series.push(clock_ns().saturating_sub(span.from_ns), look);
@@ -302,11 +383,18 @@ impl Worker {
     }
 
     /// The end's meters, if this worker reads them.
-    fn meters(&mut self) -> Result<Vec<Snapshot>, String> {
-        let meters = self.meters.meters.iter_mut();
-        meters
-            .map(|meter| meter.snapshot().map_err(|error| error.to_string()))
-            .collect()
+    fn meters(&mut self, turn: Turn) -> Result<Vec<Snapshot>, String> {
+        let mut snapshots = Vec::new();
+        let mut read = |meter: &mut Box<dyn Meter + Send>| {
+            let snapshot = meter.snapshot().map_err(|error| error.to_string());
+            snapshot.map(|snapshot| snapshots.push(snapshot))
+        };
+        let mut meters = self.meters.meters.iter_mut();
+        match turn {
+            Turn::First => meters.try_for_each(&mut read),
+            Turn::Second => meters.rev().try_for_each(&mut read),
+        }?;
+        Ok(snapshots)
     }
 
     /// Totals by connection, if they are wanted and this worker reads the end's meters.

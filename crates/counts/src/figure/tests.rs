@@ -106,4 +106,9 @@ impl Source for Numbered {
     fn owns_namespaces(&self) -> bool {
         true
     }
+
+    fn instructions_per_ns(&self) -> Option<f64> {
+        // Beside the PMU's, which has a name of its own.
+        Some(1.7)
+    }
 }

@@ -15,21 +15,26 @@ use crate::summary::Summary;
 use crate::verdict::{Judged, Verdict};
 
 /// How a test ended.
-enum Result {
+pub(super) enum Result {
+    /// It is as it is to be.
     Ok,
+    /// It failed, or is dearer.
     NotOk,
+    /// It cannot be told; why.
     Skip(String),
 }
 
-struct Test {
-    name: String,
+pub(super) struct Test {
+    /// Of which run, and what.
+    pub(super) name: String,
     /// Lines before the result, for a reader.
-    diagnostics: Vec<String>,
-    result: Result,
+    pub(super) diagnostics: Vec<String>,
+    /// How it ended.
+    pub(super) result: Result,
 }
 
-/// The runs as one list of tests.
-pub fn ktap(summaries: &[Summary]) -> String {
+/// All tests of the runs, in order.
+pub(super) fn tests(summaries: &[Summary]) -> Vec<Test> {
     let mut tests = Vec::new();
     for (summary, run) in summaries.iter().zip(names(summaries)) {
         tests.extend(summary.cells.iter().map(|cell| of_cell(&run, cell)));
@@ -42,6 +47,12 @@ pub fn ktap(summaries: &[Summary]) -> String {
         let comparisons = summary.comparisons.iter();
         tests.extend(comparisons.map(|one| of_comparison(&run, one)));
     }
+    tests
+}
+
+/// The runs as one list of tests.
+pub fn ktap(summaries: &[Summary]) -> String {
+    let tests = tests(summaries);
     let mut out = format!("KTAP version 1\n1..{}\n", tests.len());
     for (index, test) in tests.iter().enumerate() {
         for line in &test.diagnostics {

@@ -4,6 +4,7 @@ mod bmf;
 mod github_benchmark;
 mod ktap;
 mod markdown;
+mod nipa;
 mod openmetrics;
 
 use serde::Serialize;
@@ -17,6 +18,7 @@ pub use bmf::bmf;
 pub use github_benchmark::github_benchmark;
 pub use ktap::ktap;
 pub use markdown::markdown;
+pub use nipa::nipa;
 pub use openmetrics::openmetrics;
 
 /// The name of each run: its study's, with a number where it comes again.

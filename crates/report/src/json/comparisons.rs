@@ -20,8 +20,17 @@ pub(super) struct ComparisonJson<'a> {
     ratio: Option<Estimate>,
     min_effect_ratio: f64,
     verdict: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    regime: Option<RegimeJson>,
     pairs_needed: Option<usize>,
     ratios: BTreeMap<String, Estimate>,
+}
+
+#[derive(Serialize)]
+struct RegimeJson {
+    count: String,
+    from: f64,
+    to: f64,
 }
 
 pub(super) fn comparison(one: &Comparison) -> ComparisonJson<'_> {
@@ -35,6 +44,11 @@ pub(super) fn comparison(one: &Comparison) -> ComparisonJson<'_> {
         ratio: one.contrast.map(|contrast| contrast.ratio),
         min_effect_ratio: one.min_effect,
         verdict: one.decision.name(),
+        regime: one.regime.map(|regime| RegimeJson {
+            count: regime.count.to_string(),
+            from: regime.from,
+            to: regime.to,
+        }),
         pairs_needed: one.pairs_needed,
         ratios: ratios
             .map(|(of, contrast)| (of.to_string(), contrast.ratio))

@@ -16,6 +16,7 @@ use tcpcost_study::{
     repetitions, units,
 };
 
+use super::exact_instructions::ExactInstructions;
 use crate::exit::usage;
 use crate::output;
 use tcpcost_host::lock::holders;
@@ -64,6 +65,9 @@ pub struct Overrides {
     /// `--time`.
     #[serde(default)]
     pub time_max: Option<String>,
+    /// `--exact-instructions`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exact_instructions: Option<ExactInstructions>,
 }
 
 impl Overrides {
@@ -145,6 +149,9 @@ impl Overrides {
             study.measure.capture.trials = trials;
             study.ask_captures();
         }
+        if self.exact_instructions.is_some() {
+            ExactInstructions::apply(&mut study);
+        }
         Ok(study)
     }
 }
@@ -157,8 +164,10 @@ pub struct Directory {
     _owned: File,
 }
 
-const STUDY: &str = "study.toml";
-const OVERRIDES: &str = "run.json";
+/// The study as it was read.
+pub const STUDY: &str = "study.toml";
+/// What the command line changed of it.
+pub const OVERRIDES: &str = "run.json";
 /// Its records, a line each.
 pub const RECORDS: &str = "records.jsonl";
 /// Folder of the shares' directories.
@@ -206,7 +215,7 @@ impl Directory {
 
     /// Opens an earlier one to go on. A last line that a crash cut short is taken off: its trial
     /// was not done.
-    pub fn open(path: &Path) -> anyhow::Result<(Directory, Study, Vec<Record>)> {
+    pub fn open(path: &Path) -> anyhow::Result<(Directory, StoredRun)> {
         // Before it is read, so that nobody adds to it afterwards.
         let owned = own(path)?;
         let run = StoredRun::load(path)?;
@@ -224,8 +233,7 @@ impl Directory {
                 records,
                 _owned: owned,
             },
-            run.study,
-            run.records,
+            run,
         ))
     }
 
@@ -233,7 +241,7 @@ impl Directory {
     pub fn open_share(
         path: &Path,
         share: Share,
-    ) -> anyhow::Result<(Directory, Study, Vec<Record>)> {
+    ) -> anyhow::Result<(Directory, StoredRun)> {
         let own = path.join(SHARES).join(share.number().to_string());
         if own.join(RECORDS).exists() {
             let begun = read_overrides(&own)?.share;
@@ -253,7 +261,7 @@ impl Directory {
         };
         let study = overrides.apply(&text, &path.join(STUDY).to_string_lossy())?;
         let store = Directory::create(&own, &text, &overrides)?;
-        Ok((store, study, Vec::new()))
+        Ok((store, StoredRun::new(study, text, overrides)))
     }
 
     /// Appends a record and waits until it is on the disk.
@@ -350,6 +358,10 @@ fn shares(path: &Path) -> Vec<PathBuf> {
 pub struct StoredRun {
     /// The study, overrides applied.
     pub study: Study,
+    /// Its file's text.
+    pub text: String,
+    /// What was changed of it.
+    pub overrides: Overrides,
     /// Its records and those of its shares, in order, each trial once.
     pub records: Vec<Record>,
     /// What was passed over, a line each.
@@ -359,17 +371,25 @@ pub struct StoredRun {
 }
 
 impl StoredRun {
+    /// Without a record yet.
+    pub fn new(study: Study, text: String, overrides: Overrides) -> StoredRun {
+        StoredRun {
+            study,
+            text,
+            overrides,
+            records: Vec::new(),
+            oddities: Vec::new(),
+            sound_bytes: 0,
+        }
+    }
+
     /// Reads a run's directory.
     pub fn load(path: &Path) -> anyhow::Result<StoredRun> {
         let study_file = path.join(STUDY);
         let text = read_text(&study_file)?;
-        let study = read_overrides(path)?.apply(&text, &study_file.to_string_lossy())?;
-        let mut run = StoredRun {
-            study,
-            records: Vec::new(),
-            oddities: Vec::new(),
-            sound_bytes: 0,
-        };
+        let overrides = read_overrides(path)?;
+        let study = overrides.apply(&text, &study_file.to_string_lossy())?;
+        let mut run = StoredRun::new(study, text, overrides);
         let mut known = HashSet::new();
         run.sound_bytes = run.add(&path.join(RECORDS), &mut known)?;
         for file in shares(path) {

@@ -3,6 +3,9 @@
 mod bed;
 mod directory;
 mod distance_wait;
+mod exact_instructions;
+mod functions;
+mod guests;
 mod host;
 mod last_words;
 mod launcher;
@@ -45,7 +48,15 @@ use tcpcost_host::namespace;
 use tcpcost_host::namespace::Way;
 
 pub use self::directory::{Directory, Overrides, RECORDS, StoredRun};
+pub use self::exact_instructions::ExactInstructions;
+pub use self::functions::ByFunction;
+pub use self::guests::Boots;
 pub use self::launcher::Launchers;
+
+/// Requests to stop, for a command that conducts several runs.
+pub fn requests_to_stop() -> anyhow::Result<Interrupt> {
+    Interrupt::watch(ENDS_AT_ONCE).context("wait for signals")
+}
 
 /// The first signal ends the run with a report of what is there; the second ends the agents, if they
 /// do not end by themselves; the third leaves the report out.
@@ -69,7 +80,7 @@ pub fn run(args: &cli::RunArgs) -> anyhow::Result<Exit> {
             return submit(args);
         }
     }
-    let (mut store, mut study, records) = match (&args.resume, args.share) {
+    let (mut store, run) = match (&args.resume, args.share) {
         (Some(path), Some(share)) => Directory::open_share(path, share)?,
         (Some(path), None) => Directory::open(path)?,
         (None, _) => {
@@ -84,19 +95,46 @@ pub fn run(args: &cli::RunArgs) -> anyhow::Result<Exit> {
                 output::write(&plan::dry_run(&study))?;
                 return Ok(Exit::Ok);
             }
+            if args.exact_instructions {
+                // Before there is a directory that nothing will be in.
+                tcpcost_guest::Guest::check_host().map_err(guests::unavailable)?;
+            }
             let path = args
                 .out
                 .clone()
                 .unwrap_or_else(|| default_directory(&study.name));
             let store = Directory::create(&path, &text, &overrides)?;
-            (store, study, Vec::new())
+            (store, StoredRun::new(study, text, overrides))
         }
     };
+    let StoredRun {
+        mut study,
+        text,
+        overrides,
+        records,
+        ..
+    } = run;
     if launchers.job.is_none() && slurm::nodes(&study) != Some(0) {
         launchers.job = Allocation::here()?;
     }
     if let (true, Some(job)) = (study.awaits_nodes(), &launchers.job) {
         study = store.settle(job.host_names())?;
+    }
+    if let Some(ExactInstructions::InGuests(kernel)) = &overrides.exact_instructions {
+        let boots = Boots::new(&study, &text, &overrides, kernel.as_deref(), args.at_once)?;
+        return conduct_in_guests(
+            &mut store,
+            &study,
+            records,
+            &boots,
+            baseline.as_ref(),
+            args.telling,
+        );
+    }
+    if overrides.exact_instructions == Some(ExactInstructions::Here) {
+        // Who booted this guest reports.
+        let Conducted { ended, .. } = trials(&mut store, &study, records, launchers, true)?;
+        return ended.map(|_| Exit::Ok);
     }
     conduct(
         &mut store,
@@ -181,6 +219,24 @@ pub fn conduct(
     baseline: Option<&Baseline>,
     telling: cli::Telling,
 ) -> anyhow::Result<Exit> {
+    let Conducted { records, ended } = trials(store, study, records, launchers, telling.quiet)?;
+    report(store, study, &records, ended, baseline, telling)
+}
+
+/// What came of a run's trials: all records there are, and whether it was interrupted, or what ended it.
+struct Conducted {
+    records: Vec<Record>,
+    ended: anyhow::Result<bool>,
+}
+
+/// Does what is left of a study's trials.
+fn trials(
+    store: &mut Directory,
+    study: &Study,
+    records: Vec<Record>,
+    launchers: Launchers,
+    quiet: bool,
+) -> anyhow::Result<Conducted> {
     // As who this is; in a user namespace it is somebody else. A failure is no reason not to run.
     if let Err(error) = host::put_back("a killed run") {
         output::say!("tcpcost: {error:#}");
@@ -190,7 +246,7 @@ pub fn conduct(
     let interrupt = Interrupt::watch(ENDS_AT_ONCE).context("wait for signals")?;
     let mut events = Events::new(interrupt);
 
-    let mut progress = Progress::new(Plan::trials(study, &records), telling.quiet);
+    let mut progress = Progress::new(Plan::trials(study, &records), quiet);
     progress.say(&format!("records and report: {}", store.path().display()));
     for warning in &access.warnings {
         progress.say(&format!("tcpcost: {}", warning.text));
@@ -211,8 +267,89 @@ pub fn conduct(
     // Whatever ended it: agents are gone, the host is as it was, and what is there is reported.
     let ended = runner.leave_bed().and(ended);
     progress.finish();
+    Ok(Conducted {
+        records: runner.records,
+        ended,
+    })
+}
 
-    let mut summary = Summary::new(study, &runner.records);
+/// Boots guests until a study's trials are done, and reports.
+pub fn conduct_in_guests(
+    store: &mut Directory,
+    study: &Study,
+    mut records: Vec<Record>,
+    boots: &Boots<'_>,
+    baseline: Option<&Baseline>,
+    telling: cli::Telling,
+) -> anyhow::Result<Exit> {
+    let interrupt = Interrupt::watch(ENDS_AT_ONCE).context("wait for signals")?;
+    let mut progress = Progress::new(Plan::trials(study, &records), telling.quiet);
+    progress.say(&format!("records and report: {}", store.path().display()));
+    let ended = boots.run(store, &mut records, &interrupt, &mut progress);
+    progress.finish();
+    let exit = report(store, study, &records, ended, baseline, telling)?;
+    if let (true, Some(functions)) = (
+        telling.details && telling.format.is_text(),
+        ByFunction::load(store.path()),
+    ) {
+        let cells = study.cells.iter();
+        let tables = cells.map(|cell| format!("\n{}", functions.table(&cell.name)));
+        output::write(&tables.collect::<String>())?;
+    }
+    Ok(exit)
+}
+
+/// A study's text, and how its file is called in errors.
+pub struct Source<'a> {
+    /// The text.
+    pub text: &'a str,
+    /// Its name.
+    pub file: &'a str,
+}
+
+/// Measures a study in guests, into a directory, in which an earlier run of the same goes on; `None` if it was interrupted.
+pub fn in_guests(
+    path: &Path,
+    source: &Source<'_>,
+    overrides: &Overrides,
+    at_once: Option<usize>,
+    interrupt: &Interrupt,
+    quiet: bool,
+) -> anyhow::Result<Option<Summary>> {
+    let study = overrides.apply(source.text, source.file)?;
+    let Some(ExactInstructions::InGuests(kernel)) = &overrides.exact_instructions else {
+        anyhow::bail!("not asked for in guests");
+    };
+    let boots = Boots::new(&study, source.text, overrides, kernel.as_deref(), at_once)?;
+    let (mut store, mut records) = if path.join(RECORDS).exists() {
+        let (store, run) = Directory::open(path)?;
+        if run.overrides.exact_instructions != overrides.exact_instructions || run.study != study {
+            return Err(usage(format!(
+                "{} holds a run of something else: choose another --out",
+                path.display()
+            )));
+        }
+        (store, run.records)
+    } else {
+        (Directory::create(path, source.text, overrides)?, Vec::new())
+    };
+    let mut progress = Progress::new(Plan::trials(&study, &records), quiet);
+    progress.say(&format!("records: {}", path.display()));
+    let interrupted = boots.run(&mut store, &mut records, interrupt, &mut progress);
+    progress.finish();
+    Ok((!interrupted?).then(|| Summary::new(&study, &records)))
+}
+
+/// Tells what came of a run; `ended` is whether it was interrupted, or what ended it.
+fn report(
+    store: &Directory,
+    study: &Study,
+    records: &[Record],
+    ended: anyhow::Result<bool>,
+    baseline: Option<&Baseline>,
+    telling: cli::Telling,
+) -> anyhow::Result<Exit> {
+    let mut summary = Summary::new(study, records);
     if let Some(baseline) = baseline {
         baseline.hold(&mut summary);
     }
@@ -260,6 +397,9 @@ fn overrides(args: &cli::RunArgs, study: String) -> anyhow::Result<Overrides> {
         compare: None,
         min_effect: percentage("--min-effect", args.min_effect)?,
         time_max: None,
+        exact_instructions: args
+            .exact_instructions
+            .then(|| ExactInstructions::InGuests(args.kernel.clone())),
     })
 }
 

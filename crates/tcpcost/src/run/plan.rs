@@ -306,6 +306,7 @@ mod tests {
             bed: "netns".into(),
             captured: false,
             interval_ns: 1,
+            work: None,
             outcome,
             warnings: if marked { vec![warning] } else { vec![] },
             cpu_distances: vec![],

@@ -98,6 +98,8 @@ fn outcome(study: &Study, record: &Record) -> String {
             let work = match (transactions, of(Figure::Goodput)) {
                 (Some(rate), _) => format!("{rate:.0} transactions/s"),
                 (None, Some(rate)) => format!("{:.3} Gbit/s", rate / 1e9),
+                // A clock that counts instructions tells no rate.
+                (None, None) if record.instructions_per_ns().is_some() => "done".to_string(),
                 (None, None) => "no traffic".to_string(),
             };
             // The main quantity, as the report chooses it: what the study names, else by the meter that sees only
@@ -105,6 +107,7 @@ fn outcome(study: &Study, record: &Record) -> String {
             let costs = &COSTS[if has_transactions { 0 } else { COSTS.len() / 2 }..];
             let total = |(kind, what)| (Derived::total(kind), what);
             let asked = study.measure.quantity.map(|of| (of, of.kind.unit()));
+            let asked = asked.filter(|_| record.instructions_per_ns().is_none());
             let cost = asked
                 .into_iter()
                 .chain(costs.iter().copied().map(total))
@@ -117,15 +120,20 @@ fn outcome(study: &Study, record: &Record) -> String {
 }
 
 /// By transaction first: what has transactions is not told by the KiB.
-const COSTS: [(Figure, &str); 4] = [
+const COSTS: [(Figure, &str); 6] = [
     (Figure::ExactUsPerTransaction, "\u{b5}s CPU per transaction"),
     (
         Figure::CpuUsPerTransaction,
         "\u{b5}s CPU per transaction, other tasks included",
+    ),
+    (
+        Figure::InstructionsPerTransaction,
+        "instructions per transaction",
     ),
     (Figure::ExactUsPerKib, "\u{b5}s CPU per KiB"),
     (
         Figure::CpuUsPerKib,
         "\u{b5}s CPU per KiB, other tasks included",
     ),
+    (Figure::InstructionsPerKib, "instructions per KiB"),
 ];

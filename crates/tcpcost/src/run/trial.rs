@@ -147,6 +147,7 @@ impl Trial<'_> {
             bed: bed.word().to_string(),
             captured: self.cell.captured.is_some(),
             interval_ns: nanos(self.study.times(self.cell).1),
+            work: self.study.measure.work,
             outcome: Outcome::Measured,
             warnings: Vec::new(),
             cpu_distances: Vec::new(),
@@ -323,6 +324,7 @@ impl Trial<'_> {
         }
         let mut distances = distances(bed, topology, placed, events)?;
         let hosts: Vec<HostName> = topology.names().collect();
+        let work = self.work(topology)?;
         let mut before = ByHost::new();
         for &host in &hosts {
             before.insert(host, clock_offset(bed, host, events)?);
@@ -337,6 +339,7 @@ impl Trial<'_> {
                 from_ns: now_ns + span.from_ns,
                 to_ns: now_ns + span.to_ns,
                 stop_ns: now_ns + span.stop_ns,
+                work_bytes: work.get(&host).copied(),
             })
         })?;
         for distance in &mut distances {
@@ -369,6 +372,29 @@ impl Trial<'_> {
             hosts: found,
             distances,
         })
+    }
+}
+
+impl Trial<'_> {
+    /// The bytes that end each host's interval, where the study asks for work in place of time.
+    fn work(&self, topology: &Topology) -> Result<ByHost<u64>, AskError> {
+        let Some(work) = self.study.measure.work else {
+            return Ok(ByHost::new());
+        };
+        let unsupported = |(knob, reason): (&str, String)| AskError::Unsupported {
+            knob: knob.to_string(),
+            reason,
+        };
+        let mut bytes = ByHost::new();
+        for host in topology.names() {
+            if topology.side(host).is_none() {
+                let reason = "a host in the middle has no fixed amount of work, only a duration";
+                return Err(unsupported(("topology", reason.to_string())));
+            }
+            let of_host = work.bytes_of_host(&self.cell.knobs, topology.times(host));
+            bytes.insert(host, of_host.map_err(unsupported)?);
+        }
+        Ok(bytes)
     }
 }
 
@@ -504,6 +530,7 @@ fn span((warm_up, duration): (Duration, Duration), head_start_ns: u64) -> Span {
         from_ns,
         to_ns,
         stop_ns: to_ns + TAIL_NS,
+        work_bytes: None,
     }
 }
 

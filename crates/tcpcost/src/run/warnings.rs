@@ -297,6 +297,7 @@ mod tests {
             bed: "netns".into(),
             captured: false,
             interval_ns: 1_000_000,
+            work: None,
             outcome: Outcome::Measured,
             warnings: vec![],
             cpu_distances: vec![],

@@ -1,0 +1,193 @@
+#!/usr/bin/env python3
+"""ledger.py DIR...: docs/ledger.md and docs/ledger.svg of runs of cost-of-tcp, one for each kernel."""
+import collections
+import html
+import json
+import statistics
+import sys
+
+from exact_instructions import cost
+
+
+def counts(record):
+    """Sums over hosts of what a price is per, per KiB or per transaction."""
+    sums = collections.Counter()
+    for host in record["hosts"].values():
+        for reading in host["readings"]:
+            if "group" in str(reading["whose"]):
+                continue
+            for name, count in reading["counts"].items():
+                sums[reading["meter"], name] += count
+    work = sums["workload", "transactions"] or sums["workload", "payload_bytes_received"] / 1024
+    # Segments without payload that were sent, at both ends.
+    acks = sums["tcp_info", "conn_segments_sent"] - sums["tcp_info", "conn_data_segments_sent"]
+    switches = sums["rusage", "voluntary_switches"] + sums["rusage", "involuntary_switches"]
+    return {
+        "ACKs": acks / work,
+        "segments": sums["tcp_info", "conn_data_segments_sent"] / work,
+        "writes": sums["workload", "send_calls"] / work,
+        "switches": switches / work,
+    }
+
+
+def load(folder):
+    cells = collections.defaultdict(dict)
+    kernel = None
+    for line in open(f"{folder}/records.jsonl"):
+        record = json.loads(line)
+        if record["outcome"] != "measured":
+            print(f"{folder}: {record['cell']}: {record.get('reason')}", file=sys.stderr)
+            continue
+        kernel = next(iter(record["machines"].values()))["kernel"].split()[0]
+        cells[record["cell"]][record["repetition"]] = (cost(record), counts(record))
+    return kernel, cells
+
+
+def of_cell(name):
+    return lambda boot: boot[name][0]
+
+
+def by(first, second, count):
+    """What one more of a count costs: the second cell against the first."""
+
+    def price(boot):
+        (low, low_counts), (high, high_counts) = boot[first], boot[second]
+        return (high - low) / (high_counts[count] - low_counts[count])
+
+    return price
+
+
+BULK, ONE = "stream, TSO", "stream, 1 segment an skb"
+PRICES = [
+    ("a KiB in bulk, TSO", of_cell(BULK)),
+    ("a KiB in bulk, sendfile (copies less: not to be compared)", of_cell("stream, sendfile")),
+    ("a KiB in bulk, TSO off", of_cell("stream, TSO off")),
+    ("a KiB in bulk, one skb a segment", of_cell(ONE)),
+    ("a segment that software cuts (TSO off)", by(BULK, "stream, TSO off", "segments_on_the_wire")),
+    ("an skb through both stacks", by("stream, 16 segments an skb", "stream, 4 segments an skb", "skbs")),
+    ("an ACK", by(ONE, "an ACK for each read", "ACKs")),
+    ("a system call that writes", by("writes of 4 KiB", "writes of 1 KiB", "writes")),
+    ("a wake-up", by("rr, 1 B, 16 connections", "rr, 1 B", "switches")),
+    ("a transaction of 1 B", of_cell("rr, 1 B")),
+    ("a transaction of 16 KiB", of_cell("rr, 16 KiB")),
+    ("a connection, beside its transaction", lambda boot: boot["crr, 1 B"][0] - boot["rr, 1 B"][0]),
+]
+# Segments of an skb, of cells that set it. A segment that is cut below TCP has an MSS of 1448 bytes.
+SEGMENTS = {"stream, 16 segments an skb": 16, "stream, 4 segments an skb": 4}
+MSS = 1448
+
+
+def price(rule, boot):
+    try:
+        return rule(boot)
+    except (KeyError, ZeroDivisionError):
+        return None
+
+
+def table(runs):
+    rows = []
+    for name, rule in PRICES:
+        row = [name]
+        for _, cells in runs:
+            boots = sorted(set.intersection(*(set(of) for of in cells.values())))
+            values = []
+            for number in boots:
+                boot = {}
+                for cell, of in cells.items():
+                    figure, counted = of[number]
+                    counted = dict(counted)
+                    counted["skbs"] = counted["segments"] / SEGMENTS.get(cell, 1)
+                    counted["segments_on_the_wire"] = 1024 / MSS if cell == "stream, TSO off" else 0.0
+                    boot[cell] = (figure, counted)
+                values.append(price(rule, boot))
+            values = [value for value in values if value is not None]
+            row.append(values)
+        rows.append(row)
+    return rows
+
+
+def show(values):
+    if not values:
+        return "–"
+    middle = statistics.median(values)
+    digits = 0 if middle >= 1000 else 1
+    return f"{middle:,.{digits}f} [{min(values):,.{digits}f}, {max(values):,.{digits}f}]"
+
+
+def change(first, last):
+    if not first or not last:
+        return "–"
+    return f"{(statistics.median(last) / statistics.median(first) - 1) * 100:+.1f} %"
+
+
+def markdown(kernels, rows, boots):
+    head = "| one more of | " + " | ".join(kernels) + " | " + ("change |" if len(kernels) > 1 else "")
+    lines = [head, "|---" * (len(kernels) + 1 + (len(kernels) > 1)) + "|"]
+    for name, *each in rows:
+        cells = [show(values) for values in each]
+        if len(kernels) > 1:
+            cells.append(change(each[0], each[-1]))
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return "\n".join(lines), boots
+
+
+def picture(kernels, rows):
+    """A bar for each kernel and price, of the first kernel's."""
+    colours = ["#4c78a8", "#f58518", "#54a24b", "#e45756", "#72b7b2", "#b279a2"]
+    bar, gap, left, width = 12, 12, 330, 460
+    scale = width / max([2.0] + [statistics.median(v) / statistics.median(each[0]) for _, *each in rows if each[0] for v in each if v])
+    y, out = 40, []
+    for name, *each in rows:
+        if not each[0]:
+            continue
+        out.append(f'<text x="{left - 8}" y="{y + bar}" text-anchor="end">{html.escape(name)}</text>')
+        for index, values in enumerate(each):
+            if values:
+                ratio = statistics.median(values) / statistics.median(each[0])
+                out.append(f'<rect x="{left}" y="{y}" width="{ratio * scale:.1f}" height="{bar}" fill="{colours[index % 6]}"/>')
+                out.append(f'<text x="{left + ratio * scale + 4:.1f}" y="{y + bar - 2}">{statistics.median(values):,.0f}</text>')
+            y += bar + 2
+        y += gap
+    legend = "".join(
+        f'<rect x="{left + 170 * i}" y="12" width="12" height="12" fill="{colours[i % 6]}"/><text x="{left + 170 * i + 16}" y="22">{html.escape(k)}</text>'
+        for i, k in enumerate(kernels)
+    )
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + width + 90}" height="{y}" font-family="sans-serif" font-size="11">'
+        f'<rect width="100%" height="100%" fill="white"/>{legend}{"".join(out)}</svg>\n'
+    )
+
+
+TEXT = """# Ledger: what TCP costs in instructions, kernel by kernel
+
+Remade by `bench/ledger` from runs of `cost-of-tcp` in guests whose clock counts instructions (docs/netdev.md). Instructions are not
+time: no caches, no memory latency, one CPU, both ends together; a copied byte is an eighth of an instruction. Numbers are medians of
+{boots} boots with their range; a price is the difference of two cells by the count in which they differ, boot by boot. `change` is the
+last kernel's against the first's.
+
+{table}
+
+![prices over kernels](ledger.svg)
+
+Bars are of the first kernel's price; the numbers beside them are instructions.
+
+Columns are not to be held against each other where the kernels pack otherwise: between two processes on one CPU 6.1 joins small writes
+into one skb (it defers softirqs), 6.12 sends each as it comes (by function, `__tcp_transmit_skb` is executed 25 times as often per KiB
+with writes of 1 KiB). The price of a write holds that skb there. `tcpcost kernels` refuses a verdict where ACKs, switches or system
+calls differ, and does not yet see skbs.
+"""
+
+
+def main():
+    runs = [load(folder) for folder in sys.argv[1:]]
+    kernels = [kernel for kernel, _ in runs]
+    rows = table(runs)
+    boots = min(len(of) for _, cells in runs for of in cells.values())
+    text, boots = markdown(kernels, rows, boots)
+    with open("docs/ledger.md", "w") as out:
+        out.write(TEXT.format(boots=boots, table=text))
+    with open("docs/ledger.svg", "w") as out:
+        out.write(picture(kernels, rows))
+
+
+main()

@@ -1,0 +1,339 @@
+//! One boot, from the start of QEMU to its end, within a bound.
+
+use std::fs;
+use std::io::{self, BufRead, BufReader, Read};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Signal, set_parent_process_death_signal};
+use tempfile::NamedTempFile;
+
+use crate::error::GuestError;
+use crate::functions::Symbols;
+use crate::image::{Image, Task};
+use crate::kernel::Kernel;
+use crate::qemu::{Machine, QEMU};
+
+/// A kernel and a program that are booted as often as wanted, each time with a task and a machine.
+#[derive(Debug)]
+pub struct Guest {
+    kernel: Kernel,
+    image: Image,
+}
+
+/// A line that a guest told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Line {
+    /// Something that the program, or its init, printed.
+    Said(String),
+    /// Of a file of results: its name, the line.
+    Of(String, String),
+}
+
+/// How a boot ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ended {
+    /// The program ended with this code, and all was told.
+    Done(i32),
+    /// The program was ended by a signal: the status in words.
+    Killed(String),
+    /// The guest ended before: it panicked, or its init could not go on.
+    Early,
+    /// It was still there when its time was over: it hangs, or the time was too short.
+    Late,
+    /// Whoever wanted it asked to stop.
+    Stopped,
+}
+
+/// What came of a boot.
+#[derive(Debug, Clone)]
+pub struct Boot {
+    /// Release of the kernel that came up; absent where none did.
+    pub release: Option<String>,
+    /// What it told.
+    pub lines: Vec<Line>,
+    /// Its kernel's symbols, where they were wanted.
+    pub symbols: Symbols,
+    /// How it ended.
+    pub ended: Ended,
+    /// Last lines of its console, and of QEMU's own errors.
+    pub last_words: Vec<String>,
+    /// Time it took.
+    pub took: Duration,
+}
+
+impl Boot {
+    /// What went wrong, in one line, with its last words; `None` where it was done.
+    pub fn failure(&self) -> Option<String> {
+        let took = self.took.as_secs();
+        let what = match &self.ended {
+            Ended::Done(_) => return None,
+            Ended::Killed(status) => format!("the program in the guest ended by {status}"),
+            Ended::Early if self.release.is_some() => {
+                format!("the guest ended after {took} s, before it was done")
+            }
+            Ended::Early => format!("the guest did not come up and ended after {took} s"),
+            Ended::Late if self.release.is_some() => {
+                format!("the guest was not done after {took} s and was ended")
+            }
+            Ended::Late => format!("the guest did not come up within {took} s and was ended"),
+            Ended::Stopped => "the guest was stopped".to_string(),
+        };
+        let words = self.last_words.join(" | ");
+        Some(match words.is_empty() {
+            true => format!("{what}; nothing was on its console"),
+            false => format!("{what}; its last words: {words}"),
+        })
+    }
+}
+
+impl Guest {
+    /// Of a kernel and a packed program.
+    ///
+    /// # Errors
+    /// There is no QEMU here: the text says what to install.
+    pub fn new(kernel: Kernel, image: Image) -> Result<Guest, GuestError> {
+        Guest::check_host()?;
+        Ok(Guest { kernel, image })
+    }
+
+    /// Whether this host can run guests.
+    ///
+    /// # Errors
+    /// What is missing, and what to install.
+    pub fn check_host() -> Result<(), GuestError> {
+        let asked = Command::new(QEMU).arg("--version").output();
+        match asked {
+            Ok(told) if told.status.success() => Ok(()),
+            Ok(told) => Err(GuestError::Program {
+                program: QEMU,
+                said: String::from_utf8_lossy(&told.stderr).trim().to_string(),
+            }),
+            Err(_) => Err(GuestError::Missing(format!(
+                "{QEMU} is not here: install it (Debian: apt-get install qemu-system-x86; Fedora: dnf install qemu-system-x86-core)"
+            ))),
+        }
+    }
+
+    /// The kernel.
+    pub fn kernel(&self) -> &Kernel {
+        &self.kernel
+    }
+
+    /// Boots, and waits until the guest ends, for so long at most, or until `stop` says so.
+    ///
+    /// # Errors
+    /// QEMU cannot be started. A guest that fails is a [`Boot`] that says how.
+    pub fn boot(
+        &self,
+        machine: &Machine,
+        task: &Task,
+        most: Duration,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<Boot, GuestError> {
+        let initramfs = self.image.with(task)?;
+        let folder = std::env::temp_dir();
+        let console = NamedTempFile::new().map_err(GuestError::file("create", &folder))?;
+        let command = machine.command(&self.kernel, initramfs.path(), console.path());
+        let began = Instant::now();
+        let running = Running::start(command)?;
+        let mut boot = Boot {
+            release: None,
+            lines: Vec::new(),
+            symbols: Symbols::default(),
+            ended: Ended::Early,
+            last_words: Vec::new(),
+            took: Duration::ZERO,
+        };
+        let mut symbols = Vec::new();
+        loop {
+            match running.lines.recv_timeout(LOOK) {
+                Ok(line) => match line.strip_prefix("symbols ") {
+                    Some(piece) => symbols.push(piece.to_string()),
+                    None => boot.take(&line),
+                },
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) if stop() => {
+                    boot.ended = Ended::Stopped;
+                    break;
+                }
+                Err(RecvTimeoutError::Timeout) if began.elapsed() >= most => {
+                    boot.ended = Ended::Late;
+                    break;
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        }
+        boot.took = began.elapsed();
+        boot.symbols = Symbols::decode(&symbols);
+        let errors = running.end();
+        let words = fs::read(console.path()).unwrap_or_default();
+        boot.last_words = last_words(&String::from_utf8_lossy(&words), &errors);
+        Ok(boot)
+    }
+}
+
+/// How long a look may be late at a request to stop.
+const LOOK: Duration = Duration::from_millis(200);
+
+impl Boot {
+    /// Takes in a line of the guest's.
+    fn take(&mut self, line: &str) {
+        let (what, text) = line.split_once(' ').unwrap_or((line, ""));
+        match what {
+            "up" => self.release = Some(text.to_string()),
+            "said" => self.lines.push(Line::Said(text.to_string())),
+            "of" => {
+                let (name, text) = text.split_once(' ').unwrap_or((text, ""));
+                self.lines
+                    .push(Line::Of(name.to_string(), text.to_string()));
+            }
+            "end" => {
+                let killed = || Ended::Killed(text.to_string());
+                self.ended = text.parse().map_or_else(|_| killed(), Ended::Done);
+            }
+            // The firmware's, before the kernel has the port.
+            _ => {}
+        }
+    }
+}
+
+/// A QEMU that runs; dropped, it is ended.
+struct Running {
+    child: Child,
+    lines: Receiver<String>,
+    errors: Receiver<String>,
+}
+
+impl Running {
+    #[allow(
+        unsafe_code,
+        reason = "a child that asks for a signal before it becomes QEMU"
+    )]
+    fn start(mut command: Command) -> Result<Running, GuestError> {
+        // SAFETY: between fork and exec there is one system call, which is async-signal-safe and allocates nothing.
+        unsafe {
+            // Or a killed command would leave a guest behind that nobody waits for.
+            command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::KILL))?));
+        }
+        let mut child = command.spawn().map_err(|error| GuestError::Program {
+            program: QEMU,
+            said: error.to_string(),
+        })?;
+        let lines = read(child.stdout.take().expect("stdout is piped"));
+        let errors = read(child.stderr.take().expect("stderr is piped"));
+        Ok(Running {
+            child,
+            lines,
+            errors,
+        })
+    }
+
+    /// Ends it, if it has not ended, and gives what it complained of.
+    fn end(mut self) -> Vec<String> {
+        self.kill();
+        self.errors.iter().collect()
+    }
+
+    fn kill(&mut self) {
+        // One that has ended is no longer there to be killed.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Lines of a pipe, read by a thread of their own, until it ends.
+fn read(pipe: impl Read + Send + 'static) -> Receiver<String> {
+    let (sender, receiver) = channel();
+    std::thread::spawn(move || {
+        let lines = BufReader::new(pipe).split(b'\n');
+        for line in lines.map_while(io::Result::ok) {
+            let line = String::from_utf8_lossy(&line)
+                .trim_end_matches('\r')
+                .to_string();
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    receiver
+}
+
+/// The last lines that say something: without what moves a terminal's cursor (the firmware begins with it), and without the
+/// stack that a panic prints behind its reason.
+fn last_words(console: &str, errors: &[String]) -> Vec<String> {
+    const MOST: usize = 6;
+    const OF_A_STACK: [&str; 4] = ["Call Trace:", "TASK>", "+0x", "Kernel Offset:"];
+    let clean = |line: &str| -> String {
+        let line: String = line.chars().filter(|c| !c.is_control()).collect();
+        line.trim().to_string()
+    };
+    let console = console.lines().map(clean);
+    let says =
+        |line: &String| !line.is_empty() && !OF_A_STACK.iter().any(|part| line.contains(part));
+    let lines: Vec<String> = console
+        .chain(errors.iter().map(|line| clean(line)))
+        .filter(says)
+        .collect();
+    lines[lines.len().saturating_sub(MOST)..].to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn boot() -> Boot {
+        Boot {
+            release: None,
+            lines: Vec::new(),
+            symbols: Symbols::default(),
+            ended: Ended::Early,
+            last_words: Vec::new(),
+            took: Duration::from_secs(9),
+        }
+    }
+
+    #[test]
+    fn a_guests_lines_are_its_kernel_what_it_said_its_results_and_its_end() {
+        let mut boot = boot();
+        for line in [
+            "SeaBIOS",
+            "up 6.1.0-x",
+            "said a b",
+            "of r.jsonl {\"a\": 1}",
+            "end 3",
+        ] {
+            boot.take(line);
+        }
+        assert_eq!(boot.release.as_deref(), Some("6.1.0-x"));
+        let of = Line::Of("r.jsonl".into(), "{\"a\": 1}".into());
+        assert_eq!(boot.lines, [Line::Said("a b".into()), of]);
+        assert_eq!(boot.ended, Ended::Done(3));
+        assert_eq!(boot.failure(), None);
+        boot.take("end signal: 9 (SIGKILL)");
+        assert!(boot.failure().unwrap().contains("SIGKILL"));
+    }
+
+    #[test]
+    fn a_guest_that_panics_tells_its_last_words() {
+        let console = "\u{1b}cSeaBIOS\n\n[ 1.0] VFS: no root\r\n[ 1.1] Kernel panic - not syncing\n[ 1.2] Call Trace:\n[ 1.2]  panic+0x118/0x2f4\n";
+        let boot = Boot {
+            last_words: last_words(console, &[]),
+            ..boot()
+        };
+        let told = boot.failure().unwrap();
+        assert!(told.starts_with("the guest did not come up"), "{told}");
+        assert!(
+            told.ends_with("[ 1.0] VFS: no root | [ 1.1] Kernel panic - not syncing"),
+            "{told}"
+        );
+    }
+}

@@ -1,0 +1,135 @@
+/* A plugin of QEMU's TCG: instructions that the guest executed, by the address of their block, between two marks.
+ *
+ * Nothing of it runs in the guest, whose count of instructions it does not change. A mark is a NOP of seven bytes with a
+ * displacement that no compiler makes: 0f 1f 80 ee ff c0 NN, nopl 0xNNc0ffee(%rax); NN is 01 where a span begins and 02
+ * where it ends. Each span goes to the file `out` as it ends: a line "span", a line "ADDRESS COUNT" for each block, "end".
+ *
+ * A block is counted whole as it is entered; one that an exception leaves early counts too much, some hundredths of a percent.
+ */
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#if defined(__has_include) && __has_include(<qemu-plugin.h>)
+#include <qemu-plugin.h>
+#else
+/* Version 1 of the interface, as QEMU 4.2 to 8.1 have it; distributions that have a newer QEMU package its header. */
+#define QEMU_PLUGIN_VERSION 1
+typedef uint64_t qemu_plugin_id_t;
+struct qemu_plugin_tb;
+struct qemu_plugin_insn;
+struct qemu_info_t;
+typedef struct qemu_info_t qemu_info_t;
+enum { QEMU_PLUGIN_CB_NO_REGS };
+enum { QEMU_PLUGIN_INLINE_ADD_U64 };
+extern void qemu_plugin_register_vcpu_tb_trans_cb(qemu_plugin_id_t, void (*)(qemu_plugin_id_t, struct qemu_plugin_tb *));
+extern size_t qemu_plugin_tb_n_insns(const struct qemu_plugin_tb *);
+extern uint64_t qemu_plugin_tb_vaddr(const struct qemu_plugin_tb *);
+extern struct qemu_plugin_insn *qemu_plugin_tb_get_insn(const struct qemu_plugin_tb *, size_t);
+extern const void *qemu_plugin_insn_data(const struct qemu_plugin_insn *);
+extern size_t qemu_plugin_insn_size(const struct qemu_plugin_insn *);
+extern void qemu_plugin_register_vcpu_tb_exec_inline(struct qemu_plugin_tb *, int, void *, uint64_t);
+extern void qemu_plugin_register_vcpu_insn_exec_cb(struct qemu_plugin_insn *, void (*)(unsigned, void *), int, void *);
+#define QEMU_PLUGIN_EXPORT __attribute__((visibility("default")))
+#endif
+
+QEMU_PLUGIN_EXPORT int qemu_plugin_version = QEMU_PLUGIN_VERSION;
+
+/* Blocks by address and length: one that is translated again is the same. */
+struct block {
+    uint64_t address;
+    uint64_t length;
+    uint64_t count;
+};
+
+#define BLOCKS (1u << 22)
+static struct block *blocks;
+static FILE *out;
+
+static struct block *find(uint64_t address, uint64_t length)
+{
+    uint32_t at = (uint32_t)((address * 0x9e3779b97f4a7c15ull + length) >> 42);
+    for (;; at++) {
+        struct block *block = blocks + (at & (BLOCKS - 1));
+        if (!block->length) {
+            block->address = address;
+            block->length = length;
+            return block;
+        }
+        if (block->address == address && block->length == length)
+            return block;
+    }
+}
+
+static void begin(unsigned cpu, void *data)
+{
+    (void)cpu;
+    (void)data;
+    for (uint32_t at = 0; at < BLOCKS; at++)
+        blocks[at].count = 0;
+}
+
+static void end(unsigned cpu, void *data)
+{
+    (void)cpu;
+    (void)data;
+    fprintf(out, "span\n");
+    for (uint32_t at = 0; at < BLOCKS; at++)
+        if (blocks[at].count)
+            fprintf(out, "%llx %llu\n", (unsigned long long)blocks[at].address, (unsigned long long)blocks[at].count);
+    fprintf(out, "end\n");
+    fflush(out);
+}
+
+#if QEMU_PLUGIN_VERSION > 1
+/* Later versions count inline by another interface; a call for each block is all the same to them. */
+static void executed(unsigned cpu, void *data)
+{
+    struct block *block = data;
+    (void)cpu;
+    block->count += block->length;
+}
+#endif
+
+static void translated(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
+{
+    static const unsigned char mark[6] = { 0x0f, 0x1f, 0x80, 0xee, 0xff, 0xc0 };
+    size_t length = qemu_plugin_tb_n_insns(tb);
+    struct block *block = find(qemu_plugin_tb_vaddr(tb), length);
+    (void)id;
+#if QEMU_PLUGIN_VERSION > 1
+    qemu_plugin_register_vcpu_tb_exec_cb(tb, executed, QEMU_PLUGIN_CB_NO_REGS, block);
+#else
+    qemu_plugin_register_vcpu_tb_exec_inline(tb, QEMU_PLUGIN_INLINE_ADD_U64, &block->count, length);
+#endif
+    for (size_t at = 0; at < length; at++) {
+        struct qemu_plugin_insn *insn = qemu_plugin_tb_get_insn(tb, at);
+        unsigned char bytes[7];
+        if (qemu_plugin_insn_size(insn) != sizeof bytes)
+            continue;
+#if QEMU_PLUGIN_VERSION > 3
+        if (qemu_plugin_insn_data(insn, bytes, sizeof bytes) != sizeof bytes)
+            continue;
+#else
+        memcpy(bytes, qemu_plugin_insn_data(insn), sizeof bytes);
+#endif
+        if (!memcmp(bytes, mark, sizeof mark) && (bytes[6] == 1 || bytes[6] == 2))
+            qemu_plugin_register_vcpu_insn_exec_cb(insn, bytes[6] == 1 ? begin : end, QEMU_PLUGIN_CB_NO_REGS, NULL);
+    }
+}
+
+QEMU_PLUGIN_EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t *info, int argc, char **argv)
+{
+    const char *path = NULL;
+    (void)info;
+    for (int at = 0; at < argc; at++)
+        if (!strncmp(argv[at], "out=", 4))
+            path = argv[at] + 4;
+    out = path ? fopen(path, "w") : NULL;
+    blocks = calloc(BLOCKS, sizeof *blocks);
+    if (!out || !blocks)
+        return 1;
+    qemu_plugin_register_vcpu_tb_trans_cb(id, translated);
+    return 0;
+}

@@ -1,0 +1,222 @@
+//! Which functions of the guest executed how many instructions: a plugin of QEMU's TCG counts by address, the guest's own
+//! kallsyms gives names.
+//!
+//! The plugin is one file of C, built when it is wanted, by the host's compiler: QEMU's interface for them has versions, and a
+//! built one would fit one of them.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use tempfile::TempDir;
+
+use crate::error::GuestError;
+
+/// The plugin, built; gone with this value.
+#[derive(Debug)]
+pub struct Plugin {
+    folder: TempDir,
+}
+
+/// Instructions by function's name. What is in user space is `[user]`.
+pub type Functions = BTreeMap<String, u64>;
+
+impl Plugin {
+    /// Builds it.
+    ///
+    /// # Errors
+    /// There is no C compiler, or it refuses.
+    pub fn build() -> Result<Plugin, GuestError> {
+        let folder = tempfile::tempdir();
+        let folder = folder.map_err(GuestError::file("create", &std::env::temp_dir()))?;
+        let source = folder.path().join("functions.c");
+        fs::write(&source, include_str!("functions.c"))
+            .map_err(GuestError::file("write", &source))?;
+        let told = Command::new("cc")
+            .args(["-shared", "-fPIC", "-O2", "-o"])
+            .args([&folder.path().join(PLUGIN), &source])
+            .output();
+        match told {
+            Ok(output) if output.status.success() => Ok(Plugin { folder }),
+            Ok(output) => Err(GuestError::Program {
+                program: "cc",
+                said: String::from_utf8_lossy(&output.stderr).trim().to_string(),
+            }),
+            Err(error) => Err(GuestError::Program {
+                program: "cc",
+                said: format!(
+                    "{error} (a C compiler builds the plugin that tells functions apart)"
+                ),
+            }),
+        }
+    }
+
+    /// QEMU's options that load it into the guest of this number.
+    pub fn options(&self, number: u32) -> [String; 2] {
+        let plugin = self.folder.path().join(PLUGIN);
+        let option = format!("{},out={}", plugin.display(), self.out(number).display());
+        ["-plugin".to_string(), option]
+    }
+
+    fn out(&self, number: u32) -> PathBuf {
+        self.folder.path().join(format!("spans-{number}"))
+    }
+
+    /// Instructions by function of each span that was marked, in their order, once the guest of this number has ended.
+    ///
+    /// # Errors
+    /// QEMU has not written the file: it takes no plugins, or none of this version.
+    pub fn spans(&self, number: u32, symbols: &Symbols) -> Result<Vec<Functions>, GuestError> {
+        let out = self.out(number);
+        let text = fs::read_to_string(&out).map_err(GuestError::file("read", &out))?;
+        Ok(spans(&text, symbols))
+    }
+}
+
+const PLUGIN: &str = "functions.so";
+
+fn spans(text: &str, symbols: &Symbols) -> Vec<Functions> {
+    let (mut spans, mut span) = (Vec::new(), Functions::new());
+    for line in text.lines() {
+        match line.split_once(' ') {
+            None if line == "span" => span = Functions::new(),
+            None if line == "end" => spans.push(std::mem::take(&mut span)),
+            Some((address, count)) => {
+                let address = u64::from_str_radix(address, 16);
+                if let (Ok(address), Ok(count)) = (address, count.parse::<u64>()) {
+                    *span.entry(symbols.name(address).to_string()).or_insert(0) += count;
+                }
+            }
+            None => {}
+        }
+    }
+    spans
+}
+
+/// The guest kernel's functions by address.
+#[derive(Debug, Clone, Default)]
+pub struct Symbols {
+    sorted: Vec<(u64, String)>,
+}
+
+impl Symbols {
+    /// Of what a guest told: pieces of a gzip'd kallsyms in base64.
+    pub(crate) fn decode(pieces: &[String]) -> Symbols {
+        let decoded: Option<Vec<Vec<u8>>> = pieces
+            .iter()
+            .map(|piece| STANDARD.decode(piece).ok())
+            .collect();
+        let zipped = decoded.unwrap_or_default().concat();
+        let mut text = String::new();
+        // A guest that ended in the middle of it has told none.
+        let read = flate2::read::GzDecoder::new(&zipped[..]).read_to_string(&mut text);
+        read.map_or_else(|_| Symbols::default(), |_| Symbols::parse(&text))
+    }
+
+    /// Lines `ffffffff81000000 T name [module]`, functions alone.
+    fn parse(kallsyms: &str) -> Symbols {
+        let mut sorted: Vec<(u64, String)> = kallsyms
+            .lines()
+            .filter_map(|line| {
+                let mut words = line.split_whitespace();
+                let address = u64::from_str_radix(words.next()?, 16).ok()?;
+                let kind = words.next()?;
+                let name = words.next()?;
+                // A compiler's copies of a function are that function.
+                let name = name.split('.').next()?;
+                "tTwW".contains(kind).then(|| (address, name.to_string()))
+            })
+            .collect();
+        sorted.sort_by_key(|(address, _)| *address);
+        Symbols { sorted }
+    }
+
+    /// Whether there are any.
+    pub fn is_empty(&self) -> bool {
+        self.sorted.is_empty()
+    }
+
+    fn name(&self, address: u64) -> &str {
+        if address < 1 << 63 {
+            return "[user]";
+        }
+        let behind = self.sorted.partition_point(|(start, _)| *start <= address);
+        let found = behind.checked_sub(1).map(|at| self.sorted[at].1.as_str());
+        found.unwrap_or("[unknown]")
+    }
+}
+
+/// Whether a function only moves or fills memory: in this CPU model eight bytes an instruction, on others one or sixty-four,
+/// so that it is told apart and in no sum with the rest.
+pub fn moves_memory(function: &str) -> bool {
+    const BEGINNINGS: [&str; 12] = [
+        "copy_user",
+        "_copy_",
+        "rep_movs",
+        "rep_stos",
+        "memcpy",
+        "__memcpy",
+        "memset",
+        "__memset",
+        "memmove",
+        "__memmove",
+        "clear_page",
+        "copy_page",
+    ];
+    BEGINNINGS.iter().any(|start| function.starts_with(start))
+}
+
+/// What a guest's init sends of its kernel's symbols: pieces of a line each.
+pub(crate) fn encode(path: &Path) -> std::io::Result<Vec<String>> {
+    const PIECE: usize = 3 * 1024;
+    let mut zipped = Vec::new();
+    flate2::read::GzEncoder::new(fs::File::open(path)?, flate2::Compression::fast())
+        .read_to_end(&mut zipped)?;
+    Ok(zipped
+        .chunks(PIECE)
+        .map(|piece| STANDARD.encode(piece))
+        .collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KALLSYMS: &str = "ffffffff81000000 T _text\nffffffff81000100 t tcp_ack.isra.0\nffffffff81000200 d data\nffffffffc0000000 t veth_xmit [veth]\n";
+
+    #[test]
+    fn blocks_are_counted_to_the_function_that_they_begin_in() {
+        let symbols = Symbols::parse(KALLSYMS);
+        let text = "span\nffffffff81000104 10\nffffffff81000180 5\n7f0000000000 3\nffffffffc0000010 2\nend\nspan\nend\n";
+        let spans = spans(text, &symbols);
+        let expected = [("[user]", 3), ("tcp_ack", 15), ("veth_xmit", 2)];
+        let expected = expected.map(|(name, count)| (name.to_string(), count));
+        assert_eq!(spans, [Functions::from(expected), Functions::new()]);
+    }
+
+    #[test]
+    fn symbols_survive_their_way_over_the_serial_port() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), KALLSYMS).unwrap();
+        let pieces = encode(file.path()).unwrap();
+        assert_eq!(Symbols::decode(&pieces).sorted.len(), 3);
+        assert!(Symbols::decode(&pieces[..0]).is_empty());
+    }
+
+    #[test]
+    fn copies_and_clears_are_told_apart() {
+        for function in [
+            "copy_user_enhanced_fast_string",
+            "rep_movs_alternative",
+            "clear_page_orig",
+            "memset_orig",
+        ] {
+            assert!(moves_memory(function), "{function}");
+        }
+        assert!(!moves_memory("tcp_v4_early_demux"));
+    }
+}

@@ -1,0 +1,97 @@
+//! What a guest is made of: the program as its init, modules, and the files to work on, as one initramfs.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+
+use tempfile::NamedTempFile;
+
+use crate::cpio::Archive;
+use crate::error::GuestError;
+use crate::init::{ARGUMENTS, MODULES, PROGRAM, RESULTS, SYMBOLS, TASK};
+use crate::kernel::Kernel;
+use crate::libraries::libraries;
+use crate::module::load_order;
+
+/// What a guest is to do.
+#[derive(Debug, Clone, Default)]
+pub struct Task {
+    /// Arguments of the program.
+    pub arguments: Vec<String>,
+    /// Files in [`Task::FOLDER`]: name, content.
+    pub files: Vec<(String, Vec<u8>)>,
+    /// Those whose lines are told when the program has ended: before, telling would be work beside the program's.
+    pub results: Vec<String>,
+    /// Whether the kernel's symbols are told, too.
+    pub wants_symbols: bool,
+}
+
+impl Task {
+    /// Where its files are.
+    pub const FOLDER: &str = TASK;
+}
+
+/// The parts of an initramfs that all boots of one kernel and program share.
+#[derive(Debug)]
+pub struct Image {
+    archive: Vec<u8>,
+}
+
+impl Image {
+    /// Packs the program with its libraries, and as many of these modules as the kernel has.
+    ///
+    /// # Errors
+    /// A file that cannot be read.
+    pub fn make(program: &Path, kernel: &Kernel, modules: &[&str]) -> Result<Image, GuestError> {
+        let mut archive = Archive::default();
+        for folder in ["dev", "proc", "sys", "tmp", "run", TASK, "modules"] {
+            archive.directory(folder);
+        }
+        archive.device("dev/console", 5, 1);
+        let read = |path: &Path| fs::read(path).map_err(GuestError::file("read", path));
+        archive.file(PROGRAM, 0o755, &read(program)?);
+        let mut folders = Vec::new();
+        for library in libraries(program)? {
+            let parents: Vec<&Path> = library.ancestors().skip(1).collect();
+            // From the root's child down.
+            for folder in parents.into_iter().rev().skip(1) {
+                if !folders.contains(&folder.to_path_buf()) {
+                    archive.directory(&folder.to_string_lossy());
+                    folders.push(folder.to_path_buf());
+                }
+            }
+            archive.file(&library.to_string_lossy(), 0o755, &read(&library)?);
+        }
+        let mut order = String::new();
+        if let Some(tree) = &kernel.modules {
+            for module in load_order(tree, modules)? {
+                let path = format!("/modules/{}.ko", module.name);
+                archive.file(&path, 0o644, &module.code);
+                order += &format!("{path}\n");
+            }
+        }
+        archive.file(MODULES, 0o644, order.as_bytes());
+        Ok(Image {
+            archive: archive.finish(),
+        })
+    }
+
+    /// With a task: an initramfs on disk, gone with this value. The kernel unpacks one archive behind the other.
+    pub(crate) fn with(&self, task: &Task) -> Result<NamedTempFile, GuestError> {
+        let mut archive = Archive::default();
+        archive.file(ARGUMENTS, 0o644, task.arguments.join("\n").as_bytes());
+        archive.file(RESULTS, 0o644, task.results.join("\n").as_bytes());
+        if task.wants_symbols {
+            archive.file(SYMBOLS, 0o644, &[]);
+        }
+        for (name, content) in &task.files {
+            archive.file(&format!("{TASK}/{name}"), 0o644, content);
+        }
+        let folder = std::env::temp_dir();
+        let mut file = NamedTempFile::new().map_err(GuestError::file("create", &folder))?;
+        file.write_all(&self.archive)
+            .and_then(|()| file.write_all(&archive.finish()))
+            .map_err(GuestError::file("write", &folder))?;
+        Ok(file)
+    }
+}

@@ -1,0 +1,175 @@
+//! The first process of a guest: makes what a program expects of a Linux, runs it, tells what came of it, and switches off.
+//!
+//! Nothing here is written while the program runs: the serial port would interrupt what is measured.
+
+use std::ffi::CStr;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::functions::encode;
+use rustix::mount::{MountFlags, mount};
+use rustix::system::{RebootCommand, init_module, reboot};
+use rustix::termios::{OptionalActions, tcgetattr, tcsetattr};
+
+/// Where the program is: the kernel starts it by this name.
+pub(crate) const PROGRAM: &str = "/init";
+/// Files to work on.
+pub(crate) const TASK: &str = "/task";
+/// Paths of modules, in the order in which they are loaded, a line each.
+pub(crate) const MODULES: &str = "/modules/order";
+/// Arguments of the program, a line each.
+pub(crate) const ARGUMENTS: &str = "/arguments";
+/// Files whose lines are told, a line each.
+pub(crate) const RESULTS: &str = "/results";
+
+/// There if the kernel's symbols are to be told.
+pub(crate) const SYMBOLS: &str = "/symbols";
+
+/// The port that carries lines out; the first is the kernel's console.
+const PORT: &str = "/dev/ttyS1";
+
+/// Whether this process is a guest's first: the kernel started it, and it was packed by [`crate::Image`].
+pub fn is_asked() -> bool {
+    std::process::id() == 1 && Path::new(ARGUMENTS).exists()
+}
+
+/// Does all that a guest is there for. What goes wrong is said on the kernel's console, whose last lines the host shows.
+pub fn main() -> ! {
+    if let Err(error) = serve() {
+        // To the console: standard error of the first process.
+        let _ = writeln!(io::stderr(), "guest: {error}");
+    }
+    rustix::fs::sync();
+    let error = reboot(RebootCommand::PowerOff);
+    // A kernel that cannot be switched off panics as its first process ends, and the host sees it end all the same.
+    let _ = writeln!(io::stderr(), "guest: switch off: {error:?}");
+    std::process::exit(1)
+}
+
+fn serve() -> Result<(), String> {
+    mounts()?;
+    let mut port = open_port().map_err(said("open the serial port"))?;
+    let release = rustix::system::uname();
+    tell(&mut port, "up", &release.release().to_string_lossy())?;
+    for path in lines(MODULES)? {
+        let code = fs::read(&path).map_err(said("read a module"))?;
+        // One that the kernel does not take is missed by whoever needs it, and that tells so.
+        if let Err(error) = init_module(&code, c"") {
+            tell(&mut port, "said", &format!("load {path}: {error}"))?;
+        }
+    }
+    for (name, value) in SETTINGS {
+        // As far as this kernel has them.
+        let _ = fs::write(format!("/proc/sys/{name}"), value);
+    }
+    run_in_order().map_err(said("SCHED_FIFO"))?;
+    let output = File::create("/tmp/output").map_err(said("create a file"))?;
+    let both = output.try_clone().map_err(said("create a file"))?;
+    let status = Command::new(PROGRAM)
+        .args(lines(ARGUMENTS)?)
+        .current_dir("/tmp")
+        .env("HOME", "/tmp")
+        .stdin(Stdio::null())
+        .stdout(output)
+        .stderr(both)
+        .status()
+        .map_err(said("start the program"))?;
+    tell_file(&mut port, "said", Path::new("/tmp/output"))?;
+    for name in lines(RESULTS)? {
+        let path = Path::new(TASK).join(&name);
+        if path.exists() {
+            tell_file(&mut port, &format!("of {name}"), &path)?;
+        }
+    }
+    if Path::new(SYMBOLS).exists() {
+        let pieces = encode(Path::new("/proc/kallsyms")).map_err(said("read the symbols"))?;
+        for piece in pieces {
+            tell(&mut port, "symbols", &piece)?;
+        }
+    }
+    let code = status
+        .code()
+        .map_or_else(|| status.to_string(), |code| code.to_string());
+    tell(&mut port, "end", &code)?;
+    rustix::termios::tcdrain(&port).map_err(said("drain the serial port"))
+}
+
+/// What is mounted: the program reads the kernel's state, and eBPF finds its tracepoints.
+fn mounts() -> Result<(), String> {
+    const NONE: Option<&CStr> = None;
+    for (kind, place) in [
+        ("proc", "/proc"),
+        ("sysfs", "/sys"),
+        ("devtmpfs", "/dev"),
+        ("tmpfs", "/tmp"),
+        ("tmpfs", "/run"),
+    ] {
+        mount(kind, place, kind, MountFlags::empty(), NONE)
+            .map_err(|error| format!("mount {kind} at {place}: {error}"))?;
+    }
+    // Not in every kernel; who needs them tells so.
+    for (kind, place) in [
+        ("debugfs", "/sys/kernel/debug"),
+        ("tracefs", "/sys/kernel/tracing"),
+    ] {
+        let _ = mount(kind, place, kind, MountFlags::empty(), NONE);
+    }
+    Ok(())
+}
+
+/// Sysctls of a machine that does nothing else. Threads that run in order must not be stopped for others (the default is
+/// 50 ms of each second), and a process that spins is none that hangs.
+const SETTINGS: &[(&str, &str)] = &[
+    ("kernel/sched_rt_runtime_us", "-1"),
+    ("kernel/hung_task_timeout_secs", "0"),
+    ("net/core/rmem_max", "16777216"),
+    ("net/core/wmem_max", "16777216"),
+];
+
+/// From here on each thread runs until it waits: which of two ends runs first is not decided by a scheduler's clock, whose slices
+/// would make batches of their own. Inherited by all that is started.
+#[allow(unsafe_code, reason = "rustix does not set a scheduling policy")]
+fn run_in_order() -> io::Result<()> {
+    let parameters = libc::sched_param { sched_priority: 1 };
+    // SAFETY: the kernel reads the parameters, which live through the call.
+    match unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameters) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+fn open_port() -> io::Result<File> {
+    let port = OpenOptions::new().read(true).write(true).open(PORT)?;
+    let mut settings = tcgetattr(&port)?;
+    settings.make_raw();
+    settings.set_speed(115_200)?;
+    tcsetattr(&port, OptionalActions::Now, &settings)?;
+    Ok(port)
+}
+
+/// One line to the host.
+fn tell(port: &mut File, what: &str, text: &str) -> Result<(), String> {
+    port.write_all(format!("{what} {text}\n").as_bytes())
+        .map_err(said("write to the serial port"))
+}
+
+fn tell_file(port: &mut File, what: &str, path: &Path) -> Result<(), String> {
+    let file = File::open(path).map_err(said("open a file"))?;
+    for line in BufReader::new(file).split(b'\n') {
+        let line = line.map_err(said("read a file"))?;
+        tell(port, what, &String::from_utf8_lossy(&line))?;
+    }
+    Ok(())
+}
+
+/// A list that the host packed: a line each, none of an empty one.
+fn lines(path: &str) -> Result<Vec<String>, String> {
+    let text = fs::read_to_string(path).map_err(said("read a list"))?;
+    Ok(text.lines().map(String::from).collect())
+}
+
+fn said<E: std::fmt::Display>(doing: &'static str) -> impl Fn(E) -> String {
+    move |error| format!("{doing}: {error}")
+}

@@ -1,0 +1,137 @@
+//! Kernel modules of a tree, each behind those that it needs.
+//!
+//! A module says itself what it depends on (`depends=` in its section `.modinfo`), so neither depmod's index nor depmod is
+//! needed: a package that was only unpacked has none. Compressed ones are unpacked here: a guest need not be able to.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use crate::error::GuestError;
+
+/// A module's name and code.
+pub struct Module {
+    /// As in /proc/modules: with `_` for `-`.
+    pub name: String,
+    /// The ELF file.
+    pub code: Vec<u8>,
+}
+
+/// Those of the wanted modules that the tree has, and what they need, in the order in which they can be loaded. One that is
+/// not there may be built into the kernel, or is missed by whoever needs it.
+pub fn load_order(tree: &Path, wanted: &[&str]) -> Result<Vec<Module>, GuestError> {
+    let mut files = BTreeMap::new();
+    find(tree, &mut files).map_err(GuestError::file("read", tree))?;
+    let mut ordered = Vec::new();
+    for name in wanted {
+        add(&canonical(name), &files, &mut ordered, 0)?;
+    }
+    Ok(ordered)
+}
+
+/// Dependencies go before; a chain that is longer than any is a circle.
+fn add(
+    name: &str,
+    files: &BTreeMap<String, PathBuf>,
+    ordered: &mut Vec<Module>,
+    depth: usize,
+) -> Result<(), GuestError> {
+    const DEEPEST: usize = 32;
+    let Some(path) = files.get(name) else {
+        return Ok(());
+    };
+    if depth > DEEPEST || ordered.iter().any(|module| module.name == name) {
+        return Ok(());
+    }
+    let code = read(path).map_err(GuestError::file("read", path))?;
+    for needed in depends(&code) {
+        add(&needed, files, ordered, depth + 1)?;
+    }
+    ordered.push(Module {
+        name: name.to_string(),
+        code,
+    });
+    Ok(())
+}
+
+/// Files of modules by name, in a tree of any shape.
+fn find(folder: &Path, files: &mut BTreeMap<String, PathBuf>) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let kind = entry.file_type()?;
+        // `build` and `source` are links out of the tree.
+        if kind.is_dir() {
+            find(&entry.path(), files)?;
+            continue;
+        }
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        if let Some((stem, "" | ".xz" | ".zst" | ".gz")) = name.split_once(".ko") {
+            files.entry(canonical(stem)).or_insert_with(|| entry.path());
+        }
+    }
+    Ok(())
+}
+
+fn canonical(name: &str) -> String {
+    name.replace('-', "_")
+}
+
+/// A module's code, unpacked.
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut code = Vec::new();
+    let file = BufReader::new(File::open(path)?);
+    match path.extension().and_then(|ending| ending.to_str()) {
+        Some("xz") => lzma_rust2::XzReader::new(file, true).read_to_end(&mut code)?,
+        Some("gz") => flate2::read::MultiGzDecoder::new(file).read_to_end(&mut code)?,
+        Some("zst") => ruzstd::decoding::StreamingDecoder::new(file)
+            .map_err(io::Error::other)?
+            .read_to_end(&mut code)?,
+        _ => BufReader::new(file).read_to_end(&mut code)?,
+    };
+    Ok(code)
+}
+
+/// Names behind `depends=`: a zero-terminated list with commas. The section is found by what it says, not by the ELF
+/// headers: no code begins a string with these bytes.
+fn depends(code: &[u8]) -> Vec<String> {
+    const KEY: &[u8] = b"\0depends=";
+    let Some(at) = code.windows(KEY.len()).position(|bytes| bytes == KEY) else {
+        return Vec::new();
+    };
+    let list = &code[at + KEY.len()..];
+    let end = list.iter().position(|&byte| byte == 0).unwrap_or(0);
+    let list = String::from_utf8_lossy(&list[..end]);
+    let names = list.split(',').filter(|name| !name.is_empty());
+    names.map(canonical).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_module_needs_goes_before_it_and_once() {
+        let tree = tempfile::tempdir().unwrap();
+        let write = |path: &str, depends: &str| {
+            let path = tree.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, format!("\x7fELF\0license=GPL\0depends={depends}\0")).unwrap();
+        };
+        write("net/sched/act-bpf.ko", "");
+        write("net/sched/cls_bpf.ko", "act_bpf,x-tables");
+        write("net/x_tables.ko", "");
+        write("drivers/loop-a.ko", "loop_b");
+        write("drivers/loop-b.ko", "loop_a");
+        let names = |wanted: &[&str]| -> Vec<String> {
+            let order = load_order(tree.path(), wanted).unwrap();
+            order.into_iter().map(|module| module.name).collect()
+        };
+        assert_eq!(
+            names(&["act-bpf", "cls-bpf", "built-in"]),
+            ["act_bpf", "x_tables", "cls_bpf"]
+        );
+        assert!(names(&["loop_a"]).contains(&"loop_b".to_string()), "ends");
+    }
+}

@@ -1,0 +1,113 @@
+//! QEMU's command line, and why each option is there.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::kernel::Kernel;
+
+/// Instructions that a nanosecond of a guest's time is: `shift=0`, 2⁰ ns for each.
+pub const INSTRUCTIONS_PER_NS: u64 = 1;
+
+/// The emulator.
+pub(crate) const QEMU: &str = "qemu-system-x86_64";
+
+/// What differs from boot to boot.
+#[derive(Debug, Clone)]
+pub struct Machine {
+    /// Seed of all that a guest takes for chance: its address-space layout, hash functions, sequence numbers. Two boots of one
+    /// seed are the same but for a race or two with the host's clock; the honest error is that between seeds.
+    pub seed: u32,
+    /// Memory, MiB. Default 512: buffers of some hundred connections, and the initramfs twice while it is unpacked.
+    pub memory_mib: u32,
+    /// Options of QEMU more, e.g. a plugin.
+    pub options: Vec<String>,
+    /// Options of the kernel's command line more.
+    pub kernel_options: Vec<String>,
+}
+
+impl Machine {
+    /// The machine of a boot with this seed.
+    pub fn new(seed: u32) -> Machine {
+        Machine {
+            seed,
+            memory_mib: 512,
+            options: Vec::new(),
+            kernel_options: Vec::new(),
+        }
+    }
+
+    /// The command that runs it: the kernel's console into a file, the guest's lines to standard output.
+    pub(crate) fn command(&self, kernel: &Kernel, initramfs: &Path, console: &Path) -> Command {
+        let mut command = Command::new(QEMU);
+        command
+            // One thread emulates, and the clock counts what it executed. `sleep=off`: a guest that waits for a timer is
+            // taken to it at once.
+            .args(["-accel", "tcg,thread=single"])
+            .args(["-icount", "shift=0,sleep=off"])
+            .args(["-rtc", "clock=vm,base=2026-01-01T00:00:00"])
+            // Copies and clears by `rep movsq` in place of `rep movsb`: a byte is an eighth of an instruction, not one, which
+            // would hide everything else. The sign of a difference between kernels was seen to depend on it.
+            .args(["-cpu", "max,erms=off,fsrm=off"])
+            // Both ends take turns on one CPU. Linux 6.1 does not bring up a second one under this clock.
+            .args(["-smp", "1"])
+            .args(["-m", &format!("{}M", self.memory_mib)])
+            .args(["-seed", &self.seed.to_string()])
+            .args(["-nodefaults", "-nic", "none", "-display", "none"])
+            .arg("-no-reboot")
+            .arg("-chardev")
+            .arg(format!("file,id=console,path={}", console.display()))
+            .args(["-serial", "chardev:console"])
+            .args(["-chardev", "stdio,id=lines,signal=off"])
+            .args(["-serial", "chardev:lines"])
+            .args(&self.options)
+            .arg("-kernel")
+            .arg(&kernel.image)
+            .arg("-initrd")
+            .arg(initramfs)
+            .args(["-append", &self.kernel_command_line()])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command
+    }
+
+    fn kernel_command_line(&self) -> String {
+        let fixed = FOR_THE_KERNEL.iter().map(|option| option.to_string());
+        let all: Vec<String> = fixed.chain(self.kernel_options.iter().cloned()).collect();
+        all.join(" ")
+    }
+}
+
+/// Documentation/admin-guide/kernel-parameters.txt. A panic ends the guest at once; crypto's self-tests would run in a kernel thread for
+/// seconds and double what is measured meanwhile; watchdogs and the clock's watchdog would interrupt it.
+const FOR_THE_KERNEL: &[&str] = &[
+    "console=ttyS0",
+    "quiet",
+    "panic=-1",
+    "cryptomgr.notests",
+    "nowatchdog",
+    "tsc=reliable",
+    "mitigations=off",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_nanosecond_is_an_instruction_and_a_byte_of_a_copy_is_not() {
+        let kernel = Kernel::find(Some(Path::new("/proc/self/exe"))).unwrap();
+        let (initramfs, console) = (Path::new("/i"), Path::new("/c"));
+        let command = Machine::new(7).command(&kernel, initramfs, console);
+        let arguments: Vec<_> = command.get_args().filter_map(|a| a.to_str()).collect();
+        let value = |option: &str| {
+            let at = arguments.iter().position(|a| *a == option).unwrap();
+            arguments[at + 1]
+        };
+        assert!(value("-icount").contains("shift=0"));
+        assert_eq!(INSTRUCTIONS_PER_NS, 1);
+        assert!(value("-cpu").contains("erms=off,fsrm=off"));
+        assert_eq!(value("-seed"), "7");
+        assert!(value("-append").contains("cryptomgr.notests"));
+    }
+}

@@ -1,0 +1,82 @@
+//! The result file of an executor of netdev's CI (NIPA, contest/remote/lib/fetcher.py): who ran, on what, when, and a list of
+//! tests, each `pass`, `fail` or `skip`. They are the tests of KTAP.
+//!
+//! Branch and link are the executor's to fill in: a run knows its kernel's release, and is on no web server.
+
+use serde::Serialize;
+
+use super::ktap::{Result, tests};
+use super::pretty;
+use crate::summary::Summary;
+
+#[derive(Serialize)]
+struct Entry {
+    executor: &'static str,
+    branch: String,
+    start: String,
+    end: String,
+    results: Vec<Row>,
+}
+
+#[derive(Serialize)]
+struct Row {
+    test: String,
+    group: String,
+    result: &'static str,
+    link: String,
+    comment: String,
+}
+
+/// The runs as one result file.
+pub fn nipa(summaries: &[Summary]) -> String {
+    let times = summaries.iter().filter_map(|one| one.started.as_ref());
+    let release = summaries
+        .iter()
+        .flat_map(|one| &one.hosts)
+        .find_map(|host| host.kernel.split(' ').next());
+    let results = tests(summaries).into_iter().map(|test| Row {
+        test: word(&test.name),
+        group: "tcpcost".to_string(),
+        result: match test.result {
+            Result::Ok => "pass",
+            Result::NotOk => "fail",
+            Result::Skip(_) => "skip",
+        },
+        link: String::new(),
+        comment: test.diagnostics.join("; "),
+    });
+    pretty(&Entry {
+        executor: "tcpcost",
+        branch: release.unwrap_or_default().to_string(),
+        start: times
+            .clone()
+            .map(|(first, _)| first.clone())
+            .min()
+            .unwrap_or_default(),
+        end: times
+            .map(|(_, last)| last.clone())
+            .max()
+            .unwrap_or_default(),
+        results: results.collect(),
+    })
+}
+
+/// A name as netdev's tests have them: lower case, dashes for all else.
+fn word(name: &str) -> String {
+    let parts = name.split(|c: char| !c.is_ascii_alphanumeric());
+    let parts = parts.filter(|part| !part.is_empty());
+    parts.collect::<Vec<_>>().join("-").to_ascii_lowercase()
+}
+
+#[cfg(test)]
+mod tests_of_names {
+    use super::word;
+
+    #[test]
+    fn a_cells_name_becomes_a_word() {
+        assert_eq!(
+            word("cost-of-tcp: rr 1 B, TSO=on"),
+            "cost-of-tcp-rr-1-b-tso-on"
+        );
+    }
+}

@@ -1,0 +1,104 @@
+//! Records of guests whose clock counts instructions: costs are in them, nothing is a time, and regimes are not compared.
+
+mod common;
+
+use common::{all_measured, records};
+use tcpcost_report::{Decision, Summary, TextStyle, text};
+use tcpcost_study::{
+    Derived, Figure, HostName, MeterName, Quantity as Q, Reading, Record, Study, Whose,
+};
+
+/// Trials whose whole CPU time is a millionth of what they moved more from boot to boot, and so many ACKs more.
+fn guests(cost_factor: f64, acks_factor: u64) -> (Study, Vec<Record>) {
+    let study = Study::parse("s", "[workload]\nplacement = \"same-cpu\"\n", "s.toml").unwrap();
+    let mut records = records(&study, "netns", 6, all_measured);
+    for (boot, record) in records.iter_mut().enumerate() {
+        for machine in record.machines.values_mut() {
+            machine.instructions_per_ns = Some(1);
+        }
+        let mut bytes = 0;
+        for host in record.hosts.values_mut() {
+            host.cpus = vec![0];
+            let readings = host.readings.iter_mut();
+            for reading in readings {
+                bytes += reading
+                    .counts
+                    .get(&Q::PayloadBytesReceived)
+                    .copied()
+                    .unwrap_or(0)
+                    * u64::from(reading.meter == MeterName::Workload);
+                if let (MeterName::TcpInfo, Some(acks)) = (
+                    reading.meter,
+                    reading.counts.get(&Q::ConnDataSegmentsReceived).copied(),
+                ) {
+                    let all = reading.counts.get_mut(&Q::ConnSegmentsReceived).unwrap();
+                    *all = acks + (*all - acks) * acks_factor;
+                }
+            }
+        }
+        let all = (bytes as f64 / 1024.0 * 900.0 * cost_factor) as u64 + boot as u64 * 10;
+        let mut counts: tcpcost_study::Counts =
+            Q::EXACT_CONTEXTS.iter().map(|&of| (of, 0)).collect();
+        counts.insert(Q::ExactTaskOwnNs, all / 4 * 3);
+        counts.insert(Q::ExactSoftirqNetRxNs, all - all / 4 * 3);
+        record
+            .hosts
+            .get_mut(&HostName::CLIENT)
+            .unwrap()
+            .readings
+            .push(Reading {
+                meter: MeterName::Exact,
+                whose: Whose::Cpu(0),
+                duration_ns: all,
+                counts,
+            });
+    }
+    (study, records)
+}
+
+fn summary((study, records): &(Study, Vec<Record>)) -> Summary {
+    Summary::new(study, records)
+}
+
+#[test]
+fn a_guests_costs_are_instructions_and_nothing_is_a_time() {
+    let summary = summary(&guests(1.0, 1));
+    let cell = &summary.cells[0];
+    assert_eq!(cell.main, Derived::total(Figure::InstructionsPerKib));
+    let median = |kind| cell.estimates[&Derived::total(kind)].median;
+    assert!((median(Figure::InstructionsPerKib) - 900.0).abs() < 0.1);
+    assert!((median(Figure::TaskInstructionsPerKib) - 675.0).abs() < 0.1);
+    assert!((median(Figure::NetRxInstructionsPerKib) - 225.0).abs() < 0.1);
+    let times: Vec<_> = cell
+        .estimates
+        .keys()
+        .filter(|of| of.kind.is_time())
+        .collect();
+    assert!(times.is_empty(), "{times:?}");
+    let text = text(&summary, TextStyle::default());
+    assert!(text.contains("Instructions are not time"), "{text}");
+    assert!(
+        text.contains("ACKs/KiB") && text.contains("switches/MiB"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_difference_of_half_a_percent_is_a_verdict_and_another_regime_is_none() {
+    let verdict = |cost_factor, acks_factor| {
+        let mut now = summary(&guests(cost_factor, acks_factor));
+        now.hold_against(&summary(&guests(1.0, 1)), 0.002);
+        now.comparisons.remove(0)
+    };
+    assert_eq!(verdict(1.0, 1).decision, Decision::Equivalent);
+    let dearer = verdict(1.005, 1);
+    assert_eq!(dearer.decision, Decision::Regresses);
+    assert_eq!(dearer.quantity, Derived::total(Figure::InstructionsPerKib));
+    let other = verdict(1.005, 4);
+    assert_eq!(other.decision, Decision::Inconclusive);
+    assert_eq!(other.regime.unwrap().count.kind, Figure::AcksPerKib);
+    assert_eq!(
+        other.pairs_needed, None,
+        "more boots would be of two regimes, too"
+    );
+}

@@ -1,0 +1,177 @@
+//! `tcpcost kernels`: one kernel against another, by instructions; `tcpcost bisect`: the same question for `git bisect run`.
+
+use std::path::Path;
+
+use tcpcost_report::{Decision, Summary};
+
+use crate::exit::{Exit, usage};
+use crate::run::{ByFunction, ExactInstructions, Overrides, StoredRun, default_directory};
+use crate::{cli, output, run, uperf};
+
+/// What git bisect takes for "this one cannot be judged".
+const CANNOT_TELL: u8 = 125;
+
+/// `tcpcost kernels A B [STUDY…]`.
+pub fn kernels(args: &cli::Kernels) -> anyhow::Result<Exit> {
+    let min_effect = run::percentage("--min-effect", Some(args.min_effect))?;
+    let out = match &args.out {
+        Some(out) => out.clone(),
+        None => default_directory("kernels"),
+    };
+    let interrupt = run::requests_to_stop()?;
+    let mut summaries = Vec::new();
+    let mut differences = Vec::new();
+    for named in &args.studies {
+        let (name, text, file) = uperf::find(named)?;
+        let mut pair = Vec::new();
+        for (letter, kernel) in [("a", &args.a), ("b", &args.b)] {
+            let overrides = Overrides {
+                study: name.clone(),
+                set: run::pairs("--set", &args.set)?,
+                repetitions: Some(args.boots),
+                seed: args.seed,
+                min_effect,
+                exact_instructions: Some(ExactInstructions::InGuests(Some(kernel.clone()))),
+                ..Overrides::default()
+            };
+            let path = out.join(format!("{name}-{letter}"));
+            let source = run::Source {
+                text: &text,
+                file: &file,
+            };
+            let ran = run::in_guests(
+                &path,
+                &source,
+                &overrides,
+                args.at_once,
+                &interrupt,
+                args.telling.quiet,
+            );
+            match ran? {
+                Some(summary) => pair.push(summary),
+                None => return Ok(Exit::Interrupted),
+            }
+        }
+        let second = pair.pop().expect("there are two");
+        let first = pair.pop().expect("there are two");
+        let at = |letter: &str| ByFunction::load(&out.join(format!("{name}-{letter}")));
+        if let Some((before, after)) = at("a").zip(at("b")) {
+            let cells = second.cells.iter();
+            differences.extend(cells.map(|cell| after.difference(&before, &cell.name)));
+        }
+        summaries.push(held(second, &first));
+    }
+    output::print(&summaries, args.telling.format, args.telling.details)?;
+    if args.telling.format.is_text() {
+        let told = differences.iter().filter(|text| !text.is_empty());
+        let told: Vec<String> = told.map(|text| format!("\n{text}")).collect();
+        output::write(&told.concat())?;
+    }
+    let exits: Vec<Exit> = summaries.iter().map(output::exit).collect();
+    let worst = [
+        Exit::Failed,
+        Exit::Unavailable,
+        Exit::Missed,
+        Exit::Inconclusive,
+    ];
+    let told = worst.into_iter().find(|exit| exits.contains(exit));
+    Ok(told.unwrap_or(Exit::Ok))
+}
+
+/// The second with its verdicts against the first.
+fn held(mut second: Summary, first: &Summary) -> Summary {
+    let min_effect = second.study.measure.min_effect;
+    second.hold_against(first, min_effect);
+    second
+}
+
+/// `tcpcost bisect`: 0 as good as the baseline, 1 dearer, 125 where neither can be told: no boot, or no verdict.
+pub fn bisect(args: &cli::Bisect) -> anyhow::Result<u8> {
+    let min_effect = run::percentage("--min-effect", args.min_effect)?;
+    let before = StoredRun::load(&args.baseline)?;
+    if before.overrides.exact_instructions.is_none() {
+        return Err(usage(format!(
+            "--baseline {}: not a run with --exact-instructions",
+            args.baseline.display()
+        )));
+    }
+    let overrides = Overrides {
+        repetitions: Some(args.boots),
+        min_effect: min_effect.or(before.overrides.min_effect),
+        exact_instructions: Some(ExactInstructions::InGuests(Some(args.tree.clone()))),
+        ..before.overrides.clone()
+    };
+    let folder = tempfile::tempdir()?;
+    let path = args
+        .out
+        .clone()
+        .unwrap_or_else(|| folder.path().join("run"));
+    let now = measured(&path, &before, &overrides, args)?;
+    let Some(now) = now else {
+        return Ok(Exit::Interrupted as u8);
+    };
+    let mut now = held(now, &Summary::new(&before.study, &before.records));
+    if let Some(cell) = &args.cell {
+        if !now.cells.iter().any(|one| one.name == *cell) {
+            return Err(usage(format!(
+                "--cell \"{cell}\": no such cell in this study"
+            )));
+        }
+        let of_cell = format!("{cell}, before");
+        now.comparisons.retain(|one| one.from == of_cell);
+    }
+    output::print(
+        std::slice::from_ref(&now),
+        args.telling.format,
+        args.telling.details,
+    )?;
+    Ok(judge(now.comparisons.iter().map(|one| one.decision)))
+}
+
+fn measured(
+    path: &Path,
+    before: &StoredRun,
+    overrides: &Overrides,
+    args: &cli::Bisect,
+) -> anyhow::Result<Option<Summary>> {
+    let file = args.baseline.display().to_string();
+    let source = run::Source {
+        text: &before.text,
+        file: &file,
+    };
+    let interrupt = run::requests_to_stop()?;
+    run::in_guests(
+        path,
+        &source,
+        overrides,
+        args.at_once,
+        &interrupt,
+        args.telling.quiet,
+    )
+}
+
+/// One that is dearer is bad, whatever the others are; one that cannot be told leaves all open.
+fn judge(decisions: impl Iterator<Item = Decision>) -> u8 {
+    let decisions: Vec<Decision> = decisions.collect();
+    if decisions.contains(&Decision::Regresses) {
+        1
+    } else if decisions.is_empty() || decisions.contains(&Decision::Inconclusive) {
+        CANNOT_TELL
+    } else {
+        0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn git_bisect_hears_good_bad_or_cannot_tell() {
+        use Decision::{Equivalent, Improves, Inconclusive, Regresses};
+        assert_eq!(judge([Equivalent, Improves].into_iter()), 0);
+        assert_eq!(judge([Inconclusive, Regresses].into_iter()), 1);
+        assert_eq!(judge([Equivalent, Inconclusive].into_iter()), 125);
+        assert_eq!(judge([].into_iter()), 125);
+    }
+}

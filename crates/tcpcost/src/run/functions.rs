@@ -1,0 +1,209 @@
+//! Which functions the instructions of a run with `--exact-instructions` were executed in: a file beside its records.
+//!
+//! Of one boot: functions above a thousandth of the total repeat between boots to a hundredth of a percent, so more would tell no more.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+use std::fs;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use tcpcost_guest::{Functions, moves_memory};
+use tcpcost_study::{MeterName, Quantity, Reading, Record, Whose};
+
+/// The file in a run's directory.
+pub const FUNCTIONS: &str = "functions.json";
+
+/// Instructions of one boot's trials by function, per KiB or per transaction.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ByFunction {
+    /// The kernel's release.
+    pub kernel: String,
+    /// By cell, by function.
+    pub cells: BTreeMap<String, BTreeMap<String, f64>>,
+}
+
+impl ByFunction {
+    /// The spans of a boot and its measured trials, in one order.
+    pub fn new(kernel: &str, spans: Vec<Functions>, trials: &[Record]) -> ByFunction {
+        let measured = trials.iter().filter(|record| record.is_measured());
+        let cells = measured.zip(spans).filter_map(|(record, span)| {
+            let units = units(record)?;
+            let each = span.into_iter();
+            let each = each.map(|(name, count)| (name, count as f64 / units));
+            Some((record.cell.clone(), each.collect()))
+        });
+        ByFunction {
+            kernel: kernel.to_string(),
+            cells: cells.collect(),
+        }
+    }
+
+    /// Of a run's directory; `None` where it has none.
+    pub fn load(directory: &Path) -> Option<ByFunction> {
+        let text = fs::read_to_string(directory.join(FUNCTIONS)).ok()?;
+        serde_json::from_str(&text).ok()
+    }
+
+    /// What a cell executed most: memory that was moved in one row, then functions.
+    pub fn table(&self, cell: &str) -> String {
+        let Some(functions) = self.cells.get(cell) else {
+            return String::new();
+        };
+        let total: f64 = functions.values().sum();
+        let moved: f64 = moving(functions).map(|(_, count)| count).sum();
+        let mut text = format!("{cell}, by function, Linux {}\n", self.kernel);
+        let _ = writeln!(text, "{moved:>12.1}  copy, clear and set memory");
+        let _ = writeln!(text, "{:>12.1}  all the rest", total - moved);
+        let mut rest: Vec<_> = functions
+            .iter()
+            .filter(|(name, _)| !moves_memory(name))
+            .collect();
+        rest.sort_by(|a, b| b.1.total_cmp(a.1));
+        for (name, count) in rest.into_iter().take(SHOWN) {
+            let _ = writeln!(text, "{count:>12.1}  {name}");
+        }
+        text
+    }
+
+    /// Where a cell differs from that of another kernel: the functions that differ most, the other's first.
+    pub fn difference(&self, before: &ByFunction, cell: &str) -> String {
+        let (Some(after_of), Some(before_of)) = (self.cells.get(cell), before.cells.get(cell))
+        else {
+            return String::new();
+        };
+        let sum = |of: &BTreeMap<String, f64>| {
+            let moved: f64 = moving(of).map(|(_, count)| count).sum();
+            [moved, of.values().sum::<f64>() - moved]
+        };
+        let ([moved_before, rest_before], [moved, rest]) = (sum(before_of), sum(after_of));
+        let mut text = format!(
+            "{cell}: {} against {}, by function\n",
+            self.kernel, before.kernel
+        );
+        let _ = writeln!(
+            text,
+            "{:>+12.1}  copy, clear and set memory ({moved_before:.1} to {moved:.1})",
+            moved - moved_before
+        );
+        let _ = writeln!(
+            text,
+            "{:>+12.1}  all the rest ({rest_before:.1} to {rest:.1}, {:+.2} %)",
+            rest - rest_before,
+            (rest / rest_before - 1.0) * 100.0
+        );
+        let names: BTreeSet<&String> = before_of.keys().chain(after_of.keys()).collect();
+        let of = |functions: &BTreeMap<String, f64>, name: &String| {
+            functions.get(name).copied().unwrap_or(0.0)
+        };
+        let mut moved: Vec<(f64, &String)> = names
+            .into_iter()
+            .filter(|name| !moves_memory(name))
+            .map(|name| (of(after_of, name) - of(before_of, name), name))
+            .collect();
+        moved.sort_by(|a, b| b.0.abs().total_cmp(&a.0.abs()));
+        for (change, name) in moved.into_iter().take(SHOWN) {
+            let _ = writeln!(
+                text,
+                "{change:>+12.1}  {name} ({:.1} to {:.1})",
+                of(before_of, name),
+                of(after_of, name)
+            );
+        }
+        text
+    }
+}
+
+/// Puts what moved memory into the records of a boot's trials, whose spans are in the same order; `None` where they are not as many.
+pub fn add_memory(trials: &mut [Record], spans: &[Functions]) -> Option<()> {
+    let mut measured: Vec<&mut Record> =
+        trials.iter_mut().filter(|one| one.is_measured()).collect();
+    if measured.len() != spans.len() {
+        return None;
+    }
+    for (record, span) in measured.iter_mut().zip(spans) {
+        let moving = span.iter().filter(|(name, _)| moves_memory(name));
+        let count: u64 = moving.map(|(_, count)| *count).sum();
+        // Of the CPU that all hosts share; the first of them tells it.
+        let first = record.hosts.values_mut().next()?;
+        let cpu = *first.cpus.first()?;
+        let exact = first
+            .readings
+            .iter()
+            .find(|one| one.meter == MeterName::Exact);
+        let duration_ns = exact.map_or(0, |reading| reading.duration_ns);
+        first.readings.push(Reading {
+            meter: MeterName::Emulator,
+            whose: Whose::Cpu(cpu),
+            duration_ns,
+            counts: [(Quantity::MemoryInstructions, count)].into(),
+        });
+    }
+    Some(())
+}
+
+/// Functions that are shown of a cell.
+const SHOWN: usize = 10;
+
+fn moving(functions: &BTreeMap<String, f64>) -> impl Iterator<Item = (&String, f64)> {
+    let moving = functions.iter().filter(|(name, _)| moves_memory(name));
+    moving.map(|(name, count)| (name, *count))
+}
+
+/// KiB that arrived, or transactions.
+fn units(record: &Record) -> Option<f64> {
+    let has_transactions = record.knobs.has_transactions();
+    let of = match has_transactions {
+        true => Quantity::Transactions,
+        false => Quantity::PayloadBytesReceived,
+    };
+    let hosts = record.hosts.values();
+    let counts: Vec<u64> = hosts
+        .filter_map(|host| host.growth(MeterName::Workload, &Whose::Workload, of))
+        .collect();
+    let sum = counts.iter().sum::<u64>() as f64;
+    let units = if has_transactions { sum } else { sum / 1024.0 };
+    (units > 0.0).then_some(units)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(kernel: &str, functions: &[(&str, f64)]) -> ByFunction {
+        let functions = functions
+            .iter()
+            .map(|(name, count)| (name.to_string(), *count));
+        ByFunction {
+            kernel: kernel.into(),
+            cells: [("rr".to_string(), functions.collect())].into(),
+        }
+    }
+
+    #[test]
+    fn what_differs_most_is_told_first_and_memory_apart() {
+        let before = of(
+            "6.1",
+            &[
+                ("memset_orig", 40.0),
+                ("tcp_ack", 100.0),
+                ("tcp_rcv_established", 50.0),
+            ],
+        );
+        let after = of(
+            "6.12",
+            &[
+                ("memset_orig", 88.0),
+                ("tcp_ack", 101.0),
+                ("fib_table_lookup", 30.0),
+            ],
+        );
+        let text = after.difference(&before, "rr");
+        let lines: Vec<&str> = text.lines().map(str::trim).collect();
+        assert_eq!(lines[1], "+48.0  copy, clear and set memory (40.0 to 88.0)");
+        assert_eq!(lines[2], "-19.0  all the rest (150.0 to 131.0, -12.67 %)");
+        assert_eq!(lines[3], "-50.0  tcp_rcv_established (50.0 to 0.0)");
+        assert_eq!(lines[4], "+30.0  fib_table_lookup (0.0 to 30.0)");
+        assert_eq!(after.difference(&before, "crr"), "");
+    }
+}

@@ -1,0 +1,155 @@
+//! Studies in a guest whose clock counts instructions: one boot of a real kernel, and what is said where there is none.
+
+mod common;
+
+use std::path::PathBuf;
+
+use common::Place;
+use serde_json::Value;
+use tcpcost_testbed::{has_program, skip};
+
+const STUDY: &str = r#"
+title = "two workloads in a guest"
+[[cells]]
+name = "rr"
+workload = "rr"
+[[cells]]
+name = "stream"
+workload = "stream"
+send_buffer = "256KiB"
+receive_buffer = "512KiB"
+[measure]
+bytes = "4MiB"
+transactions = 200
+repetitions = 1
+"#;
+
+/// A kernel to boot: what TCPCOST_GUEST_KERNEL names (scripts/guest-kernel brings one), else the newest of this host's that
+/// this user can read; if there is none, the test is skipped.
+fn kernel() -> Option<PathBuf> {
+    if let Some(named) = std::env::var_os("TCPCOST_GUEST_KERNEL") {
+        return Some(named.into());
+    }
+    let images = std::fs::read_dir("/boot").into_iter().flatten().flatten();
+    let mut names = images.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    if names.any(|name| name.starts_with("vmlinuz-")) {
+        return Some("/".into());
+    }
+    skip("needs a kernel to boot: TCPCOST_GUEST_KERNEL=$(scripts/guest-kernel)");
+    None
+}
+
+#[test]
+fn a_study_in_a_guest_counts_instructions_of_fixed_work_and_tells_no_time() {
+    if !has_program("qemu-system-x86_64") {
+        return;
+    }
+    let Some(kernel) = kernel() else { return };
+    let place = Place::new();
+    let study = place.write("two.toml", STUDY);
+    let kernel = kernel.to_str().unwrap();
+    let args = ["run", &study, "--exact-instructions", "--kernel", kernel];
+    let ran = place.run(&[&args[..], &["--out", "out", "--json", "--quiet"]].concat());
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let records = std::fs::read_to_string(place.path("out/records.jsonl")).unwrap();
+    let records: Vec<Value> = records
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(records.len(), 2);
+    let count = |record: &Value, host: &str, quantity: &str| -> u64 {
+        let readings = record["hosts"][host]["readings"].as_array().unwrap();
+        let of_workload = |reading: &&Value| reading["meter"] == "workload";
+        let reading = readings.iter().find(of_workload).unwrap();
+        reading["counts"][quantity].as_u64().unwrap()
+    };
+    for record in &records {
+        assert_eq!(record["outcome"], "measured", "{record}");
+        assert_eq!(record["work"]["transactions"], 200);
+        let machines = record["machines"].as_object().unwrap();
+        assert!(machines.values().all(|one| one["instructions_per_ns"] == 1));
+    }
+    let of = |cell: &str| {
+        records
+            .iter()
+            .find(|record| record["cell"] == cell)
+            .unwrap()
+    };
+    assert_eq!(count(of("rr"), "client", "transactions"), 200);
+    // A turn more at most, which is 256 KiB and a write.
+    let received = count(of("stream"), "server", "payload_bytes_received");
+    assert!((4 << 20..5 << 20).contains(&received), "{received}");
+
+    let summary: Value = serde_json::from_str(&ran.stdout).unwrap();
+    let cells = summary["cells"].as_array().unwrap();
+    for (cell, main, least, most) in [
+        // Two system calls, two packets, two wake-ups at each end; a copy of 1 KiB twice is 256 instructions.
+        (&cells[0], "instructions_per_transaction", 5e3, 2e5),
+        (&cells[1], "instructions_per_kib", 3e2, 2e4),
+    ] {
+        assert_eq!(cell["main"], main, "{cell}");
+        let values = cell["estimates"].as_object().unwrap();
+        let median = values[main]["median"].as_f64().unwrap();
+        assert!((least..most).contains(&median), "{main}: {median}");
+        let times: Vec<&String> = values
+            .keys()
+            .filter(|name| name.contains("_us_") || name.ends_with("_per_s"))
+            .collect();
+        assert!(
+            times.is_empty(),
+            "a clock that counts instructions tells no time: {times:?}"
+        );
+    }
+    // By the emulator, from outside, against the guest's own clock.
+    if let Ok(text) = std::fs::read_to_string(place.path("out/functions.json")) {
+        let by_function: Value = serde_json::from_str(&text).unwrap();
+        let functions = by_function["cells"]["rr"].as_object().unwrap();
+        let sum: f64 = functions
+            .values()
+            .map(|count| count.as_f64().unwrap())
+            .sum();
+        let quantities = &cells[0]["estimates"];
+        let median = quantities["instructions_per_transaction"]["median"]
+            .as_f64()
+            .unwrap();
+        // Meters are read between a mark and a snapshot.
+        assert!((sum / median - 1.0).abs() < 0.15, "{sum} {median}");
+        assert!(functions.contains_key("tcp_sendmsg"), "{functions:?}");
+    }
+}
+
+#[test]
+fn a_host_without_an_emulator_says_what_to_install() {
+    let place = Place::new();
+    let study = place.write("two.toml", STUDY);
+    let mut command = place.command(&["run", &study, "--exact-instructions", "--out", "out"]);
+    let ran = command
+        .env("PATH", place.directory.path())
+        .output()
+        .unwrap();
+    assert_eq!(ran.status.code(), Some(77));
+    let said = String::from_utf8(ran.stderr).unwrap();
+    assert!(said.contains("apt-get install qemu-system-x86"), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+}
+
+#[test]
+fn what_is_no_kernel_is_a_line_or_a_failed_trial_with_its_last_words() {
+    if !has_program("qemu-system-x86_64") {
+        return;
+    }
+    let place = Place::new();
+    let study = place.write("two.toml", STUDY);
+    let run = |kernel: &str, out: &str| {
+        let args = ["run", &study, "--exact-instructions", "--kernel", kernel];
+        place.run(&[&args[..], &["--out", out, "--quiet"]].concat())
+    };
+    let nowhere = run("/nowhere", "nowhere");
+    assert_eq!(nowhere.code, Some(2), "{nowhere:?}");
+    assert!(nowhere.stderr.contains("boot/vmlinuz-*"), "{nowhere:?}");
+    let text = run(&study, "text");
+    assert_eq!(text.code, Some(1), "{text:?}");
+    let records = std::fs::read_to_string(place.path("text/records.jsonl")).unwrap();
+    assert!(records.contains("the guest did not come up"), "{records}");
+    assert!(records.contains("last words"), "{records}");
+}
