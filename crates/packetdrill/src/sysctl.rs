@@ -53,6 +53,21 @@ pub fn config() -> Config {
     }
 }
 
+/// What a send buffer is at first: the middle of `tcp_wmem`.
+pub fn send_buffer() -> u32 {
+    read("tcp_wmem").get(1).copied().unwrap_or(1 << 20)
+}
+
+/// What it grows to.
+pub fn send_buffer_max() -> u32 {
+    read("tcp_wmem").get(2).copied().unwrap_or(4 << 20)
+}
+
+/// `tcp_notsent_lowat`.
+pub fn unsent_low_water() -> u32 {
+    first("tcp_notsent_lowat").unwrap_or(u32::MAX)
+}
+
 /// The bits of `tcp_fastopen`.
 pub struct FastOpen {
     pub client: bool,

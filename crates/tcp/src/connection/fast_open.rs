@@ -22,6 +22,8 @@ pub(super) struct FastOpening {
     answers: bool,
     /// Our SYN had the option, and was not lost.
     asked: bool,
+    /// From now on our SYN is as any.
+    plain: bool,
 }
 
 /// What was learned of a server.
@@ -65,6 +67,18 @@ impl Connection {
             && self.snd.nxt.after(self.snd.iss)
     }
 
+    /// Our SYN left with data.
+    pub(super) fn carries_data_with_syn(&self) -> bool {
+        self.fast_open.is_some() && self.snd.nxt.after(self.snd.iss + 1)
+    }
+
+    /// If it leaves again, then without data and option.
+    pub(super) fn send_plain_syn(&mut self) {
+        if let Some(state) = &mut self.fast_open {
+            state.plain = true;
+        }
+    }
+
     pub(super) fn has_early_data(&self) -> bool {
         self.fast_open.as_ref().is_some_and(|state| state.taken)
     }
@@ -95,7 +109,7 @@ impl Connection {
             return (state.cookie.clone(), Chain::new());
         }
         // A SYN that was lost may have been so for what was unusual about it.
-        state.asked = self.retries == 0;
+        state.asked = self.retries == 0 && !state.plain;
         if !state.asked {
             return nothing;
         }

@@ -47,6 +47,8 @@ pub struct Info {
     pub unsent_bytes: u32,
     /// The peer's window.
     pub send_window_bytes: u32,
+    /// The largest that it ever offered.
+    pub send_window_bytes_max: u32,
     /// Our window, as the peer knows it.
     pub receive_window_bytes: u32,
     /// Size of our receive buffer.
@@ -210,6 +212,7 @@ impl Connection {
             retransmitted_bytes: board.retransmitted_bytes(),
             unsent_bytes: self.unsent(),
             send_window_bytes: snd.wnd,
+            send_window_bytes_max: snd.wnd_max,
             receive_window_bytes: rcv.acked_window,
             receive_buffer_bytes: rcv.buffer,
             timeouts_in_a_row: self.retries,

@@ -16,6 +16,7 @@ mod invariants;
 mod loss;
 mod mtu_search;
 mod reassembly;
+mod records;
 mod recovery;
 mod recv_queue;
 mod rtt;
@@ -199,6 +200,11 @@ impl Connection {
     /// Bytes written that the peer has not acknowledged.
     pub fn unacknowledged(&self) -> usize {
         self.snd.queue.len() as usize
+    }
+
+    /// Sequence number behind the last byte written.
+    pub fn written(&self) -> SeqNum {
+        self.snd.queue.end()
     }
 
     /// SND.UNA, SND.NXT and RCV.NXT.

@@ -174,7 +174,7 @@ impl Connection {
         self.counters.payload_bytes_retransmitted += u64::from(bytes);
         self.counters.segments_retransmitted += u64::from(bytes.div_ceil(self.snd.mss).max(1));
         let pushed = self.config.segmentation.push_each && bytes > self.snd.mss;
-        let push = pushed || (end == self.snd.nxt && bytes > 0);
+        let push = pushed || (end == self.snd.nxt && bytes > 0) || self.snd.queue.is_pushed(end);
         self.segment(
             start,
             Flags::ACK.with(Flags::FIN, fin).with(Flags::PSH, push),
@@ -189,6 +189,7 @@ impl Connection {
             return None;
         }
         let unsent = self.unsent();
+        let unsent = self.snd.queue.share(self.snd.nxt, unsent);
         let segment = if unsent > 0 && self.window_left() >= unsent.min(self.snd.mss) {
             self.recovery.tail_probe = Some(TailProbe {
                 end: self.snd.nxt,
@@ -239,14 +240,17 @@ impl Connection {
             return None;
         }
         self.restart_after_idle(now);
+        let record = self.snd.queue.share(self.snd.nxt, unsent);
         if self.mtu_search.is_some() {
-            match self.mtu_turn(unsent, now) {
+            match self.mtu_turn(record, now) {
                 Turn::Probe(size) => return Some(self.send_mtu_probe(size, now)),
                 Turn::Wait => return None,
                 Turn::Pass => {}
             }
         }
-        let queue = self.send_queue_view(unsent, now);
+        let mut queue = self.send_queue_view(record, now);
+        // A record that others follow will not grow any more.
+        queue.closed |= record < unsent;
         match self.config.segmentation.cut(&queue) {
             Cut::Send(bytes) => {
                 let bytes = if self.snd.urgent {
@@ -327,7 +331,9 @@ impl Connection {
         let fin = self.snd.closed && last;
         let reduced = bytes > 0 && std::mem::take(&mut self.ecn.reduced);
         let pushed = self.config.segmentation.push_each && bytes > self.snd.mss;
-        let push = pushed || (last && bytes > 0 && (!self.snd.more || fin));
+        let push = pushed
+            || (last && bytes > 0 && (!self.snd.more || fin))
+            || self.snd.queue.is_pushed(start + bytes);
         let flags = Flags::ACK
             .with(Flags::PSH, push)
             .with(Flags::FIN, fin)

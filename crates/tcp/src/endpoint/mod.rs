@@ -18,7 +18,7 @@ mod timers;
 mod tests;
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::collections::{BinaryHeap, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
@@ -29,7 +29,7 @@ use crate::{Config, Piece, Pool, SeqNum};
 
 use fast_open::FastOpens;
 use fragments::Fragments;
-use listen::Listener;
+use listen::Listeners;
 use local_addresses::LocalAddresses;
 use output::Cutting;
 use secret::{Purpose, Secret};
@@ -67,7 +67,7 @@ pub struct Endpoint {
     /// Where the last packet's connection is: the next is likely to be for the same, which spares
     /// its hash.
     recent: u32,
-    listeners: HashMap<u16, Listener>,
+    listeners: Listeners,
     time_waits: TimeWaits,
     timers: BinaryHeap<Reverse<Deadline>>,
     /// Connections that may have something to send.
@@ -182,7 +182,7 @@ impl Endpoint {
             answers_each: config_answers_each,
             table: Table::default(),
             recent: 0,
-            listeners: HashMap::new(),
+            listeners: Listeners::default(),
             time_waits: TimeWaits::default(),
             timers: BinaryHeap::new(),
             work: VecDeque::new(),
@@ -237,7 +237,7 @@ impl Endpoint {
     /// A port on which [`accept`](Self::accept) has something; call it until it has no more.
     pub fn poll_acceptable(&mut self) -> Option<u16> {
         let port = self.acceptable.pop_front()?;
-        if let Some(listener) = self.listeners.get_mut(&port) {
+        for listener in self.listeners.of_port(port) {
             listener.notified = false;
         }
         Some(port)
@@ -261,7 +261,7 @@ impl Endpoint {
     pub fn configure(&mut self, change: impl Fn(&mut Config)) {
         self.configs.change(&change);
         self.answers_each |= self.configs.v4.answers_each();
-        for listener in self.listeners.values_mut() {
+        for listener in self.listeners.all() {
             listener.configs.change(&change);
         }
         for index in 0..self.table.slots() {
@@ -392,7 +392,7 @@ impl Slot {
         Self {
             connection,
             path: (&path).into(),
-            half_open: None,
+            half_open: false,
             early: false,
             owned: false,
             queued: false,

@@ -26,8 +26,8 @@ impl ConnId {
 pub(super) struct Slot {
     pub connection: Connection,
     pub path: CompactPath,
-    /// Port of the listener that still counts it as half open.
-    pub half_open: Option<u16>,
+    /// The listener still counts it as half open.
+    pub half_open: bool,
     /// It began with data (RFC 7413) and was handed to the application before its handshake is over.
     pub early: bool,
     /// The application has it, or will get it from `accept`.

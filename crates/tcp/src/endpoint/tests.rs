@@ -302,6 +302,51 @@ fn who_listens_at_one_address_is_not_at_the_others() {
 }
 
 #[test]
+fn two_listen_at_one_port_each_at_its_address() {
+    let mut net = Net::new(5);
+    let at = |address: &str| SocketAddr::new(address.parse().unwrap(), 81);
+    let (one, other) = (at("10.0.0.2"), at("10.0.0.3"));
+    let small = Config {
+        mss: 600,
+        ..Config::default()
+    };
+    net.server.listen_on(one, 5, Config::default()).unwrap();
+    net.server.listen_on(other, 5, small).unwrap();
+    let in_use = Err(ListenError::InUse);
+    assert_eq!(net.server.listen_on(one, 5, Config::default()), in_use);
+    assert_eq!(net.server.listen(81, 5, Config::default()), in_use);
+    let client = SocketAddr::new(CLIENT, 0);
+    let ids = [one, other, other].map(|to| net.client.connect(client, to, net.now).unwrap());
+    net.run_for(5);
+    let mss = |id: ConnId| net.client.connection(id).unwrap().mss();
+    assert_eq!(
+        ids.map(mss),
+        [1448, 588, 588],
+        "each has its listener's choices"
+    );
+    assert_eq!(net.server.poll_acceptable(), Some(81));
+    let taken = net.server.accept_on(other).unwrap();
+    assert_eq!(net.server.path(taken).unwrap().local, other);
+    // Who stops takes along what nobody accepted, and leaves the other's alone.
+    net.server.unlisten_on(other, net.now);
+    net.run_for(5);
+    let ended = |id: ConnId| net.client.connection(id).unwrap().ended();
+    assert_eq!(ids.map(ended), [None, None, Some(Ended::Reset)]);
+    let refused = net.client.connect(client, other, net.now).unwrap();
+    net.run_for(5);
+    assert_eq!(
+        net.client.connection(refused).unwrap().ended(),
+        Some(Ended::Refused)
+    );
+    assert!(
+        net.server
+            .accept(81)
+            .is_some_and(|id| net.server.path(id).unwrap().local == one)
+    );
+    assert_eq!(net.server.accept(81), None);
+}
+
+#[test]
 fn an_idle_connection_is_on_no_list() {
     let mut net = Net::new(500);
     let ids: Vec<ConnId> = (0..100).map(|_| net.connect(0)).collect();
