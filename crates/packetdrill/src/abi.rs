@@ -35,6 +35,8 @@ struct Shared {
     generation: u64,
     /// A call is blocked, and has looked at so much.
     blocked: Option<u64>,
+    /// The thread of one that was blocked and has come to an end.
+    ended: Option<libc::pid_t>,
 }
 
 static SHIM: OnceLock<Shim> = OnceLock::new();
@@ -123,6 +125,8 @@ impl Shim {
         shared.blocked = None;
         if !self.is_script() {
             ENDED_US.set(Some(shared.sockets.host.now_us()));
+            // SAFETY: asks for a number.
+            shared.ended = Some(unsafe { libc::gettid() });
         }
         self.looked.notify_all();
     }
@@ -138,6 +142,7 @@ fn shim() -> &'static Shim {
             sockets: Sockets::new(),
             generation: 0,
             blocked: None,
+            ended: None,
         }),
         happened: Condvar::new(),
         looked: Condvar::new(),
@@ -404,10 +409,12 @@ unsafe extern "C" fn recvmsg(
         }
         read
     };
-    // SAFETY: packetdrill's message.
-    unsafe {
-        (*message).msg_controllen = control.len();
-        (*message).msg_flags = said;
+    if result.is_ok() {
+        // SAFETY: packetdrill's message.
+        unsafe {
+            (*message).msg_controllen = control.len();
+            (*message).msg_flags = said;
+        }
     }
     finish(result)
 }
@@ -708,8 +715,25 @@ extern "C" fn usleep(_: *mut c_void, us: u32) -> c_int {
     let shim = shim();
     let shared = shim.lock();
     let until = shared.sockets.host.now_us() + u64::from(us);
-    drop(shim.advance(shared, until));
+    let ended = shim.advance(shared, until).ended.take();
+    if let Some(thread) = ended {
+        await_rest(thread);
+    }
     0
+}
+
+/// Lets the thread of a call that has come to an end tell packetdrill so, until it sleeps, as packetdrill
+/// itself waits for one: the script goes on in no time, and would overtake it.
+fn await_rest(thread: libc::pid_t) {
+    let stat = format!("/proc/self/task/{thread}/stat");
+    for _ in 0..10_000 {
+        let state = std::fs::read_to_string(&stat).unwrap_or_default();
+        let state = state.rsplit(") ").next().and_then(|rest| rest.chars().next());
+        if state != Some('R') {
+            return;
+        }
+        std::thread::yield_now();
+    }
 }
 
 /// Whoever asks waits for time to pass.

@@ -40,6 +40,7 @@ pub fn config() -> Config {
         segmentation: Segmentation {
             window_divisor: first("tcp_tso_win_divisor"),
             paced_segments_min: first("tcp_min_tso_segs").unwrap_or(2),
+            sized_by_rate: true,
             push_each: true,
             half_window: true,
             ..Segmentation::default()

@@ -398,7 +398,7 @@ impl Sockets {
 
     /// With `peek` it stays to be read (MSG_PEEK).
     pub fn read(&mut self, fd: i32, to: &mut [u8], peek: bool) -> Result<i64> {
-        if let Some(Some(_)) = self.get(fd)?.deferred {
+        if self.deferred(fd).is_some() {
             return Err(Again);
         }
         let (id, now) = (self.connection(fd)?, self.host.now());

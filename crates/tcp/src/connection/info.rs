@@ -237,7 +237,8 @@ impl Connection {
                 .congestion
                 .cwnd()
                 .saturating_sub(self.recovery.flight(self.snd.mss));
-            if short && self.window_left() <= cwnd_left {
+            // As Linux: what the congestion window holds back as well is not the peer's to blame.
+            if short && cwnd_left >= self.snd.mss {
                 Limit::Window
             } else {
                 Limit::Busy

@@ -141,14 +141,16 @@ impl Connection {
         if room < len.min(mss) && flight > 0 {
             return None;
         }
+        let segmentation = &self.config.segmentation;
+        let rate = self.sizing_rate().filter(|_| segmentation.sized_by_rate);
+        let sized = rate.map_or(u32::MAX, |rate| segmentation.paced_bytes_max(rate, mss));
         let ceiling = match self.snd.urgent {
             // As Linux: a device that cuts would repeat the pointer.
             true => mss,
-            false => self
-                .config
-                .segmentation
+            false => segmentation
                 .super_segment_bytes_max
                 .min(SUPER_SEGMENT_MAX)
+                .min(sized)
                 .max(mss),
         };
         let len = len.min((room.min(ceiling) / mss * mss).max(mss));
@@ -290,7 +292,7 @@ impl Connection {
             cwnd_left: self.congestion.cwnd().saturating_sub(flight),
             window: snd.wnd.min(self.congestion.cwnd()),
             cwnd: self.congestion.cwnd(),
-            paced_rate: self.paced_rate(),
+            paced_rate: self.sizing_rate(),
             ack_is_near: self.config.segmentation.window_divisor.is_some() && self.is_ack_near(now),
             mss: snd.mss,
             in_flight: !self.recovery.scoreboard.is_empty(),
