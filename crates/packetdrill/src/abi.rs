@@ -189,20 +189,31 @@ unsafe fn read_address(address: *const sockaddr, len: socklen_t) -> Result<Socke
 /// # Safety
 /// `address` and `len` are null or have room for what `len` says.
 unsafe fn write_address(remote: SocketAddr, address: *mut sockaddr, len: *mut socklen_t) {
-    let SocketAddr::V4(remote) = remote else {
-        return;
-    };
     // SAFETY: as the caller promises.
     unsafe {
-        if address.is_null() || len.is_null() || (*len as usize) < size_of::<libc::sockaddr_in>() {
+        if address.is_null() || len.is_null() {
             return;
         }
-        let mut v4: libc::sockaddr_in = std::mem::zeroed();
-        v4.sin_family = libc::AF_INET as u16;
-        v4.sin_port = remote.port().to_be();
-        v4.sin_addr.s_addr = u32::from(*remote.ip()).to_be();
-        address.cast::<libc::sockaddr_in>().write_unaligned(v4);
-        *len = size_of::<libc::sockaddr_in>() as socklen_t;
+        let room = *len as usize;
+        match remote {
+            SocketAddr::V4(remote) if room >= size_of::<libc::sockaddr_in>() => {
+                let mut v4: libc::sockaddr_in = std::mem::zeroed();
+                v4.sin_family = libc::AF_INET as u16;
+                v4.sin_port = remote.port().to_be();
+                v4.sin_addr.s_addr = u32::from(*remote.ip()).to_be();
+                address.cast::<libc::sockaddr_in>().write_unaligned(v4);
+                *len = size_of::<libc::sockaddr_in>() as socklen_t;
+            }
+            SocketAddr::V6(remote) if room >= size_of::<libc::sockaddr_in6>() => {
+                let mut v6: libc::sockaddr_in6 = std::mem::zeroed();
+                v6.sin6_family = libc::AF_INET6 as u16;
+                v6.sin6_port = remote.port().to_be();
+                v6.sin6_addr.s6_addr = remote.ip().octets();
+                address.cast::<libc::sockaddr_in6>().write_unaligned(v6);
+                *len = size_of::<libc::sockaddr_in6>() as socklen_t;
+            }
+            _ => {}
+        }
     }
 }
 
@@ -728,7 +739,10 @@ fn await_rest(thread: libc::pid_t) {
     let stat = format!("/proc/self/task/{thread}/stat");
     for _ in 0..10_000 {
         let state = std::fs::read_to_string(&stat).unwrap_or_default();
-        let state = state.rsplit(") ").next().and_then(|rest| rest.chars().next());
+        let state = state
+            .rsplit(") ")
+            .next()
+            .and_then(|rest| rest.chars().next());
         if state != Some('R') {
             return;
         }

@@ -2,7 +2,7 @@
 //! wrote for Linux judge it, in virtual time. docs/conformance.md says how to run them.
 //!
 //! `abi.rs` is the interface that packetdrill expects, `calls.rs` what a socket call does to a
-//! connection, `host.rs` the endpoint with its clock and its wire, `sysctl.rs` and `offload.rs` what the
+//! connection, `host.rs` the endpoint with its clock and its wire, `sysctl.rs` and `device.rs` what the
 //! scripts set, `info.rs` TCP_INFO, `control.rs` the control messages of recvmsg. Nothing here is for use:
 //! it stands for a kernel only where the scripts look.
 //!
@@ -13,7 +13,7 @@
 mod abi;
 mod calls;
 mod control;
+mod device;
 mod host;
 mod info;
-mod offload;
 mod sysctl;

@@ -25,7 +25,9 @@ fn first(name: &str) -> Option<u32> {
 pub fn config() -> Config {
     let is_on = |name| first(name).is_none_or(|value| value != 0);
     let (read, write) = (read("tcp_rmem"), read("tcp_wmem"));
+    let mtu = crate::device::mtu().unwrap_or(1500);
     Config {
+        mss: mtu.saturating_sub(40),
         // Half of what the kernel calls so is payload there, of which it offers no more than this at first.
         receive_buffer: read.get(1).map_or(65_536, |bytes| (bytes / 2).min(65_536)),
         receive_buffer_max: read.get(2).copied().unwrap_or(6 << 20),

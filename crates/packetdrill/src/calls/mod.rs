@@ -19,7 +19,7 @@ use tcpcost_tcp::wire::Unreachable;
 use tcpcost_tcp::{Config, ConnId, Connection, Ended, ReadError, SeqNum, State, WriteError};
 
 use crate::host::Host;
-use crate::{offload, sysctl};
+use crate::{device, sysctl};
 use epoll::Epoll;
 use reports::Reports;
 use send_buffer::{SendBuffer, View};
@@ -226,7 +226,7 @@ impl Sockets {
     }
 
     pub fn socket(&mut self) -> i32 {
-        self.host.endpoint.set_offloads(false, offload::cuts());
+        self.host.endpoint.set_offloads(false, device::cuts());
         self.add(Socket::Fresh(None), sysctl::config())
     }
 

@@ -137,7 +137,7 @@ impl Sockets {
             }
             (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => match self.connection(fd) {
                 Ok(id) => number(self.apply(id, |connection| connection.mss())? as i32),
-                Err(_) if config.mss == 1460 => number(536),
+                Err(_) if config.mss == crate::sysctl::config().mss => number(536),
                 Err(_) => number(config.mss.into()),
             },
             (libc::IPPROTO_TCP, libc::TCP_INFO) => match self.connection(fd) {

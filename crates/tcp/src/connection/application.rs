@@ -114,8 +114,8 @@ impl Connection {
     /// (MSG_EOR). Once more is written its last segment leaves, small or not; it has PSH unless
     /// [`write_more`](Self::write_more) said that more follows.
     pub fn end_record(&mut self) {
-        let pushed = !self.snd.more;
-        self.snd.queue.end_record(pushed);
+        let (end, pushed) = (self.snd.queue.end(), !self.snd.more);
+        self.snd.queue.end_record(end, pushed);
     }
 
     pub(super) fn check_write(&self) -> Result<(), WriteError> {

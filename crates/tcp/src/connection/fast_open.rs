@@ -131,6 +131,8 @@ impl Connection {
         let bytes = payload.len() as u32;
         if bytes > 0 {
             self.snd.nxt = start + bytes;
+            // As Linux: if it has to leave again, its segment has PSH.
+            self.snd.queue.end_record(self.snd.nxt, true);
             self.recovery.scoreboard.on_sent(start, self.snd.nxt, now);
             self.counters.payload_bytes_sent += u64::from(bytes);
         }

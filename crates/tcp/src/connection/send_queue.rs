@@ -40,10 +40,9 @@ impl SendQueue {
         }
     }
 
-    /// What was written so far is a record: no segment holds bytes of it and of what follows.
-    pub(super) fn end_record(&mut self, pushed: bool) {
+    /// What lies before `end` is a record: no segment holds bytes of it and of what follows.
+    pub(super) fn end_record(&mut self, end: SeqNum, pushed: bool) {
         if self.len > 0 {
-            let end = self.end();
             self.records.get_or_insert_default().end(end, pushed);
         }
     }

@@ -176,7 +176,8 @@ impl Connection {
         self.counters.payload_bytes_retransmitted += u64::from(bytes);
         self.counters.segments_retransmitted += u64::from(bytes.div_ceil(self.snd.mss).max(1));
         let pushed = self.config.segmentation.push_each && bytes > self.snd.mss;
-        let push = pushed || (end == self.snd.nxt && bytes > 0) || self.snd.queue.is_pushed(end);
+        let ends = end == self.snd.nxt || self.snd.queue.is_pushed(start + bytes);
+        let push = pushed || (ends && bytes > 0);
         self.segment(
             start,
             Flags::ACK.with(Flags::FIN, fin).with(Flags::PSH, push),
@@ -335,7 +336,7 @@ impl Connection {
         let pushed = self.config.segmentation.push_each && bytes > self.snd.mss;
         let push = pushed
             || (last && bytes > 0 && (!self.snd.more || fin))
-            || self.snd.queue.is_pushed(start + bytes);
+            || (bytes > 0 && self.snd.queue.is_pushed(start + bytes));
         let flags = Flags::ACK
             .with(Flags::PSH, push)
             .with(Flags::FIN, fin)

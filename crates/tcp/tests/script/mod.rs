@@ -516,12 +516,10 @@ impl Runner {
                     }
                     written
                 };
-                Ok(
-                    match self.apply(id, write) {
-                        Ok(n) => n.to_string(),
-                        Err(_) => "-1 EPIPE".into(),
-                    },
-                )
+                Ok(match self.apply(id, write) {
+                    Ok(n) => n.to_string(),
+                    Err(_) => "-1 EPIPE".into(),
+                })
             }
             "read" | "recv" => {
                 let (id, at) = (self.connection(number(0)?)?, self.at());
