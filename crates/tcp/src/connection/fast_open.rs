@@ -8,7 +8,7 @@ use crate::Chain;
 use crate::wire::{FastOpen, Flags, Segment};
 
 /// Where a connection stands that begins so, or may.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct FastOpening {
     /// What is known of the server, at a client.
     known: Option<Known>,

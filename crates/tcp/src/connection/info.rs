@@ -129,7 +129,7 @@ pub(super) enum Limit {
 }
 
 /// The running count of [`Limits`], in nanoseconds: a third of the memory of what they are told in.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Chronograph {
     limit: Limit,
     since_ns: u64,
@@ -147,6 +147,10 @@ impl Chronograph {
             window_ns: 0,
             buffer_ns: 0,
         }
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.limit == Limit::Idle
     }
 
     fn note(&mut self, limit: Limit, now_ns: u64) {

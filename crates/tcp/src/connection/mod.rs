@@ -8,6 +8,7 @@ mod application;
 mod checksums;
 pub(crate) mod config;
 mod congestion;
+mod dormant;
 mod fast_open;
 mod forward;
 mod handshake;
@@ -61,6 +62,7 @@ pub use ack::{
     AckDecision, AckPolicy, AckRule, AckState, Arrival, LinuxAcks, OwnAckPolicy, OwnAcks, Read,
 };
 pub use application::{ReadError, WriteError};
+pub(crate) use dormant::Dormant;
 pub(crate) use fast_open::{Known, OPTION_BYTES_MAX};
 pub use info::{Agreed, Info, Limits, LossState};
 pub use mtu_search::{MtuProbes, MtuProbing};

@@ -264,11 +264,7 @@ impl Endpoint {
         for listener in self.listeners.all() {
             listener.configs.change(&change);
         }
-        for index in 0..self.table.slots() {
-            if let Some(slot) = self.table.at_mut(index) {
-                slot.connection.configure(&change);
-            }
-        }
+        self.table.configure(change);
     }
 
     /// Looks at a connection.
@@ -342,11 +338,12 @@ impl Endpoint {
     }
 
     /// It has nothing to send for now.
-    fn rest(&mut self, index: u32) {
+    fn rest(&mut self, index: u32, now: Instant) {
+        let now_ns = self.ns(now);
         let Some(slot) = self.table.at_mut(index) else {
             return;
         };
-        slot.queued = false;
+        (slot.queued, slot.rested_ns) = (false, now_ns);
         let (state, owned) = (slot.connection.state(), slot.owned);
         let path = FourTuple::from(slot.path);
         match state {
@@ -360,7 +357,7 @@ impl Endpoint {
                     self.time_waits.insert(key, slot.connection.time_wait(path));
                 }
             }
-            _ => self.arm(index),
+            _ => self.arm(index, now),
         }
     }
 
@@ -398,6 +395,7 @@ impl Slot {
             queued: false,
             notified: false,
             timer_ns: NO_TIMER,
+            rested_ns: 0,
         }
     }
 }

@@ -89,6 +89,13 @@ impl Net {
         self.now = until;
     }
 
+    /// How many rest at each end, for which the applications have looked at what there was.
+    fn resting_after(&mut self, milliseconds: u64) -> (usize, usize) {
+        while self.client.poll_ready().is_some() || self.server.poll_ready().is_some() {}
+        self.run_for(milliseconds);
+        (self.client.table.resting(), self.server.table.resting())
+    }
+
     fn write(&mut self, id: ConnId, bytes: &[u8]) {
         assert_eq!(
             self.client.apply(id, |connection| connection.write(bytes)),
@@ -344,6 +351,68 @@ fn two_listen_at_one_port_each_at_its_address() {
             .is_some_and(|id| net.server.path(id).unwrap().local == one)
     );
     assert_eq!(net.server.accept(81), None);
+}
+
+#[test]
+fn a_connection_that_rests_wakes_as_it_was() {
+    let mut net = Net::new(5);
+    let keepalive = crate::KeepAlive {
+        idle: Duration::from_secs(30),
+        ..crate::KeepAlive::default()
+    };
+    let config = Config {
+        keepalive: Some(keepalive),
+        ..Config::default()
+    };
+    let (from, to) = (SocketAddr::new(CLIENT, 0), SocketAddr::new(SERVER, 80));
+    let id = net.client.connect_with(config, from, to, net.now).unwrap();
+    net.run_for(5);
+    let accepted = net.server.accept(80).unwrap();
+    net.write(id, b"hello");
+    net.run_for(100);
+    assert_eq!(net.read_at_server(accepted), Ok(b"hello".to_vec()));
+    assert_eq!(net.resting_after(100), (0, 0));
+    let later = net.now + Duration::from_secs(10);
+    let told = |endpoint: &Endpoint, id| {
+        let connection = endpoint.connection(id).unwrap();
+        let (counters, due) = (*connection.counters(), connection.next_timeout());
+        (connection.info(later), counters, connection.sequence(), due)
+    };
+    let before = (told(&net.client, id), told(&net.server, accepted));
+    assert_eq!(net.resting_after(2000), (1, 1));
+    assert_eq!((told(&net.client, id), told(&net.server, accepted)), before);
+    assert_eq!(net.server.next_timeout(), None);
+    // To look does not wake it; what is written and what arrives does, and then it rests again.
+    assert_eq!(net.resting_after(0), (1, 1));
+    net.write(id, b"again");
+    net.run_for(5);
+    assert_eq!(net.read_at_server(accepted), Ok(b"again".to_vec()));
+    assert_eq!(net.resting_after(5), (0, 0));
+    assert_eq!(net.resting_after(3000), (1, 1));
+    // Its timer wakes it, too.
+    net.run_for(40_000);
+    let probes = net
+        .client
+        .connection(id)
+        .unwrap()
+        .counters()
+        .keepalives_sent;
+    assert_eq!(probes, 1);
+    net.client.release(id, net.now);
+    net.run_for(5);
+    assert_eq!(net.read_at_server(accepted), Err(ReadError::Finished));
+}
+
+#[test]
+fn what_is_unread_does_not_rest() {
+    let mut net = Net::new(5);
+    let id = net.connect(0);
+    net.run_for(5);
+    let accepted = net.server.accept(80).unwrap();
+    net.write(id, b"hello");
+    assert_eq!(net.resting_after(10_000), (1, 0));
+    assert_eq!(net.read_at_server(accepted), Ok(b"hello".to_vec()));
+    assert_eq!(net.resting_after(10_000), (1, 1));
 }
 
 #[test]

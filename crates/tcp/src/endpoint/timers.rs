@@ -24,8 +24,10 @@ impl Endpoint {
             if !self.table.is_current(ConnId { index, generation }) {
                 continue;
             }
-            let slot = self.table.at_mut(index);
-            let Some(slot) = slot.filter(|slot| slot.timer_ns == deadline_ns) else {
+            if self.table.timer_ns(ConnId { index, generation }) != Some(deadline_ns) {
+                continue;
+            }
+            let Some(slot) = self.table.at_mut(index) else {
                 continue;
             };
             slot.timer_ns = NO_TIMER;
@@ -34,8 +36,19 @@ impl Endpoint {
                 slot.connection.on_timeout(now);
                 self.follow_up(index, before);
             }
-            self.arm(index);
+            self.arm(index, now);
         }
+    }
+
+    /// One that has had nothing to do for a while needs little memory.
+    fn let_rest(&mut self, index: u32) {
+        let generation = self.table.id(index).generation;
+        let Some(Some(due)) = self.table.rest(index) else {
+            return;
+        };
+        let due_ns = self.ns(due);
+        self.table.set_timer_of_resting(index, due_ns);
+        self.timers.push(Reverse((due_ns, index, generation)));
     }
 
     /// The earliest time at which [`on_timeout`](Self::on_timeout) may have something to do.
@@ -49,17 +62,26 @@ impl Endpoint {
             .min()
     }
 
-    /// Sees to it that the heap has a deadline no later than the connection's.
-    pub(super) fn arm(&mut self, index: u32) {
+    /// Sees to it that the heap has a deadline no later than the connection's, or than when it may
+    /// have rested long enough.
+    pub(super) fn arm(&mut self, index: u32, now: Instant) {
         let generation = self.table.id(index).generation;
-        let epoch = self.epoch;
+        let (epoch, now_ns) = (self.epoch, self.ns(now));
         let Some(slot) = self.table.at_mut(index) else {
             return;
         };
-        let Some(next) = slot.connection.next_timeout() else {
-            return;
-        };
-        let next_ns = ns_since(epoch, next);
+        let next = slot.connection.next_timeout();
+        let mut next_ns = next.map_or(NO_TIMER, |next| ns_since(epoch, next));
+        if slot.timer_ns.min(next_ns) > now_ns + REST_NS {
+            if !slot.connection.may_rest() {
+                // It will have something to send or to do before it may.
+            } else if now_ns >= slot.rested_ns + REST_NS {
+                self.let_rest(index);
+                return;
+            } else {
+                next_ns = slot.rested_ns + REST_NS;
+            }
+        }
         if next_ns < slot.timer_ns {
             slot.timer_ns = next_ns;
             self.timers.push(Reverse((next_ns, index, generation)));
@@ -76,12 +98,11 @@ impl Endpoint {
         let table = &self.table;
         self.timers
             .retain(|&Reverse((deadline_ns, index, generation))| {
-                let slot = table.get(ConnId { index, generation });
-                slot.is_some_and(|slot| slot.timer_ns == deadline_ns)
+                table.timer_ns(ConnId { index, generation }) == Some(deadline_ns)
             });
     }
 
-    fn ns(&self, at: Instant) -> u64 {
+    pub(super) fn ns(&self, at: Instant) -> u64 {
         ns_since(self.epoch, at)
     }
 }
@@ -92,6 +113,9 @@ fn ns_since(epoch: Instant, at: Instant) -> u64 {
         .min(u128::from(NO_TIMER - 1)) as u64
 }
 
+/// A second without anything to do, in nanoseconds: as long as a request to answer may take, and no
+/// longer than it costs to keep the queues of a hundred thousand.
+const REST_NS: u64 = 1_000_000_000;
 /// Later than any deadline.
 pub(super) const NO_TIMER: u64 = u64::MAX;
 /// Stale deadlines that are not worth a search.
