@@ -339,11 +339,10 @@ impl Endpoint {
 
     /// It has nothing to send for now.
     fn rest(&mut self, index: u32, now: Instant) {
-        let now_ns = self.ns(now);
         let Some(slot) = self.table.at_mut(index) else {
             return;
         };
-        (slot.queued, slot.rested_ns) = (false, now_ns);
+        (slot.queued, slot.stirred) = (false, true);
         let (state, owned) = (slot.connection.state(), slot.owned);
         let path = FourTuple::from(slot.path);
         match state {
@@ -395,7 +394,7 @@ impl Slot {
             queued: false,
             notified: false,
             timer_ns: NO_TIMER,
-            rested_ns: 0,
+            stirred: true,
         }
     }
 }

@@ -42,8 +42,8 @@ pub(super) struct Slot {
     pub notified: bool,
     /// The deadline in the heap by which it will be looked at.
     pub timer_ns: u64,
-    /// When it last had nothing more to do, by the endpoint's clock.
-    pub rested_ns: u64,
+    /// It has done something since it was last asked whether it may rest.
+    pub stirred: bool,
 }
 
 impl Slot {
@@ -84,7 +84,7 @@ impl Resting {
             queued: false,
             notified: false,
             timer_ns: self.timer_ns,
-            rested_ns: 0,
+            stirred: true,
         })
     }
 }
@@ -205,8 +205,11 @@ impl Table {
     #[inline]
     pub(super) fn is_at(&self, index: u32, path: &FourTuple) -> bool {
         let path = CompactPath::from(path);
-        let place = self.slots.get(index as usize);
-        place.and_then(|(_, place)| place.path()) == Some(&path)
+        match self.slots.get(index as usize) {
+            Some((_, Place::Awake(slot))) => slot.path == path,
+            Some((_, Place::Resting(resting))) => resting.path == path,
+            _ => false,
+        }
     }
 
     pub(super) fn insert(&mut self, slot: Slot, key: u64) -> ConnId {

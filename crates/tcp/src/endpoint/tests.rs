@@ -379,7 +379,7 @@ fn a_connection_that_rests_wakes_as_it_was() {
         (connection.info(later), counters, connection.sequence(), due)
     };
     let before = (told(&net.client, id), told(&net.server, accepted));
-    assert_eq!(net.resting_after(2000), (1, 1));
+    assert_eq!(net.resting_after(3000), (1, 1));
     assert_eq!((told(&net.client, id), told(&net.server, accepted)), before);
     assert_eq!(net.server.next_timeout(), None);
     // To look does not wake it; what is written and what arrives does, and then it rests again.
@@ -388,7 +388,7 @@ fn a_connection_that_rests_wakes_as_it_was() {
     net.run_for(5);
     assert_eq!(net.read_at_server(accepted), Ok(b"again".to_vec()));
     assert_eq!(net.resting_after(5), (0, 0));
-    assert_eq!(net.resting_after(3000), (1, 1));
+    assert_eq!(net.resting_after(4000), (1, 1));
     // Its timer wakes it, too.
     net.run_for(40_000);
     let probes = net

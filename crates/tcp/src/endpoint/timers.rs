@@ -62,24 +62,28 @@ impl Endpoint {
             .min()
     }
 
-    /// Sees to it that the heap has a deadline no later than the connection's, or than when it may
-    /// have rested long enough.
+    /// Sees to it that the heap has a deadline no later than the connection's; without any, one to see
+    /// whether it may rest.
     pub(super) fn arm(&mut self, index: u32, now: Instant) {
         let generation = self.table.id(index).generation;
-        let (epoch, now_ns) = (self.epoch, self.ns(now));
+        let epoch = self.epoch;
         let Some(slot) = self.table.at_mut(index) else {
             return;
         };
         let next = slot.connection.next_timeout();
-        let mut next_ns = next.map_or(NO_TIMER, |next| ns_since(epoch, next));
-        if slot.timer_ns.min(next_ns) > now_ns + REST_NS {
-            if !slot.connection.may_rest() {
-                // It will have something to send or to do before it may.
-            } else if now_ns >= slot.rested_ns + REST_NS {
-                self.let_rest(index);
-                return;
-            } else {
-                next_ns = slot.rested_ns + REST_NS;
+        let mut next_ns = match next {
+            Some(next) => ns_since(epoch, next),
+            None if slot.timer_ns != NO_TIMER => return,
+            None => NO_TIMER,
+        };
+        if slot.timer_ns == NO_TIMER {
+            let second_ns = ns_since(epoch, now) + REST_NS;
+            if next_ns > second_ns && slot.connection.may_rest() {
+                if !std::mem::replace(&mut slot.stirred, false) {
+                    self.let_rest(index);
+                    return;
+                }
+                next_ns = second_ns;
             }
         }
         if next_ns < slot.timer_ns {
@@ -102,7 +106,7 @@ impl Endpoint {
             });
     }
 
-    pub(super) fn ns(&self, at: Instant) -> u64 {
+    fn ns(&self, at: Instant) -> u64 {
         ns_since(self.epoch, at)
     }
 }
@@ -113,8 +117,8 @@ fn ns_since(epoch: Instant, at: Instant) -> u64 {
         .min(u128::from(NO_TIMER - 1)) as u64
 }
 
-/// A second without anything to do, in nanoseconds: as long as a request to answer may take, and no
-/// longer than it costs to keep the queues of a hundred thousand.
+/// One that has had nothing to do for a second, and at most two, rests; in nanoseconds. So it is not made
+/// anew for each request of a busy peer.
 const REST_NS: u64 = 1_000_000_000;
 /// Later than any deadline.
 pub(super) const NO_TIMER: u64 = u64::MAX;
