@@ -346,7 +346,10 @@ mod tests {
             let taken = (0..100).find_map(|_| {
                 client.poll(Some(Duration::ZERO)).unwrap();
                 server.poll(Some(Duration::ZERO)).unwrap();
-                assert!(server.accept(listeners[1 - from], 9).is_err(), "not its own");
+                assert!(
+                    server.accept(listeners[1 - from], 9).is_err(),
+                    "not its own"
+                );
                 server.accept(listeners[from], 9).ok()
             });
             let remote = taken.expect("it was let in").1;
@@ -356,7 +359,10 @@ mod tests {
         assert_eq!(accept(&mut server, 1), "fd00::1".parse::<IpAddr>().unwrap());
         // One that closes leaves the other's port open.
         server.close_listener(listeners[1]);
-        assert_eq!(accept(&mut server, 0), "10.0.0.1".parse::<IpAddr>().unwrap());
+        assert_eq!(
+            accept(&mut server, 0),
+            "10.0.0.1".parse::<IpAddr>().unwrap()
+        );
     }
 
     #[test]
