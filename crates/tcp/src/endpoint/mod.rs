@@ -33,9 +33,9 @@ use listen::Listeners;
 use local_addresses::LocalAddresses;
 use output::Cutting;
 use secret::{Purpose, Secret};
-use table::{Slot, Table};
+use table::{NO_TIMER, Slot, Table};
 use time_wait::TimeWaits;
-use timers::{Deadline, NO_TIMER};
+use timers::Deadline;
 
 pub use connect::ConnectError;
 pub use forward::{Forwarded, Stopped};
@@ -43,7 +43,8 @@ pub use listen::ListenError;
 pub use table::ConnId;
 
 /// All connections of one stack instance, found by hash, with their timers in a heap and those
-/// that have something to do in a list: an idle connection costs nothing but its memory.
+/// that have something to do in a list: an idle connection costs nothing but its memory, and after a
+/// second or two half a kibibyte of that, until something happens to it.
 ///
 /// Its methods are of the four kinds of [`Connection`]'s. After [`on_packet`](Self::on_packet) (of
 /// as many as the device had), [`on_timeout`](Self::on_timeout) and the application's calls, drain
@@ -267,7 +268,8 @@ impl Endpoint {
         self.table.configure(change);
     }
 
-    /// Looks at a connection.
+    /// Looks at a connection. One that has been idle for a while has its whole memory again from then on
+    /// until it has done something and has been idle anew.
     pub fn connection(&self, id: ConnId) -> Option<&Connection> {
         self.table.get(id).map(|slot| &slot.connection)
     }

@@ -6,7 +6,6 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Instant;
 
-use super::timers::NO_TIMER;
 use crate::Config;
 use crate::connection::{Connection, Dormant};
 use crate::wire::FourTuple;
@@ -48,7 +47,7 @@ pub(super) struct Slot {
 
 impl Slot {
     /// Nothing is going on, and nobody waits for it.
-    fn may_rest(&self) -> bool {
+    pub(super) fn may_rest(&self) -> bool {
         let listed = self.half_open || self.early || self.queued || self.notified;
         !listed && self.connection.may_rest()
     }
@@ -321,6 +320,8 @@ impl Table {
     }
 }
 
+/// Later than any deadline.
+pub(super) const NO_TIMER: u64 = u64::MAX;
 /// The lower half of ::ffff:0:0/96.
 const V4_MAPPED: u64 = 0xffff << 32;
 

@@ -403,6 +403,25 @@ fn a_connection_that_rests_wakes_as_it_was() {
     assert_eq!(net.read_at_server(accepted), Err(ReadError::Finished));
 }
 
+/// It keeps its timers all the same.
+#[test]
+fn what_nobody_has_looked_at_does_not_rest() {
+    let mut net = Net::new(5);
+    let config = Config {
+        keepalive: Some(crate::KeepAlive {
+            idle: Duration::from_secs(5),
+            ..crate::KeepAlive::default()
+        }),
+        ..Config::default()
+    };
+    let (from, to) = (SocketAddr::new(CLIENT, 0), SocketAddr::new(SERVER, 80));
+    let id = net.client.connect_with(config, from, to, net.now).unwrap();
+    net.run_for(9000);
+    assert_eq!(net.client.table.resting(), 0);
+    let counters = net.client.connection(id).unwrap().counters();
+    assert_eq!(counters.keepalives_sent, 1);
+}
+
 #[test]
 fn what_is_unread_does_not_rest() {
     let mut net = Net::new(5);

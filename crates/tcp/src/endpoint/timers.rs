@@ -7,6 +7,7 @@ use std::cmp::Reverse;
 use std::time::{Duration, Instant};
 
 use super::input::ReadinessSnapshot;
+use super::table::NO_TIMER;
 use super::{ConnId, Endpoint};
 
 /// When to look at a connection: nanoseconds since the endpoint's beginning, index, generation.
@@ -78,7 +79,7 @@ impl Endpoint {
         };
         if slot.timer_ns == NO_TIMER {
             let second_ns = ns_since(epoch, now) + REST_NS;
-            if next_ns > second_ns && slot.connection.may_rest() {
+            if next_ns > second_ns && slot.may_rest() {
                 if !std::mem::replace(&mut slot.stirred, false) {
                     self.let_rest(index);
                     return;
@@ -120,7 +121,5 @@ fn ns_since(epoch: Instant, at: Instant) -> u64 {
 /// One that has had nothing to do for a second, and at most two, rests; in nanoseconds. So it is not made
 /// anew for each request of a busy peer.
 const REST_NS: u64 = 1_000_000_000;
-/// Later than any deadline.
-pub(super) const NO_TIMER: u64 = u64::MAX;
 /// Stale deadlines that are not worth a search.
 pub(super) const SPARE_TIMERS: usize = 1024;
