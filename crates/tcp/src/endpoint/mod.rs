@@ -229,6 +229,10 @@ impl Endpoint {
             }
             if let Some(slot) = self.table.at_mut(id.index) {
                 slot.notified = false;
+                if slot.timer_ns == NO_TIMER {
+                    // It may rest from now on; whether it does is seen when it is its turn.
+                    self.enqueue(id.index);
+                }
                 return Some(id);
             }
         }

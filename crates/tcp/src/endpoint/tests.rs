@@ -440,6 +440,7 @@ fn an_idle_connection_is_on_no_list() {
     let ids: Vec<ConnId> = (0..100).map(|_| net.connect(0)).collect();
     net.run_for(1000);
     while net.client.poll_ready().is_some() {}
+    net.run_for(5000);
     assert!(net.client.work.is_empty() && net.client.ready.is_empty());
     assert!(
         net.client
