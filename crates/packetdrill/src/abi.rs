@@ -9,12 +9,15 @@
 use std::cell::Cell;
 use std::ffi::{c_char, c_int, c_long, c_longlong, c_void};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::ExitStatusExt;
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::ThreadId;
 
 use libc::{size_t, sockaddr, socklen_t, ssize_t};
 
-use crate::calls::{Failure, Sockets};
+use crate::calls::{Failure, Report, Sockets, Write};
+use crate::control::Control;
 
 /// What both threads share.
 struct Shim {
@@ -32,6 +35,8 @@ struct Shared {
     generation: u64,
     /// A call is blocked, and has looked at so much.
     blocked: Option<u64>,
+    /// The thread of one that was blocked and has come to an end.
+    ended: Option<libc::pid_t>,
 }
 
 static SHIM: OnceLock<Shim> = OnceLock::new();
@@ -65,7 +70,7 @@ impl Shim {
         mut shared: MutexGuard<'a, Shared>,
         until_us: u64,
     ) -> MutexGuard<'a, Shared> {
-        while shared.sockets.host.tick(until_us) {
+        while shared.sockets.tick(until_us) {
             shared = self.notify(shared);
         }
         shared.sockets.host.pass(until_us);
@@ -120,6 +125,8 @@ impl Shim {
         shared.blocked = None;
         if !self.is_script() {
             ENDED_US.set(Some(shared.sockets.host.now_us()));
+            // SAFETY: asks for a number.
+            shared.ended = Some(unsafe { libc::gettid() });
         }
         self.looked.notify_all();
     }
@@ -135,6 +142,7 @@ fn shim() -> &'static Shim {
             sockets: Sockets::new(),
             generation: 0,
             blocked: None,
+            ended: None,
         }),
         happened: Condvar::new(),
         looked: Condvar::new(),
@@ -181,20 +189,31 @@ unsafe fn read_address(address: *const sockaddr, len: socklen_t) -> Result<Socke
 /// # Safety
 /// `address` and `len` are null or have room for what `len` says.
 unsafe fn write_address(remote: SocketAddr, address: *mut sockaddr, len: *mut socklen_t) {
-    let SocketAddr::V4(remote) = remote else {
-        return;
-    };
     // SAFETY: as the caller promises.
     unsafe {
-        if address.is_null() || len.is_null() || (*len as usize) < size_of::<libc::sockaddr_in>() {
+        if address.is_null() || len.is_null() {
             return;
         }
-        let mut v4: libc::sockaddr_in = std::mem::zeroed();
-        v4.sin_family = libc::AF_INET as u16;
-        v4.sin_port = remote.port().to_be();
-        v4.sin_addr.s_addr = u32::from(*remote.ip()).to_be();
-        address.cast::<libc::sockaddr_in>().write_unaligned(v4);
-        *len = size_of::<libc::sockaddr_in>() as socklen_t;
+        let room = *len as usize;
+        match remote {
+            SocketAddr::V4(remote) if room >= size_of::<libc::sockaddr_in>() => {
+                let mut v4: libc::sockaddr_in = std::mem::zeroed();
+                v4.sin_family = libc::AF_INET as u16;
+                v4.sin_port = remote.port().to_be();
+                v4.sin_addr.s_addr = u32::from(*remote.ip()).to_be();
+                address.cast::<libc::sockaddr_in>().write_unaligned(v4);
+                *len = size_of::<libc::sockaddr_in>() as socklen_t;
+            }
+            SocketAddr::V6(remote) if room >= size_of::<libc::sockaddr_in6>() => {
+                let mut v6: libc::sockaddr_in6 = std::mem::zeroed();
+                v6.sin6_family = libc::AF_INET6 as u16;
+                v6.sin6_port = remote.port().to_be();
+                v6.sin6_addr.s6_addr = remote.ip().octets();
+                address.cast::<libc::sockaddr_in6>().write_unaligned(v6);
+                *len = size_of::<libc::sockaddr_in6>() as socklen_t;
+            }
+            _ => {}
+        }
     }
 }
 
@@ -294,10 +313,14 @@ unsafe extern "C" fn connect(
     }))
 }
 
-unsafe extern "C" fn read(_: *mut c_void, fd: c_int, data: *mut c_void, len: size_t) -> ssize_t {
+fn read_into(fd: c_int, to: &mut [u8], flags: c_int) -> Result<i64, c_int> {
+    let peek = flags & libc::MSG_PEEK != 0;
+    shim().call_with(fd, flags, |sockets| sockets.read(fd, to, peek))
+}
+
+unsafe extern "C" fn read(this: *mut c_void, fd: c_int, data: *mut c_void, len: size_t) -> ssize_t {
     // SAFETY: packetdrill's buffer.
-    let to = unsafe { room(data, len) };
-    finish(shim().call(fd, |sockets| sockets.read(fd, to)))
+    unsafe { recv(this, fd, data, len, 0) }
 }
 
 unsafe extern "C" fn readv(
@@ -307,31 +330,47 @@ unsafe extern "C" fn readv(
     count: c_int,
 ) -> ssize_t {
     // SAFETY: packetdrill's vector.
-    let parts = unsafe { std::slice::from_raw_parts(iov, count.max(0) as usize) };
+    finish(unsafe { scattered(fd, iov, count.max(0) as usize, 0) })
+}
+
+/// Reads into a vector.
+///
+/// # Safety
+/// `iov` has `count` entries that say what is there.
+unsafe fn scattered(
+    fd: c_int,
+    iov: *const libc::iovec,
+    count: usize,
+    flags: c_int,
+) -> Result<i64, c_int> {
+    // SAFETY: as the caller promises.
+    let parts = unsafe { std::slice::from_raw_parts(iov, count) };
     let mut buffer = vec![0; parts.iter().map(|part| part.iov_len).sum()];
-    let result = shim().call(fd, |sockets| sockets.read(fd, &mut buffer));
-    if let Ok(read) = result {
-        let mut left = &buffer[..read as usize];
-        for part in parts {
-            // SAFETY: packetdrill's buffers.
-            let to = unsafe { room(part.iov_base, part.iov_len) };
-            let here = to.len().min(left.len());
-            to[..here].copy_from_slice(&left[..here]);
-            left = &left[here..];
-        }
+    let read = read_into(fd, &mut buffer, flags)?;
+    let mut left = &buffer[..read as usize];
+    for part in parts {
+        // SAFETY: as the caller promises.
+        let to = unsafe { room(part.iov_base, part.iov_len) };
+        let here = to.len().min(left.len());
+        to[..here].copy_from_slice(&left[..here]);
+        left = &left[here..];
     }
-    finish(result)
+    Ok(read)
 }
 
 unsafe extern "C" fn recv(
-    this: *mut c_void,
+    _: *mut c_void,
     fd: c_int,
     data: *mut c_void,
     len: size_t,
-    _: c_int,
+    flags: c_int,
 ) -> ssize_t {
+    if data.is_null() && len > 0 {
+        return finish::<i64, _>(Err(libc::EFAULT));
+    }
     // SAFETY: packetdrill's buffer.
-    unsafe { read(this, fd, data, len) }
+    let to = unsafe { room(data, len) };
+    finish(read_into(fd, to, flags))
 }
 
 unsafe extern "C" fn recvfrom(
@@ -339,29 +378,56 @@ unsafe extern "C" fn recvfrom(
     fd: c_int,
     data: *mut c_void,
     len: size_t,
-    _: c_int,
+    flags: c_int,
     _: *mut sockaddr,
     _: *mut socklen_t,
 ) -> ssize_t {
     // SAFETY: packetdrill's buffer.
-    unsafe { read(this, fd, data, len) }
+    unsafe { recv(this, fd, data, len, flags) }
 }
 
 unsafe extern "C" fn recvmsg(
-    this: *mut c_void,
+    _: *mut c_void,
     fd: c_int,
     message: *mut libc::msghdr,
     flags: c_int,
 ) -> ssize_t {
-    if flags & libc::MSG_ERRQUEUE != 0 {
-        return finish::<i64, _>(Err(libc::EAGAIN));
-    }
     // SAFETY: packetdrill's message.
-    unsafe {
-        (*message).msg_controllen = 0;
-        (*message).msg_flags = 0;
-        readv(this, fd, (*message).msg_iov, (*message).msg_iovlen as c_int)
+    let (to, iov, count) = unsafe {
+        let to = room((*message).msg_control, (*message).msg_controllen);
+        (to, (*message).msg_iov, (*message).msg_iovlen)
+    };
+    let mut control = Control::new(to);
+    let mut said = 0;
+    let result = if flags & libc::MSG_ERRQUEUE != 0 {
+        let report = shim().call_with(fd, libc::MSG_DONTWAIT, |sockets| sockets.report(fd));
+        report.map(|(report, is_v4)| {
+            said = libc::MSG_ERRQUEUE;
+            if matches!(report, Report::Stamp { .. }) {
+                // The segment is there, too, and finds no room.
+                said |= libc::MSG_TRUNC;
+            }
+            control.report(report, is_v4);
+            0
+        })
+    } else {
+        // SAFETY: packetdrill's message.
+        let read = unsafe { scattered(fd, iov, count, flags) };
+        if read.is_ok()
+            && let Some(left) = shim().lock().sockets.left(fd)
+        {
+            control.left(left);
+        }
+        read
+    };
+    if result.is_ok() {
+        // SAFETY: packetdrill's message.
+        unsafe {
+            (*message).msg_controllen = control.len();
+            (*message).msg_flags = said;
+        }
     }
+    finish(result)
 }
 
 fn send_all(fd: c_int, data: &[u8], flags: c_int) -> ssize_t {
@@ -372,15 +438,39 @@ fn send_all(fd: c_int, data: &[u8], flags: c_int) -> ssize_t {
     send_from(fd, data, flags, 0)
 }
 
+/// The caller's pointer, if it is one.
+///
+/// # Safety
+/// `data` is null or has `len` bytes.
+unsafe fn send_bytes(fd: c_int, data: *const c_void, len: size_t, flags: c_int) -> ssize_t {
+    if data.is_null() && len > 0 {
+        return finish::<i64, _>(Err(libc::EFAULT));
+    }
+    // SAFETY: as the caller promises.
+    send_all(fd, unsafe { bytes(data, len) }, flags)
+}
+
+/// What the error queue tells of a call that wrote.
+fn note_written(fd: c_int, flags: c_int, result: &Result<i64, c_int>) {
+    if matches!(result, Ok(written) if *written > 0) {
+        let zerocopy = flags & libc::MSG_ZEROCOPY != 0;
+        shim().lock().sockets.on_written(fd, zerocopy);
+    }
+}
+
 /// What is left from `done` on.
 fn send_from(fd: c_int, data: &[u8], flags: c_int, mut done: usize) -> ssize_t {
+    let mut waited = false;
     let result = shim().call_with(fd, flags, |sockets| {
-        push_on(sockets, fd, data, flags, &mut done)
+        let waited = std::mem::replace(&mut waited, true);
+        push_on(sockets, fd, data, flags, waited, &mut done)
     });
-    finish(match result {
+    let result = match result {
         Err(libc::EAGAIN) if done > 0 => Ok(done as i64),
         result => result,
-    })
+    };
+    note_written(fd, flags, &result);
+    finish(result)
 }
 
 fn push_on(
@@ -388,10 +478,16 @@ fn push_on(
     fd: c_int,
     data: &[u8],
     flags: c_int,
+    waited: bool,
     done: &mut usize,
 ) -> Result<i64, Failure> {
     let waits = !sockets.is_nonblocking(fd) && flags & libc::MSG_DONTWAIT == 0;
-    match sockets.write(fd, &data[*done..], flags & libc::MSG_MORE != 0) {
+    let how = Write {
+        more: flags & libc::MSG_MORE != 0,
+        ends_record: flags & libc::MSG_EOR != 0,
+        waited,
+    };
+    match sockets.write(fd, &data[*done..], how) {
         Ok(written) => {
             *done += written as usize;
             if *done < data.len() && waits {
@@ -407,7 +503,7 @@ fn push_on(
 
 unsafe extern "C" fn write(_: *mut c_void, fd: c_int, data: *const c_void, len: size_t) -> ssize_t {
     // SAFETY: packetdrill's buffer.
-    send_all(fd, unsafe { bytes(data, len) }, 0)
+    unsafe { send_bytes(fd, data, len, 0) }
 }
 
 unsafe extern "C" fn writev(
@@ -428,7 +524,7 @@ unsafe extern "C" fn send(
     flags: c_int,
 ) -> ssize_t {
     // SAFETY: packetdrill's buffer.
-    send_all(fd, unsafe { bytes(data, len) }, flags)
+    unsafe { send_bytes(fd, data, len, flags) }
 }
 
 /// MSG_FASTOPEN: what the SYN does not carry follows when the connection is open.
@@ -449,8 +545,9 @@ fn send_first(fd: c_int, data: &[u8], flags: c_int, remote: SocketAddr) -> ssize
         if *done == data.len() {
             return Ok(*done as i64);
         }
-        push_on(sockets, fd, data, flags, done)
+        push_on(sockets, fd, data, flags, false, done)
     });
+    note_written(fd, flags, &result);
     match result {
         Err(libc::EAGAIN) => finish::<i64, _>(Err(libc::EINPROGRESS)),
         result => finish(result),
@@ -466,6 +563,9 @@ unsafe extern "C" fn sendto(
     address: *const sockaddr,
     address_len: socklen_t,
 ) -> ssize_t {
+    if data.is_null() && len > 0 {
+        return finish::<i64, _>(Err(libc::EFAULT));
+    }
     // SAFETY: packetdrill's buffer and address.
     let (data, address) = unsafe { (bytes(data, len), read_address(address, address_len)) };
     match address {
@@ -587,7 +687,7 @@ unsafe extern "C" fn netdev_send(_: *mut c_void, data: *const c_void, len: size_
     let shim = shim();
     let mut shared = shim.lock();
     // SAFETY: packetdrill's packet.
-    shared.sockets.host.arrive(unsafe { bytes(data, len) });
+    shared.sockets.arrive(unsafe { bytes(data, len) });
     drop(shim.notify(shared));
     0
 }
@@ -614,7 +714,7 @@ unsafe extern "C" fn netdev_receive(
             }
             return 0;
         }
-        if !shared.sockets.host.tick(last) {
+        if !shared.sockets.tick(last) {
             eprintln!("packetdrill waits for a packet, and nothing will ever be sent");
             std::process::exit(1);
         }
@@ -626,8 +726,28 @@ extern "C" fn usleep(_: *mut c_void, us: u32) -> c_int {
     let shim = shim();
     let shared = shim.lock();
     let until = shared.sockets.host.now_us() + u64::from(us);
-    drop(shim.advance(shared, until));
+    let ended = shim.advance(shared, until).ended.take();
+    if let Some(thread) = ended {
+        await_rest(thread);
+    }
     0
+}
+
+/// Lets the thread of a call that has come to an end tell packetdrill so, until it sleeps, as packetdrill
+/// itself waits for one: the script goes on in no time, and would overtake it.
+fn await_rest(thread: libc::pid_t) {
+    let stat = format!("/proc/self/task/{thread}/stat");
+    for _ in 0..10_000 {
+        let state = std::fs::read_to_string(&stat).unwrap_or_default();
+        let state = state
+            .rsplit(") ")
+            .next()
+            .and_then(|rest| rest.chars().next());
+        if state != Some('R') {
+            return;
+        }
+        std::thread::yield_now();
+    }
 }
 
 /// Whoever asks waits for time to pass.
@@ -646,9 +766,130 @@ unsafe extern "C" fn gettimeofday(_: *mut c_void, to: *mut libc::timeval, _: *mu
     0
 }
 
-/// Linux's own sockets: not here.
-extern "C" fn missing() -> c_int {
-    finish::<i32, _>(Err(libc::ENOSYS))
+extern "C" fn epoll_create(_: *mut c_void, _: c_int) -> c_int {
+    shim().lock().sockets.epoll_create()
+}
+
+unsafe extern "C" fn epoll_ctl(
+    _: *mut c_void,
+    epfd: c_int,
+    call: c_int,
+    fd: c_int,
+    event: *const libc::epoll_event,
+) -> c_int {
+    // SAFETY: packetdrill's event, which EPOLL_CTL_DEL need not have.
+    let event = unsafe { event.as_ref() };
+    let (events, data) = event.map_or((0, 0), |event| (event.events, event.u64));
+    finish(shim().call(epfd, |sockets| {
+        sockets.epoll_ctl(epfd, call, fd, events, data)
+    }))
+}
+
+unsafe extern "C" fn epoll_wait(
+    _: *mut c_void,
+    epfd: c_int,
+    events: *mut libc::epoll_event,
+    max: c_int,
+    timeout: c_int,
+) -> c_int {
+    let found = shim().call(epfd, |sockets| {
+        let found = sockets.epoll_wait(epfd, max.max(0) as usize)?;
+        if found.is_empty() && timeout != 0 {
+            Err(Failure::Again)
+        } else {
+            Ok(found)
+        }
+    });
+    let found = match found {
+        Err(libc::EAGAIN) => Ok(Vec::new()),
+        found => found,
+    };
+    finish(found.map(|found| {
+        for (index, &(events_found, u64)) in found.iter().enumerate() {
+            let events_found = libc::epoll_event {
+                events: events_found,
+                u64,
+            };
+            // SAFETY: packetdrill's array of `max`, and no more are found.
+            unsafe { events.add(index).write_unaligned(events_found) };
+        }
+        found.len() as c_int
+    }))
+}
+
+unsafe extern "C" fn pipe(_: *mut c_void, to: *mut c_int) -> c_int {
+    let ends = shim().lock().sockets.pipe();
+    // SAFETY: packetdrill's array of two.
+    unsafe { to.cast::<[c_int; 2]>().write(ends) };
+    0
+}
+
+/// Offsets are of no use to sockets and pipes.
+extern "C" fn splice(
+    _: *mut c_void,
+    from: c_int,
+    _: *mut c_longlong,
+    to: c_int,
+    _: *mut c_longlong,
+    len: size_t,
+    _: std::ffi::c_uint,
+) -> ssize_t {
+    finish(shim().call(from, |sockets| sockets.splice(from, to, len)))
+}
+
+/// packetdrill calls the C library's, as for [`getsockopt`].
+///
+/// # Safety
+/// As the function of the same name.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sendfile(
+    to: c_int,
+    from: c_int,
+    offset: *mut libc::off_t,
+    count: size_t,
+) -> ssize_t {
+    if !SHIM.get().is_some_and(|shim| shim.lock().sockets.knows(to)) {
+        // SAFETY: as the caller promises.
+        return unsafe { libc::syscall(libc::SYS_sendfile, to, from, offset, count) as ssize_t };
+    }
+    let mut data = vec![0_u8; count];
+    // SAFETY: as the caller promises; as many bytes as there is room for.
+    let read = unsafe {
+        let at = if offset.is_null() { 0 } else { *offset };
+        libc::pread(from, data.as_mut_ptr().cast(), count, at)
+    };
+    let Ok(read) = usize::try_from(read) else {
+        return -1;
+    };
+    let sent = send_all(to, &data[..read], 0);
+    if sent > 0 && !offset.is_null() {
+        // SAFETY: as the caller promises.
+        unsafe { *offset += sent as libc::off_t };
+    }
+    sent
+}
+
+/// The commands of scripts. One that clears what the kernel remembers of other hosts means us.
+///
+/// # Safety
+/// As the function of the same name.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn system(command: *const c_char) -> c_int {
+    if command.is_null() {
+        return 1;
+    }
+    // SAFETY: as the caller promises.
+    let command = unsafe { std::ffi::CStr::from_ptr(command) };
+    let status = std::process::Command::new("/bin/sh")
+        .arg("-c")
+        .arg(std::ffi::OsStr::from_bytes(command.to_bytes()))
+        .status();
+    if command.to_string_lossy().contains("tcp_metrics flush")
+        && let Some(shim) = SHIM.get()
+    {
+        shim.lock().sockets.host.endpoint.forget_cookies();
+    }
+    status.map_or(-1, ExitStatusExt::into_raw)
 }
 
 /// packetdrill asks for TCP_INFO by the C library's function, whatever it has loaded: preloaded, this is
@@ -684,7 +925,6 @@ pub struct Interface([*const c_void; 33]);
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetdrill_interface_init(_: *const c_char, interface: *mut Interface) {
     shim();
-    let missing = missing as *const c_void;
     let functions = [
         std::ptr::null(),
         free as *const c_void,
@@ -714,12 +954,11 @@ pub unsafe extern "C" fn packetdrill_interface_init(_: *const c_char, interface:
         netdev_receive as *const c_void,
         usleep as *const c_void,
         gettimeofday as *const c_void,
-        // epoll_create, epoll_ctl, epoll_wait, pipe, splice.
-        missing,
-        missing,
-        missing,
-        missing,
-        missing,
+        epoll_create as *const c_void,
+        epoll_ctl as *const c_void,
+        epoll_wait as *const c_void,
+        pipe as *const c_void,
+        splice as *const c_void,
     ];
     // SAFETY: as the caller promises.
     unsafe { interface.write(Interface(functions)) };

@@ -2,15 +2,18 @@
 //! wrote for Linux judge it, in virtual time. docs/conformance.md says how to run them.
 //!
 //! `abi.rs` is the interface that packetdrill expects, `calls.rs` what a socket call does to a
-//! connection, `host.rs` the endpoint with its clock and its wire, `sysctl.rs` what the scripts set,
-//! `info.rs` TCP_INFO. Nothing here is for use: it stands for a kernel only where the scripts look.
+//! connection, `host.rs` the endpoint with its clock and its wire, `sysctl.rs` and `device.rs` what the
+//! scripts set, `info.rs` TCP_INFO, `control.rs` the control messages of recvmsg. Nothing here is for use:
+//! it stands for a kernel only where the scripts look.
 //!
-//! Not here: epoll, splice, error queues, timestamping, MD5: those are Linux's sockets, not TCP.
+//! Not here: qdiscs, routes, the kernel's counters, MD5.
 
 #![deny(unsafe_code)]
 
 mod abi;
 mod calls;
+mod control;
+mod device;
 mod host;
 mod info;
 mod sysctl;

@@ -25,7 +25,9 @@ fn first(name: &str) -> Option<u32> {
 pub fn config() -> Config {
     let is_on = |name| first(name).is_none_or(|value| value != 0);
     let (read, write) = (read("tcp_rmem"), read("tcp_wmem"));
+    let mtu = crate::device::mtu().unwrap_or(1500);
     Config {
+        mss: mtu.saturating_sub(40),
         // Half of what the kernel calls so is payload there, of which it offers no more than this at first.
         receive_buffer: read.get(1).map_or(65_536, |bytes| (bytes / 2).min(65_536)),
         receive_buffer_max: read.get(2).copied().unwrap_or(6 << 20),
@@ -40,6 +42,7 @@ pub fn config() -> Config {
         segmentation: Segmentation {
             window_divisor: first("tcp_tso_win_divisor"),
             paced_segments_min: first("tcp_min_tso_segs").unwrap_or(2),
+            sized_by_rate: true,
             push_each: true,
             half_window: true,
             ..Segmentation::default()
@@ -51,6 +54,21 @@ pub fn config() -> Config {
         syn_retries_max: first("tcp_syn_retries").unwrap_or(6) as u8,
         ..Config::default()
     }
+}
+
+/// What a send buffer is at first: the middle of `tcp_wmem`.
+pub fn send_buffer() -> u32 {
+    read("tcp_wmem").get(1).copied().unwrap_or(1 << 20)
+}
+
+/// What it grows to.
+pub fn send_buffer_max() -> u32 {
+    read("tcp_wmem").get(2).copied().unwrap_or(4 << 20)
+}
+
+/// `tcp_notsent_lowat`.
+pub fn unsent_low_water() -> u32 {
+    first("tcp_notsent_lowat").unwrap_or(u32::MAX)
 }
 
 /// The bits of `tcp_fastopen`.

@@ -389,7 +389,7 @@ fn calls() {
 /// Memory of established connections that do nothing, and what their endpoint does about them.
 fn idle(count: u32) {
     let config = Config::default();
-    let now = Instant::now();
+    let mut now = Instant::now();
     let mut server = Endpoint::new(
         config.clone(),
         Pool::default(),
@@ -401,6 +401,13 @@ fn idle(count: u32) {
     let before = resident_bytes();
     for n in 0..count {
         open(&mut server, n, now);
+        if n % 1000 == 999 {
+            // Those that came a while ago rest.
+            for _ in 0..2 {
+                now += Duration::from_secs(2);
+                server.on_timeout(now);
+            }
+        }
     }
     let each = (resident_bytes() - before) / u64::from(count);
     println!(

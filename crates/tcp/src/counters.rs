@@ -59,3 +59,107 @@ pub struct Counters {
     /// Segments received that held nothing new.
     pub duplicates_received: u32,
 }
+
+/// The same in little memory: each in as many groups of seven bits as it needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Tally(Box<[u8]>);
+
+impl Tally {
+    pub(crate) fn of(counters: &Counters) -> Self {
+        let mut bytes = Vec::with_capacity(64);
+        let mut copy = *counters;
+        copy.each(|mut count| {
+            while count >= 0x80 {
+                bytes.push(count as u8 | 0x80);
+                count >>= 7;
+            }
+            bytes.push(count as u8);
+            count
+        });
+        // Zeros at the end, of which there are many, need not be said.
+        let said = bytes.iter().rposition(|byte| *byte != 0);
+        bytes.truncate(said.map_or(0, |last| last + 1));
+        Self(bytes.into())
+    }
+
+    pub(crate) fn told(&self) -> Counters {
+        let mut bytes = self.0.iter();
+        let mut counters = Counters::default();
+        counters.each(|_| {
+            let (mut count, mut shift) = (0, 0);
+            for byte in bytes.by_ref() {
+                count |= u64::from(byte & 0x7f) << shift;
+                shift += 7;
+                if byte & 0x80 == 0 {
+                    break;
+                }
+            }
+            count
+        });
+        counters
+    }
+}
+
+impl Counters {
+    /// Every one, in their order, to be replaced by what `of` makes of it.
+    fn each(&mut self, mut of: impl FnMut(u64) -> u64) {
+        let long: [&mut u64; LONG] = [
+            &mut self.segments_sent,
+            &mut self.super_segments_sent,
+            &mut self.payload_bytes_sent,
+            &mut self.payload_bytes_retransmitted,
+            &mut self.segments_retransmitted,
+            &mut self.pure_acks_sent,
+            &mut self.segments_received,
+            &mut self.super_segments_received,
+            &mut self.payload_bytes_received,
+            &mut self.segments_delivered,
+            &mut self.pure_acks_received,
+            &mut self.delayed_acks_sent,
+        ];
+        long.into_iter().for_each(|count| *count = of(*count));
+        let short: [&mut u32; SHORT] = [
+            &mut self.timeouts,
+            &mut self.tail_probes_sent,
+            &mut self.window_probes_sent,
+            &mut self.keepalives_sent,
+            &mut self.recoveries,
+            &mut self.spurious_repairs,
+            &mut self.ecn_reductions,
+            &mut self.dropped_unacceptable,
+            &mut self.dropped_paws,
+            &mut self.dropped_bad_ack,
+            &mut self.dropped_payload,
+            &mut self.challenge_acks_sent,
+            &mut self.acks_suppressed,
+            &mut self.out_of_order_received,
+            &mut self.duplicates_received,
+        ];
+        (short.into_iter()).for_each(|count| *count = of(u64::from(*count)) as u32);
+    }
+}
+
+const LONG: usize = 12;
+const SHORT: usize = 15;
+/// None is left out.
+const _: () = assert!(
+    size_of::<Counters>().next_multiple_of(8) == (8 * LONG + 4 * SHORT).next_multiple_of(8)
+);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tally_tells_every_count() {
+        let mut counters = Counters::default();
+        let mut next = 1_u64;
+        counters.each(|_| {
+            next = next.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(17);
+            next >> (next % 64)
+        });
+        assert_eq!(Tally::of(&counters).told(), counters);
+        assert_eq!(Tally::of(&Counters::default()).told(), Counters::default());
+        assert_eq!(Tally::of(&Counters::default()).0.len(), 0);
+    }
+}

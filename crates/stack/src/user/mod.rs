@@ -13,7 +13,7 @@
 //! 64, so between two polls lies the work of these, milliseconds at the most, where the peer's
 //! shortest timeout is 200 ms (RFC 6298 asks for a second, Linux takes 200 ms) and a tail loss probe
 //! that comes early costs one segment. Who computes for longer calls `poll` with no time to wait.
-//! Not here: two listeners at one port, each at an address of its own; SO_REUSEPORT; urgent data.
+//! Not here: SO_REUSEPORT; urgent data.
 
 use std::collections::VecDeque;
 use std::io;
@@ -290,7 +290,9 @@ impl<D: Device<Wire>> UserStack<D> {
             self.endpoint.on_timeout(now);
         }
         while let Some(port) = self.endpoint.poll_acceptable() {
-            if let Some(listening) = self.listening(port) {
+            // Who has none finds out when it accepts.
+            let of_port = |listening: &&mut Listening| listening.address.port() == port;
+            for listening in self.listeners.iter_mut().filter(of_port) {
                 listening.pending = true;
             }
         }
@@ -328,12 +330,6 @@ impl<D: Device<Wire>> UserStack<D> {
         own.map(|(own, _)| *own)
     }
 
-    fn listening(&mut self, port: u16) -> Option<&mut Listening> {
-        self.listeners
-            .iter_mut()
-            .find(|listening| listening.address.port() == port)
-    }
-
     fn keep(&mut self, id: ConnId, token: u32) -> UserConn {
         let index = id.index();
         if index >= self.tokens.len() {
@@ -367,7 +363,8 @@ impl<D: Device<Wire>> UserStack<D> {
         (0..PORTS).find_map(|_| {
             let port = PORT_MIN + self.next_port % PORTS;
             self.next_port = self.next_port.wrapping_add(1);
-            (self.ports.contain(port) && self.listening(port).is_none()).then_some(port)
+            let is_its = |listening: &Listening| listening.address.port() == port;
+            (self.ports.contain(port) && !self.listeners.iter().any(is_its)).then_some(port)
         })
     }
 }

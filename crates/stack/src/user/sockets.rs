@@ -70,17 +70,21 @@ impl<D: Device<Wire>> Stack for UserStack<D> {
     fn close_listener(&mut self, listener: UserListener) {
         self.listeners
             .retain(|listening| listening.address != listener.0);
-        self.endpoint.unlisten(listener.0.port(), self.now);
+        match listener.0.ip().is_unspecified() {
+            true => self.endpoint.unlisten(listener.0.port(), self.now),
+            false => self.endpoint.unlisten_on(listener.0, self.now),
+        }
     }
 
     fn accept(&mut self, listener: UserListener, token: u32) -> io::Result<(UserConn, SocketAddr)> {
-        let port = listener.0.port();
-        let accepted = self
-            .endpoint
-            .accept(port)
-            .and_then(|id| Some((id, self.endpoint.path(id)?.remote)));
+        let accepted = match listener.0.ip().is_unspecified() {
+            true => self.endpoint.accept(listener.0.port()),
+            false => self.endpoint.accept_on(listener.0),
+        };
+        let accepted = accepted.and_then(|id| Some((id, self.endpoint.path(id)?.remote)));
         let Some((id, remote)) = accepted else {
-            if let Some(listening) = self.listening(port) {
+            let mut listeners = self.listeners.iter_mut();
+            if let Some(listening) = listeners.find(|found| found.address == listener.0) {
                 listening.pending = false;
             }
             return Err(io::ErrorKind::WouldBlock.into());
@@ -326,6 +330,39 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn two_listeners_have_a_port_each_at_its_address() {
+        let (near, far) = memory::pair::<Wire>(64);
+        let mut client = stack(near, ["10.0.0.1", "fd00::1"]);
+        let mut server = stack(far, ["10.0.0.2", "fd00::2"]);
+        let at = ["10.0.0.2:80", "[fd00::2]:80"].map(|at| at.parse::<SocketAddr>().unwrap());
+        let listeners = [0, 1].map(|n| server.listen(at[n], 5, n as u32).unwrap());
+        let error = server.listen(at[1], 5, 2).err().unwrap().to_string();
+        assert!(error.contains("in use"), "{error}");
+        client.connect(at[1], 0).unwrap();
+        let mut accept = |server: &mut UserStack<_>, from: usize| {
+            let taken = (0..100).find_map(|_| {
+                client.poll(Some(Duration::ZERO)).unwrap();
+                server.poll(Some(Duration::ZERO)).unwrap();
+                assert!(
+                    server.accept(listeners[1 - from], 9).is_err(),
+                    "not its own"
+                );
+                server.accept(listeners[from], 9).ok()
+            });
+            let remote = taken.expect("it was let in").1;
+            client.connect(at[0], 1).unwrap();
+            remote.ip()
+        };
+        assert_eq!(accept(&mut server, 1), "fd00::1".parse::<IpAddr>().unwrap());
+        // One that closes leaves the other's port open.
+        server.close_listener(listeners[1]);
+        assert_eq!(
+            accept(&mut server, 0),
+            "10.0.0.1".parse::<IpAddr>().unwrap()
+        );
     }
 
     #[test]

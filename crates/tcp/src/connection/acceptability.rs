@@ -10,7 +10,8 @@ use crate::wire::{Flags, Segment};
 
 impl Connection {
     /// The peer's SYN again while we wait for the acknowledgement of ours: its SYN-ACK if both
-    /// opened at once (go on without the SYN), else a sign that our SYN-ACK was lost.
+    /// opened at once (go on without the SYN, which is acknowledged as any duplicate: RFC 9293
+    /// §3.10.7.4, RFC 2883), else a sign that our SYN-ACK was lost.
     pub(super) fn check_repeated_syn(&mut self, segment: &mut Segment) -> ControlFlow<()> {
         let repeated = self.state == State::SynReceived
             && segment.flags.contains(Flags::SYN)
@@ -19,6 +20,8 @@ impl Connection {
             return ControlFlow::Continue(());
         }
         if segment.flags.contains(Flags::ACK) && !self.passive {
+            self.report_duplicate(segment.seq, segment.seq + 1);
+            self.owe_ack();
             segment.seq += 1;
             segment.flags = segment.flags.without(Flags::SYN);
             return ControlFlow::Continue(());

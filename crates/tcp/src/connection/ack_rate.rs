@@ -11,7 +11,7 @@ use crate::SeqNum;
 use crate::wire::{AckRate, Segment};
 
 /// Where it stands.
-#[derive(Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct AckRateState {
     /// Both ends announced it.
     pub agreed: bool,

@@ -110,6 +110,14 @@ impl Connection {
         Ok(Some(piece))
     }
 
+    /// What was written so far is a record: no segment holds bytes of it and of what is written later
+    /// (MSG_EOR). Once more is written its last segment leaves, small or not; it has PSH unless
+    /// [`write_more`](Self::write_more) said that more follows.
+    pub fn end_record(&mut self) {
+        let (end, pushed) = (self.snd.queue.end(), !self.snd.more);
+        self.snd.queue.end_record(end, pushed);
+    }
+
     pub(super) fn check_write(&self) -> Result<(), WriteError> {
         match (self.ended, self.snd.closed || !self.state.may_write()) {
             (Some(Ended::Reset), _) if self.rcv.finished => Err(WriteError::Closed),

@@ -8,7 +8,7 @@ use crate::Chain;
 use crate::wire::{FastOpen, Flags, Segment};
 
 /// Where a connection stands that begins so, or may.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct FastOpening {
     /// What is known of the server, at a client.
     known: Option<Known>,
@@ -22,6 +22,8 @@ pub(super) struct FastOpening {
     answers: bool,
     /// Our SYN had the option, and was not lost.
     asked: bool,
+    /// From now on our SYN is as any.
+    plain: bool,
 }
 
 /// What was learned of a server.
@@ -65,6 +67,18 @@ impl Connection {
             && self.snd.nxt.after(self.snd.iss)
     }
 
+    /// Our SYN left with data.
+    pub(super) fn carries_data_with_syn(&self) -> bool {
+        self.fast_open.is_some() && self.snd.nxt.after(self.snd.iss + 1)
+    }
+
+    /// If it leaves again, then without data and option.
+    pub(super) fn send_plain_syn(&mut self) {
+        if let Some(state) = &mut self.fast_open {
+            state.plain = true;
+        }
+    }
+
     pub(super) fn has_early_data(&self) -> bool {
         self.fast_open.as_ref().is_some_and(|state| state.taken)
     }
@@ -95,7 +109,7 @@ impl Connection {
             return (state.cookie.clone(), Chain::new());
         }
         // A SYN that was lost may have been so for what was unusual about it.
-        state.asked = self.retries == 0;
+        state.asked = self.retries == 0 && !state.plain;
         if !state.asked {
             return nothing;
         }
@@ -117,6 +131,8 @@ impl Connection {
         let bytes = payload.len() as u32;
         if bytes > 0 {
             self.snd.nxt = start + bytes;
+            // As Linux: if it has to leave again, its segment has PSH.
+            self.snd.queue.end_record(self.snd.nxt, true);
             self.recovery.scoreboard.on_sent(start, self.snd.nxt, now);
             self.counters.payload_bytes_sent += u64::from(bytes);
         }

@@ -286,7 +286,7 @@ impl Connection {
             self.offers_ack_rate()
         };
         Options {
-            mss: Some(self.config.mss),
+            mss: Some(self.config.mss.min(self.mss_to_offer())),
             ack_rate: ack_rate.then_some(AckRate::ANNOUNCED),
             window_scale: scaling.then_some(self.rcv.shift),
             sack_permitted: self.sack,
@@ -296,6 +296,11 @@ impl Connection {
             }),
             ..Options::default()
         }
+    }
+
+    /// What routers said of our SYN is likely to hold the other way, too.
+    fn mss_to_offer(&self) -> u16 {
+        u16::try_from(self.snd.mss_path).unwrap_or(u16::MAX)
     }
 
     /// Payload of a full segment: what the peer takes and the path carries, less the options that

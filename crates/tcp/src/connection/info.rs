@@ -47,6 +47,8 @@ pub struct Info {
     pub unsent_bytes: u32,
     /// The peer's window.
     pub send_window_bytes: u32,
+    /// The largest that it ever offered.
+    pub send_window_bytes_max: u32,
     /// Our window, as the peer knows it.
     pub receive_window_bytes: u32,
     /// Size of our receive buffer.
@@ -127,7 +129,7 @@ pub(super) enum Limit {
 }
 
 /// The running count of [`Limits`], in nanoseconds: a third of the memory of what they are told in.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Chronograph {
     limit: Limit,
     since_ns: u64,
@@ -145,6 +147,10 @@ impl Chronograph {
             window_ns: 0,
             buffer_ns: 0,
         }
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.limit == Limit::Idle
     }
 
     fn note(&mut self, limit: Limit, now_ns: u64) {
@@ -210,6 +216,7 @@ impl Connection {
             retransmitted_bytes: board.retransmitted_bytes(),
             unsent_bytes: self.unsent(),
             send_window_bytes: snd.wnd,
+            send_window_bytes_max: snd.wnd_max,
             receive_window_bytes: rcv.acked_window,
             receive_buffer_bytes: rcv.buffer,
             timeouts_in_a_row: self.retries,
@@ -234,7 +241,8 @@ impl Connection {
                 .congestion
                 .cwnd()
                 .saturating_sub(self.recovery.flight(self.snd.mss));
-            if short && self.window_left() <= cwnd_left {
+            // As Linux: what the congestion window holds back as well is not the peer's to blame.
+            if short && cwnd_left >= self.snd.mss {
                 Limit::Window
             } else {
                 Limit::Busy

@@ -8,6 +8,7 @@ mod application;
 mod checksums;
 pub(crate) mod config;
 mod congestion;
+mod dormant;
 mod fast_open;
 mod forward;
 mod handshake;
@@ -16,6 +17,7 @@ mod invariants;
 mod loss;
 mod mtu_search;
 mod reassembly;
+mod records;
 mod recovery;
 mod recv_queue;
 mod rtt;
@@ -60,6 +62,7 @@ pub use ack::{
     AckDecision, AckPolicy, AckRule, AckState, Arrival, LinuxAcks, OwnAckPolicy, OwnAcks, Read,
 };
 pub use application::{ReadError, WriteError};
+pub(crate) use dormant::Dormant;
 pub(crate) use fast_open::{Known, OPTION_BYTES_MAX};
 pub use info::{Agreed, Info, Limits, LossState};
 pub use mtu_search::{MtuProbes, MtuProbing};
@@ -199,6 +202,11 @@ impl Connection {
     /// Bytes written that the peer has not acknowledged.
     pub fn unacknowledged(&self) -> usize {
         self.snd.queue.len() as usize
+    }
+
+    /// Sequence number behind the last byte written.
+    pub fn written(&self) -> SeqNum {
+        self.snd.queue.end()
     }
 
     /// SND.UNA, SND.NXT and RCV.NXT.

@@ -29,7 +29,7 @@ pub enum MtuProbing {
 }
 
 /// The range in which the largest size that gets there lies.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct MtuSearch {
     /// Gets there: search_low.
     low: u32,

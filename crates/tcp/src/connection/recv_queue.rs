@@ -22,6 +22,11 @@ impl RecvQueue {
         self.bytes
     }
 
+    /// Nothing is here.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.bytes == 0 && self.reassembly.is_empty()
+    }
+
     /// Adds `chain`, which begins at RCV.NXT, and what was waiting for it; returns the new
     /// RCV.NXT. `budget` is the receive buffer in bytes.
     pub(super) fn push(

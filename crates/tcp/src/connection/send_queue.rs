@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::convert::Infallible;
 
 use super::checksums::{Summing, Sums};
+use super::records::Records;
 use crate::wire::Sum;
 use crate::{Chain, Piece, Pool, SeqNum, Writer};
 
@@ -22,6 +23,8 @@ pub(super) struct SendQueue {
     cursor: (u32, u32),
     /// Sums of what was copied in, where they are wanted.
     sums: Option<Box<Sums>>,
+    /// Where the application wants segments to end, while it does.
+    records: Option<Box<Records>>,
 }
 
 impl SendQueue {
@@ -33,7 +36,30 @@ impl SendQueue {
             writer: Writer::default(),
             cursor: (0, 0),
             sums: None,
+            records: None,
         }
+    }
+
+    /// What lies before `end` is a record: no segment holds bytes of it and of what follows.
+    pub(super) fn end_record(&mut self, end: SeqNum, pushed: bool) {
+        if self.len > 0 {
+            self.records.get_or_insert_default().end(end, pushed);
+        }
+    }
+
+    /// Of `bytes` from `seq` on those that may be in one segment.
+    #[inline]
+    pub(super) fn share(&self, seq: SeqNum, bytes: u32) -> u32 {
+        match &self.records {
+            None => bytes,
+            Some(records) => records.share(seq, bytes),
+        }
+    }
+
+    /// Whether a record ends at `seq` and its last segment has PSH.
+    #[inline]
+    pub(super) fn is_pushed(&self, seq: SeqNum) -> bool {
+        (self.records.as_ref()).is_some_and(|records| records.is_pushed(seq))
     }
 
     /// Sequence number of the first byte it holds.
@@ -135,6 +161,12 @@ impl SendQueue {
         }
         if let Some(sums) = &mut self.sums {
             sums.acknowledge(una);
+        }
+        if let Some(records) = &mut self.records {
+            records.acknowledge(una);
+            if records.is_empty() {
+                self.records = None;
+            }
         }
     }
 

@@ -124,7 +124,7 @@ impl ReceiveSpace {
 }
 
 /// Where explicit congestion notification stands.
-#[derive(Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct EcnState {
     /// Both sides take part.
     pub on: bool,

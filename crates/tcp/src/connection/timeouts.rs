@@ -165,6 +165,10 @@ impl Connection {
     pub fn on_mtu(&mut self, seq: SeqNum, payload_bytes: u32) {
         let in_flight = seq.at_or_after(self.snd.una) && seq.before(self.snd.nxt);
         let mss = payload_bytes.max(PATH_MSS_MIN);
+        if self.state == State::SynSent && in_flight && mss < self.snd.mss_path {
+            self.on_mtu_of_syn(mss);
+            return;
+        }
         if !self.state.is_synchronized()
             || !in_flight
             || mss >= self.snd.mss_path.min(self.snd.mss_peer)
@@ -189,6 +193,21 @@ impl Connection {
             frto: Frto::Off,
         };
         self.timers.stop(Timer::TailProbe);
+        self.debug_assert_invariants();
+    }
+
+    /// Only one that carries data can have been too big: it leaves again without, at once. As Linux it
+    /// offers no more than the path is known to carry.
+    #[cold]
+    fn on_mtu_of_syn(&mut self, mss: u32) {
+        self.snd.mss_path = mss;
+        self.set_mss();
+        if self.carries_data_with_syn() {
+            self.send_plain_syn();
+            self.owed.syn = true;
+            // The first did not get there, so what comes back is the second's.
+            self.recovery.last_sent = None;
+        }
         self.debug_assert_invariants();
     }
 }

@@ -100,6 +100,12 @@ impl Timers {
         self.deadlines_ns[timer as usize] != STOPPED
     }
 
+    /// Whether no other runs.
+    pub(super) fn only(&self, timer: Timer) -> bool {
+        let stopped = |slot: usize| self.deadlines_ns[slot] == STOPPED;
+        (0..KINDS.len()).all(|slot| slot == timer as usize || stopped(slot))
+    }
+
     /// The earliest deadline.
     pub(super) fn next(&self) -> Option<Instant> {
         let next = self

@@ -141,14 +141,16 @@ impl Connection {
         if room < len.min(mss) && flight > 0 {
             return None;
         }
+        let segmentation = &self.config.segmentation;
+        let rate = self.sizing_rate().filter(|_| segmentation.sized_by_rate);
+        let sized = rate.map_or(u32::MAX, |rate| segmentation.paced_bytes_max(rate, mss));
         let ceiling = match self.snd.urgent {
             // As Linux: a device that cuts would repeat the pointer.
             true => mss,
-            false => self
-                .config
-                .segmentation
+            false => segmentation
                 .super_segment_bytes_max
                 .min(SUPER_SEGMENT_MAX)
+                .min(sized)
                 .max(mss),
         };
         let len = len.min((room.min(ceiling) / mss * mss).max(mss));
@@ -174,7 +176,8 @@ impl Connection {
         self.counters.payload_bytes_retransmitted += u64::from(bytes);
         self.counters.segments_retransmitted += u64::from(bytes.div_ceil(self.snd.mss).max(1));
         let pushed = self.config.segmentation.push_each && bytes > self.snd.mss;
-        let push = pushed || (end == self.snd.nxt && bytes > 0);
+        let ends = end == self.snd.nxt || self.snd.queue.is_pushed(start + bytes);
+        let push = pushed || (ends && bytes > 0);
         self.segment(
             start,
             Flags::ACK.with(Flags::FIN, fin).with(Flags::PSH, push),
@@ -189,6 +192,7 @@ impl Connection {
             return None;
         }
         let unsent = self.unsent();
+        let unsent = self.snd.queue.share(self.snd.nxt, unsent);
         let segment = if unsent > 0 && self.window_left() >= unsent.min(self.snd.mss) {
             self.recovery.tail_probe = Some(TailProbe {
                 end: self.snd.nxt,
@@ -239,14 +243,17 @@ impl Connection {
             return None;
         }
         self.restart_after_idle(now);
+        let record = self.snd.queue.share(self.snd.nxt, unsent);
         if self.mtu_search.is_some() {
-            match self.mtu_turn(unsent, now) {
+            match self.mtu_turn(record, now) {
                 Turn::Probe(size) => return Some(self.send_mtu_probe(size, now)),
                 Turn::Wait => return None,
                 Turn::Pass => {}
             }
         }
-        let queue = self.send_queue_view(unsent, now);
+        let mut queue = self.send_queue_view(record, now);
+        // A record that others follow will not grow any more.
+        queue.closed |= record < unsent;
         match self.config.segmentation.cut(&queue) {
             Cut::Send(bytes) => {
                 let bytes = if self.snd.urgent {
@@ -286,7 +293,7 @@ impl Connection {
             cwnd_left: self.congestion.cwnd().saturating_sub(flight),
             window: snd.wnd.min(self.congestion.cwnd()),
             cwnd: self.congestion.cwnd(),
-            paced_rate: self.paced_rate(),
+            paced_rate: self.sizing_rate(),
             ack_is_near: self.config.segmentation.window_divisor.is_some() && self.is_ack_near(now),
             mss: snd.mss,
             in_flight: !self.recovery.scoreboard.is_empty(),
@@ -327,7 +334,9 @@ impl Connection {
         let fin = self.snd.closed && last;
         let reduced = bytes > 0 && std::mem::take(&mut self.ecn.reduced);
         let pushed = self.config.segmentation.push_each && bytes > self.snd.mss;
-        let push = pushed || (last && bytes > 0 && (!self.snd.more || fin));
+        let push = pushed
+            || (last && bytes > 0 && (!self.snd.more || fin))
+            || (bytes > 0 && self.snd.queue.is_pushed(start + bytes));
         let flags = Flags::ACK
             .with(Flags::PSH, push)
             .with(Flags::FIN, fin)

@@ -70,7 +70,7 @@ impl Endpoint {
 
     /// What the Fast Open option of a SYN to a listener comes to.
     pub(super) fn judge_fast_open(&self, path: &FourTuple, syn: &Segment) -> FastOpenVerdict {
-        let Some(listener) = self.listeners.get(&path.local.port()) else {
+        let Some(listener) = self.listeners.at(path.local) else {
             return FastOpenVerdict::Ordinary(None);
         };
         let choices = &listener.configs.for_address(path.remote.ip()).fast_open;

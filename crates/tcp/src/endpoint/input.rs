@@ -1,6 +1,5 @@
 //! Packets in: to which connection, and what follows for it.
 
-use std::net::SocketAddr;
 use std::time::Instant;
 
 use super::Endpoint;
@@ -107,14 +106,12 @@ impl Endpoint {
         let reopens = slot.connection.state() == State::TimeWait
             && segment.flags.contains(Flags::SYN)
             && !segment.flags.contains(Flags::ACK)
-            && self.is_listened_at(FourTuple::from(slot.path).local)
+            && self
+                .listeners
+                .at(FourTuple::from(slot.path).local)
+                .is_some()
             && segment.seq.after(slot.connection.sequence().2);
         reopens.then(|| slot.connection.sequence().1)
-    }
-
-    fn is_listened_at(&self, local: SocketAddr) -> bool {
-        let listener = self.listeners.get(&local.port());
-        listener.is_some_and(|listener| listener.is_at(local.ip()))
     }
 
     /// Gives a segment to its connection and sees to the consequences.
@@ -135,11 +132,7 @@ impl Endpoint {
 
     /// Puts a connection on the lists it belongs on after something happened to it.
     pub(super) fn follow_up(&mut self, index: u32, before: ReadinessSnapshot) {
-        if self
-            .table
-            .at(index)
-            .is_some_and(|slot| slot.half_open.is_some())
-        {
+        if self.table.at(index).is_some_and(|slot| slot.half_open) {
             self.settle_half_open(index);
         }
         self.enqueue(index);

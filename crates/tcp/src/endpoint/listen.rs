@@ -1,6 +1,6 @@
 //! Listeners: SYNs in, connections to accept out.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
@@ -30,8 +30,51 @@ pub(super) struct Listener {
 }
 
 impl Listener {
-    pub(super) fn is_at(&self, local: IpAddr) -> bool {
+    fn is_at(&self, local: IpAddr) -> bool {
         self.address.is_none_or(|address| address == local)
+    }
+}
+
+/// All listeners: those of a port are at different addresses, or there is one for any.
+#[derive(Default)]
+pub(super) struct Listeners {
+    ports: HashMap<u16, Vec<Listener>>,
+}
+
+impl Listeners {
+    /// Who takes connections to `local`.
+    pub(super) fn at(&self, local: SocketAddr) -> Option<&Listener> {
+        let listeners = self.ports.get(&local.port())?;
+        listeners.iter().find(|listener| listener.is_at(local.ip()))
+    }
+
+    /// As [`at`](Self::at).
+    pub(super) fn at_mut(&mut self, local: SocketAddr) -> Option<&mut Listener> {
+        let listeners = self.ports.get_mut(&local.port())?;
+        (listeners.iter_mut()).find(|listener| listener.is_at(local.ip()))
+    }
+
+    /// Those of a port, in the order in which they began.
+    pub(super) fn of_port(&mut self, port: u16) -> &mut [Listener] {
+        self.ports.get_mut(&port).map_or(&mut [], Vec::as_mut_slice)
+    }
+
+    pub(super) fn all(&mut self) -> impl Iterator<Item = &mut Listener> {
+        self.ports.values_mut().flatten()
+    }
+
+    /// Takes those out for which `ends` says so.
+    fn remove(&mut self, port: u16, ends: impl Fn(&Listener) -> bool) -> Vec<Listener> {
+        let Some(listeners) = self.ports.get_mut(&port) else {
+            return Vec::new();
+        };
+        let removed = listeners
+            .extract_if(.., |listener| ends(listener))
+            .collect();
+        if listeners.is_empty() {
+            self.ports.remove(&port);
+        }
+        removed
     }
 }
 
@@ -66,10 +109,10 @@ impl Endpoint {
         self.listen_at(None, port, backlog, config)
     }
 
-    /// The same at one of our addresses only: elsewhere the port is closed. A port has one listener.
+    /// The same at one of our addresses only: elsewhere the port is closed, or others listen there.
     ///
     /// # Errors
-    /// If the port cannot be had.
+    /// If the port cannot be had: somebody listens at the same address or, as in Linux, at any.
     pub fn listen_on(
         &mut self,
         local: SocketAddr,
@@ -89,7 +132,10 @@ impl Endpoint {
         if port == 0 {
             return Err(ListenError::BadPort);
         }
-        if self.listeners.contains_key(&port) {
+        let meets = |other: &Listener| {
+            address.is_none() || other.address.is_none() || other.address == address
+        };
+        if self.listeners.of_port(port).iter().any(meets) {
             return Err(ListenError::InUse);
         }
         self.answers_each |= config.answers_each();
@@ -103,42 +149,59 @@ impl Endpoint {
             notified: false,
             cookies_sent: None,
         };
-        self.listeners.insert(port, listener);
+        let listeners = self.listeners.ports.entry(port).or_default();
+        listeners.push(listener);
         Ok(())
     }
 
-    /// Changes the choices of connections that a listener will have; those that it has stay as they
-    /// are. `false` if nobody listens on this port.
+    /// Changes the choices of connections that the listeners of a port will have; those that they
+    /// have stay as they are. `false` if nobody listens on this port.
     pub fn configure_listener(&mut self, port: u16, change: impl Fn(&mut Config)) -> bool {
-        let Some(listener) = self.listeners.get_mut(&port) else {
-            return false;
-        };
-        listener.configs.change(change);
-        self.answers_each |= listener.configs.v4.answers_each();
-        true
+        let listeners = self.listeners.of_port(port);
+        for listener in listeners.iter_mut() {
+            listener.configs.change(&change);
+            self.answers_each |= listener.configs.v4.answers_each();
+        }
+        !listeners.is_empty()
     }
 
-    /// Listens no more; connections that nobody accepted are aborted.
+    /// Listens no more on this port, at whatever address; connections that nobody accepted are aborted.
     pub fn unlisten(&mut self, port: u16, now: Instant) {
-        let Some(listener) = self.listeners.remove(&port) else {
-            return;
-        };
-        for id in listener.pending {
+        self.unlisten_if(port, |_| true, now);
+    }
+
+    /// The same for what [`listen_on`](Self::listen_on) began at this address.
+    pub fn unlisten_on(&mut self, local: SocketAddr, now: Instant) {
+        let is_it = |listener: &Listener| listener.address == Some(local.ip());
+        self.unlisten_if(local.port(), is_it, now);
+    }
+
+    fn unlisten_if(&mut self, port: u16, ends: impl Fn(&Listener) -> bool, now: Instant) {
+        let removed = self.listeners.remove(port, ends);
+        for id in removed.into_iter().flat_map(|listener| listener.pending) {
             self.apply(id, Connection::abort);
             self.release(id, now);
         }
     }
 
-    /// The next connection that is established on `port`.
+    /// The next connection that is established on `port`, at whatever address.
     pub fn accept(&mut self, port: u16) -> Option<ConnId> {
-        let listener = self.listeners.get_mut(&port)?;
-        while let Some(id) = listener.pending.pop_front() {
-            if self.table.get(id).is_some() {
-                self.notify(id.index);
-                return Some(id);
-            }
-        }
-        None
+        let listeners = self.listeners.of_port(port).iter_mut();
+        let id = listeners.into_iter().find_map(|listener| {
+            let is_there = |id: &ConnId| self.table.get(*id).is_some();
+            std::iter::from_fn(|| listener.pending.pop_front()).find(is_there)
+        })?;
+        self.notify(id.index);
+        Some(id)
+    }
+
+    /// The same for the listener at this address.
+    pub fn accept_on(&mut self, local: SocketAddr) -> Option<ConnId> {
+        let listener = self.listeners.at_mut(local)?;
+        let is_there = |id: &ConnId| self.table.get(*id).is_some();
+        let id = std::iter::from_fn(|| listener.pending.pop_front()).find(is_there)?;
+        self.notify(id.index);
+        Some(id)
     }
 
     /// A segment for no connection: RFC 9293 §3.10.7.2 if somebody listens, else §3.10.7.1.
@@ -160,8 +223,7 @@ impl Endpoint {
         if flags.contains(Flags::RST) {
             return;
         }
-        let listener = self.listeners.get_mut(&path.local.port());
-        let Some(listener) = listener.filter(|listener| listener.is_at(path.local.ip())) else {
+        let Some(listener) = self.listeners.at_mut(path.local) else {
             self.counters.refused += 1;
             self.reset(&path, segment);
             return;
@@ -201,7 +263,7 @@ impl Endpoint {
             self.initial_sequence(&path, above, now),
             self.clock_for(&path),
         );
-        let Some(listener) = self.listeners.get_mut(&path.local.port()) else {
+        let Some(listener) = self.listeners.at_mut(path.local) else {
             return;
         };
         listener.half_open += 1;
@@ -217,10 +279,9 @@ impl Endpoint {
             listener.fast_open += 1;
             connection.take_early(segment, now);
         }
-        let half_open = Some(path.local.port());
         let id = self.add(
             Slot {
-                half_open,
+                half_open: true,
                 early,
                 owned: early,
                 ..Slot::new(connection, path)
@@ -228,23 +289,23 @@ impl Endpoint {
             key,
         );
         if early {
-            self.hand_out(path.local.port(), id);
+            self.hand_out(path.local, id);
         }
     }
 
     /// It waits for `accept` from now on.
-    fn hand_out(&mut self, port: u16, id: ConnId) {
-        if let Some(listener) = self.listeners.get_mut(&port) {
+    fn hand_out(&mut self, local: SocketAddr, id: ConnId) {
+        if let Some(listener) = self.listeners.at_mut(local) {
             listener.pending.push_back(id);
             if !std::mem::replace(&mut listener.notified, true) {
-                self.acceptable.push_back(port);
+                self.acceptable.push_back(local.port());
             }
         }
     }
 
     fn answer_with_cookie(&mut self, path: FourTuple, syn: &Segment, now: Instant) {
         let clock = self.clock_for(&path);
-        let Some(listener) = self.listeners.get_mut(&path.local.port()) else {
+        let Some(listener) = self.listeners.at_mut(path.local) else {
             return;
         };
         listener.cookies_sent = Some(now);
@@ -263,7 +324,7 @@ impl Endpoint {
         now: Instant,
     ) {
         let clock = self.clock_for(&path);
-        let Some(listener) = self.listeners.get_mut(&path.local.port()) else {
+        let Some(listener) = self.listeners.at_mut(path.local) else {
             return;
         };
         let config = listener.configs.for_address(path.remote.ip());
@@ -272,11 +333,10 @@ impl Endpoint {
         connection.consider_syn_sent();
         self.counters.cookies_accepted += 1;
         listener.half_open += 1;
-        let half_open = Some(path.local.port());
         let index = self
             .add(
                 Slot {
-                    half_open,
+                    half_open: true,
                     ..Slot::new(connection, path)
                 },
                 key,
@@ -295,20 +355,21 @@ impl Endpoint {
         if state == State::SynReceived {
             return;
         }
-        let Some(port) = slot.half_open.take() else {
+        if !std::mem::take(&mut slot.half_open) {
             return;
-        };
+        }
+        let local = FourTuple::from(slot.path).local;
         let opened = state != State::Closed;
         let early = std::mem::replace(&mut slot.early, false);
         if !early {
             slot.owned = opened;
         }
-        match self.listeners.get_mut(&port) {
+        match self.listeners.at_mut(local) {
             Some(listener) => {
                 listener.half_open = listener.half_open.saturating_sub(1);
                 listener.fast_open -= usize::from(early && listener.fast_open > 0);
                 if opened && !early {
-                    self.hand_out(port, id);
+                    self.hand_out(local, id);
                 }
             }
             None if early => {}

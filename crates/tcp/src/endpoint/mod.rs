@@ -18,7 +18,7 @@ mod timers;
 mod tests;
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::collections::{BinaryHeap, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
@@ -29,13 +29,13 @@ use crate::{Config, Piece, Pool, SeqNum};
 
 use fast_open::FastOpens;
 use fragments::Fragments;
-use listen::Listener;
+use listen::Listeners;
 use local_addresses::LocalAddresses;
 use output::Cutting;
 use secret::{Purpose, Secret};
-use table::{Slot, Table};
+use table::{NO_TIMER, Slot, Table};
 use time_wait::TimeWaits;
-use timers::{Deadline, NO_TIMER};
+use timers::Deadline;
 
 pub use connect::ConnectError;
 pub use forward::{Forwarded, Stopped};
@@ -43,7 +43,8 @@ pub use listen::ListenError;
 pub use table::ConnId;
 
 /// All connections of one stack instance, found by hash, with their timers in a heap and those
-/// that have something to do in a list: an idle connection costs nothing but its memory.
+/// that have something to do in a list: an idle connection costs nothing but its memory, and after a
+/// second or two half a kibibyte of that, until something happens to it.
 ///
 /// Its methods are of the four kinds of [`Connection`]'s. After [`on_packet`](Self::on_packet) (of
 /// as many as the device had), [`on_timeout`](Self::on_timeout) and the application's calls, drain
@@ -67,7 +68,7 @@ pub struct Endpoint {
     /// Where the last packet's connection is: the next is likely to be for the same, which spares
     /// its hash.
     recent: u32,
-    listeners: HashMap<u16, Listener>,
+    listeners: Listeners,
     time_waits: TimeWaits,
     timers: BinaryHeap<Reverse<Deadline>>,
     /// Connections that may have something to send.
@@ -182,7 +183,7 @@ impl Endpoint {
             answers_each: config_answers_each,
             table: Table::default(),
             recent: 0,
-            listeners: HashMap::new(),
+            listeners: Listeners::default(),
             time_waits: TimeWaits::default(),
             timers: BinaryHeap::new(),
             work: VecDeque::new(),
@@ -228,6 +229,10 @@ impl Endpoint {
             }
             if let Some(slot) = self.table.at_mut(id.index) {
                 slot.notified = false;
+                if slot.timer_ns == NO_TIMER {
+                    // It may rest from now on; whether it does is seen when it is its turn.
+                    self.enqueue(id.index);
+                }
                 return Some(id);
             }
         }
@@ -237,7 +242,7 @@ impl Endpoint {
     /// A port on which [`accept`](Self::accept) has something; call it until it has no more.
     pub fn poll_acceptable(&mut self) -> Option<u16> {
         let port = self.acceptable.pop_front()?;
-        if let Some(listener) = self.listeners.get_mut(&port) {
+        for listener in self.listeners.of_port(port) {
             listener.notified = false;
         }
         Some(port)
@@ -261,17 +266,14 @@ impl Endpoint {
     pub fn configure(&mut self, change: impl Fn(&mut Config)) {
         self.configs.change(&change);
         self.answers_each |= self.configs.v4.answers_each();
-        for listener in self.listeners.values_mut() {
+        for listener in self.listeners.all() {
             listener.configs.change(&change);
         }
-        for index in 0..self.table.slots() {
-            if let Some(slot) = self.table.at_mut(index) {
-                slot.connection.configure(&change);
-            }
-        }
+        self.table.configure(change);
     }
 
-    /// Looks at a connection.
+    /// Looks at a connection. One that has been idle for a while has its whole memory again from then on
+    /// until it has done something and has been idle anew.
     pub fn connection(&self, id: ConnId) -> Option<&Connection> {
         self.table.get(id).map(|slot| &slot.connection)
     }
@@ -342,11 +344,11 @@ impl Endpoint {
     }
 
     /// It has nothing to send for now.
-    fn rest(&mut self, index: u32) {
+    fn rest(&mut self, index: u32, now: Instant) {
         let Some(slot) = self.table.at_mut(index) else {
             return;
         };
-        slot.queued = false;
+        (slot.queued, slot.stirred) = (false, true);
         let (state, owned) = (slot.connection.state(), slot.owned);
         let path = FourTuple::from(slot.path);
         match state {
@@ -360,7 +362,7 @@ impl Endpoint {
                     self.time_waits.insert(key, slot.connection.time_wait(path));
                 }
             }
-            _ => self.arm(index),
+            _ => self.arm(index, now),
         }
     }
 
@@ -392,12 +394,13 @@ impl Slot {
         Self {
             connection,
             path: (&path).into(),
-            half_open: None,
+            half_open: false,
             early: false,
             owned: false,
             queued: false,
             notified: false,
             timer_ns: NO_TIMER,
+            stirred: true,
         }
     }
 }

@@ -40,7 +40,7 @@ impl Endpoint {
             let Some(segment) = &mut segment else {
                 self.work.pop_front();
                 self.turn = 0;
-                self.rest(index);
+                self.rest(index, now);
                 continue;
             };
             self.turn += 1;

@@ -1,10 +1,13 @@
 //! Where connections are kept and how they are found.
 
+use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Instant;
 
-use crate::connection::Connection;
+use crate::Config;
+use crate::connection::{Connection, Dormant};
 use crate::wire::FourTuple;
 
 /// A connection of an endpoint. Never names another connection once its own is gone.
@@ -26,8 +29,8 @@ impl ConnId {
 pub(super) struct Slot {
     pub connection: Connection,
     pub path: CompactPath,
-    /// Port of the listener that still counts it as half open.
-    pub half_open: Option<u16>,
+    /// The listener still counts it as half open.
+    pub half_open: bool,
     /// It began with data (RFC 7413) and was handed to the application before its handshake is over.
     pub early: bool,
     /// The application has it, or will get it from `accept`.
@@ -38,6 +41,76 @@ pub(super) struct Slot {
     pub notified: bool,
     /// The deadline in the heap by which it will be looked at.
     pub timer_ns: u64,
+    /// It has done something since it was last asked whether it may rest.
+    pub stirred: bool,
+}
+
+impl Slot {
+    /// Nothing is going on, and nobody waits for it.
+    pub(super) fn may_rest(&self) -> bool {
+        let listed = self.half_open || self.early || self.queued || self.notified;
+        !listed && self.connection.may_rest()
+    }
+}
+
+/// A place of the table.
+#[derive(Default)]
+enum Place {
+    #[default]
+    Empty,
+    Awake(Box<Slot>),
+    Resting(Box<Resting>),
+}
+
+/// A slot whose connection has had nothing to do for a while.
+struct Resting {
+    dormant: Dormant,
+    path: CompactPath,
+    owned: bool,
+    timer_ns: u64,
+    /// Somebody has looked at it.
+    seen: OnceCell<Box<Slot>>,
+}
+
+impl Resting {
+    fn slot(&self) -> Box<Slot> {
+        Box::new(Slot {
+            connection: self.dormant.wake(),
+            path: self.path,
+            half_open: false,
+            early: false,
+            owned: self.owned,
+            queued: false,
+            notified: false,
+            timer_ns: self.timer_ns,
+            stirred: true,
+        })
+    }
+}
+
+impl Place {
+    fn path(&self) -> Option<&CompactPath> {
+        match self {
+            Self::Empty => None,
+            Self::Awake(slot) => Some(&slot.path),
+            Self::Resting(resting) => Some(&resting.path),
+        }
+    }
+
+    /// The slot to change, which wakes it.
+    #[cold]
+    fn wake(&mut self) -> Option<&mut Slot> {
+        if let Self::Resting(resting) = self {
+            let timer_ns = resting.timer_ns;
+            let mut slot = resting.seen.take().unwrap_or_else(|| resting.slot());
+            slot.timer_ns = timer_ns;
+            *self = Self::Awake(slot);
+        }
+        match self {
+            Self::Awake(slot) => Some(slot),
+            _ => None,
+        }
+    }
 }
 
 /// A [`FourTuple`] in little more than half its memory: without flow labels and scopes, which are
@@ -89,7 +162,7 @@ impl From<CompactPath> for FourTuple {
 /// Connections by index and by the hash of their path.
 #[derive(Default)]
 pub(super) struct Table {
-    slots: Vec<(u32, Option<Box<Slot>>)>,
+    slots: Vec<(u32, Place)>,
     free: Vec<u32>,
     by_key: HashMap<u64, u32, Hashed>,
 }
@@ -99,9 +172,25 @@ impl Table {
         self.by_key.len()
     }
 
-    /// Places, taken or not.
-    pub(super) fn slots(&self) -> u32 {
-        self.slots.len() as u32
+    /// Changes the choices of all, without waking those that rest.
+    pub(super) fn configure(&mut self, change: impl Fn(&mut Config)) {
+        for (_, place) in &mut self.slots {
+            match place {
+                Place::Empty => {}
+                Place::Awake(slot) => slot.connection.configure(&change),
+                Place::Resting(resting) => {
+                    resting.dormant.configure(&change);
+                    resting.seen.take();
+                }
+            }
+        }
+    }
+
+    /// Connections that rest.
+    #[cfg(test)]
+    pub(super) fn resting(&self) -> usize {
+        let rests = |(_, place): &&(u32, Place)| matches!(place, Place::Resting(_));
+        self.slots.iter().filter(rests).count()
     }
 
     /// The key is a keyed 64-bit hash: two paths with the same cannot be sought, so the path is
@@ -115,17 +204,21 @@ impl Table {
     #[inline]
     pub(super) fn is_at(&self, index: u32, path: &FourTuple) -> bool {
         let path = CompactPath::from(path);
-        self.at(index).is_some_and(|slot| slot.path == path)
+        match self.slots.get(index as usize) {
+            Some((_, Place::Awake(slot))) => slot.path == path,
+            Some((_, Place::Resting(resting))) => resting.path == path,
+            _ => false,
+        }
     }
 
     pub(super) fn insert(&mut self, slot: Slot, key: u64) -> ConnId {
         let index = self.free.pop().unwrap_or_else(|| {
-            self.slots.push((0, None));
+            self.slots.push((0, Place::Empty));
             (self.slots.len() - 1) as u32
         });
         self.by_key.insert(key, index);
         let (generation, place) = &mut self.slots[index as usize];
-        *place = Some(Box::new(slot));
+        *place = Place::Awake(Box::new(slot));
         ConnId {
             index,
             generation: *generation,
@@ -134,23 +227,78 @@ impl Table {
 
     pub(super) fn remove(&mut self, index: u32, key: u64) -> Option<Box<Slot>> {
         let (generation, place) = self.slots.get_mut(index as usize)?;
-        let slot = place.take()?;
+        place.wake()?;
+        let Place::Awake(slot) = std::mem::take(place) else {
+            return None;
+        };
         *generation = generation.wrapping_add(1);
         self.by_key.remove(&key);
         self.free.push(index);
         Some(slot)
     }
 
+    #[inline]
     pub(super) fn at(&self, index: u32) -> Option<&Slot> {
-        self.slots.get(index as usize)?.1.as_deref()
+        match &self.slots.get(index as usize)?.1 {
+            Place::Empty => None,
+            Place::Awake(slot) => Some(slot),
+            Place::Resting(resting) => Some(resting.seen.get_or_init(|| resting.slot())),
+        }
     }
 
+    #[inline]
     pub(super) fn at_mut(&mut self, index: u32) -> Option<&mut Slot> {
-        self.slots.get_mut(index as usize)?.1.as_deref_mut()
+        match &mut self.slots.get_mut(index as usize)?.1 {
+            Place::Awake(slot) => Some(slot),
+            place => place.wake(),
+        }
+    }
+
+    /// Keeps of a connection that has nothing to do only what is needed to wake it; when it is to be
+    /// looked at again, if ever. `None`: it has something to do.
+    pub(super) fn rest(&mut self, index: u32) -> Option<Option<Instant>> {
+        let (_, place) = self.slots.get_mut(index as usize)?;
+        match place {
+            Place::Awake(slot) if slot.may_rest() => {}
+            _ => return None,
+        }
+        let Place::Awake(slot) = std::mem::take(place) else {
+            return None;
+        };
+        let (path, owned) = (slot.path, slot.owned);
+        let dormant = slot.connection.rest();
+        let due = dormant.next_timeout();
+        *place = Place::Resting(Box::new(Resting {
+            dormant,
+            path,
+            owned,
+            timer_ns: NO_TIMER,
+            seen: OnceCell::new(),
+        }));
+        Some(due)
+    }
+
+    /// The deadline in the heap by which it will be looked at.
+    pub(super) fn timer_ns(&self, id: ConnId) -> Option<u64> {
+        match &self.slots.get(id.index as usize)? {
+            (generation, Place::Awake(slot)) if *generation == id.generation => Some(slot.timer_ns),
+            (generation, Place::Resting(resting)) if *generation == id.generation => {
+                Some(resting.timer_ns)
+            }
+            _ => None,
+        }
+    }
+
+    /// The same of one that rests.
+    pub(super) fn set_timer_of_resting(&mut self, index: u32, timer_ns: u64) {
+        if let Some((_, Place::Resting(resting))) = self.slots.get_mut(index as usize) {
+            resting.timer_ns = timer_ns;
+        }
     }
 
     pub(super) fn path(&self, index: u32) -> Option<FourTuple> {
-        self.at(index).map(|slot| slot.path.into())
+        let (_, place) = self.slots.get(index as usize)?;
+        place.path().map(|path| (*path).into())
     }
 
     pub(super) fn get(&self, id: ConnId) -> Option<&Slot> {
@@ -172,6 +320,8 @@ impl Table {
     }
 }
 
+/// Later than any deadline.
+pub(super) const NO_TIMER: u64 = u64::MAX;
 /// The lower half of ::ffff:0:0/96.
 const V4_MAPPED: u64 = 0xffff << 32;
 
@@ -200,6 +350,13 @@ impl Hasher for AlreadyHashed {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_connection_that_rests_takes_half_a_kibibyte() {
+        // Its counts, as many bytes as they need, come to these: 60 for one that was busy.
+        let bytes = size_of::<Resting>() + size_of::<(u32, Place)>() + 60;
+        assert!(bytes <= 512, "{bytes} bytes");
+    }
 
     #[test]
     fn a_compact_path_is_the_same_path() {

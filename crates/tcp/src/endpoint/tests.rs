@@ -89,6 +89,13 @@ impl Net {
         self.now = until;
     }
 
+    /// How many rest at each end, for which the applications have looked at what there was.
+    fn resting_after(&mut self, milliseconds: u64) -> (usize, usize) {
+        while self.client.poll_ready().is_some() || self.server.poll_ready().is_some() {}
+        self.run_for(milliseconds);
+        (self.client.table.resting(), self.server.table.resting())
+    }
+
     fn write(&mut self, id: ConnId, bytes: &[u8]) {
         assert_eq!(
             self.client.apply(id, |connection| connection.write(bytes)),
@@ -302,11 +309,138 @@ fn who_listens_at_one_address_is_not_at_the_others() {
 }
 
 #[test]
+fn two_listen_at_one_port_each_at_its_address() {
+    let mut net = Net::new(5);
+    let at = |address: &str| SocketAddr::new(address.parse().unwrap(), 81);
+    let (one, other) = (at("10.0.0.2"), at("10.0.0.3"));
+    let small = Config {
+        mss: 600,
+        ..Config::default()
+    };
+    net.server.listen_on(one, 5, Config::default()).unwrap();
+    net.server.listen_on(other, 5, small).unwrap();
+    let in_use = Err(ListenError::InUse);
+    assert_eq!(net.server.listen_on(one, 5, Config::default()), in_use);
+    assert_eq!(net.server.listen(81, 5, Config::default()), in_use);
+    let client = SocketAddr::new(CLIENT, 0);
+    let ids = [one, other, other].map(|to| net.client.connect(client, to, net.now).unwrap());
+    net.run_for(5);
+    let mss = |id: ConnId| net.client.connection(id).unwrap().mss();
+    assert_eq!(
+        ids.map(mss),
+        [1448, 588, 588],
+        "each has its listener's choices"
+    );
+    assert_eq!(net.server.poll_acceptable(), Some(81));
+    let taken = net.server.accept_on(other).unwrap();
+    assert_eq!(net.server.path(taken).unwrap().local, other);
+    // Who stops takes along what nobody accepted, and leaves the other's alone.
+    net.server.unlisten_on(other, net.now);
+    net.run_for(5);
+    let ended = |id: ConnId| net.client.connection(id).unwrap().ended();
+    assert_eq!(ids.map(ended), [None, None, Some(Ended::Reset)]);
+    let refused = net.client.connect(client, other, net.now).unwrap();
+    net.run_for(5);
+    assert_eq!(
+        net.client.connection(refused).unwrap().ended(),
+        Some(Ended::Refused)
+    );
+    assert!(
+        net.server
+            .accept(81)
+            .is_some_and(|id| net.server.path(id).unwrap().local == one)
+    );
+    assert_eq!(net.server.accept(81), None);
+}
+
+#[test]
+fn a_connection_that_rests_wakes_as_it_was() {
+    let mut net = Net::new(5);
+    let keepalive = crate::KeepAlive {
+        idle: Duration::from_secs(30),
+        ..crate::KeepAlive::default()
+    };
+    let config = Config {
+        keepalive: Some(keepalive),
+        ..Config::default()
+    };
+    let (from, to) = (SocketAddr::new(CLIENT, 0), SocketAddr::new(SERVER, 80));
+    let id = net.client.connect_with(config, from, to, net.now).unwrap();
+    net.run_for(5);
+    let accepted = net.server.accept(80).unwrap();
+    net.write(id, b"hello");
+    net.run_for(100);
+    assert_eq!(net.read_at_server(accepted), Ok(b"hello".to_vec()));
+    assert_eq!(net.resting_after(100), (0, 0));
+    let later = net.now + Duration::from_secs(10);
+    let told = |endpoint: &Endpoint, id| {
+        let connection = endpoint.connection(id).unwrap();
+        let (counters, due) = (*connection.counters(), connection.next_timeout());
+        (connection.info(later), counters, connection.sequence(), due)
+    };
+    let before = (told(&net.client, id), told(&net.server, accepted));
+    assert_eq!(net.resting_after(3000), (1, 1));
+    assert_eq!((told(&net.client, id), told(&net.server, accepted)), before);
+    assert_eq!(net.server.next_timeout(), None);
+    // To look does not wake it; what is written and what arrives does, and then it rests again.
+    assert_eq!(net.resting_after(0), (1, 1));
+    net.write(id, b"again");
+    net.run_for(5);
+    assert_eq!(net.read_at_server(accepted), Ok(b"again".to_vec()));
+    assert_eq!(net.resting_after(5), (0, 0));
+    assert_eq!(net.resting_after(4000), (1, 1));
+    // Its timer wakes it, too.
+    net.run_for(40_000);
+    let probes = net
+        .client
+        .connection(id)
+        .unwrap()
+        .counters()
+        .keepalives_sent;
+    assert_eq!(probes, 1);
+    net.client.release(id, net.now);
+    net.run_for(5);
+    assert_eq!(net.read_at_server(accepted), Err(ReadError::Finished));
+}
+
+/// It keeps its timers all the same.
+#[test]
+fn what_nobody_has_looked_at_does_not_rest() {
+    let mut net = Net::new(5);
+    let config = Config {
+        keepalive: Some(crate::KeepAlive {
+            idle: Duration::from_secs(5),
+            ..crate::KeepAlive::default()
+        }),
+        ..Config::default()
+    };
+    let (from, to) = (SocketAddr::new(CLIENT, 0), SocketAddr::new(SERVER, 80));
+    let id = net.client.connect_with(config, from, to, net.now).unwrap();
+    net.run_for(9000);
+    assert_eq!(net.client.table.resting(), 0);
+    let counters = net.client.connection(id).unwrap().counters();
+    assert_eq!(counters.keepalives_sent, 1);
+}
+
+#[test]
+fn what_is_unread_does_not_rest() {
+    let mut net = Net::new(5);
+    let id = net.connect(0);
+    net.run_for(5);
+    let accepted = net.server.accept(80).unwrap();
+    net.write(id, b"hello");
+    assert_eq!(net.resting_after(10_000), (1, 0));
+    assert_eq!(net.read_at_server(accepted), Ok(b"hello".to_vec()));
+    assert_eq!(net.resting_after(10_000), (1, 1));
+}
+
+#[test]
 fn an_idle_connection_is_on_no_list() {
     let mut net = Net::new(500);
     let ids: Vec<ConnId> = (0..100).map(|_| net.connect(0)).collect();
     net.run_for(1000);
     while net.client.poll_ready().is_some() {}
+    net.run_for(5000);
     assert!(net.client.work.is_empty() && net.client.ready.is_empty());
     assert!(
         net.client

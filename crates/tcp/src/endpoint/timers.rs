@@ -7,6 +7,7 @@ use std::cmp::Reverse;
 use std::time::{Duration, Instant};
 
 use super::input::ReadinessSnapshot;
+use super::table::NO_TIMER;
 use super::{ConnId, Endpoint};
 
 /// When to look at a connection: nanoseconds since the endpoint's beginning, index, generation.
@@ -24,8 +25,10 @@ impl Endpoint {
             if !self.table.is_current(ConnId { index, generation }) {
                 continue;
             }
-            let slot = self.table.at_mut(index);
-            let Some(slot) = slot.filter(|slot| slot.timer_ns == deadline_ns) else {
+            if self.table.timer_ns(ConnId { index, generation }) != Some(deadline_ns) {
+                continue;
+            }
+            let Some(slot) = self.table.at_mut(index) else {
                 continue;
             };
             slot.timer_ns = NO_TIMER;
@@ -34,8 +37,19 @@ impl Endpoint {
                 slot.connection.on_timeout(now);
                 self.follow_up(index, before);
             }
-            self.arm(index);
+            self.arm(index, now);
         }
+    }
+
+    /// One that has had nothing to do for a while needs little memory.
+    fn let_rest(&mut self, index: u32) {
+        let generation = self.table.id(index).generation;
+        let Some(Some(due)) = self.table.rest(index) else {
+            return;
+        };
+        let due_ns = self.ns(due);
+        self.table.set_timer_of_resting(index, due_ns);
+        self.timers.push(Reverse((due_ns, index, generation)));
     }
 
     /// The earliest time at which [`on_timeout`](Self::on_timeout) may have something to do.
@@ -49,17 +63,30 @@ impl Endpoint {
             .min()
     }
 
-    /// Sees to it that the heap has a deadline no later than the connection's.
-    pub(super) fn arm(&mut self, index: u32) {
+    /// Sees to it that the heap has a deadline no later than the connection's; without any, one to see
+    /// whether it may rest.
+    pub(super) fn arm(&mut self, index: u32, now: Instant) {
         let generation = self.table.id(index).generation;
         let epoch = self.epoch;
         let Some(slot) = self.table.at_mut(index) else {
             return;
         };
-        let Some(next) = slot.connection.next_timeout() else {
-            return;
+        let next = slot.connection.next_timeout();
+        let mut next_ns = match next {
+            Some(next) => ns_since(epoch, next),
+            None if slot.timer_ns != NO_TIMER => return,
+            None => NO_TIMER,
         };
-        let next_ns = ns_since(epoch, next);
+        if slot.timer_ns == NO_TIMER {
+            let second_ns = ns_since(epoch, now) + REST_NS;
+            if next_ns > second_ns && slot.may_rest() {
+                if !std::mem::replace(&mut slot.stirred, false) {
+                    self.let_rest(index);
+                    return;
+                }
+                next_ns = second_ns;
+            }
+        }
         if next_ns < slot.timer_ns {
             slot.timer_ns = next_ns;
             self.timers.push(Reverse((next_ns, index, generation)));
@@ -76,8 +103,7 @@ impl Endpoint {
         let table = &self.table;
         self.timers
             .retain(|&Reverse((deadline_ns, index, generation))| {
-                let slot = table.get(ConnId { index, generation });
-                slot.is_some_and(|slot| slot.timer_ns == deadline_ns)
+                table.timer_ns(ConnId { index, generation }) == Some(deadline_ns)
             });
     }
 
@@ -92,7 +118,8 @@ fn ns_since(epoch: Instant, at: Instant) -> u64 {
         .min(u128::from(NO_TIMER - 1)) as u64
 }
 
-/// Later than any deadline.
-pub(super) const NO_TIMER: u64 = u64::MAX;
+/// One that has had nothing to do for a second, and at most two, rests; in nanoseconds. So it is not made
+/// anew for each request of a busy peer.
+const REST_NS: u64 = 1_000_000_000;
 /// Stale deadlines that are not worth a search.
 pub(super) const SPARE_TIMERS: usize = 1024;

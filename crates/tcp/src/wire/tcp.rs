@@ -12,6 +12,7 @@ pub(super) struct TcpHeader {
 
 impl TcpHeader {
     /// Reads the header at the beginning of `bytes` into `segment`, all but its payload.
+    #[inline]
     pub(super) fn parse(bytes: &[u8], segment: &mut Segment) -> Result<Self, DropReason> {
         let fixed: &[u8; 20] = bytes.first_chunk().ok_or(DropReason::Truncated)?;
         let header_bytes = usize::from(fixed[12] >> 4) * 4;
@@ -40,6 +41,7 @@ impl TcpHeader {
     }
 
     /// Writes the header of `segment` with a checksum of 0; returns its length.
+    #[inline]
     pub(super) fn emit(source: u16, dest: u16, segment: &Segment, to: &mut [u8]) -> usize {
         let (to, options) = to.split_at_mut(20);
         let mut option_bytes = segment.options.emit(options);

@@ -506,16 +506,20 @@ impl Runner {
             }
             "write" | "send" => {
                 let (id, bytes) = (self.connection(number(0)?)?, vec![7; number(2)? as usize]);
-                let more = call
-                    .arguments
-                    .get(3)
-                    .is_some_and(|flags| flags == "MSG_MORE");
-                Ok(
-                    match self.apply(id, |connection| connection.write_more(&bytes, more)) {
-                        Ok(n) => n.to_string(),
-                        Err(_) => "-1 EPIPE".into(),
-                    },
-                )
+                let flags = call.arguments.get(3).map_or("", String::as_str);
+                let has = |flag| flags.split('|').any(|other| other == flag);
+                let (more, ends) = (has("MSG_MORE"), has("MSG_EOR"));
+                let write = |connection: &mut Connection| {
+                    let written = connection.write_more(&bytes, more);
+                    if ends {
+                        connection.end_record();
+                    }
+                    written
+                };
+                Ok(match self.apply(id, write) {
+                    Ok(n) => n.to_string(),
+                    Err(_) => "-1 EPIPE".into(),
+                })
             }
             "read" | "recv" => {
                 let (id, at) = (self.connection(number(0)?)?, self.at());

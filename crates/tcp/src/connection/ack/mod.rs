@@ -271,6 +271,23 @@ struct Memory {
 }
 
 impl AckScheduler {
+    /// One that knows nothing but what the peer asked for.
+    pub(super) fn asked_for(requested: u8) -> Self {
+        Self {
+            requested,
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn requested(&self) -> u8 {
+        self.requested
+    }
+
+    /// Whether [`asked_for`](Self::asked_for) would be the same, once all is acknowledged.
+    pub(super) fn has_no_memory(&self) -> bool {
+        self.memory.is_none()
+    }
+
     /// What there is to see.
     pub(super) fn state(&self) -> AckState {
         let memory = self.memory.as_deref();

@@ -40,6 +40,12 @@ impl Rack {
         }
     }
 
+    /// Neither reordering nor needless repairs were seen, so that it need not be kept once all is
+    /// acknowledged.
+    pub(in crate::connection) fn has_nothing_learned(&self) -> bool {
+        self.reordering == 0 && self.window_multiplier == 1 && self.window_persist == 0
+    }
+
     /// Steps 2 and 3 of RFC 8985 §6.2: `sent` has arrived.
     pub(in crate::connection) fn on_delivered(
         &mut self,

@@ -40,6 +40,10 @@ pub struct Segmentation {
     pub pacing: Pacing,
     /// Segments that pacing leaves a super-segment at least: Linux's `tcp_min_tso_segs`. Default 2.
     pub paced_segments_min: u32,
+    /// Let a super-segment take no more than a millisecond of what pacing would send, more on short
+    /// paths and `paced_segments_min` at least, even where no timer paces: as Linux
+    /// (`tcp_tso_autosize`). Default no.
+    pub sized_by_rate: bool,
     /// Set PSH on every super-segment and not only where the queue ends, as Linux since 5.6: a
     /// receiver's offload hands on what it has at once. Default no.
     pub push_each: bool,
@@ -71,6 +75,7 @@ impl Default for Segmentation {
             half_window: false,
             pacing: Pacing::Off,
             paced_segments_min: 2,
+            sized_by_rate: false,
             push_each: false,
             cork_max: Duration::from_millis(200),
             own: None,
@@ -93,7 +98,7 @@ pub struct SendView {
     pub window: u32,
     /// Congestion window, whole.
     pub cwnd: u32,
-    /// Payload bytes per second that pacing allows.
+    /// Payload bytes per second that pacing allows, or that super-segments are sized by.
     pub paced_rate: Option<u64>,
     /// The next ACK is expected so soon that it is worth waiting for.
     pub ack_is_near: bool,

@@ -24,7 +24,7 @@ pub enum Pacing {
 
 impl Segmentation {
     /// A millisecond of the rate, as Linux (`sk_pacing_shift` 10), but some segments.
-    pub(super) fn paced_bytes_max(&self, rate: u64, mss: u32) -> u32 {
+    pub(in crate::connection) fn paced_bytes_max(&self, rate: u64, mss: u32) -> u32 {
         let millisecond = (rate >> 10).min(u64::from(u32::MAX)) as u32;
         millisecond.max(self.paced_segments_min.saturating_mul(mss))
     }
@@ -39,6 +39,18 @@ impl Connection {
             Pacing::BytesPerSecond(rate) => Some(rate.max(1)),
             Pacing::Window => self.window_rate(),
         }
+    }
+
+    /// The same, or by what super-segments are sized without pacing: with Linux's allowance for short
+    /// paths (`tcp_tso_rtt_log`), 64 KiB that half for each 512 µs of the shortest round-trip time.
+    #[inline]
+    pub(in crate::connection) fn sizing_rate(&self) -> Option<u64> {
+        if !self.config.segmentation.sized_by_rate {
+            return self.paced_rate();
+        }
+        let halvings = self.rtt.rtt_min()?.as_micros() >> 9;
+        let allowance = (1_u64 << 16) >> halvings.min(63);
+        Some(self.window_rate()?.saturating_add(allowance << 10))
     }
 
     fn window_rate(&self) -> Option<u64> {

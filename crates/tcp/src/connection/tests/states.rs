@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn a_connection_and_its_place_in_an_endpoint_fit_a_kibibyte() {
     assert!(
-        size_of::<Connection>() <= 968,
+        size_of::<Connection>() <= 976,
         "{} bytes",
         size_of::<Connection>()
     );

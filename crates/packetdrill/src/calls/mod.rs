@@ -1,16 +1,30 @@
 //! What a socket call does: safe code, errors as errno. `Err(Again)` says that it would block.
+//!
+//! `send_buffer.rs` says how much is taken, `reports.rs` what the error queue tells, `ready.rs` and
+//! `epoll.rs` what a descriptor is ready for, `options.rs` has the socket options.
 
-use std::collections::HashMap;
+mod epoll;
+mod options;
+mod ready;
+mod reports;
+mod send_buffer;
+
+use std::collections::{HashMap, VecDeque};
 use std::fs::File;
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
 
-use libc::{EADDRINUSE, EBADF, EINVAL, EISCONN, ENOPROTOOPT, ENOTCONN, EPIPE};
+use libc::{EADDRINUSE, EBADF, EINVAL, EISCONN, ENOTCONN, EPIPE};
 use tcpcost_tcp::wire::Unreachable;
-use tcpcost_tcp::{Config, ConnId, Connection, Ended, Nagle, ReadError, State, WriteError};
+use tcpcost_tcp::{Config, ConnId, Connection, Ended, ReadError, SeqNum, State, WriteError};
 
 use crate::host::Host;
-use crate::{info, sysctl};
+use crate::{device, sysctl};
+use epoll::Epoll;
+use reports::Reports;
+use send_buffer::{SendBuffer, View};
+
+pub use reports::Report;
 
 /// Why a call did not do what it was to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +49,9 @@ enum Socket {
         /// An error that was reported once.
         reported: bool,
     },
+    Epoll(Epoll),
+    /// Either end of a pipe, by number.
+    Pipe(usize),
 }
 
 struct Descriptor {
@@ -45,7 +62,24 @@ struct Descriptor {
     deaf: bool,
     /// TCP_FASTOPEN_CONNECT: and where to, once that is known; the SYN waits for the first write.
     deferred: Option<Option<SocketAddr>>,
+    buffer: SendBuffer,
+    reports: Reports,
+    /// TCP_INQ.
+    tells_left: bool,
+    /// RCV.NXT and state when it was last looked at.
+    seen: Option<(SeqNum, State)>,
     _file: File,
+}
+
+/// Of a call that writes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Write {
+    /// MSG_MORE.
+    pub more: bool,
+    /// MSG_EOR.
+    pub ends_record: bool,
+    /// It has waited for room.
+    pub waited: bool,
 }
 
 /// Descriptors and the host behind them.
@@ -54,6 +88,7 @@ pub struct Sockets {
     descriptors: HashMap<i32, Descriptor>,
     /// A script has set TCP_FASTOPEN_KEY.
     own_keys: bool,
+    pipes: Vec<VecDeque<u8>>,
 }
 
 impl Sockets {
@@ -62,7 +97,78 @@ impl Sockets {
             host: Host::new(sysctl::config()),
             descriptors: HashMap::new(),
             own_keys: false,
+            pipes: Vec::new(),
         }
+    }
+
+    /// A packet comes in.
+    pub fn arrive(&mut self, bytes: &[u8]) {
+        self.host.arrive(bytes);
+        self.look();
+    }
+
+    /// The next timer, if it is due by `until_us`: lets it fire.
+    pub fn tick(&mut self, until_us: u64) -> bool {
+        let fired = self.host.tick(until_us);
+        if fired {
+            self.look();
+        }
+        fired
+    }
+
+    /// What may have changed for whoever waits.
+    fn look(&mut self) {
+        let mut all: Vec<i32> = self.descriptors.keys().copied().collect();
+        all.sort_unstable();
+        all.into_iter().for_each(|fd| self.look_at(fd));
+    }
+
+    fn look_at(&mut self, fd: i32) {
+        let (now_us, wmem_max) = (self.host.now_us(), sysctl::send_buffer_max());
+        let Some(view) = self.view(fd) else {
+            return;
+        };
+        let Ok(id) = self.connection(fd) else {
+            return;
+        };
+        let Some(connection) = self.host.endpoint.connection(id) else {
+            return;
+        };
+        let (una, nxt, received) = connection.sequence();
+        let state = connection.state();
+        let segments = connection.cwnd() / view.mss.max(1);
+        let window_is_full = connection.in_flight() >= connection.cwnd();
+        let Some(descriptor) = self.descriptors.get_mut(&fd) else {
+            return;
+        };
+        let mut news = descriptor.reports.advance(una, nxt, now_us);
+        news |= descriptor.seen.replace((received, state)) != Some((received, state));
+        let buffer = &mut descriptor.buffer;
+        if buffer.full {
+            if !window_is_full {
+                buffer.expand(segments, view.mss, wmem_max);
+            }
+            if buffer.is_writable(&view) {
+                (buffer.full, news) = (false, true);
+            }
+        }
+        if news {
+            self.wake(fd);
+        }
+    }
+
+    /// What its send buffer depends on.
+    fn view(&mut self, fd: i32) -> Option<View> {
+        let id = self.connection(fd).ok()?;
+        let connection = self.host.endpoint.connection(id)?;
+        let info = connection.info(self.host.now());
+        Some(View {
+            queued: connection.unacknowledged() as u32,
+            unsent: info.unsent_bytes,
+            mss: info.mss,
+            window_max: info.send_window_bytes_max,
+            low_water: sysctl::unsent_low_water(),
+        })
     }
 
     fn get(&mut self, fd: i32) -> Result<&mut Descriptor> {
@@ -90,6 +196,10 @@ impl Sockets {
             config,
             deaf: false,
             deferred: None,
+            buffer: SendBuffer::new(sysctl::send_buffer()),
+            reports: Reports::default(),
+            tells_left: false,
+            seen: None,
             _file: file,
         };
         self.descriptors.insert(fd, descriptor);
@@ -116,6 +226,7 @@ impl Sockets {
     }
 
     pub fn socket(&mut self) -> i32 {
+        self.host.endpoint.set_offloads(false, device::cuts());
         self.add(Socket::Fresh(None), sysctl::config())
     }
 
@@ -157,6 +268,7 @@ impl Sockets {
             return Err(Errno(EINVAL));
         };
         let config = descriptor.config.clone();
+        let (buffer, zerocopy) = (descriptor.buffer.inherited(), descriptor.reports.zerocopy);
         let id = self.host.endpoint.accept(address.port()).ok_or(Again)?;
         let remote = self
             .host
@@ -164,10 +276,20 @@ impl Sockets {
             .path(id)
             .map_or(address, |path| path.remote);
         let reported = false;
-        Ok((
-            self.add(Socket::Connection { id, reported }, config),
-            remote,
-        ))
+        let fd = self.add(Socket::Connection { id, reported }, config);
+        let descriptor = self.get(fd)?;
+        (descriptor.buffer, descriptor.reports.zerocopy) = (buffer, zerocopy);
+        self.open_buffer(fd);
+        Ok((fd, remote))
+    }
+
+    /// As the kernel's `tcp_init_buffer_space`.
+    fn open_buffer(&mut self, fd: i32) {
+        let max = sysctl::send_buffer_max();
+        if let (Some(view), Ok(descriptor)) = (self.view(fd), self.get(fd)) {
+            descriptor.buffer.expand(10, view.mss, max);
+        }
+        self.look_at(fd);
     }
 
     /// As [`connect`](Self::connect), with data for the SYN; how much of it is on its way. A caller that
@@ -185,7 +307,7 @@ impl Sockets {
         }
         if !matches!(descriptor.socket, Socket::Fresh(_)) {
             return match self.connected(fd) {
-                Ok(_) => self.write(fd, data, false),
+                Ok(_) => self.write(fd, data, Write::default()),
                 Err(Again) => Err(Errno(libc::EALREADY)),
                 Err(failure) => Err(failure),
             };
@@ -274,9 +396,17 @@ impl Sockets {
         errno(reason)
     }
 
-    pub fn read(&mut self, fd: i32, to: &mut [u8]) -> Result<i64> {
+    /// With `peek` it stays to be read (MSG_PEEK).
+    pub fn read(&mut self, fd: i32, to: &mut [u8], peek: bool) -> Result<i64> {
+        if self.deferred(fd).is_some() {
+            return Err(Again);
+        }
         let (id, now) = (self.connection(fd)?, self.host.now());
-        match self.apply(id, |connection| connection.read(to, now))? {
+        let read = self.apply(id, |connection| match peek {
+            true => connection.peek(to),
+            false => connection.read(to, now),
+        })?;
+        match read {
             Ok(bytes) => Ok(bytes as i64),
             Err(ReadError::Finished) => Ok(0),
             Err(ReadError::Empty) if self.get(fd)?.deaf => Ok(0),
@@ -287,17 +417,134 @@ impl Sockets {
         }
     }
 
-    pub fn write(&mut self, fd: i32, bytes: &[u8], more: bool) -> Result<i64> {
+    /// What TCP_INQ tells after a read, if that was asked for; one byte more than there is says that
+    /// the peer has closed.
+    pub fn left(&mut self, fd: i32) -> Option<i32> {
+        let id = self.connection(fd).ok()?;
+        if !self.get(fd).ok()?.tells_left {
+            return None;
+        }
+        let connection = self.host.endpoint.connection(id)?;
+        let finished = i32::from(connection.is_finished());
+        Some((connection.readable() as i32).max(finished))
+    }
+
+    /// Unit by unit, as long as there is room; how much was taken.
+    pub fn write(&mut self, fd: i32, bytes: &[u8], how: Write) -> Result<i64> {
+        if matches!(self.get(fd)?.socket, Socket::Fresh(_)) {
+            return Err(Errno(EPIPE));
+        }
         let id = self.connection(fd)?;
         let state = self.host.endpoint.connection(id).map(Connection::state);
-        if state == Some(State::SynSent) {
+        if state == Some(State::SynSent) || (how.waited && self.get(fd)?.buffer.full) {
             return Err(Again);
         }
-        match self.apply(id, |connection| connection.write_more(bytes, more))? {
-            Ok(0) if !bytes.is_empty() => Err(Again),
-            Ok(written) => Ok(written as i64),
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let view = self.view(fd).ok_or(Errno(EBADF))?;
+            let buffer = &mut self.get(fd)?.buffer;
+            let Some(share) = buffer.take(rest.len() as u32, &view) else {
+                break;
+            };
+            let (now, later) = rest.split_at(share.bytes as usize);
+            let is_last = later.is_empty();
+            let more = if is_last { how.more } else { !share.pushed };
+            if !more {
+                buffer.on_pushed();
+            }
+            let ends = is_last && how.ends_record;
+            if ends {
+                buffer.end_record();
+            }
+            self.put(fd, now, share.bytes, more, share.fills || ends)?;
+            rest = later;
+        }
+        if rest.is_empty() && !bytes.is_empty() {
+            return Ok(bytes.len() as i64);
+        }
+        // What does not fit is wanted all the same; what did waits for nothing but room.
+        self.put(fd, rest, 0, how.more, false)?;
+        let descriptor = self.get(fd)?;
+        descriptor.buffer.full |= !rest.is_empty();
+        descriptor.buffer.on_pushed();
+        match bytes.len() - rest.len() {
+            0 if !bytes.is_empty() => Err(Again),
+            taken => Ok(taken as i64),
+        }
+    }
+
+    /// Writes what there is room for by the send buffer's rule, which is not the TCP's own.
+    fn put(&mut self, fd: i32, bytes: &[u8], room: u32, more: bool, ends: bool) -> Result<()> {
+        let id = self.connection(fd)?;
+        let written = self.apply(id, |connection| {
+            let room = connection.unacknowledged() as u32 + room;
+            connection.configure(|config| config.send_buffer = room);
+            let written = connection.write_more(bytes, more)?;
+            if ends {
+                connection.end_record();
+            }
+            Ok(written)
+        })?;
+        match written {
+            Ok(_) => Ok(()),
             Err(WriteError::Closed) => Err(Errno(EPIPE)),
             Err(WriteError::Ended(_)) => Err(Errno(self.error_once(fd).unwrap_or(EPIPE))),
+        }
+    }
+
+    /// A call has written something.
+    pub fn on_written(&mut self, fd: i32, zerocopy: bool) {
+        let Ok(id) = self.connection(fd) else {
+            return;
+        };
+        let written = self.host.endpoint.connection(id).map(Connection::written);
+        if let (Some(end), Ok(descriptor)) = (written, self.get(fd)) {
+            descriptor.reports.on_written(end, zerocopy);
+            self.look_at(fd);
+        }
+    }
+
+    /// The next message of the error queue, and whether it is of IPv4.
+    pub fn report(&mut self, fd: i32) -> Result<(Report, bool)> {
+        let is_v4 = match self.connection(fd) {
+            Ok(id) => (self.host.endpoint.path(id)).is_none_or(|path| path.remote.is_ipv4()),
+            Err(_) => true,
+        };
+        let report = self.get(fd)?.reports.next().ok_or(Again)?;
+        Ok((report, is_v4))
+    }
+
+    pub fn pipe(&mut self) -> [i32; 2] {
+        self.pipes.push(VecDeque::new());
+        let number = self.pipes.len() - 1;
+        [(); 2].map(|()| self.add(Socket::Pipe(number), sysctl::config()))
+    }
+
+    /// From a connection to a pipe, up to urgent data, which is not in its stream; or the other way.
+    pub fn splice(&mut self, from: i32, to: i32, bytes: usize) -> Result<i64> {
+        match (&self.get(from)?.socket, bytes) {
+            (Socket::Pipe(number), _) => {
+                let number = *number;
+                let taken: Vec<u8> = self.pipes[number].iter().take(bytes).copied().collect();
+                let written = self.write(to, &taken, Write::default())?;
+                self.pipes[number].drain(..written as usize);
+                Ok(written)
+            }
+            _ => {
+                let Socket::Pipe(number) = self.get(to)?.socket else {
+                    return Err(Errno(EINVAL));
+                };
+                let id = self.connection(from)?;
+                let connection = self.host.endpoint.connection(id).ok_or(Errno(EBADF))?;
+                let bytes = match connection.urgent() {
+                    0 => bytes,
+                    urgent => bytes.min(urgent as usize - 1),
+                };
+                let mut buffer = vec![0; bytes];
+                let read = self.read(from, &mut buffer, false)?;
+                self.pipes[number].extend(&buffer[..read as usize]);
+                Ok(read)
+            }
         }
     }
 
@@ -319,7 +566,9 @@ impl Sockets {
                 self.host.endpoint.unlisten(address.port(), now);
             }
             Socket::Connection { id, .. } => self.host.endpoint.release(id, now),
+            Socket::Epoll(_) | Socket::Pipe(_) => {}
         }
+        self.forget(fd);
         self.host.settle();
         Ok(0)
     }
@@ -363,170 +612,7 @@ impl Sockets {
         self.own_keys = true;
         Ok(0)
     }
-
-    pub fn set_option(&mut self, fd: i32, level: i32, name: i32, value: i32) -> Result<i64> {
-        let descriptor = self.get(fd)?;
-        let config = &mut descriptor.config;
-        match (level, name) {
-            (libc::IPPROTO_TCP, libc::TCP_NODELAY) => {
-                config.segmentation.nagle = if value != 0 {
-                    Nagle::Off
-                } else {
-                    Nagle::Minshall
-                };
-            }
-            (libc::SOL_SOCKET, libc::SO_SNDBUF) => config.send_buffer = value.max(0) as u32 * 2,
-            (libc::SOL_SOCKET, libc::SO_RCVBUF) => {
-                config.receive_buffer = value.max(0) as u32;
-                config.receive_buffer_max = 0;
-            }
-            (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT) => {
-                let timeout = std::time::Duration::from_millis(value.max(0) as u64);
-                config.user_timeout = (value > 0).then_some(timeout);
-            }
-            (libc::IPPROTO_TCP, libc::TCP_SYNCNT) => config.syn_retries_max = value as u8,
-            (libc::IPPROTO_TCP, libc::TCP_CORK) => {
-                let id = self.connection(fd)?;
-                self.apply(id, |connection| connection.cork(value != 0))?;
-                return Ok(0);
-            }
-            (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE) => {
-                let keepalive = config.keepalive.get_or_insert_default();
-                keepalive.idle = std::time::Duration::from_secs(value as u64);
-            }
-            (libc::IPPROTO_TCP, libc::TCP_FASTOPEN) => {
-                let max = if sysctl::fast_open().server {
-                    value.max(0) as u16
-                } else {
-                    0
-                };
-                config.fast_open.accept_max = max;
-                if let Socket::Listener(address) = descriptor.socket {
-                    let change = |config: &mut Config| config.fast_open.accept_max = max;
-                    self.host
-                        .endpoint
-                        .configure_listener(address.port(), change);
-                }
-                return Ok(0);
-            }
-            (libc::IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT) => {
-                if !sysctl::fast_open().client {
-                    return Err(Errno(libc::EOPNOTSUPP));
-                }
-                descriptor.deferred = (value != 0).then_some(None);
-                return Ok(0);
-            }
-            (libc::IPPROTO_TCP, TCP_FASTOPEN_NO_COOKIE) => {
-                config.fast_open.connect_without_cookie = value != 0;
-            }
-            (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => {
-                config.mss = value as u16;
-                if let Socket::Listener(address) = descriptor.socket {
-                    let change = |config: &mut Config| config.mss = value as u16;
-                    let endpoint = &mut self.host.endpoint;
-                    endpoint.configure_listener(address.port(), change);
-                    return Ok(0);
-                }
-            }
-            // The two bits below it are TCP's, for ECN.
-            (libc::SOL_IP, libc::IP_TOS) => config.dscp = (value as u8) >> 2,
-            // What does not show in the segments of a script.
-            (libc::SOL_SOCKET, libc::SO_REUSEADDR | libc::SO_MARK | libc::SO_KEEPALIVE)
-            | (libc::SOL_IP, libc::IP_MTU_DISCOVER | libc::IP_FREEBIND) => return Ok(0),
-            _ => return Err(Errno(ENOPROTOOPT)),
-        }
-        let chosen = config.clone();
-        if let Ok(id) = self.connection(fd) {
-            let pushes = (level, name) == (libc::IPPROTO_TCP, libc::TCP_NODELAY) && value != 0;
-            self.apply(id, |connection| {
-                if pushes {
-                    connection.push();
-                }
-                connection.configure(|config| {
-                    config.segmentation.nagle = chosen.segmentation.nagle;
-                    config.send_buffer = chosen.send_buffer;
-                    config.user_timeout = chosen.user_timeout;
-                    config.syn_retries_max = chosen.syn_retries_max;
-                    config.dscp = chosen.dscp;
-                });
-            })?;
-        }
-        Ok(0)
-    }
-
-    /// The bytes of the answer.
-    pub fn option(&mut self, fd: i32, level: i32, name: i32) -> Result<Vec<u8>> {
-        let number = |value: i32| Ok(value.to_ne_bytes().to_vec());
-        if (level, name) == (libc::SOL_SOCKET, libc::SO_ERROR) {
-            let error = self.error_once(fd).unwrap_or(0);
-            return number(error);
-        }
-        let now = self.host.now();
-        let descriptor = self.get(fd)?;
-        let config = descriptor.config.clone();
-        match (level, name) {
-            (libc::SOL_SOCKET, libc::SO_SNDBUF) => number(config.send_buffer as i32),
-            (libc::IPPROTO_TCP, libc::TCP_NODELAY) => {
-                number((config.segmentation.nagle == Nagle::Off).into())
-            }
-            (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => match self.connection(fd) {
-                Ok(id) => number(self.apply(id, |connection| connection.mss())? as i32),
-                Err(_) if config.mss == 1460 => number(536),
-                Err(_) => number(config.mss.into()),
-            },
-            (libc::IPPROTO_TCP, libc::TCP_INFO) => match self.connection(fd) {
-                Ok(id) => self.apply(id, |connection| info::tcp_info(connection, now)),
-                Err(_) => Ok(vec![0; info::BYTES]),
-            },
-            // No algorithm of ours has any, and nothing here counts sk_buffs.
-            (libc::IPPROTO_TCP, libc::TCP_CC_INFO) => Ok(Vec::new()),
-            (libc::SOL_SOCKET, libc::SO_MEMINFO) => Ok(vec![0; 36]),
-            _ => Err(Errno(ENOPROTOOPT)),
-        }
-    }
-
-    /// Which of `events` are there.
-    pub fn poll(&mut self, fd: i32, events: i16) -> i16 {
-        let Ok(descriptor) = self.get(fd) else {
-            return libc::POLLNVAL;
-        };
-        match descriptor.socket {
-            Socket::Fresh(_) if matches!(descriptor.deferred, Some(Some(_))) => {
-                libc::POLLOUT & events
-            }
-            Socket::Fresh(_) => libc::POLLOUT | libc::POLLHUP,
-            Socket::Listener(_) => 0,
-            Socket::Connection { id, .. } => {
-                let Some(connection) = self.host.endpoint.connection(id) else {
-                    return libc::POLLNVAL;
-                };
-                let mut found = 0;
-                let finished = connection.is_finished();
-                if connection.readable() > 0 || finished {
-                    found |= libc::POLLIN;
-                }
-                if matches!(
-                    connection.state(),
-                    State::CloseWait | State::Closing | State::LastAck | State::TimeWait
-                ) {
-                    found |= libc::POLLRDHUP;
-                }
-                if connection.writable() > 0 && connection.state() != State::SynSent {
-                    found |= libc::POLLOUT;
-                }
-                if connection.ended().is_some() {
-                    found |= libc::POLLERR | libc::POLLOUT | libc::POLLIN;
-                }
-                if connection.state() == State::Closed {
-                    found |= libc::POLLHUP;
-                }
-                found & (events | libc::POLLERR | libc::POLLHUP)
-            }
-        }
-    }
 }
-
-const TCP_FASTOPEN_NO_COOKIE: i32 = 34;
 
 /// Linux's word for an end.
 fn errno(reason: Ended) -> Option<i32> {

@@ -1,0 +1,160 @@
+//! Socket options.
+
+use libc::ENOPROTOOPT;
+use tcpcost_tcp::{Config, Nagle};
+
+use super::Failure::Errno;
+use super::{Result, Socket, Sockets};
+use crate::{info, sysctl};
+
+impl Sockets {
+    pub fn set_option(&mut self, fd: i32, level: i32, name: i32, value: i32) -> Result<i64> {
+        let descriptor = self.get(fd)?;
+        let config = &mut descriptor.config;
+        match (level, name) {
+            (libc::IPPROTO_TCP, libc::TCP_NODELAY) => {
+                config.segmentation.nagle = if value != 0 {
+                    Nagle::Off
+                } else {
+                    Nagle::Minshall
+                };
+            }
+            (libc::SOL_SOCKET, libc::SO_SNDBUF) => {
+                let bytes = (value.max(0) as u32 * 2).max(SEND_BUFFER_MIN);
+                (descriptor.buffer.limit, descriptor.buffer.locked) = (bytes, true);
+                return Ok(0);
+            }
+            (libc::IPPROTO_TCP, TCP_NOTSENT_LOWAT) => {
+                descriptor.buffer.low_water = value as u32;
+                return Ok(0);
+            }
+            (libc::IPPROTO_TCP, TCP_INQ) => {
+                descriptor.tells_left = value != 0;
+                return Ok(0);
+            }
+            (libc::SOL_SOCKET, libc::SO_ZEROCOPY) => {
+                descriptor.reports.zerocopy = value != 0;
+                return Ok(0);
+            }
+            (libc::SOL_SOCKET, libc::SO_TIMESTAMPING) => {
+                let id = self.connection(fd)?;
+                let una = self.apply(id, |connection| connection.sequence().0)?;
+                self.get(fd)?.reports.stamp(value as u32, una);
+                return Ok(0);
+            }
+            (libc::SOL_SOCKET, libc::SO_RCVBUF) => {
+                config.receive_buffer = value.max(0) as u32;
+                config.receive_buffer_max = 0;
+            }
+            (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT) => {
+                let timeout = std::time::Duration::from_millis(value.max(0) as u64);
+                config.user_timeout = (value > 0).then_some(timeout);
+            }
+            (libc::IPPROTO_TCP, libc::TCP_SYNCNT) => config.syn_retries_max = value as u8,
+            (libc::IPPROTO_TCP, libc::TCP_CORK) => {
+                let id = self.connection(fd)?;
+                self.apply(id, |connection| connection.cork(value != 0))?;
+                return Ok(0);
+            }
+            (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE) => {
+                let keepalive = config.keepalive.get_or_insert_default();
+                keepalive.idle = std::time::Duration::from_secs(value as u64);
+            }
+            (libc::IPPROTO_TCP, libc::TCP_FASTOPEN) => {
+                let max = if sysctl::fast_open().server {
+                    value.max(0) as u16
+                } else {
+                    0
+                };
+                config.fast_open.accept_max = max;
+                if let Socket::Listener(address) = descriptor.socket {
+                    let change = |config: &mut Config| config.fast_open.accept_max = max;
+                    self.host
+                        .endpoint
+                        .configure_listener(address.port(), change);
+                }
+                return Ok(0);
+            }
+            (libc::IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT) => {
+                if !sysctl::fast_open().client {
+                    return Err(Errno(libc::EOPNOTSUPP));
+                }
+                descriptor.deferred = (value != 0).then_some(None);
+                return Ok(0);
+            }
+            (libc::IPPROTO_TCP, TCP_FASTOPEN_NO_COOKIE) => {
+                config.fast_open.connect_without_cookie = value != 0;
+            }
+            (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => {
+                config.mss = value as u16;
+                if let Socket::Listener(address) = descriptor.socket {
+                    let change = |config: &mut Config| config.mss = value as u16;
+                    let endpoint = &mut self.host.endpoint;
+                    endpoint.configure_listener(address.port(), change);
+                    return Ok(0);
+                }
+            }
+            // The two bits below it are TCP's, for ECN.
+            (libc::SOL_IP, libc::IP_TOS) => config.dscp = (value as u8) >> 2,
+            // What does not show in the segments of a script.
+            (libc::SOL_SOCKET, libc::SO_REUSEADDR | libc::SO_MARK | libc::SO_KEEPALIVE)
+            | (libc::SOL_IP, libc::IP_MTU_DISCOVER | libc::IP_FREEBIND) => return Ok(0),
+            _ => return Err(Errno(ENOPROTOOPT)),
+        }
+        let chosen = config.clone();
+        if let Ok(id) = self.connection(fd) {
+            let pushes = (level, name) == (libc::IPPROTO_TCP, libc::TCP_NODELAY) && value != 0;
+            self.apply(id, |connection| {
+                if pushes {
+                    connection.push();
+                }
+                connection.configure(|config| {
+                    config.segmentation.nagle = chosen.segmentation.nagle;
+                    config.user_timeout = chosen.user_timeout;
+                    config.syn_retries_max = chosen.syn_retries_max;
+                    config.dscp = chosen.dscp;
+                });
+            })?;
+        }
+        Ok(0)
+    }
+
+    /// The bytes of the answer.
+    pub fn option(&mut self, fd: i32, level: i32, name: i32) -> Result<Vec<u8>> {
+        let number = |value: i32| Ok(value.to_ne_bytes().to_vec());
+        if (level, name) == (libc::SOL_SOCKET, libc::SO_ERROR) {
+            let error = self.error_once(fd).unwrap_or(0);
+            return number(error);
+        }
+        let now = self.host.now();
+        let descriptor = self.get(fd)?;
+        let (config, buffer) = (descriptor.config.clone(), descriptor.buffer.clone());
+        match (level, name) {
+            (libc::SOL_SOCKET, libc::SO_SNDBUF) => number(buffer.limit as i32),
+            (libc::IPPROTO_TCP, TCP_NOTSENT_LOWAT) => number(buffer.low_water as i32),
+            (libc::IPPROTO_TCP, libc::TCP_NODELAY) => {
+                number((config.segmentation.nagle == Nagle::Off).into())
+            }
+            (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => match self.connection(fd) {
+                Ok(id) => number(self.apply(id, |connection| connection.mss())? as i32),
+                Err(_) if config.mss == crate::sysctl::config().mss => number(536),
+                Err(_) => number(config.mss.into()),
+            },
+            (libc::IPPROTO_TCP, libc::TCP_INFO) => match self.connection(fd) {
+                Ok(id) => self.apply(id, |connection| info::tcp_info(connection, now)),
+                Err(_) => Ok(vec![0; info::BYTES]),
+            },
+            // No algorithm of ours has any, and nothing here counts sk_buffs.
+            (libc::IPPROTO_TCP, libc::TCP_CC_INFO) => Ok(Vec::new()),
+            (libc::SOL_SOCKET, libc::SO_MEMINFO) => Ok(vec![0; 36]),
+            _ => Err(Errno(ENOPROTOOPT)),
+        }
+    }
+}
+
+/// As in the kernel's headers.
+const TCP_NOTSENT_LOWAT: i32 = 25;
+const TCP_FASTOPEN_NO_COOKIE: i32 = 34;
+const TCP_INQ: i32 = 36;
+/// SOCK_MIN_SNDBUF.
+const SEND_BUFFER_MIN: u32 = 4608;
