@@ -248,6 +248,7 @@ fn derive_pair(record: &Record, pair: Traffic) -> Values {
         bed: String::new(),
         captured: record.captured,
         interval_ns: record.interval_ns,
+        work: record.work,
         outcome: record.outcome.clone(),
         warnings: Vec::new(),
         cpu_distances: Vec::new(),

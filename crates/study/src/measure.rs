@@ -11,8 +11,8 @@ use crate::conclusion::Change;
 use crate::derived::Derived;
 use crate::host_name::HostName;
 use crate::knob::Knobs;
-use crate::share::Share;
 use crate::settings::WorkloadSettings;
+use crate::share::Share;
 use crate::value::Value;
 
 /// `[measure]`: by which meters, how long, how often.

@@ -32,13 +32,15 @@ fn record(hosts: usize, number: usize, of: Round<'_>) -> Record {
             readings: vec![
                 reading(
                     MeterName::Workload,
+                    Whose::Workload,
                     &[(Quantity::PayloadBytesReceived, bytes)],
                 ),
                 reading(
                     MeterName::Netstat,
+                    Whose::Namespace,
                     &[
-                        (Quantity::TcpSegmentsSent, 1000),
-                        (Quantity::TcpSegmentsRetransmitted, again),
+                        (Quantity::SegmentsSent, 1000),
+                        (Quantity::SegmentsRetransmitted, again),
                     ],
                 ),
             ],
@@ -63,6 +65,7 @@ fn record(hosts: usize, number: usize, of: Round<'_>) -> Record {
         bed: "hosts".into(),
         captured: false,
         interval_ns: 1_000_000_000,
+        work: None,
         outcome: Outcome::Measured,
         warnings: vec![],
         cpu_distances: vec![],

@@ -294,9 +294,14 @@ mod tests {
             Kind::Bytes(least, most) => vec![format!("{least}B"), format!("{most}B")],
             Kind::Time(least, most) => vec![format!("{least}ms"), format!("{most}ms")],
             Kind::BitRate => vec!["8Mbit".into()],
-            Kind::EventRate | Kind::Share | Kind::Cpus | Kind::Text | Kind::Program => {
-                panic!("{}: add values", row.name)
-            }
+            Kind::EventRate
+            | Kind::Share
+            | Kind::Cpus
+            | Kind::Text
+            | Kind::Program
+            | Kind::Reach
+            | Kind::Device
+            | Kind::Address => panic!("{}: add values", row.name),
         }
     }
 

@@ -75,7 +75,9 @@ fn a_wire_with_delay_is_each_link_of_a_star_and_of_a_chain() {
     assert_eq!(kinds(&[chain, ("relay.delay", "1ms")]), [LinkKind::Wire; 2]);
     assert_eq!(kinds(&[chain]), [LinkKind::Veth; 2]);
     let ours = knobs(&[chain, ("relay_mode", "user"), ("delay", "1ms")]);
-    let refused = ours.available_at(HostName::CLIENT, DeviceOwner::Bed).unwrap_err();
+    let refused = ours
+        .available_at(HostName::CLIENT, DeviceOwner::Bed)
+        .unwrap_err();
     assert!(
         refused.reason.contains("a relay by our own TCP"),
         "{refused:?}"

@@ -238,10 +238,7 @@ impl Directory {
     }
 
     /// Opens the directory of a share, to begin or to go on: a folder of its own within that of the study.
-    pub fn open_share(
-        path: &Path,
-        share: Share,
-    ) -> anyhow::Result<(Directory, StoredRun)> {
+    pub fn open_share(path: &Path, share: Share) -> anyhow::Result<(Directory, StoredRun)> {
         let own = path.join(SHARES).join(share.number().to_string());
         if own.join(RECORDS).exists() {
             let begun = read_overrides(&own)?.share;
