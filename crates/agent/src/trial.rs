@@ -121,7 +121,7 @@ impl HostTrial {
             for port in &prepare.ports {
                 let read = environment::of_port(&port.device, port.peer, &sysctls);
                 let mut read = read.map_err(failed)?;
-                if prepare.owner == DeviceOwner::Host {
+                if prepare.owner == DeviceOwner::Host || !device.ethtool.is_empty() {
                     read.nic = Some(nic::read(Path::new("/sys"), &port.device));
                 }
                 ports.insert(port.device.clone(), read);

@@ -158,6 +158,9 @@ impl Meter for Wire {
 
 const READY: &str = "ready";
 
+/// Name of the far interface until it is where it belongs.
+const UNDER_WAY: &str = "tcpcost-wire";
+
 /// Longest sleep; an order wakes it sooner.
 const SLEEP: Duration = Duration::from_secs(1);
 
@@ -177,8 +180,9 @@ pub fn main(device: &str, peer_device: &str, peer_pid: u32) -> anyhow::Result<()
     if batch != 0 {
         return Err(io::Error::last_os_error()).context("sched_setscheduler to SCHED_BATCH");
     }
-    let mut wire = TapWire::open([device, peer_device], true)?;
-    link::move_to(peer_device, peer_pid)?;
+    // In a star the two have one name.
+    let mut wire = TapWire::open([device, UNDER_WAY], true)?;
+    link::move_to_as(UNDER_WAY, peer_pid, peer_device)?;
     let (stdin, mut stdout) = (io::stdin(), io::stdout());
     writeln!(stdout, "{READY}")?;
     stdout.flush()?;

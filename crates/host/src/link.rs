@@ -143,6 +143,19 @@ pub fn move_to(device: &str, pid: u32) -> Result<(), SystemError> {
     change(device, &what, vec![LinkAttribute::NetNsPid(pid)])
 }
 
+/// Moves a device to the network namespace of a process, where it has this name.
+///
+/// # Errors
+/// As of [`move_to`]; EEXIST where the name is taken there.
+pub fn move_to_as(device: &str, pid: u32, name: &str) -> Result<(), SystemError> {
+    let what = format!("namespace of process {pid} and the name {name}");
+    let attributes = vec![
+        LinkAttribute::NetNsPid(pid),
+        LinkAttribute::IfName(name.to_string()),
+    ];
+    change(device, &what, attributes)
+}
+
 /// Sets the MTU, bytes.
 pub fn set_mtu(device: &str, bytes: u32) -> Result<(), SystemError> {
     change(

@@ -37,6 +37,7 @@ mod effects;
 mod estimate;
 mod export;
 mod fleet;
+mod fleet_prose;
 mod headline;
 mod held;
 mod html;

@@ -21,8 +21,8 @@ pub(crate) fn sentence(summary: &Summary) -> Option<String> {
     let cost = cell.main_estimate().map(|cost| {
         let (unit, scale) = unit_in_tables(cell.main);
         let (of, cost) = (whose(cell.main.scope), show_estimate(cost, scale));
-        // `µs/KiB` and `µs/transaction`, of CPU.
-        let (unit, per) = unit.split_once('/').unwrap_or((unit, "trial"));
+        // `µs/KiB`, or `µs` of a transaction.
+        let (unit, per) = unit.split_once('/').unwrap_or((unit, "transaction"));
         format!(" for {cost} {unit} of CPU per {per} ({of})")
     });
     let response = |kind| {

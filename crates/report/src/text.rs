@@ -10,7 +10,7 @@ use crate::acks;
 use crate::call_chains::table as profile;
 use crate::cell::CellSummary;
 use crate::compare::Group;
-use crate::fleet;
+use crate::fleet_prose;
 use crate::labels;
 use crate::number::{show, show_count, show_estimate, show_percent, unit_in_tables};
 use crate::operations::PERCENTILES;
@@ -226,7 +226,10 @@ impl Page<'_> {
         for cell in &self.summary.cells {
             let Some(fleet) = &cell.fleet else { continue };
             out += &self.heading(&format!("Hosts in rounds of pairs: {}", cell.name));
-            out += &self.lines(fleet::lines(fleet, self.summary.study.measure.min_effect));
+            out += &self.lines(fleet_prose::lines(
+                fleet,
+                self.summary.study.measure.min_effect,
+            ));
             if details {
                 let figures: Vec<Figure> = fleet.medians.keys().copied().collect();
                 let titles: Vec<&str> = figures.iter().map(|&kind| labels::figure(kind)).collect();

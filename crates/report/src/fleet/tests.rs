@@ -4,6 +4,7 @@ use tcpcost_study::{
 };
 
 use super::*;
+use crate::fleet_prose::lines;
 
 /// Bytes that a host of this place gets in a round, and data segments that it sends again.
 type Round<'a> = &'a dyn Fn(usize, usize) -> (u64, u64);
@@ -36,11 +37,11 @@ fn record(hosts: usize, number: usize, of: Round<'_>) -> Record {
                     &[(Quantity::PayloadBytesReceived, bytes)],
                 ),
                 reading(
-                    MeterName::Netstat,
-                    Whose::Namespace,
+                    MeterName::TcpInfo,
+                    Whose::Connections,
                     &[
-                        (Quantity::SegmentsSent, 1000),
-                        (Quantity::SegmentsRetransmitted, again),
+                        (Quantity::ConnDataSegmentsSent, 1000),
+                        (Quantity::ConnSegmentsRetransmitted, again),
                     ],
                 ),
             ],

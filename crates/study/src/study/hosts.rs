@@ -282,7 +282,7 @@ mod tests {
     #[test]
     fn a_study_of_namespaces_can_have_its_hosts_on_nodes() {
         let text =
-            "[bed]\nkind = \"netns\"\ntopology = \"star\"\nclients = 3\nclients.mtu = 9000\n";
+            "[bed]\nkind = \"netns\"\ntopology = \"star\"\nclients = 3\n\"clients.mtu\" = 9000\n";
         let mut study = Study::parse("x", text, "x.toml").unwrap();
         study.reach_hosts(&Reach::Slurm(None)).unwrap();
         let topology = Topology::of(Bed::Hosts, &study.cells[0].knobs).unwrap();

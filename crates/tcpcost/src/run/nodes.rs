@@ -330,6 +330,18 @@ impl Nodes {
         }
     }
 
+    /// A host whose agent has ended: what others then say follows from it.
+    fn ended(&mut self) -> Option<AskError> {
+        let mut processes = self.processes.iter_mut().enumerate();
+        let (process, status) = processes.find_map(|(index, process)| {
+            let status = process.child.try_wait().ok()??;
+            Some((index, status))
+        })?;
+        let mut nodes = self.nodes.iter();
+        let host = nodes.find(|node| node.process == process)?.host;
+        Some(self.gone(host, &format!("ended ({status})")))
+    }
+
     /// Waits for a host's next answer.
     pub fn answer(&mut self, events: &Events, host: HostName) -> Result<Answer, AskError> {
         loop {
@@ -344,7 +356,10 @@ impl Nodes {
                     Answer::Unsupported { knob, reason } => {
                         Err(AskError::Unsupported { knob, reason })
                     }
-                    Answer::Failed { reason } => Err(AskError::Failed(host, reason)),
+                    Answer::Failed { reason } => {
+                        let failed = AskError::Failed(host, reason);
+                        Err(self.ended().unwrap_or(failed))
+                    }
                     answer => Ok(answer),
                 };
             }
