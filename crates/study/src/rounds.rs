@@ -42,7 +42,7 @@ pub fn round(hosts: usize, number: usize) -> Vec<(usize, usize)> {
             (behind, ahead)
         }
     });
-    let middle = (hosts % 2 == 0).then_some(match number % 2 {
+    let middle = hosts.is_multiple_of(2).then_some(match number % 2 {
         0 => (number, hosts - 1),
         _ => (hosts - 1, number),
     });
