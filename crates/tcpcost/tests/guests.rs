@@ -76,9 +76,9 @@ fn a_study_in_a_guest_counts_instructions_of_fixed_work_and_tells_no_time() {
             .unwrap()
     };
     assert_eq!(count(of("rr"), "client", "transactions"), 200);
-    // A turn more at most, which is 256 KiB and a write.
+    // A turn, which is 256 KiB and a write, more or less: both the warm-up and the work end within one.
     let received = count(of("stream"), "server", "payload_bytes_received");
-    assert!((4 << 20..5 << 20).contains(&received), "{received}");
+    assert!(received.abs_diff(4 << 20) < 512 << 10, "{received}");
 
     let summary: Value = serde_json::from_str(&ran.stdout).unwrap();
     let cells = summary["cells"].as_array().unwrap();
