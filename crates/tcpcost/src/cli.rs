@@ -54,7 +54,7 @@ pub enum Command {
     Bisect(Bisect),
     /// Draw reports again from the records of earlier runs.
     Report(Report),
-    /// Print what Kubernetes is to run so that a study's hosts are pods, and the study's [hosts] for it.
+    /// Print what Kubernetes is to run so that a study's hosts are pods, and the table of hosts that its study is to have.
     Manifest(crate::manifest::ManifestArgs),
     /// Say what can and cannot be measured on this host, why, and what to do.
     Doctor {
