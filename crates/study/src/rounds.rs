@@ -10,7 +10,7 @@ pub fn rounds(hosts: usize) -> usize {
     }
 }
 
-/// Repetitions in which every host meets every other as often as any, and is in [`MET_LEAST`] rounds at least.
+/// Repetitions in which every host meets every other as often as any, and is in `MET_LEAST` rounds at least.
 pub fn repetitions(hosts: usize) -> usize {
     match rounds(hosts) {
         0 => 0,
