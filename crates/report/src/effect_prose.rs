@@ -98,7 +98,7 @@ fn change(what: &str, percent: &Estimate) -> String {
 }
 
 /// `CPU per KiB`, `client's CPU per KiB`; absent of what is no cost in CPU.
-fn cost(of: Derived) -> Option<String> {
+pub(crate) fn cost(of: Derived) -> Option<String> {
     let what = match of.kind {
         Figure::CpuUsPerKib | Figure::ExactUsPerKib => "CPU per KiB",
         Figure::CpuUsPerTransaction | Figure::ExactUsPerTransaction => "CPU per transaction",

@@ -3,27 +3,30 @@
 use tcpcost_study::{Derived, Figure};
 
 use crate::cell::CellSummary;
+use crate::effect_prose::cost;
+use crate::labels;
 use crate::number::{show_estimate, unit_in_tables};
-use crate::scope::whose;
 use crate::summary::Summary;
 
-/// `asks: 36205 [34100, 37900] transactions/s for 46.4 µs of CPU per transaction [45.1, 47.0] (all hosts together); half of the responses took
-/// 96.3 µs at most, 99 % 266 µs.`
+/// `asks: 36205 [34100, 37900] transactions/s for 46.4 [45.1, 47.0] µs of CPU per transaction; half of the responses took 96.3 [95.0,
+/// 97.1] µs at most, 99 % 266 [250, 281] µs.`
 pub(crate) fn sentence(summary: &Summary) -> Option<String> {
     let [cell] = summary.cells.as_slice() else {
         return None;
     };
-    let work = match cell.has_transactions() {
+    let work = Derived::total(match cell.has_transactions() {
         true => Figure::TransactionsPerS,
         false => Figure::Goodput,
-    };
-    let rate = told(cell, Derived::total(work))?;
-    let cost = cell.main_estimate().map(|cost| {
-        let (unit, scale) = unit_in_tables(cell.main);
-        let (of, cost) = (whose(cell.main.scope), show_estimate(cost, scale));
-        // `µs/KiB`, or `µs` of a transaction.
-        let (unit, per) = unit.split_once('/').unwrap_or((unit, "transaction"));
-        format!(" for {cost} {unit} of CPU per {per} ({of})")
+    });
+    let rate = told(cell, work)?;
+    let main = told(cell, cell.main).filter(|_| cell.main != work);
+    let main = main.map(|main| match cost(cell.main) {
+        // `46.4 µs/KiB` is `46.4 µs of CPU per KiB`; cycles are told as all else.
+        Some(cost) if cost.contains("CPU") => {
+            let amount = main.split('/').next().unwrap_or_default();
+            format!(" for {amount} of {cost}")
+        }
+        _ => format!("; {}: {main}", labels::quantity(cell.main)),
     });
     let response = |kind| {
         let estimate = cell.estimates.get(&Derived::total(kind))?;
@@ -36,7 +39,7 @@ pub(crate) fn sentence(summary: &Summary) -> Option<String> {
     Some(format!(
         "{}: {rate}{}{}.",
         cell.name,
-        cost.unwrap_or_default(),
+        main.unwrap_or_default(),
         times.unwrap_or_default()
     ))
 }

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{all_measured, records};
-use tcpcost_report::Summary;
+use tcpcost_report::{Summary, TextStyle, text as text_of_style};
 use tcpcost_study::{MeterName, Quantity, Reading, Study, Whose};
 
 #[test]
@@ -33,4 +33,28 @@ fn exact_cpu_is_the_main_quantity_where_every_trial_has_it() {
             .retain(|reading| reading.meter != MeterName::Exact);
     }
     assert_eq!(main(&found), "cpu_us_per_kib");
+}
+
+#[test]
+fn the_only_cell_is_told_by_what_it_is_judged_by() {
+    let told = |text: &str| {
+        let study = Study::parse("s", text, "s.toml").unwrap();
+        let found = records(&study, "netns", 6, all_measured);
+        let shown = text_of_style(&Summary::new(&study, &found), TextStyle::default());
+        let words: Vec<&str> = shown.split_whitespace().collect();
+        words.join(" ")
+    };
+    let shown = told("[workload]\nkind = \"stream\"\n");
+    assert!(shown.contains(" Gbit/s for "), "{shown}");
+    assert!(shown.contains(" µs of CPU per KiB. "), "{shown}");
+    let shown = told("[workload]\nkind = \"rr\"\n");
+    assert!(
+        shown.contains(" µs of CPU per transaction; half of the responses took "),
+        "{shown}"
+    );
+    // What is no CPU is not called so, and the rate is not told twice.
+    let shown = told("[measure]\nquantity = \"tsc_cycles_per_kib\"\n");
+    assert!(shown.contains(" Gbit/s; TSC cycles per KiB"), "{shown}");
+    let shown = told("[measure]\nquantity = \"goodput_bits_per_s\"\n");
+    assert!(!shown.contains("of CPU per"), "{shown}");
 }

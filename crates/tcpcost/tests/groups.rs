@@ -111,17 +111,10 @@ fn groups_of_some_hosts_of_a_star() {
     }
 }
 
-#[test]
-fn a_thread_for_each_connection() {
-    if !able() {
-        return;
-    }
-    let place = Place::new();
-    let study = place.write(
-        "threads.toml",
-        r#"
+/// Requests on connections that stand, beside connections that come and go.
+const TWO_GROUPS: &str = r#"
 [workload]
-io = "blocking-threads"
+io = "IO"
 check = "on"
 [bed]
 kind = "netns"
@@ -140,7 +133,17 @@ duration = "300ms"
 repetitions = 1
 others_max = "100%"
 retries = 0
-"#,
+"#;
+
+#[test]
+fn a_thread_for_each_connection() {
+    if !able() {
+        return;
+    }
+    let place = Place::new();
+    let study = place.write(
+        "threads.toml",
+        &TWO_GROUPS.replace("IO", "blocking-threads"),
     );
     let ran = place.run(&["run", &study, "--out", "out"]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
@@ -177,31 +180,7 @@ fn a_ring_has_its_own_system_calls_and_refuses_what_it_cannot_do() {
         return;
     }
     let place = Place::new();
-    let study = place.write(
-        "ring.toml",
-        r#"
-[workload]
-io = "io-uring"
-check = "on"
-[bed]
-kind = "netns"
-[[group]]
-name = "a"
-workload = "rr"
-flows = 20
-[[group]]
-name = "b"
-workload = "crr"
-flows = 2
-[measure]
-meters = ["proc", "rusage", "netstat"]
-warm_up = "50ms"
-duration = "300ms"
-repetitions = 1
-others_max = "100%"
-retries = 0
-"#,
-    );
+    let study = place.write("ring.toml", &TWO_GROUPS.replace("IO", "io-uring"));
     let ran = place.run(&["run", &study, "--out", "out"]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let record = &place.records("out")[0];

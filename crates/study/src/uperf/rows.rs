@@ -100,34 +100,25 @@ pub(super) fn all() -> impl Iterator<Item = &'static UperfRow> {
 
 const SCTP: &str = "it is SCTP's, and tcpcost measures TCP";
 
-const fn honoured(is: Is, name: &'static str, here: &'static str) -> UperfRow {
-    let handling = UperfHandling::Honoured;
+const fn row(handling: UperfHandling, is: Is, name: &'static str, here: &'static str) -> UperfRow {
     UperfRow {
         is,
         name,
         handling,
         here,
     }
+}
+
+const fn honoured(is: Is, name: &'static str, here: &'static str) -> UperfRow {
+    row(UperfHandling::Honoured, is, name, here)
 }
 
 const fn no_effect(is: Is, name: &'static str, here: &'static str) -> UperfRow {
-    let handling = UperfHandling::NoEffect;
-    UperfRow {
-        is,
-        name,
-        handling,
-        here,
-    }
+    row(UperfHandling::NoEffect, is, name, here)
 }
 
 const fn refused(is: Is, name: &'static str, here: &'static str) -> UperfRow {
-    let handling = UperfHandling::Refused;
-    UperfRow {
-        is,
-        name,
-        handling,
-        here,
-    }
+    row(UperfHandling::Refused, is, name, here)
 }
 
 use Is::{Attribute, Element, Flowop, Option as Opt, Protocol};
