@@ -33,6 +33,12 @@ impl Netstat {
         Netstat { folder }
     }
 
+    /// Of the namespace that a process is in.
+    pub fn of_process(pid: u32) -> Netstat {
+        let folder = PathBuf::from(format!("/proc/{pid}/net"));
+        Netstat { folder }
+    }
+
     fn read(&self, file: &str) -> Result<Option<String>, MeterError> {
         let path = self.folder.join(file);
         match fs::read_to_string(&path) {

@@ -2,9 +2,9 @@
 //!
 //! netperf divides all that ran on the machine by the bytes of one instance, so of n concurrent ones each is told n times
 //! its cost. Here a service demand is of the instance: with eBPF its own threads exactly, and of the machine's network
-//! softirqs its share of the TCP segments sent; without, its thread's user and system time, in which softirqs that hit it are not,
-//! and that share of the machine's interrupts by /proc/stat. (Segments received are not used: the kernel counts those of all after GRO and those of a
-//! connection before it.)
+//! softirqs its share of the TCP segments that the machine sent; without, its thread's user and system time, in which softirqs that hit it
+//! are not, and that share of the machine's interrupts by /proc/stat. (Segments received are not used: the kernel counts those of all
+//! after GRO and those of a connection before it.)
 //!
 //! Programs at every softirq cost some 40 ns each, once for each copy. So one instance of a network namespace at a time has
 //! them; who comes second goes by the share.
@@ -14,10 +14,11 @@ use std::os::fd::OwnedFd;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::time::{ClockId, clock_gettime};
 use tcpcost_counts::{Counts, MeterName, Quantity, Snapshot, Whose};
-use tcpcost_meter::{Meter, Scope, netstat::Netstat, proc::Proc};
+use tcpcost_meter::{Meter, Scope, proc::Proc};
 
 use crate::Failure;
 use crate::protocol::exact::Method;
+use crate::segments::Segments;
 
 /// CPU figures of one end.
 #[derive(Debug, Clone, PartialEq)]
@@ -73,7 +74,6 @@ impl Cpu {
 /// The meters of a test, on the thread that drives it.
 pub struct Meters {
     proc: Proc,
-    netstat: Netstat,
     exact: Option<Exact>,
     cpus: Vec<usize>,
 }
@@ -87,7 +87,7 @@ struct Exact {
 /// All of them at one time.
 pub struct Reading {
     proc: Snapshot,
-    netstat: Snapshot,
+    segments: Segments,
     exact: Option<Snapshot>,
     thread_ns: u64,
     process_ns: u64,
@@ -101,7 +101,6 @@ impl Meters {
         let cpus = tcpcost_host::cpus::online();
         Meters {
             proc: Proc::new(&cpus),
-            netstat: Netstat::default(),
             exact: exact(&cpus),
             cpus,
         }
@@ -116,7 +115,7 @@ impl Meters {
         let exact = self.exact.as_mut().map(|exact| exact.meter.snapshot());
         Ok(Reading {
             proc: self.proc.snapshot().map_err(failed)?,
-            netstat: self.netstat.snapshot().map_err(failed)?,
+            segments: Segments::read().map_err(failed)?,
             exact: exact.transpose().map_err(failed)?,
             thread_ns: now_ns(ClockId::ThreadCPUTime),
             process_ns: now_ns(ClockId::ProcessCPUTime),
@@ -126,7 +125,7 @@ impl Meters {
 
     /// What was used between two readings by a test whose connections had so many segments.
     pub fn between(&self, before: &Reading, after: &Reading, segments: u64) -> Cpu {
-        let share = share(&before.netstat, &after.netstat, segments);
+        let share = after.segments.share(&before.segments, segments);
         let mut cpu = machine(&before.proc, &after.proc);
         cpu.cpus = u32::try_from(self.cpus.len()).unwrap_or(u32::MAX);
         let exact = before.exact.as_ref().zip(after.exact.as_ref());
@@ -185,24 +184,6 @@ fn of_all(before: &Snapshot, after: &Snapshot) -> Option<Counts> {
         .into_iter()
         .find(|reading| matches!(reading.whose, Whose::Cpus(_)))?;
     Some(all.counts)
-}
-
-/// Of the TCP segments that this network namespace sent. More than all can be seen where the counters are read one after the other.
-fn share(before: &Snapshot, after: &Snapshot, segments: u64) -> f64 {
-    let Ok(readings) = after.since(before) else {
-        return 1.0;
-    };
-    let of = |quantity| {
-        let counts = readings
-            .iter()
-            .filter_map(|reading| reading.counts.get(&quantity));
-        counts.sum::<u64>() as f64
-    };
-    let all = of(Quantity::SegmentsSent);
-    match all > 0.0 {
-        true => (segments as f64 / all).min(1.0),
-        false => 1.0,
-    }
 }
 
 /// Of hard and soft interrupts on all CPUs.

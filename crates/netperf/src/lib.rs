@@ -33,6 +33,7 @@ mod options;
 mod output;
 pub mod protocol;
 mod remote;
+mod segments;
 mod server;
 mod started;
 mod traffic;

@@ -6,31 +6,18 @@ use std::fmt::Write;
 use super::Report;
 use super::selectors::Selector;
 use super::value::Value;
-use crate::options::Ends;
 
-/// A line each; a value that there is none of has none. What follows the ones that were asked for is not netperf's: whose
-/// CPU a service demand is of.
+/// A line each; a value that there is none of has none. Our own follow the ones that were asked for.
 pub fn keyval(report: &Report<'_>, blocks: &[Vec<Selector>]) -> String {
+    let own = Selector::own().filter(|own| !blocks.iter().flatten().any(|one| one == own));
     let mut text = String::new();
-    for selector in blocks.iter().flatten() {
+    for selector in blocks.iter().flatten().copied().chain(own) {
         match selector.value(report) {
             Value::None => {}
             value => {
                 let _ = writeln!(text, "{}={value}", selector.name());
             }
         }
-    }
-    let Ends { local, remote } = &report.cpu;
-    for (end, cpu) in [("LOCAL", local), ("REMOTE", remote)] {
-        if let Some(method) = cpu.method {
-            let _ = writeln!(text, "{end}_SD_METHOD={}", method.name());
-        }
-        if let Some(cpu_ns) = cpu.cpu_ns {
-            let _ = writeln!(text, "{end}_SD_CPU_NS={cpu_ns}");
-        }
-    }
-    if let Some(bytes) = report.local.unconfirmed {
-        let _ = writeln!(text, "LOCAL_BYTES_UNCONFIRMED={bytes}");
     }
     text
 }

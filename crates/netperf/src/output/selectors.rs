@@ -3,9 +3,10 @@
 
 use super::Report;
 use super::value::{Value, asked, count, int, per, quoted, text, three, two};
+use crate::cpu::Cpu;
 use crate::options::Direction;
 
-/// What one is: its place in the table.
+/// What one is: its place in the two tables.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Selector(usize);
 
@@ -21,20 +22,30 @@ impl Selector {
         let is_it = |(its, heading, _): &Row| {
             its.eq_ignore_ascii_case(name) || heading.replace('|', " ").eq_ignore_ascii_case(name)
         };
-        ROWS.iter().position(is_it).map(Selector)
+        ROWS.iter().chain(OWN).position(is_it).map(Selector)
+    }
+
+    /// Those that netperf does not have: whose CPU a service demand is of, and what was on the way at the end.
+    pub fn own() -> impl Iterator<Item = Selector> {
+        (ROWS.len()..ROWS.len() + OWN.len()).map(Selector)
+    }
+
+    fn row(self) -> &'static Row {
+        ROWS.get(self.0)
+            .unwrap_or_else(|| &OWN[self.0 - ROWS.len()])
     }
 
     pub fn name(self) -> &'static str {
-        ROWS[self.0].0
+        self.row().0
     }
 
     /// Up to four lines.
     pub fn heading(self) -> impl Iterator<Item = &'static str> {
-        ROWS[self.0].1.split('|')
+        self.row().1.split('|')
     }
 
     pub fn value(self, report: &Report<'_>) -> Value {
-        ROWS[self.0].2(report)
+        (self.row().2)(report)
     }
 
     /// Whether each transaction must be timed for it.
@@ -49,13 +60,13 @@ impl std::fmt::Debug for Selector {
     }
 }
 
-/// All names, for `?`: in one line, or a line each.
+/// All of netperf's names, for `?`: in one line, or a line each.
 pub fn list(in_one_line: bool) -> String {
     let names: Vec<&str> = ROWS.iter().map(|row| row.0).collect();
     names.join(if in_one_line { "," } else { "\n" }) + "\n"
 }
 
-/// All, in netperf's four blocks.
+/// All of netperf's, in its four blocks.
 pub fn all() -> Blocks {
     let place = |name| {
         ROWS.iter()
@@ -110,6 +121,23 @@ pub fn by_direction(direction: Direction, with_cpu: bool) -> Vec<Selector> {
 
 /// What netperf says since 2.7 of what it no longer looks for.
 const DEPRECATED: &str = "Deprecated";
+
+#[rustfmt::skip]
+const OWN: &[Row] = &[
+    ("LOCAL_SD_METHOD", "Local|Service|Demand|Method", |r| method(&r.cpu.local)),
+    ("LOCAL_SD_CPU_NS", "Local|Service|Demand|CPU ns", |r| known(r.cpu.local.cpu_ns)),
+    ("REMOTE_SD_METHOD", "Remote|Service|Demand|Method", |r| method(&r.cpu.remote)),
+    ("REMOTE_SD_CPU_NS", "Remote|Service|Demand|CPU ns", |r| known(r.cpu.remote.cpu_ns)),
+    ("LOCAL_BYTES_UNCONFIRMED", "Local|Bytes|Unconfirmed", |r| known(r.local.unconfirmed)),
+];
+
+fn method(cpu: &Cpu) -> Value {
+    cpu.method.map_or(Value::None, |method| text(method.name()))
+}
+
+fn known(number: Option<u64>) -> Value {
+    number.map_or(Value::None, count)
+}
 
 #[rustfmt::skip]
 const ROWS: &[Row] = &[
@@ -297,6 +325,7 @@ mod tests {
         let named = |name| Selector::named(name).map(Selector::name);
         assert_eq!(named("throughput"), Some("THROUGHPUT"));
         assert_eq!(named("Elapsed Time (sec)"), Some("ELAPSED_TIME"));
+        assert_eq!(named("local_sd_method"), Some("LOCAL_SD_METHOD"));
         assert_eq!(named("nothing"), None);
     }
 
