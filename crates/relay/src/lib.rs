@@ -45,6 +45,7 @@ mod mover;
 mod pipes;
 mod proxy;
 mod ring;
+mod shared;
 mod side;
 pub mod systemd;
 mod upstreams;
@@ -72,9 +73,10 @@ pub use proxy::{Ends, Parsed, ProxyVersion, header as proxy_header, parse as par
 
 use counters::WorkerCounters;
 use gate::{Bell, Gate};
+use shared::{DRAINING, ENDING, RUNNING, Shared};
 use upstreams::Upstreams;
 use user::UserWorker;
-use worker::{DRAINING, ENDING, RUNNING, Shared, Worker};
+use worker::Worker;
 
 /// Why a relay did not start.
 #[derive(Debug, thiserror::Error)]

@@ -19,7 +19,7 @@ use crate::address::Address;
 use crate::config::Config;
 use crate::counters::{ConnectionCounters, Ending, TcpTotals, Way, WorkerCounters};
 use crate::gate::Bell;
-use crate::worker::{ENDING, RUNNING, Shared};
+use crate::shared::{ENDING, RUNNING, Shared};
 
 /// Why this mode cannot do what is asked for, if so.
 pub(crate) fn check(config: &Config) -> Result<(), String> {

@@ -1,0 +1,186 @@
+//! From a client to a connection with two sides: its PROXY header, an upstream that takes it, what the upstream is told.
+
+use rustix::event::epoll;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, recv, send, sockopt};
+
+use super::{CLIENT, SERVER, Worker};
+use crate::connection::Phase;
+use crate::counters::Ending;
+use crate::proxy::{self, Ends, HEADER_MAX, Parsed};
+use crate::side::{self, Side};
+
+impl Worker {
+    /// The client's PROXY header: looked at until it is whole, so that not one byte behind it is taken.
+    pub(super) fn read_header(&mut self, index: usize) {
+        let Some(connection) = &mut self.connections[index] else {
+            return;
+        };
+        if !connection.client.readable {
+            return;
+        }
+        let mut buffer = [0; HEADER_MAX];
+        let socket = &connection.client.socket;
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        let seen = match recv(socket, &mut buffer[..], flags) {
+            Err(Errno::AGAIN) => {
+                connection.client.readable = false;
+                return;
+            }
+            Ok((_, seen)) if seen > 0 => seen,
+            _ => return self.end(index, Ending::BadHeader),
+        };
+        match proxy::parse(&buffer[..seen]) {
+            Parsed::Incomplete => connection.client.readable = false,
+            Parsed::Malformed => self.end(index, Ending::BadHeader),
+            Parsed::Header { length, ends } => {
+                let taken = recv(socket, &mut buffer[..length], RecvFlags::DONTWAIT);
+                if taken.is_ok_and(|(_, taken)| taken == length) {
+                    if let Some(Ends {
+                        source,
+                        destination,
+                    }) = ends
+                    {
+                        connection.counters.set_source(source);
+                        connection.destination = Some(destination);
+                    }
+                    connection.phase = Phase::Connecting;
+                    connection.since = self.mover.now;
+                    self.connect(index);
+                } else {
+                    self.end(index, Ending::BadHeader);
+                }
+            }
+        }
+    }
+
+    /// Tries upstreams until one takes the connection or may yet do so.
+    pub(super) fn connect(&mut self, index: usize) {
+        loop {
+            let now = self.mover.now;
+            let Some(connection) = &mut self.connections[index] else {
+                return;
+            };
+            let Some(upstream) = self.shared.upstreams.choose(&connection.tried, now) else {
+                return self.end(index, Ending::NoUpstream);
+            };
+            let address = self.shared.upstreams.address(upstream);
+            let config = &self.shared.config;
+            let socket = address.socket().and_then(|socket| {
+                if address.is_tcp() {
+                    side::set_options(&socket, config)?;
+                }
+                side::set_buffers(&socket, config)?;
+                Ok(socket)
+            });
+            let Ok(socket) = socket else {
+                return self.end(index, Ending::NoResources);
+            };
+            let outcome = address.connect(&socket);
+            connection.upstream = Some(upstream);
+            connection.since = now;
+            self.shared.upstreams.begin(upstream);
+            let is_tcp = address.is_tcp();
+            match outcome {
+                Ok(()) | Err(Errno::INPROGRESS) => {
+                    connection.server = Some(Side::new(socket, is_tcp));
+                    if self.watch(index, SERVER).is_err() {
+                        return self.end(index, Ending::NoResources);
+                    }
+                    if outcome.is_ok() {
+                        self.open(index);
+                    }
+                    return;
+                }
+                Err(error) => self.on_refusal(index, error),
+            }
+        }
+    }
+
+    /// Notes that the upstream did not take the connection.
+    pub(super) fn on_refusal(&mut self, index: usize, error: Errno) {
+        let Some(connection) = &mut self.connections[index] else {
+            return;
+        };
+        connection.server = None;
+        self.counters.connect_failures.add(1);
+        if let Some(upstream) = connection.upstream.take() {
+            connection.tried.push(upstream);
+            self.shared.refused(upstream, &error, self.mover.now);
+        }
+    }
+
+    pub(super) fn finish_connecting(&mut self, index: usize) {
+        let Some(connection) = &mut self.connections[index] else {
+            return;
+        };
+        let Some(server) = &connection.server else {
+            return;
+        };
+        if !server.writable && !server.readable {
+            return;
+        }
+        match sockopt::socket_error(&server.socket) {
+            Ok(Ok(())) => self.open(index),
+            Ok(Err(error)) | Err(error) => {
+                self.on_refusal(index, error);
+                self.connect(index);
+            }
+        }
+    }
+
+    /// Both sides are there.
+    pub(super) fn open(&mut self, index: usize) {
+        let Some(connection) = &mut self.connections[index] else {
+            return;
+        };
+        let upstream = connection.upstream.expect("it is the one that took it");
+        self.shared.taken(upstream);
+        connection.counters.set_upstream(upstream);
+        connection.phase = Phase::Open;
+        connection.since = self.mover.now;
+        let config = &self.shared.config;
+        if let (Some(version), Some(server)) = (config.proxy_out, &connection.server) {
+            let ends = connection
+                .counters
+                .source()
+                .zip(connection.destination)
+                .map(|(source, destination)| Ends {
+                    source,
+                    destination,
+                });
+            let header = proxy::header(version, ends);
+            // A fresh socket has room for so little.
+            let sent = send(
+                &server.socket,
+                &header,
+                SendFlags::NOSIGNAL | SendFlags::DONTWAIT,
+            );
+            if sent != Ok(header.len()) {
+                return self.end(index, Ending::ServerLost);
+            }
+        }
+        if let Some(server) = &mut connection.server {
+            server.writable = true;
+        }
+        // With a PROXY header it is watched already, and may have more to read.
+        let is_watched = config.proxy_in;
+        if let Some(uring) = &mut self.uring {
+            let server = connection.server.as_ref().map(|server| &server.socket);
+            let client = is_watched.then_some(&connection.client.socket);
+            for socket in server.into_iter().chain(client) {
+                let _ = epoll::delete(&self.epoll, socket);
+            }
+            return uring.begin(index, connection);
+        }
+        if !is_watched && self.watch(index, CLIENT).is_err() {
+            return self.end(index, Ending::NoResources);
+        }
+        let Some(connection) = &mut self.connections[index] else {
+            return;
+        };
+        connection.client.readable |= is_watched;
+        connection.client.writable = true;
+        self.serve(index);
+    }
+}
