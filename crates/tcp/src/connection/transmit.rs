@@ -302,7 +302,7 @@ impl Connection {
             mss: snd.mss,
             in_flight: !self.recovery.scoreboard.is_empty(),
             small_in_flight: snd.small_end.after(snd.una) && snd.small_end.at_or_before(snd.nxt),
-            corked: snd.cork || snd.more,
+            corked: snd.cork || (snd.more && !snd.more_over),
             closed: snd.closed,
             flush: snd.flush,
         }
