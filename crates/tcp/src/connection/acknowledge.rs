@@ -54,6 +54,8 @@ impl Connection {
         self.update_window(segment);
         let progress = self.acknowledge(segment, window_before, now);
         self.on_ack_progress(&progress, segment, now);
+        // As Linux (`tcp_data_snd_check`), which remembers MSG_MORE for the length of a call.
+        self.snd.more_over = true;
         self.process_ack_of_fin(now)
     }
 

@@ -61,7 +61,7 @@ impl Connection {
     }
 
     /// As [`write`](Self::write); with `more`, a partial segment at the end waits for the next
-    /// write as if corked (MSG_MORE).
+    /// write as if corked, but no longer than to the next acknowledgement, as in Linux (MSG_MORE).
     ///
     /// # Errors
     /// When nothing can be written any more.
@@ -73,7 +73,7 @@ impl Connection {
             mss: self.snd.mss,
         });
         let written = self.snd.queue.write(&self.pool, bytes, space, summing);
-        self.snd.more = more;
+        (self.snd.more, self.snd.more_over) = (more, false);
         self.snd.wanted = written < bytes.len();
         Ok(written)
     }
@@ -97,7 +97,7 @@ impl Connection {
     ) -> Result<Option<Piece>, WriteError> {
         self.check_write()?;
         let space = self.writable();
-        self.snd.more = more;
+        (self.snd.more, self.snd.more_over) = (more, false);
         if piece.len() <= space {
             self.snd.queue.push(piece);
             return Ok(None);

@@ -74,7 +74,7 @@ impl Sums {
 
     /// The sum over `[start, end)`, if whole cells are just that.
     pub(super) fn of(&self, start: SeqNum, end: SeqNum) -> Option<Sum> {
-        let first = self.cells.partition_point(|cell| cell.start.before(start));
+        let first = self.find(start);
         let (mut at, mut all) = (start, Sum::new());
         for cell in self.cells.range(first..) {
             if cell.start != at || cell.end.after(end) {
@@ -87,6 +87,22 @@ impl Sums {
             }
         }
         None
+    }
+
+    /// The first cell that begins at `start` or behind it.
+    fn find(&self, start: SeqNum) -> usize {
+        // Where it is if all before are as long as the first, as those of bulk data are: a search costs
+        // more than the segment's header.
+        if let Some(first) = self.cells.front()
+            && start.at_or_after(first.start)
+        {
+            let likely = start.since(first.start) / first.end.since(first.start).max(1);
+            let likely = likely as usize;
+            if (self.cells.get(likely)).is_some_and(|cell| cell.start == start) {
+                return likely;
+            }
+        }
+        self.cells.partition_point(|cell| cell.start.before(start))
     }
 
     /// Everything before `una` is acknowledged.

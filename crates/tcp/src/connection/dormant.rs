@@ -176,6 +176,7 @@ impl Dormant {
             closed: false,
             fin_sent: false,
             more: false,
+            more_over: false,
             cork: self.cork,
             wanted: false,
             flush: false,

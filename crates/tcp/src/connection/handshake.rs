@@ -76,6 +76,7 @@ impl Connection {
             closed: false,
             fin_sent: false,
             more: false,
+            more_over: false,
             cork: false,
             flush: false,
             wanted: false,

@@ -252,7 +252,7 @@ impl Connection {
                 self.timers.stop(timer);
             }
         } else {
-            self.timers.set(Timer::Retransmit, now + self.rtt.rto());
+            self.timers.set_in(Timer::Retransmit, now, self.rtt.rto());
             self.arm_tail_probe(now);
         }
         match self
@@ -281,7 +281,7 @@ impl Connection {
         }
         let one_segment = recovery.scoreboard.flight() <= self.snd.mss;
         let timeout = probe_timeout(self.rtt.srtt(), one_segment, self.config.rto_min);
-        self.timers.set(Timer::TailProbe, now + timeout);
+        self.timers.set_in(Timer::TailProbe, now, timeout);
         self.timers.bound(Timer::TailProbe, Timer::Retransmit);
     }
 }

@@ -170,6 +170,11 @@ impl Connection {
         self.timers.next()
     }
 
+    /// The same in nanoseconds since the epoch of its clock.
+    pub(crate) fn next_timeout_ns(&self) -> Option<u64> {
+        self.timers.next_ns()
+    }
+
     /// What it counted.
     pub fn counters(&self) -> &Counters {
         &self.counters

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use super::reassembly::{Inserted, Reassembly};
+use crate::payload::copy;
 use crate::{Chain, Piece, Pool, SeqNum, Writer};
 
 /// Payload from its arrival to its reader.
@@ -68,7 +69,7 @@ impl RecvQueue {
             let Some(piece) = self.take_piece(to.len() - done) else {
                 break;
             };
-            to[done..done + piece.len()].copy_from_slice(piece.as_ref());
+            copy(&mut to[done..done + piece.len()], piece.as_ref());
             done += piece.len();
         }
         done

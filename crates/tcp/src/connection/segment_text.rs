@@ -63,7 +63,8 @@ impl Connection {
             self.owed.reset = Some((segment.ack, false));
             return ControlFlow::Break(());
         }
-        self.rcv.data_ns = self.timers.ns(now);
+        // Just heard.
+        self.rcv.data_ns = self.heard_ns;
         self.learn_full_segment(segment, bytes);
         let border = self
             .rcv

@@ -35,6 +35,8 @@ pub(super) struct SendSpace {
     pub fin_sent: bool,
     /// The application said that more follows (MSG_MORE).
     pub more: bool,
+    /// An acknowledgement has come since: what waits for more does so no longer.
+    pub more_over: bool,
     /// The application wants full segments only (TCP_CORK).
     pub cork: bool,
     /// The application had more to write than the buffer had room for.

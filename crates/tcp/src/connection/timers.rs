@@ -68,6 +68,13 @@ impl Timers {
         self.deadlines_ns[timer as usize] = self.ns(deadline);
     }
 
+    /// The same, so much later than `now`.
+    pub(super) fn set_in(&mut self, timer: Timer, now: Instant, delay: Duration) {
+        let delay_ns = delay.as_nanos().min(u128::from(STOPPED - 1)) as u64;
+        let deadline_ns = self.ns(now).saturating_add(delay_ns);
+        self.deadlines_ns[timer as usize] = deadline_ns.min(STOPPED - 1);
+    }
+
     /// Sets it unless it runs already.
     pub(super) fn start(&mut self, timer: Timer, deadline: Instant) {
         if !self.is_running(timer) {
@@ -108,13 +115,13 @@ impl Timers {
 
     /// The earliest deadline.
     pub(super) fn next(&self) -> Option<Instant> {
-        let next = self
-            .deadlines_ns
-            .iter()
-            .copied()
-            .min()
-            .filter(|ns| *ns != STOPPED)?;
-        Some(self.base + Duration::from_nanos(next))
+        Some(self.base + Duration::from_nanos(self.next_ns()?))
+    }
+
+    /// The same in nanoseconds from `base`.
+    pub(super) fn next_ns(&self) -> Option<u64> {
+        let next = self.deadlines_ns.iter().copied().min();
+        next.filter(|ns| *ns != STOPPED)
     }
 
     /// Stops and returns one timer that is due, in the order of their declaration, and since when it is.

@@ -17,6 +17,10 @@ use crate::{Chain, SeqNum, WindowGrowth};
 impl Connection {
     /// The next segment to send, or `None` when there is nothing to send now.
     pub fn poll_segment(&mut self, now: Instant) -> Option<Segment> {
+        // Whoever looks at it once more moves it once more.
+        if !(self.snd.urgent || cfg!(debug_assertions)) {
+            return self.next_segment(now);
+        }
         let mut segment = self.next_segment(now);
         if self.snd.urgent
             && let Some(segment) = &mut segment
@@ -167,7 +171,7 @@ impl Connection {
         self.recovery.scoreboard.on_retransmitted(start, end, now);
         self.doubt_ack_rate();
         self.recovery.last_sent = Some(now);
-        let stamp = self.clock().at(now);
+        let stamp = self.stamp(now);
         if self.recovery.is_repairing()
             && let Some(undo) = &mut self.recovery.undo
         {
@@ -298,7 +302,7 @@ impl Connection {
             mss: snd.mss,
             in_flight: !self.recovery.scoreboard.is_empty(),
             small_in_flight: snd.small_end.after(snd.una) && snd.small_end.at_or_before(snd.nxt),
-            corked: snd.cork || snd.more,
+            corked: snd.cork || (snd.more && !snd.more_over),
             closed: snd.closed,
             flush: snd.flush,
         }
@@ -353,7 +357,9 @@ impl Connection {
         self.recovery.last_sent = Some(now);
         self.timers.stop(Timer::Persist);
         self.timers.stop(Timer::Cork);
-        self.timers.start(Timer::Retransmit, now + self.rtt.rto());
+        if !self.timers.is_running(Timer::Retransmit) {
+            self.timers.set_in(Timer::Retransmit, now, self.rtt.rto());
+        }
         if let Some(timeout) = self.config.user_timeout {
             self.timers.start(Timer::User, now + timeout);
         }
@@ -411,9 +417,15 @@ impl Connection {
         }
     }
 
+    /// What our clock shows; as [`Clock::at`](super::Clock::at).
+    fn stamp(&self, now: Instant) -> u32 {
+        let elapsed_ms = self.timers.ns(now) / 1_000_000;
+        self.clock_offset.wrapping_add(elapsed_ms as u32)
+    }
+
     fn stamps(&self, now: Instant) -> Timestamps {
         Timestamps {
-            value: self.clock().at(now),
+            value: self.stamp(now),
             echo: self.rcv.ts_recent,
         }
     }
@@ -469,14 +481,12 @@ impl Connection {
 
     /// RFC 5681 §4.1.
     fn restart_after_idle(&mut self, now: Instant) {
-        if !self.config.restart_after_idle {
+        if !self.config.restart_after_idle || !self.recovery.scoreboard.is_empty() {
             return;
         }
-        let idle = self
-            .recovery
-            .last_sent
-            .map(|sent| now.saturating_duration_since(sent));
-        if self.recovery.scoreboard.is_empty() && idle.is_some_and(|idle| idle > self.rtt.rto()) {
+        let last = self.recovery.last_sent;
+        let idle = last.map(|sent| now.saturating_duration_since(sent));
+        if idle.is_some_and(|idle| idle > self.rtt.rto()) {
             self.congestion.on_idle(&self.config);
         }
     }

@@ -6,7 +6,7 @@ use super::Endpoint;
 use super::time_wait::TimeWaitVerdict;
 use crate::SeqNum;
 use crate::connection::{Connection, State};
-use crate::wire::{self, DropReason, Flags, FourTuple, IcmpSays, Packet, Segment};
+use crate::wire::{self, DropReason, Flags, FourTuple, IcmpSays, Packet, Segment, Train};
 
 impl Endpoint {
     /// Takes in a packet.
@@ -18,34 +18,37 @@ impl Endpoint {
     /// Takes in packets, in their order. Segments of one connection that follow each other are one to
     /// it, as from a device with receive offload: one pass for all of them.
     pub fn on_packets(&mut self, packets: impl IntoIterator<Item = Packet>, now: Instant) {
-        if self.answers_each {
-            packets
-                .into_iter()
-                .for_each(|packet| self.on_packet(packet, now));
-            return;
-        }
-        let mut train: Option<(FourTuple, Segment)> = None;
-        for mut packet in packets {
-            if !packet.is_tcp() {
-                self.let_in(train.take(), now);
-                self.on_new(&mut packet, now);
+        let mut packets = packets.into_iter();
+        let (mut first, mut second): (Option<Train>, Option<Train>) = (None, None);
+        let (mut train, mut next) = (&mut first, &mut second);
+        loop {
+            // Looked at where it was written: moving it costs more than to compare its headers.
+            let mut packet = packets.next();
+            let Some(packet) = &mut packet else { break };
+            if self.answers_each {
+                self.on_new(packet, now);
                 continue;
             }
             self.counters.packets_received += 1;
-            let mut segment = Segment::default();
-            match packet.take_apart(&mut segment) {
-                Ok(path) => {
-                    if let Some((at, first)) = &mut train
-                        && *at == path
-                        && first.couple(&mut segment)
-                    {
+            if train.as_mut().is_some_and(|train| train.follow(packet)) {
+                continue;
+            }
+            if !packet.is_tcp() {
+                self.let_in(train, now);
+                self.take_in(packet, now);
+                continue;
+            }
+            match Train::begin(next, packet) {
+                Ok(begun) => {
+                    if train.as_mut().is_some_and(|train| train.couple(begun)) {
                         continue;
                     }
-                    self.let_in(train.replace((path, segment)), now);
+                    self.let_in(train, now);
+                    std::mem::swap(&mut train, &mut next);
                 }
                 Err(DropReason::Fragment) => {
-                    self.let_in(train.take(), now);
-                    self.on_fragment(&packet, now);
+                    self.let_in(train, now);
+                    self.on_fragment(packet, now);
                 }
                 Err(reason) => self.count_drop(reason),
             }
@@ -53,9 +56,10 @@ impl Endpoint {
         self.let_in(train, now);
     }
 
-    fn let_in(&mut self, train: Option<(FourTuple, Segment)>, now: Instant) {
-        if let Some((path, mut segment)) = train {
-            self.on_segment(path, &mut segment, now);
+    fn let_in(&mut self, train: &mut Option<Train>, now: Instant) {
+        if let Some(whole) = train {
+            self.on_segment(whole.path, &mut whole.segment, now);
+            *train = None;
         }
     }
 

@@ -24,14 +24,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::connection::{Clock, Connection, State};
-use crate::wire::{Checksum, FourTuple, Packet};
+use crate::wire::{Checksum, Cut, FourTuple, Packet};
 use crate::{Config, Piece, Pool, SeqNum};
 
 use fast_open::FastOpens;
 use fragments::Fragments;
 use listen::Listeners;
 use local_addresses::LocalAddresses;
-use output::Cutting;
 use secret::{Purpose, Secret};
 use table::{NO_TIMER, Slot, Table};
 use time_wait::TimeWaits;
@@ -58,8 +57,8 @@ pub struct Endpoint {
     checksum: Checksum,
     /// The device does not cut super-segments: they are cut here.
     cut: bool,
-    /// The rest of one that is being cut.
-    cutting: Option<Cutting>,
+    /// The one that is being cut, and whose it is.
+    cutting: Option<(ConnId, Cut)>,
     /// What connections answer before their turn.
     parts: VecDeque<Packet>,
     /// Some connection may have to answer each segment by itself.

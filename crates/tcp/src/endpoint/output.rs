@@ -2,9 +2,8 @@
 
 use std::time::Instant;
 
-use super::table::Slot;
-use super::{ConnId, Endpoint, EndpointCounters};
-use crate::wire::{Checksum, Flags, FourTuple, Packet, Segment};
+use super::{Endpoint, EndpointCounters};
+use crate::wire::{Cut, Flags, FourTuple, Packet, Segment};
 
 impl Endpoint {
     /// The next packet to send, or `None` when there is nothing to send now.
@@ -19,8 +18,9 @@ impl Endpoint {
 
     /// Writes it where it is to be, for the reason at [`Packet::write`]; whether there was one.
     fn next_packet(&mut self, packet: &mut Packet, now: Instant) -> bool {
-        if let Some(waiting) = self.parts.pop_front().or_else(|| self.answers.pop_front()) {
-            *packet = waiting;
+        if !(self.parts.is_empty() && self.answers.is_empty()) {
+            let waiting = self.parts.pop_front().or_else(|| self.answers.pop_front());
+            *packet = waiting.unwrap_or_default();
         } else if self.cutting.is_some() {
             self.write_part(packet);
         } else if !self.next_of_connections(packet, now) {
@@ -33,30 +33,31 @@ impl Endpoint {
 
     fn next_of_connections(&mut self, packet: &mut Packet, now: Instant) -> bool {
         while let Some(&index) = self.work.front() {
-            let counters = &mut self.counters;
-            let slot = self.table.at_mut(index);
+            let Some(slot) = self.table.at_mut(index) else {
+                self.work.pop_front();
+                self.turn = 0;
+                continue;
+            };
+            let edge = slot.connection.window_edge();
             // By reference, for the same reason.
-            let mut segment = slot.and_then(|slot| next_segment(slot, counters, now));
+            let mut segment = slot.connection.poll_segment(now);
+            let advances = slot.connection.window_edge() != edge;
             let Some(segment) = &mut segment else {
                 self.work.pop_front();
                 self.turn = 0;
                 self.rest(index, now);
                 continue;
             };
+            let path = slot.path.into();
+            self.counters.count_sent(segment, advances);
             self.turn += 1;
             if self.turn >= TURN_UNITS {
                 self.work.rotate_left(1);
                 self.turn = 0;
             }
-            let Some(path) = self.table.path(index) else {
-                continue;
-            };
             if self.cut && segment.segment_size > 0 {
-                self.cutting = Some(Cutting {
-                    id: self.table.id(index),
-                    path,
-                    rest: std::mem::take(segment),
-                });
+                let cut = Cut::new(path, segment, self.checksum);
+                self.cutting = Some((self.table.id(index), cut));
                 self.write_part(packet);
             } else {
                 packet.write(&path, segment, self.checksum);
@@ -68,21 +69,12 @@ impl Endpoint {
 
     /// The next part of what is being cut.
     fn write_part(&mut self, packet: &mut Packet) {
-        let Some(cutting) = &mut self.cutting else {
+        let Some((id, cut)) = &mut self.cutting else {
             return;
         };
-        let (path, first) = (cutting.path, cutting.rest.cut_first());
-        let is_last = first.is_none();
-        let mut part = first.unwrap_or_else(|| std::mem::take(&mut cutting.rest));
-        if self.checksum == Checksum::Complete
-            && let Some(slot) = self.table.get(cutting.id)
-        {
-            // Taken as it was copied in, for just this part.
-            let sum = slot.connection.sum_of(part.seq, part.payload.len());
-            part.payload.set_sum(sum);
-        }
-        packet.write(&path, &mut part, self.checksum);
-        if is_last {
+        let table = &self.table;
+        let sum_of = |seq, bytes| table.get(*id)?.connection.sum_of(seq, bytes);
+        if !cut.write_next(packet, sum_of) {
             self.cutting = None;
         }
     }
@@ -101,10 +93,12 @@ impl Endpoint {
             let Some(slot) = self.table.at_mut(index) else {
                 return;
             };
-            let Some(segment) = next_segment(slot, &mut self.counters, now) else {
+            let (path, edge) = (slot.path.into(), slot.connection.window_edge());
+            let Some(segment) = slot.connection.poll_segment(now) else {
                 return;
             };
-            let path = slot.path.into();
+            let advances = slot.connection.window_edge() != edge;
+            self.counters.count_sent(&segment, advances);
             if self.cut && segment.segment_size > 0 {
                 self.cut(&path, segment);
             } else {
@@ -142,24 +136,14 @@ impl Endpoint {
     }
 }
 
-/// What a connection sends next, counted.
-#[inline]
-fn next_segment(slot: &mut Slot, counters: &mut EndpointCounters, now: Instant) -> Option<Segment> {
-    let edge = slot.connection.window_edge();
-    let segment = slot.connection.poll_segment(now);
-    if segment.as_ref().is_some_and(Segment::is_pure_ack) {
-        counters.pure_acks_sent += 1;
-        counters.window_advancing_acks_sent += u64::from(slot.connection.window_edge() != edge);
+impl EndpointCounters {
+    #[inline]
+    fn count_sent(&mut self, segment: &Segment, advances: bool) {
+        if segment.is_pure_ack() {
+            self.pure_acks_sent += 1;
+            self.window_advancing_acks_sent += u64::from(advances);
+        }
     }
-    segment
-}
-
-/// A super-segment on its way through a device that does not cut.
-pub(super) struct Cutting {
-    id: ConnId,
-    path: FourTuple,
-    /// What has not left.
-    rest: Segment,
 }
 
 /// Units a connection sends before the next has its turn.

@@ -89,14 +89,6 @@ impl Resting {
 }
 
 impl Place {
-    fn path(&self) -> Option<&CompactPath> {
-        match self {
-            Self::Empty => None,
-            Self::Awake(slot) => Some(&slot.path),
-            Self::Resting(resting) => Some(&resting.path),
-        }
-    }
-
     /// The slot to change, which wakes it.
     #[cold]
     fn wake(&mut self) -> Option<&mut Slot> {
@@ -294,11 +286,6 @@ impl Table {
         if let Some((_, Place::Resting(resting))) = self.slots.get_mut(index as usize) {
             resting.timer_ns = timer_ns;
         }
-    }
-
-    pub(super) fn path(&self, index: u32) -> Option<FourTuple> {
-        let (_, place) = self.slots.get(index as usize)?;
-        place.path().map(|path| (*path).into())
     }
 
     pub(super) fn get(&self, id: ConnId) -> Option<&Slot> {

@@ -71,9 +71,9 @@ impl Endpoint {
         let Some(slot) = self.table.at_mut(index) else {
             return;
         };
-        let next = slot.connection.next_timeout();
-        let mut next_ns = match next {
-            Some(next) => ns_since(epoch, next),
+        // Its clock's epoch is ours.
+        let mut next_ns = match slot.connection.next_timeout_ns() {
+            Some(next_ns) => next_ns,
             None if slot.timer_ns != NO_TIMER => return,
             None => NO_TIMER,
         };

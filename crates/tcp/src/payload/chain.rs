@@ -65,6 +65,11 @@ impl Chain {
         if self.is_summed {
             return Sum::new().add_word(self.sum);
         }
+        self.sum_of_bytes()
+    }
+
+    /// The sum over all of it, whether one is known or not.
+    pub(crate) fn sum_of_bytes(&self) -> Sum {
         Sum::new().add_pieces(self.iter().map(Piece::as_ref))
     }
 
@@ -95,19 +100,19 @@ impl Chain {
         self.rest.drain(..).for_each(take);
     }
 
-    /// Takes the first `bytes` out.
-    pub(crate) fn split_front(&mut self, bytes: usize) -> Self {
+    /// Moves the first `bytes` to the end of `front`.
+    #[inline]
+    pub(crate) fn move_front(&mut self, bytes: usize, front: &mut Self) {
         let first = &mut self.inline[0];
         if first.len() > bytes {
-            let front = first.slice(0..bytes);
+            front.push(first.slice(0..bytes));
             first.trim_front(bytes);
             self.len -= bytes as u32;
             self.is_summed = false;
-            return front.into();
+            return;
         }
-        let front = self.slice(0..bytes);
+        front.append(&mut self.slice(0..bytes));
         *self = self.slice(bytes..self.len());
-        front
     }
 
     /// Adds all of `next` at the end.

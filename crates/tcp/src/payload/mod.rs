@@ -5,7 +5,9 @@
 //! move: a retransmission, a capture and a device all hold the same bytes.
 
 mod chain;
+mod copy;
 mod slab;
 
 pub use chain::Chain;
+pub(crate) use copy::copy;
 pub use slab::{Piece, Pool, Writer};

@@ -1,6 +1,6 @@
 //! Slabs, the pool they come from, and the pieces that are parts of them.
 //!
-//! All `unsafe` of the crate but two calls in `wire/checksum.rs` lives here. It buys one thing: the unfilled end of a slab can be
+//! All `unsafe` of the crate but vector instructions in `wire/checksum.rs` lives here. It buys one thing: the unfilled end of a slab can be
 //! written while pieces of its filled beginning are in flight, so that many small writes share one
 //! slab instead of pinning one each.
 
@@ -159,7 +159,7 @@ impl Writer {
     pub fn append(&mut self, bytes: &[u8]) -> Piece {
         let len = bytes.len().min(self.space());
         let copied: Result<Piece, std::convert::Infallible> = self.fill(|space| {
-            space[..len].copy_from_slice(&bytes[..len]);
+            super::copy(&mut space[..len], &bytes[..len]);
             Ok(len)
         });
         copied.unwrap_or_default()

@@ -3,9 +3,10 @@
 
 #![allow(unsafe_code, reason = "vector instructions")]
 
-/// A sum in the making. Adding is associative over pieces of even length; an odd piece is only
-/// right in front of a piece added with [`Sum::add_pieces`], which keeps track of the half word.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// A sum in the making: congruent to it modulo 2⁶⁴ - 1, and so modulo 2¹⁶ - 1, and 0 only if all of it
+/// is. Adding is associative over pieces of even length; an odd piece is only right in front of a
+/// piece added with [`Sum::add_pieces`], which keeps track of the half word.
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Sum(u64);
 
 impl Sum {
@@ -16,141 +17,212 @@ impl Sum {
 
     /// Adds `bytes`, the last padded with a zero if they are odd.
     #[must_use]
+    #[inline]
     pub fn add_bytes(self, bytes: &[u8]) -> Self {
-        let (words, tail) = bytes.split_at(bytes.len() / 4 * 4);
-        let mut last = [0; 4];
-        last[..tail.len()].copy_from_slice(tail);
-        let sum = wide::sum(words) + u64::from(u32::from_ne_bytes(last));
-        Self(self.0 + fold(sum))
+        self.add(wide::sum(bytes))
     }
 
     /// Copies `from` into `to`, which is as long, and adds it: one pass for both.
     #[must_use]
+    #[inline]
     pub fn add_copied(self, to: &mut [u8], from: &[u8]) -> Self {
-        let whole = from.len() / 4 * 4;
-        let (words, tail) = from.split_at(whole);
-        let (to_words, to_tail) = to.split_at_mut(whole);
-        to_tail.copy_from_slice(tail);
-        let sum = wide::copy(to_words, words);
-        Self(self.0 + fold(sum)).add_bytes(tail)
+        self.add(wide::copy(to, from))
     }
 
     /// The sum of a run of `bytes` bytes with this sum and of one right behind it.
     #[must_use]
+    #[inline]
     pub fn followed_by(self, bytes: u32, next: Self) -> Self {
-        // RFC 1071 §2(B): the sum of swapped bytes is the swapped sum.
-        let next = match bytes % 2 {
-            0 => fold(next.0),
-            _ => u64::from((fold(next.0) as u16).swap_bytes()),
-        };
-        Self(fold(self.0) + next)
+        // RFC 1071 §2(B): the sum of swapped bytes is the swapped sum, and 2⁸ times it.
+        self.add(next.0.rotate_left(8 * (bytes % 2)))
     }
 
     /// Adds one 16-bit word given in host order.
     #[must_use]
+    #[inline]
     pub fn add_word(self, word: u16) -> Self {
-        Self(self.0 + u64::from(word.to_be()))
+        self.add(u64::from(word.to_be()))
     }
 
     /// Adds pieces as if they were one run of bytes, whatever their lengths.
     #[must_use]
+    #[inline]
     pub fn add_pieces<'a>(self, pieces: impl Iterator<Item = &'a [u8]>) -> Self {
-        let mut sum = self;
-        let mut odd = false;
+        let (mut sum, mut bytes) = (self, 0);
         for piece in pieces {
-            let part = Self::new().add_bytes(piece);
-            // RFC 1071 §2(B): the sum of swapped bytes is the swapped sum.
-            let part = if odd {
-                u64::from((fold(part.0) as u16).swap_bytes())
-            } else {
-                part.0
-            };
-            sum = Self(sum.0 + part);
-            odd ^= piece.len() % 2 == 1;
+            sum = sum.followed_by(bytes, Self(wide::sum(piece)));
+            bytes = bytes.wrapping_add(piece.len() as u32);
         }
         sum
     }
 
     /// The sum, not complemented, in host order: what a device that completes a checksum expects
     /// to find in the field.
+    #[inline]
     pub fn partial(self) -> u16 {
-        u16::from_be(fold(self.0) as u16)
+        u16::from_be(fold(self.0))
     }
 
     /// The checksum, in host order.
+    #[inline]
     pub fn finish(self) -> u16 {
         !self.partial()
     }
 
     /// Whether what was added included a right checksum.
+    #[inline]
     pub fn is_valid(self) -> bool {
         self.partial() == 0xffff
     }
-}
 
-fn fold(mut sum: u64) -> u64 {
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
+    #[inline]
+    fn add(self, sum: u64) -> Self {
+        Self(add(self.0, sum))
     }
-    sum
 }
 
-/// Sums of whole words of four bytes into 64 bits: the compiler makes vector code of it, and the
-/// carries of 2³² steps fit.
+/// Modulo 2⁶⁴ - 1; 0 only if both are.
+#[inline]
+fn add(a: u64, b: u64) -> u64 {
+    let (sum, carried) = a.overflowing_add(b);
+    sum + u64::from(carried)
+}
+
+#[inline]
+fn fold(sum: u64) -> u16 {
+    let sum = (sum >> 32) + (sum & 0xffff_ffff);
+    // Of 33 bits, 18 and 17.
+    let sum = (sum >> 16) + (sum & 0xffff);
+    let sum = (sum >> 16) + (sum & 0xffff);
+    ((sum >> 16) + (sum & 0xffff)) as u16
+}
+
+/// Sums of bytes as words of eight, the last padded with zeroes. Without a carry, which no vector has: the sum of
+/// the words modulo 2⁶⁴ and that of their upper halves, which cannot overflow, tell that of the lower halves.
 mod wide {
-    pub(super) fn sum(words: &[u8]) -> u64 {
-        #[cfg(target_arch = "x86_64")]
-        if words.len() >= LONG && std::arch::is_x86_feature_detected!("avx2") {
-            // SAFETY: this CPU has AVX2.
-            return unsafe { sum_avx2(words) };
+    use super::add;
+
+    #[inline]
+    pub(super) fn sum(bytes: &[u8]) -> u64 {
+        if bytes.len() < LONG {
+            return rest(0, bytes);
         }
-        sum_by(words)
-    }
-
-    pub(super) fn copy(to: &mut [u8], words: &[u8]) -> u64 {
         #[cfg(target_arch = "x86_64")]
-        if words.len() >= LONG && std::arch::is_x86_feature_detected!("avx2") {
+        if std::arch::is_x86_feature_detected!("avx2") {
             // SAFETY: this CPU has AVX2.
-            return unsafe { copy_avx2(to, words) };
+            return unsafe { sum_avx2(bytes) };
         }
-        copy_by(to, words)
+        sum_by(bytes)
     }
 
-    #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx2")]
-    fn sum_avx2(words: &[u8]) -> u64 {
-        sum_by(words)
-    }
-
-    #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx2")]
-    fn copy_avx2(to: &mut [u8], words: &[u8]) -> u64 {
-        copy_by(to, words)
-    }
-
-    #[inline(always)]
-    fn sum_by(words: &[u8]) -> u64 {
-        words.chunks_exact(4).map(word).sum()
-    }
-
-    #[inline(always)]
-    fn copy_by(to: &mut [u8], words: &[u8]) -> u64 {
-        let mut sum = 0;
-        for (to, from) in to.chunks_exact_mut(4).zip(words.chunks_exact(4)) {
+    #[inline]
+    pub(super) fn copy(to: &mut [u8], from: &[u8]) -> u64 {
+        if from.len() < LONG {
             to.copy_from_slice(from);
-            sum += word(from);
+            return rest(0, from);
         }
-        sum
+        #[cfg(target_arch = "x86_64")]
+        if std::arch::is_x86_feature_detected!("avx2") {
+            // SAFETY: this CPU has AVX2.
+            return unsafe { copy_avx2(to, from) };
+        }
+        copy_by(to, from)
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2")]
+    fn sum_avx2(bytes: &[u8]) -> u64 {
+        sum_by(bytes)
+    }
+
+    /// What the compiler would make two passes of.
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2")]
+    fn copy_avx2(to: &mut [u8], from: &[u8]) -> u64 {
+        use std::arch::x86_64::{
+            __m256i, _mm256_add_epi64, _mm256_loadu_si256, _mm256_setzero_si256, _mm256_srli_epi64,
+            _mm256_storeu_si256,
+        };
+        let ((to_blocks, to_tail), (blocks, tail)) =
+            (to.as_chunks_mut::<64>(), from.as_chunks::<64>());
+        // Of either half of a block.
+        let (mut all, mut upper) = ([_mm256_setzero_si256(); 2], [_mm256_setzero_si256(); 2]);
+        for (to, block) in to_blocks.iter_mut().zip(blocks) {
+            let to = to.as_mut_ptr().cast::<__m256i>();
+            let block = block.as_ptr().cast::<__m256i>();
+            for half in 0..2 {
+                // SAFETY: both are blocks of two vectors, of any alignment.
+                let vector = unsafe {
+                    let vector = _mm256_loadu_si256(block.add(half));
+                    _mm256_storeu_si256(to.add(half), vector);
+                    vector
+                };
+                all[half] = _mm256_add_epi64(all[half], vector);
+                upper[half] = _mm256_add_epi64(upper[half], _mm256_srli_epi64::<32>(vector));
+            }
+        }
+        to_tail.copy_from_slice(tail);
+        let lanes = |[a, b]: [__m256i; 2]| -> u64 {
+            let mut lanes = [0u64; 4];
+            // SAFETY: it is as long as a vector.
+            unsafe { _mm256_storeu_si256(lanes.as_mut_ptr().cast(), _mm256_add_epi64(a, b)) };
+            lanes.iter().fold(0, |sum, lane| sum.wrapping_add(*lane))
+        };
+        rest(both(lanes(all), lanes(upper)), tail)
+    }
+
+    // Plain loops over words: of these the compiler makes vector code, of arrays of lanes it does not.
+    #[inline(always)]
+    fn sum_by(bytes: &[u8]) -> u64 {
+        let (words, tail) = bytes.as_chunks();
+        let (mut all, mut upper) = (0u64, 0);
+        for word in words {
+            let word = u64::from_ne_bytes(*word);
+            all = all.wrapping_add(word);
+            upper += word >> 32;
+        }
+        rest(both(all, upper), tail)
     }
 
     #[inline(always)]
-    fn word(bytes: &[u8]) -> u64 {
-        u64::from(u32::from_ne_bytes(bytes.try_into().unwrap_or_default()))
+    fn copy_by(to: &mut [u8], from: &[u8]) -> u64 {
+        let ((to_words, to_tail), (words, tail)) = (to.as_chunks_mut(), from.as_chunks());
+        let (mut all, mut upper) = (0u64, 0);
+        for (to, word) in to_words.iter_mut().zip(words) {
+            *to = *word;
+            let word = u64::from_ne_bytes(*word);
+            all = all.wrapping_add(word);
+            upper += word >> 32;
+        }
+        to_tail.copy_from_slice(tail);
+        rest(both(all, upper), tail)
+    }
+
+    /// The sum of words whose sum modulo 2⁶⁴ is `all` and that of whose upper halves is `upper`.
+    #[inline(always)]
+    fn both(all: u64, upper: u64) -> u64 {
+        let lower = all.wrapping_sub(upper << 32);
+        // 2³² times the upper ones is they turned by so much.
+        add(lower, upper.rotate_left(32))
+    }
+
+    /// Adds a few bytes word by word.
+    #[inline(always)]
+    fn rest(mut sum: u64, bytes: &[u8]) -> u64 {
+        let (words, tail) = bytes.as_chunks();
+        for word in words {
+            sum = add(sum, u64::from_ne_bytes(*word));
+        }
+        if tail.is_empty() {
+            return sum;
+        }
+        let mut last = [0; 8];
+        last[..tail.len()].copy_from_slice(tail);
+        add(sum, u64::from_ne_bytes(last))
     }
 
     /// Shorter ones, headers that is, are not worth a look at what the CPU can.
-    #[cfg(target_arch = "x86_64")]
-    const LONG: usize = 256;
+    const LONG: usize = 128;
 }
 
 #[cfg(test)]
@@ -166,7 +238,10 @@ mod tests {
                 pair.get(1).copied().unwrap_or(0),
             ]));
         }
-        !(fold(sum) as u16)
+        while sum > 0xffff {
+            sum = (sum & 0xffff) + (sum >> 16);
+        }
+        !(sum as u16)
     }
 
     proptest! {

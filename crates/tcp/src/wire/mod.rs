@@ -4,6 +4,7 @@
 //! [`DropReason`], to be counted. Not here: IP options beyond skipping them.
 
 mod checksum;
+mod cut;
 mod fast_open;
 mod fragment;
 mod icmp;
@@ -12,6 +13,8 @@ mod options;
 mod packet;
 mod segment;
 mod tcp;
+mod template;
+mod train;
 
 pub use checksum::Sum;
 pub use fast_open::FastOpen;
@@ -21,8 +24,10 @@ pub use options::{AckRate, Options, SackBlocks, Timestamps};
 pub use packet::{Checksum, FourTuple, Header, Packet};
 pub use segment::{Flags, Segment};
 
+pub(crate) use cut::Cut;
 pub(crate) use fragment::{Fragment, FragmentKey, rebuild};
 pub(crate) use icmp::{IcmpSays, parse_icmp};
+pub(crate) use train::Train;
 
 /// Why a packet was dropped before it reached a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

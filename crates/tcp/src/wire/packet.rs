@@ -47,8 +47,8 @@ pub enum Checksum {
 /// IP and TCP header bytes in place: 40 + 60 at most.
 #[derive(Clone)]
 pub struct Header {
-    bytes: [u8; HEADER_BYTES_MAX],
-    len: u8,
+    pub(super) bytes: [u8; HEADER_BYTES_MAX],
+    pub(super) len: u8,
 }
 
 impl Default for Header {
@@ -153,7 +153,8 @@ impl Packet {
         };
         header.bytes[ip_bytes + 16..ip_bytes + 18].copy_from_slice(&field.to_be_bytes());
         header.len = (ip_bytes + tcp_bytes) as u8;
-        self.payload = std::mem::take(&mut segment.payload);
+        // Swapped with an empty one: nothing is to be dropped.
+        std::mem::swap(&mut self.payload, &mut segment.payload);
         self.checksum = checksum;
         self.segment_size = segment.segment_size;
     }
@@ -187,11 +188,11 @@ impl Packet {
             return Err(DropReason::BadTcp);
         }
         let (start, end) = (headers - apart, ip.header_bytes + ip.body_bytes - apart);
-        segment.payload = if start == 0 && end == self.payload.len() {
-            std::mem::take(&mut self.payload)
+        if start == 0 && end == self.payload.len() {
+            std::mem::swap(&mut segment.payload, &mut self.payload);
         } else {
-            self.payload.slice(start..end)
-        };
+            segment.payload = self.payload.slice(start..end);
+        }
         segment.segment_size = self.segment_size;
         segment.ecn = ip.ecn;
         segment.dscp = ip.dscp;

@@ -98,9 +98,11 @@ impl Segment {
             self.segment_size = 0;
             return None;
         }
+        let mut payload = Chain::new();
+        self.payload.move_front(size, &mut payload);
         let first = Self {
             flags: self.flags.without(Flags::PSH | Flags::FIN),
-            payload: self.payload.split_front(size),
+            payload,
             seq: self.seq,
             ack: self.ack,
             window: self.window,
@@ -120,19 +122,14 @@ impl Segment {
     /// segments that follow each other and differ in nothing but their payload and a last PSH or FIN.
     /// Says whether it did; `next` is then empty.
     pub(crate) fn couple(&mut self, next: &mut Self) -> bool {
-        let len = self.payload.len();
-        let size = match self.segment_size {
-            0 => len,
-            size => usize::from(size),
-        };
-        let follows = next.seq == self.seq + len as u32
-            && self.flags.without(Flags::ECE) == Flags::ACK
+        let size = self.full_size();
+        let follows = next.seq == self.seq + self.payload.len() as u32
+            && self.may_go_on()
             && next.flags.without(Flags::PSH | Flags::FIN) == self.flags
             && next.segment_size == 0
             && !next.payload.is_empty()
             && next.payload.len() <= size
-            && len.is_multiple_of(size.max(1))
-            && len + next.payload.len() <= TRAIN_BYTES_MAX;
+            && self.has_room_for(next.payload.len());
         let alike = next.ack == self.ack
             && next.window == self.window
             && next.ecn == self.ecn
@@ -144,6 +141,25 @@ impl Segment {
         self.segment_size = size as u16;
         self.flags = next.flags;
         true
+    }
+
+    /// Payload of its first wire segment.
+    pub(super) fn full_size(&self) -> usize {
+        match self.segment_size {
+            0 => self.payload.len(),
+            size => usize::from(size),
+        }
+    }
+
+    /// Whether segments may be coupled to it: the last was full and nothing was pushed.
+    pub(super) fn may_go_on(&self) -> bool {
+        self.flags.without(Flags::ECE) == Flags::ACK
+            && self.payload.len().is_multiple_of(self.full_size().max(1))
+    }
+
+    /// Whether it would still fit an IP packet with so much more payload.
+    pub(super) fn has_room_for(&self, bytes: usize) -> bool {
+        self.payload.len() + bytes <= TRAIN_BYTES_MAX
     }
 
     /// Segments on the wire that it stands for, at least 1.

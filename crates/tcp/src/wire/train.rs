@@ -1,0 +1,194 @@
+//! Segments that arrived in a row as one, as a device with receive offload makes them: the first is read, and those
+//! like it are only compared with it.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use super::template::Template;
+use super::{Checksum, DropReason, FourTuple, Header, Packet, Segment};
+
+/// A segment and those that followed it.
+#[derive(Debug)]
+pub(crate) struct Train {
+    pub path: FourTuple,
+    pub segment: Segment,
+    /// While full segments with these headers may follow.
+    template: Option<Template>,
+}
+
+impl Train {
+    /// Takes a packet apart to begin with, where it is to be.
+    pub(crate) fn begin<'a>(
+        place: &'a mut Option<Self>,
+        packet: &mut Packet,
+    ) -> Result<&'a mut Self, DropReason> {
+        let train = place.insert(Self {
+            path: NOWHERE,
+            segment: Segment::default(),
+            template: None,
+        });
+        train.path = packet.take_apart(&mut train.segment)?;
+        let segment = &train.segment;
+        if segment.segment_size == 0 && !segment.payload.is_empty() && segment.may_go_on() {
+            let head = packet.head();
+            let total = head.len() + segment.payload.len();
+            train.template = Template::of(Header::from(head), total);
+        }
+        Ok(train)
+    }
+
+    /// Takes the payload of the next full segment if its headers are those that must follow; else nothing is changed,
+    /// and `packet` is to be read.
+    #[inline]
+    pub(crate) fn follow(&mut self, packet: &mut Packet) -> bool {
+        let Some(template) = &self.template else {
+            return false;
+        };
+        let len = self.segment.payload.len();
+        let size = self.segment.full_size();
+        let head = packet.head();
+        let apart = packet.header.as_ref().len();
+        // Where the headers came apart from their payload and where not.
+        let start = template.len().wrapping_sub(apart);
+        let whole = (apart == 0 || start == 0) && packet.payload.len() == start + size;
+        if !whole
+            || packet.segment_size > 0
+            || !self.segment.has_room_for(size)
+            || !template.matches(head, self.segment.seq + len as u32)
+        {
+            return false;
+        }
+        let sliced = (start > 0).then(|| packet.payload.slice(start..start + size));
+        if packet.checksum == Checksum::Complete {
+            let payload = sliced.as_ref().unwrap_or(&packet.payload);
+            // As it arrived, whatever who sent it knows.
+            if !template.is_valid(head, payload.sum_of_bytes()) {
+                return false;
+            }
+        }
+        let mut sliced = sliced;
+        let payload = sliced.as_mut().unwrap_or(&mut packet.payload);
+        self.segment.payload.append(payload);
+        self.segment.segment_size = size as u16;
+        true
+    }
+
+    /// Makes `next` the end of it if that is of the same connection and follows; see [`Segment::couple`].
+    pub(crate) fn couple(&mut self, next: &mut Self) -> bool {
+        let coupled = self.path == next.path && self.segment.couple(&mut next.segment);
+        if coupled && !self.segment.may_go_on() {
+            self.template = None;
+        }
+        coupled
+    }
+}
+
+/// Until the packet has been read.
+const NOWHERE: FourTuple = FourTuple {
+    local: SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0),
+    remote: SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0),
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::Flags;
+    use crate::{Piece, SeqNum};
+    use proptest::prelude::*;
+
+    const SIZE: u16 = 50;
+
+    /// What five full segments become when they leave, each in one piece or with its header apart.
+    fn packets(v6: bool, apart: bool, checksum: Checksum) -> Vec<Packet> {
+        let path = FourTuple {
+            local: if v6 { "[fd00::1]:80" } else { "10.0.0.1:80" }
+                .parse()
+                .unwrap(),
+            remote: if v6 { "[fd00::2]:5" } else { "10.0.0.2:5" }
+                .parse()
+                .unwrap(),
+        };
+        let whole = Segment {
+            seq: SeqNum::new(u32::MAX - 100),
+            flags: Flags::ACK,
+            payload: Piece::from((0..250).collect::<Vec<u8>>()).into(),
+            segment_size: SIZE,
+            ..Segment::default()
+        };
+        let emit = |part| {
+            let packet = Packet::emit(&path, part, checksum);
+            if apart {
+                return packet;
+            }
+            let bytes = [packet.header.as_ref(), &packet.payload.to_vec()].concat();
+            Packet {
+                checksum,
+                ..Packet::from_piece(bytes.into())
+            }
+        };
+        whole.split().map(emit).collect()
+    }
+
+    fn begin(mut packet: Packet) -> Train {
+        let mut place = None;
+        Train::begin(&mut place, &mut packet).unwrap();
+        place.unwrap()
+    }
+
+    #[test]
+    fn full_segments_that_follow_each_other_are_one() {
+        for (v6, apart) in [(false, false), (false, true), (true, false), (true, true)] {
+            for checksum in [Checksum::Complete, Checksum::Partial, Checksum::Verified] {
+                let mut packets = packets(v6, apart, checksum).into_iter();
+                let mut train = begin(packets.next().unwrap());
+                for mut packet in packets {
+                    assert!(train.follow(&mut packet), "{v6} {apart} {checksum:?}");
+                }
+                let whole = train.segment;
+                assert_eq!(whole.payload.to_vec(), (0..250).collect::<Vec<u8>>());
+                assert_eq!(whole.segment_size, SIZE);
+            }
+        }
+    }
+
+    #[test]
+    fn what_does_not_follow_is_left_alone() {
+        let mut packets = packets(false, true, Checksum::Complete);
+        let mut third = packets.remove(2);
+        let mut train = begin(packets.remove(0));
+        assert!(!train.follow(&mut third), "there is a gap");
+        assert_eq!(third.payload.len(), usize::from(SIZE));
+        let mut second = packets.remove(0);
+        second.payload = second.payload.slice(0..10);
+        assert!(!train.follow(&mut second), "it is cut off");
+    }
+
+    #[test]
+    fn behind_what_was_pushed_nothing_follows() {
+        let mut packets = packets(false, true, Checksum::Partial).into_iter();
+        let mut train = begin(packets.next().unwrap());
+        let mut second = begin(packets.next().unwrap());
+        second.segment.flags = Flags::ACK | Flags::PSH;
+        assert!(train.couple(&mut second));
+        assert!(!train.follow(&mut packets.next().unwrap()));
+    }
+
+    proptest! {
+        #[test]
+        fn one_changed_bit_is_noticed(v6: bool, apart: bool, at: prop::sample::Index, bit in 0u8..8) {
+            let mut packets = packets(v6, apart, Checksum::Complete);
+            let mut train = begin(packets.remove(0));
+            let packet = packets.remove(0);
+            let head = packet.header.as_ref().len();
+            let mut bytes = [packet.header.as_ref(), &packet.payload.to_vec()].concat();
+            let at = at.index(bytes.len());
+            bytes[at] ^= 1 << bit;
+            let mut changed = Packet {
+                header: Header::from(&bytes[..head]),
+                payload: Piece::from(&bytes[head..]).into(),
+                ..Packet::default()
+            };
+            prop_assert!(!train.follow(&mut changed));
+            prop_assert_eq!(changed.len(), bytes.len());
+        }
+    }
+}
