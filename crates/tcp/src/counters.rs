@@ -60,20 +60,24 @@ pub struct Counters {
     pub duplicates_received: u32,
 }
 
-/// The same in little memory: each in as many groups of seven bits as it needs.
+/// The same in little memory, with so many other numbers before them: each in as many groups of seven bits as it needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Tally(Box<[u8]>);
+pub(crate) struct Tally<const MORE: usize>(Box<[u8]>);
 
-impl Tally {
-    pub(crate) fn of(counters: &Counters) -> Self {
+impl<const MORE: usize> Tally<MORE> {
+    pub(crate) fn of(counters: &Counters, more: [u64; MORE]) -> Self {
         let mut bytes = Vec::with_capacity(64);
-        let mut copy = *counters;
-        copy.each(|mut count| {
+        let mut push = |mut count: u64| {
             while count >= 0x80 {
                 bytes.push(count as u8 | 0x80);
                 count >>= 7;
             }
             bytes.push(count as u8);
+        };
+        more.into_iter().for_each(&mut push);
+        let mut copy = *counters;
+        copy.each(|count| {
+            push(count);
             count
         });
         // Zeros at the end, of which there are many, need not be said.
@@ -82,10 +86,9 @@ impl Tally {
         Self(bytes.into())
     }
 
-    pub(crate) fn told(&self) -> Counters {
+    pub(crate) fn told(&self) -> (Counters, [u64; MORE]) {
         let mut bytes = self.0.iter();
-        let mut counters = Counters::default();
-        counters.each(|_| {
+        let mut next = || {
             let (mut count, mut shift) = (0, 0);
             for byte in bytes.by_ref() {
                 count |= u64::from(byte & 0x7f) << shift;
@@ -95,8 +98,11 @@ impl Tally {
                 }
             }
             count
-        });
-        counters
+        };
+        let more = std::array::from_fn(|_| next());
+        let mut counters = Counters::default();
+        counters.each(|_| next());
+        (counters, more)
     }
 }
 
@@ -158,8 +164,10 @@ mod tests {
             next = next.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(17);
             next >> (next % 64)
         });
-        assert_eq!(Tally::of(&counters).told(), counters);
-        assert_eq!(Tally::of(&Counters::default()).told(), Counters::default());
-        assert_eq!(Tally::of(&Counters::default()).0.len(), 0);
+        let more = [u64::MAX, 0, 300];
+        assert_eq!(Tally::of(&counters, more).told(), (counters, more));
+        let none = (Counters::default(), [0; 3]);
+        let tally = Tally::of(&none.0, none.1);
+        assert_eq!((tally.told(), tally.0.len()), (none, 0));
     }
 }

@@ -153,6 +153,21 @@ impl Chronograph {
         self.limit == Limit::Idle
     }
 
+    /// What an idle one has told so far.
+    pub(super) fn sums_ns(&self) -> [u64; 3] {
+        [self.busy_ns, self.window_ns, self.buffer_ns]
+    }
+
+    /// An idle one that has told this much.
+    pub(super) fn with_sums_ns([busy_ns, window_ns, buffer_ns]: [u64; 3]) -> Self {
+        Self {
+            busy_ns,
+            window_ns,
+            buffer_ns,
+            ..Self::new()
+        }
+    }
+
     fn note(&mut self, limit: Limit, now_ns: u64) {
         let passed = now_ns.saturating_sub(self.since_ns);
         match self.limit {

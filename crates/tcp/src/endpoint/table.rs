@@ -339,10 +339,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_connection_that_rests_takes_half_a_kibibyte() {
-        // Its counts, as many bytes as they need, come to these: 60 for one that was busy.
+    fn a_connection_that_rests_takes_less_than_half_a_kibibyte() {
+        // Its counts, as many bytes as they need, come to these: 60 for one that was busy. The maps' share and malloc's are 64 more.
         let bytes = size_of::<Resting>() + size_of::<(u32, Place)>() + 60;
-        assert!(bytes <= 512, "{bytes} bytes");
+        assert!(bytes <= 448, "{bytes} bytes");
     }
 
     #[test]
