@@ -12,10 +12,12 @@
 
 pub mod address;
 pub mod apply;
+pub mod channels;
 pub mod cpus;
 pub mod environment;
 pub mod error;
 pub mod ethtool;
+pub mod irq;
 pub mod journal;
 pub mod libpcap;
 pub mod link;
@@ -25,6 +27,7 @@ pub mod namespace;
 pub mod netem;
 mod netlink;
 pub mod nic;
+pub mod port;
 pub mod qdisc;
 pub mod route;
 pub mod rps;

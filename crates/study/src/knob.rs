@@ -181,7 +181,7 @@ impl Knobs {
     }
 
     /// How a host that is named is reached.
-    pub(crate) fn reach(&self, host: HostName) -> Option<Reach> {
+    pub fn reach(&self, host: HostName) -> Option<Reach> {
         match self.value_at(host, "reach")? {
             Value::Word(word) => word.parse().ok(),
             _ => None,
@@ -221,7 +221,7 @@ impl Knobs {
     }
 
     /// These hosts in order.
-    pub(crate) fn named_hosts(&self) -> Vec<HostName> {
+    pub fn named_hosts(&self) -> Vec<HostName> {
         let mut hosts: Vec<HostName> = self.0.keys().filter_map(|name| reached(name)).collect();
         hosts.sort_unstable();
         hosts

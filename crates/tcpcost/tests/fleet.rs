@@ -450,6 +450,51 @@ fn an_agent_that_is_sent_garbage_ends_with_one_line() {
     }
 }
 
+/// What an agent answers to these questions, one after the other.
+fn ask(asks: &[String]) -> Vec<Value> {
+    let place = Place::new();
+    let mut command = place.command(&["agent", "client"]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let mut stdout = BufReader::new(child.stdout.take().unwrap());
+    let mut answers = Vec::new();
+    for ask in asks {
+        writeln!(stdin, "client {ask}").unwrap();
+        let mut line = String::new();
+        stdout.read_line(&mut line).unwrap();
+        let answer = line.strip_prefix("client ").unwrap();
+        answers.push(serde_json::from_str(answer).unwrap());
+    }
+    drop(stdin);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    answers
+}
+
+#[test]
+fn an_agent_connects_to_no_address_but_those_of_the_trials_hosts() {
+    let prepare = serde_json::json!({
+        "do": "prepare", "host": "client", "side": "connects", "times": 1, "knobs": {}, "cpus": [0],
+        "instances": 0, "owner": "loopback", "changes_device": false, "held": null, "netem": false,
+        "steering": false, "meters": [], "by_connection": false, "series_ns": null, "sampling": null,
+        "capture": null, "own_pids": [], "mates": 1, "token": "00", "seed": 1,
+        "ports": [{ "device": "lo", "address": "127.0.0.1", "prefix": 8, "peer": "127.0.0.1" }],
+        "addresses": ["127.0.0.1"],
+    });
+    let connect = |to: &str| format!(r#"{{"do":"connect","targets":["{to}"],"loaded":{{}}}}"#);
+    let answers = ask(&[
+        prepare.to_string(),
+        connect("192.0.2.7:80"),
+        connect("[::1]:80"),
+    ]);
+    assert_eq!(answers[0]["is"], "prepared", "{answers:?}");
+    for (answer, target) in answers[1..].iter().zip(["192.0.2.7:80", "[::1]:80"]) {
+        assert_eq!(answer["is"], "failed", "{answer}");
+        let expected = format!("was told to connect to {target}, which is no host of this trial");
+        assert_eq!(answer["reason"], expected);
+    }
+}
+
 /// Runs a pattern among hosts that are namespaces of this machine; gives the record.
 fn pattern(hosts: &str, pattern: &str) -> Value {
     let place = Place::new();
