@@ -41,8 +41,9 @@ use anyhow::Context;
 use tcpcost_host::cpus::Cpus;
 use tcpcost_host::error::SystemError;
 use tcpcost_host::journal::{self, Journal};
+use tcpcost_host::lend::{self, Lent};
 use tcpcost_host::lock::{Hold, HostLock};
-use tcpcost_host::{address, environment, link, machine, namespace, netem, port, route, sysctl};
+use tcpcost_host::{address, environment, link, machine, namespace, netem, route, sysctl};
 use tcpcost_link::{Layer, Offloads, Tap};
 use tcpcost_meter::core_to_core::round_trip_ns;
 use tcpcost_stack::limits::TcpLimits;
@@ -91,7 +92,6 @@ pub fn main(
             machine: machine.clone(),
             journals: Arc::clone(&journals),
             held: None,
-            lent: Vec::new(),
             is_isolated: isolate,
         };
         agents.push((host, agent, asks));
@@ -186,22 +186,31 @@ fn leave(journals: &Mutex<Journals>) -> ! {
     let mut journals = journals
         .lock()
         .unwrap_or_else(std::sync::PoisonError::into_inner);
-    let Journals { settings, ports } = &mut *journals;
-    let mut code = 0;
-    for journal in [settings, ports] {
-        // A namespace of ours ends with this process, and a TAP of it with the other end's.
-        let of_host = journal.as_mut().filter(|journal| journal.is_of_host());
-        if let Err(error) = of_host.map_or(Ok(()), Journal::put_back) {
-            // If nobody reads it, the journal is there all the same.
-            let _ = writeln!(
-                std::io::stderr(),
-                "tcpcost agent: put back: {error}; `tcpcost restore` tries again"
-            );
-            code = 1;
-        }
-        drop(journal.take()); // Takes the file away, if nothing is left in it.
+    let own = put_back(&mut journals.settings);
+    // Then devices come back as they were lent.
+    let settled = journals.lent.iter().map(Lent::settle);
+    let settled: Vec<SystemError> = settled.filter_map(Result::err).collect();
+    for error in &settled {
+        let _ = writeln!(std::io::stderr(), "tcpcost agent: {error}");
     }
-    std::process::exit(code)
+    let lent = put_back(&mut journals.ports);
+    std::process::exit(i32::from(!(own && settled.is_empty() && lent)))
+}
+
+/// Puts back what a journal has, if it is of the host's own; whether all is as it was.
+fn put_back(journal: &mut Option<Journal>) -> bool {
+    // A namespace of ours ends with this process, and a TAP of it with the other end's.
+    let of_host = journal.as_mut().filter(|journal| journal.is_of_host());
+    let done = of_host.map_or(Ok(()), Journal::put_back);
+    if let Err(error) = &done {
+        // If nobody reads it, the journal is there all the same.
+        let _ = writeln!(
+            std::io::stderr(),
+            "tcpcost agent: put back: {error}; `tcpcost restore` tries again"
+        );
+    }
+    drop(journal.take()); // Takes the file away, if nothing is left in it.
+    done.is_ok()
 }
 
 /// What was changed here.
@@ -211,6 +220,8 @@ struct Journals {
     settings: Option<Journal>,
     /// For the whole bed: devices that were moved away.
     ports: Option<Journal>,
+    /// These devices.
+    lent: Vec<Lent>,
 }
 
 /// Why a question was not answered as asked.
@@ -273,8 +284,6 @@ struct Agent {
     /// Of a host that a study names.
     #[allow(dead_code, reason = "held until the process ends")]
     held: Option<HostLock>,
-    /// Devices of this host that are in another's namespace.
-    lent: Vec<port::Lent>,
     /// Whether this process has its network namespace to itself.
     is_isolated: bool,
 }
@@ -320,19 +329,20 @@ impl Agent {
                     .journals
                     .lock()
                     .unwrap_or_else(std::sync::PoisonError::into_inner);
-                let journal = match &mut journals.ports {
+                let Journals { ports, lent, .. } = &mut *journals;
+                let journal = match ports {
                     Some(journal) => journal,
                     none => none.insert(trial::open_journal(false)?),
                 };
-                let lent = port::lend(&device, pid, journal).map_err(failed)?;
+                let moved = lend::lend(&device, pid, journal).map_err(failed)?;
                 let attached = |&(address, prefix): &(IpAddr, u8)| Attached {
                     device: device.clone(),
                     address,
                     prefix,
                 };
-                let ports = lent.addresses.iter().map(attached).collect();
-                self.lent.push(lent);
-                Ok(Answer::Lent { ports })
+                let had = moved.addresses.iter().map(attached).collect();
+                lent.push(moved);
+                Ok(Answer::Lent { ports: had })
             }
             Ask::Veth {
                 device,

@@ -19,6 +19,7 @@ pub mod error;
 pub mod ethtool;
 pub mod irq;
 pub mod journal;
+pub mod lend;
 pub mod libpcap;
 pub mod link;
 pub mod lock;

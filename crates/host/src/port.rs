@@ -1,13 +1,9 @@
-//! A device that is moved into the network namespace of another process for a time: the second of two ports of one host that
-//! are joined by a cable.
-//!
-//! The kernel by itself gives a real device back to the first namespace when its own ends, down and without addresses; a virtual
-//! one ends there. So who moves it holds that namespace open, and takes the device out of it.
+//! A device that is here or in the network namespace of another process, and how it comes back. [`crate::lend`] moves it there.
 
 use std::fs::File;
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -18,10 +14,8 @@ use rustix::time::Timespec;
 use serde::{Deserialize, Serialize};
 
 use crate::error::SystemError;
-use crate::journal::{self, Journal};
 use crate::namespace::NetworkOf;
-use crate::setting::Setting;
-use crate::{address, link, route};
+use crate::{address, link};
 
 /// Where a device is, and what it has to be as it was.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,56 +39,6 @@ pub struct Borrower {
     pub netns: u64,
     /// The same namespace, held open by who moved the device.
     pub held: PathBuf,
-}
-
-/// The namespace that a device was moved to, held open.
-#[derive(Debug)]
-pub struct Lent {
-    /// What the device had: it has none of it there.
-    pub addresses: Vec<(IpAddr, u8)>,
-    #[allow(dead_code, reason = "the namespace lives as long as it is open")]
-    namespace: File,
-}
-
-/// Moves a device to the network namespace of a process, and notes in the journal what it was.
-///
-/// # Errors
-/// There is no such device or process, it is the default route's, or it cannot be moved (EINVAL; EPERM).
-pub fn lend(device: &str, pid: u32, journal: &mut Journal) -> Result<Lent, SystemError> {
-    let tried = || format!("move {device} to the namespace of process {pid}");
-    // Of documentation (RFC 5737): nobody has a route there but the default one.
-    let default = route::describe(IpAddr::from([192, 0, 2, 1])).unwrap_or_default();
-    let mut words = default.split_whitespace().skip_while(|word| *word != "dev");
-    if words.nth(1) == Some(device) {
-        return Err(SystemError::strange(
-            tried(),
-            "the default route is by it: another port is to be moved",
-        ));
-    }
-    let path = format!("/proc/{pid}/ns/net");
-    let failed = |error| SystemError::new(format!("open {path}"), error);
-    let namespace = File::open(&path).map_err(failed)?;
-    let held = format!("/proc/{}/fd/{}", std::process::id(), namespace.as_raw_fd());
-    let borrower = Borrower {
-        pid,
-        netns: namespace.metadata().map_err(failed)?.ino(),
-        held: held.into(),
-    };
-    let former = read(device, &borrower)?;
-    if !former.is_here {
-        let error = io::Error::from_raw_os_error(libc::ENODEV);
-        return Err(SystemError::new(tried(), error));
-    }
-    let addresses = former.addresses.clone();
-    journal.note(Setting::Port {
-        device: device.to_string(),
-        port: former,
-    })?;
-    link::move_to(device, pid)?;
-    Ok(Lent {
-        addresses,
-        namespace,
-    })
 }
 
 /// Reads it. A device that is not here is no error: it is away.
@@ -152,7 +96,7 @@ impl Port {
 }
 
 impl Borrower {
-    /// Takes a device out of the borrower's namespace once it has ended, and has put back what it had changed there.
+    /// Takes a device out of the borrower's namespace once it has ended.
     fn give_back(&self, device: &str) -> Result<(), SystemError> {
         self.wait();
         let tried = || format!("take {device} back");
@@ -169,13 +113,7 @@ impl Borrower {
                 continue;
             }
             let network = NetworkOf::namespace(namespace)?;
-            return network.within(|| {
-                // What a borrower that was killed had changed of the device.
-                if let Ok(folder) = journal::folder() {
-                    let _ = journal::restore(&folder);
-                }
-                link::move_to_namespace(device, network.own().as_fd())
-            })?;
+            return network.within(|| link::move_to_namespace(device, network.own().as_fd()))?;
         }
         // The kernel gives a real device back some moments after its namespace has ended.
         let until = Instant::now() + KERNELS_MAX;
@@ -190,7 +128,7 @@ impl Borrower {
     }
 
     /// Waits until the process has ended, or long enough.
-    fn wait(&self) {
+    pub fn wait(&self) {
         let pid = i32::try_from(self.pid).ok().and_then(Pid::from_raw);
         let Some(Ok(process)) = pid.map(|pid| pidfd_open(pid, PidfdFlags::empty())) else {
             return; // It has.

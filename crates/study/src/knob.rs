@@ -168,13 +168,18 @@ impl Knobs {
         }
     }
 
-    /// The narrowest name by which a knob is set for a host; `None` where it is not set.
-    pub(crate) fn name_for(&self, host: HostName, name: &str) -> Option<String> {
+    /// The names by which knobs are set for a host and not for all, the narrowest first.
+    pub(crate) fn narrow(host: HostName) -> Vec<HostName> {
         // A machine's listening half is as the machine.
         let half = host.half_of();
         let narrow = [Some(host), host.set(), half, half.and_then(HostName::set)];
-        let narrow = narrow.into_iter().flatten();
-        let mut names = narrow
+        narrow.into_iter().flatten().collect()
+    }
+
+    /// The narrowest name by which a knob is set for a host; `None` where it is not set.
+    pub(crate) fn name_for(&self, host: HostName, name: &str) -> Option<String> {
+        let mut names = Knobs::narrow(host)
+            .into_iter()
             .map(|of| format!("{of}.{name}"))
             .chain([name.to_string()]);
         names.find(|name| self.0.contains_key(name))

@@ -87,6 +87,33 @@ fn two_hosts_by_ssh_are_measured_and_are_as_they_were() {
 }
 
 #[test]
+fn compare_reaches_hosts_as_run_does() {
+    let Some(lab) = Lab::new(2) else { return };
+    let study = format!("{}[workload]\nrate = \"20Mbit\"\n", pair(""));
+    let study = lab
+        .place
+        .write("study.toml", &study.replace("repetitions = 1\n", ""));
+    let reach = lab.reach();
+    let sides = ["--a", "mtu=1400B", "--b", "mtu=1300B", "--time", "1s"];
+    let mut args = vec!["compare", &study, "--out", "out"];
+    args.extend(sides);
+    args.extend(reach.iter().map(String::as_str));
+    let ran = lab.start_with(args.into_iter().map(String::from).collect());
+    let ran = ran.end();
+    // Which of them is dearer is not this test's.
+    assert!(matches!(ran.code, Some(0 | 3 | 4)), "{ran:?}");
+    let records = lab.place.records("out");
+    let measured = |mtu: u64| {
+        records.iter().any(|record| {
+            let is_it = record["outcome"] == "measured";
+            is_it && environment(record, "server")["mtu"] == mtu
+        })
+    };
+    assert!(measured(1400) && measured(1300), "{ran:?}");
+    assert_eq!([lab.mtu(0), lab.mtu(1)], [1500, 1500]);
+}
+
+#[test]
 fn the_binary_is_pushed_once_and_runs_from_there() {
     let Some(lab) = Lab::new(2) else { return };
     let reach = lab.reach();
