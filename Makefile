@@ -7,7 +7,7 @@ CARGO ?= cargo
 STUDY ?= tour
 ARCH ?= x86_64 aarch64
 
-.PHONY: run test check package licences build static deps deps-test bench clean
+.PHONY: run test check package licences build static static-try deps deps-test bench clean
 
 run: build            ## build, then run the built-in study `tour` (STUDY=NAME for another)
 	./target/release/tcpcost run $(STUDY)
@@ -18,6 +18,9 @@ build: deps
 
 static:               ## one file for each of ARCH, without libraries: runs on any Linux, and can be pushed to other hosts
 	@./scripts/static $(ARCH)
+
+static-try:           ## runs what `make static` built for each of ARCH, by qemu-user where it is of another
+	@for arch in $(ARCH); do ./scripts/static-try $${CARGO_TARGET_DIR:-target}/static/tcpcost-$$arch || exit 1; done
 
 test: deps deps-test  ## every test; ends with those that were skipped, and why (TCPCOST_REQUIRE=all: none may be)
 	@./scripts/test $(CARGO) test --workspace --locked --no-fail-fast

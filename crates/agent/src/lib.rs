@@ -30,6 +30,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::fs::File;
 use std::io::Write;
+use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -40,6 +41,7 @@ use anyhow::Context;
 use tcpcost_host::cpus::Cpus;
 use tcpcost_host::error::SystemError;
 use tcpcost_host::journal::{self, Journal};
+use tcpcost_host::lend::{self, Lent};
 use tcpcost_host::lock::{Hold, HostLock};
 use tcpcost_host::{address, environment, link, machine, namespace, netem, route, sysctl};
 use tcpcost_link::{Layer, Offloads, Tap};
@@ -73,7 +75,7 @@ pub fn main(
         // Before any thread exists: unshare moves only the thread that calls it.
         namespace::enter_new()?;
     }
-    let journal = Arc::new(Mutex::new(None));
+    let journals = Arc::new(Mutex::new(Journals::default()));
     let backend = match memory {
         true => Backend::Memory(Wires::default()),
         false => Backend::Kernel,
@@ -88,14 +90,15 @@ pub fn main(
             backend: backend.clone(),
             wire: None,
             machine: machine.clone(),
-            journal: Arc::clone(&journal),
+            journals: Arc::clone(&journals),
             held: None,
+            is_isolated: isolate,
         };
         agents.push((host, agent, asks));
     }
     let input = std::io::stdin().as_fd().try_clone_to_owned()?;
     listen(
-        Arc::clone(&journal),
+        Arc::clone(&journals),
         inboxes,
         Input::new(input.into(), lease),
     );
@@ -126,13 +129,13 @@ fn serve(mut agent: Agent, host: HostName, asks: &Receiver<String>) -> ! {
             break; // Nobody listens any more.
         }
     }
-    leave(&agent.journal)
+    leave(&agent.journals)
 }
 
 /// Reads questions on a thread of its own, so that the end of the input is seen at once, even in
 /// the middle of a trial.
 fn listen(
-    journal: Arc<Mutex<Option<Journal>>>,
+    journals: Arc<Mutex<Journals>>,
     inboxes: BTreeMap<String, Sender<String>>,
     mut input: Input<File>,
 ) {
@@ -165,7 +168,7 @@ fn listen(
         if let Some(why) = why {
             let _ = writeln!(std::io::stderr(), "tcpcost agent: {why}");
         }
-        leave(&journal);
+        leave(&journals);
     });
 }
 
@@ -179,25 +182,46 @@ fn shown(line: &str) -> String {
 
 /// Puts back what was changed and ends the process. Whoever of the two threads first sees that the
 /// command is gone does it; the other waits for the lock until the process has ended.
-fn leave(journal: &Mutex<Option<Journal>>) -> ! {
-    let mut journal = journal
+fn leave(journals: &Mutex<Journals>) -> ! {
+    let mut journals = journals
         .lock()
         .unwrap_or_else(std::sync::PoisonError::into_inner);
+    let own = put_back(&mut journals.settings);
+    // Then devices come back as they were lent.
+    let settled = journals.lent.iter().map(Lent::settle);
+    let settled: Vec<SystemError> = settled.filter_map(Result::err).collect();
+    for error in &settled {
+        let _ = writeln!(std::io::stderr(), "tcpcost agent: {error}");
+    }
+    let lent = put_back(&mut journals.ports);
+    std::process::exit(i32::from(!(own && settled.is_empty() && lent)))
+}
+
+/// Puts back what a journal has, if it is of the host's own; whether all is as it was.
+fn put_back(journal: &mut Option<Journal>) -> bool {
     // A namespace of ours ends with this process, and a TAP of it with the other end's.
     let of_host = journal.as_mut().filter(|journal| journal.is_of_host());
-    let code = match of_host.map_or(Ok(()), Journal::put_back) {
-        Ok(()) => 0,
-        Err(error) => {
-            // If nobody reads it, the journal is there all the same.
-            let _ = writeln!(
-                std::io::stderr(),
-                "tcpcost agent: put back: {error}; `tcpcost restore` tries again"
-            );
-            1
-        }
-    };
+    let done = of_host.map_or(Ok(()), Journal::put_back);
+    if let Err(error) = &done {
+        // If nobody reads it, the journal is there all the same.
+        let _ = writeln!(
+            std::io::stderr(),
+            "tcpcost agent: put back: {error}; `tcpcost restore` tries again"
+        );
+    }
     drop(journal.take()); // Takes the file away, if nothing is left in it.
-    std::process::exit(code)
+    done.is_ok()
+}
+
+/// What was changed here.
+#[derive(Default)]
+struct Journals {
+    /// For a trial: put back before the next.
+    settings: Option<Journal>,
+    /// For the whole bed: devices that were moved away.
+    ports: Option<Journal>,
+    /// These devices.
+    lent: Vec<Lent>,
 }
 
 /// Why a question was not answered as asked.
@@ -256,10 +280,12 @@ struct Agent {
     /// The wire that begins here, of a link that has one, and the host that it goes to.
     wire: Option<(HostName, Wire)>,
     machine: OfMachine,
-    journal: Arc<Mutex<Option<Journal>>>,
+    journals: Arc<Mutex<Journals>>,
     /// Of a host that a study names.
     #[allow(dead_code, reason = "held until the process ends")]
     held: Option<HostLock>,
+    /// Whether this process has its network namespace to itself.
+    is_isolated: bool,
 }
 
 impl Agent {
@@ -297,6 +323,26 @@ impl Agent {
                     prefix: found.prefix,
                 };
                 Ok(Answer::Port { port, restored })
+            }
+            Ask::Lend { device, pid } => {
+                let mut journals = self
+                    .journals
+                    .lock()
+                    .unwrap_or_else(std::sync::PoisonError::into_inner);
+                let Journals { ports, lent, .. } = &mut *journals;
+                let journal = match ports {
+                    Some(journal) => journal,
+                    none => none.insert(trial::open_journal(false)?),
+                };
+                let moved = lend::lend(&device, pid, journal).map_err(failed)?;
+                let attached = |&(address, prefix): &(IpAddr, u8)| Attached {
+                    device: device.clone(),
+                    address,
+                    prefix,
+                };
+                let had = moved.addresses.iter().map(attached).collect();
+                lent.push(moved);
+                Ok(Answer::Lent { ports: had })
             }
             Ask::Veth {
                 device,
@@ -352,8 +398,8 @@ impl Agent {
             Ask::Prepare(prepare) => {
                 // The last trial's workers, if it failed before `Finish`, end here.
                 self.trial = None;
-                let mut journal = self
-                    .journal
+                let mut journals = self
+                    .journals
                     .lock()
                     .unwrap_or_else(std::sync::PoisonError::into_inner);
                 let held = prepare.held;
@@ -361,7 +407,7 @@ impl Agent {
                     *prepare,
                     self.backend.clone(),
                     self.wire.clone(),
-                    &mut journal,
+                    &mut journals.settings,
                 )?;
                 self.trial = Some(trial);
                 if let Some((connections, queues)) = held {
@@ -406,6 +452,9 @@ impl Agent {
 
     /// Holds the settings of this network namespace until this process ends, and puts back what dead ones left.
     fn hold(&mut self, changes: bool) -> Result<Vec<String>, PrepareError> {
+        if self.is_isolated {
+            return Ok(Vec::new()); // Nobody else is there.
+        }
         // Without a place for journals nobody could have changed anything, and this process cannot either.
         let Ok(folder) = journal::folder() else {
             return Ok(Vec::new());

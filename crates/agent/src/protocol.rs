@@ -17,7 +17,7 @@ use tcpcost_study::{
 };
 
 /// Version of these messages; both sides must be of one.
-pub const PROTOCOL: u32 = 6;
+pub const PROTOCOL: u32 = 7;
 
 /// A question.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -46,6 +46,13 @@ pub enum Ask {
         is_v6: bool,
         /// Whether any trial changes settings, so that nobody else may even measure with them.
         changes: bool,
+    },
+    /// Move this device of yours to the namespace of a process of your machine, until you leave.
+    Lend {
+        /// The device.
+        device: String,
+        /// The process.
+        pid: u32,
     },
     /// Make a veth pair, one end here, the other in the namespace of a process.
     Veth {
@@ -188,6 +195,8 @@ pub struct Prepare {
     pub own_pids: Vec<u32>,
     /// Hosts of the trial on this machine, this one included: so many namespaces count by one copy of eBPF programs.
     pub mates: u32,
+    /// Addresses of the trial's hosts: it connects to no other.
+    pub addresses: Vec<IpAddr>,
     /// The trial's token, hex: data connections without it are refused.
     pub token: String,
     /// Seed of the payload.
@@ -262,6 +271,11 @@ pub enum Answer {
         port: Attached,
         /// What was put back, one line each.
         restored: Vec<String>,
+    },
+    /// It is there.
+    Lent {
+        /// What it had here: it has no address there.
+        ports: Vec<Attached>,
     },
     /// Done.
     Done,

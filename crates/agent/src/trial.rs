@@ -121,7 +121,10 @@ impl HostTrial {
             for port in &prepare.ports {
                 let read = environment::of_port(&port.device, port.peer, &sysctls);
                 let mut read = read.map_err(failed)?;
-                if prepare.owner == DeviceOwner::Host || !device.ethtool.is_empty() {
+                if prepare.owner == DeviceOwner::Host
+                    || !device.ethtool.is_empty()
+                    || device.irq_cpus.is_some()
+                {
                     read.nic = Some(nic::read(Path::new("/sys"), &port.device));
                 }
                 ports.insert(port.device.clone(), read);
@@ -220,12 +223,24 @@ impl HostTrial {
         }
     }
 
+    /// Refuses what is no host of the trial, whoever says so.
+    fn check_targets(&self, targets: &[SocketAddr]) -> Result<(), PrepareError> {
+        let known = &self.prepare.addresses;
+        match targets.iter().find(|target| !known.contains(&target.ip())) {
+            None => Ok(()),
+            Some(target) => Err(PrepareError::Failed(format!(
+                "was told to connect to {target}, which is no host of this trial"
+            ))),
+        }
+    }
+
     /// Starts workers that connect.
     pub fn connect(
         &mut self,
         targets: &[SocketAddr],
         loaded: &BTreeMap<MeterName, String>,
     ) -> Result<(), PrepareError> {
+        self.check_targets(targets)?;
         self.ports = targets.iter().map(SocketAddr::port).collect();
         for index in 0..self.threads() {
             self.start(
@@ -242,6 +257,7 @@ impl HostTrial {
 
     /// Takes connections for each of these addresses, in the same order, and relays them there.
     pub fn relay(&mut self, targets: &[SocketAddr]) -> Result<Vec<SocketAddr>, PrepareError> {
+        self.check_targets(targets)?;
         let address = match self.listens_on() {
             // Of each kind the address that any host of the bed reaches.
             IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
@@ -665,7 +681,7 @@ fn turn(
     }
     let journal = match journal {
         Some(journal) => journal,
-        None => journal.insert(open(owned)?),
+        None => journal.insert(open_journal(owned)?),
     };
     let refused = |error| match error {
         ApplyError::Unsupported { knob, reason } => PrepareError::Unsupported { knob, reason },
@@ -687,7 +703,7 @@ fn turn(
 
 /// A journal on disk for the host's own settings; for a namespace that ends with this process one in
 /// memory will do.
-fn open(owned: bool) -> Result<Journal, PrepareError> {
+pub fn open_journal(owned: bool) -> Result<Journal, PrepareError> {
     if owned {
         return Ok(Journal::in_memory());
     }

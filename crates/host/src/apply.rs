@@ -8,11 +8,14 @@
 //! memory for a namespace of one's own, which needs no other, and one on disk for the host's.
 
 use std::net::IpAddr;
+use std::path::Path;
 
 use tcpcost_study::{DeviceOwner, DeviceSettings, Segmentation};
 
+use crate::channels::{Channels, Rss};
 use crate::error::SystemError;
 use crate::ethtool::OFFLOADS;
+use crate::irq;
 use crate::journal::Journal;
 use crate::link;
 use crate::qdisc::Tbf;
@@ -65,12 +68,18 @@ pub fn apply(
     owner: DeviceOwner,
     journal: &mut Journal,
 ) -> Result<(), ApplyError> {
-    let wanted = wanted(settings, device, peer)?;
+    let mut wanted = wanted(settings, device, peer)?;
     if let Some(refused) = wanted.iter().find_map(|setting| refuse(setting, owner)) {
         return Err(refused);
     }
     for setting in &wanted {
         make(setting, journal)?;
+    }
+    if let Some(cpus) = &settings.irq_cpus {
+        // Not before: with its channels a device's interrupts come and go.
+        let setting = interrupts(device, cpus)?;
+        make(&setting, journal)?;
+        wanted.push(setting);
     }
     for setting in &wanted {
         check(setting)?;
@@ -98,6 +107,25 @@ pub fn steer(
         return Err(refused);
     }
     make(&setting, journal)
+}
+
+fn interrupts(device: &str, cpus: &[usize]) -> Result<Setting, ApplyError> {
+    let irqs = irq::of_device(Path::new("/sys"), device).map_err(unsupported("irq_cpus"))?;
+    Ok(Setting::Interrupts {
+        device: device.to_string(),
+        placement: irq::in_turn(&irqs, cpus),
+    })
+}
+
+/// What becomes of an error of a knob before it is turned.
+fn unsupported(knob: &str) -> impl FnOnce(SystemError) -> ApplyError {
+    move |error| match error.is_unsupported() {
+        true => ApplyError::Unsupported {
+            knob: knob.to_string(),
+            reason: error.to_string(),
+        },
+        false => ApplyError::System(error),
+    }
 }
 
 fn make(setting: &Setting, journal: &mut Journal) -> Result<(), ApplyError> {
@@ -144,7 +172,12 @@ fn refuse(setting: &Setting, owner: DeviceOwner) -> Option<ApplyError> {
     );
     let is_of_device = matches!(
         setting,
-        Setting::Steering { .. } | Setting::ThreadedNapi { .. } | Setting::Ethtool { .. }
+        Setting::Steering { .. }
+            | Setting::ThreadedNapi { .. }
+            | Setting::Ethtool { .. }
+            | Setting::Channels { .. }
+            | Setting::Rss { .. }
+            | Setting::Interrupts { .. }
     );
     let reason = match owner {
         DeviceOwner::Loopback if is_of_bed || is_of_device => {
@@ -177,6 +210,7 @@ fn wanted(
         gro_max_bytes,
         threaded_napi,
         ethtool,
+        irq_cpus: _, // Not known before the others are set.
         qdisc,
         bottleneck_bits_per_s,
         bottleneck_queue_bytes,
@@ -234,12 +268,26 @@ fn wanted(
         let device = device();
         wanted.push(Setting::ThreadedNapi { device, on });
     }
-    // adaptive_rx off first: the driver chooses rx_usecs as long as it is on.
-    wanted.extend(ethtool.iter().map(|(&name, &number)| Setting::Ethtool {
-        device: device(),
-        name: name.to_string(),
-        number,
-    }));
+    // adaptive_rx off first: the driver chooses rx_usecs as long as it is on. Channels before RSS, whose queues they are.
+    // Their names' order is that.
+    for (&name, &number) in ethtool {
+        let device = device();
+        wanted.push(match name {
+            "channels" => Setting::Channels {
+                channels: Channels::for_device(&device, number).map_err(unsupported(name))?,
+                device,
+            },
+            "rss_queues" => Setting::Rss {
+                device,
+                table: Rss::Even(number),
+            },
+            _ => Setting::Ethtool {
+                device,
+                name: name.to_string(),
+                number,
+            },
+        });
+    }
     if qdisc.is_some() {
         let (device, kind) = (device(), qdisc.clone());
         wanted.push(Setting::Qdisc { device, kind });

@@ -97,11 +97,11 @@ fn number_at(name: &str) -> Option<(u32, u32, usize)> {
     })
 }
 
-/// struct ethtool_coalesce has 22 numbers, struct ethtool_ringparam 8, which the kernel reads and writes alone.
+/// struct ethtool_coalesce has 22 numbers, struct ethtool_ringparam and struct ethtool_channels 8, which the kernel reads and writes alone.
 #[repr(C)]
-struct EthtoolNumbers {
-    command: u32,
-    numbers: [u32; 22],
+pub(crate) struct EthtoolNumbers {
+    pub(crate) command: u32,
+    pub(crate) numbers: [u32; 22],
 }
 
 /// Reads one of [`NUMBERS`] of a device.
@@ -196,7 +196,7 @@ pub fn driver(device: &str) -> Result<Driver, SystemError> {
 }
 
 /// A command of SIOCETHTOOL in a struct that begins with its number and is as large as the kernel's.
-fn ioctl<T>(device: &str, data: &mut T) -> io::Result<()> {
+pub(crate) fn ioctl<T>(device: &str, data: &mut T) -> io::Result<()> {
     // SAFETY: ifreq is plain data, for which all zeros is a value.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     // One byte is left for the NUL that ends the name.

@@ -324,7 +324,10 @@ fn put_back(former: &Setting) -> Result<(), SystemError> {
     match former.now() {
         Err(error) if error.source.raw_os_error() == Some(libc::ENODEV) => return Ok(()),
         Ok(now) if now.is_same(former) => return Ok(()),
-        _ => former.write()?,
+        _ => match former.write() {
+            Err(error) if error.source.raw_os_error() == Some(libc::ENODEV) => return Ok(()),
+            other => other?,
+        },
     }
     let now = former.now()?;
     if now.is_same(former) {

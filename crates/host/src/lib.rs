@@ -12,11 +12,14 @@
 
 pub mod address;
 pub mod apply;
+pub mod channels;
 pub mod cpus;
 pub mod environment;
 pub mod error;
 pub mod ethtool;
+pub mod irq;
 pub mod journal;
+pub mod lend;
 pub mod libpcap;
 pub mod link;
 pub mod lock;
@@ -25,6 +28,7 @@ pub mod namespace;
 pub mod netem;
 mod netlink;
 pub mod nic;
+pub mod port;
 pub mod qdisc;
 pub mod route;
 pub mod rps;

@@ -1,6 +1,7 @@
 //! Devices: making a veth pair, addresses, MTU, and how large super-segments may be.
 
 use std::net::IpAddr;
+use std::os::fd::{AsRawFd, BorrowedFd};
 
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage};
@@ -141,6 +142,15 @@ fn set_flags(device: &str, flags: LinkFlags, what: &str) -> Result<(), SystemErr
 pub fn move_to(device: &str, pid: u32) -> Result<(), SystemError> {
     let what = format!("namespace of process {pid}");
     change(device, &what, vec![LinkAttribute::NetNsPid(pid)])
+}
+
+/// Moves a device to a network namespace that is open. It is down and has no address there.
+///
+/// # Errors
+/// EPERM without CAP_NET_ADMIN here and there; EEXIST where the name is taken there.
+pub fn move_to_namespace(device: &str, namespace: BorrowedFd<'_>) -> Result<(), SystemError> {
+    let fd = namespace.as_raw_fd();
+    change(device, "namespace", vec![LinkAttribute::NetNsFd(fd)])
 }
 
 /// Moves a device to the network namespace of a process, where it has this name.

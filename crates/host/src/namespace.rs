@@ -132,15 +132,27 @@ impl NetworkOf {
     /// # Errors
     /// There is no such process, or it is not for this user to see.
     pub fn process(pid: u32) -> Result<Option<NetworkOf>, SystemError> {
-        let open = |path: String| {
-            File::open(&path).map_err(|error| SystemError::new(format!("open {path}"), error))
-        };
-        let (target, own) = (
-            open(format!("/proc/{pid}/ns/net"))?,
-            open(THREADS_OWN.into())?,
-        );
+        let path = format!("/proc/{pid}/ns/net");
+        let target =
+            File::open(&path).map_err(|error| SystemError::new(format!("open {path}"), error))?;
+        let network = NetworkOf::namespace(target)?;
         let inode = |file: &File| file.metadata().map(|metadata| metadata.ino()).ok();
-        Ok((inode(&target) != inode(&own)).then_some(NetworkOf { target, own }))
+        Ok((inode(&network.target) != inode(&network.own)).then_some(network))
+    }
+
+    /// A namespace that is open.
+    ///
+    /// # Errors
+    /// The calling thread's own cannot be opened.
+    pub fn namespace(target: File) -> Result<NetworkOf, SystemError> {
+        let own = File::open(THREADS_OWN)
+            .map_err(|error| SystemError::new(format!("open {THREADS_OWN}"), error))?;
+        Ok(NetworkOf { target, own })
+    }
+
+    /// The calling thread's own.
+    pub fn own(&self) -> &File {
+        &self.own
     }
 
     /// Does something in it, on the calling thread, which is back where it was afterwards.

@@ -5,8 +5,9 @@ use std::path::Path;
 
 use tcpcost_study::Nic;
 
+use crate::channels::{Channels, Rss};
 use crate::error::read_trimmed;
-use crate::ethtool;
+use crate::{ethtool, irq};
 
 /// Reads it. What the driver does not tell is absent; `root` is /sys of this network namespace.
 pub fn read(root: &Path, device: &str) -> Nic {
@@ -25,6 +26,13 @@ pub fn read(root: &Path, device: &str) -> Nic {
         let number = ethtool::read_number(device, name).ok()?;
         Some((name.to_string(), number.into()))
     });
+    let channels = Channels::read(device).map(Channels::receiving).ok();
+    let rss_queues = Rss::read(device).ok().and_then(|table| table.queues());
+    let queues_of = [("channels", channels), ("rss_queues", rss_queues)];
+    let queues_of = queues_of
+        .into_iter()
+        .filter_map(|(name, number)| Some((name.to_string(), number?.into())));
+    let irqs = irq::of_device(root, device).unwrap_or_default();
     Nic {
         driver: driver.name,
         firmware: Some(driver.firmware).filter(|text| !text.is_empty() && text != "N/A"),
@@ -34,7 +42,12 @@ pub fn read(root: &Path, device: &str) -> Nic {
         numa_node: number("device/numa_node"),
         rx_queues: queues("rx-"),
         tx_queues: queues("tx-"),
-        ethtool: ethtool.collect(),
+        ethtool: ethtool.chain(queues_of).collect(),
+        irqs: irq::read(irq::root(), irqs)
+            .unwrap_or_default()
+            .into_iter()
+            .map(|(irq, cpus)| (irq.to_string(), cpus))
+            .collect(),
     }
 }
 

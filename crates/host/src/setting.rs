@@ -6,9 +6,11 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::channels::{Channels, Rss};
 use crate::error::SystemError;
+use crate::port::{self, Port};
 use crate::qdisc::Tbf;
-use crate::{ethtool, link, qdisc, route, rps, sysctl};
+use crate::{ethtool, irq, link, qdisc, route, rps, sysctl};
 
 /// A thing and its value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,6 +40,27 @@ pub enum Setting {
         name: String,
         /// As the knob has it.
         number: u32,
+    },
+    /// Queues with interrupts of their own.
+    Channels {
+        /// Of this device.
+        device: String,
+        /// How many of each kind.
+        channels: Channels,
+    },
+    /// Which receive queue a flow is hashed to.
+    Rss {
+        /// Of this device.
+        device: String,
+        /// The table.
+        table: Rss,
+    },
+    /// Where the device's interrupts arrive.
+    Interrupts {
+        /// Of this device.
+        device: String,
+        /// CPUs of each.
+        placement: irq::Placement,
     },
     /// gso_max_segs.
     GsoMaxSegs {
@@ -101,6 +124,13 @@ pub enum Setting {
         /// `None` is the device's default qdisc.
         tbf: Option<Tbf>,
     },
+    /// A device that is moved into another namespace.
+    Port {
+        /// Its name, here and there.
+        device: String,
+        /// Where it is and what it has.
+        port: Port,
+    },
     /// Where receive work goes.
     Steering {
         /// Of this device.
@@ -116,6 +146,9 @@ impl Setting {
         match self {
             Setting::Mtu { .. } => "mtu".into(),
             Setting::Offload { name, .. } | Setting::Ethtool { name, .. } => name.clone(),
+            Setting::Channels { .. } => "channels".into(),
+            Setting::Rss { .. } => "rss_queues".into(),
+            Setting::Interrupts { .. } => "irq_cpus".into(),
             Setting::GsoMaxSegs { .. } => "gso_max_segs".into(),
             Setting::GsoMaxSize { .. } => "gso_max_size".into(),
             Setting::GroMaxSize { .. } => "gro_max_size".into(),
@@ -124,6 +157,7 @@ impl Setting {
             Setting::Sysctl { name, .. } => format!("sysctl.{name}"),
             Setting::Quickack { .. } => "quickack".into(),
             Setting::Bottleneck { .. } => "bottleneck".into(),
+            Setting::Port { .. } => "device".into(),
             Setting::Steering { .. } => "steering".into(),
         }
     }
@@ -142,6 +176,12 @@ impl Setting {
                 name,
                 number,
             } => *number = ethtool::read_number(device, name)?,
+            Setting::Channels { device, channels } => *channels = Channels::read(device)?,
+            Setting::Rss { device, table } => *table = Rss::read(device)?,
+            Setting::Interrupts { placement, .. } => {
+                let irqs = placement.iter().map(|(irq, _)| *irq);
+                *placement = irq::read(irq::root(), irqs)?;
+            }
             Setting::GsoMaxSegs { device, segments } => {
                 *segments = link::read(device)?.gso_max_segs;
             }
@@ -166,6 +206,7 @@ impl Setting {
             Setting::Sysctl { name, value } => *value = sysctl::read(sysctl::root(), name)?,
             Setting::Quickack { device, peer, on } => *on = route::read_quickack(device, *peer)?,
             Setting::Bottleneck { device, tbf } => *tbf = qdisc::read_tbf(device)?,
+            Setting::Port { device, port } => *port = port::read(device, &port.borrower)?,
             Setting::Steering { device, cpus } => *cpus = rps::read(rps::root(), device)?,
         }
         Ok(now)
@@ -184,6 +225,9 @@ impl Setting {
                 name,
                 number,
             } => ethtool::set_number(device, name, *number),
+            Setting::Channels { device, channels } => channels.set(device),
+            Setting::Rss { device, table } => table.set(device),
+            Setting::Interrupts { placement, .. } => irq::set(irq::root(), placement),
             Setting::GsoMaxSegs { device, segments } => link::set_gso_max_segs(device, *segments),
             Setting::GsoMaxSize {
                 device,
@@ -206,6 +250,7 @@ impl Setting {
                 Some(tbf) => qdisc::set_tbf(device, *tbf),
                 None => qdisc::delete_root(device),
             },
+            Setting::Port { device, port } => port.put_back(device),
             Setting::Steering { device, cpus } => rps::set(rps::root(), device, cpus),
         }
     }
@@ -217,6 +262,13 @@ impl Setting {
                 Setting::Bottleneck { tbf: Some(a), .. },
                 Setting::Bottleneck { tbf: Some(b), .. },
             ) => a.is_near(*b),
+            (
+                Setting::Rss { device, table },
+                Setting::Rss {
+                    device: of,
+                    table: other,
+                },
+            ) => device == of && table.is_same(other),
             _ => self == other,
         }
     }
@@ -233,6 +285,23 @@ impl fmt::Display for Setting {
                 name,
                 number,
             } => write!(f, "{name} {number} of {device}"),
+            Setting::Channels { device, channels } => {
+                let Channels { rx, tx, combined } = channels;
+                write!(
+                    f,
+                    "{rx} rx, {tx} tx and {combined} combined channels of {device}"
+                )
+            }
+            Setting::Rss { device, table } => match table.queues() {
+                Some(queues) => write!(f, "RSS of {device} over {queues} queues"),
+                None => write!(f, "an RSS table of {device}"),
+            },
+            Setting::Interrupts { device, placement } => {
+                let each = placement.iter();
+                let each: Vec<String> =
+                    each.map(|(irq, cpus)| format!("{irq} on {cpus}")).collect();
+                write!(f, "interrupts of {device}: {}", each.join(", "))
+            }
             Setting::GsoMaxSegs { device, segments } => {
                 write!(f, "gso_max_segs {segments} of {device}")
             }
@@ -275,6 +344,16 @@ impl fmt::Display for Setting {
                 ),
                 None => write!(f, "no tbf on {device}"),
             },
+            Setting::Port { device, port } => {
+                let addresses = port.addresses.iter();
+                let addresses = addresses.map(|(address, prefix)| format!(" {address}/{prefix}"));
+                let addresses: String = addresses.collect();
+                match (port.is_here, port.is_up) {
+                    (false, _) => write!(f, "{device} in another namespace"),
+                    (true, true) => write!(f, "{device} here, up,{addresses}"),
+                    (true, false) => write!(f, "{device} here, down,{addresses}"),
+                }
+            }
             Setting::Steering { device, cpus } => {
                 write!(f, "steering of {device} to CPUs {cpus:?}")
             }

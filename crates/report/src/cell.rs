@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tcpcost_study::{
-    Cell, ConnectionSeries, Derived, Environment, Figure, HostName, Knobs, Outcome, Record, Study,
-    Value, Warning, WarningCode, WorkloadKind,
+    Bed, Cell, ConnectionSeries, Derived, Environment, Figure, HostName, Knobs, Outcome, Record,
+    Study, Value, Warning, WarningCode, WorkloadKind,
 };
 
 use crate::derive::{Values, derive};
 use crate::estimate::Estimate;
 use crate::fleet::Fleet;
+use crate::host_rows::{self, HostRow};
 use crate::operations::{OperationSummary, operations};
 use crate::profile::{Profile, profiles};
 
@@ -140,6 +141,10 @@ pub struct CellSummary {
     pub trials: Vec<TrialValues>,
     /// The captured ones, of which only what passed is told.
     pub captured_trials: Vec<TrialValues>,
+    /// Hosts beside each other, of a study that names them; empty otherwise.
+    pub host_rows: Vec<HostRow>,
+    /// The longest time that can have been between the starts of two of them, µs.
+    pub skew_us: Option<f64>,
     /// What rounds of pairs tell of hosts; absent where there were none.
     pub fleet: Option<Fleet>,
     /// How long each operation of its programs took; empty where it has none.
@@ -346,6 +351,8 @@ impl CellSummary {
             estimates,
             trials,
             captured_trials: Vec::new(),
+            host_rows: Vec::new(),
+            skew_us: None,
             fleet: None,
             operations: Vec::new(),
             series: BTreeMap::new(),
@@ -363,6 +370,12 @@ impl CellSummary {
             .collect();
         let counted: Vec<&Record> = used.iter().map(|(record, _)| *record).collect();
         summary.operations = operations(&counted);
+        let named = counted
+            .iter()
+            .filter(|record| record.bed == Bed::Hosts.word());
+        let named: Vec<_> = named.map(|record| &record.hosts).collect();
+        summary.host_rows = host_rows::rows(&named, &summary.estimates);
+        summary.skew_us = host_rows::skew_us(&named);
         if cell.knobs.word("pattern").as_deref() == Some("rounds") {
             summary.fleet = Fleet::of(&counted, study.measure.min_effect);
         }

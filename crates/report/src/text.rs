@@ -55,6 +55,7 @@ pub fn text(summary: &Summary, style: TextStyle) -> String {
     let mut sections = vec![page.title(), findings, page.head()];
     sections.extend(summary.groups().iter().map(|group| page.cost(group)));
     sections.push(page.fleets(details));
+    sections.push(page.hosts());
     sections.extend([
         page.instructions(false),
         page.instructions(true),
@@ -246,6 +247,53 @@ impl Page<'_> {
             }
         }
         out
+    }
+
+    /// Hosts of a study that names them, by what their CPU is told by; and how far they were apart in time.
+    fn hosts(&self) -> String {
+        let mut table = Table::new(&[
+            "host",
+            "CPU µs",
+            "segments/s sent",
+            "ACKs/s sent",
+            "clock, µs ahead",
+            "±",
+            "late, µs",
+        ]);
+        let mut skews = Vec::new();
+        for cell in self.summary.cells.iter() {
+            let mut tier = None;
+            for row in &cell.host_rows {
+                if tier != Some(row.tier) {
+                    tier = Some(row.tier);
+                    table.heading(&format!("{}: {}", cell.name, row.tier.label()));
+                }
+                let number = |value: Option<f64>| value.map_or(ABSENT.to_string(), show);
+                table.row(vec![
+                    format!("  {}", row.host),
+                    row.cost
+                        .map_or(ABSENT.to_string(), |cost| show_estimate(&cost, 1.0)),
+                    number(row.segments_per_s),
+                    number(row.acks_per_s),
+                    number(row.clock_us.map(|(offset, _)| offset)),
+                    number(row.clock_us.map(|(_, error)| error)),
+                    number(row.late_us),
+                ]);
+            }
+            if let Some(skew) = cell.skew_us {
+                skews.push(format!(
+                    "{}: between the first host's start and the last one's at most {} µs, errors of clocks included.",
+                    cell.name,
+                    show(skew)
+                ));
+            }
+        }
+        if table.is_empty() {
+            return String::new();
+        }
+        let mut out = self.heading("Hosts, CPU µs per KiB or transaction");
+        self.table(&table, &mut out);
+        out + &self.lines(skews)
     }
 
     /// What each group of connections did, and how long its responses took.

@@ -168,20 +168,25 @@ impl Knobs {
         }
     }
 
-    /// The narrowest name by which a knob is set for a host; `None` where it is not set.
-    pub(crate) fn name_for(&self, host: HostName, name: &str) -> Option<String> {
+    /// The names by which knobs are set for a host and not for all, the narrowest first.
+    pub(crate) fn narrow(host: HostName) -> Vec<HostName> {
         // A machine's listening half is as the machine.
         let half = host.half_of();
         let narrow = [Some(host), host.set(), half, half.and_then(HostName::set)];
-        let narrow = narrow.into_iter().flatten();
-        let mut names = narrow
+        narrow.into_iter().flatten().collect()
+    }
+
+    /// The narrowest name by which a knob is set for a host; `None` where it is not set.
+    pub(crate) fn name_for(&self, host: HostName, name: &str) -> Option<String> {
+        let mut names = Knobs::narrow(host)
+            .into_iter()
             .map(|of| format!("{of}.{name}"))
             .chain([name.to_string()]);
         names.find(|name| self.0.contains_key(name))
     }
 
     /// How a host that is named is reached.
-    pub(crate) fn reach(&self, host: HostName) -> Option<Reach> {
+    pub fn reach(&self, host: HostName) -> Option<Reach> {
         match self.value_at(host, "reach")? {
             Value::Word(word) => word.parse().ok(),
             _ => None,
@@ -221,7 +226,7 @@ impl Knobs {
     }
 
     /// These hosts in order.
-    pub(crate) fn named_hosts(&self) -> Vec<HostName> {
+    pub fn named_hosts(&self) -> Vec<HostName> {
         let mut hosts: Vec<HostName> = self.0.keys().filter_map(|name| reached(name)).collect();
         hosts.sort_unstable();
         hosts

@@ -486,6 +486,24 @@ pub const KNOBS: &[Knob] = &[
         "Whether the driver chooses `rx_usecs` by itself: 1 or 0 (ethtool -c).",
     ),
     link(
+        "channels",
+        Kind::Count(1, 4096),
+        Kernel::RealDevice("ethtool"),
+        "Queues of the device that take interrupts of their own, so many of each way (ethtool -L): combined ones where it has such.",
+    ),
+    link(
+        "rss_queues",
+        Kind::Count(1, 4096),
+        Kernel::RealDevice("ethtool"),
+        "Receive queues among which the device spreads flows by their hash, from the first (ethtool -X equal).",
+    ),
+    link(
+        "irq_cpus",
+        Kind::Cpus,
+        Kernel::RealDevice("proc"),
+        "CPUs on which the device's interrupts arrive, each on one of them in turn (/proc/irq/NUMBER/smp_affinity_list). irqbalance moves them again.",
+    ),
+    link(
         "threaded_napi",
         Kind::Switch,
         Kernel::RealDevice("sysfs"),

@@ -2,6 +2,8 @@
 //!
 //! A value that leaves things alone (`leave`, `default`, `auto`, …) reaches nothing and needs nothing.
 
+use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::fmt;
 
 use crate::ack_policies::AckKind;
@@ -190,16 +192,24 @@ struct Setting<'a> {
 impl Knobs {
     /// What is set and not to leave things alone.
     fn settings(&self) -> impl Iterator<Item = Setting<'_>> {
-        let all = self.host_names();
+        // Of a hundred hosts, each of which has knobs, every one is asked for its own alone.
+        let all = self.host_names().into_iter();
+        let all: Vec<(HostName, Vec<HostName>)> =
+            all.map(|host| (host, Knobs::narrow(host))).collect();
         self.iter().filter_map(move |(name, value)| {
-            let (_, rest) = split_host(name);
+            let (of, rest) = split_host(name);
             let row = find(rest)?;
+            if row.leaves_alone(value) {
+                return None;
+            }
             let group = group_of(name).map(|(group, _)| group);
-            let holds = |host: &HostName| {
-                group.is_some() || self.name_for(*host, rest).as_deref() == Some(name)
+            let holds = |(host, narrow): &&(HostName, Vec<HostName>)| {
+                group.is_some()
+                    || (of.is_none_or(|of| narrow.contains(&of))
+                        && self.name_for(*host, rest).as_deref() == Some(name))
             };
-            let hosts = all.iter().copied().filter(holds).collect();
-            (!row.leaves_alone(value)).then_some(Setting {
+            let hosts = all.iter().filter(holds).map(|(host, _)| *host).collect();
+            Some(Setting {
                 name,
                 value,
                 row,
@@ -232,16 +242,16 @@ impl Knobs {
     }
 
     /// What the needs of a knob are asked of: all knobs, or for a knob of the workload those of each group that it is for.
-    fn views(&self, setting: &Setting<'_>) -> Vec<Knobs> {
+    fn views(&self, setting: &Setting<'_>) -> Vec<Cow<'_, Knobs>> {
         let groups = self.group_names();
         if groups.is_empty() {
-            return vec![self.clone()];
+            return vec![Cow::Borrowed(self)];
         }
         if !setting.row.per_group {
             let mut together = self.clone();
             together.insert("flows", Value::Count(self.flows()));
             together.insert("workload", Value::Word(self.least_stream().to_string()));
-            return vec![together];
+            return vec![Cow::Owned(together)];
         }
         let rest = split_host(setting.name).1;
         let is_for = |group: &HostName| match setting.group {
@@ -249,7 +259,8 @@ impl Knobs {
             None => self.get(&format!("{group}.{rest}")).is_none(),
         };
         let groups = groups.into_iter().filter(is_for);
-        groups.map(|group| self.at_group(group)).collect()
+        let views = groups.map(|group| Cow::Owned(self.at_group(group)));
+        views.collect()
     }
 
     /// The knobs that are set without what they need: a study file that says so is wrong.
@@ -350,11 +361,11 @@ impl Knobs {
 
     /// The rows of what is set for this end and not to leave things alone; a sysctl has none.
     pub fn set_at(&self, host: HostName) -> Vec<&'static Knob> {
-        let set = |row: &&Knob| {
-            let mut settings = self.settings();
-            settings.any(|setting| setting.row.name == row.name && setting.hosts.contains(&host))
-        };
-        KNOBS.iter().filter(set).collect()
+        let settings = self.settings();
+        let own = settings.filter(|setting| setting.hosts.contains(&host));
+        let set: BTreeSet<&str> = own.map(|setting| setting.row.name).collect();
+        let rows = KNOBS.iter();
+        rows.filter(|row| set.contains(row.name)).collect()
     }
 
     /// The choices of our own TCP at this end, in the order of the rows.

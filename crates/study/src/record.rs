@@ -161,9 +161,13 @@ pub struct Nic {
     pub rx_queues: u64,
     /// Transmit queues.
     pub tx_queues: u64,
-    /// Rings and coalescing as read back, by knob; what the driver has not is absent.
+    /// Rings, coalescing, channels and RSS as read back, by knob; what the driver has not is absent, and so is the number of
+    /// queues of an RSS table that does not name them in turn.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub ethtool: BTreeMap<String, u64>,
+    /// CPUs of each of its interrupts, as the kernel lists them, by the interrupt's number.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub irqs: BTreeMap<String, String>,
 }
 
 /// The state of a port of a host, and of what is behind it, as it was read back just before the trial.

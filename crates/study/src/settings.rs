@@ -275,8 +275,10 @@ pub struct DeviceSettings {
     pub gro_max_bytes: Option<u32>,
     /// Threaded NAPI.
     pub threaded_napi: Option<bool>,
-    /// Rings and coalescing by knob name: `rx_ring`, `rx_usecs`.
+    /// Rings, coalescing, channels and RSS by knob name: `rx_ring`, `rx_usecs`, `channels`.
     pub ethtool: BTreeMap<&'static str, u32>,
+    /// CPUs on which the device's interrupts arrive.
+    pub irq_cpus: Option<Vec<usize>>,
     /// Kind of the root qdisc.
     pub qdisc: Option<String>,
     /// Rate of the bottleneck, bits per second.
@@ -323,6 +325,10 @@ impl DeviceSettings {
                 .filter(|row| matches!(row.of, Of::Link(Kernel::RealDevice("ethtool"), _)))
                 .filter_map(|row| Some((row.name, number(row.name)?)))
                 .collect(),
+            irq_cpus: match knobs.value_at(end, "irq_cpus") {
+                Some(Value::Cpus(cpus)) => Some(cpus),
+                _ => None,
+            },
             qdisc: match knobs.value_at(end, "qdisc") {
                 Some(Value::Word(kind)) if kind != "leave" => Some(kind),
                 _ => None,

@@ -168,14 +168,24 @@ pub enum DeviceOwner {
 const MESH_MAX: usize = 256;
 
 impl Bed {
-    /// The bed of the hosts that a study names: `netns` where all are in namespaces of their own.
+    /// The bed of the hosts that a study names: `netns` where all are in namespaces of their own. One in a namespace of its own
+    /// that has a `device` has one of the command's machine, which is moved there.
     ///
     /// # Errors
-    /// In one line: some are, and others are not.
+    /// In one line: some are, and others are not; nobody is where the device comes from.
     pub fn of_named(knobs: &Knobs) -> Result<Bed, String> {
         let hosts = knobs.named_hosts();
         let is_netns = |host: &&HostName| knobs.reach(**host) == Some(Reach::Netns);
-        match hosts.iter().filter(is_netns).count() {
+        let has_device = |host: &&HostName| {
+            let device = knobs.value_at(**host, "device");
+            device.is_some_and(|word| word.to_string() != "auto")
+        };
+        let is_local = |host: &HostName| knobs.reach(*host) == Some(Reach::Local);
+        let moved = hosts.iter().filter(is_netns).filter(has_device).count();
+        if moved > 0 && !hosts.iter().any(is_local) {
+            return Err("reach: a device is moved into a namespace (netns with device) of the machine of another host, which is reached by local".to_string());
+        }
+        match hosts.iter().filter(is_netns).count() - moved {
             0 => Ok(Bed::Hosts),
             count if count == hosts.len() => Ok(Bed::Netns),
             _ => Err("reach: either all hosts are in namespaces that are made for the trial (netns) or none: a namespace that is there already is reached by exec:ip netns exec NAME".to_string()),
@@ -542,6 +552,23 @@ impl Topology {
             });
         }
         Ok(topology)
+    }
+
+    /// Without these hosts: who would have talked with one of them rests.
+    #[must_use]
+    pub fn without(mut self, lost: impl Fn(HostName) -> bool) -> Topology {
+        self.hosts.retain(|host| !lost(host.name));
+        self.traffic.retain(|one| !lost(one.on) && !lost(one.to));
+        self.links.retain_mut(|link| {
+            match (lost(link.a.host), lost(link.b.host)) {
+                (true, true) => return false,
+                (true, false) => link.a = link.b.clone(),
+                (false, true) => link.b = link.a.clone(),
+                (false, false) => {}
+            }
+            true
+        });
+        self
     }
 
     /// Of hosts that go round those that do not rest.

@@ -311,6 +311,9 @@ pub struct Compare {
     /// Directory for records and report [default: tcpcost-out/compare-STUDY-TIME].
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
+    /// How hosts are reached that are not of this machine.
+    #[command(flatten)]
+    pub hosts: HostArgs,
     /// What is told, and how.
     #[command(flatten)]
     pub telling: Telling,

@@ -92,12 +92,17 @@ fn live(args: &cli::Compare, named: &str, min_effect: Option<f64>) -> anyhow::Re
         ..Overrides::default()
     };
     let study = overrides.apply(&text, &file)?;
+    if study.awaits_nodes() {
+        return Err(usage(
+            "every node of a job is a host of this study: name hosts of it to compare",
+        ));
+    }
     let path = args
         .out
         .clone()
         .unwrap_or_else(|| run::default_directory(&format!("compare-{}", study.name)));
     let mut store = Directory::create(&path, &text, &overrides)?;
-    let launchers = Launchers::default();
+    let launchers = Launchers::for_study(&args.hosts, &study)?;
     let exit = run::conduct(
         &mut store,
         &study,

@@ -87,6 +87,33 @@ fn two_hosts_by_ssh_are_measured_and_are_as_they_were() {
 }
 
 #[test]
+fn compare_reaches_hosts_as_run_does() {
+    let Some(lab) = Lab::new(2) else { return };
+    let study = format!("{}[workload]\nrate = \"20Mbit\"\n", pair(""));
+    let study = lab
+        .place
+        .write("study.toml", &study.replace("repetitions = 1\n", ""));
+    let reach = lab.reach();
+    let sides = ["--a", "mtu=1400B", "--b", "mtu=1300B", "--time", "1s"];
+    let mut args = vec!["compare", &study, "--out", "out"];
+    args.extend(sides);
+    args.extend(reach.iter().map(String::as_str));
+    let ran = lab.start_with(args.into_iter().map(String::from).collect());
+    let ran = ran.end();
+    // Which of them is dearer is not this test's.
+    assert!(matches!(ran.code, Some(0 | 3 | 4)), "{ran:?}");
+    let records = lab.place.records("out");
+    let measured = |mtu: u64| {
+        records.iter().any(|record| {
+            let is_it = record["outcome"] == "measured";
+            is_it && environment(record, "server")["mtu"] == mtu
+        })
+    };
+    assert!(measured(1400) && measured(1300), "{ran:?}");
+    assert_eq!([lab.mtu(0), lab.mtu(1)], [1500, 1500]);
+}
+
+#[test]
 fn the_binary_is_pushed_once_and_runs_from_there() {
     let Some(lab) = Lab::new(2) else { return };
     let reach = lab.reach();
@@ -447,6 +474,51 @@ fn an_agent_that_is_sent_garbage_ends_with_one_line() {
             said.contains("did not understand") || said.contains("no text"),
             "{said}"
         );
+    }
+}
+
+/// What an agent answers to these questions, one after the other.
+fn ask(asks: &[String]) -> Vec<Value> {
+    let place = Place::new();
+    let mut command = place.command(&["agent", "client"]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let mut stdout = BufReader::new(child.stdout.take().unwrap());
+    let mut answers = Vec::new();
+    for ask in asks {
+        writeln!(stdin, "client {ask}").unwrap();
+        let mut line = String::new();
+        stdout.read_line(&mut line).unwrap();
+        let answer = line.strip_prefix("client ").unwrap();
+        answers.push(serde_json::from_str(answer).unwrap());
+    }
+    drop(stdin);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    answers
+}
+
+#[test]
+fn an_agent_connects_to_no_address_but_those_of_the_trials_hosts() {
+    let prepare = serde_json::json!({
+        "do": "prepare", "host": "client", "side": "connects", "times": 1, "knobs": {}, "cpus": [0],
+        "instances": 0, "owner": "loopback", "changes_device": false, "held": null, "netem": false,
+        "steering": false, "meters": [], "by_connection": false, "series_ns": null, "sampling": null,
+        "capture": null, "own_pids": [], "mates": 1, "token": "00", "seed": 1,
+        "ports": [{ "device": "lo", "address": "127.0.0.1", "prefix": 8, "peer": "127.0.0.1" }],
+        "addresses": ["127.0.0.1"],
+    });
+    let connect = |to: &str| format!(r#"{{"do":"connect","targets":["{to}"],"loaded":{{}}}}"#);
+    let answers = ask(&[
+        prepare.to_string(),
+        connect("192.0.2.7:80"),
+        connect("[::1]:80"),
+    ]);
+    assert_eq!(answers[0]["is"], "prepared", "{answers:?}");
+    for (answer, target) in answers[1..].iter().zip(["192.0.2.7:80", "[::1]:80"]) {
+        assert_eq!(answer["is"], "failed", "{answer}");
+        let expected = format!("was told to connect to {target}, which is no host of this trial");
+        assert_eq!(answer["reason"], expected);
     }
 }
 

@@ -213,6 +213,7 @@ fn read_back(record: &Json, end: &str, row: &Knob, user: bool) -> Option<String>
             }
             .to_string(),
         ),
+        ("irq_cpus", _) => text(&environment["nic"]["irqs"]),
         (_, Kernel::RealDevice("ethtool")) => text(&environment["nic"]["ethtool"][row.name]),
         // What it does is tested by itself.
         (_, Kernel::Wire) => text(&environment["carrier"]),

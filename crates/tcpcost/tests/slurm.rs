@@ -212,6 +212,115 @@ fn the_one_slow_node_of_sixteen_is_found() {
 }
 
 #[test]
+fn a_node_of_many_that_is_dead_is_told_by_name_and_the_others_are_compared() {
+    let Some(mut slurm) = Slurm::start(5) else {
+        return;
+    };
+    let study = ["--set", "rate=20Mbit", "--duration", "100ms"];
+    let check = ["run", "fleet-check", "--slurm", "--out", "check"];
+    let submitted = run(&slurm, &[&check[..], &study, &["--", "--nodes=5"]].concat());
+    assert!(submitted.status.success(), "{}", text(&submitted.stderr));
+    let file = slurm.shared().join("check/records.jsonl");
+    until("a first round", || {
+        let text = std::fs::read_to_string(&file).unwrap_or_default();
+        text.contains('\n').then_some(())
+    });
+    slurm.kill_node(3);
+    until("the end of the job", || {
+        slurm
+            .output("squeue", &["-h"])
+            .trim()
+            .is_empty()
+            .then_some(())
+    });
+    let log = logs(&slurm, "check");
+    assert!(
+        log.contains("n3 is left out from now on: n3 agent: "),
+        "{log}"
+    );
+    let found = records(&slurm.shared().join("check"));
+    let later: Vec<&Value> = found
+        .iter()
+        .filter(|record| record["outcome"] == "measured" && record["hosts"]["n3"].is_null())
+        .filter(|record| record["warnings"].to_string().contains("n3 is left out"))
+        .collect();
+    assert!(!later.is_empty(), "{log}");
+    // Rounds of five: who would have met it rests, and another two meet.
+    for record in later {
+        let traffic = record["topology"]["traffic"].as_array().unwrap();
+        assert!((1..=2).contains(&traffic.len()), "{record}");
+    }
+    let report = run(&slurm, &["report", "check", "--json"]);
+    let summary: Value = serde_json::from_slice(&report.stdout).unwrap();
+    let hosts = summary["cells"][0]["fleet"]["hosts"].as_object().unwrap();
+    for host in ["n1", "n2", "n4", "n5"] {
+        assert!(hosts.contains_key(host), "{hosts:?}");
+    }
+}
+
+#[test]
+fn hosts_are_on_both_components_of_a_heterogeneous_job() {
+    let Some(slurm) = Slurm::start(3) else { return };
+    write(
+        &slurm,
+        "star.toml",
+        &format!(
+            "[hosts]\nserver = \"slurm\"\n\"client[1-2]\" = \"slurm\"\n[workload]\nrate = \"10Mbit\"\n{MEASURE}"
+        ),
+    );
+    let options = [
+        "--",
+        "--nodes=1",
+        "--nodelist=n3",
+        ":",
+        "--nodes=2",
+        "--nodelist=n1,n2",
+    ];
+    let ran = run(
+        &slurm,
+        &[
+            &["run", "star.toml", "--slurm", "--out", "het"][..],
+            &options,
+        ]
+        .concat(),
+    );
+    assert!(ran.status.success(), "{}", text(&ran.stderr));
+    until("the end of the job", || {
+        slurm
+            .output("squeue", &["-h"])
+            .trim()
+            .is_empty()
+            .then_some(())
+    });
+    let log = logs(&slurm, "het");
+    let found = records(&slurm.shared().join("het"));
+    let measured = found.iter().find(|record| record["outcome"] == "measured");
+    let record = measured.unwrap_or_else(|| panic!("{log}"));
+    let mut nodes = reaches(record);
+    nodes.sort_unstable();
+    assert_eq!(nodes, ["slurm:n1", "slurm:n2", "slurm:n3"]);
+}
+
+#[test]
+fn of_the_processes_that_mpirun_starts_one_runs_the_study() {
+    let place = common::Place::new();
+    let study = place.write("pair.toml", &format!("{PAIR}{MEASURE}"));
+    let started = |variables: &[(&str, &str)]| {
+        let mut command = place.command(&["run", &study, "--slurm", "--out", "out"]);
+        command.env_remove("SLURM_JOB_ID");
+        let output = command.envs(variables.iter().copied()).output().unwrap();
+        (output.status.code(), text(&output.stderr))
+    };
+    let (code, said) = started(&[("OMPI_COMM_WORLD_RANK", "2")]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("OMPI_COMM_WORLD_RANK=2"), "{said}");
+    // The first one, and nobody has allocated nodes.
+    let (code, said) = started(&[("OMPI_COMM_WORLD_RANK", "0")]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("outside of a job of Slurm's"), "{said}");
+}
+
+#[test]
 fn a_node_that_fails_is_told_by_name_and_the_run_goes_on_in_another_job() {
     let Some(mut slurm) = Slurm::start(3) else {
         return;

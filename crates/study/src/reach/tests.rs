@@ -246,6 +246,8 @@ fn a_hosts_own_device_has_what_is_the_devices_and_nothing_that_would_stop_others
         ("gro", "on"),
         ("threaded_napi", "on"),
         ("rx_ring", "512"),
+        ("channels", "4"),
+        ("rss_queues", "2"),
     ] {
         assert_eq!(reason(&[pair]), None, "{pair:?}");
     }

@@ -107,6 +107,9 @@ impl Bed {
     /// Asks named hosts for their devices; nobody else changes these from now on.
     fn find_ports(&mut self, changes: bool, events: &Events) -> Result<(), AskError> {
         let mut asks = BTreeMap::new();
+        let mut each = self.topology.hosts.iter();
+        // Whose device is moved is changed.
+        let changes = changes || each.any(|host| host.reach == Reach::Netns);
         for link in &self.topology.links {
             for port in [&link.a, &link.b] {
                 let ask = Ask::Port {
@@ -121,9 +124,63 @@ impl Bed {
         }
         let hosts: Vec<HostName> = asks.keys().copied().collect();
         self.stand_apart(&hosts)?;
+        let is_moved = |host: &HostName| {
+            let host = self.topology.host(*host);
+            host.is_some_and(|host| host.reach == Reach::Netns)
+        };
+        // A device that is moved is first one of the host that it comes from.
+        let (moved, own): (Vec<HostName>, Vec<HostName>) = hosts.into_iter().partition(is_moved);
+        self.ask_ports(&own, &asks, events)?;
+        for &host in &moved {
+            if let Ask::Port {
+                device: Some(device),
+                is_v6,
+                ..
+            } = &asks[&host]
+            {
+                self.lend(host, device, *is_v6, events)?;
+            }
+        }
+        self.ask_ports(&moved, &asks, events)
+    }
+
+    /// Moves a device of the command's machine into the namespace of a host, with its addresses.
+    fn lend(
+        &mut self,
+        to: HostName,
+        device: &str,
+        is_v6: bool,
+        events: &Events,
+    ) -> Result<(), AskError> {
+        let mut hosts = self.topology.hosts.iter();
+        let from = hosts.find(|host| host.reach == Reach::Local);
+        let from = from.expect("a study has one, or is refused").name;
+        let lend = Ask::Lend {
+            device: device.to_string(),
+            pid: self.nodes.hello(to).pid,
+        };
+        let answer = self.nodes.call(events, from, &lend)?;
+        let Answer::Lent { mut ports } = answer else {
+            return Err(out_of_turn(from, &answer));
+        };
+        ports.retain(|port| port.address.is_ipv6() == is_v6);
+        let attach = Ask::Attach {
+            ports,
+            routes: Vec::new(),
+            forwards: false,
+        };
+        self.nodes.call(events, to, &attach).map(drop)
+    }
+
+    fn ask_ports(
+        &mut self,
+        hosts: &[HostName],
+        asks: &BTreeMap<HostName, Ask>,
+        events: &Events,
+    ) -> Result<(), AskError> {
         for (host, answer) in self
             .nodes
-            .call_all(events, &hosts, |host| asks[&host].clone())?
+            .call_all(events, hosts, |host| asks[&host].clone())?
         {
             let Answer::Port { port, restored } = answer else {
                 return Err(out_of_turn(host, &answer));
@@ -257,7 +314,7 @@ impl Bed {
     /// Whether the kernel's TCP at this host is in a namespace of its own.
     pub fn owns(&self, host: HostName) -> bool {
         let owns = |host: &Host| host.reach == Reach::Netns && host.stack == StackKind::Kernel;
-        self.topology.host(host).is_some_and(owns)
+        self.kind != Kind::Hosts && self.topology.host(host).is_some_and(owns)
     }
 
     /// Whose the devices of a host are.

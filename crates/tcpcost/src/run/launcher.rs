@@ -7,11 +7,11 @@ use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use tcpcost_study::{HostName, Reach, Topology};
+use tcpcost_study::{HostName, Reach, Study, Topology};
 
 use crate::cli::HostArgs;
 use crate::exit::usage;
-use crate::slurm::Allocation;
+use crate::slurm::{self, Allocation};
 
 /// Of an ssh that was asked for no options: nobody is there to type a password, and a host that is gone is noticed.
 const SSH: &str = "ssh -T -o BatchMode=yes -o ConnectTimeout=10 -o ServerAliveInterval=5 -o ServerAliveCountMax=3";
@@ -80,6 +80,18 @@ impl Launchers {
             pushed: args.push.then(Mutex::default),
             silence_max,
         })
+    }
+
+    /// As the command line says, with the nodes of the job that this process is part of, if the study has hosts on some.
+    ///
+    /// # Errors
+    /// As of [`Launchers::new`]; Slurm does not tell the nodes.
+    pub fn for_study(args: &HostArgs, study: &Study) -> anyhow::Result<Launchers> {
+        let mut launchers = Launchers::new(args)?;
+        if slurm::nodes(study) != Some(0) {
+            launchers.job = Allocation::here()?;
+        }
+        Ok(launchers)
     }
 
     /// Says of hosts that are reached by Slurm on which nodes they are.
@@ -157,10 +169,11 @@ impl Launchers {
             Reach::Slurm(node) => {
                 let mut command = Command::new("srun");
                 command.args(["--overlap", "--nodes=1", "--ntasks=1", "--cpu-bind=none"]);
+                let node = node.as_deref().unwrap_or(host.as_str());
+                let group = self.job.as_ref().and_then(|job| job.group_of(node));
+                command.args(group.map(|group| format!("--het-group={group}")));
                 command.args(["--unbuffered", "--nodelist"]);
-                command
-                    .arg(node.as_deref().unwrap_or(host.as_str()))
-                    .args(words);
+                command.arg(node).args(words);
                 command
             }
             Reach::Local | Reach::Netns | Reach::Memory => {

@@ -26,8 +26,8 @@ use anyhow::Context;
 use tcpcost_report::Summary;
 use tcpcost_signals::Interrupt;
 use tcpcost_study::{
-    Bed as Kind, Cell, CpuDistance, HostName, Machine, Outcome, Record, Study, Topology, Value,
-    Warning, WarningCode,
+    Bed as Kind, Cell, CpuDistance, HostName, Machine, Outcome, Reach, Record, Study, Topology,
+    Value, Warning, WarningCode,
 };
 
 use self::bed::Bed;
@@ -75,6 +75,10 @@ pub fn run(args: &cli::RunArgs) -> anyhow::Result<Exit> {
     };
     let mut launchers = Launchers::new(&args.hosts)?;
     if args.slurm {
+        if let Some(rank) = slurm::other_rank() {
+            output::say!("tcpcost: the first process of the step runs the study: {rank}");
+            return Ok(Exit::Ok);
+        }
         launchers.job = Allocation::here()?;
         if launchers.job.is_none() {
             return submit(args);
@@ -262,6 +266,7 @@ fn trials(
         access: &access,
         distance_wait: DistanceWait::new(),
         is_without_bed: false,
+        lost: BTreeMap::new(),
     };
     let ended = runner.all(store, &mut events, &mut progress);
     // Whatever ended it: agents are gone, the host is as it was, and what is there is reported.
@@ -456,7 +461,11 @@ impl Access {
     /// needs.
     fn gain(study: &Study) -> Access {
         let makes = |cell: &Cell| match cell.knobs.names_hosts() {
-            true => Kind::of_named(&cell.knobs) == Ok(Kind::Netns),
+            // One of them is enough: a device is moved there.
+            true => {
+                let mut hosts = cell.knobs.named_hosts().into_iter();
+                hosts.any(|host| cell.knobs.reach(host) == Some(Reach::Netns))
+            }
             false => bed_word(cell) != "loopback",
         };
         let wanted = study.cells.iter().any(makes);
@@ -554,6 +563,8 @@ struct Runner<'a> {
     distance_wait: DistanceWait,
     /// Whether the last bed that was tried lost an agent before it was there.
     is_without_bed: bool,
+    /// Hosts of rounds whose agents could not be started, and why: the others go on.
+    lost: BTreeMap<HostName, String>,
 }
 
 impl Runner<'_> {
@@ -578,6 +589,17 @@ impl Runner<'_> {
             let of = cell.captured.as_ref().unwrap_or(&cell.name);
             let place = self.study.cells.iter().position(|own| own.name == *of);
             let number = place.unwrap_or(next.cell) + 1;
+            let left_out = self.lost.iter().map(|(host, reason)| Warning {
+                code: WarningCode::Other,
+                text: format!("{host} is left out: {reason}"),
+            });
+            let warnings: Vec<Warning> = self
+                .access
+                .warnings
+                .iter()
+                .cloned()
+                .chain(left_out)
+                .collect();
             let trial = Trial {
                 study: self.study,
                 cell,
@@ -585,7 +607,7 @@ impl Runner<'_> {
                 captures: &captures,
                 repetition: next.repetition,
                 attempt: next.attempt,
-                warnings: &self.access.warnings,
+                warnings: &warnings,
             };
             let Some(record) = self.one(&trial, events, progress)? else {
                 return Ok(true);
@@ -627,6 +649,17 @@ impl Runner<'_> {
             Err(reason) => return skipped(kind, &Topology::default(), reason),
         };
         self.launchers.place(&mut topology)?;
+        if !self.lost.is_empty() {
+            topology = topology.without(|host| self.lost.contains_key(&host));
+            if topology.traffic.is_empty() {
+                let lost: Vec<String> = self.lost.keys().map(HostName::to_string).collect();
+                let reason = format!(
+                    "hosts: nobody is left to talk in this round without {}",
+                    lost.join(", ")
+                );
+                return skipped(kind, &topology, reason);
+            }
+        }
         let serves = |bed: &Bed| bed.serves(kind, &topology, trial.cell);
         if !self.bed.as_ref().is_some_and(serves) {
             self.leave_bed()?; // The old one is gone before the new one is made.
@@ -656,6 +689,22 @@ impl Runner<'_> {
                 Err(AskError::Interrupted) => return Ok(None),
                 Err(AskError::Unsupported { knob, reason }) => {
                     return skipped(kind, &topology, format!("{knob}: {reason}"));
+                }
+                // A node of many that is dead is found, and the others are still to be compared.
+                Err(AskError::Gone(host, reason) | AskError::Unfit(host, reason))
+                    if knobs.go_round() && topology.hosts.len() > 2 =>
+                {
+                    self.leave_bed()?;
+                    let mut record = trial.record(kind, &topology, BTreeMap::new());
+                    let reason = format!("{host} agent: {reason}");
+                    progress.say(&format!(
+                        "tcpcost: {host} is left out from now on: {reason}"
+                    ));
+                    record.outcome = Outcome::Failed {
+                        reason: format!("make the {} bed: {reason}", kind.word()),
+                    };
+                    self.lost.insert(host.half_of().unwrap_or(host), reason);
+                    return Ok(Some(record));
                 }
                 // Somebody killed an agent, say. The trial is tried again, but no third bed after two that
                 // could not be made: what stops those stops all.

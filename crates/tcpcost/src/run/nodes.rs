@@ -211,8 +211,12 @@ impl Nodes {
         let own = hosts.to_vec();
         std::thread::spawn(move || {
             let first = own[0];
-            for line in BufReader::new(stdout).lines() {
-                let Ok(line) = line else { break };
+            let mut stdout = BufReader::new(stdout);
+            let mut read = String::new();
+            // What ends without a line end was cut short with its agent.
+            while stdout.read_line(&mut read).is_ok() && read.ends_with('\n') {
+                let line = read.trim_end_matches(['\n', '\r']).to_string();
+                read.clear();
                 // A line that is no host's answer counts as the first host's, which then breaks the protocol.
                 let answer = line.split_once(' ').and_then(|(host, answer)| {
                     let host = own.iter().find(|own| own.as_str() == host)?;

@@ -1,6 +1,7 @@
 //! One trial: make the hosts ready, connect, run, read, close; and what came of it as a record.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -225,6 +226,9 @@ impl Trial<'_> {
         let knobs = &self.cell.knobs;
         one_device(topology, knobs)?;
         let token = token();
+        let links = topology.links.iter();
+        let addresses = links.flat_map(|link| [link.a.address, link.b.address]);
+        let addresses: Vec<IpAddr> = addresses.collect();
         let meters = self.study.meters(self.cell);
         let shared = Shared::of(bed, topology, placed);
         let mut ports = ByHost::new();
@@ -282,6 +286,7 @@ impl Trial<'_> {
                     .chain([std::process::id()])
                     .collect(),
                 mates: u32::try_from(mates.len()).expect("there are at most some hundred hosts"),
+                addresses: addresses.clone(),
                 token: token.clone(),
                 // Hosts that connect start at different places of a rate's first period.
                 seed: self.study.measure.seed.wrapping_add((index as u64) << 32),

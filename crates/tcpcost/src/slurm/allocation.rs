@@ -7,6 +7,7 @@ use anyhow::{Context, bail};
 use tcpcost_study::{HostName, Reach, Topology};
 
 use crate::exit::usage;
+use crate::slurm::is_mpi;
 
 /// A job's nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,6 +16,8 @@ pub struct Allocation {
     pub job: String,
     /// Slurm's names of its nodes, in Slurm's order; at least one.
     pub nodes: Vec<String>,
+    /// Of a heterogeneous job the group of each node, in the same order; empty of any other.
+    pub groups: Vec<u32>,
 }
 
 impl Allocation {
@@ -24,28 +27,40 @@ impl Allocation {
     /// Slurm does not tell the job's nodes.
     pub fn here() -> anyhow::Result<Option<Allocation>> {
         let Ok(job) = env::var("SLURM_JOB_ID") else {
+            if is_mpi() {
+                bail!(
+                    "mpirun has started this outside of a job of Slurm's (SLURM_JOB_ID is not set), and tells no nodes: name them in [hosts], by ssh say"
+                );
+            }
             return Ok(None);
         };
-        let list = env::var("SLURM_JOB_NODELIST")
-            .with_context(|| format!("job {job}: SLURM_JOB_NODELIST is not set"))?;
-        // Which names "cn[01-04,7]-ib" are is Slurm's to say.
-        let output = Command::new("scontrol")
-            .args(["show", "hostnames", &list])
-            .output()
-            .context("start scontrol")?;
-        let said = |bytes: &[u8]| {
-            let text = String::from_utf8_lossy(bytes);
-            text.lines().next().unwrap_or_default().to_string()
-        };
-        if !output.status.success() {
-            bail!("scontrol show hostnames {list}: {}", said(&output.stderr));
+        let list =
+            |name: &str| env::var(name).with_context(|| format!("job {job}: {name} is not set"));
+        let groups = env::var("SLURM_HET_SIZE")
+            .ok()
+            .and_then(|size| size.parse().ok());
+        let (mut nodes, mut of_groups) = (Vec::new(), Vec::new());
+        match groups {
+            None => nodes = names(&list("SLURM_JOB_NODELIST")?)?,
+            Some(groups) => {
+                for group in 0..groups {
+                    let of = names(&list(&format!("SLURM_JOB_NODELIST_HET_GROUP_{group}"))?)?;
+                    of_groups.extend(of.iter().map(|_| group));
+                    nodes.extend(of);
+                }
+            }
         }
-        let text = String::from_utf8_lossy(&output.stdout);
-        let nodes: Vec<String> = text.split_whitespace().map(String::from).collect();
-        if nodes.is_empty() {
-            bail!("scontrol show hostnames {list}: there are none");
-        }
-        Ok(Some(Allocation { job, nodes }))
+        Ok(Some(Allocation {
+            job,
+            nodes,
+            groups: of_groups,
+        }))
+    }
+
+    /// The group of a heterogeneous job that a node is of.
+    pub fn group_of(&self, node: &str) -> Option<u32> {
+        let place = self.nodes.iter().position(|own| own == node)?;
+        self.groups.get(place).copied()
     }
 
     /// Names of hosts for the nodes, in their order: Slurm's own, as far as hosts can be called so without their domain;
@@ -131,6 +146,25 @@ impl Allocation {
     }
 }
 
+/// The names that a list of Slurm's stands for: at least one. Which names "cn[01-04,7]-ib" are is Slurm's to say.
+fn names(list: &str) -> anyhow::Result<Vec<String>> {
+    let output = Command::new("scontrol")
+        .args(["show", "hostnames", list])
+        .output()
+        .context("start scontrol")?;
+    if !output.status.success() {
+        let text = String::from_utf8_lossy(&output.stderr);
+        let said = text.lines().next().unwrap_or_default();
+        bail!("scontrol show hostnames {list}: {said}");
+    }
+    let text = String::from_utf8_lossy(&output.stdout);
+    let nodes: Vec<String> = text.split_whitespace().map(String::from).collect();
+    if nodes.is_empty() {
+        bail!("scontrol show hostnames {list}: there are none");
+    }
+    Ok(nodes)
+}
+
 /// A node's name without its domain, as a host's.
 fn host_name(node: &str) -> Option<HostName> {
     let short = node.split('.').next().unwrap_or_default();
@@ -147,6 +181,7 @@ mod tests {
         Allocation {
             job: "17".to_string(),
             nodes: names.iter().map(|name| name.to_string()).collect(),
+            groups: Vec::new(),
         }
     }
 

@@ -4,11 +4,13 @@
 //! node is an agent that srun starts there, spoken to over srun's standard input and output.
 
 mod allocation;
+mod rank;
 mod script;
 
 use tcpcost_study::{Bed, Cell, Reach, Study, Topology};
 
 pub use self::allocation::Allocation;
+pub use self::rank::{is_mpi, other_rank};
 pub use self::script::{Job, submit};
 
 /// Nodes of a job that a study's hosts take: as many as say so; `None` of one that takes all there are.

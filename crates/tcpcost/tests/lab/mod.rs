@@ -3,6 +3,8 @@
 //! Each host has `eth0`, its NIC, in a network of its own, and `ctl0`, by which it is reached; the command's host routes
 //! between them.
 
+#![allow(dead_code, reason = "each test file uses its own part")]
+
 use std::fs;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Sender, channel};
@@ -67,10 +69,17 @@ pub struct Lab {
 }
 
 const NAMES: [&str; 3] = ["alpha", "beta", "gamma"];
+
+fn name(index: usize) -> String {
+    NAMES
+        .get(index)
+        .map_or_else(|| format!("host{index}"), |name| name.to_string())
+}
+
 const SSHD: &str = "/usr/sbin/sshd";
 
 impl Lab {
-    /// So many hosts, called alpha, beta and gamma; `None` where they cannot be had: the test is skipped.
+    /// So many hosts, called alpha, beta, gamma, and by their numbers host0, host1, …; `None` where they cannot be had: the test is skipped.
     #[track_caller]
     pub fn new(hosts: usize) -> Option<Lab> {
         if !(can_make_namespaces() && has_cpus(2) && has_program(SSHD) && has_program("ssh")) {
@@ -95,8 +104,11 @@ impl Lab {
         });
         let mut config = String::new();
         let hosts = (0..hosts).map(|index| {
-            let name = NAMES[index];
-            config += &format!("Host {name}\n  HostName {}\n", control(index, 2));
+            config += &format!(
+                "Host {} host{index}\n  HostName {}\n",
+                name(index),
+                control(index, 2)
+            );
             Host::new(&place, index, &command)
         });
         let hosts = hosts.collect();
@@ -145,12 +157,31 @@ impl Lab {
         self.command.run(move || Started::new(command))
     }
 
+    /// Runs a study to the end whose hosts are reached by other programs than ssh; these find tcpcost in `$TCPCOST`.
+    pub fn start_in(&self, study: &str) -> Ran {
+        let path = self.place.write("study.toml", study);
+        let mut command = self.place.command(&["run", &path, "--out", "out"]);
+        command.env("TCPCOST", env!("CARGO_BIN_EXE_tcpcost"));
+        let started = self.command.run(move || Started::new(command));
+        started.end()
+    }
+
     /// Runs a study by ssh to the end.
     pub fn run(&self, study: &str, more: &[&str]) -> Ran {
         let reach = self.reach();
         let mut args: Vec<&str> = reach.iter().map(String::as_str).collect();
         args.extend(more);
         self.start(study, &args).end()
+    }
+
+    /// Does something where the command runs.
+    pub fn here<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
+        self.command.run(work)
+    }
+
+    /// A thread in a host's namespaces.
+    pub fn thread_of(&self, host: usize) -> u32 {
+        self.hosts[host].inside.id
     }
 
     /// Does something at a host.
@@ -222,7 +253,7 @@ impl Host {
             }
             route::add([10, 213, 0, 0].into(), 16, [10, 213, index as u8, 1].into()).unwrap();
         });
-        let name = NAMES[index];
+        let name = name(index);
         let own = |what: &str| place.path(&format!("{what}-{name}"));
         let config = format!(
             "Port 2222\nListenAddress {}\nHostKey {}\nAuthorizedKeysFile {}\nPidFile none\nUsePAM no\n\
