@@ -122,8 +122,6 @@ pub fn inode() -> Result<u64, SystemError> {
 pub struct NetworkOf {
     /// The namespace.
     target: File,
-    /// The calling thread's own.
-    own: File,
 }
 
 impl NetworkOf {
@@ -132,15 +130,17 @@ impl NetworkOf {
     /// # Errors
     /// There is no such process, or it is not for this user to see.
     pub fn process(pid: u32) -> Result<Option<NetworkOf>, SystemError> {
-        let open = |path: String| {
-            File::open(&path).map_err(|error| SystemError::new(format!("open {path}"), error))
-        };
-        let (target, own) = (
-            open(format!("/proc/{pid}/ns/net"))?,
-            open(THREADS_OWN.into())?,
-        );
+        let (target, own) = (open(&format!("/proc/{pid}/ns/net"))?, open(THREADS_OWN)?);
         let inode = |file: &File| file.metadata().map(|metadata| metadata.ino()).ok();
-        Ok((inode(&target) != inode(&own)).then_some(NetworkOf { target, own }))
+        Ok((inode(&target) != inode(&own)).then_some(NetworkOf { target }))
+    }
+
+    /// Of the calling thread: for another to enter.
+    ///
+    /// # Errors
+    /// There is no /proc.
+    pub fn this_thread() -> Result<NetworkOf, SystemError> {
+        open(THREADS_OWN).map(|target| NetworkOf { target })
     }
 
     /// Does something in it, on the calling thread, which is back where it was afterwards.
@@ -154,12 +154,17 @@ impl NetworkOf {
         let enter = |namespace: &File| {
             move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))
         };
+        let own = open(THREADS_OWN)?;
         enter(&self.target)
             .map_err(|error| SystemError::new("enter a network namespace", error.into()))?;
         let done = work();
-        enter(&self.own).expect("who may leave a namespace may enter it");
+        enter(&own).expect("who may leave a namespace may enter it");
         Ok(done)
     }
+}
+
+fn open(path: &str) -> Result<File, SystemError> {
+    File::open(path).map_err(|error| SystemError::new(format!("open {path}"), error))
 }
 
 const THREADS_OWN: &str = "/proc/thread-self/ns/net";
