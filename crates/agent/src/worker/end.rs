@@ -369,6 +369,9 @@ impl<S: Observed> conduct::End for End<S> {
     }
 
     fn first(&mut self) -> Result<(), String> {
+        // Before any meter is read, and there behind all: each makes room for new ones, hundreds of thousands of instructions.
+        drop(take_response_times(&mut self.traffic));
+        drop(take_operations(&mut self.traffic));
         let begin_ns = realtime_ns();
         // Slow meters first here and last there, so that what they cost is outside on both sides.
         let migrations = self.migrations();
@@ -376,8 +379,6 @@ impl<S: Observed> conduct::End for End<S> {
         before.extend(self.own()?);
         let end_ns = realtime_ns();
         add_migrations(&mut before, migrations);
-        drop(take_response_times(&mut self.traffic));
-        drop(take_operations(&mut self.traffic));
         self.check_in_time()?;
         let at = self.at();
         (at.before, at.first) = (before, [begin_ns, end_ns]);
@@ -393,10 +394,10 @@ impl<S: Observed> conduct::End for End<S> {
         }
         let second_begin_ns = realtime_ns();
         let mut after = self.own()?;
-        let group_response_times = take_response_times(&mut self.traffic);
-        let operations = take_operations(&mut self.traffic);
         after.extend(self.meters(Snap::Second)?);
         let second_end_ns = realtime_ns();
+        let group_response_times = take_response_times(&mut self.traffic);
+        let operations = take_operations(&mut self.traffic);
         let migrations = self.migrations();
         add_migrations(&mut after, migrations);
         let totals = self.by_connection();
