@@ -198,7 +198,10 @@ fn create(
 
 /// A device whose packets go into the file, too. They are stamped when our TCP reads its clock, once for
 /// all of a batch.
-pub fn captured<D: Device<Wire> + 'static>(device: D, file: WireFile) -> Box<dyn Device<Wire>> {
+pub fn captured<D: Device<Wire> + Send + 'static>(
+    device: D,
+    file: WireFile,
+) -> Box<dyn Device<Wire> + Send> {
     let epoch = Duration::from_nanos(realtime_ns());
     Box::new(Captured::into_file(device, file, Instant::now(), epoch))
 }

@@ -47,12 +47,12 @@ impl LaneSettings {
     }
 
     /// A device behind that wire, and its counts: of instance `index`, which has packets of its own to lose.
-    pub fn over<D: Device<Wire> + 'static>(
+    pub fn over<D: Device<Wire> + Send + 'static>(
         &self,
         device: D,
         index: usize,
         counts: Arc<LaneCounts>,
-    ) -> Box<dyn Device<Wire>> {
+    ) -> Box<dyn Device<Wire> + Send> {
         let seed = self.seed.wrapping_add((index as u64) << 16);
         let [sent, received] = [self.sent, self.received].map(impairment);
         Box::new(Lane {

@@ -55,28 +55,36 @@ use crate::protocol::{Answer, Ask, Attached, Hello, PROTOCOL, clock_ns};
 use crate::trial::HostTrial;
 use crate::wire::Wire;
 pub use crate::wire::main as wire;
-use crate::worker::Listening;
+use crate::worker::{Listening, Seat};
 
-/// Answers until the input ends, as one host or as several of one process, joined in memory. With a lease also until
-/// nothing was heard for so long.
+/// How a process is its hosts.
+#[derive(Debug, Clone, Copy)]
+pub struct How {
+    /// Each in a network namespace of its own.
+    pub isolate: bool,
+    /// Joined in memory.
+    pub memory: bool,
+    /// Two that take turns in one thread.
+    pub one_thread: bool,
+}
+
+/// Answers until the input ends, as one host or as several of one process. With a lease also until nothing was heard for so
+/// long.
 ///
 /// # Errors
 /// The namespace cannot be made.
-pub fn main(
-    isolate: bool,
-    memory: bool,
-    lease: Option<Duration>,
-    hosts: &[HostName],
-) -> anyhow::Result<Infallible> {
+pub fn main(how: How, lease: Option<Duration>, hosts: &[HostName]) -> anyhow::Result<Infallible> {
     // Ctrl-C and the end of a terminal reach the whole process group; the command decides what they mean.
     tcpcost_signals::leave_to_parent();
     let machine = OfMachine::read();
-    if isolate {
-        // Before any thread exists: unshare moves only the thread that calls it.
+    // Before any thread exists: unshare moves only the thread that calls it. Of several hosts each has a thread, which enters its own.
+    if how.isolate && hosts.len() == 1 {
         namespace::enter_new()?;
     }
+    let enters = how.isolate && hosts.len() > 1;
     let journals = Arc::new(Mutex::new(Journals::default()));
-    let backend = match memory {
+    let seat = how.one_thread.then(Seat::default);
+    let backend = match how.memory {
         true => Backend::Memory(Wires::default()),
         false => Backend::Kernel,
     };
@@ -90,9 +98,14 @@ pub fn main(
             backend: backend.clone(),
             wire: None,
             machine: machine.clone(),
-            journals: Arc::clone(&journals),
+            // What is set in a namespace is put back there, or not at all, since it ends.
+            journals: match enters {
+                true => Arc::default(),
+                false => Arc::clone(&journals),
+            },
             held: None,
-            is_isolated: isolate,
+            is_isolated: how.isolate,
+            seat: seat.clone(),
         };
         agents.push((host, agent, asks));
     }
@@ -106,9 +119,24 @@ pub fn main(
         .pop()
         .context("an agent answers for at least one host")?;
     for (host, agent, asks) in agents {
-        std::thread::spawn(move || serve(agent, host, &asks));
+        std::thread::spawn(move || match enter(enters) {
+            Ok(()) => serve(agent, host, &asks),
+            Err(error) => {
+                let _ = writeln!(std::io::stderr(), "tcpcost agent: {error}");
+                leave(&agent.journals)
+            }
+        });
     }
+    enter(enters)?;
     serve(last, host, &asks)
+}
+
+/// Moves the calling thread into a namespace of its own, if it is to; the threads that it starts are there, too.
+fn enter(is_asked: bool) -> Result<(), SystemError> {
+    match is_asked {
+        true => namespace::enter_new(),
+        false => Ok(()),
+    }
 }
 
 /// Answers each question, every line behind the host's name, until the command is gone.
@@ -286,6 +314,8 @@ struct Agent {
     held: Option<HostLock>,
     /// Whether this process has its network namespace to itself.
     is_isolated: bool,
+    /// Of two hosts that take turns in one thread.
+    seat: Option<Seat>,
 }
 
 impl Agent {
@@ -297,7 +327,11 @@ impl Agent {
             Ask::Hello { .. } => Ok(Answer::Hello(Box::new(Hello {
                 protocol: PROTOCOL,
                 version: env!("CARGO_PKG_VERSION").to_string(),
-                pid: std::process::id(),
+                // The calling thread's: of several hosts of one process each has namespaces of its own.
+                pid: rustix::thread::gettid()
+                    .as_raw_nonzero()
+                    .get()
+                    .cast_unsigned(),
                 machine: self.machine.id.clone(),
                 netns: namespace::inode().map_err(failed)?,
                 environment: self.machine.environment.clone(),
@@ -407,6 +441,7 @@ impl Agent {
                     *prepare,
                     self.backend.clone(),
                     self.wire.clone(),
+                    self.seat.clone(),
                     &mut journals.settings,
                 )?;
                 self.trial = Some(trial);

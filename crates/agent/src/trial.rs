@@ -33,7 +33,7 @@ use crate::readings::{self, warning};
 use crate::relays::Relays;
 use crate::soak::Soak;
 use crate::wire::Wire;
-use crate::worker::{Listening, Role, WorkerConfig, WorkerReadings, WorkerThread};
+use crate::worker::{Listening, Role, Seat, WorkerConfig, WorkerReadings, WorkerThread};
 use crate::{PrepareError, failed, policy};
 use tcpcost_host::apply::{ApplyError, apply, steer};
 use tcpcost_host::environment;
@@ -69,6 +69,8 @@ pub struct HostTrial {
     relays: Option<Relays>,
     /// Of the host that a wire begins at.
     wire: Option<Wire>,
+    /// Of one that takes turns with another.
+    seat: Option<Seat>,
     /// The wires before the instances of our TCP.
     lanes: Vec<(LaneSettings, Arc<LaneCounts>)>,
     /// Meters that could not be had, one line each.
@@ -83,12 +85,17 @@ impl HostTrial {
         prepare: Prepare,
         backend: Backend,
         wire: Option<(HostName, Wire)>,
+        seat: Option<Seat>,
         journal: &mut Option<Journal>,
     ) -> Result<Prepared, PrepareError> {
         let groups = prepare.knobs.groups_at(prepare.host, prepare.times);
         let groups = groups.map_err(failed)?;
         policy::check(&prepare, &groups)?;
         let device = DeviceSettings::from_knobs(&prepare.knobs, prepare.host);
+        // What an earlier trial may have left, before anybody sits down: the one that connects is prepared first.
+        if let (Some(seat), Some(Side::Connects)) = (&seat, prepare.side) {
+            seat.clear();
+        }
         if let Some(journal) = journal {
             journal.put_back().map_err(failed)?;
         }
@@ -176,6 +183,7 @@ impl HostTrial {
                 capture,
                 relays: None,
                 wire: wire.map(|(_, wire)| wire),
+                seat,
                 warnings: Vec::new(),
                 set_up: None,
             },
@@ -341,6 +349,7 @@ impl HostTrial {
                 _ => Vec::new(),
             },
             loaded,
+            seat: self.seat.clone(),
         };
         let worker = WorkerThread::start(config, &self.prepare, &self.groups, role);
         self.workers.push(worker.map_err(failed)?);

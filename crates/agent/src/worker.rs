@@ -1,6 +1,9 @@
 //! A worker: a thread that sets up its share of the connections, runs traffic, and takes snapshots at the
 //! agreed instants. Here are its orders and answers; `thread.rs` is what runs.
 
+mod conduct;
+mod end;
+mod leg;
 mod thread;
 
 use std::collections::{BTreeMap, HashMap};
@@ -22,6 +25,7 @@ use tcpcost_study::{
 };
 use tcpcost_workload::OperationFound;
 
+pub use self::conduct::Seat;
 use self::thread::{Worker, make};
 use crate::backend::{Backend, Ready, ring};
 use crate::capture::WireFile;
@@ -47,6 +51,8 @@ pub struct WorkerConfig {
     pub meters: Vec<Box<dyn Meter + Send>>,
     /// eBPF programs that another host of this machine has loaded: handles by meter.
     pub loaded: BTreeMap<MeterName, String>,
+    /// Where it takes turns with the other end.
+    pub seat: Option<Seat>,
 }
 
 /// What a worker is for.
@@ -172,14 +178,19 @@ impl WorkerThread {
             },
             options: ConnectedOptions::new(prepare),
             knobs: prepare.knobs.set_at(prepare.host),
+            seat: config.seat.clone(),
+            side: prepare.side,
         };
+        let shares_thread = config.seat.is_some();
         let cpu = prepare.cpus[config.index % prepare.cpus.len()];
         let (prepare, groups) = (prepare.clone(), groups.to_vec());
         let thread = std::thread::Builder::new()
             .name(format!("{}-{}", prepare.host, config.index))
             .spawn(move || {
                 let outbox = worker.outbox.clone();
-                let ready = own_files().and_then(|()| pin(cpu).map_err(one_line));
+                // Two ends of one thread have their files in one table.
+                let own = if shares_thread { Ok(()) } else { own_files() };
+                let ready = own.and_then(|()| pin(cpu).map_err(one_line));
                 // Here, so that descriptors of meters are in this thread's table and end with it.
                 if config.index == 0 {
                     let loaded = std::mem::take(&mut config.loaded);

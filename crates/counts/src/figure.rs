@@ -233,6 +233,9 @@ figures! {
     /// Octets per IP datagram sent, a super-segment being one (IpExtOutOctets / IpOutRequests): Dumazet's occupancy.
     OctetsPerDatagram = "octets_per_datagram", "bytes", Host, More
         => |from| per(from, M::Netstat, Q::IpOctetsSent, Q::IpPacketsSent);
+    /// IP packets sent per KiB, a super-segment being one, pure ACKs included: skbs that went through the stack.
+    PacketsPerKib = "packets_per_kib", "packets/KiB", Host, Less
+        => |from| ratio(from.count(M::Netstat, Q::IpPacketsSent)?, kib(from)?);
     /// IP packets sent per transaction, a super-segment being one.
     PacketsPerTransaction = "packets_per_transaction", "packets", Host, Less
         => |from| ratio(from.count(M::Netstat, Q::IpPacketsSent)?, transactions(from)?);

@@ -55,6 +55,8 @@ quantities! {
     TaskUserNs = "task_user_ns",
     /// Kernel CPU time of the workload's own threads. `ru_stime`: it misses softirqs that ran on idle, on ksoftirqd or on others, and holds those that interrupted these threads.
     TaskSystemNs = "task_system_ns",
+    /// Time of an end's turns in the thread that it shares with the other (`placement = "one-thread"`), with the interrupts and softirqs that hit them. Meter `workload`.
+    TurnsNs = "turns_ns",
     /// Times that the workload's threads gave up the CPU to wait. `ru_nvcsw`.
     VoluntarySwitches = "voluntary_switches",
     /// Times that the workload's threads were preempted. `ru_nivcsw`.

@@ -199,7 +199,9 @@ pub(crate) fn others(from: &dyn Source) -> Option<f64> {
 /// CPU time of the workload's threads.
 pub(crate) fn threads_ns(from: &dyn Source) -> Option<f64> {
     let of = [Quantity::TaskUserNs, Quantity::TaskSystemNs];
-    sum(from, MeterName::Rusage, &of)
+    // Two ends of one thread tell their turns.
+    let turns = from.count(MeterName::Workload, Quantity::TurnsNs);
+    turns.or_else(|| sum(from, MeterName::Rusage, &of))
 }
 
 /// Context switches of the workload's threads.

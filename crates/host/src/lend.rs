@@ -38,7 +38,7 @@ impl Lent {
         };
         let namespace = self.namespace.try_clone();
         let namespace = namespace.map_err(|error| SystemError::new("hold a namespace", error))?;
-        let network = NetworkOf::namespace(namespace)?;
+        let network = NetworkOf::namespace(namespace);
         let restored = network.within(|| journal::restore(&folder))??;
         match restored.failed.first() {
             None => Ok(()),

@@ -14,7 +14,7 @@
 use std::ffi::CStr;
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -122,8 +122,6 @@ pub fn inode() -> Result<u64, SystemError> {
 pub struct NetworkOf {
     /// The namespace.
     target: File,
-    /// The calling thread's own.
-    own: File,
 }
 
 impl NetworkOf {
@@ -132,27 +130,22 @@ impl NetworkOf {
     /// # Errors
     /// There is no such process, or it is not for this user to see.
     pub fn process(pid: u32) -> Result<Option<NetworkOf>, SystemError> {
-        let path = format!("/proc/{pid}/ns/net");
-        let target =
-            File::open(&path).map_err(|error| SystemError::new(format!("open {path}"), error))?;
-        let network = NetworkOf::namespace(target)?;
+        let (target, own) = (open(&format!("/proc/{pid}/ns/net"))?, open(THREADS_OWN)?);
         let inode = |file: &File| file.metadata().map(|metadata| metadata.ino()).ok();
-        Ok((inode(&network.target) != inode(&network.own)).then_some(network))
+        Ok((inode(&target) != inode(&own)).then_some(NetworkOf { target }))
     }
 
     /// A namespace that is open.
-    ///
-    /// # Errors
-    /// The calling thread's own cannot be opened.
-    pub fn namespace(target: File) -> Result<NetworkOf, SystemError> {
-        let own = File::open(THREADS_OWN)
-            .map_err(|error| SystemError::new(format!("open {THREADS_OWN}"), error))?;
-        Ok(NetworkOf { target, own })
+    pub fn namespace(target: File) -> NetworkOf {
+        NetworkOf { target }
     }
 
-    /// The calling thread's own.
-    pub fn own(&self) -> &File {
-        &self.own
+    /// Of the calling thread: for another to enter.
+    ///
+    /// # Errors
+    /// There is no /proc.
+    pub fn this_thread() -> Result<NetworkOf, SystemError> {
+        open(THREADS_OWN).map(NetworkOf::namespace)
     }
 
     /// Does something in it, on the calling thread, which is back where it was afterwards.
@@ -166,12 +159,23 @@ impl NetworkOf {
         let enter = |namespace: &File| {
             move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))
         };
+        let own = open(THREADS_OWN)?;
         enter(&self.target)
             .map_err(|error| SystemError::new("enter a network namespace", error.into()))?;
         let done = work();
-        enter(&self.own).expect("who may leave a namespace may enter it");
+        enter(&own).expect("who may leave a namespace may enter it");
         Ok(done)
     }
+}
+
+impl AsFd for NetworkOf {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.target.as_fd()
+    }
+}
+
+fn open(path: &str) -> Result<File, SystemError> {
+    File::open(path).map_err(|error| SystemError::new(format!("open {path}"), error))
 }
 
 const THREADS_OWN: &str = "/proc/thread-self/ns/net";

@@ -112,8 +112,9 @@ impl Borrower {
             {
                 continue;
             }
-            let network = NetworkOf::namespace(namespace)?;
-            return network.within(|| link::move_to_namespace(device, network.own().as_fd()))?;
+            let network = NetworkOf::namespace(namespace);
+            let own = NetworkOf::this_thread()?;
+            return network.within(|| link::move_to_namespace(device, own.as_fd()))?;
         }
         // The kernel gives a real device back some moments after its namespace has ended.
         let until = Instant::now() + KERNELS_MAX;

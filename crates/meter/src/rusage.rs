@@ -16,13 +16,19 @@ use crate::MeterError;
 /// # Errors
 /// None that Linux has for a good pointer.
 pub fn thread_counts() -> Result<Counts, MeterError> {
-    let mut counts = counts_of(libc::RUSAGE_THREAD)?;
-    // A kernel without CONFIG_SCHED_DEBUG has no such file.
+    counts_of(libc::RUSAGE_THREAD)
+}
+
+/// How often the calling thread was moved to another CPU since it began; `None` of a kernel without CONFIG_SCHED_DEBUG.
+pub fn thread_migrations() -> Option<u64> {
     let sched = std::fs::read_to_string("/proc/thread-self/sched");
-    if let Some(migrations) = sched.ok().as_deref().and_then(migrations) {
-        counts.insert(Quantity::CpuMigrations, migrations);
-    }
-    Ok(counts)
+    sched.ok().as_deref().and_then(migrations)
+}
+
+/// The same quantities of whoever has no thread: it was never switched and never faulted.
+pub fn nobodys_counts() -> Counts {
+    let quantities = counts_of(libc::RUSAGE_THREAD).unwrap_or_default();
+    quantities.into_keys().map(|of| (of, 0)).collect()
 }
 
 /// `se.nr_migrations                             :                    3`.

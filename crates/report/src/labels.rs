@@ -314,7 +314,7 @@ pub(crate) const EXACT: &[(&str, Figure)] = &[
 ];
 
 /// Columns of the table of instructions: where they went, and what must be alike before two are compared.
-pub(crate) fn instructions(has_transactions: bool) -> [(&'static str, Derived); 9] {
+pub(crate) fn instructions(has_transactions: bool) -> [(&'static str, Derived); 10] {
     let total = |kind| Derived::total(kind);
     let of = |host, kind| Derived::of(host, kind);
     match has_transactions {
@@ -334,6 +334,7 @@ pub(crate) fn instructions(has_transactions: bool) -> [(&'static str, Derived); 
             ),
             ("ACKs/KiB", total(Figure::AcksPerKib)),
             ("switches/MiB", total(Figure::SwitchesPerMib)),
+            ("segments/skb", total(Figure::SegmentsPerSkb)),
         ],
         true => [
             ("memory", total(Figure::MemoryInstructionsPerTransaction)),
@@ -354,6 +355,7 @@ pub(crate) fn instructions(has_transactions: bool) -> [(&'static str, Derived); 
             ),
             ("system calls", total(Figure::SystemCallsPerTransaction)),
             ("switches", total(Figure::SwitchesPerTransaction)),
+            ("packets", total(Figure::PacketsPerTransaction)),
         ],
     }
 }

@@ -21,9 +21,11 @@ pub struct Regime {
 
 /// Counts per KiB or per transaction, what makes them so of the figure's unit, and the most instructions that one was seen to
 /// cost: an ACK 4,900 to 6,600 at both ends together (Linux 6.12, 6.1), wake-ups included; a system call a little less than
-/// a switch.
-const PRICED: [(Figure, f64, f64); 4] = [
+/// a switch; an skb through both stacks 10,300 (docs/ledger.md). Of packets there is no count where two processes have the ends.
+const PRICED: [(Figure, f64, f64); 6] = [
     (Figure::AcksPerKib, 1.0, 7000.0),
+    (Figure::PacketsPerKib, 1.0, 10_000.0),
+    (Figure::PacketsPerTransaction, 1.0, 10_000.0),
     (Figure::SwitchesPerMib, 1.0 / 1024.0, 5000.0),
     (Figure::SwitchesPerTransaction, 1.0, 5000.0),
     (Figure::SystemCallsPerTransaction, 1.0, 3000.0),

@@ -292,10 +292,14 @@ pub const KNOBS: &[Knob] = &[
     .of_group(),
     workload(
         "placement",
-        Kind::Choice(&["two-cpus", "same-cpu", "smt-sibling", "cpu-each"]),
+        Kind::Choice(&["two-cpus", "same-cpu", "smt-sibling", "cpu-each", "one-thread"]),
         "two-cpus",
-        "Where the hosts of a machine run unless `cpus` says: those that connect on one CPU (core) and those that listen on another, all on one, on two threads of one core, or each host on a CPU of its own. A host in the middle has a CPU of its own where there is one to spare, else that of those who connect.",
-    ),
+        "Where the hosts of a machine run unless `cpus` says: those that connect on one CPU (core) and those that listen on another, all on one, on two threads of one core, or each host on a CPU of its own. A host in the middle has a CPU of its own where there is one to spare, else that of those who connect. `one-thread`: the two ends take turns in one thread of one process, so that nobody is woken, and no scheduler decides how much one end does before the other has its turn; of two hosts with one kind of TCP on one machine.",
+    )
+    .needs(&[
+        Need::of(&[is("threads", &["0", "1"])]).when(&["one-thread"]),
+        Need::of(&[is("io", &["epoll"])]).when(&["one-thread"]).because("a thread that has two ends must not wait for one of them"),
+    ]),
     Knob {
         key: "kind",
         ..bed(

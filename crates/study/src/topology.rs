@@ -667,5 +667,7 @@ fn is_v6(knobs: &Knobs) -> bool {
     knobs.word("ip").as_deref() == Some("v6")
 }
 
+mod turns;
+
 #[cfg(test)]
 mod tests;

@@ -117,6 +117,9 @@ pub enum Command {
         /// Join the hosts in memory.
         #[arg(long, conflicts_with = "isolate")]
         memory: bool,
+        /// Let its two hosts take turns in one thread.
+        #[arg(long)]
+        one_thread: bool,
         /// Leave, and put back what was changed, if nothing is heard for so long.
         #[arg(long, value_name = "TIME", value_parser = interval)]
         lease: Option<Duration>,

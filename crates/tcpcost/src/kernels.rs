@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use tcpcost_guest::Kernel;
 use tcpcost_report::{Decision, Summary};
 
 use crate::exit::{Exit, usage};
@@ -106,6 +107,11 @@ pub fn bisect(args: &cli::Bisect) -> anyhow::Result<u8> {
         .out
         .clone()
         .unwrap_or_else(|| folder.path().join("run"));
+    // A tree in which nothing was built is no reason to call the commit bad.
+    if let Err(error) = Kernel::find(Some(&args.tree)) {
+        output::say!("tcpcost: {error}");
+        return Ok(CANNOT_TELL);
+    }
     let now = measured(&path, &before, &overrides, args)?;
     let Some(now) = now else {
         return Ok(Exit::Interrupted as u8);

@@ -142,9 +142,17 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Agent {
             isolate,
             memory,
+            one_thread,
             lease,
             hosts,
-        } => match tcpcost_agent::main(isolate, memory, lease, &hosts)? {},
+        } => {
+            let how = tcpcost_agent::How {
+                isolate,
+                memory,
+                one_thread,
+            };
+            match tcpcost_agent::main(how, lease, &hosts)? {}
+        }
     }
 }
 

@@ -76,6 +76,11 @@ fn a_study_in_a_guest_counts_instructions_of_fixed_work_and_tells_no_time() {
             .unwrap()
     };
     assert_eq!(count(of("rr"), "client", "transactions"), 200);
+    // Both ends have taken turns in one thread, and nobody was woken.
+    for record in &records {
+        assert!(count(record, "client", "turns_ns") > 0);
+        assert!(count(record, "server", "turns_ns") > 0);
+    }
     // A turn, which is 256 KiB and a write, more or less: both the warm-up and the work end within one.
     let received = count(of("stream"), "server", "payload_bytes_received");
     assert!(received.abs_diff(4 << 20) < 512 << 10, "{received}");
@@ -147,9 +152,15 @@ fn what_is_no_kernel_is_a_line_or_a_failed_trial_with_its_last_words() {
     let nowhere = run("/nowhere", "nowhere");
     assert_eq!(nowhere.code, Some(2), "{nowhere:?}");
     assert!(nowhere.stderr.contains("boot/vmlinuz-*"), "{nowhere:?}");
+    assert!(!place.path("nowhere").exists(), "nothing is left behind");
     let text = run(&study, "text");
     assert_eq!(text.code, Some(1), "{text:?}");
     let records = std::fs::read_to_string(place.path("text/records.jsonl")).unwrap();
     assert!(records.contains("the guest did not come up"), "{records}");
     assert!(records.contains("last words"), "{records}");
+    // To git neither is a bad commit: it skips what was not built, and what does not boot.
+    for kernel in ["/nowhere", &study] {
+        let ran = place.run(&["bisect", kernel, "--baseline", "text", "--quiet"]);
+        assert_eq!(ran.code, Some(125), "{ran:?}");
+    }
 }

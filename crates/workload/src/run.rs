@@ -69,6 +69,47 @@ impl<S: Stack> Worker<S> {
         result
     }
 
+    /// Begins a stretch in which this worker shares its thread with another: [`Worker::turns`] as often as wanted, then
+    /// [`Worker::pause`]. Not of one with a thread for each connection.
+    pub fn resume(&mut self, now: Instant) {
+        self.clock.resume(now);
+    }
+
+    /// Gives each connection that is ready its turn, [`TURN_BYTES`] of them and a turn more at most, without waiting. Whether there was any.
+    ///
+    /// # Errors
+    /// As of [`Worker::run_until`].
+    pub fn turns(&mut self, now: Instant) -> Result<bool, WorkloadError> {
+        self.start()?;
+        self.start_all_due(self.clock.at_ns(now))?;
+        self.poll(Duration::ZERO)?;
+        let worked = !self.queue.is_empty();
+        self.batch(BATCH_BYTES_OF_GROUPS)?;
+        self.flush()?;
+        Ok(worked)
+    }
+
+    /// Waits until a connection is ready, or something is due, for so long at most.
+    ///
+    /// # Errors
+    /// Only of a broken stack.
+    pub fn rest(&mut self, most: Duration) -> Result<(), WorkloadError> {
+        let due = self.start_all_due(self.clock.now_ns())?;
+        match self.queue.is_empty() {
+            true => self.poll(most.min(due)),
+            false => Ok(()),
+        }
+    }
+
+    /// Ends a stretch.
+    ///
+    /// # Errors
+    /// Only of a broken stack.
+    pub fn pause(&mut self, now: Instant) -> Result<(), WorkloadError> {
+        self.clock.stop(now);
+        self.flush()
+    }
+
     /// On the first call: every connection gets a turn, or queues for its due time.
     fn start(&mut self) -> Result<(), WorkloadError> {
         if self.started {
@@ -133,14 +174,21 @@ impl<S: Stack> Worker<S> {
                 Duration::ZERO
             };
             self.poll(sleep)?;
-            let mut left = batch;
-            while left > 0
-                && let Some(index) = self.queue.pop_front()
-            {
-                let moved = self.turn(index as usize)?;
-                left = left.saturating_sub(moved.max(TURN_LEAST));
-            }
+            self.batch(batch)?;
         }
+    }
+
+    /// Turns of those that are ready, until so many bytes are moved.
+    #[inline(always)]
+    fn batch(&mut self, bytes: usize) -> Result<(), WorkloadError> {
+        let mut left = bytes;
+        while left > 0
+            && let Some(index) = self.queue.pop_front()
+        {
+            let moved = self.turn(index as usize)?;
+            left = left.saturating_sub(moved.max(TURN_LEAST));
+        }
+        Ok(())
     }
 
     /// Hands over what a stack has gathered: the next run may be long to come.

@@ -148,3 +148,21 @@ fn what_no_host_can_have_is_told() {
         "topology: chain is of the netns bed, not of loopback"
     );
 }
+
+#[test]
+fn one_thread_has_two_ends_of_one_process_and_of_one_tcp() {
+    let of = |bed, pairs| Topology::of(bed, &knobs(pairs)).unwrap().takes_turns();
+    assert_eq!(of(Bed::Netns, &[]), Ok(()));
+    assert_eq!(of(Bed::Loopback, &[]), Ok(()));
+    let ours = [("client.stack", "user"), ("server.stack", "user")];
+    assert_eq!(of(Bed::Memory, &ours), Ok(()));
+    for (bed, pairs) in [
+        (Bed::Netns, &[("topology", "chain")][..]),
+        (Bed::Netns, &[("topology", "star"), ("clients", "3")]),
+        (Bed::Netns, &[("delay", "1ms")]),
+        (Bed::Netns, &[("client.cpus", "[0, 1]")]),
+        (Bed::Tap, &[("server.stack", "user")]),
+    ] {
+        assert!(of(bed, pairs).is_err(), "{pairs:?}");
+    }
+}

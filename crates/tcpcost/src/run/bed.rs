@@ -14,7 +14,7 @@ use tcpcost_study::{
 
 use super::launcher::Launchers;
 use super::nodes::{AskError, Events, Nodes, out_of_turn};
-use super::placement::{Placement, place};
+use super::placement::{ONE_THREAD, Placement, place};
 
 /// Agents and the links between them.
 pub struct Bed {
@@ -33,6 +33,8 @@ pub struct Bed {
     /// What may carry where the study sets a wire, and whether netem does.
     carrier: CarrierAsked,
     netem: bool,
+    /// Whether both ends take turns in one thread.
+    turns: bool,
     /// Queues of its TAP; 0 without one.
     queues: usize,
     /// The program of its agents; `None` is the one that runs.
@@ -49,7 +51,17 @@ impl Bed {
         changes: bool,
         events: &mut Events,
     ) -> Result<Bed, AskError> {
-        let nodes = Nodes::start(events, topology, launchers, cell.program.as_deref())?;
+        let turns = takes_turns(&cell.knobs);
+        if turns {
+            topology
+                .takes_turns()
+                .map_err(|reason| AskError::Unsupported {
+                    knob: "placement".to_string(),
+                    reason: format!("{ONE_THREAD}: {reason}"),
+                })?;
+        }
+        let program = cell.program.as_deref();
+        let nodes = Nodes::start(events, topology, launchers, program, turns)?;
         let machine = |host| {
             let hello = nodes.hello(host);
             (hello.machine.clone(), hello.environment.clone())
@@ -63,6 +75,7 @@ impl Bed {
             wires: Vec::new(),
             carrier: CarrierAsked::of(&cell.knobs),
             netem: false,
+            turns,
             queues: 0,
             program: cell.program.clone(),
         };
@@ -100,6 +113,7 @@ impl Bed {
         self.kind == kind
             && without_cpus(&self.topology) == without_cpus(topology)
             && self.program == cell.program
+            && self.turns == takes_turns(&cell.knobs)
             && (self.carrier == CarrierAsked::of(&cell.knobs) || !self.has_wire())
             && self.queues == self.queues_for(&cell.knobs)
     }
@@ -306,6 +320,13 @@ impl Bed {
         links.any(|link| link.kind == LinkKind::Wire)
     }
 
+    /// Whether what a host reads of its namespace is in the other's interval: where a guest's clock counts instructions, and two
+    /// processes have the ends, the text of these counters is a million of them.
+    pub fn reads_into(&self, host: HostName) -> bool {
+        let machine = &self.nodes.hello(host).environment;
+        machine.instructions_per_ns.is_some() && !self.turns
+    }
+
     /// Whether netem carries what its study sets of a wire.
     pub fn by_netem(&self) -> bool {
         self.netem
@@ -374,6 +395,10 @@ impl Bed {
             false => 0,
         }
     }
+}
+
+fn takes_turns(knobs: &Knobs) -> bool {
+    knobs.word("placement").as_deref() == Some(ONE_THREAD)
 }
 
 fn stack(topology: &Topology, host: HostName) -> StackKind {

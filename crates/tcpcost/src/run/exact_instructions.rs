@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use tcpcost_study::{MeterName, Study};
+use tcpcost_study::{Cell, MeterName, Study, Topology};
+
+use super::placement::ONE_THREAD;
 
 /// Where a run is measured in instructions.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,26 +38,44 @@ impl ExactInstructions {
             MeterName::Tsc,
             MeterName::Others,
             MeterName::Proc,
-            // Its text is a million instructions to write and to read, at each host and snapshot.
-            MeterName::Netstat,
         ];
+        study
+            .cells
+            .retain(|cell| cell.captured.is_none() && cell.meter_trial.is_none());
+        // A guest has one CPU, and nobody to wake where one thread has both ends.
+        for cell in &mut study.cells {
+            if cell.knobs.get("placement").is_none() {
+                let placement = match can_take_turns(cell) {
+                    true => ONE_THREAD,
+                    false => "same-cpu",
+                };
+                let set = cell.knobs.set("placement", placement);
+                set.expect("the registry has this knob and this word");
+            }
+        }
         // Exact last: the nearer to the traffic, the less of reading the others is in it.
-        let needed = [MeterName::Rusage, MeterName::TcpInfo, MeterName::Exact];
+        let needed = [
+            MeterName::Netstat,
+            MeterName::Rusage,
+            MeterName::TcpInfo,
+            MeterName::Exact,
+        ];
         let mut meters: Vec<MeterName> = asked
             .into_iter()
             .filter(|meter| !without.contains(meter) && !needed.contains(meter))
             .collect();
         meters.extend(needed);
-        measure.meters = meters;
-        study
-            .cells
-            .retain(|cell| cell.captured.is_none() && cell.meter_trial.is_none());
-        for cell in &mut study.cells {
-            // A guest has one CPU.
-            if cell.knobs.get("placement").is_none() {
-                let set = cell.knobs.set("placement", "same-cpu");
-                set.expect("the registry has this knob and this word");
-            }
-        }
+        study.measure.meters = meters;
     }
+}
+
+/// Whether one thread can have both ends of a cell, and none of its knobs speaks against it.
+fn can_take_turns(cell: &Cell) -> bool {
+    let mut cell = cell.clone();
+    let set = cell.knobs.set("placement", ONE_THREAD);
+    set.expect("the registry has this knob and this word");
+    let bed = super::bed_of(&cell, &Ok(()));
+    let topology = bed.ok().and_then(|bed| Topology::of(bed, &cell.knobs).ok());
+    let has_one_thread = |topology: Topology| topology.takes_turns().is_ok();
+    topology.is_some_and(has_one_thread) && cell.knobs.unmet().is_empty()
 }

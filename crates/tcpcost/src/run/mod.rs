@@ -125,7 +125,13 @@ pub fn run(args: &cli::RunArgs) -> anyhow::Result<Exit> {
         study = store.settle(job.host_names())?;
     }
     if let Some(ExactInstructions::InGuests(kernel)) = &overrides.exact_instructions {
-        let boots = Boots::new(&study, &text, &overrides, kernel.as_deref(), args.at_once)?;
+        let boots = Boots::new(&study, &text, &overrides, kernel.as_deref(), args.at_once);
+        let boots = boots.inspect_err(|_| {
+            // Nothing will be in it.
+            if args.resume.is_none() {
+                Directory::discard(store.path());
+            }
+        })?;
         return conduct_in_guests(
             &mut store,
             &study,

@@ -133,12 +133,13 @@ pub struct Nodes {
 }
 
 impl Nodes {
-    /// Starts an agent for each host, one for all that are reached in memory, and hears who they are.
+    /// Starts an agent for each host, one for all that are reached in memory or take turns in one thread, and hears who they are.
     pub fn start(
         events: &mut Events,
         topology: &Topology,
         launchers: &Launchers,
         program: Option<&Path>,
+        turns: bool,
     ) -> Result<Nodes, AskError> {
         events.generation += 1;
         let mut nodes = Nodes {
@@ -151,10 +152,10 @@ impl Nodes {
             run_takes: Duration::ZERO,
         };
         launchers.push(topology, &events.interrupt)?;
-        let in_memory: Vec<HostName> = topology
+        let of_one_process: Vec<HostName> = topology
             .hosts
             .iter()
-            .filter(|host| host.reach == Reach::Memory)
+            .filter(|host| turns || host.reach == Reach::Memory)
             .map(|host| host.name)
             .collect();
         for host in &topology.hosts {
@@ -166,19 +167,21 @@ impl Nodes {
                 return Err(AskError::Unfit(host.name, text));
             }
             let lease = format!("{}ms", launchers.lease().as_millis());
-            let (flags, hosts): (&[&str], &[HostName]) = match host.reach {
-                Reach::Local => (&[], &[host.name]),
-                Reach::Netns => (&["--isolate"], &[host.name]),
-                Reach::Memory if in_memory.first() == Some(&host.name) => {
-                    (&["--memory"], &in_memory)
-                }
-                Reach::Memory => continue,
-                Reach::Ssh(_) | Reach::Exec(_) | Reach::Slurm(_) => {
-                    (&["--lease", &lease], &[host.name])
-                }
+            let flags: &[&str] = match host.reach {
+                Reach::Local => &[],
+                Reach::Netns => &["--isolate"],
+                Reach::Memory => &["--memory"],
+                Reach::Ssh(_) | Reach::Exec(_) | Reach::Slurm(_) => &["--lease", &lease],
+            };
+            let alone = [host.name];
+            let hosts = match of_one_process.first() {
+                _ if !of_one_process.contains(&host.name) => &alone[..],
+                Some(first) if *first == host.name => &of_one_process,
+                _ => continue,
             };
             let names = hosts.iter().map(HostName::as_str);
             let arguments = ["agent"].into_iter().chain(flags.iter().copied());
+            let arguments = arguments.chain(turns.then_some("--one-thread"));
             let arguments: Vec<&str> = arguments.chain(names).collect();
             let command = launchers.command(host.name, &host.reach, program, &arguments);
             let started = nodes.start_process(events, command, &host.reach, hosts);

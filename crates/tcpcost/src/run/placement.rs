@@ -5,6 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use tcpcost_host::cpus::Cpus;
 use tcpcost_study::{HostName, Side, Topology};
 
+/// The word of `placement` by which both ends take turns in one thread.
+pub const ONE_THREAD: &str = "one-thread";
+
 /// CPUs by host.
 pub type Placement = BTreeMap<HostName, Vec<usize>>;
 
@@ -104,7 +107,7 @@ fn both(machine: &Cpus, placement: &str) -> Result<(Vec<usize>, Vec<usize>), Str
         .last()
         .ok_or("no CPU is allowed to this process")?;
     match placement {
-        "same-cpu" => Ok((vec![last], vec![last])),
+        "same-cpu" | ONE_THREAD => Ok((vec![last], vec![last])),
         "smt-sibling" => {
             let core = machine.cores.iter().rev().find(|core| core.len() > 1);
             let core = core.ok_or_else(|| no_siblings(machine))?;
@@ -123,7 +126,7 @@ fn other(machine: &Cpus, placement: &str, taken: &[usize]) -> Result<Vec<usize>,
     let core_of = |cpu: &usize| machine.cores.iter().find(|core| core.contains(cpu));
     let free = |cpu: &&usize| !taken.contains(cpu);
     match placement {
-        "same-cpu" => Ok(taken.to_vec()),
+        "same-cpu" | ONE_THREAD => Ok(taken.to_vec()),
         "smt-sibling" => {
             let siblings = taken.iter().filter_map(core_of).flatten();
             let sibling = siblings.copied().find(|cpu| !taken.contains(cpu));

@@ -269,6 +269,7 @@ impl Trial<'_> {
                 meters: meters
                     .iter()
                     .copied()
+                    .filter(|&meter| !(meter == MeterName::Netstat && bed.reads_into(name)))
                     .filter(|meter| {
                         let of_cpus = matches!(meter, MeterName::Exact | MeterName::Perf);
                         !(of_cpus && sampled.is_empty())

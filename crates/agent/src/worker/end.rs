@@ -1,0 +1,503 @@
+//! One end of a trial in its span: its traffic, and its meters before and behind it. Between two snapshots it does nothing but
+//! the workload.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use hdrhistogram::{AdditionError, Histogram};
+use tcpcost_host::namespace::NetworkOf;
+use tcpcost_meter::memory::MemoryUse;
+use tcpcost_meter::{Meter, rusage};
+use tcpcost_stack::Stack;
+use tcpcost_study::{
+    Brackets, BufferSizes, BuffersFound, ConnectionSeries, MeterName, Quantity, Snapshot, Totals,
+    Whose,
+};
+use tcpcost_workload::{self as workload, OperationFound};
+
+use super::conduct::{self, Turn};
+use super::leg::{Goal, Goals, Leg, WORK_MAX, lead_ns};
+use super::thread::Worker;
+use super::{Totalled, WorkerAnswer, WorkerReadings};
+use crate::backend::Observed;
+use crate::protocol::{Span, clock_ns, realtime_ns};
+use crate::readings;
+use crate::soak;
+
+/// Which snapshot. The last meter of the first is the first of the second, so that reading the others is not in what it tells.
+#[derive(Debug, Clone, Copy)]
+enum Snap {
+    First,
+    Second,
+}
+
+/// A worker with its traffic.
+pub(super) struct End<S: Observed> {
+    pub(super) own: Worker,
+    pub(super) traffic: workload::Worker<S>,
+    /// Of the span that it is in.
+    at: Option<At>,
+    /// Where it is at home, if that is not where its turns are: what it reads of its namespace is read there.
+    home: Option<NetworkOf>,
+    /// What its turns took; of one that has a thread to itself that is told by getrusage.
+    turns_ns: Option<u64>,
+}
+
+/// What is known of a span so far.
+struct At {
+    span: Span,
+    goals: Goals,
+    buffers: Option<BufferSizes>,
+    tcp_info: Option<Look>,
+    by_connection: [Option<Totalled>; 2],
+    before: Vec<Snapshot>,
+    first: [u64; 2],
+    series: Option<ConnectionSeries>,
+    found: Option<WorkerReadings>,
+}
+
+/// TCP_INFO of all connections, and when it was read.
+struct Look {
+    connections: Option<Snapshot>,
+    begin_ns: u64,
+    end_ns: u64,
+}
+
+impl<S: Observed> End<S> {
+    pub(super) fn new(own: Worker, traffic: workload::Worker<S>) -> End<S> {
+        End {
+            own,
+            traffic,
+            at: None,
+            home: None,
+            turns_ns: None,
+        }
+    }
+
+    /// Another thread will have its turns.
+    pub(super) fn leave_home(mut self) -> Result<End<S>, String> {
+        let home = NetworkOf::this_thread();
+        self.home = Some(home.map_err(|error| error.to_string())?);
+        Ok(self)
+    }
+
+    /// The end's meters, read at home.
+    fn meters(&mut self, snap: Snap) -> Result<Vec<Snapshot>, String> {
+        let Some(home) = self.home.take() else {
+            return self.meters_here(snap);
+        };
+        let read = home.within(|| self.meters_here(snap));
+        self.home = Some(home);
+        read.map_err(|error| error.to_string())?
+    }
+
+    /// A span is to come.
+    pub(super) fn begin(&mut self, span: Span, takes_turns: bool) {
+        let connections = self.traffic.conns().count() as u64;
+        let lead_ns = lead_ns(connections, self.own.by_connection);
+        self.turns_ns = takes_turns.then_some(0);
+        self.at = Some(At {
+            span,
+            goals: Goals::new(span, lead_ns, self.traffic.bytes_moved()),
+            buffers: S::buffers(&self.traffic),
+            tcp_info: None,
+            by_connection: [None, None],
+            before: Vec::new(),
+            first: [0; 2],
+            series: None,
+            found: None,
+        });
+    }
+
+    /// What it found, once its span is over.
+    pub(super) fn found(&mut self) -> Result<WorkerReadings, String> {
+        let at = self.at.take();
+        let (span, found) = at
+            .and_then(|at| Some((at.span, at.found?)))
+            .ok_or("no span was conducted")?;
+        self.traffic.end_traffic();
+        let own = &mut self.own;
+        let warnings = &mut own.meters.warnings;
+        let beside_soak = own.beside_soak;
+        let profile = own.sampler.take().and_then(|sampler| {
+            if beside_soak {
+                // Looking names up is work that would disturb the calibration.
+                soak::sleep_until(soak::over_ns(span));
+            }
+            sampler.chains(warnings)
+        });
+        Ok(WorkerReadings {
+            profile,
+            warnings: std::mem::take(warnings),
+            ..found
+        })
+    }
+
+    fn at(&mut self) -> &mut At {
+        self.at.as_mut().expect("a span was begun")
+    }
+
+    fn goal(&self, leg: Leg) -> Goal {
+        self.at.as_ref().expect("a span was begun").goals.of(leg)
+    }
+
+    fn is_stopped(&self) -> Result<(), String> {
+        match self.own.stop.load(Ordering::Relaxed) {
+            true => Err("the trial was given up".to_string()),
+            false => Ok(()),
+        }
+    }
+
+    fn run_to(&mut self, goal: Goal) -> Result<(), String> {
+        let (left, bytes) = match goal {
+            Goal::At(until_ns) => (
+                Duration::from_nanos(until_ns.saturating_sub(clock_ns())),
+                u64::MAX,
+            ),
+            Goal::Moved(bytes) => (WORK_MAX, bytes),
+        };
+        self.traffic
+            .run_until_moved(Instant::now() + left, bytes, &self.own.stop)
+            .map_err(|error| error.to_string())?;
+        self.is_stopped()?;
+        match goal {
+            Goal::Moved(bytes) if self.traffic.bytes_moved() < bytes => Err(format!(
+                "of {bytes} bytes only {} were moved in {} s",
+                self.traffic.bytes_moved(),
+                WORK_MAX.as_secs()
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Drives traffic over the interval with looks at the first connection.
+    fn run_and_look(&mut self, every_ns: u64) -> Result<(), String> {
+        let span = self.at().span;
+        let mut series = ConnectionSeries::default();
+        let mut due_ns = span.from_ns;
+        loop {
+            self.run_to(Goal::At(due_ns.min(span.to_ns)))?;
+            if let Some(look) = S::look(&self.traffic) {
+                // As late as the loop returned: what is told is when it was, not when it was due.
+                series.push(clock_ns().saturating_sub(span.from_ns), look);
+            }
+            if due_ns >= span.to_ns {
+                self.at().series = (!series.at_ns.is_empty()).then_some(series);
+                return Ok(());
+            }
+            due_ns += every_ns;
+        }
+    }
+
+    /// Thousands of runnable threads may keep this one, or whoever gives it orders, from the CPU for seconds. What is then
+    /// left of the interval tells nothing.
+    fn check_in_time(&mut self) -> Result<(), String> {
+        let span = self.at().span;
+        let late_ns = clock_ns().saturating_sub(span.from_ns);
+        if !self.own.has_threads
+            || span.work_bytes.is_some()
+            || late_ns < (span.to_ns - span.from_ns) / 10
+        {
+            return Ok(());
+        }
+        let late_ms = late_ns / 1_000_000;
+        Err(format!(
+            "the meters were first read {late_ms} ms late beside so many threads that all have work: fewer flows, or a rate that leaves them asleep"
+        ))
+    }
+
+    fn look_now(&mut self) -> Result<Look, String> {
+        let begin_ns = realtime_ns();
+        let connections = self.connections()?;
+        Ok(Look {
+            connections,
+            begin_ns,
+            end_ns: realtime_ns(),
+        })
+    }
+
+    /// Of the calling thread; a process of several is not asked.
+    fn migrations(&self) -> Option<u64> {
+        let asks = self.own.reads_rusage && !self.own.has_threads && self.has_thread();
+        asks.then(rusage::thread_migrations).flatten()
+    }
+
+    /// Of two ends that share a thread the one that connects has it.
+    fn has_thread(&self) -> bool {
+        self.turns_ns.is_none() || self.own.marks
+    }
+
+    /// The end's meters, if this worker reads them.
+    fn meters_here(&mut self, snap: Snap) -> Result<Vec<Snapshot>, String> {
+        let mut snapshots = Vec::new();
+        let mut read = |meter: &mut Box<dyn Meter + Send>| {
+            let snapshot = meter.snapshot().map_err(|error| error.to_string());
+            snapshot.map(|snapshot| snapshots.push(snapshot))
+        };
+        let mut meters = self.own.meters.meters.iter_mut();
+        match snap {
+            Snap::First => meters.try_for_each(&mut read),
+            Snap::Second => meters.rev().try_for_each(&mut read),
+        }?;
+        Ok(snapshots)
+    }
+
+    /// Totals by connection, if they are wanted and this worker reads the end's meters.
+    fn by_connection(&mut self) -> Option<Totalled> {
+        let wanted = self
+            .own
+            .by_connection
+            .then_some(self.own.meters.meters.iter_mut());
+        let totals: HashMap<_, _> = wanted?.flat_map(|meter| meter.by_connection()).collect();
+        (!totals.is_empty()).then(|| Totalled {
+            at_ns: clock_ns(),
+            totals,
+        })
+    }
+
+    /// What this thread counts of itself.
+    fn own(&self) -> Result<Vec<Snapshot>, String> {
+        let worker = &self.traffic;
+        let snapshot = |meter, whose, counts| Snapshot {
+            meter,
+            at_ns: clock_ns(),
+            totals: vec![Totals { whose, counts }],
+        };
+        let mut snapshots = Vec::new();
+        if !self.own.groups.is_empty() {
+            let mut counts = worker.totals();
+            counts.extend(self.turns_ns.map(|ns| (Quantity::TurnsNs, ns)));
+            let mut of_workload = snapshot(MeterName::Workload, Whose::Workload, counts);
+            let names = self.own.groups.iter().enumerate();
+            let named = names.filter_map(|(index, name)| Some((index, (*name)?)));
+            of_workload.totals.extend(named.map(|(index, name)| Totals {
+                whose: Whose::Group(name.to_string()),
+                counts: worker.group_totals(index),
+            }));
+            snapshots.push(of_workload);
+        }
+        if let Some(counts) = S::counts(worker) {
+            snapshots.push(snapshot(MeterName::Tcp, Whose::Namespace, counts));
+        }
+        if self.own.reads_rusage {
+            let counts = match (self.own.has_threads, self.has_thread()) {
+                (true, _) => rusage::process_counts(),
+                (false, true) => rusage::thread_counts(),
+                (false, false) => Ok(rusage::nobodys_counts()),
+            };
+            let counts = counts.map_err(|error| error.to_string())?;
+            snapshots.push(snapshot(MeterName::Rusage, Whose::Threads, counts));
+        }
+        Ok(snapshots)
+    }
+
+    /// TCP_INFO of this worker's standing connections, with the workload's own count of payload at the same
+    /// moment beside it, so that the two can be held against each other.
+    fn connections(&mut self) -> Result<Option<Snapshot>, String> {
+        let worker = &self.traffic;
+        let Some(meter) = &mut self.own.tcp_info else {
+            return Ok(None);
+        };
+        if worker.conns().next().is_none() {
+            return Ok(None);
+        }
+        let mut snapshot = S::tcp_info(worker, meter)?;
+        for totals in &mut snapshot.totals {
+            totals
+                .counts
+                .extend(worker.totals().into_iter().filter(|(quantity, _)| {
+                    matches!(
+                        quantity,
+                        Quantity::PayloadBytesSent | Quantity::PayloadBytesReceived
+                    )
+                }));
+        }
+        Ok(Some(snapshot))
+    }
+}
+
+impl<S: Observed> conduct::End for End<S> {
+    fn drive(&mut self, leg: Leg) -> Result<(), String> {
+        match (leg, self.own.series_ns, self.has_work()) {
+            (Leg::Measured, Some(every_ns), false) => self.run_and_look(every_ns),
+            _ => self.run_to(self.goal(leg)),
+        }
+    }
+
+    fn resume(&mut self) {
+        self.traffic.resume(Instant::now());
+    }
+
+    fn turn(&mut self, leg: Leg, now: Instant) -> Result<Turn, String> {
+        self.is_stopped()?;
+        let is_done = match self.goal(leg) {
+            Goal::At(until_ns) => clock_ns() >= until_ns,
+            Goal::Moved(bytes) => self.traffic.bytes_moved() >= bytes,
+        };
+        if is_done {
+            return Ok(Turn::Done);
+        }
+        let worked = self.traffic.turns(now).map_err(|error| error.to_string())?;
+        Ok(if worked { Turn::Worked } else { Turn::Idle })
+    }
+
+    fn rest(&mut self, most: Duration) -> Result<(), String> {
+        let rested = self.traffic.rest(most);
+        rested.map_err(|error| error.to_string())
+    }
+
+    fn pause(&mut self) -> Result<(), String> {
+        let paused = self.traffic.pause(Instant::now());
+        paused.map_err(|error| error.to_string())
+    }
+
+    fn charge(&mut self, time: Duration) {
+        if let Some(turns_ns) = &mut self.turns_ns {
+            *turns_ns += time.as_nanos() as u64;
+        }
+    }
+
+    fn look(&mut self) -> Result<(), String> {
+        let look = self.look_now()?;
+        let totals = self.by_connection();
+        let at = self.at();
+        at.tcp_info = Some(look);
+        at.by_connection[0] = totals;
+        Ok(())
+    }
+
+    fn first(&mut self) -> Result<(), String> {
+        // Before any meter is read, and there behind all: each makes room for new ones, hundreds of thousands of instructions.
+        drop(take_response_times(&mut self.traffic));
+        drop(take_operations(&mut self.traffic));
+        let begin_ns = realtime_ns();
+        // Slow meters first here and last there, so that what they cost is outside on both sides.
+        let migrations = self.migrations();
+        let mut before = self.meters(Snap::First)?;
+        before.extend(self.own()?);
+        let end_ns = realtime_ns();
+        add_migrations(&mut before, migrations);
+        self.check_in_time()?;
+        let at = self.at();
+        (at.before, at.first) = (before, [begin_ns, end_ns]);
+        if let Some(sampler) = &mut self.own.sampler {
+            sampler.start();
+        }
+        Ok(())
+    }
+
+    fn second(&mut self) -> Result<(), String> {
+        if let Some(sampler) = &mut self.own.sampler {
+            sampler.stop();
+        }
+        let second_begin_ns = realtime_ns();
+        let mut after = self.own()?;
+        after.extend(self.meters(Snap::Second)?);
+        let second_end_ns = realtime_ns();
+        let group_response_times = take_response_times(&mut self.traffic);
+        let operations = take_operations(&mut self.traffic);
+        let migrations = self.migrations();
+        add_migrations(&mut after, migrations);
+        let totals = self.by_connection();
+        let memory = MemoryUse::read(Path::new("/proc"));
+        let last = self.look_now()?;
+        let buffers_after = S::buffers(&self.traffic);
+        let keys = match self.own.by_connection {
+            true => S::keys(&self.traffic),
+            false => Vec::new(),
+        };
+        let strangers = self.traffic.strangers();
+        let at = self.at();
+        let mut before = std::mem::take(&mut at.before);
+        let tcp_info = at.tcp_info.take().and_then(|first| {
+            before.extend(first.connections);
+            last.connections.as_ref().map(|_| Brackets {
+                first_begin_ns: first.begin_ns,
+                first_end_ns: first.end_ns,
+                second_begin_ns: last.begin_ns,
+                second_end_ns: last.end_ns,
+            })
+        });
+        after.extend(last.connections);
+        let buffers = at.buffers.zip(buffers_after);
+        let [totals_before, _] = std::mem::take(&mut at.by_connection);
+        at.found = Some(WorkerReadings {
+            readings: readings::since(&before, &after).map_err(|error| error.to_string())?,
+            response_times: together(&group_response_times).map_err(|error| error.to_string())?,
+            group_response_times,
+            operations,
+            profile: None,
+            by_connection: totals_before.zip(totals).map(<[Totalled; 2]>::from),
+            keys,
+            series: at.series.take(),
+            buffers: buffers.map(|(before, after)| BuffersFound { before, after }),
+            warnings: Vec::new(),
+            tcp_bytes: memory.tcp_bytes,
+            snapshots: Brackets {
+                first_begin_ns: at.first[0],
+                first_end_ns: at.first[1],
+                second_begin_ns,
+                second_end_ns,
+            },
+            tcp_info,
+            strangers,
+        });
+        Ok(())
+    }
+
+    fn marks(&self) -> bool {
+        self.own.marks
+    }
+
+    fn has_work(&self) -> bool {
+        let at = self.at.as_ref();
+        at.is_some_and(|at| at.span.work_bytes.is_some())
+    }
+
+    fn answer(&mut self, outcome: Result<(), String>) {
+        let found = outcome.and_then(|()| self.found());
+        let answer = found.map(|found| WorkerAnswer::WorkerReadings(Box::new(found)));
+        // Nobody listens any more when the trial is given up.
+        let _ = self.own.outbox.send(answer);
+    }
+}
+
+/// Puts the thread's migrations to what getrusage told: the file that has them is read where it is in no meter's interval.
+fn add_migrations(snapshots: &mut [Snapshot], migrations: Option<u64>) {
+    let of_threads = snapshots
+        .iter_mut()
+        .filter(|one| one.meter == MeterName::Rusage);
+    for totals in of_threads.flat_map(|one| &mut one.totals) {
+        totals
+            .counts
+            .extend(migrations.map(|count| (Quantity::CpuMigrations, count)));
+    }
+}
+
+/// The response times of each group since they were last taken.
+fn take_response_times<S: Stack>(worker: &mut workload::Worker<S>) -> Vec<Option<Histogram<u64>>> {
+    let groups = 0..worker.groups();
+    groups
+        .map(|group| worker.take_group_response_times(group))
+        .collect()
+}
+
+/// What the operations of each group's program came to since it was last asked.
+fn take_operations<S: Stack>(worker: &mut workload::Worker<S>) -> Vec<Vec<OperationFound>> {
+    let groups = 0..worker.groups();
+    groups.map(|group| worker.take_operations(group)).collect()
+}
+
+/// All of them.
+fn together(each: &[Option<Histogram<u64>>]) -> Result<Option<Histogram<u64>>, AdditionError> {
+    let mut all: Option<Histogram<u64>> = None;
+    for more in each.iter().flatten() {
+        match &mut all {
+            Some(all) => all.add(more)?,
+            None => all = Some(more.clone()),
+        }
+    }
+    Ok(all)
+}

@@ -1,0 +1,34 @@
+//! A guest that is not done in time is ended, and tells how far it came.
+
+use std::path::Path;
+use std::time::Duration;
+
+use tcpcost_guest::{Ended, Guest, Image, Kernel, Machine, Task};
+use tcpcost_testbed::{has_program, skip};
+
+#[test]
+fn a_guest_that_is_not_done_in_time_is_ended_and_one_that_nobody_wants_is_stopped() {
+    if !has_program("qemu-system-x86_64") {
+        return;
+    }
+    let Some(named) = std::env::var_os("TCPCOST_GUEST_KERNEL") else {
+        skip("needs a kernel to boot: TCPCOST_GUEST_KERNEL=$(scripts/guest-kernel)");
+        return;
+    };
+    let kernel = Kernel::find(Some(Path::new(&named))).unwrap();
+    let image = Image::make(&std::env::current_exe().unwrap(), &kernel, &[]).unwrap();
+    let guest = Guest::new(kernel, image).unwrap();
+    let boot = |most, stop: bool| {
+        let task = Task::default();
+        guest.boot(&Machine::new(1), &task, most, &|| stop).unwrap()
+    };
+    // No kernel is up before it has begun.
+    let late = boot(Duration::ZERO, false);
+    assert_eq!(late.ended, Ended::Late);
+    let told = late.failure().unwrap();
+    assert!(
+        told.starts_with("the guest did not come up within"),
+        "{told}"
+    );
+    assert_eq!(boot(Duration::from_secs(60), true).ended, Ended::Stopped);
+}
