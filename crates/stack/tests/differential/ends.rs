@@ -87,8 +87,16 @@ impl Bed {
     /// The kernel's TCP at both ends.
     pub fn kernels(&mut self, program: &Program) -> Pair {
         let listener = self.listener();
-        let first = self.connect(listener.local_addr().unwrap());
-        let (second, _) = listener.accept().unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let to = listener.local_addr().unwrap();
+        let mut first = self.connect(to);
+        let second = self.until(|_| {
+            // An address that was just set may not be there yet.
+            if first.take_error().unwrap().is_some() {
+                first = self.connect(to);
+            }
+            Some(listener.accept().ok()?.0)
+        });
         let [tried, watched] = match program.tried_connects {
             true => [first, second],
             false => [second, first],

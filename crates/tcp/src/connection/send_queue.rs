@@ -158,6 +158,8 @@ impl SendQueue {
         if self.len == 0 {
             self.writer = Writer::default();
             self.cursor = (0, 0);
+        } else if self.writer.is_spent() {
+            self.give_up_slab();
         }
         if let Some(sums) = &mut self.sums {
             sums.acknowledge(una);
@@ -167,6 +169,17 @@ impl SendQueue {
             if records.is_empty() {
                 self.records = None;
             }
+        }
+    }
+
+    /// Copies a few last bytes out of a slab that takes no more: the tails of a thousand connections that wait for
+    /// their acknowledgement would keep more slabs from being used again than a cache holds.
+    fn give_up_slab(&mut self) {
+        if let (1, Some(tail)) = (self.pieces.len(), self.pieces.front_mut())
+            && tail.held_bytes() > SHARE * tail.len()
+        {
+            *tail = Piece::from(tail.as_ref());
+            self.writer = Writer::default();
         }
     }
 
@@ -208,10 +221,28 @@ impl SendQueue {
     }
 }
 
+/// A smaller share of a slab is not worth keeping it: 4 KiB of 64.
+const SHARE: usize = 16;
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn a_tail_does_not_keep_a_slab() {
+        let pool = Pool::new(64 << 10, 2);
+        let mut queue = SendQueue::new(SeqNum::new(0));
+        queue.write(&pool, &[7; 64 << 10], 64 << 10, None);
+        queue.acknowledge(SeqNum::new(60_000));
+        assert_eq!(pool.spare(), 0, "there is too much to copy");
+        queue.acknowledge(SeqNum::new(65_000));
+        assert_eq!(pool.spare(), 1);
+        assert_eq!(queue.chain(SeqNum::new(65_000), 1000).to_vec(), [7; 536]);
+        queue.write(&pool, b"more", 100, None);
+        queue.acknowledge(SeqNum::new(65_001));
+        assert_eq!(pool.spare(), 0, "there is room in it");
+    }
 
     #[derive(Clone, Debug)]
     enum Op {

@@ -155,6 +155,11 @@ impl Writer {
         self.slab.as_ref().map_or(0, |slab| slab.len - self.filled)
     }
 
+    /// Whether there is a slab, with less than a sixteenth of it left.
+    pub(crate) fn is_spent(&self) -> bool {
+        (self.slab.as_ref()).is_some_and(|slab| slab.len - self.filled < slab.len / 16)
+    }
+
     /// Copies as much of `bytes` as fits and returns it as a piece.
     pub fn append(&mut self, bytes: &[u8]) -> Piece {
         let len = bytes.len().min(self.space());
