@@ -136,7 +136,10 @@ impl HostTrial {
                 }
                 ports.insert(port.device.clone(), read);
             }
-            let warnings = check_limits(files(&groups), prepare.side, threads(&groups, &prepare))?;
+            // Two ends of one thread have their files in one table.
+            let ends = if seat.is_some() { 2 } else { 1 };
+            let files = ends * files(&groups);
+            let warnings = check_limits(files, prepare.side, threads(&groups, &prepare))?;
             (ports, warnings)
         } else {
             let ports = backend::prepare(&backend, &prepare, &device)?;

@@ -101,6 +101,14 @@ impl<S: Stack> Worker<S> {
         }
     }
 
+    /// Lets the stack send and receive, and begins nothing.
+    ///
+    /// # Errors
+    /// Only of a broken stack.
+    pub fn stand_by(&mut self) -> Result<(), WorkloadError> {
+        self.poll(Duration::ZERO)
+    }
+
     /// Ends a stretch.
     ///
     /// # Errors

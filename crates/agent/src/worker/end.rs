@@ -337,6 +337,10 @@ impl<S: Observed> conduct::End for End<S> {
             Goal::Moved(bytes) => self.traffic.bytes_moved() >= bytes,
         };
         if is_done {
+            // What it wrote may still be with a stack that only its own thread moves.
+            if S::STANDS_STILL {
+                self.traffic.stand_by().map_err(|error| error.to_string())?;
+            }
             return Ok(Turn::Done);
         }
         let worked = self.traffic.turns(now).map_err(|error| error.to_string())?;
