@@ -73,6 +73,9 @@ pub(crate) fn derive_by(record: &Record, has_own_cpus: impl Fn(Scope) -> bool) -
 struct Trial<'a> {
     record: &'a Record,
     response_times: Option<ResponseTimes>,
+    /// The side of each host, and whether it has payload to send: asked for each figure of each of maybe a hundred hosts.
+    sides: BTreeMap<HostName, Option<Side>>,
+    senders: Vec<Side>,
 }
 
 /// The machine, and the host; none of hosts in the command's own namespace, who share it.
@@ -83,9 +86,16 @@ impl<'a> Trial<'a> {
         // A capture slows responses, too.
         let hosts = record.hosts.values().filter(|_| !record.captured);
         let histograms = hosts.filter_map(|host| host.response_time_hdr.as_deref());
+        let hosts = record.hosts.keys();
+        let sides = hosts.map(|&name| (name, record.topology.side(name)));
+        let senders = Side::BOTH.into_iter();
         Trial {
             record,
             response_times: ResponseTimes::of(histograms),
+            sides: sides.collect(),
+            senders: senders
+                .filter(|&side| record.knobs.sends_from(side))
+                .collect(),
         }
     }
 
@@ -95,9 +105,8 @@ impl<'a> Trial<'a> {
 
     /// The hosts of one side that found something.
     fn of_side(&self, side: Side) -> impl Iterator<Item = (HostName, &'a HostRecord)> {
-        let topology = &self.record.topology;
         self.hosts()
-            .filter(move |(name, _)| topology.side(*name) == Some(side))
+            .filter(move |(name, _)| self.sides.get(name) == Some(&Some(side)))
     }
 
     fn namespace(&self, name: HostName, host: &'a HostRecord) -> Namespace<'a> {
@@ -128,7 +137,7 @@ impl<'a> Trial<'a> {
             for (_, host) in self.of_side(side) {
                 match by(host) {
                     Some(reading) => readings.push(reading),
-                    None if self.record.knobs.sends_from(side.peer()) => return None,
+                    None if self.senders.contains(&side.peer()) => return None,
                     None => {}
                 }
             }
