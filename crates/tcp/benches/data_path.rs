@@ -1,4 +1,4 @@
-//! What the data path costs: `cargo bench -p tcpcost-tcp [-- idle]`. CPU time of this process, best
+//! What the data path costs: `cargo bench -p tcpcost-tcp [-- idle|flows]`. CPU time of this process, best
 //! of several runs, beside a memcpy in the same run.
 #![allow(clippy::disallowed_methods, reason = "a bench is about time")]
 
@@ -16,6 +16,10 @@ fn main() {
     let arguments: Vec<String> = std::env::args().collect();
     if arguments.iter().any(|argument| argument == "idle") {
         idle(1_000_000);
+        return;
+    }
+    if arguments.iter().any(|argument| argument == "flows") {
+        flows();
         return;
     }
     memcpy();
@@ -223,17 +227,61 @@ fn bulk(config: &Config) -> Config {
     }
 }
 
+/// A thousand flows beside one, in turn: the ratio of their costs.
+fn flows() {
+    let config = bulk(&Config::default());
+    for (name, cut) in [
+        ("units of 64 KiB, copied in and out", false),
+        ("segments of 1448 bytes, copied in and out", true),
+    ] {
+        let way = Way {
+            copies: true,
+            checksum: Checksum::Partial,
+            cut,
+        };
+        let once = |count: usize| {
+            let mut pair = Pair::with_flows(&config, way, count);
+            // Every flow has sent before.
+            pair.transfer(count * UNIT_BYTES);
+            let begun = cpu();
+            pair.transfer(BYTES);
+            (cpu() - begun).as_secs_f64()
+        };
+        let mut pairs: Vec<(f64, f64)> = (0..11).map(|_| (once(1), once(1000))).collect();
+        pairs.sort_by(|a, b| (a.1 / a.0).total_cmp(&(b.1 / b.0)));
+        let ratio = |n: usize| pairs[n].1 / pairs[n].0;
+        let kib = (BYTES / 1024) as f64;
+        println!(
+            "{:>12.3} of 1,000 flows / of one, {name}: median of 11 pairs in turn [{:.3}, {:.3}]; {:.4} and {:.4} us/KiB there",
+            ratio(5),
+            ratio(2),
+            ratio(8),
+            1e6 * pairs[5].1 / kib,
+            1e6 * pairs[5].0 / kib,
+        );
+    }
+}
+
+/// What an application writes at a time.
+const UNIT_BYTES: usize = 64 << 10;
+/// Flows of many that have something to send in one turn: as many units as one flow has in flight.
+const FLOWS_A_TURN: usize = 8;
+
 struct Pair {
     client: Endpoint,
     server: Endpoint,
-    id: ConnId,
-    accepted: ConnId,
+    /// Each flow at either end.
+    flows: Vec<[ConnId; 2]>,
     now: Instant,
     way: Way,
 }
 
 impl Pair {
     fn new(config: &Config, way: Way) -> Self {
+        Self::with_flows(config, way, 1)
+    }
+
+    fn with_flows(config: &Config, way: Way, count: usize) -> Self {
         let now = Instant::now();
         let endpoint = |seed| {
             let pool = Pool::default();
@@ -243,68 +291,80 @@ impl Pair {
         };
         let (mut client, mut server) = (endpoint(1), endpoint(2));
         server.listen(80, 5, config.clone()).unwrap();
-        let id = client
-            .connect(
-                "10.0.0.1:0".parse().unwrap(),
-                "10.0.0.2:80".parse().unwrap(),
-                now,
-            )
-            .unwrap();
-        for _ in 0..3 {
-            pass(&mut client, &mut server, now);
-            pass(&mut server, &mut client, now);
-        }
-        let accepted = server.accept(80).unwrap();
+        let ends = ["10.0.0.1:0", "10.0.0.2:80"].map(|end| end.parse().unwrap());
+        let mut connect = |_| {
+            let id = client.connect(ends[0], ends[1], now).unwrap();
+            for _ in 0..3 {
+                pass(&mut client, &mut server, now);
+                pass(&mut server, &mut client, now);
+            }
+            [id, server.accept(80).unwrap()]
+        };
         Self {
+            flows: (0..count).map(&mut connect).collect(),
             client,
             server,
-            id,
-            accepted,
             now,
             way,
         }
     }
 
+    /// One flow has as much in flight as it may, many have a unit each, so many of them in each turn.
     fn transfer(&mut self, bytes: usize) -> u64 {
-        let source = vec![7u8; 64 << 10];
+        let source = vec![7u8; UNIT_BYTES];
         let shared = Piece::from(source.clone());
-        let mut buffer = vec![0; 64 << 10];
+        let mut buffer = vec![0; UNIT_BYTES];
         let (mut written, mut read) = (0, 0);
         let way = self.way;
+        let most = match self.flows.len() {
+            1 => usize::MAX,
+            _ => 1,
+        };
+        let mut turns = self.flows.chunks(FLOWS_A_TURN).cycle();
         while read < bytes {
             // One reading of time a turn, as a driver would.
             self.now += Duration::from_micros(50);
             let now = self.now;
-            self.client.apply(self.id, |connection| {
-                while written < bytes && connection.writable() >= source.len() {
-                    if way.copies {
-                        written += connection.write(&source).unwrap();
-                    } else {
-                        connection.write_piece(shared.clone()).unwrap();
-                        written += shared.len();
+            let turn = turns.next().unwrap();
+            for [id, _] in turn {
+                self.client.apply(*id, |connection| {
+                    let mut units = 0;
+                    while written < bytes && units < most && connection.writable() >= source.len() {
+                        if way.copies {
+                            written += connection.write(&source).unwrap();
+                        } else {
+                            connection.write_piece(shared.clone()).unwrap();
+                            written += shared.len();
+                        }
+                        units += 1;
                     }
-                }
-            });
+                });
+            }
             pass(&mut self.client, &mut self.server, now);
-            self.server.apply(self.accepted, |connection| {
-                if way.copies {
-                    while let Ok(n) = connection.read(&mut buffer, now) {
-                        read += n;
+            for [_, accepted] in turn {
+                self.server.apply(*accepted, |connection| {
+                    if way.copies {
+                        while let Ok(n) = connection.read(&mut buffer, now) {
+                            read += n;
+                        }
+                    } else {
+                        while let Ok(piece) = connection.read_piece(usize::MAX, now) {
+                            read += piece.len();
+                        }
                     }
-                } else {
-                    while let Ok(piece) = connection.read_piece(usize::MAX, now) {
-                        read += piece.len();
-                    }
-                }
-            });
+                });
+            }
             pass(&mut self.server, &mut self.client, now);
         }
-        let counters = self.client.connection(self.id).unwrap().counters();
-        if self.way.cut {
-            counters.segments_sent
-        } else {
-            counters.super_segments_sent
-        }
+        let counters = self
+            .flows
+            .iter()
+            .map(|[id, _]| self.client.connection(*id).unwrap().counters());
+        let units = counters.map(|counters| match way.cut {
+            true => counters.segments_sent,
+            false => counters.super_segments_sent,
+        });
+        units.sum()
     }
 }
 
