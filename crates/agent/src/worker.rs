@@ -4,6 +4,7 @@
 mod conduct;
 mod end;
 mod leg;
+mod state;
 mod thread;
 
 use std::collections::{BTreeMap, HashMap};
@@ -26,7 +27,8 @@ use tcpcost_study::{
 use tcpcost_workload::OperationFound;
 
 pub use self::conduct::Seat;
-use self::thread::{Worker, make};
+use self::state::Worker;
+use self::thread::make;
 use crate::backend::{Backend, Ready, ring};
 use crate::capture::WireFile;
 use crate::lane::{LaneCounts, LaneSettings};

@@ -19,7 +19,7 @@ use tcpcost_workload::{self as workload, OperationFound};
 
 use super::conduct::{self, Turn};
 use super::leg::{Goal, Goals, Leg, WORK_MAX, lead_ns};
-use super::thread::Worker;
+use super::state::Worker;
 use super::{Totalled, WorkerAnswer, WorkerReadings};
 use crate::backend::Observed;
 use crate::protocol::{Span, clock_ns, realtime_ns};

@@ -1,0 +1,77 @@
+//! What a worker has of its own, besides its traffic: whom it answers, what it reads.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::{Receiver, Sender, TryRecvError};
+use std::time::Duration;
+
+use tcpcost_meter::tcp_info::TcpInfo;
+use tcpcost_study::{HostName, Knob, Side};
+use tcpcost_workload as workload;
+
+use super::conduct::Seat;
+use super::{Order, WorkerAnswer};
+use crate::backend::Observed;
+use crate::policy::ConnectedOptions;
+use crate::readings::Meters;
+use crate::sampler::Sampler;
+
+/// How long an order may wait for a stack that is kept up: well within the lead of a span.
+const KEEP_UP: Duration = Duration::from_millis(1);
+
+/// A worker, on its thread.
+pub(super) struct Worker {
+    pub(super) inbox: Receiver<Order>,
+    pub(super) outbox: Sender<Result<WorkerAnswer, String>>,
+    pub(super) stop: Arc<AtomicBool>,
+    pub(super) meters: Meters,
+    pub(super) sampler: Option<Sampler>,
+    pub(super) beside_soak: bool,
+    pub(super) by_connection: bool,
+    /// Whether it marks the interval for an emulator: of one that does one host does.
+    pub(super) marks: bool,
+    /// Time between looks at the first connection.
+    pub(super) series_ns: Option<u64>,
+    /// Not where connections come and go.
+    pub(super) tcp_info: Option<TcpInfo>,
+    pub(super) reads_rusage: bool,
+    /// Whether it has a thread for each connection, so that its process is what it is charged.
+    pub(super) has_threads: bool,
+    /// Names of the groups; none of a host that forwards.
+    pub(super) groups: Vec<Option<HostName>>,
+    pub(super) options: ConnectedOptions,
+    /// What is set for this end.
+    pub(super) knobs: Vec<&'static Knob>,
+    /// Where it takes turns with the other end, and which it is.
+    pub(super) seat: Option<Seat>,
+    pub(super) side: Option<Side>,
+}
+
+impl Worker {
+    /// `None` once the trial is over. Between set-up and run a stack that would stand still is kept up, so
+    /// that the other end's set-up does not wait for what was lost.
+    pub(super) fn next_order<S: Observed>(
+        &self,
+        worker: &mut workload::Worker<S>,
+        is_between: bool,
+    ) -> Result<Option<Order>, String> {
+        if !(is_between && S::STANDS_STILL) {
+            return Ok(self.inbox.recv().ok());
+        }
+        loop {
+            match self.inbox.try_recv() {
+                Ok(order) => return Ok(Some(order)),
+                Err(TryRecvError::Disconnected) => return Ok(None),
+                Err(TryRecvError::Empty) => {
+                    worker.keep_up(KEEP_UP).map_err(|error| error.to_string())?
+                }
+            }
+        }
+    }
+
+    pub(super) fn send(&self, answer: WorkerAnswer) -> Result<(), String> {
+        self.outbox
+            .send(Ok(answer))
+            .map_err(|_| "the trial was given up".to_string())
+    }
+}
