@@ -285,9 +285,15 @@ impl Host {
 }
 
 impl Drop for Host {
-    /// The daemon ends, and with the command's end of each connection the processes that it has for them.
+    /// The daemon ends, and the processes that it has for connections: of one that was cut none hears that the other end has gone.
     fn drop(&mut self) {
+        let pid = self.sshd.id();
+        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
         let _ = self.sshd.kill();
         let _ = self.sshd.wait();
+        for child in children.unwrap_or_default().split_whitespace() {
+            // SAFETY: no pointers; it is the daemon's, which nobody waits for any more.
+            unsafe { libc::kill(child.parse().unwrap(), libc::SIGTERM) };
+        }
     }
 }
