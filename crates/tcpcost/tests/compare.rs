@@ -16,7 +16,7 @@ kind = "memory"
 stack = "user"
 
 [vary]
-write_size = ["1KiB", "64KiB"]
+write_size = ["64B", "64KiB"]
 
 [measure]
 meters = ["proc", "rusage"]
@@ -40,7 +40,7 @@ fn document(ran: &Ran) -> Value {
 #[test]
 fn two_cells_run_in_turn_until_it_is_known_and_can_be_told_again() {
     let place = place();
-    let cells = ["write_size=64KiB", "write_size=1KiB"];
+    let cells = ["write_size=64KiB", "write_size=64B"];
     let ran = place.run(&[
         "compare",
         "mine.toml",
@@ -55,7 +55,7 @@ fn two_cells_run_in_turn_until_it_is_known_and_can_be_told_again() {
         "-q",
     ]);
     let comparison = &document(&ran)["comparisons"][0];
-    // A call for each KiB costs several times what one for 64 does: whatever the machine does meanwhile.
+    // A call for each 64 bytes costs several times what one for 64 KiB does: whatever the machine does meanwhile.
     assert_eq!(ran.code, Some(3), "{ran:?}");
     assert_eq!(comparison["verdict"], "REGRESSES");
     assert_eq!(comparison["paired"], true);
@@ -69,7 +69,7 @@ fn two_cells_run_in_turn_until_it_is_known_and_can_be_told_again() {
     assert_eq!(&document(&resumed)["comparisons"][0], comparison);
     let said = place.run(&["report", "run"]);
     assert!(
-        said.stdout.contains("REGRESSES: \"write_size=1KiB\" costs"),
+        said.stdout.contains("REGRESSES: \"write_size=64B\" costs"),
         "{said:?}"
     );
 }
@@ -190,7 +190,7 @@ fn a_run_is_held_against_an_earlier_one_and_thresholds_may_be_on_the_change() {
         assert_eq!(code, Some(3), "{limit}");
     }
     let of_a_knob = format!(
-        "{study}\n[[threshold]]\nquantity = \"task_us_per_kib\"\nknob = \"write_size\"\nfrom = \"64KiB\"\nto = [\"1KiB\"]\nat_most = \"-90 %\"\n"
+        "{study}\n[[threshold]]\nquantity = \"task_us_per_kib\"\nknob = \"write_size\"\nfrom = \"64KiB\"\nto = [\"64B\"]\nat_most = \"-90 %\"\n"
     );
     place.write("mine.toml", &of_a_knob);
     let ran = place.run(&["run", "mine.toml", "-q"]);
