@@ -75,7 +75,7 @@ impl<S: Stack> Worker<S> {
         self.clock.resume(now);
     }
 
-    /// Gives each connection that is ready its turn, [`TURN_BYTES`] of them and a turn more at most, without waiting. Whether there was any.
+    /// Gives each connection that is ready its turn of 256 KiB and one call more at most, without waiting. Whether there was any.
     ///
     /// # Errors
     /// As of [`Worker::run_until`].
