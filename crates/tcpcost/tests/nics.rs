@@ -224,11 +224,10 @@ fn a_moved_port_comes_back_when_the_agent_that_has_it_is_killed() {
         // One that dies between two trials is replaced before the next, which does not fail: then the next one dies.
         if before.is_none_or(|before| measured() > before + 1) {
             before = Some(measured());
+            let agent = started.agent_of("server");
             // SAFETY: no pointers; the agent is the test's own.
-            assert_eq!(
-                unsafe { libc::kill(started.agent_of("server"), libc::SIGKILL) },
-                0
-            );
+            let killed = unsafe { libc::kill(agent, libc::SIGKILL) };
+            assert_eq!(killed, 0);
         }
         None
     });
