@@ -83,6 +83,9 @@ impl Bed {
         // A burst that begins when all is waiting for a timeout takes one retransmission after the other, and each doubles
         // the kernel's timeout, up to two minutes. Since Linux 6.15 it can be bounded; 1 s is the least.
         let _ = std::fs::write("/proc/sys/net/ipv4/tcp_rto_max_ms", "1000");
+        // A socket that its program has closed is given up when its timeout has reached that bound, by default, and then
+        // resets whoever has not heard its FIN (tcp_orphan_retries in net/ipv4/tcp_timer.c): four packets of a burst do.
+        std::fs::write("/proc/sys/net/ipv4/tcp_orphan_retries", "100").unwrap();
         ip("link set lo up");
         ip(&format!("link set {name} up"));
         if self.v6 {
@@ -290,11 +293,7 @@ fn we_send(bed: Bed, mut peer: Peer) {
         })?
     });
     let counters = *peer.host.endpoint.connection(id).unwrap().counters();
-    // One whose last ACKs a burst has swallowed, for seconds, may get a reset for what it sends again: the receiver has closed.
-    peer.turn_until(|endpoint| {
-        let state = endpoint.connection(id).map(Connection::state);
-        matches!(state, None | Some(State::TimeWait | State::Closed)).then_some(())
-    });
+    peer.turn_until(|endpoint| (endpoint.connection(id)?.state() == State::TimeWait).then_some(()));
     assert_eq!(receiver.join().unwrap(), bed.bytes);
     eprintln!(
         "we send {at} bytes, {:.0} Mbit/s: {} wire segments in {} units, {} ACKs received, {} retransmitted, {} timeouts",
