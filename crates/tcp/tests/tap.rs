@@ -86,6 +86,7 @@ impl Bed {
         // A socket that its program has closed is given up when its timeout has reached that bound, by default, and then
         // resets whoever has not heard its FIN (tcp_orphan_retries in net/ipv4/tcp_timer.c): four packets of a burst do.
         std::fs::write("/proc/sys/net/ipv4/tcp_orphan_retries", "100").unwrap();
+        std::fs::write("/proc/sys/net/ipv4/tcp_retries2", "100").unwrap();
         ip("link set lo up");
         ip(&format!("link set {name} up"));
         if self.v6 {
@@ -112,7 +113,12 @@ struct Peer {
 
 impl Peer {
     fn new(bed: &Bed, tap: Tap) -> Self {
-        let config = Config::default();
+        // Bounded as the kernel's is, and not given up for a long burst.
+        let config = Config {
+            rto_max: Duration::from_secs(1),
+            retries_max: u8::MAX,
+            ..Config::default()
+        };
         let impairment = bed.impairment.unwrap_or_default();
         let mut endpoint = Endpoint::new(
             config.clone(),

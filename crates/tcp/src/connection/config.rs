@@ -56,8 +56,11 @@ pub struct Config {
     /// Linux's `tcp_slow_start_after_idle`). Default yes.
     pub restart_after_idle: bool,
     /// The retransmission timeout is the smoothed round-trip time and at least this. RFC 6298 (2.4)
-    /// says 1 s for both together; default 200 ms as in Linux: peers delay ACKs by no more.
+    /// says 1 s for both together; default 200 ms as in Linux: peers delay ACKs by no more. At most 65 s.
     pub rto_min: Duration,
+    /// The retransmission timeout is at most this, however often it is doubled. Default 120 s as in Linux (its socket option
+    /// TCP_RTO_MAX_MS); RFC 6298 (2.5) allows a maximum of at least 60 s.
+    pub rto_max: Duration,
     /// Send one more segment when the last of a flight stay unacknowledged (RFC 8985 §7); Linux before
     /// 3.10 did not. Default yes, where SACK is agreed on.
     pub tail_loss_probe: bool,
@@ -158,6 +161,7 @@ impl Default for Config {
             fast_open: FastOpenChoice::default(),
             restart_after_idle: true,
             rto_min: Duration::from_millis(200),
+            rto_max: Duration::from_secs(120),
             tail_loss_probe: true,
             mtu_probing: MtuProbing::Off,
             retries_max: 15,

@@ -96,7 +96,7 @@ impl Connection {
             timestamps: config.timestamps,
             clock_offset: clock.offset,
             ecn: EcnState::default(),
-            rtt: RttEstimator::new(config.rto_min),
+            rtt: RttEstimator::new(config.rto_min, config.rto_max),
             timers: Timers::new(clock.epoch),
             recovery: Recovery::new(data),
             congestion: Congestion::new(&config, mss),

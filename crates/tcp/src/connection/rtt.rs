@@ -8,7 +8,8 @@ pub(super) struct RttEstimator {
     measured: Option<Measured>,
     /// Doublings of the timeout since the last new acknowledgement.
     backoff: u8,
-    rto_min_ms: u32,
+    rto_min_ms: u16,
+    rto_max_ms: u32,
 }
 
 /// In nanoseconds: half the memory of a `Duration`.
@@ -20,12 +21,13 @@ struct Measured {
 }
 
 impl RttEstimator {
-    /// `rto_min`: the lower bound of the timeout.
-    pub(super) fn new(rto_min: Duration) -> Self {
+    /// `rto_min` (65 s at most), `rto_max`: the bounds of the timeout.
+    pub(super) fn new(rto_min: Duration, rto_max: Duration) -> Self {
         Self {
             measured: None,
             backoff: 0,
-            rto_min_ms: rto_min.as_millis().min(u128::from(u32::MAX)) as u32,
+            rto_min_ms: u16::try_from(rto_min.as_millis()).unwrap_or(u16::MAX),
+            rto_max_ms: u32::try_from(rto_max.as_millis()).unwrap_or(u32::MAX),
         }
     }
 
@@ -87,14 +89,13 @@ impl RttEstimator {
                 Duration::from_nanos(measured.srtt_ns) + variation.max(rto_min).max(GRANULARITY)
             }
         };
-        base.saturating_mul(1 << self.backoff.min(16)).min(RTO_MAX)
+        base.saturating_mul(1 << self.backoff.min(16))
+            .min(Duration::from_millis(self.rto_max_ms.into()))
     }
 }
 
 /// RFC 6298 (2.1).
 const RTO_INITIAL: Duration = Duration::from_secs(1);
-/// RFC 6298 (2.5) allows a maximum of at least 60 s; Linux's TCP_RTO_MAX.
-const RTO_MAX: Duration = Duration::from_secs(120);
 /// G of RFC 6298: time here is exact, but whoever drives us wakes up late.
 const GRANULARITY: Duration = Duration::from_millis(1);
 
@@ -102,13 +103,15 @@ const GRANULARITY: Duration = Duration::from_millis(1);
 mod tests {
     use super::*;
 
+    const RTO_MAX: Duration = Duration::from_secs(120);
+
     fn ms(n: u64) -> Duration {
         Duration::from_millis(n)
     }
 
     #[test]
     fn the_first_sample_triples_and_doublings_end_with_progress() {
-        let mut rtt = RttEstimator::new(ms(200));
+        let mut rtt = RttEstimator::new(ms(200), RTO_MAX);
         assert_eq!(rtt.rto(), ms(1000));
         rtt.on_sample(ms(100));
         assert_eq!(rtt.rto(), ms(300));
@@ -121,18 +124,25 @@ mod tests {
 
     #[test]
     fn it_stays_within_its_bounds() {
-        let mut rtt = RttEstimator::new(ms(200));
+        let mut rtt = RttEstimator::new(ms(200), RTO_MAX);
         rtt.on_sample(ms(0));
         assert_eq!(rtt.rto(), ms(200));
         for _ in 0..100 {
             rtt.back_off();
         }
         assert_eq!(rtt.rto(), RTO_MAX);
+        let mut bounded = RttEstimator::new(ms(200), ms(700));
+        bounded.on_sample(ms(50));
+        let timeouts: [Duration; 3] = std::array::from_fn(|_| {
+            bounded.back_off();
+            bounded.rto()
+        });
+        assert_eq!(timeouts, [ms(500), ms(700), ms(700)]);
     }
 
     #[test]
     fn a_steady_path_converges_to_its_round_trip_time() {
-        let mut rtt = RttEstimator::new(ms(1));
+        let mut rtt = RttEstimator::new(ms(1), RTO_MAX);
         for _ in 0..200 {
             rtt.on_sample(ms(50));
         }
@@ -142,7 +152,7 @@ mod tests {
 
     #[test]
     fn an_ack_of_a_steady_path_may_be_late_by_the_lower_bound() {
-        let mut rtt = RttEstimator::new(ms(200));
+        let mut rtt = RttEstimator::new(ms(200), RTO_MAX);
         for _ in 0..200 {
             rtt.on_sample(ms(300));
         }
