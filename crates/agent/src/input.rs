@@ -13,6 +13,15 @@ use crate::protocol::clock_ns;
 /// The knobs of thousands of cells are some megabytes; what has no end is no question.
 const LINE_MAX: usize = 64 << 20;
 
+/// When a lease begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Begins {
+    /// With the input.
+    AtOnce,
+    /// With the first word that is heard.
+    WithAWord,
+}
+
 /// Lines of an input, each without its end.
 pub struct Input<R> {
     source: R,
@@ -21,18 +30,22 @@ pub struct Input<R> {
     /// Of these so many bytes have no line end.
     searched: usize,
     lease: Option<Duration>,
+    /// Whether the lease has begun.
+    is_let: bool,
     /// No word is expected before, ns of the monotonic clock.
     silent_until_ns: u64,
 }
 
 impl<R: Read + AsFd> Input<R> {
-    /// With a lease the input ends as well once nothing was heard for so long.
-    pub fn new(source: R, lease: Option<Duration>) -> Input<R> {
+    /// With a lease the input ends as well once nothing was heard for so long. It begins at once, or, where somebody may come
+    /// whenever they like, with the first word.
+    pub fn new(source: R, lease: Option<Duration>, begins: Begins) -> Input<R> {
         Input {
             source,
             pending: Vec::new(),
             searched: 0,
             lease,
+            is_let: begins == Begins::AtOnce,
             silent_until_ns: 0,
         }
     }
@@ -69,7 +82,10 @@ impl<R: Read + AsFd> Input<R> {
             let mut bytes = [0; 8192];
             match self.source.read(&mut bytes) {
                 Ok(0) => return Ok(None),
-                Ok(count) => self.pending.extend_from_slice(&bytes[..count]),
+                Ok(count) => {
+                    self.pending.extend_from_slice(&bytes[..count]);
+                    self.is_let = true;
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
@@ -78,7 +94,7 @@ impl<R: Read + AsFd> Input<R> {
 
     /// Until there is something to read, at most as long as the lease.
     fn wait(&self) -> io::Result<()> {
-        let Some(lease) = self.lease else {
+        let Some(lease) = self.lease.filter(|_| self.is_let) else {
             return Ok(()); // The read waits.
         };
         let now_ns = clock_ns();
@@ -111,7 +127,7 @@ mod tests {
     fn lines_come_one_by_one_until_the_end() {
         let (reader, mut writer) = io::pipe().unwrap();
         writer.write_all(b"a 1\n\nb").unwrap();
-        let mut input = Input::new(reader, None);
+        let mut input = Input::new(reader, None, Begins::AtOnce);
         assert_eq!(input.line().unwrap().as_deref(), Some("a 1"));
         assert_eq!(input.line().unwrap().as_deref(), Some(""));
         writer.write_all(b" 2\nrest").unwrap();
@@ -128,19 +144,33 @@ mod tests {
     fn what_is_no_text_is_refused() {
         let (reader, mut writer) = io::pipe().unwrap();
         writer.write_all(b"\xff\xfe\n").unwrap();
-        let error = Input::new(reader, None).line().unwrap_err();
+        let error = Input::new(reader, None, Begins::AtOnce).line().unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidData);
     }
 
     #[test]
     fn a_lease_ends_after_silence_and_not_before_the_silence_that_is_expected() {
         let (reader, writer) = io::pipe().unwrap();
-        let mut input = Input::new(reader, Some(Duration::from_millis(1)));
+        let mut input = Input::new(reader, Some(Duration::from_millis(1)), Begins::AtOnce);
         let until_ns = clock_ns() + 20_000_000;
         input.expect_silence_until(until_ns);
         let error = input.line().unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         assert!(clock_ns() >= until_ns);
+        drop(writer);
+    }
+
+    #[test]
+    fn a_lease_that_begins_with_a_word_ends_nothing_before_it() {
+        let (reader, mut writer) = io::pipe().unwrap();
+        let lease = Some(Duration::from_millis(1));
+        let mut input = Input::new(reader, lease, Begins::WithAWord);
+        // With a lease it would look for a word that long, and none is there.
+        input.wait().unwrap();
+        writer.write_all(b"a 1\n").unwrap();
+        assert_eq!(input.line().unwrap().as_deref(), Some("a 1"));
+        let error = input.line().unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         drop(writer);
     }
 }

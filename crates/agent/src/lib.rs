@@ -50,7 +50,7 @@ use tcpcost_stack::limits::TcpLimits;
 use tcpcost_study::{CarrierAsked, HostName, Machine, Route};
 
 use crate::backend::{Backend, Wires};
-use crate::input::Input;
+use crate::input::{Begins, Input};
 use crate::protocol::{Answer, Ask, Attached, Hello, PROTOCOL, clock_ns};
 use crate::trial::HostTrial;
 use crate::wire::Wire;
@@ -66,7 +66,13 @@ pub struct How {
     pub memory: bool,
     /// Two that take turns in one thread.
     pub one_thread: bool,
+    /// Started by somebody who starts it anew when it ends, so that there is always one for a command to attach to.
+    pub standing: bool,
 }
+
+/// How a standing agent ends whose command has gone, and who is to be started anew: EX_TEMPFAIL of sysexits.h. Kubernetes starts
+/// nothing anew that ended with 0 and is part of a Job.
+const AGAIN: i32 = 75;
 
 /// Answers until the input ends, as one host or as several of one process. With a lease also until nothing was heard for so
 /// long.
@@ -82,7 +88,10 @@ pub fn main(how: How, lease: Option<Duration>, hosts: &[HostName]) -> anyhow::Re
         namespace::enter_new()?;
     }
     let enters = how.isolate && hosts.len() > 1;
-    let journals = Arc::new(Mutex::new(Journals::default()));
+    let journals = Arc::new(Mutex::new(Journals {
+        code: if how.standing { AGAIN } else { 0 },
+        ..Journals::default()
+    }));
     let seat = how.one_thread.then(Seat::default);
     let backend = match how.memory {
         true => Backend::Memory(Wires::default()),
@@ -113,7 +122,14 @@ pub fn main(how: How, lease: Option<Duration>, hosts: &[HostName]) -> anyhow::Re
     listen(
         Arc::clone(&journals),
         inboxes,
-        Input::new(input.into(), lease),
+        Input::new(
+            input.into(),
+            lease,
+            match how.standing {
+                true => Begins::WithAWord,
+                false => Begins::AtOnce,
+            },
+        ),
     );
     let (host, last, asks) = agents
         .pop()
@@ -222,7 +238,10 @@ fn leave(journals: &Mutex<Journals>) -> ! {
         let _ = writeln!(std::io::stderr(), "tcpcost agent: {error}");
     }
     let lent = put_back(&mut journals.ports);
-    std::process::exit(i32::from(!(own && settled.is_empty() && lent)))
+    std::process::exit(match own && settled.is_empty() && lent {
+        true => journals.code,
+        false => 1,
+    })
 }
 
 /// Puts back what a journal has, if it is of the host's own; whether all is as it was.
@@ -250,6 +269,8 @@ struct Journals {
     ports: Option<Journal>,
     /// These devices.
     lent: Vec<Lent>,
+    /// How the process ends once all is as it was.
+    code: i32,
 }
 
 /// Why a question was not answered as asked.
@@ -297,8 +318,6 @@ impl OfMachine {
     }
 }
 
-/// An agent that puts back takes milliseconds.
-const ENDING_MAX: Duration = Duration::from_secs(5);
 const ENDING_PAUSE: Duration = Duration::from_millis(20);
 
 struct Agent {
@@ -347,10 +366,11 @@ impl Agent {
                 address,
                 is_v6,
                 changes,
+                held_max_ns,
             } => {
                 let found = address::find(device.as_deref(), address, is_v6);
                 let found = found.map_err(PrepareError::Failed)?;
-                let restored = self.hold(changes)?;
+                let restored = self.hold(changes, Duration::from_nanos(held_max_ns))?;
                 let port = Attached {
                     device: found.device,
                     address: found.address,
@@ -486,7 +506,7 @@ impl Agent {
     }
 
     /// Holds the settings of this network namespace until this process ends, and puts back what dead ones left.
-    fn hold(&mut self, changes: bool) -> Result<Vec<String>, PrepareError> {
+    fn hold(&mut self, changes: bool, held_max: Duration) -> Result<Vec<String>, PrepareError> {
         if self.is_isolated {
             return Ok(Vec::new()); // Nobody else is there.
         }
@@ -503,7 +523,7 @@ impl Agent {
             false => Hold::Shared,
         };
         // One whose command was killed a moment ago still puts back.
-        let until = Instant::now() + ENDING_MAX;
+        let until = Instant::now() + held_max;
         while !lock.try_hold(hold).map_err(failed)? {
             if Instant::now() >= until {
                 let text = format!("its network settings are held by {}", lock.holders());

@@ -46,6 +46,8 @@ pub enum Ask {
         is_v6: bool,
         /// Whether any trial changes settings, so that nobody else may even measure with them.
         changes: bool,
+        /// How long somebody is waited for who still holds them, ns.
+        held_max_ns: u64,
     },
     /// Move this device of yours to the namespace of a process of your machine, until you leave.
     Lend {

@@ -1,41 +1,41 @@
 //! One host through one trial: knobs, workers, snapshots, and the record of what it found.
 
+mod sizes;
+mod times;
+mod turn;
+
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hdrhistogram::Histogram;
 use tcpcost_meter::Meter;
-use tcpcost_meter::affinity::pin;
 use tcpcost_meter::memory::{MemoryUse, give_back_freed};
 use tcpcost_meter::other_tasks::OtherTasks;
-use tcpcost_stack::limits::{self, TcpLimits};
+use tcpcost_stack::limits;
 use tcpcost_study::{
-    AckFilterRule, Brackets, ByConnection, Carrier, DeviceOwner, DeviceSettings, Environment,
-    FlowGroup, HostName, HostRecord, MeterName, OperationRecord, Quantity, Reading, RelayMode,
-    Side, Snapshot, WaitsBy, Whose, WireSettings,
+    Brackets, ByConnection, Carrier, DeviceOwner, DeviceSettings, Environment, FlowGroup, HostName,
+    HostRecord, MeterName, Quantity, Reading, Side, Snapshot, WaitsBy, Whose, WireSettings,
 };
 
-use tcpcost_workload::{CONNECTS_OUTSTANDING, OperationFound};
-
+use self::sizes::{files, flows, threads};
+use self::times::{operations, response_times, response_times_by_group};
+pub use self::turn::open_journal;
+use self::turn::{check_limits, filter_acks, turn};
 use crate::ack_filter::AckFilter;
 use crate::backend::{self, Backend, Ready};
 use crate::capture::Capture;
 use crate::captured::read_capture;
 use crate::deal;
 use crate::lane::{LaneCounts, LaneMeter, LaneSettings};
-use crate::protocol::{
-    Answer, Captured, Measured, Prepare, Span, TestedPort, clock_ns, realtime_ns,
-};
+use crate::protocol::{Answer, Captured, Measured, Prepare, Span, clock_ns, realtime_ns};
 use crate::readings::{self, warning};
 use crate::relays::Relays;
 use crate::soak::Soak;
 use crate::wire::Wire;
 use crate::worker::{Listening, Role, Seat, WorkerConfig, WorkerReadings, WorkerThread};
 use crate::{PrepareError, failed, policy};
-use tcpcost_host::apply::{ApplyError, apply, steer};
 use tcpcost_host::environment;
 use tcpcost_host::journal::Journal;
 use tcpcost_host::{netem, nic};
@@ -43,9 +43,6 @@ use tcpcost_host::{netem, nic};
 /// Connections are set up within this, and a millisecond for each, or the trial fails: hosts connect one after the other, and
 /// 30,000 connections take some seconds on a slow one.
 const SET_UP_MAX: Duration = Duration::from_secs(30);
-
-/// Files beside the connections: epoll, listeners, pipes, meters, standard streams.
-const FILES_BESIDE: usize = 64;
 
 /// A host that is ready, the state of its ports as read back, and warnings, one line each.
 type Prepared = (HostTrial, BTreeMap<String, Environment>, Vec<String>);
@@ -438,57 +435,6 @@ impl HostTrial {
         }
     }
 
-    /// Response times of each group that has a name.
-    fn response_times_by_group(
-        &self,
-        found: &mut [WorkerReadings],
-    ) -> Result<BTreeMap<HostName, String>, PrepareError> {
-        let mut by_group = BTreeMap::new();
-        for (index, group) in self.groups.iter().enumerate() {
-            let Some(name) = group.name else {
-                continue;
-            };
-            let taken = found.iter_mut();
-            let taken = taken.filter_map(|found| found.group_response_times.get_mut(index)?.take());
-            if let Some(text) = response_times(taken).map_err(failed)? {
-                by_group.insert(name, text);
-            }
-        }
-        Ok(by_group)
-    }
-
-    /// How long each operation of each program took, over all workers.
-    fn operations(&self, found: &[WorkerReadings]) -> Result<Vec<OperationRecord>, PrepareError> {
-        let mut records = Vec::new();
-        for (index, group) in self.groups.iter().enumerate() {
-            let Some(program) = &group.settings.program else {
-                continue;
-            };
-            for (number, (place, operation)) in program.timed().into_iter().enumerate() {
-                let of_worker =
-                    |found: &WorkerReadings| found.operations.get(index)?.get(number).cloned();
-                let each: Vec<OperationFound> = found.iter().filter_map(of_worker).collect();
-                // The side that mirrors a program takes no times.
-                if each.is_empty() {
-                    continue;
-                }
-                let (count, failed) = each.iter().fold((0, 0), |(count, failed), one| {
-                    (count + one.times.len(), failed + one.failed)
-                });
-                let times = each.into_iter().map(|one| one.times);
-                records.push(OperationRecord {
-                    group: group.name,
-                    place,
-                    operation: operation.label(),
-                    count,
-                    failed,
-                    time_hdr: response_times(times).map_err(self::failed)?,
-                });
-            }
-        }
-        Ok(records)
-    }
-
     /// Runs traffic over the span and reads the meters at its two instants.
     pub fn run(&mut self, span: Span) -> Result<Measured, PrepareError> {
         // The workers note their readings by the clock that captures have.
@@ -587,8 +533,8 @@ impl HostTrial {
             cpus: self.prepare.cpus.clone(),
             threads,
             readings,
-            response_time_hdr_by_group: self.response_times_by_group(&mut found)?,
-            operations: self.operations(&found)?,
+            response_time_hdr_by_group: response_times_by_group(&self.groups, &mut found)?,
+            operations: operations(&self.groups, &found)?,
             response_time_hdr: response_times(
                 found.into_iter().filter_map(|found| found.response_times),
             )
@@ -608,146 +554,4 @@ impl HostTrial {
             took_ns,
         })
     }
-}
-
-/// Open files that they take: a connection with a thread of its own has two.
-fn files(groups: &[FlowGroup]) -> usize {
-    match groups[0].settings.io {
-        WaitsBy::BlockingThreads => 2 * connections(groups),
-        WaitsBy::Epoll | WaitsBy::IoUring => connections(groups),
-    }
-}
-
-/// Connections of a host, in all groups.
-fn connections(groups: &[FlowGroup]) -> usize {
-    groups
-        .iter()
-        .map(|group| group.settings.connections())
-        .sum()
-}
-
-/// Flows of a host, in all groups.
-fn flows(groups: &[FlowGroup]) -> usize {
-    groups.iter().map(|group| group.settings.flows).sum()
-}
-
-/// One for each CPU unless the study says; never more than there are connections.
-fn threads(groups: &[FlowGroup], prepare: &Prepare) -> usize {
-    if groups[0].settings.io == WaitsBy::BlockingThreads {
-        return 1; // Which has the others.
-    }
-    groups[0]
-        .settings
-        .threads
-        .unwrap_or(prepare.cpus.len())
-        .min(flows(groups))
-}
-
-/// All workers' response times as one histogram, encoded; `None` where there are none.
-fn response_times(found: impl Iterator<Item = Histogram<u64>>) -> anyhow::Result<Option<String>> {
-    let mut all: Option<Histogram<u64>> = None;
-    for histogram in found {
-        match &mut all {
-            Some(all) => all.add(histogram)?,
-            None => all = Some(histogram),
-        }
-    }
-    all.filter(|all| !all.is_empty())
-        .map(|all| readings::encode(&all))
-        .transpose()
-}
-
-/// Begins to filter the host's ACKs, at each of its devices. The flush has the host's own CPUs.
-fn filter_acks(prepare: &Prepare, rule: AckFilterRule) -> Result<Vec<AckFilter>, PrepareError> {
-    let cpu = prepare.cpus[0];
-    let refuse = |reason: String| PrepareError::Unsupported {
-        knob: format!("{}.ack_filter", prepare.host),
-        reason,
-    };
-    let relay_mode = prepare.knobs.word("relay_mode");
-    if prepare.side.is_none() && relay_mode.as_deref() == Some(RelayMode::Forward.word()) {
-        return Err(refuse(
-            "a host that forwards packets acknowledges nothing".to_string(),
-        ));
-    }
-    let on_cpu = move || pin(cpu).map_err(|error| error.to_string());
-    let ports = prepare.ports.iter();
-    let start = |port: &TestedPort| AckFilter::start(&port.device, rule, on_cpu);
-    ports.map(start).collect::<Result<_, _>>().map_err(refuse)
-}
-
-fn turn(
-    prepare: &Prepare,
-    device: &DeviceSettings,
-    journal: &mut Option<Journal>,
-) -> Result<(), PrepareError> {
-    let untouched = DeviceSettings {
-        bottleneck_queue_bytes: device.bottleneck_queue_bytes,
-        ..DeviceSettings::default()
-    };
-    let owned = prepare.owner == DeviceOwner::Bed;
-    // On a host's own device steering is a setting like others, on a bed's it is what makes CPU time each end's own.
-    let steers = prepare.steering && (owned || prepare.knobs.get("steering").is_some());
-    if !owned && *device == untouched && !steers {
-        return Ok(()); // No journal for a host that is not changed, so no place to write is needed.
-    }
-    let journal = match journal {
-        Some(journal) => journal,
-        None => journal.insert(open_journal(owned)?),
-    };
-    let refused = |error| match error {
-        ApplyError::Unsupported { knob, reason } => PrepareError::Unsupported { knob, reason },
-        ApplyError::System(error) => failed(error),
-    };
-    for port in &prepare.ports {
-        if steers {
-            match steer(&prepare.cpus, &port.device, prepare.owner, journal) {
-                // Not asked for in so many words: go on without. rps_cpus in the record tells, and the
-                // report then gives no CPU per host.
-                Err(ApplyError::Unsupported { .. }) if prepare.knobs.get("steering").is_none() => {}
-                other => other.map_err(refused)?,
-            }
-        }
-        apply(device, &port.device, port.peer, prepare.owner, journal).map_err(refused)?;
-    }
-    Ok(())
-}
-
-/// A journal on disk for the host's own settings; for a namespace that ends with this process one in
-/// memory will do.
-pub fn open_journal(owned: bool) -> Result<Journal, PrepareError> {
-    if owned {
-        return Ok(Journal::in_memory());
-    }
-    // Without a journal the host is not changed.
-    let unsupported = |reason| PrepareError::Unsupported {
-        knob: "journal".to_string(),
-        reason,
-    };
-    let folder = tcpcost_host::journal::folder().map_err(unsupported)?;
-    Journal::open(&folder).map_err(|error| match error.is_denied() {
-        true => unsupported(format!(
-            "the host's settings are changed only where they can be put back: {error}, or set TCPCOST_STATE_DIR"
-        )),
-        false => failed(error),
-    })
-}
-
-/// Raises the limit of open files to what the trial needs, and says what the queues of a listener
-/// in this namespace are short of.
-fn check_limits(
-    flows: usize,
-    side: Option<Side>,
-    threads: usize,
-) -> Result<Vec<String>, PrepareError> {
-    // Each worker has a file table of its own.
-    limits::raise_open_files(flows.div_ceil(threads) + FILES_BESIDE).map_err(failed)?;
-    if side != Some(Side::Listens) {
-        return Ok(Vec::new());
-    }
-    let outstanding = flows.min(CONNECTS_OUTSTANDING * threads);
-    Ok(TcpLimits::read(Path::new("/proc"))
-        .check_backlog(outstanding)
-        .into_iter()
-        .collect())
 }

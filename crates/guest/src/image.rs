@@ -2,13 +2,14 @@
 
 use std::fs;
 use std::io::Write;
+use std::net::Ipv4Addr;
 use std::path::Path;
 
 use tempfile::NamedTempFile;
 
 use crate::cpio::Archive;
 use crate::error::GuestError;
-use crate::init::{ARGUMENTS, MODULES, PROGRAM, RESULTS, SYMBOLS, TASK};
+use crate::init::{ADDRESSES, ARGUMENTS, MODULES, PROGRAM, RESULTS, SYMBOLS, TASK};
 use crate::kernel::Kernel;
 use crate::libraries::libraries;
 use crate::module::load_order;
@@ -24,6 +25,8 @@ pub struct Task {
     pub results: Vec<String>,
     /// Whether the kernel's symbols are told, too.
     pub wants_symbols: bool,
+    /// Devices that are taken up before the program starts, each with this address and its prefix's length.
+    pub addresses: Vec<(String, Ipv4Addr, u8)>,
 }
 
 impl Task {
@@ -81,6 +84,10 @@ impl Image {
         let mut archive = Archive::default();
         archive.file(ARGUMENTS, 0o644, task.arguments.join("\n").as_bytes());
         archive.file(RESULTS, 0o644, task.results.join("\n").as_bytes());
+        let addresses = task.addresses.iter();
+        let addresses =
+            addresses.map(|(device, address, prefix)| format!("{device} {address} {prefix}\n"));
+        archive.file(ADDRESSES, 0o644, addresses.collect::<String>().as_bytes());
         if task.wants_symbols {
             archive.file(SYMBOLS, 0o644, &[]);
         }

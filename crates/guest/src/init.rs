@@ -9,6 +9,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::functions::encode;
+use crate::port;
 use rustix::mount::{MountFlags, mount};
 use rustix::system::{RebootCommand, init_module, reboot};
 use rustix::termios::{OptionalActions, tcgetattr, tcsetattr};
@@ -24,8 +25,13 @@ pub(crate) const ARGUMENTS: &str = "/arguments";
 /// Files whose lines are told, a line each.
 pub(crate) const RESULTS: &str = "/results";
 
+/// Devices with an address and the length of its prefix, a line each.
+pub(crate) const ADDRESSES: &str = "/addresses";
 /// There if the kernel's symbols are to be told.
 pub(crate) const SYMBOLS: &str = "/symbols";
+
+/// On the kernel's command line where its clock counts instructions.
+pub(crate) const COUNTS: &str = "guest.counts";
 
 /// The port that carries lines out; the first is the kernel's console.
 const PORT: &str = "/dev/ttyS1";
@@ -64,10 +70,16 @@ fn serve() -> Result<(), String> {
         // As far as this kernel has them.
         let _ = fs::write(format!("/proc/sys/{name}"), value);
     }
-    for pid in softirq_threads() {
-        run_in_order(pid, 2).map_err(said("SCHED_FIFO of ksoftirqd"))?;
+    for line in lines(ADDRESSES)? {
+        port::take_up(&line).map_err(said("take up a device"))?;
     }
-    run_in_order(0, 1).map_err(said("SCHED_FIFO"))?;
+    let counts = fs::read_to_string("/proc/cmdline").map_err(said("read the command line"))?;
+    if counts.contains(COUNTS) {
+        for pid in softirq_threads() {
+            run_in_order(pid, 2).map_err(said("SCHED_FIFO of ksoftirqd"))?;
+        }
+        run_in_order(0, 1).map_err(said("SCHED_FIFO"))?;
+    }
     let output = File::create("/tmp/output").map_err(said("create a file"))?;
     let both = output.try_clone().map_err(said("create a file"))?;
     let status = Command::new(PROGRAM)

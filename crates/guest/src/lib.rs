@@ -20,6 +20,7 @@ pub mod init;
 mod kernel;
 mod libraries;
 mod module;
+mod port;
 mod qemu;
 
 pub use boot::{Boot, Ended, Guest, Line};

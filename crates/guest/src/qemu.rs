@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use crate::init::COUNTS;
 use crate::kernel::Kernel;
 
 /// Instructions that a nanosecond of a guest's time is: `shift=0`, 2⁰ ns for each.
@@ -17,6 +18,11 @@ pub struct Machine {
     /// Seed of all that a guest takes for chance: its address-space layout, hash functions, sequence numbers. Two boots of one
     /// seed are the same but for a race or two with the host's clock; the honest error is that between seeds.
     pub seed: u32,
+    /// Whether its clock counts instructions. One that tells time has as many CPUs as are asked for, and no order in which what
+    /// runs there runs.
+    pub counts_instructions: bool,
+    /// CPUs. One under a clock that counts: both ends take turns, and Linux 6.1 does not bring up a second one there.
+    pub cpus: u32,
     /// Memory, MiB. Default 512: buffers of some hundred connections, and the initramfs twice while it is unpacked.
     pub memory_mib: u32,
     /// Options of QEMU more, e.g. a plugin.
@@ -30,26 +36,40 @@ impl Machine {
     pub fn new(seed: u32) -> Machine {
         Machine {
             seed,
+            counts_instructions: true,
+            cpus: 1,
             memory_mib: 512,
             options: Vec::new(),
             kernel_options: Vec::new(),
         }
     }
 
+    /// The machine of a boot whose clock tells time, with so many CPUs: emulated all the same.
+    pub fn with_time(cpus: u32) -> Machine {
+        Machine {
+            counts_instructions: false,
+            cpus,
+            ..Machine::new(0)
+        }
+    }
+
     /// The command that runs it: the kernel's console into a file, the guest's lines to standard output.
     pub(crate) fn command(&self, kernel: &Kernel, initramfs: &Path, console: &Path) -> Command {
         let mut command = Command::new(QEMU);
-        command
+        match self.counts_instructions {
             // One thread emulates, and the clock counts what it executed. `sleep=off`: a guest that waits for a timer is
             // taken to it at once.
-            .args(["-accel", "tcg,thread=single"])
-            .args(["-icount", "shift=0,sleep=off"])
-            .args(["-rtc", "clock=vm,base=2026-01-01T00:00:00"])
+            true => command
+                .args(["-accel", "tcg,thread=single"])
+                .args(["-icount", "shift=0,sleep=off"])
+                .args(["-rtc", "clock=vm,base=2026-01-01T00:00:00"]),
+            false => command.args(["-accel", "tcg,thread=multi"]),
+        };
+        command
             // Copies and clears by `rep movsq` in place of `rep movsb`: a byte is an eighth of an instruction, not one, which
             // would hide everything else. The sign of a difference between kernels was seen to depend on it.
             .args(["-cpu", "max,erms=off,fsrm=off"])
-            // Both ends take turns on one CPU. Linux 6.1 does not bring up a second one under this clock.
-            .args(["-smp", "1"])
+            .args(["-smp", &self.cpus.to_string()])
             .args(["-m", &format!("{}M", self.memory_mib)])
             .args(["-seed", &self.seed.to_string()])
             .args(["-nodefaults", "-nic", "none", "-display", "none"])
@@ -72,7 +92,9 @@ impl Machine {
     }
 
     fn kernel_command_line(&self) -> String {
-        let fixed = FOR_THE_KERNEL.iter().map(|option| option.to_string());
+        let counts = self.counts_instructions.then_some(COUNTS);
+        let fixed = FOR_THE_KERNEL.iter().copied().chain(counts);
+        let fixed = fixed.map(|option| option.to_string());
         let all: Vec<String> = fixed.chain(self.kernel_options.iter().cloned()).collect();
         all.join(" ")
     }

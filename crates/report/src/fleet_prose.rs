@@ -6,6 +6,11 @@ use crate::fleet::Fleet;
 use crate::labels;
 use crate::number::{show, show_estimate, unit_in_tables};
 
+/// What stands above them.
+pub(crate) fn title(cell: &str) -> String {
+    format!("Hosts in rounds of pairs: {cell}")
+}
+
 /// The lines that tell it: the hosts that differ, each with its interval and its count; or that none does.
 pub(crate) fn lines(fleet: &Fleet, min_effect: f64) -> Vec<String> {
     let percent = show(100.0 * min_effect);

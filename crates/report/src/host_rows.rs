@@ -31,6 +31,16 @@ impl Tier {
         }
     }
 
+    /// Its meter's name.
+    pub fn meter(self) -> Option<MeterName> {
+        match self {
+            Tier::Exact => Some(MeterName::Exact),
+            Tier::Ticks => Some(MeterName::Proc),
+            Tier::Threads => Some(MeterName::Rusage),
+            Tier::None => None,
+        }
+    }
+
     fn figures(self) -> &'static [Figure] {
         match self {
             Tier::Exact => &[Figure::ExactUsPerKib, Figure::ExactUsPerTransaction],
@@ -48,8 +58,8 @@ pub struct HostRow {
     pub host: HostName,
     /// What its CPU was told by.
     pub tier: Tier,
-    /// CPU µs per KiB or per transaction.
-    pub cost: Option<Estimate>,
+    /// CPU µs per KiB or per transaction, and which figure that is.
+    pub cost: Option<(Figure, Estimate)>,
     /// Segments that it sent, per second, retransmitted ones included.
     pub segments_per_s: Option<f64>,
     /// Pure ACKs that it sent, per second.
@@ -112,12 +122,18 @@ pub(crate) fn skew_us(trials: &[&Hosts]) -> Option<f64> {
     median(trials.iter().filter_map(skew).collect())
 }
 
-fn cost(host: HostName, estimates: &BTreeMap<Derived, Estimate>) -> (Tier, Option<Estimate>) {
+fn cost(
+    host: HostName,
+    estimates: &BTreeMap<Derived, Estimate>,
+) -> (Tier, Option<(Figure, Estimate)>) {
     let tiers = [Tier::Exact, Tier::Ticks, Tier::Threads];
     let found = tiers.into_iter().find_map(|tier| {
         let mut figures = tier.figures().iter();
-        let estimate = figures.find_map(|&figure| estimates.get(&Derived::of(host, figure)))?;
-        Some((tier, Some(*estimate)))
+        let cost = figures.find_map(|&figure| {
+            let estimate = estimates.get(&Derived::of(host, figure))?;
+            Some((figure, *estimate))
+        })?;
+        Some((tier, Some(cost)))
     });
     found.unwrap_or((Tier::None, None))
 }

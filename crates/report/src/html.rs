@@ -2,6 +2,8 @@
 //!
 //! It loads nothing: its content security policy refuses every address.
 
+mod hosts;
+
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use std::collections::BTreeSet;
 
@@ -67,6 +69,8 @@ pub fn html(summary: &Summary) -> String {
                     (warnings(summary))
                     h2 { "Cost" }
                     @for group in summary.groups() { (cost(summary, &group)) }
+                    (hosts::fleets(summary))
+                    (hosts::hosts(summary))
                     ul.notes { @for note in labels::notes(summary, true).iter().chain(&labels::not_clean(summary)) { li { (note) } } }
                     (not_measured(summary))
                     (published(summary))

@@ -41,6 +41,7 @@ mod fleet_prose;
 mod headline;
 mod held;
 mod host_rows;
+mod host_table;
 mod html;
 mod json;
 mod labels;

@@ -1,6 +1,7 @@
 //! The table for a terminal.
 
 mod conclusions;
+mod hosts;
 
 use std::fmt::Write;
 
@@ -10,7 +11,6 @@ use crate::acks;
 use crate::call_chains::table as profile;
 use crate::cell::CellSummary;
 use crate::compare::Group;
-use crate::fleet_prose;
 use crate::labels;
 use crate::number::{show, show_count, show_estimate, show_percent, unit_in_tables};
 use crate::operations::PERCENTILES;
@@ -219,81 +219,6 @@ impl Page<'_> {
         let mut out = self.heading("ACKs and packets");
         self.table(&table, &mut out);
         out
-    }
-
-    /// The hosts that differ, where all met in rounds of pairs; with details each host.
-    fn fleets(&self, details: bool) -> String {
-        let mut out = String::new();
-        for cell in &self.summary.cells {
-            let Some(fleet) = &cell.fleet else { continue };
-            out += &self.heading(&format!("Hosts in rounds of pairs: {}", cell.name));
-            out += &self.lines(fleet_prose::lines(
-                fleet,
-                self.summary.study.measure.min_effect,
-            ));
-            if details {
-                let figures: Vec<Figure> = fleet.medians.keys().copied().collect();
-                let titles: Vec<&str> = figures.iter().map(|&kind| labels::figure(kind)).collect();
-                let mut table = Table::new(&[&["host"], &titles[..]].concat());
-                for (host, of) in &fleet.hosts {
-                    let shown = figures.iter().map(|figure| {
-                        let (_, scale) = unit_in_tables(Derived::total(*figure));
-                        let estimate = of.get(figure);
-                        estimate.map_or(ABSENT.to_string(), |one| show_estimate(one, scale))
-                    });
-                    table.row(std::iter::once(host.to_string()).chain(shown).collect());
-                }
-                self.table(&table, &mut out);
-            }
-        }
-        out
-    }
-
-    /// Hosts of a study that names them, by what their CPU is told by; and how far they were apart in time.
-    fn hosts(&self) -> String {
-        let mut table = Table::new(&[
-            "host",
-            "CPU µs",
-            "segments/s sent",
-            "ACKs/s sent",
-            "clock, µs ahead",
-            "±",
-            "late, µs",
-        ]);
-        let mut skews = Vec::new();
-        for cell in self.summary.cells.iter() {
-            let mut tier = None;
-            for row in &cell.host_rows {
-                if tier != Some(row.tier) {
-                    tier = Some(row.tier);
-                    table.heading(&format!("{}: {}", cell.name, row.tier.label()));
-                }
-                let number = |value: Option<f64>| value.map_or(ABSENT.to_string(), show);
-                table.row(vec![
-                    format!("  {}", row.host),
-                    row.cost
-                        .map_or(ABSENT.to_string(), |cost| show_estimate(&cost, 1.0)),
-                    number(row.segments_per_s),
-                    number(row.acks_per_s),
-                    number(row.clock_us.map(|(offset, _)| offset)),
-                    number(row.clock_us.map(|(_, error)| error)),
-                    number(row.late_us),
-                ]);
-            }
-            if let Some(skew) = cell.skew_us {
-                skews.push(format!(
-                    "{}: between the first host's start and the last one's at most {} µs, errors of clocks included.",
-                    cell.name,
-                    show(skew)
-                ));
-            }
-        }
-        if table.is_empty() {
-            return String::new();
-        }
-        let mut out = self.heading("Hosts, CPU µs per KiB or transaction");
-        self.table(&table, &mut out);
-        out + &self.lines(skews)
     }
 
     /// What each group of connections did, and how long its responses took.

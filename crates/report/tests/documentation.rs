@@ -52,9 +52,15 @@ fn every_field_of_records_and_summaries_is_described() {
         ),
         ("profile", include_str!("data/profile.toml")),
         ("captured", include_str!("data/captured.toml")),
+        ("hosts", include_str!("data/hosts.toml")),
     ] {
         let study = Study::parse(name, text, "study.toml").unwrap();
-        let mut records = records(&study, "netns", 2, all_measured);
+        let mut records = records(
+            &study,
+            if name == "hosts" { "hosts" } else { "netns" },
+            2,
+            all_measured,
+        );
         let machine = records[0].machines.values_mut().next().unwrap();
         machine.governor = Some("performance".into());
         records[0].warnings = vec![Warning {

@@ -134,6 +134,11 @@ fn skips_failures_and_marks() {
 }
 
 #[test]
+fn hosts_of_a_study_each_by_its_own_meters() {
+    check("hosts", "hosts", 6, all_measured);
+}
+
+#[test]
 fn a_study_broken_off() {
     check("partial", "netns", 2, all_measured);
 }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// How a host's agent is started.
 ///
-/// In a study file `local`, `netns`, `ssh:HOST`, `exec:COMMAND…`, `slurm` or `slurm:NODE`; in a record `here`, `namespace` and `memory` for
+/// In a study file `local`, `netns`, `ssh:HOST`, `exec:COMMAND…`, `attach:COMMAND…`, `slurm` or `slurm:NODE`; in a record `here`, `namespace` and `memory` for
 /// the first two and for hosts of one process, else the same text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reach {
@@ -24,6 +24,9 @@ pub enum Reach {
     Ssh(String),
     /// Behind this program and its arguments, such as `kubectl exec -i POD --`: at least one word.
     Exec(Vec<String>),
+    /// It runs already, started by somebody else, who starts it anew when it ends; this program and its arguments, such as
+    /// `kubectl attach -i -q POD`, join its standard input and output: at least one word.
+    Attach(Vec<String>),
     /// On a node that Slurm has allocated: this one, or whichever is left.
     Slurm(Option<String>),
 }
@@ -35,8 +38,7 @@ pub struct ReachError;
 
 impl Reach {
     /// What a study file may say.
-    pub const EXPECTED: &'static str =
-        "\"local\", \"netns\", \"ssh:HOST\", \"exec:COMMAND…\", \"slurm\" or \"slurm:NODE\"";
+    pub const EXPECTED: &'static str = "\"local\", \"netns\", \"ssh:HOST\", \"exec:COMMAND…\", \"attach:COMMAND…\", \"slurm\" or \"slurm:NODE\"";
 
     /// Whether the agent is a process of the command's own machine, started by the command itself.
     pub fn is_own(&self) -> bool {
@@ -58,11 +60,12 @@ impl FromStr for Reach {
                     false => Ok(Reach::Ssh(destination.to_string())),
                 }
             }
-            Some(("exec", command)) => {
+            Some((kind @ ("exec" | "attach"), command)) => {
                 let words: Vec<String> = command.split_whitespace().map(String::from).collect();
-                match words.is_empty() {
-                    true => Err(ReachError),
-                    false => Ok(Reach::Exec(words)),
+                match (words.is_empty(), kind) {
+                    (true, _) => Err(ReachError),
+                    (false, "exec") => Ok(Reach::Exec(words)),
+                    (false, _) => Ok(Reach::Attach(words)),
                 }
             }
             Some(("slurm", node)) => {
@@ -93,6 +96,7 @@ impl fmt::Display for Reach {
             Reach::Memory => f.write_str("memory"),
             Reach::Ssh(destination) => write!(f, "ssh:{destination}"),
             Reach::Exec(words) => write!(f, "exec:{}", words.join(" ")),
+            Reach::Attach(words) => write!(f, "attach:{}", words.join(" ")),
             Reach::Slurm(None) => f.write_str("slurm"),
             Reach::Slurm(Some(node)) => write!(f, "slurm:{node}"),
         }
@@ -131,6 +135,7 @@ mod tests {
             "ssh:alpha",
             "ssh:me@10.0.0.2",
             exec,
+            "attach:kubectl attach -i -q svc/tcpcost-0",
             "slurm",
             "slurm:cn-03.a",
         ] {
@@ -152,6 +157,7 @@ mod tests {
             "ssh:a b",
             "exec:",
             "exec: ",
+            "attach:",
             "alpha",
             "http:a",
         ];

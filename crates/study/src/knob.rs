@@ -194,7 +194,7 @@ impl Knobs {
     }
 
     /// The hosts that these knobs make, in the order in which phases go through them.
-    pub(crate) fn host_names(&self) -> Vec<HostName> {
+    pub fn host_names(&self) -> Vec<HostName> {
         if self.names_hosts() {
             // What is wrong with the pattern is said where the topology is made.
             let arranged = self.arranged().map(|arranged| arranged.hosts);

@@ -123,6 +123,12 @@ pub enum Command {
         /// Leave, and put back what was changed, if nothing is heard for so long.
         #[arg(long, value_name = "TIME", value_parser = interval)]
         lease: Option<Duration>,
+        /// Wait as long as it takes for a command to attach, and end with code 75 when it has gone, to be started anew.
+        #[arg(long, conflicts_with_all = ["isolate", "memory", "one_thread"])]
+        standing: bool,
+        /// Answer for the host of this number alone, from 0.
+        #[arg(long, value_name = "NUMBER")]
+        only: Option<usize>,
         /// Names of the hosts that it answers for; each line begins with one.
         #[arg(required = true)]
         hosts: Vec<tcpcost_study::HostName>,

@@ -144,13 +144,24 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
             memory,
             one_thread,
             lease,
-            hosts,
+            standing,
+            only,
+            mut hosts,
         } => {
             let how = tcpcost_agent::How {
                 isolate,
                 memory,
                 one_thread,
+                standing,
             };
+            if let Some(number) = only {
+                let count = hosts.len();
+                let one = hosts.get(number).copied();
+                let one = one.ok_or_else(|| {
+                    exit::usage(format!("--only {number}: expected less than {count}"))
+                })?;
+                hosts = vec![one];
+            }
             match tcpcost_agent::main(how, lease, &hosts)? {}
         }
     }

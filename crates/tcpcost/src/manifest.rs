@@ -1,8 +1,14 @@
 //! `tcpcost manifest`: what Kubernetes is to run so that a study's hosts are pods.
 //!
 //! An Indexed Job has a pod for each host, on a node of its own, in which this program waits; `tcpcost run` then starts the
-//! agents in them by `kubectl exec`, which authenticates. Pods of a Job have names that nobody knows before: a headless Service
-//! for each index selects its pod, and kubectl takes `svc/NAME` for it.
+//! agents in them by `kubectl exec`, which authenticates. With `--attach` the Job's own process is the agent, for where `exec` is
+//! not allowed, and `kubectl attach` joins its standard input and output. Pods of a Job have names that nobody knows before: a
+//! headless Service for each index selects its pod, and kubectl takes `svc/NAME` for it in both.
+//!
+//! An agent ends with its command, and the next command, or the next bed of the same, needs another. A Job starts a container anew
+//! in its pod, and so on its node, if it ended badly (`restartPolicy: OnFailure`): so a standing agent ends with a code of its own.
+//! Kubernetes counts these ends (`backoffLimit`), and waits between them: not before the first, then 10 s, twice as long each time, up
+//! to five minutes, until one has run for ten. The command tries again meanwhile (`run/nodes.rs`).
 
 use clap::Args;
 use serde_json::{Value, json};
@@ -19,6 +25,9 @@ pub struct ManifestArgs {
     /// The image of the pods, which holds tcpcost (make static) in its PATH.
     #[arg(long, value_name = "IMAGE")]
     pub image: String,
+    /// Start the agents as the Job itself, to be attached to, instead of a pod in which `kubectl exec` starts them.
+    #[arg(long)]
+    pub attach: bool,
     /// Take part in the nodes' own network, to measure their devices, instead of the pods'.
     #[arg(long)]
     pub host_network: bool,
@@ -41,12 +50,19 @@ pub struct ManifestArgs {
     pub deadline: u32,
 }
 
+/// Where agents note what they change (`host/src/journal.rs`).
+const STATE: &str = "/run/tcpcost";
 /// The label of a pod of an Indexed Job that says which (batch/v1, JobCompletionIndexAnnotation; a label since 1.28).
 const INDEX: &str = "batch.kubernetes.io/job-completion-index";
 /// The label of a Job's pods.
 const JOB: &str = "batch.kubernetes.io/job-name";
 /// What a Job may add, of Linux's; Kubernetes writes them without `CAP_`.
 const CAPABILITIES: [&str; 3] = ["BPF", "PERFMON", "NET_ADMIN"];
+
+/// How often a container may be started anew: once for each run of a day with many, and each bed that failed.
+const RESTARTS: u32 = 1000;
+/// How long a standing agent hears nothing of its command before it puts back what it changed: as of one that `tcpcost run` starts.
+const LEASE: &str = "90s";
 
 /// The manifest, YAML, with the `[hosts]` that go with it in a comment.
 ///
@@ -57,6 +73,15 @@ pub fn manifest(args: &ManifestArgs) -> anyhow::Result<String> {
     let study =
         tcpcost_study::Study::parse(&name, &text, &file).map_err(|e| usage(e.to_string()))?;
     let hosts = study.only_hosts().map_err(usage)?;
+    let halves = |cell: &tcpcost_study::Cell| {
+        let names = cell.knobs.host_names();
+        names.iter().any(|host| host.half_of().is_some())
+    };
+    if args.attach && study.cells.iter().any(halves) {
+        return Err(usage(
+            "--attach: hosts that connect and listen have two agents each, and a pod has one process: leave it out",
+        ));
+    }
     let name = object_name(&study.name);
     let objects = objects(&name, &hosts, args)?;
     let mut out = head(&name, &hosts, args);
@@ -79,7 +104,16 @@ fn head(name: &str, hosts: &[HostName], args: &ManifestArgs) -> String {
         count = hosts.len()
     );
     for (index, host) in hosts.iter().enumerate() {
-        text += &format!("# {host} = \"exec:kubectl exec -i{namespace} svc/{name}-{index} --\"\n");
+        text += &match args.attach {
+            false => {
+                format!("# {host} = \"exec:kubectl exec -i{namespace} svc/{name}-{index} --\"\n")
+            }
+            true => {
+                format!(
+                    "# {host} = \"attach:kubectl attach -i -q{namespace} svc/{name}-{index}\"\n"
+                )
+            }
+        };
     }
     text
 }
@@ -116,6 +150,23 @@ fn objects(name: &str, hosts: &[HostName], args: &ManifestArgs) -> anyhow::Resul
             },
         }],
     });
+    if args.attach {
+        let names = hosts.iter().map(HostName::as_str);
+        let agent = ["tcpcost", "agent", "--standing", "--lease", LEASE];
+        // Kubernetes sets the variable in each container of an Indexed Job and puts it in.
+        let agent = agent
+            .into_iter()
+            .chain(["--only", "$(JOB_COMPLETION_INDEX)"]);
+        let container = &mut pod["containers"][0];
+        container["command"] = json!(agent.chain(names).collect::<Vec<_>>());
+        // The first that attaches has it to itself, and its end is the input's.
+        container["stdinOnce"] = json!(true);
+        container["tty"] = json!(false);
+        // What an agent changed that was killed is put back by the next one, in another container of the pod.
+        container["volumeMounts"] = json!([{ "name": "state", "mountPath": STATE }]);
+        pod["volumes"] = json!([{ "name": "state", "emptyDir": {} }]);
+        pod["restartPolicy"] = json!("OnFailure");
+    }
     if args.host_network {
         pod["hostNetwork"] = json!(true);
         pod["dnsPolicy"] = json!("ClusterFirstWithHostNet");
@@ -137,7 +188,7 @@ fn objects(name: &str, hosts: &[HostName], args: &ManifestArgs) -> anyhow::Resul
             "completions": hosts.len(),
             "parallelism": hosts.len(),
             // A host that is gone fails its trial; another pod in its place would be another host.
-            "backoffLimit": 0,
+            "backoffLimit": if args.attach { RESTARTS } else { 0 },
             "activeDeadlineSeconds": args.deadline,
             "template": { "metadata": { "labels": labels }, "spec": pod },
         },
@@ -224,6 +275,7 @@ mod tests {
         ManifestArgs {
             study: "tour".to_string(),
             image: "registry.example/tcpcost:0.1.0".to_string(),
+            attach: false,
             host_network: false,
             capabilities: CAPABILITIES.map(String::from).to_vec(),
             tolerate: Vec::new(),
@@ -283,6 +335,32 @@ mod tests {
         let text = manifest(&args()).unwrap();
         assert!(
             text.contains("\n# client = \"exec:kubectl exec -i svc/tcpcost-tour-0 --\"\n"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn agents_can_be_the_job_itself() {
+        let attached = ManifestArgs {
+            attach: true,
+            ..args()
+        };
+        let job = &check(&attached)[0]["spec"];
+        let pod = &job["template"]["spec"];
+        let container = &pod["containers"][0];
+        assert_eq!(
+            container["command"].to_string(),
+            r#"["tcpcost","agent","--standing","--lease","90s","--only","$(JOB_COMPLETION_INDEX)","client","server"]"#
+        );
+        for (name, value) in [("stdin", true), ("stdinOnce", true), ("tty", false)] {
+            assert_eq!(container[name], value, "{name}");
+        }
+        assert_eq!(pod["restartPolicy"], "OnFailure");
+        assert_eq!(job["backoffLimit"], RESTARTS);
+        assert_eq!(container["volumeMounts"][0]["mountPath"], "/run/tcpcost");
+        let text = manifest(&attached).unwrap();
+        assert!(
+            text.contains("\n# client = \"attach:kubectl attach -i -q svc/tcpcost-tour-0\"\n"),
             "{text}"
         );
     }

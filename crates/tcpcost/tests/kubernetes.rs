@@ -1,20 +1,46 @@
 //! Hosts that are pods: what `tcpcost manifest` prints is what `tcpcost run` then needs, by a stand-in for kubectl that knows the
-//! printed objects alone and starts what it is told to in a network namespace. As root; elsewhere skipped.
+//! printed objects alone, and one for a node's kubelet that runs a Job's containers as its objects say. As root; elsewhere skipped.
 
 mod common;
 mod lab;
 
-use lab::Lab;
-use tcpcost_testbed::has_program;
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// `kubectl exec -i svc/NAME -- PROGRAM ARGUMENT…`, and nothing else. A service's folder has the thread of its pod.
-const KUBECTL: &str = r#"#!/bin/sh
-[ "$1" = exec ] && [ "$2" = -i ] && [ "$4" = -- ] || { echo "error: unknown command: $*" >&2; exit 1; }
-service=${3#svc/}
-[ -f "$0.services/$service" ] || { echo "Error from server (NotFound): services \"$service\" not found" >&2; exit 1; }
-thread=$(cat "$0.services/$service")
-shift 4
-exec nsenter --net="/proc/$thread/ns/net" --mount="/proc/$thread/ns/mnt" -- env PATH="$(dirname "$TCPCOST")" "$@"
+use lab::Lab;
+use serde::Deserialize;
+use serde_json::Value;
+use tcpcost_testbed::{has_program, until};
+
+/// `kubectl exec -i svc/NAME -- PROGRAM ARGUMENT…`, `kubectl attach -i -q svc/NAME`, and nothing else. A service's file has the
+/// thread of its pod; while its container runs another has the port at which its kubelet joins who attaches.
+const KUBECTL: &str = r#"#!/bin/bash
+service() {
+    name=${1#svc/}
+    [ -f "$0.services/$name" ] || { echo "Error from server (NotFound): services \"$name\" not found" >&2; exit 1; }
+}
+if [ "$1 $2 $4" = "exec -i --" ]; then
+    service "$3"
+    thread=$(cat "$0.services/$name")
+    shift 4
+    exec nsenter --net="/proc/$thread/ns/net" --mount="/proc/$thread/ns/mnt" -- env PATH="$(dirname "$TCPCOST")" "$@"
+elif [ "$1 $2 $3 $#" = "attach -i -q 4" ]; then
+    service "$4"
+    { port=$(cat "$0.services/$name.port") && exec 3<>"/dev/tcp/127.0.0.1/$port"; } 2>/dev/null ||
+        { echo "error: unable to upgrade connection: container tcpcost not found in pod" >&2; exit 1; }
+    exec 4<&0
+    cat <&3 3>&- 4<&- & out=$!
+    cat <&4 >&3 4<&- & in=$!
+    exec 3>&- 4<&-
+    wait -n
+    kill $in $out 2>/dev/null
+    exit 0
+fi
+echo "error: unknown command: $*" >&2
+exit 1
 "#;
 
 const STUDY: &str = r#"
@@ -28,45 +54,41 @@ others_max = "100%"
 retries = 0
 "#;
 
-#[test]
-fn the_hosts_of_a_manifest_are_reached_by_kubectl_exec() {
-    let Some(lab) = Lab::new(2) else { return };
-    if !has_program("nsenter") {
-        return;
-    }
-    let kubectl = lab.place.write("kubectl", KUBECTL);
-    std::fs::set_permissions(
-        &kubectl,
-        std::os::unix::fs::PermissionsExt::from_mode(0o755),
-    )
-    .unwrap();
-    let study = lab.place.write("pods.toml", STUDY);
-    let printed = lab
-        .place
-        .run(&["manifest", &study, "--image", "registry.example/tcpcost:1"]);
-    assert_eq!(printed.code, Some(0), "{printed:?}");
+/// The printed objects, kubectl's stand-in, and what the comment says of hosts.
+struct Printed {
+    kubectl: String,
+    job: Value,
+    services: Vec<String>,
+    hosts: String,
+}
 
-    // Each service selects the pod of its index.
-    std::fs::create_dir(lab.place.path("kubectl.services")).unwrap();
-    let services: Vec<&str> = printed
-        .stdout
-        .split("---\n")
-        .filter(|object| object.contains("kind: Service"))
-        .map(|object| {
-            let name = object
-                .lines()
-                .find_map(|line| line.strip_prefix("  name: "));
-            name.unwrap_or_else(|| panic!("{object}"))
+/// Prints a manifest, and makes its services known: each selects the pod of its index.
+fn print(lab: &Lab, more: &[&str]) -> Printed {
+    let kubectl = lab.place.write("kubectl", KUBECTL);
+    std::fs::set_permissions(&kubectl, PermissionsExt::from_mode(0o755)).unwrap();
+    let study = lab.place.write("pods.toml", STUDY);
+    let mut args = vec!["manifest", &study, "--image", "registry.example/tcpcost:1"];
+    args.extend(more);
+    let printed = lab.place.run(&args);
+    assert_eq!(printed.code, Some(0), "{printed:?}");
+    let documents = serde_yaml_ng::Deserializer::from_str(&printed.stdout);
+    let objects = documents.map(|document| Value::deserialize(document).unwrap());
+    let mut objects = objects.filter(|object| !object.is_null());
+    let job = objects.next().unwrap();
+    assert_eq!(job["kind"], "Job");
+    let services: Vec<String> = objects
+        .map(|service| {
+            assert_eq!(service["kind"], "Service");
+            service["metadata"]["name"].as_str().unwrap().to_string()
         })
         .collect();
     assert_eq!(services.len(), 2);
+    std::fs::create_dir_all(lab.place.path("kubectl.services")).unwrap();
     for (index, service) in services.iter().enumerate() {
         let thread = lab.thread_of(index).to_string();
         lab.place
             .write(&format!("kubectl.services/{service}"), &thread);
     }
-
-    // The comment has the hosts.
     let hosts: String = printed
         .stdout
         .lines()
@@ -74,10 +96,28 @@ fn the_hosts_of_a_manifest_are_reached_by_kubectl_exec() {
         .take_while(|line| line.starts_with('#'))
         .map(|line| format!("{}\n", line.trim_start_matches("# ")))
         .collect();
-    let hosts = hosts.replace("exec:kubectl ", &format!("exec:{kubectl} "));
-    let ran = lab.start_in(&format!(
-        "{hosts}[bed]\nclient.device = \"eth0\"\nserver.device = \"eth0\"\n{STUDY}"
-    ));
+    Printed {
+        hosts: hosts.replace(":kubectl ", &format!(":{kubectl} ")),
+        kubectl,
+        job,
+        services,
+    }
+}
+
+/// The study file with these hosts.
+fn with(hosts: &str, knobs: &str, study: &str) -> String {
+    format!("{hosts}[bed]\nclient.device = \"eth0\"\nserver.device = \"eth0\"\n{knobs}{study}")
+}
+
+#[test]
+fn the_hosts_of_a_manifest_are_reached_by_kubectl_exec() {
+    let Some(lab) = Lab::new(2) else { return };
+    if !has_program("nsenter") {
+        return;
+    }
+    let printed = print(&lab, &[]);
+    let hosts = &printed.hosts;
+    let ran = lab.start_in(&with(hosts, "", STUDY));
     assert_eq!(ran.code, Some(0), "{hosts}{ran:?}");
     let record = lab.place.records("out").remove(0);
     assert_eq!(record["outcome"], "measured", "{record}");
@@ -85,7 +125,8 @@ fn the_hosts_of_a_manifest_are_reached_by_kubectl_exec() {
     assert!(received > 50_000, "{received}");
 
     // A pod that is gone.
-    std::fs::remove_file(lab.place.path(&format!("kubectl.services/{}", services[1]))).unwrap();
+    let service = format!("{}.services/{}", printed.kubectl, printed.services[1]);
+    std::fs::remove_file(service).unwrap();
     std::fs::remove_dir_all(lab.place.path("out")).unwrap();
     let ran = lab.start_in(&format!("{hosts}{STUDY}"));
     assert_eq!(ran.code, Some(1), "{ran:?}");
@@ -93,4 +134,185 @@ fn the_hosts_of_a_manifest_are_reached_by_kubectl_exec() {
         ran.stderr.contains("server agent: ") && ran.stderr.contains("NotFound"),
         "{ran:?}"
     );
+}
+
+/// What a node's kubelet does for the pod of an index: it runs the container, joins the first that attaches to it, closes its
+/// input when that goes (stdinOnce), and starts it anew in the same pod as long as it ends badly.
+struct Kubelet<'a> {
+    lab: &'a Lab,
+    printed: &'a Printed,
+    index: usize,
+    listener: TcpListener,
+    /// No more containers.
+    is_over: AtomicBool,
+    restarts: AtomicU64,
+}
+
+impl<'a> Kubelet<'a> {
+    fn new(lab: &'a Lab, printed: &'a Printed, index: usize) -> Kubelet<'a> {
+        Kubelet {
+            lab,
+            printed,
+            index,
+            listener: lab.here(|| TcpListener::bind("127.0.0.1:0").unwrap()),
+            is_over: AtomicBool::new(false),
+            restarts: AtomicU64::new(0),
+        }
+    }
+
+    fn run(&self) {
+        let spec = &self.printed.job["spec"]["template"]["spec"];
+        loop {
+            let code = self.run_container(&spec["containers"][0]);
+            if self.is_over.load(Ordering::SeqCst) {
+                return;
+            }
+            let restarts = self.restarts.fetch_add(1, Ordering::SeqCst) + 1;
+            let limit = self.printed.job["spec"]["backoffLimit"].as_u64().unwrap();
+            let is_again = spec["restartPolicy"] == "OnFailure" && code != Some(0);
+            assert!(is_again && restarts <= limit, "{code:?}: the host is gone");
+        }
+    }
+
+    /// From its start to its end, with its exit code.
+    fn run_container(&self, container: &Value) -> Option<i32> {
+        let words = container["command"].as_array().unwrap().iter();
+        let index = self.index.to_string();
+        let mut words =
+            words.map(|word| (word.as_str().unwrap()).replace("$(JOB_COMPLETION_INDEX)", &index));
+        assert_eq!(words.next().as_deref(), Some("tcpcost"));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tcpcost"));
+        let state = &container["volumeMounts"][0]["mountPath"];
+        assert_eq!(state, "/run/tcpcost", "what outlives a container");
+        command
+            .args(words)
+            .env(
+                "TCPCOST_STATE_DIR",
+                self.lab.place.path(&format!("state-{index}")),
+            )
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::inherit());
+        let mut child = self
+            .lab
+            .at(self.index, move || command.spawn())
+            .expect("the container starts");
+        let file = format!(
+            "kubectl.services/{}.port",
+            self.printed.services[self.index]
+        );
+        let port = self.listener.local_addr().unwrap().port();
+        self.lab.place.write(&file, &port.to_string());
+        let (stream, _) = self.listener.accept().unwrap();
+        let (mut stdin, mut stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        let is_once = container["stdinOnce"] == true;
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                pump(&stream, &mut stdin);
+                match is_once {
+                    true => drop(stdin),
+                    false => std::mem::forget(stdin),
+                }
+            });
+            pump(&mut stdout, &stream);
+            // Nobody attaches to what does not run.
+            std::fs::remove_file(self.lab.place.path(&file)).unwrap();
+            let _ = stream.shutdown(Shutdown::Both);
+        });
+        child.wait().unwrap().code()
+    }
+
+    /// The Job is deleted.
+    fn end(&self) {
+        self.is_over.store(true, Ordering::SeqCst);
+        let address = self.listener.local_addr().unwrap();
+        self.lab.here(move || drop(TcpStream::connect(address)));
+    }
+}
+
+/// Passes on what comes as it comes. `io::copy` splices, and the kernel keeps the last segment of a splice for more to come.
+fn pump(mut from: impl Read, mut to: impl Write) {
+    let mut bytes = [0; 8192];
+    while let Ok(count @ 1..) = from.read(&mut bytes) {
+        if to.write_all(&bytes[..count]).is_err() {
+            return;
+        }
+    }
+}
+
+const LONG: &str = r#"
+[workload]
+rate = "10Mbit"
+[measure]
+warm_up = "20ms"
+duration = "1s"
+repetitions = 100
+others_max = "100%"
+retries = 0
+"#;
+
+#[test]
+fn agents_that_are_the_job_itself_are_attached_to_and_started_anew() {
+    let Some(lab) = Lab::new(2) else { return };
+    if !has_program("bash") {
+        return;
+    }
+    let printed = print(&lab, &["--attach"]);
+    let hosts = &printed.hosts;
+    assert!(hosts.contains("server = \"attach:"), "{hosts}");
+    let kubelets = [0, 1].map(|index| Kubelet::new(&lab, &printed, index));
+    std::thread::scope(|scope| {
+        for kubelet in &kubelets {
+            scope.spawn(|| kubelet.run());
+        }
+        // Whatever fails, no thread waits for who attaches.
+        let _ends = Ends(&kubelets);
+        let ran = lab.start(&with(hosts, "", STUDY), &[]).end();
+        assert_eq!(ran.code, Some(0), "{hosts}{ran:?}");
+        let record = lab.place.records("out").remove(0);
+        assert_eq!(record["outcome"], "measured", "{record}");
+        let received = common::count(&record, "server", "workload", "payload_bytes_received");
+        assert!(received > 50_000, "{received}");
+        std::fs::remove_dir_all(lab.place.path("out")).unwrap();
+
+        // The next command, with an agent that dies: another is started in its pod, puts back what that had changed, and the
+        // run goes on.
+        let knobs = "client.mtu = 1400\nserver.mtu = 1300\n";
+        let started = lab.start(&with(hosts, knobs, LONG), &[]);
+        lab.until_mtu(1, 1300);
+        let before = kubelets[1].restarts.load(Ordering::SeqCst);
+        let agent = lab.agent_of(1, "server");
+        // SAFETY: no pointers; the agent is the test's own.
+        assert_eq!(unsafe { libc::kill(agent, libc::SIGKILL) }, 0);
+        until("a failed trial and one that is measured", || {
+            let text = std::fs::read_to_string(lab.place.path("out/records.jsonl")).ok()?;
+            let failed = text.lines().position(|line| line.contains("\"failed\""))?;
+            let later = text.lines().skip(failed);
+            later
+                .into_iter()
+                .find(|line| line.contains("\"measured\""))
+                .map(drop)
+        });
+        started.signal(libc::SIGINT);
+        let ran = started.end();
+        assert_eq!(ran.code, Some(130), "{ran:?}");
+        assert!(
+            ran.stderr
+                .contains("server put back what a dead agent had changed: mtu 1500 of eth0"),
+            "{ran:?}"
+        );
+        lab.until_mtu(0, 1500);
+        lab.until_mtu(1, 1500);
+        assert!(kubelets[1].restarts.load(Ordering::SeqCst) > before);
+    });
+}
+
+struct Ends<'a, 'b>(&'a [Kubelet<'b>]);
+
+impl Drop for Ends<'_, '_> {
+    fn drop(&mut self) {
+        for kubelet in self.0 {
+            kubelet.end();
+        }
+    }
 }

@@ -55,6 +55,28 @@ fn logs(slurm: &Slurm, directory: &str) -> String {
         .collect()
 }
 
+/// Waits until a run has a record.
+fn until_a_record(slurm: &Slurm, directory: &str) {
+    let file = slurm.shared().join(directory).join("records.jsonl");
+    until("a first record", || {
+        let text = std::fs::read_to_string(&file).unwrap_or_default();
+        text.contains('\n').then_some(())
+    });
+}
+
+/// Waits until no job is left.
+fn until_the_end(slurm: &Slurm) {
+    until("the end of the job", || {
+        let jobs = slurm.output("squeue", &["-h"]);
+        jobs.trim().is_empty().then_some(())
+    });
+}
+
+fn summary(slurm: &Slurm, directory: &str) -> Value {
+    let report = run(slurm, &["report", directory, "--json"]);
+    serde_json::from_slice(&report.stdout).unwrap()
+}
+
 fn reaches(record: &Value) -> Vec<&str> {
     let hosts = record["topology"]["hosts"].as_array().unwrap();
     hosts
@@ -123,8 +145,7 @@ fn a_study_runs_on_the_nodes_of_a_job_and_of_a_job_array() {
         let expected = share.parse::<u64>().unwrap();
         assert_eq!(repetitions, [expected, expected + 2]);
     }
-    let report = run(&slurm, &["report", "two", "--json"]);
-    let summary: Value = serde_json::from_slice(&report.stdout).unwrap();
+    let summary = summary(&slurm, "two");
     assert_eq!(
         (&summary["trials_done"], &summary["trials_planned"]),
         (&4.into(), &4.into())
@@ -200,8 +221,7 @@ fn the_one_slow_node_of_sixteen_is_found() {
     assert!(rounds >= 13, "{rounds}: {}\n{log}", text(&ran.stderr));
     let pairs = |record: &Value| record["topology"]["traffic"].as_array().unwrap().len();
     assert!(found.iter().all(|record| pairs(record) == 8));
-    let report = run(&slurm, &["report", "check", "--json"]);
-    let summary: Value = serde_json::from_slice(&report.stdout).unwrap();
+    let summary = summary(&slurm, "check");
     let outliers = summary["cells"][0]["fleet"]["outliers"].as_array().unwrap();
     let of_goodput: Vec<&str> = outliers
         .iter()
@@ -220,19 +240,9 @@ fn a_node_of_many_that_is_dead_is_told_by_name_and_the_others_are_compared() {
     let check = ["run", "fleet-check", "--slurm", "--out", "check"];
     let submitted = run(&slurm, &[&check[..], &study, &["--", "--nodes=5"]].concat());
     assert!(submitted.status.success(), "{}", text(&submitted.stderr));
-    let file = slurm.shared().join("check/records.jsonl");
-    until("a first round", || {
-        let text = std::fs::read_to_string(&file).unwrap_or_default();
-        text.contains('\n').then_some(())
-    });
+    until_a_record(&slurm, "check");
     slurm.kill_node(3);
-    until("the end of the job", || {
-        slurm
-            .output("squeue", &["-h"])
-            .trim()
-            .is_empty()
-            .then_some(())
-    });
+    until_the_end(&slurm);
     let log = logs(&slurm, "check");
     assert!(
         log.contains("n3 is left out from now on: n3 agent: "),
@@ -250,8 +260,7 @@ fn a_node_of_many_that_is_dead_is_told_by_name_and_the_others_are_compared() {
         let traffic = record["topology"]["traffic"].as_array().unwrap();
         assert!((1..=2).contains(&traffic.len()), "{record}");
     }
-    let report = run(&slurm, &["report", "check", "--json"]);
-    let summary: Value = serde_json::from_slice(&report.stdout).unwrap();
+    let summary = summary(&slurm, "check");
     let hosts = summary["cells"][0]["fleet"]["hosts"].as_object().unwrap();
     for host in ["n1", "n2", "n4", "n5"] {
         assert!(hosts.contains_key(host), "{hosts:?}");
@@ -285,13 +294,7 @@ fn hosts_are_on_both_components_of_a_heterogeneous_job() {
         .concat(),
     );
     assert!(ran.status.success(), "{}", text(&ran.stderr));
-    until("the end of the job", || {
-        slurm
-            .output("squeue", &["-h"])
-            .trim()
-            .is_empty()
-            .then_some(())
-    });
+    until_the_end(&slurm);
     let log = logs(&slurm, "het");
     let found = records(&slurm.shared().join("het"));
     let measured = found.iter().find(|record| record["outcome"] == "measured");
@@ -299,25 +302,6 @@ fn hosts_are_on_both_components_of_a_heterogeneous_job() {
     let mut nodes = reaches(record);
     nodes.sort_unstable();
     assert_eq!(nodes, ["slurm:n1", "slurm:n2", "slurm:n3"]);
-}
-
-#[test]
-fn of_the_processes_that_mpirun_starts_one_runs_the_study() {
-    let place = common::Place::new();
-    let study = place.write("pair.toml", &format!("{PAIR}{MEASURE}"));
-    let started = |variables: &[(&str, &str)]| {
-        let mut command = place.command(&["run", &study, "--slurm", "--out", "out"]);
-        command.env_remove("SLURM_JOB_ID");
-        let output = command.envs(variables.iter().copied()).output().unwrap();
-        (output.status.code(), text(&output.stderr))
-    };
-    let (code, said) = started(&[("OMPI_COMM_WORLD_RANK", "2")]);
-    assert_eq!(code, Some(0), "{said}");
-    assert!(said.contains("OMPI_COMM_WORLD_RANK=2"), "{said}");
-    // The first one, and nobody has allocated nodes.
-    let (code, said) = started(&[("OMPI_COMM_WORLD_RANK", "0")]);
-    assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains("outside of a job of Slurm's"), "{said}");
 }
 
 #[test]
@@ -332,19 +316,9 @@ fn a_node_that_fails_is_told_by_name_and_the_run_goes_on_in_another_job() {
     write(&slurm, "pair.toml", &study);
     let submitted = run(&slurm, &["run", "pair.toml", "--slurm", "--out", "out"]);
     assert!(submitted.status.success(), "{}", text(&submitted.stderr));
-    let file = slurm.shared().join("out/records.jsonl");
-    until("a first trial", || {
-        let text = std::fs::read_to_string(&file).unwrap_or_default();
-        text.contains('\n').then_some(())
-    });
+    until_a_record(&slurm, "out");
     slurm.kill_node(2);
-    until("the end of the job", || {
-        slurm
-            .output("squeue", &["-h"])
-            .trim()
-            .is_empty()
-            .then_some(())
-    });
+    until_the_end(&slurm);
     let log = logs(&slurm, "out");
     let found = records(&slurm.shared().join("out"));
     let failed: Vec<&Value> = found

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use tcpcost_study::{Figure, HostName, Knobs};
 
+use super::hosts::{HostJson, host};
 use crate::call_chains::table::unit;
 use crate::cell::{CellSummary, Load};
 use crate::estimate::Estimate;
@@ -31,6 +32,10 @@ pub(super) struct CellJson<'a> {
     ratio_to_first: Option<RatioJson<'a>>,
     warnings: Vec<WarnedJson>,
     estimates: BTreeMap<String, EstimateJson>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    hosts: Vec<HostJson>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    skew_us: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     fleet: Option<FleetJson>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -109,10 +114,10 @@ struct CostJson {
 }
 
 #[derive(Serialize)]
-struct EstimateJson {
+pub(super) struct EstimateJson {
     #[serde(flatten)]
-    estimate: Estimate,
-    unit: &'static str,
+    pub(super) estimate: Estimate,
+    pub(super) unit: &'static str,
 }
 
 #[derive(Serialize)]
@@ -269,6 +274,8 @@ pub(super) fn cells(summary: &Summary) -> Vec<CellJson<'_>> {
                     (derived.to_string(), EstimateJson { estimate, unit })
                 })
                 .collect(),
+            hosts: cell.host_rows.iter().map(host).collect(),
+            skew_us: cell.skew_us,
             fleet: cell.fleet.as_ref().map(fleet),
             operations: cell.operations.iter().map(operation).collect(),
             profiles: cell

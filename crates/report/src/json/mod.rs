@@ -3,6 +3,7 @@
 mod cells;
 mod comparisons;
 mod findings;
+mod hosts;
 
 use serde::Serialize;
 use tcpcost_study::{HostName, Knobs, Machine, MeterName, SCHEMA_VERSION, units};

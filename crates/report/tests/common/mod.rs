@@ -8,10 +8,10 @@ use base64::Engine;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Serializer, V2Serializer};
 use tcpcost_study::{
-    Bed, Brackets, BufferSizes, BuffersFound, CallChain, CallChains, Capture, Cell, Counts,
-    Environment, HostName, HostRecord, Machine, MeterName, Opening, Outcome, Quantity as Q,
-    Reading, Record, SCHEMA_VERSION, Sequences, Study, TaskClass, Topology, Value, Warning,
-    WarningCode, Whose, WorkloadKind,
+    Bed, Brackets, BufferSizes, BuffersFound, CallChain, CallChains, Capture, Cell, ClockOffset,
+    ClockOffsets, Counts, Environment, HostName, HostRecord, Machine, MeterName, Opening, Outcome,
+    Quantity as Q, Reading, Record, SCHEMA_VERSION, Sequences, Study, TaskClass, Topology, Value,
+    Warning, WarningCode, Whose, WorkloadKind,
 };
 
 /// What befalls a repetition of a cell: its outcome, and how many of its tries are marked.
@@ -58,6 +58,9 @@ pub fn records(study: &Study, bed: &str, repetitions: u32, fate: Fate) -> Vec<Re
                 seconds += 2;
                 if record.is_measured() {
                     record.hosts = hosts(&record, &mut noise);
+                    if record.bed == "hosts" {
+                        set_clocks(&mut record, &mut noise);
+                    }
                     let meters = study.meters(cell);
                     if meters.contains(&MeterName::Profile) {
                         sample(&mut record, study.measure.profile_hz, &mut noise);
@@ -269,6 +272,21 @@ fn sample(record: &mut Record, hz: u32, noise: &mut Noise) {
     }
 }
 
+/// Clocks of named hosts: microseconds ahead, tens of them late.
+fn set_clocks(record: &mut Record, noise: &mut Noise) {
+    for found in record.hosts.values_mut() {
+        let before = ClockOffset {
+            offset_ns: (4_000.0 * noise.factor(1.0)) as i64,
+            error_ns: (20_000.0 * noise.factor(0.3)) as u64,
+        };
+        found.clock = Some(ClockOffsets {
+            before,
+            after: before,
+            late_ns: (60_000.0 * noise.factor(0.5)) as u64,
+        });
+    }
+}
+
 /// A tick of /proc/stat.
 fn ticks(seconds: f64) -> u64 {
     (seconds * 100.0).round() as u64 * 10_000_000
@@ -323,6 +341,8 @@ fn hosts(record: &Record, noise: &mut Noise) -> BTreeMap<HostName, HostRecord> {
         units * client_us / 1e6 + wake * seconds,
         units * server_us / 1e6 + wake * seconds,
     ];
+    // Each end has a CPU of its own.
+    let apart = matches!(record.bed.as_str(), "netns" | "hosts");
     let mut ends = BTreeMap::new();
     let mut proc_of = Vec::new();
     for (cpu, busy) in busy.iter().enumerate() {
@@ -351,14 +371,12 @@ fn hosts(record: &Record, noise: &mut Noise) -> BTreeMap<HostName, HostRecord> {
         };
         let mut readings = Vec::new();
         for (cpu, counts, _) in &proc_of {
-            if record.bed != "netns" && end == HostName::SERVER
-                || record.bed == "netns" && *cpu != this
-            {
+            if !apart && end == HostName::SERVER || apart && *cpu != this {
                 continue;
             }
             readings.push(reading(MeterName::Proc, Whose::Cpu(*cpu), counts.clone()));
         }
-        if record.bed != "netns" && end == HostName::SERVER {
+        if !apart && end == HostName::SERVER {
             readings.push(reading(
                 MeterName::Proc,
                 Whose::Cpu(1),

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use tcpcost_agent::protocol::{Answer, Ask, Attached};
 use tcpcost_study::{
@@ -42,13 +43,15 @@ pub struct Bed {
 }
 
 impl Bed {
-    /// Starts the agents and links them. `changes`: some trial changes settings of named hosts.
+    /// Starts the agents and links them. `changes`: some trial changes settings of named hosts; `held_max`: how long who
+    /// still holds these is waited for.
     pub fn make(
         kind: Kind,
         topology: &Topology,
         cell: &Cell,
         launchers: &Launchers,
         changes: bool,
+        held_max: Duration,
         events: &mut Events,
     ) -> Result<Bed, AskError> {
         let turns = takes_turns(&cell.knobs);
@@ -86,7 +89,7 @@ impl Bed {
             return Err(AskError::Unsupported { knob, reason });
         }
         if kind == Kind::Hosts {
-            bed.find_ports(changes, events)?;
+            bed.find_ports(changes, held_max, events)?;
         }
         for link in &topology.links {
             bed.join(link, events)?;
@@ -119,7 +122,12 @@ impl Bed {
     }
 
     /// Asks named hosts for their devices; nobody else changes these from now on.
-    fn find_ports(&mut self, changes: bool, events: &Events) -> Result<(), AskError> {
+    fn find_ports(
+        &mut self,
+        changes: bool,
+        held_max: Duration,
+        events: &Events,
+    ) -> Result<(), AskError> {
         let mut asks = BTreeMap::new();
         let mut each = self.topology.hosts.iter();
         // Whose device is moved is changed.
@@ -131,6 +139,7 @@ impl Bed {
                     address: Some(port.address).filter(|address| !address.is_unspecified()),
                     is_v6: port.address.is_ipv6(),
                     changes,
+                    held_max_ns: held_max.as_nanos() as u64,
                 };
                 // A machine's halves have one device.
                 asks.insert(port.host.half_of().unwrap_or(port.host), ask);

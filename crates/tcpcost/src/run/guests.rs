@@ -201,7 +201,7 @@ impl<'a> Boots<'a> {
                 .to_vec(),
             files,
             results: vec![RECORDS.to_string()],
-            wants_symbols: false,
+            ..Task::default()
         };
         let mut task = task;
         if let Ok(plugin) = &self.plugin {

@@ -105,7 +105,7 @@ impl Launchers {
             (None, _) => Ok(()),
             (Some(_), Some(job)) => job.place(topology),
             (Some(host), None) => Err(usage(format!(
-                "{} is on a node of a Slurm job: --slurm submits one, or runs within one",
+                "{} is on a node of a job: --slurm submits one of Slurm's, or runs within one; mpirun has one of its own",
                 host.name
             ))),
         }
@@ -135,6 +135,10 @@ impl Launchers {
             command.args(arguments);
             return command;
         }
+        // Its agent runs already, with its own arguments.
+        if let Reach::Attach(_) = reach {
+            return self.at(host, reach, &[]);
+        }
         let there = self.program_at(reach);
         let words: Vec<&str> = [there.as_str()]
             .into_iter()
@@ -160,7 +164,7 @@ impl Launchers {
                 command.arg(format!("exec {}", quoted.join(" ")));
                 command
             }
-            Reach::Exec(prefix) => {
+            Reach::Exec(prefix) | Reach::Attach(prefix) => {
                 let mut command = command(prefix);
                 command.args(words);
                 command
@@ -254,6 +258,11 @@ mod tests {
         assert_eq!(
             line(plain(), "exec:docker exec -i a"),
             "docker|exec|-i|a|tcpcost|agent|client"
+        );
+        assert_eq!(
+            line(plain(), "attach:kubectl attach -i -q svc/a"),
+            "kubectl|attach|-i|-q|svc/a",
+            "whose agent has its arguments already"
         );
         let own = HostArgs {
             ssh: Some("ssh -F lab.conf".to_string()),

@@ -89,8 +89,12 @@ pub(super) fn out_of_turn(host: HostName, answer: &Answer) -> AskError {
 /// Connections are set up within half a minute and a millisecond for each (`agent/src/trial.rs`), of which a host has
 /// 30,000 at most.
 const SET_UP_MAX: Duration = Duration::from_secs(60);
-/// An agent waits some seconds for the one before it to put back (`agent/src/lib.rs`).
-const HOLD_MAX: Duration = Duration::from_secs(10);
+/// Of a host whose settings somebody holds: more than it waits for that.
+const HOLD_MAX: Duration = Duration::from_secs(5);
+/// A standing agent that is started anew is there within a second, unless whoever starts it waits between two starts.
+const AGAIN: Duration = Duration::from_secs(1);
+/// An agent that runs already has a lease that this command does not know: it hears of the command as often as by the default.
+const BEAT_MAX: Duration = Duration::from_secs(15);
 /// A program whose agent has ended ends by itself.
 const END_MAX: Duration = Duration::from_secs(2);
 
@@ -172,6 +176,7 @@ impl Nodes {
                 Reach::Netns => &["--isolate"],
                 Reach::Memory => &["--memory"],
                 Reach::Ssh(_) | Reach::Exec(_) | Reach::Slurm(_) => &["--lease", &lease],
+                Reach::Attach(_) => &[],
             };
             let alone = [host.name];
             let hosts = match of_one_process.first() {
@@ -185,19 +190,30 @@ impl Nodes {
             let arguments: Vec<&str> = arguments.chain(names).collect();
             let command = launchers.command(host.name, &host.reach, program, &arguments);
             let started = nodes.start_process(events, command, &host.reach, hosts);
-            started.map_err(|error| AskError::Unfit(host.name, format!("{error:#}")))?;
+            let started =
+                started.map_err(|error| AskError::Unfit(host.name, format!("{error:#}")))?;
+            let process = nodes.processes.len();
+            nodes.processes.push(started);
+            nodes.nodes.extend(hosts.iter().map(|&host| Node {
+                host,
+                process,
+                answers: VecDeque::new(),
+                hello: None,
+                due: None,
+                runs: false,
+            }));
         }
-        nodes.greet(events)?;
+        nodes.greet(events, topology, launchers)?;
         Ok(nodes)
     }
 
     fn start_process(
-        &mut self,
+        &self,
         events: &Events,
         mut command: Command,
         reach: &Reach,
         hosts: &[HostName],
-    ) -> anyhow::Result<()> {
+    ) -> anyhow::Result<Process> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         if !reach.is_own() {
             command.stderr(Stdio::piped());
@@ -233,29 +249,62 @@ impl Nodes {
             // The command may have ended; then nobody listens and that is fine.
             let _ = sender.send(Event::Gone(generation, first));
         });
-        let process = self.processes.len();
-        self.processes.push(Process {
+        Ok(Process {
             child,
             stdin,
             last_words,
             given_up: false,
-        });
-        self.nodes.extend(hosts.iter().map(|&host| Node {
-            host,
-            process,
-            answers: VecDeque::new(),
-            hello: None,
-            due: None,
-            runs: false,
-        }));
-        Ok(())
+        })
     }
 
-    /// Hears who each agent is; each must be of this version.
-    fn greet(&mut self, events: &Events) -> Result<(), AskError> {
+    /// Hears who each agent is; each must be of this version. One that runs already may just be started anew: it is tried
+    /// again, as long as a host may be silent.
+    fn greet(
+        &mut self,
+        events: &Events,
+        topology: &Topology,
+        launchers: &Launchers,
+    ) -> Result<(), AskError> {
         let hosts: Vec<HostName> = self.nodes.iter().map(|node| node.host).collect();
         let ask = Ask::Hello { protocol: PROTOCOL };
-        for (host, answer) in self.call_all(events, &hosts, |_| ask.clone())? {
+        let until = Instant::now() + self.silence_max;
+        let standing = |host: HostName| {
+            let own = topology.hosts.iter().find(|own| own.name == host);
+            own.map(|own| &own.reach)
+                .filter(|reach| matches!(reach, Reach::Attach(_)))
+        };
+        for &host in &hosts {
+            match self.ask(host, &ask) {
+                // That it is gone is heard below.
+                Err(_) if standing(host).is_some() => {}
+                asked => asked?,
+            }
+        }
+        let mut waited_for = Vec::new();
+        for host in hosts {
+            let answer = loop {
+                let (gone, reason) = match self.answer(events, host) {
+                    Err(AskError::Gone(gone, reason)) => (gone, reason),
+                    answer => break answer?,
+                };
+                let Some(reach) = standing(gone).filter(|_| Instant::now() < until) else {
+                    return Err(AskError::Gone(gone, reason));
+                };
+                if !waited_for.contains(&gone) {
+                    waited_for.push(gone);
+                    crate::output::say!("tcpcost: {gone} is waited for: {reason}");
+                }
+                if self.interrupt.wait(1, AGAIN) {
+                    return Err(AskError::Interrupted);
+                }
+                let command = launchers.command(gone, reach, None, &[]);
+                let started = self.start_process(events, command, reach, &[gone]);
+                let started =
+                    started.map_err(|error| AskError::Unfit(gone, format!("{error:#}")))?;
+                let process = self.node(gone).process;
+                self.processes[process] = started;
+                let _ = self.ask(gone, &ask);
+            };
             let Answer::Hello(hello) = answer else {
                 return Err(AskError::Gone(host, "did not say hello".to_string()));
             };
@@ -276,6 +325,11 @@ impl Nodes {
         let mut nodes = self.nodes.iter_mut();
         let node = nodes.find(|node| node.host == host);
         node.expect("the topology's hosts have an agent each")
+    }
+
+    /// Whether a host was given up for its silence. It may still be there, and hold its settings.
+    pub fn has_given_up(&self) -> bool {
+        self.processes.iter().any(|process| process.given_up)
     }
 
     /// Who a host's agent is.
@@ -299,7 +353,7 @@ impl Nodes {
         let takes = match ask {
             Ask::Run(_) => self.run_takes,
             Ask::Listen | Ask::Connect { .. } | Ask::Relay { .. } | Ask::Accepted => SET_UP_MAX,
-            Ask::Port { .. } => HOLD_MAX,
+            Ask::Port { held_max_ns, .. } => Duration::from_nanos(*held_max_ns) + HOLD_MAX,
             _ => Duration::ZERO,
         };
         let due = Instant::now() + takes + self.silence_max;
@@ -416,7 +470,7 @@ impl Nodes {
         let is_quiet = self.nodes.iter().any(|node| node.runs);
         if now >= self.next_beat && !is_quiet {
             self.beat();
-            self.next_beat = now + self.silence_max / 4;
+            self.next_beat = now + (self.silence_max / 4).min(BEAT_MAX);
         }
         let until = match is_quiet {
             true => due,

@@ -40,6 +40,11 @@ impl Launchers {
         {
             let known = pushed.lock().unwrap_or_else(PoisonError::into_inner);
             for host in &topology.hosts {
+                if let Reach::Attach(_) = host.reach {
+                    let text =
+                        "push: its agent runs already: leave --push out, or reach it by exec:";
+                    return Err(AskError::Unfit(host.name, text.to_string()));
+                }
                 let is_new = !known.contains_key(&host.reach.to_string())
                     && !missing.iter().any(|(_, reach)| **reach == host.reach);
                 if !host.reach.is_own() && is_new {

@@ -1,4 +1,5 @@
-//! What Slurm has allocated to the job that this process is part of, and which host is on which node of it.
+//! What Slurm, or mpirun outside of it, has allocated to the job that this process is part of, and which host is on which node
+//! of it.
 
 use std::env;
 use std::process::Command;
@@ -7,7 +8,6 @@ use anyhow::{Context, bail};
 use tcpcost_study::{HostName, Reach, Topology};
 
 use crate::exit::usage;
-use crate::slurm::is_mpi;
 
 /// A job's nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,6 +18,8 @@ pub struct Allocation {
     pub nodes: Vec<String>,
     /// Of a heterogeneous job the group of each node, in the same order; empty of any other.
     pub groups: Vec<u32>,
+    /// Of a job of mpirun's the node that this process is on; the others are reached by ssh. Absent of one of Slurm's.
+    pub own: Option<String>,
 }
 
 impl Allocation {
@@ -27,11 +29,6 @@ impl Allocation {
     /// Slurm does not tell the job's nodes.
     pub fn here() -> anyhow::Result<Option<Allocation>> {
         let Ok(job) = env::var("SLURM_JOB_ID") else {
-            if is_mpi() {
-                bail!(
-                    "mpirun has started this outside of a job of Slurm's (SLURM_JOB_ID is not set), and tells no nodes: name them in [hosts], by ssh say"
-                );
-            }
             return Ok(None);
         };
         let list =
@@ -54,6 +51,7 @@ impl Allocation {
             job,
             nodes,
             groups: of_groups,
+            own: None,
         }))
     }
 
@@ -77,6 +75,15 @@ impl Allocation {
             let numbered = |number| node.numbered(number).expect("eight digits are left");
             (1..=self.nodes.len()).map(numbered).collect()
         })
+    }
+
+    /// How a node is reached.
+    fn reach(&self, node: String) -> Reach {
+        match &self.own {
+            None => Reach::Slurm(Some(node)),
+            Some(own) if *own == node => Reach::Local,
+            Some(_) => Reach::Ssh(node),
+        }
     }
 
     /// Says of each host that is reached by Slurm on which node it is: on the one that the study says, else on the one that is
@@ -137,9 +144,10 @@ impl Allocation {
             }
         }
         for host in &mut topology.hosts {
-            if host.reach == Reach::Slurm(None) {
-                let node = places(host.name.half_of().unwrap_or(host.name), &nodes);
-                host.reach = Reach::Slurm(node);
+            if let Reach::Slurm(pinned) = &host.reach {
+                let placed = || places(host.name.half_of().unwrap_or(host.name), &nodes);
+                let node = pinned.clone().or_else(placed);
+                host.reach = self.reach(node.expect("each has got one"));
             }
         }
         Ok(())
@@ -182,6 +190,7 @@ mod tests {
             job: "17".to_string(),
             nodes: names.iter().map(|name| name.to_string()).collect(),
             groups: Vec::new(),
+            own: None,
         }
     }
 
@@ -197,9 +206,13 @@ mod tests {
     }
 
     fn placed(hosts: &str, nodes: &[&str]) -> Result<Vec<String>, String> {
+        placed_in(&allocation(nodes), hosts)
+    }
+
+    fn placed_in(allocation: &Allocation, hosts: &str) -> Result<Vec<String>, String> {
         let study = Study::parse("x", hosts, "x.toml").unwrap();
         let mut topology = Topology::of(Bed::Hosts, &study.cells[0].knobs).unwrap();
-        let placed = allocation(nodes).place(&mut topology);
+        let placed = allocation.place(&mut topology);
         placed.map_err(|error| error.to_string())?;
         let each = topology.hosts.iter();
         Ok(each
@@ -237,6 +250,22 @@ mod tests {
             "in-n2=slurm:n2",
         ];
         assert_eq!(placed(ring, &["n1", "n2"]).unwrap(), halves);
+    }
+
+    #[test]
+    fn nodes_of_mpirun_are_reached_by_ssh_but_for_ones_own() {
+        let of_mpirun = Allocation {
+            own: Some("a".to_string()),
+            ..allocation(&["a", "b.example", "c"])
+        };
+        let hosts = "[hosts]\nclient = \"slurm\"\nserver = \"slurm:c\"\nwatcher = \"slurm\"\n";
+        let hosts = hosts
+            .replace("watcher", "client2")
+            .replace("client =", "client1 =");
+        assert_eq!(
+            placed_in(&of_mpirun, &hosts).unwrap(),
+            ["client1=local", "client2=ssh:b.example", "server=ssh:c"]
+        );
     }
 
     #[test]

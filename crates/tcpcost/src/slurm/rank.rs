@@ -13,11 +13,6 @@ pub fn other_rank() -> Option<String> {
     other_rank_of(|name| std::env::var(name).ok())
 }
 
-/// Whether mpirun has started this.
-pub fn is_mpi() -> bool {
-    std::env::var_os("OMPI_COMM_WORLD_RANK").is_some()
-}
-
 fn other_rank_of(variable: impl Fn(&str) -> Option<String>) -> Option<String> {
     // The first that is set is of the inner launcher: mpirun starts its own daemons by srun.
     let (name, rank) = RANKS

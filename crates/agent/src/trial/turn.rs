@@ -1,0 +1,116 @@
+//! What a host sets before a trial: its devices, with a journal, filters of ACKs, and the limits of this process.
+
+use std::path::Path;
+
+use tcpcost_host::apply::{ApplyError, apply, steer};
+use tcpcost_host::journal::Journal;
+use tcpcost_meter::affinity::pin;
+use tcpcost_stack::limits::{self, TcpLimits};
+use tcpcost_study::{AckFilterRule, DeviceOwner, DeviceSettings, RelayMode, Side};
+use tcpcost_workload::CONNECTS_OUTSTANDING;
+
+use crate::ack_filter::AckFilter;
+use crate::protocol::{Prepare, TestedPort};
+use crate::{PrepareError, failed};
+
+/// Begins to filter the host's ACKs, at each of its devices. The flush has the host's own CPUs.
+pub(super) fn filter_acks(
+    prepare: &Prepare,
+    rule: AckFilterRule,
+) -> Result<Vec<AckFilter>, PrepareError> {
+    let cpu = prepare.cpus[0];
+    let refuse = |reason: String| PrepareError::Unsupported {
+        knob: format!("{}.ack_filter", prepare.host),
+        reason,
+    };
+    let relay_mode = prepare.knobs.word("relay_mode");
+    if prepare.side.is_none() && relay_mode.as_deref() == Some(RelayMode::Forward.word()) {
+        return Err(refuse(
+            "a host that forwards packets acknowledges nothing".to_string(),
+        ));
+    }
+    let on_cpu = move || pin(cpu).map_err(|error| error.to_string());
+    let ports = prepare.ports.iter();
+    let start = |port: &TestedPort| AckFilter::start(&port.device, rule, on_cpu);
+    ports.map(start).collect::<Result<_, _>>().map_err(refuse)
+}
+
+/// Sets the host's devices, each setting noted before.
+pub(super) fn turn(
+    prepare: &Prepare,
+    device: &DeviceSettings,
+    journal: &mut Option<Journal>,
+) -> Result<(), PrepareError> {
+    let untouched = DeviceSettings {
+        bottleneck_queue_bytes: device.bottleneck_queue_bytes,
+        ..DeviceSettings::default()
+    };
+    let owned = prepare.owner == DeviceOwner::Bed;
+    // On a host's own device steering is a setting like others, on a bed's it is what makes CPU time each end's own.
+    let steers = prepare.steering && (owned || prepare.knobs.get("steering").is_some());
+    if !owned && *device == untouched && !steers {
+        return Ok(()); // No journal for a host that is not changed, so no place to write is needed.
+    }
+    let journal = match journal {
+        Some(journal) => journal,
+        None => journal.insert(open_journal(owned)?),
+    };
+    let refused = |error| match error {
+        ApplyError::Unsupported { knob, reason } => PrepareError::Unsupported { knob, reason },
+        ApplyError::System(error) => failed(error),
+    };
+    for port in &prepare.ports {
+        if steers {
+            match steer(&prepare.cpus, &port.device, prepare.owner, journal) {
+                // Not asked for in so many words: go on without. rps_cpus in the record tells, and the
+                // report then gives no CPU per host.
+                Err(ApplyError::Unsupported { .. }) if prepare.knobs.get("steering").is_none() => {}
+                other => other.map_err(refused)?,
+            }
+        }
+        apply(device, &port.device, port.peer, prepare.owner, journal).map_err(refused)?;
+    }
+    Ok(())
+}
+
+/// A journal on disk for the host's own settings; for a namespace that ends with this process one in
+/// memory will do.
+pub fn open_journal(owned: bool) -> Result<Journal, PrepareError> {
+    if owned {
+        return Ok(Journal::in_memory());
+    }
+    // Without a journal the host is not changed.
+    let unsupported = |reason| PrepareError::Unsupported {
+        knob: "journal".to_string(),
+        reason,
+    };
+    let folder = tcpcost_host::journal::folder().map_err(unsupported)?;
+    Journal::open(&folder).map_err(|error| match error.is_denied() {
+        true => unsupported(format!(
+            "the host's settings are changed only where they can be put back: {error}, or set TCPCOST_STATE_DIR"
+        )),
+        false => failed(error),
+    })
+}
+
+/// Raises the limit of open files to what the trial needs, and says what the queues of a listener
+/// in this namespace are short of.
+pub(super) fn check_limits(
+    flows: usize,
+    side: Option<Side>,
+    threads: usize,
+) -> Result<Vec<String>, PrepareError> {
+    // Each worker has a file table of its own.
+    limits::raise_open_files(flows.div_ceil(threads) + FILES_BESIDE).map_err(failed)?;
+    if side != Some(Side::Listens) {
+        return Ok(Vec::new());
+    }
+    let outstanding = flows.min(CONNECTS_OUTSTANDING * threads);
+    Ok(TcpLimits::read(Path::new("/proc"))
+        .check_backlog(outstanding)
+        .into_iter()
+        .collect())
+}
+
+/// Files beside the connections: epoll, listeners, pipes, meters, standard streams.
+const FILES_BESIDE: usize = 64;

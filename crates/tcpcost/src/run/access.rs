@@ -1,0 +1,107 @@
+//! Which beds this user can have on this host, and which a cell asks for.
+
+use tcpcost_host::namespace::{self, Way};
+use tcpcost_study::{Bed as Kind, Cell, HostName, Reach, Study, Value, Warning, WarningCode};
+
+/// Which beds this user can have on this host.
+pub struct Access {
+    /// What `bed = "auto"` means, or why it is not `netns`.
+    pub netns: Result<(), String>,
+    /// What that costs the measurement, once, in words.
+    pub warnings: Vec<Warning>,
+}
+
+impl Access {
+    /// Finds out, entering a user namespace where that is the way. Only asks for what the study
+    /// needs.
+    pub fn gain(study: &Study) -> Access {
+        let makes = |cell: &Cell| match cell.knobs.names_hosts() {
+            // One of them is enough: a device is moved there.
+            true => {
+                let mut hosts = cell.knobs.named_hosts().into_iter();
+                hosts.any(|host| cell.knobs.reach(host) == Some(Reach::Netns))
+            }
+            false => bed_word(cell) != "loopback",
+        };
+        let wanted = study.cells.iter().any(makes);
+        if !wanted {
+            return Access {
+                netns: Err("not asked for".to_string()),
+                warnings: Vec::new(),
+            };
+        }
+        let gained = match namespace::can_make_namespaces() {
+            Ok(Way::Privileged) => Ok(None),
+            Ok(Way::UserNamespace) => match namespace::enter_user_namespace() {
+                Ok(()) => Ok(Some(IN_USER_NAMESPACE.to_string())),
+                Err(error) => Err(error.to_string()),
+            },
+            Err(reason) => Err(reason),
+        };
+        let warning = |text: String| Warning {
+            code: WarningCode::Other,
+            text,
+        };
+        match gained {
+            Ok(text) => Access {
+                netns: Ok(()),
+                warnings: text.map(warning).into_iter().collect(),
+            },
+            Err(reason) => {
+                let text = format!(
+                    "network namespaces cannot be had ({reason}): cells with bed = \"auto\" run over loopback, where CPU time, offloads and routes cannot be separated by end"
+                );
+                Access {
+                    netns: Err(reason),
+                    warnings: vec![warning(text)],
+                }
+            }
+        }
+    }
+}
+
+fn bed_word(cell: &Cell) -> String {
+    cell.knobs.word("bed").expect("the bed has a default")
+}
+
+/// The bed that a cell asks for by its knobs `bed` and `stack`; or the one it would be, and why it
+/// cannot be had.
+pub fn bed_of(cell: &Cell, netns: &Result<(), String>) -> Result<Kind, (Kind, String)> {
+    let is_ours =
+        |host| cell.knobs.value_at(host, "stack") == Some(Value::Word("user".to_string()));
+    let word = bed_word(cell);
+    if cell.knobs.names_hosts() {
+        let kind = Kind::of_named(&cell.knobs).map_err(|reason| (Kind::Hosts, reason))?;
+        return match word.as_str() {
+            "auto" => Ok(kind),
+            _ if word == kind.word() => Ok(kind),
+            _ => Err((
+                kind,
+                format!("{word} has hosts of its own: leave [hosts] out"),
+            )),
+        };
+    }
+    if word == Kind::Hosts.word() {
+        return Err((
+            Kind::Hosts,
+            "no hosts are named: [hosts] names them".to_string(),
+        ));
+    }
+    let (kind, stacks) = match HostName::PAIR.map(is_ours) {
+        [false, false] if word == "loopback" || (word == "auto" && netns.is_err()) => {
+            (Kind::Loopback, "kernel at both ends")
+        }
+        [false, false] => (Kind::Netns, "kernel at both ends"),
+        [true, true] => (Kind::Memory, "user at both ends"),
+        _ => (Kind::Tap, "user at one end"),
+    };
+    if word != "auto" && word != kind.word() {
+        return Err((kind, format!("{word} is no bed for stack = {stacks}")));
+    }
+    match (kind, netns) {
+        (Kind::Netns | Kind::Tap, Err(reason)) => Err((kind, reason.clone())),
+        _ => Ok(kind),
+    }
+}
+
+const IN_USER_NAMESPACE: &str = "not root: the namespaces are made inside a user namespace, where the kernel refuses to steer receive work, so CPU time is measured for both ends together only; run as root for it";

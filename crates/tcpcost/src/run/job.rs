@@ -1,0 +1,123 @@
+//! What a process that a scheduler or mpirun may have started does of a run: submit a job, leave it to the first of its step, or
+//! run it on the nodes that were allocated.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+
+use super::directory::{Directory, StoredRun};
+use crate::cli::RunArgs;
+use crate::exit::Exit;
+use crate::output;
+use crate::slurm::{self, Allocation, Job, Step};
+use crate::uperf;
+
+/// What this process does of a run.
+pub enum Part {
+    /// Nothing: another process of its step runs the study; by which variable that is told.
+    None(String),
+    /// Submit a job.
+    Submit,
+    /// The trials, on these nodes if some are known.
+    Run(Option<Allocation>),
+}
+
+/// The part of this process.
+///
+/// # Errors
+/// Slurm does not tell the job's nodes, or mpirun's other processes do not tell theirs.
+pub fn part(args: &RunArgs) -> anyhow::Result<Part> {
+    let other = slurm::other_rank();
+    let step = Step::of_mpirun();
+    let is_asked = args.slurm || (other.is_some() || step.is_some()) && is_on_nodes(args)?;
+    if !is_asked || args.dry_run && !args.slurm {
+        return Ok(Part::Run(None));
+    }
+    if let Some(step) = step {
+        let near = near(args);
+        return Ok(match other {
+            Some(rank) => {
+                step.tell(&near)?;
+                Part::None(rank)
+            }
+            None => Part::Run(Some(step.gather(&near)?)),
+        });
+    }
+    if let Some(rank) = other {
+        return Ok(Part::None(rank));
+    }
+    Ok(match Allocation::here()? {
+        None if args.slurm => Part::Submit,
+        allocation => Part::Run(allocation),
+    })
+}
+
+/// Whether some hosts of the study are on nodes of a job.
+fn is_on_nodes(args: &RunArgs) -> anyhow::Result<bool> {
+    let study = match &args.resume {
+        Some(path) => StoredRun::load(path)?.study,
+        None => {
+            let named = args.study.as_deref().expect("clap asks for one");
+            let (name, text, file) = uperf::find(named)?;
+            super::overrides(args, name)?.apply(&text, &file)?
+        }
+    };
+    Ok(slurm::nodes(&study) != Some(0))
+}
+
+/// The folder in which the run's directory is, or will be: the same for all processes of a step.
+fn near(args: &RunArgs) -> PathBuf {
+    let directory = args.resume.as_ref().or(args.out.as_ref()).cloned();
+    let directory = directory.unwrap_or_else(|| super::default_directory("run"));
+    let parent = directory.parent().unwrap_or(Path::new(""));
+    match parent.as_os_str().is_empty() {
+        true => PathBuf::from("."),
+        false => parent.to_path_buf(),
+    }
+}
+
+/// Makes the run's directory, and submits a job that goes on with it.
+pub fn submit(args: &RunArgs) -> anyhow::Result<Exit> {
+    let (path, study) = match &args.resume {
+        Some(path) => {
+            let run = StoredRun::load(path)?;
+            run.say();
+            (path.clone(), run.study)
+        }
+        None => {
+            let named = args.study.as_deref().expect("clap asks for one");
+            let (name, text, file) = uperf::find(named)?;
+            let overrides = super::overrides(args, name)?;
+            let study = overrides.apply(&text, &file)?;
+            let out = args.out.clone();
+            let path = out.unwrap_or_else(|| super::default_directory(&study.name));
+            if !args.dry_run {
+                // Its lock is the job's to have.
+                drop(Directory::create(&path, &text, &overrides)?);
+            }
+            (path, study)
+        }
+    };
+    let absolute =
+        std::path::absolute(&path).with_context(|| format!("find {}", path.display()))?;
+    let program = std::env::current_exe().context("find this program")?;
+    let job = Job {
+        study: &study.name,
+        directory: &absolute,
+        program: &program,
+        nodes: slurm::nodes(&study),
+    };
+    if args.dry_run {
+        output::write(&job.script())?;
+        return Ok(Exit::Ok);
+    }
+    let submitted = slurm::submit(&job.script(), &args.sbatch, &path);
+    if submitted.is_err() && args.resume.is_none() {
+        // No job will ever write there.
+        Directory::discard(&absolute);
+    }
+    Ok(match submitted? {
+        true => Exit::Ok,
+        false => Exit::Failed,
+    })
+}

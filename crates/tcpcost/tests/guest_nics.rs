@@ -1,0 +1,189 @@
+//! What a study sets of a network card that has it (rings, coalescing, queues, RSS, interrupts): emulated ones, two ports of one
+//! machine joined by a cable, in a guest. Each value is set, read back and recorded, and is as it was in the trials without it.
+//! The command, its agents and the study are those of any machine: the guest is only where the cards are.
+
+mod common;
+
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tcpcost_guest::{Ended, Guest, Image, Kernel, Line, Machine, Task};
+use tcpcost_host::namespace;
+use tcpcost_testbed::{can_make_namespaces, has_program, skip};
+
+const STUDY: &str = r#"
+title = "two ports of one machine, joined by a cable"
+
+[hosts]
+client = { reach = "local", device = "eth0" }
+server = { reach = "netns", device = "eth1" }
+
+[workload]
+rate = "5Mbit"
+
+[measure]
+meters = ["netstat", "rusage"]
+warm_up = "50ms"
+duration = "200ms"
+repetitions = 2
+others_max = "100%"
+retries = 0
+
+[[cells]]
+name = "as it is"
+
+[[cells]]
+name = "set"
+"#;
+
+/// The kernel of this variable, which scripts/guest-kernel brings, with this driver as a module; if there is none, the test is skipped.
+#[track_caller]
+fn kernel(variable: &str, driver: &str) -> Option<Kernel> {
+    if !has_program("qemu-system-x86_64") {
+        return None;
+    }
+    let Some(named) = std::env::var_os(variable) else {
+        skip(&format!(
+            "needs a kernel with {driver}: {variable}=$(scripts/guest-kernel …)"
+        ));
+        return None;
+    };
+    Some(Kernel::find(Some(&PathBuf::from(named))).unwrap())
+}
+
+/// The records of a study in a guest with these cards, and what its command said.
+fn run(kernel: Kernel, driver: &str, options: &[&str], set: &str) -> Vec<Value> {
+    let program = env!("CARGO_BIN_EXE_tcpcost");
+    let image = Image::make(program.as_ref(), &kernel, &["veth", "virtio_pci", driver]).unwrap();
+    let guest = Guest::new(kernel, image).unwrap();
+    // Each end has a CPU.
+    let mut machine = Machine::with_time(2);
+    machine.options = options.iter().map(ToString::to_string).collect();
+    let file = format!("{}/nics.toml", Task::FOLDER);
+    let out = format!("{}/out", Task::FOLDER);
+    let task = Task {
+        arguments: ["run", &file, "--out", &out].map(String::from).to_vec(),
+        files: vec![(
+            "nics.toml".to_string(),
+            format!("{STUDY}{set}").into_bytes(),
+        )],
+        results: vec!["out/records.jsonl".to_string()],
+        addresses: [("eth0", 1), ("eth1", 2)]
+            .map(|(device, last)| (device.to_string(), Ipv4Addr::new(10, 77, 0, last), 24))
+            .to_vec(),
+        ..Task::default()
+    };
+    // A boot and four trials take ten seconds.
+    let boot = guest.boot(&machine, &task, Duration::from_secs(240), &|| false);
+    let boot = boot.unwrap();
+    assert_eq!(boot.failure(), None, "{:?}", boot.lines);
+    let of = |line: &Line| match line {
+        Line::Of(_, text) => Some(serde_json::from_str(text).unwrap()),
+        Line::Said(_) => None,
+    };
+    let records: Vec<Value> = boot.lines.iter().filter_map(of).collect();
+    assert_eq!(boot.ended, Ended::Done(0), "{:?}", boot.lines);
+    assert_eq!(records.len(), 4);
+    records
+}
+
+/// Holds what was set in the trials with it, on both ends, and the drivers' own in those without.
+fn check(records: &[Value], driver: &str, values: &[(&str, u64, u64)]) {
+    for record in records {
+        assert_eq!(record["outcome"], "measured", "{record}");
+        let is_set = record["cell"] == "set";
+        for host in ["client", "server"] {
+            let nic = &common::environment(record, host)["nic"];
+            assert_eq!(nic["driver"], driver, "{nic}");
+            for (name, own, set) in values {
+                let expected = if is_set { set } else { own };
+                assert_eq!(nic["ethtool"][name], *expected, "{host} {name}: {nic}");
+            }
+            let irqs = nic["irqs"].as_object().unwrap();
+            assert!(!irqs.is_empty(), "{nic}");
+            let on_second = irqs.values().filter(|cpus| **cpus == json!([1])).count();
+            match is_set {
+                true => assert_eq!(on_second, irqs.len(), "{nic}"),
+                false => assert!(on_second < irqs.len(), "{nic}"),
+            }
+        }
+        let received = common::count(record, "server", "workload", "payload_bytes_received");
+        assert!(received > 20_000, "{received}");
+    }
+}
+
+/// Two cards of a model, joined.
+fn pair(model: &str, more: &str, ends: [&str; 2]) -> Vec<String> {
+    let mut options = Vec::new();
+    for (number, end) in ends.into_iter().enumerate() {
+        let mac = format!("52:54:00:00:00:0{number}");
+        options.extend(["-netdev".to_string(), format!("{end},id=n{number}")]);
+        let card = format!("{model},netdev=n{number},mac={mac}{more}");
+        options.extend(["-device".to_string(), card]);
+    }
+    options
+}
+
+const HUB: &str = "hubport,hubid=0";
+
+#[test]
+fn rings_coalescing_and_interrupts_of_an_e1000e() {
+    let Some(kernel) = kernel("TCPCOST_GUEST_NIC_KERNEL", "e1000e") else {
+        return;
+    };
+    let options = pair("e1000e", "", [HUB; 2]);
+    let options: Vec<&str> = options.iter().map(String::as_str).collect();
+    let set = "rx_ring = 512\ntx_ring = 1024\nrx_usecs = 20\nirq_cpus = [1]\n";
+    let records = run(kernel, "e1000e", &options, set);
+    let values = [
+        ("rx_ring", 256, 512),
+        ("tx_ring", 256, 1024),
+        ("rx_usecs", 3, 20),
+    ];
+    check(&records, "e1000e", &values);
+}
+
+#[test]
+fn channels_rss_and_interrupts_of_a_virtio_card() {
+    let Some(kernel) = kernel("TCPCOST_GUEST_KERNEL", "virtio_net") else {
+        return;
+    };
+    if !can_make_namespaces() || !has_program("ip") {
+        return;
+    }
+    let taps = ["t0", "t1"]
+        .map(|name| format!("tap,ifname={name},script=no,downscript=no,queues=2,vhost=off"));
+    let options = pair(
+        "virtio-net-pci",
+        ",mq=on,vectors=6,rss=on",
+        [&taps[0], &taps[1]],
+    );
+    let records = std::thread::spawn(move || {
+        namespace::enter_new().unwrap();
+        ip("link add bridge type bridge");
+        ip("link set bridge up");
+        for tap in ["t0", "t1"] {
+            ip(&format!(
+                "tuntap add dev {tap} mode tap multi_queue vnet_hdr"
+            ));
+            ip(&format!("link set {tap} master bridge up"));
+        }
+        let options: Vec<&str> = options.iter().map(String::as_str).collect();
+        let set = "channels = 2\nrss_queues = 1\nirq_cpus = [1]\n";
+        run(kernel, "virtio_net", &options, set)
+    });
+    let records = records.join().unwrap();
+    check(
+        &records,
+        "virtio_net",
+        &[("channels", 1, 2), ("rss_queues", 1, 1)],
+    );
+}
+
+fn ip(arguments: &str) {
+    let ran = Command::new("ip").args(arguments.split(' ')).status();
+    assert!(ran.unwrap().success(), "ip {arguments}");
+}
