@@ -84,9 +84,11 @@ impl Bed {
         // the kernel's timeout, up to two minutes. Since Linux 6.15 it can be bounded; 1 s is the least.
         let _ = std::fs::write("/proc/sys/net/ipv4/tcp_rto_max_ms", "1000");
         // A socket that its program has closed is given up when its timeout has reached that bound, by default, and then
-        // resets whoever has not heard its FIN (tcp_orphan_retries in net/ipv4/tcp_timer.c): four packets of a burst do.
-        std::fs::write("/proc/sys/net/ipv4/tcp_orphan_retries", "100").unwrap();
-        std::fs::write("/proc/sys/net/ipv4/tcp_retries2", "100").unwrap();
+        // resets whoever has not heard its FIN (tcp_orphan_retries in net/ipv4/tcp_timer.c): four packets of a burst do. Seven
+        // take a SYN and what is sent of it again.
+        for retries in ["orphan_retries", "retries2", "syn_retries", "synack_retries"] {
+            std::fs::write(format!("/proc/sys/net/ipv4/tcp_{retries}"), "100").unwrap();
+        }
         ip("link set lo up");
         ip(&format!("link set {name} up"));
         if self.v6 {
@@ -117,6 +119,7 @@ impl Peer {
         let config = Config {
             rto_max: Duration::from_secs(1),
             retries_max: u8::MAX,
+            syn_retries_max: u8::MAX,
             ..Config::default()
         };
         let impairment = bed.impairment.unwrap_or_default();
