@@ -86,7 +86,12 @@ impl Bed {
         // A socket that its program has closed is given up when its timeout has reached that bound, by default, and then
         // resets whoever has not heard its FIN (tcp_orphan_retries in net/ipv4/tcp_timer.c): four packets of a burst do. Seven
         // take a SYN and what is sent of it again.
-        for retries in ["orphan_retries", "retries2", "syn_retries", "synack_retries"] {
+        for retries in [
+            "orphan_retries",
+            "retries2",
+            "syn_retries",
+            "synack_retries",
+        ] {
             std::fs::write(format!("/proc/sys/net/ipv4/tcp_{retries}"), "100").unwrap();
         }
         ip("link set lo up");
