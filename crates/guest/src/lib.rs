@@ -21,6 +21,7 @@ mod kernel;
 mod libraries;
 mod module;
 mod qemu;
+mod vng;
 
 pub use boot::{Boot, Ended, Guest, Line};
 pub use error::GuestError;

@@ -40,18 +40,10 @@ impl Machine {
     pub(crate) fn command(&self, kernel: &Kernel, initramfs: &Path, console: &Path) -> Command {
         let mut command = Command::new(QEMU);
         command
-            // One thread emulates, and the clock counts what it executed. `sleep=off`: a guest that waits for a timer is
-            // taken to it at once.
-            .args(["-accel", "tcg,thread=single"])
-            .args(["-icount", "shift=0,sleep=off"])
-            .args(["-rtc", "clock=vm,base=2026-01-01T00:00:00"])
-            // Copies and clears by `rep movsq` in place of `rep movsb`: a byte is an eighth of an instruction, not one, which
-            // would hide everything else. The sign of a difference between kernels was seen to depend on it.
-            .args(["-cpu", "max,erms=off,fsrm=off"])
             // Both ends take turns on one CPU. Linux 6.1 does not bring up a second one under this clock.
             .args(["-smp", "1"])
             .args(["-m", &format!("{}M", self.memory_mib)])
-            .args(["-seed", &self.seed.to_string()])
+            .args(self.emulation())
             .args(["-nodefaults", "-nic", "none", "-display", "none"])
             .arg("-no-reboot")
             .arg("-chardev")
@@ -71,17 +63,37 @@ impl Machine {
         command
     }
 
-    fn kernel_command_line(&self) -> String {
+    /// What makes a nanosecond an instruction, whoever starts QEMU.
+    pub(crate) fn emulation(&self) -> Vec<String> {
+        let seed = self.seed.to_string();
+        let options = [
+            // One thread emulates, and the clock counts what it executed. `sleep=off`: a guest that waits for a timer is
+            // taken to it at once.
+            ["-accel", "tcg,thread=single"],
+            ["-icount", "shift=0,sleep=off"],
+            ["-rtc", "clock=vm,base=2026-01-01T00:00:00"],
+            // Copies and clears by `rep movsq` in place of `rep movsb`: a byte is an eighth of an instruction, not one, which
+            // would hide everything else. The sign of a difference between kernels was seen to depend on it.
+            ["-cpu", "max,erms=off,fsrm=off"],
+            ["-seed", &seed],
+        ];
+        options.concat().into_iter().map(String::from).collect()
+    }
+
+    /// Options of the kernel's command line, but for the console.
+    pub(crate) fn for_the_kernel(&self) -> Vec<String> {
         let fixed = FOR_THE_KERNEL.iter().map(|option| option.to_string());
-        let all: Vec<String> = fixed.chain(self.kernel_options.iter().cloned()).collect();
-        all.join(" ")
+        fixed.chain(self.kernel_options.iter().cloned()).collect()
+    }
+
+    fn kernel_command_line(&self) -> String {
+        format!("console=ttyS0 {}", self.for_the_kernel().join(" "))
     }
 }
 
 /// Documentation/admin-guide/kernel-parameters.txt. A panic ends the guest at once; crypto's self-tests would run in a kernel thread for
 /// seconds and double what is measured meanwhile; watchdogs and the clock's watchdog would interrupt it.
 const FOR_THE_KERNEL: &[&str] = &[
-    "console=ttyS0",
     "quiet",
     "panic=-1",
     "cryptomgr.notests",
