@@ -96,8 +96,12 @@ def effects(folder):
     print("|---|---|---|---|---|---|")
     for name, boots in sorted(cells.items()):
         base = "rr" if name.startswith("rr") else "stream"
-        if name.endswith("GRO on"):
+        if name.endswith("TSO off, GRO on"):
+            base = "stream, TSO off"
+        elif name.endswith("GRO on"):
             base = "stream, GRO off"
+        elif "visited" in name:
+            base = "stream, visited"
         mean = statistics.mean(boots)
         spread = statistics.stdev(boots) / mean * 100 if len(boots) > 1 else 0
         ratios = [statistics.mean(boots) / statistics.mean(cells[base])]

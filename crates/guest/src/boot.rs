@@ -3,11 +3,12 @@
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Signal, set_parent_process_death_signal};
+use rustix::process::{Pid, Signal, kill_process_group, set_parent_process_death_signal};
 use tempfile::NamedTempFile;
 
 use crate::error::GuestError;
@@ -15,12 +16,22 @@ use crate::functions::Symbols;
 use crate::image::{Image, Task};
 use crate::kernel::Kernel;
 use crate::qemu::{Machine, QEMU};
+use crate::vng::{Handed, VNG};
 
 /// A kernel and a program that are booted as often as wanted, each time with a task and a machine.
 #[derive(Debug)]
 pub struct Guest {
     kernel: Kernel,
-    image: Image,
+    by: By,
+}
+
+/// Who starts it.
+#[derive(Debug)]
+enum By {
+    /// QEMU by itself: the program is its init.
+    Init(Image),
+    /// virtme-ng, below whose init this program runs.
+    Vng(PathBuf),
 }
 
 /// A line that a guest told.
@@ -96,7 +107,25 @@ impl Guest {
     /// There is no QEMU here: the text says what to install.
     pub fn new(kernel: Kernel, image: Image) -> Result<Guest, GuestError> {
         Guest::check_host()?;
-        Ok(Guest { kernel, image })
+        let by = By::Init(image);
+        Ok(Guest { kernel, by })
+    }
+
+    /// Of a kernel and a program that virtme-ng starts, with the host's own files as the root.
+    ///
+    /// # Errors
+    /// There is no QEMU here, or no vng: the text says what to install.
+    pub fn by_vng(kernel: Kernel, program: PathBuf) -> Result<Guest, GuestError> {
+        Guest::check_host()?;
+        match Command::new(VNG).arg("--version").output() {
+            Ok(_) => Ok(Guest {
+                kernel,
+                by: By::Vng(program),
+            }),
+            Err(_) => Err(GuestError::Missing(format!(
+                "{VNG} is not here: pip install virtme-ng, or leave it out (--vng): QEMU alone does"
+            ))),
+        }
     }
 
     /// Whether this host can run guests.
@@ -133,12 +162,23 @@ impl Guest {
         most: Duration,
         stop: &dyn Fn() -> bool,
     ) -> Result<Boot, GuestError> {
-        let initramfs = self.image.with(task)?;
         let folder = std::env::temp_dir();
         let console = NamedTempFile::new().map_err(GuestError::file("create", &folder))?;
-        let command = machine.command(&self.kernel, initramfs.path(), console.path());
+        let (initramfs, handed);
+        let (command, told) = match &self.by {
+            By::Init(image) => {
+                initramfs = image.with(task)?;
+                let command = machine.command(&self.kernel, initramfs.path(), console.path());
+                (command, None)
+            }
+            By::Vng(program) => {
+                handed = Handed::new(task)?;
+                let command = handed.command(machine, &self.kernel, program);
+                (command, Some(handed.lines()))
+            }
+        };
         let began = Instant::now();
-        let running = Running::start(command)?;
+        let running = Running::start(command, told.is_some())?;
         let mut boot = Boot {
             release: None,
             lines: Vec::new(),
@@ -148,12 +188,16 @@ impl Guest {
             took: Duration::ZERO,
         };
         let mut symbols = Vec::new();
+        let mut take = |boot: &mut Boot, line: &str| match line.strip_prefix("symbols ") {
+            Some(piece) => symbols.push(piece.to_string()),
+            None => boot.take(line),
+        };
+        let mut printed = Vec::new();
         loop {
             match running.lines.recv_timeout(LOOK) {
-                Ok(line) => match line.strip_prefix("symbols ") {
-                    Some(piece) => symbols.push(piece.to_string()),
-                    None => boot.take(&line),
-                },
+                // By vng that is its console.
+                Ok(line) if told.is_some() => printed.push(line),
+                Ok(line) => take(&mut boot, &line),
                 Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) if stop() => {
                     boot.ended = Ended::Stopped;
@@ -167,10 +211,25 @@ impl Guest {
             }
         }
         boot.took = began.elapsed();
-        boot.symbols = Symbols::decode(&symbols);
         let errors = running.end();
+        if let Some(path) = told {
+            let ended = boot.ended.clone();
+            let text = fs::read(path).unwrap_or_default();
+            String::from_utf8_lossy(&text)
+                .lines()
+                .for_each(|line| take(&mut boot, line));
+            if ended != Ended::Early {
+                boot.ended = ended;
+            }
+        }
+        boot.symbols = Symbols::decode(&symbols);
         let words = fs::read(console.path()).unwrap_or_default();
-        boot.last_words = last_words(&String::from_utf8_lossy(&words), &errors);
+        let words = [
+            String::from_utf8_lossy(&words).into_owned(),
+            printed.join("\n"),
+        ]
+        .concat();
+        boot.last_words = last_words(&words, &errors);
         Ok(boot)
     }
 }
@@ -203,6 +262,8 @@ impl Boot {
 /// A QEMU that runs; dropped, it is ended.
 struct Running {
     child: Child,
+    /// It is the first of a process group of its own.
+    has_children: bool,
     lines: Receiver<String>,
     errors: Receiver<String>,
 }
@@ -212,7 +273,7 @@ impl Running {
         unsafe_code,
         reason = "a child that asks for a signal before it becomes QEMU"
     )]
-    fn start(mut command: Command) -> Result<Running, GuestError> {
+    fn start(mut command: Command, has_children: bool) -> Result<Running, GuestError> {
         // SAFETY: between fork and exec there is one system call, which is async-signal-safe and allocates nothing.
         unsafe {
             // Or a killed command would leave a guest behind that nobody waits for.
@@ -226,6 +287,7 @@ impl Running {
         let errors = read(child.stderr.take().expect("stderr is piped"));
         Ok(Running {
             child,
+            has_children,
             lines,
             errors,
         })
@@ -239,6 +301,10 @@ impl Running {
 
     fn kill(&mut self) {
         // One that has ended is no longer there to be killed.
+        let group = Pid::from_raw(self.child.id().cast_signed()).filter(|_| self.has_children);
+        if let (Some(group), Ok(None)) = (group, self.child.try_wait()) {
+            let _ = kill_process_group(group, Signal::KILL);
+        }
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -32,6 +32,26 @@ pub struct Task {
 impl Task {
     /// Where its files are.
     pub const FOLDER: &str = TASK;
+
+    /// The files that a guest finds of it, each by its path below a root.
+    pub(crate) fn packed(&self) -> Vec<(String, Vec<u8>)> {
+        let lines =
+            |path: &str, lines: &[String]| (path.to_string(), lines.join("\n").into_bytes());
+        let addresses = self.addresses.iter();
+        let addresses =
+            addresses.map(|(device, address, prefix)| format!("{device} {address} {prefix}"));
+        let mut files = vec![
+            lines(ARGUMENTS, &self.arguments),
+            lines(RESULTS, &self.results),
+            lines(ADDRESSES, &addresses.collect::<Vec<_>>()),
+        ];
+        if self.wants_symbols {
+            files.push((SYMBOLS.to_string(), Vec::new()));
+        }
+        let of_task = self.files.iter();
+        files.extend(of_task.map(|(name, content)| (format!("{TASK}/{name}"), content.clone())));
+        files
+    }
 }
 
 /// The parts of an initramfs that all boots of one kernel and program share.
@@ -82,17 +102,8 @@ impl Image {
     /// With a task: an initramfs on disk, gone with this value. The kernel unpacks one archive behind the other.
     pub(crate) fn with(&self, task: &Task) -> Result<NamedTempFile, GuestError> {
         let mut archive = Archive::default();
-        archive.file(ARGUMENTS, 0o644, task.arguments.join("\n").as_bytes());
-        archive.file(RESULTS, 0o644, task.results.join("\n").as_bytes());
-        let addresses = task.addresses.iter();
-        let addresses =
-            addresses.map(|(device, address, prefix)| format!("{device} {address} {prefix}\n"));
-        archive.file(ADDRESSES, 0o644, addresses.collect::<String>().as_bytes());
-        if task.wants_symbols {
-            archive.file(SYMBOLS, 0o644, &[]);
-        }
-        for (name, content) in &task.files {
-            archive.file(&format!("{TASK}/{name}"), 0o644, content);
+        for (path, content) in task.packed() {
+            archive.file(&path, 0o644, &content);
         }
         let folder = std::env::temp_dir();
         let mut file = NamedTempFile::new().map_err(GuestError::file("create", &folder))?;

@@ -33,16 +33,28 @@ pub(crate) const SYMBOLS: &str = "/symbols";
 /// On the kernel's command line where its clock counts instructions.
 pub(crate) const COUNTS: &str = "guest.counts";
 
+/// The variable that names the folder with all these where another init was first (virtme-ng's).
+pub(crate) const ASKED: &str = "TCPCOST_GUEST";
+
 /// The port that carries lines out; the first is the kernel's console.
 const PORT: &str = "/dev/ttyS1";
 
-/// Whether this process is a guest's first: the kernel started it, and it was packed by [`crate::Image`].
+/// Whether this process is a guest's first: the kernel started it, and it was packed by [`crate::Image`]; or whether another init
+/// handed it a guest's task.
 pub fn is_asked() -> bool {
-    std::process::id() == 1 && Path::new(ARGUMENTS).exists()
+    std::process::id() == 1 && Path::new(ARGUMENTS).exists() || std::env::var_os(ASKED).is_some()
 }
 
 /// Does all that a guest is there for. What goes wrong is said on the kernel's console, whose last lines the host shows.
 pub fn main() -> ! {
+    if let Some(place) = std::env::var_os(ASKED) {
+        let served = serve_another(Path::new(&place));
+        if let Err(error) = &served {
+            let _ = writeln!(io::stderr(), "guest: {error}");
+        }
+        // The init that started it switches off.
+        std::process::exit(served.is_err().into());
+    }
     if let Err(error) = serve() {
         // To the console: standard error of the first process.
         let _ = writeln!(io::stderr(), "guest: {error}");
@@ -57,20 +69,39 @@ pub fn main() -> ! {
 fn serve() -> Result<(), String> {
     mounts()?;
     let mut port = open_port().map_err(said("open the serial port"))?;
-    let release = rustix::system::uname();
-    tell(&mut port, "up", &release.release().to_string_lossy())?;
-    for path in lines(MODULES)? {
+    tell_up(&mut port)?;
+    for path in lines(Path::new(MODULES))? {
         let code = fs::read(&path).map_err(said("read a module"))?;
         // One that the kernel does not take is missed by whoever needs it, and that tells so.
         if let Err(error) = init_module(&code, c"") {
             tell(&mut port, "said", &format!("load {path}: {error}"))?;
         }
     }
+    work(&mut port, Path::new("/"), Path::new(PROGRAM))
+}
+
+/// Below another init, which has mounted what a Linux has, and whose modules the kernel loads as it needs them.
+fn serve_another(place: &Path) -> Result<(), String> {
+    mount_traces();
+    let program = std::env::current_exe().map_err(said("find this program's file"))?;
+    let mut port = open_port().map_err(said("open the serial port"))?;
+    tell_up(&mut port)?;
+    work(&mut port, place, &program)
+}
+
+fn tell_up(port: &mut File) -> Result<(), String> {
+    let release = rustix::system::uname();
+    tell(port, "up", &release.release().to_string_lossy())
+}
+
+/// Runs the program on the task that lies below a root, and tells what came of it.
+fn work(port: &mut File, root: &Path, program: &Path) -> Result<(), String> {
+    let inside = |path: &str| root.join(path.trim_start_matches('/'));
     for (name, value) in SETTINGS {
         // As far as this kernel has them.
         let _ = fs::write(format!("/proc/sys/{name}"), value);
     }
-    for line in lines(ADDRESSES)? {
+    for line in lines(&inside(ADDRESSES))? {
         port::take_up(&line).map_err(said("take up a device"))?;
     }
     let counts = fs::read_to_string("/proc/cmdline").map_err(said("read the command line"))?;
@@ -80,35 +111,42 @@ fn serve() -> Result<(), String> {
         }
         run_in_order(0, 1).map_err(said("SCHED_FIFO"))?;
     }
+    let task = inside(TASK);
+    let arguments = lines(&inside(ARGUMENTS))?;
+    let arguments = arguments.iter().map(|argument| match argument.as_str() {
+        TASK => task.as_os_str(),
+        other => other.as_ref(),
+    });
     let output = File::create("/tmp/output").map_err(said("create a file"))?;
     let both = output.try_clone().map_err(said("create a file"))?;
-    let status = Command::new(PROGRAM)
-        .args(lines(ARGUMENTS)?)
+    let status = Command::new(program)
+        .args(arguments)
         .current_dir("/tmp")
         .env("HOME", "/tmp")
+        .env_remove(ASKED)
         .stdin(Stdio::null())
         .stdout(output)
         .stderr(both)
         .status()
         .map_err(said("start the program"))?;
-    tell_file(&mut port, "said", Path::new("/tmp/output"))?;
-    for name in lines(RESULTS)? {
-        let path = Path::new(TASK).join(&name);
+    tell_file(port, "said", Path::new("/tmp/output"))?;
+    for name in lines(&inside(RESULTS))? {
+        let path = task.join(&name);
         if path.exists() {
-            tell_file(&mut port, &format!("of {name}"), &path)?;
+            tell_file(port, &format!("of {name}"), &path)?;
         }
     }
-    if Path::new(SYMBOLS).exists() {
+    if inside(SYMBOLS).exists() {
         let pieces = encode(Path::new("/proc/kallsyms")).map_err(said("read the symbols"))?;
         for piece in pieces {
-            tell(&mut port, "symbols", &piece)?;
+            tell(port, "symbols", &piece)?;
         }
     }
     let code = status
         .code()
         .map_or_else(|| status.to_string(), |code| code.to_string());
-    tell(&mut port, "end", &code)?;
-    rustix::termios::tcdrain(&port).map_err(said("drain the serial port"))
+    tell(port, "end", &code)?;
+    rustix::termios::tcdrain(&*port).map_err(said("drain the serial port"))
 }
 
 /// What is mounted: the program reads the kernel's state, and eBPF finds its tracepoints.
@@ -124,19 +162,26 @@ fn mounts() -> Result<(), String> {
         mount(kind, place, kind, MountFlags::empty(), NONE)
             .map_err(|error| format!("mount {kind} at {place}: {error}"))?;
     }
-    // Not in every kernel; who needs them tells so.
+    mount_traces();
+    Ok(())
+}
+
+/// Not in every kernel; who needs them tells so.
+fn mount_traces() {
+    const NONE: Option<&CStr> = None;
     for (kind, place) in [
         ("debugfs", "/sys/kernel/debug"),
         ("tracefs", "/sys/kernel/tracing"),
     ] {
         let _ = mount(kind, place, kind, MountFlags::empty(), NONE);
     }
-    Ok(())
 }
 
 /// Sysctls of a machine that does nothing else. Threads that run in order must not be stopped for others (the default is
 /// 50 ms of each second), and a process that spins is none that hangs. A neighbour stays reachable once it is (by default for 15
 /// to 45 s, and some 5 s before), since to one that may not be each packet takes a way of its own (150 instructions a transaction).
+/// How many free pages a CPU keeps to itself is fixed, since Linux 6.7 tunes it by time: in one boot of three a stream's pages then stayed
+/// with the CPU that in the others went back to the zone and came again (`__free_one_page`), 5 % of a stream.
 const SETTINGS: &[(&str, &str)] = &[
     ("kernel/sched_rt_runtime_us", "-1"),
     ("kernel/hung_task_timeout_secs", "0"),
@@ -144,6 +189,7 @@ const SETTINGS: &[(&str, &str)] = &[
     ("net/ipv4/neigh/default/delay_first_probe_time", "0"),
     ("net/ipv6/neigh/default/base_reachable_time_ms", "86400000"),
     ("net/ipv6/neigh/default/delay_first_probe_time", "0"),
+    ("vm/percpu_pagelist_high_fraction", "8"),
     ("net/core/rmem_max", "16777216"),
     ("net/core/wmem_max", "16777216"),
 ];
@@ -199,7 +245,7 @@ fn tell_file(port: &mut File, what: &str, path: &Path) -> Result<(), String> {
 }
 
 /// A list that the host packed: a line each, none of an empty one.
-fn lines(path: &str) -> Result<Vec<String>, String> {
+fn lines(path: &Path) -> Result<Vec<String>, String> {
     let text = fs::read_to_string(path).map_err(said("read a list"))?;
     Ok(text.lines().map(String::from).collect())
 }

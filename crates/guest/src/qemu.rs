@@ -56,22 +56,10 @@ impl Machine {
     /// The command that runs it: the kernel's console into a file, the guest's lines to standard output.
     pub(crate) fn command(&self, kernel: &Kernel, initramfs: &Path, console: &Path) -> Command {
         let mut command = Command::new(QEMU);
-        match self.counts_instructions {
-            // One thread emulates, and the clock counts what it executed. `sleep=off`: a guest that waits for a timer is
-            // taken to it at once.
-            true => command
-                .args(["-accel", "tcg,thread=single"])
-                .args(["-icount", "shift=0,sleep=off"])
-                .args(["-rtc", "clock=vm,base=2026-01-01T00:00:00"]),
-            false => command.args(["-accel", "tcg,thread=multi"]),
-        };
         command
-            // Copies and clears by `rep movsq` in place of `rep movsb`: a byte is an eighth of an instruction, not one, which
-            // would hide everything else. The sign of a difference between kernels was seen to depend on it.
-            .args(["-cpu", "max,erms=off,fsrm=off"])
             .args(["-smp", &self.cpus.to_string()])
             .args(["-m", &format!("{}M", self.memory_mib)])
-            .args(["-seed", &self.seed.to_string()])
+            .args(self.emulation())
             .args(["-nodefaults", "-nic", "none", "-display", "none"])
             .arg("-no-reboot")
             .arg("-chardev")
@@ -91,19 +79,43 @@ impl Machine {
         command
     }
 
-    fn kernel_command_line(&self) -> String {
+    /// What its CPUs are and how they are emulated, whoever starts QEMU.
+    pub(crate) fn emulation(&self) -> Vec<String> {
+        let seed = self.seed.to_string();
+        // One thread emulates, and the clock counts what it executed. `sleep=off`: a guest that waits for a timer is taken to it
+        // at once.
+        let counts = [
+            ["-accel", "tcg,thread=single"],
+            ["-icount", "shift=0,sleep=off"],
+            ["-rtc", "clock=vm,base=2026-01-01T00:00:00"],
+        ];
+        let of_time: &[[&str; 2]] = match self.counts_instructions {
+            true => &counts,
+            false => &[["-accel", "tcg,thread=multi"]],
+        };
+        // Copies and clears by `rep movsq` in place of `rep movsb`: a byte is an eighth of an instruction, not one, which would
+        // hide everything else. The sign of a difference between kernels was seen to depend on it.
+        let of_all = [["-cpu", "max,erms=off,fsrm=off"], ["-seed", &seed]];
+        let options = [of_time, &of_all].concat();
+        options.concat().into_iter().map(String::from).collect()
+    }
+
+    /// Options of the kernel's command line, but for the console.
+    pub(crate) fn for_the_kernel(&self) -> Vec<String> {
         let counts = self.counts_instructions.then_some(COUNTS);
         let fixed = FOR_THE_KERNEL.iter().copied().chain(counts);
         let fixed = fixed.map(|option| option.to_string());
-        let all: Vec<String> = fixed.chain(self.kernel_options.iter().cloned()).collect();
-        all.join(" ")
+        fixed.chain(self.kernel_options.iter().cloned()).collect()
+    }
+
+    fn kernel_command_line(&self) -> String {
+        format!("console=ttyS0 {}", self.for_the_kernel().join(" "))
     }
 }
 
 /// Documentation/admin-guide/kernel-parameters.txt. A panic ends the guest at once; crypto's self-tests would run in a kernel thread for
 /// seconds and double what is measured meanwhile; watchdogs and the clock's watchdog would interrupt it.
 const FOR_THE_KERNEL: &[&str] = &[
-    "console=ttyS0",
     "quiet",
     "panic=-1",
     "cryptomgr.notests",

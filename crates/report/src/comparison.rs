@@ -4,6 +4,7 @@ use tcpcost_study::{Derived, Figure, Study};
 
 use crate::cell::CellSummary;
 use crate::contrast::Contrast;
+use crate::copy_path;
 use crate::decision::{Decision, pairs_needed};
 use crate::effects::{is_seen, row};
 use crate::regime::{self, Regime};
@@ -29,6 +30,8 @@ pub struct Comparison {
     pub pairs_needed: Option<usize>,
     /// Of instructions, and of one setting: the count whose number was another, so that nothing is decided.
     pub regime: Option<Regime>,
+    /// Where instructions would decide: the knob by which the two copy payload more or less often, so that they decide nothing.
+    pub copies_differ_in: Option<String>,
     /// Other quantities that both have, second to first, each with an interval of its own.
     pub causes: Vec<(Derived, Contrast)>,
 }
@@ -73,7 +76,11 @@ impl Comparison {
         };
         let decided = |(.., decision): &(_, _, Decision)| *decision != Decision::Inconclusive;
         let by_time = decide(from.main);
+        let copies = copy_path::differs(from, to);
         let by_instructions = || {
+            if copies.is_some() {
+                return None;
+            }
             let counts = INSTRUCTIONS.map(|kind| Derived { kind, ..from.main });
             counts.into_iter().map(decide).find(decided)
         };
@@ -107,6 +114,9 @@ impl Comparison {
             contrast: contrast_of,
             decision,
             regime,
+            copies_differ_in: copies
+                .filter(|_| copy_path::refuses(from, to, quantity))
+                .map(String::from),
             pairs_needed: match decision {
                 // More trials would be of these two regimes, too.
                 Decision::Inconclusive if regime.is_none() => {

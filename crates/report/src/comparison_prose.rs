@@ -13,6 +13,11 @@ use crate::number::show;
 pub(crate) fn sentence(one: &Comparison) -> String {
     let verdict = one.decision.name();
     let (from, to) = (&one.from, &one.to);
+    if let Some(knob) = &one.copies_differ_in {
+        return format!(
+            "{verdict}: \"{to}\" and \"{from}\" copy payload more or less often ({knob}), and what a copy costs is not in a count of instructions: to be judged by time."
+        );
+    }
     let Some(contrast) = &one.contrast else {
         return format!("{verdict}: no trials of both \"{from}\" and \"{to}\" have a cost.");
     };
@@ -132,6 +137,7 @@ mod tests {
             decision,
             pairs_needed: Some(40),
             regime: None,
+            copies_differ_in: None,
             causes: [(Figure::AcksPerKib, 0.5), (Figure::SegmentsPerSkb, 1.25)]
                 .map(|(kind, factor)| (Derived::total(kind), contrast(factor).unwrap()))
                 .to_vec(),

@@ -6,6 +6,7 @@ use tcpcost_counts::Buffer;
 use tcpcost_study::{Derived, Figure, FigureOf, HostName, Machine, Scope, Value, units};
 
 use crate::cell::{CellSummary, Load};
+use crate::copy_path;
 use crate::derive::asked_buffer;
 use crate::scope::whose;
 use crate::summary::Summary;
@@ -483,6 +484,7 @@ pub(crate) fn notes(summary: &Summary, details: bool) -> Vec<String> {
             crate::number::show(step * 100.0)
         ));
     }
+    notes.extend(copy_path::note(&summary.cells));
     if details {
         notes.extend(cross_check(summary));
     }

@@ -25,6 +25,7 @@ mod comparison_prose;
 mod conclusions;
 mod contrast;
 mod copied;
+mod copy_path;
 mod cpu_ownership;
 mod cpu_time;
 mod crossover_prose;

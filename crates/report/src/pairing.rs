@@ -8,10 +8,14 @@ use tcpcost_study::Derived;
 
 use crate::cell::{CellSummary, TrialValues};
 use crate::contrast::Contrast;
+use crate::copy_path;
 
 impl Contrast {
-    /// `to` over `from`; absent without a repetition that both have.
+    /// `to` over `from`; absent without a repetition that both have, and of instructions of cells that copy otherwise.
     pub fn new(from: &CellSummary, to: &CellSummary, of: Derived) -> Option<Contrast> {
+        if copy_path::refuses(from, to, of) {
+            return None;
+        }
         let pairs = pairs(from, to, of).into_values();
         Contrast::of_pairs(pairs, from.stops_early)
     }
@@ -22,6 +26,10 @@ impl Contrast {
         second: [&CellSummary; 2],
         of: Derived,
     ) -> Option<Contrast> {
+        let refuses = |[from, to]: [&CellSummary; 2]| copy_path::refuses(from, to, of);
+        if refuses(first) || refuses(second) {
+            return None;
+        }
         let ratios = |[from, to]: [&CellSummary; 2]| {
             let pairs = pairs(from, to, of).into_iter();
             let held = pairs.filter(|(_, (from, _))| *from != 0.0);

@@ -3,15 +3,20 @@
 mod common;
 
 use common::{all_measured, records};
-use tcpcost_report::{Decision, Summary, TextStyle, text};
+use tcpcost_report::{Decision, FindingKind, Summary, TextStyle, text};
 use tcpcost_study::{
-    Derived, Figure, HostName, MeterName, Quantity as Q, Reading, Record, Study, Whose,
+    CellPair, Derived, Figure, HostName, MeterName, Quantity as Q, Reading, Record, Study, Whose,
 };
 
 /// Trials whose whole CPU time is a millionth of what they moved more from boot to boot, and so many ACKs more.
 fn guests(cost_factor: f64, acks_factor: u64) -> (Study, Vec<Record>) {
-    let study = Study::parse("s", "[workload]\nplacement = \"same-cpu\"\n", "s.toml").unwrap();
-    let mut records = records(&study, "netns", 6, all_measured);
+    let text = "[workload]\nplacement = \"same-cpu\"\n";
+    let study = Study::parse("s", text, "s.toml").unwrap();
+    guests_of(study, cost_factor, acks_factor)
+}
+
+fn guests_of(study: Study, cost_factor: f64, acks_factor: u64) -> (Study, Vec<Record>) {
+    let mut records = records(&study, "netns", 8, all_measured);
     for (boot, record) in records.iter_mut().enumerate() {
         for machine in record.machines.values_mut() {
             machine.instructions_per_ns = Some(1);
@@ -101,4 +106,40 @@ fn a_difference_of_half_a_percent_is_a_verdict_and_another_regime_is_none() {
         other.pairs_needed, None,
         "more boots would be of two regimes, too"
     );
+}
+
+#[test]
+fn cells_that_copy_otherwise_have_no_verdict_by_instructions() {
+    let verdict = |values: &str| {
+        let text = format!(
+            "[vary]\nsend_with = [{values}]\n[[conclusion]]\ntext = \"it saves\"\nknob = \"send_with\"\n"
+        );
+        let first = values.split(", ").next().unwrap();
+        let second = values.split(", ").nth(1).unwrap();
+        let text = format!("{text}from = {first}\nto = [{second}]\n");
+        let mut study = Study::parse("s", &text, "s.toml").unwrap();
+        study.comparisons.push(CellPair {
+            from: study.cells[0].name.clone(),
+            to: study.cells[1].name.clone(),
+        });
+        let summary = summary(&guests_of(study, 1.0, 1));
+        let percent = match &summary.findings[0].kind {
+            FindingKind::Change { steps, .. } => steps[0].percent,
+            other => panic!("{other:?}"),
+        };
+        let text = tcpcost_report::text(&summary, TextStyle::default());
+        (summary.comparisons[0].clone(), percent.is_some(), text)
+    };
+    let (alike, has_change, text) = verdict("\"write\", \"send\"");
+    assert_eq!(alike.decision, Decision::Equivalent);
+    assert!(
+        has_change && !text.contains("No verdict by instructions"),
+        "{text}"
+    );
+    let (other, has_change, text) = verdict("\"send\", \"sendfile\"");
+    assert_eq!(other.decision, Decision::Inconclusive);
+    assert_eq!(other.contrast, None);
+    assert_eq!(other.copies_differ_in.as_deref(), Some("send_with"));
+    assert!(!has_change, "a sentence would be a verdict, too");
+    assert!(text.contains("copy payload more or less often"), "{text}");
 }

@@ -189,6 +189,9 @@ pub trait Stack {
         Ok(())
     }
 
+    /// Tells nothing more of a connection: its calls are made without asking. A stack that can only tell goes on.
+    fn stop_telling(&mut self, _conn: Self::Conn) {}
+
     /// Makes the calling thread's timeouts as precise as the host can; what a fixed rate needs.
     fn use_precise_timeouts(&mut self);
 

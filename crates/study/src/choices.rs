@@ -137,6 +137,8 @@ words! {
         BlockingThreads = "blocking-threads",
         /// One thread for many, by a ring of io_uring.
         IoUring = "io-uring",
+        /// One thread for many, which asks nobody and tries each in turn.
+        Visits = "visits",
     }
 }
 

@@ -29,6 +29,8 @@ const TRANSACTIONS: Need = Need::of(&[is("workload", &["rr", "crr", "program"])]
 const REQUESTS: Need = Need::of(&[is("workload", &["rr", "crr"])])
     .because("a stream has no requests, and its bytes per call are write_size (in [workload] the key is kind)");
 const STREAMS: Need = Need::of(&[is("workload", &["stream", "maerts", "bidirectional"])]);
+/// Ways to send of which epoll tells when the kernel has done with what it was lent.
+const COMPLETED: &[&str] = &["zerocopy", "mmap+zerocopy", "uring-send-zc"];
 /// Ways to send out of files: `SendWith::is_from_files`.
 const FROM_FILES: &[&str] = &[
     "read+write",
@@ -115,12 +117,16 @@ pub const KNOBS: &[Knob] = &[
         "io",
         Kind::Choice(WaitsBy::WORDS),
         "epoll",
-        "How a thread waits: `epoll`, one thread of `threads` for many connections; `blocking-threads`, a thread for each connection (of `crr`, for each at a time), which waits in send(2), recv(2) and accept(2), as in netperf and uperf. Its context switches are those of the program measured. `io-uring`, one thread of `threads` for many connections, with a ring in place of epoll: accept and receive are asked for once (multishot), bytes come in provided buffers, and the sends of a turn are handed over by the one io_uring_enter(2) that waits.",
+        "How a thread waits: `epoll`, one thread of `threads` for many connections; `blocking-threads`, a thread for each connection (of `crr`, for each at a time), which waits in send(2), recv(2) and accept(2), as in netperf and uperf. Its context switches are those of the program measured. `io-uring`, one thread of `threads` for many connections, with a ring in place of epoll: accept and receive are asked for once (multishot), bytes come in provided buffers, and the sends of a turn are handed over by the one io_uring_enter(2) that waits. `visits`, one thread of `threads` that asks nobody which connection is ready, but tries send(2) and recv(2) of each in turn, and never sleeps, as programs do that poll: with many connections most tries find nothing.",
     )
     .needs(&[
         Need::of(&[]).at(At::User).when(&["io-uring"]).because("our TCP makes no system calls for its connections"),
         Need::of(&[]).at(At::User).when(&["blocking-threads"]).because("our TCP has a thread an instance, which polls it"),
         Need::of(&[is("threads", &["0"])]).when(&["blocking-threads"]).because("it has a thread for each connection"),
+        Need::of(&[]).at(At::User).when(&["visits"]).because("our TCP has no calls that find nothing: the thread is its stack"),
+        Need::of(&[is("workload", &["stream", "maerts", "bidirectional", "rr"]), is_not("placement", &["same-cpu"]), is_not("send_with", COMPLETED)])
+            .when(&["visits"])
+            .because("connections stand, the other end needs a CPU, and epoll tells what was lent and is done with"),
     ]),
     workload(
         "write_size",
@@ -298,7 +304,7 @@ pub const KNOBS: &[Knob] = &[
     )
     .needs(&[
         Need::of(&[is("threads", &["0", "1"])]).when(&["one-thread"]),
-        Need::of(&[is("io", &["epoll"])]).when(&["one-thread"]).because("a thread that has two ends must not wait for one of them"),
+        Need::of(&[is("io", &["epoll", "visits"])]).when(&["one-thread"]).because("a thread that has two ends must not wait for one of them"),
     ]),
     Knob {
         key: "kind",

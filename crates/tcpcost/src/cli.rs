@@ -192,6 +192,9 @@ pub struct RunArgs {
     /// With --exact-instructions: the guests' kernel, a package (.deb), a directory with boot/vmlinuz-*, a build tree or an image [default: the one that runs here].
     #[arg(long, value_name = "PATH", requires = "exact_instructions")]
     pub kernel: Option<PathBuf>,
+    /// With --exact-instructions: virtme-ng (vng) starts the guests, whose root is then this host's, read-only; the kernel needs 9p or virtiofs.
+    #[arg(long, requires = "exact_instructions")]
+    pub vng: bool,
     /// With --exact-instructions: guests at the same time [default: one for each CPU].
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub at_once: Option<usize>,
@@ -350,6 +353,9 @@ pub struct Kernels {
     /// Guests at the same time [default: one for each CPU].
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub at_once: Option<usize>,
+    /// virtme-ng (vng) starts the guests, whose root is then this host's, read-only; the kernel needs 9p or virtiofs.
+    #[arg(long)]
+    pub vng: bool,
     /// The least difference that matters, in percent.
     #[arg(long, value_name = "PERCENT", default_value_t = 0.2)]
     pub min_effect: f64,
@@ -387,6 +393,9 @@ pub struct Bisect {
     /// Guests at the same time [default: one for each CPU].
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub at_once: Option<usize>,
+    /// virtme-ng (vng) starts the guests, whose root is then this host's, read-only; the kernel needs 9p or virtiofs.
+    #[arg(long)]
+    pub vng: bool,
     /// The least difference that matters, in percent [default: the baseline's].
     #[arg(long, value_name = "PERCENT")]
     pub min_effect: Option<f64>,

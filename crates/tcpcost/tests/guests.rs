@@ -81,9 +81,12 @@ fn a_study_in_a_guest_counts_instructions_of_fixed_work_and_tells_no_time() {
         assert!(count(record, "client", "turns_ns") > 0);
         assert!(count(record, "server", "turns_ns") > 0);
     }
-    // A turn, which is 256 KiB and a write, more or less: both the warm-up and the work end within one.
+    // A turn, which is a write of 64 KiB, more or less: both the warm-up and the work end within one.
     let received = count(of("stream"), "server", "payload_bytes_received");
-    assert!(received.abs_diff(4 << 20) < 512 << 10, "{received}");
+    assert!(received.abs_diff(4 << 20) < 256 << 10, "{received}");
+    let writes = count(of("stream"), "client", "send_calls");
+    let sent = count(of("stream"), "client", "payload_bytes_sent");
+    assert_eq!(sent, writes << 16, "each write is taken whole");
 
     let summary: Value = serde_json::from_str(&ran.stdout).unwrap();
     let cells = summary["cells"].as_array().unwrap();

@@ -76,7 +76,7 @@ impl<S: Stack> Group<S> {
         let mut plan = Plan::new(settings, side, token);
         let program = match settings.io {
             WaitsBy::BlockingThreads => as_program(settings),
-            WaitsBy::Epoll | WaitsBy::IoUring => None,
+            WaitsBy::Epoll | WaitsBy::IoUring | WaitsBy::Visits => None,
         };
         if let Some(program) = &program {
             let counted = plan;

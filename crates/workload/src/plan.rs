@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tcpcost_stack::SocketOptions;
-use tcpcost_study::{Cork, ReceiveWith, SendWith, Side, WorkloadKind, WorkloadSettings};
+use tcpcost_study::{Cork, ReceiveWith, SendWith, Side, WaitsBy, WorkloadKind, WorkloadSettings};
 
 use crate::hello::{TOKEN_BYTES, Token};
 use crate::pattern::{self, PERIOD};
@@ -63,6 +63,8 @@ pub(crate) struct Plan {
     pub(crate) file_bytes: Option<u64>,
     pub(crate) cork: Cork,
     pub(crate) in_flight: u32,
+    /// Whether nobody is asked which connection is ready.
+    pub(crate) visits: bool,
     /// Bytes of the longest sending call.
     pub(crate) call_bytes: usize,
     /// Bytes of a message that this side sends: a request, a response, or one write of a stream.
@@ -139,6 +141,7 @@ impl Plan {
             file_bytes: (from_file && s.files > 1).then_some(file_bytes),
             cork: s.cork,
             in_flight: small(s.in_flight.max(1)),
+            visits: s.io == WaitsBy::Visits,
             call_bytes,
             send_message: small(send_message.max(1)),
             receive_message: small(receive_message.max(1)),

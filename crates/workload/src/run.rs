@@ -26,6 +26,10 @@ const BATCH_BYTES: usize = 4 << 20;
 /// The same where groups share the thread, so that requests do not wait for milliseconds of bulk: a poll after each turn.
 const BATCH_BYTES_OF_GROUPS: usize = TURN_BYTES;
 
+/// The same where two ends take turns in one thread: a write of the default size, and then whoever reads it has its turn. Of more the
+/// reader would find several skbs at once, and what each costs by itself (GRO, another cut of the last skb) would be lost among them.
+const SHARED_TURN_BYTES: usize = 64 * 1024;
+
 /// What a turn counts at the least, in bytes: 4096 turns between two polls.
 const TURN_LEAST: usize = 1024;
 
@@ -72,10 +76,12 @@ impl<S: Stack> Worker<S> {
     /// Begins a stretch in which this worker shares its thread with another: [`Worker::turns`] as often as wanted, then
     /// [`Worker::pause`]. Not of one with a thread for each connection.
     pub fn resume(&mut self, now: Instant) {
+        self.send_turn_bytes = SHARED_TURN_BYTES;
         self.clock.resume(now);
     }
 
-    /// Gives each connection that is ready its turn of 256 KiB and one call more at most, without waiting. Whether there was any.
+    /// Gives connections that are ready their turns, without waiting: of those that send until 64 KiB are on their way, and a call
+    /// more at most, of others until 256 KiB are moved. Whether there was anything to do.
     ///
     /// # Errors
     /// As of [`Worker::run_until`].
@@ -83,10 +89,17 @@ impl<S: Stack> Worker<S> {
         self.start()?;
         self.start_all_due(self.clock.at_ns(now))?;
         self.poll(Duration::ZERO)?;
+        let plan = &self.io.group.plan;
+        let most = match plan.is_stream() && plan.sends {
+            true => SHARED_TURN_BYTES,
+            false => BATCH_BYTES_OF_GROUPS,
+        };
+        let visits = plan.visits;
         let worked = !self.queue.is_empty();
-        self.batch(BATCH_BYTES_OF_GROUPS)?;
+        let moved = self.batch(most)?;
         self.flush()?;
-        Ok(worked)
+        // Each visit is a turn, also one that finds nothing.
+        Ok(if visits { moved > 0 } else { worked })
     }
 
     /// Waits until a connection is ready, or something is due, for so long at most.
@@ -143,6 +156,11 @@ impl<S: Stack> Worker<S> {
         if is_precise {
             self.io.stack.use_precise_timeouts();
         }
+        if self.io.group.plan.visits {
+            for conn in self.flows.iter().filter_map(|flow| flow.conn) {
+                self.io.stack.stop_telling(conn);
+            }
+        }
         for index in 0..self.flows.len() as u32 {
             self.switch_to(self.flows[index as usize].group);
             let plan = &self.io.group.plan;
@@ -186,17 +204,18 @@ impl<S: Stack> Worker<S> {
         }
     }
 
-    /// Turns of those that are ready, until so many bytes are moved.
+    /// Turns of those that are ready, until so many bytes are moved; how many were.
     #[inline(always)]
-    fn batch(&mut self, bytes: usize) -> Result<(), WorkloadError> {
-        let mut left = bytes;
+    fn batch(&mut self, bytes: usize) -> Result<usize, WorkloadError> {
+        let (mut left, mut all) = (bytes, 0);
         while left > 0
             && let Some(index) = self.queue.pop_front()
         {
             let moved = self.turn(index as usize)?;
             left = left.saturating_sub(moved.max(TURN_LEAST));
+            all += moved;
         }
-        Ok(())
+        Ok(all)
     }
 
     /// Hands over what a stack has gathered: the next run may be long to come.
@@ -263,6 +282,10 @@ impl<S: Stack> Worker<S> {
 
     #[inline(always)]
     fn poll(&mut self, sleep: Duration) -> Result<(), WorkloadError> {
+        if self.io.group.plan.visits && self.started {
+            self.visit(sleep);
+            return Ok(());
+        }
         self.io.group.tally.poll_calls += 1;
         let count = self
             .io
@@ -288,6 +311,19 @@ impl<S: Stack> Worker<S> {
             self.enqueue(ready.token);
         }
         Ok(())
+    }
+
+    /// What a program does that asks nobody: each connection may have something to do, and its call will tell.
+    fn visit(&mut self, sleep: Duration) {
+        // Two ends in one thread that both wait for a timer; alone a visitor never sleeps.
+        if self.send_turn_bytes == SHARED_TURN_BYTES && !sleep.is_zero() {
+            std::thread::sleep(sleep);
+        }
+        for index in 0..self.flows.len() as u32 {
+            let flow = &mut self.flows[index as usize];
+            (flow.readable, flow.writable) = (true, true);
+            self.enqueue(index);
+        }
     }
 
     #[inline]

@@ -20,6 +20,7 @@ use crate::histogram::response_times;
 use crate::io::Io;
 use crate::operation_times::OperationFound;
 use crate::program::{Running, Sleepers};
+use crate::run::TURN_BYTES;
 
 /// One thread's share of one end: its connections, its buffers, its counts.
 ///
@@ -45,6 +46,8 @@ pub struct Worker<S: Stack> {
     pub(crate) wanted: usize,
     pub(crate) strangers: u64,
     pub(crate) queue: VecDeque<u32>,
+    /// Bytes that a stream sends in one turn, at most, and one call more.
+    pub(crate) send_turn_bytes: usize,
     /// Whether traffic has started.
     pub(crate) started: bool,
     pub(crate) clock: Clock,
@@ -157,6 +160,7 @@ impl<S: Stack> Worker<S> {
             ports: Vec::new(),
             peers: Vec::new(),
             strangers: 0,
+            send_turn_bytes: TURN_BYTES,
             started: false,
             clock: Clock::new(Instant::now()),
             running: Vec::new(),

@@ -8,7 +8,7 @@ use crate::protocol::Prepare;
 pub(super) fn files(groups: &[FlowGroup]) -> usize {
     match groups[0].settings.io {
         WaitsBy::BlockingThreads => 2 * connections(groups),
-        WaitsBy::Epoll | WaitsBy::IoUring => connections(groups),
+        WaitsBy::Epoll | WaitsBy::IoUring | WaitsBy::Visits => connections(groups),
     }
 }
 

@@ -22,6 +22,8 @@ pub(super) struct ComparisonJson<'a> {
     verdict: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     regime: Option<RegimeJson>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    copies_differ_in: Option<&'a str>,
     pairs_needed: Option<usize>,
     ratios: BTreeMap<String, Estimate>,
 }
@@ -49,6 +51,7 @@ pub(super) fn comparison(one: &Comparison) -> ComparisonJson<'_> {
             from: regime.from,
             to: regime.to,
         }),
+        copies_differ_in: one.copies_differ_in.as_deref(),
         pairs_needed: one.pairs_needed,
         ratios: ratios
             .map(|(of, contrast)| (of.to_string(), contrast.ratio))

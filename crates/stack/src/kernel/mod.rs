@@ -190,6 +190,13 @@ impl Stack for KernelStack {
         self.epoll.wait(timeout)
     }
 
+    fn stop_telling(&mut self, conn: KernelConn) {
+        // Else each packet that comes in would be told to an epoll that nobody asks.
+        if let Some(socket) = self.sockets.get(conn.0) {
+            let _ = self.epoll.remove(socket.fd.as_fd());
+        }
+    }
+
     fn use_precise_timeouts(&mut self) {
         // The default slack of 50 us would be in every response time at a fixed rate. A failure
         // leaves it there.

@@ -1,6 +1,6 @@
 //! What a study is where instructions are counted in place of time.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use tcpcost_study::{Cell, MeterName, Study, Topology};
@@ -13,11 +13,31 @@ use super::placement::ONE_THREAD;
 pub enum ExactInstructions {
     /// In guests of this kernel, as the guest crate finds it; of the running one without.
     InGuests(Option<PathBuf>),
+    /// The same, started by virtme-ng.
+    ByVng(Option<PathBuf>),
     /// Here: this is a guest.
     Here,
 }
 
 impl ExactInstructions {
+    /// In guests of a kernel, started by virtme-ng or not.
+    pub fn in_guests(kernel: Option<PathBuf>, by_vng: bool) -> ExactInstructions {
+        match by_vng {
+            true => ExactInstructions::ByVng(kernel),
+            false => ExactInstructions::InGuests(kernel),
+        }
+    }
+
+    /// The kernel of guests; `None` here.
+    pub fn kernel(&self) -> Option<Option<&Path>> {
+        match self {
+            ExactInstructions::InGuests(kernel) | ExactInstructions::ByVng(kernel) => {
+                Some(kernel.as_deref())
+            }
+            ExactInstructions::Here => None,
+        }
+    }
+
     /// What counting instructions changes of a study. Work is fixed, and as many boots as are asked for are all there are. Meters stay away
     /// that tell of a machine that is not there (a PMU, caches, an idle CPU for spinners) or sample by time.
     pub fn apply(study: &mut Study) {

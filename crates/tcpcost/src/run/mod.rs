@@ -117,8 +117,9 @@ pub fn run(args: &cli::RunArgs) -> anyhow::Result<Exit> {
     if let (true, Some(job)) = (study.awaits_nodes(), &launchers.job) {
         study = store.settle(job.host_names())?;
     }
-    if let Some(ExactInstructions::InGuests(kernel)) = &overrides.exact_instructions {
-        let boots = Boots::new(&study, &text, &overrides, kernel.as_deref(), args.at_once);
+    let asked = overrides.exact_instructions.as_ref();
+    if let Some(kernel) = asked.and_then(ExactInstructions::kernel) {
+        let boots = Boots::new(&study, &text, &overrides, kernel, args.at_once);
         let boots = boots.inspect_err(|_| {
             // Nothing will be in it.
             if args.resume.is_none() {
@@ -263,10 +264,11 @@ pub fn in_guests(
     quiet: bool,
 ) -> anyhow::Result<Option<Summary>> {
     let study = overrides.apply(source.text, source.file)?;
-    let Some(ExactInstructions::InGuests(kernel)) = &overrides.exact_instructions else {
+    let asked = overrides.exact_instructions.as_ref();
+    let Some(kernel) = asked.and_then(ExactInstructions::kernel) else {
         anyhow::bail!("not asked for in guests");
     };
-    let boots = Boots::new(&study, source.text, overrides, kernel.as_deref(), at_once)?;
+    let boots = Boots::new(&study, source.text, overrides, kernel, at_once)?;
     let (mut store, mut records) = if path.join(RECORDS).exists() {
         let (store, run) = Directory::open(path)?;
         if run.overrides.exact_instructions != overrides.exact_instructions || run.study != study {
@@ -345,7 +347,7 @@ fn overrides(args: &cli::RunArgs, study: String) -> anyhow::Result<Overrides> {
         time_max: None,
         exact_instructions: args
             .exact_instructions
-            .then(|| ExactInstructions::InGuests(args.kernel.clone())),
+            .then(|| ExactInstructions::in_guests(args.kernel.clone(), args.vng)),
     })
 }
 
