@@ -17,7 +17,7 @@ use tcpcost_study::{
 };
 
 /// Version of these messages; both sides must be of one.
-pub const PROTOCOL: u32 = 7;
+pub const PROTOCOL: u32 = 8;
 
 /// A question.
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -22,7 +22,7 @@ use tcpcost_study::{
 use self::sizes::{files, flows, threads};
 use self::times::{operations, response_times, response_times_by_group};
 pub use self::turn::open_journal;
-use self::turn::{check_limits, filter_acks, turn};
+use self::turn::{check_limits, filter_acks, turn, until_carried};
 use crate::ack_filter::AckFilter;
 use crate::backend::{self, Backend, Ready};
 use crate::capture::Capture;
@@ -99,6 +99,7 @@ impl HostTrial {
         if prepare.changes_device {
             turn(&prepare, &device, journal)?;
         }
+        until_carried(&prepare)?;
         if prepare.netem {
             let settings = WireSettings::of(&prepare.knobs, prepare.host);
             for port in &prepare.ports {

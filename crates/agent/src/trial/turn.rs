@@ -1,6 +1,7 @@
 //! What a host sets before a trial: its devices, with a journal, filters of ACKs, and the limits of this process.
 
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use tcpcost_host::apply::{ApplyError, apply, steer};
 use tcpcost_host::journal::Journal;
@@ -72,6 +73,36 @@ pub(super) fn turn(
     }
     Ok(())
 }
+
+/// Waits until the host's own devices have a carrier. A card starts anew when it is moved into a namespace, and when its rings or
+/// channels are changed or put back, and its link with it.
+pub(super) fn until_carried(prepare: &Prepare) -> Result<(), PrepareError> {
+    if prepare.owner != DeviceOwner::Host {
+        return Ok(());
+    }
+    let until = Instant::now() + CARRIER_MAX;
+    for port in &prepare.ports {
+        while lacks_carrier(&port.device) {
+            if Instant::now() >= until {
+                let seconds = CARRIER_MAX.as_secs();
+                let text = format!("{} has had no carrier for {seconds} s", port.device);
+                return Err(PrepareError::Failed(text));
+            }
+            std::thread::sleep(CARRIER_PAUSE);
+        }
+    }
+    Ok(())
+}
+
+fn lacks_carrier(device: &str) -> bool {
+    let path = Path::new("/sys/class/net").join(device).join("carrier");
+    // Of a device that is down it cannot be read; who connects then says so.
+    std::fs::read_to_string(path).is_ok_and(|text| text.trim() == "0")
+}
+
+/// A link of copper is negotiated within some four seconds.
+const CARRIER_MAX: Duration = Duration::from_secs(10);
+const CARRIER_PAUSE: Duration = Duration::from_millis(5);
 
 /// A journal on disk for the host's own settings; for a namespace that ends with this process one in
 /// memory will do.

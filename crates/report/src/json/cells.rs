@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use tcpcost_study::{Figure, HostName, Knobs};
 
+use super::estimate::EstimateJson;
 use super::hosts::{HostJson, host};
 use crate::call_chains::table::unit;
 use crate::cell::{CellSummary, Load};
@@ -111,13 +112,6 @@ struct CostJson {
     share_ratio: Estimate,
     cpu_us_per_s: Option<Estimate>,
     cpu_us_per_unit: Option<Estimate>,
-}
-
-#[derive(Serialize)]
-pub(super) struct EstimateJson {
-    #[serde(flatten)]
-    pub(super) estimate: Estimate,
-    pub(super) unit: &'static str,
 }
 
 #[derive(Serialize)]

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use tcpcost_study::{HostName, MeterName};
 
-use super::cells::EstimateJson;
+use super::estimate::EstimateJson;
 use crate::host_rows::HostRow;
 
 #[derive(Serialize)]

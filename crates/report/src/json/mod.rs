@@ -2,6 +2,7 @@
 
 mod cells;
 mod comparisons;
+mod estimate;
 mod findings;
 mod hosts;
 

@@ -1,0 +1,12 @@
+//! An estimate with its unit.
+
+use serde::Serialize;
+
+use crate::estimate::Estimate;
+
+#[derive(Serialize)]
+pub(super) struct EstimateJson {
+    #[serde(flatten)]
+    pub(super) estimate: Estimate,
+    pub(super) unit: &'static str,
+}
