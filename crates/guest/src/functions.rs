@@ -145,10 +145,16 @@ impl Symbols {
             return "[user]";
         }
         let behind = self.sorted.partition_point(|(start, _)| *start <= address);
-        let found = behind.checked_sub(1).map(|at| self.sorted[at].1.as_str());
-        found.unwrap_or("[unknown]")
+        let found = behind.checked_sub(1).map(|at| &self.sorted[at]);
+        match found {
+            Some((start, name)) if address - start < FUNCTION_MOST => name,
+            _ => "[no symbol]",
+        }
     }
 }
+
+/// No function is as long. Behind the last symbol of a region are programs of eBPF that were gone when the symbols were read.
+const FUNCTION_MOST: u64 = 1 << 16;
 
 /// Whether a function only moves or fills memory: in this CPU model eight bytes an instruction, on others one or sixty-four,
 /// so that it is told apart and in no sum with the rest.

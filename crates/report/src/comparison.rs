@@ -96,9 +96,16 @@ impl Comparison {
             Some(_) => Decision::Inconclusive,
             None => decision,
         };
+        // Requests have bytes, too; what a byte costs is then no cause.
+        let is_per_transaction = |kind: Figure| kind.name().ends_with("_per_transaction");
+        let is_of_its_unit = |kind: Figure| {
+            !kind.name().contains("instructions_per_")
+                || is_per_transaction(kind) == from.has_transactions()
+        };
         let is_cause = |of: &&Derived| {
             let kind = of.kind;
             **of != quantity
+                && is_of_its_unit(kind)
                 && (INSTRUCTIONS.contains(&kind)
                     || CONTEXTS.contains(&kind)
                     || **of == from.main

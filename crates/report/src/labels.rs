@@ -27,7 +27,14 @@ pub(crate) fn head(summary: &Summary) -> Vec<String> {
             "{} of {} trials of {}",
             summary.trials_done,
             summary.trials_planned.max(summary.trials_done),
-            units::show_duration(study.measure.duration)
+            match study.measure.work {
+                Some(work) => format!(
+                    "{} or {} transactions",
+                    Value::Bytes(work.bytes),
+                    work.transactions
+                ),
+                None => units::show_duration(study.measure.duration),
+            }
         ),
     ];
     if !summary.beds.is_empty() {

@@ -240,6 +240,11 @@ impl<'a> Boots<'a> {
         for record in lines {
             // Of several tries in one boot the last.
             records.retain(|other| other.cell != record.cell);
+            let mut record = record;
+            for machine in record.machines.values_mut() {
+                // Of a clock that counts instructions it is a guess of each boot, by which the same machine would seem another.
+                machine.tsc_hz = None;
+            }
             records.push(Record {
                 repetition: number,
                 attempt: 0,
