@@ -154,6 +154,9 @@ fn inside(more: bool, segments: usize) -> Result<(), Failure> {
 fn pass(ends: &mut [Endpoint; 2], from: usize, now: Instant) {
     let [a, b] = ends;
     let (from, to) = if from == 0 { (a, b) } else { (b, a) };
-    to.on_packets(std::iter::from_fn(|| from.poll_packet(now)), now);
+    // By itself each, or the rule would be asked once for all that come together.
+    while let Some(packet) = from.poll_packet(now) {
+        to.on_packets(std::iter::once(packet), now);
+    }
     to.on_timeout(now);
 }

@@ -12,7 +12,7 @@ use tcpcost_workload::Worker;
 /// Both ends of a workload in this thread, set up.
 fn both(settings: &WorkloadSettings) -> [Worker<KernelStack>; 2] {
     let mut server = server(settings, 1);
-    let mut client = client(settings, &server.ports().to_vec());
+    let mut client = client(settings, server.ports());
     std::thread::scope(|scope| {
         scope.spawn(|| server.set_up(limit()).unwrap());
         client.set_up(limit()).unwrap();
