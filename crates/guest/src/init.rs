@@ -180,8 +180,7 @@ fn mount_traces() {
 /// Sysctls of a machine that does nothing else. Threads that run in order must not be stopped for others (the default is
 /// 50 ms of each second), and a process that spins is none that hangs. A neighbour stays reachable once it is (by default for 15
 /// to 45 s, and some 5 s before), since to one that may not be each packet takes a way of its own (150 instructions a transaction).
-/// How many free pages a CPU keeps to itself is fixed, since Linux 6.7 tunes it by time: in one boot of three a stream's pages stayed
-/// with the CPU that in the others went back to the zone and came again (`__free_one_page`), 5 % of a stream; so they differ by 3.4 %.
+/// How many free pages a CPU keeps to itself is fixed, since Linux 6.7 tunes it by time.
 const SETTINGS: &[(&str, &str)] = &[
     ("kernel/sched_rt_runtime_us", "-1"),
     ("kernel/hung_task_timeout_secs", "0"),
