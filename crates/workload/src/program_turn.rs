@@ -9,9 +9,8 @@ use crate::error::WorkloadError;
 use crate::flow::State;
 use crate::io::Received;
 use crate::program::{Instruction, Running, Timed, draw};
-use crate::run::TURN_BYTES;
 use crate::stream::peer_closed;
-use crate::worker::Worker;
+use crate::worker::{TURN_BYTES, Worker};
 
 /// Instructions of one turn, at most: those that move no bytes cost little, and other connections wait.
 const TURN_STEPS: usize = 256;

@@ -4,9 +4,8 @@ use tcpcost_stack::Stack;
 
 use crate::error::WorkloadError;
 use crate::io::Received;
-use crate::run::TURN_BYTES;
 use crate::stream::peer_closed;
-use crate::worker::Worker;
+use crate::worker::{TURN_BYTES, Worker};
 
 /// Takes `bytes` off a stream of messages of `message` bytes, `left` of the current one being
 /// still to come. Gives how many messages were completed.

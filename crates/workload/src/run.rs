@@ -14,10 +14,7 @@ use crate::error::WorkloadError;
 use crate::flow::State;
 use crate::io::failed;
 use crate::plan::Role;
-use crate::worker::{LISTENERS, Worker};
-
-/// Bytes of one turn, at most, and one call more.
-pub(crate) const TURN_BYTES: usize = 256 * 1024;
+use crate::worker::{LISTENERS, TURN_BYTES, Worker};
 
 /// Bytes between two polls, at most, and one turn more: 1 ms at 32 Gbit/s, at 0.5 us per poll a
 /// share of 0.05 %.

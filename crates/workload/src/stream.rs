@@ -5,8 +5,7 @@ use tcpcost_stack::Stack;
 use crate::error::WorkloadError;
 use crate::flow::Flow;
 use crate::io::Received;
-use crate::run::TURN_BYTES;
-use crate::worker::Worker;
+use crate::worker::{TURN_BYTES, Worker};
 
 pub(crate) fn peer_closed<C>(flow: &Flow<C>) -> WorkloadError {
     WorkloadError::PeerClosed {

@@ -20,7 +20,9 @@ use crate::histogram::response_times;
 use crate::io::Io;
 use crate::operation_times::OperationFound;
 use crate::program::{Running, Sleepers};
-use crate::run::TURN_BYTES;
+
+/// Bytes of one turn, at most, and one call more.
+pub(crate) const TURN_BYTES: usize = 256 * 1024;
 
 /// One thread's share of one end: its connections, its buffers, its counts.
 ///
