@@ -24,6 +24,9 @@ use super::progress::Progress;
 use crate::exit::{Exit, Stop};
 use crate::output;
 
+/// Memory of a guest in records is a multiple of this.
+const MEMORY_STEP: u64 = 16 << 20;
+
 /// Modules that beds and knobs need, as far as a kernel does not have them built in.
 const MODULES: &[&str] = &[
     "veth",
@@ -242,8 +245,10 @@ impl<'a> Boots<'a> {
             records.retain(|other| other.cell != record.cell);
             let mut record = record;
             for machine in record.machines.values_mut() {
-                // Of a clock that counts instructions it is a guess of each boot, by which the same machine would seem another.
+                // By what each boot finds anew the same machine would seem another: of a clock that counts instructions a guess,
+                // and memory but for what the kernel takes for itself, some pages more or less by its layout.
                 machine.tsc_hz = None;
+                machine.memory_bytes = machine.memory_bytes.next_multiple_of(MEMORY_STEP);
             }
             records.push(Record {
                 repetition: number,
