@@ -6,6 +6,7 @@
 
 #![allow(unsafe_code, reason = "the counter is read by an instruction")]
 
+#[cfg(not(target_arch = "aarch64"))]
 use rustix::time::ClockId;
 use tcpcost_counts::{MeterName, Quantity, Snapshot, Whose};
 
