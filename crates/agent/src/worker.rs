@@ -173,7 +173,10 @@ impl WorkerThread {
             series_ns: prepare.series_ns.filter(|_| config.index == 0),
             tcp_info: (wants(MeterName::TcpInfo) && all_stand).then(TcpInfo::default),
             reads_rusage: wants(MeterName::Rusage),
-            has_threads: groups[0].settings.io == WaitsBy::BlockingThreads,
+            connection_threads: match groups[0].settings.io {
+                WaitsBy::BlockingThreads => groups.iter().map(|group| group.settings.flows).sum(),
+                _ => 0,
+            },
             groups: match prepare.side {
                 Some(_) => groups.iter().map(|group| group.name).collect(),
                 None => Vec::new(),
@@ -201,7 +204,7 @@ impl WorkerThread {
                     worker.sampler = Sampler::load(&prepare, &mut worker.meters.warnings);
                     worker.meters.meters.append(&mut config.meters);
                 }
-                if worker.has_threads
+                if worker.connection_threads > 0
                     && let Err(error) = run_first()
                 {
                     worker

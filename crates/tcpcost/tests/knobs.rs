@@ -278,6 +278,10 @@ fn check(stand: &Stand) {
     let file = place.write("s.toml", &study(stand, &cells));
     let ran = place.run(&["run", &file, "--out", "out"]);
     let records = place.records("out");
+    for record in &records {
+        // One that failed would be tried again.
+        assert_ne!(record["outcome"], "failed", "{}: {record}", stand.bed);
+    }
     assert_eq!(records.len(), cells.len(), "{ran:?}");
     let (mut applied, mut skipped) = (0, 0);
     for (index, tried) in cells.iter().enumerate() {

@@ -35,8 +35,8 @@ pub(super) struct Worker {
     /// Not where connections come and go.
     pub(super) tcp_info: Option<TcpInfo>,
     pub(super) reads_rusage: bool,
-    /// Whether it has a thread for each connection, so that its process is what it is charged.
-    pub(super) has_threads: bool,
+    /// Threads of its host's connections, where each has one, so that its process is what it is charged; else 0.
+    pub(super) connection_threads: usize,
     /// Names of the groups; none of a host that forwards.
     pub(super) groups: Vec<Option<HostName>>,
     pub(super) options: ConnectedOptions,

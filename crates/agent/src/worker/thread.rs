@@ -65,43 +65,60 @@ impl Worker {
         let mut is_between = false;
         while let Some(order) = end.own.next_order(&mut end.traffic, is_between)? {
             is_between = matches!(order, Order::SetUp(_));
-            let answer = match order {
-                Order::SetUp(deadline) => {
-                    let worker = &mut end.traffic;
-                    let memory = MemoryUse::read(Path::new("/proc"));
-                    let begun_ns = clock_ns();
-                    worker.set_up(deadline).map_err(|error| error.to_string())?;
-                    let set_up_ns = clock_ns().saturating_sub(begun_ns);
-                    S::set(worker, &end.own.options)?;
-                    let mut ready = S::describe(worker, &end.own.knobs);
-                    ready.connections = worker.conns().count();
-                    (ready.set_up_ns, ready.memory) = (set_up_ns, memory);
-                    WorkerAnswer::Ready(ready)
+            if let Order::Run(span) = order {
+                end.begin(span, end.own.seat.is_some());
+                // The other thread does the rest, and answers.
+                if let Some(seat) = end.own.seat.clone()
+                    && end.own.side == Some(Side::Listens)
+                {
+                    seat.sit(Box::new(end.leave_home()?));
+                    return Ok(());
                 }
-                Order::Run(span) => {
-                    let seat = end.own.seat.clone();
-                    end.begin(span, seat.is_some());
-                    match seat {
-                        None => conduct(&mut [&mut end])?,
-                        // The other thread does the rest, and answers.
-                        Some(seat) if end.own.side == Some(Side::Listens) => {
-                            seat.sit(Box::new(end.leave_home()?));
-                            return Ok(());
-                        }
-                        Some(seat) => {
-                            let mut other = seat.other(&end.own.stop)?;
-                            let outcome = conduct(&mut [&mut end, &mut *other]);
-                            other.answer(outcome.clone());
-                            outcome?;
-                        }
-                    }
-                    WorkerAnswer::WorkerReadings(Box::new(end.found()?))
+            }
+            match end.follow(&order) {
+                Ok(answer) => end.own.send(answer)?,
+                Err(reason) => {
+                    // Told before the connections end, at which the other side fails, too.
+                    let _ = end.own.outbox.send(Err(reason));
+                    return Ok(());
                 }
-            };
-            end.own.send(answer)?;
+            }
         }
         end.traffic.close();
         Ok(())
+    }
+}
+
+impl<S: Observed> End<S> {
+    fn follow(&mut self, order: &Order) -> Result<WorkerAnswer, String> {
+        match order {
+            Order::SetUp(deadline) => {
+                let worker = &mut self.traffic;
+                let memory = MemoryUse::read(Path::new("/proc"));
+                let begun_ns = clock_ns();
+                worker
+                    .set_up(*deadline)
+                    .map_err(|error| error.to_string())?;
+                let set_up_ns = clock_ns().saturating_sub(begun_ns);
+                S::set(worker, &self.own.options)?;
+                let mut ready = S::describe(worker, &self.own.knobs);
+                ready.connections = worker.conns().count();
+                (ready.set_up_ns, ready.memory) = (set_up_ns, memory);
+                Ok(WorkerAnswer::Ready(ready))
+            }
+            Order::Run(_) => {
+                match self.own.seat.clone() {
+                    None => conduct(&mut [self])?,
+                    Some(seat) => {
+                        let mut other = seat.other(&self.own.stop)?;
+                        let outcome = conduct(&mut [self, &mut *other]);
+                        other.answer(outcome.clone());
+                        outcome?;
+                    }
+                }
+                Ok(WorkerAnswer::WorkerReadings(Box::new(self.found()?)))
+            }
+        }
     }
 }
 

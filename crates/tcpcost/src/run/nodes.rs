@@ -81,6 +81,23 @@ pub enum AskError {
     Unfit(HostName, String),
 }
 
+/// Of hosts that failed at the same question, the first of them first; `None` without any.
+fn all_failed(failures: Vec<(HostName, String)>) -> Option<AskError> {
+    let more = failures.len().saturating_sub(FAILURES_SHOWN);
+    let mut failures = failures.into_iter().take(FAILURES_SHOWN);
+    let (host, mut reason) = failures.next()?;
+    for (host, then) in failures {
+        reason += &format!("; then {host}: {then}");
+    }
+    if more > 0 {
+        reason += &format!("; then {more} hosts more");
+    }
+    Some(AskError::Failed(host, reason))
+}
+
+/// The first is the cause, most likely; one of hundreds of hosts that lost their connections tells as much as all.
+const FAILURES_SHOWN: usize = 2;
+
 /// An answer to another question.
 pub(super) fn out_of_turn(host: HostName, answer: &Answer) -> AskError {
     AskError::Gone(host, format!("answered out of turn: {answer:?}"))
@@ -128,6 +145,8 @@ pub struct Nodes {
     nodes: Vec<Node>,
     generation: u64,
     interrupt: Interrupt,
+    /// Hosts that said of the last question to all that they failed, as they said it.
+    failed: Vec<HostName>,
     /// How long a host that is reached by another program may be silent.
     silence_max: Duration,
     /// When such hosts are told again that the command is there.
@@ -151,6 +170,7 @@ impl Nodes {
             nodes: Vec::new(),
             generation: events.generation,
             interrupt: events.interrupt.clone(),
+            failed: Vec::new(),
             silence_max: launchers.silence_max,
             next_beat: Instant::now(),
             run_takes: Duration::ZERO,
@@ -431,6 +451,9 @@ impl Nodes {
                 Some(Event::Line(generation, from, line)) if generation == self.generation => {
                     let answer = serde_json::from_str(&line)
                         .map_err(|error| AskError::Gone(from, format!("said {line:?}: {error}")))?;
+                    if let Answer::Failed { .. } = answer {
+                        self.failed.push(from);
+                    }
                     let node = self.node(from);
                     node.answers.push_back(answer);
                     node.runs = false;
@@ -508,20 +531,27 @@ impl Nodes {
         hosts: &[HostName],
         ask: impl Fn(HostName) -> Ask,
     ) -> Result<Vec<(HostName, Answer)>, AskError> {
+        self.failed.clear();
         for &host in hosts {
             self.ask(host, &ask(host))?;
         }
-        let mut answers = Vec::new();
-        let mut failed = None;
+        let (mut answers, mut failures) = (Vec::new(), Vec::new());
+        let mut other = None;
         // All are waited for even if one failed, so that no answer is left for the next question.
         for &host in hosts {
             match self.answer(events, host) {
                 Ok(answer) => answers.push((host, answer)),
                 Err(error @ (AskError::Interrupted | AskError::Gone(..))) => return Err(error),
-                Err(error) => drop(failed.get_or_insert(error)),
+                Err(AskError::Failed(host, reason)) => failures.push((host, reason)),
+                Err(error) => drop(other.get_or_insert(error)),
             }
         }
-        failed.map_or(Ok(answers), Err)
+        if let Some(error) = other {
+            return Err(error);
+        }
+        // One that fails breaks its connections, at which the others fail.
+        failures.sort_by_key(|(host, _)| self.failed.iter().position(|failed| failed == host));
+        all_failed(failures).map_or(Ok(answers), Err)
     }
 }
 
@@ -543,5 +573,24 @@ impl Drop for Nodes {
                 crate::output::say!("{said}");
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_hosts_that_fail_together_the_first_is_told_first_and_not_all() {
+        let told = |count: usize| {
+            let hosts = ["server", "client", "h3", "h4"].into_iter().take(count);
+            let failures = hosts.map(|host| (host.parse().unwrap(), format!("why {host}")));
+            all_failed(failures.collect()).map(|error| error.to_string())
+        };
+        assert_eq!(told(0), None);
+        assert_eq!(told(1).unwrap(), "server: why server");
+        let two = "server: why server; then client: why client";
+        assert_eq!(told(2).unwrap(), two);
+        assert_eq!(told(4).unwrap(), format!("{two}; then 2 hosts more"));
     }
 }
