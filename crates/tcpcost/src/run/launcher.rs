@@ -176,8 +176,7 @@ impl Launchers {
                 let node = node.as_deref().unwrap_or(host.as_str());
                 let group = self.job.as_ref().and_then(|job| job.group_of(node));
                 command.args(group.map(|group| format!("--het-group={group}")));
-                // Quiet of what is no error: where Slurm binds no tasks, of each step that it does not.
-                command.args(["--quiet", "--unbuffered", "--nodelist"]);
+                command.args(["--unbuffered", "--nodelist"]);
                 command.arg(node).args(words);
                 command
             }
