@@ -35,11 +35,7 @@ pub(crate) fn derive_by(record: &Record, has_own_cpus: impl Fn(Scope) -> bool) -
     let trial = Trial::new(record);
     let hosts = record.hosts.keys().copied().collect();
     for scope in scopes(&hosts) {
-        let part = ScopeCounts {
-            trial: &trial,
-            scope,
-            has_own_cpus: has_own_cpus(scope),
-        };
+        let part = ScopeCounts::new(&trial, scope, has_own_cpus(scope));
         for &kind in Figure::ALL {
             let is_of = match kind.whose() {
                 FigureOf::Host => true,
@@ -73,8 +69,10 @@ pub(crate) fn derive_by(record: &Record, has_own_cpus: impl Fn(Scope) -> bool) -
 struct Trial<'a> {
     record: &'a Record,
     response_times: Option<ResponseTimes>,
-    /// The side of each host, and whether it has payload to send: asked for each figure of each of maybe a hundred hosts.
+    /// The side of each host, and whether it has payload to send: asked for each figure of each of maybe hundreds of hosts, as
+    /// are the namespaces.
     sides: BTreeMap<HostName, Option<Side>>,
+    namespaces: BTreeMap<HostName, Namespace<'a>>,
     senders: Vec<Side>,
 }
 
@@ -88,11 +86,20 @@ impl<'a> Trial<'a> {
         let histograms = hosts.filter_map(|host| host.response_time_hdr.as_deref());
         let hosts = record.hosts.keys();
         let sides = hosts.map(|&name| (name, record.topology.side(name)));
+        let topology = record.topology.hosts.iter();
+        let reaches: BTreeMap<HostName, &Reach> =
+            topology.map(|host| (host.name, &host.reach)).collect();
+        let hosts = record.hosts.iter();
+        let namespaces = hosts.map(|(&name, host)| {
+            let reach = reaches.get(&name).copied();
+            (name, namespace(name, host, reach))
+        });
         let senders = Side::BOTH.into_iter();
         Trial {
             record,
             response_times: ResponseTimes::of(histograms),
             sides: sides.collect(),
+            namespaces: namespaces.collect(),
             senders: senders
                 .filter(|&side| record.knobs.sends_from(side))
                 .collect(),
@@ -107,16 +114,6 @@ impl<'a> Trial<'a> {
     fn of_side(&self, side: Side) -> impl Iterator<Item = (HostName, &'a HostRecord)> {
         self.hosts()
             .filter(move |(name, _)| self.sides.get(name) == Some(&Some(side)))
-    }
-
-    fn namespace(&self, name: HostName, host: &'a HostRecord) -> Namespace<'a> {
-        let reach = self.record.topology.host(name).map(|host| &host.reach);
-        match reach {
-            Some(Reach::Local) => (&host.machine, None),
-            Some(Reach::Netns) => (&host.machine, Some(name)),
-            // Both halves of a named host are in its namespace.
-            _ => (&host.machine, Some(name.half_of().unwrap_or(name))),
-        }
     }
 
     /// The workers' readings of what was done. Transactions are counted by who connects; payload by whoever takes it,
@@ -150,20 +147,44 @@ impl<'a> Trial<'a> {
     }
 }
 
+fn namespace<'a>(name: HostName, host: &'a HostRecord, reach: Option<&Reach>) -> Namespace<'a> {
+    match reach {
+        Some(Reach::Local) => (&host.machine, None),
+        Some(Reach::Netns) => (&host.machine, Some(name)),
+        // Both halves of a named host are in its namespace.
+        _ => (&host.machine, Some(name.half_of().unwrap_or(name))),
+    }
+}
+
 /// Hosts of a trial as a source of counts.
 struct ScopeCounts<'a> {
     trial: &'a Trial<'a>,
     scope: Scope,
+    /// The hosts that it holds.
+    hosts: Vec<(HostName, &'a HostRecord)>,
+    /// Whether no other host is in a namespace of theirs.
+    has_own_namespaces: bool,
     /// Whether no other host has a part in what their CPUs do.
     has_own_cpus: bool,
 }
 
 impl<'a> ScopeCounts<'a> {
+    fn new(trial: &'a Trial<'a>, scope: Scope, has_own_cpus: bool) -> Self {
+        let (hosts, others): (Vec<_>, Vec<_>) =
+            trial.hosts().partition(|(name, _)| scope.holds(*name));
+        let of = |(name, _): &(HostName, _)| trial.namespaces[name];
+        let inside: BTreeSet<Namespace<'_>> = hosts.iter().map(of).collect();
+        ScopeCounts {
+            trial,
+            scope,
+            has_own_namespaces: !others.iter().any(|other| inside.contains(&of(other))),
+            hosts,
+            has_own_cpus,
+        }
+    }
+
     fn hosts(&self) -> impl Iterator<Item = (HostName, &'a HostRecord)> {
-        let scope = self.scope;
-        self.trial
-            .hosts()
-            .filter(move |(name, _)| scope.holds(*name))
+        self.hosts.iter().copied()
     }
 
     /// The host, where it is one.
@@ -179,14 +200,13 @@ impl<'a> ScopeCounts<'a> {
         let trial = self.trial;
         match by.of() {
             Of::Namespace => {
-                let of = |(name, host)| trial.namespace(name, host);
-                let inside: BTreeSet<Namespace<'_>> = self.hosts().map(of).collect();
-                let mut others = trial.hosts().filter(|(name, _)| !self.scope.holds(*name));
-                if others.any(|other| inside.contains(&of(other))) {
+                if !self.has_own_namespaces {
                     return None;
                 }
                 let mut seen = BTreeSet::new();
-                let first = self.hosts().filter(|&host| seen.insert(of(host)));
+                let first = self
+                    .hosts()
+                    .filter(|(name, _)| seen.insert(trial.namespaces[name]));
                 Some(first.map(|(_, host)| host).collect())
             }
             // The clock that all read.
@@ -346,9 +366,9 @@ impl Source for ScopeCounts<'_> {
         // Each two hosts that talk have so many connections.
         let is_of =
             |one: &&tcpcost_study::Traffic| self.scope.holds(one.on) || self.scope.holds(one.to);
-        let times = record.topology.traffic.iter().filter(is_of).count() as f64;
+        let times = || record.topology.traffic.iter().filter(is_of).count() as f64;
         match by.of() {
-            Of::Connections => Some(interval_ns * flows * times),
+            Of::Connections => Some(interval_ns * flows * times()),
             _ => Some(interval_ns),
         }
     }

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Place, able};
+use common::{MEASURE, Place, able};
 use tcpcost_testbed::skip;
 
 const STUDY: &str = r#"
@@ -25,18 +25,11 @@ rate = "200Mbit"
 [[group]]
 name = "steps"
 program = [{ send = ["1B", "5KiB"] }, { repeat = 2, do = [{ receive = "1KiB" }] }, { sleep = "100us" }]
-
-[measure]
-warm_up = "20ms"
-duration = "100ms"
-repetitions = 1
-others_max = "100%"
-retries = 0
 "#;
 
 /// Each group's own counts and histograms, and figures of them in the report.
 fn check(place: &Place, study: &str) {
-    let study = place.write("study.toml", study);
+    let study = place.write("study.toml", &format!("{study}{MEASURE}"));
     let ran = place.run(&["run", &study, "--out", "out"]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let record = &place.records("out")[0];

@@ -3,18 +3,9 @@
 
 mod common;
 
-use common::{Place, able, count, environment};
+use common::{MEASURE, Place, able, count, environment};
 use serde_json::{Value, json};
 use tcpcost_testbed::skip;
-
-const MEASURE: &str = r#"
-[measure]
-warm_up = "20ms"
-duration = "100ms"
-repetitions = 1
-others_max = "100%"
-retries = 0
-"#;
 
 fn names(record: &Value) -> Vec<&str> {
     let hosts = record["hosts"]

@@ -10,6 +10,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use common::MEASURE;
 use lab::Lab;
 use serde::Deserialize;
 use serde_json::Value;
@@ -43,16 +44,8 @@ echo "error: unknown command: $*" >&2
 exit 1
 "#;
 
-const STUDY: &str = r#"
-[workload]
-rate = "20Mbit"
-[measure]
-warm_up = "20ms"
-duration = "100ms"
-repetitions = 1
-others_max = "100%"
-retries = 0
-"#;
+/// Of the pods, before `[measure]`.
+const WORKLOAD: &str = "[workload]\nrate = \"20Mbit\"\n";
 
 /// The printed objects, kubectl's stand-in, and what the comment says of hosts.
 struct Printed {
@@ -66,7 +59,9 @@ struct Printed {
 fn print(lab: &Lab, more: &[&str]) -> Printed {
     let kubectl = lab.place.write("kubectl", KUBECTL);
     std::fs::set_permissions(&kubectl, PermissionsExt::from_mode(0o755)).unwrap();
-    let study = lab.place.write("pods.toml", STUDY);
+    let study = lab
+        .place
+        .write("pods.toml", &format!("{WORKLOAD}{MEASURE}"));
     let mut args = vec!["manifest", &study, "--image", "registry.example/tcpcost:1"];
     args.extend(more);
     let printed = lab.place.run(&args);
@@ -117,7 +112,7 @@ fn the_hosts_of_a_manifest_are_reached_by_kubectl_exec() {
     }
     let printed = print(&lab, &[]);
     let hosts = &printed.hosts;
-    let ran = lab.start_in(&with(hosts, "", STUDY));
+    let ran = lab.start_in(&with(hosts, WORKLOAD, MEASURE));
     assert_eq!(ran.code, Some(0), "{hosts}{ran:?}");
     let record = lab.place.records("out").remove(0);
     assert_eq!(record["outcome"], "measured", "{record}");
@@ -128,7 +123,7 @@ fn the_hosts_of_a_manifest_are_reached_by_kubectl_exec() {
     let service = format!("{}.services/{}", printed.kubectl, printed.services[1]);
     std::fs::remove_file(service).unwrap();
     std::fs::remove_dir_all(lab.place.path("out")).unwrap();
-    let ran = lab.start_in(&format!("{hosts}{STUDY}"));
+    let ran = lab.start_in(&format!("{hosts}{WORKLOAD}{MEASURE}"));
     assert_eq!(ran.code, Some(1), "{ran:?}");
     assert!(
         ran.stderr.contains("server agent: ") && ran.stderr.contains("NotFound"),
@@ -267,7 +262,7 @@ fn agents_that_are_the_job_itself_are_attached_to_and_started_anew() {
         }
         // Whatever fails, no thread waits for who attaches.
         let _ends = Ends(&kubelets);
-        let ran = lab.start(&with(hosts, "", STUDY), &[]).end();
+        let ran = lab.start(&with(hosts, WORKLOAD, MEASURE), &[]).end();
         assert_eq!(ran.code, Some(0), "{hosts}{ran:?}");
         let record = lab.place.records("out").remove(0);
         assert_eq!(record["outcome"], "measured", "{record}");

@@ -6,7 +6,7 @@ mod lab;
 
 use std::process::Command;
 
-use common::{Place, Started};
+use common::{MEASURE, Place, Started};
 use lab::Lab;
 use tcpcost_testbed::has_program;
 
@@ -16,12 +16,6 @@ client = { reach = "slurm", device = "e0" }
 server = { reach = "slurm", device = "eth0" }
 [workload]
 rate = "20Mbit"
-[measure]
-warm_up = "20ms"
-duration = "100ms"
-repetitions = 1
-others_max = "100%"
-retries = 0
 "#;
 
 /// The process of this rank, of two, on a host of this name, with mpirun's variables.
@@ -47,7 +41,7 @@ fn the_first_process_runs_the_study_on_the_hosts_of_all() {
     if !has_program("unshare") {
         return;
     }
-    let study = lab.place.write("study.toml", STUDY);
+    let study = lab.place.write("study.toml", &format!("{STUDY}{MEASURE}"));
     let reach = lab.reach();
     let mut args = vec!["run", &study, "--out", "out"];
     args.extend(reach.iter().map(String::as_str));
@@ -74,7 +68,7 @@ fn the_first_process_runs_the_study_on_the_hosts_of_all() {
 #[test]
 fn of_the_processes_of_a_step_one_runs_the_study() {
     let place = Place::new();
-    let study = place.write("study.toml", STUDY);
+    let study = place.write("study.toml", &format!("{STUDY}{MEASURE}"));
     let mut command = place.command(&["run", &study, "--slurm", "--out", "out"]);
     command.env("SLURM_JOB_ID", "7").env("SLURM_PROCID", "2");
     let ran = Started::new(command).end();

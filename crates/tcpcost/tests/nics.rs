@@ -5,7 +5,7 @@
 mod common;
 mod lab;
 
-use common::environment;
+use common::{MEASURE, environment};
 use lab::Lab;
 use tcpcost_host::channels::Channels;
 use tcpcost_host::{address, link};
@@ -13,15 +13,6 @@ use tcpcost_testbed::{thread_id, until};
 
 const HOSTS: &str = "[hosts]\nclient = { reach = \"ssh:alpha\", device = \"eth0\" }\n\
                      server = { reach = \"ssh:beta\", device = \"eth0\" }\n";
-
-const MEASURE: &str = r#"
-[measure]
-warm_up = "20ms"
-duration = "100ms"
-repetitions = 1
-others_max = "100%"
-retries = 0
-"#;
 
 fn receiving(lab: &Lab, host: usize) -> u32 {
     lab.at(host, || Channels::read("eth0").unwrap().receiving())

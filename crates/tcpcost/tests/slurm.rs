@@ -221,6 +221,18 @@ fn the_one_slow_node_of_sixteen_is_found() {
     assert!(rounds >= 13, "{rounds}: {}\n{log}", text(&ran.stderr));
     let pairs = |record: &Value| record["topology"]["traffic"].as_array().unwrap().len();
     assert!(found.iter().all(|record| pairs(record) == 8));
+    // All tasks of a machine's CPUs are read for the first host on each, not sixteen times.
+    let read = |host: &Value| host["readings"].to_string().contains("\"others\"");
+    for record in found.iter().filter(measured) {
+        let hosts = record["hosts"].as_object().unwrap();
+        let cpus = record["machines"].as_object().unwrap().values();
+        let cpus: u64 = cpus.map(|machine| machine["cpus"].as_u64().unwrap()).sum();
+        let readers = hosts.values().filter(|host| read(host)).count() as u64;
+        assert!(
+            (1..=cpus).contains(&readers),
+            "{readers} hosts, {cpus} CPUs"
+        );
+    }
     let summary = summary(&slurm, "check");
     let outliers = summary["cells"][0]["fleet"]["outliers"].as_array().unwrap();
     let of_goodput: Vec<&str> = outliers

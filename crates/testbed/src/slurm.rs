@@ -1,4 +1,7 @@
-//! A Slurm of namespaces: a controller and nodes, each in a network of its own, joined by a bridge.
+//! A Slurm of namespaces: a controller and nodes, each in a network of its own, to which the controller's routes.
+//!
+//! Not joined by a bridge: all namespaces of a machine share one table of neighbours (`gc_thresh3`, 1024 entries), and where any
+//! node talks with any other two hundred nodes fill it, so that connections to nodes time out. Behind a router a node has one.
 //!
 //! Debian's slurmctld, slurmd and munge, all of this machine, by the configuration that is written here. It comes up within a
 //! few seconds and leaves nothing: what runs in a node's namespace ends with [`Slurm`].
@@ -44,15 +47,17 @@ const CGROUPS: [&str; 3] = [
 
 /// What it takes, with the Debian package that has it.
 const PROGRAMS: [&str; 6] = ["slurmctld", "slurmd", "srun", "sbatch", "munged", "ip"];
-const CONTROLLER: Ipv4Addr = Ipv4Addr::new(10, 67, 0, 254);
+const CONTROLLER: Ipv4Addr = Ipv4Addr::new(10, 67, 255, 254);
+/// So many nodes have the third byte of their address in common.
+const BLOCK: u16 = 250;
 
 impl Slurm {
-    /// Nodes `n1` to `nN`, idle. `None` where that cannot be had: the test is skipped.
+    /// Nodes `n1` to `nN`, idle; 1000 at most. `None` where that cannot be had: the test is skipped.
     ///
     /// # Panics
     /// If it does not come up within a minute, with what its daemons logged.
     #[track_caller]
-    pub fn start(nodes: u8) -> Option<Slurm> {
+    pub fn start(nodes: u16) -> Option<Slurm> {
         if !is_root() {
             skip("needs root for slurmctld");
             return None;
@@ -95,9 +100,9 @@ impl Slurm {
         });
         let (network, controller, nodes) = on_a_thread(|| {
             namespace::enter_new().unwrap();
-            ip("link add bridge type bridge");
-            ip(&format!("address add {CONTROLLER}/16 dev bridge"));
-            ip("link set bridge up");
+            fs::write("/proc/sys/net/ipv4/ip_forward", "1").unwrap();
+            link::add_address("lo", CONTROLLER, 32).unwrap();
+            link::set_up("lo").unwrap();
             let controller = daemon(path, "slurmctld", |command| {
                 command.args(["-D", "-f"]).arg(path.join("slurm.conf"));
             });
@@ -263,7 +268,7 @@ fn daemon(path: &Path, name: &str, arguments: impl FnOnce(&mut Command)) -> Chil
 }
 
 /// Makes a node, called from the controller's network.
-fn node(path: &Path, number: u8) -> Node {
+fn node(path: &Path, number: u16) -> Node {
     let (id_sender, id) = mpsc::channel();
     let (made_sender, made) = mpsc::channel();
     thread::scope(|scope| {
@@ -271,8 +276,10 @@ fn node(path: &Path, number: u8) -> Node {
             namespace::enter_new().unwrap();
             id_sender.send(thread_id()).unwrap();
             made.recv().unwrap();
-            link::add_address("eth0", Ipv4Addr::new(10, 67, 0, number), 16).unwrap();
+            link::add_address("eth0", address(number), 32).unwrap();
             link::set_up("eth0").unwrap();
+            ip(&format!("route add {CONTROLLER} dev eth0"));
+            ip(&format!("route add 10.67.0.0/16 via {CONTROLLER}"));
             for arguments in CGROUPS {
                 run("mount", arguments);
             }
@@ -288,10 +295,30 @@ fn node(path: &Path, number: u8) -> Node {
         });
         let port = format!("p{number}");
         link::create_veth(&port, "eth0", id.recv().unwrap()).unwrap();
-        ip(&format!("link set {port} master bridge up"));
+        link::set_up(&port).unwrap();
+        let node_address = address(number);
+        ip(&format!(
+            "route add {node_address} dev {port} src {CONTROLLER}"
+        ));
         made_sender.send(()).unwrap();
         node.join().unwrap()
     })
+}
+
+/// Of node `n<number>`.
+fn address(number: u16) -> Ipv4Addr {
+    let [block, of_block] = [(number - 1) / BLOCK, (number - 1) % BLOCK + 1];
+    let byte = |number| u8::try_from(number).expect("a thousand nodes at most");
+    Ipv4Addr::new(10, 67, byte(block), byte(of_block))
+}
+
+/// The addresses of nodes `n1` to `nN`, in Slurm's words.
+fn addresses(nodes: u16) -> String {
+    let blocks = (0..nodes.div_ceil(BLOCK)).map(|block| {
+        let in_block = (nodes - block * BLOCK).min(BLOCK);
+        format!("10.67.{block}.[1-{in_block}]")
+    });
+    blocks.collect::<Vec<_>>().join(",")
 }
 
 fn ip(arguments: &str) {
@@ -307,11 +334,14 @@ fn run(program: &str, arguments: &str) {
     assert!(output.status.success(), "{program} {arguments}: {said}");
 }
 
-/// No accounting, no cgroups, one job a node; a node that is gone is noticed within seconds.
-fn configuration(path: &Path, nodes: u8) -> String {
+/// No accounting, no cgroups, one job a node; a node that is gone is noticed within seconds, or later where hundreds of nodes
+/// share this machine's CPUs: the defaults are those of nodes that answer at once.
+fn configuration(path: &Path, nodes: u16) -> String {
     let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
     let (host, path) = (host.trim(), path.display());
     let short = host.split('.').next().unwrap_or(host);
+    let addresses = addresses(nodes);
+    let (gone, connect, answer) = (6 + nodes / 5, 2 + nodes / 20, 10 + nodes / 5);
     format!(
         "\
 ClusterName=testbed
@@ -339,11 +369,33 @@ MpiDefault=none
 SwitchType=switch/none
 ReturnToService=2
 SlurmdParameters=config_overrides
-SlurmdTimeout=6
+SlurmdTimeout={gone}
+TCPTimeout={connect}
+MessageTimeout={answer}
 KillWait=5
 MinJobAge=300
-NodeName=n[1-{nodes}] NodeHostname={short} NodeAddr=10.67.0.[1-{nodes}] Port=6818 CPUs=1 RealMemory=512 State=UNKNOWN
+NodeName=n[1-{nodes}] NodeHostname={short} NodeAddr={addresses} Port=6818 CPUs=1 RealMemory=512 State=UNKNOWN
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 "
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_have_addresses_of_their_own_in_slurms_order() {
+        assert_eq!(addresses(16), "10.67.0.[1-16]");
+        assert_eq!(addresses(250), "10.67.0.[1-250]");
+        assert_eq!(
+            addresses(501),
+            "10.67.0.[1-250],10.67.1.[1-250],10.67.2.[1-1]"
+        );
+        let of = |number| address(number).to_string();
+        assert_eq!(
+            [of(1), of(250), of(251)],
+            ["10.67.0.1", "10.67.0.250", "10.67.1.1"]
+        );
+    }
 }

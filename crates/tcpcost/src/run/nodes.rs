@@ -2,7 +2,7 @@
 //!
 //! Does not know what the questions mean: `bed` and `trial` do.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -565,11 +565,14 @@ impl Drop for Nodes {
             }
         }
         let until = Instant::now() + LEAVE_MAX;
+        let mut told = BTreeSet::new();
         for process in &mut self.processes {
             reap(&mut process.child, until, &self.interrupt);
             let words = process.last_words.as_ref();
-            // What an agent could not put back, say.
-            if let Some(said) = words.and_then(LastWords::take) {
+            // What an agent could not put back, say; what srun says of each of hundreds of steps is told once.
+            if let Some(said) = words.and_then(LastWords::take)
+                && told.insert(said.clone())
+            {
                 crate::output::say!("{said}");
             }
         }

@@ -265,13 +265,17 @@ impl Trial<'_> {
                 netem: bed.by_netem(),
                 steering: (bed.owns(name) || bed.kind == Kind::Hosts)
                     && knobs.is_on("steering").expect("a switch has a default"),
-                // Of CPUs that several hosts share the first counts for all: a second copy would cost twice.
+                // Of CPUs that several hosts share the first counts for all: a second copy would cost twice, and of two
+                // hundred hosts that read all tasks of their machine at the start the traffic of each began seconds late.
                 meters: meters
                     .iter()
                     .copied()
                     .filter(|&meter| !(meter == MeterName::Netstat && bed.reads_into(name)))
                     .filter(|meter| {
-                        let of_cpus = matches!(meter, MeterName::Exact | MeterName::Perf);
+                        let of_cpus = matches!(
+                            meter,
+                            MeterName::Exact | MeterName::Perf | MeterName::Others
+                        );
                         !(of_cpus && sampled.is_empty())
                     })
                     .collect(),

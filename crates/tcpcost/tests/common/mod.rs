@@ -28,6 +28,16 @@ others_max = "100%"
 retries = 0
 "#;
 
+/// One short trial of a study, whatever others do on this machine; no second try.
+pub const MEASURE: &str = r#"
+[measure]
+warm_up = "20ms"
+duration = "100ms"
+repetitions = 1
+others_max = "100%"
+retries = 0
+"#;
+
 /// A directory to run in; state (the journal) is kept inside it too.
 pub struct Place {
     pub directory: TempDir,
