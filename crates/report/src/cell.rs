@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tcpcost_study::{
-    Bed, Cell, ConnectionSeries, Derived, Environment, Figure, HostName, Knobs, Outcome, Record,
-    Study, Value, Warning, WarningCode, WorkloadKind,
+    Bed, Cell, ConnectionSeries, Derived, Environment, Figure, FixedWork, HostName, Knobs, Outcome,
+    Record, Study, Value, Warning, WarningCode, WorkloadKind,
 };
 
 use crate::derive::{Values, derive};
@@ -114,6 +114,8 @@ pub struct CellSummary {
     pub all_marked: bool,
     /// Whether the clock of its trials counts instructions: its costs are in them, and no figure is a time.
     pub counts_instructions: bool,
+    /// What ended its trials' intervals in place of a time.
+    pub work: Option<FixedWork>,
     /// Whether intervals of its contrasts hold at every look, since the study goes on until they are narrow.
     pub stops_early: bool,
     /// Trials that failed, and why: reason, count.
@@ -302,10 +304,9 @@ impl CellSummary {
             .collect();
 
         let workload = cell.knobs.workload_kind();
-        let mut measured = records.iter().filter(|record| record.is_measured());
-        let counts_instructions = measured
-            .next()
-            .is_some_and(|record| record.instructions_per_ns().is_some());
+        let first = records.iter().find(|record| record.is_measured());
+        let counts_instructions =
+            first.is_some_and(|record| record.instructions_per_ns().is_some());
         let asked = study.measure.quantity.unwrap_or_else(|| {
             let (exact, by_tick) = if cell.knobs.has_transactions() {
                 (Figure::ExactUsPerTransaction, Figure::CpuUsPerTransaction)
@@ -338,6 +339,7 @@ impl CellSummary {
             n_marked,
             all_marked,
             counts_instructions,
+            work: first.and_then(|record| record.work),
             stops_early: study.stops_early(),
             failed: BTreeMap::new(),
             skipped: BTreeMap::new(),

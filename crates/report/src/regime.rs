@@ -34,6 +34,10 @@ const PRICED: [(Figure, f64, f64); 6] = [
 /// The least share of a difference that makes it another regime's.
 const SHARE_LEAST: f64 = 0.25;
 
+/// The least difference of a whole interval that makes it another regime's: each end of an interval takes in one more or one fewer by
+/// where it cuts, of two intervals that are alike otherwise.
+const COUNT_LEAST: f64 = 3.0;
+
 /// The count that tells the cells' regimes apart; `None` where they are one, or where time was measured.
 pub(crate) fn differs(
     from: &CellSummary,
@@ -47,6 +51,7 @@ pub(crate) fn differs(
     let median = |cell: &CellSummary, of| Some(cell.estimates.get(&of)?.median);
     let (before, after) = (median(from, quantity)?, median(to, quantity)?);
     let difference = (after - before).abs().max(min_effect * before);
+    let units = units(from).zip(units(to));
     let mut worst: Option<(f64, Regime)> = None;
     for (kind, scale, price) in PRICED {
         // Those of the other unit's workload are not a count of this one.
@@ -58,10 +63,23 @@ pub(crate) fn differs(
         let Some((from, to)) = median(from, count).zip(median(to, count)) else {
             continue;
         };
+        let in_all = units.map(|(before, after)| (to * after - from * before) * scale);
+        if in_all.is_some_and(|more| more.abs().round() < COUNT_LEAST) {
+            continue;
+        }
         let share = (to - from).abs() * scale * price / difference;
         if share >= SHARE_LEAST && worst.is_none_or(|(most, _)| share > most) {
             worst = Some((share, Regime { count, from, to }));
         }
     }
     worst.map(|(_, regime)| regime)
+}
+
+/// KiB or transactions of an interval, where its work was fixed: what each client was asked for, which is the whole where there is one.
+fn units(cell: &CellSummary) -> Option<f64> {
+    let work = cell.work?;
+    Some(match cell.has_transactions() {
+        true => work.transactions as f64,
+        false => work.bytes as f64 / 1024.0,
+    })
 }

@@ -5,7 +5,8 @@ mod common;
 use common::{all_measured, records};
 use tcpcost_report::{Decision, FindingKind, Summary, TextStyle, text};
 use tcpcost_study::{
-    CellPair, Derived, Figure, HostName, MeterName, Quantity as Q, Reading, Record, Study, Whose,
+    CellPair, Derived, Figure, FixedWork, HostName, MeterName, Quantity as Q, Reading, Record,
+    Study, Whose,
 };
 
 /// Trials whose whole CPU time is a millionth of what they moved more from boot to boot, and so many ACKs more.
@@ -106,6 +107,35 @@ fn a_difference_of_half_a_percent_is_a_verdict_and_another_regime_is_none() {
         other.pairs_needed, None,
         "more boots would be of two regimes, too"
     );
+}
+
+#[test]
+fn a_switch_more_in_a_whole_interval_is_no_other_regime() {
+    let of = |switches: u64| {
+        let (study, mut records) = guests(1.0, 1);
+        for record in &mut records {
+            // In 4 MiB of 900 instructions a KiB a switch is more than a quarter of the 0.2 % that matter.
+            record.work = Some(FixedWork {
+                bytes: 4 << 20,
+                transactions: 2000,
+            });
+            let client = record.hosts.get_mut(&HostName::CLIENT).unwrap();
+            let mut of_both = client.readings.iter_mut();
+            let rusage = of_both.find(|one| one.meter == MeterName::Rusage).unwrap();
+            let done = rusage.counts.get_mut(&Q::VoluntarySwitches).unwrap();
+            *done = 10 + switches;
+        }
+        summary(&(study, records))
+    };
+    let regime = |switches| {
+        let mut now = of(switches);
+        now.hold_against(&of(0), 0.002);
+        let verdict = now.comparisons.remove(0);
+        (verdict.decision, verdict.regime.map(|one| one.count.kind))
+    };
+    assert_eq!(regime(1), (Decision::Equivalent, None));
+    let another = Some(Figure::SwitchesPerMib);
+    assert_eq!(regime(40), (Decision::Inconclusive, another));
 }
 
 #[test]
