@@ -167,12 +167,6 @@ impl Trial<'_> {
         let mut warnings = Vec::new();
         let placed = bed.place(topology, &self.cell.knobs)?;
         let ports = self.prepare(bed, topology, &placed, events, &mut warnings)?;
-        // Where a guest counts instructions what the trial before has left is no part of this one's.
-        if let Err(error) = tcpcost_guest::give_back_pages() {
-            warnings.push(warning(format!(
-                "free pages of the trial before stay: {error}"
-            )));
-        }
         let outcome = self.traffic(bed, topology, &placed, events, ports);
         // Also after a failure, so that the next trial starts clean. An interrupt ends the bed anyway.
         if matches!(outcome, Err(AskError::Interrupted | AskError::Gone(..))) {
