@@ -30,7 +30,7 @@ program = [{ send = ["1B", "5KiB"] }, { repeat = 2, do = [{ receive = "1KiB" }] 
 /// Each group's own counts and histograms, and figures of them in the report.
 fn check(place: &Place, study: &str) {
     let study = place.write("study.toml", &format!("{study}{MEASURE}"));
-    let ran = place.run(&["run", &study, "--out", "out"]);
+    let ran = place.in_time(|| place.run(&["run", &study, "--out", "out"]));
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let record = &place.records("out")[0];
     assert_eq!(record["outcome"], "measured", "{}", record["reason"]);
@@ -138,7 +138,7 @@ fn a_thread_for_each_connection() {
         "threads.toml",
         &TWO_GROUPS.replace("IO", "blocking-threads"),
     );
-    let ran = place.run(&["run", &study, "--out", "out"]);
+    let ran = place.in_time(|| place.run(&["run", &study, "--out", "out"]));
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let record = &place.records("out")[0];
     // Not so where this machine is too busy to read the meters in time, and says so.
@@ -174,7 +174,7 @@ fn a_ring_has_its_own_system_calls_and_refuses_what_it_cannot_do() {
     }
     let place = Place::new();
     let study = place.write("ring.toml", &TWO_GROUPS.replace("IO", "io-uring"));
-    let ran = place.run(&["run", &study, "--out", "out"]);
+    let ran = place.in_time(|| place.run(&["run", &study, "--out", "out"]));
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let record = &place.records("out")[0];
     if record["outcome"] == "skipped" {

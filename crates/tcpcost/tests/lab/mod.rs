@@ -160,10 +160,12 @@ impl Lab {
     /// Runs a study to the end whose hosts are reached by other programs than ssh; these find tcpcost in `$TCPCOST`.
     pub fn start_in(&self, study: &str) -> Ran {
         let path = self.place.write("study.toml", study);
-        let mut command = self.place.command(&["run", &path, "--out", "out"]);
-        command.env("TCPCOST", env!("CARGO_BIN_EXE_tcpcost"));
-        let started = self.command.run(move || Started::new(command));
-        started.end()
+        self.place.in_time(|| {
+            let mut command = self.place.command(&["run", &path, "--out", "out"]);
+            command.env("TCPCOST", env!("CARGO_BIN_EXE_tcpcost"));
+            let started = self.command.run(move || Started::new(command));
+            started.end()
+        })
     }
 
     /// Runs a study by ssh to the end.
@@ -171,7 +173,7 @@ impl Lab {
         let reach = self.reach();
         let mut args: Vec<&str> = reach.iter().map(String::as_str).collect();
         args.extend(more);
-        self.start(study, &args).end()
+        self.place.in_time(|| self.start(study, &args).end())
     }
 
     /// Does something where the command runs.
