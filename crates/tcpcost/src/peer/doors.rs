@@ -43,12 +43,16 @@ impl Hall {
         &self.bell
     }
 
-    /// Who came since the last look.
-    pub fn visitors(&self) -> impl Iterator<Item = Visitor> {
+    /// Who came since the last look, [`VISITORS`] at most; the bell rings on if there are more.
+    pub fn visitors(&self) -> Vec<Visitor> {
         let mut count = [0; 8];
         // Empty if a bell was heard twice.
         let _ = rustix::io::read(&*self.bell, &mut count);
-        std::iter::from_fn(|| self.visitors.try_recv().ok())
+        let visitors: Vec<_> = self.visitors.try_iter().take(VISITORS).collect();
+        if visitors.len() == VISITORS {
+            let _ = rustix::io::write(&*self.bell, &1u64.to_ne_bytes());
+        }
+        visitors
     }
 }
 
@@ -310,6 +314,8 @@ impl Waits {
 
 const BELL: u64 = u64::MAX;
 const EVENTS: usize = 256;
+/// Visitors that are let in before others have their turns.
+const VISITORS: usize = 64;
 /// SOCKS clients that have not said yet where to.
 const ASKED_MAX: usize = 256;
 /// With such a one.
@@ -337,6 +343,7 @@ mod tests {
         }
         let ports = |hall: &Hall| {
             hall.visitors()
+                .iter()
                 .map(|visitor| visitor.remote.port())
                 .collect::<Vec<_>>()
         };
