@@ -146,7 +146,7 @@ impl Relay {
         } else if bytes < WORTH_A_SLAB {
             // No more was taken than fits; an error shows at the next read. A few bytes are not
             // worth a slab of their own for as long as they wait.
-            drop(connection.write(piece.as_ref()));
+            let _ = connection.write(piece.as_ref());
         } else {
             drop(connection.write_piece(piece));
         }
