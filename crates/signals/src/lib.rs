@@ -10,6 +10,7 @@ use std::fs;
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{self, Command};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -38,6 +39,15 @@ struct State {
     wakers: Mutex<Vec<Box<dyn Fn() + Send>>>,
 }
 
+/// A signal that [`Interrupt::watch`] takes has come.
+static ASKED: AtomicBool = AtomicBool::new(false);
+
+/// True if this process was asked to stop by a signal that [`Interrupt::watch`] takes: for code that writes for every
+/// command.
+pub fn is_asked() -> bool {
+    ASKED.load(Ordering::Relaxed)
+}
+
 impl Interrupt {
     /// Takes the signals in from now on; the `last`th ends the process at once with [`EXIT_CODE`].
     ///
@@ -64,6 +74,7 @@ impl Interrupt {
             .name("signals".to_string())
             .spawn(move || {
                 while set.wait().is_ok() {
+                    ASKED.store(true, Ordering::Relaxed);
                     if state.raise() >= last {
                         process::exit(EXIT_CODE);
                     }

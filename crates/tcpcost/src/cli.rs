@@ -447,7 +447,7 @@ pub struct Soak {
         value_parser = clap::value_parser!(u64).range(..=tcpcost_meter::soak::DIRTY_LINES_MAX)
     )]
     pub dirty_lines: u64,
-    /// Length of the calibration at each end, when the host is to be idle.
+    /// Length of the calibration at each end, when the host must be idle; after Ctrl-C at most half a second.
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
     pub calibrate: Duration,
     /// One JSON document a line: calibration, intervals, calibration.

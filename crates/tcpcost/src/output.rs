@@ -3,11 +3,15 @@
 use std::fmt;
 use std::fs;
 use std::io::{self, BufWriter, IsTerminal, Write};
+use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
 use tcpcost_report::{
     Decision, Summary, TextStyle, Verdict, bmf, csv, github_benchmark, html, json, ktap, markdown,
     nipa, openmetrics, text,
@@ -117,7 +121,7 @@ pub(crate) use say;
 /// See [`say!`].
 pub fn to_stderr(line: fmt::Arguments<'_>) {
     // In one piece, so that lines of several processes do not mix.
-    let _ = io::stderr().write_all(format!("{line}\n").as_bytes());
+    let _ = Patient(io::stderr()).write_all(format!("{line}\n").as_bytes());
 }
 
 /// Prints results. Several runs are several tables, one JSON list, or CSV under one head.
@@ -200,12 +204,48 @@ pub fn write(text: &str) -> anyhow::Result<bool> {
 
 /// The same of what is written as it is made.
 pub fn write_with(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> anyhow::Result<bool> {
-    let mut stdout = BufWriter::with_capacity(1 << 16, std::io::stdout().lock());
+    let mut stdout = BufWriter::with_capacity(1 << 16, Patient(io::stdout().lock()));
     match write(&mut stdout).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
         other => other.map(|()| true).context("write to standard output"),
     }
 }
+
+/// Standard output or error. A reader that is there and takes nothing (a full pipe, a stopped terminal) is waited for
+/// until the process is asked to stop, and [`GRACE`] more: then it counts as gone ([`io::ErrorKind::BrokenPipe`]).
+pub struct Patient<F: AsFd>(pub F);
+
+impl<F: AsFd> Write for Patient<F> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let step = Timespec {
+            tv_sec: 0,
+            tv_nsec: GRACE.subsec_nanos().into(),
+        };
+        loop {
+            let was_asked = tcpcost_signals::is_asked();
+            let mut fds = [PollFd::new(&self.0, PollFlags::OUT)];
+            match rustix::event::poll(&mut fds, Some(&step)) {
+                Ok(0) if was_asked => return Err(io::ErrorKind::BrokenPipe.into()),
+                Ok(0) | Err(Errno::INTR) => continue,
+                Ok(_) => {}
+                Err(error) => return Err(error.into()),
+            }
+            match rustix::io::write(&self.0, &bytes[..bytes.len().min(PIPE_BUF)]) {
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                other => return Ok(other?),
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Enough for a reader that is merely slow; a command is to end within a second.
+const GRACE: Duration = Duration::from_millis(250);
+/// What a pipe that is ready takes without blocking (pipe(7)).
+const PIPE_BUF: usize = 4096;
 
 /// What the results of a run say to a script.
 pub fn exit(summary: &Summary) -> Exit {

@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tcpcost_meter::Meter;
@@ -75,7 +75,12 @@ pub fn soak(args: &cli::Soak) -> anyhow::Result<Exit> {
         printed += 1;
     };
 
-    // After Ctrl-C this is still to be done; a second one is for it.
+    // After Ctrl-C this is still to be done, in time; a second one ends it.
+    let calibrate = if interrupt.is_set() {
+        calibrate.min(CLOSING)
+    } else {
+        calibrate
+    };
     let Some(idle) = meters.over(&interrupt, 2, Instant::now() + calibrate)? else {
         return Ok(Exit::Interrupted);
     };
@@ -99,6 +104,8 @@ pub fn soak(args: &cli::Soak) -> anyhow::Result<Exit> {
 
 /// The first signal ends the lines, the second the calibration after them.
 const ENDS_AT_ONCE: u32 = 3;
+/// The closing calibration after a signal, at most: a command ends within a second.
+const CLOSING: Duration = Duration::from_millis(500);
 const LINES_PER_HEAD: u64 = 20;
 const DRIFT_MAX: f64 = 0.01;
 

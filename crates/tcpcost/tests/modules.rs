@@ -43,29 +43,75 @@ fn modules(root: &Path, folder: &Path, found: &mut BTreeMap<Module, String>) {
 
 /// Modules that a source names, as far as they are files.
 fn named(module: &Module, code: &str, all: &BTreeMap<Module, String>) -> BTreeSet<Module> {
-    let path = Regex::new(r"\b(crate|super|self)((?:::[a-z_0-9]+)*)(?:::\{([^;]*?)\};)?").unwrap();
-    let inner = Regex::new(r"(?:^|[,{\s])([a-z_0-9]+)::").unwrap();
+    let path = Regex::new(r"\b(?:crate|super|self)(?:::[A-Za-z_0-9]+)*(::\{)?").unwrap();
     let mut found = BTreeSet::new();
-    for one in path.captures_iter(code) {
-        let mut target: Module = match &one[1] {
-            "crate" => Vec::new(),
-            "self" => module.clone(),
-            _ => module[..module.len().saturating_sub(1)].to_vec(),
+    for one in path.find_iter(code) {
+        let group = match one.as_str().ends_with('{') {
+            true => group(&code[one.end()..]),
+            false => "",
         };
-        for part in one[2].split("::").filter(|part| !part.is_empty()) {
-            match part {
-                "super" => drop(target.pop()),
-                part => target.push(part.to_string()),
+        for path in paths(one.as_str().trim_end_matches('{'), group) {
+            let mut target: Module = match path[0].as_str() {
+                "crate" => Vec::new(),
+                "self" => module.clone(),
+                _ => module[..module.len().saturating_sub(1)].to_vec(),
+            };
+            for part in &path[1..] {
+                match part.as_str() {
+                    "super" => drop(target.pop()),
+                    "self" => {}
+                    part => target.push(part.to_string()),
+                }
             }
-        }
-        let group = one.get(3).map_or("", |group| group.as_str());
-        let inside = inner
-            .captures_iter(group)
-            .map(|name| [&target[..], &[name[1].to_string()]].concat());
-        for mut target in inside.chain([target.clone()]) {
             while !all.contains_key(&target) && target.pop().is_some() {}
             found.insert(target);
         }
+    }
+    found
+}
+
+/// What is before the brace that closes a group.
+fn group(text: &str) -> &str {
+    let mut depth = 1;
+    let end = text.find(|letter| {
+        depth += match letter {
+            '{' => 1,
+            '}' => -1,
+            _ => 0,
+        };
+        depth == 0
+    });
+    &text[..end.unwrap_or(text.len())]
+}
+
+/// The paths that `prefix::{group}` names; `prefix` itself if there is no group.
+fn paths(prefix: &str, within: &str) -> Vec<Module> {
+    let parts = |path: &str| -> Module {
+        let names = path.split("::").map(str::trim);
+        names
+            .filter(|name| !name.is_empty())
+            .map(str::to_string)
+            .collect()
+    };
+    if within.trim().is_empty() {
+        return vec![parts(prefix)];
+    }
+    let mut found = Vec::new();
+    let (mut left, prefix) = (within, prefix.trim_end_matches("::"));
+    while !left.trim().is_empty() {
+        let end = left.find([',', '{']).unwrap_or(left.len());
+        let (name, inner) = match left[end..].strip_prefix('{') {
+            Some(inner) => (&left[..end], group(inner)),
+            None => (&left[..end], ""),
+        };
+        // `a as b` is `a`.
+        let name = name.split(" as ").next().unwrap_or_default().trim();
+        if !name.is_empty() {
+            found.extend(paths(&format!("{prefix}::{name}"), inner));
+        }
+        // Behind the name and its group, and the comma after them.
+        let behind = end + if inner.is_empty() { 0 } else { inner.len() + 2 };
+        left = left[behind.min(left.len())..].trim_start_matches([',', '}', ' ', '\n']);
     }
     found
 }
@@ -141,9 +187,25 @@ fn a_circle_is_found_and_parent_and_child_are_none() {
         ("b", ""),
     ];
     assert_eq!(circle(&all(&straight)), None);
-    let mut round = straight;
-    round[3].1 = "use crate::{a::A, x};";
-    assert!(
-        circle(&all(&round)).is_some_and(|text| text.contains("\"a\"") && text.contains("\"b\""))
-    );
+    let forms = [
+        "use crate::{a::A, x};",
+        "use crate::{x, a};",
+        "use super::{X, a};",
+        "use super::{\n    X,\n    a::{self, A},\n};",
+        "use crate::{x::{y, Z}, a as other};",
+        "use super::{x::{Y, z::{A, B}}, a::{c::{C}, A}};",
+        "use super::a;",
+        "fn f() { super::a::g() }",
+    ];
+    for form in forms {
+        let mut round = straight;
+        round[3].1 = form;
+        let found = circle(&all(&round)).unwrap_or_default();
+        assert!(found.contains("\"a\"") && found.contains("\"b\""), "{form}");
+    }
+    for form in ["use crate::{x::a, X};", "use super::x::{a, A};", "mod a {}"] {
+        let mut none = straight;
+        none[3].1 = form;
+        assert_eq!(circle(&all(&none)), None, "{form}");
+    }
 }

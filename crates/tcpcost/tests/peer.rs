@@ -650,6 +650,58 @@ fn an_echo_is_what_was_sent() {
     });
 }
 
+/// A client with a receive buffer of 4 KiB that sends 13 MB or what is taken of them, reads nothing, and leaves.
+fn never_read(ip: &str, port: u16) {
+    use rustix::net::{AddressFamily, SocketType, sockopt};
+    let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    sockopt::set_socket_recv_buffer_size(&socket, 4096).unwrap();
+    rustix::net::connect(&socket, &address(ip, port)).unwrap();
+    let mut stream = TcpStream::from(socket);
+    stream
+        .set_write_timeout(Some(Duration::from_millis(200)))
+        .unwrap();
+    // More than an echo takes; other services take all.
+    for _ in 0..200 {
+        if stream.write(&[b'x'; 1 << 16]).is_err() {
+            return;
+        }
+    }
+}
+
+#[test]
+fn clients_that_never_read_and_leave_are_in_nobodys_way() {
+    const SERVICES: [&[&str]; 4] = [
+        &["--echo"],
+        &["--source"],
+        &["--serve", "1MiB"],
+        &["--iperf3"],
+    ];
+    in_namespace(|| {
+        if !std::path::Path::new("/dev/net/tun").exists() {
+            return skip("needs /dev/net/tun");
+        }
+        for service in SERVICES {
+            let place = Place::new();
+            let peer = peer(&place, "--tun", &[&["--listen", "7"], service]);
+            std::thread::scope(|scope| {
+                for _ in 0..4 {
+                    scope.spawn(|| never_read(V4, 7));
+                }
+            });
+            // An iperf3 server answers a cookie; the others what they are for.
+            let mut stream = connect(V4, 7);
+            stream
+                .write_all(b"GET / HTTP/1.0\r\n\r\n and 15 bytes more")
+                .unwrap();
+            stream
+                .read_exact(&mut [0])
+                .unwrap_or_else(|error| panic!("{service:?}: {error}"));
+            drop(stream);
+            end(peer);
+        }
+    });
+}
+
 #[test]
 fn it_connects_sends_and_ends_by_itself() {
     on_every_bed(|place, layer, ip, wire| {

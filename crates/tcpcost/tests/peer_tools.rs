@@ -233,6 +233,37 @@ fn a_socks_client_says_where_to_and_hears_what_came_of_it() {
 }
 
 #[test]
+fn no_socks_client_is_refused_for_there_being_many() {
+    on_a_host(|place| {
+        let peer = start(place, &["--socks", "127.0.0.1:1080"]);
+        let (listener, to) = listener();
+        rustix::net::listen(&listener, 4096).unwrap();
+        let to: SocketAddrV4 = to.parse().unwrap();
+        // More than have a place before they say where to.
+        let silent: Vec<_> = (0..300).map(|_| connect("127.0.0.1:1080")).collect();
+        std::thread::scope(|scope| {
+            let clients: Vec<_> = (0..100)
+                .map(|_| {
+                    scope.spawn(move || {
+                        let mut stream = connect("127.0.0.1:1080");
+                        stream.write_all(&[5, 1, 0, 5, 1, 0, 1]).unwrap();
+                        stream.write_all(&to.ip().octets()).unwrap();
+                        stream.write_all(&to.port().to_be_bytes()).unwrap();
+                        let mut said = [0; 12];
+                        stream.read_exact(&mut said).map(|()| said[3])
+                    })
+                })
+                .collect();
+            drop(silent);
+            for client in clients {
+                assert_eq!(client.join().unwrap().unwrap(), 0, "succeeded");
+            }
+        });
+        end(peer);
+    });
+}
+
+#[test]
 fn files_are_served_whole_in_parts_and_to_many() {
     if !has_program("curl") {
         return;

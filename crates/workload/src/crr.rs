@@ -9,7 +9,7 @@ use tcpcost_stack::Stack;
 
 use crate::error::WorkloadError;
 use crate::flow::State;
-use crate::io::Received;
+use crate::io::{Received, TURN_BYTES};
 use crate::set_up::is_of_one_connection;
 use crate::stream::peer_closed;
 use crate::worker::Worker;
@@ -50,11 +50,9 @@ impl<S: Stack> Worker<S> {
         }
         let mut moved = 0;
         if flow.send_left > 0 {
-            let before = flow.send_left;
-            self.io.send_message(flow)?;
-            moved += (before - flow.send_left) as usize;
+            moved += self.io.send_message(flow)?;
         }
-        while flow.readable {
+        while flow.readable && moved < TURN_BYTES {
             match self.io.receive(flow)? {
                 Received::Bytes(bytes) if flow.state == State::Open => {
                     moved += bytes;
@@ -85,6 +83,9 @@ impl<S: Stack> Worker<S> {
                 }
                 Received::End | Received::Stranger => return Err(peer_closed(flow)),
             }
+        }
+        if flow.readable || (flow.writable && flow.send_left > 0) {
+            self.enqueue(index as u32);
         }
         Ok(moved)
     }
@@ -145,7 +146,7 @@ impl<S: Stack> Worker<S> {
             return Ok(0);
         };
         let mut moved = 0;
-        while flow.readable && flow.receive_left > 0 {
+        while flow.readable && flow.receive_left > 0 && moved < TURN_BYTES {
             match self.io.receive(flow) {
                 Ok(Received::Bytes(bytes)) => {
                     moved += bytes;
@@ -169,9 +170,8 @@ impl<S: Stack> Worker<S> {
             }
         }
         if flow.send_left > 0 {
-            let before = flow.send_left;
             match self.io.send_message(flow) {
-                Ok(()) => moved += (before - flow.send_left) as usize,
+                Ok(sent) => moved += sent,
                 Err(_) => {
                     self.end_transaction(index, conn);
                     return Ok(moved);
@@ -179,7 +179,18 @@ impl<S: Stack> Worker<S> {
             }
             if self.flows[index].send_left == 0 {
                 self.end_transaction(index, conn);
+                return Ok(moved);
             }
+        }
+        let flow = &self.flows[index];
+        // What comes behind a request is not read.
+        let goes_on = if flow.receive_left > 0 {
+            flow.readable
+        } else {
+            flow.writable
+        };
+        if goes_on {
+            self.enqueue(index as u32);
         }
         Ok(moved)
     }

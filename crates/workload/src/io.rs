@@ -134,7 +134,8 @@ impl<S: Stack> Io<S> {
         group.tally.send_calls += 1;
         match self.stack.send(conn, source, at, len, more) {
             Ok(moved) => {
-                flow.writable = moved.again;
+                // A call that moved nothing is no progress, whatever the stack says of the next: no loop goes on by it.
+                flow.writable = moved.again && moved.bytes > 0;
                 flow.send_left -= moved.bytes as u32;
                 if group.plan.advances {
                     flow.send_at = group.plan.wrap(flow.send_at) + moved.bytes as u64;
@@ -163,15 +164,20 @@ impl<S: Stack> Io<S> {
         self.cork(flow, true)
     }
 
-    /// Sends what the connection takes of the current message; uncorks at its end.
-    pub(crate) fn send_message(&mut self, flow: &mut Flow<S::Conn>) -> Result<(), WorkloadError> {
-        while flow.send_left > 0 && flow.writable {
-            self.send(flow)?;
+    /// Sends what the connection takes of the current message, a turn's worth at most; uncorks at its end. Returns the
+    /// bytes.
+    pub(crate) fn send_message(
+        &mut self,
+        flow: &mut Flow<S::Conn>,
+    ) -> Result<usize, WorkloadError> {
+        let mut sent = 0;
+        while flow.send_left > 0 && flow.writable && sent < TURN_BYTES {
+            sent += self.send(flow)?;
         }
         if flow.send_left == 0 {
             self.cork(flow, false)?;
         }
-        Ok(())
+        Ok(sent)
     }
 
     /// TCP_CORK, if this workload uses it.
@@ -247,6 +253,9 @@ impl Plan {
         }
     }
 }
+
+/// Bytes of one turn, at most, and one call more.
+pub(crate) const TURN_BYTES: usize = 256 * 1024;
 
 #[cfg(test)]
 mod tests {

@@ -7,10 +7,10 @@ use tcpcost_study::{MessageSize, Side};
 
 use crate::error::WorkloadError;
 use crate::flow::State;
-use crate::io::Received;
+use crate::io::{Received, TURN_BYTES};
 use crate::program::{Instruction, Running, Timed, draw};
 use crate::stream::peer_closed;
-use crate::worker::{TURN_BYTES, Worker};
+use crate::worker::Worker;
 
 /// Instructions of one turn, at most: those that move no bytes cost little, and other connections wait.
 const TURN_STEPS: usize = 256;

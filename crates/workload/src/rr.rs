@@ -3,9 +3,9 @@
 use tcpcost_stack::Stack;
 
 use crate::error::WorkloadError;
-use crate::io::Received;
+use crate::io::{Received, TURN_BYTES};
 use crate::stream::peer_closed;
-use crate::worker::{TURN_BYTES, Worker};
+use crate::worker::Worker;
 
 /// Takes `bytes` off a stream of messages of `message` bytes, `left` of the current one being
 /// still to come. Gives how many messages were completed.
@@ -74,15 +74,18 @@ impl<S: Stack> Worker<S> {
             flow.outstanding -= done;
             group.tally.transactions += u64::from(done);
         }
+        let mut sent = 0;
         loop {
             let flow = &mut self.flows[index];
             if flow.send_left > 0 {
                 if !flow.writable {
                     break;
                 }
-                let before = flow.send_left;
-                self.io.send_message(flow)?;
-                moved += (before - flow.send_left) as usize;
+                if sent >= TURN_BYTES {
+                    self.enqueue(index as u32);
+                    break;
+                }
+                sent += self.io.send_message(flow)?;
                 continue;
             }
             if flow.outstanding == in_flight {
@@ -101,7 +104,7 @@ impl<S: Stack> Worker<S> {
         if self.flows[index].readable {
             self.enqueue(index as u32);
         }
-        Ok(moved)
+        Ok(moved + sent)
     }
 
     pub(crate) fn rr_server_turn(&mut self, index: usize) -> Result<usize, WorkloadError> {
@@ -124,9 +127,7 @@ impl<S: Stack> Worker<S> {
             if flow.send_left == 0 {
                 io.start_message(flow)?;
             }
-            let before = flow.send_left;
-            io.send_message(flow)?;
-            sent += (before - flow.send_left) as usize;
+            sent += io.send_message(flow)?;
             if flow.send_left == 0 {
                 flow.outstanding -= 1;
             }

@@ -12,9 +12,10 @@ use tcpcost_study::Side;
 
 use crate::error::WorkloadError;
 use crate::flow::State;
+use crate::io::TURN_BYTES;
 use crate::io::failed;
 use crate::plan::Role;
-use crate::worker::{LISTENERS, TURN_BYTES, Worker};
+use crate::worker::{LISTENERS, Worker};
 
 /// Bytes between two polls, at most, and one turn more: 1 ms at 32 Gbit/s, at 0.5 us per poll a
 /// share of 0.05 %.

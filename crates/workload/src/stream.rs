@@ -4,8 +4,8 @@ use tcpcost_stack::Stack;
 
 use crate::error::WorkloadError;
 use crate::flow::Flow;
-use crate::io::Received;
-use crate::worker::{TURN_BYTES, Worker};
+use crate::io::{Received, TURN_BYTES};
+use crate::worker::Worker;
 
 pub(crate) fn peer_closed<C>(flow: &Flow<C>) -> WorkloadError {
     WorkloadError::PeerClosed {

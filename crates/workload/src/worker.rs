@@ -17,12 +17,9 @@ use crate::flow::Flow;
 use crate::group::Group;
 use crate::hello::Token;
 use crate::histogram::response_times;
-use crate::io::Io;
+use crate::io::{Io, TURN_BYTES};
 use crate::operation_times::OperationFound;
 use crate::program::{Running, Sleepers};
-
-/// Bytes of one turn, at most, and one call more.
-pub(crate) const TURN_BYTES: usize = 256 * 1024;
 
 /// One thread's share of one end: its connections, its buffers, its counts.
 ///

@@ -11,6 +11,7 @@ use super::configuration::Configuration;
 use super::flags::Flags;
 use super::report::Totals;
 use super::rows::{self, Row};
+use crate::output::Patient;
 
 /// Posts of all instances.
 pub struct Board {
@@ -139,11 +140,9 @@ impl Board {
 
     fn write(&self, text: &str) -> io::Result<()> {
         if self.quiet {
-            return io::stderr().write_all(text.as_bytes());
+            return Patient(io::stderr()).write_all(text.as_bytes());
         }
-        let mut stdout = io::stdout().lock();
-        stdout.write_all(text.as_bytes())?;
-        stdout.flush()
+        Patient(io::stdout()).write_all(text.as_bytes())
     }
 
     fn change<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {

@@ -9,11 +9,11 @@ use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::EventfdFlags;
 
@@ -43,12 +43,16 @@ impl Hall {
         &self.bell
     }
 
-    /// Who came since the last look.
-    pub fn visitors(&self) -> impl Iterator<Item = Visitor> {
+    /// Who came since the last look, [`VISITORS`] at most; the bell rings on if there are more.
+    pub fn visitors(&self) -> Vec<Visitor> {
         let mut count = [0; 8];
         // Empty if a bell was heard twice.
         let _ = rustix::io::read(&*self.bell, &mut count);
-        std::iter::from_fn(|| self.visitors.try_recv().ok())
+        let visitors: Vec<_> = self.visitors.try_iter().take(VISITORS).collect();
+        if visitors.len() == VISITORS {
+            let _ = rustix::io::write(&*self.bell, &1u64.to_ne_bytes());
+        }
+        visitors
     }
 }
 
@@ -121,44 +125,107 @@ impl Porter {
         fits: impl Fn(&SocketAddr) -> bool + Clone + Send + 'static,
     ) -> io::Result<()> {
         let porter = self.clone();
-        let asked = Arc::new(AtomicUsize::new(0));
-        open(listener, move |mut stream| {
-            // Who says nothing is in nobody's way for long.
-            if asked.fetch_add(1, Ordering::Relaxed) >= ASKED_MAX {
-                asked.fetch_sub(1, Ordering::Relaxed);
-                return;
-            }
-            let (porter, left, fits) = (porter.clone(), Arc::clone(&asked), fits.clone());
-            let ask = move || {
-                let times = stream
-                    .set_read_timeout(Some(PATIENCE))
-                    .and_then(|()| stream.set_write_timeout(Some(PATIENCE)));
-                let said = times.and_then(|()| socks::destination(&mut stream, fits));
-                left.fetch_sub(1, Ordering::Relaxed);
-                // It was told why not.
-                if let Ok(remote) = said {
-                    porter.show_in_stream(stream, remote, Some(socks::outcome));
+        let places = Arc::new(Places::default());
+        open(listener, move |stream| {
+            // A client that comes when all places are taken waits in the listen queue, as at any busy server.
+            places.take();
+            let stream = Arc::new(stream);
+            let ask = |stream: Arc<TcpStream>| {
+                let (porter, places, fits) = (porter.clone(), Arc::clone(&places), fits.clone());
+                move || {
+                    let deadline = Instant::now() + PATIENCE;
+                    let mut within = Within(&stream, deadline);
+                    let destination = socks::destination(&mut within, fits);
+                    places.free();
+                    // After an error the client was told why not.
+                    if let Ok(remote) = destination
+                        && let Ok(stream) = Arc::try_unwrap(stream).or_else(|it| it.try_clone())
+                    {
+                        porter.show_in_stream(stream, remote, Some(socks::outcome));
+                    }
                 }
             };
-            if std::thread::Builder::new()
-                .name("socks".to_string())
-                .spawn(ask)
-                .is_err()
-            {
-                asked.fetch_sub(1, Ordering::Relaxed);
+            let is_started = || {
+                let builder = std::thread::Builder::new().name("socks".to_string());
+                builder.spawn(ask(Arc::clone(&stream))).is_ok()
+            };
+            // The limit on threads (RLIMIT_NPROC, pids.max): some will end.
+            let deadline = Instant::now() + PATIENCE;
+            while !is_started() {
+                if Instant::now() >= deadline {
+                    places.free();
+                    return;
+                }
+                std::thread::sleep(RETRY);
             }
         })
     }
 }
 
+/// Places for SOCKS clients that have not said yet where to, [`ASKED_MAX`] of them.
+#[derive(Default)]
+struct Places {
+    taken: Mutex<usize>,
+    freed: Condvar,
+}
+
+impl Places {
+    /// Waits for a place; clients have [`PATIENCE`] at most, so one becomes free.
+    fn take(&self) {
+        let taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let taken = self.freed.wait_while(taken, |taken| *taken >= ASKED_MAX);
+        *taken.unwrap_or_else(PoisonError::into_inner) += 1;
+    }
+
+    fn free(&self) {
+        *self.taken.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        self.freed.notify_one();
+    }
+}
+
+/// A stream whose calls together end by a time: a client that says a byte now and then gets no more time by that.
+struct Within<'a>(&'a TcpStream, Instant);
+
+impl Within<'_> {
+    fn left(&self) -> io::Result<Option<Duration>> {
+        let left = self.1.saturating_duration_since(Instant::now());
+        // 0 would be no limit.
+        (left > Duration::ZERO)
+            .then_some(Some(left))
+            .ok_or_else(|| io::ErrorKind::TimedOut.into())
+    }
+}
+
+impl Read for Within<'_> {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        self.0.set_read_timeout(self.left()?)?;
+        let mut stream = self.0;
+        stream.read(to)
+    }
+}
+
+impl Write for Within<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.set_write_timeout(self.left()?)?;
+        let mut stream = self.0;
+        stream.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 /// Takes connections for as long as the process lives.
 fn open(listener: TcpListener, take: impl Fn(TcpStream) + Send + 'static) -> io::Result<()> {
+    // The standard library asks for 128, which a burst of clients overflows.
+    rustix::net::listen(&listener, BACKLOG)?;
     let accept = move || {
         for stream in listener.incoming() {
             match stream {
                 Ok(stream) => take(stream),
                 // Out of descriptors, or one that was gone at once: others may close some.
-                Err(_) => std::thread::sleep(Duration::from_millis(50)),
+                Err(_) => std::thread::sleep(RETRY),
             }
         }
     };
@@ -310,9 +377,15 @@ impl Waits {
 
 const BELL: u64 = u64::MAX;
 const EVENTS: usize = 256;
+/// Visitors that are let in before others have their turns.
+const VISITORS: usize = 64;
 /// SOCKS clients that have not said yet where to.
 const ASKED_MAX: usize = 256;
-/// With such a one.
+/// As the kernel's somaxconn.
+const BACKLOG: i32 = 4096;
+/// After a limit on descriptors or threads was met.
+const RETRY: Duration = Duration::from_millis(50);
+/// For all that such a client says.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
@@ -337,6 +410,7 @@ mod tests {
         }
         let ports = |hall: &Hall| {
             hall.visitors()
+                .iter()
                 .map(|visitor| visitor.remote.port())
                 .collect::<Vec<_>>()
         };

@@ -16,7 +16,8 @@ use std::time::{Duration, Instant};
 use tcpcost_stack::UserConn;
 use tcpcost_tcp::{Piece, ReadError};
 
-use super::serving::TcpUnderTest as Stack;
+use super::TcpUnderTest as Stack;
+use super::turn::NextStep;
 use test::{Step, Test};
 
 type Cookie = [u8; COOKIE_BYTES];
@@ -44,21 +45,36 @@ struct Member {
     conn: UserConn,
 }
 
+/// What a turn of a connection means for connections of its test, itself included, by token.
+#[derive(Default)]
+pub struct Outcome {
+    /// Connections that are over.
+    pub over: Vec<u32>,
+    /// Connections that want another turn.
+    pub again: Vec<u32>,
+}
+
 impl Server {
-    /// Does all that can be done now on a connection; gives the tokens of those that are over.
+    /// Takes a turn on a connection.
     pub fn serve(
         &mut self,
         stack: &mut Stack,
         token: u32,
         conn: UserConn,
         pattern: &Piece,
-    ) -> Vec<u32> {
+    ) -> Outcome {
         let member = Member { token, conn };
-        let mut over = Vec::new();
+        let Outcome {
+            mut over,
+            mut again,
+        } = Outcome::default();
         let role = self.roles.remove(&token);
         match role.unwrap_or(Role::Unknown(Vec::new())) {
             Role::Unknown(mut read) => match read_cookie(stack, conn, &mut read) {
-                Ok(Some(cookie)) => self.introduce(stack, member, cookie, pattern, &mut over),
+                Ok(Some(cookie)) => {
+                    // With the last connection of a test each has its turn.
+                    again = self.introduce(stack, member, cookie, &mut over);
+                }
                 Ok(None) => drop(self.roles.insert(token, Role::Unknown(read))),
                 Err(()) => over.push(token),
             },
@@ -79,34 +95,40 @@ impl Server {
             }
             Role::Stream(cookie, index) => {
                 let test = self.tests.get_mut(&cookie);
-                if test.is_some_and(|test| test.transfer(stack, index, pattern)) {
+                let next = test.map(|test| test.transfer(stack, index, pattern));
+                match next {
+                    Some(NextStep::Wait) => {}
+                    Some(NextStep::Again) => again.push(token),
+                    Some(NextStep::Over) | None => over.push(token),
+                }
+                if over.is_empty() {
                     self.roles.insert(token, Role::Stream(cookie, index));
-                } else {
-                    over.push(token);
                 }
             }
         }
-        over
+        Outcome { over, again }
     }
 
-    /// A connection has said its cookie.
+    /// A connection has said its cookie. Returns the tokens of those that can begin.
     fn introduce(
         &mut self,
         stack: &mut Stack,
         member: Member,
         cookie: Cookie,
-        pattern: &Piece,
         over: &mut Vec<u32>,
-    ) {
+    ) -> Vec<u32> {
         if let Some(test) = self.tests.get_mut(&cookie) {
             if test.step != Step::Streams {
                 say(stack, member.conn, &[ACCESS_DENIED]);
                 over.push(member.token);
-                return;
+                return Vec::new();
             }
-            let index = test.add(stack, member, pattern);
+            let index = test.add(stack, member);
             self.roles.insert(member.token, Role::Stream(cookie, index));
-            return;
+            return match test.step {
+                Step::Running => test.members().map(|member| member.token).collect(),
+                _ => Vec::new(),
+            };
         }
         if self.tests.len() >= TESTS_MAX {
             self.end_silent(stack, over);
@@ -114,12 +136,13 @@ impl Server {
         if self.tests.len() >= TESTS_MAX {
             say(stack, member.conn, &[ACCESS_DENIED]);
             over.push(member.token);
-            return;
+            return Vec::new();
         }
         self.tests.insert(cookie, Test::new(member));
         self.roles
             .insert(member.token, Role::Control(cookie, Vec::new()));
         say(stack, member.conn, &[PARAM_EXCHANGE]);
+        Vec::new()
     }
 
     /// A test is over: its data connections are of no use any more.

@@ -19,6 +19,7 @@ mod rows;
 mod service;
 mod serving;
 mod socks;
+mod turn;
 mod web;
 
 use std::fs::File;
@@ -49,6 +50,9 @@ pub use policy::PolicyFlags;
 
 /// Set by a signal, or by the first instance that ends.
 static STOPPED: AtomicBool = AtomicBool::new(false);
+
+/// Our TCP on the interface, whatever is wrong with its wire.
+type TcpUnderTest = UserStack<Impaired<Box<dyn Device<Wire>>, Wire>>;
 
 /// Runs until Ctrl-C, or until the one connection of `--connect` has ended.
 pub fn run(flags: &Flags) -> anyhow::Result<Exit> {

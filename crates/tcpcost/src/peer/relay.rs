@@ -12,7 +12,7 @@ use std::time::Instant;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown};
 use tcpcost_tcp::{Connection, Ended, Piece, Pool, ReadError, State};
 
-use super::service::NextStep;
+use super::turn::{NextStep, Step, turn};
 
 /// The words that an application waits for before its bytes: whether the connection came about.
 pub type Answer = fn(Result<(), Option<Ended>>) -> Vec<u8>;
@@ -67,7 +67,7 @@ impl Relay {
         (self.readable, self.writable) = (true, true);
     }
 
-    /// Moves all that can be moved now.
+    /// Takes a turn.
     pub fn serve(&mut self, connection: &mut Connection, pool: &Pool, now: Instant) -> NextStep {
         if let Some(answer) = self.answer {
             let outcome = match (connection.ended(), connection.state()) {
@@ -82,75 +82,75 @@ impl Relay {
                 return NextStep::Over;
             }
         }
-        match self.exchange(connection, pool, now) {
-            Ok(step) => step,
-            // The application is gone: so is the connection.
-            Err(_) => {
+        turn(|| {
+            self.step(connection, pool, now).unwrap_or_else(|_| {
+                // The application is gone: so is the connection.
                 connection.abort();
-                NextStep::Over
+                Step::Over
+            })
+        })
+    }
+
+    /// Moves one call's worth each way.
+    fn step(&mut self, connection: &mut Connection, pool: &Pool, now: Instant) -> io::Result<Step> {
+        let heard = self.hear(connection, pool)?;
+        let ended = self.collect(connection, now);
+        let given = self.give()?;
+        if heard + given > 0 {
+            return Ok(Step::Moved(heard + given));
+        }
+        match ended {
+            _ if !self.pending.is_empty() => Ok(Step::Wait),
+            None | Some(ReadError::Empty) => Ok(Step::Wait),
+            Some(ReadError::Finished) => {
+                if !std::mem::replace(&mut self.told_all, true) {
+                    rustix::net::shutdown(&self.socket, Shutdown::Write)?;
+                }
+                Ok(if self.heard_all || connection.state() == State::Closed {
+                    Step::Over
+                } else {
+                    Step::Wait
+                })
+            }
+            Some(ReadError::Ended(_)) => {
+                self.reset();
+                Ok(Step::Over)
             }
         }
     }
 
-    fn exchange(
-        &mut self,
-        connection: &mut Connection,
-        pool: &Pool,
-        now: Instant,
-    ) -> io::Result<NextStep> {
-        self.hear(connection, pool)?;
-        loop {
-            let ended = self.collect(connection, now);
-            self.give()?;
-            match ended {
-                _ if !self.pending.is_empty() => return Ok(NextStep::Wait),
-                None => {}
-                Some(ReadError::Empty) => return Ok(NextStep::Wait),
-                Some(ReadError::Finished) => {
-                    if !std::mem::replace(&mut self.told_all, true) {
-                        rustix::net::shutdown(&self.socket, Shutdown::Write)?;
-                    }
-                    return Ok(if self.heard_all || connection.state() == State::Closed {
-                        NextStep::Over
-                    } else {
-                        NextStep::Wait
-                    });
-                }
-                Some(ReadError::Ended(_)) => {
-                    self.reset();
-                    return Ok(NextStep::Over);
-                }
-            }
+    /// From the application into the send queue, one piece of memory that stays there; how many bytes.
+    fn hear(&mut self, connection: &mut Connection, pool: &Pool) -> io::Result<usize> {
+        let room = connection.writable();
+        if !self.readable || self.heard_all || room == 0 || connection.ended().is_some() {
+            return Ok(0);
         }
-    }
-
-    /// From the application into the send queue, into memory that stays there.
-    fn hear(&mut self, connection: &mut Connection, pool: &Pool) -> io::Result<()> {
-        while self.readable && !self.heard_all {
-            let room = connection.writable();
-            if room == 0 {
-                return Ok(());
+        let piece = pool.fill(|buffer| {
+            let room = buffer.len().min(room);
+            let flags = RecvFlags::DONTWAIT;
+            let (bytes, _) = rustix::net::recv(&self.socket, &mut buffer[..room], flags)?;
+            io::Result::Ok(bytes)
+        });
+        let piece = match piece {
+            Ok(piece) => piece,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.readable = false;
+                return Ok(0);
             }
-            let piece = pool.fill(|buffer| {
-                let room = buffer.len().min(room);
-                let flags = RecvFlags::DONTWAIT;
-                let (bytes, _) = rustix::net::recv(&self.socket, &mut buffer[..room], flags)?;
-                io::Result::Ok(bytes)
-            });
-            match piece {
-                Ok(piece) if piece.is_empty() => {
-                    self.heard_all = true;
-                    connection.close();
-                }
-                // No more was taken than fits; an error shows at the next read. A few bytes are not
-                // worth a slab of their own for as long as they wait.
-                Ok(piece) if piece.len() < WORTH_A_SLAB => drop(connection.write(piece.as_ref())),
-                Ok(piece) => drop(connection.write_piece(piece)),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.readable = false,
-                Err(error) => return Err(error),
-            }
+            Err(error) => return Err(error),
+        };
+        let bytes = piece.len();
+        if bytes == 0 {
+            self.heard_all = true;
+            connection.close();
+        } else if bytes < WORTH_A_SLAB {
+            // No more was taken than fits; an error shows at the next read. A few bytes are not
+            // worth a slab of their own for as long as they wait.
+            let _ = connection.write(piece.as_ref());
+        } else {
+            drop(connection.write_piece(piece));
         }
-        Ok(())
+        Ok(bytes)
     }
 
     /// Takes what has arrived, as much as one call of the kernel takes, if the last was taken; why there
@@ -172,32 +172,36 @@ impl Relay {
         None
     }
 
-    /// To the application.
-    fn give(&mut self) -> io::Result<()> {
-        while self.writable && !self.pending.is_empty() {
-            let slices: Vec<IoSlice<'_>> = self
-                .pending
-                .iter()
-                .map(|piece| IoSlice::new(piece.as_ref()))
-                .collect();
-            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-            let mut nothing = SendAncillaryBuffer::default();
-            match rustix::net::sendmsg(&self.socket, &slices, &mut nothing, flags) {
-                Ok(mut sent) => {
-                    while let Some(first) = self.pending.front_mut() {
-                        if first.len() > sent {
-                            first.trim_front(sent);
-                            break;
-                        }
-                        sent -= first.len();
-                        self.pending.pop_front();
-                    }
-                }
-                Err(rustix::io::Errno::AGAIN) => self.writable = false,
-                Err(error) => return Err(error.into()),
-            }
+    /// To the application, by one call; how many bytes.
+    fn give(&mut self) -> io::Result<usize> {
+        if !self.writable || self.pending.is_empty() {
+            return Ok(0);
         }
-        Ok(())
+        let slices: Vec<IoSlice<'_>> = self
+            .pending
+            .iter()
+            .map(|piece| IoSlice::new(piece.as_ref()))
+            .collect();
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        let mut nothing = SendAncillaryBuffer::default();
+        let given = match rustix::net::sendmsg(&self.socket, &slices, &mut nothing, flags) {
+            Ok(given) => given,
+            Err(rustix::io::Errno::AGAIN) => {
+                self.writable = false;
+                return Ok(0);
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let mut left = given;
+        while let Some(first) = self.pending.front_mut() {
+            if first.len() > left {
+                first.trim_front(left);
+                break;
+            }
+            left -= first.len();
+            self.pending.pop_front();
+        }
+        Ok(given)
     }
 
     /// The connection broke off: the application sees it do so, too.

@@ -7,6 +7,8 @@ use std::time::Instant;
 
 use tcpcost_tcp::{Connection, Piece, ReadError};
 
+use super::turn::{NextStep, Step, turn};
+
 /// What to do with connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Service {
@@ -35,15 +37,6 @@ pub struct Session {
     pub wrong_bytes: u64,
 }
 
-/// Whether a connection goes on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NextStep {
-    /// Until something happens to it.
-    Wait,
-    /// It is over: release it.
-    Over,
-}
-
 impl Session {
     /// Nothing has happened yet.
     pub fn new(service: Service) -> Self {
@@ -55,28 +48,39 @@ impl Session {
         }
     }
 
-    /// Does all that can be done now. `pattern` is [`pattern`]'s.
+    /// Takes a turn. `pattern` is [`pattern`]'s.
     pub fn serve(
         &mut self,
         connection: &mut Connection,
         pattern: &Piece,
         now: Instant,
     ) -> NextStep {
-        loop {
-            self.send(connection, pattern);
-            let space = match self.service {
-                Service::Echo => connection.writable(),
-                _ => usize::MAX,
-            };
-            if space == 0 && connection.ended().is_none() {
-                return NextStep::Wait;
+        turn(|| self.step(connection, pattern, now))
+    }
+
+    /// Sends a piece, or else receives one.
+    fn step(&mut self, connection: &mut Connection, pattern: &Piece, now: Instant) -> Step {
+        let sent = self.send(connection, pattern);
+        if sent > 0 {
+            return Step::Moved(sent);
+        }
+        let space = match self.service {
+            // What came before a reset has nowhere to go: it is read, so that the end is found behind it.
+            Service::Echo if connection.ended().is_none() => connection.writable(),
+            _ => usize::MAX,
+        };
+        if space == 0 {
+            return Step::Wait;
+        }
+        match connection.read_piece(space, now) {
+            Ok(piece) => {
+                let bytes = piece.len();
+                self.receive(connection, piece);
+                Step::Moved(bytes)
             }
-            match connection.read_piece(space, now) {
-                Ok(piece) => self.receive(connection, piece),
-                Err(ReadError::Empty) => return NextStep::Wait,
-                Err(ReadError::Ended(_)) => return NextStep::Over,
-                Err(ReadError::Finished) => return self.on_finished(connection),
-            }
+            Err(ReadError::Empty) => Step::Wait,
+            Err(ReadError::Ended(_)) => Step::Over,
+            Err(ReadError::Finished) => self.on_finished(connection),
         }
     }
 
@@ -105,42 +109,44 @@ impl Session {
         }
     }
 
-    /// Keeps the send queue of those that send full, and closes behind the last byte.
-    fn send(&mut self, connection: &mut Connection, pattern: &Piece) {
+    /// Writes one piece, if the service sends and there is room; closes behind the last byte. Returns its bytes.
+    fn send(&mut self, connection: &mut Connection, pattern: &Piece) -> usize {
         let bytes = match self.service {
             Service::Source(bytes) => bytes.unwrap_or(u64::MAX),
             Service::Serve(bytes) if self.head.is_none() => bytes,
-            _ => return,
+            _ => return 0,
         };
-        while self.at < bytes && connection.writable() > 0 {
-            // A whole number of periods lies behind any offset within the first.
-            let from = (self.at % PERIOD) as usize;
-            let left = usize::try_from(bytes - self.at).unwrap_or(usize::MAX);
-            let len = (pattern.len() - from).min(left).min(connection.writable());
-            if connection
-                .write_piece(pattern.slice(from..from + len))
-                .is_err()
-            {
-                return; // It has ended, which the next read says.
-            }
-            self.at += len as u64;
-        }
         if self.at >= bytes {
             connection.close();
+            return 0;
         }
+        // A whole number of periods lies behind any offset within the first.
+        let from = (self.at % PERIOD) as usize;
+        let left = usize::try_from(bytes - self.at).unwrap_or(usize::MAX);
+        let len = (pattern.len() - from).min(left).min(connection.writable());
+        // An error shows at the next read.
+        if len == 0
+            || connection
+                .write_piece(pattern.slice(from..from + len))
+                .is_err()
+        {
+            return 0;
+        }
+        self.at += len as u64;
+        len
     }
 
     /// The peer sends no more.
-    fn on_finished(&mut self, connection: &mut Connection) -> NextStep {
+    fn on_finished(&mut self, connection: &mut Connection) -> Step {
         let goes_on = match self.service {
             Service::Source(bytes) => bytes.is_none_or(|bytes| self.at < bytes),
             Service::Serve(bytes) => self.head.is_none() && self.at < bytes,
             Service::Sink { .. } | Service::Echo => false,
         };
         if goes_on && connection.ended().is_none() {
-            NextStep::Wait
+            Step::Wait
         } else {
-            NextStep::Over
+            Step::Over
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The loop of an instance: connections, what is done with each, and the totals.
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -7,8 +8,8 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use tcpcost_link::{Device, Impaired, Lanes};
-use tcpcost_stack::{Stack, UserConn, UserStack, Wire};
+use tcpcost_link::Lanes;
+use tcpcost_stack::{Stack, UserConn};
 use tcpcost_tcp::{Connection, Piece, Pool, State};
 
 use super::board::Board;
@@ -17,12 +18,10 @@ use super::flags::{Flags, Serve, ServiceFlags};
 use super::relay::Relay;
 use super::report::Totals;
 use super::rows::{Look, Row};
-use super::service::{self, NextStep, Service, Session};
+use super::service::{self, Service, Session};
+use super::turn::NextStep;
 use super::web::{Client, Files};
-use super::{STOPPED, iperf3};
-
-/// Our TCP on the interface, whatever is wrong with its wire.
-pub type TcpUnderTest = UserStack<Impaired<Box<dyn Device<Wire>>, Wire>>;
+use super::{STOPPED, TcpUnderTest, iperf3};
 
 /// All connections and what is done with them.
 pub struct Serving<'a> {
@@ -35,6 +34,8 @@ pub struct Serving<'a> {
     /// By token.
     sessions: Vec<Option<Place>>,
     free: Vec<u32>,
+    /// Tokens of connections that want a turn.
+    queue: VecDeque<u32>,
     /// What is waited for beside the interface.
     waits: Option<Waits>,
     hall: Option<Hall>,
@@ -62,6 +63,8 @@ struct Place {
     work: Work,
     /// It was served; what is queued is on its way.
     is_over: bool,
+    /// It is in the queue.
+    queued: bool,
     look: Look,
 }
 
@@ -124,6 +127,7 @@ impl<'a> Serving<'a> {
             listener: None,
             sessions: Vec::new(),
             free: Vec::new(),
+            queue: VecDeque::new(),
             waits,
             hall,
             stdio,
@@ -173,17 +177,16 @@ impl<'a> Serving<'a> {
         let is_once = self.flags.connect.is_some() || self.stdio.is_some();
         while !STOPPED.load(Ordering::Relaxed) {
             let next_report = self.started + REPORT * round;
-            let wait = next_report.saturating_duration_since(Instant::now());
-            // A signal that comes just before the wait is seen soon after.
-            let ready = stack.poll(Some(wait.min(LOOK_FOR_SIGNALS)))?;
-            for index in 0..ready {
-                let ready = stack.ready(index);
-                match (ready.token, self.listener) {
-                    (LISTENER, Some(listener)) => self.accept(stack, listener)?,
-                    (token, _) => self.serve(stack, token as usize),
-                }
-            }
+            let wait = if self.queue.is_empty() {
+                // A signal that comes just before the wait is seen soon after.
+                let wait = next_report.saturating_duration_since(Instant::now());
+                wait.min(LOOK_FOR_SIGNALS)
+            } else {
+                Duration::ZERO
+            };
+            self.queue_ready(stack, wait)?;
             self.look_at_the_kernels_side(stack)?;
+            self.give_turns(stack);
             if Instant::now() >= next_report {
                 let rows = if self.board.wants_rows() {
                     self.rows(stack)
@@ -207,10 +210,8 @@ impl<'a> Serving<'a> {
             }
         }
         // What came before the signal still counts.
-        let ready = stack.poll(Some(Duration::ZERO))?;
-        for index in 0..ready {
-            self.serve(stack, stack.ready(index).token as usize);
-        }
+        self.queue_ready(stack, Duration::ZERO)?;
+        self.give_turns(stack);
         match (self.failed.take(), self.flags.connect) {
             (Some(error), Some(remote)) => {
                 return Err(error).context(format!("connection to {remote}"));
@@ -219,6 +220,39 @@ impl<'a> Serving<'a> {
             _ => {}
         }
         Ok(self.ended.wrong_bytes == 0)
+    }
+
+    /// Waits, and queues the connections that are ready.
+    fn queue_ready(&mut self, stack: &mut TcpUnderTest, wait: Duration) -> io::Result<()> {
+        let ready = stack.poll(Some(wait))?;
+        for index in 0..ready {
+            match (stack.ready(index).token, self.listener) {
+                (LISTENER, Some(listener)) => self.accept(stack, listener)?,
+                (token, _) => self.enqueue(token),
+            }
+        }
+        Ok(())
+    }
+
+    fn enqueue(&mut self, token: u32) {
+        if let Some(Some(place)) = self.sessions.get_mut(token as usize)
+            && !std::mem::replace(&mut place.queued, true)
+        {
+            self.queue.push_back(token);
+        }
+    }
+
+    /// Gives those in the queue a turn each, [`TURNS`] at most.
+    fn give_turns(&mut self, stack: &mut TcpUnderTest) {
+        for _ in 0..TURNS.min(self.queue.len()) {
+            let Some(token) = self.queue.pop_front() else {
+                return;
+            };
+            if let Some(Some(place)) = self.sessions.get_mut(token as usize) {
+                place.queued = false;
+            }
+            self.serve(stack, token as usize);
+        }
     }
 
     fn accept(
@@ -255,7 +289,7 @@ impl<'a> Serving<'a> {
                     {
                         relay.on_event();
                     }
-                    self.serve(stack, token as usize);
+                    self.enqueue(token);
                 }
             }
         }
@@ -291,9 +325,14 @@ impl<'a> Serving<'a> {
         let (pattern, pool) = (&self.pattern, &self.pool);
         let next = match &mut place.work {
             Work::Iperf3 => {
-                for token in self.iperf3.serve(stack, token as u32, conn, pattern) {
+                let outcome = self.iperf3.serve(stack, token as u32, conn, pattern);
+                for token in outcome.over {
                     self.end(stack, token as usize);
                 }
+                outcome
+                    .again
+                    .into_iter()
+                    .for_each(|token| self.enqueue(token));
                 return;
             }
             Work::Simple(session) => stack.with(conn, |connection, now| {
@@ -304,8 +343,10 @@ impl<'a> Serving<'a> {
             }
             Work::Web(client) => stack.with(conn, |connection, now| client.serve(connection, now)),
         };
-        if next != Some(NextStep::Wait) {
-            self.end(stack, token);
+        match next {
+            Some(NextStep::Wait) => {}
+            Some(NextStep::Again) => self.enqueue(token as u32),
+            Some(NextStep::Over) | None => self.end(stack, token),
         }
     }
 
@@ -362,6 +403,7 @@ impl<'a> Serving<'a> {
             conn,
             work,
             is_over: false,
+            queued: false,
             look: Look::new(Instant::now()),
         });
         match self.free.pop() {
@@ -415,6 +457,8 @@ impl Work {
 /// Between two reports.
 const REPORT: Duration = Duration::from_secs(1);
 const LOOK_FOR_SIGNALS: Duration = Duration::from_millis(250);
+/// Between two polls: as many as a batch has packets, so that those that come in do not wait for those that have much.
+const TURNS: usize = 64;
 /// As the kernel's somaxconn.
 pub const BACKLOG: u32 = 4096;
 /// The token of what [`Serving::listen`] is given.

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use serde::Deserialize;
 use tcpcost_tcp::{Config, Connection, Nagle, Pacing, Piece, ReadError};
 
+use super::super::turn::{self, NextStep, turn};
 use super::{
     CLIENT_TERMINATE, CREATE_STREAMS, DISPLAY_RESULTS, EXCHANGE_RESULTS, IPERF_DONE, Member, Stack,
     TEST_END, TEST_RUNNING, TEST_START, Text, UNSUPPORTED, say, take_text,
@@ -133,8 +134,8 @@ impl Test {
         self.streams.iter().map(|stream| stream.member)
     }
 
-    /// One more data connection; with the last it begins. Gives its place.
-    pub(super) fn add(&mut self, stack: &mut Stack, member: Member, pattern: &Piece) -> usize {
+    /// One more data connection; with the last the test runs. Gives its place.
+    pub(super) fn add(&mut self, stack: &mut Stack, member: Member) -> usize {
         self.heard = Instant::now();
         let parameters = &self.parameters;
         stack.with(member.conn, |connection, _| {
@@ -152,9 +153,6 @@ impl Test {
             self.begun = Instant::now();
             self.left = self.parameters.bytes();
             say(stack, self.control.conn, &[TEST_START, TEST_RUNNING]);
-            for index in 0..=index {
-                self.transfer(stack, index, pattern);
-            }
         }
         index
     }
@@ -190,14 +188,21 @@ impl Test {
                     }
                 },
                 Step::Streams | Step::Running | Step::Displaying => {
-                    if inbox.is_empty() {
+                    // A test has one end, so no client can make results be written over and over.
+                    let has_meaning = |byte: &u8| match *byte {
+                        TEST_END => self.step != Step::Displaying,
+                        byte => byte == IPERF_DONE || byte == CLIENT_TERMINATE,
+                    };
+                    let Some(at) = inbox.iter().position(has_meaning) else {
+                        inbox.clear();
                         return true;
+                    };
+                    let is_end = inbox[at] == TEST_END;
+                    inbox.drain(..=at);
+                    if !is_end {
+                        return false;
                     }
-                    match inbox.remove(0) {
-                        TEST_END => self.on_end(stack),
-                        IPERF_DONE | CLIENT_TERMINATE => return false,
-                        _ => {}
-                    }
+                    self.on_end(stack);
                 }
             }
         }
@@ -216,37 +221,47 @@ impl Test {
         say(stack, self.control.conn, &[EXCHANGE_RESULTS]);
     }
 
-    /// Moves a stream's data; whether it goes on.
-    pub(super) fn transfer(&mut self, stack: &mut Stack, index: usize, pattern: &Piece) -> bool {
+    /// Takes a turn of a stream.
+    pub(super) fn transfer(
+        &mut self,
+        stack: &mut Stack,
+        index: usize,
+        pattern: &Piece,
+    ) -> NextStep {
         self.omit(stack);
         let (reverse, running) = (self.parameters.reverse, self.step == Step::Running);
         let block_bytes = self.parameters.block_bytes();
         let Some(stream) = self.streams.get_mut(index) else {
-            return false;
+            return NextStep::Over;
         };
         let (left, block, received) = (&mut self.left, &mut stream.block, &mut stream.received);
-        let mut moved = false;
-        let goes_on = stack.with(stream.member.conn, |connection, now| {
-            if reverse {
-                if running {
-                    moved = fill(connection, pattern, block_bytes, block, left);
-                }
-                return connection.ended().is_none();
-            }
-            loop {
-                match connection.read_piece(usize::MAX, now) {
-                    Ok(piece) => {
-                        *received += piece.len() as u64;
-                        moved = true;
+        let mut moved = 0;
+        let next = stack.with(stream.member.conn, |connection, now| {
+            turn(|| {
+                let bytes = if !reverse {
+                    match connection.read_piece(usize::MAX, now) {
+                        Ok(piece) => piece.len(),
+                        Err(ReadError::Empty) => 0,
+                        Err(_) => return turn::Step::Over,
                     }
-                    Err(error) => return error == ReadError::Empty,
-                }
-            }
+                } else if connection.ended().is_some() {
+                    return turn::Step::Over;
+                } else if running {
+                    fill(connection, pattern, block_bytes, block, left)
+                } else {
+                    0
+                };
+                moved += bytes as u64;
+                turn::Step::Moved(bytes)
+            })
         });
-        if moved {
+        if moved > 0 {
             self.heard = Instant::now();
         }
-        goes_on == Some(true)
+        if !reverse {
+            *received += moved;
+        }
+        next.unwrap_or(NextStep::Over)
     }
 
     /// Once the time of `-O` is over what was counted until then does not count.
@@ -310,28 +325,26 @@ impl Test {
     }
 }
 
-/// Keeps the send queue full with blocks, whole ones as far as `left` goes; whether anything was written.
+/// Writes what there is room for of a block, and begins the next one, whole as far as `left` goes, when there is
+/// none; how many bytes.
 fn fill(
     connection: &mut Connection,
     pattern: &Piece,
     block_bytes: u64,
     block: &mut u64,
     left: &mut u64,
-) -> bool {
-    let mut any = false;
-    loop {
-        if *block == 0 {
-            *block = block_bytes.min(*left);
-            *left -= *block;
-        }
-        let room = connection.writable().min(pattern.len());
-        let len = usize::try_from(*block).unwrap_or(usize::MAX).min(room);
-        if len == 0 || connection.write_piece(pattern.slice(0..len)).is_err() {
-            return any;
-        }
-        *block -= len as u64;
-        any = true;
+) -> usize {
+    if *block == 0 {
+        *block = block_bytes.min(*left);
+        *left -= *block;
     }
+    let room = connection.writable().min(pattern.len());
+    let len = usize::try_from(*block).unwrap_or(usize::MAX).min(room);
+    if len == 0 || connection.write_piece(pattern.slice(0..len)).is_err() {
+        return 0;
+    }
+    *block -= len as u64;
+    len
 }
 
 /// iperf3's MAX_STREAMS.

@@ -24,7 +24,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use tcpcost_tcp::{Connection, Piece, Pool, ReadError};
 
-use super::service::NextStep;
+use super::turn::{NextStep, Step, turn};
 
 pub use files::Files;
 
@@ -55,28 +55,27 @@ impl Client {
         }
     }
 
-    /// Does all that can be done now.
+    /// Takes a turn.
     pub fn serve(&mut self, connection: &mut Connection, now: Instant) -> NextStep {
         let waker = Waker::from(Arc::clone(&self.woken));
-        loop {
-            let ended = self.wire.borrow_mut().take_in(connection, now);
-            if ended {
-                return NextStep::Over;
-            }
-            let step = self
-                .conversation
-                .as_mut()
-                .poll(&mut Context::from_waker(&waker));
-            let sent = self.wire.borrow_mut().give_out(connection);
-            if step.is_ready() {
-                return NextStep::Over;
-            }
-            // Room that was made, or a turn that hyper gave up for the sake of others.
-            let room = sent && connection.writable() > 0;
-            if !self.woken.0.swap(false, Ordering::Relaxed) && !room {
-                return NextStep::Wait;
-            }
+        turn(|| self.step(connection, &waker, now))
+    }
+
+    fn step(&mut self, connection: &mut Connection, waker: &Waker, now: Instant) -> Step {
+        let Some(taken) = self.wire.borrow_mut().take_in(connection, now) else {
+            return Step::Over;
+        };
+        let step = self
+            .conversation
+            .as_mut()
+            .poll(&mut Context::from_waker(waker));
+        let given = self.wire.borrow_mut().give_out(connection);
+        if step.is_ready() {
+            return Step::Over;
         }
+        // A turn that hyper gave up for the sake of others is a step, too.
+        let woken = self.woken.0.swap(false, Ordering::Relaxed);
+        Step::Moved((taken + given).max(woken.into()))
     }
 }
 
@@ -114,9 +113,10 @@ impl Wire {
     }
 
     /// Takes in a request's worth, no more: who sends faster than it is read finds the window shut.
-    /// Whether the connection broke off.
-    fn take_in(&mut self, connection: &mut Connection, now: Instant) -> bool {
+    /// Returns how many bytes; `None` if the connection broke off.
+    fn take_in(&mut self, connection: &mut Connection, now: Instant) -> Option<usize> {
         self.room = connection.writable();
+        let before = self.arrived_bytes;
         while !self.finished && self.arrived_bytes < REQUEST_BYTES {
             match connection.read_piece(REQUEST_BYTES, now) {
                 Ok(piece) => {
@@ -125,16 +125,18 @@ impl Wire {
                 }
                 Err(ReadError::Empty) => break,
                 Err(ReadError::Finished) => self.finished = true,
-                Err(ReadError::Ended(_)) => return true,
+                Err(ReadError::Ended(_)) => return None,
             }
         }
-        connection.ended().is_some()
+        let taken = self.arrived_bytes - before;
+        connection.ended().is_none().then_some(taken)
     }
 
-    /// Whether there was anything.
-    fn give_out(&mut self, connection: &mut Connection) -> bool {
-        let any = !self.leaving.is_empty();
+    /// Queues what hyper wrote; how many bytes.
+    fn give_out(&mut self, connection: &mut Connection) -> usize {
+        let mut bytes = 0;
         for piece in self.leaving.drain(..) {
+            bytes += piece.len();
             // No more was taken than fits; an error shows at the next read.
             let _ = if piece.len() < WORTH_A_SLAB {
                 connection.write(piece.as_ref()).map(drop)
@@ -142,7 +144,7 @@ impl Wire {
                 connection.write_piece(piece).map(drop)
             };
         }
-        any
+        bytes
     }
 
     fn write(&mut self, slices: &[IoSlice<'_>]) -> usize {
