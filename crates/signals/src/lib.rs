@@ -8,6 +8,7 @@
 
 use std::fs;
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::process::{self, Command};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,6 +17,8 @@ use std::thread;
 use std::time::Duration;
 
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{FileType, fstat};
 
 /// What each of these asks for is the same.
 const SIGNALS: [Signal; 4] = [
@@ -46,6 +49,23 @@ static ASKED: AtomicBool = AtomicBool::new(false);
 /// command.
 pub fn is_asked() -> bool {
     ASKED.load(Ordering::Relaxed)
+}
+
+/// True if the terminal of standard input, output or error has closed (the window is gone, the connection is lost).
+///
+/// SIGHUP says the same, but not to a process that ignores it (nohup) or that left the terminal's session.
+pub fn is_terminal_closed() -> bool {
+    let (input, output, error) = (io::stdin(), io::stdout(), io::stderr());
+    let fds = [input.as_fd(), output.as_fd(), error.as_fd()];
+    fds.into_iter().any(|fd| {
+        let mut polled = [PollFd::new(&fd, PollFlags::empty())];
+        let is_gone = poll(&mut polled, Some(&Timespec::default())).is_ok()
+            && polled[0].revents().contains(PollFlags::HUP);
+        // A pipe hangs up, too. A closed terminal is no terminal for isatty(3): its ioctl fails.
+        is_gone
+            && fstat(fd)
+                .is_ok_and(|is| FileType::from_raw_mode(is.st_mode) == FileType::CharacterDevice)
+    })
 }
 
 impl Interrupt {

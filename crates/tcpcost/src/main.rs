@@ -44,12 +44,15 @@ fn main() -> ExitCode {
         log(cli.verbose);
         dispatch(cli.command)
     });
-    match outcome {
-        Ok(code) => code,
-        Err(error) => {
-            output::say!("tcpcost: {}", exit::line(&error));
-            exit::code(&error).into()
-        }
+    let code = outcome.unwrap_or_else(|error| {
+        output::say!("tcpcost: {}", exit::line(&error));
+        exit::code(&error).into()
+    });
+    // What was still to be printed failed, or was for a terminal that nobody sees.
+    if tcpcost_signals::is_terminal_closed() {
+        Exit::Interrupted.into()
+    } else {
+        code
     }
 }
 

@@ -691,7 +691,7 @@ fn clients_that_never_read_and_leave_are_in_nobodys_way() {
             // An iperf3 server answers a cookie; the others what they are for.
             let mut stream = connect(V4, 7);
             stream
-                .write_all(b"GET / HTTP/1.0\r\n\r\n and 15 bytes more")
+                .write_all(b"GET / HTTP/1.0\r\n\r\n and 19 bytes more.")
                 .unwrap();
             stream
                 .read_exact(&mut [0])

@@ -130,7 +130,8 @@ pub fn watch(options: &Options) -> anyhow::Result<()> {
         let mut clock = Clock::new(options.interval, interrupt.clone());
         if has_screen {
             let mut screen = Screen::new(State::new(&about), &on_screen)?;
-            return driver::watch(&mut look, &mut Keys(clock), &mut screen, options.count);
+            let mut keys = Keys::new(clock)?;
+            return driver::watch(&mut look, &mut keys, &mut screen, options.count);
         }
         let out = out.lock();
         let mut view: Box<dyn View> = match options.form == Form::Json {

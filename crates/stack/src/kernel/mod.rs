@@ -168,7 +168,7 @@ impl Stack for KernelStack {
             Ok(()) | Err(rustix::io::Errno::INPROGRESS) => {}
             Err(error @ rustix::io::Errno::ADDRNOTAVAIL) => {
                 return Err(call(
-                    "connect (every local port is taken: more server ports, or a wider                      net.ipv4.ip_local_port_range)",
+                    "connect (every local port is taken: add server ports, or widen net.ipv4.ip_local_port_range)",
                 )(error));
             }
             Err(error) => return Err(call("connect")(error)),

@@ -30,7 +30,11 @@ pub fn draw(frame: &mut Frame<'_>, state: &State) {
             .highlight_style(Style::new().reversed()),
         tabs,
     );
-    let about: Vec<Line<'_>> = about.into_iter().map(Line::from).collect();
+    let width = usize::from(frame.area().width);
+    let about: Vec<Line<'_>> = about
+        .into_iter()
+        .map(|line| Line::from(shortened(line, width)))
+        .collect();
     frame.render_widget(Paragraph::new(about).dim(), head);
     match state.view {
         ViewKind::Overview => overview(frame, state, body),
@@ -46,6 +50,13 @@ fn overview(frame: &mut Frame<'_>, state: &State, area: Rect) {
     let height = usize::from(area.height);
     // The selected line is always seen.
     let first = (state.selected + 1).saturating_sub(height);
+    let texts = columns().map(|figure| state.sample.text(figure));
+    let value_width = texts.map(|text| width_of(&text)).max().unwrap_or(0).max(10);
+    let value_width = if area.width < NAME_WIDTH + value_width {
+        0
+    } else {
+        value_width
+    };
     let shown = columns().zip(&state.history).enumerate();
     for ((index, (figure, history)), y) in shown.skip(first).zip(area.y..area.bottom()) {
         let line = Rect {
@@ -54,8 +65,8 @@ fn overview(frame: &mut Frame<'_>, state: &State, area: Rect) {
             ..area
         };
         let [name, value, chart] = Layout::horizontal([
-            Constraint::Length(9),
-            Constraint::Length(10),
+            Constraint::Length(NAME_WIDTH),
+            Constraint::Length(value_width),
             Constraint::Min(0),
         ])
         .areas(line);
@@ -103,27 +114,90 @@ fn rows(frame: &mut Frame<'_>, state: &State, area: Rect) {
         return frame.render_widget(Paragraph::new("nothing known yet"), area);
     };
     let right = |text: String| Cell::from(Line::from(text).alignment(Alignment::Right));
-    let heads = ROW_COLUMNS.iter().enumerate().map(|(index, figure)| {
-        let cell = right(figure.head.to_string());
-        match index == state.sort {
-            true => cell.style(Style::new().reversed()),
-            false => cell,
+    let texts: Vec<Vec<String>> = ROW_COLUMNS
+        .iter()
+        .map(|column| {
+            let values = rows
+                .iter()
+                .map(|row| row.text(column, state.sample.duration_ns));
+            std::iter::once(column.head.to_string())
+                .chain(values)
+                .collect()
+        })
+        .collect();
+    let widths: Vec<u16> = texts
+        .iter()
+        .map(|texts| texts.iter().map(|text| width_of(text)).max().unwrap_or(0))
+        .collect();
+    let shown = columns_that_fit(&widths, state.sort, area.width.saturating_sub(LABEL_LEAST));
+    let label_width = shown.iter().fold(area.width, |left, &column| {
+        left.saturating_sub(widths[column] + GAP)
+    });
+    let heads = shown.iter().map(|&column| {
+        let cell = right(texts[column][0].clone());
+        if column == state.sort {
+            cell.style(Style::new().reversed())
+        } else {
+            cell
         }
     });
     let header = Row::new(heads.chain([Cell::from(state.view.name())]));
-    let lines = rows.iter().map(|row| {
-        let cells = ROW_COLUMNS
+    let lines = rows.iter().enumerate().map(|(line, row)| {
+        let cells = shown
             .iter()
-            .map(|figure| right(row.text(figure, state.sample.duration_ns)));
-        Row::new(cells.chain([Cell::from(row.label())]))
+            .map(|&column| right(texts[column][line + 1].clone()));
+        let label = shortened(row.label(), usize::from(label_width));
+        Row::new(cells.chain([Cell::from(label)]))
     });
-    let widths = ROW_COLUMNS.iter().map(|_| Constraint::Length(8));
-    let table = Table::new(lines, widths.chain([Constraint::Min(20)]))
+    let constraints = shown
+        .iter()
+        .map(|&column| Constraint::Length(widths[column]))
+        .chain([Constraint::Length(label_width)]);
+    let table = Table::new(lines, constraints)
+        .column_spacing(GAP)
         .header(header)
         .row_highlight_style(Style::new().reversed());
     let mut selected = TableState::default().with_selected(state.selected);
     frame.render_stateful_widget(table, area, &mut selected);
 }
+
+/// Indices of the columns that are shown whole in `room` characters, in their order. The column that sorts is taken
+/// first, then the others from the left, which is their importance.
+fn columns_that_fit(widths: &[u16], sort: usize, room: u16) -> Vec<usize> {
+    let others = (0..widths.len()).filter(|&column| column != sort);
+    let mut left = room;
+    let mut shown = Vec::new();
+    for column in std::iter::once(sort).chain(others) {
+        match left.checked_sub(widths[column] + GAP) {
+            Some(rest) => left = rest,
+            None => break,
+        }
+        shown.push(column);
+    }
+    shown.sort_unstable();
+    shown
+}
+
+/// Characters of a text on the screen.
+fn width_of(text: &str) -> u16 {
+    u16::try_from(text.chars().count()).unwrap_or(u16::MAX)
+}
+
+/// The text, or its beginning and "…" where it is longer than `width` characters.
+fn shortened(text: String, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text;
+    }
+    let kept: String = text.chars().take(width.saturating_sub(1)).collect();
+    kept + "…"
+}
+
+/// Width of a figure's name in the overview.
+const NAME_WIDTH: u16 = 9;
+/// Between two columns.
+const GAP: u16 = 1;
+/// Width that columns leave to the name of a row: an IPv4 address with its port.
+const LABEL_LEAST: u16 = 21;
 
 #[cfg(test)]
 mod tests {
@@ -188,6 +262,52 @@ mod tests {
         let _ = state.key(KeyCode::Tab);
         let _ = state.key(KeyCode::Char('p'));
         check("connections", &screen(&state, 120, 8));
+    }
+
+    #[test]
+    fn a_number_is_shown_whole_or_not_at_all() {
+        let mut state = with_history(true);
+        let rows = vec![row(1, "one", 1_234_567_890_123), row(2, "two", 60_000_000)];
+        state.sample.rows = Some(rows.clone());
+        let is_number = |word: &&str| word.parse::<f64>().is_ok();
+        let of_row = |row: &crate::connections::Row| {
+            ROW_COLUMNS
+                .iter()
+                .map(|column| row.text(column, state.sample.duration_ns))
+                .collect::<Vec<_>>()
+        };
+        let of_rows: Vec<String> = rows.iter().flat_map(of_row).collect();
+        let of_overview: Vec<String> = columns().map(|column| state.sample.text(column)).collect();
+        for sort in 0..ROW_COLUMNS.len() {
+            for width in 1..=200 {
+                for (view, texts) in [
+                    (ViewKind::Overview, &of_overview),
+                    (ViewKind::ALL[1], &of_rows),
+                ] {
+                    (state.view, state.sort) = (view, sort);
+                    let text = screen(&state, width, 12);
+                    // Without what names the view and its rows.
+                    for line in text.lines().skip(4) {
+                        let label = |word: &&str| word.starts_with("10.0.0.1");
+                        let words = line.split_whitespace().take_while(|word| !label(word));
+                        for word in words.filter(is_number) {
+                            let known = texts.iter().any(|text| text == word);
+                            assert!(known, "{word} at {width} columns:\n{text}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn columns_leave_from_the_right_but_for_the_one_that_sorts() {
+        let widths = [8, 7, 6];
+        assert_eq!(columns_that_fit(&widths, 0, 24), [0, 1, 2]);
+        assert_eq!(columns_that_fit(&widths, 0, 23), [0, 1]);
+        assert_eq!(columns_that_fit(&widths, 2, 16), [0, 2]);
+        assert_eq!(columns_that_fit(&widths, 2, 15), [2]);
+        assert!(columns_that_fit(&widths, 2, 6).is_empty());
     }
 
     #[test]

@@ -2,8 +2,11 @@
 
 use std::cell::Cell;
 use std::io;
+use std::mem::ManuallyDrop;
 use std::ops::ControlFlow;
 use std::rc::Rc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::thread;
 use std::time::Duration;
 
 use ratatui::DefaultTerminal;
@@ -18,7 +21,8 @@ use crate::ticker::{Clock, Event, Ticker};
 
 /// Draws a [`State`].
 pub struct Screen {
-    terminal: DefaultTerminal,
+    /// Never dropped: its `drop` prints to standard error what failed, which panics on a terminal that closed.
+    terminal: ManuallyDrop<DefaultTerminal>,
     state: State,
     on_screen: Rc<Cell<Option<By>>>,
 }
@@ -26,7 +30,7 @@ pub struct Screen {
 impl Screen {
     /// Takes the terminal over. Says which rows are seen, to whoever looks for them.
     pub fn new(state: State, on_screen: &Rc<Cell<Option<By>>>) -> io::Result<Screen> {
-        let terminal = ratatui::try_init()?;
+        let terminal = ManuallyDrop::new(ratatui::try_init()?);
         let mut screen = Screen {
             terminal,
             state,
@@ -44,7 +48,9 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        ratatui::restore();
+        // A terminal that closed cannot be restored, and needs it no more.
+        let _ = self.terminal.show_cursor();
+        let _ = ratatui::try_restore();
     }
 }
 
@@ -70,36 +76,75 @@ impl View for Screen {
     }
 }
 
-/// Ticks, keys and signals.
-pub struct Keys(pub Clock);
+/// Ticks, keys, signals and the closing of the terminal.
+///
+/// A thread reads the keys: crossterm 0.29 reads a terminal that has closed for ever, and one that has sent half of an
+/// escape sequence until the rest comes.
+pub struct Keys {
+    clock: Clock,
+    events: Receiver<io::Result<Event>>,
+}
+
+impl Keys {
+    /// Starts the thread, which ends with the process.
+    ///
+    /// # Errors
+    /// The thread cannot be started.
+    pub fn new(clock: Clock) -> io::Result<Keys> {
+        let (sender, events) = sync_channel(KEYS_AHEAD);
+        thread::Builder::new()
+            .name("keys".to_string())
+            .spawn(move || {
+                loop {
+                    let event = event::read();
+                    let is_end = event.is_err();
+                    let event = event.map(meaning).transpose();
+                    if event.is_some_and(|event| sender.send(event).is_err()) || is_end {
+                        return;
+                    }
+                }
+            })?;
+        Ok(Keys { clock, events })
+    }
+}
 
 impl Ticker for Keys {
     fn wait(&mut self) -> io::Result<Event> {
         loop {
-            if self.0.is_ended(Duration::ZERO) {
+            if self.clock.is_ended(Duration::ZERO) || tcpcost_signals::is_terminal_closed() {
                 return Ok(Event::End);
             }
-            if self.0.is_due() {
+            if self.clock.is_due() {
                 return Ok(Event::Tick);
             }
-            if !event::poll(self.0.remaining(SIGNALS_EVERY))? {
-                continue;
-            }
-            match event::read()? {
-                event::Event::Resize(..) => return Ok(Event::Resize),
-                event::Event::Key(key) if key.kind == KeyEventKind::Release => {}
-                event::Event::Key(key)
-                    if key.code == KeyCode::Char('c')
-                        && key.modifiers.contains(KeyModifiers::CONTROL) =>
-                {
-                    return Ok(Event::End);
-                }
-                event::Event::Key(key) => return Ok(Event::Key(key.code)),
-                _ => {}
+            match self
+                .events
+                .recv_timeout(self.clock.remaining(SIGNALS_EVERY))
+            {
+                Ok(event) => return event,
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return self.clock.wait(),
             }
         }
     }
 }
 
-/// A signal does not end a wait for keys: this long it may go unseen.
+/// What an event of the terminal means; `None` for those that mean nothing here.
+fn meaning(event: event::Event) -> Option<Event> {
+    match event {
+        event::Event::Resize(..) => Some(Event::Resize),
+        event::Event::Key(key) if key.kind == KeyEventKind::Release => None,
+        event::Event::Key(key)
+            if key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL) =>
+        {
+            Some(Event::End)
+        }
+        event::Event::Key(key) => Some(Event::Key(key.code)),
+        _ => None,
+    }
+}
+
+/// Keys that are read before they are looked at.
+const KEYS_AHEAD: usize = 64;
+/// A signal or a closed terminal does not end a wait for keys: this long it may go unseen.
 const SIGNALS_EVERY: Duration = Duration::from_millis(250);
