@@ -5,7 +5,8 @@ use std::fs;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::PathBuf;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
@@ -26,14 +27,23 @@ pub struct Listener {
 #[derive(Debug)]
 struct Socket {
     fd: OwnedFd,
-    /// A file that is to go with it.
-    path: Option<PathBuf>,
+    /// The file that binding a unix socket made; it is removed with the socket.
+    file: Option<SocketFile>,
 }
 
-impl Drop for Socket {
+/// The file of a unix socket that this process bound.
+#[derive(Debug)]
+struct SocketFile {
+    path: PathBuf,
+    /// Device and inode: another file may stand there by the time that this one is removed.
+    identity: (u64, u64),
+}
+
+impl Drop for SocketFile {
     fn drop(&mut self) {
-        if let Some(path) = &self.path {
-            let _ = fs::remove_file(path);
+        let found = fs::symlink_metadata(&self.path);
+        if found.is_ok_and(|found| (found.dev(), found.ino()) == self.identity) {
+            let _ = fs::remove_file(&self.path);
         }
     }
 }
@@ -52,7 +62,7 @@ impl Listener {
         Ok(Listener {
             socket: Arc::new(Socket {
                 fd: socket,
-                path: None,
+                file: None,
             }),
             is_tcp: family != AddressFamily::UNIX,
         })
@@ -80,9 +90,9 @@ impl Listener {
 impl fmt::Display for Listener {
     /// As the kernel has it: with the port that it chose.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.local_addr(), &self.socket.path) {
+        match (self.local_addr(), &self.socket.file) {
             (Some(address), _) => write!(f, "{address}"),
-            (None, Some(path)) => write!(f, "unix:{}", path.display()),
+            (None, Some(file)) => write!(f, "unix:{}", file.path.display()),
             (None, None) => write!(f, "a unix socket"),
         }
     }
@@ -139,24 +149,40 @@ fn bind_tcp(address: &Address, is_shared: bool, config: &Config) -> io::Result<L
 fn bind_unix(address: &Address, config: &Config) -> io::Result<Listener> {
     let socket = address.socket()?;
     side::set_buffers(&socket, config)?;
-    let path = match address {
-        Address::Unix(path) => Some(path.clone()),
-        _ => None,
+    let Address::Unix(path) = address else {
+        address.bind(&socket)?;
+        return Listener::from_socket(socket);
     };
-    match (address.bind(&socket), &path) {
-        // A file that a killed process left: nobody listens there.
-        (Err(Errno::ADDRINUSE), Some(path))
-            if address.connect(&address.socket()?) == Err(Errno::CONNREFUSED) =>
-        {
-            fs::remove_file(path)?;
+    match address.bind(&socket) {
+        Err(Errno::ADDRINUSE) => {
+            remove_abandoned(address, path)?;
             address.bind(&socket)?;
         }
-        (outcome, _) => outcome?,
+        outcome => outcome?,
     }
+    let made = fs::symlink_metadata(path)?;
     let mut listener = Listener::from_socket(socket)?;
     let socket = Arc::get_mut(&mut listener.socket).expect("it was just made");
-    socket.path = path;
+    socket.file = Some(SocketFile {
+        path: path.clone(),
+        identity: (made.dev(), made.ino()),
+    });
     Ok(listener)
+}
+
+/// Removes a socket that nobody listens on, as a killed process leaves it.
+///
+/// # Errors
+/// The file is none (a regular file, a symbolic link), or a process listens on it: it stays.
+fn remove_abandoned(address: &Address, path: &Path) -> io::Result<()> {
+    if !fs::symlink_metadata(path)?.file_type().is_socket() {
+        let text = "a file that is no socket is there, and stays: name another path, or remove it";
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, text));
+    }
+    match address.connect(&address.socket()?) {
+        Err(Errno::CONNREFUSED) => fs::remove_file(path),
+        _ => Err(Errno::ADDRINUSE.into()),
+    }
 }
 
 /// The kernel makes it net.core.somaxconn at most.

@@ -741,6 +741,36 @@ fn unix_sockets_are_relayed_too_and_their_files_go() {
 }
 
 #[test]
+fn only_a_socket_that_nobody_listens_on_is_replaced() {
+    use std::os::unix::net::UnixListener;
+    let place = tempfile::tempdir().unwrap();
+    let at = |name: &str| place.path().join(name);
+    let listens = |path: &std::path::Path| {
+        let config = Config::new(Address::Unix(at("back")));
+        bind(&[Address::Unix(path.to_path_buf())], 1, &config).map_err(|(_, error)| error)
+    };
+    std::fs::write(at("file"), "precious").unwrap();
+    drop(UnixListener::bind(at("abandoned")).unwrap());
+    std::os::unix::fs::symlink(at("abandoned"), at("link")).unwrap();
+    let _used = UnixListener::bind(at("used")).unwrap();
+    for (name, kind) in [
+        ("file", std::io::ErrorKind::AlreadyExists),
+        ("link", std::io::ErrorKind::AlreadyExists),
+        ("used", std::io::ErrorKind::AddrInUse),
+    ] {
+        assert_eq!(listens(&at(name)).unwrap_err().kind(), kind, "{name}");
+        assert!(at(name).symlink_metadata().is_ok(), "{name}");
+    }
+    assert_eq!(std::fs::read(at("file")).unwrap(), b"precious");
+    // What takes the place of our socket stays when ours goes.
+    let ours = listens(&at("abandoned")).unwrap();
+    std::fs::remove_file(at("abandoned")).unwrap();
+    let _other = UnixListener::bind(at("abandoned")).unwrap();
+    drop(ours);
+    assert!(at("abandoned").exists());
+}
+
+#[test]
 fn sockmap_is_refused_with_the_reason_and_the_mode_that_works() {
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
     let config = to(&server, Mode::Sockmap);
