@@ -8,17 +8,19 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
-use std::process::{self, Command};
+use std::process::{self, Child, Command};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, fstat};
+use rustix::process::{Pid, PidfdFlags, pidfd_open, pidfd_send_signal};
 
 /// What each of these asks for is the same.
 const SIGNALS: [Signal; 4] = [
@@ -40,6 +42,24 @@ struct State {
     times: Mutex<u32>,
     changed: Condvar,
     wakers: Mutex<Vec<Box<dyn Fn() + Send>>>,
+    passing: Mutex<Passing>,
+}
+
+/// Signals for another process.
+#[derive(Default)]
+struct Passing {
+    to: Option<OwnedFd>,
+    /// The last one that came.
+    last: Option<rustix::process::Signal>,
+}
+
+impl Passing {
+    fn pass(&self) {
+        if let (Some(to), Some(signal)) = (&self.to, self.last) {
+            // It fails only if that process has ended.
+            let _ = pidfd_send_signal(to, signal);
+        }
+    }
 }
 
 /// A signal that [`Interrupt::watch`] takes has come.
@@ -88,13 +108,21 @@ impl Interrupt {
             }
         }
         set.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
+        let signals = SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC)?;
         let interrupt = Interrupt::default();
         let state = interrupt.clone();
         thread::Builder::new()
             .name("signals".to_string())
             .spawn(move || {
-                while set.wait().is_ok() {
+                while let Ok(Some(signal)) = signals.read_signal() {
                     ASKED.store(true, Ordering::Relaxed);
+                    // The kernel sends those of a terminal to the other process, too.
+                    if signal.ssi_code <= 0 {
+                        let mut passing = lock(&state.0.passing);
+                        let number = i32::try_from(signal.ssi_signo).unwrap_or_default();
+                        passing.last = rustix::process::Signal::from_named_raw(number);
+                        passing.pass();
+                    }
                     if state.raise() >= last {
                         process::exit(EXIT_CODE);
                     }
@@ -133,6 +161,22 @@ impl Interrupt {
             .changed
             .wait_timeout_while(guard, within, |now| *now < times);
         *waited.unwrap_or_else(PoisonError::into_inner).0 >= times
+    }
+
+    /// Waits for a child. A signal that a process has sent to this one, before or meanwhile, is sent on to the child.
+    ///
+    /// # Errors
+    /// As [`Child::wait`].
+    pub fn wait_for(&self, child: &mut Child) -> io::Result<process::ExitStatus> {
+        let opened = pidfd_open(Pid::from_child(child), PidfdFlags::empty());
+        {
+            let mut passing = lock(&self.0.passing);
+            passing.to = opened.ok();
+            passing.pass();
+        }
+        let status = child.wait();
+        lock(&self.0.passing).to = None;
+        status
     }
 
     /// Calls this each time it is asked, and at once if it was: for those who wait for something else.

@@ -196,7 +196,7 @@ impl<'a> Bench<'a> {
                 interrupt.wait(1, Duration::MAX);
                 (Ok(ExitStatus::default()), String::new())
             }
-            [program, arguments @ ..] => self.spawn_and_wait(program, arguments)?,
+            [program, arguments @ ..] => self.spawn_and_wait(program, arguments, interrupt)?,
         };
         let duration = begin.elapsed();
         let after = self.snapshots()?;
@@ -259,6 +259,7 @@ impl<'a> Bench<'a> {
         &self,
         program: &str,
         arguments: &[String],
+        interrupt: &Interrupt,
     ) -> anyhow::Result<(io::Result<ExitStatus>, String)> {
         let mut command = Command::new(program);
         command.args(arguments);
@@ -277,7 +278,7 @@ impl<'a> Bench<'a> {
         }
         match child {
             Ok(child) => {
-                let (status, output) = wait(child);
+                let (status, output) = wait(child, interrupt);
                 Ok((status, output))
             }
             Err(error) => Ok((Err(error), String::new())),
@@ -319,7 +320,7 @@ pub struct About {
 }
 
 /// Waits for a command; passes on and keeps what it says where that is piped.
-fn wait(mut child: Child) -> (io::Result<ExitStatus>, String) {
+fn wait(mut child: Child, interrupt: &Interrupt) -> (io::Result<ExitStatus>, String) {
     let kept = Arc::new(Mutex::new(Vec::new()));
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     let status = thread::scope(|scope| {
@@ -329,7 +330,7 @@ fn wait(mut child: Child) -> (io::Result<ExitStatus>, String) {
         if let Some(stderr) = stderr {
             scope.spawn(|| pass_on(stderr, io::stderr(), &kept));
         }
-        child.wait()
+        interrupt.wait_for(&mut child)
     });
     let kept = kept
         .lock()
