@@ -44,7 +44,7 @@ pub fn meters(
         connections: prepare.by_connection.then(|| connections(flows)),
         namespaces: prepare.mates,
         loaded,
-        follows: false,
+        follows: None,
     };
     for &name in &prepare.meters {
         if name == MeterName::Netstat && !is_kernel {

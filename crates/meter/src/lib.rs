@@ -72,6 +72,11 @@ pub trait Meter {
     fn by_connection(&mut self) -> HashMap<u64, Counts> {
         HashMap::new()
     }
+
+    /// What found no room in its tables since this was asked last: a line for people, with the count. `None`: nothing.
+    fn overflow(&mut self) -> Option<String> {
+        None
+    }
 }
 
 /// What a meter is to count.
@@ -81,8 +86,8 @@ pub struct Scope {
     pub cpus: Vec<usize>,
     /// Processes of the trial: not "others". Eight at most.
     pub own_pids: Vec<u32>,
-    /// Whether processes can be made own while `exact` counts, with all that they start ([`bpf::Follower`]).
-    pub follows: bool,
+    /// So many processes at once can be made own while `exact` counts, with all that they start ([`bpf::Follower`]).
+    pub follows: Option<u32>,
     /// Whether `segments` counts by connection, too: so many ends of connections at least, those that were seen last.
     pub connections: Option<u32>,
     /// Network namespaces that may share the programs of `segments`: the hosts of a trial that are on one machine. 1 to

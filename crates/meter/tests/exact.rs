@@ -3,7 +3,7 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use tcpcost_counts::{MeterName, Quantity, Reading, Whose};
@@ -281,4 +281,30 @@ fn what_a_followed_process_starts_is_own() {
         follower.follow(std::process::id(), false).is_ok(),
         "twice is no error"
     );
+}
+
+#[test]
+fn processes_that_find_no_room_are_told_with_their_count() {
+    let scope = Scope {
+        cpus: cpus(),
+        follows: Some(2),
+        ..Scope::default()
+    };
+    let (mut meter, follower) = match bpf::load_following(&scope) {
+        Ok(loaded) => loaded,
+        Err(error) => return tcpcost_testbed::skip(&error.to_string()),
+    };
+    follower.follow(std::process::id(), true).unwrap();
+    assert_eq!(meter.overflow(), None);
+    // Each waits for its input; with this process the first one fills the table.
+    let children: Vec<_> = (0..4)
+        .map(|_| Command::new("cat").stdin(Stdio::piped()).spawn().unwrap())
+        .collect();
+    let told = meter.overflow().unwrap();
+    assert!(told.starts_with("exact: 3 processes"), "{told}");
+    assert_eq!(meter.overflow(), None, "each is told once");
+    for mut child in children {
+        drop(child.stdin.take());
+        assert!(child.wait().unwrap().success());
+    }
 }

@@ -391,3 +391,30 @@ fn acks_that_move_the_window_are_those_of_reads() {
         }
     });
 }
+
+#[test]
+fn ends_that_give_way_in_the_table_of_connections_are_told_with_their_count() {
+    in_namespace(|first| {
+        drop(first);
+        let scope = Scope {
+            connections: Some(64),
+            ..Scope::default()
+        };
+        let mut meter = bpf::load(MeterName::Segments, &scope).unwrap();
+        send(&mut pair("127.0.0.1:0"), 1, 1);
+        assert_eq!(meter.by_connection().len(), 2);
+        assert_eq!(meter.overflow(), None);
+        // The kernel keeps some entries of each CPU beside the 64.
+        let cpus = std::thread::available_parallelism().unwrap().get();
+        let connections = 2 * (64 + 256 * cpus);
+        for _ in 0..connections {
+            send(&mut pair("127.0.0.1:0"), 1, 1);
+        }
+        let kept = meter.by_connection().len();
+        let told = meter.overflow().unwrap();
+        let count: usize = told.split(' ').nth(1).unwrap().parse().unwrap();
+        assert!(count + kept >= 2 * connections, "{told} {kept}");
+        assert!(kept < 2 * connections, "{kept}");
+        assert_eq!(meter.overflow(), None, "each is told once");
+    });
+}

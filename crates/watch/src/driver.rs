@@ -54,11 +54,19 @@ pub fn watch(
     let mut before = look();
     let mut left = count;
     while left != Some(0) {
-        let flow = match ticker.wait()? {
-            Event::Tick => {
+        let event = ticker.wait()?;
+        let flow = match event {
+            Event::Tick | Event::LateTick(_) => {
                 let now = look();
                 let mut sample = Sample::between(&before.snapshots, &now.snapshots);
                 sample.warnings.extend(now.warnings.iter().cloned());
+                if let Event::LateTick(late) = event {
+                    sample.warnings.push(format!(
+                        "this interval ended {:.3} s late, and its rates are of {:.3} s: this host is busy, or a meter slow",
+                        late.as_secs_f64(),
+                        sample.duration_ns as f64 / 1e9,
+                    ));
+                }
                 sample.unseen = [&before.unseen[..], &now.unseen].concat();
                 sample.sampling_error = now.sampling_error;
                 let both = before.connections.as_ref().zip(now.connections.as_ref());
@@ -137,6 +145,20 @@ mod tests {
     #[test]
     fn each_interval_is_the_growth_since_the_one_before() {
         assert_eq!(run(&[Event::Tick; 3], None), (4, vec![3, 5, 7]));
+    }
+
+    #[test]
+    fn an_interval_that_ends_late_says_so() {
+        let mut kept = Kept(Vec::new());
+        let late = Event::LateTick(std::time::Duration::from_millis(1_500));
+        let mut ticker = Script([Event::Tick, late].into());
+        watch(&mut Moment::default, &mut ticker, &mut kept, None).unwrap();
+        assert!(kept.0[0].warnings.is_empty());
+        let said = &kept.0[1].warnings[0];
+        assert!(
+            said.starts_with("this interval ended 1.500 s late"),
+            "{said}"
+        );
     }
 
     #[test]

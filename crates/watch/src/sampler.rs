@@ -139,11 +139,15 @@ impl Sampler {
         taken
     }
 
-    /// Totals of what was seen of each connection: not scaled.
-    pub fn by_connection(&self) -> Skbs {
+    /// Totals of what was seen of each connection: not scaled. What found no room in them is a warning.
+    pub fn by_connection(&self, warnings: &mut Vec<String>) -> Skbs {
         let mut shared = lock(&self.shared);
-        let all = shared.meters.iter_mut();
-        all.flat_map(|meter| meter.by_connection()).collect()
+        let mut all = Skbs::new();
+        for meter in &mut shared.meters {
+            all.extend(meter.by_connection());
+            warnings.extend(meter.overflow());
+        }
+        all
     }
 
     /// The standard error of what these windows gave; the scatter of the last ones goes into it, since an interval

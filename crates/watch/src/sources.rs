@@ -184,7 +184,9 @@ impl Sources {
             moment.snapshots.extend(taken.snapshots);
             moment.unseen = taken.unseen;
             moment.sampling_error = taken.error;
-            moment.skbs = by_connection.then(|| sampler.by_connection());
+            if by_connection {
+                moment.skbs = Some(sampler.by_connection(&mut moment.warnings));
+            }
         }
     }
 }

@@ -11,6 +11,8 @@ use tcpcost_signals::Interrupt;
 pub enum Event {
     /// The interval is over.
     Tick,
+    /// The same, but this much later than asked for: more than a tenth of the interval, and than 10 ms.
+    LateTick(Duration),
     /// A key was pressed.
     Key(KeyCode),
     /// The terminal has another size.
@@ -55,19 +57,23 @@ impl Clock {
             .min(most)
     }
 
-    /// Whether the next tick is due; it then is the one after.
-    pub fn is_due(&mut self) -> bool {
+    /// The next tick if it is due; the next is then the one after.
+    pub fn due(&mut self) -> Option<Event> {
         let now = Instant::now();
-        let is_due = now >= self.next;
-        if is_due {
-            self.next += self.interval;
-            if self.next <= now {
-                self.next = now + self.interval;
-            }
+        let late = now.checked_duration_since(self.next)?;
+        self.next += self.interval;
+        if self.next <= now {
+            self.next = now + self.interval;
         }
-        is_due
+        Some(match late > (self.interval / 10).max(LATE) {
+            true => Event::LateTick(late),
+            false => Event::Tick,
+        })
     }
 }
+
+/// What a busy scheduler takes at times, which nobody needs to hear of.
+const LATE: Duration = Duration::from_millis(10);
 
 impl Ticker for Clock {
     fn wait(&mut self) -> io::Result<Event> {
@@ -75,8 +81,8 @@ impl Ticker for Clock {
             if self.is_ended(self.remaining(Duration::MAX)) {
                 return Ok(Event::End);
             }
-            if self.is_due() {
-                return Ok(Event::Tick);
+            if let Some(tick) = self.due() {
+                return Ok(tick);
             }
         }
     }
@@ -90,16 +96,20 @@ mod tests {
     const HOUR: Duration = Duration::from_secs(3600);
 
     #[test]
-    fn a_missed_tick_is_left_out() {
+    fn a_missed_tick_is_left_out_and_said() {
         let mut clock = Clock::new(HOUR, Interrupt::default());
         clock.next -= 3 * HOUR;
-        assert!(clock.is_due());
-        assert!(!clock.is_due());
+        let late = clock.due();
+        assert!(
+            matches!(late, Some(Event::LateTick(late)) if late > HOUR && late < 3 * HOUR),
+            "{late:?}"
+        );
+        assert_eq!(clock.due(), None);
         assert_eq!(clock.remaining(HOUR / 2), HOUR / 2);
         // On time, the distance is kept.
         let next = Instant::now();
         clock.next = next;
-        assert!(clock.is_due());
+        assert_eq!(clock.due(), Some(Event::Tick));
         assert_eq!(clock.next, next + HOUR);
     }
 }

@@ -196,9 +196,11 @@ SEC("tp_btf/sched_process_fork")
 int followed_fork(u64 *ctx)
 {
 	u32 parent = ((struct task_struct *)ctx[0])->tgid, child = ((struct task_struct *)ctx[1])->tgid;
+	u32 cpu = bpf_get_smp_processor_id();
 
-	if (parent != child && bpf_map_lookup_elem(&followed, &parent))
-		bpf_map_update_elem(&followed, &child, &parent, 0);
+	if (parent != child && bpf_map_lookup_elem(&followed, &parent) &&
+	    bpf_map_update_elem(&followed, &child, &parent, 0) && cpu < MAX_CPUS)
+		cells[cpu].not_followed++;
 	return 0;
 }
 

@@ -39,6 +39,8 @@ pub struct Exact {
     opened: Vec<usize>,
     /// The totals last given, by CPU: none ever shrinks.
     given: Vec<[u64; CONTEXTS]>,
+    /// Processes without room that were told.
+    not_followed: u64,
 }
 
 impl Exact {
@@ -67,12 +69,12 @@ impl Exact {
             false => (&[][..], &scope.own_pids[..]),
         };
         own[..few.len()].copy_from_slice(few);
-        let follows = scope.follows || !many.is_empty();
-        let targ = own.into_iter().chain([u32::from(follows)]);
+        let most = scope.follows.or((!many.is_empty()).then_some(FOLLOWED_MAX));
+        let targ = own.into_iter().chain([u32::from(most.is_some())]);
         let targ: Vec<u8> = targ.flat_map(|word| word.to_ne_bytes()).collect();
         let room = Room {
             map: FOLLOWED,
-            entries: follows.then_some(FOLLOWED_MAX),
+            entries: most,
         };
         let attached = Attached::new(METER, OBJECT, &targ, &[room], length)?;
         if !many.is_empty() {
@@ -102,6 +104,7 @@ impl Exact {
             attached,
             cpus: scope.cpus.clone(),
             given,
+            not_followed: 0,
             opened: Vec::new(),
         };
         for &cpu in &scope.cpus {
@@ -244,6 +247,18 @@ impl Meter for Exact {
             totals,
         })
     }
+
+    fn overflow(&mut self) -> Option<String> {
+        // SAFETY: in bounds and aligned; volatile since another CPU writes it, in one piece.
+        let of = |cpu| unsafe { (&raw const (*self.place(cpu)).not_followed).read_volatile() };
+        let all: u64 = (0..MAX_CPUS).map(of).sum();
+        let more = all - std::mem::replace(&mut self.not_followed, all);
+        (more > 0).then(|| {
+            format!(
+                "{METER}: {more} processes found no room among those that are followed: their CPU time, and that of what they started, is with the other tasks'"
+            )
+        })
+    }
 }
 
 /// The programs of hard interrupts stay attached in any case: there are ten, and they run seldom.
@@ -298,7 +313,7 @@ impl Follower {
     /// process, or here: what it has started stays own.
     ///
     /// # Errors
-    /// There are too many, 65,536.
+    /// There are too many, [`FOLLOWED_MAX`] where nothing else was asked for.
     pub fn follow(&self, pid: u32, is_followed: bool) -> Result<(), MeterError> {
         self.0.set(pid, is_followed)
     }
@@ -345,10 +360,11 @@ fn switch_tasks_on(cpu: usize) -> std::io::Result<()> {
 
 const METER: MeterName = MeterName::Exact;
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/exact.bpf.o"));
-/// The map of exact.bpf.c, and how many processes at once it has room for: kernel.pid_max is 4 million at most, and a make -j
-/// of a large machine a few hundred.
+/// The map of exact.bpf.c.
 const FOLLOWED: &str = "followed";
-const FOLLOWED_MAX: u32 = 65_536;
+/// So many processes at once are followed: kernel.pid_max is 4 million at most, and a make -j
+/// of a large machine a few hundred.
+pub const FOLLOWED_MAX: u32 = 65_536;
 /// Programs that run often.
 const HOT: &[&str] = &["sched_switch", "softirq_entry", "softirq_exit"];
 /// A look at all CPUs may take so long: 0.1 % of a trial of 100 ms. Undisturbed it takes some µs,

@@ -74,13 +74,15 @@ pub mod exact {
             WIRE = exact_wire_ns,
         }
         // Of one CPU, its one writer while it is open. `sequence`: odd while it is written. `contexts`: a stack, one
-        // byte each, the running one lowest.
+        // byte each, the running one lowest. `not_followed`: processes that `followed` had no room for, counted also
+        // while it is not open.
         struct Cell align(64) {
             sequence: u32,
             is_open: u32,
             last_ns: u64,
             contexts: u64,
             ns: u64 [CONTEXTS],
+            not_followed: u64,
         }
     }
 }
@@ -153,6 +155,12 @@ pub mod segments {
             netns: u32,
             is_open: u32,
             row: u32,
+        }
+        // Of one CPU. `softirq`: of those that send, the one that did something last. `connections`: entries made by
+        // connection.
+        struct Cpu align(64) {
+            softirq: u64,
+            connections: u64,
         }
         // Set before loading. `cpus`: cells of a namespace.
         struct Targ align(4) {

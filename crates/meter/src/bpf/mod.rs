@@ -55,7 +55,7 @@ pub fn load(meter: MeterName, scope: &Scope) -> Result<Box<dyn Pausable + Send>,
 #[cfg(feature = "bpf")]
 pub fn load_following(scope: &Scope) -> Result<(Box<dyn Meter + Send>, Follower), MeterError> {
     let scope = Scope {
-        follows: true,
+        follows: scope.follows.or(Some(exact::FOLLOWED_MAX)),
         ..scope.clone()
     };
     let exact = exact::Exact::load(&scope)?;

@@ -14,10 +14,6 @@ _Static_assert(SIZES + 10 == FROM_65536 && DRAINED + 2 * OTHER + 1 == OTHER_BYTE
 
 const volatile struct Targ targ = {};
 
-struct cpu {
-	u64 softirq; /* of those that send, the one that did something last */
-} __attribute__((aligned(64)));
-
 /* Vectors, of include/linux/interrupt.h. */
 enum { HI_SOFTIRQ = 0, TIMER_SOFTIRQ = 1, NET_RX_SOFTIRQ = 3, TASKLET_SOFTIRQ = 6, HRTIMER_SOFTIRQ = 8 };
 
@@ -32,7 +28,7 @@ struct edge {
 /* One variable, so that its parts are where segments.rs looks for them. */
 struct {
 	struct Namespace places[PLACES];
-	struct cpu cpus[MAX_CPUS];
+	struct Cpu cpus[MAX_CPUS];
 	u32 flows[FLOWS];
 	struct edge edges[FLOWS];
 } all = {};
@@ -162,13 +158,15 @@ static inline struct connection *connection_of(u64 key)
 {
 	struct connection none = {};
 	struct connection *connection;
+	u32 cpu = bpf_get_smp_processor_id();
 
 	if (!targ.by_connection)
 		return 0;
 	connection = bpf_map_lookup_elem(&connections, &key);
 	if (connection)
 		return connection;
-	bpf_map_update_elem(&connections, &key, &none, 1 /* BPF_NOEXIST */);
+	if (!bpf_map_update_elem(&connections, &key, &none, 1 /* BPF_NOEXIST */) && cpu < MAX_CPUS)
+		all.cpus[cpu].connections++;
 	return bpf_map_lookup_elem(&connections, &key);
 }
 

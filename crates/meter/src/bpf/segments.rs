@@ -21,7 +21,7 @@ use memmap2::MmapMut;
 use tcpcost_counts::{Counts, MeterName, Quantity, Snapshot, Whose};
 
 use super::layout::segments::{
-    CONNECTION_COUNTS, COUNTED, Cell, MAX_CPUS, Namespace, PLACES, PROBES,
+    CONNECTION_COUNTS, COUNTED, Cell, Cpu, MAX_CPUS, Namespace, PLACES, PROBES,
 };
 use super::object::{Attached, Room};
 use super::{Idle, Pausable};
@@ -36,6 +36,9 @@ pub struct Segments {
     cells: MmapMut,
     first: usize,
     cpus: usize,
+    /// Entries by connection that gave way to others, as of the last look at them; and those that were told.
+    evicted: u64,
+    told: u64,
 }
 
 impl Segments {
@@ -114,11 +117,23 @@ impl Segments {
             cells,
             first: row * cpus,
             cpus,
+            evicted: 0,
+            told: 0,
         })
     }
 }
 
 impl Segments {
+    /// Entries that were made by connection.
+    fn begun(&self) -> u64 {
+        let table = self.attached.variables().cast::<Table>();
+        // SAFETY: the variables begin with it, and a page is aligned for all; volatile since the programs write it, a word
+        // in one piece.
+        let of =
+            |cpu: usize| unsafe { (&raw const (*table).cpus[cpu].connections).read_volatile() };
+        (0..MAX_CPUS).map(of).sum()
+    }
+
     /// Whether the programs count for our namespace.
     fn set_open(&self, is_open: bool) {
         let table = self.attached.variables().cast::<Namespace>();
@@ -153,6 +168,8 @@ impl Meter for Segments {
     }
 
     fn by_connection(&mut self) -> HashMap<u64, Counts> {
+        // Before the entries: one that is made meanwhile is then not taken for one that gave way.
+        let begun = self.begun();
         let all = self.attached.entries(CONNECTIONS);
         let counts = |value: Vec<u8>| {
             let (words, _) = value.as_chunks();
@@ -160,11 +177,23 @@ impl Meter for Segments {
             let kept = QUANTITIES[..CONNECTION_COUNTS].iter();
             kept.copied().zip(words).collect()
         };
-        all.filter_map(|(key, value)| {
-            let key = key.as_slice().try_into().ok()?;
-            Some((u64::from_ne_bytes(key), counts(value)))
+        let kept: HashMap<u64, Counts> = all
+            .filter_map(|(key, value)| {
+                let key = key.as_slice().try_into().ok()?;
+                Some((u64::from_ne_bytes(key), counts(value)))
+            })
+            .collect();
+        self.evicted = self.evicted.max(begun.saturating_sub(kept.len() as u64));
+        kept
+    }
+
+    fn overflow(&mut self) -> Option<String> {
+        let more = self.evicted - std::mem::replace(&mut self.told, self.evicted);
+        (more > 0).then(|| {
+            format!(
+                "{METER}: {more} ends of connections gave way to others in the table of their skbs: rows of connections may lack some"
+            )
         })
-        .collect()
     }
 }
 
@@ -211,7 +240,11 @@ const CONNECTIONS: &str = "connections";
 const CELLS: &str = "cells";
 
 /// The variables of the programs begin with it.
-type Table = [Namespace; PLACES];
+#[repr(C)]
+struct Table {
+    places: [Namespace; PLACES],
+    cpus: [Cpu; MAX_CPUS],
+}
 
 /// In the order of the counts.
 static QUANTITIES: LazyLock<Vec<Quantity>> = LazyLock::new(|| {

@@ -135,7 +135,6 @@ impl<'a> Bench<'a> {
         let cpus = cpus::online();
         let scope = Scope {
             cpus: cpus.clone(),
-            follows: true,
             ..Scope::default()
         };
         let mut bench = Bench {
@@ -222,6 +221,8 @@ impl<'a> Bench<'a> {
             counts: BTreeMap::new(),
             units: self.per.and_then(|per| per.find(&output)),
         };
+        let lost = self.meters.iter_mut().filter_map(|meter| meter.overflow());
+        self.refused.extend(lost);
         for later in &after {
             let earlier = before.iter().find(|before| before.meter == later.meter);
             let Some(Ok(readings)) = earlier.map(|earlier| later.since(earlier)) else {

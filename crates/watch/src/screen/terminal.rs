@@ -114,8 +114,8 @@ impl Ticker for Keys {
             if self.clock.is_ended(Duration::ZERO) || tcpcost_signals::is_terminal_closed() {
                 return Ok(Event::End);
             }
-            if self.clock.is_due() {
-                return Ok(Event::Tick);
+            if let Some(tick) = self.clock.due() {
+                return Ok(tick);
             }
             match self
                 .events
