@@ -237,7 +237,7 @@ impl Sink for Looks<'_> {
     }
 
     fn goes_on(&mut self, so_far: &Reading) -> bool {
-        if !self.over && self.clock.is_due() {
+        if !self.over && self.clock.due().is_some() {
             self.analysis.let_go(CONNECTIONS_MOST);
             // Nobody reads it any more, or cannot: there is no use in going on.
             self.over |= !self.show(so_far).unwrap_or(false);
