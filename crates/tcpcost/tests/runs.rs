@@ -481,3 +481,37 @@ fn nohup_keeps_a_run_going_when_the_terminal_is_closed() {
     assert_eq!(child.wait().unwrap().code(), Some(0));
     assert_eq!(measured_once(&place, "out"), 8);
 }
+
+#[test]
+fn a_file_that_stands_where_a_run_would_write_is_neither_written_over_nor_removed() {
+    let place = Place::new();
+    let read = |name: &str| std::fs::read_to_string(place.path(name)).unwrap();
+    for name in ["study.toml", "run.json"] {
+        place.write(name, "precious");
+        let ran = place.run(&["run", "tour", "--out", "."]);
+        assert_eq!(ran.code, Some(2), "{}", ran.stderr);
+        let said = format!("./{name} is there already, and not what this run would write");
+        assert!(ran.stderr.contains(&said), "{}", ran.stderr);
+        assert_eq!(read(name), "precious");
+        std::fs::remove_file(place.path(name)).unwrap();
+    }
+    // Of a run that cannot begin what it made is taken away again, and only that.
+    let submit = |out: &str| {
+        let mut command = place.command(&["run", "study.toml", "--slurm", "--out", out]);
+        let output = command.env("PATH", "/nonexistent").output().unwrap();
+        assert!(!output.status.success());
+    };
+    place.write("study.toml", STUDY);
+    submit(".");
+    assert_eq!(read("study.toml"), STUDY);
+    let left = std::fs::read_dir(place.path(".")).unwrap().flatten();
+    let left: Vec<_> = left.map(|entry| entry.file_name()).collect();
+    assert!(
+        !left
+            .iter()
+            .any(|name| name == "run.json" || name == "records.jsonl"),
+        "{left:?}"
+    );
+    submit("new");
+    assert!(!place.path("new").exists());
+}

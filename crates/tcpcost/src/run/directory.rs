@@ -162,6 +162,43 @@ pub struct Directory {
     records: File,
     /// Nobody else writes as long as it is open.
     _owned: File,
+    /// What was not there before.
+    pub made: Made,
+}
+
+/// What a run put where nothing was.
+#[derive(Default)]
+pub struct Made {
+    /// Each after those that it contains.
+    paths: Vec<PathBuf>,
+}
+
+impl Made {
+    /// Makes a file of this text. One that is there already is kept, if that is its text.
+    fn file(&mut self, path: PathBuf, text: &str) -> anyhow::Result<()> {
+        let tried = || format!("create {}", path.display());
+        match OpenOptions::new().write(true).create_new(true).open(&path) {
+            Ok(mut file) => {
+                self.paths.insert(0, path.clone());
+                file.write_all(text.as_bytes()).with_context(tried)
+            }
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                Err(error).with_context(tried)
+            }
+            Err(_) if fs::read(&path).is_ok_and(|there| there == text.as_bytes()) => Ok(()),
+            Err(_) => Err(usage(format!(
+                "{} is there already, and not what this run would write: choose another --out",
+                path.display()
+            ))),
+        }
+    }
+
+    /// Takes it away again, of a run that never began.
+    pub fn discard(&self) {
+        for path in &self.paths {
+            let _ = fs::remove_file(path).or_else(|_| fs::remove_dir(path));
+        }
+    }
 }
 
 /// The study as it was read.
@@ -176,13 +213,17 @@ const SHARES: &str = "shares";
 pub const CAPTURES: &str = "captures";
 
 impl Directory {
-    /// Makes a new one; refuses one that already holds records.
+    /// Makes a new one; refuses one that already holds records, or another study.
     pub fn create(
         path: &Path,
         study_text: &str,
         overrides: &Overrides,
     ) -> anyhow::Result<Directory> {
         let tried = || format!("create {}", path.display());
+        let mut made = Made::default();
+        if !path.exists() {
+            made.paths.push(path.to_path_buf());
+        }
         fs::create_dir_all(path).with_context(tried)?;
         let owned = own(path)?;
         let records = path.join(RECORDS);
@@ -193,12 +234,10 @@ impl Directory {
                 path.display()
             )));
         }
-        fs::write(path.join(STUDY), study_text).with_context(tried)?;
-        fs::write(
-            path.join(OVERRIDES),
-            serde_json::to_string_pretty(overrides)? + "\n",
-        )
-        .with_context(tried)?;
+        made.file(path.join(STUDY), study_text)?;
+        let changes = serde_json::to_string_pretty(overrides)? + "\n";
+        made.file(path.join(OVERRIDES), &changes)?;
+        made.paths.insert(0, records.clone());
         let records = OpenOptions::new()
             .append(true)
             .create_new(true)
@@ -210,6 +249,7 @@ impl Directory {
             path: path.to_path_buf(),
             records,
             _owned: owned,
+            made,
         })
     }
 
@@ -232,6 +272,7 @@ impl Directory {
                 path: path.to_path_buf(),
                 records,
                 _owned: owned,
+                made: Made::default(),
             },
             run,
         ))
@@ -275,14 +316,6 @@ impl Directory {
                     .inspect_err(|_| drop(self.records.set_len(whole)))
             })
             .with_context(|| format!("append to {}", self.path.join(RECORDS).display()))
-    }
-
-    /// Takes away what [`Directory::create`] made, of a run that never began.
-    pub fn discard(path: &Path) {
-        for name in [STUDY, OVERRIDES, RECORDS] {
-            let _ = fs::remove_file(path.join(name));
-        }
-        let _ = fs::remove_dir(path);
     }
 
     /// Has these hosts for a study that has every node of a job, from now on.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
-use super::directory::{Directory, StoredRun};
+use super::directory::{Directory, Made, StoredRun};
 use crate::cli::RunArgs;
 use crate::exit::Exit;
 use crate::output;
@@ -78,11 +78,11 @@ fn near(args: &RunArgs) -> PathBuf {
 
 /// Makes the run's directory, and submits a job that goes on with it.
 pub fn submit(args: &RunArgs) -> anyhow::Result<Exit> {
-    let (path, study) = match &args.resume {
+    let (path, study, made) = match &args.resume {
         Some(path) => {
             let run = StoredRun::load(path)?;
             run.say();
-            (path.clone(), run.study)
+            (path.clone(), run.study, Made::default())
         }
         None => {
             let named = args.study.as_deref().expect("clap asks for one");
@@ -91,11 +91,12 @@ pub fn submit(args: &RunArgs) -> anyhow::Result<Exit> {
             let study = overrides.apply(&text, &file)?;
             let out = args.out.clone();
             let path = out.unwrap_or_else(|| super::default_directory(&study.name));
-            if !args.dry_run {
+            let made = match args.dry_run {
+                true => Made::default(),
                 // Its lock is the job's to have.
-                drop(Directory::create(&path, &text, &overrides)?);
-            }
-            (path, study)
+                false => Directory::create(&path, &text, &overrides)?.made,
+            };
+            (path, study, made)
         }
     };
     let absolute =
@@ -112,9 +113,9 @@ pub fn submit(args: &RunArgs) -> anyhow::Result<Exit> {
         return Ok(Exit::Ok);
     }
     let submitted = slurm::submit(&job.script(), &args.sbatch, &path);
-    if submitted.is_err() && args.resume.is_none() {
+    if submitted.is_err() {
         // No job will ever write there.
-        Directory::discard(&absolute);
+        made.discard();
     }
     Ok(match submitted? {
         true => Exit::Ok,

@@ -120,12 +120,8 @@ pub fn run(args: &cli::RunArgs) -> anyhow::Result<Exit> {
     let asked = overrides.exact_instructions.as_ref();
     if let Some(kernel) = asked.and_then(ExactInstructions::kernel) {
         let boots = Boots::new(&study, &text, &overrides, kernel, args.at_once);
-        let boots = boots.inspect_err(|_| {
-            // Nothing will be in it.
-            if args.resume.is_none() {
-                Directory::discard(store.path());
-            }
-        })?;
+        // Nothing will be in it.
+        let boots = boots.inspect_err(|_| store.made.discard())?;
         return conduct_in_guests(
             &mut store,
             &study,
