@@ -17,8 +17,9 @@ use crate::side::Side;
 /// Where a connection is.
 #[derive(Debug)]
 pub(crate) enum Phase {
-    /// The client's PROXY header has not come whole.
-    Header,
+    /// The client's PROXY header has not come whole. Once it is understood: so many bytes of it are still to be passed
+    /// over.
+    Header(Option<usize>),
     /// An upstream has not answered.
     Connecting,
     /// Both sides are there.

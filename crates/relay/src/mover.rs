@@ -133,6 +133,16 @@ impl Mover {
         }
     }
 
+    /// Takes so many bytes at most, for nobody.
+    pub(crate) fn discard(&mut self, from: &mut Side, most: usize) -> Outcome {
+        let most = most.min(self.buffer.len());
+        match recv(&from.socket, &mut self.buffer[..most], RecvFlags::DONTWAIT) {
+            Ok((_, 0)) => Outcome::End,
+            Ok((_, taken)) => Outcome::Moved(taken),
+            Err(error) => on_read_error(from, error),
+        }
+    }
+
     /// What is pending goes nowhere any more.
     pub(crate) fn abandon(&mut self, flow: &mut Flow, moved: &Moved) {
         match std::mem::replace(&mut flow.pending, Pending::None) {

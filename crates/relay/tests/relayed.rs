@@ -678,6 +678,40 @@ fn a_proxy_header_goes_in_and_out_and_not_a_byte_behind_it_is_lost() {
 }
 
 #[test]
+fn a_proxy_header_may_have_64_kib_also_where_the_receive_queue_is_smaller() {
+    let ends = Ends {
+        source: "192.0.2.7:1234".parse().unwrap(),
+        destination: "198.51.100.1:443".parse().unwrap(),
+    };
+    let mut header = proxy_header(ProxyVersion::V2, Some(ends));
+    // The most that its field of 16 bits can say.
+    header[14..16].copy_from_slice(&u16::MAX.to_be_bytes());
+    header.resize(16 + usize::from(u16::MAX), 7);
+    for mode in KERNEL_MODES {
+        let server = TcpListener::bind("127.0.0.1:0").unwrap();
+        let config = Config {
+            proxy_in: true,
+            receive_buffer: Some(4096),
+            ..to(&server, mode)
+        };
+        let Ok((relay, address)) = try_start(config) else {
+            continue;
+        };
+        let mut client = dial(address, None);
+        client.set_write_timeout(Some(LONGEST)).unwrap();
+        client.write_all(&header).unwrap();
+        client.write_all(b"data").unwrap();
+        let (mut served, _) = server.accept().unwrap();
+        served.set_read_timeout(Some(LONGEST)).unwrap();
+        let mut seen = [0; 4];
+        served.read_exact(&mut seen).unwrap();
+        assert_eq!(&seen, b"data", "{mode:?}");
+        let connections = relay.counters().connections();
+        assert_eq!(connections[0].source, Some(ends.source));
+    }
+}
+
+#[test]
 fn a_drained_relay_takes_no_more_and_lets_the_others_finish() {
     each_loop(|mode| {
         let server = server_for(mode);

@@ -108,7 +108,7 @@ impl Worker {
         let id = self.shared.next_id.fetch_add(1, Ordering::Relaxed);
         let now = self.mover.now;
         let phase = match config.proxy_in {
-            true => Phase::Header,
+            true => Phase::Header(None),
             false => Phase::Connecting,
         };
         let has_header = config.proxy_in;

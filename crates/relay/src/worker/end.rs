@@ -91,7 +91,9 @@ impl Worker {
             };
             let quiet = now.saturating_duration_since(connection.since);
             match connection.phase {
-                Phase::Header if quiet >= connect_timeout => late.push((index, Ending::BadHeader)),
+                Phase::Header(_) if quiet >= connect_timeout => {
+                    late.push((index, Ending::BadHeader))
+                }
                 Phase::Connecting if quiet >= connect_timeout => {
                     late.push((index, Ending::ConnectTimeout));
                 }
