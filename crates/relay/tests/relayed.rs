@@ -805,6 +805,45 @@ fn only_a_socket_that_nobody_listens_on_is_replaced() {
 }
 
 #[test]
+fn a_listener_knows_who_would_come_back_to_it() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("front");
+    std::os::unix::fs::symlink(&path, place.path().join("link")).unwrap();
+    let unix = |name: &str| format!("unix:{}", place.path().join(name).display());
+    let name = format!("unix:@{}", path.display());
+    let own = ["10.0.0.1", "127.0.0.9", "127.0.0.1", "2001:db8::1", "::1"];
+    let own = own.map(|ip| ip.parse::<IpAddr>().unwrap());
+    // PORT is the one that the listener got.
+    for (listen, to, takes) in [
+        ("127.0.0.1:0", "127.0.0.1:PORT", true),
+        ("127.0.0.1:0", "[::ffff:127.0.0.1]:PORT", true),
+        ("127.0.0.1:0", "0.0.0.0:PORT", true),
+        ("127.0.0.1:0", "127.0.0.1:1", false),
+        ("127.0.0.1:0", "127.0.0.2:PORT", false),
+        ("0.0.0.0:0", "127.0.0.9:PORT", true),
+        ("0.0.0.0:0", "10.0.0.1:PORT", true),
+        ("0.0.0.0:0", "10.0.0.2:PORT", false),
+        ("0.0.0.0:0", "[2001:db8::1]:PORT", false),
+        ("[::]:0", "127.0.0.1:PORT", true),
+        ("[::]:0", "[2001:db8::1]:PORT", true),
+        ("[::]:0", "[2001:db8::2]:PORT", false),
+        ("[::]:0", "[::]:PORT", true),
+        (&unix("front"), &unix("front"), true),
+        (&unix("front"), &unix("link"), true),
+        (&unix("front"), &unix("back"), false),
+        (&name, &name, true),
+        (&name, &unix("front"), false),
+    ] {
+        let local: Address = listen.parse().unwrap();
+        let bound = bind(&[local.clone()], 1, &Config::new(local)).unwrap();
+        let port = bound[0][0].local_addr().map_or(0, |local| local.port());
+        let to: Address = to.replace("PORT", &port.to_string()).parse().unwrap();
+        let is_own = |ip: IpAddr| own.contains(&ip);
+        assert_eq!(bound[0][0].takes(&to, is_own), takes, "{listen} {to}");
+    }
+}
+
+#[test]
 fn sockmap_is_refused_with_the_reason_and_the_mode_that_works() {
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
     let config = to(&server, Mode::Sockmap);

@@ -8,16 +8,17 @@ mod metrics;
 mod user;
 
 use std::io;
-use std::net::TcpListener;
+use std::net::{IpAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
 use anyhow::Context;
+use tcpcost_host::address;
 use tcpcost_relay::{Config, Listener, Mode, Relay, StartError, Totals, bind, systemd};
 use tcpcost_signals::Interrupt;
 
-use crate::exit::{Exit, Stop};
+use crate::exit::{Exit, Stop, usage};
 use crate::output::say;
 
 pub use flags::Flags;
@@ -115,7 +116,20 @@ fn listen(
             .iter_mut()
             .for_each(|own| own.push(listener.clone()));
     }
+    for to in &flags.to {
+        if let Some(listener) = listeners[0].iter().find(|one| one.takes(to, is_own)) {
+            return Err(usage(format!(
+                "--to {to}: this relay itself listens there ({listener}): name the address of the service"
+            )));
+        }
+    }
     Ok(listeners)
+}
+
+/// Whether it is an address of this host.
+fn is_own(ip: IpAddr) -> bool {
+    let own = address::all(ip.is_ipv6()).unwrap_or_default();
+    ip.is_loopback() || own.iter().any(|one| one.address == ip)
 }
 
 /// What can be done about it is in the line.
