@@ -19,6 +19,9 @@ pub(crate) struct Side {
     /// A short read does not say that the queue is empty: its end may be there already, of which nothing else is told,
     /// or urgent data, at whose mark a read ends.
     pub(crate) may_have_more: bool,
+    /// Its peer sent urgent data. splice(2) never passes the mark: it says EAGAIN there, or 0 once the end has come
+    /// (tcp_read_sock, net/ipv4/tcp.c).
+    pub(crate) has_urgent: bool,
     /// A call said that the other end is gone.
     pub(crate) gone: Option<Errno>,
 }
@@ -31,6 +34,7 @@ impl Side {
             readable: false,
             writable: false,
             may_have_more: false,
+            has_urgent: false,
             gone: None,
         }
     }
@@ -46,6 +50,7 @@ impl Side {
         self.readable |= broken || flags.intersects(EventFlags::IN | EventFlags::RDHUP);
         self.writable |= broken || flags.contains(EventFlags::OUT);
         self.may_have_more |= broken || flags.intersects(EventFlags::RDHUP | EventFlags::PRI);
+        self.has_urgent |= flags.contains(EventFlags::PRI);
     }
 
     /// No more is sent there: a FIN.

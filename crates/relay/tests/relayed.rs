@@ -433,6 +433,58 @@ fn a_reset_reaches_the_other_side_after_what_was_said_before() {
     });
 }
 
+/// The mark is not relayed, and the byte stays in its place in the stream.
+#[test]
+fn urgent_data_is_relayed_in_line_whatever_is_behind_it() {
+    use rustix::net::{SendFlags, send};
+    const BEFORE: usize = 4_000_000;
+    const ALL: usize = 5_000_001;
+    let stream: Vec<u8> = (0..ALL).map(|at| byte(3, at)).collect();
+    each_mode(|mode| {
+        // All of it at once, and with a receiver who reads before what is behind the mark is sent.
+        for waits in [false, true] {
+            let server = server_for(mode);
+            let Ok((relay, address)) = try_start(to(&server, mode)) else {
+                return;
+            };
+            let client = dial(address, None);
+            let (mut served, _) = server.accept().unwrap();
+            client.set_write_timeout(Some(LONGEST)).unwrap();
+            served.set_read_timeout(Some(LONGEST)).unwrap();
+            let (mut client, stream) = (&client, &stream);
+            let (read, heard) = std::sync::mpsc::channel();
+            let received = std::thread::scope(|scope| {
+                scope.spawn(move || {
+                    client.write_all(&stream[..BEFORE]).unwrap();
+                    let urgent = &stream[BEFORE..=BEFORE];
+                    assert_eq!(send(client, urgent, SendFlags::OOB), Ok(1));
+                    if waits {
+                        heard.recv().unwrap();
+                    }
+                    client.write_all(&stream[BEFORE + 1..]).unwrap();
+                    client.shutdown(Shutdown::Write).unwrap();
+                });
+                let mut received = vec![0; BEFORE + 1];
+                // The byte itself comes without being waited for.
+                served.read_exact(&mut received).unwrap();
+                let _ = read.send(()); // Whoever does not wait is gone.
+                served.read_to_end(&mut received).unwrap();
+                received
+            });
+            assert_eq!(received.len(), ALL, "{mode:?}");
+            assert!(&received == stream, "{mode:?}: other bytes");
+            served.shutdown(Shutdown::Write).unwrap();
+            until("it is over", || {
+                (relay.counters().totals().open == 0).then_some(())
+            });
+            let totals = relay.counters().totals();
+            let bytes = totals.bytes[0];
+            assert_eq!((bytes.relayed(), bytes.abandoned), (ALL as u64, 0));
+            assert_eq!(totals.ended_by(Ending::Finished), 1, "{mode:?} {totals:?}");
+        }
+    });
+}
+
 #[test]
 fn an_answer_that_was_sent_before_the_server_closed_is_delivered() {
     // A server that answers before it has read all of a request, and closes: what it has not read makes it a reset.
