@@ -146,6 +146,22 @@ impl Connection {
         }
     }
 
+    /// Counts what a reset of both sides throws away in the kernel's queues: bytes that were not read, and those that
+    /// were given and are not acknowledged. Of unix sockets nothing is thrown away.
+    pub(crate) fn count_discarded(&self) {
+        let Some(server) = &self.server else {
+            return;
+        };
+        for (way, from, to) in [
+            (Way::ToServer, &self.client, server),
+            (Way::ToClient, server, &self.client),
+        ] {
+            let given = if to.is_tcp { to.unacknowledged() } else { 0 };
+            let moved = &self.counters.moved[way as usize];
+            moved.abandoned.add((from.unread() + given) as u64);
+        }
+    }
+
     /// How it ended, now that it has.
     fn ending(&self) -> Ending {
         let is_reset = |error| matches!(error, Errno::CONNRESET | Errno::PIPE);

@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::epoll::EventFlags;
-use rustix::io::Errno;
+use rustix::io::{Errno, ioctl_fionread};
 use rustix::net::{Shutdown, shutdown, sockopt};
 
 use crate::config::Config;
@@ -62,6 +62,11 @@ impl Side {
     /// Bytes that it was given and its peer has not acknowledged, or its reader not read.
     pub(crate) fn unacknowledged(&self) -> usize {
         outq(self.socket.as_fd())
+    }
+
+    /// Bytes that it sent and nobody has read.
+    pub(crate) fn unread(&self) -> usize {
+        ioctl_fionread(&self.socket).map_or(0, |bytes| bytes as usize)
     }
 
     /// Closes with a RST. A unix socket knows no such thing: its peer sees an end.

@@ -341,6 +341,9 @@ impl<D: Device<Wire>> UserWorker<D> {
     /// A pair is over: counted, told, its connections closed or reset.
     fn end(&mut self, index: usize, ending: Ending) {
         let pair = self.pairs.remove(index);
+        if ending == Ending::Stopped {
+            self.count_discarded(&pair);
+        }
         if let Some(upstream) = pair.upstream {
             self.shared.upstreams.end(upstream);
         }
@@ -362,6 +365,21 @@ impl<D: Device<Wire>> UserWorker<D> {
                 self.resetting.push((conn, self.now + RESET_MAX));
                 self.next_scan = self.next_scan.min(self.now + RESET_SCAN);
             }
+        }
+    }
+
+    /// Counts what a reset of both sides throws away, as `Connection::count_discarded` does.
+    fn count_discarded(&self, pair: &Pair) {
+        let Some(server) = pair.server else { return };
+        for (way, from, to) in [
+            (Way::ToServer, pair.client, server),
+            (Way::ToClient, server, pair.client),
+        ] {
+            let unread = self.stack.connection(from).map_or(0, |one| one.readable());
+            let moved = &pair.counters.moved[way as usize];
+            moved
+                .abandoned
+                .add((unread + self.unacknowledged(to)) as u64);
         }
     }
 

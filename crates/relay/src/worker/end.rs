@@ -32,6 +32,9 @@ impl Worker {
         for (flow, moved) in connection.flows.iter_mut().zip(&connection.counters.moved) {
             self.mover.abandon(flow, moved);
         }
+        if ending == Ending::Stopped {
+            connection.count_discarded();
+        }
         if let Some(upstream) = connection.upstream {
             self.shared.upstreams.end(upstream);
         }

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use tcpcost_host::address;
-use tcpcost_relay::{Config, Listener, Mode, Relay, StartError, Totals, bind, systemd};
+use tcpcost_relay::{Config, Ending, Listener, Mode, Relay, StartError, Totals, bind, systemd};
 use tcpcost_signals::Interrupt;
 
 use crate::exit::{Exit, Stop, usage};
@@ -25,7 +25,7 @@ pub use flags::Flags;
 use lines::Lines;
 use metrics::Metrics;
 
-/// Relays until it is asked to stop: a first signal drains, a second one ends.
+/// Relays until it is asked to stop: a first signal drains, a second one resets what is left.
 pub fn run(flags: &Flags) -> anyhow::Result<Exit> {
     let handed = systemd::listen_fds().context("take the sockets of the service manager")?;
     let mut config = flags.config(!handed.is_empty())?;
@@ -77,9 +77,14 @@ pub fn run(flags: &Flags) -> anyhow::Result<Exit> {
     say!("tcpcost: ready");
     systemd::notify("READY=1");
     let stopper = relay.stopper();
+    let asked = interrupt.clone();
     interrupt.on_each(move || {
         systemd::notify("STOPPING=1");
-        stopper.drain();
+        // The kernel would close what a process leaves behind as if it had come to its end.
+        match asked.times() {
+            ..2 => stopper.drain(),
+            _ => stopper.end(),
+        }
     });
     let lines = Lines {
         upstreams,
@@ -96,7 +101,10 @@ pub fn run(flags: &Flags) -> anyhow::Result<Exit> {
         .context("relay")?;
     told?;
     lines.end(&totals, mode)?;
-    Ok(Exit::Ok)
+    Ok(match interrupt.times() {
+        ..2 => Exit::Ok,
+        _ => Exit::Interrupted,
+    })
 }
 
 /// The kernel's sockets of each worker: bound here, or handed over by a service manager.
@@ -166,15 +174,19 @@ fn sentence(totals: &Totals, mode: Mode) -> String {
         (Mode::Auto, _) => format!(": auto chose {}", parts.join(", ")),
         _ => format!(": {}", parts.join(", ")),
     };
+    let reset = match totals.ended_by(Ending::Stopped) {
+        0 => String::new(),
+        count => format!(", {count} connections reset"),
+    };
     format!(
-        "{} connections, {all} bytes{chosen}, {} abandoned",
+        "{} connections, {all} bytes{chosen}, {} abandoned{reset}",
         totals.accepted,
         sum(|bytes| bytes.abandoned)
     )
 }
 
-/// The second signal.
-const ENDS_AT_ONCE: u32 = 2;
+/// The first signal drains, the second resets. The third is for one whose standard output nobody reads.
+const ENDS_AT_ONCE: u32 = 3;
 /// Lines of ended connections that may wait for a slow reader of standard output.
 const REPORTS: usize = 4096;
 /// How often the end of the relay is looked for while no line is due.
