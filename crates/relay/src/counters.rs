@@ -125,7 +125,7 @@ macro_rules! endings {
 endings! {
     /// Both sides said all they had to say.
     Finished = "finished",
-    /// Who connected broke it off (RST).
+    /// Who connected broke it off (RST), or left, having said nothing, before an upstream had taken it.
     ClientReset = "client_reset",
     /// The server did.
     ServerReset = "server_reset",

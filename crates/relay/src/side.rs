@@ -3,8 +3,9 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::epoll::EventFlags;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, ioctl_fionread};
-use rustix::net::{Shutdown, shutdown, sockopt};
+use rustix::net::{RecvFlags, Shutdown, recv, shutdown, sockopt};
 
 use crate::config::Config;
 
@@ -51,6 +52,22 @@ impl Side {
         self.writable |= broken || flags.contains(EventFlags::OUT);
         self.may_have_more |= broken || flags.intersects(EventFlags::RDHUP | EventFlags::PRI);
         self.has_urgent |= flags.contains(EventFlags::PRI);
+    }
+
+    /// Whether its peer broke off, or ended without having said anything that is not read yet. What a peer said before
+    /// its end is still to be delivered: it may wait for the answer.
+    pub(crate) fn has_left(&self) -> bool {
+        let mut byte = [0; 1];
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        let is_broken = self.is_tcp && self.is_ready(PollFlags::ERR | PollFlags::HUP);
+        is_broken || recv(&self.socket, &mut byte[..], flags).is_ok_and(|(_, seen)| seen == 0)
+    }
+
+    /// Whether one of these is so now.
+    pub(crate) fn is_ready(&self, flags: PollFlags) -> bool {
+        let mut polled = [PollFd::new(&self.socket, flags)];
+        poll(&mut polled, Some(&Timespec::default())).is_ok()
+            && polled[0].revents().intersects(flags)
     }
 
     /// No more is sent there: a FIN.

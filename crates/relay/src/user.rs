@@ -318,7 +318,14 @@ impl<D: Device<Wire>> UserWorker<D> {
                     pair.counters.set_upstream(upstream);
                     (pair.is_open, pair.since) = (true, self.now);
                 }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    let client = self.stack.connection(pair.client);
+                    // As `Side::has_left` has it.
+                    if client.is_none_or(|one| one.ended().is_some() || one.is_finished()) {
+                        self.end(index, Ending::ClientReset);
+                    }
+                    return;
+                }
                 Err(error) => {
                     self.on_refusal(index, &error.to_string());
                     return self.connect(index);

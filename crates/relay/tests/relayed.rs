@@ -622,6 +622,78 @@ fn an_upstream_that_refuses_is_left_out() {
     });
 }
 
+/// A server that takes no connection until its queue is emptied: SYNs are dropped there. Who fills the queue comes with it.
+fn silent_server(mode: Mode) -> (TcpListener, TcpStream) {
+    let server = server_for(mode);
+    rustix::net::listen(&server, 0).unwrap();
+    let port = server.local_addr().unwrap().port();
+    let filler = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
+    (server, filler)
+}
+
+#[test]
+fn a_client_that_leaves_while_its_upstream_connects_frees_its_place() {
+    each_mode(|mode| {
+        let (server, _filler) = silent_server(mode);
+        let config = Config {
+            connections_max: 1,
+            connect_timeout: 10 * LONGEST,
+            ..to(&server, mode)
+        };
+        let Ok((relay, address)) = try_start(config) else {
+            return;
+        };
+        // One that ends having said nothing, and one that breaks off though it said something.
+        for (said, count) in [(&b""[..], 1), (&b"GET /"[..], 2)] {
+            let mut client = dial(address, None);
+            client.write_all(said).unwrap();
+            until("it is taken", || {
+                (relay.counters().totals().accepted == count).then_some(())
+            });
+            if !said.is_empty() {
+                sockopt::set_socket_linger(&client, Some(Duration::ZERO)).unwrap();
+            }
+            drop(client);
+        }
+        until("both are over", || {
+            (relay.counters().totals().open == 0).then_some(())
+        });
+        let totals = relay.counters().totals();
+        assert_eq!(totals.ended_by(Ending::ClientReset), 2, "{mode:?}");
+        assert_eq!(totals.connect_failures, 0, "the upstream refused nothing");
+    });
+}
+
+#[test]
+fn what_a_client_said_before_its_end_waits_for_the_upstream() {
+    each_loop(|mode| {
+        let (server, _filler) = silent_server(mode);
+        let (relay, address) = start(Config {
+            connect_timeout: 10 * LONGEST,
+            ..to(&server, mode)
+        });
+        let mut client = dial(address, None);
+        client.write_all(b"request").unwrap();
+        client.shutdown(Shutdown::Write).unwrap();
+        until("it is taken", || {
+            (relay.counters().totals().accepted == 1).then_some(())
+        });
+        // The queue has room again, and the next SYN is taken.
+        drop(server.accept().unwrap());
+        let (mut served, _) = server.accept().unwrap();
+        served.set_read_timeout(Some(LONGEST)).unwrap();
+        let mut request = Vec::new();
+        served.read_to_end(&mut request).unwrap();
+        assert_eq!(request, b"request");
+        served.write_all(b"answer").unwrap();
+        drop(served);
+        client.set_read_timeout(Some(LONGEST)).unwrap();
+        let mut answer = Vec::new();
+        client.read_to_end(&mut answer).unwrap();
+        assert_eq!(answer, b"answer");
+    });
+}
+
 #[test]
 fn without_an_upstream_the_client_is_reset() {
     each_loop(|mode| {

@@ -127,12 +127,11 @@ impl Worker {
             ring: Default::default(),
         })));
         self.counters.begin(index, counters);
-        if has_header {
-            match self.watch(index, CLIENT) {
-                Ok(()) => self.serve(index),
-                Err(_) => self.end(index, Ending::NoResources),
-            }
-        } else {
+        // From now on, so that one that leaves is not connected for.
+        if self.watch(index, CLIENT).is_err() {
+            return self.end(index, Ending::NoResources);
+        }
+        if !has_header {
             self.connect(index);
         }
     }

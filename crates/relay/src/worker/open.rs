@@ -1,10 +1,10 @@
 //! From a client to a connection with two sides: its PROXY header, an upstream that takes it, what the upstream is told.
 
-use rustix::event::epoll;
+use rustix::event::{PollFlags, epoll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send, sockopt};
 
-use super::{CLIENT, SERVER, Worker};
+use super::{SERVER, Worker};
 use crate::connection::Phase;
 use crate::counters::Ending;
 use crate::mover::Outcome;
@@ -133,6 +133,12 @@ impl Worker {
             return;
         };
         if !server.writable && !server.readable {
+            let client = &connection.client;
+            let has_left = client.may_have_more && client.has_left();
+            // An answer that is there already is told after this.
+            if has_left && !server.is_ready(PollFlags::OUT) {
+                self.end(index, Ending::ClientReset);
+            }
             return;
         }
         match sockopt::socket_error(&server.socket) {
@@ -178,23 +184,13 @@ impl Worker {
         if let Some(server) = &mut connection.server {
             server.writable = true;
         }
-        // With a PROXY header it is watched already, and may have more to read.
-        let is_watched = config.proxy_in;
         if let Some(uring) = &mut self.uring {
             let server = connection.server.as_ref().map(|server| &server.socket);
-            let client = is_watched.then_some(&connection.client.socket);
-            for socket in server.into_iter().chain(client) {
+            for socket in server.into_iter().chain([&connection.client.socket]) {
                 let _ = epoll::delete(&self.epoll, socket);
             }
             return uring.begin(index, connection);
         }
-        if !is_watched && self.watch(index, CLIENT).is_err() {
-            return self.end(index, Ending::NoResources);
-        }
-        let Some(connection) = &mut self.connections[index] else {
-            return;
-        };
-        connection.client.readable |= is_watched;
         connection.client.writable = true;
         self.serve(index);
     }
