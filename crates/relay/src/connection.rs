@@ -17,8 +17,9 @@ use crate::side::Side;
 /// Where a connection is.
 #[derive(Debug)]
 pub(crate) enum Phase {
-    /// The client's PROXY header has not come whole.
-    Header,
+    /// The client's PROXY header has not come whole. Once it is understood: so many bytes of it are still to be passed
+    /// over.
+    Header(Option<usize>),
     /// An upstream has not answered.
     Connecting,
     /// Both sides are there.
@@ -142,6 +143,22 @@ impl Connection {
                     false => Step::Again,
                 }
             }
+        }
+    }
+
+    /// Counts what a reset of both sides throws away in the kernel's queues: bytes that were not read, and those that
+    /// were given and are not acknowledged. Of unix sockets nothing is thrown away.
+    pub(crate) fn count_discarded(&self) {
+        let Some(server) = &self.server else {
+            return;
+        };
+        for (way, from, to) in [
+            (Way::ToServer, &self.client, server),
+            (Way::ToClient, server, &self.client),
+        ] {
+            let given = if to.is_tcp { to.unacknowledged() } else { 0 };
+            let moved = &self.counters.moved[way as usize];
+            moved.abandoned.add((from.unread() + given) as u64);
         }
     }
 

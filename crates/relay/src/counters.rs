@@ -57,7 +57,9 @@ pub struct Bytes {
     pub spliced: u64,
     /// By reference, out of one connection's receive queue into the other's send queue: by our own TCP (mode `user`).
     pub redirected: u64,
-    /// Taken from one side, and never taken by the other, which was gone.
+    /// Taken from one side, and never by the other, which was gone. Of connections that the relay resets since it ends
+    /// ([`Ending::Stopped`]) also what that throws away in the kernel's queues: not read yet, or relayed and not yet
+    /// acknowledged.
     pub abandoned: u64,
 }
 
@@ -123,7 +125,7 @@ macro_rules! endings {
 endings! {
     /// Both sides said all they had to say.
     Finished = "finished",
-    /// Who connected broke it off (RST).
+    /// Who connected broke it off (RST), or left, having said nothing, before an upstream had taken it.
     ClientReset = "client_reset",
     /// The server did.
     ServerReset = "server_reset",
@@ -143,7 +145,7 @@ endings! {
     BadHeader = "bad_header",
     /// This host had no descriptor or memory for it.
     NoResources = "no_resources",
-    /// The relay ended before it did.
+    /// The relay ended before it did, and reset it.
     Stopped = "stopped",
 }
 

@@ -1,17 +1,19 @@
 //! Sockets that connections come by: made here, or handed over by a service manager or a test.
 
+use std::ffi::OsStr;
 use std::fmt;
 use std::fs;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, getsockname, listen, sockopt};
+use rustix::net::{AddressFamily, SocketAddrUnix, getsockname, listen, sockopt};
 
 use crate::address::Address;
 use crate::config::Config;
@@ -84,6 +86,45 @@ impl Listener {
     /// Its address; none of a unix socket.
     pub fn local_addr(&self) -> Option<SocketAddr> {
         SocketAddr::try_from(getsockname(&self.socket.fd).ok()?).ok()
+    }
+
+    /// Whether who connects to this address comes here: it is the listener's, or one of this host's (`is_own`) with the
+    /// port of a listener for all of them.
+    pub fn takes(&self, to: &Address, is_own: impl Fn(IpAddr) -> bool) -> bool {
+        let local = || getsockname(&self.socket.fd).and_then(SocketAddrUnix::try_from);
+        let file = |path: &Path| fs::metadata(path).map(|file| (file.dev(), file.ino()));
+        match to {
+            Address::Tcp(to) => self.takes_tcp(*to, is_own),
+            Address::Unix(path) => local().is_ok_and(|local| {
+                let own = local
+                    .path_bytes()
+                    .map(|own| Path::new(OsStr::from_bytes(own)));
+                own.is_some_and(|own| matches!((file(own), file(path)), (Ok(a), Ok(b)) if a == b))
+            }),
+            Address::Abstract(name) => {
+                local().is_ok_and(|local| local.abstract_name() == Some(name))
+            }
+        }
+    }
+
+    fn takes_tcp(&self, to: SocketAddr, is_own: impl Fn(IpAddr) -> bool) -> bool {
+        let Some(local) = self.local_addr().filter(|one| one.port() == to.port()) else {
+            return false;
+        };
+        // Who connects to no address in particular connects to this host (connect(2) of Linux).
+        let to = match to.ip().to_canonical() {
+            IpAddr::V4(Ipv4Addr::UNSPECIFIED) => Ipv4Addr::LOCALHOST.into(),
+            IpAddr::V6(Ipv6Addr::UNSPECIFIED) => Ipv6Addr::LOCALHOST.into(),
+            ip => ip,
+        };
+        let has_family = match local.ip() {
+            IpAddr::V4(_) => to.is_ipv4(),
+            IpAddr::V6(_) => to.is_ipv6() || sockopt::ipv6_v6only(&self.socket.fd) == Ok(false),
+        };
+        match local.ip().to_canonical() {
+            ip if ip.is_unspecified() => has_family && is_own(to),
+            ip => ip == to,
+        }
     }
 }
 

@@ -121,15 +121,25 @@ impl Mover {
         if !from.readable || !to.writable {
             return Outcome::Blocked;
         }
-        match flow.method {
-            Method::Splice => match self.pipes.lend(self.now) {
-                Some(pipe) => self.splice(flow, pipe, from, to, moved, counters),
-                None => {
-                    counters.pipe_shortages.add(1);
-                    self.copy(flow, from, to, moved, counters)
-                }
-            },
-            Method::Copy => self.copy(flow, from, to, moved, counters),
+        if flow.method == Method::Copy || from.has_urgent {
+            return self.copy(flow, from, to, moved, counters);
+        }
+        match self.pipes.lend(self.now) {
+            Some(pipe) => self.splice(flow, pipe, from, to, moved, counters),
+            None => {
+                counters.pipe_shortages.add(1);
+                self.copy(flow, from, to, moved, counters)
+            }
+        }
+    }
+
+    /// Takes so many bytes at most, for nobody.
+    pub(crate) fn discard(&mut self, from: &mut Side, most: usize) -> Outcome {
+        let most = most.min(self.buffer.len());
+        match recv(&from.socket, &mut self.buffer[..most], RecvFlags::DONTWAIT) {
+            Ok((_, 0)) => Outcome::End,
+            Ok((_, taken)) => Outcome::Moved(taken),
+            Err(error) => on_read_error(from, error),
         }
     }
 
@@ -168,7 +178,7 @@ impl Mover {
             // There was no more: what comes after is told anew.
             from.readable = false;
         }
-        self.learn(flow, taken, counters);
+        self.learn(flow, from, taken, counters);
         match give_all(to, &self.buffer[..taken]) {
             Ok(given) => {
                 moved.copied.add(given as u64);
@@ -225,7 +235,7 @@ impl Mover {
         if let Some(error) = broken {
             return Outcome::SinkGone(error);
         }
-        self.learn(flow, seen, counters);
+        self.learn(flow, from, seen, counters);
         if given < seen {
             stalled(flow, given, counters);
         } else {
@@ -267,13 +277,15 @@ impl Mover {
         };
         if taken == 0 {
             self.pipes.take_back(pipe);
-            return Outcome::End;
+            // The end, unless the mark of urgent data is what ended it: then recv(2) finds what is behind.
+            from.has_urgent = true;
+            return self.copy(flow, from, to, moved, counters);
         }
         if taken < pipe.slots && !from.may_have_more {
             // Each slot has a byte at least: so some were free, and what ended it was an empty queue.
             from.readable = false;
         }
-        self.learn(flow, taken, counters);
+        self.learn(flow, from, taken, counters);
         match pour(&pipe, to, taken) {
             Ok(given) => {
                 moved.spliced.add(given as u64);
@@ -345,8 +357,8 @@ impl Mover {
     }
 
     /// `auto`: whether the other method would have cost less, so many times in a row.
-    fn learn(&mut self, flow: &mut Flow, taken: usize, counters: &WorkerCounters) {
-        if self.mode != Mode::Auto {
+    fn learn(&mut self, flow: &mut Flow, from: &Side, taken: usize, counters: &WorkerCounters) {
+        if self.mode != Mode::Auto || from.has_urgent {
             return;
         }
         let speaks_for_other = match flow.method {

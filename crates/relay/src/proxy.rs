@@ -28,9 +28,9 @@ pub struct Ends {
 pub enum Parsed {
     /// More must come.
     Incomplete,
-    /// A header of so many bytes. No ends: the sender speaks for itself (LOCAL), or does not say (UNKNOWN).
+    /// A header. No ends: the sender speaks for itself (LOCAL), or does not say (UNKNOWN).
     Header {
-        /// Bytes.
+        /// All of its bytes, up to 65,551 of version 2. Fields after the addresses need not have come yet.
         length: usize,
         /// Who speaks.
         ends: Option<Ends>,
@@ -39,7 +39,7 @@ pub enum Parsed {
     Malformed,
 }
 
-/// Reads a header of either version from the beginning of what came.
+/// Reads a header of either version from the beginning of what came; it looks at 107 bytes at most.
 pub fn parse(bytes: &[u8]) -> Parsed {
     let begins = |with: &[u8]| bytes.iter().zip(with).all(|(byte, other)| byte == other);
     if begins(SIGNATURE) && !bytes.is_empty() {
@@ -71,7 +71,7 @@ fn parse_v1(bytes: &[u8]) -> Parsed {
     let mut ends = || {
         let mut ip = || words.next()?.parse::<IpAddr>().ok();
         let (source, destination) = (ip()?, ip()?);
-        let mut port = || words.next()?.parse::<u16>().ok();
+        let mut port = || port_of_text(words.next()?);
         let (from, to) = (port()?, port()?);
         let is_v4 = match family? {
             "TCP4" => true,
@@ -93,22 +93,35 @@ fn parse_v1(bytes: &[u8]) -> Parsed {
     }
 }
 
+/// Digits alone, and no zero before others: section 2.1 of the specification.
+fn port_of_text(text: &str) -> Option<u16> {
+    let is_decimal = text.bytes().all(|byte| byte.is_ascii_digit());
+    let is_plain = is_decimal && (text == "0" || !text.starts_with('0'));
+    text.parse().ok().filter(|_| is_plain)
+}
+
 fn parse_v2(bytes: &[u8]) -> Parsed {
     let Some((head, rest)) = bytes.split_at_checked(V2_HEAD) else {
         return Parsed::Incomplete;
     };
     let (version, family) = (head[12], head[13]);
-    let told = usize::from(u16::from_be_bytes([head[14], head[15]]));
-    if version & 0xf0 != 0x20 || version & 0x0f > 1 || told > V2_TOLD_MAX {
+    let told_bytes = usize::from(u16::from_be_bytes([head[14], head[15]]));
+    if version & 0xf0 != 0x20 || version & 0x0f > 1 {
         return Parsed::Malformed;
     }
-    let Some(told) = rest.get(..told) else {
+    let length = V2_HEAD + told_bytes;
+    let addresses_bytes = match (version & 0x0f, family) {
+        (1, V2_TCP4) => 12,
+        (1, V2_TCP6) => 36,
+        // LOCAL, or a family that nobody here knows, which is to be skipped, by the specification.
+        _ => return Parsed::Header { length, ends: None },
+    };
+    if told_bytes < addresses_bytes {
+        return Parsed::Malformed;
+    }
+    let Some(told) = rest.get(..addresses_bytes) else {
         return Parsed::Incomplete;
     };
-    let length = V2_HEAD + told.len();
-    if version & 0x0f == 0 {
-        return Parsed::Header { length, ends: None };
-    }
     let port = |at: usize| Some(u16::from_be_bytes(told.get(at..at + 2)?.try_into().ok()?));
     let v4 = |at: usize| {
         let octets: [u8; 4] = told.get(at..at + 4)?.try_into().ok()?;
@@ -125,18 +138,10 @@ fn parse_v2(bytes: &[u8]) -> Parsed {
         })
     };
     let ends = match family {
-        0x11 => ends(v4(0), v4(4), 8),
-        0x21 => ends(v6(0), v6(16), 32),
-        // A family that nobody here knows is to be skipped, by the specification.
-        _ => return Parsed::Header { length, ends: None },
+        V2_TCP4 => ends(v4(0), v4(4), 8),
+        _ => ends(v6(0), v6(16), 32),
     };
-    match ends {
-        Some(ends) => Parsed::Header {
-            length,
-            ends: Some(ends),
-        },
-        None => Parsed::Malformed,
-    }
+    Parsed::Header { length, ends }
 }
 
 /// Writes a header. Without ends, or with those of two families, it says that they are unknown.
@@ -166,7 +171,7 @@ pub fn header(version: ProxyVersion, ends: Option<Ends>) -> Vec<u8> {
                     }
                     told.extend(from.to_be_bytes());
                     told.extend(to.to_be_bytes());
-                    if source.is_ipv4() { 0x11 } else { 0x21 }
+                    if source.is_ipv4() { V2_TCP4 } else { V2_TCP6 }
                 }
             };
             // PROXY; LOCAL is for connections of the relay's own.
@@ -177,14 +182,14 @@ pub fn header(version: ProxyVersion, ends: Option<Ends>) -> Vec<u8> {
     }
 }
 
-/// Most bytes that [`parse`] must see at once.
-pub const HEADER_MAX: usize = V2_HEAD + V2_TOLD_MAX;
+/// Most bytes that [`parse`] must see at once: a line of version 1, or the addresses of version 2.
+pub const SEEN_MAX: usize = V1_MAX;
 
 const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
 const V1_MAX: usize = 107;
 const V2_HEAD: usize = 16;
-/// Addresses take 216 at most, and certificates are told in a kilobyte or two; a header must fit the first window.
-const V2_TOLD_MAX: usize = 4096;
+const V2_TCP4: u8 = 0x11;
+const V2_TCP6: u8 = 0x21;
 
 #[cfg(test)]
 mod tests {
@@ -232,12 +237,18 @@ mod tests {
     #[test]
     fn what_is_no_header_is_told_at_once() {
         let long = [b"PROXY TCP4 ".to_vec(), vec![b'1'; 200]].concat();
-        let cases: [&[u8]; 8] = [
+        let cases: [&[u8]; 14] = [
             b"GET / HTTP/1.1\r\n",
             b"PROXY TCP4 1.2.3.4 ::1 1 2\r\n",
             b"PROXY TCP6 1.2.3.4 1.2.3.4 1 2\r\n",
             b"PROXY TCP4 1.2.3.4 1.2.3.4 1 65536\r\n",
             b"PROXY TCP4 1.2.3.4 1.2.3.4 1 2 3\r\n",
+            b"PROXY TCP4 1.2.3.4 1.2.3.4 0111 2\r\n",
+            b"PROXY TCP4 1.2.3.4 1.2.3.4 1 +22\r\n",
+            b"PROXY TCP4 1.2.3.4 1.2.3.4 1 00\r\n",
+            b"PROXY TCP4 1.2.3.4 1.2.3.4 1 -0\r\n",
+            b"PROXY TCP4 01.2.3.4 1.2.3.4 1 2\r\n",
+            b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0b",
             b"PROXY UDP4 1.2.3.4 1.2.3.4 1 2\r\n",
             &long,
             b"\r\n\r\n\0\r\nQUIT\n\x31\x11\0\x0c",
@@ -247,15 +258,31 @@ mod tests {
         }
     }
 
+    #[test]
+    fn the_addresses_are_enough_whatever_comes_after_them() {
+        let pair = ends("[2001:db8::1]:1", "[2001:db8::2]:65535");
+        let mut bytes = header(ProxyVersion::V2, pair);
+        bytes[14..16].copy_from_slice(&[0xff, 0xff]);
+        let length = V2_HEAD + 65_535;
+        assert!(bytes.len() <= SEEN_MAX);
+        assert_eq!(parse(&bytes), Parsed::Header { length, ends: pair });
+        bytes.pop();
+        assert_eq!(parse(&bytes), Parsed::Incomplete);
+        // LOCAL.
+        bytes[12] = 0x20;
+        assert_eq!(parse(&bytes), Parsed::Header { length, ends: None });
+        let zero = b"PROXY TCP4 1.2.3.4 1.2.3.4 0 65535\r\n";
+        assert!(matches!(parse(zero), Parsed::Header { ends: Some(_), .. }));
+    }
+
     proptest! {
         #[test]
         fn no_bytes_break_the_reader(mut bytes: Vec<u8>, signed: bool, told: Vec<u8>) {
             if signed {
                 bytes = [SIGNATURE, &bytes, &told].concat();
             }
-            if let Parsed::Header { length, .. } = parse(&bytes) {
-                prop_assert!(length <= bytes.len());
-            }
+            let seen = &bytes[..bytes.len().min(SEEN_MAX)];
+            prop_assert_eq!(parse(&bytes), parse(seen), "more was looked at");
         }
     }
 }

@@ -3,8 +3,9 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::epoll::EventFlags;
-use rustix::io::Errno;
-use rustix::net::{Shutdown, shutdown, sockopt};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::{Errno, ioctl_fionread};
+use rustix::net::{RecvFlags, Shutdown, recv, shutdown, sockopt};
 
 use crate::config::Config;
 
@@ -19,6 +20,9 @@ pub(crate) struct Side {
     /// A short read does not say that the queue is empty: its end may be there already, of which nothing else is told,
     /// or urgent data, at whose mark a read ends.
     pub(crate) may_have_more: bool,
+    /// Its peer sent urgent data. splice(2) never passes the mark: it says EAGAIN there, or 0 once the end has come
+    /// (tcp_read_sock, net/ipv4/tcp.c).
+    pub(crate) has_urgent: bool,
     /// A call said that the other end is gone.
     pub(crate) gone: Option<Errno>,
 }
@@ -31,6 +35,7 @@ impl Side {
             readable: false,
             writable: false,
             may_have_more: false,
+            has_urgent: false,
             gone: None,
         }
     }
@@ -46,6 +51,23 @@ impl Side {
         self.readable |= broken || flags.intersects(EventFlags::IN | EventFlags::RDHUP);
         self.writable |= broken || flags.contains(EventFlags::OUT);
         self.may_have_more |= broken || flags.intersects(EventFlags::RDHUP | EventFlags::PRI);
+        self.has_urgent |= flags.contains(EventFlags::PRI);
+    }
+
+    /// Whether its peer broke off, or ended without having said anything that is not read yet. What a peer said before
+    /// its end is still to be delivered: it may wait for the answer.
+    pub(crate) fn has_left(&self) -> bool {
+        let mut byte = [0; 1];
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        let is_broken = self.is_tcp && self.is_ready(PollFlags::ERR | PollFlags::HUP);
+        is_broken || recv(&self.socket, &mut byte[..], flags).is_ok_and(|(_, seen)| seen == 0)
+    }
+
+    /// Whether one of these is so now.
+    pub(crate) fn is_ready(&self, flags: PollFlags) -> bool {
+        let mut polled = [PollFd::new(&self.socket, flags)];
+        poll(&mut polled, Some(&Timespec::default())).is_ok()
+            && polled[0].revents().intersects(flags)
     }
 
     /// No more is sent there: a FIN.
@@ -57,6 +79,11 @@ impl Side {
     /// Bytes that it was given and its peer has not acknowledged, or its reader not read.
     pub(crate) fn unacknowledged(&self) -> usize {
         outq(self.socket.as_fd())
+    }
+
+    /// Bytes that it sent and nobody has read.
+    pub(crate) fn unread(&self) -> usize {
+        ioctl_fionread(&self.socket).map_or(0, |bytes| bytes as usize)
     }
 
     /// Closes with a RST. A unix socket knows no such thing: its peer sees an end.

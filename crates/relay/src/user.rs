@@ -318,7 +318,14 @@ impl<D: Device<Wire>> UserWorker<D> {
                     pair.counters.set_upstream(upstream);
                     (pair.is_open, pair.since) = (true, self.now);
                 }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    let client = self.stack.connection(pair.client);
+                    // As `Side::has_left` has it.
+                    if client.is_none_or(|one| one.ended().is_some() || one.is_finished()) {
+                        self.end(index, Ending::ClientReset);
+                    }
+                    return;
+                }
                 Err(error) => {
                     self.on_refusal(index, &error.to_string());
                     return self.connect(index);
@@ -341,6 +348,9 @@ impl<D: Device<Wire>> UserWorker<D> {
     /// A pair is over: counted, told, its connections closed or reset.
     fn end(&mut self, index: usize, ending: Ending) {
         let pair = self.pairs.remove(index);
+        if ending == Ending::Stopped {
+            self.count_discarded(&pair);
+        }
         if let Some(upstream) = pair.upstream {
             self.shared.upstreams.end(upstream);
         }
@@ -362,6 +372,21 @@ impl<D: Device<Wire>> UserWorker<D> {
                 self.resetting.push((conn, self.now + RESET_MAX));
                 self.next_scan = self.next_scan.min(self.now + RESET_SCAN);
             }
+        }
+    }
+
+    /// Counts what a reset of both sides throws away, as `Connection::count_discarded` does.
+    fn count_discarded(&self, pair: &Pair) {
+        let Some(server) = pair.server else { return };
+        for (way, from, to) in [
+            (Way::ToServer, pair.client, server),
+            (Way::ToClient, server, pair.client),
+        ] {
+            let unread = self.stack.connection(from).map_or(0, |one| one.readable());
+            let moved = &pair.counters.moved[way as usize];
+            moved
+                .abandoned
+                .add((unread + self.unacknowledged(to)) as u64);
         }
     }
 

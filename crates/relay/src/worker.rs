@@ -310,7 +310,8 @@ impl Worker {
             return;
         }
         match connection.phase {
-            Phase::Header => self.read_header(index),
+            Phase::Header(None) => self.read_header(index),
+            Phase::Header(Some(left)) => self.pass_over_header(index, left),
             Phase::Connecting => self.finish_connecting(index),
             Phase::Open => match connection.exchange(&mut self.mover, &self.counters) {
                 Step::Wait => {}

@@ -433,6 +433,58 @@ fn a_reset_reaches_the_other_side_after_what_was_said_before() {
     });
 }
 
+/// The mark is not relayed, and the byte stays in its place in the stream.
+#[test]
+fn urgent_data_is_relayed_in_line_whatever_is_behind_it() {
+    use rustix::net::{SendFlags, send};
+    const BEFORE: usize = 4_000_000;
+    const ALL: usize = 5_000_001;
+    let stream: Vec<u8> = (0..ALL).map(|at| byte(3, at)).collect();
+    each_mode(|mode| {
+        // All of it at once, and with a receiver who reads before what is behind the mark is sent.
+        for waits in [false, true] {
+            let server = server_for(mode);
+            let Ok((relay, address)) = try_start(to(&server, mode)) else {
+                return;
+            };
+            let client = dial(address, None);
+            let (mut served, _) = server.accept().unwrap();
+            client.set_write_timeout(Some(LONGEST)).unwrap();
+            served.set_read_timeout(Some(LONGEST)).unwrap();
+            let (mut client, stream) = (&client, &stream);
+            let (read, heard) = std::sync::mpsc::channel();
+            let received = std::thread::scope(|scope| {
+                scope.spawn(move || {
+                    client.write_all(&stream[..BEFORE]).unwrap();
+                    let urgent = &stream[BEFORE..=BEFORE];
+                    assert_eq!(send(client, urgent, SendFlags::OOB), Ok(1));
+                    if waits {
+                        heard.recv().unwrap();
+                    }
+                    client.write_all(&stream[BEFORE + 1..]).unwrap();
+                    client.shutdown(Shutdown::Write).unwrap();
+                });
+                let mut received = vec![0; BEFORE + 1];
+                // The byte itself comes without being waited for.
+                served.read_exact(&mut received).unwrap();
+                let _ = read.send(()); // Whoever does not wait is gone.
+                served.read_to_end(&mut received).unwrap();
+                received
+            });
+            assert_eq!(received.len(), ALL, "{mode:?}");
+            assert!(&received == stream, "{mode:?}: other bytes");
+            served.shutdown(Shutdown::Write).unwrap();
+            until("it is over", || {
+                (relay.counters().totals().open == 0).then_some(())
+            });
+            let totals = relay.counters().totals();
+            let bytes = totals.bytes[0];
+            assert_eq!((bytes.relayed(), bytes.abandoned), (ALL as u64, 0));
+            assert_eq!(totals.ended_by(Ending::Finished), 1, "{mode:?} {totals:?}");
+        }
+    });
+}
+
 #[test]
 fn an_answer_that_was_sent_before_the_server_closed_is_delivered() {
     // A server that answers before it has read all of a request, and closes: what it has not read makes it a reset.
@@ -570,6 +622,78 @@ fn an_upstream_that_refuses_is_left_out() {
     });
 }
 
+/// A server that takes no connection until its queue is emptied: SYNs are dropped there. Who fills the queue comes with it.
+fn silent_server(mode: Mode) -> (TcpListener, TcpStream) {
+    let server = server_for(mode);
+    rustix::net::listen(&server, 0).unwrap();
+    let port = server.local_addr().unwrap().port();
+    let filler = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
+    (server, filler)
+}
+
+#[test]
+fn a_client_that_leaves_while_its_upstream_connects_frees_its_place() {
+    each_mode(|mode| {
+        let (server, _filler) = silent_server(mode);
+        let config = Config {
+            connections_max: 1,
+            connect_timeout: 10 * LONGEST,
+            ..to(&server, mode)
+        };
+        let Ok((relay, address)) = try_start(config) else {
+            return;
+        };
+        // One that ends having said nothing, and one that breaks off though it said something.
+        for (said, count) in [(&b""[..], 1), (&b"GET /"[..], 2)] {
+            let mut client = dial(address, None);
+            client.write_all(said).unwrap();
+            until("it is taken", || {
+                (relay.counters().totals().accepted == count).then_some(())
+            });
+            if !said.is_empty() {
+                sockopt::set_socket_linger(&client, Some(Duration::ZERO)).unwrap();
+            }
+            drop(client);
+        }
+        until("both are over", || {
+            (relay.counters().totals().open == 0).then_some(())
+        });
+        let totals = relay.counters().totals();
+        assert_eq!(totals.ended_by(Ending::ClientReset), 2, "{mode:?}");
+        assert_eq!(totals.connect_failures, 0, "the upstream refused nothing");
+    });
+}
+
+#[test]
+fn what_a_client_said_before_its_end_waits_for_the_upstream() {
+    each_loop(|mode| {
+        let (server, _filler) = silent_server(mode);
+        let (relay, address) = start(Config {
+            connect_timeout: 10 * LONGEST,
+            ..to(&server, mode)
+        });
+        let mut client = dial(address, None);
+        client.write_all(b"request").unwrap();
+        client.shutdown(Shutdown::Write).unwrap();
+        until("it is taken", || {
+            (relay.counters().totals().accepted == 1).then_some(())
+        });
+        // The queue has room again, and the next SYN is taken.
+        drop(server.accept().unwrap());
+        let (mut served, _) = server.accept().unwrap();
+        served.set_read_timeout(Some(LONGEST)).unwrap();
+        let mut request = Vec::new();
+        served.read_to_end(&mut request).unwrap();
+        assert_eq!(request, b"request");
+        served.write_all(b"answer").unwrap();
+        drop(served);
+        client.set_read_timeout(Some(LONGEST)).unwrap();
+        let mut answer = Vec::new();
+        client.read_to_end(&mut answer).unwrap();
+        assert_eq!(answer, b"answer");
+    });
+}
+
 #[test]
 fn without_an_upstream_the_client_is_reset() {
     each_loop(|mode| {
@@ -678,6 +802,40 @@ fn a_proxy_header_goes_in_and_out_and_not_a_byte_behind_it_is_lost() {
 }
 
 #[test]
+fn a_proxy_header_may_have_64_kib_also_where_the_receive_queue_is_smaller() {
+    let ends = Ends {
+        source: "192.0.2.7:1234".parse().unwrap(),
+        destination: "198.51.100.1:443".parse().unwrap(),
+    };
+    let mut header = proxy_header(ProxyVersion::V2, Some(ends));
+    // The most that its field of 16 bits can say.
+    header[14..16].copy_from_slice(&u16::MAX.to_be_bytes());
+    header.resize(16 + usize::from(u16::MAX), 7);
+    for mode in KERNEL_MODES {
+        let server = TcpListener::bind("127.0.0.1:0").unwrap();
+        let config = Config {
+            proxy_in: true,
+            receive_buffer: Some(4096),
+            ..to(&server, mode)
+        };
+        let Ok((relay, address)) = try_start(config) else {
+            continue;
+        };
+        let mut client = dial(address, None);
+        client.set_write_timeout(Some(LONGEST)).unwrap();
+        client.write_all(&header).unwrap();
+        client.write_all(b"data").unwrap();
+        let (mut served, _) = server.accept().unwrap();
+        served.set_read_timeout(Some(LONGEST)).unwrap();
+        let mut seen = [0; 4];
+        served.read_exact(&mut seen).unwrap();
+        assert_eq!(&seen, b"data", "{mode:?}");
+        let connections = relay.counters().connections();
+        assert_eq!(connections[0].source, Some(ends.source));
+    }
+}
+
+#[test]
 fn a_drained_relay_takes_no_more_and_lets_the_others_finish() {
     each_loop(|mode| {
         let server = server_for(mode);
@@ -768,6 +926,45 @@ fn only_a_socket_that_nobody_listens_on_is_replaced() {
     let _other = UnixListener::bind(at("abandoned")).unwrap();
     drop(ours);
     assert!(at("abandoned").exists());
+}
+
+#[test]
+fn a_listener_knows_who_would_come_back_to_it() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("front");
+    std::os::unix::fs::symlink(&path, place.path().join("link")).unwrap();
+    let unix = |name: &str| format!("unix:{}", place.path().join(name).display());
+    let name = format!("unix:@{}", path.display());
+    let own = ["10.0.0.1", "127.0.0.9", "127.0.0.1", "2001:db8::1", "::1"];
+    let own = own.map(|ip| ip.parse::<IpAddr>().unwrap());
+    // PORT is the one that the listener got.
+    for (listen, to, takes) in [
+        ("127.0.0.1:0", "127.0.0.1:PORT", true),
+        ("127.0.0.1:0", "[::ffff:127.0.0.1]:PORT", true),
+        ("127.0.0.1:0", "0.0.0.0:PORT", true),
+        ("127.0.0.1:0", "127.0.0.1:1", false),
+        ("127.0.0.1:0", "127.0.0.2:PORT", false),
+        ("0.0.0.0:0", "127.0.0.9:PORT", true),
+        ("0.0.0.0:0", "10.0.0.1:PORT", true),
+        ("0.0.0.0:0", "10.0.0.2:PORT", false),
+        ("0.0.0.0:0", "[2001:db8::1]:PORT", false),
+        ("[::]:0", "127.0.0.1:PORT", true),
+        ("[::]:0", "[2001:db8::1]:PORT", true),
+        ("[::]:0", "[2001:db8::2]:PORT", false),
+        ("[::]:0", "[::]:PORT", true),
+        (&unix("front"), &unix("front"), true),
+        (&unix("front"), &unix("link"), true),
+        (&unix("front"), &unix("back"), false),
+        (&name, &name, true),
+        (&name, &unix("front"), false),
+    ] {
+        let local: Address = listen.parse().unwrap();
+        let bound = bind(&[local.clone()], 1, &Config::new(local)).unwrap();
+        let port = bound[0][0].local_addr().map_or(0, |local| local.port());
+        let to: Address = to.replace("PORT", &port.to_string()).parse().unwrap();
+        let is_own = |ip: IpAddr| own.contains(&ip);
+        assert_eq!(bound[0][0].takes(&to, is_own), takes, "{listen} {to}");
+    }
 }
 
 #[test]

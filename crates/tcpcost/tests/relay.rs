@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::time::Duration;
@@ -144,25 +144,56 @@ fn bytes_of_a_connection_that_goes_on_are_in_the_metrics() {
     );
 }
 
+/// Whoever reads there learns that it was broken off.
+fn assert_reset(mut stream: TcpStream) {
+    stream
+        .set_read_timeout(Some(Duration::from_secs(60)))
+        .unwrap();
+    let error = stream.read_to_end(&mut Vec::new()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+}
+
 #[test]
-fn a_first_signal_lets_connections_finish_and_a_second_one_does_not() {
+fn a_first_signal_lets_connections_finish_and_a_second_one_resets_them() {
     let place = Place::new();
-    let (server, address) = server();
-    let (relay, local) = relay(&place, address, &[]);
-    let mut client = TcpStream::connect(local).unwrap();
-    client.write_all(b"x").unwrap();
-    let (mut served, _) = server.accept().unwrap();
-    served.read_exact(&mut [0]).unwrap();
-    relay.signal(libc::SIGTERM);
-    until("it listens no more", || {
-        TcpStream::connect(local).is_err().then_some(())
-    });
-    client.write_all(b"y").unwrap();
-    let mut byte = [0];
-    served.read_exact(&mut byte).unwrap();
-    assert_eq!(&byte, b"y");
-    relay.signal(libc::SIGTERM);
-    assert_eq!(relay.end().code, Some(130));
+    for mode in ["copy", "splice", "auto", "io-uring"] {
+        let (server, address) = server();
+        let (mut relay, local) = relay(&place, address, &["--json", "--mode", mode]);
+        let mut client = TcpStream::connect(local).unwrap();
+        client.write_all(b"x").unwrap();
+        let (mut served, _) = server.accept().unwrap();
+        served.read_exact(&mut [0]).unwrap();
+        // Another whose server reads nothing: bytes are in every queue on the way.
+        let mut stalled = TcpStream::connect(local).unwrap();
+        let (stalled_served, _) = server.accept().unwrap();
+        stalled
+            .set_write_timeout(Some(Duration::from_millis(100)))
+            .unwrap();
+        while stalled.write(&[0; 1 << 16]).is_ok() {}
+        relay.signal(libc::SIGTERM);
+        until("it listens no more", || {
+            TcpStream::connect(local).is_err().then_some(())
+        });
+        client.write_all(b"y").unwrap();
+        let mut byte = [0];
+        served.read_exact(&mut byte).unwrap();
+        assert_eq!(&byte, b"y");
+        relay.signal(libc::SIGTERM);
+        let last = loop {
+            let line: Value = serde_json::from_str(&relay.next_line()).unwrap();
+            if line["event"] == "end" {
+                break line;
+            }
+        };
+        assert_eq!(relay.end().code, Some(130));
+        for stream in [client, served, stalled, stalled_served] {
+            assert_reset(stream);
+        }
+        // A third may have asked whether it still listens.
+        assert!(last["ended"]["stopped"].as_u64() >= Some(2), "{last}");
+        let abandoned = last["to_server"]["abandoned_bytes"].as_u64();
+        assert!(abandoned.unwrap() > 1 << 16, "{last}");
+    }
 }
 
 #[test]
@@ -170,6 +201,8 @@ fn mistakes_are_told_in_one_line_with_what_works() {
     let place = Place::new();
     let (server, address) = server();
     let (to, used) = (address.to_string(), address.to_string());
+    let own = self::server().1;
+    let (own, wildcard) = (own.to_string(), format!("0.0.0.0:{}", own.port()));
     let user = ["--mode", "user", "--tap", "r0", "--address", "10.9.0.2/24"];
     let cases: &[(&[&str], i32, &str)] = &[
         (&["--to", &to], 2, "--listen ADDR is needed"),
@@ -218,8 +251,18 @@ fn mistakes_are_told_in_one_line_with_what_works() {
         ),
         (
             &["--listen", "127.0.0.1:0", "--to", &to, "--cpus", "4000"],
-            1,
-            "CPU 4000",
+            2,
+            "--cpus: CPU 4000 is offline or not allowed here; usable: [",
+        ),
+        (
+            &["--listen", &own, "--to", &own],
+            2,
+            "this relay itself listens there",
+        ),
+        (
+            &["--listen", &wildcard, "--to", &to, &own],
+            2,
+            "this relay itself listens there (0.0.0.0:",
         ),
         (
             &[
@@ -282,11 +325,7 @@ fn mistakes_are_told_in_one_line_with_what_works() {
     for (args, code, said) in cases {
         let ran = place.run(&[&["relay"], *args].concat());
         assert_eq!(ran.code, Some(*code), "{args:?} {ran:?}");
-        let lines = ran
-            .stderr
-            .lines()
-            .filter(|line| !line.contains("Ctrl-C") && !line.ends_with("ready"));
-        let lines: Vec<&str> = lines.collect();
+        let lines: Vec<&str> = ran.stderr.lines().collect();
         assert_eq!(lines.len(), 1, "{args:?} {ran:?}");
         assert!(lines[0].contains(said), "{args:?} {ran:?}");
         assert_eq!(ran.stdout, "", "{args:?}");

@@ -108,7 +108,7 @@ impl Worker {
         let id = self.shared.next_id.fetch_add(1, Ordering::Relaxed);
         let now = self.mover.now;
         let phase = match config.proxy_in {
-            true => Phase::Header,
+            true => Phase::Header(None),
             false => Phase::Connecting,
         };
         let has_header = config.proxy_in;
@@ -127,12 +127,11 @@ impl Worker {
             ring: Default::default(),
         })));
         self.counters.begin(index, counters);
-        if has_header {
-            match self.watch(index, CLIENT) {
-                Ok(()) => self.serve(index),
-                Err(_) => self.end(index, Ending::NoResources),
-            }
-        } else {
+        // From now on, so that one that leaves is not connected for.
+        if self.watch(index, CLIENT).is_err() {
+            return self.end(index, Ending::NoResources);
+        }
+        if !has_header {
             self.connect(index);
         }
     }

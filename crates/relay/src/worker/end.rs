@@ -32,6 +32,9 @@ impl Worker {
         for (flow, moved) in connection.flows.iter_mut().zip(&connection.counters.moved) {
             self.mover.abandon(flow, moved);
         }
+        if ending == Ending::Stopped {
+            connection.count_discarded();
+        }
         if let Some(upstream) = connection.upstream {
             self.shared.upstreams.end(upstream);
         }
@@ -91,7 +94,9 @@ impl Worker {
             };
             let quiet = now.saturating_duration_since(connection.since);
             match connection.phase {
-                Phase::Header if quiet >= connect_timeout => late.push((index, Ending::BadHeader)),
+                Phase::Header(_) if quiet >= connect_timeout => {
+                    late.push((index, Ending::BadHeader))
+                }
                 Phase::Connecting if quiet >= connect_timeout => {
                     late.push((index, Ending::ConnectTimeout));
                 }

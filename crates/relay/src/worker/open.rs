@@ -1,17 +1,18 @@
 //! From a client to a connection with two sides: its PROXY header, an upstream that takes it, what the upstream is told.
 
-use rustix::event::epoll;
+use rustix::event::{PollFlags, epoll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send, sockopt};
 
-use super::{CLIENT, SERVER, Worker};
+use super::{SERVER, Worker};
 use crate::connection::Phase;
 use crate::counters::Ending;
-use crate::proxy::{self, Ends, HEADER_MAX, Parsed};
+use crate::mover::Outcome;
+use crate::proxy::{self, Ends, Parsed, SEEN_MAX};
 use crate::side::{self, Side};
 
 impl Worker {
-    /// The client's PROXY header: looked at until it is whole, so that not one byte behind it is taken.
+    /// The client's PROXY header: looked at until it is understood, so that not one byte behind it is taken.
     pub(super) fn read_header(&mut self, index: usize) {
         let Some(connection) = &mut self.connections[index] else {
             return;
@@ -19,7 +20,7 @@ impl Worker {
         if !connection.client.readable {
             return;
         }
-        let mut buffer = [0; HEADER_MAX];
+        let mut buffer = [0; SEEN_MAX];
         let socket = &connection.client.socket;
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
         let seen = match recv(socket, &mut buffer[..], flags) {
@@ -34,24 +35,38 @@ impl Worker {
             Parsed::Incomplete => connection.client.readable = false,
             Parsed::Malformed => self.end(index, Ending::BadHeader),
             Parsed::Header { length, ends } => {
-                let taken = recv(socket, &mut buffer[..length], RecvFlags::DONTWAIT);
-                if taken.is_ok_and(|(_, taken)| taken == length) {
-                    if let Some(Ends {
-                        source,
-                        destination,
-                    }) = ends
-                    {
-                        connection.counters.set_source(source);
-                        connection.destination = Some(destination);
-                    }
-                    connection.phase = Phase::Connecting;
-                    connection.since = self.mover.now;
-                    self.connect(index);
-                } else {
-                    self.end(index, Ending::BadHeader);
+                if let Some(Ends {
+                    source,
+                    destination,
+                }) = ends
+                {
+                    connection.counters.set_source(source);
+                    connection.destination = Some(destination);
                 }
+                self.pass_over_header(index, length);
             }
         }
+    }
+
+    /// So much of the header is still to be taken, as it comes: with 64 KiB of fields it may not fit the receive queue.
+    pub(super) fn pass_over_header(&mut self, index: usize, mut left: usize) {
+        let Some(connection) = &mut self.connections[index] else {
+            return;
+        };
+        while left > 0 && connection.client.readable {
+            match self.mover.discard(&mut connection.client, left) {
+                Outcome::Moved(bytes) => left -= bytes,
+                Outcome::Blocked => {}
+                _ => return self.end(index, Ending::BadHeader),
+            }
+        }
+        if left > 0 {
+            connection.phase = Phase::Header(Some(left));
+            return;
+        }
+        connection.phase = Phase::Connecting;
+        connection.since = self.mover.now;
+        self.connect(index);
     }
 
     /// Tries upstreams until one takes the connection or may yet do so.
@@ -118,6 +133,12 @@ impl Worker {
             return;
         };
         if !server.writable && !server.readable {
+            let client = &connection.client;
+            let has_left = client.may_have_more && client.has_left();
+            // An answer that is there already is told after this.
+            if has_left && !server.is_ready(PollFlags::OUT) {
+                self.end(index, Ending::ClientReset);
+            }
             return;
         }
         match sockopt::socket_error(&server.socket) {
@@ -163,23 +184,13 @@ impl Worker {
         if let Some(server) = &mut connection.server {
             server.writable = true;
         }
-        // With a PROXY header it is watched already, and may have more to read.
-        let is_watched = config.proxy_in;
         if let Some(uring) = &mut self.uring {
             let server = connection.server.as_ref().map(|server| &server.socket);
-            let client = is_watched.then_some(&connection.client.socket);
-            for socket in server.into_iter().chain(client) {
+            for socket in server.into_iter().chain([&connection.client.socket]) {
                 let _ = epoll::delete(&self.epoll, socket);
             }
             return uring.begin(index, connection);
         }
-        if !is_watched && self.watch(index, CLIENT).is_err() {
-            return self.end(index, Ending::NoResources);
-        }
-        let Some(connection) = &mut self.connections[index] else {
-            return;
-        };
-        connection.client.readable |= is_watched;
         connection.client.writable = true;
         self.serve(index);
     }

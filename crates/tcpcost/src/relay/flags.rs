@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use tcpcost_host::cpus;
 use tcpcost_relay::{Address, Balance, Config, Mode, Network, ProxyVersion};
 use tcpcost_study::units;
 
@@ -120,11 +121,29 @@ impl Flags {
         }
     }
 
+    /// A worker that cannot run where it was told to would end a relay that takes connections already.
+    fn check_cpus(&self) -> anyhow::Result<()> {
+        if self.cpus.is_empty() {
+            return Ok(());
+        }
+        let usable = cpus::allowed()?;
+        match self.cpus.iter().find(|cpu| !usable.contains(cpu)) {
+            None => Ok(()),
+            Some(cpu) => Err(usage(format!(
+                "--cpus: CPU {cpu} is offline or not allowed here; usable: {usable:?}"
+            ))),
+        }
+    }
+
     /// What the relay is told. `is_handed`: the service manager gave sockets.
+    ///
+    /// # Errors
+    /// The first mistake on the command line.
     pub fn config(&self, is_handed: bool) -> anyhow::Result<Config> {
         if self.listen.is_empty() && !is_handed {
             return Err(usage("--listen ADDR is needed: where to take connections"));
         }
+        self.check_cpus()?;
         let defaults = Config::new(self.to[0].clone());
         Ok(Config {
             to: self.to.clone(),

@@ -8,23 +8,24 @@ mod metrics;
 mod user;
 
 use std::io;
-use std::net::TcpListener;
+use std::net::{IpAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
 use anyhow::Context;
-use tcpcost_relay::{Config, Listener, Mode, Relay, StartError, Totals, bind, systemd};
+use tcpcost_host::address;
+use tcpcost_relay::{Config, Ending, Listener, Mode, Relay, StartError, Totals, bind, systemd};
 use tcpcost_signals::Interrupt;
 
-use crate::exit::{Exit, Stop};
+use crate::exit::{Exit, Stop, usage};
 use crate::output::say;
 
 pub use flags::Flags;
 use lines::Lines;
 use metrics::Metrics;
 
-/// Relays until it is asked to stop: a first signal drains, a second one ends.
+/// Relays until it is asked to stop: a first signal drains, a second one resets what is left.
 pub fn run(flags: &Flags) -> anyhow::Result<Exit> {
     let handed = systemd::listen_fds().context("take the sockets of the service manager")?;
     let mut config = flags.config(!handed.is_empty())?;
@@ -76,9 +77,14 @@ pub fn run(flags: &Flags) -> anyhow::Result<Exit> {
     say!("tcpcost: ready");
     systemd::notify("READY=1");
     let stopper = relay.stopper();
+    let asked = interrupt.clone();
     interrupt.on_each(move || {
         systemd::notify("STOPPING=1");
-        stopper.drain();
+        // The kernel would close what a process leaves behind as if it had come to its end.
+        match asked.times() {
+            ..2 => stopper.drain(),
+            _ => stopper.end(),
+        }
     });
     let lines = Lines {
         upstreams,
@@ -95,7 +101,10 @@ pub fn run(flags: &Flags) -> anyhow::Result<Exit> {
         .context("relay")?;
     told?;
     lines.end(&totals, mode)?;
-    Ok(Exit::Ok)
+    Ok(match interrupt.times() {
+        ..2 => Exit::Ok,
+        _ => Exit::Interrupted,
+    })
 }
 
 /// The kernel's sockets of each worker: bound here, or handed over by a service manager.
@@ -115,7 +124,20 @@ fn listen(
             .iter_mut()
             .for_each(|own| own.push(listener.clone()));
     }
+    for to in &flags.to {
+        if let Some(listener) = listeners[0].iter().find(|one| one.takes(to, is_own)) {
+            return Err(usage(format!(
+                "--to {to}: this relay itself listens there ({listener}): name the address of the service"
+            )));
+        }
+    }
     Ok(listeners)
+}
+
+/// Whether it is an address of this host.
+fn is_own(ip: IpAddr) -> bool {
+    let own = address::all(ip.is_ipv6()).unwrap_or_default();
+    ip.is_loopback() || own.iter().any(|one| one.address == ip)
 }
 
 /// What can be done about it is in the line.
@@ -152,15 +174,19 @@ fn sentence(totals: &Totals, mode: Mode) -> String {
         (Mode::Auto, _) => format!(": auto chose {}", parts.join(", ")),
         _ => format!(": {}", parts.join(", ")),
     };
+    let reset = match totals.ended_by(Ending::Stopped) {
+        0 => String::new(),
+        count => format!(", {count} connections reset"),
+    };
     format!(
-        "{} connections, {all} bytes{chosen}, {} abandoned",
+        "{} connections, {all} bytes{chosen}, {} abandoned{reset}",
         totals.accepted,
         sum(|bytes| bytes.abandoned)
     )
 }
 
-/// The second signal.
-const ENDS_AT_ONCE: u32 = 2;
+/// The first signal drains, the second resets. The third is for one whose standard output nobody reads.
+const ENDS_AT_ONCE: u32 = 3;
 /// Lines of ended connections that may wait for a slow reader of standard output.
 const REPORTS: usize = 4096;
 /// How often the end of the relay is looked for while no line is due.
