@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::FromRawFd;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Stdio};
+use std::process::{Child, ChildStdout, Stdio};
 
 use common::{Place, Ran};
 use tcpcost_testbed::is_root;
@@ -240,7 +240,7 @@ fn figures_are_those_of_the_traffic() {
 }
 
 /// Starts it and gives its output.
-fn start(place: &Place, args: &[&str]) -> (Child, BufReader<std::process::ChildStdout>) {
+fn start(place: &Place, args: &[&str]) -> (Child, BufReader<ChildStdout>) {
     let mut child = place.command(args).stdout(Stdio::piped()).spawn().unwrap();
     let out = BufReader::new(child.stdout.take().unwrap());
     (child, out)
@@ -353,24 +353,26 @@ fn http_with(address: &str, request: &str, accept: &str) -> String {
     answer
 }
 
+/// A watch that serves metrics, once it has totals; its output and its address.
+fn start_with_metrics(place: &Place) -> (Child, BufReader<ChildStdout>, String) {
+    let (child, mut out) = start(place, &["watch", "100ms", "--prometheus", "0"]);
+    let (mut address, mut line) = (String::new(), String::new());
+    // A line is shown only after a look, from when on there are totals.
+    while !line.contains("us/KiB cyc") {
+        line.clear();
+        assert!(out.read_line(&mut line).unwrap() > 0);
+        if let Some((_, url)) = line.trim_end().split_once("metrics: http://") {
+            address = url.strip_suffix("/metrics").unwrap().to_string();
+        }
+    }
+    (child, out, address)
+}
+
 #[test]
 fn metrics_are_served_over_http_while_it_watches() {
     let place = Place::new();
-    let (mut child, mut out) = start(&place, &["watch", "100ms", "--prometheus", "0"]);
-    let address = loop {
-        let mut line = String::new();
-        assert!(out.read_line(&mut line).unwrap() > 0);
-        if let Some((_, url)) = line.trim_end().split_once("metrics: http://") {
-            break url.strip_suffix("/metrics").unwrap().to_string();
-        }
-    };
+    let (mut child, _out, address) = start_with_metrics(&place);
     assert!(address.starts_with("127.0.0.1:"), "{address}");
-    // A line is shown only after a look, from when on there are totals.
-    while !{
-        let mut line = String::new();
-        out.read_line(&mut line).unwrap();
-        line.contains("us/KiB cyc")
-    } {}
     // Who holds connections and asks for nothing shuts nobody out.
     let idle: Vec<TcpStream> = (0..40)
         .map(|_| TcpStream::connect(&address).unwrap())
@@ -398,6 +400,33 @@ fn metrics_are_served_over_http_while_it_watches() {
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }
 
+#[test]
+fn no_scrape_of_twenty_clients_fails() {
+    let place = Place::new();
+    let (mut child, _out, address) = start_with_metrics(&place);
+    // Those that ask for nothing, or not to the end, take nobody's place.
+    let slow = |index: usize| {
+        let mut stream = TcpStream::connect(&address).unwrap();
+        stream.write_all(&b"GET /metrics"[..index % 12]).unwrap();
+        stream
+    };
+    let slow: Vec<TcpStream> = (0..300).map(slow).collect();
+    std::thread::scope(|scope| {
+        for _ in 0..20 {
+            scope.spawn(|| {
+                for _ in 0..50 {
+                    let answer = http(&address, "GET /metrics");
+                    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+                    assert!(answer.ends_with('\n'), "{answer}");
+                }
+            });
+        }
+    });
+    drop(slow);
+    signal(&child, libc::SIGINT);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
 /// docs/watch.md, the metrics: their names and the values of their labels.
 #[cfg(feature = "bpf")]
 #[test]
@@ -410,16 +439,7 @@ fn every_documented_metric_is_served_where_all_meters_are() {
     let page = std::fs::read_to_string(page).unwrap();
     let documented = page.lines().filter(|line| line.starts_with("| tcpcost_"));
     let place = Place::new();
-    let (mut child, mut out) = start(&place, &["watch", "100ms", "--prometheus", "0"]);
-    let mut address = String::new();
-    let mut line = String::new();
-    while !line.contains("us/KiB cyc") {
-        line.clear();
-        assert!(out.read_line(&mut line).unwrap() > 0);
-        if let Some((_, url)) = line.trim_end().split_once("metrics: http://") {
-            address = url.strip_suffix("/metrics").unwrap().to_string();
-        }
-    }
+    let (mut child, _out, address) = start_with_metrics(&place);
     let answer = http(&address, "GET /metrics");
     signal(&child, libc::SIGINT);
     assert_eq!(child.wait().unwrap().code(), Some(0));

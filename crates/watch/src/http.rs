@@ -5,8 +5,6 @@ use std::fmt;
 use std::io;
 use std::net::TcpListener;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
@@ -16,9 +14,10 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 
-use tokio::task::AbortHandle;
+use std::time::Duration;
 
 use crate::exposition::Exposition;
+use crate::places::{Place, Places, Watched};
 
 /// Serves until the process ends.
 ///
@@ -28,6 +27,10 @@ pub fn serve(
     listener: TcpListener,
     text: impl Fn() -> Result<String, fmt::Error> + Send + Sync + 'static,
 ) -> io::Result<()> {
+    serve_up_to(CONNECTIONS_MAX, listener, Arc::new(text))
+}
+
+fn serve_up_to(connections: usize, listener: TcpListener, text: Arc<Text>) -> io::Result<()> {
     listener.set_nonblocking(true)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -38,58 +41,39 @@ pub fn serve(
     };
     std::thread::Builder::new()
         .name("metrics".to_string())
-        .spawn(move || runtime.block_on(accept(&listener, Arc::new(text))))?;
+        .spawn(move || runtime.block_on(accept(&listener, Places::new(connections), text)))?;
     Ok(())
 }
 
-async fn accept(listener: &tokio::net::TcpListener, text: Arc<Text>) {
-    let mut open: Vec<Open> = Vec::new();
-    let clock = Arc::new(AtomicU64::new(0));
+async fn accept(listener: &tokio::net::TcpListener, mut places: Places, text: Arc<Text>) {
     loop {
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
-            Err(_) => {
-                // Out of descriptors: others may close some.
-                tokio::time::sleep(Duration::from_millis(100)).await;
-                continue;
-            }
+        let Ok((stream, _)) = listener.accept().await else {
+            // Out of descriptors: other connections may end.
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            continue;
         };
-        open.retain(|open| !open.task.is_finished());
-        if open.len() >= CONNECTIONS_MAX {
-            // Idle ones shut nobody out: the one that was used longest ago gives way.
-            let used = |open: &Open| open.used.load(Ordering::Relaxed);
-            let idlest = (0..open.len()).min_by_key(|&index| used(&open[index]));
-            let idlest = open.swap_remove(idlest.expect("there are as many as there may be"));
-            idlest.task.abort();
-        }
-        let text = Arc::clone(&text);
-        let used = Arc::new(AtomicU64::new(clock.fetch_add(1, Ordering::Relaxed)));
-        let (clock, uses) = (Arc::clone(&clock), Arc::clone(&used));
-        let task = tokio::spawn(async move {
-            let answer = service_fn(|request| {
-                uses.store(clock.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
-                let response = response(&request, &*text);
-                async { Ok::<_, Infallible>(response) }
-            });
-            let connection = http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(IDLE_MAX)
-                .serve_connection(TokioIo::new(stream), answer);
-            // A peer that breaks off, or asks nonsense, is its own affair.
-            let _ = connection.await;
-        });
-        open.push(Open {
-            task: task.abort_handle(),
-            used,
-        });
+        let place = places.take().await;
+        places.serve(
+            Arc::clone(&place),
+            connection(stream, place, Arc::clone(&text)),
+        );
     }
 }
 
-/// A connection that is served.
-struct Open {
-    task: AbortHandle,
-    /// When it was last used, on a clock that ticks with each use of any.
-    used: Arc<AtomicU64>,
+/// Answers the requests of one connection.
+async fn connection(stream: tokio::net::TcpStream, place: Arc<Place>, text: Arc<Text>) {
+    let answer = service_fn(|request| {
+        place.answers();
+        let response = response(&request, &*text);
+        async { Ok::<_, Infallible>(response) }
+    });
+    let stream = Watched::new(stream, Arc::clone(&place));
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(IDLE_MAX)
+        .serve_connection(TokioIo::new(stream), answer);
+    // A peer that breaks off or sends nonsense harms only itself.
+    let _ = connection.await;
 }
 
 /// What makes the text.
@@ -126,8 +110,99 @@ fn response(request: &Request<Incoming>, make: &Text) -> Response<Full<Bytes>> {
         .expect("constant headers are valid")
 }
 
-/// Prometheus needs one; a few more scrapers may be there.
-const CONNECTIONS_MAX: usize = 16;
+/// Connections open at a time. Each takes a descriptor and some 10 KiB; Prometheus needs one.
+const CONNECTIONS_MAX: usize = 256;
 
 /// A scraper's connection may idle between two scrapes, a minute apart by default.
 const IDLE_MAX: Duration = Duration::from_secs(120);
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::{SocketAddr, TcpStream};
+
+    use super::*;
+
+    /// A server of a text of this many bytes.
+    fn server(connections: usize, bytes: usize) -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let text = move || Ok("x".repeat(bytes - 1) + "\n");
+        serve_up_to(connections, listener, Arc::new(text)).unwrap();
+        address
+    }
+
+    fn connect(address: SocketAddr, request: &str) -> TcpStream {
+        let mut stream = TcpStream::connect(address).unwrap();
+        let limit = Some(Duration::from_secs(60));
+        stream.set_read_timeout(limit).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
+        stream
+    }
+
+    /// The number of bytes of the answer after its head.
+    fn answer(mut stream: TcpStream) -> usize {
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+        answer.split_once("\r\n\r\n").unwrap().1.len()
+    }
+
+    const SCRAPE: &str = "GET /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+
+    #[test]
+    fn no_scrape_fails_if_scrapers_are_more_than_places() {
+        let address = server(4, 100_000);
+        let scrape =
+            move || (0..50).for_each(|_| assert_eq!(answer(connect(address, SCRAPE)), 100_000));
+        let scrapers: Vec<_> = (0..20).map(|_| std::thread::spawn(scrape)).collect();
+        for scraper in scrapers {
+            scraper.join().unwrap();
+        }
+    }
+
+    #[test]
+    fn connections_without_a_whole_request_give_way() {
+        let address = server(4, 100);
+        let idle: Vec<_> = ["", "GET /metr", "GET /metrics HTTP/1.1\r\nHost: a\r\n"]
+            .into_iter()
+            .cycle()
+            .take(9)
+            .map(|request| connect(address, request))
+            .collect();
+        assert_eq!(answer(connect(address, SCRAPE)), 100);
+        drop(idle);
+    }
+
+    #[test]
+    fn a_kept_connection_gives_way_after_its_answer() {
+        let address = server(1, 100);
+        let mut kept = connect(address, "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n");
+        kept.read_exact(&mut [0; 100]).unwrap();
+        assert_eq!(answer(connect(address, SCRAPE)), 100);
+        // The rest of its answer, and an end that is not a reset.
+        kept.read_to_end(&mut Vec::new()).unwrap();
+    }
+
+    #[test]
+    fn an_answer_in_progress_does_not_give_way() {
+        // More than the buffers of two sockets.
+        let bytes = 64 << 20;
+        let address = server(1, bytes);
+        let mut slow = connect(address, SCRAPE);
+        slow.read_exact(&mut [0; 1]).unwrap();
+        let waiting = connect(address, SCRAPE);
+        let mut rest = Vec::new();
+        slow.read_to_end(&mut rest).unwrap();
+        assert!(rest.len() > bytes, "{}", rest.len());
+        assert_eq!(answer(waiting), bytes);
+    }
+
+    #[test]
+    fn an_answer_that_is_not_read_gives_way_at_last() {
+        let address = server(1, 64 << 20);
+        let unread = connect(address, SCRAPE);
+        assert_eq!(answer(connect(address, SCRAPE)), 64 << 20);
+        drop(unread);
+    }
+}

@@ -19,6 +19,7 @@ mod json;
 mod lines;
 mod metrics;
 mod owners;
+mod places;
 mod sample;
 mod sampler;
 mod screen;
