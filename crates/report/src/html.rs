@@ -529,7 +529,7 @@ fn warnings(summary: &Summary) -> Markup {
         @if !warnings.is_empty() {
             ul.warnings aria-label="Warnings" {
                 @for warned in &warnings {
-                    li { (warned.count) @if warned.count == 1 { " trial: " } @else { " trials: " } (warned.text) }
+                    li { (warned.sentence()) }
                 }
             }
         }

@@ -71,9 +71,10 @@ mod table;
 mod text;
 mod trust;
 mod verdict;
+mod warned;
 
 pub use call_chains::flame::{flame, flame_difference};
-pub use cell::{CellSummary, Load, TrialValues, Warned};
+pub use cell::{CellSummary, Load, TrialValues};
 pub use compare::{Group, PublishedComparison};
 pub use comparison::Comparison;
 pub use conclusions::{Against, Crossing, Finding, FindingKind, Sign, Step};
@@ -100,3 +101,4 @@ pub use summary::Summary;
 pub use table::wrap;
 pub use text::{TextStyle, text};
 pub use verdict::{Judged, Verdict};
+pub use warned::Warned;

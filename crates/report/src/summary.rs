@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use tcpcost_study::{Cell, Environment, HostName, Record, Study};
 
-use crate::cell::{CellSummary, Warned};
+use crate::cell::CellSummary;
 use crate::comparison::{Comparison, against_baseline, comparisons};
 use crate::conclusions::{Finding, findings};
 use crate::differences::differences;
@@ -18,6 +18,7 @@ use crate::meter_cost::{MeterCost, meter_costs};
 use crate::opening::{Openings, openings};
 use crate::statements::{Tested, tested};
 use crate::verdict::{Judged, Verdict, judge, judge_baseline};
+use crate::warned::{self, Warned};
 
 /// Everything that the renderings draw.
 #[derive(Debug, Clone)]
@@ -171,18 +172,7 @@ impl Summary {
 
     /// Warnings over all cells, by code.
     pub fn warnings(&self) -> Vec<Warned> {
-        let mut all: Vec<Warned> = Vec::new();
-        for warning in self.cells.iter().flat_map(|cell| &cell.warnings) {
-            match all
-                .iter_mut()
-                .find(|seen| seen.is_like(warning.code, &warning.text))
-            {
-                Some(seen) => seen.count += warning.count,
-                None => all.push(warning.clone()),
-            }
-        }
-        all.sort_by_key(|warned| warned.code);
-        all
+        warned::merge(self.cells.iter().flat_map(|cell| &cell.warnings))
     }
 
     /// The worst verdict of all thresholds; absent without thresholds.
