@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tcpcost_study::{
     Bed, Cell, ConnectionSeries, Derived, Environment, Figure, FixedWork, HostName, Knobs, Outcome,
-    Record, Study, Value, Warning, WarningCode, WorkloadKind,
+    Record, Study, Value, WarningCode, WorkloadKind,
 };
 
 use crate::derive::{Values, derive};
@@ -13,6 +13,7 @@ use crate::fleet::Fleet;
 use crate::host_rows::{self, HostRow};
 use crate::operations::{OperationSummary, operations};
 use crate::profile::{Profile, profiles};
+use crate::warned::{Warned, merge, warned};
 
 /// What holds a cell's amount of work.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,17 +68,6 @@ impl Load {
             Load::CpuBound => "CPU-bound",
         }
     }
-}
-
-/// Warnings of one code, told once.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Warned {
-    /// Which.
-    pub code: WarningCode,
-    /// In how many trials.
-    pub count: usize,
-    /// The text of the last one.
-    pub text: String,
 }
 
 /// One measured trial of a cell.
@@ -216,16 +206,7 @@ impl CellSummary {
                 *own.entry(format!("captured trials: {reason}")).or_default() += count;
             }
         }
-        for warning in captured.warnings {
-            match self
-                .warnings
-                .iter_mut()
-                .find(|own| own.is_like(warning.code, &warning.text))
-            {
-                Some(own) => own.count += warning.count,
-                None => self.warnings.push(warning),
-            }
-        }
+        self.warnings = merge(self.warnings.iter().chain(&captured.warnings));
     }
 
     /// The hosts that found something.
@@ -443,83 +424,9 @@ fn stands_in(estimates: &BTreeMap<Derived, Estimate>, asked: Derived) -> Option<
         .then_some(both)
 }
 
-/// The warnings of each trial, by how many trials have them: one that has it of both ends is one.
-fn warned<'a>(trials: impl Iterator<Item = &'a [Warning]>) -> Vec<Warned> {
-    let mut all: Vec<Warned> = Vec::new();
-    for warnings in trials {
-        let mut of_this = BTreeSet::new();
-        for Warning { code, text } in warnings {
-            let known = all.iter().position(|seen| seen.is_like(*code, text));
-            let index = known.unwrap_or_else(|| {
-                all.push(Warned {
-                    code: *code,
-                    count: 0,
-                    text: String::new(),
-                });
-                all.len() - 1
-            });
-            all[index].text.clone_from(text);
-            all[index].count += usize::from(of_this.insert(index));
-        }
-    }
-    all.sort_by_key(|warned| warned.code);
-    all
-}
-
-impl Warned {
-    /// Whether a warning is one of these. Texts of one code tell the same with other numbers; of
-    /// `other` only those do that differ in nothing but numbers.
-    pub(crate) fn is_like(&self, code: WarningCode, text: &str) -> bool {
-        let words = |text: &str| text.replace(|c: char| c.is_ascii_digit(), "");
-        self.code == code && (code != WarningCode::Other || words(&self.text) == words(text))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn warnings_are_counted_by_code_and_other_ones_by_their_text() {
-        let warning = |code, text: &str| Warning {
-            code,
-            text: text.into(),
-        };
-        let all = [
-            warning(WarningCode::Other, "no steering"),
-            warning(WarningCode::Steal, "1 %"),
-            warning(WarningCode::Other, "no eBPF"),
-            warning(WarningCode::Steal, "2 %"),
-            warning(WarningCode::Other, "CPU 0 was not idle (9.5 %)"),
-            warning(WarningCode::Other, "CPU 1 was not idle (12.0 %)"),
-            warning(WarningCode::Other, "no steering"),
-        ];
-        let told: Vec<(usize, String)> = warned(all.chunks(1))
-            .into_iter()
-            .map(|warned| (warned.count, warned.text))
-            .collect();
-        let expected = [
-            (2, "2 %"),
-            (2, "no steering"),
-            (1, "no eBPF"),
-            (2, "CPU 1 was not idle (12.0 %)"),
-        ];
-        assert_eq!(
-            told,
-            expected.map(|(count, text)| (count, text.to_string()))
-        );
-    }
-
-    #[test]
-    fn a_trial_that_warns_of_both_its_ends_is_one_trial() {
-        let warning = |text: &str| Warning {
-            code: WarningCode::Preempted,
-            text: text.into(),
-        };
-        let trial = [warning("the client's"), warning("the server's")];
-        let told = warned([&trial[..], &trial[..1]].into_iter());
-        assert_eq!((told.len(), told[0].count), (1, 2));
-    }
 
     #[test]
     fn a_rate_or_a_bottleneck_fixes_the_work() {

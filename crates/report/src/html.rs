@@ -15,6 +15,7 @@ use crate::cell::CellSummary;
 use crate::charts::{Chart, PARTS, charts};
 use crate::compare::Group;
 use crate::estimate::Estimate;
+use crate::facts::facts;
 use crate::json::json;
 use crate::labels;
 use crate::number::{show, show_estimate, show_percent, unit_in_tables};
@@ -528,7 +529,7 @@ fn warnings(summary: &Summary) -> Markup {
         @if !warnings.is_empty() {
             ul.warnings aria-label="Warnings" {
                 @for warned in &warnings {
-                    li { (warned.count) @if warned.count == 1 { " trial: " } @else { " trials: " } (warned.text) }
+                    li { (warned.sentence()) }
                 }
             }
         }
@@ -548,18 +549,18 @@ fn not_measured(summary: &Summary) -> Markup {
 fn environment(summary: &Summary) -> Markup {
     html! {
         h2 { "Environment" }
-        @for host in &summary.hosts {
-            (key_values("The machine", &labels::facts(host)))
+        @for host in &summary.machines.each {
+            (key_values("The machine", &facts(host)))
         }
         @for host in summary.hosts_of_cells() {
-            @for (cells, facts) in summary.environments(host) {
+            @for (cells, environment) in summary.environments(host) {
                 details {
                     summary {
                         "The " (host) " as read back: "
                         @if cells.len() == summary.cells.len() { "all cells" }
                         @else { (cells.join("; ")) }
                     }
-                    (key_values("", &labels::facts(facts)))
+                    (key_values("", &facts(environment)))
                 }
             }
         }

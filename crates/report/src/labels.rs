@@ -14,13 +14,13 @@ use crate::summary::Summary;
 /// The lines under the title: machine, bed, how much was run, by which method, whose CPU.
 pub(crate) fn head(summary: &Summary) -> Vec<String> {
     let study = &summary.study;
-    let mut lines: Vec<String> = summary.hosts.iter().map(host).collect();
-    if summary.hosts.len() > 1 {
-        lines.push(
-            "The records come from more than one machine or setting: do not compare their numbers."
-                .into(),
-        );
+    let mut lines: Vec<String> = Vec::new();
+    for line in summary.machines.each.iter().map(host) {
+        if !lines.contains(&line) {
+            lines.push(line);
+        }
     }
+    lines.extend(changed(summary));
     let mut ran = vec![
         format!("study {}", study.name),
         format!(
@@ -54,6 +54,21 @@ pub(crate) fn head(summary: &Summary) -> Vec<String> {
     lines.push(method(summary).to_string());
     lines.push("Numbers are medians over trials [with the 95 % interval of the median].".into());
     lines
+}
+
+/// Says which hosts were not the same machine in the same setting in all records; `None` if each was.
+fn changed(summary: &Summary) -> Option<String> {
+    let changed = &summary.machines.changed;
+    let hosts: Vec<&str> = changed.keys().map(HostName::as_str).collect();
+    let fields: BTreeSet<&str> = changed.values().flatten().map(String::as_str).collect();
+    let fields: Vec<&str> = fields.into_iter().collect();
+    (!hosts.is_empty()).then(|| {
+        format!(
+            "The records come from more than one machine or setting of {} ({}): do not compare their numbers.",
+            hosts.join(", "),
+            fields.join(", ")
+        )
+    })
 }
 
 /// The machine in one line.
@@ -566,29 +581,4 @@ fn cross_check(summary: &Summary) -> Option<String> {
     Some(format!(
         "Cross-check, worst cell: the kernel's and the workload's counts of payload differ by {payload}{segments}."
     ))
-}
-
-/// A flat list of a structure's fields and what they are, nested names joined by a blank.
-pub(crate) fn facts(of: &impl serde::Serialize) -> Vec<(String, String)> {
-    fn walk(name: &str, value: &serde_json::Value, facts: &mut Vec<(String, String)>) {
-        match value {
-            serde_json::Value::Object(map) => {
-                for (key, value) in map {
-                    let name = if name.is_empty() {
-                        key.clone()
-                    } else {
-                        format!("{name} {key}")
-                    };
-                    walk(&name, value, facts);
-                }
-            }
-            serde_json::Value::String(text) => facts.push((name.to_string(), text.clone())),
-            other => facts.push((name.to_string(), other.to_string())),
-        }
-    }
-    let mut found = Vec::new();
-    if let Ok(value) = serde_json::to_value(of) {
-        walk("", &value, &mut found);
-    }
-    found
 }

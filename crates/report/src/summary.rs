@@ -5,26 +5,28 @@
 
 use std::collections::BTreeSet;
 
-use tcpcost_study::{Cell, Environment, HostName, Machine, Record, Study};
+use tcpcost_study::{Cell, Environment, HostName, Record, Study};
 
-use crate::cell::{CellSummary, Warned};
+use crate::cell::CellSummary;
 use crate::comparison::{Comparison, against_baseline, comparisons};
 use crate::conclusions::{Finding, findings};
 use crate::differences::differences;
 use crate::effects::{Effect, effects};
 use crate::headline::{Headline, headlines};
+use crate::machines::Machines;
 use crate::meter_cost::{MeterCost, meter_costs};
 use crate::opening::{Openings, openings};
 use crate::statements::{Tested, tested};
 use crate::verdict::{Judged, Verdict, judge, judge_baseline};
+use crate::warned::{self, Warned};
 
 /// Everything that the renderings draw.
 #[derive(Debug, Clone)]
 pub struct Summary {
     /// The study that was asked.
     pub study: Study,
-    /// Machines the records were made on, each once; more than one spoils comparison.
-    pub hosts: Vec<Machine>,
+    /// Machines the records were made on.
+    pub machines: Machines,
     /// Beds the records were made in, each once.
     pub beds: Vec<String>,
     /// When the first and the last trial started, RFC 3339.
@@ -67,17 +69,8 @@ impl Summary {
         };
         let (ours, others): (Vec<&Record>, Vec<&Record>) =
             records.iter().partition(|record| cell_of(record));
-        let mut hosts: Vec<Machine> = Vec::new();
         let mut beds = Vec::new();
         for record in &ours {
-            for machine in record.machines.values() {
-                match hosts.iter_mut().find(|host| is_same(host, machine)) {
-                    Some(host) => host
-                        .sysctls
-                        .retain(|name, _| machine.sysctls.contains_key(name)),
-                    None => hosts.push(machine.clone()),
-                }
-            }
             if !record.bed.is_empty() && !beds.contains(&record.bed) {
                 beds.push(record.bed.clone());
             }
@@ -126,7 +119,7 @@ impl Summary {
             findings,
             openings: openings(study, &cells, &ours),
             study: study.clone(),
-            hosts,
+            machines: Machines::of(&ours),
             beds,
             started: started().min().cloned().zip(started().max().cloned()),
             trials_done: done.len(),
@@ -142,8 +135,8 @@ impl Summary {
     pub fn hold_against(&mut self, baseline: &Summary, min_effect: f64) {
         self.comparisons = against_baseline(&self.cells, &baseline.cells, min_effect);
         self.differences = differences(
-            (&baseline.hosts, &baseline.cells),
-            (&self.hosts, &self.cells),
+            (&baseline.machines.each, &baseline.cells),
+            (&self.machines.each, &self.cells),
         );
         self.judged.extend(judge_baseline(
             &self.study.thresholds,
@@ -179,18 +172,7 @@ impl Summary {
 
     /// Warnings over all cells, by code.
     pub fn warnings(&self) -> Vec<Warned> {
-        let mut all: Vec<Warned> = Vec::new();
-        for warning in self.cells.iter().flat_map(|cell| &cell.warnings) {
-            match all
-                .iter_mut()
-                .find(|seen| seen.is_like(warning.code, &warning.text))
-            {
-                Some(seen) => seen.count += warning.count,
-                None => all.push(warning.clone()),
-            }
-        }
-        all.sort_by_key(|warned| warned.code);
-        all
+        warned::merge(self.cells.iter().flat_map(|cell| &cell.warnings))
     }
 
     /// The worst verdict of all thresholds; absent without thresholds.
@@ -207,20 +189,6 @@ impl Summary {
     pub fn is_unconverged(&self) -> bool {
         self.cells.iter().any(|cell| cell.converged == Some(false))
     }
-}
-
-/// Whether these are one machine in one setting. What is an end's own of its sysctls is with the end, so
-/// that beds leave the host more or fewer of them.
-fn is_same(one: &Machine, other: &Machine) -> bool {
-    let without = |host: &Machine| Machine {
-        sysctls: Default::default(),
-        ..host.clone()
-    };
-    let mut common = one
-        .sysctls
-        .iter()
-        .filter_map(|(name, value)| Some((value, other.sysctls.get(name)?)));
-    without(one) == without(other) && common.all(|(value, other)| value == other)
 }
 
 /// Repetitions that the study asks of a cell. One that cannot be had here is not tried again: what
@@ -241,7 +209,7 @@ fn planned(study: &Study, cell: &CellSummary, done: &BTreeSet<(&str, u32)>) -> u
 mod tests {
     use super::*;
     use std::collections::BTreeMap;
-    use tcpcost_study::{Knobs, Outcome, SCHEMA_VERSION, Topology};
+    use tcpcost_study::{Knobs, Machine, Outcome, SCHEMA_VERSION, Topology};
 
     fn record(cell: &str, repetition: u32, outcome: Outcome) -> Record {
         Record {
@@ -264,25 +232,6 @@ mod tests {
             machines: [("a".to_string(), Machine::default())].into(),
             hosts: BTreeMap::new(),
         }
-    }
-
-    #[test]
-    fn beds_that_leave_the_host_other_sysctls_are_of_one_machine() {
-        let study = Study::parse("s", "", "s.toml").unwrap();
-        let record = |sysctls: &[(&str, &str)]| {
-            let mut record = record("s", 0, Outcome::Measured);
-            let text = |&(name, value): &(&str, &str)| (name.to_string(), value.to_string());
-            let machine = record.machines.get_mut("a").unwrap();
-            machine.sysctls = sysctls.iter().map(text).collect();
-            record
-        };
-        let tap = record(&[("net.core.a", "1")]);
-        let memory = record(&[("net.core.a", "1"), ("net.ipv4.b", "2")]);
-        let hosts = |records: &[Record]| Summary::new(&study, records).hosts;
-        let one = hosts(&[memory.clone(), tap.clone()]);
-        assert_eq!(one, std::slice::from_ref(&tap.machines["a"]));
-        let changed = record(&[("net.core.a", "3"), ("net.ipv4.b", "2")]);
-        assert_eq!(hosts(&[tap, memory, changed]).len(), 2);
     }
 
     #[test]

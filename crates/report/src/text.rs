@@ -525,8 +525,7 @@ impl Page<'_> {
     fn warnings(&self) -> String {
         let mut out = String::new();
         for warned in self.summary.warnings() {
-            let trials = if warned.count == 1 { "trial" } else { "trials" };
-            let line = format!("warning, {} {trials}: {}", warned.count, warned.text);
+            let line = format!("warning, {}", warned.sentence());
             let line = wrap(&line, self.width, "  ");
             let _ = writeln!(out, "{}", self.style.paint("33", &line));
         }

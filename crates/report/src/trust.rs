@@ -1,28 +1,47 @@
 //! What speaks against trusting a run, in a line.
 
+use crate::cell::CellSummary;
 use crate::estimate::Estimate;
 use crate::number::show;
 use crate::summary::Summary;
+use crate::warned::Warned;
 
-/// Whether the run was quiet, else what marked its trials and how many; and how wide the intervals are.
+/// Says whether the run was quiet, else what disturbed it, each with its number of trials; and how wide the intervals are.
+/// Quiet is a run without a failed trial and without a warning about the machine.
 pub(crate) fn trust(summary: &Summary) -> String {
     let measured: usize = summary.cells.iter().map(|cell| cell.trials.len()).sum();
     let marked: usize = summary.cells.iter().map(|cell| cell.n_marked).sum();
-    let mut line = match (measured, marked) {
-        (0, _) => return "No trial was measured.".to_string(),
-        (_, 0) => "A quiet run: no trial is marked by a warning".to_string(),
-        (all, marked) => {
-            let why: Vec<String> = summary
-                .warnings()
-                .iter()
-                .filter(|warned| warned.code.marks())
-                .map(|warned| format!("{} in {}", warned.code.label(), warned.count))
-                .collect();
-            format!(
-                "Not a quiet run: {marked} of {all} trials are marked ({})",
-                why.join(", ")
-            )
-        }
+    if measured == 0 {
+        return "No trial was measured.".to_string();
+    }
+    let failed: usize = summary.cells.iter().map(CellSummary::n_failed).sum();
+    let warnings = summary.warnings();
+    let of_machine = warnings
+        .iter()
+        .filter(|warned| warned.code.is_about_the_machine());
+    let (marking, others): (Vec<&Warned>, Vec<&Warned>) =
+        of_machine.partition(|warned| warned.code.marks());
+    let list = |warnings: &[&Warned]| {
+        let each = warnings.iter();
+        each.map(|warned| format!("{} in {}", warned.code.label(), warned.count))
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
+    let mut disturbed = Vec::new();
+    if marked > 0 {
+        let why = list(&marking);
+        disturbed.push(format!("{marked} of {measured} trials are marked ({why})"));
+    }
+    if !others.is_empty() {
+        disturbed.push(format!("trials with warnings: {}", list(&others)));
+    }
+    if failed > 0 {
+        let trials = if failed == 1 { "trial" } else { "trials" };
+        disturbed.push(format!("{failed} {trials} failed"));
+    }
+    let mut line = match disturbed.is_empty() {
+        true => "A quiet run: no trial is marked by a warning".to_string(),
+        false => format!("Not a quiet run: {}", disturbed.join("; ")),
     };
     let widths = summary
         .cells
@@ -66,4 +85,39 @@ fn undecided(summary: &Summary) -> Option<String> {
         undecided.len(),
         show(target * 100.0)
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tcpcost_study::{Outcome, Record, Study, Warning, WarningCode};
+
+    #[test]
+    fn a_run_is_quiet_without_a_failed_trial_and_a_warning_about_the_machine() {
+        let study = Study::parse("s", "", "s.toml").unwrap();
+        let text = r#"{"schema_version":2,"study":"s","cell":"s","knobs":{},"repetition":0,"attempt":0,
+            "seed":1,"started":"","bed":"netns","interval_ns":1,"outcome":"measured","topology":{"hosts":[],
+            "links":[],"traffic":[]}}"#;
+        let quiet = Record::from_line(text).unwrap();
+        let line = |record: Record| trust(&Summary::new(&study, &[quiet.clone(), record]));
+        let with = |code| {
+            let mut record = quiet.clone();
+            record.repetition = 1;
+            record.warnings = vec![Warning::new(code, "")];
+            line(record)
+        };
+        let calm = "A quiet run: no trial is marked by a warning.";
+        assert_eq!(with(WarningCode::Other), calm);
+        let disturbed =
+            |label: &str| format!("Not a quiet run: trials with warnings: {label} in 1.");
+        let steal = WarningCode::Steal;
+        assert_eq!(with(steal), disturbed("time taken by the hypervisor"));
+        assert_eq!(with(WarningCode::RateMissed), disturbed("rate missed"));
+        let mut failed = quiet.clone();
+        failed.repetition = 1;
+        failed.outcome = Outcome::Failed {
+            reason: "no".into(),
+        };
+        assert_eq!(line(failed), "Not a quiet run: 1 trial failed.");
+    }
 }

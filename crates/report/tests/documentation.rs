@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use common::{all_measured, records};
 use serde_json::Value;
 use tcpcost_report::{Summary, csv, json};
-use tcpcost_study::{Derived, Outcome, Quantity, Study, Warning, WarningCode};
+use tcpcost_study::{Derived, HostName, Outcome, Quantity, Study, Warning, WarningCode};
 
 /// Keys that are data, not fields: names of quantities, knobs, sysctls, reasons.
 fn is_data(key: &str, parent: &str) -> bool {
@@ -63,10 +63,8 @@ fn every_field_of_records_and_summaries_is_described() {
         );
         let machine = records[0].machines.values_mut().next().unwrap();
         machine.governor = Some("performance".into());
-        records[0].warnings = vec![Warning {
-            code: WarningCode::Steal,
-            text: "seen".into(),
-        }];
+        let warning = Warning::new(WarningCode::Preempted, "seen");
+        records[0].warnings = vec![warning.extent(300.0).of(vec![HostName::CLIENT])];
         let mut skipped = records[0].clone();
         skipped.outcome = Outcome::Skipped {
             reason: "no".into(),

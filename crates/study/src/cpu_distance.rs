@@ -67,15 +67,14 @@ impl CpuDistance {
                 let farthest = distance.both().max()?;
                 CpuDistance::is_far(farthest, nearest).then(|| {
                     let [one, other] = distance.cpus.map(|id| id.cpu);
-                    format!(
+                    let text = format!(
                         "a cache line went from CPU {one} to CPU {other} and back in {farthest} ns, in {nearest} ns in the nearest trial: the hypervisor ran them far from each other, where the same work costs more cycles"
-                    )
+                    );
+                    Warning::new(WarningCode::CpusFar, text).extent(farthest as f64)
                 })
             };
-            if let Some(text) = record.cpu_distances.iter().find_map(far) {
-                let code = WarningCode::CpusFar;
-                record.warnings.push(Warning { code, text });
-            }
+            let warning = record.cpu_distances.iter().find_map(far);
+            record.warnings.extend(warning);
         }
     }
 }

@@ -78,6 +78,29 @@ impl WarningCode {
         }
     }
 
+    /// Unit of [`Warning::extent`]; `None` if warnings of this code have no extent.
+    pub fn unit(self) -> Option<&'static str> {
+        match self {
+            WarningCode::Others | WarningCode::Steal | WarningCode::Disagreement => Some("%"),
+            WarningCode::CpusFar => Some("ns"),
+            WarningCode::SoftirqElsewhere => Some("ms"),
+            WarningCode::RateMissed => Some("% of the rate"),
+            WarningCode::Preempted => Some("times a second"),
+            WarningCode::Straggler => Some("% of the median"),
+            WarningCode::Frequency | WarningCode::Other => None,
+        }
+    }
+
+    /// True if the smaller of two extents is the worse one.
+    pub fn less_is_worse(self) -> bool {
+        matches!(self, WarningCode::RateMissed | WarningCode::Straggler)
+    }
+
+    /// True if the warning says that the machine or the path was not as the trial needed it.
+    pub fn is_about_the_machine(self) -> bool {
+        self != WarningCode::Other
+    }
+
     /// Whether a trial with this warning is marked: repeated, and left out of the estimates as long
     /// as unmarked ones exist.
     pub fn marks(self) -> bool {
@@ -86,12 +109,43 @@ impl WarningCode {
 }
 
 /// A warning: what was seen and what to try.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Warning {
     /// Which.
     pub code: WarningCode,
     /// One line for a person.
     pub text: String,
+    /// How much of it was seen, in the unit of [`WarningCode::unit`]; absent where the code has none, and in older records.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub extent: Option<f64>,
+    /// The hosts that the text names; empty if it is about the whole trial.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<HostName>,
+}
+
+impl Warning {
+    /// Makes a warning about the whole trial, without an extent.
+    pub fn new(code: WarningCode, text: impl Into<String>) -> Warning {
+        Warning {
+            code,
+            text: text.into(),
+            extent: None,
+            hosts: Vec::new(),
+        }
+    }
+
+    /// The same with this extent, in the unit of [`WarningCode::unit`].
+    pub fn extent(self, extent: f64) -> Warning {
+        Warning {
+            extent: Some(extent),
+            ..self
+        }
+    }
+
+    /// The same about these hosts.
+    pub fn of(self, hosts: Vec<HostName>) -> Warning {
+        Warning { hosts, ..self }
+    }
 }
 
 /// A machine that hosts of a trial ran on: what does not change from trial to trial.

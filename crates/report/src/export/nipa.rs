@@ -32,7 +32,7 @@ pub fn nipa(summaries: &[Summary]) -> String {
     let times = summaries.iter().filter_map(|one| one.started.as_ref());
     let release = summaries
         .iter()
-        .flat_map(|one| &one.hosts)
+        .flat_map(|one| &one.machines.each)
         .find_map(|host| host.kernel.split(' ').next());
     let results = tests(summaries).into_iter().map(|test| Row {
         test: word(&test.name),

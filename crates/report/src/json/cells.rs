@@ -13,6 +13,7 @@ use crate::estimate::Estimate;
 use crate::fleet::Fleet;
 use crate::operations::OperationSummary;
 use crate::summary::Summary;
+use crate::warned::Warned;
 
 #[derive(Serialize)]
 pub(super) struct CellJson<'a> {
@@ -126,6 +127,17 @@ pub(super) struct WarnedJson {
     code: tcpcost_study::WarningCode,
     count: usize,
     text: String,
+    #[serde(flatten)]
+    range: Option<RangeJson>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    hosts: BTreeMap<HostName, usize>,
+}
+
+#[derive(Serialize)]
+struct RangeJson {
+    least: f64,
+    most: f64,
+    unit: &'static str,
 }
 
 fn fleet(of: &Fleet) -> FleetJson {
@@ -211,13 +223,18 @@ fn profile<'a>(profile: &'a crate::Profile, unit: &'static str) -> ProfileJson<'
     }
 }
 
-pub(super) fn warned(warnings: &[crate::cell::Warned]) -> Vec<WarnedJson> {
+pub(super) fn warned(warnings: &[Warned]) -> Vec<WarnedJson> {
     warnings
         .iter()
         .map(|warned| WarnedJson {
             code: warned.code,
             count: warned.count,
             text: warned.text.clone(),
+            range: warned
+                .range
+                .zip(warned.code.unit())
+                .map(|((least, most), unit)| RangeJson { least, most, unit }),
+            hosts: warned.hosts.clone(),
         })
         .collect()
 }

@@ -158,7 +158,7 @@ impl<'a> Document<'a> {
             study: &study.name,
             title: &study.title,
             environment: EnvironmentJson {
-                hosts: summary.hosts.iter().map(without_options).collect(),
+                hosts: summary.machines.each.iter().map(without_options).collect(),
                 beds: &summary.beds,
                 started_first: summary.started.as_ref().map(|(first, _)| first.as_str()),
                 started_last: summary.started.as_ref().map(|(_, last)| last.as_str()),

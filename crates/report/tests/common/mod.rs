@@ -70,11 +70,10 @@ pub fn records(study: &Study, bed: &str, repetitions: u32, fate: Fate) -> Vec<Re
                     capture(&mut record);
                 }
                 if attempt < marked {
-                    record.warnings.push(Warning {
-                        code: WarningCode::Others,
-                        text: "other tasks used 12 % of CPU 0; stop them or pin them elsewhere"
-                            .into(),
-                    });
+                    record.warnings.push(Warning::new(
+                        WarningCode::Others,
+                        "other tasks used 12 % of CPU 0; stop them or pin them elsewhere",
+                    ));
                 }
                 records.push(record);
             }

@@ -38,10 +38,7 @@ impl Access {
             },
             Err(reason) => Err(reason),
         };
-        let warning = |text: String| Warning {
-            code: WarningCode::Other,
-            text,
-        };
+        let warning = |text: String| Warning::new(WarningCode::Other, text);
         match gained {
             Ok(text) => Access {
                 netns: Ok(()),

@@ -290,10 +290,7 @@ mod tests {
     }
 
     fn record(study: &Study, next: NextTrial, outcome: Outcome, marked: bool) -> Record {
-        let warning = Warning {
-            code: WarningCode::Others,
-            text: String::new(),
-        };
+        let warning = Warning::new(WarningCode::Others, "");
         Record {
             schema_version: SCHEMA_VERSION,
             study: "s".into(),

@@ -92,9 +92,8 @@ impl<'a> Runner<'a> {
             let of = cell.captured.as_ref().unwrap_or(&cell.name);
             let place = self.study.cells.iter().position(|own| own.name == *of);
             let number = place.unwrap_or(next.cell) + 1;
-            let left_out = self.lost.iter().map(|(host, reason)| Warning {
-                code: WarningCode::Other,
-                text: format!("{host} is left out: {reason}"),
+            let left_out = self.lost.iter().map(|(host, reason)| {
+                Warning::new(WarningCode::Other, format!("{host} is left out: {reason}"))
             });
             let warnings: Vec<Warning> = self
                 .access

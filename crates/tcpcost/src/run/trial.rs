@@ -496,8 +496,7 @@ fn stack(topology: &Topology, host: HostName) -> StackKind {
 }
 
 fn warning(text: String) -> Warning {
-    let code = WarningCode::Other;
-    Warning { code, text }
+    Warning::new(WarningCode::Other, text)
 }
 
 fn nanos(time: Duration) -> u64 {

@@ -32,7 +32,6 @@ pub fn judge(
     let derived = derive(record);
     let of = |kind| derived.get(&Derived::total(kind)).copied();
     let mut warnings = Vec::new();
-    let mut warn = |code, text: String| warnings.push(Warning { code, text });
 
     // The tick's sampling of a short trial is a guess; eBPF's is not.
     let of_others = of(Figure::ExactOthersRatio).or_else(|| of(Figure::OthersRatio));
@@ -50,14 +49,12 @@ pub fn judge(
                 names.join(", ")
             )
         };
-        warn(
-            WarningCode::Others,
-            format!(
-                "tasks of others used {:.1} % of the trial's CPUs, more than {:.1} %{busiest}: stop them, or choose idle CPUs with client.cpus and server.cpus",
-                ratio * 100.0,
-                others_max * 100.0
-            ),
+        let text = format!(
+            "tasks of others used {:.1} % of the trial's CPUs, more than {:.1} %{busiest}: stop them, or choose idle CPUs with client.cpus and server.cpus",
+            ratio * 100.0,
+            others_max * 100.0
         );
+        warnings.push(Warning::new(WarningCode::Others, text).extent(ratio * 100.0));
     }
     for (host, found) in &record.hosts {
         let open = found
@@ -66,37 +63,29 @@ pub fn judge(
             .filter_map(|reading| reading.closure())
             .find(|closure| (closure - 1.0).abs() > CLOSURE_MAX);
         if let Some(closure) = open {
-            warn(
-                WarningCode::Other,
-                format!(
-                    "the meter {} accounts for {:.2} % of the {host}'s CPU time: do not trust its figures here",
-                    MeterName::Exact,
-                    closure * 100.0
-                ),
+            let text = format!(
+                "the meter {} accounts for {:.2} % of the {host}'s CPU time: do not trust its figures here",
+                MeterName::Exact,
+                closure * 100.0
             );
+            warnings.push(Warning::new(WarningCode::Other, text).of(vec![*host]));
         }
     }
     if let Some(ratio) = of(Figure::StealRatio).filter(|&ratio| ratio > STEAL_MAX) {
-        warn(
-            WarningCode::Steal,
-            format!(
-                "the hypervisor took {:.1} % of the trial's CPUs: repeat when the host is quiet, or use a machine of your own",
-                ratio * 100.0
-            ),
+        let text = format!(
+            "the hypervisor took {:.1} % of the trial's CPUs: repeat when the host is quiet, or use a machine of your own",
+            ratio * 100.0
         );
+        warnings.push(Warning::new(WarningCode::Steal, text).extent(ratio * 100.0));
     }
     if let Some(ratio) = of(Figure::PayloadDisagreement).filter(|&ratio| ratio > DISAGREEMENT_MAX) {
-        warn(
-            WarningCode::Disagreement,
-            format!(
-                "the kernel's and the workload's payload counts differ by {:.1} %: lengthen the duration; if they still differ, do not trust the number",
-                ratio * 100.0
-            ),
+        let text = format!(
+            "the kernel's and the workload's payload counts differ by {:.1} %: lengthen the duration; if they still differ, do not trust the number",
+            ratio * 100.0
         );
+        warnings.push(Warning::new(WarningCode::Disagreement, text).extent(ratio * 100.0));
     }
-    if let Some(text) = rate_missed(record, &derived) {
-        warn(WarningCode::RateMissed, text);
-    }
+    warnings.extend(rate_missed(record, &derived));
     for (host, found) in &record.hosts {
         let preempted = found.growth(
             MeterName::Rusage,
@@ -106,60 +95,64 @@ pub fn judge(
         if let Some(preempted) = preempted {
             let per_s = preempted as f64 * 1e9 / record.interval_ns as f64 / found.threads as f64;
             if per_s > PREEMPTIONS_MAX_PER_S {
-                warn(
-                    WarningCode::Preempted,
-                    format!(
-                        "the {host}'s threads were preempted {per_s:.0} times a second each: something shares CPU {:?}; give the hosts CPUs of their own",
-                        found.cpus
-                    ),
+                let text = format!(
+                    "the {host}'s threads were preempted {per_s:.0} times a second each: something shares CPU {:?}; give the hosts CPUs of their own",
+                    found.cpus
                 );
+                let warning = Warning::new(WarningCode::Preempted, text);
+                warnings.push(warning.extent(per_s).of(vec![*host]));
             }
         }
     }
-    if let Some(text) = stragglers(record) {
-        warn(WarningCode::Straggler, text);
-    }
-    if let Some(text) = softirq_elsewhere(record) {
-        warn(WarningCode::SoftirqElsewhere, text);
-    }
-    if let Some(text) = record.machines.values().find_map(frequency) {
-        warn(WarningCode::Frequency, text);
-    }
+    warnings.extend(stragglers(record));
+    warnings.extend(softirq_elsewhere(record));
+    warnings.extend(record.machines.values().find_map(frequency));
     warnings
 }
 
-fn rate_missed(record: &Record, derived: &BTreeMap<Derived, f64>) -> Option<String> {
+fn rate_missed(record: &Record, derived: &BTreeMap<Derived, f64>) -> Option<Warning> {
     // Of several groups each has a rate of its own, or none.
     if !record.knobs.group_names().is_empty() {
         return group_rate_missed(record, derived);
     }
     let asked = |name: &str| record.knobs.value(name)?.number();
-    let got = |kind| derived.get(&Derived::total(kind)).copied();
     // Each of several clients has the rate.
     let clients = record.topology.traffic.len().max(1) as f64;
-    let (asked, got, unit) = match (asked("rate"), asked("transaction_rate")) {
+    let (asked, kind) = match (asked("rate"), asked("transaction_rate")) {
         (Some(asked), _) => {
             let directions = if record.knobs.word("workload")? == "bidirectional" {
                 2.0
             } else {
                 1.0
             };
-            (asked * directions * clients, got(Figure::Goodput)?, "bit/s")
+            (asked * directions * clients, Figure::Goodput)
         }
-        (_, Some(asked)) => (
-            asked * clients,
-            got(Figure::TransactionsPerS)?,
-            "transactions/s",
-        ),
+        (_, Some(asked)) => (asked * clients, Figure::TransactionsPerS),
         _ => return None,
     };
+    missed(kind, *derived.get(&Derived::total(kind))?, asked, "")
+}
+
+/// Warns if `got` is less than `asked`, both in the figure's unit; `whose` follows the numbers.
+fn missed(kind: Figure, got: f64, asked: f64, whose: &str) -> Option<Warning> {
+    let (unit, scale, decimals) = match kind {
+        Figure::Goodput if asked >= 1e9 => ("Gbit/s", 1e9, 3),
+        Figure::Goodput if asked >= 1e6 => ("Mbit/s", 1e6, 2),
+        Figure::Goodput => ("kbit/s", 1e3, 2),
+        _ => ("transactions/s", 1.0, 0),
+    };
     (got < asked * RATE_MET).then(|| {
-        format!("only {got:.3e} of {asked:.3e} {unit} were reached: these CPUs or the path cannot carry the rate; lower it")
+        let text = format!(
+            "only {:.decimals$} of {} {unit}{whose} were reached: these CPUs or the path cannot carry the rate; lower it",
+            got / scale,
+            asked / scale
+        );
+        Warning::new(WarningCode::RateMissed, text).extent(100.0 * got / asked)
     })
 }
 
 /// Hosts that did much less than others of their side, where three at least are to do the same.
-fn stragglers(record: &Record) -> Option<String> {
+fn stragglers(record: &Record) -> Option<Warning> {
     // Of groups each host may have another share.
     if !record.knobs.group_names().is_empty() {
         return None;
@@ -188,18 +181,21 @@ fn stragglers(record: &Record) -> Option<String> {
         }
         rates.sort_by(|(_, a), (_, b)| a.total_cmp(b));
         let median = rates[rates.len() / 2].1;
-        let slow: Vec<String> = rates
+        let slow: Vec<(HostName, f64)> = rates
             .iter()
             .take_while(|(_, rate)| *rate < median * STRAGGLER_MAX)
-            .map(|(name, rate)| format!("{name} {:.0} %", rate / median * 100.0))
+            .map(|(name, rate)| (*name, rate / median * 100.0))
             .collect();
-        let of = rates.len();
-        (!slow.is_empty()).then(|| {
-            format!(
-                "stragglers, against the median of {of} hosts: {}: compare their links, CPUs and retransmissions with the others'",
-                slow.join(", ")
-            )
-        })
+        let (_, slowest) = *slow.first()?;
+        let shares = slow.iter().map(|(name, share)| format!("{name} {share:.0} %"));
+        let text = format!(
+            "stragglers, against the median of {} hosts: {}: compare their links, CPUs and retransmissions with the others'",
+            rates.len(),
+            shares.collect::<Vec<_>>().join(", ")
+        );
+        let warning = Warning::new(WarningCode::Straggler, text);
+        let hosts = slow.iter().map(|(name, _)| *name).collect();
+        Some(warning.extent(slowest).of(hosts))
     })
 }
 
@@ -208,14 +204,18 @@ const STRAGGLERS_OF: usize = 3;
 /// Flows that share a bottleneck differ by a fifth or so for a second.
 const STRAGGLER_MAX: f64 = 0.7;
 
-fn group_rate_missed(record: &Record, derived: &BTreeMap<Derived, f64>) -> Option<String> {
+/// The group that is farthest from its rate.
+fn group_rate_missed(record: &Record, derived: &BTreeMap<Derived, f64>) -> Option<Warning> {
     let groups = record.knobs.groups().ok()?;
-    groups.iter().find_map(|group| {
+    let missed = groups.iter().filter_map(|group| {
         let name = group.name?;
         let settings = &group.settings;
         let talks = record.topology.traffic.iter();
         let clients = talks.filter(|traffic| group.is_on(traffic.on)).count() as f64;
-        let directions = Side::BOTH.iter().filter(|&&side| settings.sends(side)).count();
+        let directions = Side::BOTH
+            .iter()
+            .filter(|&&side| settings.sends(side))
+            .count();
         let (asked, kind) = match (settings.rate_bits_per_s, settings.transactions_per_s) {
             (Some(rate), _) => (rate as f64 * directions as f64, Figure::Goodput),
             (_, Some(rate)) => (rate as f64, Figure::TransactionsPerS),
@@ -223,16 +223,21 @@ fn group_rate_missed(record: &Record, derived: &BTreeMap<Derived, f64>) -> Optio
         };
         let scope = Scope::Group(name);
         let got = derived.get(&Derived { kind, scope })?;
-        let (asked, unit) = (asked * clients, kind.unit());
-        (*got < asked * RATE_MET).then(|| {
-            format!("only {got:.3e} of {asked:.3e} {unit} of the group {name} were reached: these CPUs or the path cannot carry the rate; lower it")
-        })
+        missed(
+            kind,
+            *got,
+            asked * clients,
+            &format!(" of the group {name}"),
+        )
+    });
+    missed.min_by(|one, other| {
+        f64::total_cmp(&one.extent.unwrap_or(0.0), &other.extent.unwrap_or(0.0))
     })
 }
 
 /// More softirq time on CPUs of no host of a machine than on its hosts', and more than 5 % of a CPU. Shares of
 /// time: each host is read over an interval of its own.
-fn softirq_elsewhere(record: &Record) -> Option<String> {
+fn softirq_elsewhere(record: &Record) -> Option<Warning> {
     record.machines.keys().find_map(|machine| {
         let of_machine = |host: &&HostRecord| host.machine == *machine;
         let hosts: Vec<&HostRecord> = record.hosts.values().filter(of_machine).collect();
@@ -247,19 +252,21 @@ fn softirq_elsewhere(record: &Record) -> Option<String> {
         let outside = share(Whose::Host)? - inside;
         (outside > inside && outside > SOFTIRQ_ELSEWHERE_MAX).then(|| {
             let ms = |share: f64| share * record.interval_ns as f64 / 1e6;
-            format!(
+            let text = format!(
                 "{:.0} ms of softirq ran on CPUs of no host and {:.0} ms on theirs: other traffic, or receive work that is not steered; see rps_cpus in the record",
                 ms(outside),
                 ms(inside)
-            )
+            );
+            Warning::new(WarningCode::SoftirqElsewhere, text).extent(ms(outside))
         })
     })
 }
 
-fn frequency(host: &Machine) -> Option<String> {
+fn frequency(host: &Machine) -> Option<Warning> {
     let governor = host.governor.as_deref()?;
     (governor != "performance").then(|| {
-        format!("the CPU frequency governor is {governor}: times vary with it; cpupower frequency-set -g performance")
+        let text = format!("the CPU frequency governor is {governor}: times vary with it; cpupower frequency-set -g performance");
+        Warning::new(WarningCode::Frequency, text)
     })
 }
 
@@ -319,6 +326,30 @@ mod tests {
     }
 
     #[test]
+    fn a_missed_rate_is_told_in_the_studys_units() {
+        let text = |kind, got, asked| missed(kind, got, asked, "").map(|warning| warning.text);
+        let is = |kind, got, asked, expected: &str| {
+            let text = text(kind, got, asked).unwrap();
+            assert!(text.starts_with(expected), "{text}");
+        };
+        is(
+            Figure::Goodput,
+            6.087e7,
+            1e8,
+            "only 60.87 of 100 Mbit/s were",
+        );
+        is(
+            Figure::Goodput,
+            9.41e8,
+            2.5e9,
+            "only 0.941 of 2.5 Gbit/s were",
+        );
+        let rate = Figure::TransactionsPerS;
+        is(rate, 963.4, 1000.0, "only 963 of 1000 transactions/s were");
+        assert_eq!(text(rate, 981.0, 1000.0), None);
+    }
+
+    #[test]
     fn a_host_that_did_much_less_than_its_like_is_named() {
         let mut knobs = Knobs::default();
         knobs.set("topology", "star").unwrap();
@@ -344,7 +375,9 @@ mod tests {
             stragglers(&record)
         };
         assert_eq!(told([100, 90, 110, 80]), None);
-        let text = told([100, 90, 40, 110]).unwrap();
+        let warning = told([100, 90, 40, 110]).unwrap();
+        assert_eq!(warning.hosts, [HostName::CLIENT.numbered(3).unwrap()]);
+        let text = warning.text;
         assert!(text.contains("median of 4 hosts: client3 40 %:"), "{text}");
     }
 
@@ -380,7 +413,7 @@ mod tests {
             softirq_elsewhere(&record)
         };
         assert_eq!(told(220), None, "20 ms of a second, and 20 ms of 100");
-        let text = told(500).unwrap();
+        let text = told(500).unwrap().text;
         assert!(
             text.starts_with("280 ms of softirq ran on CPUs of no host and 220 ms"),
             "{text}"

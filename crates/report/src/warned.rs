@@ -1,0 +1,234 @@
+//! Warnings of many trials in one line for each code: in how many trials, from where to where, and the worst one's text.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tcpcost_study::{HostName, Warning, WarningCode};
+
+use crate::number::show;
+
+/// Warnings of one code; of `other`, those that differ in nothing but numbers.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Warned {
+    /// Which.
+    pub code: WarningCode,
+    /// In how many trials.
+    pub count: usize,
+    /// The text of the worst one; of the last one if none has an extent.
+    pub text: String,
+    /// The least and the greatest extent, in the unit of [`WarningCode::unit`]; absent if none has one.
+    pub range: Option<(f64, f64)>,
+    /// In how many trials each host was named.
+    pub hosts: BTreeMap<HostName, usize>,
+    /// Texts that differ from [`Warned::text`].
+    others: BTreeSet<String>,
+}
+
+/// Hosts that a line lists.
+const HOSTS_LISTED: usize = 5;
+
+/// The warnings of each trial, by code. A trial that has one of both ends is one trial.
+pub(crate) fn warned<'a>(trials: impl Iterator<Item = &'a [Warning]>) -> Vec<Warned> {
+    let mut all: Vec<Warned> = Vec::new();
+    for warnings in trials {
+        let mut of_trial = Vec::new();
+        for warning in warnings {
+            add(&mut of_trial, Warned::new(warning), |_, _| 1);
+        }
+        for warned in of_trial {
+            add(&mut all, warned, |one, other| one + other);
+        }
+    }
+    all.sort_by_key(|warned| warned.code);
+    all
+}
+
+/// The warnings of several cells, by code.
+pub(crate) fn merge<'a>(warnings: impl Iterator<Item = &'a Warned>) -> Vec<Warned> {
+    let mut all = Vec::new();
+    for warned in warnings {
+        add(&mut all, warned.clone(), |one, other| one + other);
+    }
+    all.sort_by_key(|warned| warned.code);
+    all
+}
+
+/// Adds `more` to the entry of its kind; `count` makes one number of trials out of two.
+fn add(all: &mut Vec<Warned>, more: Warned, count: fn(usize, usize) -> usize) {
+    match all.iter_mut().find(|seen| seen.is_like(&more)) {
+        Some(seen) => seen.add(more, count),
+        None => all.push(more),
+    }
+}
+
+impl Warned {
+    fn new(warning: &Warning) -> Warned {
+        Warned {
+            code: warning.code,
+            count: 1,
+            text: warning.text.clone(),
+            range: warning.extent.map(|extent| (extent, extent)),
+            hosts: warning.hosts.iter().map(|&host| (host, 1)).collect(),
+            others: BTreeSet::new(),
+        }
+    }
+
+    /// True if both are of one kind: texts of one code say the same with other numbers, those of `other` only if they
+    /// differ in nothing but numbers.
+    fn is_like(&self, other: &Warned) -> bool {
+        let words = |text: &str| text.replace(|c: char| c.is_ascii_digit(), "");
+        let is_other = self.code == WarningCode::Other;
+        self.code == other.code && (!is_other || words(&self.text) == words(&other.text))
+    }
+
+    fn add(&mut self, more: Warned, count: fn(usize, usize) -> usize) {
+        self.others.extend(more.others);
+        let worst = |of: (f64, f64)| match self.code.less_is_worse() {
+            true => -of.0,
+            false => of.1,
+        };
+        let is_worse = match (self.range, more.range) {
+            (Some(known), Some(new)) => worst(new) > worst(known),
+            (known, new) => known.is_none() || new.is_some(),
+        };
+        let lesser = if is_worse {
+            std::mem::replace(&mut self.text, more.text)
+        } else {
+            more.text
+        };
+        self.others.insert(lesser);
+        self.others.remove(&self.text);
+        self.range = match (self.range, more.range) {
+            (Some(known), Some(new)) => Some((known.0.min(new.0), known.1.max(new.1))),
+            (known, new) => known.or(new),
+        };
+        self.count = count(self.count, more.count);
+        for (host, trials) in more.hosts {
+            let known = self.hosts.entry(host).or_default();
+            *known = count(*known, trials).max(trials);
+        }
+    }
+
+    /// All in one line: `7 trials, 60.9 to 96.4 % of the rate; the worst: only 60.9 of …`.
+    pub fn sentence(&self) -> String {
+        let trials = if self.count == 1 { "trial" } else { "trials" };
+        let mut line = format!("{} {trials}", self.count);
+        if self.hosts.len() > 1 {
+            line += &format!(" ({})", self.hosts_by_count());
+        }
+        let range = self.range.zip(self.code.unit());
+        let range = range.map(|((least, most), unit)| (show(least), show(most), unit));
+        match range.filter(|(least, most, _)| least != most) {
+            Some((least, most, unit)) => {
+                line += &format!(", {least} to {most} {unit}; the worst");
+            }
+            None if !self.others.is_empty() => {
+                line += &format!(", one of {} texts", 1 + self.others.len());
+            }
+            None => {}
+        }
+        format!("{line}: {}", self.text)
+    }
+
+    /// `n3 in 12, n2 in 1`, the most frequent first.
+    fn hosts_by_count(&self) -> String {
+        let mut hosts: Vec<(&HostName, usize)> = self.hosts.iter().map(|(h, &n)| (h, n)).collect();
+        hosts.sort_by_key(|&(_, trials)| std::cmp::Reverse(trials));
+        let listed = hosts.iter().take(HOSTS_LISTED);
+        let mut parts: Vec<String> = listed
+            .map(|(host, trials)| format!("{host} in {trials}"))
+            .collect();
+        if hosts.len() > HOSTS_LISTED {
+            parts.push(format!("{} more hosts", hosts.len() - HOSTS_LISTED));
+        }
+        parts.join(", ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sentences(trials: &[&[Warning]]) -> Vec<String> {
+        let all = warned(trials.iter().copied());
+        all.iter().map(Warned::sentence).collect()
+    }
+
+    #[test]
+    fn the_worst_is_shown_with_the_range() {
+        let warning = |code, extent: f64| Warning::new(code, format!("{extent}")).extent(extent);
+        let rate = |extent| [warning(WarningCode::RateMissed, extent)];
+        let steal = |extent| [warning(WarningCode::Steal, extent)];
+        let told = sentences(&[
+            &rate(96.4),
+            &rate(60.87),
+            &rate(90.0),
+            &steal(1.25),
+            &steal(32.5),
+            &steal(2.0),
+        ]);
+        let expected = [
+            "3 trials, 1.25 to 32.5 %; the worst: 32.5",
+            "3 trials, 60.9 to 96.4 % of the rate; the worst: 60.87",
+        ];
+        assert_eq!(told, expected);
+        assert_eq!(sentences(&[&steal(32.5)]), ["1 trial: 32.5"]);
+        // Records without extents.
+        let old = |text: &str| [Warning::new(WarningCode::Steal, text)];
+        let told = sentences(&[&old("1 %"), &old("32 %"), &old("2 %")]);
+        assert_eq!(told, ["3 trials, one of 3 texts: 2 %"]);
+    }
+
+    #[test]
+    fn hosts_are_told_by_their_counts() {
+        let host = |name: &str| name.parse::<HostName>().unwrap();
+        let slow = |text: &str, extent, hosts: &[&str]| {
+            let hosts = hosts.iter().map(|name| host(name)).collect();
+            let warning = Warning::new(WarningCode::Straggler, text);
+            [warning.extent(extent).of(hosts)]
+        };
+        let often = slow("n3 40 %", 40.0, &["n3"]);
+        let once = slow("n2 63 %, n3 65 %", 63.0, &["n2", "n3"]);
+        let told = sentences(&[&often, &often, &once]);
+        let expected =
+            "3 trials (n3 in 3, n2 in 1), 40.0 to 63.0 % of the median; the worst: n3 40 %";
+        assert_eq!(told, [expected]);
+        let cells = [
+            warned([&often[..]].into_iter()),
+            warned([&once[..]].into_iter()),
+        ];
+        let merged = merge(cells.iter().flatten());
+        assert_eq!((merged.len(), merged[0].count), (1, 2));
+        assert_eq!(merged[0].hosts, [(host("n2"), 1), (host("n3"), 2)].into());
+    }
+
+    #[test]
+    fn a_trial_that_warns_of_both_its_ends_is_one_trial() {
+        let warning = |host, extent| {
+            let warning = Warning::new(WarningCode::Preempted, format!("the {host}'s"));
+            warning.extent(extent).of(vec![host])
+        };
+        let [client, server] = HostName::PAIR;
+        let trial = [warning(client, 300.0), warning(server, 900.0)];
+        let told = sentences(&[&trial, &trial[..1]]);
+        let expected = "2 trials (client in 2, server in 1), 300 to 900 times a second; the worst: the server's";
+        assert_eq!(told, [expected]);
+    }
+
+    #[test]
+    fn other_warnings_are_folded_if_they_differ_in_nothing_but_numbers() {
+        let other = |text: &str| [Warning::new(WarningCode::Other, text)];
+        let told = sentences(&[
+            &other("no steering"),
+            &other("no eBPF"),
+            &other("CPU 0 was not idle (9.5 %)"),
+            &other("CPU 1 was not idle (12.0 %)"),
+            &other("no steering"),
+        ]);
+        let expected = [
+            "2 trials: no steering",
+            "1 trial: no eBPF",
+            "2 trials, one of 2 texts: CPU 1 was not idle (12.0 %)",
+        ];
+        assert_eq!(told, expected);
+    }
+}
