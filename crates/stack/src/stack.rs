@@ -181,13 +181,12 @@ pub trait Stack {
     /// Only of a broken stack.
     fn poll(&mut self, timeout: Option<Duration>) -> io::Result<usize>;
 
-    /// Hands over what was taken and waits to be: before a thread does something else than poll.
+    /// Sends what waits to be sent, acknowledgements included. A thread calls it before it does something else than poll,
+    /// e.g. read meters. It has no default: a stack that gathers packets must not forget it.
     ///
     /// # Errors
     /// Only of a broken stack.
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
+    fn flush(&mut self) -> io::Result<()>;
 
     /// Tells nothing more of a connection: its calls are made without asking. A stack that can only tell goes on.
     fn stop_telling(&mut self, _conn: Self::Conn) {}

@@ -153,6 +153,10 @@ impl<D: Device<Wire>> Stack for UserStack<D> {
         }
     }
 
+    fn flush(&mut self) -> io::Result<()> {
+        UserStack::flush(self)
+    }
+
     fn use_precise_timeouts(&mut self) {
         // As the kernel's stack does, and for the same reason.
         let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
@@ -300,7 +304,7 @@ pub(super) fn readiness(connection: &Connection, token: u32) -> Ready {
 #[cfg(test)]
 mod tests {
     use tcpcost_link::memory::{self, Memory};
-    use tcpcost_tcp::Config;
+    use tcpcost_tcp::{AckPolicy, Config};
 
     use super::*;
     use crate::stack::SocketOptions;
@@ -330,6 +334,53 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// Hands over what any stack has gathered, as a workload does before its thread reads meters.
+    fn hand_over<S: Stack>(stack: &mut S) {
+        stack.flush().unwrap();
+    }
+
+    #[test]
+    fn the_acks_of_a_late_batch_leave_before_the_thread_does_something_else() {
+        let (near, far) = memory::pair::<Wire>(256);
+        let mut client = stack(near, ["10.0.0.1", "fd00::1"]);
+        let mut server = stack(far, ["10.0.0.2", "fd00::2"]);
+        for one in [&mut client, &mut server] {
+            one.config.ack = AckPolicy::Exactly {
+                segments: 16,
+                delay_max: Duration::from_millis(499),
+            };
+        }
+        let at = "10.0.0.2:80".parse().unwrap();
+        let listener = server.listen(at, 5, 0).unwrap();
+        let to = client.connect(at, 1).unwrap();
+        let from = (0..100).find_map(|_| {
+            client.poll(Some(Duration::ZERO)).unwrap();
+            server.poll(Some(Duration::ZERO)).unwrap();
+            server.accept(listener, 2).ok()
+        });
+        let from = from.expect("it was let in").0;
+        client.poll(Some(Duration::ZERO)).unwrap();
+        let mut buffer = vec![0; 1 << 20];
+        let mut segments_max = 0;
+        for _ in 0..20 {
+            // The sender has two turns, then the receiver has one.
+            client.poll(Some(Duration::ZERO)).unwrap();
+            let _full = client.write(to, &[1; 100_000]);
+            client.poll(Some(Duration::ZERO)).unwrap();
+            server.poll(Some(Duration::ZERO)).unwrap();
+            let before = server.connection(from).unwrap().counters().segments_sent;
+            let _nothing = server.read(from, &mut buffer);
+            hand_over(&mut server);
+            let connection = server.connection(from).unwrap();
+            let waiting = connection.info(server.now).ack.unacked_segments;
+            // Less than a step; a partial segment counts, too.
+            assert!(waiting < 20, "{waiting} segments wait for their ACKs");
+            let acks = connection.counters().segments_sent - before;
+            segments_max = segments_max.max(acks * 16);
+        }
+        assert!(segments_max >= 64, "no batch was large: {segments_max}");
     }
 
     #[test]

@@ -11,7 +11,9 @@ use crate::wire::{Flags, Segment};
 impl Connection {
     /// The peer's SYN again while we wait for the acknowledgement of ours: its SYN-ACK if both
     /// opened at once (go on without the SYN, which is acknowledged as any duplicate: RFC 9293
-    /// §3.10.7.4, RFC 2883), else a sign that our SYN-ACK was lost.
+    /// §3.10.7.4), else a sign that our SYN-ACK was lost. No SACK block reports it: the handshake of figure 7
+    /// sends each SYN twice, and RFC 2883 is about data. A sender that counts such reports would take its path
+    /// for one that reorders or duplicates.
     pub(super) fn check_repeated_syn(&mut self, segment: &mut Segment) -> ControlFlow<()> {
         let repeated = self.state == State::SynReceived
             && segment.flags.contains(Flags::SYN)
@@ -20,7 +22,6 @@ impl Connection {
             return ControlFlow::Continue(());
         }
         if segment.flags.contains(Flags::ACK) && !self.passive {
-            self.report_duplicate(segment.seq, segment.seq + 1);
             self.owe_ack();
             segment.seq += 1;
             segment.flags = segment.flags.without(Flags::SYN);
@@ -30,12 +31,16 @@ impl Connection {
         ControlFlow::Break(())
     }
 
-    /// PAWS (RFC 7323 §5.3 R1), and §3.2: once agreed on, timestamps are in every segment.
+    /// PAWS (RFC 7323 §5.3 R1), and §3.2: once agreed on, timestamps are in every segment. A SYN without them is
+    /// of a peer that may have restarted: it goes on to [`Self::check_syn`], since RFC 5961 §4.2 must answer it.
     pub(super) fn check_timestamps(&mut self, segment: &Segment, now: Instant) -> ControlFlow<()> {
         if !self.timestamps || segment.flags.contains(Flags::RST) {
             return ControlFlow::Continue(());
         }
         let Some(timestamps) = segment.options.timestamps else {
+            if segment.flags.contains(Flags::SYN) {
+                return ControlFlow::Continue(());
+            }
             self.counters.dropped_paws += 1;
             return ControlFlow::Break(());
         };
@@ -77,7 +82,8 @@ impl Connection {
         }
         if !segment.payload.is_empty() && segment.end().at_or_before(self.rcv.nxt) {
             self.counters.duplicates_received += 1;
-            self.report_duplicate(segment.seq, segment.seq + segment.payload.len() as u32);
+            let text = segment.seq + u32::from(segment.flags.contains(Flags::SYN));
+            self.report_duplicate(text, text + segment.payload.len() as u32);
         }
         self.answer_unacceptable(segment, now);
         ControlFlow::Break(())

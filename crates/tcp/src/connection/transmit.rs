@@ -93,10 +93,12 @@ impl Connection {
         let (partial, whole) = (self.partial_ack(), self.ack.is_whole());
         let mut segment = self.segment(self.snd.nxt, Flags::ACK, Chain::new(), now);
         self.owed.acks = more;
-        if let Some(ack) = partial {
-            self.acknowledge_only(ack, whole, &mut segment, now);
+        match partial {
+            // A duplicate is reported by the last of them: before an ACK that covers it the block would look like data
+            // behind a gap (RFC 2883 §4).
+            Some(ack) => self.acknowledge_only(ack, whole, &mut segment, now),
+            None => self.add_sack_blocks(&mut segment.options),
         }
-        self.add_sack_blocks(&mut segment.options);
         self.counters.pure_acks_sent += 1;
         segment
     }

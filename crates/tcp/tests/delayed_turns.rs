@@ -1,0 +1,121 @@
+//! Two endpoints in virtual time that get the CPU late, so that what should have come one by one comes together: the policy
+//! `exactly` stays exact.
+
+mod common;
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use common::{Random, Slabs, Wire, ms};
+use tcpcost_link::{Device, memory};
+use tcpcost_tcp::wire::Checksum;
+use tcpcost_tcp::{AckPolicy, Config, ConnId, Counters, Endpoint, Pool};
+
+/// Payload of a full segment.
+const FULL: u64 = 1448;
+const SEGMENTS: u32 = 16;
+
+/// An end, with a batch of packets for each turn.
+struct Side {
+    endpoint: Endpoint,
+    device: memory::Memory<Wire>,
+}
+
+impl Side {
+    fn new(device: memory::Memory<Wire>, config: &Config, seed: u8) -> Self {
+        let (pool, secret) = (Pool::default(), [seed; 16]);
+        let endpoint = Endpoint::new(config.clone(), pool, secret, Checksum::Partial, ms(0));
+        Self { endpoint, device }
+    }
+
+    fn transmit(&mut self, now: Instant) {
+        let packets = std::iter::from_fn(|| self.endpoint.poll_packet(now).map(Wire));
+        let mut out: VecDeque<Wire> = packets.collect();
+        self.device.send(&mut out, now).unwrap();
+        assert!(out.is_empty(), "the device holds all");
+    }
+
+    fn receive(&mut self, now: Instant) {
+        let mut arrived = VecDeque::new();
+        let mut source = Slabs(self.endpoint.pool().clone());
+        self.device
+            .receive(&mut source, &mut arrived, 64, now)
+            .unwrap();
+        let packets = arrived.into_iter().map(|Wire(packet)| packet);
+        self.endpoint.on_packets(packets, now);
+        self.endpoint.on_timeout(now);
+    }
+
+    fn counters(&self, id: ConnId) -> Counters {
+        *self.endpoint.connection(id).unwrap().counters()
+    }
+}
+
+/// The counters of a client that always has something to send, and of a server that reads, after turns of which one in a
+/// hundred comes up to so much too late.
+fn run(seed: u64, late_us: u32) -> (Counters, Counters) {
+    let config = Config {
+        ack: AckPolicy::Exactly {
+            segments: SEGMENTS,
+            delay_max: Duration::from_millis(40),
+        },
+        // Whole segments, so that a probe of the tail finds nothing that was not sent.
+        send_buffer: 700 * FULL as u32,
+        receive_buffer: 4 << 20,
+        ..Config::default()
+    };
+    let (near, far) = memory::pair(1 << 16);
+    let (mut client, mut server) = (Side::new(near, &config, 1), Side::new(far, &config, 2));
+    server.endpoint.listen(80, 10, config.clone()).unwrap();
+    let local: SocketAddr = "10.0.0.1:0".parse().unwrap();
+    let remote = "10.0.0.2:80".parse().unwrap();
+    let to = client.endpoint.connect(local, remote, ms(0)).unwrap();
+    let mut from = None;
+    let (mut random, mut due) = (Random(seed), [ms(0); 2]);
+    let mut buffer = vec![0; 1 << 20];
+    for _ in 0..10_000 {
+        let at = usize::from(due[1] < due[0]);
+        let now = due[at];
+        let late = if random.below(100) == 0 { late_us } else { 300 };
+        due[at] = now + Duration::from_micros(u64::from(1 + random.below(late)));
+        let side = if at == 0 { &mut client } else { &mut server };
+        side.transmit(now);
+        side.receive(now);
+        if at == 0 {
+            side.endpoint
+                .apply(to, |connection| connection.write(&buffer));
+            client.transmit(now);
+            continue;
+        }
+        from = from.or_else(|| server.endpoint.accept(80));
+        let Some(id) = from else { continue };
+        server
+            .endpoint
+            .apply(id, |connection| connection.read(&mut buffer, now));
+        server.transmit(now);
+        let counters = server.counters(id);
+        let steps = counters.payload_bytes_received / (u64::from(SEGMENTS) * FULL);
+        let acks = counters.pure_acks_sent;
+        assert!(acks >= steps, "{acks} ACKs where {steps} are due");
+    }
+    (client.counters(to), server.counters(from.unwrap()))
+}
+
+#[test]
+fn exactly_is_exact_however_late_the_turns_come() {
+    let mut again = 0;
+    for seed in 0..4 {
+        for late_us in [1000, 20_000, 100_000, 500_000] {
+            let (client, server) = run(seed, late_us);
+            let steps = server.payload_bytes_received / (u64::from(SEGMENTS) * FULL);
+            let aside = server.delayed_acks_sent + u64::from(server.duplicates_received) + 4;
+            let acks = server.pure_acks_sent;
+            assert!(acks <= steps + aside, "{acks} ACKs where {steps} are due");
+            // Nothing was lost: what reports a repeated segment must not look like a gap.
+            assert_eq!(client.recoveries, 0, "{client:?}");
+            again += client.segments_retransmitted;
+        }
+    }
+    assert!(again > 20, "too few came twice: {again}");
+}
