@@ -22,6 +22,8 @@ pub struct Link {
     pub up: bool,
     /// MTU, bytes.
     pub mtu: u32,
+    /// Packets that its queue holds (txqueuelen); of a TUN or TAP, those that its program has not read.
+    pub tx_queue_len: u32,
     /// Most segments in a super-segment.
     pub gso_max_segs: u32,
     /// Most bytes in a super-segment (IPv6, and IPv4 on kernels before 6.3).
@@ -52,6 +54,7 @@ pub fn read(device: &str) -> Result<Link, SystemError> {
         index: found.header.index,
         up: found.header.flags.contains(LinkFlags::Up),
         mtu: 0,
+        tx_queue_len: 0,
         gso_max_segs: 0,
         gso_max_size: 0,
         gso_ipv4_max_size: None,
@@ -62,6 +65,7 @@ pub fn read(device: &str) -> Result<Link, SystemError> {
     for attribute in found.attributes {
         match attribute {
             LinkAttribute::Mtu(mtu) => link.mtu = mtu,
+            LinkAttribute::TxQueueLen(packets) => link.tx_queue_len = packets,
             LinkAttribute::GsoMaxSegs(segments) => link.gso_max_segs = segments,
             LinkAttribute::GsoMaxSize(bytes) => link.gso_max_size = bytes,
             LinkAttribute::GsoIpv4MaxSize(bytes) => link.gso_ipv4_max_size = Some(bytes),
@@ -173,6 +177,12 @@ pub fn set_mtu(device: &str, bytes: u32) -> Result<(), SystemError> {
         &format!("mtu {bytes}"),
         vec![LinkAttribute::Mtu(bytes)],
     )
+}
+
+/// Sets how many packets its queue holds.
+pub fn set_tx_queue_len(device: &str, packets: u32) -> Result<(), SystemError> {
+    let what = format!("txqueuelen {packets}");
+    change(device, &what, vec![LinkAttribute::TxQueueLen(packets)])
 }
 
 /// Sets the most segments in a super-segment. Connections take it up when they connect.

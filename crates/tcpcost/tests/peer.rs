@@ -433,9 +433,12 @@ fn an_interface_that_was_there_is_afterwards_as_it_was() {
         ip("address add 10.78.0.1/24 dev tcp0");
         let seen = || {
             let link = ip("-o link show tcp0");
-            let mtu = link.split_once(" mtu ").unwrap().1.split(' ').next();
-            let (up, mtu) = (link.contains("UP"), mtu.unwrap().to_string());
-            (up, mtu, ip("-o address show tcp0"))
+            let word = |after: &str| {
+                let (_, rest) = link.split_once(after).unwrap();
+                rest.split(['\\', ' ']).next().unwrap().to_string()
+            };
+            let (up, mtu, queue) = (link.contains("UP"), word(" mtu "), word(" qlen "));
+            (up, mtu, queue, ip("-o address show tcp0"))
         };
         let before = seen();
         let peer = peer(
@@ -443,9 +446,9 @@ fn an_interface_that_was_there_is_afterwards_as_it_was() {
             "--tap",
             &[&["--listen", "5000", "--sink", "--mtu", "9000"]],
         );
-        let (up, mtu, addresses) = seen();
+        let (up, mtu, queue, addresses) = seen();
         assert!(
-            up && mtu == "9000" && addresses.contains("fd78::1"),
+            up && mtu == "9000" && queue == "8192" && addresses.contains("fd78::1"),
             "{addresses}"
         );
         peer.signal(libc::SIGTERM);
