@@ -1,8 +1,8 @@
 //! Traffic for bench/relay: `load serve ADDR`, and clients whose one line of JSON says what came of it.
 //!
-//! `load bulk|rr|crr ADDR FLOWS SECONDS [BYTES]` prints `warm` once it has run for a while, `start` at a line of standard
+//! `load bulk|rr|crr|beside ADDR FLOWS SECONDS [BYTES]` prints `warm` once it has run for a while, `start` at a line of standard
 //! input, `stop {…}` when the time is over, and at another line ends with response times in µs. BYTES: of a request, and of
-//! its answer.
+//! its answer. `beside`: flows of `bulk`, and response times of four of `rr` beside them.
 //! `load hold ADDR FLOWS` opens connections, prints `open`, sends a piece over each for every line of standard input,
 //! prints `done`, and ends with its input.
 
@@ -80,10 +80,14 @@ fn measure(
     );
     let count = Arc::new(AtomicU64::new(0));
     let mut threads = Vec::new();
-    for _ in 0..flows {
+    let (kind, besides) = match kind {
+        "beside" => ("bulk", BESIDE),
+        kind => (kind, 0),
+    };
+    for index in 0..flows + besides {
         let (stop, counting, count) =
             (Arc::clone(&stop), Arc::clone(&counting), Arc::clone(&count));
-        let kind = kind.to_string();
+        let kind = if index < flows { kind } else { "rr" }.to_string();
         let thread = thread::Builder::new().stack_size(256 << 10);
         threads.push(thread.spawn(move || -> io::Result<Vec<u32>> {
             let mut latencies = Vec::new();
@@ -187,5 +191,7 @@ fn hold(to: SocketAddr, flows: usize) -> io::Result<()> {
     Ok(())
 }
 
+/// Flows of requests beside those of bulk.
+const BESIDE: usize = 4;
 /// Of a request and of its answer, bytes.
 const PIECE: usize = 4096;

@@ -83,6 +83,7 @@ impl Connection {
         };
         let flow = &mut self.flows[way as usize];
         let moved = &self.counters.moved[way as usize];
+        let copied_before = moved.copied.get();
         let mut turn = 0;
         loop {
             if matches!(flow.state, FlowState::Ended | FlowState::Broken) {
@@ -92,8 +93,12 @@ impl Connection {
                 Outcome::Moved(bytes) => {
                     self.since = mover.now;
                     turn += bytes;
-                    if turn >= TURN {
-                        return Step::Again;
+                    let copied = (moved.copied.get() - copied_before) as usize;
+                    if turn >= TURN || copied > 0 && copied + mover.piece() > TURN_COPIED {
+                        return match flow.may_go_on(from, to) {
+                            true => Step::Again,
+                            false => Step::Wait,
+                        };
                     }
                 }
                 Outcome::Blocked => return Step::Wait,
@@ -176,5 +181,8 @@ impl Connection {
     }
 }
 
-/// Bytes of a way before others have their turn: a few of what a send queue takes at once.
+/// Bytes of a way before others have their turn, by reference: a few of what a send queue takes at once.
 const TURN: usize = 1 << 20;
+/// The same by copy, but one piece at least. Beside 100 flows of bulk a request waits 75 to 110 ms with 1 MiB (p99), 2 ms
+/// with 64 KiB, and bulk costs the same (docs/relay.md).
+const TURN_COPIED: usize = 64 << 10;

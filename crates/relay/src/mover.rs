@@ -79,6 +79,17 @@ pub(crate) enum Outcome {
     SinkGone(Errno),
 }
 
+impl Flow {
+    fn has_pending(&self) -> bool {
+        !matches!(self.pending, Pending::None)
+    }
+
+    /// Whether there is something to move, as far as is known, and somebody to take it.
+    pub(crate) fn may_go_on(&self, from: &Side, to: &Side) -> bool {
+        to.writable && (self.has_pending() || from.readable)
+    }
+}
+
 impl Mover {
     pub(crate) fn new(config: &Config, now: Instant) -> Mover {
         Mover {
@@ -90,6 +101,11 @@ impl Mover {
             held_max: config.held_bytes,
             now,
         }
+    }
+
+    /// Most that is copied at once, bytes.
+    pub(crate) fn piece(&self) -> usize {
+        self.buffer.len()
     }
 
     /// A way that nothing went yet.
@@ -115,11 +131,11 @@ impl Mover {
         moved: &Moved,
         counters: &WorkerCounters,
     ) -> Outcome {
-        if !matches!(flow.pending, Pending::None) {
-            return self.give(flow, to, moved, counters);
-        }
-        if !from.readable || !to.writable {
+        if !flow.may_go_on(from, to) {
             return Outcome::Blocked;
+        }
+        if flow.has_pending() {
+            return self.give(flow, to, moved, counters);
         }
         if flow.method == Method::Copy || from.has_urgent {
             return self.copy(flow, from, to, moved, counters);
@@ -314,9 +330,6 @@ impl Mover {
         moved: &Moved,
         counters: &WorkerCounters,
     ) -> Outcome {
-        if !to.writable {
-            return Outcome::Blocked;
-        }
         let (given, is_all, broken) = match &mut flow.pending {
             Pending::None => return Outcome::Moved(0),
             Pending::Bytes(bytes, at) => {
