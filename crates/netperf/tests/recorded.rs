@@ -206,6 +206,21 @@ fn recorded_requests_are_answered_as_the_original_answers() {
 }
 
 #[test]
+fn requests_beyond_the_last_one_are_read() {
+    // The original with -b and a number of transactions asks more than it wants answered.
+    let rr = answered("rr", |to| {
+        let mut data = TcpStream::connect(to).unwrap();
+        data.write_all(&[1; 5000]).unwrap();
+        data.read_exact(&mut [0; 10_000]).unwrap();
+        for _ in 0..10 {
+            data.write_all(&[1; 100]).unwrap();
+        }
+        assert_eq!(data.read(&mut [0]).unwrap(), 0);
+    });
+    assert_eq!(Results::of(&rr[1]).trans_received, 50);
+}
+
+#[test]
 fn data_from_somebody_else_is_not_taken() {
     let stream = answered("stream", |to| {
         // Another address of loopback: the control connection is of 127.0.0.1.

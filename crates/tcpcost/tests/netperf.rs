@@ -335,12 +335,15 @@ fn the_original_netperf_talks_to_our_netserver() {
         return;
     }
     let server = Server::start(&["-4"]);
-    for (test, length) in [
-        ("TCP_STREAM", "-100000"),
-        ("TCP_MAERTS", "-100000"),
-        ("TCP_RR", "-100"),
-        ("TCP_CRR", "-20"),
-        ("TCP_SENDFILE", "1"),
+    // -b is of those that are built with --enable-burst; the others complain and go on.
+    let burst = &["--", "-b", "8", "-r", "100,10000"][..];
+    for (test, length, more) in [
+        ("TCP_STREAM", "-100000", &[][..]),
+        ("TCP_MAERTS", "-100000", &[]),
+        ("TCP_RR", "-100", &[]),
+        ("TCP_RR", "1", burst),
+        ("TCP_CRR", "-20", &[]),
+        ("TCP_SENDFILE", "1", &[]),
     ] {
         let ran: Ran = Command::new("netperf")
             .args([
@@ -354,6 +357,7 @@ fn the_original_netperf_talks_to_our_netserver() {
                 length,
                 "-C",
             ])
+            .args(more)
             .output()
             .unwrap()
             .into();
@@ -381,18 +385,22 @@ fn our_netperf_talks_to_the_original_netserver() {
         std::net::TcpStream::connect(format!("127.0.0.1:{port}")).ok()
     });
     let runs: Vec<(&str, Ran)> = [
-        "TCP_STREAM",
-        "TCP_MAERTS",
-        "TCP_SENDFILE",
-        "TCP_RR",
-        "TCP_CRR",
+        "TCP_STREAM -l -200",
+        "TCP_MAERTS -l -200",
+        "TCP_SENDFILE -l -200",
+        "TCP_RR -l -200",
+        "TCP_CRR -l -200",
+        "TCP_RR -l 1 -- -b 32",
+        "OMNI -l 1 -- -d rr -b 8 -r 1000,100000",
+        "TCP_CRR -l 1 -- -r 1,100000",
     ]
     .into_iter()
     .map(|test| {
+        let more = if test.contains("--") { "" } else { "--" };
         (
             test,
             netperf(&format!(
-                "-H 127.0.0.1 -p {port} -t {test} -l -200 -c -C -- -k REMOTE_SD_METHOD,THROUGHPUT"
+                "-H 127.0.0.1 -p {port} -c -C -t {test} {more} -k REMOTE_SD_METHOD,THROUGHPUT"
             )),
         )
     })

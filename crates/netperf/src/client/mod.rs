@@ -238,9 +238,9 @@ impl Tester<'_> {
                 io::ErrorKind::ConnectionReset => {
                     Failure::usage("the data connection ended before its time")
                 }
-                io::ErrorKind::WouldBlock => {
-                    Failure::usage("the receiver did not read all within 120 s")
-                }
+                io::ErrorKind::WouldBlock => Failure::usage(
+                    "netserver did not end the data connection within 120 s of the end",
+                ),
                 _ => failed(&format!("data to and from {to}"), &error),
             })?;
         let Run {

@@ -22,7 +22,7 @@ use crate::traffic::{self, Counted, Live};
 
 /// A receiver goes on reading for so long after the time: who sends stops then, too.
 const GRACE: Duration = Duration::from_secs(2);
-/// So long may it take until the receiver has read what was sent.
+/// Limit for what is on its way at the end: for the receiver to read what was sent, for netserver to answer what was asked.
 const CONFIRM: Duration = Duration::from_secs(120);
 
 /// A repetition under way.
@@ -100,14 +100,24 @@ impl Run<'_, '_> {
         if let Some(interim) = interim {
             interim.print(true);
         }
-        if options.direction == Direction::Send {
+        if is_single && options.direction != Direction::Receive {
+            // A connection that is closed with responses on their way is reset: netserver would call that an error.
             rustix::net::shutdown(fd, Shutdown::Write).or_else(|error| match error {
                 rustix::io::Errno::NOTCONN => Ok(()),
                 error => Err(error),
             })?;
             set_socket_timeout(fd, Timeout::Recv, Some(CONFIRM))?;
             traffic::drain(fd)?;
+        }
+        if options.direction == Direction::Send {
             elapsed = begin.elapsed();
+        }
+        if self
+            .test
+            .time()
+            .is_some_and(|time| begin.elapsed() >= time + CONFIRM)
+        {
+            return Err(io::ErrorKind::WouldBlock.into());
         }
         drop(end_timer);
         // netserver may wait for our end of the connection before it tells what it saw.
@@ -154,9 +164,13 @@ impl Run<'_, '_> {
         let direction = self.test.options.direction;
         Some(timers::at(begin + time, move || {
             match direction {
-                _ if live.is_over() => live.shut(Shutdown::Read),
+                _ if live.is_over() => live.shut(Shutdown::Both),
                 Direction::Send => live.end(Some(Shutdown::Write)),
-                Direction::Both => live.end(Some(Shutdown::Both)),
+                // The transaction under way is finished.
+                Direction::Both => {
+                    live.end(Some(Shutdown::Write));
+                    return Some(begin + time + CONFIRM);
+                }
                 // The sender's clock ends it just now, too; if not, neither do we wait.
                 Direction::Receive => {
                     live.end(None);

@@ -19,8 +19,9 @@ pub const NEXT_MESSAGE: Duration = Duration::from_secs(600);
 pub const DATA_CONNECTION: Duration = Duration::from_secs(120);
 /// Beyond the time of a test that the other side ends: what is in its send buffer may take that long.
 pub const BEYOND: Duration = Duration::from_secs(60);
-/// The same where each transaction has a connection, of which the last one is not told: netperf's PAD_TIME.
-pub const BEYOND_CONNECTIONS: Duration = Duration::from_secs(4);
+/// The same for transactions: the last connection of TCP_CRR is not told, and the original does not read the responses that are
+/// on their way at the end. netperf's PAD_TIME.
+pub const BEYOND_TRANSACTIONS: Duration = Duration::from_secs(4);
 /// Without a byte, of tests that no clock ends.
 pub const IDLE: Duration = Duration::from_secs(120);
 /// Between an accept that failed and the next.

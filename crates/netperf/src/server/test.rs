@@ -12,7 +12,7 @@ use rustix::net::sockopt::{Timeout, set_socket_timeout};
 
 use super::Server;
 use super::control::{Control, Ends};
-use super::limits::{BACKLOG, BEYOND, BEYOND_CONNECTIONS, BUFFER, DATA_CONNECTION, IDLE};
+use super::limits::{BACKLOG, BEYOND, BEYOND_TRANSACTIONS, BUFFER, DATA_CONNECTION, IDLE};
 use crate::cpu::{Cpu, Meters, Reading};
 use crate::net::option;
 use crate::net::socket::{self, Sizes, SocketOptions, data_socket, errno};
@@ -357,11 +357,9 @@ impl Ready {
             _ => traffic::receive(live, fd, &mut self.receive, until, None),
         }?;
         let elapsed = begin.elapsed();
-        if self.plan.sends() && !self.plan.receives() {
-            let _ = rustix::net::shutdown(fd, Shutdown::Write);
-            // What is on the way, and then netperf's end of it.
-            traffic::drain(fd)?;
-        }
+        let _ = rustix::net::shutdown(fd, Shutdown::Write);
+        // What is on the way, and then netperf's end of it: the original asks more with -b than it wants answered.
+        traffic::drain(fd)?;
         drop(timer);
         let after = self.read()?;
         let info = option::info(fd).ok();
@@ -418,9 +416,11 @@ impl Ready {
         let time = self.plan.time?;
         let live = Arc::clone(live);
         let is_ours = self.plan.sends() && !self.plan.receives();
-        let beyond = match self.plan.is_connect_test() {
-            true => BEYOND_CONNECTIONS,
-            false => BEYOND,
+        let is_transactions = self.plan.sends() && self.plan.receives();
+        let beyond = if is_transactions {
+            BEYOND_TRANSACTIONS
+        } else {
+            BEYOND
         };
         let first = if is_ours { time } else { time + beyond };
         Some(timers::at(begin + first, move || {

@@ -104,6 +104,9 @@ pub fn connect_each(
 pub fn connect(live: &Live, socket: OwnedFd, to: SocketAddr) -> io::Result<Option<Arc<OwnedFd>>> {
     let socket = Arc::new(socket);
     live.watch(&socket);
+    if live.is_over() {
+        return Ok(None);
+    }
     match rustix::net::connect(&*socket, &to) {
         Ok(()) => Ok(Some(socket)),
         Err(_) if live.is_over() => Ok(None),

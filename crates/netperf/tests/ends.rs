@@ -1,0 +1,103 @@
+//! How a test ends: nothing is lost that is on its way. The other end here is as strict as the original.
+
+use std::io::{self, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::thread::JoinHandle;
+
+use tcpcost_netperf::netperf;
+use tcpcost_netperf::protocol::Message;
+use tcpcost_netperf::protocol::exact::{self, Method, OwnCpu};
+use tcpcost_netperf::protocol::omni::{Request, Response, Results};
+
+/// A netserver for one test; it calls a reset data connection an error, as the original does.
+fn strict(
+    data: impl FnOnce(&Request, &TcpListener) -> io::Result<Results> + Send + 'static,
+) -> (String, JoinHandle<()>) {
+    let control = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = control.local_addr().unwrap().port().to_string();
+    let thread = std::thread::spawn(move || {
+        let (mut control, _) = control.accept().unwrap();
+        let message = Message::receive(&mut control).unwrap().unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let response = Response {
+            data_port: listener.local_addr().unwrap().port().into(),
+            ..Response::default()
+        };
+        let mut response = response.message();
+        // As ours does, so that a last connection says that there are no more.
+        let own = OwnCpu {
+            cpu_ns: 0,
+            method: Method::Share,
+        };
+        exact::put(&mut response, own);
+        response.send(&mut control).unwrap();
+        let answer = match data(&Request::of(&message), &listener) {
+            Ok(results) => results.message(),
+            Err(error) => Message::new(message.kind + 1, error.raw_os_error().unwrap_or(libc::EIO)),
+        };
+        answer.send(&mut control).unwrap();
+        let _ = control.read(&mut [0]);
+    });
+    (port, thread)
+}
+
+/// Answers requests of one connection to its end.
+fn respond(request: &Request, mut stream: &TcpStream, results: &mut Results) -> io::Result<()> {
+    let mut asked = vec![0; request.request_size as usize];
+    let answer = vec![7; request.response_size as usize];
+    loop {
+        match stream.read_exact(&mut asked) {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
+            done => done?,
+        }
+        stream.write_all(&answer)?;
+        results.trans_received += 1;
+    }
+}
+
+fn run(port: &str, words: &str) -> Result<u8, String> {
+    let all = format!("-H 127.0.0.1 -p {port} -P 0 -v 0 {words}");
+    let args: Vec<String> = all.split_whitespace().map(str::to_string).collect();
+    netperf(&args).map_err(|failure| failure.to_string())
+}
+
+#[test]
+fn responses_on_their_way_at_the_end_are_read() {
+    // Of some only a part is on its way: the requests are not whole, or the socket buffers are full.
+    for words in [
+        "-t TCP_RR -l 1 -- -b 32",
+        "-t TCP_RR -l 1 -- -b 32 -r 1,100000",
+        "-t OMNI -l 1 -- -d rr -b 8 -r 100000,1000",
+        "-t TCP_RR -l 1",
+    ] {
+        let (port, server) = strict(|request, listener| {
+            let (stream, _) = listener.accept()?;
+            let mut results = Results::default();
+            respond(request, &stream, &mut results)?;
+            Ok(results)
+        });
+        assert_eq!(run(&port, words), Ok(0), "{words}");
+        server.join().unwrap();
+    }
+}
+
+#[test]
+fn the_last_connection_of_many_is_not_reset() {
+    let (port, server) = strict(|request, listener| {
+        let mut results = Results::default();
+        for stream in listener.incoming() {
+            let mut asked = vec![0; request.request_size as usize];
+            let mut stream = stream?;
+            match stream.read_exact(&mut asked) {
+                // The last one has no request.
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => break,
+                done => done?,
+            }
+            stream.write_all(&vec![7; request.response_size as usize])?;
+            results.trans_received += 1;
+        }
+        Ok(results)
+    });
+    assert_eq!(run(&port, "-t TCP_CRR -l 1 -- -r 10,1000000"), Ok(0));
+    server.join().unwrap();
+}
