@@ -1,5 +1,7 @@
 //! `tcpcost report`: runs that are stored, once more as text, JSON, CSV, page or flame graph.
 
+use std::io::{self, ErrorKind};
+
 use tcpcost_report::{CellSummary, Summary, flame, flame_difference};
 
 use crate::cli;
@@ -11,11 +13,15 @@ use crate::run::StoredRun;
 pub fn report(args: &cli::Report) -> anyhow::Result<Exit> {
     let mut summaries = Vec::new();
     let mut pages = Ok(());
+    let mut not_writable = Vec::new();
     for directory in &args.directories {
         let run = StoredRun::load(directory)?;
         run.say();
         let summary = Summary::new(&run.study, &run.records);
-        pages = pages.and(output::write_html(directory, &summary));
+        match output::write_html(directory, &summary) {
+            Err(error) if is_not_writable(&error) => not_writable.push(directory.display()),
+            written => pages = pages.and(written),
+        }
         summaries.push(summary);
     }
     let drawn = match (&args.flame, args.flame_diff.as_deref()) {
@@ -39,8 +45,23 @@ pub fn report(args: &cli::Report) -> anyhow::Result<Exit> {
         Some(svg) => output::write(&svg).map(|_| ())?,
         None => output::print(&summaries, args.format, args.details)?,
     }
+    for directory in not_writable {
+        output::say!("tcpcost: {directory} cannot be written: its report.html is left as it was");
+    }
     // A page that could not be written keeps no text from being printed.
     pages.map(|()| Exit::Ok)
+}
+
+/// True if the user may only read the directory: an archive, or another user's run.
+fn is_not_writable(error: &anyhow::Error) -> bool {
+    let error = error.downcast_ref::<io::Error>();
+    error.is_some_and(|error| {
+        let kind = error.kind();
+        matches!(
+            kind,
+            ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem
+        )
+    })
 }
 
 /// A cell by its name, or by its number from 1 over all runs.

@@ -4,9 +4,12 @@
 mod common;
 
 use std::collections::BTreeMap;
+use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -420,6 +423,53 @@ fn limit_files(command: &mut Command, bytes: u64) {
             }
         });
     }
+}
+
+/// The command sees this directory as one that can be read and not written. Root may write whatever the mode is, so for root it
+/// becomes a read-only mount in a mount namespace of the command's own.
+fn make_read_only(command: &mut Command, directory: &Path) {
+    // SAFETY: geteuid cannot fail.
+    if unsafe { libc::geteuid() } != 0 {
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o555);
+        std::fs::set_permissions(directory, mode).unwrap();
+        return;
+    }
+    let directory = CString::new(directory.as_os_str().as_bytes()).unwrap();
+    let (directory, root) = (directory, c"/");
+    // SAFETY: unshare and mount are system calls alone, and all strings live as long as the closure.
+    unsafe {
+        command.pre_exec(move || {
+            let mount = |from: *const libc::c_char, to: &CStr, flags| {
+                let (none, data) = (std::ptr::null(), std::ptr::null());
+                match libc::mount(from, to.as_ptr(), none, flags, data) {
+                    0 => Ok(()),
+                    _ => Err(std::io::Error::last_os_error()),
+                }
+            };
+            if libc::unshare(libc::CLONE_NEWNS) != 0 {
+                return Err(std::io::Error::last_os_error());
+            }
+            mount(std::ptr::null(), root, libc::MS_REC | libc::MS_PRIVATE)?;
+            mount(directory.as_ptr(), &directory, libc::MS_BIND)?;
+            let read_only = libc::MS_REMOUNT | libc::MS_BIND | libc::MS_RDONLY;
+            mount(std::ptr::null(), &directory, read_only)
+        });
+    }
+}
+
+#[test]
+fn a_run_that_can_only_be_read_is_reported_with_a_line_about_its_page() {
+    let place = Place::new();
+    let study = place.write("short.toml", STUDY);
+    assert_eq!(place.run(&["run", &study, "--out", "out"]).code, Some(0));
+    let printed = place.run(&["report", "out"]).stdout;
+    let mut command = place.command(&["report", "out"]);
+    make_read_only(&mut command, &place.path("out"));
+    let ran = Ran::from(command.output().unwrap());
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert_eq!(ran.stdout, printed);
+    let line = "tcpcost: out cannot be written: its report.html is left as it was\n";
+    assert_eq!(ran.stderr, line);
 }
 
 #[test]

@@ -35,7 +35,8 @@ const STACK_BYTES: usize = 128 << 10;
 /// The threads of a worker; they end with this.
 pub(crate) struct Threads {
     shared: Arc<Shared>,
-    handles: Vec<JoinHandle<()>>,
+    /// Each ends with its connections, which stay open as long as the handle is there.
+    handles: Vec<JoinHandle<Strand>>,
     /// By group: each thread's counts.
     counts: Vec<Vec<Arc<ThreadCounts>>>,
     groups: Vec<Arc<OfGroup>>,
@@ -114,7 +115,7 @@ impl Threads {
             .spawn(move || {
                 on_start(place);
                 thread.shared.wait_to_begin();
-                thread.run();
+                thread.run()
             })?;
         self.handles.push(handle);
         Ok(())
@@ -125,7 +126,7 @@ impl Threads {
         self.shared.begin();
     }
 
-    /// Asks all to end, which each does with its next call.
+    /// Asks all to end, which each does with its next call. Their connections stay open.
     pub(crate) fn stop(&self) {
         self.shared.stop.store(true, Ordering::Relaxed);
         self.shared.begin();

@@ -66,6 +66,44 @@ fn exchange(
     [client, server]
 }
 
+/// The ends of a trial stop by clocks that differ by what an order takes on a busy machine.
+#[test]
+fn connections_of_an_end_that_has_stopped_stay_for_the_other() {
+    for by in ["listener", "connector"] {
+        let program = format!(
+            r#"[{{ connect = {{}} }}, {{ send = "90B" }}, {{ receive = "90B" }}, {{ close = {{ by = "{by}" }} }}]"#
+        );
+        let settings = blocking(&[("workload", "program"), ("program", &program)]);
+        let (addr, flows, started) = ([127, 0, 0, 1].into(), settings.flows, Started::default());
+        let server = Worker::listen(stack(&settings), &settings, TOKEN, addr, 1, flows).unwrap();
+        let targets = server.ports().to_vec();
+        let client = Worker::connect(stack(&settings), &settings, TOKEN, &targets, 0..flows, 1);
+        let (mut server, mut client) = (started.worker(server), started.worker(client.unwrap()));
+        let (never, is_over) = (AtomicBool::new(false), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                client.set_up(limit()).unwrap();
+                client.run_until(limit(), &is_over).unwrap();
+            });
+            server.set_up(limit()).unwrap();
+            let limit = limit();
+            let slice = |server: &mut Worker<KernelStack>| {
+                server.run_until(Instant::now() + Duration::from_millis(5), &never)
+            };
+            while server.totals()[&Q::PayloadBytesReceived] < 9000 {
+                assert!(Instant::now() < limit, "{:?}", server.totals());
+                slice(&mut server).unwrap();
+            }
+            server.end_traffic();
+            // As long as a thread of the server may take to stop, and twice that.
+            server
+                .run_until(Instant::now() + Duration::from_millis(300), &never)
+                .unwrap();
+            is_over.store(true, Ordering::Relaxed);
+        });
+    }
+}
+
 #[test]
 fn each_kind_moves_what_was_sent() {
     let check = ("check", "on");

@@ -122,20 +122,26 @@ enum Leave {
 }
 
 impl Thread {
-    pub(super) fn run(mut self) {
+    /// Executes until it is to stop, or fails. Returns the connections open, so that the peer, which stops by a clock of its
+    /// own, sees no end of them.
+    pub(super) fn run(mut self) -> Strand {
         let mut buffer = vec![0; self.group.read_bytes];
         let first = self.strand.streams[0].index;
         let mut clock = Rounds::new(self.group.period, first);
         let takes = matches!(self.way, Way::Accepts(..));
         loop {
             if takes && let Err(leave) = self.take(&clock) {
-                return self.fail(leave);
+                self.fail(leave);
+                return self.strand;
             }
             match self.program(&mut buffer, &mut clock) {
                 // The next one, where others come.
                 Ok(()) | Err(Leave::Ended) if takes => {}
                 Ok(()) => {}
-                Err(leave) => return self.fail(leave),
+                Err(leave) => {
+                    self.fail(leave);
+                    return self.strand;
+                }
             }
         }
     }
