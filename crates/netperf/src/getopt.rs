@@ -23,6 +23,8 @@ pub enum Found {
     With(char, String),
     /// A word that is no option.
     Word(String),
+    /// A letter that is not there, or that lacks its argument: the complaint of getopt(3).
+    Invalid(String),
 }
 
 impl Words {
@@ -36,39 +38,37 @@ impl Words {
 
     /// The next one; `None` after the last, or at `--`, which is taken. `letters` as of getopt(3): a colon follows each that
     /// has an argument.
-    ///
-    /// # Errors
-    /// A letter that is not there, or that lacks its argument.
-    pub fn next(&mut self, letters: &str) -> Result<Option<Found>, Failure> {
+    pub fn next(&mut self, letters: &str) -> Option<Found> {
         if self.cluster.is_empty() {
-            let Some(word) = self.words.pop_front() else {
-                return Ok(None);
-            };
+            let word = self.words.pop_front()?;
             match word.strip_prefix('-') {
-                Some("-") => return Ok(None),
-                Some("") | None => return Ok(Some(Found::Word(word))),
+                Some("-") => return None,
+                Some("") | None => return Some(Found::Word(word)),
                 Some(letters) => self.cluster = letters.to_string(),
             }
         }
         let letter = self.cluster.remove(0);
         let at = letters.find(letter).filter(|_| letter != ':');
         let Some(at) = at else {
-            // The rest of the word is of an unknown meaning, too.
-            let rest = std::mem::take(&mut self.cluster);
-            return Err(Failure::usage(format!(
-                "invalid option -- '{letter}' (of -{letter}{rest}; see -h)"
-            )));
+            let complaint = format!("invalid option -- '{letter}'");
+            return Some(Found::Invalid(complaint));
         };
         if !letters[at + letter.len_utf8()..].starts_with(':') {
-            return Ok(Some(Found::Option(letter)));
+            return Some(Found::Option(letter));
         }
         let argument = match std::mem::take(&mut self.cluster) {
             rest if rest.is_empty() => self.words.pop_front(),
             rest => Some(rest),
         };
-        let argument = argument
-            .ok_or_else(|| Failure::usage(format!("option requires an argument -- '{letter}'")))?;
-        Ok(Some(Found::With(letter, argument)))
+        Some(match argument {
+            Some(argument) => Found::With(letter, argument),
+            None => Found::Invalid(format!("option requires an argument -- '{letter}'")),
+        })
+    }
+
+    /// The error of an option that is not to be ignored.
+    pub fn invalid(complaint: &str) -> Failure {
+        Failure::usage(format!("{complaint} (see -h)"))
     }
 
     /// The next word if it is one of these: an argument that may be left out.
@@ -94,7 +94,7 @@ mod tests {
     fn letters_stand_alone_together_or_with_their_argument() {
         let mut words = words("-cC -tTCP_RR -l 10 -P0 host -- -D");
         let mut found = Vec::new();
-        while let Some(one) = words.next("cCt:l:P:").unwrap() {
+        while let Some(one) = words.next("cCt:l:P:") {
             found.push(one);
         }
         let with = |letter, text: &str| Found::With(letter, text.to_string());
@@ -109,23 +109,30 @@ mod tests {
                 Found::Word("host".into()),
             ]
         );
-        assert_eq!(words.next("D").unwrap(), Some(Found::Option('D')));
-        assert_eq!(words.next("D").unwrap(), None);
+        assert_eq!(words.next("D"), Some(Found::Option('D')));
+        assert_eq!(words.next("D"), None);
     }
 
     #[test]
     fn an_argument_may_begin_with_a_dash() {
         assert_eq!(
-            words("-D -0.2").next("D:").unwrap(),
+            words("-D -0.2").next("D:"),
             Some(Found::With('D', "-0.2".into()))
         );
     }
 
     #[test]
-    fn an_unknown_letter_and_a_missing_argument_are_errors() {
-        assert!(words("-x").next("D:").is_err());
-        assert!(words("-:").next("D:").is_err());
-        assert!(words("-D").next("D:").is_err());
+    fn an_unknown_letter_and_a_missing_argument_are_complained_of_and_passed_over() {
+        let invalid = |text: &str| Some(Found::Invalid(text.to_string()));
+        let mut words = words("-xC -: -D");
+        assert_eq!(words.next("CD:"), invalid("invalid option -- 'x'"));
+        assert_eq!(words.next("CD:"), Some(Found::Option('C')));
+        assert_eq!(words.next("CD:"), invalid("invalid option -- ':'"));
+        assert_eq!(
+            words.next("CD:"),
+            invalid("option requires an argument -- 'D'")
+        );
+        assert_eq!(words.next("CD:"), None);
     }
 
     proptest! {
@@ -133,7 +140,7 @@ mod tests {
         fn any_words_end(line in proptest::collection::vec("\\PC{0,5}", 0..9)) {
             let mut words = Words::new(line);
             for _ in 0..100 {
-                if let Ok(None) = words.next("a:bcé:") {
+                if words.next("a:bcé:").is_none() {
                     break;
                 }
             }

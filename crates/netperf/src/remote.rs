@@ -20,6 +20,8 @@ pub struct Control {
     stream: TcpStream,
     /// The name or address by which it was asked for.
     pub name: String,
+    is_first: bool,
+    has_passphrase: bool,
     _started: Option<Started>,
 }
 
@@ -68,6 +70,8 @@ impl Control {
         let mut control = Control {
             stream,
             name,
+            is_first: true,
+            has_passphrase: options.passphrase.is_some(),
             _started: started,
         };
         if let Some(passphrase) = &options.passphrase {
@@ -81,12 +85,14 @@ impl Control {
 
     /// The other end.
     pub fn peer(&self) -> Result<SocketAddr, Failure> {
-        self.stream.peer_addr().map_err(|error| lost(&error))
+        self.stream.peer_addr().map_err(|error| self.lost(&error))
     }
 
     /// Sends a request.
     pub fn send(&mut self, message: &Message) -> Result<(), Failure> {
-        message.send(&mut self.stream).map_err(|error| lost(&error))
+        message
+            .send(&mut self.stream)
+            .map_err(|error| self.lost(&error))
     }
 
     /// Receives an answer, which may take so long beyond two minutes.
@@ -97,16 +103,18 @@ impl Control {
         let waited = self.stream.set_read_timeout(Some(ANSWER + beyond));
         let answer = waited
             .and_then(|()| Message::receive(&mut self.stream))
-            .map_err(|error| lost(&error))?
-            .ok_or_else(|| {
-                Failure::remote("netserver ended the connection without an answer: does it want a passphrase (-Z)?")
-            })?;
+            .map_err(|error| self.lost(&error))?
+            .ok_or_else(|| self.ended())?;
+        self.is_first = false;
         match answer.aside {
             0 => Ok(answer),
             UNKNOWN_TEST => Err(Failure::remote(
                 "netserver does not know omni tests (netperf older than 2.5, or built without)",
             )),
-            WRONG_PASSPHRASE => Err(Failure::remote("netserver refuses the passphrase")),
+            WRONG_PASSPHRASE if self.has_passphrase => {
+                Err(Failure::remote("netserver refuses the passphrase (-Z)"))
+            }
+            WRONG_PASSPHRASE => Err(Failure::remote("netserver wants a passphrase (-Z WORD)")),
             errno => {
                 let error = io::Error::from_raw_os_error(errno);
                 Err(Failure::remote(format!(
@@ -116,20 +124,38 @@ impl Control {
         }
     }
 
+    fn lost(&self, error: &io::Error) -> Failure {
+        match error.kind() {
+            io::ErrorKind::WouldBlock => Failure::remote("netserver does not answer any more"),
+            // It closed before it had read all: the original does so after a wrong passphrase.
+            io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe
+                if self.is_first && self.has_passphrase =>
+            {
+                self.ended()
+            }
+            _ => Failure::remote(format!(
+                "the control connection to netserver is lost: {error}"
+            )),
+        }
+    }
+
+    /// Only the first answer may be missing for want of a passphrase.
+    fn ended(&self) -> Failure {
+        let (when, why) = match (self.is_first, self.has_passphrase) {
+            (true, false) => ("an answer", ": does it want a passphrase (-Z)?"),
+            (true, true) => ("an answer", ": does it want another passphrase (-Z)?"),
+            (false, _) => ("its results", ": see its log"),
+        };
+        Failure::remote(format!(
+            "netserver ended the connection without {when}{why}"
+        ))
+    }
+
     /// Says that there is nothing more, and waits until netserver has ended, too.
     pub fn close(mut self) {
         let _ = self.stream.shutdown(Shutdown::Write);
         let _ = self.stream.set_read_timeout(Some(END));
         let _ = Message::receive(&mut self.stream);
-    }
-}
-
-fn lost(error: &io::Error) -> Failure {
-    match error.kind() {
-        io::ErrorKind::WouldBlock => Failure::remote("netserver does not answer any more"),
-        _ => Failure::remote(format!(
-            "the control connection to netserver is lost: {error}"
-        )),
     }
 }
 

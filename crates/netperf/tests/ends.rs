@@ -5,9 +5,9 @@ use std::net::{TcpListener, TcpStream};
 use std::thread::JoinHandle;
 
 use tcpcost_netperf::netperf;
-use tcpcost_netperf::protocol::Message;
 use tcpcost_netperf::protocol::exact::{self, Method, OwnCpu};
 use tcpcost_netperf::protocol::omni::{Request, Response, Results};
+use tcpcost_netperf::protocol::{Message, kind};
 
 /// A netserver for one test; it calls a reset data connection an error, as the original does.
 fn strict(
@@ -59,6 +59,60 @@ fn run(port: &str, words: &str) -> Result<u8, String> {
     let all = format!("-H 127.0.0.1 -p {port} -P 0 -v 0 {words}");
     let args: Vec<String> = all.split_whitespace().map(str::to_string).collect();
     netperf(&args).map_err(|failure| failure.to_string())
+}
+
+/// What netperf says of a netserver that gives so many answers and then ends the control connection, by a reset if it
+/// reads nothing.
+fn line_of(answers: u32, reads: bool, words: &str) -> String {
+    let control = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = control.local_addr().unwrap().port().to_string();
+    let server = std::thread::spawn(move || {
+        let (mut control, _) = control.accept().unwrap();
+        if !reads {
+            let _ = control.peek(&mut [0]);
+            return;
+        }
+        let data = TcpListener::bind("127.0.0.1:0").unwrap();
+        for _ in 0..answers {
+            Message::receive(&mut control).unwrap().unwrap();
+            let response = Response {
+                data_port: data.local_addr().unwrap().port().into(),
+                ..Response::default()
+            };
+            response.message().send(&mut control).unwrap();
+            let (mut stream, _) = data.accept().unwrap();
+            stream.read_to_end(&mut Vec::new()).unwrap();
+        }
+        if answers == 0 {
+            while let Ok(Some(message)) = Message::receive(&mut control) {
+                if message.kind != kind::PASSPHRASE {
+                    return;
+                }
+            }
+        }
+    });
+    let line = run(&port, words).unwrap_err();
+    server.join().unwrap();
+    line
+}
+
+#[test]
+fn a_passphrase_is_hinted_at_only_where_it_may_be_missing() {
+    let line = line_of(0, true, "-l -1000");
+    assert!(line.ends_with("want a passphrase (-Z)?"), "{line}");
+    for reads in [true, false] {
+        let line = line_of(0, reads, "-l -1000 -Z word");
+        assert!(line.ends_with("want another passphrase (-Z)?"), "{line}");
+    }
+    let line = line_of(0, false, "-l -1000");
+    assert!(
+        line.ends_with("(os error 104)") && !line.contains("-Z"),
+        "{line}"
+    );
+    for words in ["-l -1000", "-l -1000 -Z word"] {
+        let line = line_of(1, true, words);
+        assert!(!line.contains("-Z"), "{line}");
+    }
 }
 
 #[test]

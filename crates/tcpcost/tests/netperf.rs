@@ -267,6 +267,8 @@ fn by_its_own_name_netserver_leaves_the_foreground_and_asks_for_its_passphrase()
         unsafe { libc::kill(pid, libc::SIGTERM) };
         assert_eq!(with.code, Some(0), "{with:?}");
         assert_eq!(without.code, Some(255), "{without:?}");
+        let wants = "netperf: netserver wants a passphrase (-Z WORD)\n";
+        assert_eq!(without.stderr, wants);
         until("its end", || {
             (!Path::new(&format!("/proc/{pid}")).exists()).then_some(())
         });

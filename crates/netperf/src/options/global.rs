@@ -115,7 +115,7 @@ pub fn parse(words: &mut Words) -> Result<Asked, Failure> {
         passphrase: None,
         notes: Vec::new(),
     };
-    while let Some(found) = words.next(LETTERS)? {
+    while let Some(found) = words.next(LETTERS) {
         match found {
             Found::Option('h') => return Ok(Asked::Text(HELP.to_string(), 0)),
             Found::Option('V') => {
@@ -125,6 +125,7 @@ pub fn parse(words: &mut Words) -> Result<Asked, Failure> {
             Found::Option(letter) => global.option(letter, words)?,
             Found::With(letter, argument) => global.with(letter, &argument)?,
             Found::Word(word) => global.notes.push(refused::word(&word)),
+            Found::Invalid(complaint) => return Err(Words::invalid(&complaint)),
         }
     }
     if global.host == Host::At(String::new()) {

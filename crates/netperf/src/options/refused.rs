@@ -95,6 +95,11 @@ pub fn word(word: &str) -> String {
     format!("{word}: not an option, without effect")
 }
 
+/// A test option that netperf does not know, either; netperf complains and goes on.
+pub fn invalid(complaint: &str) -> String {
+    format!("{complaint} (after --), without effect")
+}
+
 fn without_effect(letter: char, why: &str) -> String {
     format!("-{letter}: without effect: {why}")
 }

@@ -80,7 +80,7 @@ pub fn parse(words: &mut Words, test: Test) -> Result<Asked, Failure> {
     };
     let mut told = None;
     let mut implied = 0;
-    while let Some(found) = words.next(LETTERS)? {
+    while let Some(found) = words.next(LETTERS) {
         match found {
             Found::Option('h') => return Ok(Asked::Text(super::HELP.to_string(), 0)),
             Found::Option(letter @ ('k' | 'o' | 'O')) => {
@@ -102,6 +102,7 @@ pub fn parse(words: &mut Words, test: Test) -> Result<Asked, Failure> {
                 .push("-d: without effect: it is of OMNI".to_string()),
             Found::With(letter, argument) => implied |= specific.with(letter, &argument)?,
             Found::Word(word) => specific.notes.push(refused::word(&word)),
+            Found::Invalid(complaint) => specific.notes.push(refused::invalid(&complaint)),
         }
     }
     let bits = match test {

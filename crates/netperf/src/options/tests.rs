@@ -235,3 +235,20 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn unknown_test_options_are_complained_of_and_passed_over() {
+    let options = of("-- -xD -y 5 -m 100 -M").unwrap();
+    assert!(options.nodelay);
+    assert_eq!(options.send_size.local, Some(100));
+    assert_eq!(
+        options.notes,
+        [
+            "invalid option -- 'x' (after --), without effect",
+            "invalid option -- 'y' (after --), without effect",
+            "5: not an option, without effect",
+            "option requires an argument -- 'M' (after --), without effect",
+        ]
+    );
+    assert_eq!(line_of("-x"), "invalid option -- 'x' (see -h)");
+}

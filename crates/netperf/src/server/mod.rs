@@ -63,7 +63,7 @@ struct Asked {
 fn parse(args: &[String]) -> Result<Asked, Failure> {
     let mut words = Words::new(args.iter().cloned());
     let mut asked = Asked::default();
-    while let Some(found) = words.next(LETTERS)? {
+    while let Some(found) = words.next(LETTERS) {
         match found {
             Found::Option('D') => asked.is_foreground = true,
             Found::Option('f') => asked.is_serial = true,
@@ -83,6 +83,7 @@ fn parse(args: &[String]) -> Result<Asked, Failure> {
             }
             Found::With('p', argument) => asked.port = Some(port("-p", &argument)?),
             Found::With('Z', argument) => asked.passphrase = Some(argument),
+            Found::Invalid(complaint) => return Err(Words::invalid(&complaint)),
             Found::Option(_) | Found::With(..) => {}
             Found::Word(word) => {
                 return Err(Failure::usage(format!(
