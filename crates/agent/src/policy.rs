@@ -8,7 +8,7 @@ use tcpcost_stack::{
     SocketOptions, StackError, ack_delay_max_here, config_for, ktls_refusal, options_here,
     set_socket_knob, uring_refusal,
 };
-use tcpcost_study::{FlowGroup, KNOBS, Kernel, Knob, Of, Unavailable, Value, WaitsBy};
+use tcpcost_study::{FlowGroup, KNOBS, Kernel, Knob, Of, Unavailable, Value, WaitsBy, units};
 use tcpcost_tcp::Config;
 use tcpcost_workload::socket_options;
 
@@ -21,7 +21,7 @@ pub fn check(prepare: &Prepare, groups: &[FlowGroup]) -> Result<(), PrepareError
     let available = knobs.available_at(end, prepare.owner);
     available.map_err(|Unavailable { knob, reason }| PrepareError::Unsupported { knob, reason })?;
     let is_user = knobs.is_user(end);
-    check_options(&options(groups), is_user)?;
+    check_options(&options(prepare, groups), is_user)?;
     if knobs.value_at(end, "ktls") == Some(Value::Switch(true))
         && !is_user
         && let Some(reason) = ktls_refusal()
@@ -51,11 +51,16 @@ pub fn check(prepare: &Prepare, groups: &[FlowGroup]) -> Result<(), PrepareError
 }
 
 /// Options of all sockets: those of any group, since they are set for all groups but for what their calls need.
-pub fn options(groups: &[FlowGroup]) -> SocketOptions {
+pub fn options(prepare: &Prepare, groups: &[FlowGroup]) -> SocketOptions {
     let mut each = groups.iter().map(|group| socket_options(&group.settings));
     let first = each.next().unwrap_or_default();
     let zerocopy = first.zerocopy || each.any(|options| options.zerocopy);
-    SocketOptions { zerocopy, ..first }
+    let ports = prepare.knobs.value_at(prepare.host, "data_ports");
+    SocketOptions {
+        zerocopy,
+        listen_ports: ports.and_then(|ports| units::ports(ports.word()?)),
+        ..first
+    }
 }
 
 fn check_options(options: &SocketOptions, is_user: bool) -> Result<(), PrepareError> {

@@ -115,8 +115,9 @@ fn over_ours(
     let Backend::Tap(links) = backend else {
         return Err(PrepareError::Failed("our TCP without a TAP".to_string()));
     };
-    let stack = backend::routed(links, index, prepare)
-        .and_then(|device| backend::stack(device, index, prepare, &policy::options(groups)));
+    let stack = backend::routed(links, index, prepare).and_then(|device| {
+        backend::stack(device, index, prepare, &policy::options(prepare, groups))
+    });
     let stack = stack.map_err(PrepareError::Failed)?;
     let started = Relay::start_user(vec![(stack, vec![any])], config);
     let (relay, local) = started.map_err(not_started)?;

@@ -213,7 +213,7 @@ impl WorkerThread {
                         .push(format!("{error}: beside many threads meters are read late"));
                 }
                 let outcome = ready.and_then(|()| {
-                    let options = policy::options(&groups);
+                    let options = policy::options(&prepare, &groups);
                     match config.backend.clone() {
                         Backend::Tap(links) if prepare.side.is_some() => {
                             let queue = links.first().and_then(|queues| queues.get(config.index));

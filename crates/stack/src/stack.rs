@@ -25,6 +25,9 @@ pub struct SocketOptions {
     pub congestion_control: Option<String>,
     /// SO_ZEROCOPY, without which MSG_ZEROCOPY is ignored without a word.
     pub zerocopy: bool,
+    /// Listening at port 0 takes the first free port from the first to the last of these; `None` leaves the choice to the
+    /// kernel. Of the kernel's TCP alone.
+    pub listen_ports: Option<(u16, u16)>,
 }
 
 /// Readiness of one connection or listener, as an edge: told once until it changes again.

@@ -363,6 +363,17 @@ pub const KNOBS: &[Knob] = &[
         )
         .needs(NAMED)
     },
+    Knob {
+        or_word: Some("auto"),
+        per_end: true,
+        ..bed(
+            "data_ports",
+            Kind::Ports,
+            "auto",
+            "Ports at which the host listens for data connections, those that its firewall must let through: one for each thread and group of connections, and one more for each 20,000 connections of a group; `auto` leaves the choice to the kernel (`net.ipv4.ip_local_port_range`).",
+        )
+        .needs(NAMED)
+    },
     bed(
         "pattern",
         Kind::Choice(Pattern::WORDS),

@@ -49,6 +49,8 @@ pub enum Kind {
     Device,
     /// An IP address.
     Address,
+    /// A range of TCP ports.
+    Ports,
     /// What each connection does.
     Program,
 }
@@ -224,6 +226,7 @@ impl Knob {
             Kind::Reach => Reach::EXPECTED.to_string(),
             Kind::Device => "a device's name such as \"eth0\"".to_string(),
             Kind::Address => "an address such as \"192.0.2.1\"".to_string(),
+            Kind::Ports => format!("{} such as \"5000-5015\"", units::PORTS),
             Kind::Program => LIST.to_string(),
         };
         match self.or_word {
@@ -318,6 +321,10 @@ impl Knob {
             (Kind::Address, Raw::Text(text)) => {
                 let address = text.parse::<IpAddr>().ok();
                 address.map(|address| Value::Word(address.to_string()))
+            }
+            (Kind::Ports, Raw::Text(text)) => {
+                let (first, last) = units::ports(text)?;
+                Some(Value::Word(format!("{first}-{last}")))
             }
             (Kind::Text, Raw::Integer(n)) => Some(Value::Word(n.to_string())),
             (Kind::Text, Raw::Text(text)) if !text.is_empty() && !text.contains(['\n', '\0']) => {

@@ -167,6 +167,16 @@ pub fn show_share(ppm: u64) -> String {
     format!("{}%", ppm as f64 / 1e4)
 }
 
+/// What [`ports`] takes.
+pub const PORTS: &str = "a range of ports from 1 to 65535";
+
+/// The first and the last port of a range such as `5000-5015`; `None` if it is none.
+pub fn ports(text: &str) -> Option<(u16, u16)> {
+    let (first, last) = text.split_once('-')?;
+    let (first, last) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
+    (0 < first && first <= last).then_some((first, last))
+}
+
 fn largest(amount: u64, units: &[(&str, u64)]) -> String {
     let (name, scale) = units
         .iter()
@@ -230,6 +240,15 @@ mod tests {
         assert_eq!(bytes("1448B"), Ok(1448));
         for wrong in ["64", "64KB", "64ms", "0.3B", "", "KiB", "-1B", "1e400B"] {
             assert!(bytes(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_range_of_ports_goes_up() {
+        assert_eq!(ports("5000-5015"), Some((5000, 5015)));
+        assert_eq!(ports("65535 - 65535"), Some((65535, 65535)));
+        for wrong in ["5000", "5015-5000", "0-5", "5000-65536", "-", "a-b", ""] {
+            assert_eq!(ports(wrong), None, "{wrong}");
         }
     }
 

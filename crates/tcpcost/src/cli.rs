@@ -218,8 +218,8 @@ pub struct HostArgs {
     /// The ssh to reach hosts by, with its options, e.g. "ssh -F lab.conf" [default: ssh, in batch mode, which gives a silent connection up after 15 s].
     #[arg(long, value_name = "COMMAND")]
     pub ssh: Option<String>,
-    /// tcpcost on the hosts that are reached by ssh or another program [default: tcpcost, as their shell finds it].
-    #[arg(long, value_name = "PROGRAM", conflicts_with = "push")]
+    /// tcpcost on the hosts that are reached by ssh or another program, with words before it, e.g. "sudo -n tcpcost" [default: tcpcost, as their shell finds it].
+    #[arg(long, value_name = "COMMAND", conflicts_with = "push")]
     pub host_program: Option<String>,
     /// A host that does not answer for so long is given up, and one that hears nothing for so long puts back what was changed [default: 60s].
     #[arg(long, value_name = "TIME")]

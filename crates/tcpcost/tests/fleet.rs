@@ -181,6 +181,117 @@ fn a_host_that_cannot_be_reached_is_told_by_name() {
     assert!(reason(&lab.place.records("out")[0]).contains("server agent: ended"));
 }
 
+/// Where the command runs, all TCP to the server's NIC is refused but to these ports, as by a firewall.
+fn refuse_all_but(lab: &Lab, first: u16) {
+    let ports = format!("1-{}", first - 1);
+    let rule = lab.here(move || {
+        let args = ["rule", "add", "pref", "10", "ipproto", "tcp", "to"];
+        let mut ip = std::process::Command::new("ip");
+        ip.args(args).args([&nic(1), "dport", &ports, "prohibit"]);
+        ip.status()
+    });
+    assert!(rule.unwrap().success(), "ip rule (iproute2)");
+}
+
+#[test]
+fn a_firewall_is_named_ends_the_run_and_lets_the_data_ports_through() {
+    let Some(lab) = Lab::new(2) else { return };
+    refuse_all_but(&lab, 62_000);
+    let more =
+        "[vary]\nwrite_size = [\"4KiB\", \"64KiB\", \"128KiB\"]\n[workload]\nrate = \"20Mbit\"\n";
+    // The kernel chooses none of the open ones.
+    lab.at(1, || {
+        let root = tcpcost_host::sysctl::root();
+        tcpcost_host::sysctl::set(root, "net.ipv4.ip_local_port_range", "32768 60999").unwrap();
+    });
+    let ran = lab.run(&pair(more), &[]);
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    let records = lab.place.records("out");
+    assert_eq!(records.len(), 2, "no other cell was tried: {ran:?}");
+    for record in &records {
+        let reason = reason(record);
+        let begins = format!("client: no data connection to server at {}:", nic(1));
+        assert!(reason.starts_with(&begins), "{reason}");
+        let likely =
+            "; a firewall refuses it, most likely: open the ports that the knob data_ports names";
+        assert!(reason.contains(likely), "{reason}");
+    }
+    let end =
+        "tcpcost: two trials in a row failed so, no other was tried: client: no data connection";
+    assert!(ran.stderr.contains(end), "{ran:?}");
+
+    std::fs::remove_dir_all(lab.place.path("out")).unwrap();
+    let ports = "[bed]\nserver.data_ports = \"62000-62003\"\n";
+    for more in [
+        "flows = 4\n",
+        "threads = 2\nflows = 4\n",
+        "io = \"io-uring\"\n",
+    ] {
+        let more = format!("{ports}[workload]\nrate = \"20Mbit\"\n{more}");
+        let ran = lab.run(&pair(&more), &[]);
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        let record = lab.place.records("out").remove(0);
+        assert_ne!(record["outcome"], "failed", "{record}");
+        std::fs::remove_dir_all(lab.place.path("out")).unwrap();
+    }
+    let more = format!(
+        "{}[workload]\nthreads = 2\nflows = 4\n",
+        ports.replace("62003", "62000")
+    );
+    let ran = lab.run(&pair(&more), &[]);
+    let record = lab.place.records("out").remove(0);
+    let taken = "server: listen: all ports of data_ports 62000-62000 are taken: widen the range";
+    assert!(reason(&record).contains(taken), "{ran:?}");
+}
+
+#[test]
+fn the_hosts_program_is_words_and_what_it_lacks_is_said() {
+    let Some(lab) = Lab::new(2) else { return };
+    let own = env!("CARGO_BIN_EXE_tcpcost");
+    let ran = |program: &str| {
+        let _ = std::fs::remove_dir_all(lab.place.path("out"));
+        let mut reach = lab.reach();
+        reach[3] = program.to_string();
+        let args: Vec<&str> = reach.iter().map(String::as_str).collect();
+        lab.place.in_time(|| lab.start(&pair(""), &args).end())
+    };
+    let words = ran(&format!("env A=b {own}"));
+    assert_eq!(words.code, Some(0), "{words:?}");
+    assert_eq!(lab.place.records("out")[0]["outcome"], "measured");
+    let missing = ran("/nowhere/tcpcost");
+    assert_eq!(missing.code, Some(1), "{missing:?}");
+    assert!(
+        missing.stderr.contains("--push copies this one"),
+        "{missing:?}"
+    );
+    let broken = "echo 'tcpcost: error while loading shared libraries: libelf.so.1: no such file' >&2\nexit 127\n";
+    let broken = lab.place.write("broken", broken);
+    let broken = ran(&format!("sh {broken}"));
+    assert_eq!(broken.code, Some(1), "{broken:?}");
+    assert!(broken.stderr.contains("`make static`"), "{broken:?}");
+}
+
+#[test]
+fn what_a_hosts_shell_greets_with_is_no_answer() {
+    let Some(lab) = Lab::new(2) else { return };
+    let reach = lab.reach();
+    // As a .bashrc that prints.
+    let ssh = format!(
+        "echo Welcome\necho\necho 'server is up'\nexec {} \"$@\"\n",
+        reach[1]
+    );
+    let ssh = format!("sh {}", lab.place.write("greets", &ssh));
+    for args in [
+        &["--ssh", &ssh, "--push"][..],
+        &["--ssh", &ssh, &reach[2], &reach[3]],
+    ] {
+        let _ = std::fs::remove_dir_all(lab.place.path("out"));
+        let ran = lab.place.in_time(|| lab.start(&pair(""), args).end());
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        assert_eq!(lab.place.records("out")[0]["outcome"], "measured");
+    }
+}
+
 /// A program that says hello as an agent of another version, to whatever it is asked.
 const ANOTHER_VERSION: &str = r#"#!/bin/sh
 while read -r host ask; do

@@ -67,6 +67,7 @@ fn examples(row: &Knob) -> Vec<String> {
         Kind::Reach => one("local"),
         Kind::Device => one("eth0"),
         Kind::Address => one("192.0.2.1"),
+        Kind::Ports => one("50000-50015"),
     }
 }
 
@@ -114,7 +115,7 @@ fn cells(stand: &Stand) -> Vec<Tried> {
         .iter()
         .filter(|row| !["bed", "stack"].contains(&row.name))
         // Of hosts that a study names: tests/fleet.rs has these.
-        .filter(|row| !["reach", "device", "address", "pattern"].contains(&row.name))
+        .filter(|row| !["reach", "device", "address", "data_ports", "pattern"].contains(&row.name))
     {
         let prefixes = if row.per_end { stand.ends } else { &[""] };
         for &prefix in prefixes {

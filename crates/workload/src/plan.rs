@@ -22,6 +22,7 @@ pub fn socket_options(settings: &WorkloadSettings) -> SocketOptions {
             let calls = Calls::of(settings, side).sends;
             calls.contains(&SendWith::Zerocopy) || calls.contains(&SendWith::MmapZerocopy)
         }),
+        listen_ports: None,
     }
 }
 

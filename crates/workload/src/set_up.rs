@@ -1,7 +1,7 @@
 //! Connections before the clock starts: connect, hello, hello back.
 
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use tcpcost_stack::{Ready, Stack, StackError};
@@ -94,12 +94,14 @@ impl<S: Stack> Worker<S> {
                 && *next - *established < CONNECTS_OUTSTANDING
             {
                 self.switch_to(self.flows[*next].group);
-                self.connect_flow(*next)?;
+                let target = self.target(*next);
+                self.connect_flow(*next)
+                    .map_err(|error| at(target, error))?;
                 *next += 1;
             }
             let now = Instant::now();
             if now >= deadline {
-                return Ok(());
+                return self.unanswered();
             }
             let count = self
                 .io
@@ -120,14 +122,28 @@ impl<S: Stack> Worker<S> {
 
     /// Starts a flow's connection, of the group whose turn it is.
     pub(crate) fn connect_flow(&mut self, index: usize) -> Result<(), StackError> {
-        let flow = &mut self.flows[index];
+        let conn = self.io.stack.connect(self.target(index), index as u32)?;
+        self.flows[index].restart(conn, State::Connecting);
+        Ok(())
+    }
+
+    /// Where a flow of the group whose turn it is connects to.
+    fn target(&self, index: usize) -> SocketAddr {
         let targets = &self.io.group.targets;
         // All connections of a flow go to one worker.
-        let number = flow.connection as usize / self.io.group.plan.connections;
-        let target = targets[number % targets.len()];
-        let conn = self.io.stack.connect(target, index as u32)?;
-        flow.restart(conn, State::Connecting);
-        Ok(())
+        let number = self.flows[index].connection as usize / self.io.group.plan.connections;
+        targets[number % targets.len()]
+    }
+
+    /// An error that names the first server that has not answered a connect; `Ok` if each has.
+    fn unanswered(&mut self) -> Result<(), StackError> {
+        let mut flows = self.flows.iter();
+        let Some(index) = flows.position(|flow| flow.state == State::Connecting) else {
+            return Ok(());
+        };
+        self.switch_to(self.flows[index].group);
+        let error = io::Error::new(io::ErrorKind::TimedOut, "no answer");
+        Err(at(self.target(index), call("connect")(error)))
     }
 
     fn accept_strangers(
@@ -180,7 +196,10 @@ impl<S: Stack> Worker<S> {
         let plan = &self.io.group.plan;
         let stack = &mut self.io.stack;
         if flow.state == State::Connecting && ready.writable {
-            stack.connected(conn).map_err(call("connect"))?;
+            if let Err(error) = stack.connected(conn) {
+                let target = self.target(ready.token as usize);
+                return Err(at(target, call("connect")(error)));
+            }
             let hello = hello::encode(&plan.token, flow.connection);
             // A fresh socket's buffer takes 20 bytes whole.
             stack.write(conn, &hello).map_err(call("send hello"))?;
@@ -302,6 +321,17 @@ impl<S: Stack> Worker<S> {
             Some(on_start) => self.start_threads(&on_start),
             None => self.io.stack.flush().map_err(call("hand over closes")),
         }
+    }
+}
+
+/// The error of a call with the server's address before it.
+fn at(target: SocketAddr, error: StackError) -> StackError {
+    match error {
+        StackError::Call { what, error } => {
+            let text = format!("{target}: {error}");
+            call(what)(io::Error::new(error.kind(), text))
+        }
+        error => error,
     }
 }
 

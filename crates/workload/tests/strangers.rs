@@ -4,12 +4,13 @@ mod common;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use common::{TOKEN, client, limit, run_while, server, settings};
-use tcpcost_stack::{KernelStack, StackError};
+use tcpcost_stack::{KernelStack, Stack, StackError};
 use tcpcost_study::Quantity as Q;
-use tcpcost_workload::{Worker, WorkloadError};
+use tcpcost_testbed::until;
+use tcpcost_workload::{Worker, WorkloadError, socket_options};
 
 /// A client by hand: its hello is said and answered.
 fn greeted(target: SocketAddr, index: u32) -> TcpStream {
@@ -26,6 +27,30 @@ fn greeted(target: SocketAddr, index: u32) -> TcpStream {
 /// Closed or reset: either way nothing comes.
 fn is_shut(stream: &mut TcpStream) -> bool {
     !matches!(stream.read(&mut [0; 64]), Ok(1..))
+}
+
+#[test]
+fn a_server_that_does_not_answer_is_named() {
+    let settings = settings(&[("flows", "3")]);
+    // Of a listener whose queue is full the kernel drops SYNs, as a firewall does.
+    let mut stack = KernelStack::new(&socket_options(&settings)).unwrap();
+    let listener = stack.listen(([127, 0, 0, 1], 0).into(), 0, 0).unwrap();
+    let target = stack.local_addr(listener).unwrap();
+    let mut full = Vec::new();
+    until("a full queue", || {
+        let connected = TcpStream::connect_timeout(&target, Duration::from_millis(50));
+        connected
+            .map(|stream| full.push(stream))
+            .is_err()
+            .then_some(())
+    });
+    let mut client = client(&settings, &[target]);
+    let error = client
+        .set_up(Instant::now() + Duration::from_millis(50))
+        .unwrap_err();
+    let expected = format!("0 of 3 connections came up: connect: {target}: no answer");
+    assert_eq!(error.to_string(), expected);
+    drop(full);
 }
 
 #[test]

@@ -119,11 +119,8 @@ impl Stack for KernelStack {
         token: u32,
     ) -> Result<KernelListener, StackError> {
         // Accepted sockets inherit the listener's options, so accept needs no setsockopt.
-        let fd = self.new_socket(&local)?;
-        sockopt::set_socket_reuseaddr(&fd, true).map_err(call("setsockopt SO_REUSEADDR"))?;
-        rustix::net::bind(&fd, &local).map_err(call("bind"))?;
-        let backlog = i32::try_from(backlog).unwrap_or(i32::MAX);
-        rustix::net::listen(&fd, backlog).map_err(call("listen"))?;
+        let ports = self.options.listen_ports();
+        let fd = options::listen(local, backlog, ports, |local| self.new_socket(local))?;
         self.epoll
             .add_listener(fd.as_fd(), token)
             .map_err(call("epoll_ctl"))?;

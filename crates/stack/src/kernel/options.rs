@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
@@ -130,6 +131,11 @@ impl Prepared {
         Ok(prepared)
     }
 
+    /// Ports for listening at port 0.
+    pub(crate) fn listen_ports(&self) -> Option<(u16, u16)> {
+        self.options.listen_ports
+    }
+
     /// Whether the kernel made the buffers twice what was asked for, as it does (socket(7)).
     fn check_buffers(&self, fd: &OwnedFd) -> Result<(), StackError> {
         let check = |option, asked: Option<usize>, made: io::Result<usize>, limit: &str| {
@@ -200,6 +206,40 @@ impl Prepared {
     }
 }
 
+/// A socket that listens at `local`. Port 0 is a free port: one of `ports`, or of the kernel's choice.
+///
+/// # Errors
+/// Of the calls; EADDRINUSE if all of `ports` are taken.
+pub(crate) fn listen(
+    local: SocketAddr,
+    backlog: u32,
+    ports: Option<(u16, u16)>,
+    new_socket: impl Fn(&SocketAddr) -> Result<OwnedFd, StackError>,
+) -> Result<OwnedFd, StackError> {
+    let backlog = i32::try_from(backlog).unwrap_or(i32::MAX);
+    let listen_at = |local: SocketAddr| {
+        let fd = new_socket(&local)?;
+        sockopt::set_socket_reuseaddr(&fd, true).map_err(call("setsockopt SO_REUSEADDR"))?;
+        rustix::net::bind(&fd, &local).map_err(call("bind"))?;
+        rustix::net::listen(&fd, backlog).map_err(call("listen"))?;
+        Ok(fd)
+    };
+    let Some((first, last)) = ports.filter(|_| local.port() == 0) else {
+        return listen_at(local);
+    };
+    let is_taken = |error: &StackError| matches!(error, StackError::Call { error, .. } if error.kind() == io::ErrorKind::AddrInUse);
+    for port in first..=last {
+        match listen_at(SocketAddr::new(local.ip(), port)) {
+            // By another worker, or another program.
+            Err(error) if is_taken(&error) => {}
+            listening => return listening,
+        }
+    }
+    let text = format!("all ports of data_ports {first}-{last} are taken: widen the range");
+    let error = io::Error::new(io::ErrorKind::AddrInUse, text);
+    Err(call("listen")(error))
+}
+
 /// ENOENT: the kernel has none of this name; EPERM: it is not open to this user.
 fn refused(asked: &str, error: Errno) -> StackError {
     let list = |which: &str| {
@@ -230,6 +270,35 @@ fn refused(asked: &str, error: Errno) -> StackError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_range_of_ports_is_used_up_from_its_first() {
+        let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
+        let new_socket = |_: &SocketAddr| {
+            rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None)
+                .map_err(call("socket"))
+        };
+        let port = |fd: &OwnedFd| {
+            let address = SocketAddr::try_from(rustix::net::getsockname(fd).unwrap());
+            address.unwrap().port()
+        };
+        // One that is free, and no other.
+        let free = listen(loopback, 1, None, new_socket).unwrap();
+        let only = port(&free);
+        let range = Some((only, only));
+        let error = listen(loopback, 1, range, new_socket)
+            .unwrap_err()
+            .to_string();
+        let expected =
+            format!("listen: all ports of data_ports {only}-{only} are taken: widen the range");
+        assert_eq!(error, expected);
+        drop(free);
+        let first = listen(loopback, 1, range, new_socket).unwrap();
+        assert_eq!(port(&first), only);
+        // A port that was asked for is that port.
+        let named = SocketAddr::from(([127, 0, 0, 1], only));
+        assert!(listen(named, 1, None, new_socket).is_err());
+    }
 
     #[test]
     fn an_unknown_congestion_control_names_those_there_are() {

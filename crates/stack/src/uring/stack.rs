@@ -14,6 +14,7 @@ use tcpcost_study::{ReceiveWith, SendWith};
 use super::ring::{Kind, Ring};
 use super::{Listening, Place, RingConn, RingListener, RingSink, RingSource, RingStack, Sending};
 use crate::error::{StackError, call};
+use crate::kernel::options;
 use crate::kernel::source::memory;
 use crate::stack::{Completions, Content, Forwarded, Moved, Pages, Ready, Stack};
 
@@ -31,11 +32,8 @@ impl Stack for RingStack {
         backlog: u32,
         token: u32,
     ) -> Result<RingListener, StackError> {
-        let fd = self.new_socket(&local)?;
-        sockopt::set_socket_reuseaddr(&fd, true).map_err(call("setsockopt SO_REUSEADDR"))?;
-        rustix::net::bind(&fd, &local).map_err(call("bind"))?;
-        let backlog = i32::try_from(backlog).unwrap_or(i32::MAX);
-        rustix::net::listen(&fd, backlog).map_err(call("listen"))?;
+        let ports = self.options.listen_ports();
+        let fd = options::listen(local, backlog, ports, |local| self.new_socket(local))?;
         let index = self.listeners.insert(Listening {
             fd,
             token,

@@ -301,7 +301,8 @@ mod tests {
             | Kind::Program
             | Kind::Reach
             | Kind::Device
-            | Kind::Address => panic!("{}: add values", row.name),
+            | Kind::Address
+            | Kind::Ports => panic!("{}: add values", row.name),
         }
     }
 

@@ -48,7 +48,8 @@ fn flag(id: &'static str, row: &'static Knob) -> Arg {
         | Kind::Program
         | Kind::Reach
         | Kind::Device
-        | Kind::Address => "WORD",
+        | Kind::Address
+        | Kind::Ports => "WORD",
     };
     let parse = move |text: &str| match Knobs::default().set(row.name, text) {
         Ok(()) => Ok(text.to_string()),
@@ -164,7 +165,8 @@ mod tests {
             | Kind::Program
             | Kind::Reach
             | Kind::Device
-            | Kind::Address => "reno".to_string(),
+            | Kind::Address
+            | Kind::Ports => "reno".to_string(),
         }
     }
 

@@ -23,8 +23,8 @@ pub struct Launchers {
     prefixes: BTreeMap<HostName, Vec<String>>,
     /// ssh and its options.
     ssh: Vec<String>,
-    /// tcpcost, as the hosts find it; `None` leaves it to how they are reached.
-    program: Option<String>,
+    /// tcpcost as the hosts find it, behind the words of another program such as sudo; `None` leaves it to how they are reached.
+    program: Option<Vec<String>>,
     /// Whether this program is copied to the hosts, and where it was.
     pub(super) pushed: Option<Mutex<BTreeMap<String, String>>>,
     /// How long a host may be silent.
@@ -62,6 +62,10 @@ impl Launchers {
             ssh if ssh.is_empty() => return Err(usage("--ssh: expected a program")),
             ssh => ssh,
         };
+        let program = args.host_program.as_deref().map(words);
+        if program.as_ref().is_some_and(Vec::is_empty) {
+            return Err(usage("--host-program: expected a program"));
+        }
         let silence_max = match &args.silence_max {
             None => SILENCE_MAX,
             Some(text) => tcpcost_study::units::duration(text)
@@ -75,7 +79,7 @@ impl Launchers {
         Ok(Launchers {
             prefixes,
             ssh,
-            program: args.host_program.clone(),
+            program,
             job: None,
             pushed: args.push.then(Mutex::default),
             silence_max,
@@ -140,10 +144,8 @@ impl Launchers {
             return self.at(host, reach, &[]);
         }
         let there = self.program_at(reach);
-        let words: Vec<&str> = [there.as_str()]
-            .into_iter()
-            .chain(arguments.iter().copied())
-            .collect();
+        let there = there.iter().map(String::as_str);
+        let words: Vec<&str> = there.chain(arguments.iter().copied()).collect();
         self.at(host, reach, &words)
     }
 
@@ -194,20 +196,20 @@ impl Launchers {
         self.silence_max * 3 / 2
     }
 
-    /// tcpcost at a host: where it was copied to, or as the host finds it.
-    fn program_at(&self, reach: &Reach) -> String {
+    /// The words that start tcpcost at a host: where it was copied to, or as the host finds it.
+    fn program_at(&self, reach: &Reach) -> Vec<String> {
         let pushed = self.pushed.as_ref().and_then(|pushed| {
             let pushed = pushed.lock().unwrap_or_else(PoisonError::into_inner);
             pushed.get(&reach.to_string()).cloned()
         });
+        let pushed = pushed.map(|path| vec![path]);
         pushed.or_else(|| self.program.clone()).unwrap_or_else(|| {
             let own = std::env::current_exe()
                 .ok()
                 .filter(|_| matches!(reach, Reach::Slurm(_)));
             // The nodes of a job see the files of who submitted it.
-            own.map_or("tcpcost".to_string(), |path| {
-                path.to_string_lossy().into_owned()
-            })
+            let own = own.map(|path| path.to_string_lossy().into_owned());
+            vec![own.unwrap_or("tcpcost".to_string())]
         })
     }
 }
@@ -216,6 +218,27 @@ impl Launchers {
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 /// A host on a busy machine is silent for a second.
 const SILENCE_LEAST: Duration = Duration::from_secs(2);
+
+/// What to do about an agent that could not be started, by what the programs that start it said; `None` where that says enough.
+pub(super) fn advice(said: &str) -> Option<&'static str> {
+    const LIBRARIES: [&str; 2] = ["error while loading shared libraries", "version `GLIBC"];
+    const MISSING: [&str; 5] = [
+        "tcpcost: not found",
+        "tcpcost: command not found",
+        "tcpcost: No such file or directory",
+        "tcpcost\u{2019}: No such file or directory",
+        "executable file not found",
+    ];
+    let says = |texts: &[&str]| texts.iter().any(|text| said.contains(text));
+    if says(&LIBRARIES) {
+        return Some(
+            "the host lacks libraries: `make static` builds a tcpcost that needs none, and --push copies it",
+        );
+    }
+    says(&MISSING).then_some(
+        "the host has no such program: --push copies this one, --host-program says where it is",
+    )
+}
 
 fn words(text: &str) -> Vec<String> {
     text.split_whitespace().map(String::from).collect()
@@ -266,13 +289,55 @@ mod tests {
         );
         let own = HostArgs {
             ssh: Some("ssh -F lab.conf".to_string()),
-            host_program: Some("/opt/my tools/tcpcost".to_string()),
+            host_program: Some("sudo -n /opt/tools/tcpcost".to_string()),
             ..plain()
         };
         assert_eq!(
             line(own, "ssh:alpha"),
-            "ssh|-F|lab.conf|--|alpha|exec '/opt/my tools/tcpcost' agent client"
+            "ssh|-F|lab.conf|--|alpha|exec sudo -n /opt/tools/tcpcost agent client"
         );
+        let own = HostArgs {
+            host_program: Some("sudo -n tcpcost".to_string()),
+            ..plain()
+        };
+        assert_eq!(
+            line(own, "exec:docker exec -i a"),
+            "docker|exec|-i|a|sudo|-n|tcpcost|agent|client"
+        );
+        let none = HostArgs {
+            host_program: Some(" ".to_string()),
+            ..plain()
+        };
+        assert!(Launchers::new(&none).is_err());
+    }
+
+    #[test]
+    fn what_a_host_lacks_is_said() {
+        let has = |said: &str, expected: &str| {
+            let advice = advice(said).unwrap_or_default();
+            assert!(advice.contains(expected), "{said}: {advice}");
+        };
+        has("bash: line 1: exec: tcpcost: not found", "--push");
+        has("sudo: tcpcost: command not found", "--push");
+        has(
+            "sh: 1: exec: /opt/tcpcost: not found",
+            "--push copies this one",
+        );
+        has(
+            "env: \u{2018}/opt/tcpcost\u{2019}: No such file or directory",
+            "--push",
+        );
+        has(
+            "OCI runtime exec failed: exec: \"tcpcost\": executable file not found in $PATH",
+            "--push",
+        );
+        let libraries = "tcpcost: error while loading shared libraries: libelf.so.1: cannot open shared object file: No such file or directory";
+        has(libraries, "make static");
+        assert_eq!(
+            advice("ssh: connect to host a port 22: Connection refused"),
+            None
+        );
+        assert_eq!(advice("sudo: a password is required"), None);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io::{BufRead, BufReader, Write};
+use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -16,7 +17,7 @@ use tcpcost_signals::Interrupt;
 use tcpcost_study::{HostName, Reach, Topology};
 
 use super::last_words::LastWords;
-use super::launcher::Launchers;
+use super::launcher::{Launchers, advice};
 use super::reap::{LEAVE_MAX, ended_within, reap};
 
 /// Something the command waits for.
@@ -73,12 +74,38 @@ pub enum AskError {
     /// The host says that it failed.
     #[error("{0}: {1}")]
     Failed(HostName, String),
+    /// A host could not connect to another.
+    #[error(
+        "{on}: no data connection to {to} at {target}: {reason}; {}",
+        whats_likely(reason)
+    )]
+    Unreached {
+        /// The host that connects.
+        on: HostName,
+        /// The host that listens.
+        to: HostName,
+        /// Where it listens.
+        target: SocketAddr,
+        /// What connect said.
+        reason: String,
+    },
     /// The host's agent is dead or does not keep to the protocol: the bed is no longer usable.
     #[error("{0} agent: {1}")]
     Gone(HostName, String),
     /// The host's agent cannot be started, or is of another version: no other trial would do better.
     #[error("{0} agent: {1}")]
     Unfit(HostName, String),
+}
+
+/// Why a host whose agent listens is not reached, and what to do.
+fn whats_likely(reason: &str) -> &'static str {
+    if reason.contains("Network is unreachable") {
+        "no route leads there: look at `device` and `address` of both hosts"
+    } else if reason.contains("no answer") {
+        "a firewall drops it, most likely: open the ports that the knob data_ports names (docs/fleet.md)"
+    } else {
+        "a firewall refuses it, most likely: open the ports that the knob data_ports names (docs/fleet.md)"
+    }
 }
 
 /// Of hosts that failed at the same question, the first of them first; `None` without any.
@@ -247,11 +274,12 @@ impl Nodes {
         let stdout = child.stdout.take().expect("stdout is piped");
         let last_words = child.stderr.take().map(LastWords::hear);
         let (sender, generation) = (events.sender.clone(), self.generation);
-        let own = hosts.to_vec();
+        let (own, is_far) = (hosts.to_vec(), !reach.is_own());
         std::thread::spawn(move || {
             let first = own[0];
             let mut stdout = BufReader::new(stdout);
             let mut read = String::new();
+            let mut has_answered = false;
             // What ends without a line end was cut short with its agent.
             while stdout.read_line(&mut read).is_ok() && read.ends_with('\n') {
                 let line = read.trim_end_matches(['\n', '\r']).to_string();
@@ -261,6 +289,12 @@ impl Nodes {
                     let host = own.iter().find(|own| own.as_str() == host)?;
                     Some((*host, answer.to_string()))
                 });
+                // Before the agent's first word the shell there may greet (a `.bashrc` that prints).
+                let is_json = |(_, answer): &(HostName, String)| answer.starts_with('{');
+                if is_far && !has_answered && !answer.as_ref().is_some_and(is_json) {
+                    continue;
+                }
+                has_answered = true;
                 let (host, answer) = answer.unwrap_or((first, line));
                 if sender.send(Event::Line(generation, host, answer)).is_err() {
                     return;
@@ -384,7 +418,11 @@ impl Nodes {
             self.node(host).due = Some(due);
         }
         self.write(process, format!("{host} {line}\n").as_bytes())
-            .map_err(|error| self.gone(host, &format!("does not listen: {error}")))
+            .map_err(|error| {
+                let how = self.how_ended(process);
+                let how = how.unwrap_or_else(|| format!("does not listen: {error}"));
+                self.gone(host, &how)
+            })
     }
 
     fn write(&mut self, process: usize, bytes: &[u8]) -> std::io::Result<()> {
@@ -398,6 +436,15 @@ impl Nodes {
         self.processes[process].last_words.is_some()
     }
 
+    /// How a process ended; `None` if it does not end soon.
+    fn how_ended(&mut self, process: usize) -> Option<String> {
+        let child = &mut self.processes[process].child;
+        ended_within(child, END_MAX).then(|| match child.wait() {
+            Ok(status) => format!("ended ({status})"),
+            Err(error) => format!("ended ({error})"),
+        })
+    }
+
     /// That an agent is gone, with how its process ended and what that said last.
     fn gone(&mut self, host: HostName, how: &str) -> AskError {
         let process = self.node(host).process;
@@ -407,7 +454,13 @@ impl Nodes {
         let said = last_words.as_ref().filter(|_| ended_within(child, END_MAX));
         match said.and_then(LastWords::take) {
             None => AskError::Gone(host, how.to_string()),
-            Some(said) => AskError::Gone(host, format!("{how}: {said}")),
+            Some(said) => {
+                // One that has greeted was there.
+                let is_new = self.node(host).hello.is_none();
+                let advice = advice(&said).filter(|_| is_new);
+                let advice = advice.map_or(String::new(), |advice| format!(" ({advice})"));
+                AskError::Gone(host, format!("{how}: {said}{advice}"))
+            }
         }
     }
 
@@ -460,14 +513,8 @@ impl Nodes {
                 }
                 Some(Event::Gone(generation, from)) if generation == self.generation => {
                     let process = self.node(from).process;
-                    let child = &mut self.processes[process].child;
-                    let how = match ended_within(child, END_MAX) {
-                        true => child.wait().map_or_else(
-                            |error| format!("ended ({error})"),
-                            |status| format!("ended ({status})"),
-                        ),
-                        false => "closed its output".to_string(),
-                    };
+                    let how = self.how_ended(process);
+                    let how = how.unwrap_or_else(|| "closed its output".to_string());
                     return Err(self.gone(from, &how));
                 }
                 Some(Event::Wake | Event::Line(..) | Event::Gone(..)) | None => {}

@@ -85,7 +85,7 @@ pub fn connect(
     let all = bed
         .nodes
         .call_all(events, &hosts, |host| connecting[&host].clone());
-    answers.extend(all?);
+    answers.extend(all.map_err(|error| unreached(error, topology, &listening))?);
     for host in topology.of_side(Side::Listens) {
         answers.push((host, bed.nodes.call(events, host, &Ask::Accepted)?));
     }
@@ -117,6 +117,35 @@ pub fn connect(
         }
     }
     Ok(())
+}
+
+/// Of a host that could not connect: which server it did not reach, if its reason names one's address.
+fn unreached(
+    error: AskError,
+    topology: &Topology,
+    listening: &ByHost<Vec<SocketAddr>>,
+) -> AskError {
+    let AskError::Failed(on, reason) = error else {
+        return error;
+    };
+    let servers = topology.traffic.iter().filter(|traffic| traffic.on == on);
+    let found = servers.into_iter().find_map(|traffic| {
+        let mut targets = listening.get(&traffic.to)?.clone();
+        reach(&mut targets, topology, traffic.to, on);
+        targets.into_iter().find_map(|target| {
+            let (_, said) = reason.split_once(&format!(" {target}: "))?;
+            Some((traffic.to, target, said.to_string()))
+        })
+    });
+    match found {
+        Some((to, target, reason)) => AskError::Unreached {
+            on,
+            to,
+            target,
+            reason,
+        },
+        None => AskError::Failed(on, reason),
+    }
 }
 
 /// The sockets of several hosts as one list by which each gets every so many-th connection, and each of its sockets as many

@@ -119,7 +119,11 @@ impl Binary {
         let (sender, lines) = channel();
         std::thread::spawn(move || {
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                if sender.send(line).is_err() {
+                // What the shell there greets with is no answer.
+                let Some(answer) = line.strip_prefix(ANSWER) else {
+                    continue;
+                };
+                if sender.send(answer.to_string()).is_err() {
                     return;
                 }
             }
@@ -180,16 +184,19 @@ fn next_line(
     }
 }
 
+/// Begins each answer of the script: a `.bashrc` may print lines of its own.
+const ANSWER: &str = "tcpcost-push: ";
+
 /// For a POSIX shell: tells the architecture, and whether the binary is there; else takes it from standard input.
 fn script(sha256: &str) -> String {
     format!(
-        r#"umask 077; uname -m
+        r#"umask 077; a() {{ echo "{ANSWER}$*"; }}; a "$(uname -m)"
 d="${{XDG_CACHE_HOME:-$HOME/.cache}}/tcpcost/{sha256}"; f="$d/tcpcost"; n="$d/tcpcost.$$"
 is_whole() {{ case "$(sha256sum <"$1")" in {sha256}*) return 0;; esac; return 1; }}
-if [ -x "$f" ] && is_whole "$f"; then echo "present $f"; exit 0; fi
-echo absent
-mkdir -p "$d" && cat >"$n" && is_whole "$n" && chmod 700 "$n" && mv "$n" "$f" && echo "pushed $f" && exit 0
-rm -f "$n"; echo failed; exit 1
+if [ -x "$f" ] && is_whole "$f"; then a "present $f"; exit 0; fi
+a absent
+mkdir -p "$d" && cat >"$n" && is_whole "$n" && chmod 700 "$n" && mv "$n" "$f" && a "pushed $f" && exit 0
+rm -f "$n"; a failed; exit 1
 "#
     )
 }

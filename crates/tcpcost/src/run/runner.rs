@@ -40,6 +40,10 @@ pub struct Runner<'a> {
     is_without_bed: bool,
     /// Hosts of rounds whose agents could not be started, and why: the others go on.
     lost: BTreeMap<HostName, String>,
+    /// Of the last trial: the host that could not connect, and the one that it did not reach.
+    unreached: Option<[HostName; 2]>,
+    /// Why no other trial would do better.
+    hopeless: Option<String>,
 }
 
 impl<'a> Runner<'a> {
@@ -63,6 +67,8 @@ impl<'a> Runner<'a> {
             was_silent: false,
             is_without_bed: false,
             lost: BTreeMap::new(),
+            unreached: None,
+            hopeless: None,
         }
     }
 
@@ -123,6 +129,9 @@ impl<'a> Runner<'a> {
                 return Err(error);
             }
             progress.end(self.study, last, Plan::trials(self.study, &self.records));
+            if let Some(reason) = self.hopeless.take() {
+                anyhow::bail!("two trials in a row failed so, no other was tried: {reason}");
+            }
         }
         Ok(false)
     }
@@ -241,6 +250,7 @@ impl<'a> Runner<'a> {
         };
         match ran {
             Ok(record) => {
+                self.unreached = None;
                 // What failed may be the bed: a veth goes with the other end's dead agent.
                 if matches!(record.outcome, Outcome::Failed { .. }) {
                     self.leave_bed()?;
@@ -248,10 +258,33 @@ impl<'a> Runner<'a> {
                 Ok(Some(record))
             }
             Err(TrialError::Interrupted) => Ok(None),
+            Err(TrialError::Unreached(record, pair)) => {
+                self.leave_bed()?;
+                if self.unreached.replace(pair) == Some(pair) {
+                    self.give_up(&record, pair[1], progress);
+                }
+                Ok(Some(*record))
+            }
             Err(TrialError::Bed(record)) => {
                 self.leave_bed()?;
                 Ok(Some(*record))
             }
+        }
+    }
+
+    /// After two trials that failed because `host` was not reached. A host of many is left out; else no other trial would do better.
+    fn give_up(&mut self, record: &Record, host: HostName, progress: &Progress) {
+        let Outcome::Failed { reason } = &record.outcome else {
+            return;
+        };
+        if record.knobs.go_round() && record.topology.hosts.len() > 2 {
+            progress.say(&format!(
+                "tcpcost: {host} is left out from now on: {reason}"
+            ));
+            let host = host.half_of().unwrap_or(host);
+            self.lost.insert(host, reason.clone());
+        } else {
+            self.hopeless = Some(reason.clone());
         }
     }
 

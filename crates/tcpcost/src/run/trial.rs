@@ -51,6 +51,8 @@ pub enum TrialError {
     Interrupted,
     /// The bed is unusable; the record says why.
     Bed(Box<Record>),
+    /// The first of these hosts could not connect to the second; the record says why.
+    Unreached(Box<Record>, [HostName; 2]),
 }
 
 /// What the traffic showed.
@@ -99,6 +101,12 @@ impl Trial<'_> {
                 record.outcome = Outcome::Skipped {
                     reason: format!("{knob}: {reason}"),
                 };
+            }
+            Err(error @ AskError::Unreached { on, to, .. }) => {
+                record.outcome = Outcome::Failed {
+                    reason: error.to_string(),
+                };
+                return Err(TrialError::Unreached(Box::new(record), [on, to]));
             }
             Err(error @ AskError::Failed(..)) => {
                 record.outcome = Outcome::Failed {
@@ -169,7 +177,11 @@ impl Trial<'_> {
         let ports = self.prepare(bed, topology, &placed, events, &mut warnings)?;
         let outcome = self.traffic(bed, topology, &placed, events, ports);
         // Also after a failure, so that the next trial starts clean. An interrupt ends the bed anyway.
-        if matches!(outcome, Err(AskError::Interrupted | AskError::Gone(..))) {
+        // Who listens still waits for connections, half a minute: its agent ends with the bed.
+        if matches!(
+            outcome,
+            Err(AskError::Interrupted | AskError::Gone(..) | AskError::Unreached { .. })
+        ) {
             return outcome.map(|found| (found, warnings));
         }
         let hosts: Vec<HostName> = topology.names().collect();
