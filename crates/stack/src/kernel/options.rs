@@ -348,6 +348,7 @@ mod tests {
             mptcp: false,
             congestion_control: Some("reno".into()),
             zerocopy: true,
+            listen_ports: None,
         };
         let fd = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
         Prepared::new(&options).unwrap().apply(&fd).unwrap();
