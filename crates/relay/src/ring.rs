@@ -38,6 +38,9 @@ pub(crate) struct Ring {
     /// Sent from, by token.
     boxes: HashMap<u64, Box<[u8]>>,
     in_flight: usize,
+    /// Operations so far.
+    #[cfg(test)]
+    pub(crate) operations: usize,
 }
 
 /// One way of a connection, as the ring has it.
@@ -76,12 +79,19 @@ impl Ring {
             size,
             boxes: HashMap::new(),
             in_flight: 0,
+            #[cfg(test)]
+            operations: 0,
         })
     }
 
     /// Bytes in a buffer.
     pub(crate) fn bytes(&self, buffer: u16, from: usize, to: usize) -> &[u8] {
         self.buffers.bytes(buffer, from..to)
+    }
+
+    /// Buffers that the kernel may take now.
+    pub(crate) fn free(&self) -> usize {
+        self.buffers.free()
     }
 
     /// The kernel may take it again.
@@ -209,6 +219,10 @@ impl Ring {
         let pushed = unsafe { self.ring.submission().push(&operation) };
         pushed.expect("room was made");
         self.in_flight += 1;
+        #[cfg(test)]
+        {
+            self.operations += 1;
+        }
     }
 
     fn make_room(&mut self, entries: usize) {

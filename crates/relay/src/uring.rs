@@ -19,7 +19,7 @@ use crate::side::Side;
 
 /// A worker's ring, and the ways that go by it.
 pub(crate) struct Uring {
-    ring: Ring,
+    pub(crate) ring: Ring,
     /// Ways that found no buffer.
     starved: VecDeque<(usize, Way)>,
     /// Connections that are over but for operations in flight.
@@ -117,23 +117,31 @@ impl Uring {
     /// Both ways of a connection begin.
     pub(crate) fn begin(&mut self, index: usize, connection: &mut Connection) {
         for way in Way::ALL {
-            self.receive(index, way, connection, false);
+            self.receive(index, way, connection);
         }
     }
 
-    /// Ways that found no buffer, now that there may be some.
-    pub(crate) fn starved(&mut self) -> VecDeque<(usize, Way)> {
-        std::mem::take(&mut self.starved)
+    /// Those of the ways that found no buffer for which there is one now, the longest waiting first.
+    pub(crate) fn fed(&mut self) -> Vec<(usize, Way)> {
+        let count = self.starved.len().min(self.ring.free());
+        self.starved.drain(..count).collect()
     }
 
-    /// Asks for more bytes of a way.
-    pub(crate) fn receive(
-        &mut self,
-        index: usize,
-        way: Way,
-        connection: &mut Connection,
-        waits: bool,
-    ) {
+    /// Whether another way can be fed before anything completes: who was fed last need not have had bytes.
+    pub(crate) fn can_feed(&self) -> bool {
+        !self.starved.is_empty() && self.ring.free() > 0
+    }
+
+    /// Asks for more bytes of a way; behind those who wait for a buffer, if there are any.
+    fn receive(&mut self, index: usize, way: Way, connection: &mut Connection) {
+        match self.starved.is_empty() {
+            true => self.ask(index, way, connection, false),
+            false => self.starved.push_back((index, way)),
+        }
+    }
+
+    /// Asks at once. `waits`: nothing is there yet, so that no buffer is looked for before.
+    pub(crate) fn ask(&mut self, index: usize, way: Way, connection: &mut Connection, waits: bool) {
         let Some(server) = &connection.server else {
             return;
         };
@@ -200,7 +208,7 @@ impl Uring {
                     // What was to be sent before was not sent whole. It goes on after that, unless that is over already.
                     libc::ECANCELED if flow.sending.is_some() => Outcome::Blocked,
                     libc::ECANCELED => {
-                        self.receive(index, way, connection, false);
+                        self.receive(index, way, connection);
                         Outcome::Blocked
                     }
                     libc::ENOBUFS => {
@@ -208,7 +216,7 @@ impl Uring {
                         Outcome::Blocked
                     }
                     libc::EAGAIN | libc::EINTR => {
-                        self.receive(index, way, connection, true);
+                        self.ask(index, way, connection, true);
                         Outcome::Blocked
                     }
                     error => Outcome::SourceGone(Errno::from_raw_os_error(error)),
@@ -230,9 +238,14 @@ impl Uring {
             Way::ToServer => server,
             Way::ToClient => &connection.client,
         };
+        // Where others wait for a buffer, it does so, too, once this was sent.
+        let then_next = self.starved.is_empty();
         let token = token(index, way, SEND);
-        self.ring.send(&to.socket, buffer, 0..bytes, true, token);
-        self.receive(index, way, connection, !completion.has_more);
+        self.ring
+            .send(&to.socket, buffer, 0..bytes, then_next, token);
+        if then_next {
+            self.ask(index, way, connection, !completion.has_more);
+        }
         Outcome::Moved(bytes)
     }
 
@@ -304,7 +317,7 @@ impl Uring {
             }
         }
         // A receive that was linked to it is on its way already, or was cancelled.
-        self.receive(index, way, connection, false);
+        self.receive(index, way, connection);
         Outcome::Moved(given)
     }
 

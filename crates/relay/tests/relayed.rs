@@ -959,7 +959,8 @@ fn a_listener_knows_who_would_come_back_to_it() {
         (&name, &unix("front"), false),
     ] {
         let local: Address = listen.parse().unwrap();
-        let bound = bind(&[local.clone()], 1, &Config::new(local)).unwrap();
+        let config = Config::new(local.clone());
+        let bound = bind(&[local], 1, &config).unwrap();
         let port = bound[0][0].local_addr().map_or(0, |local| local.port());
         let to: Address = to.replace("PORT", &port.to_string()).parse().unwrap();
         let is_own = |ip: IpAddr| own.contains(&ip);

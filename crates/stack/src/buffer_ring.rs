@@ -66,9 +66,9 @@ impl BufferRing {
         unsafe { submitter.register_buf_ring_with_flags(base, self.count, group, 0) }
     }
 
-    /// Whether the kernel has one to take.
-    pub fn has_free(&self) -> bool {
-        self.free > 0
+    /// How many the kernel may take.
+    pub fn free(&self) -> usize {
+        self.free.into()
     }
 
     /// What is in a buffer.
@@ -169,9 +169,9 @@ mod tests {
         let mut head = 0;
         let held: Vec<u16> = (0..4).map(|_| take(&mut ring, &mut head, 1)).collect();
         assert_eq!(held, [0, 1, 2, 3]);
-        assert!(!ring.has_free());
+        assert!(ring.free == 0);
         ring.give_back(2);
         assert_eq!(take(&mut ring, &mut head, 1), 2);
-        assert!(!ring.has_free());
+        assert!(ring.free == 0);
     }
 }

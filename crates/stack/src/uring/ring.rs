@@ -119,7 +119,7 @@ impl Ring {
 
     /// Whether the kernel has a buffer to take.
     pub(super) fn has_buffers(&self) -> bool {
-        self.buffers.has_free()
+        self.buffers.free() > 0
     }
 
     /// Calls of io_uring_enter(2) so far.
