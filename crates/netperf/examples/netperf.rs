@@ -17,7 +17,7 @@ fn main() -> ExitCode {
     }
     let done = match by_name || by_word {
         true => tcpcost_netperf::serve(&args, by_name),
-        false => tcpcost_netperf::netperf(&args),
+        false => tcpcost_netperf::netperf(&args, || tcpcost_signals::Interrupt::watch(2)),
     };
     match done {
         Ok(code) => code.into(),

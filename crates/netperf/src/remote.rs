@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::process::Command;
 use std::time::Duration;
 
@@ -86,6 +86,14 @@ impl Control {
     /// The other end.
     pub fn peer(&self) -> Result<SocketAddr, Failure> {
         self.stream.peer_addr().map_err(|error| self.lost(&error))
+    }
+
+    /// The connection's socket.
+    ///
+    /// # Errors
+    /// There are no descriptors left.
+    pub fn socket(&self) -> io::Result<OwnedFd> {
+        Ok(self.stream.try_clone()?.into())
     }
 
     /// Sends a request.

@@ -22,12 +22,12 @@ impl Drop for Started {
 }
 
 impl Started {
-    /// Starts it.
+    /// Starts it. A terminal's Ctrl-C is for netperf, which still wants the results.
     ///
     /// # Errors
     /// Why not.
     pub(crate) fn new(mut command: Command) -> Result<Started, String> {
-        let mut child = command
+        let mut child = tcpcost_signals::ignoring_interrupt(&mut command)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

@@ -2,12 +2,15 @@
 
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::sync::mpsc::channel;
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use tcpcost_netperf::netperf;
 use tcpcost_netperf::protocol::exact::{self, Method, OwnCpu};
 use tcpcost_netperf::protocol::omni::{Request, Response, Results};
 use tcpcost_netperf::protocol::{Message, kind};
+use tcpcost_signals::Interrupt;
 
 /// A netserver for one test; it calls a reset data connection an error, as the original does.
 fn strict(
@@ -35,7 +38,8 @@ fn strict(
             Ok(results) => results.message(),
             Err(error) => Message::new(message.kind + 1, error.raw_os_error().unwrap_or(libc::EIO)),
         };
-        answer.send(&mut control).unwrap();
+        // It may be gone: then nobody wants to know.
+        let _ = answer.send(&mut control);
         let _ = control.read(&mut [0]);
     });
     (port, thread)
@@ -56,9 +60,13 @@ fn respond(request: &Request, mut stream: &TcpStream, results: &mut Results) -> 
 }
 
 fn run(port: &str, words: &str) -> Result<u8, String> {
+    run_until(port, words, &Interrupt::default())
+}
+
+fn run_until(port: &str, words: &str, interrupt: &Interrupt) -> Result<u8, String> {
     let all = format!("-H 127.0.0.1 -p {port} -P 0 -v 0 {words}");
     let args: Vec<String> = all.split_whitespace().map(str::to_string).collect();
-    netperf(&args).map_err(|failure| failure.to_string())
+    netperf(&args, || Ok(interrupt.clone())).map_err(|failure| failure.to_string())
 }
 
 /// What netperf says of a netserver that gives so many answers and then ends the control connection, by a reset if it
@@ -154,4 +162,39 @@ fn the_last_connection_of_many_is_not_reset() {
     });
     assert_eq!(run(&port, "-t TCP_CRR -l 1 -- -r 10,1000000"), Ok(0));
     server.join().unwrap();
+}
+
+#[test]
+fn an_interrupted_test_does_not_wait_for_a_netserver_that_is_silent() {
+    type Traffic = fn(&mut TcpStream) -> io::Result<()>;
+    let request: Traffic = |stream| {
+        stream.read_exact(&mut [0; 1000])?;
+        stream.write_all(&[7; 10])
+    };
+    let reads: Traffic = |stream| stream.read_exact(&mut [0; 1000]);
+    let writes: Traffic = |stream| stream.write_all(&[7; 1000]);
+    for (words, traffic) in [
+        ("-t TCP_RR -l 1000 -- -r 1000,10", request),
+        ("-t TCP_CRR -l 1000 -- -r 1000,10", request),
+        ("-t TCP_STREAM -l 1000", reads),
+        ("-t TCP_STREAM -l -1G -i 9,9", reads),
+        ("-t TCP_MAERTS -l 1000", writes),
+    ] {
+        let interrupt = Interrupt::default();
+        let asking = interrupt.clone();
+        let (ended, has_ended) = channel::<()>();
+        let (port, server) = strict(move |_, listener| {
+            let (mut stream, _) = listener.accept()?;
+            traffic(&mut stream)?;
+            asking.raise();
+            // Until netperf has ended.
+            let _ = has_ended.recv();
+            Err(io::ErrorKind::TimedOut.into())
+        });
+        let begin = Instant::now();
+        assert_eq!(run_until(&port, words, &interrupt), Ok(0), "{words}");
+        assert!(begin.elapsed().as_secs() < 60, "{words}");
+        drop(ended);
+        server.join().unwrap();
+    }
 }

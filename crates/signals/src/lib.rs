@@ -220,6 +220,22 @@ pub fn unblocked(command: &mut Command) -> &mut Command {
     }
 }
 
+/// A program that is started so ignores SIGINT: Ctrl-C goes to all processes of the terminal, and the one that starts this program
+/// ends it by its input.
+#[allow(
+    unsafe_code,
+    reason = "what runs between fork and exec must be safe there; there is no other way to ignore a signal"
+)]
+pub fn ignoring_interrupt(command: &mut Command) -> &mut Command {
+    // SAFETY: between fork and exec only signal(2) is called, which is safe there (signal-safety(7)) and installs no handler.
+    unsafe {
+        command.pre_exec(|| {
+            nix::sys::signal::signal(Signal::SIGINT, nix::sys::signal::SigHandler::SigIgn)?;
+            Ok(())
+        })
+    }
+}
+
 /// Signals that this process ignores, a bit each from SIGHUP on (/proc/PID/status, SigIgn).
 fn ignored() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();

@@ -8,6 +8,8 @@ use std::ffi::OsStr;
 use std::path::Path;
 use std::process::ExitCode;
 
+use tcpcost_signals::Interrupt;
+
 use crate::output::say;
 
 /// What was asked for, and its words.
@@ -56,7 +58,10 @@ impl Front {
     /// Runs it to its end.
     pub fn run(self) -> ExitCode {
         let (name, done) = match self.program {
-            Program::Netperf => ("netperf", tcpcost_netperf::netperf(&self.args)),
+            Program::Netperf => {
+                let watch = || Interrupt::watch(ENDS_AT_ONCE);
+                ("netperf", tcpcost_netperf::netperf(&self.args, watch))
+            }
             Program::Netserver(by_name) => {
                 ("netserver", tcpcost_netperf::serve(&self.args, by_name))
             }
@@ -70,3 +75,6 @@ impl Front {
         }
     }
 }
+
+/// The first request to stop ends netperf's test, the second one the process.
+const ENDS_AT_ONCE: u32 = 2;

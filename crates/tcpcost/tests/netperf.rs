@@ -3,7 +3,7 @@
 mod common;
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -313,6 +313,81 @@ fn nothing_is_listened_at_but_loopback_unless_it_is_named() {
             "{v6:?}"
         );
     });
+}
+
+/// Ctrl-C as it comes to one process.
+fn interrupt(child: &Child) {
+    // SAFETY: the child is ours and not yet waited for, so its id names it.
+    assert_eq!(unsafe { libc::kill(child.id() as i32, libc::SIGINT) }, 0);
+}
+
+/// netperf for 1000 s, interrupted once it has shown an interim result that is not 0.
+fn interrupted(port: &str, words: &str) -> Ran {
+    let all = format!("netperf -H 127.0.0.1 -p {port} -P 0 -l 1000 -D 0.05 {words}");
+    let mut child = Command::new(BINARY)
+        .args(all.split_whitespace())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut out = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    let has_some = |line: &str| {
+        let interim = line.strip_prefix("NETPERF_INTERIM_RESULT[");
+        interim.is_some_and(|rest| !rest.trim().ends_with("]=0.00"))
+    };
+    while !has_some(&line) {
+        line.clear();
+        assert!(out.read_line(&mut line).unwrap() > 0, "{words}");
+    }
+    interrupt(&child);
+    out.read_to_string(&mut line).unwrap();
+    let mut ran = Ran::from(child.wait_with_output().unwrap());
+    ran.stdout = line;
+    ran
+}
+
+#[test]
+fn an_interrupted_test_shows_what_was_measured_so_far() {
+    in_namespace(|| {
+        let server = Server::start(&["-4"]);
+        for words in [
+            "-t TCP_STREAM --",
+            "-t TCP_SENDFILE --",
+            "-t TCP_MAERTS --",
+            "-t TCP_RR --",
+            "-t TCP_RR -- -b 8 -r 100,10000",
+            "-t TCP_CRR --",
+            "-t TCP_STREAM -i 5,3 --",
+        ] {
+            let words = format!("{words} -k THROUGHPUT,ELAPSED_TIME,REMOTE_BYTES_RECVD");
+            let ran = interrupted(&server.port(), &words);
+            let values = values(&ran);
+            let of = |name: &str| values[name].parse::<f64>().unwrap();
+            assert!(of("THROUGHPUT") > 0.0, "{words}: {ran:?}");
+            assert!(of("ELAPSED_TIME") < 999.0, "{words}: {ran:?}");
+            assert_eq!(ran.stderr, "", "{words}");
+            if !words.contains("MAERTS") {
+                assert!(of("REMOTE_BYTES_RECVD") > 0.0, "{words}: {ran:?}");
+            }
+        }
+    });
+}
+
+#[test]
+fn before_the_test_an_interrupt_ends_netperf() {
+    // A netserver that never answers.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port().to_string();
+    let mut child = Command::new(BINARY)
+        .args(["netperf", "-H", "127.0.0.1", "-p", &port])
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let (mut control, _) = listener.accept().unwrap();
+    control.read_exact(&mut [0; 656]).unwrap();
+    interrupt(&child);
+    assert_eq!(child.wait().unwrap().code(), Some(130));
 }
 
 /// The original netperf, if that is what PATH has by this name.

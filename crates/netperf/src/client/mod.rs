@@ -9,6 +9,7 @@ use std::time::Duration;
 use self::buffers::Buffers;
 use self::ends::DataEnds;
 use self::run::{Outcome, Run};
+use self::stop::Stop;
 use crate::Failure;
 use crate::confidence::{Measured, Repetitions};
 use crate::cpu::{Cpu, Meters, Reading};
@@ -20,16 +21,25 @@ use crate::protocol::exact::{self, Method};
 use crate::protocol::omni::{self, Request, Response, Results, flag};
 use crate::remote::Control;
 use crate::traffic::{Local, Until};
+use tcpcost_signals::Interrupt;
 
 mod buffers;
 mod ends;
 mod run;
+mod stop;
 
 /// Runs netperf's command line, without the program's name; gives its exit code.
 ///
+/// `watch` is called before other threads are started, but after those namespaces are entered that only a process of one thread may
+/// enter. A request to stop then ends the test, and what was measured so far is printed within a second; a request before the first
+/// test ends the process.
+///
 /// # Errors
 /// With the line that says why, and the code.
-pub fn netperf(args: &[String]) -> Result<u8, Failure> {
+pub fn netperf(
+    args: &[String],
+    watch: impl FnOnce() -> io::Result<Interrupt>,
+) -> Result<u8, Failure> {
     let options = match parse(args)? {
         Asked::Test(options) => *options,
         Asked::Text(text, code) => {
@@ -52,6 +62,8 @@ pub fn netperf(args: &[String]) -> Result<u8, Failure> {
             .map_err(|error| Failure::usage(format!("-T: {error}")))?;
     }
     let mut control = Control::connect(&options)?;
+    let watched = watch().and_then(|interrupt| Ok(Stop::new(interrupt, control.socket()?)));
+    let stop = watched.map_err(|error| Failure::usage(format!("wait for signals: {error}")))?;
     let ends = DataEnds::of(&options, &control)?;
     if options.with_headers {
         let (source, destination) = (&ends.source, &ends.destination);
@@ -69,13 +81,23 @@ pub fn netperf(args: &[String]) -> Result<u8, Failure> {
         buffers: None,
         options: &options,
         ends,
+        stop,
     };
     let mut repetitions = Repetitions::new(options.confidence);
     let mut last = None;
     while repetitions.goes_on() {
-        let seen = test.once(&mut control)?;
-        repetitions.push(test.measured(&seen));
-        last = Some(seen);
+        match test.once(&mut control) {
+            // A repetition that is cut short would weigh as much as a whole one.
+            _ if last.is_some() && test.stop.is_asked() => {}
+            seen => {
+                let seen = seen?;
+                repetitions.push(test.measured(&seen));
+                last = Some(seen);
+            }
+        }
+        if test.stop.is_asked() {
+            break;
+        }
     }
     control.close();
     let seen = last.expect("there is one repetition at least");
@@ -109,6 +131,7 @@ struct Tester<'a> {
     meters: Option<Meters>,
     buffers: Option<Buffers>,
     with_latency: bool,
+    stop: Stop,
 }
 
 /// What one repetition saw.
@@ -218,7 +241,7 @@ impl Tester<'_> {
         let answer = control.answer(Duration::ZERO)?;
         let is_ours = exact::of(&answer).is_some();
         let set_up = Response::of(&answer);
-        std::thread::sleep(options.wait);
+        self.stop.wait(options.wait);
         let port = u16::try_from(set_up.data_port)
             .map_err(|_| Failure::remote("netserver names no port to connect to"))?;
         let mut to = self.ends.remote;
@@ -257,8 +280,16 @@ impl Tester<'_> {
                 .socket()
                 .and_then(|last| Ok(rustix::net::connect(&last, &to)?));
         }
-        let answer = control.answer(self.time().unwrap_or_default())?;
-        let remote = Results::of(&answer);
+        let time_is_over = live.at_end();
+        let answer = match control.answer(self.time().unwrap_or_default()) {
+            // A request to stop does not wait for its time.
+            Err(_) if self.stop.is_asked() => None,
+            answer => Some(answer?),
+        };
+        let remote = match &answer {
+            Some(answer) => Results::of(answer),
+            None => unreported(&outcome, &set_up),
+        };
         let Outcome {
             counted,
             elapsed,
@@ -266,8 +297,8 @@ impl Tester<'_> {
             end_sizes,
             congestion,
             acknowledged_before,
+            ..
         } = outcome;
-        let time_is_over = live.at_end();
         let bytes_received = match (options.direction, time_is_over) {
             (Direction::Receive, Some((bytes, _))) => bytes,
             _ => counted.bytes_received,
@@ -312,7 +343,9 @@ impl Tester<'_> {
             latency: latency.map(|latency| latency.summary()),
         };
         seen.cpu.local = self.local_cpu(local_cpu, segments, &seen);
-        seen.cpu.remote = self.remote_cpu(exact::of(&answer), &seen);
+        if let Some(answer) = answer {
+            seen.cpu.remote = self.remote_cpu(exact::of(&answer), &seen);
+        }
         Ok(seen)
     }
 
@@ -422,6 +455,19 @@ impl Tester<'_> {
             destination: self.ends.destination.clone(),
             uuid: options.uuid.clone().unwrap_or_else(uuid),
         }
+    }
+}
+
+/// Results of a netserver that did not report them: what its TCP has acknowledged and sent.
+fn unreported(outcome: &Outcome, set_up: &Response) -> Results {
+    eprintln!("netperf: netserver did not report what it saw; its figures are those of this end");
+    Results {
+        bytes_received: outcome.confirmed,
+        bytes_sent: outcome.counted.bytes_received,
+        recv_buf_size: set_up.recv_buf_size,
+        send_buf_size: set_up.send_buf_size,
+        transport_retrans: -1,
+        ..Results::default()
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::net::Shutdown;
-use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::sockopt::{Timeout, set_socket_linger, set_socket_timeout};
 
 use super::Tester;
 use super::buffers::Buffers;
@@ -43,6 +43,8 @@ pub(super) struct Outcome {
     pub(super) end_sizes: Sizes,
     pub(super) congestion: String,
     pub(super) acknowledged_before: u64,
+    /// Bytes of ours that the other side's TCP has acknowledged, or has answered.
+    pub(super) confirmed: u64,
 }
 
 impl Run<'_, '_> {
@@ -71,6 +73,7 @@ impl Run<'_, '_> {
         };
         let before = read(self.test)?;
         let begin = Instant::now();
+        self.test.stop.begin(&self.live, options.direction);
         let end_timer = self.end_timer(begin);
         let interim_timer = interim
             .clone()
@@ -112,6 +115,10 @@ impl Run<'_, '_> {
         if options.direction == Direction::Send {
             elapsed = begin.elapsed();
         }
+        if options.direction == Direction::Receive && self.test.stop.is_asked() {
+            // A sender that waits for a window would not see that we close.
+            set_socket_linger(fd, Some(Duration::ZERO))?;
+        }
         if self
             .test
             .time()
@@ -120,6 +127,11 @@ impl Run<'_, '_> {
             return Err(io::ErrorKind::WouldBlock.into());
         }
         drop(end_timer);
+        let mut confirmed = counted.bytes_sent;
+        if is_single {
+            // The FIN is acknowledged, too.
+            confirmed = confirmed.min(self.live.acknowledged().saturating_sub(acknowledged_before));
+        }
         // netserver may wait for our end of the connection before it tells what it saw.
         self.live.forget();
         let after = read(self.test)?;
@@ -146,6 +158,7 @@ impl Run<'_, '_> {
             end_sizes,
             congestion: socket::congestion(fd),
             acknowledged_before,
+            confirmed,
         })
     }
 

@@ -44,7 +44,8 @@ Test options:
   -H, -L HOST[,FAM], -P LOCAL[,REMOTE], -4, -6   where data goes
   -k, -o, -O [LIST|FILE|all|?]   NAME=value, CSV, columns;  -u UUID
 
-Exit codes: 0 done, 1 the command line or the test failed, 255 no netserver, or it refused.
+Exit codes: 0 done, 1 the command line or the test failed, 255 no netserver, or it refused, 130 Ctrl-C before the test.
+Ctrl-C ends the test and prints what was measured so far.
 ";
 
 /// What they say.
