@@ -229,7 +229,7 @@ pub(super) fn warned(warnings: &[Warned]) -> Vec<WarnedJson> {
         .map(|warned| WarnedJson {
             code: warned.code,
             count: warned.count,
-            text: warned.text.clone(),
+            text: warned.text().to_string(),
             range: warned
                 .range
                 .zip(warned.code.unit())
