@@ -357,6 +357,7 @@ pub enum UserKnob {
     CompSackNr,
     CompSackDelay,
     BacklogAckDefer,
+    SegmentationRules,
     TailSplit,
     TsoWinDivisor,
     SuperSegment,
