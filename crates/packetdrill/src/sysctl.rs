@@ -42,10 +42,7 @@ pub fn config() -> Config {
         segmentation: Segmentation {
             window_divisor: first("tcp_tso_win_divisor"),
             paced_segments_min: first("tcp_min_tso_segs").unwrap_or(2),
-            sized_by_rate: true,
-            push_each: true,
-            half_window: true,
-            ..Segmentation::default()
+            ..Segmentation::linux()
         },
         congestion: CongestionControl::Cubic,
         initial_window: NonZeroU16::new(10),

@@ -787,6 +787,13 @@ pub const KNOBS: &[Knob] = &[
     )
     .needs(LINUX_LIKE),
     tcp(
+        "segmentation_rules",
+        Kind::Choice(&["plain", "linux"]),
+        Kernel::Always("linux", "the kernel's TCP has its own rules"),
+        UserKnob::SegmentationRules,
+        "How our TCP sizes super-segments: `plain` fills the windows and sets PSH where the queue ends; `linux`, as Linux 6.18, takes half the congestion window and a millisecond of the rate at most, sets PSH on each super-segment, and has `tso_win_divisor` 3 unless that is set.",
+    ),
+    tcp(
         "tail_split",
         Kind::Choice(TailSplit::WORDS),
         Kernel::Always(

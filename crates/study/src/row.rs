@@ -364,6 +364,7 @@ pub enum UserKnob {
     CompSackNr,
     CompSackDelay,
     BacklogAckDefer,
+    SegmentationRules,
     TailSplit,
     TsoWinDivisor,
     SuperSegment,

@@ -80,7 +80,8 @@ pub use connection::config::{Config, CongestionControl, FastOpenChoice, KeepAliv
 pub use connection::{
     AckDecision, AckPolicy, AckRule, AckState, Agreed, Arrival, Clock, Connection, Ended, Info,
     Limits, LinuxAcks, LossState, MtuProbes, MtuProbing, Nagle, OwnAckPolicy, OwnAcks, OwnCut,
-    OwnSegmentation, Pacing, Read, ReadError, Segmentation, SendView, State, TailRule, WriteError,
+    OwnSegmentation, Pacing, Read, ReadError, Segmentation, SegmentationRules, SendView, State,
+    TailRule, WriteError,
 };
 pub use counters::Counters;
 pub use endpoint::{

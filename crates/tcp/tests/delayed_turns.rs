@@ -1,5 +1,5 @@
 //! Two endpoints in virtual time that get the CPU late, so that what should have come one by one comes together: the policy
-//! `exactly` stays exact.
+//! `exactly` stays exact, and no ACK of the default policy covers more than senders bear.
 
 mod common;
 
@@ -14,7 +14,11 @@ use tcpcost_tcp::{AckPolicy, Config, ConnId, Counters, Endpoint, Pool};
 
 /// Payload of a full segment.
 const FULL: u64 = 1448;
-const SEGMENTS: u32 = 16;
+/// Of `exactly`.
+const SEGMENTS: u64 = 16;
+/// The most that an ACK of `delayed` covers (docs/policies.md).
+const DISTANCE_MAX: u64 = 45;
+const DELAY: Duration = Duration::from_millis(40);
 
 /// An end, with a batch of packets for each turn.
 struct Side {
@@ -52,14 +56,11 @@ impl Side {
     }
 }
 
-/// The counters of a client that always has something to send, and of a server that reads, after turns of which one in a
+/// The counters under `ack`, which covers at most so many segments by an ACK, of a client that always has something to send, and of a server that reads, after turns of which one in a
 /// hundred comes up to so much too late.
-fn run(seed: u64, late_us: u32) -> (Counters, Counters) {
+fn run(ack: AckPolicy, covered_max: u64, seed: u64, late_us: u32) -> (Counters, Counters) {
     let config = Config {
-        ack: AckPolicy::Exactly {
-            segments: SEGMENTS,
-            delay_max: Duration::from_millis(40),
-        },
+        ack,
         // Whole segments, so that a probe of the tail finds nothing that was not sent.
         send_buffer: 700 * FULL as u32,
         receive_buffer: 4 << 20,
@@ -95,7 +96,7 @@ fn run(seed: u64, late_us: u32) -> (Counters, Counters) {
             .apply(id, |connection| connection.read(&mut buffer, now));
         server.transmit(now);
         let counters = server.counters(id);
-        let steps = counters.payload_bytes_received / (u64::from(SEGMENTS) * FULL);
+        let steps = counters.payload_bytes_received / (covered_max * FULL);
         let acks = counters.pure_acks_sent;
         assert!(acks >= steps, "{acks} ACKs where {steps} are due");
     }
@@ -104,11 +105,15 @@ fn run(seed: u64, late_us: u32) -> (Counters, Counters) {
 
 #[test]
 fn exactly_is_exact_however_late_the_turns_come() {
+    let exactly = AckPolicy::Exactly {
+        segments: SEGMENTS as u32,
+        delay_max: DELAY,
+    };
     let mut again = 0;
     for seed in 0..4 {
         for late_us in [1000, 20_000, 100_000, 500_000] {
-            let (client, server) = run(seed, late_us);
-            let steps = server.payload_bytes_received / (u64::from(SEGMENTS) * FULL);
+            let (client, server) = run(exactly, SEGMENTS, seed, late_us);
+            let steps = server.payload_bytes_received / (SEGMENTS * FULL);
             let aside = server.delayed_acks_sent + u64::from(server.duplicates_received) + 4;
             let acks = server.pure_acks_sent;
             assert!(acks <= steps + aside, "{acks} ACKs where {steps} are due");
@@ -118,4 +123,16 @@ fn exactly_is_exact_however_late_the_turns_come() {
         }
     }
     assert!(again > 20, "too few came twice: {again}");
+}
+
+#[test]
+fn no_ack_covers_more_than_senders_bear_however_late_the_turns_come() {
+    let delayed = AckPolicy::Delayed { delay_max: DELAY };
+    for late_us in [1000, 20_000, 100_000] {
+        let (client, server) = run(delayed, DISTANCE_MAX, 1, late_us);
+        let acks = server.pure_acks_sent;
+        let segments = server.payload_bytes_received / FULL;
+        assert!(acks < segments / 20, "{acks} ACKs of {segments} segments");
+        assert_eq!(client.recoveries, 0, "{client:?}");
+    }
 }

@@ -71,8 +71,9 @@ fn each_segmentation_policy_of_ours_runs() {
          [[cells]]\nname = \"split\"\ntail_split = \"split\"\n\
          [[cells]]\nname = \"divisor\"\ntso_win_divisor = 1\nsuper_segment = \"16KiB\"\n\
          [[cells]]\nname = \"2005\"\nwhole_super_segments = \"on\"\ninitial_window = 3\nwindow_growth = \"per-ack\"\n\
-         [[cells]]\nname = \"paced\"\npacing = \"timer\"\npacing_rate = \"100Mbit\"\ntso_min_segs = 4\n");
-    assert_eq!(records.len(), 4);
+         [[cells]]\nname = \"paced\"\npacing = \"timer\"\npacing_rate = \"100Mbit\"\ntso_min_segs = 4\n\
+         [[cells]]\nname = \"linux\"\nsegmentation_rules = \"linux\"\n");
+    assert_eq!(records.len(), 5);
     for record in &records {
         assert_eq!(record["outcome"], "measured", "{record}");
     }

@@ -4,7 +4,9 @@ use std::num::NonZeroU16;
 use std::time::Duration;
 
 use tcpcost_study::{AckKind, TailSplit, UserKnob, Value, WindowGrowth, with_ack_policies};
-use tcpcost_tcp::{AckPolicy, Config, MtuProbing, Pacing, TailRule};
+use tcpcost_tcp::{
+    AckPolicy, Config, MtuProbing, Pacing, Segmentation, SegmentationRules, TailRule,
+};
 
 /// What a study chooses of our own TCP.
 #[derive(Debug, Clone, PartialEq)]
@@ -57,6 +59,10 @@ impl UserSettings {
             UserKnob::CompSackNr => Some(count(config.linux_acks.comp_sack_nr.into())),
             UserKnob::CompSackDelay => us(config.linux_acks.comp_sack_delay),
             UserKnob::BacklogAckDefer => Some(Value::Switch(config.linux_acks.backlog_ack_defer)),
+            UserKnob::SegmentationRules => word(match segmentation.rules {
+                SegmentationRules::Plain => "plain",
+                SegmentationRules::Linux => "linux",
+            }),
             UserKnob::TailSplit => word(match segmentation.tail {
                 TailRule::Split => TailSplit::Split.word(),
                 TailRule::Keep => TailSplit::Keep.word(),
@@ -115,6 +121,15 @@ impl UserSettings {
                 config.linux_acks.comp_sack_delay = Duration::from_micros(whole());
             }
             UserKnob::BacklogAckDefer => config.linux_acks.backlog_ack_defer = is_on(),
+            // Before the rows that change a part of it.
+            UserKnob::SegmentationRules => {
+                let rules = match word() {
+                    "linux" => Segmentation::linux(),
+                    _ => Segmentation::default(),
+                };
+                config.segmentation.rules = rules.rules;
+                config.segmentation.window_divisor = rules.window_divisor;
+            }
             UserKnob::TailSplit => {
                 config.segmentation.tail = match TailSplit::from_word(word()).expect(KIND) {
                     TailSplit::Split => TailRule::Split,
@@ -331,6 +346,15 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn the_rules_of_linux_bring_its_divisor_unless_one_is_chosen() {
+        let linux = ("segmentation_rules", "linux");
+        assert_eq!(with(&[linux]).config.segmentation, Segmentation::linux());
+        let other = with(&[("tso_win_divisor", "8"), linux]).config.segmentation;
+        assert_eq!(other.rules, SegmentationRules::Linux);
+        assert_eq!(other.window_divisor, Some(8));
     }
 
     #[test]

@@ -66,7 +66,9 @@ pub(crate) use dormant::Dormant;
 pub(crate) use fast_open::{Known, OPTION_BYTES_MAX};
 pub use info::{Agreed, Info, Limits, LossState};
 pub use mtu_search::{MtuProbes, MtuProbing};
-pub use segmentation::{Nagle, OwnCut, OwnSegmentation, Pacing, Segmentation, SendView, TailRule};
+pub use segmentation::{
+    Nagle, OwnCut, OwnSegmentation, Pacing, Segmentation, SegmentationRules, SendView, TailRule,
+};
 pub use sequence_space::Clock;
 pub use state::State;
 

@@ -148,7 +148,7 @@ impl Connection {
             return None;
         }
         let segmentation = &self.config.segmentation;
-        let rate = self.sizing_rate().filter(|_| segmentation.sized_by_rate);
+        let rate = self.sizing_rate().filter(|_| segmentation.is_linux());
         let sized = rate.map_or(u32::MAX, |rate| segmentation.paced_bytes_max(rate, mss));
         let ceiling = match self.snd.urgent {
             // As Linux: a device that cuts would repeat the pointer.
@@ -181,7 +181,7 @@ impl Connection {
         }
         self.counters.payload_bytes_retransmitted += u64::from(bytes);
         self.counters.segments_retransmitted += u64::from(bytes.div_ceil(self.snd.mss).max(1));
-        let pushed = self.config.segmentation.push_each && bytes > self.snd.mss;
+        let pushed = self.config.segmentation.is_linux() && bytes > self.snd.mss;
         let ends = end == self.snd.nxt || self.snd.queue.is_pushed(start + bytes);
         let push = pushed || (ends && bytes > 0);
         self.segment(
@@ -339,7 +339,7 @@ impl Connection {
         let last = start + bytes == self.snd.queue.end();
         let fin = self.snd.closed && last;
         let reduced = bytes > 0 && std::mem::take(&mut self.ecn.reduced);
-        let pushed = self.config.segmentation.push_each && bytes > self.snd.mss;
+        let pushed = self.config.segmentation.is_linux() && bytes > self.snd.mss;
         let push = pushed
             || (last && bytes > 0 && (!self.snd.more || fin))
             || (bytes > 0 && self.snd.queue.is_pushed(start + bytes));

@@ -475,14 +475,26 @@ impl AckScheduler {
         }
     }
 
-    /// Bytes the next acknowledgement advances by, if one for all that has arrived will not do.
+    /// Bytes that the next acknowledgement advances by at most. `None` if it may cover all that has arrived.
     pub(super) fn step_bytes(&self, policy: &AckPolicy, full_segment_bytes: u32) -> Option<u32> {
         let segments = match *policy {
             AckPolicy::Exactly { segments, .. } => segments,
             AckPolicy::Avoidance { .. } => self.memory.as_deref()?.avoidance.as_ref()?.step()?,
-            _ => return None,
+            AckPolicy::LinuxLike { .. } | AckPolicy::Own(_) => return None,
+            _ => self.segments_wanted(policy).max(DISTANCE_MAX),
         };
         Some(segments.max(1).saturating_mul(full_segment_bytes))
+    }
+
+    /// Full-sized segments in order that make an acknowledgement due, of a policy that counts.
+    fn segments_wanted(&self, policy: &AckPolicy) -> u32 {
+        match *policy {
+            AckPolicy::Every { segments, .. }
+            | AckPolicy::Exactly { segments, .. }
+            | AckPolicy::OnRead { segments, .. } => segments.max(1),
+            AckPolicy::Requested { .. } if self.requested > 0 => self.requested.into(),
+            _ => 2,
+        }
     }
 
     /// A step was acknowledged and `bytes_left` more have arrived: whether they are due, too.
@@ -504,10 +516,12 @@ impl AckScheduler {
             } => self
                 .avoidance(limit_initial, limit_max)
                 .is_due(segments_left, window_bytes / full),
-            AckPolicy::Exactly { segments, .. } => {
-                bytes_left >= segments.max(1).saturating_mul(full_segment_bytes)
+            // The read that was to acknowledge has been made.
+            AckPolicy::OnRead { .. } => bytes_left > 0,
+            _ => {
+                let wanted = self.segments_wanted(policy).saturating_mul(full);
+                bytes_left >= wanted.min((window_bytes / 2).max(1))
             }
-            _ => false,
         }
     }
 
@@ -534,5 +548,9 @@ impl AckScheduler {
     }
 }
 
+/// Full-sized segments that one acknowledgement covers at most, where more have arrived in order together, unless the
+/// policy counts to more. 45 are a super-segment, which a Linux receiver with receive offload acknowledges at once. BBR, CUBIC
+/// and Reno bear it; from 64 on a sender with a smaller window waits for the receiver's delay (docs/policies.md has the figures).
+const DISTANCE_MAX: u32 = 45;
 /// RFC 9293 MUST-40.
 const DELAY_MAX: Duration = Duration::from_millis(499);

@@ -33,24 +33,29 @@ pub struct Segmentation {
     /// Send super-segments whole or not at all, as Linux did until 2.6.12; their size is then at
     /// most the congestion window over `window_divisor` (8 if none). Default no.
     pub whole_only: bool,
-    /// Let a super-segment take half the congestion window at most, so that two are in flight, and half of
-    /// the largest window of the peer's, as Linux (`tcp_cwnd_test`, `tcp_bound_to_half_wnd`). Default no.
-    pub half_window: bool,
+    /// Which rules bound a super-segment beside these choices. Default [`SegmentationRules::Plain`];
+    /// [`Segmentation::linux`] has Linux's, with Linux's `window_divisor`.
+    pub rules: SegmentationRules,
     /// Whether a timer spreads what is sent. Default [`Pacing::Off`].
     pub pacing: Pacing,
     /// Segments that pacing leaves a super-segment at least: Linux's `tcp_min_tso_segs`. Default 2.
     pub paced_segments_min: u32,
-    /// Let a super-segment take no more than a millisecond of what pacing would send, more on short
-    /// paths and `paced_segments_min` at least, even where no timer paces: as Linux
-    /// (`tcp_tso_autosize`). Default no.
-    pub sized_by_rate: bool,
-    /// Set PSH on every super-segment and not only where the queue ends, as Linux since 5.6: a
-    /// receiver's offload hands on what it has at once. Default no.
-    pub push_each: bool,
     /// How long a corked partial segment waits at most. Default 200 ms as in Linux.
     pub cork_max: Duration,
     /// A rule of another crate's that sends less of what these would. Default none.
     pub own: Option<OwnSegmentation>,
+}
+
+/// What bounds a super-segment, and where PSH is set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SegmentationRules {
+    /// A super-segment takes what the windows leave, and PSH is where the queue ends.
+    Plain,
+    /// As Linux 6.18. A super-segment takes at most half the congestion window, so that two are in flight, and half of the
+    /// largest window of the peer's (`tcp_cwnd_test`, `tcp_bound_to_half_wnd`). It takes no more than a millisecond of what
+    /// pacing would send, more on short paths, and `paced_segments_min` at least, even where no timer paces
+    /// (`tcp_tso_autosize`). Each has PSH, so that a receiver's offload hands on what it has at once.
+    Linux,
 }
 
 /// Whether a partial segment waits.
@@ -72,11 +77,9 @@ impl Default for Segmentation {
             nagle: Nagle::Minshall,
             window_divisor: None,
             whole_only: false,
-            half_window: false,
+            rules: SegmentationRules::Plain,
             pacing: Pacing::Off,
             paced_segments_min: 2,
-            sized_by_rate: false,
-            push_each: false,
             cork_max: Duration::from_millis(200),
             own: None,
         }
@@ -132,6 +135,20 @@ pub(super) enum Cut {
 }
 
 impl Segmentation {
+    /// Linux 6.18's: its rules, and its default of `tcp_tso_win_divisor`, 3.
+    pub fn linux() -> Self {
+        Self {
+            rules: SegmentationRules::Linux,
+            window_divisor: Some(3),
+            ..Self::default()
+        }
+    }
+
+    /// Whether it has Linux's rules.
+    pub(super) fn is_linux(&self) -> bool {
+        self.rules == SegmentationRules::Linux
+    }
+
     pub(super) fn cut(&self, queue: &SendView) -> Cut {
         match (self.plain_cut(queue), self.own) {
             (Cut::Send(bytes), Some(own)) => own.cut(bytes, queue),
@@ -176,7 +193,7 @@ impl Segmentation {
         if self.whole_only {
             bytes = self.whole_bytes(bytes, queue.window_max, queue.cwnd);
         }
-        if self.half_window {
+        if self.is_linux() {
             bytes = bytes.min(queue.cwnd / 2).min(queue.window_max / 2);
         }
         (bytes / mss).max(1) * mss

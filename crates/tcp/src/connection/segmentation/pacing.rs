@@ -45,7 +45,7 @@ impl Connection {
     /// paths (`tcp_tso_rtt_log`), 64 KiB that half for each 512 µs of the shortest round-trip time.
     #[inline]
     pub(in crate::connection) fn sizing_rate(&self) -> Option<u64> {
-        if !self.config.segmentation.sized_by_rate {
+        if !self.config.segmentation.is_linux() {
             return self.paced_rate();
         }
         let halvings = self.rtt.rtt_min()?.as_micros() >> 9;

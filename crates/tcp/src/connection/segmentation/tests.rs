@@ -307,7 +307,7 @@ fn a_divisor_waits_for_the_window_to_open() {
 #[test]
 fn two_super_segments_are_in_a_window_that_is_halved() {
     let half = Segmentation {
-        half_window: true,
+        rules: SegmentationRules::Linux,
         ..Segmentation::default()
     };
     let queue = |segments: u32| SendView {

@@ -125,6 +125,29 @@ fn delayed_is_every_second_full_segment_and_every_super_segment() {
 }
 
 #[test]
+fn no_ack_covers_more_than_kernel_senders_bear() {
+    let (delay_max, late) = (DELAY, [500_000]);
+    let delayed = AckPolicy::Delayed { delay_max };
+    let requested = AckPolicy::Requested {
+        segments: 8,
+        delay_max,
+    };
+    let on_read = AckPolicy::OnRead {
+        segments: 8,
+        delay_max,
+    };
+    for policy in [delayed, requested, on_read, every(2)] {
+        let covered = Table::new(policy).run(&late);
+        assert_eq!(covered[..11], [45; 11], "{policy:?}");
+        assert_eq!(covered[11..], [5], "{policy:?}");
+    }
+    // Who counts to more gets it, and Linux has no such bound.
+    check(every(64), &late, &[64; 7]);
+    check(every(100), &late, &[100; 5]);
+    check(AckPolicy::LinuxLike { delay_max }, &late, &[500]);
+}
+
+#[test]
 fn every_counts_wire_segments_not_units() {
     check(every(8), &[1000; 17], &[8, 8]);
     check(every(8), &[3000; 6], &[9, 9]);
