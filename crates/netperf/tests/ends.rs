@@ -172,7 +172,8 @@ fn an_interrupted_test_does_not_wait_for_a_netserver_that_is_silent() {
         stream.write_all(&[7; 10])
     };
     let reads: Traffic = |stream| stream.read_exact(&mut [0; 1000]);
-    let writes: Traffic = |stream| stream.write_all(&[7; 1000]);
+    // More than the buffers of two sockets: netperf reads.
+    let writes: Traffic = |stream| stream.write_all(&vec![7; 64 << 20]);
     for (words, traffic) in [
         ("-t TCP_RR -l 1000 -- -r 1000,10", request),
         ("-t TCP_CRR -l 1000 -- -r 1000,10", request),

@@ -290,22 +290,41 @@ impl Tester<'_> {
             Some(answer) => Results::of(answer),
             None => unreported(&outcome, &set_up),
         };
-        let Outcome {
-            counted,
-            elapsed,
-            local_cpu,
-            end_sizes,
-            congestion,
-            acknowledged_before,
-            ..
-        } = outcome;
-        let bytes_received = match (options.direction, time_is_over) {
+        let counted = outcome.counted;
+        let local = Local {
+            mss,
+            retransmits,
+            send_buffer: sizes.send,
+            receive_buffer: sizes.receive,
+            ..self.local(&outcome, time_is_over)
+        };
+        let mut seen = Seen {
+            local,
+            transactions: counted.transactions,
+            bytes: counted.bytes_sent + counted.bytes_received,
+            elapsed: outcome.elapsed,
+            set_up,
+            remote,
+            cpu: Ends::default(),
+            latency: latency.map(|latency| latency.summary()),
+        };
+        seen.cpu.local = self.local_cpu(outcome.local_cpu, segments, &seen);
+        if let Some(answer) = answer {
+            seen.cpu.remote = self.remote_cpu(exact::of(&answer), &seen);
+        }
+        Ok(seen)
+    }
+
+    /// Our end's counts and sizes. `time_is_over`: bytes received and bytes acknowledged when the time was over.
+    fn local(&self, outcome: &Outcome, time_is_over: Option<(u64, u64)>) -> Local {
+        let (counted, direction) = (outcome.counted, self.options.direction);
+        let bytes_received = match (direction, time_is_over) {
             (Direction::Receive, Some((bytes, _))) => bytes,
             _ => counted.bytes_received,
         };
-        let unconfirmed = match (options.direction, time_is_over) {
+        let unconfirmed = match (direction, time_is_over) {
             (Direction::Send, Some((_, acknowledged))) => {
-                let confirmed = acknowledged.saturating_sub(acknowledged_before);
+                let confirmed = acknowledged.saturating_sub(outcome.acknowledged_before);
                 Some(counted.bytes_sent.saturating_sub(confirmed))
             }
             _ => None,
@@ -315,38 +334,19 @@ impl Tester<'_> {
             true => i32::try_from(length).unwrap_or(i32::MAX),
             false => -1,
         };
-        let direction = options.direction;
-        let local = Local {
+        Local {
             bytes_sent: counted.bytes_sent,
             bytes_received,
             send_calls: counted.send_calls,
             receive_calls: counted.receive_calls,
-            mss,
-            retransmits,
-            send_buffer: sizes.send,
-            send_buffer_end: end_sizes.send,
-            receive_buffer: sizes.receive,
-            receive_buffer_end: end_sizes.receive,
+            send_buffer_end: outcome.end_sizes.send,
+            receive_buffer_end: outcome.end_sizes.receive,
             send_size: one_way(direction == Direction::Send, buffers.send.len()),
             receive_size: one_way(direction == Direction::Receive, buffers.receive.len()),
-            congestion,
+            congestion: outcome.congestion.clone(),
             unconfirmed,
-        };
-        let mut seen = Seen {
-            local,
-            transactions: counted.transactions,
-            bytes: counted.bytes_sent + counted.bytes_received,
-            elapsed,
-            set_up,
-            remote,
-            cpu: Ends::default(),
-            latency: latency.map(|latency| latency.summary()),
-        };
-        seen.cpu.local = self.local_cpu(local_cpu, segments, &seen);
-        if let Some(answer) = answer {
-            seen.cpu.remote = self.remote_cpu(exact::of(&answer), &seen);
+            ..Local::default()
         }
-        Ok(seen)
     }
 
     fn local_cpu(&self, readings: Option<(Reading, Reading)>, segments: u64, seen: &Seen) -> Cpu {

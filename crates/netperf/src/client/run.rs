@@ -103,27 +103,14 @@ impl Run<'_, '_> {
         if let Some(interim) = interim {
             interim.print(true);
         }
-        if is_single && options.direction != Direction::Receive {
-            // A connection that is closed with responses on their way is reset: netserver would call that an error.
-            rustix::net::shutdown(fd, Shutdown::Write).or_else(|error| match error {
-                rustix::io::Errno::NOTCONN => Ok(()),
-                error => Err(error),
-            })?;
-            set_socket_timeout(fd, Timeout::Recv, Some(CONFIRM))?;
-            traffic::drain(fd)?;
+        if is_single {
+            self.finish(fd)?;
         }
         if options.direction == Direction::Send {
             elapsed = begin.elapsed();
         }
-        if options.direction == Direction::Receive && self.test.stop.is_asked() {
-            // A sender that waits for a window would not see that we close.
-            set_socket_linger(fd, Some(Duration::ZERO))?;
-        }
-        if self
-            .test
-            .time()
-            .is_some_and(|time| begin.elapsed() >= time + CONFIRM)
-        {
+        let limit = self.test.time().map(|time| time + CONFIRM);
+        if limit.is_some_and(|limit| begin.elapsed() >= limit) {
             return Err(io::ErrorKind::WouldBlock.into());
         }
         drop(end_timer);
@@ -160,6 +147,24 @@ impl Run<'_, '_> {
             acknowledged_before,
             confirmed,
         })
+    }
+
+    /// Waits until netserver has read what was sent, and has answered what was asked.
+    fn finish(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
+        if self.test.options.direction == Direction::Receive {
+            if self.test.stop.is_asked() {
+                // A sender that waits for a window would not see that we close.
+                set_socket_linger(fd, Some(Duration::ZERO))?;
+            }
+            return Ok(());
+        }
+        // A connection that is closed with responses on their way is reset: netserver would call that an error.
+        rustix::net::shutdown(fd, Shutdown::Write).or_else(|error| match error {
+            rustix::io::Errno::NOTCONN => Ok(()),
+            error => Err(error),
+        })?;
+        set_socket_timeout(fd, Timeout::Recv, Some(CONFIRM))?;
+        traffic::drain(fd)
     }
 
     /// What the kernel tells of a connection before it is closed.
