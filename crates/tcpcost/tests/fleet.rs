@@ -363,11 +363,10 @@ fn an_agent_that_dies_fails_its_trial_and_the_run_goes_on() {
     let started = begun(&lab, &[]);
     signal(lab.agent_of(1, "server"), libc::SIGKILL);
     let failed = until("the record", || {
-        let text = std::fs::read_to_string(lab.place.path("out/records.jsonl")).ok()?;
-        let mut lines = text
-            .lines()
-            .map(|line| serde_json::from_str::<Value>(line).unwrap());
-        lines.find(|record| record["outcome"] == "failed")
+        let records = lab.place.records("out");
+        records
+            .into_iter()
+            .find(|record| record["outcome"] == "failed")
     });
     assert!(reason(&failed).contains("server agent: ended"), "{failed}");
     // The next agent has put back what the dead one left, and changes it again.
@@ -576,10 +575,7 @@ fn a_stranger_on_a_data_port_is_dropped_and_counted() {
         rest.is_empty().then_some(())
     });
     let record = until("a record that counts it", || {
-        let text = std::fs::read_to_string(lab.place.path("out/records.jsonl")).ok()?;
-        let records = text
-            .lines()
-            .map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let records = lab.place.records("out");
         records
             .into_iter()
             .find(|record| record["hosts"]["server"]["strangers"].is_u64())

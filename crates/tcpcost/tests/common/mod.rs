@@ -111,9 +111,11 @@ impl Place {
     }
 }
 
+/// Of a run that goes on, too: what has no line end yet is being written.
 pub fn records(directory: &Path) -> Vec<serde_json::Value> {
     let text = std::fs::read_to_string(directory.join("records.jsonl")).unwrap();
-    text.lines()
+    text.split_inclusive('\n')
+        .filter(|line| line.ends_with('\n'))
         .map(|line| serde_json::from_str(line).unwrap())
         .collect()
 }
