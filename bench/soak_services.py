@@ -50,7 +50,7 @@ def clients_leave(soak):
     """Clients send to an echo, do not read, and leave: the next one is served."""
     process = soak.start(["peer", "--tun", "tcp9", "--address", f"{PEER}/24", "--host-address", f"{HOST}/24",
                           "--echo", "--listen", str(ECHO)])
-    deaf = [client for _ in range(soak.random.randint(1, 20)) if (client := connected(process))]
+    deaf = [client for _ in range(soak.random.randint(1, 20)) if (client := connected(process, (PEER, ECHO)))]
     for client in deaf:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         send_until_full(client)
@@ -58,21 +58,22 @@ def clients_leave(soak):
         if soak.random.random() < 0.5:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         client.close()
-    client = connected(process)
+    client = connected(process, (PEER, ECHO))
     if client is None or not echoes(client):
         soak.say("clients leave: the next one is not served")
     process.send_signal(soak.random.choice([signal.SIGINT, signal.SIGTERM]))
     return [(None, ends(soak, process, "clients leave"), {OK, INTERRUPTED})]
 
 
-def connected(process):
-    """A connection to the peer, as soon as it listens."""
+def connected(process, address):
+    """A connection to a process, as soon as it listens there: a pair of IPv4, or a path."""
+    family = socket.AF_UNIX if isinstance(address, str) else socket.AF_INET
     end = time.monotonic() + SOON_S
     while time.monotonic() < end and process.poll() is None:
-        client = socket.socket()
+        client = socket.socket(family)
         client.settimeout(SOON_S)
         try:
-            client.connect((PEER, ECHO))
+            client.connect(address)
             return client
         except OSError:
             client.close()
@@ -109,7 +110,7 @@ def kill_relay(soak):
                  "--mode", soak.random.choice(["auto", "splice", "copy", "io-uring"])]
     for kills in (True, False):
         process = soak.start(arguments)
-        clients = [client for _ in range(soak.random.randint(1, 20)) if (client := of_relay(process, path))]
+        clients = [client for _ in range(soak.random.randint(1, 20)) if (client := connected(process, path))]
         if not clients or not echoes(clients.pop()):
             soak.say(f"relay: a client is not served: {arguments}")
         for client in clients:
@@ -126,20 +127,6 @@ def kill_relay(soak):
     if os.path.lexists(path):
         soak.say("relay: its socket is left")
     return [(None, code, {OK, INTERRUPTED})]
-
-
-def of_relay(process, path):
-    """A connection to the relay, as soon as it listens."""
-    end = time.monotonic() + SOON_S
-    while time.monotonic() < end and process.poll() is None:
-        client = socket.socket(socket.AF_UNIX)
-        try:
-            client.connect(path)
-            return client
-        except OSError:
-            client.close()
-            time.sleep(0.02)
-    return None
 
 
 def echo_all(server):

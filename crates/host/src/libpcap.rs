@@ -423,7 +423,7 @@ const WANTED: &str = "tcp or ip6 proto 0 or proto 4 or proto 41 or proto 47 or p
 /// DLT_LINUX_SLL and DLT_LINUX_SLL2.
 const COOKED_1: c_int = 113;
 const COOKED_2: c_int = 276;
-/// Of the loopback device in every namespace (include/net/net_namespace.h).
+/// Index of the loopback device in every namespace (include/net/net_namespace.h).
 const LOOPBACK_IFINDEX: u32 = 1;
 /// PCAP_TSTAMP_PRECISION_NANO.
 const NANO: c_int = 1;

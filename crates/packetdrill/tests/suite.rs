@@ -12,7 +12,7 @@ use std::sync::Mutex;
 
 use tcpcost_testbed::{can_make_namespaces, has_program, skip};
 
-/// As run_all.py has them, of IPv4.
+/// Options of run_all.py for IPv4.
 const ADDRESSES: &str = "--ip_version=ipv4 --local_ip=192.168.0.1 --gateway_ip=192.168.0.1 --netmask_ip=255.255.0.0 --remote_ip=192.0.2.1";
 const DEFINITIONS: &str = "-D TFO_COOKIE=3021b9d889017eeb -D TFO_COOKIE_ZERO=b7c12350a90dc8f5 -D CODE=host_unreachable -D CMSG_LEVEL_IP=SOL_IP -D CMSG_TYPE_RECVERR=IP_RECVERR";
 

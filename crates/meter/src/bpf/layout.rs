@@ -156,8 +156,8 @@ pub mod segments {
             is_open: u32,
             row: u32,
         }
-        // Of one CPU. `softirq`: of those that send, the one that did something last. `connections`: entries made by
-        // connection.
+        // One CPU's words. `softirq`: the last softirq that did something, of those that send. `connections`: entries that
+        // this CPU made in the table of connections.
         struct Cpu align(64) {
             softirq: u64,
             connections: u64,
