@@ -24,6 +24,15 @@ fn dead_entry(folder: &Path, change: impl Fn(&mut Entry), tail: &str) {
     fs::write(folder.join("1-0.journal"), line + tail).unwrap();
 }
 
+/// What [`restore`] does once nobody has a journal open. The child of another test's fork has all files of this process
+/// for a moment, and with them the locks.
+fn restore_alone(folder: &Path) -> Restored {
+    tcpcost_testbed::until("nobody has a journal open", || {
+        let restored = restore(folder).unwrap();
+        (restored.running == 0).then_some(restored)
+    })
+}
+
 #[test]
 fn entries_of_a_live_owner_are_kept() {
     let folder = tempfile::tempdir().unwrap();
@@ -49,7 +58,7 @@ fn an_unused_journal_leaves_no_file_and_two_have_two() {
 fn entries_of_another_boot_are_dropped() {
     let folder = tempfile::tempdir().unwrap();
     dead_entry(folder.path(), |entry| entry.boot_id = "other".into(), "");
-    let restored = restore(folder.path()).unwrap();
+    let restored = restore_alone(folder.path());
     assert_eq!(restored.dropped, 1);
     assert_eq!(files(folder.path()), 0);
 }
@@ -59,7 +68,7 @@ fn entries_of_another_namespace_are_kept_and_said() {
     let folder = tempfile::tempdir().unwrap();
     dead_entry(folder.path(), |entry| entry.netns = 7, "");
     for _ in 0..2 {
-        let restored = restore(folder.path()).unwrap();
+        let restored = restore_alone(folder.path());
         assert!(restored.kept[0].contains("namespace 7"), "{restored}");
         assert_eq!(files(folder.path()), 1);
     }
@@ -70,7 +79,7 @@ fn what_cannot_be_put_back_is_said_and_stays() {
     let folder = tempfile::tempdir().unwrap();
     dead_entry(folder.path(), |_| {}, "");
     for _ in 0..2 {
-        let restored = restore(folder.path()).unwrap();
+        let restored = restore_alone(folder.path());
         assert!(restored.failed[0].contains("nonesuch"), "{restored}");
     }
 }
@@ -79,7 +88,7 @@ fn what_cannot_be_put_back_is_said_and_stays() {
 fn a_torn_last_line_is_passed_over() {
     let folder = tempfile::tempdir().unwrap();
     dead_entry(folder.path(), |_| {}, "{\"netns\":12,\"boo\u{fffd}");
-    let restored = restore(folder.path()).unwrap();
+    let restored = restore_alone(folder.path());
     assert_eq!((restored.failed.len(), restored.kept.len()), (1, 0));
 }
 
@@ -92,7 +101,7 @@ fn a_whole_line_that_is_not_understood_is_said_and_stays() {
         "{}\n",
     );
     for dropped in [1, 0] {
-        let restored = restore(folder.path()).unwrap();
+        let restored = restore_alone(folder.path());
         assert_eq!((restored.failed.len(), restored.dropped), (1, dropped));
         assert_eq!(files(folder.path()), 1);
     }
@@ -106,9 +115,9 @@ fn a_device_that_has_gone_needs_nothing() {
         entry.former = Setting::Mtu { device, bytes };
     };
     dead_entry(folder.path(), gone, "");
-    let restored = restore(folder.path()).unwrap();
+    let restored = restore_alone(folder.path());
     assert_eq!(restored.put_back.len(), 1, "{restored}");
-    assert_eq!(restore(folder.path()).unwrap(), Restored::default());
+    assert_eq!(restore_alone(folder.path()), Restored::default());
 }
 
 #[test]
