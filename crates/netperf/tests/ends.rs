@@ -27,7 +27,7 @@ fn strict(
             ..Response::default()
         };
         let mut response = response.message();
-        // As ours does, so that a last connection says that there are no more.
+        // What our own netserver adds to its answer: the client then says by a last connection that there are no more.
         let own = OwnCpu {
             cpu_ns: 0,
             method: Method::Share,
@@ -125,7 +125,7 @@ fn a_passphrase_is_hinted_at_only_where_it_may_be_missing() {
 
 #[test]
 fn responses_on_their_way_at_the_end_are_read() {
-    // Of some only a part is on its way: the requests are not whole, or the socket buffers are full.
+    // Some responses are on their way only in part: their requests are not whole, or the socket buffers are full.
     for words in [
         "-t TCP_RR -l 1 -- -b 32",
         "-t TCP_RR -l 1 -- -b 32 -r 1,100000",

@@ -107,7 +107,7 @@ fn find(folder: &Path, scripts: &mut Vec<PathBuf>) {
     }
 }
 
-/// Whether a script passes, in a namespace of its own and from its own folder.
+/// Runs a script in a namespace of its own, from its own folder; true if it passes.
 fn passes(checkout: &Path, object: &Path, script: &Path) -> bool {
     let program = checkout.join("gtests/net/packetdrill/packetdrill");
     assert!(program.is_file(), "{}: not built", program.display());

@@ -183,6 +183,6 @@ impl Connection {
 
 /// Bytes of a way before others have their turn, by reference: a few of what a send queue takes at once.
 const TURN: usize = 1 << 20;
-/// The same by copy, but one piece at least. Beside 100 flows of bulk a request waits 75 to 110 ms with 1 MiB (p99), 2 ms
+/// Bytes of a way by copy before others have their turn, but one piece at least. Beside 100 flows of bulk a request waits 75 to 110 ms with 1 MiB (p99), 2 ms
 /// with 64 KiB, and bulk costs the same (docs/relay.md).
 const TURN_COPIED: usize = 64 << 10;

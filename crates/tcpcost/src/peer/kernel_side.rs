@@ -24,11 +24,12 @@ enum Undo {
     Down,
 }
 
-/// Packets that may wait for the peer by default, of a TUN (TUN_READQ_SIZE of drivers/net/tun.c) and of a TAP: 3,000
-/// connections fill it while the peer waits 10 ms for a CPU. What finds it full is lost: every third SYN of such a flood,
-/// which then is a second late.
+/// Default lengths, packets, of the queue that a TUN (TUN_READQ_SIZE of drivers/net/tun.c) and a TAP hold for their program.
+/// Thousands of connections fill it while the peer waits for a CPU. A packet that finds it full is dropped, and a SYN is
+/// sent again after a second.
 const KERNELS_QUEUES: [u32; 2] = [500, 1000];
-/// Two or three packets each of thousands of connections; TCP small queues keep a single one from filling it.
+/// Length that the peer sets, packets: two or three for each of 3,000 connections. TCP small queues keep a single connection
+/// from filling it.
 const QUEUE: u32 = 8192;
 
 impl KernelSide {

@@ -119,7 +119,7 @@ pub fn connect(
     Ok(())
 }
 
-/// Of a host that could not connect: which server it did not reach, if its reason names one's address.
+/// Names the server that a host could not connect to, if the reason has the server's address.
 fn unreached(
     error: AskError,
     topology: &Topology,
