@@ -186,7 +186,10 @@ fn create(
     link_type: u16,
 ) -> anyhow::Result<Writer<BufWriter<File>>> {
     let tried = || format!("create {}", asked.file.display());
-    let file = File::create(&asked.file).with_context(tried)?;
+    let made = asked
+        .place()
+        .and_then(|(folder, name)| folder.create_anew(name));
+    let file = made.with_context(tried)?;
     let header = Header {
         link_type,
         snap_len: asked.snap_len,

@@ -1,9 +1,6 @@
 //! What `tcpcost trace` reads from a trial's own capture: the growth over its interval, and how its
 //! first connection began.
 
-use std::fs::File;
-use std::path::Path;
-
 use anyhow::{Context, bail};
 use tcpcost_study::{
     Brackets, Counts, MeterName, Opening, Reading, Side, Snapshot, Totals, Whose, WorkloadKind,
@@ -11,6 +8,8 @@ use tcpcost_study::{
 use tcpcost_trace::{
     Analysis, Began, Filter, OpeningWatch, Segment, Settings, Sink, counts_at, read,
 };
+
+use crate::protocol::Capturing;
 
 /// Transactions that are kept: the published one has four.
 const TRANSACTIONS: usize = 8;
@@ -26,13 +25,13 @@ pub struct Read {
 /// Reads a host's capture: the connections to these ports, from the end of the first snapshot to the
 /// begin of the second.
 pub fn read_capture(
-    file: &Path,
+    asked: &Capturing,
     side: Side,
     kind: Option<WorkloadKind>,
     ports: Vec<u16>,
     snapshots: &Brackets,
 ) -> anyhow::Result<Read> {
-    let tried = || format!("read {}", file.display());
+    let tried = || format!("read {}", asked.file.display());
     let filter = Filter {
         ports,
         ..Filter::default()
@@ -55,14 +54,17 @@ pub fn read_capture(
         before: None,
         after: None,
     };
-    let (_, outcome) = read(File::open(file).with_context(tried)?, &mut interval);
+    let opened = asked
+        .place()
+        .and_then(|(folder, name)| folder.open_file(name));
+    let (_, outcome) = read(opened.with_context(tried)?, &mut interval);
     outcome.with_context(tried)?;
     let over = interval.snapshot(interval.until_ns);
     let after = interval.after.take().unwrap_or_else(|| over.clone());
     let before = interval.before.take().unwrap_or(over);
     let mut connections = interval.analysis.connections().iter();
     if !connections.any(|one| one.began() == Began::Handshake) {
-        bail!("{}: holds no connection of the trial", file.display());
+        bail!("{}: holds no connection of the trial", asked.file.display());
     }
     let opening = (kind == Some(WorkloadKind::Rr)).then(|| {
         let (_, watch) = interval.analysis.finish();

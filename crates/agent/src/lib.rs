@@ -47,7 +47,7 @@ use tcpcost_host::{address, environment, link, machine, namespace, netem, route,
 use tcpcost_link::{Layer, Offloads, Tap};
 use tcpcost_meter::core_to_core::round_trip_ns;
 use tcpcost_stack::limits::TcpLimits;
-use tcpcost_study::{CarrierAsked, HostName, Machine, Route};
+use tcpcost_study::{CarrierAsked, DeviceName, HostName, Machine, Route};
 
 use crate::backend::{Backend, Wires};
 use crate::input::{Begins, Input};
@@ -379,6 +379,7 @@ impl Agent {
                 Ok(Answer::Port { port, restored })
             }
             Ask::Lend { device, pid } => {
+                let name: DeviceName = device.parse().map_err(failed)?;
                 let mut journals = self
                     .journals
                     .lock()
@@ -388,7 +389,7 @@ impl Agent {
                     Some(journal) => journal,
                     none => none.insert(trial::open_journal(false)?),
                 };
-                let moved = lend::lend(&device, pid, journal).map_err(failed)?;
+                let moved = lend::lend(&name, pid, journal).map_err(failed)?;
                 let attached = |&(address, prefix): &(IpAddr, u8)| Attached {
                     device: device.clone(),
                     address,

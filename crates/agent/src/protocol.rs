@@ -5,15 +5,18 @@
 //! come over ssh, so times are in the agent's own clock, which the command asks for ([`Ask::Clock`]).
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use tcpcost_host::cpus::Cpus;
+use tcpcost_host::folder::Folder;
 use tcpcost_study::{
-    Capture, CarrierAsked, DeviceOwner, Environment, HostName, HostRecord, Knobs, Machine,
-    MeterName, Reading, Route, Side,
+    Capture, CarrierAsked, DeviceName, DeviceOwner, Environment, HostName, HostRecord,
+    KernelNameError, Knobs, Machine, MeterName, Reading, Route, Side,
 };
 
 /// Version of these messages; both sides must be of one.
@@ -155,6 +158,16 @@ pub struct TestedPort {
     pub peer: IpAddr,
 }
 
+impl TestedPort {
+    /// The device's name, which may become a part of a path.
+    ///
+    /// # Errors
+    /// No device can have this name.
+    pub fn device(&self) -> Result<DeviceName, KernelNameError> {
+        self.device.parse()
+    }
+}
+
 /// What a trial needs of one host.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Prepare {
@@ -208,12 +221,25 @@ pub struct Prepare {
 /// What is captured.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Capturing {
-    /// Into this file.
+    /// Into this file, which is made anew.
     pub file: PathBuf,
     /// Bytes of each packet; 0 for all.
     pub snap_len: u32,
     /// What the file says of itself.
     pub comment: String,
+}
+
+impl Capturing {
+    /// The folder of the file, and its name there.
+    ///
+    /// # Errors
+    /// The folder cannot be opened ([`Folder::open`]), or the path ends in no name.
+    pub fn place(&self) -> io::Result<(Folder, &OsStr)> {
+        let (Some(folder), Some(name)) = (self.file.parent(), self.file.file_name()) else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
+        Ok((Folder::open(folder)?, name))
+    }
 }
 
 /// A capture that has ended.

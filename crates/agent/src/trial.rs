@@ -124,13 +124,14 @@ impl HostTrial {
             let sysctls = device.sysctls.keys().cloned().collect();
             let mut ports = BTreeMap::new();
             for port in &prepare.ports {
-                let read = environment::of_port(&port.device, port.peer, &sysctls);
+                let name = &port.device().map_err(failed)?;
+                let read = environment::of_port(name, port.peer, &sysctls);
                 let mut read = read.map_err(failed)?;
                 if prepare.owner == DeviceOwner::Host
                     || !device.ethtool.is_empty()
                     || device.irq_cpus.is_some()
                 {
-                    read.nic = Some(nic::read(Path::new("/sys"), &port.device));
+                    read.nic = Some(nic::read(Path::new("/sys"), name));
                 }
                 ports.insert(port.device.clone(), read);
             }
@@ -298,7 +299,7 @@ impl HostTrial {
         else {
             return Ok(None);
         };
-        let read = read_capture(&asked.file, side, kind, ports, &snapshots)?;
+        let read = read_capture(&asked, side, kind, ports, &snapshots)?;
         Ok(Some(Captured {
             capture: tcpcost_study::Capture {
                 file: asked.file.to_string_lossy().into_owned(),

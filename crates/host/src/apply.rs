@@ -10,7 +10,7 @@
 use std::net::IpAddr;
 use std::path::Path;
 
-use tcpcost_study::{DeviceOwner, DeviceSettings, Segmentation};
+use tcpcost_study::{DeviceName, DeviceOwner, DeviceSettings, KernelNameError, Segmentation};
 
 use crate::channels::{Channels, Rss};
 use crate::error::SystemError;
@@ -63,7 +63,7 @@ impl From<SystemError> for ApplyError {
 /// See [`ApplyError`].
 pub fn apply(
     settings: &DeviceSettings,
-    device: &str,
+    device: &DeviceName,
     peer: IpAddr,
     owner: DeviceOwner,
     journal: &mut Journal,
@@ -94,14 +94,14 @@ pub fn apply(
 /// Unsupported on the loopback, and in an unprivileged user namespace.
 pub fn steer(
     cpus: &[usize],
-    device: &str,
+    device: &DeviceName,
     owner: DeviceOwner,
     journal: &mut Journal,
 ) -> Result<(), ApplyError> {
     let mut cpus = cpus.to_vec();
     cpus.sort_unstable();
     cpus.dedup();
-    let device = device.to_string();
+    let device = device.clone();
     let setting = Setting::Steering { device, cpus };
     if let Some(refused) = refuse(&setting, owner) {
         return Err(refused);
@@ -109,10 +109,10 @@ pub fn steer(
     make(&setting, journal)
 }
 
-fn interrupts(device: &str, cpus: &[usize]) -> Result<Setting, ApplyError> {
+fn interrupts(device: &DeviceName, cpus: &[usize]) -> Result<Setting, ApplyError> {
     let irqs = irq::of_device(Path::new("/sys"), device).map_err(unsupported("irq_cpus"))?;
     Ok(Setting::Interrupts {
-        device: device.to_string(),
+        device: device.clone(),
         placement: irq::in_turn(&irqs, cpus),
     })
 }
@@ -198,7 +198,7 @@ fn refuse(setting: &Setting, owner: DeviceOwner) -> Option<ApplyError> {
 /// or gso_max_segs overrides what the segmentation regime says of it.
 fn wanted(
     settings: &DeviceSettings,
-    device: &str,
+    device: &DeviceName,
     peer: IpAddr,
 ) -> Result<Vec<Setting>, ApplyError> {
     let DeviceSettings {
@@ -218,7 +218,7 @@ fn wanted(
         ack_filter: _, // No setting of the host's: a program of the trial's own.
         sysctls,
     } = settings;
-    let device = || device.to_string();
+    let device = || device.clone();
     let mut wanted = Vec::new();
     if let &Some(bytes) = mtu {
         let device = device();
@@ -292,10 +292,16 @@ fn wanted(
         let (device, kind) = (device(), qdisc.clone());
         wanted.push(Setting::Qdisc { device, kind });
     }
-    wanted.extend(sysctls.iter().map(|(name, value)| Setting::Sysctl {
-        name: name.clone(),
-        value: sysctl::normal(value),
-    }));
+    for (name, value) in sysctls {
+        let unsupported = |error: KernelNameError| ApplyError::Unsupported {
+            knob: format!("sysctl.{name}"),
+            reason: error.to_string(),
+        };
+        wanted.push(Setting::Sysctl {
+            name: name.parse().map_err(unsupported)?,
+            value: sysctl::normal(value),
+        });
+    }
     if let &Some(on) = quickack {
         let device = device();
         wanted.push(Setting::Quickack { device, peer, on });
@@ -334,9 +340,13 @@ const GSO_LEGACY_MAX_SIZE: u32 = 65536;
 mod tests {
     use super::*;
 
+    fn lo() -> DeviceName {
+        "lo".parse().unwrap()
+    }
+
     fn words(settings: &DeviceSettings) -> Vec<String> {
         let peer = IpAddr::from([10, 0, 0, 2]);
-        let wanted = wanted(settings, "lo", peer).unwrap();
+        let wanted = wanted(settings, &lo(), peer).unwrap();
         wanted.iter().map(ToString::to_string).collect()
     }
 
@@ -379,10 +389,10 @@ mod tests {
         };
         for (settings, name) in [(bottleneck, "bottleneck"), (quickack, "quickack")] {
             let error =
-                apply(&settings, "lo", peer, DeviceOwner::Loopback, &mut journal).unwrap_err();
+                apply(&settings, &lo(), peer, DeviceOwner::Loopback, &mut journal).unwrap_err();
             assert!(matches!(error, ApplyError::Unsupported { knob, .. } if knob == name));
         }
-        let error = steer(&[0], "lo", DeviceOwner::Loopback, &mut journal).unwrap_err();
+        let error = steer(&[0], &lo(), DeviceOwner::Loopback, &mut journal).unwrap_err();
         assert!(matches!(error, ApplyError::Unsupported { knob, .. } if knob == "steering"));
     }
 

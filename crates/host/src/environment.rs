@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::Path;
 
-use tcpcost_study::{Environment, Segmentation};
+use tcpcost_study::{DeviceName, Environment, Segmentation};
 
 use crate::error::SystemError;
 use crate::{ethtool, link, qdisc, route, rps, sysctl};
@@ -16,7 +16,7 @@ use crate::{ethtool, link, qdisc, route, rps, sysctl};
 /// # Errors
 /// The device or the route cannot be read.
 pub fn of_port(
-    device: &str,
+    device: &DeviceName,
     peer: IpAddr,
     also: &BTreeSet<String>,
 ) -> Result<Environment, SystemError> {
@@ -154,7 +154,12 @@ mod tests {
 
     #[test]
     fn loopback_can_be_read_without_privileges() {
-        let found = of_port("lo", IpAddr::from([127, 0, 0, 1]), &BTreeSet::new()).unwrap();
+        let found = of_port(
+            &"lo".parse().unwrap(),
+            IpAddr::from([127, 0, 0, 1]),
+            &BTreeSet::new(),
+        )
+        .unwrap();
         assert!(found.mtu > 0 && found.gso_max_size > 0, "{found:?}");
         assert!(found.route.contains("dev lo"), "{}", found.route);
         assert!(!found.qdisc.is_empty());

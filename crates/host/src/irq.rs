@@ -7,6 +7,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use tcpcost_study::DeviceName;
+
 use crate::error::{SystemError, read_trimmed, write};
 
 /// CPUs of each interrupt, as the kernel lists them: `0-3,8`.
@@ -16,7 +18,7 @@ pub type Placement = Vec<(u32, String)>;
 ///
 /// # Errors
 /// EOPNOTSUPP of a device without interrupts of its own, as virtual ones are.
-pub fn of_device(sys: &Path, device: &str) -> Result<Vec<u32>, SystemError> {
+pub fn of_device(sys: &Path, device: &DeviceName) -> Result<Vec<u32>, SystemError> {
     let own = sys.join("class/net").join(device).join("device");
     for place in places(&own) {
         let irqs = listed(&place);
@@ -137,25 +139,34 @@ mod tests {
     fn interrupts_are_those_of_the_device_or_of_what_carries_a_virtio_one() {
         let pci = tree("pci/0000:3b:00.0", "pci");
         messages(pci.path(), "pci/0000:3b:00.0", &[101, 99, 100]);
-        assert_eq!(of_device(pci.path(), "eth0").unwrap(), [99, 100, 101]);
+        assert_eq!(
+            of_device(pci.path(), &"eth0".parse().unwrap()).unwrap(),
+            [99, 100, 101]
+        );
 
         let virtio = tree("pci/0000:00:03.0/virtio2", "virtio");
         messages(virtio.path(), "pci/0000:00:03.0", &[37, 38]);
-        assert_eq!(of_device(virtio.path(), "eth0").unwrap(), [37, 38]);
+        assert_eq!(
+            of_device(virtio.path(), &"eth0".parse().unwrap()).unwrap(),
+            [37, 38]
+        );
 
         // A bridge has interrupts, too, and they are not the device's.
         let behind = tree("pci/0000:00:1c.0/0000:03:00.0", "pci");
         messages(behind.path(), "pci/0000:00:1c.0", &[24]);
         let line = behind.path().join("class/net/eth0/device/irq");
         fs::write(line, "17\n").unwrap();
-        assert_eq!(of_device(behind.path(), "eth0").unwrap(), [17]);
+        assert_eq!(
+            of_device(behind.path(), &"eth0".parse().unwrap()).unwrap(),
+            [17]
+        );
     }
 
     #[test]
     fn a_device_without_interrupts_is_told_by_name() {
         let root = tempfile::tempdir().unwrap();
         fs::create_dir_all(root.path().join("class/net/veth0")).unwrap();
-        let error = of_device(root.path(), "veth0").unwrap_err();
+        let error = of_device(root.path(), &"veth0".parse().unwrap()).unwrap_err();
         assert!(error.is_unsupported(), "{error}");
         assert!(error.to_string().contains("veth0"), "{error}");
     }

@@ -6,12 +6,13 @@
 //! [`restore`] puts back what dead owners left, newest first; doing it twice does no harm.
 //!
 //! It does not guard against others who turn the same knobs in between: what it puts back is the
-//! value it found.
+//! value it found. Nor against who can write to its folder: [`Folder::own`] makes sure that no user but root can write to root's.
 
+use std::ffi::OsString;
 use std::fmt;
-use std::fs::{self, File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
@@ -19,6 +20,7 @@ use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{SystemError, read_trimmed};
+use crate::folder::Folder;
 use crate::namespace;
 use crate::setting::Setting;
 
@@ -50,50 +52,57 @@ impl Entry {
 pub struct Journal {
     /// Oldest first.
     entries: Vec<Entry>,
-    file: Option<(PathBuf, File)>,
+    on_disk: Option<OnDisk>,
+}
+
+#[derive(Debug)]
+struct OnDisk {
+    folder: Folder,
+    name: OsString,
+    file: File,
+}
+
+impl OnDisk {
+    fn failed(&self, error: io::Error) -> SystemError {
+        let path = self.folder.path().join(&self.name);
+        SystemError::new(format!("write {}", path.display()), error)
+    }
 }
 
 impl Journal {
     /// A journal that ends with the process: for a namespace of one's own.
     pub fn in_memory() -> Journal {
-        let (entries, file) = (Vec::new(), None);
-        Journal { entries, file }
+        let (entries, on_disk) = (Vec::new(), None);
+        Journal { entries, on_disk }
     }
 
     /// Whether it is of the host's own settings, and not of a namespace that ends with its agent.
     pub fn is_of_host(&self) -> bool {
-        self.file.is_some()
+        self.on_disk.is_some()
     }
 
     /// This process' journal in a folder, which is made if need be.
     ///
     /// # Errors
-    /// The folder cannot be made or written.
+    /// The folder cannot be made or written, or is refused ([`Folder::make`]).
     pub fn open(folder: &Path) -> Result<Journal, SystemError> {
         let failed =
             |error| SystemError::new(format!("make a journal in {}", folder.display()), error);
-        let mut builder = fs::DirBuilder::new();
-        // Only the owner: what is written there is later written into sysctls.
-        builder.recursive(true).mode(0o700);
-        builder.create(folder).map_err(failed)?;
+        let (folder, _) = Folder::make(folder, FOLDER_MODE).map_err(failed)?;
         for count in 0_u32.. {
-            let path = folder.join(format!("{}-{count}.journal", std::process::id()));
-            let created = OpenOptions::new()
-                .append(true)
-                .create_new(true)
-                .mode(0o600)
-                .open(&path);
-            let file = match created {
+            let name = format!("{}-{count}.journal", std::process::id());
+            let file = match folder.create(&name, FILE_MODE) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
                 other => other.map_err(failed)?,
             };
             // Between its making and its locking a `restore` may have taken the empty file away.
             if try_lock(&file) && is_linked(&file) {
-                File::open(folder)
-                    .and_then(|folder| folder.sync_all())
-                    .map_err(failed)?;
-                let (entries, file) = (Vec::new(), Some((path, file)));
-                return Ok(Journal { entries, file });
+                let synced = folder.handle().and_then(|folder| folder.sync_all());
+                synced.map_err(failed)?;
+                let name = name.into();
+                let on_disk = Some(OnDisk { folder, name, file });
+                let entries = Vec::new();
+                return Ok(Journal { entries, on_disk });
             }
         }
         unreachable!("no process opens 2^32 journals")
@@ -112,10 +121,11 @@ impl Journal {
             at_ns: since_boot_ns(),
             former,
         };
-        if let Some((path, file)) = &mut self.file {
+        if let Some(on_disk) = &self.on_disk {
+            let mut file = &on_disk.file;
             file.write_all(entry.to_line().as_bytes())
                 .and_then(|()| file.sync_data())
-                .map_err(|error| SystemError::new(format!("write {}", path.display()), error))?;
+                .map_err(|error| on_disk.failed(error))?;
         }
         self.entries.push(entry);
         Ok(())
@@ -136,10 +146,9 @@ impl Journal {
         }
         left.reverse();
         self.entries = left;
-        if let Some((path, file)) = &mut self.file {
+        if let Some(on_disk) = &self.on_disk {
             let lines: String = self.entries.iter().map(Entry::to_line).collect();
-            rewrite(file, &lines)
-                .map_err(|error| SystemError::new(format!("write {}", path.display()), error))?;
+            rewrite(&on_disk.file, &lines).map_err(|error| on_disk.failed(error))?;
         }
         first_error.map_or(Ok(()), Err)
     }
@@ -149,11 +158,11 @@ impl Drop for Journal {
     /// Puts the host's settings back and takes the file away, if all went well; else the next
     /// [`restore`] finds it. A journal in memory leaves it to the end of its namespace.
     fn drop(&mut self) {
-        if self.file.is_some()
+        if self.on_disk.is_some()
             && self.put_back().is_ok()
-            && let Some((path, _)) = &self.file
+            && let Some(OnDisk { folder, name, .. }) = &self.on_disk
         {
-            let _ = fs::remove_file(path);
+            let _ = folder.remove(name);
         }
     }
 }
@@ -192,66 +201,33 @@ impl fmt::Display for Restored {
     }
 }
 
+/// A journal of a dead owner, locked.
+struct Dead {
+    name: OsString,
+    file: File,
+    /// Lines that stay in it.
+    left: String,
+}
+
 /// Puts back what owners that have died left behind. Idempotent.
 ///
 /// It keeps what belongs to a process that lives and what was changed in another network namespace,
 /// and drops what was before the last boot. A last line that was torn by a crash was never acted on
-/// and is passed over; a whole line that is not understood (a newer version's) is said and kept.
+/// and is passed over. A whole line that is not understood (a newer version's), or that no study could have
+/// made necessary, is said and kept; and so is a file that is refused ([`Folder::append`]).
 ///
 /// # Errors
-/// The folder cannot be read. A missing one is an empty one.
+/// The folder cannot be read, or is refused ([`Folder::own`]). A missing one is an empty one.
 pub fn restore(folder: &Path) -> Result<Restored, SystemError> {
     let failed = |error| SystemError::new(format!("read {}", folder.display()), error);
     let mut restored = Restored::default();
-    let listed = match fs::read_dir(folder) {
+    let folder = match Folder::own(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(restored),
         other => other.map_err(failed)?,
     };
-    let (netns, boot_id) = (namespace::inode()?, boot_id()?);
-
+    let netns = namespace::inode()?;
     // Held locked until all is done, so that two of us do not do the same.
-    let mut dead = Vec::new();
-    let mut entries = Vec::new();
-    for path in listed {
-        let path = path.map_err(failed)?.path();
-        if path
-            .extension()
-            .is_none_or(|extension| extension != "journal")
-        {
-            continue;
-        }
-        let opened = OpenOptions::new().read(true).append(true).open(&path);
-        let mut file = match opened {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-            other => other.map_err(failed)?,
-        };
-        if !try_lock(&file) {
-            let line = format!("{}: its process is running", path.display());
-            restored.kept.push(line);
-            restored.running += 1;
-            continue;
-        }
-        let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes).map_err(failed)?;
-        let text = String::from_utf8_lossy(&bytes);
-        // What follows the last line end is a line that a crash tore.
-        let (lines, _torn) = text.rsplit_once('\n').unwrap_or_default();
-        let mut left = String::new();
-        for line in lines.lines() {
-            match serde_json::from_str::<Entry>(line) {
-                Ok(entry) if entry.boot_id != boot_id => restored.dropped += 1,
-                Ok(entry) => entries.push((entry, dead.len())),
-                Err(error) => {
-                    let path = path.display();
-                    restored.failed.push(format!("a line of {path}: {error}"));
-                    left.push_str(line);
-                    left.push('\n');
-                }
-            }
-        }
-        dead.push((path, file, left));
-    }
-
+    let (mut dead, mut entries) = read_dead(&folder, &mut restored)?;
     entries.sort_by_key(|(entry, _)| std::cmp::Reverse(entry.at_ns));
     for (entry, owner) in entries {
         let former = &entry.former;
@@ -276,19 +252,84 @@ pub fn restore(folder: &Path) -> Result<Restored, SystemError> {
         };
         if stays {
             // In front of those that are newer.
-            dead[owner].2.insert_str(0, &entry.to_line());
+            dead[owner].left.insert_str(0, &entry.to_line());
         }
     }
-    for (path, mut file, left) in dead {
+    for Dead { name, file, left } in dead {
         let done = if left.is_empty() {
-            fs::remove_file(&path)
+            folder.remove(&name)
         } else {
-            rewrite(&mut file, &left)
+            rewrite(&file, &left)
         };
+        let path = folder.path().join(&name);
         done.map_err(|error| SystemError::new(format!("write {}", path.display()), error))?;
     }
     Ok(restored)
 }
+
+/// The journals of dead owners, and their entries, each with the place of its journal.
+fn read_dead(
+    folder: &Folder,
+    restored: &mut Restored,
+) -> Result<(Vec<Dead>, Vec<(Entry, usize)>), SystemError> {
+    let failed = |error| SystemError::new(format!("read {}", folder.path().display()), error);
+    let boot_id = boot_id()?;
+    let (mut dead, mut entries) = (Vec::new(), Vec::new());
+    for name in folder.names().map_err(failed)? {
+        if !name.as_encoded_bytes().ends_with(b".journal") {
+            continue;
+        }
+        let path = folder.path().join(&name);
+        let path = path.display();
+        let file = match folder.append(&name) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => {
+                restored.failed.push(format!("{path}: {error}"));
+                continue;
+            }
+            Ok(file) => file,
+        };
+        if !try_lock(&file) {
+            restored
+                .kept
+                .push(format!("{path}: its process is running"));
+            restored.running += 1;
+            continue;
+        }
+        let mut bytes = Vec::new();
+        let read = (&file).take(BYTES_MAX + 1).read_to_end(&mut bytes);
+        if read.map_err(failed)? as u64 > BYTES_MAX {
+            let limit = BYTES_MAX >> 20;
+            restored
+                .failed
+                .push(format!("{path}: longer than {limit} MiB"));
+            continue;
+        }
+        let text = String::from_utf8_lossy(&bytes);
+        // What follows the last line end is a line that a crash tore.
+        let (lines, _torn) = text.rsplit_once('\n').unwrap_or_default();
+        let mut left = String::new();
+        for line in lines.lines() {
+            match serde_json::from_str::<Entry>(line) {
+                Ok(entry) if entry.boot_id != boot_id => restored.dropped += 1,
+                Ok(entry) => entries.push((entry, dead.len())),
+                Err(error) => {
+                    restored.failed.push(format!("a line of {path}: {error}"));
+                    left.push_str(line);
+                    left.push('\n');
+                }
+            }
+        }
+        dead.push(Dead { name, file, left });
+    }
+    Ok((dead, entries))
+}
+
+/// Only the owner reads or writes there: what is written there is later written into sysctls.
+pub(crate) const FOLDER_MODE: u32 = 0o700;
+pub(crate) const FILE_MODE: u32 = 0o600;
+/// A run changes some dozens of settings, of some hundred bytes each.
+const BYTES_MAX: u64 = 16 << 20;
 
 /// Where journals are: $TCPCOST_STATE_DIR, else /run/tcpcost for root, else
 /// $XDG_RUNTIME_DIR/tcpcost.
@@ -337,7 +378,7 @@ fn put_back(former: &Setting) -> Result<(), SystemError> {
     Err(SystemError::strange(format!("put back {former}"), why))
 }
 
-fn rewrite(file: &mut File, lines: &str) -> io::Result<()> {
+fn rewrite(mut file: &File, lines: &str) -> io::Result<()> {
     // A crash between these two forgets entries; the caller has tried all of them, and what it
     // leaves are entries of other namespaces and failures.
     file.set_len(0)?;

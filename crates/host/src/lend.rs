@@ -10,10 +10,12 @@ use std::net::IpAddr;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 
+use tcpcost_study::DeviceName;
+
 use crate::error::SystemError;
 use crate::journal::{self, Journal};
 use crate::namespace::NetworkOf;
-use crate::port::{self, Borrower};
+use crate::port::{self, Borrower, OpenFile};
 use crate::setting::Setting;
 use crate::{link, route};
 
@@ -51,12 +53,12 @@ impl Lent {
 ///
 /// # Errors
 /// There is no such device or process, it is the default route's, or it cannot be moved (EINVAL; EPERM).
-pub fn lend(device: &str, pid: u32, journal: &mut Journal) -> Result<Lent, SystemError> {
+pub fn lend(device: &DeviceName, pid: u32, journal: &mut Journal) -> Result<Lent, SystemError> {
     let tried = || format!("move {device} to the namespace of process {pid}");
     // Of documentation (RFC 5737): nobody has a route there but the default one.
     let default = route::describe(IpAddr::from([192, 0, 2, 1])).unwrap_or_default();
     let mut words = default.split_whitespace().skip_while(|word| *word != "dev");
-    if words.nth(1) == Some(device) {
+    if words.nth(1) == Some(&**device) {
         return Err(SystemError::strange(
             tried(),
             "the default route is by it: another port is to be moved",
@@ -65,11 +67,14 @@ pub fn lend(device: &str, pid: u32, journal: &mut Journal) -> Result<Lent, Syste
     let path = format!("/proc/{pid}/ns/net");
     let failed = |error| SystemError::new(format!("open {path}"), error);
     let namespace = File::open(&path).map_err(failed)?;
-    let held = format!("/proc/{}/fd/{}", std::process::id(), namespace.as_raw_fd());
+    let held = OpenFile {
+        pid: std::process::id(),
+        fd: namespace.as_raw_fd().cast_unsigned(),
+    };
     let borrower = Borrower {
         pid,
         netns: namespace.metadata().map_err(failed)?.ino(),
-        held: held.into(),
+        held,
     };
     let former = port::read(device, &borrower)?;
     if !former.is_here {
@@ -78,7 +83,7 @@ pub fn lend(device: &str, pid: u32, journal: &mut Journal) -> Result<Lent, Syste
     }
     let addresses = former.addresses.clone();
     journal.note(Setting::Port {
-        device: device.to_string(),
+        device: device.clone(),
         port: former,
     })?;
     link::move_to(device, pid)?;

@@ -5,15 +5,17 @@
 //! The agents inherit the open file, so after a killed command it is held until they have put back
 //! what they changed.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::{Errno, FdFlags, fcntl_setfd};
 
 use super::error::SystemError;
+use super::folder::Folder;
+use super::journal::{FILE_MODE, FOLDER_MODE};
 use super::namespace;
 
 /// How the host's settings are held.
@@ -36,20 +38,14 @@ impl HostLock {
     /// The lock file of this network namespace in the journals' folder, which is made if need be.
     ///
     /// # Errors
-    /// The folder or the file cannot be made.
+    /// The folder or the file cannot be made, or is refused ([`Folder::make`]).
     pub fn open(folder: &Path) -> Result<HostLock, SystemError> {
-        let path = folder.join(format!("{}.lock", namespace::inode()?));
+        let name = format!("{}.lock", namespace::inode()?);
+        let path = folder.join(&name);
         let failed = |error| SystemError::new(format!("open {}", path.display()), error);
-        let mut builder = fs::DirBuilder::new();
-        builder.recursive(true).mode(0o700);
-        builder.create(folder).map_err(failed)?;
-        let file = OpenOptions::new()
-            .read(true)
-            .append(true)
-            .create(true)
-            .mode(0o600)
-            .open(&path)
-            .map_err(failed)?;
+        let (folder, _) = Folder::make(folder, FOLDER_MODE).map_err(failed)?;
+        let file = folder.append_or_create(&name, FILE_MODE);
+        let file = file.map_err(failed)?;
         fcntl_setfd(&file, FdFlags::empty()).map_err(|error| failed(error.into()))?;
         Ok(HostLock { path, file })
     }

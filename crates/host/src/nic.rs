@@ -3,14 +3,14 @@
 use std::fs;
 use std::path::Path;
 
-use tcpcost_study::Nic;
+use tcpcost_study::{DeviceName, Nic};
 
 use crate::channels::{Channels, Rss};
 use crate::error::read_trimmed;
 use crate::{ethtool, irq};
 
 /// Reads it. What the driver does not tell is absent; `root` is /sys of this network namespace.
-pub fn read(root: &Path, device: &str) -> Nic {
+pub fn read(root: &Path, device: &DeviceName) -> Nic {
     let folder = root.join("class/net").join(device);
     let text = |name: &str| read_trimmed(&folder.join(name)).ok();
     // -1 where it is not known.
@@ -65,7 +65,7 @@ mod tests {
         fs::create_dir_all(folder.join("device")).unwrap();
         fs::write(folder.join("speed"), "25000\n").unwrap();
         fs::write(folder.join("device/numa_node"), "-1\n").unwrap();
-        let found = read(root.path(), "no-such0");
+        let found = read(root.path(), &"no-such0".parse().unwrap());
         let expected = Nic {
             speed_mbit_per_s: Some(25_000),
             rx_queues: 2,

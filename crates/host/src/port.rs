@@ -5,10 +5,10 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{Mode, OFlags, open};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use rustix::time::Timespec;
 use serde::{Deserialize, Serialize};
@@ -37,8 +37,17 @@ pub struct Borrower {
     pub pid: u32,
     /// Inode of its namespace.
     pub netns: u64,
-    /// The same namespace, held open by who moved the device.
-    pub held: PathBuf,
+    /// The same namespace, held open by the process that moved the device.
+    pub held: OpenFile,
+}
+
+/// An open file of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpenFile {
+    /// The process.
+    pub pid: u32,
+    /// Its number there.
+    pub fd: u32,
 }
 
 /// Reads it. A device that is not here is no error: it is away.
@@ -100,9 +109,13 @@ impl Borrower {
     fn give_back(&self, device: &str) -> Result<(), SystemError> {
         self.wait();
         let tried = || format!("take {device} back");
-        let of_process = PathBuf::from(format!("/proc/{}/ns/net", self.pid));
-        for path in [&self.held, &of_process] {
-            let Ok(namespace) = File::open(path) else {
+        let OpenFile { pid, fd } = self.held;
+        let held = format!("/proc/{pid}/fd/{fd}");
+        let of_process = format!("/proc/{}/ns/net", self.pid);
+        // Without waiting: that number may be of a pipe by now.
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        for path in [held, of_process] {
+            let Ok(namespace) = open(path, flags, Mode::empty()).map(File::from) else {
                 continue;
             };
             // Numbers of processes and of open files come around.

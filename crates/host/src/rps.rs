@@ -11,6 +11,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use tcpcost_study::DeviceName;
+
 use crate::error::{SystemError, read_trimmed, write};
 
 /// The CPUs that a device's receive work is steered to; empty is no steering. Several queues that
@@ -18,7 +20,7 @@ use crate::error::{SystemError, read_trimmed, write};
 ///
 /// # Errors
 /// ENOENT on a kernel without CONFIG_RPS, or where `root` (/sys) shows another namespace's devices.
-pub fn read(root: &Path, device: &str) -> Result<Vec<usize>, SystemError> {
+pub fn read(root: &Path, device: &DeviceName) -> Result<Vec<usize>, SystemError> {
     let mut cpus = BTreeSet::new();
     for queue in queues(root, device)? {
         let path = queue.join("rps_cpus");
@@ -35,7 +37,7 @@ pub fn read(root: &Path, device: &str) -> Result<Vec<usize>, SystemError> {
 ///
 /// # Errors
 /// As [`read`]; EPERM in an unprivileged user namespace.
-pub fn set(root: &Path, device: &str, cpus: &[usize]) -> Result<(), SystemError> {
+pub fn set(root: &Path, device: &DeviceName, cpus: &[usize]) -> Result<(), SystemError> {
     for queue in queues(root, device)? {
         write(&queue.join("rps_cpus"), &to_mask(cpus))?;
         write_if_there(&queue.join("rps_flow_cnt"), "0")?;
@@ -47,7 +49,7 @@ pub fn set(root: &Path, device: &str, cpus: &[usize]) -> Result<(), SystemError>
 ///
 /// # Errors
 /// ENOENT before Linux 5.12, or where `root` (/sys) shows another namespace's devices.
-pub fn read_threaded(root: &Path, device: &str) -> Result<bool, SystemError> {
+pub fn read_threaded(root: &Path, device: &DeviceName) -> Result<bool, SystemError> {
     Ok(read_trimmed(&threaded(root, device))? != "0")
 }
 
@@ -55,11 +57,11 @@ pub fn read_threaded(root: &Path, device: &str) -> Result<bool, SystemError> {
 ///
 /// # Errors
 /// As [`read_threaded`]; EOPNOTSUPP of a device without NAPI.
-pub fn set_threaded(root: &Path, device: &str, on: bool) -> Result<(), SystemError> {
+pub fn set_threaded(root: &Path, device: &DeviceName, on: bool) -> Result<(), SystemError> {
     write(&threaded(root, device), if on { "1" } else { "0" })
 }
 
-fn threaded(root: &Path, device: &str) -> PathBuf {
+fn threaded(root: &Path, device: &DeviceName) -> PathBuf {
     root.join("class/net").join(device).join("threaded")
 }
 
@@ -72,7 +74,7 @@ fn write_if_there(path: &Path, text: &str) -> Result<(), SystemError> {
     }
 }
 
-fn queues(root: &Path, device: &str) -> Result<Vec<PathBuf>, SystemError> {
+fn queues(root: &Path, device: &DeviceName) -> Result<Vec<PathBuf>, SystemError> {
     let folder = root.join("class/net").join(device).join("queues");
     let failed = |error| SystemError::new(format!("read {}", folder.display()), error);
     let mut queues = Vec::new();
@@ -125,6 +127,10 @@ mod tests {
         assert_eq!(from_mask(mask).unwrap(), cpus);
     }
 
+    fn v0() -> DeviceName {
+        "v0".parse().unwrap()
+    }
+
     #[test]
     fn masks_are_groups_of_32_bits() {
         check(&[], "0");
@@ -152,15 +158,15 @@ mod tests {
             fs::write(queue.join("rps_cpus"), "00000000,00000000\n").unwrap();
             fs::write(queue.join("rps_flow_cnt"), "4096\n").unwrap();
         }
-        assert!(read(root.path(), "v0").unwrap().is_empty());
-        set(root.path(), "v0", &[1, 33]).unwrap();
-        assert_eq!(read(root.path(), "v0").unwrap(), [1, 33]);
+        assert!(read(root.path(), &v0()).unwrap().is_empty());
+        set(root.path(), &v0(), &[1, 33]).unwrap();
+        assert_eq!(read(root.path(), &v0()).unwrap(), [1, 33]);
         let flows = fs::read_to_string(device.join("queues/rx-1/rps_flow_cnt"));
         assert_eq!(flows.unwrap(), "0");
     }
 
     #[test]
     fn a_device_that_is_not_there_is_an_error() {
-        assert!(read(Path::new("/nonesuch"), "v0").is_err());
+        assert!(read(Path::new("/nonesuch"), &v0()).is_err());
     }
 }

@@ -5,6 +5,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
+use tcpcost_study::{DeviceName, SysctlName};
 
 use crate::channels::{Channels, Rss};
 use crate::error::SystemError;
@@ -19,14 +20,14 @@ pub enum Setting {
     /// MTU.
     Mtu {
         /// Of this device.
-        device: String,
+        device: DeviceName,
         /// Bytes.
         bytes: u32,
     },
     /// One of [`ethtool::OFFLOADS`].
     Offload {
         /// Of this device.
-        device: String,
+        device: DeviceName,
         /// Its knob's name.
         name: String,
         /// On or off.
@@ -35,7 +36,7 @@ pub enum Setting {
     /// One of [`ethtool::NUMBERS`].
     Ethtool {
         /// Of this device.
-        device: String,
+        device: DeviceName,
         /// Its knob's name.
         name: String,
         /// As the knob has it.
@@ -44,35 +45,35 @@ pub enum Setting {
     /// Queues with interrupts of their own.
     Channels {
         /// Of this device.
-        device: String,
+        device: DeviceName,
         /// How many of each kind.
         channels: Channels,
     },
     /// Which receive queue a flow is hashed to.
     Rss {
         /// Of this device.
-        device: String,
+        device: DeviceName,
         /// The table.
         table: Rss,
     },
     /// Where the device's interrupts arrive.
     Interrupts {
         /// Of this device.
-        device: String,
+        device: DeviceName,
         /// CPUs of each.
         placement: irq::Placement,
     },
     /// gso_max_segs.
     GsoMaxSegs {
         /// Of this device.
-        device: String,
+        device: DeviceName,
         /// Segments.
         segments: u32,
     },
     /// gso_max_size.
     GsoMaxSize {
         /// Of this device.
-        device: String,
+        device: DeviceName,
         /// Bytes.
         bytes: u32,
         /// IPv4's own limit, bytes; `None` on kernels before 6.3, which have one for both.
@@ -81,7 +82,7 @@ pub enum Setting {
     /// gro_max_size.
     GroMaxSize {
         /// Of this device.
-        device: String,
+        device: DeviceName,
         /// Bytes.
         bytes: u32,
         /// IPv4's own limit, bytes; `None` on kernels before 6.3.
@@ -90,28 +91,28 @@ pub enum Setting {
     /// Threaded NAPI.
     ThreadedNapi {
         /// Of this device.
-        device: String,
+        device: DeviceName,
         /// On or off.
         on: bool,
     },
     /// The qdisc at the root.
     Qdisc {
         /// Of this device.
-        device: String,
+        device: DeviceName,
         /// Its kind; `None` is the device's default.
         kind: Option<String>,
     },
     /// A sysctl.
     Sysctl {
         /// Its dotted name.
-        name: String,
+        name: SysctlName,
         /// Its value, white space normal.
         value: String,
     },
     /// `quickack` of a route.
     Quickack {
         /// The route over this device
-        device: String,
+        device: DeviceName,
         /// to this address.
         peer: IpAddr,
         /// On or off.
@@ -120,21 +121,21 @@ pub enum Setting {
     /// A token bucket at the root.
     Bottleneck {
         /// Of this device.
-        device: String,
+        device: DeviceName,
         /// `None` is the device's default qdisc.
         tbf: Option<Tbf>,
     },
     /// A device that is moved into another namespace.
     Port {
         /// Its name, here and there.
-        device: String,
+        device: DeviceName,
         /// Where it is and what it has.
         port: Port,
     },
     /// Where receive work goes.
     Steering {
         /// Of this device.
-        device: String,
+        device: DeviceName,
         /// CPUs; none leaves it where it arrives.
         cpus: Vec<usize>,
     },

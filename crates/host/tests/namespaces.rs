@@ -6,7 +6,7 @@ use std::net::{IpAddr, TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
 
-use tcpcost_study::{DeviceOwner, DeviceSettings, Segmentation};
+use tcpcost_study::{DeviceName, DeviceOwner, DeviceSettings, Segmentation};
 
 use tcpcost_host::apply::{ApplyError, apply, steer};
 use tcpcost_host::journal::{Journal, restore};
@@ -23,13 +23,17 @@ fn settings(change: impl Fn(&mut DeviceSettings)) -> DeviceSettings {
     settings
 }
 
+fn device(name: &str) -> DeviceName {
+    name.parse().unwrap()
+}
+
 #[test]
 fn every_knob_is_set_read_back_and_taken_back() {
     let client = || {
         let peer = IpAddr::V4(SERVER);
         let read = || {
             let also = BTreeSet::from(["net.ipv4.tcp_keepalive_intvl".to_string()]);
-            environment::of_port("c", peer, &also).unwrap()
+            environment::of_port(&device("c"), peer, &also).unwrap()
         };
         let created = read();
         assert_eq!(created.segmentation, "tso");
@@ -38,11 +42,25 @@ fn every_knob_is_set_read_back_and_taken_back() {
             |change: &dyn Fn(&mut DeviceSettings),
              seen: &dyn Fn(&tcpcost_study::Environment) -> bool| {
                 let settings = settings(change);
-                apply(&settings, "c", peer, DeviceOwner::Bed, &mut journal).unwrap();
+                apply(
+                    &settings,
+                    &device("c"),
+                    peer,
+                    DeviceOwner::Bed,
+                    &mut journal,
+                )
+                .unwrap();
                 let now = read();
                 assert!(seen(&now), "{settings:?}\n{now:?}");
                 // Again: nothing to do, and nothing noted twice.
-                apply(&settings, "c", peer, DeviceOwner::Bed, &mut journal).unwrap();
+                apply(
+                    &settings,
+                    &device("c"),
+                    peer,
+                    DeviceOwner::Bed,
+                    &mut journal,
+                )
+                .unwrap();
                 journal.put_back().unwrap();
                 assert_eq!(read(), created, "after {settings:?}");
             };
@@ -99,7 +117,7 @@ fn every_knob_is_set_read_back_and_taken_back() {
             },
             &|e| e.mtu == 4000 && e.sysctls["net.ipv4.tcp_rmem"] == "4096 65536 1000000",
         );
-        steer(&[0], "c", DeviceOwner::Bed, &mut journal).unwrap();
+        steer(&[0], &device("c"), DeviceOwner::Bed, &mut journal).unwrap();
         assert_eq!(read().rps_cpus.as_deref(), Some("1"));
         journal.put_back().unwrap();
         assert_eq!(read(), created);
@@ -115,7 +133,7 @@ fn what_the_kernel_does_not_take_is_unsupported_and_says_so() {
             let settings = settings(change);
             let error = apply(
                 &settings,
-                "c",
+                &device("c"),
                 IpAddr::V4(SERVER),
                 DeviceOwner::Bed,
                 &mut journal,
@@ -195,7 +213,12 @@ fn a_user_namespace_makes_root_enough_for_a_bed() {
             .and_then(|()| ethtool::set("c", "tso", false))
             .map_err(|error| std::io::Error::other(error.to_string()))?;
         // Refused by kernels so far, as a knob that cannot be had and not as a failure.
-        match steer(&[0], "c", DeviceOwner::Bed, &mut Journal::in_memory()) {
+        match steer(
+            &[0],
+            &device("c"),
+            DeviceOwner::Bed,
+            &mut Journal::in_memory(),
+        ) {
             Err(ApplyError::System(error)) => Err(std::io::Error::other(error.to_string())),
             _ => Ok(()),
         }
@@ -235,7 +258,14 @@ fn what_a_killed_process_changed_is_put_back() {
             s.sysctls = [("net.ipv4.tcp_sack".into(), "0".into())].into();
         });
         let peer = IpAddr::from([127, 0, 0, 1]);
-        apply(&settings, "lo", peer, DeviceOwner::Loopback, &mut journal).unwrap();
+        apply(
+            &settings,
+            &device("lo"),
+            peer,
+            DeviceOwner::Loopback,
+            &mut journal,
+        )
+        .unwrap();
         println!("\nchanged");
         // Until it is killed; should its parent die, the pipe ends.
         let _ = std::io::stdin().read(&mut [0]);
@@ -285,7 +315,7 @@ fn a_journal_that_goes_out_of_scope_puts_back() {
         let mut journal = Journal::open(folder.path()).unwrap();
         journal
             .note(Setting::Mtu {
-                device: "lo".into(),
+                device: device("lo"),
                 bytes: before.mtu,
             })
             .unwrap();

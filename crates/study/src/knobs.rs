@@ -5,6 +5,7 @@ use crate::choices::{
     Carrier, Cork, ReceiveWith, RelayMode, Segmentation, SendWith, TailSplit, WaitsBy,
     WindowGrowth, WorkloadKind,
 };
+use crate::kernel_name::SysctlName;
 use crate::pattern::Pattern;
 use crate::row::{
     At, Is, Kernel, Kind, Knob, Need, Of, Term, User, UserKnob, bed, is, is_not, link, tcp, that,
@@ -928,10 +929,7 @@ pub const KNOBS: &[Knob] = &[
 /// The knob of this name without end prefix, or `None`. Sysctls give a row made for them.
 pub fn find(name: &str) -> Option<Knob> {
     if let Some(sysctl) = name.strip_prefix("sysctl.") {
-        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
-        let sound =
-            sysctl.starts_with("net.") && !sysctl.contains("..") && sysctl.chars().all(plain);
-        return sound.then_some(SYSCTL);
+        return sysctl.parse::<SysctlName>().is_ok().then_some(SYSCTL);
     }
     KNOBS.iter().find(|knob| knob.name == name).copied()
 }

@@ -33,6 +33,7 @@ mod derived;
 mod flow_group;
 mod host_name;
 mod host_reach;
+mod kernel_name;
 mod knob;
 mod knobs;
 mod measure;
@@ -78,6 +79,7 @@ pub use derived::{Derived, Scope};
 pub use flow_group::FlowGroup;
 pub use host_name::{HostName, HostNameError};
 pub use host_reach::{Reach, ReachError};
+pub use kernel_name::{DeviceName, KernelNameError, SysctlName};
 pub use knob::{Knobs, UnknownKnob};
 pub use knobs::{KNOBS, find};
 pub use measure::{

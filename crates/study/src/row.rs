@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::host_reach::Reach;
+use crate::kernel_name::DeviceName;
 use crate::program::{LIST, Program};
 use crate::raw::Raw;
 use crate::units;
@@ -317,7 +318,10 @@ impl Knob {
                 let reach = reach.filter(|reach| *reach != Reach::Memory);
                 reach.map(|reach| Value::Word(reach.to_string()))
             }
-            (Kind::Device, Raw::Text(text)) if is_device(text) => Some(Value::Word(text.clone())),
+            (Kind::Device, Raw::Text(text)) => {
+                let device = text.parse::<DeviceName>().ok();
+                device.map(|device| Value::Word(device.into()))
+            }
             (Kind::Address, Raw::Text(text)) => {
                 let address = text.parse::<IpAddr>().ok();
                 address.map(|address| Value::Word(address.to_string()))
@@ -343,12 +347,6 @@ impl Knob {
         self.read(&raw)
             .expect("each row's default is a value of its own kind (a test reads them all)")
     }
-}
-
-/// dev_valid_name of net/core/dev.c.
-fn is_device(name: &str) -> bool {
-    let is_sound = |c: char| c != '/' && c != ':' && !c.is_whitespace() && !c.is_control();
-    (1..16).contains(&name.len()) && name != "." && name != ".." && name.chars().all(is_sound)
 }
 
 /// A choice of our own TCP that is a knob. `tcpcost_stack` makes each of them in one `match`.

@@ -7,7 +7,7 @@ use tcpcost_host::apply::{ApplyError, apply, steer};
 use tcpcost_host::journal::Journal;
 use tcpcost_meter::affinity::pin;
 use tcpcost_stack::limits::{self, TcpLimits};
-use tcpcost_study::{AckFilterRule, DeviceOwner, DeviceSettings, RelayMode, Side};
+use tcpcost_study::{AckFilterRule, DeviceName, DeviceOwner, DeviceSettings, RelayMode, Side};
 use tcpcost_workload::CONNECTS_OUTSTANDING;
 
 use crate::ack_filter::AckFilter;
@@ -61,15 +61,16 @@ pub(super) fn turn(
         ApplyError::System(error) => failed(error),
     };
     for port in &prepare.ports {
+        let name = port.device().map_err(failed)?;
         if steers {
-            match steer(&prepare.cpus, &port.device, prepare.owner, journal) {
+            match steer(&prepare.cpus, &name, prepare.owner, journal) {
                 // Not asked for in so many words: go on without. rps_cpus in the record tells, and the
                 // report then gives no CPU per host.
                 Err(ApplyError::Unsupported { .. }) if prepare.knobs.get("steering").is_none() => {}
                 other => other.map_err(refused)?,
             }
         }
-        apply(device, &port.device, port.peer, prepare.owner, journal).map_err(refused)?;
+        apply(device, &name, port.peer, prepare.owner, journal).map_err(refused)?;
     }
     Ok(())
 }
@@ -82,7 +83,8 @@ pub(super) fn until_carried(prepare: &Prepare) -> Result<(), PrepareError> {
     }
     let until = Instant::now() + CARRIER_MAX;
     for port in &prepare.ports {
-        while lacks_carrier(&port.device) {
+        let device = port.device().map_err(failed)?;
+        while lacks_carrier(&device) {
             if Instant::now() >= until {
                 let seconds = CARRIER_MAX.as_secs();
                 let text = format!("{} has had no carrier for {seconds} s", port.device);
@@ -94,7 +96,7 @@ pub(super) fn until_carried(prepare: &Prepare) -> Result<(), PrepareError> {
     Ok(())
 }
 
-fn lacks_carrier(device: &str) -> bool {
+fn lacks_carrier(device: &DeviceName) -> bool {
     let path = Path::new("/sys/class/net").join(device).join("carrier");
     // Of a device that is down it cannot be read; who connects then says so.
     std::fs::read_to_string(path).is_ok_and(|text| text.trim() == "0")

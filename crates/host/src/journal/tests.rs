@@ -1,8 +1,10 @@
+use std::fs;
+
 use super::*;
 
 fn former(value: &str) -> Setting {
     // A setting that cannot be read: putting it back fails, so that entries stay visible.
-    let (name, value) = ("net.core.nonesuch".into(), value.into());
+    let (name, value) = ("net.core.nonesuch".parse().unwrap(), value.into());
     Setting::Sysctl { name, value }
 }
 
@@ -111,7 +113,7 @@ fn a_whole_line_that_is_not_understood_is_said_and_stays() {
 fn a_device_that_has_gone_needs_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let gone = |entry: &mut Entry| {
-        let (device, bytes) = ("nonesuch0".into(), 1500);
+        let (device, bytes) = ("nonesuch0".parse().unwrap(), 1500);
         entry.former = Setting::Mtu { device, bytes };
     };
     dead_entry(folder.path(), gone, "");
@@ -147,4 +149,141 @@ fn the_folder_follows_the_environment() {
             .unwrap_err()
             .contains("TCPCOST_STATE_DIR")
     );
+}
+
+/// A whole line of this boot and namespace with another former value.
+fn forged(former: &str) -> String {
+    let entry = Entry {
+        netns: namespace::inode().unwrap(),
+        boot_id: boot_id().unwrap(),
+        pid: 1,
+        pid_started_ticks: 1,
+        at_ns: 1,
+        former: self::former("1"),
+    };
+    let mut entry = serde_json::to_value(entry).unwrap();
+    entry["former"] = serde_json::from_str(former).unwrap();
+    format!("{entry}\n")
+}
+
+#[test]
+fn what_no_study_can_set_is_said_and_stays_and_nothing_is_set() {
+    let folder = tempfile::tempdir().unwrap();
+    let victim = tempfile::tempdir().unwrap();
+    // As /sys has a device's, so that the way to it is all that is missing.
+    fs::write(victim.path().join("threaded"), "precious").unwrap();
+    let device = format!("../../..{}", victim.path().display());
+    let pattern = || fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap();
+    let before = pattern();
+    let attacks = [
+        r#"{"setting":"sysctl","name":"kernel.core_pattern","value":"|/bin/false %p"}"#.to_string(),
+        r#"{"setting":"sysctl","name":"net/../kernel/core_pattern","value":"x"}"#.to_string(),
+        format!(r#"{{"setting":"threaded_napi","device":"{device}","on":true}}"#),
+        format!(r#"{{"setting":"steering","device":"{device}","cpus":[0]}}"#),
+        r#"{"setting":"port","device":"lo","port":{"is_here":true,"is_up":true,"addresses":[],"borrower":{"pid":1,"netns":1,"held":"/etc/passwd"}}}"#.to_string(),
+    ];
+    let lines: String = attacks.iter().map(|attack| forged(attack)).collect();
+    fs::write(folder.path().join("1-0.journal"), &lines).unwrap();
+    for _ in 0..2 {
+        let restored = restore_alone(folder.path());
+        assert_eq!(restored.failed.len(), attacks.len(), "{restored}");
+        assert!(restored.put_back.is_empty(), "{restored}");
+        assert!(
+            restored.failed[0]
+                .contains("\"kernel.core_pattern\" is no sysctl that a study may set"),
+            "{restored}"
+        );
+        assert!(
+            restored.failed[2].contains("is no name of a network device"),
+            "{restored}"
+        );
+    }
+    assert_eq!(pattern(), before);
+    assert_eq!(
+        fs::read_to_string(victim.path().join("threaded")).unwrap(),
+        "precious"
+    );
+    assert_eq!(
+        fs::read_to_string(folder.path().join("1-0.journal")).unwrap(),
+        lines
+    );
+}
+
+#[test]
+fn what_is_no_regular_file_is_said_and_stays_and_does_not_hang() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let victim = tempfile::NamedTempFile::new().unwrap();
+    fs::write(victim.path(), "precious\n").unwrap();
+    let mode = rustix::fs::Mode::from_raw_mode(0o600);
+    let fifo = rustix::fs::FileType::Fifo;
+    rustix::fs::mknodat(rustix::fs::CWD, at("a.journal"), fifo, mode, 0).unwrap();
+    std::os::unix::fs::symlink(victim.path(), at("b.journal")).unwrap();
+    std::os::unix::fs::symlink("/dev/zero", at("c.journal")).unwrap();
+    dead_entry(folder.path(), |entry| entry.boot_id = "other".into(), "");
+    let restored = restore_alone(folder.path());
+    assert_eq!(
+        (restored.failed.len(), restored.dropped),
+        (3, 1),
+        "{restored}"
+    );
+    assert_eq!(files(folder.path()), 3);
+    assert_eq!(fs::read_to_string(victim.path()).unwrap(), "precious\n");
+}
+
+#[test]
+fn a_journal_without_end_is_said_and_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("1-0.journal");
+    fs::File::create(&path)
+        .unwrap()
+        .set_len(BYTES_MAX + 1)
+        .unwrap();
+    let restored = restore_alone(folder.path());
+    assert!(
+        restored.failed[0].ends_with("longer than 16 MiB"),
+        "{restored}"
+    );
+    assert!(path.exists());
+}
+
+#[test]
+fn root_trusts_no_journal_that_another_user_can_have_written() {
+    if !tcpcost_testbed::is_root() {
+        return tcpcost_testbed::skip("needs root, who has other users");
+    }
+    use std::os::unix::fs::{PermissionsExt, chown};
+    let root = tempfile::tempdir().unwrap();
+    let folder = root.path().join("state");
+    let reset = || {
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir(&folder).unwrap();
+        // Restored, this entry would be said as one that failed.
+        dead_entry(&folder, |_| {}, "");
+    };
+    let refused = || {
+        let error = restore(&folder).unwrap_err().to_string();
+        assert!(
+            error.starts_with(&format!("read {0}: {0} ", folder.display())),
+            "{error}"
+        );
+        assert!(Journal::open(&folder).is_err());
+        assert!(crate::lock::HostLock::open(&folder).is_err());
+        assert_eq!(files(&folder), 1);
+        error
+    };
+    reset();
+    chown(&folder, Some(65534), None).unwrap();
+    assert!(refused().contains("belongs to user 65534"));
+    reset();
+    fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).unwrap();
+    assert!(refused().contains("can be written by others than root (mode 777)"));
+    reset();
+    chown(folder.join("1-0.journal"), Some(65534), None).unwrap();
+    let restored = restore_alone(&folder);
+    assert!(
+        restored.failed[0].contains("1-0.journal belongs to user 65534"),
+        "{restored}"
+    );
+    assert_eq!(restored.failed.len(), 1, "{restored}");
 }
