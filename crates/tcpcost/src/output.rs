@@ -1,10 +1,8 @@
 //! Results on standard output and in files.
 
 use std::fmt;
-use std::fs;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -12,9 +10,10 @@ use anyhow::Context;
 use clap::Args;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
+use tcpcost_host::named_file;
 use tcpcost_report::{
-    Decision, Summary, TextStyle, Verdict, bmf, csv, github_benchmark, html, json, ktap, markdown,
-    nipa, openmetrics, text,
+    Decision, Summary, TextStyle, Verdict, bmf, csv, github_benchmark, json, ktap, markdown, nipa,
+    openmetrics, text,
 };
 use tcpcost_study::ThresholdOf;
 
@@ -79,35 +78,12 @@ impl RunFormat {
     }
 }
 
-/// Writes `report.html` into a run's directory.
-pub fn write_html(directory: &Path, summary: &Summary) -> anyhow::Result<()> {
-    write_file(&directory.join("report.html"), &html(summary))
-}
+/// The page in a run's directory.
+pub const PAGE: &str = "report.html";
 
-/// Writes a file whole or not at all: it gets its name when all of it is on the disk.
+/// Writes a file that the user named ([`named_file::write`]).
 pub fn write_file(path: &Path, text: &str) -> anyhow::Result<()> {
-    let tried = || format!("write {}", path.display());
-    // A pipe or a terminal can only be written to.
-    if fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
-        return fs::write(path, text).with_context(tried);
-    }
-    let folder = path
-        .parent()
-        .filter(|folder| *folder != Path::new(""))
-        .unwrap_or(Path::new("."));
-    // As any new file, for whom the umask allows.
-    let readable = fs::Permissions::from_mode(0o666);
-    let mut file = tempfile::Builder::new()
-        .permissions(readable)
-        .tempfile_in(folder)
-        .with_context(tried)?;
-    file.write_all(text.as_bytes())
-        .and_then(|()| file.as_file().sync_data())
-        .with_context(tried)?;
-    file.persist(path)
-        .map(|_| ())
-        .map_err(|failed| failed.error)
-        .with_context(tried)
+    named_file::write(path, text).with_context(|| format!("write {}", path.display()))
 }
 
 /// A line on standard error. One that nobody can read is no reason to end.

@@ -2,7 +2,8 @@
 
 use std::io::{self, ErrorKind};
 
-use tcpcost_report::{CellSummary, Summary, flame, flame_difference};
+use anyhow::Context;
+use tcpcost_report::{CellSummary, Summary, flame, flame_difference, html};
 
 use crate::cli;
 use crate::exit::{Exit, usage};
@@ -15,12 +16,20 @@ pub fn report(args: &cli::Report) -> anyhow::Result<Exit> {
     let mut pages = Ok(());
     let mut not_writable = Vec::new();
     for directory in &args.directories {
-        let run = StoredRun::load(directory)?;
+        let folder = StoredRun::folder(directory)?;
+        let run = StoredRun::read(&folder)?;
         run.say();
         let summary = Summary::new(&run.study, &run.records);
-        match output::write_html(directory, &summary) {
-            Err(error) if is_not_writable(&error) => not_writable.push(directory.display()),
-            written => pages = pages.and(written),
+        let written = folder
+            .owned()
+            .and_then(|folder| folder.replace(output::PAGE, html(&summary).as_bytes()));
+        match written {
+            Err(error) if is_not_writable(&error) => not_writable.push((directory, error)),
+            written => {
+                let page = directory.join(output::PAGE);
+                let tried = || format!("write {}", page.display());
+                pages = pages.and(written.with_context(tried));
+            }
         }
         summaries.push(summary);
     }
@@ -45,23 +54,24 @@ pub fn report(args: &cli::Report) -> anyhow::Result<Exit> {
         Some(svg) => output::write(&svg).map(|_| ())?,
         None => output::print(&summaries, args.format, args.details)?,
     }
-    for directory in not_writable {
-        output::say!("tcpcost: {directory} cannot be written: its report.html is left as it was");
+    for (directory, error) in not_writable {
+        let directory = directory.display();
+        let why = match error.raw_os_error() {
+            Some(_) => format!("{directory} cannot be written"),
+            None => error.to_string(),
+        };
+        output::say!("tcpcost: {why}: its report.html is left as it was");
     }
     // A page that could not be written keeps no text from being printed.
     pages.map(|()| Exit::Ok)
 }
 
 /// True if the user may only read the directory: an archive, or another user's run.
-fn is_not_writable(error: &anyhow::Error) -> bool {
-    let error = error.downcast_ref::<io::Error>();
-    error.is_some_and(|error| {
-        let kind = error.kind();
-        matches!(
-            kind,
-            ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem
-        )
-    })
+fn is_not_writable(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem
+    )
 }
 
 /// A cell by its name, or by its number from 1 over all runs.

@@ -43,7 +43,7 @@ pub fn find(named: &str) -> anyhow::Result<(String, String, String)> {
 }
 
 /// No study is longer; what never ends, as /dev/zero, is not read on.
-const STUDY_BYTES_MAX: u64 = 1 << 20;
+pub const STUDY_BYTES_MAX: u64 = 1 << 20;
 
 fn read(path: &Path) -> io::Result<String> {
     let mut text = String::new();

@@ -30,6 +30,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Instant, SystemTime};
 
 use anyhow::Context;
+use tcpcost_host::named_file;
 use tcpcost_link::pcapng::{Header, Writer};
 use tcpcost_link::{Captured, Device, Impaired, Tap};
 use tcpcost_signals::Interrupt;
@@ -159,7 +160,7 @@ struct Capture {
 impl Capture {
     fn begin(path: &std::path::Path) -> anyhow::Result<Self> {
         let open = || {
-            let file = BufWriter::new(File::create(path)?);
+            let file = BufWriter::new(named_file::create(path)?);
             Writer::new(file, Header::default())
         };
         let to = open().with_context(|| path.display().to_string())?;

@@ -3,9 +3,10 @@
 //! Runs that share a study's repetitions each have one of their own, in the folder `shares` of the study's.
 
 use std::collections::HashSet;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use rustix::fs::{FlockOperation, flock};
@@ -19,6 +20,8 @@ use tcpcost_study::{
 use super::exact_instructions::ExactInstructions;
 use crate::exit::usage;
 use crate::output;
+use crate::studies::STUDY_BYTES_MAX;
+use tcpcost_host::folder::{Folder, file_mode, folder_mode, remove_folder};
 use tcpcost_host::lock::holders;
 
 /// What the command line changed of the study.
@@ -158,10 +161,10 @@ impl Overrides {
 
 /// A run's directory, open for more records.
 pub struct Directory {
-    path: PathBuf,
+    folder: Arc<Folder>,
     records: File,
     /// Nobody else writes as long as it is open.
-    _owned: File,
+    _lock: File,
     /// What was not there before.
     pub made: Made,
 }
@@ -169,23 +172,31 @@ pub struct Directory {
 /// What a run put where nothing was.
 #[derive(Default)]
 pub struct Made {
-    /// Each after those that it contains.
-    paths: Vec<PathBuf>,
+    folder: Option<Arc<Folder>>,
+    is_folder_new: bool,
+    files: Vec<&'static str>,
 }
 
 impl Made {
     /// Makes a file of this text. One that is there already is kept, if that is its text.
-    fn file(&mut self, path: PathBuf, text: &str) -> anyhow::Result<()> {
+    fn file(&mut self, folder: &Folder, name: &'static str, text: &str) -> anyhow::Result<()> {
+        let path = folder.path().join(name);
         let tried = || format!("create {}", path.display());
-        match OpenOptions::new().write(true).create_new(true).open(&path) {
+        match folder.create(name, file_mode()) {
             Ok(mut file) => {
-                self.paths.insert(0, path.clone());
+                self.files.push(name);
                 file.write_all(text.as_bytes()).with_context(tried)
             }
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
                 Err(error).with_context(tried)
             }
-            Err(_) if fs::read(&path).is_ok_and(|there| there == text.as_bytes()) => Ok(()),
+            Err(_)
+                if folder
+                    .read(name, TEXT_BYTES_MAX)
+                    .is_ok_and(|there| there == text.as_bytes()) =>
+            {
+                Ok(())
+            }
             Err(_) => Err(usage(format!(
                 "{} is there already, and not what this run would write: choose another --out",
                 path.display()
@@ -195,8 +206,14 @@ impl Made {
 
     /// Takes it away again, of a run that never began.
     pub fn discard(&self) {
-        for path in &self.paths {
-            let _ = fs::remove_file(path).or_else(|_| fs::remove_dir(path));
+        let Some(folder) = &self.folder else {
+            return;
+        };
+        for name in &self.files {
+            let _ = folder.remove(name);
+        }
+        if self.is_folder_new {
+            let _ = remove_folder(folder.path());
         }
     }
 }
@@ -212,6 +229,15 @@ const SHARES: &str = "shares";
 /// Folder of the captures.
 pub const CAPTURES: &str = "captures";
 
+/// No study, and no `run.json`, is longer.
+const TEXT_BYTES_MAX: u64 = STUDY_BYTES_MAX;
+/// No records file is longer: a record of two hosts has some 10 KiB, one of a hundred hosts some 500.
+const RECORDS_BYTES_MAX: u64 = 1 << 30;
+/// No record is longer.
+const RECORD_BYTES_MAX: u64 = 64 << 20;
+/// Lines of a records file that are passed over and said one by one.
+const ODDITIES_MAX: usize = 10;
+
 impl Directory {
     /// Makes a new one; refuses one that already holds records, or another study.
     pub fn create(
@@ -219,36 +245,43 @@ impl Directory {
         study_text: &str,
         overrides: &Overrides,
     ) -> anyhow::Result<Directory> {
-        let tried = || format!("create {}", path.display());
-        let mut made = Made::default();
-        if !path.exists() {
-            made.paths.push(path.to_path_buf());
-        }
-        fs::create_dir_all(path).with_context(tried)?;
-        let owned = own(path)?;
-        let records = path.join(RECORDS);
-        if records.exists() {
+        let made = Folder::make(path, folder_mode());
+        let (folder, is_new) = made.with_context(|| format!("create {}", path.display()))?;
+        Directory::begin(folder, is_new, study_text, overrides)
+    }
+
+    /// Begins a run in a folder.
+    fn begin(
+        folder: Folder,
+        is_new: bool,
+        study_text: &str,
+        overrides: &Overrides,
+    ) -> anyhow::Result<Directory> {
+        let path = folder.path().display().to_string();
+        let tried = || format!("create {path}");
+        let lock = lock(&folder)?;
+        if folder.has(RECORDS) {
             return Err(usage(format!(
-                "{} already holds records: choose another --out, or go on with --resume {}",
-                path.display(),
-                path.display()
+                "{path} already holds records: choose another --out, or go on with --resume {path}"
             )));
         }
-        made.file(path.join(STUDY), study_text)?;
+        let mut made = Made {
+            is_folder_new: is_new,
+            ..Made::default()
+        };
+        made.file(&folder, STUDY, study_text)?;
         let changes = serde_json::to_string_pretty(overrides)? + "\n";
-        made.file(path.join(OVERRIDES), &changes)?;
-        made.paths.insert(0, records.clone());
-        let records = OpenOptions::new()
-            .append(true)
-            .create_new(true)
-            .open(&records)
-            .with_context(tried)?;
+        made.file(&folder, OVERRIDES, &changes)?;
+        let records = folder.create(RECORDS, file_mode()).with_context(tried)?;
+        made.files.push(RECORDS);
         // The directory entries too must survive a crash, or the first record has no name.
-        owned.sync_all().with_context(tried)?;
+        lock.sync_all().with_context(tried)?;
+        let folder = Arc::new(folder);
+        made.folder = Some(Arc::clone(&folder));
         Ok(Directory {
-            path: path.to_path_buf(),
+            folder,
             records,
-            _owned: owned,
+            _lock: lock,
             made,
         })
     }
@@ -256,22 +289,24 @@ impl Directory {
     /// Opens an earlier one to go on. A last line that a crash cut short is taken off: its trial
     /// was not done.
     pub fn open(path: &Path) -> anyhow::Result<(Directory, StoredRun)> {
+        let folder = Folder::own(path).map_err(|error| not_of_a_run(path, &error))?;
+        Directory::go_on(folder)
+    }
+
+    /// Goes on with the run in a folder.
+    fn go_on(folder: Folder) -> anyhow::Result<(Directory, StoredRun)> {
         // Before it is read, so that nobody adds to it afterwards.
-        let owned = own(path)?;
-        let run = StoredRun::load(path)?;
+        let lock = lock(&folder)?;
+        let run = StoredRun::read(&folder)?;
         run.say();
-        let file = path.join(RECORDS);
-        let tried = || format!("open {}", file.display());
-        let records = OpenOptions::new()
-            .append(true)
-            .open(&file)
-            .with_context(tried)?;
+        let tried = || format!("open {}", folder.path().join(RECORDS).display());
+        let records = folder.append(RECORDS).with_context(tried)?;
         records.set_len(run.sound_bytes).with_context(tried)?;
         Ok((
             Directory {
-                path: path.to_path_buf(),
+                folder: Arc::new(folder),
                 records,
-                _owned: owned,
+                _lock: lock,
                 made: Made::default(),
             },
             run,
@@ -280,25 +315,32 @@ impl Directory {
 
     /// Opens the directory of a share, to begin or to go on: a folder of its own within that of the study.
     pub fn open_share(path: &Path, share: Share) -> anyhow::Result<(Directory, StoredRun)> {
-        let own = path.join(SHARES).join(share.number().to_string());
-        if own.join(RECORDS).exists() {
+        let whole = Folder::own(path).map_err(|error| not_of_a_run(path, &error))?;
+        let text = read_text(&whole, STUDY)?;
+        let overrides = Overrides {
+            share: Some(share),
+            ..read_overrides(&whole)?
+        };
+        let study = overrides.apply(&text, &path.join(STUDY).to_string_lossy())?;
+        let number = share.number().to_string();
+        let tried = || {
+            let own = path.join(SHARES).join(&number);
+            format!("create {}", own.display())
+        };
+        let begin = || whole.make_folder(SHARES)?.0.make_folder(&number);
+        let (own, is_new) = begin().with_context(tried)?;
+        if own.has(RECORDS) {
             let begun = read_overrides(&own)?.share;
             if begun != Some(share) {
                 let begun = begun.map_or("a whole".to_string(), |share| share.to_string());
-                let own = own.display();
+                let own = own.path().display();
                 return Err(usage(format!(
                     "--share {share}: {own} was begun as {begun}"
                 )));
             }
-            return Directory::open(&own);
+            return Directory::go_on(own);
         }
-        let text = read_text(&path.join(STUDY))?;
-        let overrides = Overrides {
-            share: Some(share),
-            ..read_overrides(path)?
-        };
-        let study = overrides.apply(&text, &path.join(STUDY).to_string_lossy())?;
-        let store = Directory::create(&own, &text, &overrides)?;
+        let store = Directory::begin(own, is_new, &text, &overrides)?;
         Ok((store, StoredRun::new(study, text, overrides)))
     }
 
@@ -315,45 +357,56 @@ impl Directory {
                     // Half a line is of no use; if it cannot be taken off now, the next run does it.
                     .inspect_err(|_| drop(self.records.set_len(whole)))
             })
-            .with_context(|| format!("append to {}", self.path.join(RECORDS).display()))
+            .with_context(|| format!("append to {}", self.path().join(RECORDS).display()))
     }
 
     /// Has these hosts for a study that has every node of a job, from now on.
     pub fn settle(&self, nodes: Vec<HostName>) -> anyhow::Result<Study> {
         let overrides = Overrides {
             nodes,
-            ..read_overrides(&self.path)?
+            ..read_overrides(&self.folder)?
         };
-        let file = self.path.join(STUDY);
-        let study = overrides.apply(&read_text(&file)?, &file.to_string_lossy())?;
+        let file = self.path().join(STUDY);
+        let text = read_text(&self.folder, STUDY)?;
+        let study = overrides.apply(&text, &file.to_string_lossy())?;
         let text = serde_json::to_string_pretty(&overrides)? + "\n";
-        output::write_file(&self.path.join(OVERRIDES), &text)?;
+        self.replace(OVERRIDES, &text)?;
         Ok(study)
     }
 
-    /// Where captures go.
-    pub fn captures(&self) -> PathBuf {
-        self.path.join(CAPTURES)
+    /// Writes a file whole or not at all.
+    pub fn replace(&self, name: &str, text: &str) -> anyhow::Result<()> {
+        let tried = || format!("write {}", self.path().join(name).display());
+        self.folder
+            .replace(name, text.as_bytes())
+            .with_context(tried)
+    }
+
+    /// Opens the folder that captures go to, and makes it first if it is missing.
+    pub fn captures(&self) -> anyhow::Result<Folder> {
+        let tried = || format!("create {}", self.path().join(CAPTURES).display());
+        let (folder, _) = self.folder.make_folder(CAPTURES).with_context(tried)?;
+        Ok(folder)
     }
 
     /// Where it is.
     pub fn path(&self) -> &Path {
-        &self.path
+        self.folder.path()
     }
 }
 
 /// Locks a run's directory for as long as what this gives is open: two writers would do each trial
 /// twice.
-fn own(path: &Path) -> anyhow::Result<File> {
-    let directory = File::open(path).map_err(|error| not_of_a_run(path, &error))?;
-    match flock(&directory, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(directory),
+fn lock(folder: &Folder) -> anyhow::Result<File> {
+    let path = folder.path().display();
+    let handle = folder.handle().with_context(|| format!("open {path}"))?;
+    match flock(&handle, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(handle),
         Err(Errno::WOULDBLOCK) => Err(usage(format!(
-            "{} is being written by {}: wait for its end, or choose another directory",
-            path.display(),
-            holders(&directory)
+            "{path} is being written by {}: wait for its end, or choose another directory",
+            holders(&handle)
         ))),
-        Err(error) => Err(error).with_context(|| format!("lock {}", path.display())),
+        Err(error) => Err(error).with_context(|| format!("lock {path}")),
     }
 }
 
@@ -364,24 +417,36 @@ fn not_of_a_run(path: &Path, error: &io::Error) -> anyhow::Error {
     ))
 }
 
-fn read_text(file: &Path) -> anyhow::Result<String> {
-    fs::read_to_string(file).map_err(|error| not_of_a_run(file, &error))
+fn read_text(folder: &Folder, name: &str) -> anyhow::Result<String> {
+    let read = folder.read(name, TEXT_BYTES_MAX);
+    let text = read.and_then(|bytes| {
+        String::from_utf8(bytes).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "no text"))
+    });
+    text.map_err(|error| not_of_a_run(&folder.path().join(name), &error))
 }
 
-fn read_overrides(path: &Path) -> anyhow::Result<Overrides> {
-    let file = path.join(OVERRIDES);
-    serde_json::from_str(&read_text(&file)?).with_context(|| format!("read {}", file.display()))
+fn read_overrides(folder: &Folder) -> anyhow::Result<Overrides> {
+    let file = folder.path().join(OVERRIDES);
+    serde_json::from_str(&read_text(folder, OVERRIDES)?)
+        .with_context(|| format!("read {}", file.display()))
 }
 
-/// The records files of a directory's shares, in their order.
-fn shares(path: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(path.join(SHARES)).into_iter().flatten();
-    let names = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
-    let mut numbers: Vec<u32> = names.collect();
+/// The directories of a directory's shares that hold records, in their order.
+fn shares(folder: &Folder) -> io::Result<Vec<Folder>> {
+    let shares = match folder.folder(SHARES) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        other => other?,
+    };
+    let names = shares.names()?;
+    let numbers = names.iter().filter_map(|name| name.to_str()?.parse().ok());
+    let mut numbers: Vec<u32> = numbers.collect();
     numbers.sort_unstable();
-    let file = |number: u32| path.join(SHARES).join(number.to_string()).join(RECORDS);
-    let files = numbers.into_iter().map(file);
-    files.filter(|file| file.exists()).collect()
+    let mut folders = Vec::new();
+    for number in numbers {
+        folders.push(shares.folder(&number.to_string())?);
+    }
+    folders.retain(|folder| folder.has(RECORDS));
+    Ok(folders)
 }
 
 /// A run as it lies on disk.
@@ -415,31 +480,65 @@ impl StoredRun {
 
     /// Reads a run's directory.
     pub fn load(path: &Path) -> anyhow::Result<StoredRun> {
-        let study_file = path.join(STUDY);
-        let text = read_text(&study_file)?;
-        let overrides = read_overrides(path)?;
+        StoredRun::read(&StoredRun::folder(path)?)
+    }
+
+    /// Opens a run's directory to read it.
+    pub fn folder(path: &Path) -> anyhow::Result<Folder> {
+        Folder::open(path).map_err(|error| not_of_a_run(path, &error))
+    }
+
+    /// Reads the run in a folder.
+    pub fn read(folder: &Folder) -> anyhow::Result<StoredRun> {
+        let text = read_text(folder, STUDY)?;
+        let overrides = read_overrides(folder)?;
+        let study_file = folder.path().join(STUDY);
         let study = overrides.apply(&text, &study_file.to_string_lossy())?;
         let mut run = StoredRun::new(study, text, overrides);
         let mut known = HashSet::new();
-        run.sound_bytes = run.add(&path.join(RECORDS), &mut known)?;
-        for file in shares(path) {
-            run.add(&file, &mut known)?;
+        run.sound_bytes = run.add(folder, &mut known)?;
+        let shares = shares(folder).map_err(|error| not_of_a_run(folder.path(), &error))?;
+        for share in &shares {
+            run.add(share, &mut known)?;
         }
         // Also by trials that came after them.
         CpuDistance::mark_far(&mut run.records);
         Ok(run)
     }
 
-    /// Adds a file's records of trials that are not known yet; gives the bytes up to the end of its last whole line.
-    fn add(&mut self, file: &Path, known: &mut HashSet<(String, u32, u32)>) -> anyhow::Result<u64> {
-        // A torn line need not be text.
-        let bytes = fs::read(file).map_err(|error| not_of_a_run(file, &error))?;
-        let (mut taken, mut twice) = (0, 0);
+    /// Adds a folder's records of trials that are not known yet; gives the bytes up to the end of the last whole line.
+    fn add(
+        &mut self,
+        folder: &Folder,
+        known: &mut HashSet<(String, u32, u32)>,
+    ) -> anyhow::Result<u64> {
+        let path = folder.path().join(RECORDS);
+        let file = path.display();
+        let failed = |error: &io::Error| not_of_a_run(&path, error);
+        let opened = folder.open_file(RECORDS).map_err(|error| failed(&error))?;
+        let bytes = opened.metadata().map_err(|error| failed(&error))?.len();
+        let too_long =
+            |what: String, bytes: u64| usage(format!("{what}: longer than {} MiB", bytes >> 20));
+        if bytes > RECORDS_BYTES_MAX {
+            return Err(too_long(format!("read {file}"), RECORDS_BYTES_MAX));
+        }
+        let mut lines = BufReader::new(opened);
+        let mut line = Vec::new();
+        let (mut taken, mut twice, mut lost) = (0, 0, 0);
         let mut sound_bytes = 0;
-        for (index, line) in bytes.split_inclusive(|&byte| byte == b'\n').enumerate() {
-            let whole = line.ends_with(b"\n");
-            match Record::from_line(String::from_utf8_lossy(line).trim_end()) {
-                Ok(record) if whole => {
+        for number in 1.. {
+            line.clear();
+            let mut one = (&mut lines).take(RECORD_BYTES_MAX + 1);
+            let length = one.read_until(b'\n', &mut line);
+            let length = length.map_err(|error| failed(&error))? as u64;
+            if length > RECORD_BYTES_MAX {
+                return Err(too_long(format!("{file}:{number}"), RECORD_BYTES_MAX));
+            }
+            let is_whole = line.ends_with(b"\n");
+            // A torn line need not be text.
+            match Record::from_line(String::from_utf8_lossy(&line).trim_end()) {
+                _ if length == 0 => break,
+                Ok(record) if is_whole => {
                     let trial = (record.cell.clone(), record.repetition, record.attempt);
                     if known.insert(trial) {
                         self.records.push(record);
@@ -449,21 +548,28 @@ impl StoredRun {
                     }
                 }
                 // Cut short by a crash: only ever the last line, since each is synced before the next.
-                Ok(_) | Err(RecordError::Syntax(_)) if !whole => break,
-                Err(error @ RecordError::Syntax(_)) => self.oddities.push(format!(
-                    "{}:{}: {error}: passed over, its trial is lost; --resume does it again",
-                    file.display(),
-                    index + 1
-                )),
-                Err(error) => bail!("{}:{}: {error}", file.display(), index + 1),
+                Ok(_) | Err(RecordError::Syntax(_)) if !is_whole => break,
+                Err(error @ RecordError::Syntax(_)) => {
+                    lost += 1;
+                    if lost <= ODDITIES_MAX {
+                        self.oddities.push(format!(
+                            "{file}:{number}: {error}: passed over, its trial is lost; --resume does it again"
+                        ));
+                    }
+                }
+                Err(error) => bail!("{file}:{number}: {error}"),
                 Ok(_) => unreachable!("a whole line that parses was taken above"),
             }
-            sound_bytes += line.len() as u64;
+            sound_bytes += length;
+        }
+        if lost > ODDITIES_MAX {
+            let more = lost - ODDITIES_MAX;
+            self.oddities
+                .push(format!("{file}: {more} more lines are passed over"));
         }
         if twice > 0 {
             self.oddities.push(format!(
-                "{}: {twice} of its {} records are duplicates, which are ignored",
-                file.display(),
+                "{file}: {twice} of its {} records are duplicates, which are ignored",
                 twice + taken
             ));
         }

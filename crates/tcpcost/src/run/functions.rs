@@ -4,15 +4,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
-use std::fs;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use tcpcost_guest::{Functions, moves_memory};
+use tcpcost_host::folder::Folder;
 use tcpcost_study::{MeterName, Quantity, Reading, Record, Whose};
 
 /// The file in a run's directory.
 pub const FUNCTIONS: &str = "functions.json";
+
+/// A kernel has some 50,000 functions; each cell names those that ran, of some 50 bytes each.
+const BYTES_MAX: u64 = 64 << 20;
 
 /// Instructions of one boot's trials by function, per KiB or per transaction.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -41,8 +44,8 @@ impl ByFunction {
 
     /// Of a run's directory; `None` where it has none.
     pub fn load(directory: &Path) -> Option<ByFunction> {
-        let text = fs::read_to_string(directory.join(FUNCTIONS)).ok()?;
-        serde_json::from_str(&text).ok()
+        let folder = Folder::open(directory).ok()?;
+        serde_json::from_slice(&folder.read(FUNCTIONS, BYTES_MAX).ok()?).ok()
     }
 
     /// What a cell executed most: memory that was moved in one row, then functions.

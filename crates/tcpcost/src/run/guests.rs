@@ -22,7 +22,6 @@ use super::exact_instructions::ExactInstructions;
 use super::functions::{self, ByFunction, FUNCTIONS};
 use super::progress::Progress;
 use crate::exit::{Exit, Stop};
-use crate::output;
 
 /// Memory of a guest in records is a multiple of this.
 const MEMORY_STEP: u64 = 16 << 20;
@@ -144,7 +143,7 @@ impl<'a> Boots<'a> {
                 continue;
             }
             let trials = self.study.cells.len() as u64 * u64::from(self.study.measure.repetitions);
-            let (found, untold) = self.records(number, &boot, store.path());
+            let (found, untold) = self.records(number, &boot, store);
             if let (0, Some(reason)) = (number, untold) {
                 progress.say(&format!(
                     "tcpcost: instructions are told by context alone, copies among them, and not by function: {reason}"
@@ -167,7 +166,7 @@ impl<'a> Boots<'a> {
         number: u32,
         boot: &Boot,
         trials: &mut [Record],
-        directory: &Path,
+        store: &Directory,
     ) -> Result<(), String> {
         let plugin = self.plugin.as_ref().map_err(Clone::clone)?;
         if boot.symbols.is_empty() {
@@ -182,7 +181,9 @@ impl<'a> Boots<'a> {
         let release = boot.release.as_deref().unwrap_or_default();
         let by_function = ByFunction::new(release, spans, trials);
         let text = serde_json::to_string(&by_function).map_err(|error| error.to_string())?;
-        output::write_file(&directory.join(FUNCTIONS), &text).map_err(|error| format!("{error:#}"))
+        store
+            .replace(FUNCTIONS, &text)
+            .map_err(|error| format!("{error:#}"))
     }
 
     fn boot(&self, number: u32, stop: &dyn Fn() -> bool) -> Result<Boot, GuestError> {
@@ -235,7 +236,12 @@ impl<'a> Boots<'a> {
 
     /// A boot's records as this run's, in which it is a repetition; of cells that it has none of, why. Beside them why functions are
     /// not told, if they are not.
-    fn records(&self, number: u32, boot: &Boot, directory: &Path) -> (Vec<Record>, Option<String>) {
+    fn records(
+        &self,
+        number: u32,
+        boot: &Boot,
+        store: &Directory,
+    ) -> (Vec<Record>, Option<String>) {
         let started = jiff::Timestamp::now()
             .strftime("%Y-%m-%dT%H:%M:%S%.3fZ")
             .to_string();
@@ -261,7 +267,7 @@ impl<'a> Boots<'a> {
                 ..record
             });
         }
-        let untold = self.functions(number, boot, &mut records, directory).err();
+        let untold = self.functions(number, boot, &mut records, store).err();
         let reason = boot.failure().unwrap_or_else(|| {
             let said = boot.lines.iter().rev().find_map(|line| match line {
                 Line::Said(text) if !text.is_empty() => Some(text.as_str()),

@@ -25,7 +25,7 @@ mod warnings;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use tcpcost_report::Summary;
+use tcpcost_report::{Summary, html};
 use tcpcost_signals::Interrupt;
 use tcpcost_study::{Record, Study};
 
@@ -297,7 +297,7 @@ fn report(
     if let Some(baseline) = baseline {
         baseline.hold(&mut summary);
     }
-    let page = output::write_html(store.path(), &summary);
+    let page = store.replace(output::PAGE, &html(&summary));
     let exit = output::exit(&summary);
     let printed = output::print(
         std::slice::from_ref(&summary),

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anyhow::Context;
 use tcpcost_host::lock::Hold;
 use tcpcost_study::{
     Bed as Kind, Cell, CpuDistance, HostName, Machine, Outcome, Record, Study, Topology, Warning,
@@ -84,16 +83,15 @@ impl<'a> Runner<'a> {
         events: &mut Events,
         progress: &mut Progress,
     ) -> anyhow::Result<bool> {
-        let captures = store.captures();
+        let mut captures = None;
         while let Some(next) = self.plan.next(self.study, &self.records) {
             if events.interrupt.is_set() {
                 return Ok(true);
             }
             let cell = &self.study.cells[next.cell];
             progress.begin(&cell.name);
-            if cell.captured.is_some() {
-                std::fs::create_dir_all(&captures)
-                    .with_context(|| format!("create {}", captures.display()))?;
+            if cell.captured.is_some() && captures.is_none() {
+                captures = Some(store.captures()?);
             }
             let of = cell.captured.as_ref().unwrap_or(&cell.name);
             let place = self.study.cells.iter().position(|own| own.name == *of);
@@ -112,7 +110,7 @@ impl<'a> Runner<'a> {
                 study: self.study,
                 cell,
                 number,
-                captures: &captures,
+                captures: captures.as_ref(),
                 repetition: next.repetition,
                 attempt: next.attempt,
                 warnings: &warnings,

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::path::Path;
 use std::time::Duration;
 
 use rustix::rand::GetRandomFlags;
 use tcpcost_agent::protocol::{
     Answer, Ask, Capturing, Measured, Prepare, Sampling, Span, TestedPort, clock_ns,
 };
+use tcpcost_host::folder::Folder;
 use tcpcost_study::{Bed as Kind, DeviceOwner, DeviceSettings};
 use tcpcost_study::{
     Cell, ClockOffset, ClockOffsets, CpuDistance, HostName, Knobs, LinkKind, Machine, MeterName,
@@ -36,7 +36,7 @@ pub struct Trial<'a> {
     /// The cell's number in the study, from 1; of a captured trial that of the cell it is of.
     pub number: usize,
     /// Where captures go.
-    pub captures: &'a Path,
+    pub captures: Option<&'a Folder>,
     /// Repetition, from 0.
     pub repetition: u32,
     /// Try, from 0.
@@ -215,10 +215,16 @@ impl Trial<'_> {
     /// What a host is to capture: an end of connections that has one device.
     fn capturing(&self, topology: &Topology, host: HostName) -> Option<Capturing> {
         let of = self.cell.captured.as_ref()?;
+        let is_own = topology.host(host).is_none_or(|host| host.reach.is_own());
+        // A path may lead elsewhere by now. Another machine has its own path, or none.
+        let folder = match is_own {
+            true => self.captures?.proc_path(),
+            false => self.captures?.path().to_path_buf(),
+        };
         let has_one = tested_ports(topology, host).len() == 1 && topology.side(host).is_some();
         let (study, repetition) = (&self.study.name, self.repetition);
         has_one.then(|| Capturing {
-            file: self.captures.join(self.file(host)),
+            file: folder.join(self.file(host)),
             snap_len: self.study.measure.capture.snap_len,
             comment: format!(
                 "tcpcost: study {study}, cell \"{of}\", repetition {repetition}, {host}"
