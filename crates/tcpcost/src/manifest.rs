@@ -164,6 +164,9 @@ fn objects(name: &str, hosts: &[HostName], args: &ManifestArgs) -> anyhow::Resul
         container["tty"] = json!(false);
         // What an agent changed that was killed is put back by the next one, in another container of the pod.
         container["volumeMounts"] = json!([{ "name": "state", "mountPath": STATE }]);
+        // Any user can write to the volume itself (mode 777): the agent makes a folder of its own in it.
+        let own = format!("{STATE}/agent");
+        container["env"] = json!([{ "name": "TCPCOST_STATE_DIR", "value": own }]);
         pod["volumes"] = json!([{ "name": "state", "emptyDir": {} }]);
         pod["restartPolicy"] = json!("OnFailure");
     }

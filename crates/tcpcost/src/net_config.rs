@@ -25,7 +25,7 @@ const NAMES: [&str; 7] = [
 /// The file cannot be read, or says something else, with its line.
 pub fn knobs(path: &Path) -> anyhow::Result<Vec<(String, String)>> {
     let wrong = |what: String| usage(format!("--net-config {}: {what}", path.display()));
-    let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+    let text = crate::studies::read(path).map_err(|error| wrong(error.to_string()))?;
     read(&text).map_err(wrong)
 }
 

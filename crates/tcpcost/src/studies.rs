@@ -45,12 +45,16 @@ pub fn find(named: &str) -> anyhow::Result<(String, String, String)> {
 /// No study is longer; what never ends, as /dev/zero, is not read on.
 pub const STUDY_BYTES_MAX: u64 = 1 << 20;
 
-fn read(path: &Path) -> io::Result<String> {
+/// Reads a text that the user named: a file, or a pipe such as `<(COMMAND)`.
+///
+/// # Errors
+/// FileTooLarge beyond 1 MiB; InvalidData where it is no text; else what the kernel said.
+pub fn read(path: &Path) -> io::Result<String> {
     let mut text = String::new();
     let file = File::open(path)?;
     file.take(STUDY_BYTES_MAX + 1).read_to_string(&mut text)?;
     if text.len() as u64 > STUDY_BYTES_MAX {
-        let reason = "longer than 1 MiB, which no study is";
+        let reason = "longer than 1 MiB";
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, reason));
     }
     Ok(text)

@@ -6,13 +6,14 @@
 
 use std::collections::BTreeSet;
 use std::env;
-use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 
 use super::allocation::Allocation;
+use tcpcost_host::folder::{Folder, folder_mode, remove_folder};
 
 /// A process that mpirun started.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,6 +26,8 @@ pub struct Step {
 
 /// mpirun starts its processes within seconds of each other, as fast as its ssh logs in.
 const GATHER_MAX: Duration = Duration::from_secs(60);
+/// A host's name has 64 bytes at most (HOST_NAME_MAX); the rest is room.
+const NAME_BYTES_MAX: u64 = 1 << 20;
 const PAUSE: Duration = Duration::from_millis(50);
 
 impl Step {
@@ -57,14 +60,13 @@ impl Step {
     /// # Errors
     /// The folder or the file cannot be made.
     pub fn tell(&self, near: &Path) -> anyhow::Result<()> {
-        let folder = self.folder(near);
-        fs::create_dir_all(&folder).with_context(|| format!("create {}", folder.display()))?;
-        let path = folder.join(self.rank.to_string());
-        let new = path.with_extension("new");
-        // Whole or not there.
-        fs::write(&new, own_name())
-            .and_then(|()| fs::rename(&new, &path))
-            .with_context(|| format!("write {}", path.display()))
+        let path = self.folder(near);
+        let made = Folder::make(&path, folder_mode());
+        let (folder, _) = made.with_context(|| format!("create {}", path.display()))?;
+        let name = self.rank.to_string();
+        folder
+            .replace(&name, own_name().as_bytes())
+            .with_context(|| format!("write {}", path.join(name).display()))
     }
 
     /// The nodes, in the order of their first processes. To be asked by the first process.
@@ -77,12 +79,16 @@ impl Step {
 
     fn gather_within(&self, near: &Path, most: Duration) -> anyhow::Result<Allocation> {
         let folder = self.folder(near);
+        let told = |rank: usize| -> io::Result<String> {
+            let bytes = Folder::own(&folder)?.read(&rank.to_string(), NAME_BYTES_MAX)?;
+            Ok(String::from_utf8_lossy(&bytes).into_owned())
+        };
         let until = Instant::now() + most;
         let own = own_name();
         let mut names = vec![own.clone()];
         while names.len() < self.size {
             let path = folder.join(names.len().to_string());
-            match fs::read_to_string(&path) {
+            match told(names.len()) {
                 Ok(name) => names.push(name),
                 Err(_) if Instant::now() < until => std::thread::sleep(PAUSE),
                 Err(error) => bail!(
@@ -95,7 +101,12 @@ impl Step {
             }
         }
         if self.size > 1 {
-            fs::remove_dir_all(&folder).with_context(|| format!("remove {}", folder.display()))?;
+            let removed = Folder::own(&folder).and_then(|open| {
+                let names = open.names()?;
+                names.iter().try_for_each(|name| open.remove(name))?;
+                remove_folder(&folder)
+            });
+            removed.with_context(|| format!("remove {}", folder.display()))?;
         }
         let is_sound = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
         let is_name = |name: &&String| {
@@ -122,6 +133,8 @@ fn own_name() -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn step(rank: usize, size: usize) -> Step {
