@@ -36,7 +36,7 @@ use self::plan::Plan;
 use self::progress::Progress;
 use self::runner::Runner;
 use crate::cli;
-use crate::exit::{Exit, usage};
+use crate::exit::{Exit, line, usage};
 use crate::net_config;
 use crate::output;
 use crate::slurm::{self, Allocation};
@@ -193,7 +193,7 @@ fn trials(
 ) -> anyhow::Result<Conducted> {
     // As who this is; in a user namespace it is somebody else. A failure is no reason not to run.
     if let Err(error) = host::put_back("a killed run") {
-        output::say!("tcpcost: {error:#}");
+        output::say!("tcpcost: {}", line(&error));
     }
     // Before any thread exists: a process with threads cannot enter a user namespace.
     let access = Access::gain(study);
