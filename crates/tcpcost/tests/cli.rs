@@ -56,7 +56,7 @@ fn a_mistake_is_one_line_with_exit_code_2() {
             "--duration 3: expected a time",
         ),
         (&["run", "--resume", "nowhere"], "read nowhere: "),
-        (&["report", "nowhere"], "read nowhere/"),
+        (&["report", "nowhere"], "read nowhere: "),
         (&["run", "/dev/zero"], "read /dev/zero: longer than 1 MiB"),
         (
             &["run", &vast, "--dry-run"],
