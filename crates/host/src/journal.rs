@@ -267,11 +267,14 @@ pub fn restore(folder: &Path) -> Result<Restored, SystemError> {
     Ok(restored)
 }
 
-/// The journals of dead owners, and their entries, each with the place of its journal.
+/// An entry, and the place of its journal among the dead ones.
+type Owned = (Entry, usize);
+
+/// The journals of dead owners, and their entries.
 fn read_dead(
     folder: &Folder,
     restored: &mut Restored,
-) -> Result<(Vec<Dead>, Vec<(Entry, usize)>), SystemError> {
+) -> Result<(Vec<Dead>, Vec<Owned>), SystemError> {
     let failed = |error| SystemError::new(format!("read {}", folder.path().display()), error);
     let boot_id = boot_id()?;
     let (mut dead, mut entries) = (Vec::new(), Vec::new());
