@@ -19,6 +19,10 @@ use tcpcost_study::{
 /// Version of these messages; both sides must be of one.
 pub const PROTOCOL: u32 = 8;
 
+/// Most bytes of an answer's line. Call chains of a host take some 200 KiB and at most some 2 MiB, histograms of response times some
+/// 10 KiB for each group and operation, a connection's series 70 bytes for each look. A host that says more is taken for broken.
+pub const ANSWER_BYTES_MAX: usize = 8 << 20;
+
 /// A question.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case")]

@@ -7,6 +7,7 @@ mod distance_wait;
 mod exact_instructions;
 mod functions;
 mod guests;
+mod hear;
 mod host;
 mod job;
 mod last_words;
