@@ -38,6 +38,7 @@ mod knobs;
 mod measure;
 mod meter_trials;
 mod nearest;
+mod needs;
 mod parse;
 mod pattern;
 mod program;
@@ -84,6 +85,7 @@ pub use measure::{
     FixedWork, Measure, Published, PublishedFunctions, Series, Threshold, ThresholdOf,
 };
 pub use nearest::nearest;
+pub use needs::Needs;
 pub use parse::StudyError;
 pub use pattern::Pattern;
 pub use program::{CloseBy, MessageSize, Operation, PauseAt, Program, Times};

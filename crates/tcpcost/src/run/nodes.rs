@@ -282,25 +282,13 @@ impl Nodes {
                 );
                 return Err(AskError::Unfit(host.name, text));
             }
-            let lease = format!("{}ms", launchers.lease().as_millis());
-            let flags: &[&str] = match host.reach {
-                Reach::Local => &[],
-                Reach::Netns => &["--isolate"],
-                Reach::Memory => &["--memory"],
-                Reach::Ssh(_) | Reach::Exec(_) | Reach::Slurm(_) => &["--lease", &lease],
-                Reach::Attach(_) => &[],
-            };
             let alone = [host.name];
             let hosts = match of_one_process.first() {
                 _ if !of_one_process.contains(&host.name) => &alone[..],
                 Some(first) if *first == host.name => &of_one_process,
                 _ => continue,
             };
-            let names = hosts.iter().map(HostName::as_str);
-            let arguments = ["agent"].into_iter().chain(flags.iter().copied());
-            let arguments = arguments.chain(turns.then_some("--one-thread"));
-            let arguments: Vec<&str> = arguments.chain(names).collect();
-            let command = launchers.command(host.name, &host.reach, program, &arguments);
+            let command = launchers.agent(hosts, &host.reach, program, turns);
             let started = nodes.start_process(events, command, &host.reach, hosts);
             let started =
                 started.map_err(|error| AskError::Unfit(host.name, format!("{error:#}")))?;
@@ -408,7 +396,7 @@ impl Nodes {
                 let _ = self.ask(gone, &ask);
             };
             let Answer::Hello(hello) = answer else {
-                return Err(AskError::Gone(host, "did not say hello".to_string()));
+                return Err(self.broken(host, "did not say hello".to_string()));
             };
             let ours = env!("CARGO_PKG_VERSION");
             if hello.protocol != PROTOCOL || hello.version != ours {

@@ -33,6 +33,13 @@ const END_MAX: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(100);
 
 impl Launchers {
+    /// The command that copies the binary to a host, if that was asked for.
+    pub(super) fn copying(&self, host: HostName, reach: &Reach) -> Option<Command> {
+        self.pushed.as_ref()?;
+        let binary = Binary::own().ok()?;
+        Some(self.at(host, reach, &["sh", "-c", &script(&binary.sha256)]))
+    }
+
     /// Copies the binary to all hosts that are reached by another program, if that was asked for and as far as they
     /// have not got it.
     ///
@@ -195,16 +202,14 @@ fn next_line(
 /// Begins each answer of the script: a `.bashrc` may print lines of its own.
 const ANSWER: &str = "tcpcost-push: ";
 
-/// For a POSIX shell: tells the architecture, and whether the binary is there; else takes it from standard input.
+/// One line for a POSIX shell: tells the architecture, and whether the binary is there; else takes it from standard input.
 fn script(sha256: &str) -> String {
     format!(
-        r#"umask 077; a() {{ echo "{ANSWER}$*"; }}; a "$(uname -m)"
-d="${{XDG_CACHE_HOME:-$HOME/.cache}}/tcpcost/{sha256}"; f="$d/tcpcost"; n="$d/tcpcost.$$"
-is_whole() {{ case "$(sha256sum <"$1")" in {sha256}*) return 0;; esac; return 1; }}
-if [ -x "$f" ] && is_whole "$f"; then a "present $f"; exit 0; fi
-a absent
-mkdir -p "$d" && cat >"$n" && is_whole "$n" && chmod 700 "$n" && mv "$n" "$f" && a "pushed $f" && exit 0
-rm -f "$n"; a failed; exit 1
-"#
+        "umask 077; a() {{ echo \"{ANSWER}$*\"; }}; a \"$(uname -m)\"; \
+        d=\"${{XDG_CACHE_HOME:-$HOME/.cache}}/tcpcost/{sha256}\"; f=\"$d/tcpcost\"; n=\"$d/tcpcost.$$\"; \
+        is_whole() {{ case \"$(sha256sum <\"$1\")\" in {sha256}*) return 0;; esac; return 1; }}; \
+        if [ -x \"$f\" ] && is_whole \"$f\"; then a \"present $f\"; exit 0; fi; a absent; \
+        mkdir -p \"$d\" && cat >\"$n\" && is_whole \"$n\" && chmod 700 \"$n\" && mv \"$n\" \"$f\" && a \"pushed $f\" && exit 0; \
+        rm -f \"$n\"; a failed; exit 1"
     )
 }
