@@ -304,7 +304,7 @@ fn a_host_of_another_version_is_refused_before_anything_is_changed() {
     let Some(lab) = Lab::new(2) else { return };
     let agent = lab.place.write("agent", ANOTHER_VERSION);
     let study = pair(MTUS).replace("ssh:beta", &format!("exec:sh {agent}"));
-    let ran = lab.run(&study, &[]);
+    let ran = lab.run(&study, &["--allow-exec"]);
     assert_eq!(ran.code, Some(1), "{ran:?}");
     assert!(
         ran.stderr

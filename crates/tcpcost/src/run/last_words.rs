@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 /// Lines that are shown: of a host that cannot be reached by way of others, each has its line.
 const LINES: usize = 4;
 /// Bytes that are kept.
-const BYTES: usize = 4096;
+const BYTES: usize = 1024;
 /// The pipe of a process that has ended is closed, unless a child of its has it.
 const REST_MAX: Duration = Duration::from_secs(1);
 

@@ -54,9 +54,10 @@ pub fn dry_run(study: &Study) -> String {
     let Some((number, needs)) = most else {
         return String::new();
     };
-    format!(
-        "needs up to {} on disk (TMPDIR) and {} of memory for buffers, all hosts together: cell {number}\n",
-        about_bytes(needs.disk_bytes),
-        about_bytes(needs.memory_bytes),
-    )
+    let disk = match needs.disk_bytes {
+        0 => String::new(),
+        bytes => format!("{} on disk (TMPDIR) and ", about_bytes(bytes)),
+    };
+    let memory = about_bytes(needs.memory_bytes);
+    format!("needs up to {disk}{memory} of memory for buffers, all hosts together: cell {number}\n")
 }

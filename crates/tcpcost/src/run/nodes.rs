@@ -739,4 +739,28 @@ mod tests {
         assert_eq!(told(2).unwrap(), two);
         assert_eq!(told(4).unwrap(), format!("{two}; then 2 hosts more"));
     }
+    #[test]
+    fn a_host_that_takes_nothing_is_given_up() {
+        let mut events = Events::new(Interrupt::default());
+        let mut nodes = Nodes {
+            processes: Vec::new(),
+            nodes: Vec::new(),
+            generation: 0,
+            interrupt: Interrupt::default(),
+            failed: Vec::new(),
+            silence_max: Duration::from_millis(10),
+            next_beat: Instant::now(),
+            run_takes: Duration::ZERO,
+        };
+        let mut command = Command::new("sleep");
+        command.arg("100000");
+        let reach: Reach = "exec:sleep".parse().unwrap();
+        let process = nodes.start_process(&events, command, &reach, &[HostName::SERVER]);
+        nodes.processes.push(process.unwrap());
+        events.generation += 1;
+        // More than a pipe takes.
+        let error = nodes.write(0, &vec![b'x'; 4 << 20]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
+        assert!(nodes.has_given_up());
+    }
 }

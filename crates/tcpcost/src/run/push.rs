@@ -28,7 +28,7 @@ const COPY_MAX: Duration = Duration::from_secs(600);
 /// The script's three answers, after what the shell there greets with.
 const SAID_BYTES_MAX: u64 = 1 << 20;
 /// The script ends with its last answer.
-const END_MAX: Duration = Duration::from_secs(10);
+const END_MAX: Duration = Duration::from_secs(2);
 /// Between two looks at whether the run was asked to stop.
 const PAUSE: Duration = Duration::from_millis(100);
 
