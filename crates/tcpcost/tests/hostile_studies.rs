@@ -4,13 +4,16 @@ mod common;
 
 use common::{MEASURE, Place};
 
+/// A command that leaves a file behind.
+fn command(place: &Place) -> String {
+    let script = format!("touch {}\n", place.path("ran").display());
+    format!("sh {}", place.write("script", &script))
+}
+
 /// A study that leaves a file behind if its command runs.
 fn study(place: &Place) -> String {
-    let witness = place.path("ran");
-    let hosts = format!(
-        "[hosts]\nclient = \"local\"\nserver = \"exec:touch {}\"\n",
-        witness.display()
-    );
+    let command = command(place);
+    let hosts = format!("[hosts]\nclient = \"local\"\nserver = \"exec:{command}\"\n");
     place.write("study.toml", &format!("{hosts}{MEASURE}"))
 }
 
@@ -19,8 +22,8 @@ fn refused(place: &Place, args: &[&str]) {
     let ran = place.run(args);
     assert_eq!(ran.code, Some(2), "{args:?}: {ran:?}");
     let said = format!(
-        "tcpcost: the study would run a command of its own: touch {}: ",
-        place.path("ran").display()
+        "tcpcost: the study would run a command of its own: sh {}: ",
+        place.path("script").display()
     );
     let lines: Vec<&str> = ran.stderr.lines().collect();
     assert!(lines.len() == 1 && lines[0].starts_with(&said), "{ran:?}");
@@ -47,7 +50,7 @@ fn a_study_runs_no_command_of_its_own_unless_it_is_let() {
     refused(&place, &["run", &attached, "--out", "out"]);
 
     let ran = place.run(&["run", &study, "--out", "out", "--allow-exec"]);
-    assert_eq!(ran.code, Some(1), "touch is no agent: {ran:?}");
+    assert_eq!(ran.code, Some(1), "the script is no agent: {ran:?}");
     assert!(place.path("ran").exists());
 }
 
@@ -76,7 +79,7 @@ fn what_a_stored_run_says_of_its_command_line_is_not_typed() {
     let place = Place::new();
     let text = format!("[hosts]\nclient = \"local\"\nserver = \"ssh:nowhere.invalid\"\n{MEASURE}");
     let study = place.write("study.toml", &text);
-    let set = format!("server.reach=exec:touch {}", place.path("ran").display());
+    let set = format!("server.reach=exec:{}", command(&place));
     let ran = place.run(&["run", &study, "--out", "out", "--set", &set]);
     assert_eq!(ran.code, Some(1), "what is typed needs no flag: {ran:?}");
     std::fs::remove_file(place.path("ran")).unwrap();
