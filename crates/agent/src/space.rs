@@ -87,23 +87,25 @@ mod tests {
         }
     }
 
+    fn needs(set: impl FnOnce(&mut Needs)) -> Needs {
+        let mut needs = Needs::default();
+        set(&mut needs);
+        needs
+    }
+
     #[test]
     fn what_no_machine_has_is_refused_with_the_knob() {
         check(&Needs::default(), &Knobs::default()).unwrap();
-        let disk = Needs {
-            disk_bytes: 1 << 60,
-            ..Needs::default()
-        };
+        let disk = needs(|needs| needs.disk_bytes = 1 << 60);
         let (knob, reason) = refused(&disk, &[("files", "4096"), ("file_size", "1GiB")]);
         assert_eq!(knob, "files");
         let begins =
             "send_with = send, files = 4096, file_size = 1GiB need 1048576.0 TiB on disk in ";
         assert!(reason.starts_with(begins), "{reason}");
-        let memory = Needs {
-            memory_bytes: 1 << 60,
-            memory_knob: "read_size".to_string(),
-            ..Needs::default()
-        };
+        let memory = needs(|needs| {
+            needs.memory_bytes = 1 << 60;
+            needs.memory_knob = "read_size".to_string();
+        });
         let (knob, reason) = refused(&memory, &[("read_size", "64MiB")]);
         assert_eq!(knob, "read_size");
         assert!(reason.contains("read_size = 64MiB, flows = 1"), "{reason}");

@@ -83,7 +83,7 @@ fn of_reach(reach: &Reach) -> Option<String> {
 }
 
 /// A kernel other than the running one, and a guest that sees the files of this host.
-fn of_guests(overrides: &Overrides) -> Option<String> {
+pub fn of_guests(overrides: &Overrides) -> Option<String> {
     let asked = overrides.exact_instructions.as_ref()?;
     let kernel = asked.kernel()?.map(|kernel| kernel.display().to_string());
     match (asked, kernel) {

@@ -166,6 +166,12 @@ pub fn run(args: &cli::RunArgs) -> anyhow::Result<Exit> {
 fn dry_run(study: &Study, overrides: &Overrides, launchers: &Launchers) -> String {
     let in_guests = overrides.exact_instructions.is_some();
     let mut text = plan::dry_run(study) + &needs::dry_run(study);
+    if let Some(guests) = commands::of_guests(overrides) {
+        text += &format!(
+            "guests are booted by: {}\n",
+            shell::for_a_shell(guests.split(' '))
+        );
+    }
     let commands = launchers.dry_run(study);
     if !commands.is_empty() {
         text += match in_guests {
