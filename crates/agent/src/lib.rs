@@ -22,6 +22,7 @@ mod readings;
 mod relays;
 mod sampler;
 mod soak;
+mod space;
 mod trial;
 mod wire;
 mod worker;
@@ -51,7 +52,7 @@ use tcpcost_study::{CarrierAsked, DeviceName, HostName, Machine, Route};
 
 use crate::backend::{Backend, Wires};
 use crate::input::{Begins, Input};
-use crate::protocol::{Answer, Ask, Attached, Hello, PROTOCOL, clock_ns};
+use crate::protocol::{ANSWER_BYTES_MAX, Answer, Ask, Attached, Hello, PROTOCOL, clock_ns};
 use crate::trial::HostTrial;
 use crate::wire::Wire;
 pub use crate::wire::main as wire;
@@ -164,7 +165,7 @@ fn serve(mut agent: Agent, host: HostName, asks: &Receiver<String>) -> ! {
                 reason: format!("did not understand {line:?}: {error}"),
             },
         };
-        let line = serde_json::to_string(&answer).expect("answers have only text keys");
+        let line = answer_line(&answer);
         let mut stdout = std::io::stdout().lock();
         if writeln!(stdout, "{host} {line}")
             .and_then(|()| stdout.flush())
@@ -174,6 +175,22 @@ fn serve(mut agent: Agent, host: HostName, asks: &Receiver<String>) -> ! {
         }
     }
     leave(&agent.journals)
+}
+
+/// An answer as a line; one that the command would not take is a failure.
+fn answer_line(answer: &Answer) -> String {
+    let text =
+        |answer: &Answer| serde_json::to_string(answer).expect("answers have only text keys");
+    let line = text(answer);
+    // The host's name is before it.
+    if line.len() + HostName::MAX + 1 < ANSWER_BYTES_MAX {
+        return line;
+    }
+    let reason = format!(
+        "what it measured is {} bytes, of which the command takes {ANSWER_BYTES_MAX}: a shorter duration, a longer series interval or fewer groups",
+        line.len()
+    );
+    text(&Answer::Failed { reason })
 }
 
 /// Reads questions on a thread of its own, so that the end of the input is seen at once, even in

@@ -16,11 +16,15 @@ use tcpcost_host::cpus::Cpus;
 use tcpcost_host::folder::Folder;
 use tcpcost_study::{
     Capture, CarrierAsked, DeviceName, DeviceOwner, Environment, HostName, HostRecord,
-    KernelNameError, Knobs, Machine, MeterName, Reading, Route, Side,
+    KernelNameError, Knobs, Machine, MeterName, Needs, Reading, Route, Side,
 };
 
 /// Version of these messages; both sides must be of one.
-pub const PROTOCOL: u32 = 8;
+pub const PROTOCOL: u32 = 9;
+
+/// Most bytes of an answer's line. Call chains of a host take some 200 KiB and at most some 2 MiB, histograms of response times some
+/// 10 KiB for each group and operation, a connection's series 70 bytes for each look. A host that says more is taken for broken.
+pub const ANSWER_BYTES_MAX: usize = 8 << 20;
 
 /// A question.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -192,6 +196,8 @@ pub struct Prepare {
     /// Connections of the trial on this machine, and filled queues of each, for the host that checks
     /// whether the memory of the kernel's TCP can hold them.
     pub held: Option<(usize, u64)>,
+    /// Needs of all hosts of this machine, for the host that checks them.
+    pub needs: Option<Needs>,
     /// Whether netem is to be set at its devices, each for what it sends.
     pub netem: bool,
     /// Whether receive work is steered to `cpus`.

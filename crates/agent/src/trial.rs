@@ -35,7 +35,7 @@ use crate::relays::Relays;
 use crate::soak::Soak;
 use crate::wire::Wire;
 use crate::worker::{Listening, Role, Seat, WorkerConfig, WorkerReadings, WorkerThread};
-use crate::{PrepareError, failed, policy};
+use crate::{PrepareError, failed, policy, space};
 use tcpcost_host::environment;
 use tcpcost_host::journal::Journal;
 use tcpcost_host::{netem, nic};
@@ -88,6 +88,9 @@ impl HostTrial {
         let groups = prepare.knobs.groups_at(prepare.host, prepare.times);
         let groups = groups.map_err(failed)?;
         policy::check(&prepare, &groups)?;
+        if let Some(needs) = &prepare.needs {
+            space::check(needs, &prepare.knobs)?;
+        }
         let device = DeviceSettings::from_knobs(&prepare.knobs, prepare.host);
         // What an earlier trial may have left, before anybody sits down: the one that connects is prepared first.
         if let (Some(seat), Some(Side::Connects)) = (&seat, prepare.side) {

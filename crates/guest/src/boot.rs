@@ -1,9 +1,10 @@
 //! One boot, from the start of QEMU to its end, within a bound.
 
+use std::collections::VecDeque;
 use std::fs;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
@@ -192,11 +193,16 @@ impl Guest {
             Some(piece) => symbols.push(piece.to_string()),
             None => boot.take(line),
         };
-        let mut printed = Vec::new();
+        let mut printed = VecDeque::new();
         loop {
             match running.lines.recv_timeout(LOOK) {
                 // By vng that is its console.
-                Ok(line) if told.is_some() => printed.push(line),
+                Ok(line) if told.is_some() => {
+                    printed.push_back(line);
+                    if printed.len() > PRINTED_LINES {
+                        printed.pop_front();
+                    }
+                }
                 Ok(line) => take(&mut boot, &line),
                 Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) if stop() => {
@@ -214,8 +220,7 @@ impl Guest {
         let errors = running.end();
         if let Some(path) = told {
             let ended = boot.ended.clone();
-            let text = fs::read(path).unwrap_or_default();
-            String::from_utf8_lossy(&text)
+            end_of(&path, SAID_BYTES_MAX)
                 .lines()
                 .for_each(|line| take(&mut boot, line));
             if ended != Ended::Early {
@@ -223,17 +228,15 @@ impl Guest {
             }
         }
         boot.symbols = Symbols::decode(&symbols);
-        let words = fs::read(console.path()).unwrap_or_default();
-        let words = [
-            String::from_utf8_lossy(&words).into_owned(),
-            printed.join("\n"),
-        ]
-        .concat();
+        let words = end_of(console.path(), CONSOLE_BYTES);
+        let words = [words, Vec::from(printed).join("\n")].concat();
         boot.last_words = last_words(&words, &errors);
         Ok(boot)
     }
 }
 
+/// Lines of a console that are kept.
+const PRINTED_LINES: usize = 100;
 /// How long a look may be late at a request to stop.
 const LOOK: Duration = Duration::from_millis(200);
 
@@ -283,8 +286,14 @@ impl Running {
             program: QEMU,
             said: error.to_string(),
         })?;
-        let lines = read(child.stdout.take().expect("stdout is piped"));
-        let errors = read(child.stderr.take().expect("stderr is piped"));
+        let lines = read(
+            child.stdout.take().expect("stdout is piped"),
+            SAID_BYTES_MAX,
+        );
+        let errors = read(
+            child.stderr.take().expect("stderr is piped"),
+            ERROR_BYTES_MAX,
+        );
         Ok(Running {
             child,
             has_children,
@@ -316,11 +325,32 @@ impl Drop for Running {
     }
 }
 
-/// Lines of a pipe, read by a thread of their own, until it ends.
-fn read(pipe: impl Read + Send + 'static) -> Receiver<String> {
+/// Most bytes that are taken of a guest's serial port, and of what QEMU prints: the symbols of a kernel are some megabytes, records
+/// some 100 KiB for each trial. A guest that says more ends as one that ended early.
+const SAID_BYTES_MAX: u64 = 256 << 20;
+/// Most bytes of QEMU's errors.
+const ERROR_BYTES_MAX: u64 = 1 << 20;
+/// Bytes of the end of a console that last words are looked for in.
+const CONSOLE_BYTES: u64 = 64 << 10;
+
+/// The end of a file, as text; empty where it cannot be read.
+fn end_of(path: &Path, most: u64) -> String {
+    let read = || -> io::Result<Vec<u8>> {
+        let mut file = fs::File::open(path)?;
+        let surplus = file.metadata()?.len().saturating_sub(most);
+        file.seek(SeekFrom::Start(surplus))?;
+        let mut bytes = Vec::new();
+        file.take(most).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    };
+    String::from_utf8_lossy(&read().unwrap_or_default()).into_owned()
+}
+
+/// Lines of a pipe, read by a thread of their own, until it ends or has given `most` bytes.
+fn read(pipe: impl Read + Send + 'static, most: u64) -> Receiver<String> {
     let (sender, receiver) = channel();
     std::thread::spawn(move || {
-        let lines = BufReader::new(pipe).split(b'\n');
+        let lines = BufReader::new(pipe.take(most)).split(b'\n');
         for line in lines.map_while(io::Result::ok) {
             let line = String::from_utf8_lossy(&line)
                 .trim_end_matches('\r')

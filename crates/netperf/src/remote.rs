@@ -1,10 +1,10 @@
 //! The control connection to a netserver, which may be started for the test.
 
-use std::io;
+use std::io::{self, Read};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 
@@ -108,9 +108,11 @@ impl Control {
     /// # Errors
     /// 255: it refuses, or is gone.
     pub fn answer(&mut self, beyond: Duration) -> Result<Message, Failure> {
-        let waited = self.stream.set_read_timeout(Some(ANSWER + beyond));
-        let answer = waited
-            .and_then(|()| Message::receive(&mut self.stream))
+        let mut source = InTime {
+            stream: &self.stream,
+            until: Instant::now() + ANSWER + beyond,
+        };
+        let answer = Message::receive(&mut source)
             .map_err(|error| self.lost(&error))?
             .ok_or_else(|| self.ended())?;
         self.is_first = false;
@@ -160,10 +162,30 @@ impl Control {
     }
 
     /// Says that there is nothing more, and waits until netserver has ended, too.
-    pub fn close(mut self) {
+    pub fn close(self) {
         let _ = self.stream.shutdown(Shutdown::Write);
-        let _ = self.stream.set_read_timeout(Some(END));
-        let _ = Message::receive(&mut self.stream);
+        let _ = Message::receive(&mut InTime {
+            stream: &self.stream,
+            until: Instant::now() + END,
+        });
+    }
+}
+
+/// A connection that is read until a moment: a peer that sends a byte now and then does not keep us.
+struct InTime<'a> {
+    stream: &'a TcpStream,
+    until: Instant,
+}
+
+impl Read for InTime<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let left = self.until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        self.stream.set_read_timeout(Some(left))?;
+        let mut stream = self.stream;
+        stream.read(buffer)
     }
 }
 
@@ -258,4 +280,29 @@ fn start(command: Command, what: &str) -> Result<(Started, SocketAddr), Failure>
     let mut started = Started::new(command).map_err(failed)?;
     let address = started.address().map_err(failed)?;
     Ok((started, address))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn bytes_of_an_answer_that_come_too_late_are_not_read() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut peer, _) = listener.accept().unwrap();
+        peer.write_all(b"ab").unwrap();
+        let mut source = InTime {
+            stream: &stream,
+            until: Instant::now() + ANSWER,
+        };
+        let mut byte = [0];
+        assert_eq!(source.read(&mut byte).unwrap(), 1);
+        source.until = Instant::now();
+        let error = source.read(&mut byte).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+    }
 }

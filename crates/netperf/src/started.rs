@@ -1,6 +1,6 @@
 //! A netserver that is started for a test and ends with its input.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -20,6 +20,9 @@ impl Drop for Started {
         let _ = self.child.wait();
     }
 }
+
+/// A netserver says where it listens; of more the rest is another line.
+const LINE_BYTES_MAX: u64 = 4096;
 
 impl Started {
     /// Starts it. A terminal's Ctrl-C is for netperf, which still wants the results.
@@ -49,8 +52,12 @@ impl Started {
     /// The next line that it says, with its end; `None` if it is gone.
     pub(crate) fn line(&mut self) -> Option<String> {
         let mut line = String::new();
-        let read = self.output.read_line(&mut line).ok()?;
-        (read > 0).then_some(line)
+        let read = self
+            .output
+            .by_ref()
+            .take(LINE_BYTES_MAX)
+            .read_line(&mut line);
+        (read.ok()? > 0).then_some(line)
     }
 
     /// Says an empty line to it.

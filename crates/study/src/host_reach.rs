@@ -52,12 +52,16 @@ impl FromStr for Reach {
     fn from_str(text: &str) -> Result<Reach, ReachError> {
         match text.split_once(':') {
             Some(("ssh", destination)) => {
-                // ssh would take a destination that begins with "-" for an option.
-                let is_sound = |c: char| !c.is_whitespace() && !c.is_control();
-                let sound = destination.chars().all(is_sound);
-                match destination.is_empty() || destination.starts_with('-') || !sound {
-                    true => Err(ReachError),
-                    false => Ok(Reach::Ssh(destination.to_string())),
+                // ssh would take a user or a host that begins with "-" for an option, and a ProxyCommand or `Match exec` of its
+                // configuration hands both to a shell (CVE-2023-51385).
+                let is_sound = |c: char| {
+                    !c.is_whitespace() && !c.is_control() && !"'`\"$\\;&<>|(){}!*?~#".contains(c)
+                };
+                let mut parts = destination.split('@');
+                let sound = parts.all(|part| !part.is_empty() && !part.starts_with('-'));
+                match sound && destination.chars().all(is_sound) {
+                    true => Ok(Reach::Ssh(destination.to_string())),
+                    false => Err(ReachError),
                 }
             }
             Some((kind @ ("exec" | "attach"), command)) => {
@@ -155,6 +159,12 @@ mod tests {
             "ssh:",
             "ssh:-oProxyCommand=x",
             "ssh:a b",
+            "ssh:a@-oProxyCommand=x",
+            "ssh:@a",
+            "ssh:`x`",
+            "ssh:$(x)",
+            "ssh:a;x",
+            "ssh:a|x@b",
             "exec:",
             "exec: ",
             "attach:",

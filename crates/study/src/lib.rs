@@ -39,6 +39,7 @@ mod knobs;
 mod measure;
 mod meter_trials;
 mod nearest;
+mod needs;
 mod parse;
 mod pattern;
 mod program;
@@ -86,6 +87,7 @@ pub use measure::{
     FixedWork, Measure, Published, PublishedFunctions, Series, Threshold, ThresholdOf,
 };
 pub use nearest::nearest;
+pub use needs::Needs;
 pub use parse::StudyError;
 pub use pattern::Pattern;
 pub use program::{CloseBy, MessageSize, Operation, PauseAt, Program, Times};

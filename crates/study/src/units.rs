@@ -198,6 +198,20 @@ pub fn show_bytes(bytes: u64) -> String {
     )
 }
 
+/// The size to a tenth of the largest unit that it reaches: `1.5 GiB`.
+pub fn about_bytes(bytes: u64) -> String {
+    const UNITS: [(&str, u64); 4] = [
+        ("TiB", 1 << 40),
+        ("GiB", 1 << 30),
+        ("MiB", 1 << 20),
+        ("KiB", 1 << 10),
+    ];
+    match UNITS.into_iter().find(|(_, unit)| bytes >= *unit) {
+        Some((name, unit)) => format!("{:.1} {name}", bytes as f64 / unit as f64),
+        None => format!("{bytes} B"),
+    }
+}
+
 /// The time in the largest unit that keeps it whole.
 pub fn show_duration(duration: Duration) -> String {
     let ns = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);

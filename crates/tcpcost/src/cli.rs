@@ -198,7 +198,7 @@ pub struct RunArgs {
     /// With --exact-instructions: guests at the same time [default: one for each CPU].
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub at_once: Option<usize>,
-    /// Print the cells and the estimated time, with --slurm the job's script, and run nothing.
+    /// Print the cells, the estimated time and each command that would run, with --slurm the job's script, and run nothing.
     #[arg(long)]
     pub dry_run: bool,
     /// Options of sbatch, e.g. --nodes=16 --time=10 --wait; they win over those of the script.
@@ -221,6 +221,9 @@ pub struct HostArgs {
     /// tcpcost on the hosts that are reached by ssh or another program, with words before it, e.g. "sudo -n tcpcost" [default: tcpcost, as their shell finds it].
     #[arg(long, value_name = "COMMAND", conflicts_with = "push")]
     pub host_program: Option<String>,
+    /// Let commands run that the study names, not this command line: `exec:…`, `attach:…`, a program or a kernel of a stored run. --dry-run prints them.
+    #[arg(long)]
+    pub allow_exec: bool,
     /// A host that does not answer for so long is given up, and one that hears nothing for so long puts back what was changed [default: 60s].
     #[arg(long, value_name = "TIME")]
     pub silence_max: Option<String>,
@@ -356,6 +359,9 @@ pub struct Kernels {
     /// virtme-ng (vng) starts the guests, whose root is then this host's, read-only; the kernel needs 9p or virtiofs.
     #[arg(long)]
     pub vng: bool,
+    /// Let commands run that the study names, not this command line (`exec:…`, `attach:…`), in the guests.
+    #[arg(long)]
+    pub allow_exec: bool,
     /// The least difference that matters, in percent.
     #[arg(long, value_name = "PERCENT", default_value_t = 0.2)]
     pub min_effect: f64,
@@ -396,6 +402,9 @@ pub struct Bisect {
     /// virtme-ng (vng) starts the guests, whose root is then this host's, read-only; the kernel needs 9p or virtiofs.
     #[arg(long)]
     pub vng: bool,
+    /// Let commands run that the study names, not this command line (`exec:…`, `attach:…`), in the guests.
+    #[arg(long)]
+    pub allow_exec: bool,
     /// The least difference that matters, in percent [default: the baseline's].
     #[arg(long, value_name = "PERCENT")]
     pub min_effect: Option<f64>,

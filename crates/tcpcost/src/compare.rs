@@ -97,12 +97,14 @@ fn live(args: &cli::Compare, named: &str, min_effect: Option<f64>) -> anyhow::Re
             "every node of a job is a host of this study: name hosts of it to compare",
         ));
     }
+    let mut launchers = Launchers::for_study(&args.hosts, &study)?;
+    launchers.consent = launchers.consent.with_typed(&overrides);
+    launchers.consent.check(&study, &overrides)?;
     let path = args
         .out
         .clone()
         .unwrap_or_else(|| run::default_directory(&format!("compare-{}", study.name)));
     let mut store = Directory::create(&path, &text, &overrides)?;
-    let launchers = Launchers::for_study(&args.hosts, &study)?;
     let exit = run::conduct(
         &mut store,
         &study,

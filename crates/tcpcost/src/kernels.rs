@@ -6,7 +6,7 @@ use tcpcost_guest::Kernel;
 use tcpcost_report::{Decision, Summary};
 
 use crate::exit::{Exit, usage};
-use crate::run::{ByFunction, ExactInstructions, Overrides, StoredRun, default_directory};
+use crate::run::{ByFunction, Consent, ExactInstructions, Overrides, StoredRun, default_directory};
 use crate::{cli, output, run, uperf};
 
 /// What git bisect takes for "this one cannot be judged".
@@ -43,10 +43,12 @@ pub fn kernels(args: &cli::Kernels) -> anyhow::Result<Exit> {
                 text: &text,
                 file: &file,
             };
+            let consent = Consent::new(args.allow_exec).with_typed(&overrides);
             let ran = run::in_guests(
                 &path,
                 &source,
                 &overrides,
+                &consent,
                 args.at_once,
                 &interrupt,
                 args.telling.quiet,
@@ -152,10 +154,16 @@ fn measured(
         file: &file,
     };
     let interrupt = run::requests_to_stop()?;
+    let typed = Overrides {
+        exact_instructions: overrides.exact_instructions.clone(),
+        ..Overrides::default()
+    };
+    let consent = Consent::new(args.allow_exec).with_typed(&typed);
     run::in_guests(
         path,
         &source,
         overrides,
+        &consent,
         args.at_once,
         &interrupt,
         args.telling.quiet,

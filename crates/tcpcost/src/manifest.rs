@@ -100,7 +100,7 @@ fn head(name: &str, hosts: &[HostName], args: &ManifestArgs) -> String {
     };
     let mut text = format!(
         "# kubectl apply -f FILE; kubectl{namespace} wait --for=jsonpath='{{.status.ready}}'={count} job/{name}\n\
-         # Then `tcpcost run` with this in the study file; kubectl delete -f FILE ends it.\n#\n# [hosts]\n",
+         # Then `tcpcost run --allow-exec` with this in the study file; kubectl delete -f FILE ends it.\n#\n# [hosts]\n",
         count = hosts.len()
     );
     for (index, host) in hosts.iter().enumerate() {

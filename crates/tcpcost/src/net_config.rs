@@ -57,7 +57,7 @@ fn read(text: &str) -> Result<Vec<(String, String)>, String> {
     };
     let reach = match value("REMOTE_TYPE")? {
         "ssh" => format!("ssh:{}", value("REMOTE_ARGS")?),
-        "netns" => format!("exec:ip netns exec {}", value("REMOTE_ARGS")?),
+        "netns" => format!("exec:ip netns exec {}", one_name(value("REMOTE_ARGS")?)?),
         other => return Err(format!("REMOTE_TYPE {other}: expected ssh or netns")),
     };
     // Some write the prefix as well.
@@ -73,6 +73,17 @@ fn read(text: &str) -> Result<Vec<(String, String)>, String> {
     Ok(knobs
         .map(|(name, value)| (name.to_string(), value))
         .to_vec())
+}
+
+/// A namespace's name: more words would be a program, of a file that may be another's.
+fn one_name(text: &str) -> Result<&str, String> {
+    let is_sound = |c: char| c.is_ascii_alphanumeric() || "-_.:@".contains(c);
+    match text.chars().all(is_sound) && !text.starts_with('-') {
+        true => Ok(text),
+        false => Err(format!(
+            "REMOTE_ARGS {text:?}: expected the name of a namespace"
+        )),
+    }
 }
 
 #[cfg(test)]
@@ -103,6 +114,10 @@ mod tests {
             ("NETIF\n", "line 1: expected NAME=VALUE"),
             ("\nNETFI=eth0\n", "line 2: NETFI is none of"),
             ("NETIF=eth0\n", "LOCAL_V6 is missing"),
+            (
+                "LOCAL_V4=1.1.1.1\nREMOTE_V4=1.1.1.2\nREMOTE_TYPE=netns\nREMOTE_ARGS=peer /tmp/x\n",
+                "REMOTE_ARGS \"peer /tmp/x\": expected the name",
+            ),
             (
                 "LOCAL_V4=1.1.1.1\nREMOTE_V4=1.1.1.2\nREMOTE_TYPE=rsh\n",
                 "REMOTE_TYPE rsh",

@@ -292,9 +292,10 @@ fn what_a_hosts_shell_greets_with_is_no_answer() {
     }
 }
 
-/// A program that says hello as an agent of another version, to whatever it is asked.
+/// A program that says hello as an agent of another version, to whatever it is asked. An empty line is no question.
 const ANOTHER_VERSION: &str = r#"#!/bin/sh
 while read -r host ask; do
+    [ -n "$host" ] || continue
     echo "$host {\"is\":\"hello\",\"protocol\":99,\"version\":\"9.9.9\",\"pid\":1,\"machine\":\"m\",\"environment\":{\"kernel\":\"\",\"machine\":\"\",\"cpu\":\"\",\"cpus\":1,\"memory_bytes\":1,\"clocksource\":\"\",\"cpu_accounting\":\"\",\"cmdline\":\"\",\"tcpcost\":\"\",\"privileged\":true},\"cpus\":{\"cpus\":[0],\"cores\":[[0]]}}"
 done
 "#;
@@ -304,7 +305,7 @@ fn a_host_of_another_version_is_refused_before_anything_is_changed() {
     let Some(lab) = Lab::new(2) else { return };
     let agent = lab.place.write("agent", ANOTHER_VERSION);
     let study = pair(MTUS).replace("ssh:beta", &format!("exec:sh {agent}"));
-    let ran = lab.run(&study, &[]);
+    let ran = lab.run(&study, &["--allow-exec"]);
     assert_eq!(ran.code, Some(1), "{ran:?}");
     assert!(
         ran.stderr

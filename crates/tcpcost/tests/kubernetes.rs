@@ -262,7 +262,9 @@ fn agents_that_are_the_job_itself_are_attached_to_and_started_anew() {
         }
         // Whatever fails, no thread waits for who attaches.
         let _ends = Ends(&kubelets);
-        let ran = lab.start(&with(hosts, WORKLOAD, MEASURE), &[]).end();
+        let ran = lab
+            .start(&with(hosts, WORKLOAD, MEASURE), &["--allow-exec"])
+            .end();
         assert_eq!(ran.code, Some(0), "{hosts}{ran:?}");
         let record = lab.place.records("out").remove(0);
         assert_eq!(record["outcome"], "measured", "{record}");
@@ -273,7 +275,7 @@ fn agents_that_are_the_job_itself_are_attached_to_and_started_anew() {
         // The next command, with an agent that dies: another is started in its pod, puts back what that had changed, and the
         // run goes on.
         let knobs = "client.mtu = 1400\nserver.mtu = 1300\n";
-        let started = lab.start(&with(hosts, knobs, LONG), &[]);
+        let started = lab.start(&with(hosts, knobs, LONG), &["--allow-exec"]);
         lab.until_mtu(1, 1300);
         let before = kubelets[1].restarts.load(Ordering::SeqCst);
         let agent = lab.agent_of(1, "server");

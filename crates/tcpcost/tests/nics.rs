@@ -117,7 +117,7 @@ fn a_user_without_the_privilege_is_told_by_the_hosts_name_and_the_others_are_as_
     let without = "setpriv --bounding-set=-net_admin --inh-caps=-net_admin --";
     let hosts = HOSTS.replace("ssh:beta", &format!("exec:{ssh} beta {without}"));
     let study = format!("{hosts}[bed]\nclient.mtu = 1400\nserver.mtu = 1300\n{MEASURE}");
-    let ran = lab.run(&study, &[]);
+    let ran = lab.run(&study, &["--allow-exec"]);
     let record = lab.place.records("out").remove(0);
     assert_eq!(record["outcome"], "skipped", "{ran:?}");
     let reason = record["reason"].as_str().unwrap();

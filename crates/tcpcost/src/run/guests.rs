@@ -203,7 +203,8 @@ impl<'a> Boots<'a> {
         files.push((OVERRIDES.to_string(), overrides));
         files.push((RECORDS.to_string(), Vec::new()));
         let task = Task {
-            arguments: ["run", "--quiet", "--resume", Task::FOLDER]
+            // What the study runs was let run before a guest was made.
+            arguments: ["run", "--quiet", "--allow-exec", "--resume", Task::FOLDER]
                 .map(String::from)
                 .to_vec(),
             files,

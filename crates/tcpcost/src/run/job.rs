@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
-use super::directory::{Directory, Made, StoredRun};
+use super::commands::{self, Consent};
+use super::directory::{Directory, Made, Overrides, StoredRun};
 use crate::cli::RunArgs;
 use crate::exit::Exit;
 use crate::output;
@@ -78,10 +79,12 @@ fn near(args: &RunArgs) -> PathBuf {
 
 /// Makes the run's directory, and submits a job that goes on with it.
 pub fn submit(args: &RunArgs) -> anyhow::Result<Exit> {
+    let consent = Consent::new(args.hosts.allow_exec);
     let (path, study, made) = match &args.resume {
         Some(path) => {
             let run = StoredRun::load(path)?;
             run.say();
+            consent.check(&run.study, &run.overrides)?;
             (path.clone(), run.study, Made::default())
         }
         None => {
@@ -89,6 +92,7 @@ pub fn submit(args: &RunArgs) -> anyhow::Result<Exit> {
             let (name, text, file) = uperf::find(named)?;
             let overrides = super::overrides(args, name)?;
             let study = overrides.apply(&text, &file)?;
+            consent.with_typed(&overrides).check(&study, &overrides)?;
             let out = args.out.clone();
             let path = out.unwrap_or_else(|| super::default_directory(&study.name));
             let made = match args.dry_run {
@@ -107,6 +111,7 @@ pub fn submit(args: &RunArgs) -> anyhow::Result<Exit> {
         directory: &absolute,
         program: &program,
         nodes: slurm::nodes(&study),
+        allows_exec: !commands::named(&study, &Overrides::default()).is_empty(),
     };
     if args.dry_run {
         output::write(&job.script())?;

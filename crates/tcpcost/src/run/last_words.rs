@@ -1,53 +1,64 @@
 //! What a program by which a host is reached says on its standard error, kept for when its end is told.
 
 use std::collections::VecDeque;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{ErrorKind, Read};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Lines that are kept: of a host that cannot be reached by way of others, each has its line.
+/// Lines that are shown: of a host that cannot be reached by way of others, each has its line.
 const LINES: usize = 4;
+/// Bytes that are kept.
+const BYTES: usize = 1024;
 /// The pipe of a process that has ended is closed, unless a child of its has it.
 const REST_MAX: Duration = Duration::from_secs(1);
 
-/// The last lines.
+/// The last bytes that were said.
 pub struct LastWords {
-    lines: Arc<Mutex<VecDeque<String>>>,
+    said: Arc<Mutex<VecDeque<u8>>>,
     reader: JoinHandle<()>,
 }
 
 impl LastWords {
     /// Hears them on a thread of its own.
-    pub fn hear(pipe: impl Read + Send + 'static) -> LastWords {
-        let lines = Arc::new(Mutex::new(VecDeque::new()));
-        let heard = Arc::clone(&lines);
+    pub fn hear(mut pipe: impl Read + Send + 'static) -> LastWords {
+        let said = Arc::new(Mutex::new(VecDeque::new()));
+        let heard = Arc::clone(&said);
         let reader = std::thread::spawn(move || {
-            for line in BufReader::new(pipe).split(b'\n') {
-                let Ok(line) = line else { break };
-                let line = plain(&String::from_utf8_lossy(&line));
-                if line.is_empty() {
-                    continue;
-                }
-                let mut lines = lock(&heard);
-                lines.push_back(line);
-                if lines.len() > LINES {
-                    lines.pop_front();
+            let mut bytes = [0; BYTES];
+            loop {
+                match pipe.read(&mut bytes) {
+                    Ok(0) => break,
+                    Ok(count) => {
+                        let mut said = lock(&heard);
+                        said.extend(&bytes[..count]);
+                        let surplus = said.len().saturating_sub(BYTES);
+                        said.drain(..surplus);
+                    }
+                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                    Err(_) => break,
                 }
             }
         });
-        LastWords { lines, reader }
+        LastWords { said, reader }
     }
 
-    /// What was said since they were last taken, in one line; `None` where nothing was. To be asked once the process has
-    /// ended.
+    /// The last lines that were said since the call before, as one line; `None` where nothing was. For a process that has ended.
     pub fn take(&self) -> Option<String> {
         let until = Instant::now() + REST_MAX;
         while !self.reader.is_finished() && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(1));
         }
-        let lines: Vec<String> = lock(&self.lines).drain(..).collect();
-        (!lines.is_empty()).then(|| lines.join("; "))
+        let said: Vec<u8> = lock(&self.said).drain(..).collect();
+        let said = String::from_utf8_lossy(&said);
+        let lines: Vec<String> = said.lines().map(plain).collect();
+        let lines: Vec<&str> = lines
+            .iter()
+            .map(String::as_str)
+            .filter(|line| !line.is_empty())
+            .collect();
+        let last = &lines[lines.len().saturating_sub(LINES)..];
+        (!last.is_empty()).then(|| last.join("; "))
     }
 }
 
@@ -61,8 +72,8 @@ fn plain(line: &str) -> String {
         .to_string()
 }
 
-fn lock(lines: &Mutex<VecDeque<String>>) -> MutexGuard<'_, VecDeque<String>> {
-    lines.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(said: &Mutex<VecDeque<u8>>) -> MutexGuard<'_, VecDeque<u8>> {
+    said.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -75,5 +86,14 @@ mod tests {
         let words = LastWords::hear(said.as_bytes());
         assert_eq!(words.take().unwrap(), "2; 3; 4; [31m5");
         assert_eq!(words.take(), None);
+    }
+
+    #[test]
+    fn of_a_line_without_an_end_the_last_bytes_are_kept() {
+        let said = [b"x".repeat(3 * BYTES), b"end".to_vec()].concat();
+        let words = LastWords::hear(std::io::Cursor::new(said));
+        let taken = words.take().unwrap();
+        assert_eq!(taken.len(), BYTES);
+        assert!(taken.ends_with("xend"));
     }
 }

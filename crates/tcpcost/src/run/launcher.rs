@@ -9,6 +9,10 @@ use std::time::Duration;
 
 use tcpcost_study::{HostName, Reach, Study, Topology};
 
+use super::access::bed_of;
+use super::commands::Consent;
+use super::placement::ONE_THREAD;
+use super::shell::{for_a_shell, quoted};
 use crate::cli::HostArgs;
 use crate::exit::usage;
 use crate::slurm::{self, Allocation};
@@ -31,6 +35,8 @@ pub struct Launchers {
     pub silence_max: Duration,
     /// The job of Slurm that this process is part of.
     pub job: Option<Allocation>,
+    /// Which of the study's commands may run.
+    pub consent: Consent,
 }
 
 impl Default for Launchers {
@@ -81,6 +87,7 @@ impl Launchers {
             ssh,
             program,
             job: None,
+            consent: Consent::new(args.allow_exec),
             pushed: args.push.then(Mutex::default),
             silence_max,
         })
@@ -113,6 +120,68 @@ impl Launchers {
                 host.name
             ))),
         }
+    }
+
+    /// The command that starts the agent of these hosts, of which the first is reached so. `turns`: in one thread.
+    pub fn agent(
+        &self,
+        hosts: &[HostName],
+        reach: &Reach,
+        program: Option<&Path>,
+        turns: bool,
+    ) -> Command {
+        let lease = format!("{}ms", self.lease().as_millis());
+        let flags: &[&str] = match reach {
+            Reach::Local => &[],
+            Reach::Netns => &["--isolate"],
+            Reach::Memory => &["--memory"],
+            Reach::Ssh(_) | Reach::Exec(_) | Reach::Slurm(_) => &["--lease", &lease],
+            Reach::Attach(_) => &[],
+        };
+        let arguments = ["agent"].into_iter().chain(flags.iter().copied());
+        let arguments = arguments.chain(turns.then_some("--one-thread"));
+        let names = hosts.iter().map(HostName::as_str);
+        let arguments: Vec<&str> = arguments.chain(names).collect();
+        self.command(hosts[0], reach, program, &arguments)
+    }
+
+    /// The commands that would start the agents of a study, and copy this program there, a line each, as a shell reads them. Agents
+    /// that are this very program on this host are left out.
+    pub fn dry_run(&self, study: &Study) -> String {
+        let mut lines: Vec<String> = Vec::new();
+        let mut add = |command: &Command| {
+            let words = std::iter::once(command.get_program()).chain(command.get_args());
+            let words: Vec<_> = words.map(|word| word.to_string_lossy()).collect();
+            let line = for_a_shell(words.iter().map(AsRef::as_ref));
+            if !lines.contains(&line) {
+                lines.push(line);
+            }
+        };
+        for cell in &study.cells {
+            let bed = bed_of(cell, &Ok(()));
+            let topology = bed.ok().and_then(|bed| Topology::of(bed, &cell.knobs).ok());
+            let Some(mut topology) = topology else {
+                continue; // A trial that is skipped.
+            };
+            if self.job.is_some() {
+                // Nodes that are not there are said when the run begins.
+                let _ = self.place(&mut topology);
+            }
+            let turns = cell.knobs.word("placement").as_deref() == Some(ONE_THREAD);
+            let program = cell.program.as_deref();
+            for host in &topology.hosts {
+                let is_own = host.reach.is_own();
+                if is_own && program.is_none() && !self.prefixes.contains_key(&host.name) {
+                    continue;
+                }
+                if !is_own && let Some(copy) = self.copying(host.name, &host.reach) {
+                    add(&copy);
+                }
+                let program = program.filter(|_| is_own);
+                add(&self.agent(&[host.name], &host.reach, program, turns));
+            }
+        }
+        lines.iter().map(|line| format!("      {line}\n")).collect()
     }
 
     /// The command that starts a host's agent, with these arguments. `program`: by that one in place of this, where the host
@@ -244,15 +313,6 @@ fn words(text: &str) -> Vec<String> {
     text.split_whitespace().map(String::from).collect()
 }
 
-/// A word as any shell reads it back.
-fn quoted(word: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:@%+,".contains(c);
-    match !word.is_empty() && word.chars().all(is_plain) {
-        true => word.to_string(),
-        false => format!("'{}'", word.replace('\'', r"'\''")),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -338,14 +398,5 @@ mod tests {
             None
         );
         assert_eq!(advice("sudo: a password is required"), None);
-    }
-
-    #[test]
-    fn a_quoted_word_is_read_back_by_a_shell() {
-        for word in ["plain", "two words", "it's", "$HOME `x` \"", ""] {
-            let script = format!("printf %s {}", quoted(word));
-            let ran = Command::new("sh").args(["-c", &script]).output().unwrap();
-            assert_eq!(String::from_utf8(ran.stdout).unwrap(), word);
-        }
     }
 }

@@ -2,15 +2,18 @@
 
 mod access;
 mod bed;
+mod commands;
 mod directory;
 mod distance_wait;
 mod exact_instructions;
 mod functions;
 mod guests;
+mod hear;
 mod host;
 mod job;
 mod last_words;
 mod launcher;
+mod needs;
 mod nodes;
 mod phases;
 mod placement;
@@ -19,6 +22,7 @@ mod progress;
 mod push;
 mod reap;
 mod runner;
+mod shell;
 mod trial;
 mod warnings;
 
@@ -42,6 +46,7 @@ use crate::output;
 use crate::slurm::{self, Allocation};
 use crate::uperf;
 
+pub use self::commands::Consent;
 pub use self::directory::{Directory, Overrides, RECORDS, StoredRun};
 pub use self::exact_instructions::ExactInstructions;
 pub use self::functions::ByFunction;
@@ -61,7 +66,8 @@ const ENDS_AT_ONCE: u32 = 3;
 pub fn run(args: &cli::RunArgs) -> anyhow::Result<Exit> {
     if let (Some(directory), true) = (&args.resume, args.dry_run) {
         let stored = StoredRun::load(directory)?;
-        output::write(&plan::dry_run(&stored.study))?;
+        let launchers = Launchers::new(&args.hosts)?;
+        output::write(&dry_run(&stored.study, &stored.overrides, &launchers))?;
         return Ok(Exit::Ok);
     }
     let baseline = match &args.baseline {
@@ -78,8 +84,15 @@ pub fn run(args: &cli::RunArgs) -> anyhow::Result<Exit> {
         Part::Run(allocation) => launchers.job = allocation,
     }
     let (mut store, run) = match (&args.resume, args.share) {
-        (Some(path), Some(share)) => Directory::open_share(path, share)?,
-        (Some(path), None) => Directory::open(path)?,
+        (Some(path), share) => {
+            let (store, run) = match share {
+                Some(share) => Directory::open_share(path, share)?,
+                None => Directory::open(path)?,
+            };
+            let checked = launchers.consent.check(&run.study, &run.overrides);
+            checked.inspect_err(|_| store.made.discard())?;
+            (store, run)
+        }
         (None, _) => {
             let named = args
                 .study
@@ -89,9 +102,11 @@ pub fn run(args: &cli::RunArgs) -> anyhow::Result<Exit> {
             let overrides = overrides(args, name)?;
             let study = overrides.apply(&text, &file)?;
             if args.dry_run {
-                output::write(&plan::dry_run(&study))?;
+                output::write(&dry_run(&study, &overrides, &launchers))?;
                 return Ok(Exit::Ok);
             }
+            launchers.consent = launchers.consent.with_typed(&overrides);
+            launchers.consent.check(&study, &overrides)?;
             if args.exact_instructions {
                 // Before there is a directory that nothing will be in.
                 tcpcost_guest::Guest::check_host().map_err(guests::unavailable)?;
@@ -119,6 +134,7 @@ pub fn run(args: &cli::RunArgs) -> anyhow::Result<Exit> {
     }
     let asked = overrides.exact_instructions.as_ref();
     if let Some(kernel) = asked.and_then(ExactInstructions::kernel) {
+        launchers.consent.check(&study, &overrides)?;
         let boots = Boots::new(&study, &text, &overrides, kernel, args.at_once);
         // Nothing will be in it.
         let boots = boots.inspect_err(|_| store.made.discard())?;
@@ -144,6 +160,27 @@ pub fn run(args: &cli::RunArgs) -> anyhow::Result<Exit> {
         baseline.as_ref(),
         args.telling,
     )
+}
+
+/// What `--dry-run` prints.
+fn dry_run(study: &Study, overrides: &Overrides, launchers: &Launchers) -> String {
+    let in_guests = overrides.exact_instructions.is_some();
+    let mut text = plan::dry_run(study) + &needs::dry_run(study);
+    if let Some(guests) = commands::of_guests(overrides) {
+        text += &format!(
+            "guests are booted by: {}\n",
+            shell::for_a_shell(guests.split(' '))
+        );
+    }
+    let commands = launchers.dry_run(study);
+    if !commands.is_empty() {
+        text += match in_guests {
+            true => "commands that start agents, in guests:\n",
+            false => "commands that start agents:\n",
+        };
+        text += &commands;
+    }
+    text
 }
 
 /// An earlier run that a run is held against.
@@ -191,6 +228,7 @@ fn trials(
     launchers: Launchers,
     quiet: bool,
 ) -> anyhow::Result<Conducted> {
+    launchers.consent.check(study, &Overrides::default())?;
     // As who this is; in a user namespace it is somebody else. A failure is no reason not to run.
     if let Err(error) = host::put_back("a killed run") {
         output::say!("tcpcost: {}", line(&error));
@@ -255,11 +293,13 @@ pub fn in_guests(
     path: &Path,
     source: &Source<'_>,
     overrides: &Overrides,
+    consent: &Consent,
     at_once: Option<usize>,
     interrupt: &Interrupt,
     quiet: bool,
 ) -> anyhow::Result<Option<Summary>> {
     let study = overrides.apply(source.text, source.file)?;
+    consent.check(&study, overrides)?;
     let asked = overrides.exact_instructions.as_ref();
     let Some(kernel) = asked.and_then(ExactInstructions::kernel) else {
         anyhow::bail!("not asked for in guests");
@@ -297,6 +337,10 @@ fn report(
     if let Some(baseline) = baseline {
         baseline.hold(&mut summary);
     }
+    let consent = match commands::named(study, &Overrides::default()).is_empty() {
+        true => "",
+        false => " --allow-exec",
+    };
     let page = store.replace(output::PAGE, &html(&summary));
     let exit = output::exit(&summary);
     let printed = output::print(
@@ -307,7 +351,7 @@ fn report(
     let interrupted = ended?;
     if interrupted {
         output::say!(
-            "tcpcost: interrupted; go on with: tcpcost run --resume {}",
+            "tcpcost: interrupted; go on with: tcpcost run{consent} --resume {}",
             store.path().display()
         );
     }

@@ -3,37 +3,41 @@
 //! Does not know what the questions mean: `bed` and `trial` do.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{self, BufReader, ErrorKind, Write};
 use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use tcpcost_agent::protocol::{Answer, Ask, Hello, PROTOCOL};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::time::Timespec;
+use tcpcost_agent::protocol::{ANSWER_BYTES_MAX, Answer, Ask, Hello, PROTOCOL};
 use tcpcost_signals::Interrupt;
 use tcpcost_study::{HostName, Reach, Topology};
 
+use super::hear::{self, excerpt};
 use super::last_words::LastWords;
 use super::launcher::{Launchers, advice};
-use super::reap::{LEAVE_MAX, ended_within, reap};
+use super::reap::{LEAVE_MAX, end, ended_within, reap};
 
 /// Something the command waits for.
 #[derive(Debug)]
 pub enum Event {
     /// A line of an agent of this generation: whose, and what.
     Line(u64, HostName, String),
-    /// An agent of this generation closed its standard output: it is dead, and with it these hosts.
-    Gone(u64, HostName),
+    /// An agent of this generation is heard no more, and with it all of its hosts: it closed its standard output, or said what
+    /// no agent says.
+    Gone(u64, HostName, Option<String>),
     /// It was asked to stop: what was asked is in [`Events::interrupt`].
     Wake,
 }
 
 /// Where events come together.
 pub struct Events {
-    sender: Sender<Event>,
+    sender: SyncSender<Event>,
     receiver: Receiver<Event>,
     /// Counts the sets of agents, so that a dead one's last words are not taken for a live one's.
     generation: u64,
@@ -44,10 +48,11 @@ pub struct Events {
 impl Events {
     /// An empty queue, whose waits end when it is asked to stop.
     pub fn new(interrupt: Interrupt) -> Events {
-        let (sender, receiver) = channel();
+        // One event waits: a thread that hears an agent hears no more of it meanwhile, so memory is bounded by hosts.
+        let (sender, receiver) = sync_channel(1);
         let waker = sender.clone();
-        // Without a queue there is nobody to wake.
-        interrupt.on_each(move || drop(waker.send(Event::Wake)));
+        // Where the queue is full, its reader looks at the interrupt after the event that is in it.
+        interrupt.on_each(move || drop(waker.try_send(Event::Wake)));
         Events {
             sender,
             receiver,
@@ -139,6 +144,8 @@ const HOLD_MAX: Duration = Duration::from_secs(5);
 const AGAIN: Duration = Duration::from_secs(1);
 /// An agent that runs already has a lease that this command does not know: it hears of the command as often as by the default.
 const BEAT_MAX: Duration = Duration::from_secs(15);
+/// How long a write waits before it looks for a request to stop.
+const WRITE_PAUSE: Duration = Duration::from_millis(100);
 /// A program whose agent has ended ends by itself.
 const END_MAX: Duration = Duration::from_secs(2);
 
@@ -159,12 +166,70 @@ struct Node {
     /// The process that answers for it.
     process: usize,
     answers: VecDeque<Answer>,
+    /// Questions that it has not answered.
+    asked: usize,
     hello: Option<Hello>,
     /// When it is given up, if it has not answered until then; `None` of a process of this machine, whose death is seen.
     due: Option<Instant>,
     /// Whether it was asked to run and has not answered.
     runs: bool,
 }
+
+/// What hears an agent's standard output, on a thread of its own.
+struct Hearing {
+    generation: u64,
+    /// Hosts that the agent answers for: at least one.
+    hosts: Vec<HostName>,
+    is_far: bool,
+    sender: SyncSender<Event>,
+}
+
+impl Hearing {
+    /// Hears lines until their end, or until one breaks the protocol.
+    fn run(self, stdout: ChildStdout) {
+        let why = self.lines(&mut BufReader::new(stdout)).err();
+        let why = why.map(|error| error.to_string());
+        // The command may have ended; then nobody listens and that is fine.
+        let _ = self
+            .sender
+            .send(Event::Gone(self.generation, self.hosts[0], why));
+    }
+
+    fn lines(&self, stdout: &mut BufReader<ChildStdout>) -> io::Result<()> {
+        let mut greeting_bytes = 0;
+        let mut has_answered = false;
+        while let Some(line) = hear::line(stdout, ANSWER_BYTES_MAX)? {
+            // A line that is no host's answer counts as the first host's, which then breaks the protocol.
+            let answer = line.split_once(' ').and_then(|(host, answer)| {
+                let host = self.hosts.iter().find(|own| own.as_str() == host)?;
+                Some((*host, answer.to_string()))
+            });
+            // Before the agent's first word the shell there may greet (a `.bashrc` that prints).
+            let is_json = |(_, answer): &(HostName, String)| answer.starts_with('{');
+            if self.is_far && !has_answered && !answer.as_ref().is_some_and(is_json) {
+                greeting_bytes += line.len();
+                if greeting_bytes > GREETING_BYTES_MAX {
+                    let reason = format!(
+                        "greeted with more than {} KiB and no answer",
+                        GREETING_BYTES_MAX >> 10
+                    );
+                    return Err(io::Error::new(ErrorKind::InvalidData, reason));
+                }
+                continue;
+            }
+            has_answered = true;
+            let (host, answer) = answer.unwrap_or((self.hosts[0], line));
+            let event = Event::Line(self.generation, host, answer);
+            if self.sender.send(event).is_err() {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a shell prints before it starts the agent; `/etc/motd` has some kilobytes.
+const GREETING_BYTES_MAX: usize = 1 << 20;
 
 /// The agents of all hosts.
 pub struct Nodes {
@@ -217,25 +282,13 @@ impl Nodes {
                 );
                 return Err(AskError::Unfit(host.name, text));
             }
-            let lease = format!("{}ms", launchers.lease().as_millis());
-            let flags: &[&str] = match host.reach {
-                Reach::Local => &[],
-                Reach::Netns => &["--isolate"],
-                Reach::Memory => &["--memory"],
-                Reach::Ssh(_) | Reach::Exec(_) | Reach::Slurm(_) => &["--lease", &lease],
-                Reach::Attach(_) => &[],
-            };
             let alone = [host.name];
             let hosts = match of_one_process.first() {
                 _ if !of_one_process.contains(&host.name) => &alone[..],
                 Some(first) if *first == host.name => &of_one_process,
                 _ => continue,
             };
-            let names = hosts.iter().map(HostName::as_str);
-            let arguments = ["agent"].into_iter().chain(flags.iter().copied());
-            let arguments = arguments.chain(turns.then_some("--one-thread"));
-            let arguments: Vec<&str> = arguments.chain(names).collect();
-            let command = launchers.command(host.name, &host.reach, program, &arguments);
+            let command = launchers.agent(hosts, &host.reach, program, turns);
             let started = nodes.start_process(events, command, &host.reach, hosts);
             let started =
                 started.map_err(|error| AskError::Unfit(host.name, format!("{error:#}")))?;
@@ -245,6 +298,7 @@ impl Nodes {
                 host,
                 process,
                 answers: VecDeque::new(),
+                asked: 0,
                 hello: None,
                 due: None,
                 runs: false,
@@ -270,42 +324,23 @@ impl Nodes {
         let mut child = command
             .spawn()
             .with_context(|| format!("start {}", command.get_program().display()))?;
-        let stdin = Some(child.stdin.take().expect("stdin is piped"));
+        let stdin = child.stdin.take().expect("stdin is piped");
+        if !reach.is_own() {
+            // One that takes nothing must not keep the command.
+            rustix::io::ioctl_fionbio(&stdin, true).context("make a pipe non-blocking")?;
+        }
         let stdout = child.stdout.take().expect("stdout is piped");
         let last_words = child.stderr.take().map(LastWords::hear);
-        let (sender, generation) = (events.sender.clone(), self.generation);
-        let (own, is_far) = (hosts.to_vec(), !reach.is_own());
-        std::thread::spawn(move || {
-            let first = own[0];
-            let mut stdout = BufReader::new(stdout);
-            let mut read = String::new();
-            let mut has_answered = false;
-            // What ends without a line end was cut short with its agent.
-            while stdout.read_line(&mut read).is_ok() && read.ends_with('\n') {
-                let line = read.trim_end_matches(['\n', '\r']).to_string();
-                read.clear();
-                // A line that is no host's answer counts as the first host's, which then breaks the protocol.
-                let answer = line.split_once(' ').and_then(|(host, answer)| {
-                    let host = own.iter().find(|own| own.as_str() == host)?;
-                    Some((*host, answer.to_string()))
-                });
-                // Before the agent's first word the shell there may greet (a `.bashrc` that prints).
-                let is_json = |(_, answer): &(HostName, String)| answer.starts_with('{');
-                if is_far && !has_answered && !answer.as_ref().is_some_and(is_json) {
-                    continue;
-                }
-                has_answered = true;
-                let (host, answer) = answer.unwrap_or((first, line));
-                if sender.send(Event::Line(generation, host, answer)).is_err() {
-                    return;
-                }
-            }
-            // The command may have ended; then nobody listens and that is fine.
-            let _ = sender.send(Event::Gone(generation, first));
-        });
+        let hearing = Hearing {
+            generation: self.generation,
+            hosts: hosts.to_vec(),
+            is_far: !reach.is_own(),
+            sender: events.sender.clone(),
+        };
+        std::thread::spawn(move || hearing.run(stdout));
         Ok(Process {
             child,
-            stdin,
+            stdin: Some(stdin),
             last_words,
             given_up: false,
         })
@@ -357,14 +392,15 @@ impl Nodes {
                     started.map_err(|error| AskError::Unfit(gone, format!("{error:#}")))?;
                 let process = self.node(gone).process;
                 self.processes[process] = started;
+                self.node(gone).asked = 0;
                 let _ = self.ask(gone, &ask);
             };
             let Answer::Hello(hello) = answer else {
-                return Err(AskError::Gone(host, "did not say hello".to_string()));
+                return Err(self.broken(host, "did not say hello".to_string()));
             };
             let ours = env!("CARGO_PKG_VERSION");
             if hello.protocol != PROTOCOL || hello.version != ours {
-                let (version, protocol) = (&hello.version, hello.protocol);
+                let (version, protocol) = (excerpt(&hello.version), hello.protocol);
                 let text = format!(
                     "is tcpcost {version} and speaks protocol {protocol}; this is {ours}, which speaks {PROTOCOL}: install one version"
                 );
@@ -413,6 +449,7 @@ impl Nodes {
         let due = Instant::now() + takes + self.silence_max;
         let node = self.node(host);
         node.runs = matches!(ask, Ask::Run(_));
+        node.asked += 1;
         let process = node.process;
         if self.is_far(process) {
             self.node(host).due = Some(due);
@@ -425,10 +462,35 @@ impl Nodes {
             })
     }
 
-    fn write(&mut self, process: usize, bytes: &[u8]) -> std::io::Result<()> {
+    /// Writes to an agent. One behind another program that takes nothing is given up as if it were silent.
+    fn write(&mut self, process: usize, mut bytes: &[u8]) -> io::Result<()> {
+        let until = Instant::now() + self.silence_max;
         let stdin = self.processes[process].stdin.as_mut();
         let stdin = stdin.expect("open until the agents are dropped");
-        stdin.write_all(bytes).and_then(|()| stdin.flush())
+        while !bytes.is_empty() {
+            match stdin.write(bytes) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(written) => bytes = &bytes[written..],
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                // Only the pipe to one behind another program does not block.
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    let now = Instant::now();
+                    if now >= until || self.interrupt.is_set() {
+                        self.processes[process].given_up = true;
+                        return Err(ErrorKind::TimedOut.into());
+                    }
+                    let timeout = Timespec::try_from((until - now).min(WRITE_PAUSE)).ok();
+                    poll(&mut [PollFd::new(stdin, PollFlags::OUT)], timeout.as_ref()).or_else(
+                        |error| match error {
+                            rustix::io::Errno::INTR => Ok(0),
+                            error => Err(error),
+                        },
+                    )?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 
     /// Whether another program is between this one and the agent.
@@ -502,24 +564,57 @@ impl Nodes {
             }
             match self.next(events, host)? {
                 Some(Event::Line(generation, from, line)) if generation == self.generation => {
-                    let answer = serde_json::from_str(&line)
-                        .map_err(|error| AskError::Gone(from, format!("said {line:?}: {error}")))?;
-                    if let Answer::Failed { .. } = answer {
-                        self.failed.push(from);
-                    }
-                    let node = self.node(from);
-                    node.answers.push_back(answer);
-                    node.runs = false;
+                    self.take(from, &line)?;
                 }
-                Some(Event::Gone(generation, from)) if generation == self.generation => {
+                Some(Event::Gone(generation, from, Some(why))) if generation == self.generation => {
+                    return Err(self.broken(from, why));
+                }
+                Some(Event::Gone(generation, from, None)) if generation == self.generation => {
                     let process = self.node(from).process;
                     let how = self.how_ended(process);
-                    let how = how.unwrap_or_else(|| "closed its output".to_string());
+                    let how = how.unwrap_or_else(|| {
+                        self.processes[process].given_up = true;
+                        "closed its output".to_string()
+                    });
                     return Err(self.gone(from, &how));
                 }
                 Some(Event::Wake | Event::Line(..) | Event::Gone(..)) | None => {}
             }
         }
+    }
+
+    /// Takes in a line that a host said: the answer to a question.
+    fn take(&mut self, from: HostName, line: &str) -> Result<(), AskError> {
+        let answer = serde_json::from_str(line)
+            .map_err(|error| self.broken(from, format!("said {:?}: {error}", excerpt(line))))?;
+        let node = self.node(from);
+        if node.asked == 0 {
+            return Err(self.broken(from, "answered what it was not asked".to_string()));
+        }
+        node.asked -= 1;
+        node.runs = false;
+        let answer = match answer {
+            Answer::Failed { reason } => Answer::Failed {
+                reason: excerpt(&reason),
+            },
+            Answer::Unsupported { knob, reason } => Answer::Unsupported {
+                knob: excerpt(&knob),
+                reason: excerpt(&reason),
+            },
+            answer => answer,
+        };
+        node.answers.push_back(answer);
+        if let Some(Answer::Failed { .. }) = self.node(from).answers.back() {
+            self.failed.push(from);
+        }
+        Ok(())
+    }
+
+    /// A host whose agent does not keep to the protocol: nothing that it says is of use, and its end is not waited for.
+    fn broken(&mut self, host: HostName, why: String) -> AskError {
+        let process = self.node(host).process;
+        self.processes[process].given_up = true;
+        AskError::Gone(host, why)
     }
 
     /// The next event; `None` where something else was due first.
@@ -608,13 +703,14 @@ impl Drop for Nodes {
         for process in &mut self.processes {
             process.stdin = None;
             if process.given_up {
-                let _ = process.child.kill();
+                end(&mut process.child, process.last_words.is_some());
             }
         }
         let until = Instant::now() + LEAVE_MAX;
         let mut told = BTreeSet::new();
         for process in &mut self.processes {
-            reap(&mut process.child, until, &self.interrupt);
+            let leads_group = process.last_words.is_some();
+            reap(&mut process.child, leads_group, until, &self.interrupt);
             let words = process.last_words.as_ref();
             // What an agent could not put back, say; what srun says of each of hundreds of steps is told once.
             if let Some(said) = words.and_then(LastWords::take)
@@ -642,5 +738,29 @@ mod tests {
         let two = "server: why server; then client: why client";
         assert_eq!(told(2).unwrap(), two);
         assert_eq!(told(4).unwrap(), format!("{two}; then 2 hosts more"));
+    }
+    #[test]
+    fn a_host_that_takes_nothing_is_given_up() {
+        let mut events = Events::new(Interrupt::default());
+        let mut nodes = Nodes {
+            processes: Vec::new(),
+            nodes: Vec::new(),
+            generation: 0,
+            interrupt: Interrupt::default(),
+            failed: Vec::new(),
+            silence_max: Duration::from_millis(10),
+            next_beat: Instant::now(),
+            run_takes: Duration::ZERO,
+        };
+        let mut command = Command::new("sleep");
+        command.arg("100000");
+        let reach: Reach = "exec:sleep".parse().unwrap();
+        let process = nodes.start_process(&events, command, &reach, &[HostName::SERVER]);
+        nodes.processes.push(process.unwrap());
+        events.generation += 1;
+        // More than a pipe takes.
+        let error = nodes.write(0, &vec![b'x'; 4 << 20]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
+        assert!(nodes.has_given_up());
     }
 }

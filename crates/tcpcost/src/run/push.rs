@@ -4,7 +4,7 @@
 //! It is put into a directory that is called after its SHA-256, which is checked there, so that what runs is what was sent,
 //! and a host that has it already gets nothing.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::sync::PoisonError;
@@ -15,18 +15,31 @@ use sha2::{Digest, Sha256};
 use tcpcost_signals::Interrupt;
 use tcpcost_study::{HostName, Reach, Topology};
 
+use super::hear::excerpt;
 use super::last_words::LastWords;
 use super::launcher::Launchers;
 use super::nodes::AskError;
+use super::reap::{end, ended_within};
 
 /// Hosts at a time: each is a process here, and all share this host's link.
 const AT_ONCE: usize = 16;
 /// A copy of some 15 MB over a slow line takes minutes.
 const COPY_MAX: Duration = Duration::from_secs(600);
+/// The script's three answers, after what the shell there greets with.
+const SAID_BYTES_MAX: u64 = 1 << 20;
+/// The script ends with its last answer.
+const END_MAX: Duration = Duration::from_secs(2);
 /// Between two looks at whether the run was asked to stop.
 const PAUSE: Duration = Duration::from_millis(100);
 
 impl Launchers {
+    /// The command that copies the binary to a host, if that was asked for.
+    pub(super) fn copying(&self, host: HostName, reach: &Reach) -> Option<Command> {
+        self.pushed.as_ref()?;
+        let binary = Binary::own().ok()?;
+        Some(self.at(host, reach, &["sh", "-c", &script(&binary.sha256)]))
+    }
+
     /// Copies the binary to all hosts that are reached by another program, if that was asked for and as far as they
     /// have not got it.
     ///
@@ -118,7 +131,8 @@ impl Binary {
         let last_words = child.stderr.take().map(LastWords::hear);
         let (sender, lines) = channel();
         std::thread::spawn(move || {
-            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+            let said = BufReader::new(stdout.take(SAID_BYTES_MAX));
+            for line in said.lines().map_while(Result::ok) {
                 // What the shell there greets with is no answer.
                 let Some(answer) = line.strip_prefix(ANSWER) else {
                     continue;
@@ -133,6 +147,7 @@ impl Binary {
             let (machine, there) = (next(silence_max)?, next(silence_max)?);
             let here = tcpcost_host::machine::host().machine;
             if machine != here {
+                let machine = excerpt(&machine);
                 return Err(format!("it is {machine}, and this program is for {here}"));
             }
             if let Some(path) = there.strip_prefix("present ") {
@@ -144,7 +159,7 @@ impl Binary {
                 scope.spawn(move || drop(stdin.write_all(bytes)));
                 let answer = next(COPY_MAX);
                 if answer.is_err() {
-                    let _ = child.kill();
+                    end(&mut child, true);
                 }
                 let answer = answer?;
                 let path = answer.strip_prefix("pushed ");
@@ -152,10 +167,10 @@ impl Binary {
                     .ok_or_else(|| "it did not arrive whole".to_string())
             })
         })();
-        if told.is_err() {
-            let _ = child.kill();
+        // One that has said all ends by itself.
+        if told.is_err() || !ended_within(&mut child, END_MAX) {
+            end(&mut child, true);
         }
-        let _ = child.wait();
         told.map_err(|error| match last_words.and_then(|words| words.take()) {
             Some(said) => format!("{error}: {said}"),
             None => error,
@@ -187,16 +202,14 @@ fn next_line(
 /// Begins each answer of the script: a `.bashrc` may print lines of its own.
 const ANSWER: &str = "tcpcost-push: ";
 
-/// For a POSIX shell: tells the architecture, and whether the binary is there; else takes it from standard input.
+/// One line for a POSIX shell: tells the architecture, and whether the binary is there; else takes it from standard input.
 fn script(sha256: &str) -> String {
     format!(
-        r#"umask 077; a() {{ echo "{ANSWER}$*"; }}; a "$(uname -m)"
-d="${{XDG_CACHE_HOME:-$HOME/.cache}}/tcpcost/{sha256}"; f="$d/tcpcost"; n="$d/tcpcost.$$"
-is_whole() {{ case "$(sha256sum <"$1")" in {sha256}*) return 0;; esac; return 1; }}
-if [ -x "$f" ] && is_whole "$f"; then a "present $f"; exit 0; fi
-a absent
-mkdir -p "$d" && cat >"$n" && is_whole "$n" && chmod 700 "$n" && mv "$n" "$f" && a "pushed $f" && exit 0
-rm -f "$n"; a failed; exit 1
-"#
+        "umask 077; a() {{ echo \"{ANSWER}$*\"; }}; a \"$(uname -m)\"; \
+        d=\"${{XDG_CACHE_HOME:-$HOME/.cache}}/tcpcost/{sha256}\"; f=\"$d/tcpcost\"; n=\"$d/tcpcost.$$\"; \
+        is_whole() {{ case \"$(sha256sum <\"$1\")\" in {sha256}*) return 0;; esac; return 1; }}; \
+        if [ -x \"$f\" ] && is_whole \"$f\"; then a \"present $f\"; exit 0; fi; a absent; \
+        mkdir -p \"$d\" && cat >\"$n\" && is_whole \"$n\" && chmod 700 \"$n\" && mv \"$n\" \"$f\" && a \"pushed $f\" && exit 0; \
+        rm -f \"$n\"; a failed; exit 1"
     )
 }

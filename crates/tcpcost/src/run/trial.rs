@@ -17,6 +17,7 @@ use tcpcost_study::{
 
 use super::bed::Bed;
 use super::directory::CAPTURES;
+use super::needs;
 use super::nodes::{AskError, Events, out_of_turn};
 use super::phases::{self, ByHost, Ports, Shared, clock_offset, connect, distances};
 use super::placement::Placement;
@@ -280,6 +281,11 @@ impl Trial<'_> {
                     DeviceOwner::Host => name.half_of().is_none(),
                 },
                 held: is_first.then(|| held(topology, &mates, knobs)),
+                needs: (mates.first() == Some(&name)).then(|| {
+                    let cpus = |host| placed.get(&host).map_or(1, Vec::len);
+                    let instances = bed.instances(topology, knobs);
+                    needs::of_machine(topology, knobs, &mates, cpus, instances)
+                }),
                 netem: bed.by_netem(),
                 steering: (bed.owns(name) || bed.kind == Kind::Hosts)
                     && knobs.is_on("steering").expect("a switch has a default"),
@@ -298,7 +304,7 @@ impl Trial<'_> {
                     })
                     .collect(),
                 by_connection: self.study.measure.by_connection,
-                series_ns: self.study.measure.series.map(nanos),
+                series_ns: self.series().map(nanos),
                 sampling: sampling.then_some(Sampling {
                     hz: self.study.measure.profile_hz,
                     cpus: sampled,
@@ -327,6 +333,12 @@ impl Trial<'_> {
             warnings.extend(more.into_iter().map(warning));
         }
         Ok(ports)
+    }
+
+    /// Time between looks: in a long interval they are further apart than the study says.
+    fn series(&self) -> Option<Duration> {
+        let asked = self.study.measure.series?;
+        Some(asked.max(self.study.measure.duration / LOOKS_MAX))
     }
 
     /// Those who listen, then those who connect, then those who observe; then all at once.
@@ -560,6 +572,9 @@ fn span((warm_up, duration): (Duration, Duration), head_start_ns: u64) -> Span {
         work_bytes: None,
     }
 }
+
+/// Looks of a series: some 4 MiB of an answer.
+const LOOKS_MAX: u32 = 50_000;
 
 /// 128 random bits, in hex.
 fn token() -> String {

@@ -19,6 +19,8 @@ pub struct Job<'a> {
     pub program: &'a Path,
     /// Nodes, as far as the study says how many.
     pub nodes: Option<usize>,
+    /// Whether the study has commands of its own, which may run.
+    pub allows_exec: bool,
 }
 
 impl Job<'_> {
@@ -46,8 +48,9 @@ impl Job<'_> {
 if [ -n \"$SLURM_ARRAY_TASK_ID\" ]; then
     set -- --share \"$(((SLURM_ARRAY_TASK_ID - SLURM_ARRAY_TASK_MIN) / ${{SLURM_ARRAY_TASK_STEP:-1}}))/$SLURM_ARRAY_TASK_COUNT\"
 fi
-exec {program} run --slurm --resume {directory} \"$@\"
+exec {program} run --slurm{allow} --resume {directory} \"$@\"
 ",
+            allow = if self.allows_exec { " --allow-exec" } else { "" },
             name = quoted(&format!("tcpcost-{}", self.study)),
             log = quoted(&log),
             program = quoted(&self.program.to_string_lossy()),
@@ -84,7 +87,8 @@ pub fn submit(script: &str, options: &[String], directory: &Path) -> anyhow::Res
     let _ = stdin.write_all(script.as_bytes());
     drop(stdin);
     let mut line = String::new();
-    let mut stdout = BufReader::new(child.stdout.take().expect("stdout is piped"));
+    let stdout = child.stdout.take().expect("stdout is piped");
+    let mut stdout = BufReader::new(stdout.take(SAID_BYTES_MAX));
     stdout.read_line(&mut line).context("read from sbatch")?;
     // `JOB;CLUSTER`
     let job = line.trim().split(';').next().unwrap_or_default();
@@ -95,8 +99,8 @@ pub fn submit(script: &str, options: &[String], directory: &Path) -> anyhow::Res
         );
     }
     let mut said = String::new();
-    let mut stderr = child.stderr.take().expect("stderr is piped");
-    let _ = stderr.read_to_string(&mut said);
+    let stderr = child.stderr.take().expect("stderr is piped");
+    let _ = stderr.take(SAID_BYTES_MAX).read_to_string(&mut said);
     let status = child.wait().context("wait for sbatch")?;
     let said: Vec<&str> = said.lines().collect();
     if job.is_empty() {
@@ -109,6 +113,9 @@ pub fn submit(script: &str, options: &[String], directory: &Path) -> anyhow::Res
     Ok(status.success())
 }
 
+/// sbatch says a job's number, or why there is none.
+const SAID_BYTES_MAX: u64 = 64 << 10;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -120,6 +127,7 @@ mod tests {
             directory: Path::new("/home/a user/out 50%"),
             program: Path::new("/usr/bin/tcpcost"),
             nodes: Some(2),
+            allows_exec: false,
         };
         let script = job.script();
         let lines: Vec<&str> = script.lines().collect();
@@ -137,8 +145,17 @@ mod tests {
         );
         let last = "exec /usr/bin/tcpcost run --slurm --resume '/home/a user/out 50%' \"$@\"";
         assert_eq!(lines.last(), Some(&last));
-        let without = Job { nodes: None, ..job }.script();
+        let without = Job {
+            nodes: None,
+            allows_exec: true,
+            ..job
+        }
+        .script();
         assert!(!without.contains("--nodes"), "{without}");
+        assert!(
+            without.contains(" run --slurm --allow-exec --resume "),
+            "{without}"
+        );
     }
 
     #[test]
@@ -160,6 +177,7 @@ mod tests {
             directory: Path::new("/d"),
             program: Path::new("echo"),
             nodes: None,
+            allows_exec: false,
         };
         let run = |variables: &[(&str, &str)]| {
             let mut shell = Command::new("/bin/sh");

@@ -161,7 +161,9 @@ impl Lab {
     pub fn start_in(&self, study: &str) -> Ran {
         let path = self.place.write("study.toml", study);
         self.place.in_time(|| {
-            let mut command = self.place.command(&["run", &path, "--out", "out"]);
+            let mut command = self
+                .place
+                .command(&["run", &path, "--out", "out", "--allow-exec"]);
             command.env("TCPCOST", env!("CARGO_BIN_EXE_tcpcost"));
             let started = self.command.run(move || Started::new(command));
             started.end()
