@@ -8,6 +8,7 @@ use std::fs;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+use tcpcost_counts::printable_json;
 use tcpcost_guest::{Functions, moves_memory};
 use tcpcost_study::{MeterName, Quantity, Reading, Record, Whose};
 
@@ -42,7 +43,7 @@ impl ByFunction {
     /// Of a run's directory; `None` where it has none.
     pub fn load(directory: &Path) -> Option<ByFunction> {
         let text = fs::read_to_string(directory.join(FUNCTIONS)).ok()?;
-        serde_json::from_str(&text).ok()
+        serde_json::from_str(&printable_json(&text)).ok()
     }
 
     /// What a cell executed most: memory that was moved in one row, then functions.

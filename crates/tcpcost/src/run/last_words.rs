@@ -6,6 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use tcpcost_counts::Printable;
+
 /// Lines that are kept: of a host that cannot be reached by way of others, each has its line.
 const LINES: usize = 4;
 /// The pipe of a process that has ended is closed, unless a child of its has it.
@@ -13,7 +15,7 @@ const REST_MAX: Duration = Duration::from_secs(1);
 
 /// The last lines.
 pub struct LastWords {
-    lines: Arc<Mutex<VecDeque<String>>>,
+    lines: Arc<Mutex<VecDeque<Printable>>>,
     reader: JoinHandle<()>,
 }
 
@@ -25,7 +27,7 @@ impl LastWords {
         let reader = std::thread::spawn(move || {
             for line in BufReader::new(pipe).split(b'\n') {
                 let Ok(line) = line else { break };
-                let line = plain(&String::from_utf8_lossy(&line));
+                let line = Printable::of_bytes(line.trim_ascii());
                 if line.is_empty() {
                     continue;
                 }
@@ -46,22 +48,15 @@ impl LastWords {
         while !self.reader.is_finished() && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(1));
         }
-        let lines: Vec<String> = lock(&self.lines).drain(..).collect();
+        let lines: Vec<String> = lock(&self.lines)
+            .drain(..)
+            .map(|line| line.to_string())
+            .collect();
         (!lines.is_empty()).then(|| lines.join("; "))
     }
 }
 
-/// No control character of another host reaches a terminal.
-fn plain(line: &str) -> String {
-    let shown = |c: char| if c.is_control() { ' ' } else { c };
-    line.chars()
-        .map(shown)
-        .collect::<String>()
-        .trim()
-        .to_string()
-}
-
-fn lock(lines: &Mutex<VecDeque<String>>) -> MutexGuard<'_, VecDeque<String>> {
+fn lock(lines: &Mutex<VecDeque<Printable>>) -> MutexGuard<'_, VecDeque<Printable>> {
     lines.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -73,7 +68,7 @@ mod tests {
     fn the_last_lines_are_told_once_and_without_control_characters() {
         let said = "1\n2\n3\n\n4\n\u{1b}[31m5\r\n";
         let words = LastWords::hear(said.as_bytes());
-        assert_eq!(words.take().unwrap(), "2; 3; 4; [31m5");
+        assert_eq!(words.take().unwrap(), "2; 3; 4; ␛[31m5");
         assert_eq!(words.take(), None);
     }
 }

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use tcpcost_agent::protocol::{Answer, Ask, Hello, PROTOCOL};
+use tcpcost_counts::printable_json;
 use tcpcost_signals::Interrupt;
 use tcpcost_study::{HostName, Reach, Topology};
 
@@ -502,7 +503,8 @@ impl Nodes {
             }
             match self.next(events, host)? {
                 Some(Event::Line(generation, from, line)) if generation == self.generation => {
-                    let answer = serde_json::from_str(&line)
+                    // What another host says ends in records, lines and pages.
+                    let answer = serde_json::from_str(&printable_json(&line))
                         .map_err(|error| AskError::Gone(from, format!("said {line:?}: {error}")))?;
                     if let Answer::Failed { .. } = answer {
                         self.failed.push(from);
