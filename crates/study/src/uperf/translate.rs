@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::UperfSurroundings;
-use super::element::{Wrong, shown};
+use super::element::Wrong;
 use super::profile::{self, Flowop, Kind, Note, Profile, Transaction, Value};
 use crate::choices::SendWith;
 use crate::host_name::HostName;

@@ -19,6 +19,7 @@ use tcpcost_study::{
 use super::exact_instructions::ExactInstructions;
 use crate::exit::usage;
 use crate::output;
+use tcpcost_counts::printable_json;
 use tcpcost_host::lock::holders;
 
 /// What the command line changed of the study.
@@ -370,7 +371,8 @@ fn read_text(file: &Path) -> anyhow::Result<String> {
 
 fn read_overrides(path: &Path) -> anyhow::Result<Overrides> {
     let file = path.join(OVERRIDES);
-    serde_json::from_str(&read_text(&file)?).with_context(|| format!("read {}", file.display()))
+    let text = read_text(&file)?;
+    serde_json::from_str(&printable_json(&text)).with_context(|| format!("read {}", file.display()))
 }
 
 /// The records files of a directory's shares, in their order.
