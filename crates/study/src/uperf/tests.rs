@@ -465,7 +465,7 @@ const WRONG_FLOWOPS: &[(&str, &str)] = &[
     ),
     (
         r#"<flowop type="connect" options="conn=2 remotehost=$elsewhere"/>"#,
-        "remotehost 192.0.2.7: no host of the bed",
+        "remotehost $elsewhere: no host of the bed",
     ),
     (
         r#"<flowop type="connect" options="conn=2 remotehost=$h protocol=sctp"/>"#,
