@@ -22,9 +22,11 @@
 mod by_connection;
 mod chains;
 mod figure;
+mod guard;
 mod interval;
 mod meter_name;
 mod opening;
+mod printable;
 mod quantity;
 mod reading;
 mod source;
@@ -32,9 +34,13 @@ mod source;
 pub use by_connection::{ByConnection, Spread};
 pub use chains::{CallChain, CallChains, TaskClass, UNKNOWN};
 pub use figure::{Figure, FigureOf, figure_table};
+pub use guard::{Guard, TextForm};
 pub use interval::Interval;
 pub use meter_name::{Asked, Loaded, MeterName, Of};
 pub use opening::{Opening, Sequences};
+pub use printable::{
+    Printable, csv_field, escaped_json, is_unprintable, printable, printable_json, printable_text,
+};
 pub use quantity::Quantity;
 pub use reading::{Counts, Reading, Snapshot, Totals, WentBackwards, Whose};
 pub use source::{Buffer, Source, self_cpu_ns};

@@ -1,6 +1,7 @@
 //! The summary flat: one row per cell and quantity. docs/records.md describes the columns.
 
 use csv::{Terminator, Writer, WriterBuilder};
+use tcpcost_counts::csv_field;
 use tcpcost_study::Derived;
 
 use crate::call_chains::table::unit;
@@ -63,7 +64,8 @@ pub fn csv(summary: &Summary) -> String {
                 value.unwrap_or_default()
             });
             let row = fixed.into_iter().chain(values);
-            out.write_record(row).expect(IN_MEMORY);
+            out.write_record(row.map(|field| csv_field(&field).into_owned()))
+                .expect(IN_MEMORY);
         }
     }
     let bytes = out.into_inner().expect(IN_MEMORY);

@@ -1,6 +1,6 @@
 //! One self-contained page: tables that stand without a script, and charts drawn by a bundled one.
 //!
-//! It loads nothing: its content security policy refuses every address.
+//! It loads nothing, and runs only what it was made with: its content security policy refuses all else.
 
 mod hosts;
 
@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 use tcpcost_study::{Derived, Figure, FigureOf, HostName, Scope};
 
 use crate::acks;
+use crate::call_chains::flame::inline_texts;
 use crate::call_chains::page;
 use crate::cell::CellSummary;
 use crate::charts::{Chart, PARTS, charts};
@@ -20,6 +21,7 @@ use crate::json::json;
 use crate::labels;
 use crate::number::{show, show_estimate, show_percent, unit_in_tables};
 use crate::operations::PERCENTILES;
+use crate::page_policy::{PLOT_STYLE, policy, source};
 use crate::prose::{found, sentence};
 use crate::published_chart::published_chart;
 use crate::published_table;
@@ -35,8 +37,6 @@ const PLOT: &str = include_str!("../assets/plot.min.js");
 const LICENCES: &str = include_str!("../assets/LICENSES.txt");
 const SCRIPT: &str = include_str!("../assets/report.js");
 const STYLE: &str = include_str!("../assets/report.css");
-const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; \
-     frame-src data:";
 
 /// The summary as one HTML page that refers to nothing outside itself.
 pub fn html(summary: &Summary) -> String {
@@ -49,12 +49,13 @@ pub fn html(summary: &Summary) -> String {
     let embedded = |json: String| json.replace('<', "\\u003c");
     let data = embedded(serde_json::to_string(&charts).expect("text and finite numbers alone"));
     let study = &summary.study;
+    let bundle = format!("/*\n{LICENCES}*/\n{PLOT}");
     html! {
         (DOCTYPE)
         html lang="en" {
             head {
                 meta charset="utf-8";
-                meta http-equiv="Content-Security-Policy" content=(POLICY);
+                meta http-equiv="Content-Security-Policy" content=(policy_of(summary, &bundle));
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 title { (study.title) }
                 style { (PreEscaped(STYLE)) }
@@ -101,12 +102,30 @@ pub fn html(summary: &Summary) -> String {
                 script type="application/json" id="charts" { (PreEscaped(data)) }
                 // For who has the page alone: what `tcpcost report --json` prints.
                 script type="application/json" id="summary" { (PreEscaped(embedded(json(summary)))) }
-                script { "/*\n" (PreEscaped(LICENCES)) "*/\n" (PreEscaped(PLOT)) }
+                script { (PreEscaped(&bundle)) }
                 script { (PreEscaped(SCRIPT)) }
             }
         }
     }
     .into_string()
+}
+
+/// The policy, which holds in flame graphs too: their addresses are data of the page.
+fn policy_of(summary: &Summary, bundle: &str) -> String {
+    let mut scripts = vec![source(bundle), source(SCRIPT)];
+    let mut styles = vec![source(STYLE), source(PLOT_STYLE)];
+    if summary.cells.iter().any(|cell| !cell.profiles.is_empty())
+        && let Some(inline) = inline_texts()
+    {
+        scripts.extend([
+            source(&inline.script),
+            "'unsafe-hashes'".to_string(),
+            source(inline.handler),
+        ]);
+        styles.push(source(&inline.style));
+    }
+    let policy = policy(&scripts, &styles);
+    policy + "; img-src data:; frame-src data:"
 }
 
 /// An estimate in a table: the median, its interval smaller.

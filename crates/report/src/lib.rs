@@ -56,6 +56,7 @@ mod netperf;
 mod number;
 mod opening;
 mod operations;
+mod page_policy;
 mod pairing;
 mod profile;
 mod prose;

@@ -4,6 +4,8 @@ mod common;
 
 use std::path::Path;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use common::{all_measured, records};
 use tcpcost_report::{Summary, html};
 use tcpcost_study::{Outcome, Study};
@@ -108,6 +110,32 @@ fn every_chart_is_drawn_without_an_error() {
         let (drawn, _) = dom.split_once("<script").unwrap();
         assert!(!drawn.contains("NaN"), "{name}: a mark without a place");
     }
+}
+
+#[test]
+fn a_flame_graph_runs_its_script_and_no_other() {
+    let Some(browser) = Browser::find() else {
+        return;
+    };
+    let (_, html, _) = pages()
+        .into_iter()
+        .find(|(name, ..)| *name == "profile")
+        .unwrap();
+    // Seen at once, in no frame that waits to be opened.
+    let open = html
+        .replace(" loading=\"lazy\"", "")
+        .replace("<details", "<details open");
+    let complaints = browser.load(&open).complaints;
+    assert!(complaints.is_empty(), "{complaints:#?}");
+    // Another script is not the one whose hash the page has: what is refused is heard of.
+    let (before, rest) = open.split_once("data:image/svg+xml;base64,").unwrap();
+    let (svg, after) = rest.split_once('"').unwrap();
+    let svg = String::from_utf8(STANDARD.decode(svg).unwrap()).unwrap();
+    let other = STANDARD.encode(svg.replace("var fontsize", "var x; var fontsize"));
+    let page = format!("{before}data:image/svg+xml;base64,{other}\"{after}");
+    let complaints = browser.load(&page).complaints;
+    let is_refused = |line: &String| line.contains("Content Security Policy");
+    assert!(complaints.iter().any(is_refused), "{complaints:#?}");
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! TOML with line numbers: reads one table and names what is wrong in it.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
+use tcpcost_counts::{is_unprintable, printable};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -43,7 +45,7 @@ impl Source<'_> {
     }
 
     pub fn root(&self) -> Result<Spanned<DeTable<'_>>, StudyError> {
-        DeTable::parse(self.text).map_err(|error| {
+        let root = DeTable::parse(self.text).map_err(|error| {
             let first = error
                 .message()
                 .lines()
@@ -51,7 +53,42 @@ impl Source<'_> {
                 .unwrap_or("not TOML")
                 .to_string();
             self.error(error.span().unwrap_or(0..0), "", first)
-        })
+        })?;
+        for (key, value) in root.get_ref() {
+            // Names and sentences end in rows and lines.
+            let has_lines = matches!(&**key.get_ref(), "about" | "title");
+            self.check_printable(key, value, has_lines)?;
+        }
+        Ok(root)
+    }
+
+    /// Refuses a key or a text in a value with a character that a terminal obeys.
+    fn check_printable(
+        &self,
+        key: &Spanned<Cow<'_, str>>,
+        value: &Spanned<DeValue<'_>>,
+        has_lines: bool,
+    ) -> Result<(), StudyError> {
+        let check = |text: &str, span: Range<usize>| {
+            let is_wrong = |c: &char| is_unprintable(*c) && !(has_lines && "\n\r\t".contains(*c));
+            let Some(c) = text.chars().find(is_wrong) else {
+                return Ok(());
+            };
+            let code = u32::from(c);
+            let expected = format!("expected a printable text in one line: it has U+{code:04X}");
+            Err(self.error(span, &printable(key.get_ref()), expected))
+        };
+        check(key.get_ref(), key.span())?;
+        match value.get_ref() {
+            DeValue::String(text) => check(text, value.span()),
+            DeValue::Array(items) => items
+                .iter()
+                .try_for_each(|item| self.check_printable(key, item, has_lines)),
+            DeValue::Table(entries) => entries
+                .iter()
+                .try_for_each(|(key, value)| self.check_printable(key, value, false)),
+            _ => Ok(()),
+        }
     }
 }
 

@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
+use tcpcost_counts::printable_text;
 use toml::Spanned;
 use toml::de::DeValue;
 
@@ -83,7 +84,7 @@ impl From<&serde_json::Value> for Raw {
 
 pub(crate) fn raw(value: &DeValue<'_>) -> Raw {
     match value {
-        DeValue::String(text) => Raw::Text(harmless(text)),
+        DeValue::String(text) => Raw::Text(printable_text(text).into_owned()),
         DeValue::Boolean(on) => Raw::Boolean(*on),
         DeValue::Integer(n) => {
             i64::from_str_radix(n.as_str(), n.radix()).map_or(Raw::Other, Raw::Integer)
@@ -94,7 +95,7 @@ pub(crate) fn raw(value: &DeValue<'_>) -> Raw {
             entries.sort_by_key(|(key, _)| key.span().start);
             let entry = |(key, value): (&Spanned<_>, &Spanned<DeValue<'_>>)| {
                 let key: &std::borrow::Cow<'_, str> = key.get_ref();
-                (harmless(key), raw(value.get_ref()))
+                (printable_text(key).into_owned(), raw(value.get_ref()))
             };
             Raw::Table(entries.into_iter().map(entry).collect())
         }
@@ -106,15 +107,4 @@ pub(crate) fn raw(value: &DeValue<'_>) -> Raw {
 pub(crate) fn raw_text(text: &str) -> Option<Raw> {
     let value = DeValue::parse(text).ok()?;
     Some(raw(value.get_ref()))
-}
-
-/// A text that can be shown on any terminal: control characters, which could move its cursor or
-/// colour what follows, stand as U+FFFD. Lines and tabs stay.
-fn harmless(text: &str) -> String {
-    let shown = |char: char| match char {
-        '\n' | '\t' => char,
-        _ if char.is_control() => char::REPLACEMENT_CHARACTER,
-        _ => char,
-    };
-    text.chars().map(shown).collect()
 }

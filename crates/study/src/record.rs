@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use crate::measure::FixedWork;
 use serde::{Deserialize, Serialize};
-use tcpcost_counts::{ByConnection, CallChains, MeterName, Quantity, Reading, Whose};
+use tcpcost_counts::{
+    ByConnection, CallChains, MeterName, Quantity, Reading, Whose, printable_json,
+};
 
 use crate::capture::Capture;
 use crate::host_name::HostName;
@@ -481,7 +483,8 @@ pub enum RecordError {
 }
 
 impl Record {
-    /// Reads one line of a records file, of this schema or an earlier one.
+    /// Reads one line of a records file, of this schema or an earlier one. Its texts become printable lines: they may come
+    /// from any host.
     ///
     /// # Errors
     /// A line that is not a record, or one of a newer schema.
@@ -490,6 +493,7 @@ impl Record {
         struct Version {
             schema_version: u32,
         }
+        let line = &*printable_json(line);
         let Version { schema_version } = serde_json::from_str(line)?;
         if schema_version > SCHEMA_VERSION {
             return Err(RecordError::Newer(schema_version));

@@ -86,8 +86,6 @@ impl Study {
         // One line, whatever it was in the file.
         let title = top.text("title", any)?.unwrap_or_else(|| name.to_string());
         let title = title.split_whitespace().collect::<Vec<_>>().join(" ");
-        // No escape sequence of a file reaches a terminal.
-        let title: String = title.chars().filter(|c| !c.is_control()).collect();
         let about = top.text("about", any)?.unwrap_or_default();
 
         let mut base = Base::default();

@@ -99,7 +99,7 @@ fn log(verbose: u8) {
         _ => LevelFilter::DEBUG,
     };
     tracing_subscriber::fmt()
-        .with_writer(std::io::stderr)
+        .with_writer(|| output::Log)
         .with_max_level(level)
         .without_time()
         // Or a closed standard error would be written about to itself.

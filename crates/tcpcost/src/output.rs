@@ -10,6 +10,7 @@ use anyhow::Context;
 use clap::Args;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
+use tcpcost_counts::{Guard, TextForm, printable};
 use tcpcost_host::named_file;
 use tcpcost_report::{
     Decision, Summary, TextStyle, Verdict, bmf, csv, github_benchmark, json, ktap, markdown, nipa,
@@ -86,7 +87,7 @@ pub fn write_file(path: &Path, text: &str) -> anyhow::Result<()> {
     named_file::write(path, text).with_context(|| format!("write {}", path.display()))
 }
 
-/// A line on standard error. One that nobody can read is no reason to end.
+/// A line on standard error, whatever text of others it is made of. One that nobody can read is no reason to end.
 macro_rules! say {
     ($($line:tt)*) => {
         $crate::output::to_stderr(format_args!($($line)*))
@@ -97,7 +98,23 @@ pub(crate) use say;
 /// See [`say!`].
 pub fn to_stderr(line: fmt::Arguments<'_>) {
     // In one piece, so that lines of several processes do not mix.
-    let _ = Patient(io::stderr()).write_all(format!("{line}\n").as_bytes());
+    let line = line.to_string();
+    let _ = Patient(io::stderr()).write_all(format!("{}\n", printable(&line)).as_bytes());
+}
+
+/// Writes each event of the log as one line.
+pub struct Log;
+
+impl Write for Log {
+    fn write(&mut self, event: &[u8]) -> io::Result<usize> {
+        let line = String::from_utf8_lossy(event);
+        say!("{}", line.strip_suffix('\n').unwrap_or(&line));
+        Ok(event.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// Prints results. Several runs are several tables, one JSON list, or CSV under one head.
@@ -147,7 +164,18 @@ pub fn print(summaries: &[Summary], format: RunFormat, details: bool) -> anyhow:
             .collect::<Vec<_>>()
             .join("\n"),
     };
-    write(&out).map(|_| ())
+    let RunFormat {
+        json,
+        nipa,
+        bmf,
+        github_benchmark,
+        ..
+    } = format;
+    let written = match json || nipa || bmf || github_benchmark {
+        true => write_json(&out),
+        false => write(&out),
+    };
+    written.map(|_| ())
 }
 
 /// Columns of the terminal, if that has fewer than a file gets.
@@ -172,15 +200,34 @@ pub fn say_what_is_missing(summary: &Summary) {
     }
 }
 
-/// Writes to standard output at once. Tells whether anybody still reads it: `tcpcost report DIR | head`
-/// is no error.
+/// Writes lines to standard output at once, made harmless by [`Guard`]. Tells whether anybody still reads it:
+/// `tcpcost report DIR | head` is no error.
 pub fn write(text: &str) -> anyhow::Result<bool> {
-    write_with(|out| out.write_all(text.as_bytes()))
+    write_with(TextForm::Lines, |out| out.write_all(text.as_bytes()))
 }
 
-/// The same of what is written as it is made.
-pub fn write_with(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> anyhow::Result<bool> {
-    let mut stdout = BufWriter::with_capacity(1 << 16, Patient(io::stdout().lock()));
+/// Writes a JSON document as [`write`] does lines.
+pub fn write_json(text: &str) -> anyhow::Result<bool> {
+    write_with(TextForm::Json, |out| out.write_all(text.as_bytes()))
+}
+
+/// Writes lines in place of all that the terminal shows.
+pub fn write_screen(text: &str) -> anyhow::Result<bool> {
+    // From the upper left corner, the rest erased.
+    match Patient(io::stdout()).write_all(b"\x1b[H\x1b[J") {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(error).context("write to standard output"),
+        Ok(()) => write(text),
+    }
+}
+
+/// Writes text to standard output as it is made.
+pub fn write_with(
+    form: TextForm,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> anyhow::Result<bool> {
+    let guard = Guard::new(Patient(io::stdout().lock()), form);
+    let mut stdout = BufWriter::with_capacity(1 << 16, guard);
     match write(&mut stdout).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
         other => other.map(|()| true).context("write to standard output"),

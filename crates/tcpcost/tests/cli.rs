@@ -102,12 +102,18 @@ fn every_listed_study_can_be_shown_copied_and_planned() {
 #[test]
 fn a_title_is_one_line_that_moves_no_cursor() {
     let place = Place::new();
-    let title = "title = \"first\\nsecond \\u001b[31mred\\u0007\"\n";
-    let study = place.write("t.toml", &SHORT.replace("title = \"short\"\n", title));
-    let ran = place.run(&["run", &study, "--dry-run"]);
+    let dry_run = |title: &str| {
+        let title = format!("title = {title}\n");
+        let study = place.write("t.toml", &SHORT.replace("title = \"short\"\n", &title));
+        place.run(&["run", &study, "--dry-run"])
+    };
+    let ran = dry_run("\"first\\nsecond\"");
     assert_eq!(ran.code, Some(0), "{ran:?}");
-    let first = ran.stdout.lines().next().unwrap();
-    assert_eq!(first, "first second \u{fffd}[31mred\u{fffd}");
+    assert_eq!(ran.stdout.lines().next(), Some("first second"));
+    let ran = dry_run("\"\\u001b[31mred\\u0007\"");
+    assert_eq!(ran.code, Some(2), "{ran:?}");
+    let why = "title: expected a printable text in one line: it has U+001B\n";
+    assert!(ran.stderr.ends_with(why), "{ran:?}");
 }
 
 #[test]

@@ -1,10 +1,11 @@
 //! One self-contained page of a capture: its findings, its table, and charts drawn by a bundled
-//! script. It loads nothing: its content security policy refuses every address.
+//! script. It loads nothing, and runs only what it was made with: its content security policy refuses all else.
 
 use maud::{DOCTYPE, PreEscaped, html};
 use serde_json::{Value, json};
 
 use crate::graph::{ConnectionGraph, Graph, Points, Step};
+use crate::page_policy::{PLOT_STYLE, policy, source};
 use crate::report::{ConnectionReport, Distribution, Report};
 use crate::text::{connection_text, largest, summary};
 
@@ -14,7 +15,6 @@ const PLOT: &str = include_str!("../assets/plot.min.js");
 const LICENCES: &str = include_str!("../assets/LICENSES.txt");
 const STYLE: &str = include_str!("../assets/report.css");
 const SCRIPT: &str = include_str!("../assets/trace.js");
-const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'";
 
 /// The page; charts are of the connections that `graph` has, those of several beside each other.
 pub fn page(report: &Report, graph: &Graph) -> String {
@@ -39,20 +39,25 @@ pub fn page(report: &Report, graph: &Graph) -> String {
         .expect("values have no keys but strings")
         .replace('<', "\\u003c");
     let title = format!("{}: what its TCP did", report.file);
+    let bundle = format!("/*\n{LICENCES}*/\n{PLOT}");
+    let beside = beside(shown.len());
+    let scripts = [source(&bundle), source(SCRIPT)];
+    let styles = [source(STYLE), source(&beside), source(PLOT_STYLE)];
     html! {
         (DOCTYPE)
         html lang="en" {
             head {
                 meta charset="utf-8";
-                meta http-equiv="Content-Security-Policy" content=(POLICY);
+                meta http-equiv="Content-Security-Policy" content=(policy(&scripts, &styles));
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 title { (title) }
                 style { (PreEscaped(STYLE)) }
+                style { (PreEscaped(&beside)) }
             }
             body {
                 header { h1 { (title) } }
                 main {
-                    pre style="white-space: pre-wrap" { (summary(report)) }
+                    pre.wrapped { (summary(report)) }
                     div.scroll { pre { (largest(report)) } }
                     @if !charts.is_empty() {
                         p { "Drag across a chart of time to look at a part of it; a double click shows all." }
@@ -60,7 +65,7 @@ pub fn page(report: &Report, graph: &Graph) -> String {
                     @if shown.len() > 1 {
                         @let mut places = 0..;
                         @for row in &rows {
-                            div style=(beside(shown.len())) {
+                            div.beside {
                                 @for (place, chart) in places.by_ref().take(row.len()).zip(row) { (figure(place, chart)) }
                             }
                         }
@@ -75,7 +80,7 @@ pub fn page(report: &Report, graph: &Graph) -> String {
                     }
                 }
                 script type="application/json" id="charts" { (PreEscaped(data)) }
-                script { "/*\n" (PreEscaped(LICENCES)) "*/\n" (PreEscaped(PLOT)) }
+                script { (PreEscaped(&bundle)) }
                 script { (PreEscaped(SCRIPT)) }
             }
         }
@@ -83,11 +88,11 @@ pub fn page(report: &Report, graph: &Graph) -> String {
     .into_string()
 }
 
-/// So many columns, and fewer where each would be too narrow to read.
+/// The style of charts in so many columns, and fewer where each would be too narrow to read.
 fn beside(columns: usize) -> String {
-    let gaps = columns.saturating_sub(1) * 2;
+    let (columns, gaps) = (columns.max(1), columns.saturating_sub(1) * 2);
     format!(
-        "display: grid; gap: 1.5rem 2rem; grid-template-columns: repeat(auto-fit, minmax(min(100%, max(16rem, (100% - {gaps}rem) / {columns})), 1fr))"
+        ".beside {{ display: grid; gap: 1.5rem 2rem; grid-template-columns: repeat(auto-fit, minmax(min(100%, max(16rem, (100% - {gaps}rem) / {columns})), 1fr)); }}\n.wrapped {{ white-space: pre-wrap; }}"
     )
 }
 

@@ -6,6 +6,7 @@ use csv::{Terminator, WriterBuilder};
 use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
+use tcpcost_counts::csv_field;
 
 use crate::report::{ConnectionReport, Report, SCHEMA_VERSION};
 
@@ -128,9 +129,13 @@ pub fn write_csv(reports: &[Report], out: impl Write) -> io::Result<()> {
         for connection in &report.connections {
             let value = connection_value(connection);
             let number = connection.number.to_string();
-            let mut row = |end: &str, name: &str, value: &Value| match value {
-                Value::String(text) => out.write_record([&report.file, &number, end, name, text]),
-                other => out.write_record([&report.file, &number, end, name, &other.to_string()]),
+            let file = csv_field(&report.file);
+            let mut row = |end: &str, name: &str, value: &Value| {
+                let value = match value {
+                    Value::String(text) => csv_field(text),
+                    other => other.to_string().into(),
+                };
+                out.write_record([&file, &*number, &csv_field(end), name, &value])
             };
             for (name, value) in value.as_object().into_iter().flatten() {
                 if name != "ends" && name != "number" {

@@ -40,6 +40,7 @@ mod links;
 mod mss;
 mod opening;
 mod packet;
+mod page_policy;
 mod pcap;
 mod pcapng;
 mod policy;

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 
+use tcpcost_counts::Printable;
+
 use crate::segment::{Segment, Skipped};
 
 /// Takes what a capture holds.
@@ -40,7 +42,7 @@ pub enum Form {
 }
 
 /// Names of hosts in a text, by the number that a [`crate::Host::Named`] holds.
-pub type Names = Vec<String>;
+pub type Names = Vec<Printable>;
 
 /// What reading found beside the segments.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use tcpcost_counts::{Counts, Figure, MeterName, Quantity, Source};
+use tcpcost_counts::{Counts, Figure, MeterName, Printable, Quantity, Source};
 
 use crate::connection::{Began, Connection, Ended, Handshake};
 use crate::counts::DirectionCounts;
@@ -27,7 +27,7 @@ pub const SCHEMA_VERSION: u32 = 2;
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
     /// Name of the file, `-` for standard input.
-    pub file: String,
+    pub file: Printable,
     /// Its form, if it has a known one.
     pub form: Option<Form>,
     /// Packets, or lines of a text.
@@ -247,7 +247,7 @@ impl Report {
             })
             .collect();
         Report {
-            file: file.to_string(),
+            file: Printable::from(file),
             form: reading.form,
             packets: reading.packets,
             bytes: reading.bytes,

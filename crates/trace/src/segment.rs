@@ -3,6 +3,7 @@
 use crate::tunnels::Tunnel;
 use std::hash::{Hash, Hasher};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use tcpcost_counts::Printable;
 
 /// TCP's flags as on the wire.
 pub mod flag {
@@ -195,11 +196,14 @@ impl Skipped {
     }
 }
 
-pub(crate) fn endpoint_name(end: Endpoint, names: &[String]) -> String {
+pub(crate) fn endpoint_name(end: Endpoint, names: &[Printable]) -> String {
     let name = match end.host {
         Host::Address(std::net::IpAddr::V6(address)) => format!("[{address}]"),
         Host::Address(address) => address.to_string(),
-        Host::Named(index) => names.get(index as usize).cloned().unwrap_or_default(),
+        Host::Named(index) => names
+            .get(index as usize)
+            .map(ToString::to_string)
+            .unwrap_or_default(),
     };
     if end.port == 0 {
         name

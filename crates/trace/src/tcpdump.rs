@@ -14,8 +14,10 @@ use std::net::IpAddr;
 
 use self::clock::{Clock, Counts};
 use self::forms::{new_form, numbered, old_form};
+use tcpcost_counts::Printable;
+
 use crate::bytes::Bytes;
-use crate::read::{Broken, Reading, Sink};
+use crate::read::{Broken, Names, Reading, Sink};
 use crate::segment::{Endpoint, Host, Segment, Way, flag};
 
 /// Longer lines are cut here; tcpdump prints no segment so long.
@@ -87,7 +89,7 @@ enum Line {
 
 #[derive(Default)]
 struct Text {
-    names: Vec<String>,
+    names: Names,
     by_name: HashMap<String, u32>,
     /// Of each direction whose SYN was seen: its sequence number, and what is to be added to those
     /// after it, which the first of them decides.
@@ -232,7 +234,7 @@ impl Text {
         let next = self.names.len() as u32;
         let index = *self.by_name.entry(name.to_string()).or_insert(next);
         if index == next {
-            self.names.push(name.to_string());
+            self.names.push(Printable::from(name));
         }
         Endpoint {
             host: Host::Named(index),
@@ -354,7 +356,7 @@ mod tests {
             (segment.source.host, segment.destination.port),
             (Host::Named(0), 80)
         );
-        assert_eq!(text.names, ["A", "B.example"]);
+        assert_eq!(text.names, ["A", "B.example"].map(Printable::from));
         assert_eq!((segment.seq, segment.at_ns), (None, None));
     }
 }

@@ -2,8 +2,11 @@
 
 mod common;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use common::{CLIENT, SERVER, Script};
 use serde_json::Value;
+use sha2::{Digest, Sha256};
 use tcpcost_testbed::{Browser, Loaded};
 use tcpcost_trace::{Analysis, Filter, Graph, Settings, page, read};
 
@@ -58,6 +61,29 @@ const DRAG: &str = r#"<script>
 })();
 </script></body>"#;
 
+/// The page with a script of the test, which its policy allows besides its own.
+fn with_script(page: &str, script: &str) -> String {
+    let text = script.strip_prefix("<script>").unwrap();
+    let (text, _) = text.split_once("</script>").unwrap();
+    let hash = STANDARD.encode(Sha256::digest(text));
+    let allowed = page.replace("script-src ", &format!("script-src 'sha256-{hash}' "));
+    allowed.replace("</body>", script)
+}
+
+#[test]
+fn a_script_that_the_page_was_not_made_with_does_not_run() {
+    let Some(browser) = Browser::find() else {
+        return;
+    };
+    let dom = |page: &str| browser.load(page).dom;
+    let script = "<script>document.title = 'obe' + 'yed'</script></body>";
+    let page = two_connections();
+    assert!(dom(&with_script(&page, script)).contains("obeyed"));
+    assert!(!dom(&page.replace("</body>", script)).contains("obeyed"));
+    let handler = "<svg onload=\"document.title = 'obe' + 'yed'\"></svg></body>";
+    assert!(!dom(&page.replace("</body>", handler)).contains("obeyed"));
+}
+
 #[test]
 fn dragging_across_a_chart_shows_that_part_and_a_double_click_all_of_it() {
     let Some(browser) = Browser::find() else {
@@ -65,7 +91,7 @@ fn dragging_across_a_chart_shows_that_part_and_a_double_click_all_of_it() {
     };
     let Loaded {
         dom, complaints, ..
-    } = browser.load(&two_connections().replace("</body>", DRAG));
+    } = browser.load(&with_script(&two_connections(), DRAG));
     assert!(complaints.is_empty(), "{complaints:#?}");
     // The script itself has the word before.
     let told = dom
@@ -109,7 +135,7 @@ fn nothing_is_cut_off_on_a_narrow_screen() {
     let name = "a_capture_with_a_name_without_spaces_of_an_interface_and_a_date-20260101.pcapng";
     let page = two_connections().replace(">two:", &format!(">{name}:"));
     assert!(page.contains(name));
-    let dom = browser.load(&page.replace("</body>", NARROW)).dom;
+    let dom = browser.load(&with_script(&page, NARROW)).dom;
     let told = dom
         .rsplit("<output>")
         .next()

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, SocketAddr};
 
-use tcpcost_counts::{Counts, Figure, MeterName, Quantity, Source};
+use tcpcost_counts::{Counts, Figure, MeterName, Printable, Quantity, Source};
 use tcpcost_meter::MeterError;
 use tcpcost_meter::bpf::connection_key;
 use tcpcost_meter::sock_diag::{self, Connection};
@@ -70,7 +70,7 @@ pub struct Seen {
     /// Who holds it, where that was asked for and may be seen.
     pub process: Option<Process>,
     /// Path of its cgroup, where that was asked for; its id where it has no path here.
-    pub cgroup: Option<String>,
+    pub cgroup: Option<Printable>,
 }
 
 /// All connections of this namespace that pass the filter, by cookie.
@@ -87,8 +87,8 @@ pub fn look(wanted: &Wanted, owners: &mut Owners) -> Result<HashMap<u64, Seen>, 
     let seen = all.into_iter().map(|connection| {
         let process = owners.process(connection.inode).cloned();
         let cgroup = connection.cgroup.filter(|_| with_cgroups).map(|id| {
-            let path = owners.cgroup(id).map(str::to_string);
-            path.unwrap_or_else(|| format!("id {id}"))
+            let path = owners.cgroup(id).cloned();
+            path.unwrap_or_else(|| format!("id {id}").into())
         });
         let seen = Seen {
             connection,
@@ -111,7 +111,7 @@ pub struct Row {
     /// The process.
     pub process: Option<Process>,
     /// The cgroup.
-    pub cgroup: Option<String>,
+    pub cgroup: Option<Printable>,
     /// Connections in it.
     pub connections: u64,
     /// Growth.
@@ -193,7 +193,7 @@ fn empty() -> Row {
 
 /// Sums of the rows of each owner. A count that one of them lacks is absent.
 fn grouped(rows: &[Row], owner: impl Fn(&Row) -> Row) -> Vec<Row> {
-    let mut groups: HashMap<(Option<Process>, Option<String>), Row> = HashMap::new();
+    let mut groups: HashMap<(Option<Process>, Option<Printable>), Row> = HashMap::new();
     for row in rows {
         let owner = owner(row);
         let group = groups

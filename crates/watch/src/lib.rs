@@ -36,6 +36,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use anyhow::Context;
+use tcpcost_counts::{Guard, TextForm};
 use tcpcost_signals::Interrupt;
 
 pub use connections::{By, Filter, Wanted};
@@ -134,10 +135,10 @@ pub fn watch(options: &Options) -> anyhow::Result<()> {
             let mut keys = Keys::new(clock)?;
             return driver::watch(&mut look, &mut keys, &mut screen, options.count);
         }
-        let out = out.lock();
+        let out = |form| Guard::new(out.lock(), form);
         let mut view: Box<dyn View> = match options.form == Form::Json {
-            true => Box::new(json::Json::new(out, &about, wanted)),
-            false => Box::new(lines::Lines::new(out, &about, wanted)?),
+            true => Box::new(json::Json::new(out(TextForm::Json), &about, wanted)),
+            false => Box::new(lines::Lines::new(out(TextForm::Lines), &about, wanted)?),
         };
         driver::watch(&mut look, &mut clock, view.as_mut(), options.count)
     };

@@ -8,13 +8,15 @@ use std::fs;
 use std::os::linux::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use tcpcost_counts::Printable;
+
 /// A process.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Process {
     /// Its id.
     pub pid: u32,
-    /// Its /proc/PID/comm.
-    pub name: String,
+    /// Its /proc/PID/comm, which the process may choose.
+    pub name: Printable,
 }
 
 /// Who holds sockets, as far as we may see.
@@ -23,7 +25,7 @@ pub struct Owners {
     proc: PathBuf,
     cgroups: PathBuf,
     processes: HashMap<u32, Option<Process>>,
-    paths: HashMap<u64, Option<String>>,
+    paths: HashMap<u64, Option<Printable>>,
 }
 
 impl Default for Owners {
@@ -88,8 +90,8 @@ impl Owners {
                     continue;
                 };
                 let name = name.get_or_insert_with(|| {
-                    let name = fs::read_to_string(folder.join("comm")).unwrap_or_default();
-                    name.trim_end().to_string()
+                    let name = fs::read(folder.join("comm")).unwrap_or_default();
+                    Printable::of_bytes(name.trim_ascii_end())
                 });
                 found.entry(inode).or_insert_with(|| Process {
                     pid,
@@ -101,7 +103,7 @@ impl Owners {
     }
 
     /// Path of a cgroup under the mount, e.g. `/system.slice/nginx.service`.
-    pub fn cgroup(&mut self, id: u64) -> Option<&str> {
+    pub fn cgroup(&mut self, id: u64) -> Option<&Printable> {
         if !self.paths.contains_key(&id) {
             let mut found = HashMap::new();
             walk_cgroups(&self.cgroups, &self.cgroups, &mut found);
@@ -110,7 +112,7 @@ impl Owners {
                 self.paths.insert(id, Some(path));
             }
         }
-        self.paths.get(&id)?.as_deref()
+        self.paths.get(&id)?.as_ref()
     }
 }
 
@@ -124,7 +126,7 @@ fn inode(link: PathBuf) -> Option<u32> {
 }
 
 /// A cgroup's id is the inode of its directory.
-fn walk_cgroups(root: &Path, folder: &Path, found: &mut HashMap<u64, String>) {
+fn walk_cgroups(root: &Path, folder: &Path, found: &mut HashMap<u64, Printable>) {
     let Ok(metadata) = fs::symlink_metadata(folder) else {
         return;
     };
@@ -132,7 +134,8 @@ fn walk_cgroups(root: &Path, folder: &Path, found: &mut HashMap<u64, String>) {
         return;
     }
     let path = folder.strip_prefix(root).unwrap_or(folder);
-    found.insert(metadata.st_ino(), format!("/{}", path.display()));
+    let path = Printable::from(format!("/{}", path.display()));
+    found.insert(metadata.st_ino(), path);
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             walk_cgroups(root, &entry.path(), found);
@@ -167,7 +170,7 @@ mod tests {
         fs::create_dir(root.path().join("self")).unwrap();
         let mut owners = Owners::at(root.path(), root.path());
         owners.learn_processes(&[7, 99]);
-        let name = |owners: &Owners, inode| owners.process(inode).map(|p| p.name.clone());
+        let name = |owners: &Owners, inode| owners.process(inode).map(|p| p.name.to_string());
         assert_eq!(name(&owners, 7).as_deref(), Some("child"));
         assert_eq!(name(&owners, 99), None);
         assert_eq!(name(&owners, 0), None);
@@ -187,9 +190,9 @@ mod tests {
         let mut owners = Owners::at(root.path(), root.path());
         assert_eq!(
             owners.cgroup(id(&folder)),
-            Some("/system.slice/web.service")
+            Some(&"/system.slice/web.service".into())
         );
-        assert_eq!(owners.cgroup(id(root.path())), Some("/"));
+        assert_eq!(owners.cgroup(id(root.path())), Some(&"/".into()));
         assert_eq!(owners.cgroup(u64::MAX), None);
     }
 }

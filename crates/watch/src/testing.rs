@@ -134,11 +134,11 @@ pub fn row(pid: u32, name: &str, bytes: u64) -> Row {
         (Quantity::PureAcksReceived, 2_000),
         (Quantity::AckBurstsReceived, 1_250),
     ];
-    let name = name.to_string();
+    let name = name.into();
     Row {
         ends: Some([([10, 0, 0, 1], 40_000).into(), ([10, 0, 0, 2], 443).into()]),
         process: Some(Process { pid, name }),
-        cgroup: Some("/a".to_string()),
+        cgroup: Some("/a".into()),
         connections: 1,
         counts: Counts::from(counts),
     }

@@ -21,6 +21,7 @@ use crate::protocol::exact::{self, Method};
 use crate::protocol::omni::{self, Request, Response, Results, flag};
 use crate::remote::Control;
 use crate::traffic::{Local, Until};
+use tcpcost_counts::{Guard, TextForm, printable};
 use tcpcost_signals::Interrupt;
 
 mod buffers;
@@ -54,7 +55,7 @@ pub fn netperf(
     };
     let layout = Layout::of(&options)?;
     for note in options.notes.iter().chain(&layout.notes) {
-        eprintln!("netperf: {note}");
+        say(note);
     }
     if let Some(cpu) = options.affinity.local {
         let cpu = usize::try_from(cpu).unwrap_or(usize::MAX);
@@ -105,14 +106,19 @@ pub fn netperf(
     print(&output::results(&report, &layout))?;
     if options.verbosity > 1 {
         for remark in output::remarks(&report) {
-            eprintln!("netperf: {remark}");
+            say(&remark);
         }
     }
     Ok(0)
 }
 
+/// A line on standard error, whatever text of others it is made of.
+fn say(line: &str) {
+    eprintln!("netperf: {}", printable(line));
+}
+
 fn print(text: &str) -> Result<(), Failure> {
-    let mut stdout = io::stdout().lock();
+    let mut stdout = Guard::new(io::stdout().lock(), TextForm::Lines);
     match stdout
         .write_all(text.as_bytes())
         .and_then(|()| stdout.flush())
@@ -460,7 +466,7 @@ impl Tester<'_> {
 
 /// Results of a netserver that did not report them: what its TCP has acknowledged and sent.
 fn unreported(outcome: &Outcome, set_up: &Response) -> Results {
-    eprintln!("netperf: netserver did not report what it saw; its figures are those of this end");
+    say("netserver did not report what it saw; its figures are those of this end");
     Results {
         bytes_received: outcome.confirmed,
         bytes_sent: outcome.counted.bytes_received,

@@ -11,6 +11,8 @@ pub mod omni;
 
 use std::io::{self, Read, Write};
 
+use tcpcost_counts::Printable;
+
 /// Words of a message that belong to the test (`MAXSPECDATA`).
 pub const WORDS: usize = 162;
 
@@ -205,11 +207,11 @@ impl<'a> Reader<'a> {
         bytes
     }
 
-    /// Text in so many bytes, up to the first 0; what is no UTF-8 is replaced.
-    pub fn text(&mut self, width: usize) -> String {
+    /// Text in so many bytes, up to the first 0, as a printable line.
+    pub fn text(&mut self, width: usize) -> Printable {
         let bytes = self.bytes(width);
         let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(width);
-        String::from_utf8_lossy(&bytes[..end]).into_owned()
+        Printable::of_bytes(&bytes[..end])
     }
 }
 

@@ -182,8 +182,8 @@ impl Request {
             netserver_ip,
             socket_prio: from.i32(),
             socket_tos: from.i32(),
-            cong_control: from.text(16),
-            fill_file: from.text(32),
+            cong_control: from.text(16).to_string(),
+            fill_file: from.text(32).to_string(),
         }
     }
 }
@@ -390,9 +390,15 @@ impl Results {
             peak_cpu_id,
             peak_cpu_util,
             transport_retrans,
-            cong_control: from.text(16),
+            cong_control: word(&from.text(16)),
         }
     }
+}
+
+/// A name without what a shell, CSV or `eval` of `-k` would obey.
+fn word(name: &str) -> String {
+    let is_of_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+    name.replace(|c| !is_of_name(c), "?")
 }
 
 /// Bytes of the names of interface and driver, which netserver leaves empty since 2.7.

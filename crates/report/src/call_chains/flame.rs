@@ -129,6 +129,30 @@ fn draw(title: &str, subtitle: &str, unit: &str, lines: Vec<String>) -> Option<S
     String::from_utf8(svg).ok()
 }
 
+/// What a flame graph brings into the page that it is in.
+pub(crate) struct InlineTexts {
+    pub(crate) script: String,
+    pub(crate) style: String,
+    /// The attribute `onload`.
+    pub(crate) handler: &'static str,
+}
+
+/// The script and the style of every flame graph: they do not depend on its samples.
+pub(crate) fn inline_texts() -> Option<InlineTexts> {
+    let svg = draw("", "", "", vec!["a 1".to_string()])?;
+    let within = |element: &str| {
+        let (_, rest) = svg.split_once(&format!("<{element} "))?;
+        let (_, rest) = rest.split_once('>')?;
+        let (text, _) = rest.split_once(&format!("</{element}>"))?;
+        Some(text.replace("<![CDATA[", "").replace("]]>", ""))
+    };
+    Some(InlineTexts {
+        script: within("script")?,
+        style: within("style")?,
+        handler: "init(evt)",
+    })
+}
+
 /// The samples behind a cell's tables, in words.
 pub(crate) fn samples(cell: &CellSummary) -> Option<String> {
     let sampled = cell.profiles.iter().map(|profile| {

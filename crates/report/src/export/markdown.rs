@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use tcpcost_counts::printable;
 use tcpcost_study::{Derived, Figure};
 
 use crate::cell::CellSummary;
@@ -112,24 +113,44 @@ fn shown(cell: &CellSummary, of: Derived) -> String {
 
 /// As code, which nothing in it ends.
 fn code(text: &str) -> String {
-    format!("`{}`", text.replace('`', "'"))
+    match text.trim() {
+        "" => "` `".to_string(),
+        _ => format!("`{}`", printable(text).replace('`', "'")),
+    }
 }
 
-/// As plain text: no markup, no link, nobody mentioned.
+/// As plain text: no markup, no formula, no link, no issue or user mentioned. GitHub looks for those in the text that it
+/// made of Markdown, where an escape is gone; a space of no width ([`NOTHING`]) is not.
 fn escaped(text: &str) -> String {
+    let text = printable(text.trim());
     let mut out = String::new();
-    for char in text.chars() {
+    let ends_in = |out: &str, word: &str| {
+        let from = out.len().checked_sub(word.len());
+        from.and_then(|from| out.get(from..))
+            .is_some_and(|end| end.eq_ignore_ascii_case(word))
+    };
+    for (at, char) in text.char_indices() {
         match char {
-            '\\' | '`' | '*' | '_' | '[' | ']' | '|' | '#' | '~' => out.extend(['\\', char]),
+            // A list, or a line under a heading.
+            '+' | '-' | '=' if at == 0 => out.extend(['\\', char]),
+            '\\' | '`' | '*' | '_' | '[' | ']' | '|' | '~' => out.extend(['\\', char]),
             '<' => out += "&lt;",
             '>' => out += "&gt;",
             '&' => out += "&amp;",
-            '@' => out += "&#64;",
+            '$' => out += "<span>$</span>",
+            '#' => out.extend(["\\#", NOTHING]),
+            '@' => out.extend(["@", NOTHING]),
+            ':' if text[at..].starts_with("://") => out.extend([":", NOTHING]),
+            '.' if ends_in(&out, "www") => out.extend([NOTHING, "."]),
+            '-' if ends_in(&out, "gh") => out.extend(["-", NOTHING]),
             _ => out.push(char),
         }
     }
     out
 }
+
+/// A space of no width.
+const NOTHING: &str = "&#8203;";
 
 /// A fence that no line of the text ends.
 fn fence(text: &str) -> String {
@@ -144,9 +165,15 @@ mod tests {
     #[test]
     fn nothing_in_a_text_is_markup_and_nothing_ends_a_block() {
         let text = "a*b* [x](y) <script> @all #1 | `c`";
-        let expected = "a\\*b\\* \\[x\\](y) &lt;script&gt; &#64;all \\#1 \\| \\`c\\`";
+        let expected = "a\\*b\\* \\[x\\](y) &lt;script&gt; @&#8203;all \\#&#8203;1 \\| \\`c\\`";
         assert_eq!(escaped(text), expected);
-        assert_eq!(code("a`b"), "`a'b`");
+        assert_eq!(
+            escaped("- http://x www.x.org GH-1 $a$"),
+            "\\- http:&#8203;//x www&#8203;.x.org GH-&#8203;1 <span>$</span>a<span>$</span>"
+        );
+        assert_eq!(escaped("a\n| b | ::error::"), "a␊\\| b \\| ∷error::");
+        assert_eq!(code("a`b\n|"), "`a'b␊|`");
+        assert_eq!(code(" "), "` `");
         assert_eq!(fence("no ticks"), "```");
         assert_eq!(fence("four ````\n"), "`````");
     }

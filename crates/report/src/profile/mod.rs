@@ -286,11 +286,11 @@ impl<'a> Samples<'a> {
                         function.exclusive += count;
                     }
                 }
-                // The name of a task may be anything.
+                // The name of a task or a function may be anything.
                 let mut line = part.context.replace([';', '\n'], "_");
                 for name in names {
                     line.push(';');
-                    line.push_str(name);
+                    line.push_str(&name.replace(';', "_"));
                 }
                 *samples.folded.entry(line).or_default() += count;
             }

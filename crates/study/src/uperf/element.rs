@@ -5,6 +5,7 @@ use quick_xml::errors::{Error, IllFormedError, SyntaxError};
 use quick_xml::escape::unescape;
 use quick_xml::events::attributes::AttrError;
 use quick_xml::events::{BytesStart, Event};
+use tcpcost_counts::printable;
 
 /// What is wrong, and where.
 #[derive(Debug)]
@@ -28,11 +29,8 @@ impl Wrong {
 
 /// A word of the file that may be shown on any terminal, cut where it is long.
 pub(super) fn shown(word: &str) -> String {
-    let char = |char: char| match char.is_control() {
-        true => char::REPLACEMENT_CHARACTER,
-        false => char,
-    };
-    let mut text: String = word.chars().map(char).take(SHOWN).collect();
+    let word = printable(word);
+    let mut text: String = word.chars().take(SHOWN).collect();
     if word.chars().count() > SHOWN {
         text.push('…');
     }

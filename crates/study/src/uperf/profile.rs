@@ -82,6 +82,8 @@ pub(super) struct Options {
 #[derive(Debug)]
 pub(super) struct Value {
     pub(super) text: String,
+    /// As messages show it: the name of a variable, whose value may be a secret.
+    pub(super) shown: String,
     pub(super) line: usize,
 }
 
@@ -102,7 +104,7 @@ impl Profile {
         let mut name = String::new();
         for attribute in &root.attributes {
             word(Is::Attribute("profile"), &attribute.name, attribute.line)?;
-            name = reader.value(attribute)?;
+            name = attribute.text();
         }
         let mut groups = Vec::new();
         for child in &root.children {
@@ -156,11 +158,10 @@ impl Reader<'_> {
         let (mut name, mut threads) = (None, None);
         for attribute in &of.attributes {
             let row = word(Is::Attribute("group"), &attribute.name, attribute.line)?;
-            let value = self.value(attribute)?;
             match row.name {
-                "name" => name = Some(value),
+                "name" => name = Some(attribute.text()),
                 key => {
-                    threads = Some(self.number(attribute, &value)?);
+                    threads = Some(self.number(attribute)?);
                     if key == "nprocs" {
                         let text = "nprocs: threads, not processes".to_string();
                         self.note(attribute.line, text);
@@ -203,16 +204,15 @@ impl Reader<'_> {
                 &attribute.name,
                 attribute.line,
             )?;
-            let value = self.value(attribute)?;
             match row.name {
-                "iterations" => transaction.iterations = self.number(attribute, &value)?,
+                "iterations" => transaction.iterations = self.number(attribute)?,
                 "duration" => {
-                    let time = time(&value);
+                    let time = time(&self.value(attribute)?.text);
                     let wrong = |what| Wrong::new(attribute.line, &attribute.name, what);
                     transaction.duration = Some(time.map_err(wrong)?);
                 }
                 _ => {
-                    let rate = self.number(attribute, &value)?;
+                    let rate = self.number(attribute)?;
                     if rate == 0 {
                         let what = "expected a number from 1";
                         return Err(Wrong::new(attribute.line, &attribute.name, what));
@@ -244,7 +244,7 @@ impl Reader<'_> {
             match row.name {
                 "type" => {
                     let value = self.value(attribute)?;
-                    kind = Some(kind_of(&value, attribute.line)?);
+                    kind = Some(kind_of(&value)?);
                 }
                 _ => options = Some(attribute),
             }
@@ -295,16 +295,22 @@ impl Reader<'_> {
             (name, Some(value)) => {
                 let value = self.expanded(value, one.line)?;
                 let count = |what: &str| {
-                    whole(&value).map_err(|error| wrong(format!("{what}{value:.40}: {error}")))
+                    whole(&value.text)
+                        .map_err(|error| wrong(format!("{what}{}: {error}", value.shown)))
+                };
+                let bytes_of = |value: &Value| {
+                    bytes(&value.text).map_err(|what| wrong(format!("{}: {what}", value.shown)))
                 };
                 match name {
-                    "size" => options.size = Some(size(&value).map_err(wrong)?),
-                    "rsize" => options.read_bytes = Some(bytes(&value).map_err(wrong)?),
-                    "nfiles" => options.files = count("")?,
-                    "dir" => {
-                        let (text, line) = (value, one.line);
-                        options.folder = Some(Value { text, line });
+                    "size" => {
+                        options.size = Some(
+                            size(&value.text)
+                                .map_err(|what| wrong(format!("{}: {what}", value.shown)))?,
+                        )
                     }
+                    "rsize" => options.read_bytes = Some(bytes_of(&value)?),
+                    "nfiles" => options.files = count("")?,
+                    "dir" => options.folder = Some(value),
                     "count" => options.count = count("")?,
                     "conn" => {
                         options.conn = count("")?;
@@ -312,25 +318,22 @@ impl Reader<'_> {
                             return Err(wrong("expected a number from 1".to_string()));
                         }
                     }
-                    "remotehost" => {
-                        let (text, line) = (value, one.line);
-                        options.host = Some(Value { text, line });
-                    }
+                    "remotehost" => options.host = Some(value),
                     "protocol" => {
-                        let name = format!("protocol {}", super::element::shown(&value));
-                        rows::find(Is::Protocol, &value)
+                        let name = format!("protocol {}", value.shown);
+                        rows::find(Is::Protocol, &value.text)
                             .map_err(|what| Wrong::new(one.line, &name, what))?;
                     }
-                    "wndsz" => options.window = Some(bytes(&value).map_err(wrong)?),
+                    "wndsz" => options.window = Some(bytes_of(&value)?),
                     "cc" => {
                         let is_word = |c: char| c.is_ascii_alphanumeric() || "_-".contains(c);
-                        if !value.chars().all(is_word) || value.len() > 15 {
+                        if !value.text.chars().all(is_word) || value.text.len() > 15 {
                             return Err(wrong("expected a name such as cubic".to_string()));
                         }
-                        options.congestion_control = Some(value);
+                        options.congestion_control = Some(value.text);
                     }
                     "duration" => {
-                        options.time = Some(time(&value).map_err(wrong)?);
+                        options.time = Some(time(&value.text).map_err(wrong)?);
                         if kind != Kind::Think {
                             let text = "duration: of a flowop that is no think it has no effect, as in uperf";
                             self.note(one.line, text.to_string());
@@ -347,13 +350,18 @@ impl Reader<'_> {
     }
 
     /// An attribute's value; one that begins with `$` is a variable's.
-    fn value(&self, of: &Attribute) -> Result<String, Wrong> {
+    fn value(&self, of: &Attribute) -> Result<Value, Wrong> {
         self.expanded(&of.text(), of.line)
     }
 
-    fn expanded(&self, value: &str, line: usize) -> Result<String, Wrong> {
+    fn expanded(&self, value: &str, line: usize) -> Result<Value, Wrong> {
+        let given = |text: String| Value {
+            text,
+            shown: super::element::shown(value),
+            line,
+        };
         let Some(name) = value.strip_prefix('$') else {
-            return Ok(value.to_string());
+            return Ok(given(value.to_string()));
         };
         let variable = |name: &str| (self.surroundings.variable)(name);
         // uperf makes small letters of the whole file.
@@ -362,7 +370,7 @@ impl Reader<'_> {
             Some(value) if value.contains('\0') => {
                 Err(Wrong::new(line, &format!("${name}"), "a NUL byte in it"))
             }
-            Some(value) => Ok(value),
+            Some(value) => Ok(given(value)),
             None => {
                 let name = super::element::shown(name);
                 let what =
@@ -372,13 +380,16 @@ impl Reader<'_> {
         }
     }
 
-    fn number(&self, of: &Attribute, value: &str) -> Result<u32, Wrong> {
-        whole(value).map_err(|what| Wrong::new(of.line, &of.name, format!("{value:.40}: {what}")))
+    fn number(&self, of: &Attribute) -> Result<u32, Wrong> {
+        let value = self.value(of)?;
+        let wrong = |what| Wrong::new(of.line, &of.name, format!("{}: {what}", value.shown));
+        whole(&value.text).map_err(wrong)
     }
 }
 
-fn kind_of(name: &str, line: usize) -> Result<Kind, Wrong> {
-    let row = word(Is::Flowop, name, line)?;
+fn kind_of(value: &Value) -> Result<Kind, Wrong> {
+    let row = rows::find(Is::Flowop, &value.text);
+    let row = row.map_err(|what| Wrong::new(value.line, &value.shown, what))?;
     Ok(match row.name {
         "connect" => Kind::Connect,
         "accept" => Kind::Accept,
@@ -395,13 +406,10 @@ fn kind_of(name: &str, line: usize) -> Result<Kind, Wrong> {
 /// A size of bytes that a message may have.
 fn bytes(text: &str) -> Result<u32, String> {
     let most = Program::MESSAGE_MAX;
-    let bytes = whole(text).map_err(|what| format!("{}: {what}", super::element::shown(text)))?;
+    let bytes = whole(text)?;
     match bytes {
         1.. if bytes <= most => Ok(bytes),
-        _ => Err(format!(
-            "{}: expected 1 to {most} bytes",
-            super::element::shown(text)
-        )),
+        _ => Err(format!("expected 1 to {most} bytes")),
     }
 }
 
@@ -414,9 +422,7 @@ fn size(text: &str) -> Result<MessageSize, String> {
     let (least, most) = two.ok_or("expected rand(least,most), without spaces")?;
     let (least, most) = (bytes(least.trim())?, bytes(most.trim())?);
     if least > most {
-        return Err(format!(
-            "rand({least},{most}): the first is the smaller one"
-        ));
+        return Err("the first is the smaller one".to_string());
     }
     Ok(MessageSize { least, most })
 }

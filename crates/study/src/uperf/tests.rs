@@ -70,6 +70,65 @@ fn connected(transaction: &str) -> String {
 }
 
 #[test]
+fn a_variable_is_in_no_title_and_no_message() {
+    const SECRET: &str = "hunter2-\u{1b}[31m";
+    let surroundings = UperfSurroundings {
+        variable: &|_| Some(SECRET.to_string()),
+        files: &|_| Err(std::io::Error::other("refused")),
+    };
+    let profile = |group: &str, options: &str, kind: &str| {
+        format!(
+            "<profile name=\"$S\"><group {group}><transaction {options}><flowop {kind}/></transaction></group></profile>"
+        )
+    };
+    let mut profiles = vec![
+        profile("nthreads=\"$S\"", "", "type=\"nop\""),
+        profile(
+            "name=\"$S\" nthreads=\"1\"",
+            "iterations=\"$S\"",
+            "type=\"nop\"",
+        ),
+        profile("nthreads=\"1\"", "duration=\"$S\"", "type=\"nop\""),
+        profile("nthreads=\"1\"", "rate=\"$S\"", "type=\"nop\""),
+        profile("nthreads=\"1\"", "", "type=\"$S\""),
+    ];
+    for option in [
+        "size",
+        "rsize",
+        "nfiles",
+        "dir",
+        "count",
+        "conn",
+        "remotehost",
+        "protocol",
+        "wndsz",
+        "cc",
+        "duration",
+    ] {
+        for kind in ["write", "connect", "sendfile", "think"] {
+            let flowop = format!("type=\"{kind}\" options=\"{option}=$S\"");
+            profiles.push(profile("nthreads=\"1\"", "", &flowop));
+        }
+    }
+    profiles.push(
+        "<profile name=\"$S\"><group nthreads=\"1\" name=\"$S\"><transaction><flowop type=\"connect\" options=\"remotehost=server\"/></transaction><transaction duration=\"1s\"><flowop type=\"write\" options=\"size=90\"/></transaction></group></profile>"
+            .to_string(),
+    );
+    let mut converted = 0;
+    for profile in profiles {
+        let said = match convert_uperf_profile("x", &profile, "x.xml", &surroundings) {
+            Ok(study) => {
+                converted += 1;
+                study.toml + &study.notes.concat()
+            }
+            Err(error) => error.to_string(),
+        };
+        assert!(!said.contains("hunter"), "{profile}: {said}");
+    }
+    assert_eq!(converted, 1);
+}
+
+#[test]
 fn a_timed_transaction_is_what_goes_on() {
     assert_eq!(
         connected(
@@ -298,12 +357,12 @@ const WRONG: &[(&str, usize, &str)] = &[
         "there is no connection to use",
     ),
     (
-        "<profile name='$unset'/>",
+        "<profile><group nthreads='$unset'/></profile>",
         1,
         "$unset: the environment has no such variable",
     ),
     (
-        "<profile name='$empty'/>",
+        "<profile><group nthreads='$empty'/></profile>",
         1,
         "$empty: the environment has no such variable",
     ),
@@ -406,7 +465,7 @@ const WRONG_FLOWOPS: &[(&str, &str)] = &[
     ),
     (
         r#"<flowop type="connect" options="conn=2 remotehost=$elsewhere"/>"#,
-        "remotehost 192.0.2.7: no host of the bed",
+        "remotehost $elsewhere: no host of the bed",
     ),
     (
         r#"<flowop type="connect" options="conn=2 remotehost=$h protocol=sctp"/>"#,

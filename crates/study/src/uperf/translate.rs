@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::UperfSurroundings;
-use super::element::{Wrong, shown};
+use super::element::Wrong;
 use super::profile::{self, Flowop, Kind, Note, Profile, Transaction, Value};
 use crate::choices::SendWith;
 use crate::host_name::HostName;
@@ -479,19 +479,19 @@ impl Translation<'_> {
     /// The mean size of the files that a flowop sends.
     fn file_bytes(&mut self, of: &Flowop) -> Result<u32, Wrong> {
         let wrong = |line: usize, what: String| Wrong::new(line, "dir", what);
-        let Some(Value { text, line }) = &of.options.folder else {
+        let Some(Value { text, shown, line }) = &of.options.folder else {
             return Err(wrong(
                 of.line,
                 "which files? dir=FOLDER names them".to_string(),
             ));
         };
         let mut sizes = (self.surroundings.files)(Path::new(text))
-            .map_err(|error| wrong(*line, format!("{}: {error}", shown(text))))?;
+            .map_err(|error| wrong(*line, format!("{shown}: {error}")))?;
         sizes.retain(|bytes| *bytes > 0);
         let sum: u64 = sizes.iter().sum();
         let (least, most) = (sizes.iter().min(), sizes.iter().max());
         let (Some(least), Some(most)) = (least, most) else {
-            return Err(wrong(*line, format!("{}: no files in it", shown(text))));
+            return Err(wrong(*line, format!("{shown}: no files in it")));
         };
         let mean = (sum / sizes.len() as u64).max(1);
         let mean = u32::try_from(mean)
@@ -500,7 +500,7 @@ impl Translation<'_> {
         let Some(mean) = mean else {
             return Err(wrong(
                 *line,
-                format!("{}: files of more than 64 MiB in the mean", shown(text)),
+                format!("{shown}: files of more than 64 MiB in the mean"),
             ));
         };
         if least != most {
@@ -552,7 +552,7 @@ impl Hosts {
             "no host of the bed, and tcpcost run makes its hosts itself: expected server, client, localhost or {}",
             of_bed.join(", ")
         );
-        let name = format!("remotehost {}", shown(&host.text));
+        let name = format!("remotehost {}", host.shown);
         Err(Wrong::new(host.line, &name, what))
     }
 }

@@ -1,5 +1,7 @@
 //! A profile's study as the text of a study file.
 
+use tcpcost_counts::printable;
+
 use crate::program::Operation;
 use crate::units;
 
@@ -80,9 +82,6 @@ fn quoted(text: &str) -> String {
 }
 
 fn one_line(text: &str) -> String {
-    let text: String = text
-        .chars()
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .collect();
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    printable(&text).into_owned()
 }

@@ -5,7 +5,7 @@
 //! server takes its time, and the loops of our TCP never wait for anybody. What they take over does not
 //! block.
 
-use std::io::{self, Read, Write};
+use std::io::{self, IsTerminal, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -16,6 +16,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::event::EventfdFlags;
+use tcpcost_counts::{Guard, TextForm};
 
 use super::relay::Answer;
 use super::socks;
@@ -261,7 +262,12 @@ impl Stdio {
             .spawn(input)?;
         let mut far = far;
         let output = move || {
-            let copied = copy(&mut far, &mut io::stdout().lock());
+            let stdout = io::stdout();
+            let copied = match stdout.is_terminal() {
+                // The other end may write what it likes.
+                true => copy(&mut far, &mut Guard::new(stdout, TextForm::Lines)),
+                false => copy(&mut far, &mut stdout.lock()),
+            };
             if copied.is_err() {
                 // Nobody reads any more: the connection hears of it by its next byte.
                 let _ = far.shutdown(Shutdown::Both);

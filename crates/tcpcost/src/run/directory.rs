@@ -20,6 +20,7 @@ use tcpcost_study::{
 use super::exact_instructions::ExactInstructions;
 use crate::exit::usage;
 use crate::output;
+use tcpcost_counts::printable_json;
 use crate::studies::STUDY_BYTES_MAX;
 use tcpcost_host::folder::{Folder, file_mode, folder_mode, remove_folder};
 use tcpcost_host::lock::holders;
@@ -427,8 +428,8 @@ fn read_text(folder: &Folder, name: &str) -> anyhow::Result<String> {
 
 fn read_overrides(folder: &Folder) -> anyhow::Result<Overrides> {
     let file = folder.path().join(OVERRIDES);
-    serde_json::from_str(&read_text(folder, OVERRIDES)?)
-        .with_context(|| format!("read {}", file.display()))
+    let text = read_text(folder, OVERRIDES)?;
+    serde_json::from_str(&printable_json(&text)).with_context(|| format!("read {}", file.display()))
 }
 
 /// The directories of a directory's shares that hold records, in their order.

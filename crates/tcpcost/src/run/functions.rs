@@ -7,6 +7,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+use tcpcost_counts::printable_json;
 use tcpcost_guest::{Functions, moves_memory};
 use tcpcost_host::folder::Folder;
 use tcpcost_study::{MeterName, Quantity, Reading, Record, Whose};
@@ -45,7 +46,8 @@ impl ByFunction {
     /// Of a run's directory; `None` where it has none.
     pub fn load(directory: &Path) -> Option<ByFunction> {
         let folder = Folder::open(directory).ok()?;
-        serde_json::from_slice(&folder.read(FUNCTIONS, BYTES_MAX).ok()?).ok()
+        let text = String::from_utf8(folder.read(FUNCTIONS, BYTES_MAX).ok()?).ok()?;
+        serde_json::from_str(&printable_json(&text)).ok()
     }
 
     /// What a cell executed most: memory that was moved in one row, then functions.

@@ -6,6 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use tcpcost_counts::Printable;
+
 /// Lines that are shown: of a host that cannot be reached by way of others, each has its line.
 const LINES: usize = 4;
 /// Bytes that are kept.
@@ -50,26 +52,14 @@ impl LastWords {
             std::thread::sleep(Duration::from_millis(1));
         }
         let said: Vec<u8> = lock(&self.said).drain(..).collect();
-        let said = String::from_utf8_lossy(&said);
-        let lines: Vec<String> = said.lines().map(plain).collect();
-        let lines: Vec<&str> = lines
-            .iter()
-            .map(String::as_str)
+        let lines = said.split(|&byte| byte == b'\n');
+        let lines: Vec<String> = lines
+            .map(|line| Printable::of_bytes(line.trim_ascii()).to_string())
             .filter(|line| !line.is_empty())
             .collect();
         let last = &lines[lines.len().saturating_sub(LINES)..];
         (!last.is_empty()).then(|| last.join("; "))
     }
-}
-
-/// No control character of another host reaches a terminal.
-fn plain(line: &str) -> String {
-    let shown = |c: char| if c.is_control() { ' ' } else { c };
-    line.chars()
-        .map(shown)
-        .collect::<String>()
-        .trim()
-        .to_string()
 }
 
 fn lock(said: &Mutex<VecDeque<u8>>) -> MutexGuard<'_, VecDeque<u8>> {
@@ -84,7 +74,7 @@ mod tests {
     fn the_last_lines_are_told_once_and_without_control_characters() {
         let said = "1\n2\n3\n\n4\n\u{1b}[31m5\r\n";
         let words = LastWords::hear(said.as_bytes());
-        assert_eq!(words.take().unwrap(), "2; 3; 4; [31m5");
+        assert_eq!(words.take().unwrap(), "2; 3; 4; ␛[31m5");
         assert_eq!(words.take(), None);
     }
 

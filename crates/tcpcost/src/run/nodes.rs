@@ -15,6 +15,7 @@ use anyhow::Context;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
 use tcpcost_agent::protocol::{ANSWER_BYTES_MAX, Answer, Ask, Hello, PROTOCOL};
+use tcpcost_counts::printable_json;
 use tcpcost_signals::Interrupt;
 use tcpcost_study::{HostName, Reach, Topology};
 
@@ -585,7 +586,7 @@ impl Nodes {
 
     /// Takes in a line that a host said: the answer to a question.
     fn take(&mut self, from: HostName, line: &str) -> Result<(), AskError> {
-        let answer = serde_json::from_str(line)
+        let answer = serde_json::from_str(&printable_json(line))
             .map_err(|error| self.broken(from, format!("said {:?}: {error}", excerpt(line))))?;
         let node = self.node(from);
         if node.asked == 0 {

@@ -4,6 +4,7 @@
 use std::io::IsTerminal;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use tcpcost_counts::printable;
 use tcpcost_report::derive;
 use tcpcost_study::{Derived, Figure, Outcome, Record, Study};
 
@@ -38,7 +39,7 @@ impl Progress {
     /// A trial begins.
     pub fn begin(&self, cell: &str) {
         if let Some(bar) = &self.bar {
-            bar.set_message(cell.to_string());
+            bar.set_message(printable(cell).into_owned());
             bar.tick();
         }
     }
@@ -65,7 +66,7 @@ impl Progress {
     /// A line that stays.
     pub fn say(&self, line: &str) {
         match &self.bar {
-            Some(bar) => bar.println(line),
+            Some(bar) => bar.println(printable(line)),
             None => output::say!("{line}"),
         }
     }

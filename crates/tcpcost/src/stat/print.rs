@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use serde_json::{Value, json};
-use tcpcost_counts::MeterName;
+use tcpcost_counts::{MeterName, csv_field, printable};
 use tcpcost_report::{CONFIDENCE, Decision, Estimate, wrap};
 
 use super::Measured;
@@ -275,7 +275,7 @@ impl Document<'_> {
                 let _ = writeln!(
                     text,
                     "{},{},{},{},{},{},{}",
-                    quoted(&measured.command.join(" ")),
+                    quoted(&csv_field(&printable(&measured.command.join(" ")))),
                     row.key,
                     row.unit,
                     estimate.median,

@@ -22,12 +22,15 @@ pub fn trace(args: &cli::Trace, options: &Options) -> anyhow::Result<Exit> {
             exit = Exit::Failed;
         }
     }
-    let files = [first.report.file.clone(), second.report.file.clone()];
+    let files = [
+        first.report.file.to_string(),
+        second.report.file.to_string(),
+    ];
     let pair = Pair::of(files, &first.passed, &second.passed, &first.names);
     let causes = Causes::of(&first.report, &second.report);
     if args.format.json {
         let document = serde_json::json!({"pair": pair, "causes": causes});
-        output::write(&format!("{document:#}\n"))?;
+        output::write_json(&format!("{document:#}\n"))?;
     } else if let Some(pair) = pair {
         output::write(&pair.text())?;
     } else {

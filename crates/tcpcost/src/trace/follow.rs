@@ -54,7 +54,7 @@ pub fn trace(args: &cli::Trace) -> anyhow::Result<Exit> {
         output::write_file(path, &written)?;
     }
     if args.format.json {
-        output::write(&json_line(&[report]))?;
+        output::write_json(&json_line(&[report]))?;
     } else {
         super::print(args, &[report], looks.analysis.watch())?;
     }
@@ -185,7 +185,7 @@ impl<'a> Looks<'a> {
         }
         let report = self.report(so_far);
         if self.args.format.json {
-            return output::write(&json_line(&[report]));
+            return output::write_json(&json_line(&[report]));
         }
         if !self.on_terminal {
             return output::write(&self.line(&report));
@@ -205,8 +205,7 @@ impl<'a> Looks<'a> {
         let rows =
             rustix::termios::tcgetwinsize(io::stdout()).map_or(24, |size| usize::from(size.ws_row));
         let fits: Vec<&str> = shown.lines().take(rows.saturating_sub(1)).collect();
-        // From the upper left corner, the rest erased.
-        output::write(&format!("\x1b[H\x1b[2J{}\n", fits.join("\n")))
+        output::write_screen(&format!("{}\n", fits.join("\n")))
     }
 
     /// One look as one line.

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
+use tcpcost_counts::TextForm;
 use tcpcost_study::units;
 use tcpcost_trace::{
     Analysis, Broken, Filter, Graph, Moment, Reading, Report, Settings, page, read, text,
@@ -197,9 +198,9 @@ fn on_all_cpus<T: Sync, R: Send>(work: &[T], run: impl Fn(&T) -> R + Sync) -> Ve
 
 fn print(args: &cli::Trace, reports: &[Report], graph: &Graph) -> anyhow::Result<()> {
     let out = if args.format.json {
-        return output::write_with(|out| write_json(reports, out)).map(|_| ());
+        return output::write_with(TextForm::Json, |out| write_json(reports, out)).map(|_| ());
     } else if args.format.csv {
-        return output::write_with(|out| write_csv(reports, out)).map(|_| ());
+        return output::write_with(TextForm::Lines, |out| write_csv(reports, out)).map(|_| ());
     } else if !args.connection.is_empty() {
         let [report] = reports else {
             return Err(usage("--connection: wants one capture"));

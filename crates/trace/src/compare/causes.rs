@@ -80,7 +80,7 @@ impl Causes {
         ];
         let headline = |of: &Report| of.findings.first().map(|found| found.text.clone());
         Causes {
-            files: [before.file.clone(), after.file.clone()],
+            files: [before.file.to_string(), after.file.to_string()],
             headlines: [headline(before), headline(after)],
             time: sorted(time.collect()),
             packets: sorted(packets.into_iter().collect()),

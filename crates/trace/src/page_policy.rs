@@ -1,0 +1,1 @@
+../../report/src/page_policy.rs
