@@ -33,7 +33,7 @@ const METERS: Need = need(
 );
 const COST: Need = need(
     "watch",
-    "--self-max below 100: the kernel's statistics of its programs",
+    "what its own programs cost: self%, --self-max",
     CapabilitySet::SYS_ADMIN,
 );
 const OWNERS: Need = need(
@@ -123,7 +123,7 @@ fn of_watch(args: &cli::Watch) -> Vec<(Need, bool)> {
     let shows_owners = args.connections.is_some() || args.processes.is_some();
     vec![
         (METERS, true),
-        (COST, args.self_max < 100.0),
+        (COST, true),
         (OWNERS, has_screen || shows_owners),
         (PORTS, args.prometheus.is_some_and(is_low)),
     ]
