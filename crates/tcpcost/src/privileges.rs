@@ -163,7 +163,7 @@ fn of_peer(flags: &peer::Flags) -> Vec<(Need, bool)> {
 }
 
 fn is_low(address: SocketAddr) -> bool {
-    address.port() < 1024
+    (1..1024).contains(&address.port())
 }
 
 #[cfg(test)]
