@@ -62,8 +62,10 @@ const UNIX: Need = need(
     "unix:/PATH: sockets and folders of other users",
     CapabilitySet::DAC_OVERRIDE,
 );
-const RELAY_INTERFACE: Need = need("relay", "--mode user", CapabilitySet::NET_ADMIN);
-const PEER_INTERFACE: Need = need("peer", "", CapabilitySet::NET_ADMIN);
+/// An interface with several queues steers by an eBPF program.
+const INTERFACE: CapabilitySet = CapabilitySet::NET_ADMIN.union(CapabilitySet::BPF);
+const RELAY_INTERFACE: Need = need("relay", "--mode user", INTERFACE);
+const PEER_INTERFACE: Need = need("peer", "", INTERFACE);
 const SERVED: Need = need(
     "peer",
     "--serve DIR: files of other users",
