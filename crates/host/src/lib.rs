@@ -32,6 +32,7 @@ mod netlink;
 pub mod nic;
 mod place;
 pub mod port;
+pub mod privileges;
 pub mod qdisc;
 pub mod route;
 pub mod rps;

@@ -557,6 +557,9 @@ pub struct Watch {
     /// Serve base-unit counters to Prometheus at http://ADDR/metrics; a port alone is of 127.0.0.1.
     #[arg(long, value_name = "ADDR", value_parser = listen_address)]
     pub prometheus: Option<SocketAddr>,
+    /// Answer requests for metrics by this name of the host, too; addresses and its own name go without. May be repeated.
+    #[arg(long, value_name = "NAME", requires = "prometheus")]
+    pub metrics_host: Vec<String>,
     /// Sample once the eBPF programs would take more than so many percent of one CPU; 100 is never.
     #[arg(long, value_name = "PERCENT", default_value_t = 0.6, value_parser = percent)]
     pub self_max: f64,
@@ -592,6 +595,7 @@ impl Watch {
                 },
             },
             prometheus: self.prometheus,
+            names: self.metrics_host.clone(),
             self_max: self.self_max / 100.0,
         }
     }

@@ -15,6 +15,7 @@ mod metrics_address;
 mod net_config;
 mod output;
 mod peer;
+mod privileges;
 mod relay;
 mod report;
 mod run;
@@ -42,6 +43,7 @@ fn main() -> ExitCode {
     }
     let outcome = parse().and_then(|cli| {
         log(cli.verbose);
+        privileges::give_up(&cli.command)?;
         dispatch(cli.command)
     });
     let code = outcome.unwrap_or_else(|error| {

@@ -114,7 +114,7 @@ fn bytes_of_a_connection_that_goes_on_are_in_the_metrics() {
     served.read_exact(&mut [0; 5000]).unwrap();
     let scrape = || {
         let mut scraper = TcpStream::connect(&metrics).unwrap();
-        let request = "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+        let request = "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
         scraper.write_all(request.as_bytes()).unwrap();
         let mut text = String::new();
         scraper.read_to_string(&mut text).unwrap();

@@ -70,6 +70,8 @@ pub struct Analysis<W = ()> {
     /// Place of the connection whose packet passed last: the next is often its own.
     last: Option<usize>,
     first_ns: Option<u64>,
+    /// Connections that are held at a time.
+    most: usize,
     /// How many connections there were, and what those say that were let go.
     begun: usize,
     let_go: Evidence,
@@ -80,6 +82,10 @@ pub struct Analysis<W = ()> {
 
 /// Handshakes that went nowhere are listed one by one up to here; all of them are counted.
 const LISTED_MOST: usize = 1000;
+
+/// Connections that are held at a time unless [`Analysis::holding`] says otherwise: some 1 GiB of them. Every
+/// packet of a stranger may begin one.
+const CONNECTIONS_MOST: usize = 200_000;
 
 impl Analysis {
     /// An analysis of every segment.
@@ -99,6 +105,7 @@ impl<W: Watch> Analysis<W> {
             places: HashMap::default(),
             last: None,
             first_ns: None,
+            most: CONNECTIONS_MOST,
             begun: 0,
             let_go: Evidence::default(),
             attempts: Attempts::default(),
@@ -138,19 +145,21 @@ impl<W: Watch> Analysis<W> {
         &self.watch
     }
 
-    /// Lets connections go once there are more than `most`, until three quarters of it are left:
-    /// first those that ended, then those silent longest. Totals and findings keep what they said;
-    /// if one goes on it counts as another that began before the capture.
-    pub fn let_go(&mut self, most: usize) {
-        if self.connections.len() <= most {
-            return;
-        }
+    /// Holds at most this many connections at a time. Beyond, it lets connections go until three quarters are
+    /// left: first those that ended, then those silent longest. Totals and findings keep what they said; if one
+    /// goes on it counts as another that began before the capture.
+    pub fn holding(self, most: usize) -> Analysis<W> {
+        Analysis { most, ..self }
+    }
+
+    #[cold]
+    fn let_go(&mut self) {
         let mut order: Vec<usize> = (0..self.connections.len()).collect();
         order.sort_by_key(|&place| {
             let connection = &self.connections[place];
             (connection.ended() == Ended::NotSeen, connection.last_ns)
         });
-        order.truncate(self.connections.len() - most * 3 / 4);
+        order.truncate(self.connections.len() - self.most * 3 / 4);
         let mut goes = vec![false; self.connections.len()];
         for place in order {
             goes[place] = true;
@@ -164,7 +173,6 @@ impl<W: Watch> Analysis<W> {
             }
             !goes
         });
-        self.connections.shrink_to_fit();
         // Of several between the same ends the newest stands last; a handshake may be newer.
         let places = self.connections.iter().enumerate();
         self.places = places
@@ -260,6 +268,9 @@ impl<W: Watch> Analysis<W> {
             }
             Begun::Connection(attempt) => attempt,
         };
+        if self.connections.len() >= self.most {
+            self.let_go();
+        }
         let place = self.connections.len() as u32;
         self.places.insert(ends, place);
         self.last = Some(place as usize);

@@ -54,6 +54,9 @@ pub struct DirectionCounts {
     pub repeats_unclear: u64,
     /// Payload bytes that were acknowledged and are not in the capture.
     pub bytes_missing_from_capture: u64,
+    /// Gaps that were forgotten while they were open, because there were too many: what filled one counts
+    /// as retransmitted, and what was acknowledged of it is not counted as missing.
+    pub gaps_not_followed: u64,
     /// Full-size super-segments directly followed by their short PSH tail.
     pub tail_splits: u64,
     /// Captured packets with payload shorter than one MSS that are no such tail.
@@ -103,7 +106,7 @@ impl DirectionCounts {
             super_segments payload_bytes pure_acks window_updates duplicate_acks keepalives
             retransmitted_packets retransmitted_wire_segments retransmitted_bytes
             retransmitted_after_ack dsacks spurious_by_dsack reordered_packets doubtful_segments sack_segments captured_twice
-            bytes_missing_from_capture tail_splits small_packets joinable_packets
+            bytes_missing_from_capture gaps_not_followed tail_splits small_packets joinable_packets
             repeats_unclear zero_windows window_closings zero_window_ns
             delayed_ack_stalls delayed_ack_stall_ns silence_before_retransmission_ns
             window_limited_ns receiver_limited_ns application_limited_ns limit_unknown_ns);

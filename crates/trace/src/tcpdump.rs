@@ -66,9 +66,8 @@ pub(crate) fn read<R: Read>(
             }
         }
         bytes.consume(length);
-        if reading.names.len() < text.names.len() {
-            reading.names.clone_from(&text.names);
-        }
+        let known = reading.names.len();
+        reading.names.extend_from_slice(&text.names[known..]);
     }
     text.release(sink);
     if understood {
@@ -175,10 +174,12 @@ impl Text {
     ) -> Option<Segment> {
         // The last " > " whose right side ends in ": ": a link-layer header (-e) stands before it.
         let (left, right) = line.rmatch_indices(" > ").find_map(|(at, _)| {
-            let (destination, rest) = line[at + 3..].split_once(": ")?;
+            let right = &line[at + 3..];
+            // No further than its first word: a line of arrows alone would be searched to its end for each.
+            let (word, rest) = right.split_at(right.find([' ', ','])?);
+            let (destination, rest) = (word.strip_suffix(':')?, rest.strip_prefix(' ')?);
             let source = line[..at].rsplit([' ', '\t']).next()?;
-            (!destination.contains([' ', ',']) && !source.is_empty())
-                .then_some(((source, destination), rest))
+            (!source.is_empty()).then_some(((source, destination), rest))
         })?;
         let (source, destination) = (self.endpoint(left.0), self.endpoint(left.1));
         let numbers = if right.starts_with("Flags [") {

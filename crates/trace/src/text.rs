@@ -135,6 +135,12 @@ fn head(report: &Report) -> String {
             "the capture lost {dropped} packets; {lost} acknowledged bytes are not in it: its counts are too small"
         ));
     }
+    let gaps = report.total.gaps_not_followed;
+    if gaps > 0 {
+        put(format!(
+            "{gaps} gaps in sequence numbers were not followed, because too many were open at once: retransmitted, late and missing data are estimates"
+        ));
+    }
     if report.total.captured_twice > 0 {
         put(format!(
             "{} packets are in it twice and counted once",

@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+mod budget;
 mod causes;
 mod column;
 mod connections;
@@ -64,6 +65,8 @@ pub struct Options {
     pub wanted: Wanted,
     /// Where totals are served to Prometheus.
     pub prometheus: Option<SocketAddr>,
+    /// Names by which that may be asked, beside addresses, `localhost` and this host's own.
+    pub names: Vec<String>,
     /// Share of one CPU that the eBPF programs may take before they sample; from 1 on they never do.
     pub self_max: f64,
 }
@@ -98,7 +101,8 @@ pub fn watch(options: &Options) -> anyhow::Result<()> {
             about.metrics = Some(listener.local_addr().with_context(failed)?);
             let metrics = Metrics::default();
             let served = metrics.clone();
-            http::serve(listener, move || served.text()).with_context(failed)?;
+            http::serve(listener, options.names.clone(), move || served.text())
+                .with_context(failed)?;
             Ok(metrics)
         });
     let metrics = metrics.transpose()?;
@@ -118,7 +122,10 @@ pub fn watch(options: &Options) -> anyhow::Result<()> {
         sources.look(&mut moment, !looked_at.rows.is_empty());
         if !looked_at.rows.is_empty() {
             match connections::look(&looked_at, &mut owners) {
-                Ok(seen) => moment.connections = Some(seen),
+                Ok(seen) => {
+                    moment.connections = Some(seen);
+                    moment.warnings.extend(not_known_yet(owners.unknown()));
+                }
                 Err(error) => moment.warnings.push(error.to_string()),
             }
         }
@@ -147,6 +154,13 @@ pub fn watch(options: &Options) -> anyhow::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         other => other.context("watch"),
     }
+}
+
+/// A line about sockets whose owners are looked up later.
+fn not_known_yet(sockets: usize) -> Option<String> {
+    (sockets > 0).then(|| {
+        format!("processes of {sockets} new sockets are not known yet: looking them up takes at most 1 % of a CPU")
+    })
 }
 
 /// The first signal ends the watch; one that cannot end it, because nobody takes its lines, is followed

@@ -1,12 +1,16 @@
 //! Whose a connection is: the process that holds its socket, the cgroup that it was made in.
 //!
 //! Both are looked up by walking /proc/PID/fd and the cgroup tree, once for all the sockets that are
-//! not known yet; what is known is kept.
+//! not known yet; what is known is kept. Any user can make new sockets all the time, and any number of open files, so
+//! walks take at most [`SHARE`] of one CPU: until the next one the owners of new sockets are not known.
 
 use std::collections::HashMap;
 use std::fs;
 use std::os::linux::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use crate::budget::{Budget, thread_cpu};
 
 use tcpcost_counts::Printable;
 
@@ -26,6 +30,10 @@ pub struct Owners {
     cgroups: PathBuf,
     processes: HashMap<u32, Option<Process>>,
     paths: HashMap<u64, Option<Printable>>,
+    budget: Budget,
+    /// CPU time that walks took.
+    spent: Duration,
+    unknown: usize,
 }
 
 impl Default for Owners {
@@ -46,27 +54,51 @@ impl Owners {
             cgroups: cgroups.to_path_buf(),
             processes: HashMap::new(),
             paths: HashMap::new(),
+            budget: Budget::new(SHARE, Duration::ZERO),
+            spent: Duration::ZERO,
+            unknown: 0,
         }
     }
 
-    /// Makes [`Owners::process`] know these sockets, and forget all others. One that several
-    /// processes share is the one's with the lowest id.
+    /// Makes [`Owners::process`] know these sockets, as far as walks may take time, and forget all others. One that
+    /// several processes share is the one's with the lowest id.
     pub fn learn_processes(&mut self, inodes: &[u32]) {
         let mut known = std::mem::take(&mut self.processes);
-        let new = inodes.iter().any(|inode| !known.contains_key(inode));
-        let found = if new {
-            self.walk_processes()
-        } else {
-            HashMap::new()
-        };
-        let owner = |inode: &u32| match found.get(inode) {
-            Some(process) => Some(process.clone()),
-            None => known.remove(inode).flatten(),
-        };
-        let owners: Vec<_> = inodes.iter().map(owner).collect();
-        self.processes = inodes.iter().copied().zip(owners).collect();
+        let is_new = |inode: &u32| *inode != 0 && !known.contains_key(inode);
+        let new = inodes.iter().filter(|inode| is_new(inode)).count();
+        let found = (new > 0 && self.may_walk()).then(|| self.walk(Owners::walk_processes));
+        self.unknown = if found.is_some() { 0 } else { new };
+        self.processes = inodes
+            .iter()
+            .filter_map(|&inode| {
+                let known = known.remove(&inode);
+                let found = found.as_ref();
+                let now = found.map(|found| found.get(&inode).cloned());
+                Some((
+                    inode,
+                    now.flatten().map(Some).or(known).or(found.map(|_| None))?,
+                ))
+            })
+            .collect();
         // No process has them: closed, or not ours to see.
         self.processes.insert(0, None);
+    }
+
+    /// Sockets whose owners are not known because the next walk has to wait.
+    pub fn unknown(&self) -> usize {
+        self.unknown
+    }
+
+    fn may_walk(&mut self) -> bool {
+        self.budget.debt(Instant::now(), self.spent).is_zero()
+    }
+
+    /// Walks, and counts its CPU time.
+    fn walk<T>(&mut self, walk: impl FnOnce(&Owners) -> T) -> T {
+        let before = thread_cpu();
+        let found = walk(self);
+        self.spent += thread_cpu().saturating_sub(before);
+        found
     }
 
     /// Who holds a socket.
@@ -102,19 +134,27 @@ impl Owners {
         found
     }
 
-    /// Path of a cgroup under the mount, e.g. `/system.slice/nginx.service`.
+    /// Path of a cgroup under the mount, e.g. `/system.slice/nginx.service`; `None` also while it is not looked up yet.
     pub fn cgroup(&mut self, id: u64) -> Option<&Printable> {
-        if !self.paths.contains_key(&id) {
-            let mut found = HashMap::new();
-            walk_cgroups(&self.cgroups, &self.cgroups, &mut found);
-            self.paths.insert(id, None);
-            for (id, path) in found {
-                self.paths.insert(id, Some(path));
-            }
+        if !self.paths.contains_key(&id) && self.may_walk() {
+            let found = self.walk(|owners| {
+                let mut found = HashMap::new();
+                walk_cgroups(&owners.cgroups, &owners.cgroups, &mut found);
+                found
+            });
+            // Those that are gone are forgotten.
+            self.paths = found
+                .into_iter()
+                .map(|(id, path)| (id, Some(path)))
+                .collect();
+            self.paths.entry(id).or_insert(None);
         }
         self.paths.get(&id)?.as_ref()
     }
 }
+
+/// Share of one CPU that walks take at most, over time.
+const SHARE: f64 = 0.01;
 
 /// Of `socket:[123]`.
 fn inode(link: PathBuf) -> Option<u32> {
@@ -179,6 +219,24 @@ mod tests {
         owners.learn_processes(&[7]);
         assert_eq!(name(&owners, 7).as_deref(), Some("child"));
         assert_eq!(name(&owners, 99), None);
+    }
+
+    #[test]
+    fn new_sockets_wait_for_a_walk_that_may_take_time() {
+        let root = tempfile::tempdir().unwrap();
+        process(root.path(), 10, "web", &[7, 8]);
+        let mut owners = Owners::at(root.path(), root.path());
+        owners.learn_processes(&[7]);
+        assert_eq!((owners.process(7).is_some(), owners.unknown()), (true, 0));
+        // As if that walk had taken long.
+        owners.spent += Duration::from_secs(3_600);
+        owners.learn_processes(&[7, 8]);
+        assert_eq!((owners.process(7).is_some(), owners.unknown()), (true, 1));
+        assert_eq!(owners.process(8), None);
+        assert_eq!(owners.cgroup(5), None);
+        owners.budget = Budget::new(SHARE, Duration::ZERO);
+        owners.learn_processes(&[7, 8]);
+        assert_eq!((owners.process(8).is_some(), owners.unknown()), (true, 0));
     }
 
     #[test]

@@ -108,6 +108,7 @@ fn checks(root: &Path) -> Vec<Check> {
         kernel::configuration(config),
         kernel::accounting(config),
         privileges::capabilities(root),
+        privileges::commands(root),
         privileges::namespaces(),
     ];
     checks.extend(bed::checks(config));

@@ -3,7 +3,9 @@
 use std::path::Path;
 
 use super::Check;
+use crate::privileges::{NEEDS, Need};
 use tcpcost_host::namespace::{self, Way};
+use tcpcost_host::privileges::{CapabilitySet, names};
 
 pub fn capabilities(root: &Path) -> Check {
     const NAME: &str = "capabilities";
@@ -44,6 +46,33 @@ pub fn capabilities(root: &Path) -> Check {
         );
     }
     Check::ok(NAME, "all that are needed")
+}
+
+/// Which capabilities the commands need that give up the others, and whether this process has them.
+pub fn commands(root: &Path) -> Check {
+    const NAME: &str = "command_capabilities";
+    let status = std::fs::read_to_string(root.join("proc/self/status")).unwrap_or_default();
+    let held = CapabilitySet::from_bits_retain(effective(&status).unwrap_or(0));
+    let of = |need: &Need| {
+        let when = match need.when.split(':').next() {
+            Some("") | None => String::new(),
+            Some(when) => format!(" ({when})"),
+        };
+        format!("{}{when}: {}", need.command, names(need.capabilities))
+    };
+    let (has, lacks): (Vec<&Need>, Vec<&Need>) = NEEDS
+        .iter()
+        .partition(|need| held.contains(need.capabilities));
+    let list = |needs: Vec<&Need>| needs.into_iter().map(of).collect::<Vec<_>>().join("; ");
+    if lacks.is_empty() {
+        return Check::ok(NAME, list(has));
+    }
+    Check::degraded(
+        NAME,
+        format!("without {}", list(lacks)),
+        "these commands see or do less",
+        "give them the capabilities named, and no others (docs/privileges.md)",
+    )
 }
 
 /// The mask of CapEff.
@@ -113,6 +142,23 @@ mod tests {
         // CAP_SYS_ADMIN and CAP_NET_ADMIN, as a kernel before 5.8 knows them.
         assert_eq!(with("0000000000201000", HOST).verdict, Verdict::Ok);
         assert_eq!(with("not hex", HOST).verdict, Verdict::Degraded);
+    }
+
+    #[test]
+    fn a_command_that_lacks_a_capability_is_named_with_it() {
+        // CAP_BPF and CAP_PERFMON alone.
+        let status = "CapEff:\t000000c000000000\n";
+        let check = commands(fake_root(&[("proc/self/status", status)]).path());
+        assert_eq!(check.verdict, Verdict::Degraded);
+        assert!(check.found.contains("trace (-i): CAP_NET_RAW"), "{check:?}");
+        assert!(!check.found.contains("CAP_BPF"), "{check:?}");
+        let all = "CapEff:\t000001ffffffffff\n";
+        let check = commands(fake_root(&[("proc/self/status", all)]).path());
+        assert_eq!(check.verdict, Verdict::Ok);
+        assert!(
+            check.found.starts_with("watch: CAP_PERFMON, CAP_BPF; "),
+            "{check:?}"
+        );
     }
 
     #[test]

@@ -249,6 +249,11 @@ pub struct ServiceFlags {
 }
 
 impl ServiceFlags {
+    /// True if files of this host are served.
+    pub fn serves_directory(&self) -> bool {
+        matches!(self.serve, Some(Serve::Directory(_)))
+    }
+
     fn is_any(&self) -> bool {
         self.sink || self.echo || self.source || self.serve.is_some() || self.iperf3 || self.stdio
     }

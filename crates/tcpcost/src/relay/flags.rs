@@ -80,6 +80,9 @@ pub struct Flags {
     /// Serve counters to Prometheus at http://ADDR/metrics; a port alone is of 127.0.0.1.
     #[arg(long, value_name = "ADDR", value_parser = crate::metrics_address::listen_address)]
     pub metrics: Option<SocketAddr>,
+    /// Answer requests for metrics by this name of the host, too; addresses and its own name go without. May be repeated.
+    #[arg(long, value_name = "NAME", requires = "metrics")]
+    pub metrics_host: Vec<String>,
     /// A line of JSON for each connection that ended, and for the totals (docs/relay.md).
     #[arg(long)]
     pub json: bool,

@@ -64,7 +64,9 @@ pub fn run(flags: &Flags) -> anyhow::Result<Exit> {
     if let Some(server) = server {
         let at = server.local_addr()?;
         let metrics = Metrics::new(counters.clone());
-        tcpcost_watch::serve_metrics(server, move || metrics.text()).context("serve metrics")?;
+        let names = flags.metrics_host.clone();
+        tcpcost_watch::serve_metrics(server, names, move || metrics.text())
+            .context("serve metrics")?;
         say!("tcpcost: metrics: http://{at}/metrics");
     }
     let to: Vec<String> = upstreams.iter().map(ToString::to_string).collect();

@@ -158,7 +158,7 @@ impl<'a> Looks<'a> {
             (None, file) => file.map_or(String::new(), |file| file.display().to_string()),
         };
         Looks {
-            analysis: options.analysis(),
+            analysis: options.analysis().holding(CONNECTIONS_MOST),
             args,
             name,
             clock: Clock::new(args.interval, interrupt),
@@ -237,7 +237,6 @@ impl Sink for Looks<'_> {
 
     fn goes_on(&mut self, so_far: &Reading) -> bool {
         if !self.over && self.clock.due().is_some() {
-            self.analysis.let_go(CONNECTIONS_MOST);
             // Nobody reads it any more, or cannot: there is no use in going on.
             self.over |= !self.show(so_far).unwrap_or(false);
             self.left = self.left.map(|left| left - 1);

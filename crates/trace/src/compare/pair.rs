@@ -4,7 +4,7 @@
 //! above the shortest of their direction, and the difference of the clocks only as far as both ways
 //! take equally long.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write as _;
 
 use serde::Serialize;
@@ -20,6 +20,8 @@ use crate::text::wrapped;
 #[derive(Debug, Default)]
 pub struct Passed {
     connections: HashMap<(Endpoint, Endpoint), usize, foldhash::fast::RandomState>,
+    /// Places by the sequence number of the client's SYN: the first with each.
+    by_number: HashMap<u32, usize>,
     all: Vec<SeenConnection>,
 }
 
@@ -69,6 +71,9 @@ impl Sink for Passed {
         let from = usize::from(connection.ends[0] != source);
         if segment.any(flag::SYN) {
             connection.syns[from].get_or_insert(*segment);
+            if let (0, Some(number)) = (from, segment.seq) {
+                self.by_number.entry(number).or_insert(place);
+            }
             return;
         }
         let (Some(at_ns), Some(seq)) = (segment.at_ns, segment.seq) else {
@@ -127,6 +132,9 @@ pub struct PairedDirection {
     pub bytes_second: u64,
     /// Payload bytes that passed the first place and not the second: lost in between.
     pub bytes_lost: u64,
+    /// Packets at the second place that were not followed to their end, because too many at the first place hold
+    /// the same bytes: what is lost is then an estimate.
+    pub not_followed: u64,
     /// Frames of the first capture of which something was lost: the first 20.
     pub frames_lost: Vec<u64>,
     /// Pure ACKs at the first place and at the second.
@@ -180,6 +188,13 @@ impl Pair {
                     );
                     wrapped(&mut out, "  ", 4, &sent);
                     let _ = writeln!(out, "    pure ACKs: {first}, then {second}");
+                    if direction.not_followed > 0 {
+                        let _ = writeln!(
+                            out,
+                            "    {} packets were not followed: too many hold the same bytes, so losses are estimates",
+                            direction.not_followed
+                        );
+                    }
                 } else {
                     let _ = writeln!(out, "  {end}: pure ACKs alone, {first}, then {second}");
                 }
@@ -214,9 +229,8 @@ impl Passed {
         if let Some(place) = self.connections.get(&(one.ends[0], one.ends[1])) {
             return self.all.get(*place);
         }
-        let number = |of: &SeenConnection| of.syns[0].and_then(|syn| syn.seq);
-        let wanted = number(one)?;
-        self.all.iter().find(|other| number(other) == Some(wanted))
+        let number = one.syns[0].and_then(|syn| syn.seq)?;
+        self.all.get(*self.by_number.get(&number)?)
     }
 }
 
@@ -273,55 +287,18 @@ fn compared(first: &[SeenPacket], second: &[SeenPacket]) -> (PairedDirection, Op
     };
     let (sent, come) = (data(first), data(second));
     let bytes = |packets: &[SeenPacket]| packets.iter().map(|of| u64::from(of.payload)).sum();
-    // Super-segments are cut and joined on the way: what starts within a packet is of it.
-    let mut by_seq: Vec<usize> = (0..sent.len()).collect();
-    let base = sent.first().map_or(0, |of| of.seq);
-    let offset = |seq: u32| i64::from(seq.wrapping_sub(base).cast_signed());
-    by_seq.sort_by_key(|at| (offset(sent[*at].seq), sent[*at].at_ns));
-    let longest = sent
+    let mut unmatched = Unmatched::new(&sent);
+    let delays: Vec<i64> = come
         .iter()
-        .map(|of| i64::from(of.payload))
-        .max()
-        .unwrap_or(0);
-    let mut left: Vec<u32> = sent.iter().map(|of| of.payload).collect();
-    let mut delays = Vec::new();
-    for packet in &come {
-        let mut rest = packet.payload;
-        let mut seq = packet.seq;
-        while rest > 0 {
-            let start = offset(seq);
-            let from = by_seq.partition_point(|at| offset(sent[*at].seq) < start - longest);
-            let candidates = by_seq[from..]
-                .iter()
-                .copied()
-                .take_while(|at| offset(sent[*at].seq) <= start)
-                .filter(|at| offset(sent[*at].seq) + i64::from(sent[*at].payload) > start)
-                .filter(|at| left[*at] > 0);
-            // Of several transmissions the one with the same stamp, or the earliest that did not come.
-            let best = candidates.min_by_key(|at| {
-                let of = &sent[*at];
-                let other_stamp = of.timestamp != packet.timestamp;
-                let other_id = of.ip_id != packet.ip_id;
-                (other_stamp, other_id, of.at_ns)
-            });
-            let Some(at) = best else { break };
-            let of = &sent[at];
-            let ends = offset(of.seq) + i64::from(of.payload);
-            let part = (ends - start).min(i64::from(rest)).max(1) as u32;
-            left[at] = left[at].saturating_sub(part);
-            if seq == packet.seq {
-                delays.push(packet.at_ns as i64 - of.at_ns as i64);
-            }
-            rest -= part;
-            seq = seq.wrapping_add(part);
-        }
-    }
+        .filter_map(|packet| unmatched.arrive(packet))
+        .collect();
     let min = delays.iter().copied().min();
     let mut above = Histogram::default();
     for delay in &delays {
         above.add((delay - min.unwrap_or(0)) as u64 / 1000);
     }
     let acks = |packets: &[SeenPacket]| packets.iter().filter(|of| of.payload == 0).count() as u64;
+    let left = unmatched.left;
     let lost = |at: &usize| left[*at] > 0;
     let direction = PairedDirection {
         first: 0,
@@ -329,6 +306,7 @@ fn compared(first: &[SeenPacket], second: &[SeenPacket]) -> (PairedDirection, Op
         bytes_first: bytes(&sent),
         packets_second: come.len() as u64,
         bytes_second: bytes(&come),
+        not_followed: unmatched.not_followed,
         bytes_lost: left.iter().map(|bytes| u64::from(*bytes)).sum(),
         frames_lost: (0..sent.len())
             .filter(lost)
@@ -340,6 +318,100 @@ fn compared(first: &[SeenPacket], second: &[SeenPacket]) -> (PairedDirection, Op
     };
     (direction, min.or_else(|| ack_delay(first, second)))
 }
+
+/// The packets of one place of which something did not come to the other one yet.
+struct Unmatched<'a> {
+    sent: &'a [SeenPacket],
+    /// Bytes of each that did not come.
+    left: Vec<u32>,
+    /// Those with bytes left: where it begins, when it passed, and its place in `sent`.
+    open: BTreeSet<(i64, u64, usize)>,
+    longest: i64,
+    not_followed: u64,
+    /// Packets that were looked at, all in all.
+    looked_at: u64,
+}
+
+impl Unmatched<'_> {
+    fn new(sent: &[SeenPacket]) -> Unmatched<'_> {
+        let mut unmatched = Unmatched {
+            sent,
+            left: sent.iter().map(|of| of.payload).collect(),
+            open: BTreeSet::new(),
+            longest: sent.iter().map(|of| of.payload.into()).max().unwrap_or(0),
+            not_followed: 0,
+            looked_at: 0,
+        };
+        unmatched.open = (0..sent.len()).map(|at| unmatched.key(at)).collect();
+        unmatched
+    }
+
+    fn offset(&self, seq: u32) -> i64 {
+        let base = self.sent.first().map_or(0, |of| of.seq);
+        i64::from(seq.wrapping_sub(base).cast_signed())
+    }
+
+    fn key(&self, at: usize) -> (i64, u64, usize) {
+        let of = &self.sent[at];
+        (self.offset(of.seq), of.at_ns, at)
+    }
+
+    /// A packet came to the second place. Returns its delay; `None` if nothing at the first place begins it.
+    fn arrive(&mut self, packet: &SeenPacket) -> Option<i64> {
+        let mut delay = None;
+        let (mut rest, mut seq) = (packet.payload, packet.seq);
+        // Super-segments are cut and joined on the way: what starts within a packet is of it.
+        for _ in 0..PIECES_MOST {
+            let start = self.offset(seq);
+            let Some(at) = self.origin(packet, start) else {
+                return delay;
+            };
+            let of = self.sent[at];
+            let ends = self.offset(of.seq) + i64::from(of.payload);
+            let part = (ends - start).min(i64::from(rest)).max(1) as u32;
+            self.left[at] = self.left[at].saturating_sub(part);
+            if self.left[at] == 0 {
+                self.open.remove(&self.key(at));
+            }
+            delay.get_or_insert(packet.at_ns as i64 - of.at_ns as i64);
+            rest -= part;
+            if rest == 0 {
+                return delay;
+            }
+            seq = seq.wrapping_add(part);
+        }
+        self.not_followed += 1;
+        delay
+    }
+
+    /// The packet that brought the byte at `start`: of several transmissions the one with the same stamp, or
+    /// the earliest that did not come.
+    fn origin(&mut self, packet: &SeenPacket, start: i64) -> Option<usize> {
+        let around = (start - self.longest, 0, 0)..=(start, u64::MAX, usize::MAX);
+        let nearest = self.open.range(around).rev().take(CANDIDATES_MOST);
+        let order = |&(offset, at_ns, at): &(i64, u64, usize)| {
+            let of = &self.sent[at];
+            let other_stamp = of.timestamp != packet.timestamp;
+            let other_id = of.ip_id != packet.ip_id;
+            let covers = offset + i64::from(of.payload) > start;
+            covers.then_some((other_stamp, other_id, at_ns, at))
+        };
+        let mut looked_at = 0;
+        let best = nearest
+            .inspect(|_| looked_at += 1)
+            .filter_map(order)
+            .min()
+            .map(|(.., at)| at);
+        self.looked_at += looked_at as u64;
+        self.not_followed += u64::from(best.is_none() && looked_at == CANDIDATES_MOST);
+        best
+    }
+}
+
+/// Packets at the first place that are looked at for each piece of one at the second, and pieces of one packet:
+/// those of a super-segment of 256 KiB.
+const CANDIDATES_MOST: usize = 64;
+const PIECES_MOST: usize = 512;
 
 /// The shortest delay of pure ACKs that are the same in all.
 fn ack_delay(first: &[SeenPacket], second: &[SeenPacket]) -> Option<i64> {
@@ -416,4 +488,50 @@ fn changes(a: &SeenConnection, b: &SeenConnection, of_b: impl Fn(usize) -> usize
         }
     }
     changed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn packet(number: u64, seq: u32, payload: u32) -> SeenPacket {
+        SeenPacket {
+            at_ns: number,
+            seq,
+            payload,
+            ack: 1,
+            timestamp: Some(number as u32),
+            ip_id: 0,
+            hop_limit: 64,
+            window: 9,
+            frame: number,
+        }
+    }
+
+    /// Packets looked at for as many at the second place as at the first.
+    fn looked_at(count: u64, seq: fn(u64) -> u32, come: u32) -> u64 {
+        let sent = (0..count).map(|number| match number {
+            0 => packet(0, 0, 65_000),
+            _ => packet(number, seq(number), 1),
+        });
+        let sent: Vec<SeenPacket> = sent.collect();
+        let mut unmatched = Unmatched::new(&sent);
+        for number in 0..count {
+            unmatched.arrive(&packet(count + number, come, 1));
+        }
+        unmatched.looked_at
+    }
+
+    #[test]
+    fn packets_that_hold_the_same_bytes_cost_no_more_each_for_being_many() {
+        let cases: [(fn(u64) -> u32, u32); 2] =
+            [(|_| 500, 500), (|number| (number % 60_000) as u32, 60_001)];
+        for (seq, come) in cases {
+            let few = looked_at(2_000, seq, come);
+            assert!(
+                few > 2_000 && looked_at(8_000, seq, come) <= 5 * few,
+                "{come}"
+            );
+        }
+    }
 }

@@ -477,6 +477,7 @@ impl Connection {
             watch.on_ack(self.place, &event);
         }
         watch.on_packet(self.place, &packet);
+        debug_assert!(self.directions.iter().all(Direction::is_bounded));
     }
 
     /// A SYN, FIN or RST passed.

@@ -1,6 +1,6 @@
 //! How far the other end acknowledged, and what each ACK covers.
 
-use super::{Coverage, Direction, EARLY_MOST, Early};
+use super::{Coverage, Direction, Early};
 use crate::segment::{Segment, flag};
 use crate::sequence::{extend, first};
 
@@ -97,34 +97,30 @@ impl Direction {
     /// behind the last packet.
     #[cold]
     fn on_missing(&mut self, ack: u64, at_ns: u64, echo: Option<u32>) -> u64 {
-        let mut missing = 0;
-        let early = &mut self.early;
-        let mut remember = |start: u64, end: u64| {
-            missing += end - start;
-            if early.len() == EARLY_MOST {
-                early.pop_front();
-            }
-            early.push_back(Early {
-                start,
-                end,
-                at_ns,
-                echo,
-            });
-        };
+        let mut acked = Vec::new();
         self.holes.retain_mut(|hole| {
             let end = hole.end.min(ack);
             if hole.start < end {
-                remember(hole.start, end);
+                acked.push((hole.start, end));
                 hole.start = end;
             }
             hole.start < hole.end
         });
         let behind = ack.saturating_sub(self.nxt);
         if behind > 0 {
-            remember(self.nxt, ack);
+            acked.push((self.nxt, ack));
+        }
+        for (start, end) in acked {
+            self.sent.bytes_missing_from_capture += end - start;
+            let early = Early {
+                start,
+                end,
+                at_ns,
+                echo,
+            };
+            self.remember_early(early, at_ns);
         }
         self.nxt = self.nxt.max(ack);
-        self.sent.bytes_missing_from_capture += missing;
         behind.div_ceil(u64::from(self.mss.bytes))
     }
 }

@@ -233,7 +233,7 @@ impl Direction {
 const DIRECTLY_NS: u64 = 500_000;
 
 /// ACKs that are remembered where every packet comes twice and has no id: those of a queue's length.
-const ACKS_SEEN_MOST: usize = 256;
+pub(super) const ACKS_SEEN_MOST: usize = 256;
 
 fn ack_print(segment: &Segment) -> u64 {
     let timestamp = segment.options.timestamps.map_or(0, |(value, _)| value);

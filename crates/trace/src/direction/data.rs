@@ -1,8 +1,8 @@
 //! Sequence numbers that pass: new, late, or sent again.
 
 use super::{
-    Data, Direction, Early, HOLES_MOST, Hole, LATE_NS, OUTSTANDING_MOST, Outstanding, RESENT_MOST,
-    Resent, Stamp,
+    Data, Direction, EARLY_MOST, Early, HOLES_MOST, Hole, LATE_NS, OUTSTANDING_MOST, Outstanding,
+    RESENT_MOST, Resent, Stamp,
 };
 use crate::segment::{Segment, flag};
 
@@ -117,15 +117,13 @@ impl Direction {
             if self.is_doubtful(end) {
                 return Data::Doubtful;
             }
-            if self.holes.len() == HOLES_MOST {
-                self.holes.remove(0);
-            }
             self.holes.push(Hole {
                 start: self.nxt,
                 end: seq,
                 at_ns,
                 stamp,
             });
+            self.bound_holes();
             self.push(Outstanding {
                 start: seq,
                 end,
@@ -153,14 +151,11 @@ impl Direction {
             .iter()
             .position(|hole| seq < hole.end && end > hole.start);
         if let Some(at) = hole {
-            let hole = self.holes.swap_remove(at);
-            if seq > hole.start {
-                self.holes.push(Hole { end: seq, ..hole });
-            }
-            if end < hole.end {
-                self.holes.push(Hole { start: end, ..hole });
-            }
-            self.holes.sort_unstable_by_key(|hole| hole.start);
+            let hole = self.holes[at];
+            let pieces = [Hole { end: seq, ..hole }, Hole { start: end, ..hole }];
+            let open = pieces.into_iter().filter(|piece| piece.start < piece.end);
+            self.holes.splice(at..=at, open);
+            self.bound_holes();
             let place = self.outstanding.iter().position(|other| other.start >= end);
             if let Some(place) = place
                 && self.outstanding.len() < OUTSTANDING_MOST
@@ -196,6 +191,26 @@ impl Direction {
         }
         self.remember_resent(seq, end, stamp, None);
         Data::Retransmitted
+    }
+
+    /// Forgets the lowest gap if there are too many.
+    fn bound_holes(&mut self) {
+        if self.holes.len() > HOLES_MOST {
+            self.holes.remove(0);
+            self.sent.gaps_not_followed += 1;
+        }
+    }
+
+    /// Remembers bytes that were acknowledged before the capture held them. If there are too many, the
+    /// oldest are forgotten, and counted unless their time was over anyway.
+    pub(super) fn remember_early(&mut self, early: Early, now_ns: u64) {
+        if self.early.len() == EARLY_MOST
+            && let Some(oldest) = self.early.pop_front()
+        {
+            let is_recent = now_ns.saturating_sub(oldest.at_ns) <= LATE_NS;
+            self.sent.gaps_not_followed += u64::from(is_recent);
+        }
+        self.early.push_back(early);
     }
 
     /// `before` is of what was sent directly after the original, where the capture misses that.
@@ -256,7 +271,9 @@ impl Direction {
             }
             early.start < early.end
         });
-        self.early.extend(rest);
+        for early in rest {
+            self.remember_early(early, at_ns);
+        }
         let missing = &mut self.sent.bytes_missing_from_capture;
         *missing = missing.saturating_sub(end - seq);
         true

@@ -14,7 +14,7 @@ pub(crate) struct Learned {
 }
 
 /// ACKs that are remembered, a sixteenth of the way apart or more: two ways.
-const LEARNED_MOST: usize = 32;
+pub(super) const LEARNED_MOST: usize = 32;
 
 /// Where the way to the end is shorter the newest ACK is what it knows.
 const NEAR_NS: u64 = 500_000;

@@ -12,7 +12,8 @@ use std::collections::VecDeque;
 
 use serde::Serialize;
 
-use self::copies::Copies;
+use self::copies::{ACKS_SEEN_MOST, Copies};
+use self::learned::LEARNED_MOST;
 pub(crate) use self::learned::Learned;
 use crate::acks::AckCoverage;
 use crate::counts::DirectionCounts;
@@ -210,8 +211,8 @@ const OUTSTANDING_MOST: usize = 512;
 /// Retransmissions that are remembered: for their copies, and for what DSACK tells of them.
 const RESENT_MOST: usize = 64;
 
-/// Gaps that are remembered at a time.
-const HOLES_MOST: usize = 16;
+/// Gaps that are followed at a time. A peer can open or split one with every packet.
+const HOLES_MOST: usize = 64;
 
 /// ACKs before their data that are remembered: those of a super-segment of 64 KiB, and more.
 const EARLY_MOST: usize = 64;
@@ -520,6 +521,16 @@ impl Direction {
             .iter()
             .any(|resent| (resent.start..resent.end).contains(&left));
         self.sent.spurious_by_dsack += u64::from(again);
+    }
+
+    /// True if every list is within its limit: a packet costs no more than that, whatever came before it.
+    pub(crate) fn is_bounded(&self) -> bool {
+        self.outstanding.len() <= OUTSTANDING_MOST
+            && self.holes.len() <= HOLES_MOST
+            && self.early.len() <= EARLY_MOST
+            && self.resent.len() <= RESENT_MOST
+            && self.learned.len() <= LEARNED_MOST
+            && self.acks_seen.len() <= ACKS_SEEN_MOST
     }
 
     /// Whether one wire segment is outstanding, and no more.

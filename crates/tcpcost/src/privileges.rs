@@ -1,0 +1,189 @@
+//! Capabilities that the commands need which read or serve what strangers send: they give up the others before they
+//! begin. A command that is not here keeps all: it changes the host, or runs other programs for its caller.
+
+use std::net::SocketAddr;
+use std::path::Path;
+
+use tcpcost_host::privileges::{self, CapabilitySet};
+use tcpcost_relay::{Address, Mode};
+
+use crate::cli::{self, Command};
+use crate::{peer, relay};
+
+/// What a command needs, and for what.
+pub struct Need {
+    pub command: &'static str,
+    /// Empty: always.
+    pub when: &'static str,
+    pub capabilities: CapabilitySet,
+}
+
+const fn need(command: &'static str, when: &'static str, capabilities: CapabilitySet) -> Need {
+    Need {
+        command,
+        when,
+        capabilities,
+    }
+}
+
+const METERS: Need = need(
+    "watch",
+    "",
+    CapabilitySet::BPF.union(CapabilitySet::PERFMON),
+);
+const COST: Need = need(
+    "watch",
+    "what its own programs cost: self%, --self-max",
+    CapabilitySet::SYS_ADMIN,
+);
+const OWNERS: Need = need(
+    "watch",
+    "the screen, --connections, --processes: processes of other users",
+    CapabilitySet::SYS_PTRACE.union(CapabilitySet::DAC_READ_SEARCH),
+);
+const LIVE: Need = need("trace", "-i", CapabilitySet::NET_RAW);
+const CAPTURES: Need = need(
+    "trace",
+    "files: captures of other users",
+    CapabilitySet::DAC_READ_SEARCH,
+);
+const PAGE: Need = need(
+    "trace",
+    "--html: folders of other users",
+    CapabilitySet::DAC_OVERRIDE,
+);
+const LIMITS: Need = need(
+    "relay",
+    "more open files and pipes than a user may have",
+    CapabilitySet::SYS_RESOURCE,
+);
+const UNIX: Need = need(
+    "relay",
+    "unix:/PATH: sockets and folders of other users",
+    CapabilitySet::DAC_OVERRIDE,
+);
+/// An interface with several queues steers by an eBPF program.
+const INTERFACE: CapabilitySet = CapabilitySet::NET_ADMIN.union(CapabilitySet::BPF);
+const RELAY_INTERFACE: Need = need("relay", "--mode user", INTERFACE);
+const PEER_INTERFACE: Need = need("peer", "", INTERFACE);
+const SERVED: Need = need(
+    "peer",
+    "--serve DIR: files of other users",
+    CapabilitySet::DAC_READ_SEARCH,
+);
+const CAPTURE: Need = need(
+    "peer",
+    "--pcap: folders of other users",
+    CapabilitySet::DAC_OVERRIDE,
+);
+const PORTS: Need = need(
+    "watch, relay, peer",
+    "ports below 1024",
+    CapabilitySet::NET_BIND_SERVICE,
+);
+
+/// All of them.
+pub const NEEDS: [Need; 13] = [
+    METERS,
+    COST,
+    OWNERS,
+    LIVE,
+    CAPTURES,
+    PAGE,
+    LIMITS,
+    UNIX,
+    RELAY_INTERFACE,
+    PEER_INTERFACE,
+    SERVED,
+    CAPTURE,
+    PORTS,
+];
+
+/// Gives up what this command does not need. No thread may run yet.
+///
+/// # Errors
+/// What the kernel refuses.
+pub fn give_up(command: &Command) -> anyhow::Result<()> {
+    let needs = match command {
+        Command::Watch(args) => of_watch(args),
+        Command::Trace(args) => of_trace(args),
+        Command::Relay(flags) => of_relay(flags),
+        Command::Peer(flags) => of_peer(flags),
+        _ => return Ok(()),
+    };
+    let all = needs.into_iter().filter(|(_, is_needed)| *is_needed);
+    let wanted = all.fold(CapabilitySet::empty(), |sum, (need, _)| {
+        sum | need.capabilities
+    });
+    let kept = privileges::keep(wanted)?;
+    tracing::info!("capabilities kept: {}", privileges::names(kept));
+    Ok(())
+}
+
+fn of_watch(args: &cli::Watch) -> Vec<(Need, bool)> {
+    let has_screen = !args.json && !args.lines;
+    let shows_owners = args.connections.is_some() || args.processes.is_some();
+    vec![
+        (METERS, true),
+        (COST, true),
+        (OWNERS, has_screen || shows_owners),
+        (PORTS, args.prometheus.is_some_and(is_low)),
+    ]
+}
+
+fn of_trace(args: &cli::Trace) -> Vec<(Need, bool)> {
+    vec![
+        (LIVE, args.interface.is_some()),
+        (
+            CAPTURES,
+            args.files.iter().any(|file| file != Path::new("-")),
+        ),
+        (PAGE, args.html.is_some()),
+    ]
+}
+
+fn of_relay(flags: &relay::Flags) -> Vec<(Need, bool)> {
+    let is_low_one = |address: &Address| matches!(address, Address::Tcp(at) if is_low(*at));
+    let is_unix = |address: &Address| matches!(address, Address::Unix(_));
+    let listens_low = flags.listen.iter().any(is_low_one) || flags.metrics.is_some_and(is_low);
+    vec![
+        (LIMITS, true),
+        (UNIX, flags.listen.iter().chain(&flags.to).any(is_unix)),
+        (RELAY_INTERFACE, flags.mode == Mode::User),
+        (PORTS, listens_low),
+    ]
+}
+
+fn of_peer(flags: &peer::Flags) -> Vec<(Need, bool)> {
+    let forwards_low = flags.forward.iter().any(|forward| is_low(forward.local));
+    vec![
+        (PEER_INTERFACE, true),
+        (SERVED, flags.service.serves_directory()),
+        (CAPTURE, flags.pcap.is_some()),
+        (PORTS, forwards_low || flags.socks.is_some_and(is_low)),
+    ]
+}
+
+fn is_low(address: SocketAddr) -> bool {
+    (1..1024).contains(&address.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_need_is_in_the_documents() {
+        let page = include_str!("../../../docs/privileges.md");
+        for need in &NEEDS {
+            let when = if need.when.is_empty() {
+                "always"
+            } else {
+                need.when
+            };
+            let names = privileges::names(need.capabilities);
+            let row = format!("| `{}` | {when} | {names} |", need.command);
+            assert!(page.contains(&row), "{row}");
+        }
+    }
+}
