@@ -29,6 +29,7 @@ pub mod netem;
 mod netlink;
 pub mod nic;
 pub mod port;
+pub mod privileges;
 pub mod qdisc;
 pub mod route;
 pub mod rps;

@@ -1,0 +1,104 @@
+//! Privileges that a process does not need any more: how it drops them for good.
+//!
+//! Capabilities, user and groups are each thread's own, so they are dropped before the first thread starts. Nothing that the
+//! process executes afterwards gets them again.
+
+use std::fs;
+
+use rustix::process::{Gid, Uid};
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set,
+    remove_capability_from_bounding_set, set_capabilities, set_keep_capabilities, set_no_new_privs,
+    set_thread_groups, set_thread_res_gid, set_thread_res_uid,
+};
+
+use crate::error::SystemError;
+
+/// What the eBPF meters need.
+pub const METERS: CapabilitySet = CapabilitySet::BPF.union(CapabilitySet::PERFMON);
+
+/// Drops all capabilities but these, for good. Returns those that are left: what the process did not have it does not get.
+///
+/// # Errors
+/// The process has more than one thread, or the kernel refuses.
+pub fn keep_only(kept: CapabilitySet) -> Result<CapabilitySet, SystemError> {
+    let tried = || format!("drop all capabilities but {}", names(kept));
+    let failed = |error: rustix::io::Errno| SystemError::new(tried(), error.into());
+    let threads = fs::read_dir("/proc/self/task").map(Iterator::count);
+    let threads = threads.map_err(|error| SystemError::new(tried(), error))?;
+    if threads != 1 {
+        let why = format!("the process has {threads} threads, and each would keep its own");
+        return Err(SystemError::strange(tried(), why));
+    }
+    let held = capabilities(None).map_err(failed)?;
+    if held.effective.contains(CapabilitySet::SETPCAP) {
+        for capability in CapabilitySet::all().difference(kept).iter() {
+            // EINVAL: one that this kernel does not know.
+            let _ = remove_capability_from_bounding_set(capability);
+        }
+    }
+    // EINVAL before Linux 4.3, which has no ambient set.
+    let _ = clear_ambient_capability_set();
+    let left = held.permitted.intersection(kept);
+    let sets = CapabilitySets {
+        effective: left,
+        permitted: left,
+        inheritable: CapabilitySet::empty(),
+    };
+    set_capabilities(None, sets).map_err(failed)?;
+    set_no_new_privs(true).map_err(failed)?;
+    Ok(left)
+}
+
+/// Becomes a user for good, in no group but the user's own, and drops all capabilities but these. Returns those that are left.
+///
+/// # Errors
+/// The process has more than one thread, may not become another user, or the user is not mapped in this user namespace (EINVAL).
+pub fn become_user(
+    user: Uid,
+    group: Gid,
+    kept: CapabilitySet,
+) -> Result<CapabilitySet, SystemError> {
+    let failed = |error: rustix::io::Errno| {
+        SystemError::new(format!("become user {}", user.as_raw()), error.into())
+    };
+    // setuid(2) would take them.
+    set_keep_capabilities(true).map_err(failed)?;
+    set_thread_groups(&[]).map_err(failed)?;
+    set_thread_res_gid(group, group, group).map_err(failed)?;
+    set_thread_res_uid(user, user, user).map_err(failed)?;
+    keep_only(kept)
+}
+
+/// The names of capabilities, as capabilities(7) has them: `CAP_BPF and CAP_PERFMON`.
+pub fn names(capabilities: CapabilitySet) -> String {
+    let names: Vec<String> = capabilities
+        .iter_names()
+        .map(|(name, _)| format!("CAP_{name}"))
+        .collect();
+    match &names[..] {
+        [] => "none".to_string(),
+        [name] => name.clone(),
+        [names @ .., last] => format!("{} and {last}", names.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn capabilities_have_their_names() {
+        assert_eq!(names(CapabilitySet::empty()), "none");
+        assert_eq!(names(METERS), "CAP_PERFMON and CAP_BPF");
+        let three = METERS | CapabilitySet::NET_ADMIN;
+        assert_eq!(names(three), "CAP_NET_ADMIN, CAP_PERFMON and CAP_BPF");
+    }
+
+    #[test]
+    fn a_process_with_threads_is_refused() {
+        // The test runner has one thread more.
+        let error = keep_only(METERS).unwrap_err();
+        assert!(error.to_string().contains("threads"), "{error}");
+    }
+}
