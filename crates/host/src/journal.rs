@@ -233,14 +233,11 @@ pub fn restore(folder: &Path) -> Result<Restored, SystemError> {
         }
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).map_err(failed)?;
-        let text = String::from_utf8_lossy(&bytes);
-        // What follows the last line end is a line that a crash tore.
-        let (lines, _torn) = text.rsplit_once('\n').unwrap_or_default();
         let mut left = String::new();
-        for line in lines.lines() {
-            match serde_json::from_str::<Entry>(line) {
+        for (line, entry) in &parse(&bytes) {
+            match entry {
                 Ok(entry) if entry.boot_id != boot_id => restored.dropped += 1,
-                Ok(entry) => entries.push((entry, dead.len())),
+                Ok(entry) => entries.push((entry.clone(), dead.len())),
                 Err(error) => {
                     let path = path.display();
                     restored.failed.push(format!("a line of {path}: {error}"));
@@ -288,6 +285,30 @@ pub fn restore(folder: &Path) -> Result<Restored, SystemError> {
         done.map_err(|error| SystemError::new(format!("write {}", path.display()), error))?;
     }
     Ok(restored)
+}
+
+/// The lines of a journal, each with its entry if it is understood.
+fn parse(bytes: &[u8]) -> Vec<(String, Result<Entry, serde_json::Error>)> {
+    let text = String::from_utf8_lossy(bytes);
+    // What follows the last line end is a line that a crash tore.
+    let (lines, _torn) = text.rsplit_once('\n').unwrap_or_default();
+    let with_entry = |line: &str| (line.to_string(), serde_json::from_str(line));
+    lines.lines().map(with_entry).collect()
+}
+
+/// The settings of a journal that is `bytes`, oldest first. Changes nothing: for fuzzing.
+#[doc(hidden)]
+pub fn settings(bytes: &[u8]) -> Vec<Setting> {
+    let entries = parse(bytes).into_iter().filter_map(|(_, entry)| entry.ok());
+    let again = |entry: Entry| {
+        let line = entry.to_line();
+        let read = parse(line.as_bytes())
+            .pop()
+            .and_then(|(_, entry)| entry.ok());
+        assert_eq!(read.as_ref(), Some(&entry), "{line}");
+        entry.former
+    };
+    entries.map(again).collect()
 }
 
 /// Where journals are: $TCPCOST_STATE_DIR, else /run/tcpcost for root, else
