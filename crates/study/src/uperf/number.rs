@@ -12,7 +12,7 @@ pub(super) fn whole(text: &str) -> Result<u32, String> {
         "k" | "kb" | "kib" => 10,
         "m" | "mb" | "mib" => 20,
         "g" | "gb" | "gib" => 30,
-        _ => return Err(format!("no unit {suffix:?}: there are b, k, m, g")),
+        _ => return Err("no such unit: there are b, k, m, g".to_string()),
     };
     let value: f64 = number.parse().map_err(|_| expected())?;
     let value = value * f64::from(1u32 << shift);
@@ -32,7 +32,7 @@ pub(super) fn time(text: &str) -> Result<Duration, String> {
         "u" | "us" | "usec" => 1e3,
         "n" | "ns" | "nsec" => 1.0,
         "min" => return Err("no unit \"min\": uperf takes it for milliseconds".to_string()),
-        _ => return Err(format!("no unit {suffix:?}: there are s, ms, us, ns")),
+        _ => return Err("no such unit: there are s, ms, us, ns".to_string()),
     };
     let value: f64 = number.parse().map_err(|_| expected())?;
     let ns = value * unit_ns;
