@@ -39,18 +39,9 @@ impl HostLock {
     /// The folder or the file cannot be made.
     pub fn open(folder: &Path) -> Result<HostLock, SystemError> {
         let path = folder.join(format!("{}.lock", namespace::inode()?));
-        let failed = |error| SystemError::new(format!("open {}", path.display()), error);
-        let mut builder = fs::DirBuilder::new();
-        builder.recursive(true).mode(0o700);
-        builder.create(folder).map_err(failed)?;
-        let file = OpenOptions::new()
-            .read(true)
-            .append(true)
-            .create(true)
-            .mode(0o600)
-            .open(&path)
-            .map_err(failed)?;
-        fcntl_setfd(&file, FdFlags::empty()).map_err(|error| failed(error.into()))?;
+        let file = open_file(&path)?;
+        fcntl_setfd(&file, FdFlags::empty())
+            .map_err(|error| SystemError::new(format!("open {}", path.display()), error.into()))?;
         Ok(HostLock { path, file })
     }
 
@@ -77,6 +68,25 @@ impl HostLock {
     pub fn holders(&self) -> String {
         holders(&self.file)
     }
+}
+
+/// A lock file in the journals' folder, which is made if need be: no other user can open it, and so none can hold it.
+///
+/// # Errors
+/// The folder or the file cannot be made.
+pub fn open_file(path: &Path) -> Result<File, SystemError> {
+    let failed = |error| SystemError::new(format!("open {}", path.display()), error);
+    let mut builder = fs::DirBuilder::new();
+    builder.recursive(true).mode(0o700);
+    let folder = path.parent().unwrap_or(Path::new("."));
+    builder.create(folder).map_err(failed)?;
+    OpenOptions::new()
+        .read(true)
+        .append(true)
+        .create(true)
+        .mode(0o600)
+        .open(path)
+        .map_err(failed)
 }
 
 /// Who holds a lock on this file: command lines and process ids, as far as they can be told.
