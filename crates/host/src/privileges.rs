@@ -31,7 +31,11 @@ pub fn keep_only(kept: CapabilitySet) -> Result<CapabilitySet, SystemError> {
         return Err(SystemError::strange(tried(), why));
     }
     let held = capabilities(None).map_err(failed)?;
-    if held.effective.contains(CapabilitySet::SETPCAP) {
+    if held.permitted.contains(CapabilitySet::SETPCAP) {
+        // setuid(2) took it from the effective set.
+        let effective = held.permitted;
+        let raised = CapabilitySets { effective, ..held };
+        set_capabilities(None, raised).map_err(failed)?;
         for capability in CapabilitySet::all().difference(kept).iter() {
             // EINVAL: one that this kernel does not know.
             let _ = remove_capability_from_bounding_set(capability);
@@ -68,6 +72,20 @@ pub fn become_user(
     set_thread_res_gid(group, group, group).map_err(failed)?;
     set_thread_res_uid(user, user, user).map_err(failed)?;
     keep_only(kept)
+}
+
+/// True if the process may load the eBPF programs of meters: it has the capabilities, in the host's own user namespace.
+pub fn may_meter() -> bool {
+    let effective = capabilities(None).map(|sets| sets.effective);
+    let suffices =
+        |held: CapabilitySet| held.contains(METERS) || held.contains(CapabilitySet::SYS_ADMIN);
+    effective.is_ok_and(suffices) && is_in_hosts_user_namespace()
+}
+
+/// True in the host's own user namespace: the only one whose map is the identity on all ids.
+pub(crate) fn is_in_hosts_user_namespace() -> bool {
+    let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    map.split_whitespace().eq(["0", "0", "4294967295"])
 }
 
 /// The names of capabilities, as capabilities(7) has them: `CAP_BPF and CAP_PERFMON`.

@@ -11,10 +11,9 @@
 
 use std::sync::Once;
 
-use rustix::thread::{CapabilitySet, capabilities};
 use rustix::time::{ClockId, clock_gettime};
 use tcpcost_counts::{Counts, MeterName, Quantity, Snapshot, Whose};
-use tcpcost_host::privileges::METERS;
+use tcpcost_host::privileges::may_meter;
 use tcpcost_meter::{Meter, Scope, proc::Proc};
 
 use crate::Failure;
@@ -164,9 +163,8 @@ fn now_ns(clock: ClockId) -> u64 {
 /// are less exact.
 fn exact_or_why(cpus: &[usize]) -> Option<Exact> {
     static SAID: Once = Once::new();
-    // Without these it is never exact; the documents say so.
-    let held = capabilities(None).ok()?.effective;
-    if !held.contains(METERS) && !held.contains(CapabilitySet::SYS_ADMIN) {
+    // Without the capabilities it is never exact; the documents say so.
+    if !may_meter() {
         return None;
     }
     let why = match exact(cpus) {
