@@ -190,11 +190,14 @@ fn run(asked: &Asked, is_child: bool) -> Result<u8, Failure> {
         .iter()
         .filter_map(|listener| Some(listener.local_addr().ok()?.to_string()))
         .collect();
-    say(&format!("{LISTENS} {}\n", names.join(" ")));
+    let listens = format!("{LISTENS} {}\n", names.join(" "));
     match is_child {
-        // The parent says it.
-        true => say(&runs),
-        false => eprint!("{runs}"),
+        // The parent reads both lines.
+        true => say(&(listens + &runs)),
+        false => {
+            eprint!("{runs}");
+            say(&listens);
+        }
     }
     if asked.hosts.is_empty() && !asked.is_for_ssh {
         eprintln!(
