@@ -14,7 +14,8 @@ mod backend;
 mod capture;
 mod captured;
 mod deal;
-mod input;
+#[doc(hidden)]
+pub mod input;
 mod lane;
 mod policy;
 pub mod protocol;
@@ -211,9 +212,8 @@ fn listen(
             if line.is_empty() {
                 continue;
             }
-            let Some((inbox, ask)) = line
-                .split_once(' ')
-                .and_then(|(host, ask)| Some((inboxes.get(host)?, ask)))
+            let Some((inbox, ask)) =
+                protocol::addressed(&line).and_then(|(host, ask)| Some((inboxes.get(host)?, ask)))
             else {
                 break Some(format!("did not understand {:?}", shown(&line)));
             };

@@ -408,6 +408,11 @@ pub struct Captured {
     pub readings: Vec<Reading>,
 }
 
+/// Splits a line into the host's name and the message. `None` without a space.
+pub fn addressed(line: &str) -> Option<(&str, &str)> {
+    line.split_once(' ')
+}
+
 /// Monotonic clock of this host, ns.
 pub fn clock_ns() -> u64 {
     clock(ClockId::Monotonic)

@@ -148,7 +148,7 @@ impl Rss {
         match self {
             Rss::Even(queues) => Some(*queues),
             Rss::Table(table) => {
-                let queues = table.iter().max()? + 1;
+                let queues = table.iter().max()?.checked_add(1)?;
                 (in_turn(queues, table.len()) == *table).then_some(queues)
             }
         }

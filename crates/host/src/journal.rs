@@ -308,17 +308,14 @@ fn read_dead(
                 .push(format!("{path}: longer than {limit} MiB"));
             continue;
         }
-        let text = String::from_utf8_lossy(&bytes);
-        // What follows the last line end is a line that a crash tore.
-        let (lines, _torn) = text.rsplit_once('\n').unwrap_or_default();
         let mut left = String::new();
-        for line in lines.lines() {
-            match serde_json::from_str::<Entry>(line) {
+        for (line, entry) in parse(&bytes) {
+            match entry {
                 Ok(entry) if entry.boot_id != boot_id => restored.dropped += 1,
                 Ok(entry) => entries.push((entry, dead.len())),
                 Err(error) => {
                     restored.failed.push(format!("a line of {path}: {error}"));
-                    left.push_str(line);
+                    left.push_str(&line);
                     left.push('\n');
                 }
             }
@@ -333,6 +330,30 @@ pub(crate) const FOLDER_MODE: u32 = 0o700;
 pub(crate) const FILE_MODE: u32 = 0o600;
 /// A run changes some dozens of settings, of some hundred bytes each.
 const BYTES_MAX: u64 = 16 << 20;
+
+/// The lines of a journal, each with its entry if it is understood.
+fn parse(bytes: &[u8]) -> Vec<(String, Result<Entry, serde_json::Error>)> {
+    let text = String::from_utf8_lossy(bytes);
+    // What follows the last line end is a line that a crash tore.
+    let (lines, _torn) = text.rsplit_once('\n').unwrap_or_default();
+    let with_entry = |line: &str| (line.to_string(), serde_json::from_str(line));
+    lines.lines().map(with_entry).collect()
+}
+
+/// The settings of a journal that is `bytes`, oldest first. Changes nothing: for fuzzing.
+#[doc(hidden)]
+pub fn settings(bytes: &[u8]) -> Vec<Setting> {
+    let entries = parse(bytes).into_iter().filter_map(|(_, entry)| entry.ok());
+    let again = |entry: Entry| {
+        let line = entry.to_line();
+        let read = parse(line.as_bytes())
+            .pop()
+            .and_then(|(_, entry)| entry.ok());
+        assert_eq!(read.as_ref(), Some(&entry), "{line}");
+        entry.former
+    };
+    entries.map(again).collect()
+}
 
 /// Where journals are: $TCPCOST_STATE_DIR, else /run/tcpcost for root, else
 /// $XDG_RUNTIME_DIR/tcpcost.

@@ -40,13 +40,10 @@ impl HostLock {
     /// # Errors
     /// The folder or the file cannot be made, or is refused ([`Folder::make`]).
     pub fn open(folder: &Path) -> Result<HostLock, SystemError> {
-        let name = format!("{}.lock", namespace::inode()?);
-        let path = folder.join(&name);
-        let failed = |error| SystemError::new(format!("open {}", path.display()), error);
-        let (folder, _) = Folder::make(folder, FOLDER_MODE).map_err(failed)?;
-        let file = folder.append_or_create(&name, FILE_MODE);
-        let file = file.map_err(failed)?;
-        fcntl_setfd(&file, FdFlags::empty()).map_err(|error| failed(error.into()))?;
+        let path = folder.join(format!("{}.lock", namespace::inode()?));
+        let file = open_file(&path)?;
+        fcntl_setfd(&file, FdFlags::empty())
+            .map_err(|error| SystemError::new(format!("open {}", path.display()), error.into()))?;
         Ok(HostLock { path, file })
     }
 
@@ -73,6 +70,20 @@ impl HostLock {
     pub fn holders(&self) -> String {
         holders(&self.file)
     }
+}
+
+/// A lock file in the journals' folder, which is made if need be: no other user can open it, and so none can hold it.
+///
+/// # Errors
+/// The folder or the file cannot be made, or is refused ([`Folder::make`]).
+pub fn open_file(path: &Path) -> Result<File, SystemError> {
+    let failed = |error| SystemError::new(format!("open {}", path.display()), error);
+    let name = path.file_name().and_then(|name| name.to_str());
+    let (Some(folder), Some(name)) = (path.parent(), name) else {
+        return Err(failed(io::ErrorKind::InvalidInput.into()));
+    };
+    let (folder, _) = Folder::make(folder, FOLDER_MODE).map_err(failed)?;
+    folder.append_or_create(name, FILE_MODE).map_err(failed)
 }
 
 /// Who holds a lock on this file: command lines and process ids, as far as they can be told.

@@ -9,6 +9,7 @@ use tcpcost_study::Machine;
 
 use crate::cpus::Cpus;
 use crate::error::read_trimmed;
+use crate::privileges::is_in_hosts_user_namespace;
 
 /// Reads it. What cannot be read is empty, `unknown` or absent, never made up. Takes some 30 ms, most
 /// of it for the rate of the time-stamp counter.
@@ -249,11 +250,9 @@ pub fn cpu_accounting(config: &str) -> &'static str {
     }
 }
 
-/// Root, and in the host's own user namespace: the only one whose map is the identity on all ids.
+/// Root, and in the host's own user namespace.
 fn is_privileged() -> bool {
-    let is_root = rustix::process::geteuid().is_root();
-    let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
-    is_root && map.split_whitespace().eq(["0", "0", "4294967295"])
+    rustix::process::geteuid().is_root() && is_in_hosts_user_namespace()
 }
 
 /// MIDR implementer, part, name: the server cores that are common.

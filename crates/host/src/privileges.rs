@@ -1,62 +1,107 @@
-//! Capabilities of this process (capabilities(7)): which it holds, and giving up the rest.
+//! Privileges that a process does not need any more: how it drops them for good.
+//!
+//! Capabilities, user and groups are each thread's own, so they are dropped before the first thread starts. Nothing that the
+//! process executes afterwards gets them again.
 
-use rustix::thread::{
-    CapabilitySets, capabilities, capability_is_in_bounding_set, clear_ambient_capability_set,
-    remove_capability_from_bounding_set, set_capabilities, set_no_new_privs,
-};
+use std::fs;
 
+use rustix::process::{Gid, Uid};
 pub use rustix::thread::CapabilitySet;
+use rustix::thread::{
+    CapabilitySets, capabilities, clear_ambient_capability_set,
+    remove_capability_from_bounding_set, set_capabilities, set_keep_capabilities, set_no_new_privs,
+    set_thread_groups, set_thread_res_gid, set_thread_res_uid,
+};
 
 use crate::error::SystemError;
 
-/// Gives up all capabilities but `wanted`, for good: no program that this process starts gets them back. Returns those
-/// that it keeps. A process that has no others is not changed.
-///
-/// Call it before any thread starts: each has its own.
+/// What the eBPF meters need.
+pub const METERS: CapabilitySet = CapabilitySet::BPF.union(CapabilitySet::PERFMON);
+
+/// Drops all capabilities but these, for good. Returns those that are left: what the process did not have it does not get.
+/// A process that has no others is not changed.
 ///
 /// # Errors
-/// What the kernel refuses.
-pub fn keep(wanted: CapabilitySet) -> Result<CapabilitySet, SystemError> {
-    let failed = |tried: &str| {
-        let tried = tried.to_string();
-        move |error: rustix::io::Errno| SystemError::new(tried, error.into())
-    };
-    let held = capabilities(None).map_err(failed("read the capabilities of this process"))?;
-    let kept = held.permitted & wanted;
-    if held.permitted == kept {
-        return Ok(kept);
+/// The process has more than one thread, or the kernel refuses.
+pub fn keep_only(kept: CapabilitySet) -> Result<CapabilitySet, SystemError> {
+    let tried = || format!("drop all capabilities but {}", names(kept));
+    let failed = |error: rustix::io::Errno| SystemError::new(tried(), error.into());
+    let threads = fs::read_dir("/proc/self/task").map(Iterator::count);
+    let threads = threads.map_err(|error| SystemError::new(tried(), error))?;
+    if threads != 1 {
+        let why = format!("the process has {threads} threads, and each would keep its own");
+        return Err(SystemError::strange(tried(), why));
     }
-    if held.effective.contains(CapabilitySet::SETPCAP) {
-        for bit in 0..u64::BITS {
-            let one = CapabilitySet::from_bits_retain(1 << bit);
-            // An error is the end of those that this kernel knows.
-            if !kept.contains(one) && capability_is_in_bounding_set(one) == Ok(true) {
-                remove_capability_from_bounding_set(one)
-                    .map_err(failed("drop a capability from the bounding set"))?;
-            }
+    let held = capabilities(None).map_err(failed)?;
+    if kept.contains(held.permitted) {
+        return Ok(held.permitted);
+    }
+    if held.permitted.contains(CapabilitySet::SETPCAP) {
+        // setuid(2) took it from the effective set.
+        let effective = held.permitted;
+        let raised = CapabilitySets { effective, ..held };
+        set_capabilities(None, raised).map_err(failed)?;
+        for capability in CapabilitySet::all().difference(kept).iter() {
+            // EINVAL: one that this kernel does not know.
+            let _ = remove_capability_from_bounding_set(capability);
         }
     }
-    clear_ambient_capability_set().map_err(failed("clear the ambient capabilities"))?;
-    set_no_new_privs(true).map_err(failed("set no_new_privs"))?;
+    // EINVAL before Linux 4.3, which has no ambient set.
+    let _ = clear_ambient_capability_set();
+    let left = held.permitted.intersection(kept);
     let sets = CapabilitySets {
-        effective: kept,
-        permitted: kept,
-        inheritable: held.inheritable & kept,
+        effective: left,
+        permitted: left,
+        inheritable: CapabilitySet::empty(),
     };
-    set_capabilities(None, sets).map_err(failed("give up capabilities"))?;
-    Ok(kept)
+    set_capabilities(None, sets).map_err(failed)?;
+    set_no_new_privs(true).map_err(failed)?;
+    Ok(left)
 }
 
-/// Names of capabilities, as in `CAP_BPF, CAP_PERFMON`; `none` of an empty set.
-pub fn names(of: CapabilitySet) -> String {
-    let names: Vec<String> = of
+/// Becomes a user for good, in no group but the user's own, and drops all capabilities but these. Returns those that are left.
+///
+/// # Errors
+/// The process has more than one thread, may not become another user, or the user is not mapped in this user namespace (EINVAL).
+pub fn become_user(
+    user: Uid,
+    group: Gid,
+    kept: CapabilitySet,
+) -> Result<CapabilitySet, SystemError> {
+    let failed = |error: rustix::io::Errno| {
+        SystemError::new(format!("become user {}", user.as_raw()), error.into())
+    };
+    // setuid(2) would take them.
+    set_keep_capabilities(true).map_err(failed)?;
+    set_thread_groups(&[]).map_err(failed)?;
+    set_thread_res_gid(group, group, group).map_err(failed)?;
+    set_thread_res_uid(user, user, user).map_err(failed)?;
+    keep_only(kept)
+}
+
+/// True if the process may load the eBPF programs of meters: it has the capabilities, in the host's own user namespace.
+pub fn may_meter() -> bool {
+    let effective = capabilities(None).map(|sets| sets.effective);
+    let suffices =
+        |held: CapabilitySet| held.contains(METERS) || held.contains(CapabilitySet::SYS_ADMIN);
+    effective.is_ok_and(suffices) && is_in_hosts_user_namespace()
+}
+
+/// True in the host's own user namespace: the only one whose map is the identity on all ids.
+pub(crate) fn is_in_hosts_user_namespace() -> bool {
+    let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    map.split_whitespace().eq(["0", "0", "4294967295"])
+}
+
+/// Names of capabilities, as in `CAP_PERFMON, CAP_BPF`; `none` of an empty set.
+pub fn names(capabilities: CapabilitySet) -> String {
+    let names: Vec<String> = capabilities
         .iter_names()
         .map(|(name, _)| format!("CAP_{name}"))
         .collect();
-    if names.is_empty() {
-        "none".to_string()
-    } else {
-        names.join(", ")
+    match &names[..] {
+        [] => "none".to_string(),
+        names => names.join(", "),
     }
 }
 
@@ -65,35 +110,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_given_up_is_gone_for_the_thread_alone_and_the_rest_stays() {
-        let before = capabilities(None).unwrap();
-        // Each test has a thread of its own.
-        let one = CapabilitySet::NET_RAW;
-        let kept = keep(one).unwrap();
-        assert_eq!(kept, before.permitted & one);
-        let after = capabilities(None).unwrap();
-        assert_eq!((after.effective, after.permitted), (kept, kept));
-        assert_eq!(after.inheritable & !one, CapabilitySet::empty());
-        if before.effective.contains(CapabilitySet::SETPCAP) {
-            assert_eq!(
-                capability_is_in_bounding_set(CapabilitySet::SYS_ADMIN),
-                Ok(false)
-            );
-        }
-        assert_eq!(
-            keep(CapabilitySet::SYS_ADMIN).unwrap(),
-            CapabilitySet::empty()
-        );
-        assert_eq!(
-            capabilities(None).unwrap().permitted,
-            CapabilitySet::empty()
-        );
+    fn capabilities_have_their_names() {
+        assert_eq!(names(CapabilitySet::empty()), "none");
+        assert_eq!(names(METERS), "CAP_PERFMON, CAP_BPF");
     }
 
     #[test]
-    fn capabilities_have_the_names_of_the_manual() {
-        let both = CapabilitySet::BPF | CapabilitySet::PERFMON;
-        assert_eq!(names(both), "CAP_PERFMON, CAP_BPF");
-        assert_eq!(names(CapabilitySet::empty()), "none");
+    fn a_process_with_threads_is_refused() {
+        // The test runner has one thread more.
+        let error = keep_only(METERS).unwrap_err();
+        assert!(error.to_string().contains("threads"), "{error}");
     }
 }

@@ -76,9 +76,9 @@ impl Tbf {
 
     /// Whether the kernel's answer is what was asked: the burst comes back rounded to its ticks.
     pub fn is_near(self, other: Tbf) -> bool {
-        let tick_bytes = self.rate_bits_per_s / 8 * 64 / 1_000_000_000 + 1;
+        let tick_bytes = u128::from(self.rate_bits_per_s / 8) * 64 / 1_000_000_000 + 1;
         (self.rate_bits_per_s, self.queue_bytes) == (other.rate_bits_per_s, other.queue_bytes)
-            && u64::from(self.burst_bytes.abs_diff(other.burst_bytes)) <= 2 * tick_bytes
+            && u128::from(self.burst_bytes.abs_diff(other.burst_bytes)) <= 2 * tick_bytes
     }
 }
 

@@ -49,6 +49,10 @@ pub(crate) fn start(is_ipv6: bool) -> Result<(Started, SocketAddr), Failure> {
             "-L",
             &server.to_string(),
         ]);
+    // Nobody else is in its namespace.
+    if rustix::process::geteuid().is_root() {
+        command.args(["-u", "root"]);
+    }
     let mut started = Started::new(command).map_err(|why| failed(format!("unshare: {why}")))?;
     let no_namespace = || failed("unshare made no namespace".to_string());
     if started.line().as_deref() != Some("\n") {

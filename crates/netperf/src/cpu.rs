@@ -9,14 +9,15 @@
 //! Programs at every softirq cost some 40 ns each, once for each copy. So one instance of a network namespace at a time has
 //! them; who comes second goes by the share.
 
-use std::os::fd::OwnedFd;
+use std::sync::Once;
 
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::time::{ClockId, clock_gettime};
 use tcpcost_counts::{Counts, MeterName, Quantity, Snapshot, Whose};
+use tcpcost_host::privileges::may_meter;
 use tcpcost_meter::{Meter, Scope, proc::Proc};
 
 use crate::Failure;
+use crate::exact_lock;
 use crate::protocol::exact::Method;
 use crate::segments::Segments;
 
@@ -78,10 +79,10 @@ pub struct Meters {
     cpus: Vec<usize>,
 }
 
-/// The only one that may have the programs.
+/// The programs of the meter, and the lock that keeps other tests from loading them too.
 struct Exact {
     meter: Box<dyn Meter + Send>,
-    _alone: OwnedFd,
+    _alone: exact_lock::Held,
 }
 
 /// All of them at one time.
@@ -101,7 +102,7 @@ impl Meters {
         let cpus = tcpcost_host::cpus::online();
         Meters {
             proc: Proc::new(&cpus),
-            exact: exact(&cpus),
+            exact: exact_or_why(&cpus),
             cpus,
         }
     }
@@ -158,21 +159,35 @@ fn now_ns(clock: ClockId) -> u64 {
     time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
 }
 
-/// The programs, where they can be had and nobody else of this kind has them: an abstract socket's name is one process's.
-fn exact(cpus: &[usize]) -> Option<Exact> {
-    let flags = SocketFlags::CLOEXEC;
-    let alone =
-        rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None).ok()?;
-    let name = SocketAddrUnix::new_abstract_name(b"tcpcost-netperf-exact").ok()?;
-    rustix::net::bind(&alone, &name).ok()?;
+/// The programs. Where they could be had and cannot now, the first time a line on standard error says why: figures by the share
+/// are less exact.
+fn exact_or_why(cpus: &[usize]) -> Option<Exact> {
+    static SAID: Once = Once::new();
+    // Without the capabilities it is never exact; the documents say so.
+    if !may_meter() {
+        return None;
+    }
+    let why = match exact(cpus) {
+        Ok(exact) => return Some(exact),
+        Err(why) => why,
+    };
+    SAID.call_once(|| {
+        eprintln!("tcpcost: CPU by the share of TCP segments, not exactly: the meter exact: {why}");
+    });
+    None
+}
+
+fn exact(cpus: &[usize]) -> Result<Exact, String> {
+    let alone = exact_lock::hold()?;
     let scope = Scope {
         cpus: cpus.to_vec(),
         own_pids: vec![std::process::id()],
         ..Scope::default()
     };
-    let meter = tcpcost_meter::open(MeterName::Exact, &scope)?.ok()?;
-    Some(Exact {
-        meter,
+    let meter = tcpcost_meter::open(MeterName::Exact, &scope);
+    let meter = meter.ok_or("this build has no eBPF")?;
+    Ok(Exact {
+        meter: meter.map_err(|error| error.to_string())?,
         _alone: alone,
     })
 }

@@ -25,6 +25,7 @@ mod client;
 mod confidence;
 mod cpu;
 mod demo;
+mod exact_lock;
 mod getopt;
 mod latency;
 mod net;

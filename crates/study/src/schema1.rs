@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::host_name::HostName;
 use crate::knob::Knobs;
@@ -24,7 +24,7 @@ pub(crate) fn upgrade(line: &str, version: u32) -> Result<Value, serde_json::Err
     let bed = take("bed");
     let machine = take("host");
     let of_pair = take("core_to_core");
-    let ends: BTreeMap<HostName, Value> = match take("ends") {
+    let ends: BTreeMap<HostName, Map<String, Value>> = match take("ends") {
         Value::Null => BTreeMap::new(),
         ends => Deserialize::deserialize(ends)?,
     };
@@ -37,28 +37,28 @@ pub(crate) fn upgrade(line: &str, version: u32) -> Result<Value, serde_json::Err
         .and_then(Bed::from_word)
         .and_then(|bed| Topology::of(bed, &knobs).ok())
         .unwrap_or_default();
-    let hosts: BTreeMap<HostName, Value> = ends
+    let hosts: BTreeMap<HostName, Map<String, Value>> = ends
         .into_iter()
         .map(|(host, mut found)| {
-            let environment = found["environment"].take();
+            let environment = found.remove("environment").unwrap_or_default();
             let device = environment["device"]
                 .as_str()
                 .unwrap_or_default()
                 .to_string();
-            found["ports"] = json!({ device: environment });
-            found["machine"] = MACHINE.into();
+            found.insert("ports".into(), json!({ device: environment }));
+            found.insert("machine".into(), MACHINE.into());
             (host, found)
         })
         .collect();
-    let cpu_distances: Vec<Value> = match of_pair {
-        Value::Null => Vec::new(),
-        mut distance => {
-            let cpu = |host: HostName, index: usize| json!({"host": host, "cpu": distance["cpus"][index]});
-            let cpus = json!([cpu(HostName::CLIENT, 0), cpu(HostName::SERVER, 1)]);
-            distance["cpus"] = cpus;
-            vec![distance]
-        }
-    };
+    let distance: Option<Map<String, Value>> = Deserialize::deserialize(of_pair)?;
+    let cpu_distances = distance.map(|mut distance| {
+        let of_pair = distance.remove("cpus").unwrap_or_default();
+        let cpu = |host: HostName, index: usize| json!({"host": host, "cpu": of_pair[index]});
+        let cpus = json!([cpu(HostName::CLIENT, 0), cpu(HostName::SERVER, 1)]);
+        distance.insert("cpus".into(), cpus);
+        distance
+    });
+    let cpu_distances: Vec<Map<String, Value>> = cpu_distances.into_iter().collect();
     let warnings = match take("warnings") {
         Value::Null => json!([]),
         warnings => warnings,

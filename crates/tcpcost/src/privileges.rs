@@ -115,7 +115,7 @@ pub fn give_up(command: &Command) -> anyhow::Result<()> {
     let wanted = all.fold(CapabilitySet::empty(), |sum, (need, _)| {
         sum | need.capabilities
     });
-    let kept = privileges::keep(wanted)?;
+    let kept = privileges::keep_only(wanted)?;
     tracing::info!("capabilities kept: {}", privileges::names(kept));
     Ok(())
 }

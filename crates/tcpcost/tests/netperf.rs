@@ -4,11 +4,15 @@ mod common;
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 
 use common::{Place, Ran};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, bind, connect, socket};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tcpcost_testbed::{has_program, in_namespace, is_root, skip, until};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_tcpcost");
@@ -27,6 +31,7 @@ impl Server {
         let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
             .spawn()
             .unwrap();
         let input = child.stdin.take().unwrap();
@@ -46,6 +51,23 @@ impl Server {
 
     fn port(&self) -> String {
         self.ports[0].to_string()
+    }
+
+    /// A field of its /proc/PID/status.
+    fn status(&self, field: &str) -> String {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let mut lines = status.lines();
+        let value = lines.find_map(|line| line.strip_prefix(field)?.strip_prefix(":\t"));
+        value.unwrap().to_string()
+    }
+
+    /// What it says on standard error until it ends.
+    fn end(mut self) -> String {
+        let mut said = String::new();
+        let mut stderr = self.child.stderr.take().unwrap();
+        self.child.kill().unwrap();
+        stderr.read_to_string(&mut said).unwrap();
+        said
     }
 }
 
@@ -272,6 +294,154 @@ fn by_its_own_name_netserver_leaves_the_foreground_and_asks_for_its_passphrase()
         until("its end", || {
             (!Path::new(&format!("/proc/{pid}")).exists()).then_some(())
         });
+    });
+}
+
+/// Connections to loopback from these addresses in turn, that say nothing.
+fn idle(port: u16, count: u16, from: impl Fn(u16) -> Ipv4Addr) -> Vec<OwnedFd> {
+    let to = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let connect = |index: u16| -> OwnedFd {
+        let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+        bind(&socket, &SocketAddr::from((from(index), 0))).unwrap();
+        connect(&socket, &to).unwrap();
+        socket
+    };
+    (0..count).map(connect).collect()
+}
+
+#[test]
+fn idle_connections_shut_nobody_out() {
+    in_namespace(|| {
+        let limit = getrlimit(Resource::Nofile);
+        if limit.maximum.is_some_and(|maximum| maximum < 4000) {
+            return skip("4000 descriptors");
+        }
+        let raised = Rlimit {
+            current: limit.maximum,
+            ..limit
+        };
+        setrlimit(Resource::Nofile, raised).unwrap();
+        let many = |index: u16| Ipv4Addr::from([127, 1, (index >> 8) as u8, index as u8]);
+        let one = |_| Ipv4Addr::LOCALHOST;
+        for (more, count, from) in [
+            (&[][..], 600, many as fn(u16) -> Ipv4Addr),
+            (&[], 600, one),
+            (&[], 1100, many),
+            // One test after the other.
+            (&["-f"], 3, one),
+        ] {
+            let server = Server::start(&[&["-L", "127.0.0.1"], more].concat());
+            let idle = idle(server.ports[0], count, from);
+            let ran = netperf(&format!(
+                "-H 127.0.0.1 -p {} -t TCP_RR -l -10",
+                server.port()
+            ));
+            assert_eq!(ran.code, Some(0), "{count}: {ran:?}");
+            drop(idle);
+        }
+    });
+}
+
+#[test]
+fn a_netserver_of_roots_does_for_its_clients_what_nobody_may() {
+    if !is_root() {
+        return skip("root");
+    }
+    in_namespace(|| {
+        let as_nobody = Server::start(&["-L", "127.0.0.1"]);
+        assert_eq!(as_nobody.status("Uid"), ["65534"; 4].join("\t"));
+        assert_eq!(as_nobody.status("Groups").trim(), "");
+        for set in ["CapInh", "CapAmb"] {
+            assert_eq!(as_nobody.status(set), "0".repeat(16));
+        }
+        // CAP_PERFMON and CAP_BPF.
+        for set in ["CapPrm", "CapEff", "CapBnd"] {
+            let held = u64::from_str_radix(&as_nobody.status(set), 16).unwrap();
+            assert_eq!(held & !(1 << 38 | 1 << 39), 0, "{set} {held:x}");
+        }
+        assert_eq!(as_nobody.status("NoNewPrivs"), "1");
+        // A priority that needs CAP_NET_ADMIN.
+        let mut asked = vec!["-y 0,7".to_string()];
+        let of_proc = |name: &str| {
+            std::fs::read_to_string(format!("/proc/sys/net/ipv4/tcp_{name}_congestion_control"))
+        };
+        if let (Ok(known), Ok(allowed)) = (of_proc("available"), of_proc("allowed")) {
+            let allowed: Vec<&str> = allowed.split_whitespace().collect();
+            let mut known = known.split_whitespace();
+            let forbidden = known.find(|known| !allowed.contains(known));
+            asked.extend(forbidden.map(|forbidden| format!("-- -K {forbidden}")));
+        }
+        let why = "netserver refuses the test: Operation not permitted";
+        for words in asked {
+            let ran = netperf(&format!(
+                "-H 127.0.0.1 -p {} -t TCP_RR -l -10 {words}",
+                as_nobody.port()
+            ));
+            assert_ne!(ran.code, Some(0), "{words}: {ran:?}");
+            assert!(ran.stderr.contains(why), "{words}: {ran:?}");
+        }
+        let said = as_nobody.end();
+        assert!(
+            said.contains("netserver: runs as user 65534, with "),
+            "{said}"
+        );
+        let as_root = Server::start(&["-L", "127.0.0.1", "-u", "root"]);
+        assert_eq!(as_root.status("Uid"), ["0"; 4].join("\t"));
+        let said = as_root.end();
+        assert!(said.contains("runs as root, with all privileges"), "{said}");
+    });
+}
+
+#[test]
+fn only_root_becomes_another_user_and_only_one_that_there_is() {
+    in_namespace(|| {
+        let run = |user: &str| -> Ran {
+            let mut command = Command::new(BINARY);
+            command.args(["netserver", "-p", "0", "-u", user]);
+            command.output().unwrap().into()
+        };
+        let ran = run("nobody-of-this-name");
+        assert_eq!(ran.code, Some(1), "{ran:?}");
+        let why = "netserver: -u nobody-of-this-name: no such user in /etc/passwd, and no number\n";
+        assert_eq!(ran.stderr, why);
+    });
+}
+
+/// A name that anybody could take was the lock of the exact meter.
+#[test]
+fn no_name_that_anybody_can_take_keeps_root_from_the_exact_meter() {
+    if !is_root() {
+        return skip("root");
+    }
+    in_namespace(|| {
+        let taken = socket(AddressFamily::UNIX, SocketType::DGRAM, None).unwrap();
+        let name = SocketAddrUnix::new_abstract_name(b"tcpcost-netperf-exact").unwrap();
+        bind(&taken, &name).unwrap();
+        let server = Server::start(&["-L", "127.0.0.1"]);
+        let run = |cpu: &str| {
+            netperf(&format!(
+                "-P 0 -H 127.0.0.1 -p {} -t TCP_RR -l -200 {cpu} -- -k LOCAL_SD,REMOTE_SD",
+                server.port()
+            ))
+        };
+        let ran = run("-c");
+        let exact = values(&ran)["LOCAL_SD_METHOD"] == "exact";
+        if !exact {
+            return skip("the meter exact");
+        }
+        let ran = run("-C");
+        assert_eq!(values(&ran)["REMOTE_SD_METHOD"], "exact", "{ran:?}");
+        // Both at once: one has it, and the other says who.
+        let ran = run("-c -C");
+        let values = values(&ran);
+        let of = |end: &str| values[&format!("{end}_SD_METHOD")].clone();
+        assert_eq!(
+            (of("LOCAL"), of("REMOTE")),
+            ("exact".into(), "share".into())
+        );
+        let said = server.end();
+        assert!(said.contains("not exactly"), "{said}");
+        assert!(said.contains("tcpcost netperf "), "{said}");
     });
 }
 

@@ -8,12 +8,14 @@
 #![forbid(unsafe_code)]
 
 mod browser;
+mod json;
 mod namespace;
 mod need;
 mod slurm;
 mod wait;
 
 pub use browser::{Browser, Loaded};
+pub use json::{change_json, over_corpus};
 pub use namespace::{CLIENT, SERVER, in_namespace, thread_id, with_bed};
 pub use need::{can_make_namespaces, has_cpus, has_program, is_root, skip};
 pub use slurm::Slurm;

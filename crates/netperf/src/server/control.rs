@@ -1,8 +1,7 @@
 //! The control connection of a session.
 
-use std::io;
 use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -27,41 +26,36 @@ impl Ends {
 
 /// The connection, as the test sees it.
 pub struct Control {
-    stream: TcpStream,
-    socket: Arc<OwnedFd>,
+    stream: Arc<TcpStream>,
 }
 
 impl Control {
     /// Of a connection that was taken.
-    ///
-    /// # Errors
-    /// There are no descriptors left.
-    pub fn new(stream: TcpStream) -> io::Result<Control> {
+    pub fn new(stream: Arc<TcpStream>) -> Control {
         let _ = rustix::net::sockopt::set_socket_keepalive(&stream, true);
         let _ = stream.set_nodelay(true);
-        let socket = Arc::new(OwnedFd::from(stream.try_clone()?));
-        Ok(Control { stream, socket })
+        Control { stream }
     }
 
     /// A whole message, in this time; `None` at the end, however that came.
     pub fn receive(&mut self, within: Duration) -> Option<Message> {
-        let socket = Arc::clone(&self.socket);
+        let stream = Arc::clone(&self.stream);
         // A message may come byte by byte, so the time is not of a call.
         let _timer = timers::at(Instant::now() + within, move || {
-            let _ = rustix::net::shutdown(&socket, rustix::net::Shutdown::Both);
+            let _ = stream.shutdown(Shutdown::Both);
             None
         });
-        Message::receive(&mut self.stream).ok().flatten()
+        Message::receive(&mut &*self.stream).ok().flatten()
     }
 
     /// To be polled: what comes while a test runs is an end.
     pub fn socket(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+        self.stream.as_fd()
     }
 
     /// Whether it could be sent.
     pub fn send(&mut self, message: &Message) -> bool {
-        message.send(&mut self.stream).is_ok()
+        message.send(&mut &*self.stream).is_ok()
     }
 }
 

@@ -1,13 +1,15 @@
 //! What a netserver gives to all of its clients together, and how long it waits for them.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// Control connections at a time.
-const CONNECTIONS: usize = 512;
+pub const CONNECTIONS: usize = 1024;
+/// Control connections of one network: as many as scripts that start hundreds of netperf at once need.
+pub const CONNECTIONS_EACH: usize = CONNECTIONS / 2;
 /// Bytes of all buffers together.
-const BUFFERS: usize = 1 << 30;
+pub const BUFFERS: usize = 1 << 30;
+/// Bytes of all buffers of one network.
+pub const BUFFERS_EACH: usize = BUFFERS / 2;
 /// Bytes of one buffer, one request or one response.
 pub const BUFFER: usize = 64 << 20;
 
@@ -28,65 +30,3 @@ pub const IDLE: Duration = Duration::from_secs(120);
 pub const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
 /// Connections that wait to be taken.
 pub const BACKLOG: i32 = 128;
-
-/// What is in use.
-#[derive(Debug, Default)]
-pub struct Limits {
-    connections: Arc<AtomicUsize>,
-    buffers: Arc<AtomicUsize>,
-}
-
-/// A part of it; dropped, it is free again.
-#[derive(Debug)]
-pub struct Taken {
-    from: Arc<AtomicUsize>,
-    amount: usize,
-}
-
-impl Limits {
-    /// Room for a control connection.
-    pub fn connection(&self) -> Option<Taken> {
-        take(&self.connections, 1, CONNECTIONS)
-    }
-
-    /// Room for so many bytes.
-    pub fn buffers(&self, bytes: usize) -> Option<Taken> {
-        take(&self.buffers, bytes, BUFFERS)
-    }
-}
-
-fn take(from: &Arc<AtomicUsize>, amount: usize, most: usize) -> Option<Taken> {
-    let enough = |used: usize| used.checked_add(amount).filter(|sum| *sum <= most);
-    from.fetch_update(Ordering::Relaxed, Ordering::Relaxed, enough)
-        .ok()?;
-    Some(Taken {
-        from: Arc::clone(from),
-        amount,
-    })
-}
-
-impl Drop for Taken {
-    fn drop(&mut self) {
-        self.from.fetch_sub(self.amount, Ordering::Relaxed);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_given_back_can_be_had_again() {
-        let limits = Limits::default();
-        let all = limits.buffers(BUFFERS).unwrap();
-        assert!(limits.buffers(1).is_none());
-        drop(all);
-        assert!(limits.buffers(1).is_some());
-        let connections: Vec<Taken> = (0..CONNECTIONS)
-            .map(|_| limits.connection().unwrap())
-            .collect();
-        assert!(limits.connection().is_none());
-        drop(connections);
-        assert!(limits.connection().is_some());
-    }
-}

@@ -3,27 +3,32 @@
 //! It reads from the network, so: it listens on the addresses that it is told, or on loopback alone; a test's data is
 //! taken from the control connection's peer alone, at the address that it came to; messages are of one size, and what is
 //! in them is bounded before it is used; connections, buffers and times have limits ([`limits`]).
+//! It is root only until it listens ([`user`]).
 
+mod connections;
 mod control;
 mod limits;
 mod listen;
 mod session;
 mod test;
+mod user;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::getopt::{Found, Words};
 use crate::number::pair;
 use crate::options::{Family, family, port};
 use crate::{Failure, VERSION};
-use limits::Limits;
+use connections::Connections;
 
-/// They, with what getopt(3) wants to know. `e` and `s` are ours.
-const LETTERS: &str = "DdefhL:n:Np:sv:VZ:46";
+/// They, with what getopt(3) wants to know. `e`, `s` and `u` are ours.
+const LETTERS: &str = "DdefhL:n:Np:su:v:VZ:46";
 
 const HELP: &str = "\
 Usage: netserver [options]
@@ -38,10 +43,12 @@ Answers netperf's TCP tests; docs/fronts.md.
   -Z WORD        a passphrase that must come first
   -e             end when standard input ends
   -s             listen where ssh came in (SSH_CONNECTION), for -H ssh:HOST
+  -u USER        as root: become this user, by name or number, once it listens [nobody]; root keeps all privileges
   -V             version
   -d, -N, -v N, -n N   taken, without effect
 
-At most 512 control connections, 1 GiB of buffers, a day a test.
+At most 1024 control connections and 1 GiB of buffers, half of each for one address (IPv6: /64), a day a test. Where there
+are more, the connection that was idle longest gives way; a running test never does.
 Exit codes: 0 asked to end, 1 the command line, or an address that cannot be had.
 ";
 
@@ -56,6 +63,7 @@ struct Asked {
     passphrase: Option<String>,
     ends_with_input: bool,
     is_for_ssh: bool,
+    user: Option<String>,
     /// A text instead, and its exit code.
     text: Option<String>,
 }
@@ -82,6 +90,7 @@ fn parse(args: &[String]) -> Result<Asked, Failure> {
                 }
             }
             Found::With('p', argument) => asked.port = Some(port("-p", &argument)?),
+            Found::With('u', argument) => asked.user = Some(argument),
             Found::With('Z', argument) => asked.passphrase = Some(argument),
             Found::Invalid(complaint) => return Err(Words::invalid(&complaint)),
             Found::Option(_) | Found::With(..) => {}
@@ -117,7 +126,7 @@ pub fn serve(args: &[String], is_netserver: bool) -> Result<u8, Failure> {
         // It is no group's leader: its parent has just made it.
         let _ = rustix::process::setsid();
     }
-    let served = run(&asked);
+    let served = run(&asked, is_child);
     if let (true, Err(failure)) = (is_child, &served) {
         // The parent says it.
         say(&format!("{failure}\n"));
@@ -146,10 +155,9 @@ fn daemon(args: &[String]) -> Result<u8, Failure> {
         .spawn()
         .map_err(failed)?;
     let output = child.stdout.take().expect("it is piped");
+    let mut output = BufReader::new(output);
     let mut line = String::new();
-    BufReader::new(output)
-        .read_line(&mut line)
-        .map_err(failed)?;
+    output.read_line(&mut line).map_err(failed)?;
     if !line.starts_with(LISTENS) {
         let _ = child.wait();
         return Err(Failure::usage(match line.trim() {
@@ -158,6 +166,9 @@ fn daemon(args: &[String]) -> Result<u8, Failure> {
         }));
     }
     say(&line);
+    let mut runs = String::new();
+    output.read_line(&mut runs).map_err(failed)?;
+    eprint!("{runs}");
     Ok(0)
 }
 
@@ -169,14 +180,25 @@ fn say(text: &str) {
         .and_then(|()| stdout.flush());
 }
 
-fn run(asked: &Asked) -> Result<u8, Failure> {
+fn run(asked: &Asked, is_child: bool) -> Result<u8, Failure> {
     let places = listen::places(asked)?;
     let listeners = listen::bind(&places)?;
+    allow_descriptors();
+    crate::exact_lock::open();
+    let runs = format!("netserver: {}\n", user::settle(asked.user.as_deref())?);
     let names: Vec<String> = listeners
         .iter()
         .filter_map(|listener| Some(listener.local_addr().ok()?.to_string()))
         .collect();
-    say(&format!("{LISTENS} {}\n", names.join(" ")));
+    let listens = format!("{LISTENS} {}\n", names.join(" "));
+    match is_child {
+        // The parent reads both lines.
+        true => say(&(listens + &runs)),
+        false => {
+            eprint!("{runs}");
+            say(&listens);
+        }
+    }
     if asked.hosts.is_empty() && !asked.is_for_ssh {
         eprintln!(
             "netserver: no address was named, so only this host reaches it; -L ADDRESS for others"
@@ -189,14 +211,13 @@ fn run(asked: &Asked) -> Result<u8, Failure> {
     let server = Arc::new(Server {
         passphrase: asked.passphrase.clone(),
         bound,
-        limits: Limits::default(),
+        connections: Connections::default(),
+        turns: asked.is_serial.then(Mutex::default),
     });
     let mut threads = Vec::new();
     for listener in listeners {
         let server = Arc::clone(&server);
-        let is_serial = asked.is_serial;
-        let thread =
-            std::thread::Builder::new().spawn(move || accept(&server, &listener, is_serial));
+        let thread = std::thread::Builder::new().spawn(move || accept(&server, &listener));
         threads.push(thread.map_err(|error| Failure::usage(format!("start a thread: {error}")))?);
     }
     if asked.ends_with_input {
@@ -215,9 +236,13 @@ pub fn answer(control: TcpStream) {
     let server = Server {
         passphrase: None,
         bound: control.local_addr().into_iter().collect(),
-        limits: Limits::default(),
+        connections: Connections::default(),
+        turns: None,
     };
-    session::session(&server, control);
+    let control = Arc::new(control);
+    if let Some(place) = server.connections.place(&control) {
+        session::session(&server, control, &place);
+    }
 }
 
 /// What all connections share.
@@ -225,35 +250,50 @@ struct Server {
     passphrase: Option<String>,
     /// Where it listens.
     bound: Vec<SocketAddr>,
-    limits: Limits,
+    connections: Connections,
+    /// Of a netserver that does one test after the other.
+    turns: Option<Mutex<()>>,
+}
+
+impl Server {
+    /// Waits for a test's turn, if tests take turns.
+    fn turn(&self) -> Option<MutexGuard<'_, ()>> {
+        let turns = self.turns.as_ref()?;
+        Some(turns.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Raises the soft limit on descriptors to the hard one: the limits are ours, not the shell's.
+fn allow_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        ..limit
+    };
+    let _ = setrlimit(Resource::Nofile, raised);
 }
 
 /// Takes control connections.
-fn accept(server: &Arc<Server>, listener: &TcpListener, is_serial: bool) {
+fn accept(server: &Arc<Server>, listener: &TcpListener) {
     loop {
-        let Ok((stream, _)) = listener.accept() else {
-            // Too many descriptors, or a connection that went away: the next one may do.
-            std::thread::sleep(limits::ACCEPT_AGAIN);
-            continue;
+        let stream = match listener.accept() {
+            Ok((stream, _)) => Arc::new(stream),
+            Err(error) => {
+                // Else a connection that went away: the next one may do.
+                if let Some(libc::EMFILE | libc::ENFILE) = error.raw_os_error() {
+                    server.connections.end_idlest();
+                }
+                std::thread::sleep(limits::ACCEPT_AGAIN);
+                continue;
+            }
         };
         // One too many is closed at once.
-        let Some(place) = server.limits.connection() else {
+        let Some(place) = server.connections.place(&stream) else {
             continue;
         };
         let server = Arc::clone(server);
-        let work = move || {
-            session::session(&server, stream);
-            drop(place);
-        };
-        match is_serial {
-            // On a thread of its own as well: a test may pin it to a CPU.
-            true => {
-                if let Ok(thread) = thread().spawn(work) {
-                    let _ = thread.join();
-                }
-            }
-            false => drop(thread().spawn(work)),
-        }
+        // On a thread of its own: a test may pin it to a CPU.
+        let _ = thread().spawn(move || session::session(&server, stream, &place));
     }
 }
 
@@ -275,7 +315,7 @@ mod tests {
 
     #[test]
     fn addresses_may_be_several_and_options_of_the_original_are_taken() {
-        let asked = of("-D -d -N -v 2 -n 4 -L 192.0.2.1,4 -L ::1 -p 0 -Z word").unwrap();
+        let asked = of("-D -d -N -v 2 -n 4 -L 192.0.2.1,4 -L ::1 -p 0 -Z word -u root").unwrap();
         assert_eq!(asked.hosts.len(), 2);
         assert_eq!(asked.hosts[0].1, Some(Family::V4));
         assert_eq!(asked.port, Some(0));

@@ -1,25 +1,26 @@
 //! A control connection, from its first message to its last.
 
 use std::net::TcpStream;
+use std::sync::Arc;
 
 use super::Server;
+use super::connections::Place;
 use super::control::{Control, Ends};
 use super::limits::{FIRST_MESSAGE, NEXT_MESSAGE};
 use super::test;
 use crate::protocol::{Message, UNKNOWN_TEST, WRONG_PASSPHRASE, classic, kind, omni};
 
 /// Answers its messages.
-pub fn session(server: &Server, stream: TcpStream) {
+pub fn session(server: &Server, stream: Arc<TcpStream>, place: &Place) {
     let Some(ends) = Ends::of(&stream) else {
         return;
     };
-    let Ok(mut control) = Control::new(stream) else {
-        return;
-    };
+    let mut control = Control::new(stream);
     let mut is_welcome = server.passphrase.is_none();
     let mut patience = FIRST_MESSAGE;
     while let Some(message) = control.receive(patience) {
         patience = NEXT_MESSAGE;
+        place.heard();
         if !is_welcome {
             is_welcome = knows(&message, server.passphrase.as_deref().unwrap_or(""));
             if !is_welcome {
@@ -35,13 +36,14 @@ pub fn session(server: &Server, stream: TcpStream) {
             kind::CPU_CALIBRATE => control.send(&calibration()),
             kind::OMNI => test::run(
                 server,
+                place,
                 &mut control,
                 &ends,
                 &message,
                 &omni::Request::of(&message),
             ),
             _ => match classic::request_of(&message) {
-                Some(request) => test::run(server, &mut control, &ends, &message, &request),
+                Some(request) => test::run(server, place, &mut control, &ends, &message, &request),
                 None => control.send(&Message::new(message.kind, UNKNOWN_TEST)),
             },
         };

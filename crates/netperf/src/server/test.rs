@@ -11,6 +11,7 @@ use rustix::net::Shutdown;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 
 use super::Server;
+use super::connections::{Buffers, Place, Running};
 use super::control::{Control, Ends};
 use super::limits::{BACKLOG, BEYOND, BEYOND_TRANSACTIONS, BUFFER, DATA_CONNECTION, IDLE};
 use crate::cpu::{Cpu, Meters, Reading};
@@ -25,15 +26,17 @@ use crate::traffic::{self, Counted, Live, Until};
 /// Does what is asked for and tells what it saw. Whether the connection goes on.
 pub fn run(
     server: &Server,
+    place: &Place,
     control: &mut Control,
     ends: &Ends,
     message: &Message,
     request: &Request,
 ) -> bool {
+    let _turn = server.turn();
     let to_be_told = |error: &io::Error| Message::new(message.kind + 1, errno(error));
     let is_omni = message.kind == kind::OMNI;
     let set_up = Plan::of(request, ends, &server.bound)
-        .and_then(|plan| Ready::new(server, plan, message.aside));
+        .and_then(|plan| Ready::new(place, plan, message.aside));
     let ready = match set_up {
         Ok(ready) => ready,
         Err(error) => {
@@ -201,18 +204,19 @@ impl Plan {
 }
 
 /// A test that waits for its data connection.
-struct Ready {
+struct Ready<'a> {
     plan: Plan,
+    place: &'a Place,
     listener: Arc<OwnedFd>,
     sizes: Sizes,
     send: Vec<u8>,
     receive: Vec<u8>,
     meters: Option<Meters>,
-    _room: super::limits::Taken,
+    _room: Buffers,
 }
 
-impl Ready {
-    fn new(server: &Server, plan: Plan, cpu: i32) -> io::Result<Ready> {
+impl<'a> Ready<'a> {
+    fn new(place: &'a Place, plan: Plan, cpu: i32) -> io::Result<Ready<'a>> {
         if let Ok(cpu) = usize::try_from(cpu) {
             // One that is not there is an error of who asked.
             if cpu >= CPUS_MAX {
@@ -223,10 +227,8 @@ impl Ready {
         let listener = data_socket(plan.listen, &plan.options)?;
         let sizes = socket::sizes(listener.as_fd());
         let (send, receive) = plan.lengths(sizes)?;
-        let room = server
-            .limits
-            .buffers(send + receive)
-            .ok_or_else(|| refused(libc::ENOBUFS))?;
+        let room = place.buffers(send + receive);
+        let room = room.ok_or_else(|| refused(libc::ENOBUFS))?;
         rustix::net::listen(&listener, BACKLOG)?;
         let measures = plan.request.flags & flag::MEASURE_CPU != 0;
         Ok(Ready {
@@ -236,6 +238,7 @@ impl Ready {
             receive: vec![0; receive],
             meters: measures.then(Meters::open),
             _room: room,
+            place,
             plan,
         })
     }
@@ -263,10 +266,16 @@ impl Ready {
 
     fn run(mut self, control: BorrowedFd<'_>) -> io::Result<(Results, Option<OwnCpu>)> {
         let live = Arc::<Live>::default();
-        self.wait(control)?;
+        let end = Instant::now() + DATA_CONNECTION;
         let seen = match self.plan.is_connect_test() {
-            true => self.each_its_own(&live)?,
-            false => self.one_connection(&live)?,
+            true => {
+                self.wait(control, end)?;
+                self.each_its_own(&live)?
+            }
+            false => {
+                let socket = Arc::new(self.accept(control, end)?);
+                self.one_connection(&live, &socket)?
+            }
         };
         let mut results = Results {
             bytes_received: seen.counted.bytes_received,
@@ -301,9 +310,8 @@ impl Ready {
         Ok((results, own))
     }
 
-    /// Waits for a data connection, unless who asked for the test goes away.
-    fn wait(&self, control: BorrowedFd<'_>) -> io::Result<()> {
-        let end = Instant::now() + DATA_CONNECTION;
+    /// Waits until a data connection is there, unless who asked for the test goes away or gives way.
+    fn wait(&self, control: BorrowedFd<'_>, end: Instant) -> io::Result<()> {
         loop {
             let mut ready = [
                 PollFd::new(&*self.listener, PollFlags::IN),
@@ -313,31 +321,39 @@ impl Ready {
             let left = rustix::time::Timespec::try_from(left).map_err(io::Error::other)?;
             match rustix::event::poll(&mut ready, Some(&left)) {
                 Ok(0) => return Err(refused(libc::ETIMEDOUT)),
-                Ok(_) if !ready[0].revents().is_empty() => return Ok(()),
-                Ok(_) => return Err(refused(libc::ECONNABORTED)),
+                Ok(_) if !ready[1].revents().is_empty() => {
+                    return Err(refused(libc::ECONNABORTED));
+                }
+                Ok(_) => return Ok(()),
                 Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
         }
     }
 
-    /// The data connection, from the peer of the control connection.
-    fn accept(&self, live: &Arc<Live>) -> io::Result<OwnedFd> {
-        live.watch(&self.listener);
-        let waiting = Arc::clone(live);
-        // Somebody else's connections do not make it longer.
-        let _timer = timers::at(Instant::now() + DATA_CONNECTION, move || {
-            waiting.shut(Shutdown::Both);
-            None
-        });
-        let peer = self.plan.peer;
-        let is_known = |from: SocketAddr| from.ip() == peer;
-        let accepted = traffic::accept(self.listener.as_fd(), &is_known)?;
-        accepted.ok_or_else(|| refused(libc::ETIMEDOUT))
+    /// The data connection, from the peer of the control connection. Connections of others do not make the wait longer.
+    fn accept(&self, control: BorrowedFd<'_>, end: Instant) -> io::Result<OwnedFd> {
+        // One that is reset before it is taken must not keep us.
+        rustix::io::ioctl_fionbio(&*self.listener, true)?;
+        loop {
+            self.wait(control, end)?;
+            let is_known = |from: SocketAddr| from.ip() == self.plan.peer;
+            match traffic::accept_one(self.listener.as_fd(), is_known) {
+                Ok(Some(socket)) => return Ok(socket),
+                Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
+                Ok(None) | Err(_) => {}
+            }
+        }
     }
 
-    fn one_connection(&mut self, live: &Arc<Live>) -> io::Result<Seen> {
-        let socket = Arc::new(self.accept(live)?);
+    /// Says that traffic begins: from here on the connection does not give way.
+    fn running(&self) -> io::Result<Running> {
+        let running = self.place.running();
+        running.ok_or_else(|| refused(libc::ECONNABORTED))
+    }
+
+    fn one_connection(&mut self, live: &Arc<Live>, socket: &Arc<OwnedFd>) -> io::Result<Seen> {
+        let _running = self.running()?;
         let fd = socket.as_fd();
         // Nobody else is wanted.
         let _ = rustix::net::shutdown(&*self.listener, Shutdown::Both);
@@ -345,7 +361,7 @@ impl Ready {
             set_socket_timeout(fd, Timeout::Recv, Some(IDLE))?;
             set_socket_timeout(fd, Timeout::Send, Some(IDLE))?;
         }
-        live.watch(&socket);
+        live.watch(socket);
         let before = self.read()?;
         let begin = Instant::now();
         let timer = self.end_timer(live, begin);
@@ -375,6 +391,7 @@ impl Ready {
     }
 
     fn each_its_own(&mut self, live: &Arc<Live>) -> io::Result<Seen> {
+        let _running = self.running()?;
         live.watch(&self.listener);
         let before = self.read()?;
         let begin = Instant::now();

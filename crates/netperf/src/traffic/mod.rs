@@ -12,7 +12,7 @@ use rustix::net::{RecvFlags, SendFlags};
 
 pub use live::Live;
 pub use stream::{drain, receive, send, send_file};
-pub use transactions::{accept, accept_each, connect, connect_each, request, respond};
+pub use transactions::{accept_each, accept_one, connect, connect_each, request, respond};
 
 /// Counts of an end.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -147,26 +147,35 @@ pub fn accept_each(
     Ok(counted)
 }
 
-/// The next connection from somebody who is known; `None` where the listener is shut down. Others are closed.
-///
-/// # Errors
-/// The system's.
-pub fn accept(
+/// The next connection of somebody known; `None` once the listener is shut down.
+fn accept(
     listener: BorrowedFd<'_>,
     is_known: &impl Fn(SocketAddr) -> bool,
 ) -> io::Result<Option<OwnedFd>> {
     loop {
-        match rustix::net::acceptfrom_with(listener, SocketFlags::CLOEXEC) {
-            Ok((socket, from)) => {
-                let from = from.and_then(|from| SocketAddr::try_from(from).ok());
-                if from.is_some_and(is_known) {
-                    return Ok(Some(socket));
-                }
-            }
-            Err(Errno::INTR | Errno::CONNABORTED) => {}
-            Err(Errno::INVAL) => return Ok(None),
-            Err(error) => return Err(error.into()),
+        match accept_one(listener, is_known) {
+            Ok(None) => {}
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => return Ok(None),
+            taken => return taken,
         }
+    }
+}
+
+/// Takes one connection. `None` if it is of a stranger, or ended before it was taken.
+///
+/// # Errors
+/// The system's: EINVAL once the listener is shut down, EAGAIN if it is not blocking and has none.
+pub fn accept_one(
+    listener: BorrowedFd<'_>,
+    is_known: impl Fn(SocketAddr) -> bool,
+) -> io::Result<Option<OwnedFd>> {
+    match rustix::net::acceptfrom_with(listener, SocketFlags::CLOEXEC) {
+        Ok((socket, from)) => {
+            let from = from.and_then(|from| SocketAddr::try_from(from).ok());
+            Ok(from.is_some_and(is_known).then_some(socket))
+        }
+        Err(Errno::INTR | Errno::CONNABORTED) => Ok(None),
+        Err(error) => Err(error.into()),
     }
 }
 
