@@ -37,4 +37,4 @@ pub use meter_name::{Asked, Loaded, MeterName, Of};
 pub use opening::{Opening, Sequences};
 pub use quantity::Quantity;
 pub use reading::{Counts, Reading, Snapshot, Totals, WentBackwards, Whose};
-pub use source::{Buffer, Source, self_cpu_ns};
+pub use source::{Buffer, Source, exact_cost_ns, self_cpu_ns};

@@ -136,7 +136,10 @@ fn softirqs(counts: &Counts) -> u64 {
 }
 
 fn owned(counts: &Counts) -> u64 {
-    Q::EXACT_OWNED.iter().map(|[softirq, _]| counts[softirq]).sum()
+    Q::EXACT_OWNED
+        .iter()
+        .map(|[softirq, _]| counts[softirq])
+        .sum()
 }
 
 /// Of NET_RX what has no owner: at most 1 % beside drops and what else has no socket.
@@ -148,7 +151,9 @@ fn check_resolved(counts: &Counts) {
 
 #[test]
 fn a_command_without_sockets_has_no_softirq_beside_a_busy_neighbour() {
-    let _alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let _alone = ALONE
+        .lock()
+        .unwrap_or_else(|poisoned| poisoned.into_inner());
     let Some(mut owners) = Owners::load() else {
         return;
     };
@@ -171,7 +176,9 @@ fn a_command_without_sockets_has_no_softirq_beside_a_busy_neighbour() {
 
 #[test]
 fn each_end_of_a_loopback_connection_has_its_share() {
-    let _alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let _alone = ALONE
+        .lock()
+        .unwrap_or_else(|poisoned| poisoned.into_inner());
     let Some(mut owners) = Owners::load() else {
         return;
     };
@@ -188,14 +195,19 @@ fn each_end_of_a_loopback_connection_has_its_share() {
             check_resolved(&counts);
             assert!(own > 0.0 && peer > 0.0, "{what} {ip} {counts:?}");
             // Other programs of this machine may have traffic, too: what is this one's is most of it.
-            assert!(own + peer > 0.9 * (own + peer + neighbour), "{what} {ip} {counts:?}");
+            assert!(
+                own + peer > 0.9 * (own + peer + neighbour),
+                "{what} {ip} {counts:?}"
+            );
         }
     }
 }
 
 #[test]
 fn datagrams_have_owners() {
-    let _alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let _alone = ALONE
+        .lock()
+        .unwrap_or_else(|poisoned| poisoned.into_inner());
     let Some(mut owners) = Owners::load() else {
         return;
     };
@@ -219,7 +231,9 @@ fn datagrams_have_owners() {
 
 #[test]
 fn the_command_may_be_the_server() {
-    let _alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let _alone = ALONE
+        .lock()
+        .unwrap_or_else(|poisoned| poisoned.into_inner());
     let Some(mut owners) = Owners::load() else {
         return;
     };
@@ -238,7 +252,9 @@ fn the_command_may_be_the_server() {
 
 #[test]
 fn open_sockets_of_a_followed_process_are_found() {
-    let _alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let _alone = ALONE
+        .lock()
+        .unwrap_or_else(|poisoned| poisoned.into_inner());
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (accepted, _) = listener.accept().unwrap();

@@ -8,7 +8,9 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
 use libbpf_rs::btf::{Btf, types::Typedef};
-use libbpf_rs::{ErrorKind, Iter, Link, MapCore, MapFlags, MapHandle, MapInfo, Object, ObjectBuilder};
+use libbpf_rs::{
+    ErrorKind, Iter, Link, MapCore, MapFlags, MapHandle, MapInfo, Object, ObjectBuilder,
+};
 use memmap2::{MmapMut, MmapOptions};
 
 use tcpcost_counts::MeterName;
