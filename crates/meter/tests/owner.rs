@@ -7,11 +7,13 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
+use std::sync::mpsc;
 use std::thread;
 
 use tcpcost_counts::{Counts, Quantity as Q, Whose};
 use tcpcost_meter::bpf::{self, Follower};
 use tcpcost_meter::{Meter, Scope};
+use tcpcost_testbed::{SERVER, with_bed};
 
 /// What the command does: `WHAT ADDRESS`.
 const CHILD: &str = "TCPCOST_TEST_CHILD";
@@ -189,14 +191,11 @@ fn each_end_of_a_loopback_connection_has_its_share() {
     ] {
         for ip in ["127.0.0.1", "::1"] {
             let counts = owners.command(what, server(ip, connections, bytes));
-            println!("{what} {ip} {counts:?}");
-            let [own, peer, neighbour] =
-                [0, 1, 2].map(|owner| counts[&Q::EXACT_OWNED[owner][0]] as f64);
             check_resolved(&counts);
-            assert!(own > 0.0 && peer > 0.0, "{what} {ip} {counts:?}");
-            // Other programs of this machine may have traffic, too: what is this one's is most of it.
+            let [own, peer] = [0, 1].map(|owner| counts[&Q::EXACT_OWNED[owner][0]] as f64);
+            // Each end gets as many packets as the other, or more by its ACKs; two CPUs may differ by a factor of three.
             assert!(
-                own + peer > 0.9 * (own + peer + neighbour),
+                own > peer / 10.0 && peer > own / 10.0,
                 "{what} {ip} {counts:?}"
             );
         }
@@ -272,4 +271,31 @@ fn open_sockets_of_a_followed_process_are_found() {
     check_resolved(&counts);
     assert!(counts[&Q::ExactOwnSoftirqNs] > 0, "{counts:?}");
     assert_eq!(counts[&Q::ExactPeerSoftirqNs], 0, "both ends are its own");
+}
+
+#[test]
+fn each_end_of_a_veth_has_its_share() {
+    let _alone = ALONE
+        .lock()
+        .unwrap_or_else(|poisoned| poisoned.into_inner());
+    // Loaded outside: a namespace's own /sys shows no cgroups.
+    let Some(mut owners) = Owners::load() else {
+        return;
+    };
+    for (what, bytes) in [("transactions", 1), ("bulk", 65_536)] {
+        let owners = &mut owners;
+        let (listens, address) = mpsc::channel();
+        let serve = move || {
+            let listener = TcpListener::bind((SERVER, 0)).unwrap();
+            listens.send(listener.local_addr().unwrap()).unwrap();
+            answer(listener.accept().unwrap().0, bytes);
+        };
+        let ask = move || owners.command(what, address.recv().unwrap());
+        let Some((counts, ())) = with_bed(ask, serve) else {
+            return;
+        };
+        check_resolved(&counts);
+        let [own, peer] = [0, 1].map(|owner| counts[&Q::EXACT_OWNED[owner][0]]);
+        assert!(own > 0 && peer > 0, "{what} {counts:?}");
+    }
 }
