@@ -168,6 +168,9 @@ static inline u32 owner_of_packet(struct __sk_buff *skb, struct bpf_sock *sk)
 
 	if (owner)
 		return *owner;
+	sk = bpf_sk_fullsock(sk);
+	if (!sk)
+		return NEIGHBOUR;
 	if (sk->state == LISTEN) {
 		key = pair_of_packet(skb);
 		return bpf_map_lookup_elem(&owned_pair, &key) ? PEER : NEIGHBOUR;
@@ -262,10 +265,9 @@ SEC("cgroup_skb/ingress")
 int owned_ingress(struct __sk_buff *skb)
 {
 	struct bpf_sock *sk = skb->sk;
-	u32 owner, segments = skb->gso_segs;
 	struct Cell *cell;
+	u32 owner, segments;
 
-	sk = sk ? bpf_sk_fullsock(sk) : 0;
 	if (!sk)
 		return 1;
 	cell = mine();
@@ -277,8 +279,7 @@ int owned_ingress(struct __sk_buff *skb)
 		bill(cell, owner);
 	} else {
 		tick(cell);
-		if (!segments)
-			segments = 1;
+		segments = skb->gso_segs ? skb->gso_segs : 1;
 		if (segments < cell->segments) {
 			u64 share = cell->pot * segments / cell->segments;
 
