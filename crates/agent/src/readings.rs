@@ -45,6 +45,7 @@ pub fn meters(
         namespaces: prepare.mates,
         loaded,
         follows: None,
+        owners: false,
     };
     for &name in &prepare.meters {
         if name == MeterName::Netstat && !is_kernel {

@@ -512,7 +512,7 @@ figures! {
     /// Standard error of the payload bytes over them, where they are estimated.
     SamplingErrorRatio = "sampling_error_ratio", "ratio", Window, Less
         => |from| from.sampling_error();
-    /// CPU µs by the meter `exact` of a command's own tasks, and of all softirqs, interrupts and kernel threads that ran meanwhile, whoever's (all time that is neither idle nor tasks of others), per KiB of payload that its network namespace sent and received: over loopback each byte is both.
+    /// CPU µs by the meter `exact` of a command's own tasks, and of softirqs and hard interrupts for its own sockets, per KiB of payload that its network namespace sent and received: over loopback each byte is both. Where softirqs have no owners here (no BTF, no cgroup v2, no CAP_NET_ADMIN), all softirqs, interrupts and kernel threads are in it.
     CommandUsPerPayloadKib = "command_exact_cpu_us_per_payload_kib", "µs/KiB", Command, Less
         => |from| ratio(exact_cost_ns(from)? / 1e3, payload_kib(from)?);
     /// The same CPU time per connection that was opened in the namespace, by either end: over loopback each is two.

@@ -43,4 +43,4 @@ pub use printable::{
 };
 pub use quantity::Quantity;
 pub use reading::{Counts, Reading, Snapshot, Totals, WentBackwards, Whose};
-pub use source::{Buffer, Source, self_cpu_ns};
+pub use source::{Buffer, Source, exact_cost_ns, self_cpu_ns};

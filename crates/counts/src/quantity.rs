@@ -155,6 +155,18 @@ quantities! {
     ExactSoftirqOthersNs = "exact_softirq_others_ns",
     /// Time that the CPU had nothing to run, interrupts taken out. What the hypervisor stole is in the context that it hit.
     ExactIdleNs = "exact_idle_ns",
+    /// Time in softirqs for the sockets of the command that is measured: packets that they received, and what timers, pacing and queues sent for them. A part of the softirqs' time above, which is of all sockets.
+    ExactOwnSoftirqNs = "exact_own_softirq_ns",
+    /// Time in the hard interrupts that raised these softirqs.
+    ExactOwnHardirqNs = "exact_own_hardirq_ns",
+    /// Time in softirqs for the other ends of the command's connections, where these are on this host.
+    ExactPeerSoftirqNs = "exact_peer_softirq_ns",
+    /// Time in the hard interrupts that raised these softirqs.
+    ExactPeerHardirqNs = "exact_peer_hardirq_ns",
+    /// Time in softirqs for all other sockets of this host.
+    ExactNeighbourSoftirqNs = "exact_neighbour_softirq_ns",
+    /// Time in the hard interrupts that raised these softirqs.
+    ExactNeighbourHardirqNs = "exact_neighbour_hardirq_ns",
     /// skbs with payload that TCP handed down, a super-segment being one, retransmissions included. eBPF at net_dev_queue in this namespace, as all `…skbs_sent` of the meter `segments`; IPv4 options and IPv6 extension headers are not looked into.
     DataSkbsSent = "data_skbs_sent",
     /// Payload bytes in them.
@@ -401,6 +413,17 @@ impl Quantity {
         Quantity::ExactSoftirqRcuNs,
         Quantity::ExactSoftirqOthersNs,
         Quantity::ExactIdleNs,
+    ];
+
+    /// Softirqs and hard interrupts by owner: the command, the other ends of its connections, neighbours. What is left of
+    /// [`Quantity::EXACT_SOFTIRQS`] and [`Quantity::ExactHardirqNs`] has no socket: it is the host's.
+    pub const EXACT_OWNED: &[[Quantity; 2]] = &[
+        [Quantity::ExactOwnSoftirqNs, Quantity::ExactOwnHardirqNs],
+        [Quantity::ExactPeerSoftirqNs, Quantity::ExactPeerHardirqNs],
+        [
+            Quantity::ExactNeighbourSoftirqNs,
+            Quantity::ExactNeighbourHardirqNs,
+        ],
     ];
 
     /// Those in which nothing ran that costs: what a spinner takes would be idle without it.

@@ -222,8 +222,14 @@ pub(crate) fn exact_busy_ratio(from: &dyn Source) -> Option<f64> {
     ratio(exact_busy_ns(from)?, from.time_ns(MeterName::Exact)?)
 }
 
-/// Busy time without tasks of others: the trial's cost.
-pub(crate) fn exact_cost_ns(from: &dyn Source) -> Option<f64> {
+/// CPU time of what is measured. Where softirqs have owners: its own tasks, and softirqs and hard interrupts for its own
+/// sockets. Else busy time without tasks of others, so with all softirqs, interrupts and kernel threads.
+pub fn exact_cost_ns(from: &dyn Source) -> Option<f64> {
+    let [softirq, hardirq] = Quantity::EXACT_OWNED[0];
+    let own = [Quantity::ExactTaskOwnNs, softirq, hardirq];
+    if let Some(own_ns) = sum(from, MeterName::Exact, &own) {
+        return Some(own_ns);
+    }
     let others = from.count(MeterName::Exact, Quantity::ExactTaskOthersNs)?;
     Some(exact_busy_ns(from)? - others)
 }

@@ -14,7 +14,7 @@ use libbpf_rs::query::ProgInfoIter;
 use tcpcost_counts::{MeterName, Quantity};
 use tcpcost_meter::Meter;
 use tcpcost_meter::Scope;
-use tcpcost_meter::bpf::{self, METERS};
+use tcpcost_meter::bpf;
 use tcpcost_meter::self_cost::SelfCost;
 
 const CPU: usize = 0;
@@ -25,26 +25,26 @@ fn main() {
     let rounds: usize = rounds.unwrap_or(24);
     for (load, request, response) in [("rr", 1, 1), ("bulk", 65_536, 1)] {
         let (mut client, server) = pair(request, response);
-        let mut ratios: BTreeMap<MeterName, Vec<f64>> = BTreeMap::new();
+        let mut ratios: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
         let mut offs = Vec::new();
         cost_ns(&mut client, request, response); // Warm.
         for round in 0..rounds {
-            for &meter in METERS {
-                let mut with = |on: bool| {
-                    let loaded = on.then(|| bpf::load(meter, &scope()).expect("root"));
+            for (case, one, other) in &CASES {
+                let mut with = |load: &Load| {
+                    let loaded = load();
                     let cost_ns = cost_ns(&mut client, request, response);
                     drop(loaded);
                     cost_ns
                 };
                 // Both orders, so that a drift does no harm.
-                let (on, off) = if round % 2 == 0 {
-                    let on = with(true);
-                    (on, with(false))
+                let (off, on) = if round % 2 == 0 {
+                    let off = with(one);
+                    (off, with(other))
                 } else {
-                    let off = with(false);
-                    (with(true), off)
+                    let on = with(other);
+                    (with(one), on)
                 };
-                ratios.entry(meter).or_default().push(on / off);
+                ratios.entry(case).or_default().push(on / off);
                 offs.push(off);
             }
         }
@@ -52,15 +52,12 @@ fn main() {
             "{load}: {:.0} ns of CPU per transaction without, {rounds} rounds",
             interval(&mut offs).1
         );
-        for (meter, mut ratios) in ratios {
+        for (case, mut ratios) in ratios {
             let (low, median, high) = interval(&mut ratios);
-            println!(
-                "  {:10} {median:.3} [{low:.3}, {high:.3}] of it",
-                meter.name()
-            );
+            println!("  {case:20} {median:.3} [{low:.3}, {high:.3}] of it");
         }
-        for &meter in METERS {
-            let _loaded = bpf::load(meter, &scope()).expect("root");
+        for (case, _, load) in &CASES {
+            let _loaded = load();
             std::fs::write(STATS, "1").expect("root");
             let before = runs();
             let (transactions, cpu_ns) = run(&mut client, request, response);
@@ -76,15 +73,13 @@ fn main() {
                 if count > 0 {
                     let per_transaction = count as f64 / transactions as f64;
                     println!(
-                        "  {:10} {name:16} {:4} ns/run {per_transaction:6.2} runs/transaction",
-                        meter.name(),
+                        "  {case:20} {name:16} {:4} ns/run {per_transaction:6.2} runs/transaction",
                         ns / count
                     );
                 }
             }
             println!(
-                "  {:10} {:.2} % of the CPU time",
-                meter.name(),
+                "  {case:20} {:.2} % of the CPU time",
                 sum_ns as f64 / cpu_ns as f64 * 100.0
             );
         }
@@ -93,10 +88,49 @@ fn main() {
     }
 }
 
-fn scope() -> Scope {
+/// Programs as long as this lives.
+type Loaded = Vec<Box<dyn Meter + Send>>;
+type Load = fn() -> Loaded;
+/// What is compared: without, and with.
+const CASES: [(&str, Load, Load); 4] = [
+    ("exact", Vec::new, exact),
+    ("segments", Vec::new, segments),
+    ("owners over exact", following, owners),
+    ("exact with owners", Vec::new, owners),
+];
+
+fn exact() -> Loaded {
+    vec![bpf::load(MeterName::Exact, &scope(false)).expect("root")]
+}
+
+fn segments() -> Loaded {
+    vec![bpf::load(MeterName::Segments, &scope(false)).expect("root")]
+}
+
+/// This process and its sockets are the command's, as in `tcpcost stat`.
+fn following() -> Loaded {
+    follow(false)
+}
+
+fn owners() -> Loaded {
+    follow(true)
+}
+
+fn follow(owners: bool) -> Loaded {
+    let (meter, follower) = bpf::load_following(&scope(owners)).expect("root");
+    follower.follow(std::process::id(), true).expect("room");
+    follower.adopt_open_sockets().expect("root");
+    vec![meter]
+}
+
+fn scope(owners: bool) -> Scope {
     Scope {
         cpus: vec![CPU],
-        own_pids: vec![std::process::id()],
+        own_pids: match owners {
+            true => vec![],
+            false => vec![std::process::id()],
+        },
+        owners,
         ..Scope::default()
     }
 }

@@ -88,6 +88,10 @@ pub struct Scope {
     pub own_pids: Vec<u32>,
     /// So many processes at once can be made own while `exact` counts, with all that they start ([`bpf::Follower`]).
     pub follows: Option<u32>,
+    /// Whether `exact` tells softirq time by owner ([`tcpcost_counts::Quantity::EXACT_OWNED`]): the sockets of processes that
+    /// are followed, the other ends of their connections, all other sockets. It takes [`Scope::follows`], cgroup v2 and
+    /// CAP_NET_ADMIN.
+    pub owners: bool,
     /// Whether `segments` counts by connection, too: so many ends of connections at least, those that were seen last.
     pub connections: Option<u32>,
     /// Network namespaces that may share the programs of `segments`: the hosts of a trial that are on one machine. 1 to

@@ -2,6 +2,12 @@
 
 mod common;
 
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
 use common::{Place, Ran};
 use serde_json::Value;
 
@@ -292,5 +298,49 @@ fn no_line_for_people_is_longer_than_100_columns() {
         for line in ran.stderr.lines() {
             assert!(line.chars().count() <= 100, "{line}");
         }
+    }
+}
+
+/// A neighbour's softirqs are no part of the cost of a command without a socket.
+#[test]
+fn a_busy_neighbour_is_no_part_of_the_cost() {
+    let place = Place::new();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (mut server, _) = listener.accept().unwrap();
+    let echo = thread::spawn(move || {
+        let mut byte = [0];
+        while server.read_exact(&mut byte).is_ok() && server.write_all(&byte).is_ok() {}
+    });
+    let is_over = Arc::new(AtomicBool::new(false));
+    let ends = Arc::clone(&is_over);
+    let asks = thread::spawn(move || {
+        let mut rounds = 0_u64;
+        while !ends.load(Ordering::Relaxed) {
+            client.write_all(b"x").unwrap();
+            client.read_exact(&mut [0]).unwrap();
+            rounds += 1;
+        }
+        rounds
+    });
+    let ran = place.run(&["stat", "--json", "--", "sh", "-c", COUNTS]);
+    is_over.store(true, Ordering::Relaxed);
+    let rounds = asks.join().unwrap();
+    echo.join().unwrap();
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(rounds > 0);
+    let document = document(&ran);
+    let Some(neighbours) = median(&document, 0, "exact_neighbour_softirq_ns") else {
+        let unavailable = document["unavailable"].to_string();
+        assert!(unavailable.contains("owners"), "{unavailable}");
+        return tcpcost_testbed::skip(&unavailable);
+    };
+    assert!(neighbours > 0.0, "{document}");
+    for key in [
+        "exact_own_softirq_ns",
+        "exact_own_hardirq_ns",
+        "exact_peer_softirq_ns",
+    ] {
+        assert_eq!(median(&document, 0, key), Some(0.0), "{key} {document}");
     }
 }

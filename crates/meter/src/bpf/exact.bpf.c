@@ -11,6 +11,10 @@
 const volatile struct {
 	u32 own[OWN_PIDS]; /* process ids of the trial, as the first PID namespace numbers them; 0 ends */
 	u32 follows; /* whether those of `followed` and all that descend from them are, too */
+	u32 owns; /* whether softirq time has owners (owner.h) */
+	u32 cpus; /* CPUs that there can be */
+	u32 unused;
+	u64 pace_kick; /* where tcp_pace_kick is, or 0 */
 } targ = {};
 
 /* Process ids. Left out where nobody is followed. */
@@ -27,7 +31,17 @@ typedef u64 __attribute__((may_alias)) both;
 #define ODD 1ULL
 #define OPEN (1ULL << 32)
 
-struct Cell cells[MAX_CPUS] = {};
+struct Transit {
+	u64 skb, ns;
+};
+
+/* One variable, so that the cells are where exact.rs looks for them. */
+struct {
+	struct Cell cells[MAX_CPUS];
+	struct Transit transits[MAX_CPUS][TRANSITS];
+} all = {};
+
+#include "owner.h"
 
 /* The cell of this CPU. Null where this CPU is not counted, or where a hard interrupt hit one of our own
  * programs: it then belongs to what it interrupted, entry and exit alike, since both find the sequence odd. */
@@ -38,22 +52,35 @@ static inline struct Cell *mine(void)
 
 	if (cpu >= MAX_CPUS)
 		return 0;
-	cell = &cells[cpu];
+	cell = &all.cells[cpu];
 	return (*(both *)&cell->sequence & (ODD | OPEN)) == OPEN ? cell : 0;
 }
 
-/* Charges the time until now; the cell is to be given back by end(). */
-static inline void charge(struct Cell *cell)
+static inline void begin(struct Cell *cell)
 {
-	u64 now, last;
-
 	cell->sequence++;
 	barrier();
-	now = bpf_ktime_get_ns();
-	last = cell->last_ns;
-	if (last && now > last)
-		cell->ns[cell->contexts & (CONTEXTS - 1)] += now - last;
+}
+
+/* Charges the time until now; the cell has begun. */
+static inline void tick(struct Cell *cell)
+{
+	u64 now = bpf_ktime_get_ns(), last = cell->last_ns;
+	u32 context = running(cell);
+
 	cell->last_ns = now;
+	if (!last || now <= last)
+		return;
+	cell->ns[context] += now - last;
+	if (targ.owns)
+		hold(cell, context, now - last);
+}
+
+/* Begins, and charges the time until now. */
+static inline void charge(struct Cell *cell)
+{
+	begin(cell);
+	tick(cell);
 }
 
 static inline void end(struct Cell *cell)
@@ -116,11 +143,16 @@ static inline void know(struct Cell *cell, u64 context)
 static inline int enter(u64 context)
 {
 	struct Cell *cell = mine();
+	u64 last;
+
 	if (!cell)
 		return 0;
 	know(cell, 0);
+	last = cell->last_ns;
 	charge(cell);
 	cell->contexts = cell->contexts << 8 | context;
+	if (targ.owns && context != HARDIRQ)
+		begin_softirq(cell, context, cell->last_ns - last);
 	end(cell);
 	return 0;
 }
@@ -128,10 +160,17 @@ static inline int enter(u64 context)
 static inline int leave(u64 context)
 {
 	struct Cell *cell = mine();
+	u64 last;
+
 	if (!cell)
 		return 0;
 	know(cell, context);
+	last = cell->last_ns;
 	charge(cell);
+	if (targ.owns && context == HARDIRQ)
+		cell->hard_ns = cell->last_ns - last;
+	if (targ.owns && context != HARDIRQ)
+		end_softirq(cell);
 	/* An exit whose entry was before we were loaded has nothing to go back to. */
 	if (cell->contexts >> 8)
 		cell->contexts >>= 8;
@@ -200,7 +239,7 @@ int followed_fork(u64 *ctx)
 
 	if (parent != child && bpf_map_lookup_elem(&followed, &parent) &&
 	    bpf_map_update_elem(&followed, &child, &parent, 0) && cpu < MAX_CPUS)
-		cells[cpu].not_followed++;
+		all.cells[cpu].not_followed++;
 	return 0;
 }
 
@@ -215,3 +254,5 @@ int followed_free(u64 *ctx)
 		bpf_map_delete_elem(&followed, &tgid);
 	return 0;
 }
+
+#include "owner_points.h"

@@ -22,11 +22,12 @@ use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
 use std::{fs, ptr, thread};
 
+use memmap2::MmapMut;
 use rustix::time::ClockId;
 use tcpcost_counts::{Counts, MeterName, Quantity, Snapshot, Totals, Whose};
 
-use super::layout::exact::{CONTEXTS, COUNTED, Cell, MAX_CPUS, OWN_PIDS, Place};
-use super::object::{Attached, Numbers, Room};
+use super::layout::exact::{CONTEXTS, COUNTED, Cell, MAX_CPUS, OWN_PIDS, OWNERS, Owned, Place};
+use super::object::{Attached, Listing, Numbers, Room};
 use super::{Idle, Pausable};
 use crate::{Meter, MeterError, Needs, Scope, clock};
 
@@ -39,6 +40,8 @@ pub struct Exact {
     opened: Vec<usize>,
     /// The totals last given, by CPU: none ever shrinks.
     given: Vec<[u64; CONTEXTS]>,
+    /// Softirq time by owner ([`Owned`]), a row for each CPU and owner; absent where it has none.
+    owned: Option<MmapMut>,
     /// Processes without room that were told.
     not_followed: u64,
 }
@@ -70,13 +73,27 @@ impl Exact {
         };
         own[..few.len()].copy_from_slice(few);
         let most = scope.follows.or((!many.is_empty()).then_some(FOLLOWED_MAX));
-        let targ = own.into_iter().chain([u32::from(most.is_some())]);
-        let targ: Vec<u8> = targ.flat_map(|word| word.to_ne_bytes()).collect();
-        let room = Room {
-            map: FOLLOWED,
-            entries: most,
+        let possible = libbpf_rs::num_possible_cpus().map_or(MAX_CPUS, |count| count.min(MAX_CPUS));
+        let pace_kick = match scope.owners {
+            true => pace_kick(),
+            false => 0,
         };
-        let attached = Attached::new(METER, OBJECT, &targ, &[room], length)?;
+        let words = [most.is_some(), scope.owners].map(u32::from);
+        let words = own.into_iter().chain(words).chain([possible as u32, 0]);
+        let targ: Vec<u8> = words
+            .flat_map(u32::to_ne_bytes)
+            .chain(pace_kick.to_ne_bytes())
+            .collect();
+        let entries = |entries: usize| scope.owners.then_some(entries as u32);
+        let rooms = [
+            (FOLLOWED, most),
+            (OWNED, entries(possible * OWNERS)),
+            (OWNED_SOCKET, entries(0)),
+            (OWNED_COOKIE, entries(SOCKETS_MAX)),
+            (OWNED_PAIR, entries(SOCKETS_MAX)),
+        ]
+        .map(|(map, entries)| Room { map, entries });
+        let attached = Attached::new(METER, OBJECT, &targ, &rooms, length)?;
         if !many.is_empty() {
             let followed = attached.numbers(FOLLOWED)?;
             for &pid in many {
@@ -94,7 +111,12 @@ impl Exact {
                 )),
             });
         }
-        Exact::counting(attached, scope)
+        let mut exact = Exact::counting(attached, scope)?;
+        if scope.owners {
+            let (rows, _) = exact.attached.array(OWNED, size_of::<Owned>())?;
+            exact.owned = Some(rows);
+        }
+        Ok(exact)
     }
 
     /// Opens the cells of its CPUs, but for those that another reader has opened.
@@ -104,6 +126,7 @@ impl Exact {
             attached,
             cpus: scope.cpus.clone(),
             given,
+            owned: None,
             not_followed: 0,
             opened: Vec::new(),
         };
@@ -134,7 +157,36 @@ impl Exact {
     /// # Errors
     /// It was loaded without, or there are no descriptors left.
     pub(super) fn follower(&self) -> Result<Follower, MeterError> {
-        Ok(Follower(self.attached.numbers(FOLLOWED)?))
+        let files = match self.owned {
+            Some(_) => Some(self.attached.listing(OWNED_FILES)?),
+            None => None,
+        };
+        Ok(Follower {
+            followed: self.attached.numbers(FOLLOWED)?,
+            files,
+        })
+    }
+
+    /// Softirqs and hard interrupts by owner, of its CPUs ([`Quantity::EXACT_OWNED`]).
+    fn owned(&self) -> Counts {
+        let mut counts = Counts::new();
+        let Some(rows) = &self.owned else {
+            return counts;
+        };
+        let rows = rows.as_ptr().cast::<Owned>();
+        for (index, &[softirq, hardirq]) in Quantity::EXACT_OWNED.iter().enumerate() {
+            let (mut softirq_ns, mut hardirq_ns) = (0, 0);
+            for &cpu in &self.cpus {
+                let row = cpu * OWNERS + index + 1;
+                // SAFETY: `row_count` rows were mapped; volatile since another CPU writes them.
+                let row = unsafe { ptr::read_volatile(rows.add(row)) };
+                let [hard_ns, soft_ns @ ..] = row.ns;
+                hardirq_ns += hard_ns;
+                softirq_ns += soft_ns.iter().sum::<u64>();
+            }
+            counts.extend([(softirq, softirq_ns), (hardirq, hardirq_ns)]);
+        }
+        counts
     }
 
     /// Opens a CPU's cell; time counts from here on, or from the first event where this is 0.
@@ -237,9 +289,11 @@ impl Meter for Exact {
                 counts: counts(ns),
             });
         }
+        let mut all = counts(&sum);
+        all.append(&mut self.owned());
         totals.push(Totals {
             whose: Whose::Cpus(self.cpus.clone()),
-            counts: counts(&sum),
+            counts: all,
         });
         Ok(Snapshot {
             meter: METER,
@@ -306,7 +360,11 @@ impl Drop for Exact {
 
 /// Makes processes own while `exact` counts.
 #[derive(Debug)]
-pub struct Follower(Numbers);
+pub struct Follower {
+    followed: Numbers,
+    /// Looks through the files of all processes; absent without owners.
+    files: Option<Listing>,
+}
 
 impl Follower {
     /// From now on this process is own, and so are all that it starts, and theirs. It ends for a process with the
@@ -315,7 +373,16 @@ impl Follower {
     /// # Errors
     /// There are too many, [`FOLLOWED_MAX`] where nothing else was asked for.
     pub fn follow(&self, pid: u32, is_followed: bool) -> Result<(), MeterError> {
-        self.0.set(pid, is_followed)
+        self.followed.set(pid, is_followed)
+    }
+
+    /// Makes the sockets own that the followed processes have open now: those that they made before, or were given. What
+    /// they make later is own by itself. Nothing where softirq time has no owners.
+    ///
+    /// # Errors
+    /// The kernel refuses to list the files of its processes.
+    pub fn adopt_open_sockets(&self) -> Result<(), MeterError> {
+        self.files.as_ref().map_or(Ok(()), Listing::run)
     }
 }
 
@@ -358,10 +425,27 @@ fn switch_tasks_on(cpu: usize) -> std::io::Result<()> {
     })
 }
 
+/// Where the kernel's function of pacing's timer is; 0 where that is hidden or not there: pacing is then the host's.
+fn pace_kick() -> u64 {
+    let symbols = fs::read_to_string("/proc/kallsyms").unwrap_or_default();
+    let mut lines = symbols.lines();
+    let address = lines.find_map(|line| line.strip_suffix(" t tcp_pace_kick"));
+    address.map_or(0, |address| u64::from_str_radix(address, 16).unwrap_or(0))
+}
+
 const METER: MeterName = MeterName::Exact;
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/exact.bpf.o"));
 /// The map of exact.bpf.c.
 const FOLLOWED: &str = "followed";
+/// The maps of owner.h.
+const OWNED: &str = "owned";
+const OWNED_SOCKET: &str = "owned_socket";
+const OWNED_COOKIE: &str = "owned_cookie";
+const OWNED_PAIR: &str = "owned_pair";
+/// The program of owner_points.h that finds open sockets.
+const OWNED_FILES: &str = "owned_files";
+/// So many sockets of the command and of the other ends are known at once: some MiB of kernel memory.
+const SOCKETS_MAX: usize = 65_536;
 /// So many processes at once are followed: kernel.pid_max is 4 million at most, and a make -j
 /// of a large machine a few hundred.
 pub const FOLLOWED_MAX: u32 = 65_536;

@@ -9,7 +9,7 @@ macro_rules! layout {
         $(counts $counted:ident { $($index:ident = $quantity:ident,)+ })?
         $(struct $name:ident align($align:literal) { $($field:ident: $type:ident $([$length:ident])?,)+ })*
     ) => {
-        $(pub const $constant: usize = $value;)*
+        $(#[allow(dead_code, reason = "some are the programs' alone")] pub const $constant: usize = $value;)*
 
         $(
             /// The counts' places.
@@ -50,6 +50,17 @@ pub mod exact {
         const MAX_CPUS = 1024;
         const CONTEXTS = 32;
         const OWN_PIDS = 8;
+        // Owners of softirq time; 0 is nobody, so the host.
+        const OWNERS = 4;
+        const COMMAND = 1;
+        const PEER = 2;
+        const NEIGHBOUR = 3;
+        // Contexts that have owners, from HARDIRQ on: a power of two.
+        const OWNED_CONTEXTS = 16;
+        // An interrupt that ended less than 2 us before a softirq raised it.
+        const RAISED_NS = 2000;
+        // Packets that are forwarded, of a CPU.
+        const TRANSITS = 32;
         // 0 stands for no context, so that a stack of them can be a number. Softirqs are by vector.
         counts COUNTED {
             NO_CONTEXT = none,
@@ -75,7 +86,9 @@ pub mod exact {
         }
         // Of one CPU, its one writer while it is open. `sequence`: odd while it is written. `contexts`: a stack, one
         // byte each, the running one lowest. `not_followed`: processes that `followed` had no room for, counted also
-        // while it is not open.
+        // while it is not open. From `pot` on: owner.h. `pot`: ns of this softirq that have no owner yet. `hard_ns`: of the
+        // last hard interrupt; `hard_pot`: of the one that raised this softirq. `skb`: the packet in hand; `sender`: cookie
+        // of the socket that sent it, where that is on this host; `segments`: of what is in hand, a list of GRO or not.
         struct Cell align(64) {
             sequence: u32,
             is_open: u32,
@@ -83,6 +96,21 @@ pub mod exact {
             contexts: u64,
             ns: u64 [CONTEXTS],
             not_followed: u64,
+            pot: u64,
+            hard_ns: u64,
+            hard_pot: u64,
+            skb: u64,
+            sender: u64,
+            owner: u32,
+            last_owner: u32,
+            pacer: u32,
+            segments: u32,
+            is_list: u32,
+            unused: u32,
+        }
+        // What one owner has of one CPU, ns by context from HARDIRQ on.
+        struct Owned align(64) {
+            ns: u64 [OWNED_CONTEXTS],
         }
     }
 }

@@ -3,11 +3,14 @@
 #![allow(unsafe_code, reason = "calls of libbpf")]
 
 use std::error::Error;
+use std::fs::{self, File};
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 
 use libbpf_rs::btf::{Btf, types::Typedef};
-use libbpf_rs::{ErrorKind, Link, MapCore, MapFlags, MapHandle, MapInfo, Object, ObjectBuilder};
+use libbpf_rs::{
+    ErrorKind, Iter, Link, MapCore, MapFlags, MapHandle, MapInfo, Object, ObjectBuilder,
+};
 use memmap2::{MmapMut, MmapOptions};
 
 use tcpcost_counts::MeterName;
@@ -117,14 +120,32 @@ impl Attached {
         let programs = self.object.iter().flat_map(|object| object.progs_mut());
         for program in programs.filter(|program| program.autoload()) {
             let name = program.name().to_string_lossy().into_owned();
-            if self.links.iter().any(|(of, _)| *of == name) {
+            let section = program.section().to_string_lossy().into_owned();
+            let is_attached = self.links.iter().any(|(of, _)| *of == name);
+            if is_attached || section.starts_with(ITERATOR) {
                 continue;
             }
-            let link = program.attach();
+            let link = match CGROUP.iter().any(|kind| section.starts_with(kind)) {
+                true => program.attach_cgroup(cgroup_root(self.meter)?.as_raw_fd()),
+                false => program.attach(),
+            };
             let link = link.map_err(|error| failure(self.meter, "attach", &error))?;
             self.links.push((name, link));
         }
         Ok(())
+    }
+
+    /// An iterator's program.
+    ///
+    /// # Errors
+    /// It was left out, or the kernel refuses it.
+    pub(super) fn listing(&self, name: &str) -> Result<Listing, MeterError> {
+        let meter = self.meter;
+        let mut programs = self.object.iter().flat_map(|object| object.progs_mut());
+        let program = programs.find(|program| program.name() == name);
+        let link = program.ok_or_else(|| strange(meter))?.attach();
+        let link = link.map_err(|error| failure(meter, "attach", &error))?;
+        Ok(Listing { meter, link })
     }
 
     /// Stops those that this names; variables stay as they are.
@@ -170,6 +191,51 @@ impl Attached {
     /// The first of the variables' bytes, at the start of a page.
     pub(super) fn variables(&self) -> *mut u8 {
         self.variables.as_ptr().cast_mut()
+    }
+}
+
+/// The root of the cgroup v2 hierarchy, whose programs see the sockets of all cgroups.
+fn cgroup_root(meter: MeterName) -> Result<File, MeterError> {
+    let failed = |source| MeterError::Unavailable {
+        meter,
+        tried: "open the root of cgroup v2".to_string(),
+        source: Some(source),
+        needs: Some(Needs::Kernel("a mounted cgroup2 file system")),
+    };
+    let mounts = fs::read_to_string("/proc/self/mountinfo").map_err(failed)?;
+    // proc_pid_mountinfo(5): ID, parent, device, root, mount point, options, …, -, type.
+    let root = mounts.lines().find_map(|line| {
+        let (mount, kind) = line.split_once(" - ")?;
+        let mut words = mount.split(' ').skip(3);
+        let is_root = kind.starts_with("cgroup2 ") && words.next()? == "/";
+        is_root.then(|| words.next()).flatten()
+    });
+    let root = root.ok_or_else(|| failed(io::ErrorKind::NotFound.into()))?;
+    File::open(root).map_err(failed)
+}
+
+/// How sections of programs begin that are attached to a cgroup,
+const CGROUP: [&str; 2] = ["cgroup", "sockops"];
+/// and that run when they are asked to.
+const ITERATOR: &str = "iter/";
+
+/// A program that the kernel runs for each of its objects of a kind, when it is asked to.
+#[derive(Debug)]
+pub(super) struct Listing {
+    meter: MeterName,
+    link: Link,
+}
+
+impl Listing {
+    /// Runs it once over all.
+    ///
+    /// # Errors
+    /// There are no descriptors left.
+    pub(super) fn run(&self) -> Result<(), MeterError> {
+        let failed = |error| failure(self.meter, "iterate", &error);
+        let mut iterator = Iter::new(&self.link).map_err(failed)?;
+        let all = io::copy(&mut iterator, &mut io::sink());
+        all.map(|_| ()).map_err(|error| failed(error.into()))
     }
 }
 
@@ -284,13 +350,12 @@ fn load_with(
             let name = format!("btf_trace_{tracepoint}");
             btf.type_by_name::<Typedef<'_>>(&name).is_some()
         };
-        if let Some(tracepoint) = section.strip_prefix("tp_btf/") {
+        let is_left_out = |room: &Room| room.entries.is_none() && name.starts_with(room.map);
+        if rooms.iter().any(is_left_out) {
+            program.set_autoload(false);
+        } else if let Some(tracepoint) = section.strip_prefix("tp_btf/") {
             let better = name.strip_prefix("instead_of_");
-            let is_left_out = |room: &Room| room.entries.is_none() && name.starts_with(room.map);
-            let is_loaded = is_known(tracepoint)
-                && !better.is_some_and(is_known)
-                && !rooms.iter().any(is_left_out);
-            program.set_autoload(is_loaded);
+            program.set_autoload(is_known(tracepoint) && !better.is_some_and(is_known));
         }
     }
     for mut map in open.maps_mut() {

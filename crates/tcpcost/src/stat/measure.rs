@@ -111,6 +111,8 @@ pub struct Bench<'a> {
     /// By which the command's tasks are told from others; absent without `exact`.
     follower: Option<Follower>,
     refused: Vec<String>,
+    /// Whether softirqs have owners.
+    has_owners: bool,
     per: Option<&'a Per>,
     cpus: usize,
     /// Whether it is of processes that run already.
@@ -141,20 +143,21 @@ impl<'a> Bench<'a> {
             meters: Vec::new(),
             follower: None,
             refused: Vec::new(),
+            has_owners: false,
             per,
             cpus: cpus.len(),
             is_attached: !attached.is_empty(),
             network: network(&attached)?,
         };
-        match bpf::load_following(&scope) {
-            Ok((meter, follower)) => {
-                for pid in with_children(&attached) {
-                    follower.follow(pid, true)?;
-                }
-                bench.meters.push(meter);
-                bench.follower = Some(follower);
+        if let Some((meter, follower)) = bench.exact(scope.clone()) {
+            for pid in with_children(&attached) {
+                follower.follow(pid, true)?;
             }
-            Err(error) => bench.refused.push(error.to_string()),
+            if bench.is_attached {
+                follower.adopt_open_sockets()?;
+            }
+            bench.meters.push(meter);
+            bench.follower = Some(follower);
         }
         let open = || {
             [MeterName::Segments, MeterName::Netstat, MeterName::Proc]
@@ -174,6 +177,27 @@ impl<'a> Bench<'a> {
             bench.add(opened.map(|meter| Box::new(meter) as Box<dyn Meter + Send>));
         }
         Ok(bench)
+    }
+
+    /// The meter `exact` with owners of softirqs or, where these cannot be had, without.
+    fn exact(&mut self, scope: Scope) -> Option<(Box<dyn Meter + Send>, Follower)> {
+        for owners in [true, false] {
+            let scope = Scope {
+                owners,
+                ..scope.clone()
+            };
+            match bpf::load_following(&scope) {
+                Ok(loaded) => {
+                    self.has_owners = owners;
+                    return Some(loaded);
+                }
+                Err(error) if owners => self
+                    .refused
+                    .push(format!("owners of softirqs cannot be told: {error}")),
+                Err(error) => self.refused = vec![error.to_string()],
+            }
+        }
+        None
     }
 
     fn add(&mut self, opened: Result<Box<dyn Meter + Send>, MeterError>) {
@@ -276,6 +300,10 @@ impl<'a> Bench<'a> {
         let child = tcpcost_signals::unblocked(&mut command).spawn();
         if let Some(follower) = follower {
             follower.follow(own, false)?;
+            // Looking through the files of all processes takes CPU: only where the command was given sockets.
+            if inherits_sockets() {
+                follower.adopt_open_sockets()?;
+            }
         }
         match child {
             Ok(child) => {
@@ -292,6 +320,7 @@ impl<'a> Bench<'a> {
         About {
             cpus: self.cpus,
             has_exact: has(MeterName::Exact),
+            has_owners: self.has_owners,
             is_fresh: args.fresh_netns,
             is_attached: self.is_attached,
             is_elsewhere: self.network.is_some(),
@@ -308,6 +337,8 @@ pub struct About {
     pub cpus: usize,
     /// Whether CPU time is exact, by eBPF.
     pub has_exact: bool,
+    /// Whether softirqs and hard interrupts are told by owner.
+    pub has_owners: bool,
     /// Whether the network namespace is the command's alone.
     pub is_fresh: bool,
     /// Whether it is of processes that ran before.
@@ -375,6 +406,24 @@ fn network(pids: &[u32]) -> anyhow::Result<Option<NetworkOf>> {
     }
     Ok(NetworkOf::process(*first)?)
 }
+
+/// True if a process that this one starts is given a socket, as by inetd.
+fn inherits_sockets() -> bool {
+    let files = fs::read_dir("/proc/self/fd").into_iter().flatten();
+    files.flatten().any(|file| {
+        let target = fs::read_link(file.path()).unwrap_or_default();
+        let is_socket = target.to_string_lossy().starts_with("socket:");
+        let info = Path::new("/proc/self/fdinfo").join(file.file_name());
+        let flags = fs::read_to_string(info).unwrap_or_default();
+        let flags = flags.lines().find_map(|line| line.strip_prefix("flags:"));
+        let flags = flags.and_then(|flags| u32::from_str_radix(flags.trim(), 8).ok());
+        let is_inherited = flags.is_some_and(|flags| flags & CLOSE_ON_EXEC == 0);
+        is_inherited && is_socket
+    })
+}
+
+/// O_CLOEXEC as /proc/PID/fdinfo has it (proc_pid_fdinfo(5)).
+const CLOSE_ON_EXEC: u32 = 0o2_000_000;
 
 fn is_there(pid: u32) -> bool {
     Path::new(&format!("/proc/{pid}")).exists()

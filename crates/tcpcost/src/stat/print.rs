@@ -3,12 +3,12 @@
 use std::fmt::Write;
 
 use serde_json::{Value, json};
-use tcpcost_counts::{MeterName, csv_field, printable};
+use tcpcost_counts::{MeterName, csv_field, exact_cost_ns, printable};
 use tcpcost_report::{CONFIDENCE, Decision, Estimate, wrap};
 
 use super::Measured;
 use super::measure::About;
-use super::rows::{ROWS, Row, cost_ns, is_traffic, row};
+use super::rows::{ROWS, Row, Traffic, row};
 use super::versus::Verdict;
 
 /// Columns that a line has at most.
@@ -48,7 +48,7 @@ impl Document<'_> {
                 && !self
                     .measured
                     .iter()
-                    .all(|measured| is_traffic(&measured.runs));
+                    .all(|measured| Traffic::of(&measured.runs) == Traffic::Own);
             if is_chatter || !estimates.iter().any(is_told) {
                 continue;
             }
@@ -87,7 +87,8 @@ impl Document<'_> {
         };
         let of = |key| row(key).estimate(&measured.runs);
         let value = |key| of(key).map(|estimate| number(row(key), estimate.median));
-        let cost = Estimate::new(measured.runs.iter().filter_map(cost_ns));
+        let costs = measured.runs.iter().filter_map(|once| exact_cost_ns(once));
+        let cost = Estimate::new(costs);
         let Some(cost) = cost else {
             let tasks = value("task_clock_ns").unwrap_or_else(|| "no known time".to_string());
             return format!(
@@ -95,14 +96,18 @@ impl Document<'_> {
             );
         };
         let own = of("exact_task_own_ns").map_or(0.0, |own| own.median);
-        let mut text = format!(
-            "{name} ({runs}) cost {} of CPU, {:.0} % of it in its own threads and the rest in softirqs, interrupts and kernel threads",
-            time(cost.median),
-            100.0 * own / cost.median.max(1.0)
-        );
+        let rest = match self.about.has_owners {
+            true => "softirqs and interrupts for its sockets",
+            false => "softirqs, interrupts and kernel threads, those of neighbours among them",
+        };
+        let share = match 100.0 * own / cost.median.max(1.0) {
+            percent if percent >= 99.5 => "all of it in its own threads".to_string(),
+            percent => format!("{percent:.0} % of it in its own threads and the rest in {rest}"),
+        };
+        let mut text = format!("{name} ({runs}) cost {} of CPU, {share}", time(cost.median));
         if let Some(per) = value("exact_cpu_us_per_transaction") {
             let _ = write!(text, ": {per} a unit");
-        } else if is_traffic(&measured.runs)
+        } else if Traffic::of(&measured.runs) == Traffic::Own
             && let Some(per) = value("command_exact_cpu_us_per_payload_kib")
         {
             let _ = write!(text, ": {per} of TCP payload");
@@ -167,11 +172,20 @@ impl Document<'_> {
             }
         };
         let mut lines = vec![format!("Of {namespace}.")];
-        if about.has_exact {
+        if about.has_owners {
             lines.push(format!(
-                "CPU time is of all {} CPUs; softirqs, interrupts and kernel threads are whoever's they are.",
+                "CPU time is the command's on all {} CPUs: its tasks, and softirqs and interrupts for its sockets.",
                 about.cpus
             ));
+        } else if about.has_exact {
+            lines.push(format!(
+                "CPU time is of all {} CPUs, with softirqs, interrupts and kernel threads of all that ran.",
+                about.cpus
+            ));
+        }
+        let mut measured = self.measured.iter();
+        if measured.any(|measured| Traffic::of(&measured.runs) == Traffic::Shared) {
+            lines.push("Other programs' TCP is among the payload: no cost per KiB. --fresh-netns, or a namespace of its own, parts it.".to_string());
         }
         let runs = self.measured.iter().map(|measured| measured.runs.len());
         let runs = runs.max().unwrap_or(0);

@@ -57,7 +57,8 @@ const fn figure(section: &'static str, label: &'static str, of: Figure) -> Row {
 }
 
 const COST: &str = "cost";
-const CPU: &str = "CPU time, all CPUs, exact by eBPF";
+const CPU: &str = "CPU time of the command, all CPUs, exact by eBPF";
+const HOST: &str = "CPU time of all that this host did meanwhile";
 const TASKS: &str = "the command's threads";
 const CALLS: &str = "the network's system calls of its threads";
 const TCP: &str = "TCP of the network namespace";
@@ -117,14 +118,46 @@ pub const ROWS: &[Row] = &[
     ),
     count(
         CPU,
-        "softirq NET_RX",
+        "softirqs for its sockets",
+        M::Exact,
+        &[Q::ExactOwnSoftirqNs],
+        "exact_own_softirq_ns",
+        "ns",
+    ),
+    count(
+        CPU,
+        "hard interrupts for its sockets",
+        M::Exact,
+        &[Q::ExactOwnHardirqNs],
+        "exact_own_hardirq_ns",
+        "ns",
+    ),
+    count(
+        HOST,
+        "softirqs for the other ends on this host",
+        M::Exact,
+        &[Q::ExactPeerSoftirqNs, Q::ExactPeerHardirqNs],
+        "exact_peer_softirq_ns",
+        "ns",
+    ),
+    count(
+        HOST,
+        "softirqs for neighbours' sockets",
+        M::Exact,
+        &[Q::ExactNeighbourSoftirqNs, Q::ExactNeighbourHardirqNs],
+        "exact_neighbour_softirq_ns",
+        "ns",
+    ),
+    count(
+        HOST,
+        "softirq NET_RX, of all sockets",
         M::Exact,
         &[Q::ExactSoftirqNetRxNs],
         "exact_softirq_net_rx_ns",
         "ns",
     ),
     count(
-        CPU,
+        HOST,
         "softirq NET_TX",
         M::Exact,
         &[Q::ExactSoftirqNetTxNs],
@@ -132,7 +165,7 @@ pub const ROWS: &[Row] = &[
         "ns",
     ),
     count(
-        CPU,
+        HOST,
         "softirq TASKLET",
         M::Exact,
         &[Q::ExactSoftirqTaskletNs],
@@ -140,7 +173,7 @@ pub const ROWS: &[Row] = &[
         "ns",
     ),
     count(
-        CPU,
+        HOST,
         "softirqs TIMER, HRTIMER",
         M::Exact,
         &[Q::ExactSoftirqTimerNs, Q::ExactSoftirqHrtimerNs],
@@ -148,7 +181,7 @@ pub const ROWS: &[Row] = &[
         "ns",
     ),
     count(
-        CPU,
+        HOST,
         "other softirqs",
         M::Exact,
         &[
@@ -160,7 +193,7 @@ pub const ROWS: &[Row] = &[
         "ns",
     ),
     count(
-        CPU,
+        HOST,
         "ksoftirqd, NAPI, kworkers",
         M::Exact,
         &[Q::ExactKsoftirqdNs, Q::ExactNapiNs, Q::ExactKworkerNs],
@@ -168,7 +201,7 @@ pub const ROWS: &[Row] = &[
         "ns",
     ),
     count(
-        CPU,
+        HOST,
         "hard interrupts",
         M::Exact,
         &[Q::ExactHardirqNs],
@@ -176,15 +209,15 @@ pub const ROWS: &[Row] = &[
         "ns",
     ),
     count(
-        CPU,
-        "tasks of others, no part of the cost",
+        HOST,
+        "tasks of others",
         M::Exact,
         &[Q::ExactTaskOthersNs],
         "exact_task_others_ns",
         "ns",
     ),
     count(
-        CPU,
+        HOST,
         "stolen by the hypervisor (/proc/stat)",
         M::Proc,
         &[Q::CpuStealNs],
@@ -475,25 +508,49 @@ pub fn row(key: &str) -> &'static Row {
     row.expect("asked for by keys of the table alone")
 }
 
-/// Time that the command cost: the CPU rows but tasks of others and steal, ns.
-pub fn cost_ns(once: &Once) -> Option<f64> {
-    let is_cost = |row: &&Row| row.section == CPU && row.key != "exact_task_others_ns";
-    let by_exact = ROWS
-        .iter()
-        .filter(is_cost)
-        .filter(|row| row.meters() == [M::Exact]);
-    by_exact.map(|row| row.value(once)).sum()
-}
-
 /// Below this much payload in a run its TCP is somebody else's chatter.
 const TRAFFIC_MIN_BYTES: f64 = 65_536.0;
 
-/// Whether every run carried enough payload for a cost per KiB of it.
-pub fn is_traffic(runs: &[Once]) -> bool {
-    let bytes = |once: &Once, key| row(key).value(once).unwrap_or(0.0);
-    runs.iter().all(|once| {
-        bytes(once, "data_skb_bytes_sent") + bytes(once, "data_skb_bytes_received")
-            >= TRAFFIC_MIN_BYTES
+/// Above this share of the softirqs' time for neighbours the namespace's payload is not the command's alone.
+const NEIGHBOURS_MAX: f64 = 0.02;
+
+/// How much TCP ran in the network namespace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Traffic {
+    /// Too little for a cost per KiB in some run.
+    Little,
+    /// Enough, but in some run softirqs ran for sockets of neighbours: the payload is not the command's alone.
+    Shared,
+    /// Enough, and the command's alone as far as is known.
+    Own,
+}
+
+impl Traffic {
+    /// The least of all runs.
+    pub fn of(runs: &[Once]) -> Traffic {
+        let value = |once: &Once, key| row(key).value(once).unwrap_or(0.0);
+        let bytes = |once: &Once| {
+            value(once, "data_skb_bytes_sent") + value(once, "data_skb_bytes_received")
+        };
+        if runs.iter().any(|once| bytes(once) < TRAFFIC_MIN_BYTES) {
+            Traffic::Little
+        } else if has_neighbours(runs) {
+            Traffic::Shared
+        } else {
+            Traffic::Own
+        }
+    }
+}
+
+fn has_neighbours(runs: &[Once]) -> bool {
+    runs.iter().any(|once| {
+        let owned = Q::EXACT_OWNED.as_flattened().iter();
+        let all: Option<f64> = owned.map(|&of| once.count(M::Exact, of)).sum();
+        let neighbours = row("exact_neighbour_softirq_ns").value(once);
+        match (neighbours, all) {
+            (Some(neighbours), Some(all)) => neighbours > NEIGHBOURS_MAX * all,
+            _ => false,
+        }
     })
 }
 
@@ -510,15 +567,15 @@ mod tests {
     }
 
     #[test]
-    fn the_cpu_rows_are_all_contexts_but_idle() {
+    fn the_hosts_rows_are_all_contexts_but_idle_and_the_commands_tasks() {
         let contexts = Q::EXACT_CONTEXTS.iter().map(|&quantity| (quantity, 1));
         let once = Once {
             counts: BTreeMap::from([(M::Exact, contexts.collect())]),
             ..Once::default()
         };
-        // Not in it: idle, others, and the soaker, of which there is none here.
+        let rows = ROWS.iter().filter(|row| row.section == HOST);
+        let all: f64 = rows.filter_map(|row| row.value(&once)).sum();
         let without = Q::EXACT_IDLE.len() + 1;
-        let cost = cost_ns(&once).unwrap();
-        assert_eq!(cost as usize + without, Q::EXACT_CONTEXTS.len());
+        assert_eq!(all as usize + without, Q::EXACT_CONTEXTS.len());
     }
 }

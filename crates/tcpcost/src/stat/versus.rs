@@ -3,7 +3,7 @@
 use tcpcost_report::{Contrast, Decision, Estimate, pairs_needed};
 
 use super::Measured;
-use super::rows::{Row, is_traffic, row};
+use super::rows::{Row, Traffic, row};
 
 /// Which command is next: blocks of all of them, each in a random order, so that drift of the machine meets both alike.
 pub struct Order {
@@ -77,7 +77,9 @@ impl Verdict {
         stops_early: bool,
     ) -> Option<Verdict> {
         let paired = |row: &Row| paired(row, one, other, stops_early);
-        let is_traffic = [one, other].iter().all(|each| is_traffic(&each.runs));
+        let is_traffic = [one, other]
+            .iter()
+            .all(|each| Traffic::of(&each.runs) == Traffic::Own);
         let deciding = DECIDING.iter().filter(|key| is_traffic || **key != PER_KIB);
         let (of, ratio) = deciding.into_iter().find_map(|key| {
             let row = row(key);
