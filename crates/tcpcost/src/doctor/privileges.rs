@@ -53,23 +53,26 @@ pub fn commands(root: &Path) -> Check {
     const NAME: &str = "command_capabilities";
     let status = std::fs::read_to_string(root.join("proc/self/status")).unwrap_or_default();
     let held = CapabilitySet::from_bits_retain(effective(&status).unwrap_or(0));
-    let of = |need: &Need| {
+    let row = |need: &Need, capabilities: CapabilitySet| {
         let when = match need.when.split(':').next() {
             Some("") | None => String::new(),
             Some(when) => format!(" ({when})"),
         };
-        format!("{}{when}: {}", need.command, names(need.capabilities))
+        format!("{}{when}: {}", need.command, names(capabilities))
     };
     let (has, lacks): (Vec<&Need>, Vec<&Need>) = NEEDS
         .iter()
         .partition(|need| held.contains(need.capabilities));
-    let list = |needs: Vec<&Need>| needs.into_iter().map(of).collect::<Vec<_>>().join("; ");
     if lacks.is_empty() {
-        return Check::ok(NAME, list(has));
+        let rows = has.iter().map(|need| row(need, need.capabilities));
+        return Check::ok(NAME, rows.collect::<Vec<_>>().join("; "));
     }
+    let rows = lacks
+        .iter()
+        .map(|need| row(need, need.capabilities.difference(held)));
     Check::degraded(
         NAME,
-        format!("without {}", list(lacks)),
+        format!("without {}", rows.collect::<Vec<_>>().join("; ")),
         "these commands see or do less",
         "give them the capabilities named, and no others (docs/privileges.md)",
     )
@@ -151,6 +154,8 @@ mod tests {
         let check = commands(fake_root(&[("proc/self/status", status)]).path());
         assert_eq!(check.verdict, Verdict::Degraded);
         assert!(check.found.contains("trace (-i): CAP_NET_RAW"), "{check:?}");
+        // Only what is lacking.
+        assert!(check.found.contains("peer: CAP_NET_ADMIN;"), "{check:?}");
         assert!(!check.found.contains("CAP_BPF"), "{check:?}");
         let all = "CapEff:\t000001ffffffffff\n";
         let check = commands(fake_root(&[("proc/self/status", all)]).path());
