@@ -31,7 +31,7 @@ pub fn write(path: &Path, text: &str) -> io::Result<()> {
 /// Opens a file to write to it bit by bit; what it held is gone.
 ///
 /// # Errors
-/// As [`write`].
+/// As [`write()`].
 pub fn create(path: &Path) -> io::Result<File> {
     open(&place::find(path, None)?)
 }

@@ -102,6 +102,15 @@ pub fn to_stderr(line: fmt::Arguments<'_>) {
     let _ = Patient(io::stderr()).write_all(format!("{}\n", printable(&line)).as_bytes());
 }
 
+/// Writes results to standard error at once, made harmless by [`Guard`]: where standard output is a command's own.
+pub fn results_to_stderr(text: &str, form: TextForm) {
+    let mut stderr = Guard::new(Patient(io::stderr()), form);
+    // As of `say!`: who does not read it is no reason to fail.
+    let _ = stderr
+        .write_all(text.as_bytes())
+        .and_then(|()| stderr.flush());
+}
+
 /// Writes each event of the log as one line.
 pub struct Log;
 
@@ -206,7 +215,7 @@ pub fn write(text: &str) -> anyhow::Result<bool> {
     write_with(TextForm::Lines, |out| out.write_all(text.as_bytes()))
 }
 
-/// Writes a JSON document as [`write`] does lines.
+/// Writes a JSON document as [`write()`] does lines.
 pub fn write_json(text: &str) -> anyhow::Result<bool> {
     write_with(TextForm::Json, |out| out.write_all(text.as_bytes()))
 }

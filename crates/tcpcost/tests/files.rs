@@ -227,7 +227,8 @@ fn what_is_no_file_or_never_ends_is_refused_at_once_by_all_that_read_runs() {
     for name in ["study.toml", "run.json", "records.jsonl"] {
         let path = place.path("out").join(name);
         let whole = fs::read(&path).unwrap();
-        let put: [(&str, fn(&Path)); 3] = [
+        type Put = (&'static str, fn(&Path));
+        let put: [Put; 3] = [
             ("not a regular file", fifo),
             ("followed here", |path| symlink("/dev/zero", path).unwrap()),
             ("longer than", |path| {

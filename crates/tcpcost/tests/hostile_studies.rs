@@ -110,7 +110,7 @@ fn another_build_of_a_stored_comparison_is_a_command() {
 #[test]
 fn a_dry_run_prints_each_command_as_a_shell_reads_it() {
     let place = Place::new();
-    let hosts = "[hosts]\nclient = \"ssh:alpha\"\nserver = \"exec:env A='b \\u001b[2J sh\"\n";
+    let hosts = "[hosts]\nclient = \"ssh:alpha\"\nserver = \"exec:env A='b $(x) sh\"\n";
     let study = place.write("study.toml", &format!("{hosts}{MEASURE}"));
     let ran = place.run(&["run", &study, "--dry-run"]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
@@ -129,7 +129,7 @@ fn a_dry_run_prints_each_command_as_a_shell_reads_it() {
     );
     assert_eq!(
         commands[1],
-        r"env 'A='\''b' $'\x1b[2J' sh tcpcost agent --lease 90000ms server"
+        r"env 'A='\''b' '$(x)' sh tcpcost agent --lease 90000ms server"
     );
     let pushed = place.run(&["run", &study, "--dry-run", "--push"]);
     assert!(pushed.stdout.contains("umask 077"), "{pushed:?}");

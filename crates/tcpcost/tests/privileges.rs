@@ -5,7 +5,7 @@ mod common;
 use std::fs;
 use std::process::{Child, Stdio};
 
-use common::{Place, Ran};
+use common::Place;
 use tcpcost_testbed::{is_root, skip, until};
 
 const CAP_DAC_READ_SEARCH: u64 = 1 << 2;
@@ -91,13 +91,13 @@ fn two_capabilities_are_enough_for_the_meters_of_ebpf() {
         .args(watch.get_args())
         .current_dir("/");
     let ran = match command.output() {
-        Ok(output) => Ran::from(output),
+        Ok(output) => common::Ran::from(output),
         Err(error) => return skip(&format!("setpriv: {error}")),
     };
     assert_eq!(ran.code, Some(0), "{ran:?}");
     // As root of the host the same meters are there.
     let root = place.run(&["watch", "100ms", "1", "--json"]);
-    let tier = |ran: &Ran| {
+    let tier = |ran: &common::Ran| {
         let line = ran.stdout.lines().next().unwrap();
         serde_json::from_str::<serde_json::Value>(line).unwrap()["tier"].clone()
     };

@@ -7,6 +7,7 @@ use std::fs::File;
 use std::io::Write;
 use std::net::TcpStream;
 use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -174,6 +175,16 @@ fn ends(place: &Place, case: &Case, signal: libc::c_int) -> Option<Duration> {
         Input::Null => {}
         Input::Silent => drop(command.stdin(Stdio::piped())),
         Input::Endless => drop(command.stdin(File::open("/dev/zero").unwrap())),
+    }
+    // A shell ignores SIGINT for what it runs in the background, and nohup SIGHUP: this run may be such a job.
+    // SAFETY: signal(2) may be called between fork and exec.
+    unsafe {
+        command.pre_exec(|| {
+            for signal in SIGNALS {
+                libc::signal(signal, libc::SIG_DFL);
+            }
+            Ok(())
+        });
     }
     let mut child = command.spawn().unwrap();
     (case.load)(&child);

@@ -80,6 +80,14 @@ impl Follower {
     pub fn follow(&self, _: u32, _: bool) -> Result<(), MeterError> {
         match *self {}
     }
+
+    /// Cannot be called.
+    ///
+    /// # Errors
+    /// None.
+    pub fn adopt_open_sockets(&self) -> Result<(), MeterError> {
+        match *self {}
+    }
 }
 
 /// As with eBPF, but that it cannot be had.

@@ -12,6 +12,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use tcpcost_counts::TextForm;
 use tcpcost_report::Decision;
 use tcpcost_signals::Interrupt;
 
@@ -126,15 +127,15 @@ fn measured(
         measured: &all,
         verdict: verdict.as_ref(),
     };
-    let text = match (args.format.json, args.format.csv) {
-        (true, _) => document.json(),
-        (_, true) => document.csv(),
-        _ => document.text(),
+    let (text, form) = match (args.format.json, args.format.csv) {
+        (true, _) => (document.json(), TextForm::Json),
+        (_, true) => (document.csv(), TextForm::Lines),
+        _ => (document.text(), TextForm::Lines),
     };
     match &args.output {
         Some(path) => output::write_file(path, &text)?,
         // Standard output is the command's.
-        None => output::to_stderr(format_args!("{}", text.trim_end())),
+        None => output::results_to_stderr(&format!("{}\n", text.trim_end()), form),
     }
     if until_decided.is_none() || code == INTERRUPTED {
         return Ok(ExitCode::from(code));
