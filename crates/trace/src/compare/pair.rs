@@ -524,7 +524,8 @@ mod tests {
 
     #[test]
     fn packets_that_hold_the_same_bytes_cost_no_more_each_for_being_many() {
-        let cases: [(fn(u64) -> u32, u32); 2] =
+        type Place = fn(u64) -> u32;
+        let cases: [(Place, u32); 2] =
             [(|_| 500, 500), (|number| (number % 60_000) as u32, 60_001)];
         for (seq, come) in cases {
             let few = looked_at(2_000, seq, come);

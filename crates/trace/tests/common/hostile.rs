@@ -68,7 +68,7 @@ impl Attack {
             },
             Attack::Early => data(place),
             Attack::Again => data(1 + low % 64),
-            Attack::Sacks if number % 2 == 0 => data(place),
+            Attack::Sacks if number.is_multiple_of(2) => data(place),
             Attack::Sacks => Segment {
                 ack: 1 + high % 1024,
                 options: Options {
