@@ -324,7 +324,14 @@ impl Reader<'_> {
                         rows::find(Is::Protocol, &value.text)
                             .map_err(|what| Wrong::new(one.line, &name, what))?;
                     }
-                    "wndsz" => options.window = Some(bytes_of(&value)?),
+                    "wndsz" => {
+                        let window = bytes_of(&value)?;
+                        if !WINDOWS.contains(&window) {
+                            let shown = value.shown;
+                            return Err(wrong(format!("{shown}: expected 2k to 1g")));
+                        }
+                        options.window = Some(window);
+                    }
                     "cc" => {
                         let is_word = |c: char| c.is_ascii_alphanumeric() || "_-".contains(c);
                         if !value.text.chars().all(is_word) || value.text.len() > 15 {
@@ -426,3 +433,6 @@ fn size(text: &str) -> Result<MessageSize, String> {
     }
     Ok(MessageSize { least, most })
 }
+
+/// Sizes that `wndsz` may have, bytes: those of the knobs `send_buffer` and `receive_buffer`.
+const WINDOWS: std::ops::RangeInclusive<u32> = 2048..=1 << 30;
