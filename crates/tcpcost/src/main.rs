@@ -43,7 +43,7 @@ fn main() -> ExitCode {
     }
     let outcome = parse().and_then(|cli| {
         log(cli.verbose);
-        privileges::give_up(&cli.command)?;
+        privileges::give_up(&cli.command);
         dispatch(cli.command)
     });
     let code = outcome.unwrap_or_else(|error| {

@@ -8,7 +8,7 @@ use tcpcost_host::privileges::{self, CapabilitySet};
 use tcpcost_relay::{Address, Mode};
 
 use crate::cli::{self, Command};
-use crate::{peer, relay};
+use crate::{output, peer, relay};
 
 /// What a command needs, and for what.
 pub struct Need {
@@ -99,25 +99,24 @@ pub const NEEDS: [Need; 13] = [
     PORTS,
 ];
 
-/// Gives up what this command does not need. No thread may run yet.
-///
-/// # Errors
-/// What the kernel refuses.
-pub fn give_up(command: &Command) -> anyhow::Result<()> {
+/// Gives up what this command does not need. No thread may run yet. Where that is refused (an emulator's own thread, a
+/// container's filter of system calls), the command goes on with all that it has, and says so.
+pub fn give_up(command: &Command) {
     let needs = match command {
         Command::Watch(args) => of_watch(args),
         Command::Trace(args) => of_trace(args),
         Command::Relay(flags) => of_relay(flags),
         Command::Peer(flags) => of_peer(flags),
-        _ => return Ok(()),
+        _ => return,
     };
     let all = needs.into_iter().filter(|(_, is_needed)| *is_needed);
     let wanted = all.fold(CapabilitySet::empty(), |sum, (need, _)| {
         sum | need.capabilities
     });
-    let kept = privileges::keep_only(wanted)?;
-    tracing::info!("capabilities kept: {}", privileges::names(kept));
-    Ok(())
+    match privileges::keep_only(wanted) {
+        Ok(kept) => tracing::info!("capabilities kept: {}", privileges::names(kept)),
+        Err(error) => output::say!("tcpcost: all capabilities are kept: {error}"),
+    }
 }
 
 fn of_watch(args: &cli::Watch) -> Vec<(Need, bool)> {
