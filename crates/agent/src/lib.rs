@@ -40,6 +40,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use tcpcost_counts::printable;
 use tcpcost_host::cpus::Cpus;
 use tcpcost_host::error::SystemError;
 use tcpcost_host::journal::{self, Journal};
@@ -140,7 +141,7 @@ pub fn main(how: How, lease: Option<Duration>, hosts: &[HostName]) -> anyhow::Re
         std::thread::spawn(move || match enter(enters) {
             Ok(()) => serve(agent, host, &asks),
             Err(error) => {
-                let _ = writeln!(std::io::stderr(), "tcpcost agent: {error}");
+                complain(&error);
                 leave(&agent.journals)
             }
         });
@@ -227,7 +228,7 @@ fn listen(
             }
         };
         if let Some(why) = why {
-            let _ = writeln!(std::io::stderr(), "tcpcost agent: {why}");
+            complain(&why);
         }
         leave(&journals);
     });
@@ -235,6 +236,12 @@ fn listen(
 
 /// How [`Ask::Run`] begins.
 const RUN: &str = r#"{"do":"run""#;
+
+/// Says a line on standard error, which may be root's terminal. A reader that is gone is no reason to end.
+pub(crate) fn complain(what: &dyn std::fmt::Display) {
+    let line = format!("tcpcost agent: {what}");
+    let _ = writeln!(std::io::stderr(), "{}", printable(&line));
+}
 
 /// As much of a line as tells what it is.
 fn shown(line: &str) -> String {
@@ -252,7 +259,7 @@ fn leave(journals: &Mutex<Journals>) -> ! {
     let settled = journals.lent.iter().map(Lent::settle);
     let settled: Vec<SystemError> = settled.filter_map(Result::err).collect();
     for error in &settled {
-        let _ = writeln!(std::io::stderr(), "tcpcost agent: {error}");
+        complain(&error);
     }
     let lent = put_back(&mut journals.ports);
     std::process::exit(match own && settled.is_empty() && lent {
@@ -267,11 +274,7 @@ fn put_back(journal: &mut Option<Journal>) -> bool {
     let of_host = journal.as_mut().filter(|journal| journal.is_of_host());
     let done = of_host.map_or(Ok(()), Journal::put_back);
     if let Err(error) = &done {
-        // If nobody reads it, the journal is there all the same.
-        let _ = writeln!(
-            std::io::stderr(),
-            "tcpcost agent: put back: {error}; `tcpcost restore` tries again"
-        );
+        complain(&format!("put back: {error}; `tcpcost restore` tries again"));
     }
     drop(journal.take()); // Takes the file away, if nothing is left in it.
     done.is_ok()

@@ -1,4 +1,4 @@
-//! Whether this machine has the disk space and the memory that a trial needs, before anything is made.
+//! Checks that this machine has the disk space and the memory that a trial needs, before anything is made.
 
 use std::path::Path;
 

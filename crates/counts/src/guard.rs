@@ -70,7 +70,7 @@ impl<W: Write> Write for Guard<W> {
     }
 }
 
-/// As [`printable_text`], but what sets colours passes: `ESC [`, digits and semicolons, `m`.
+/// Makes a text printable as [`printable_text`] does, but lets colours pass: `ESC [`, digits and semicolons, `m`.
 fn coloured_text(text: &str) -> Cow<'_, str> {
     if !text.contains('\x1b') {
         return printable_text(text);

@@ -65,7 +65,7 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     replaced(text, |_| false)
 }
 
-/// The same of a text of several lines: line feeds and tabs stay.
+/// Makes a text of several lines printable as [`printable`] does a line; line feeds and tabs stay.
 pub fn printable_text(text: &str) -> Cow<'_, str> {
     replaced(text, is_layout)
 }

@@ -12,7 +12,7 @@
     reason = "a packet socket's address and mark have no safe wrapper"
 )]
 
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -64,7 +64,7 @@ impl AckFilter {
             .name("ack-flush".to_string())
             .spawn(move || {
                 if let Err(error) = start() {
-                    let _ = writeln!(io::stderr(), "tcpcost agent: flush of held ACKs: {error}");
+                    crate::complain(&format!("flush of held ACKs: {error}"));
                 }
                 let hold_ns = u64::try_from(HOLD.as_nanos()).expect("a millisecond");
                 while !stopped.load(Ordering::Relaxed) {
