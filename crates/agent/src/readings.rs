@@ -45,7 +45,7 @@ pub fn meters(
         namespaces: prepare.mates,
         loaded,
         follows: None,
-        owners: false,
+        owners: tcpcost_meter::Owners::None,
     };
     for &name in &prepare.meters {
         if name == MeterName::Netstat && !is_kernel {

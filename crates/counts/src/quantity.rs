@@ -167,6 +167,14 @@ quantities! {
     ExactNeighbourSoftirqNs = "exact_neighbour_softirq_ns",
     /// Time in the hard interrupts that raised these softirqs.
     ExactNeighbourHardirqNs = "exact_neighbour_hardirq_ns",
+    /// Time of the tasks of a process that has sockets, interrupts and softirqs taken out. Meter `exact`, as the three rows below; time that was not observed is estimated.
+    HolderTaskNs = "holder_task_ns",
+    /// What of it was in user mode, by the tick: it may be more than all of it where that is a few ticks.
+    HolderUserNs = "holder_user_ns",
+    /// Time in softirqs for its sockets, wherever they ran.
+    HolderSoftirqNs = "holder_softirq_ns",
+    /// Time in the hard interrupts that raised these softirqs.
+    HolderHardirqNs = "holder_hardirq_ns",
     /// skbs with payload that TCP handed down, a super-segment being one, retransmissions included. eBPF at net_dev_queue in this namespace, as all `…skbs_sent` of the meter `segments`; IPv4 options and IPv6 extension headers are not looked into.
     DataSkbsSent = "data_skbs_sent",
     /// Payload bytes in them.
@@ -424,6 +432,14 @@ impl Quantity {
             Quantity::ExactNeighbourSoftirqNs,
             Quantity::ExactNeighbourHardirqNs,
         ],
+    ];
+
+    /// What a process with sockets costs.
+    pub const HOLDER: [Quantity; 4] = [
+        Quantity::HolderTaskNs,
+        Quantity::HolderUserNs,
+        Quantity::HolderSoftirqNs,
+        Quantity::HolderHardirqNs,
     ];
 
     /// Those in which nothing ran that costs: what a spinner takes would be idle without it.

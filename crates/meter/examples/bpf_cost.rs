@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 use libbpf_rs::query::ProgInfoIter;
 use tcpcost_counts::{MeterName, Quantity};
 use tcpcost_meter::Meter;
-use tcpcost_meter::Scope;
 use tcpcost_meter::bpf;
 use tcpcost_meter::self_cost::SelfCost;
+use tcpcost_meter::{Owners, Scope};
 
 const CPU: usize = 0;
 const RUN: Duration = Duration::from_millis(100);
@@ -92,43 +92,49 @@ fn main() {
 type Loaded = Vec<Box<dyn Meter + Send>>;
 type Load = fn() -> Loaded;
 /// What is compared: without, and with.
-const CASES: [(&str, Load, Load); 4] = [
+const CASES: [(&str, Load, Load); 5] = [
     ("exact", Vec::new, exact),
     ("segments", Vec::new, segments),
     ("owners over exact", following, owners),
     ("exact with owners", Vec::new, owners),
+    ("exact with holders", Vec::new, holders),
 ];
 
 fn exact() -> Loaded {
-    vec![bpf::load(MeterName::Exact, &scope(false)).expect("root")]
+    vec![bpf::load(MeterName::Exact, &scope(Owners::None)).expect("root")]
 }
 
 fn segments() -> Loaded {
-    vec![bpf::load(MeterName::Segments, &scope(false)).expect("root")]
+    vec![bpf::load(MeterName::Segments, &scope(Owners::None)).expect("root")]
+}
+
+/// Each process with sockets is an owner, as in `tcpcost watch --by`.
+fn holders() -> Loaded {
+    vec![bpf::load(MeterName::Exact, &scope(Owners::Holders)).expect("root")]
 }
 
 /// This process and its sockets are the command's, as in `tcpcost stat`.
 fn following() -> Loaded {
-    follow(false)
+    follow(Owners::None)
 }
 
 fn owners() -> Loaded {
-    follow(true)
+    follow(Owners::Command)
 }
 
-fn follow(owners: bool) -> Loaded {
+fn follow(owners: Owners) -> Loaded {
     let (meter, follower) = bpf::load_following(&scope(owners)).expect("root");
     follower.follow(std::process::id(), true).expect("room");
     follower.adopt_open_sockets().expect("root");
     vec![meter]
 }
 
-fn scope(owners: bool) -> Scope {
+fn scope(owners: Owners) -> Scope {
     Scope {
         cpus: vec![CPU],
         own_pids: match owners {
-            true => vec![],
-            false => vec![std::process::id()],
+            Owners::Command => vec![],
+            _ => vec![std::process::id()],
         },
         owners,
         ..Scope::default()

@@ -27,6 +27,7 @@ mod clock;
 pub mod core_to_core;
 pub mod descendants;
 mod error;
+pub mod holder;
 pub mod mark;
 pub mod memory;
 pub mod netstat;
@@ -73,10 +74,28 @@ pub trait Meter {
         HashMap::new()
     }
 
+    /// Totals by process, network namespace and port, with [`Owners::Holders`].
+    fn by_holder(&mut self) -> Option<holder::ByHolder> {
+        None
+    }
+
     /// What found no room in its tables since this was asked last: a line for people, with the count. `None`: nothing.
     fn overflow(&mut self) -> Option<String> {
         None
     }
+}
+
+/// Whose softirq time is told.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Owners {
+    /// Nobody's.
+    #[default]
+    None,
+    /// That of the sockets of processes that are followed, of the other ends of their connections, and of all other sockets
+    /// ([`tcpcost_counts::Quantity::EXACT_OWNED`]). It takes [`Scope::follows`].
+    Command,
+    /// That of each process with sockets, with the time of its tasks ([`Meter::by_holder`]).
+    Holders,
 }
 
 /// What a meter is to count.
@@ -88,10 +107,8 @@ pub struct Scope {
     pub own_pids: Vec<u32>,
     /// So many processes at once can be made own while `exact` counts, with all that they start ([`bpf::Follower`]).
     pub follows: Option<u32>,
-    /// Whether `exact` tells softirq time by owner ([`tcpcost_counts::Quantity::EXACT_OWNED`]): the sockets of processes that
-    /// are followed, the other ends of their connections, all other sockets. It takes [`Scope::follows`], cgroup v2 and
-    /// CAP_NET_ADMIN.
-    pub owners: bool,
+    /// By whom `exact` tells softirq time. It takes cgroup v2 and CAP_NET_ADMIN.
+    pub owners: Owners,
     /// Whether `segments` counts by connection, too: so many ends of connections at least, those that were seen last.
     pub connections: Option<u32>,
     /// Network namespaces that may share the programs of `segments`: the hosts of a trial that are on one machine. 1 to

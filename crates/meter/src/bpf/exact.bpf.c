@@ -11,9 +11,9 @@
 const volatile struct {
 	u32 own[OWN_PIDS]; /* process ids of the trial, as the first PID namespace numbers them; 0 ends */
 	u32 follows; /* whether those of `followed` and all that descend from them are, too */
-	u32 owns; /* whether softirq time has owners (owner.h) */
+	u32 owns; /* whether softirq time has owners, and which (owner.h) */
 	u32 cpus; /* CPUs that there can be */
-	u32 unused;
+	u32 rows; /* of `owned`, of each CPU */
 	u64 pace_kick; /* where tcp_pace_kick is, or 0 */
 } targ = {};
 
@@ -42,6 +42,7 @@ struct {
 } all = {};
 
 #include "owner.h"
+#include "holder.h"
 
 /* The cell of this CPU. Null where this CPU is not counted, or where a hard interrupt hit one of our own
  * programs: it then belongs to what it interrupted, entry and exit alike, since both find the sequence odd. */
@@ -74,6 +75,8 @@ static inline void tick(struct Cell *cell)
 	cell->ns[context] += now - last;
 	if (targ.owns)
 		hold(cell, context, now - last);
+	if (targ.owns == OF_HOLDERS && cell->holder && (context == OTHERS || context == OWN))
+		own(cell->holder, HARDIRQ + TASK_NS, now - last);
 }
 
 /* Begins, and charges the time until now. */
@@ -121,7 +124,7 @@ static inline u64 class_of(struct task_struct *task)
 		if (targ.own[i] == tgid)
 			return own_class(task);
 	}
-	if (targ.follows && bpf_map_lookup_elem(&followed, &tgid))
+	if (targ.follows && targ.owns != OF_HOLDERS && bpf_map_lookup_elem(&followed, &tgid))
 		return own_class(task);
 	return OTHERS;
 }
@@ -129,9 +132,12 @@ static inline u64 class_of(struct task_struct *task)
 /* On the first event after a pause: what has run since is the task, or what now ends in it. */
 static __attribute__((noinline)) void learn(struct Cell *cell, u64 context)
 {
-	u64 class = class_of(bpf_get_current_task_btf());
+	struct task_struct *task = bpf_get_current_task_btf();
+	u64 class = class_of(task);
 
 	cell->contexts = context ? class << 8 | context : class;
+	if (targ.owns == OF_HOLDERS)
+		run_holder(cell, task, holder_of(task));
 }
 
 static inline void know(struct Cell *cell, u64 context)
@@ -176,8 +182,13 @@ static inline int leave(u64 context)
 		cell->contexts >>= 8;
 	/* Kernels of some providers run no programs while a task of theirs is current, so a switch away from it is
 	 * not seen: the next interrupt, a timer's at the latest, looks whose task runs. */
-	if (context == HARDIRQ && cell->contexts < CONTEXTS)
-		cell->contexts = class_of(bpf_get_current_task_btf());
+	if (context == HARDIRQ && cell->contexts < CONTEXTS) {
+		struct task_struct *task = bpf_get_current_task_btf();
+
+		cell->contexts = class_of(task);
+		if (targ.owns == OF_HOLDERS && holder_of(task) != cell->holder)
+			run_holder(cell, task, holder_of(task));
+	}
 	end(cell);
 	return 0;
 }
@@ -185,20 +196,31 @@ static inline int leave(u64 context)
 SEC("tp_btf/sched_switch")
 int sched_switch(u64 *ctx)
 {
+	struct task_struct *next = (void *)ctx[2];
 	struct Cell *cell = mine();
+	u32 holder = 0;
 	u64 class;
 
 	if (!cell)
 		return 0;
-	class = class_of((struct task_struct *)ctx[2]);
+	class = class_of(next);
+	if (targ.owns == OF_HOLDERS) {
+		know(cell, 0);
+		count_user(cell, (void *)ctx[1]);
+		holder = holder_of(next);
+	}
 	/* From one task of a class to another nothing changes: the clock is half of what an event costs. */
-	if (cell->contexts == class)
-		return 0;
-	know(cell, 0);
-	charge(cell);
-	/* Tasks switch outside of all interrupts: what is left on the stack lost its exit. */
-	cell->contexts = class;
-	end(cell);
+	if (cell->contexts != class || cell->holder != holder) {
+		know(cell, 0);
+		charge(cell);
+		/* Tasks switch outside of all interrupts: what is left on the stack lost its exit. */
+		cell->contexts = class;
+		if (targ.owns == OF_HOLDERS)
+			run_holder(cell, next, holder);
+		end(cell);
+	} else if (targ.owns == OF_HOLDERS) {
+		run_holder(cell, next, holder);
+	}
 	return 0;
 }
 
@@ -237,6 +259,8 @@ int followed_fork(u64 *ctx)
 	u32 parent = ((struct task_struct *)ctx[0])->tgid, child = ((struct task_struct *)ctx[1])->tgid;
 	u32 cpu = bpf_get_smp_processor_id();
 
+	if (targ.owns == OF_HOLDERS)
+		return 0;
 	if (parent != child && bpf_map_lookup_elem(&followed, &parent) &&
 	    bpf_map_update_elem(&followed, &child, &parent, 0) && cpu < MAX_CPUS)
 		all.cells[cpu].not_followed++;
@@ -250,8 +274,11 @@ int followed_free(u64 *ctx)
 	struct task_struct *task = (void *)ctx[0];
 	u32 tgid = task->tgid;
 
-	if (task->pid == tgid)
-		bpf_map_delete_elem(&followed, &tgid);
+	if (task->pid != tgid)
+		return 0;
+	if (targ.owns == OF_HOLDERS)
+		end_holder(tgid);
+	bpf_map_delete_elem(&followed, &tgid);
 	return 0;
 }
 

@@ -26,10 +26,15 @@ use memmap2::MmapMut;
 use rustix::time::ClockId;
 use tcpcost_counts::{Counts, MeterName, Quantity, Snapshot, Totals, Whose};
 
-use super::layout::exact::{CONTEXTS, COUNTED, Cell, MAX_CPUS, OWN_PIDS, OWNERS, Owned, Place};
-use super::object::{Attached, Listing, Numbers, Room};
+use super::holders::{self, Holders, PLACES_MAX};
+use super::layout::exact::{
+    COMMAND, CONTEXTS, COUNTED, Cell, MAX_CPUS, OF_COMMAND, OF_HOLDERS, OWN_PIDS, OWNERS, Owned,
+    Place, USER_NS,
+};
+use super::object::{Attached, Listing, Room, Table};
 use super::{Idle, Pausable};
-use crate::{Meter, MeterError, Needs, Scope, clock};
+use crate::holder::ByHolder;
+use crate::{Meter, MeterError, Needs, Owners, Scope, clock};
 
 /// The meter `exact`: [`Quantity::EXACT_CONTEXTS`] of each CPU ([`Whose::Cpu`]) and of all
 /// ([`Whose::Cpus`]).
@@ -42,6 +47,8 @@ pub struct Exact {
     given: Vec<[u64; CONTEXTS]>,
     /// Softirq time by owner ([`Owned`]), a row for each CPU and owner; absent where it has none.
     owned: Option<MmapMut>,
+    /// Where each process with sockets is an owner.
+    holders: Option<Holders>,
     /// Processes without room that were told.
     not_followed: u64,
 }
@@ -72,32 +79,14 @@ impl Exact {
             false => (&[][..], &scope.own_pids[..]),
         };
         own[..few.len()].copy_from_slice(few);
-        let most = scope.follows.or((!many.is_empty()).then_some(FOLLOWED_MAX));
-        let possible = libbpf_rs::num_possible_cpus().map_or(MAX_CPUS, |count| count.min(MAX_CPUS));
-        let pace_kick = match scope.owners {
-            true => pace_kick(),
-            false => 0,
-        };
-        let words = [most.is_some(), scope.owners].map(u32::from);
-        let words = own.into_iter().chain(words).chain([possible as u32, 0]);
-        let targ: Vec<u8> = words
-            .flat_map(u32::to_ne_bytes)
-            .chain(pace_kick.to_ne_bytes())
-            .collect();
-        let entries = |entries: usize| scope.owners.then_some(entries as u32);
-        let rooms = [
-            (FOLLOWED, most),
-            (OWNED, entries(possible * OWNERS)),
-            (OWNED_SOCKET, entries(0)),
-            (OWNED_COOKIE, entries(SOCKETS_MAX)),
-            (OWNED_PAIR, entries(SOCKETS_MAX)),
-        ]
-        .map(|(map, entries)| Room { map, entries });
+        let is_followed = !many.is_empty() || scope.owners == Owners::Holders;
+        let most = scope.follows.or(is_followed.then_some(FOLLOWED_MAX));
+        let (targ, rooms) = settings(own, most, scope.owners);
         let attached = Attached::new(METER, OBJECT, &targ, &rooms, length)?;
         if !many.is_empty() {
-            let followed = attached.numbers(FOLLOWED)?;
+            let followed = attached.table(FOLLOWED)?;
             for &pid in many {
-                followed.set(pid, true)?;
+                followed.set(&pid.to_ne_bytes(), Some(&COMMAND_BYTES))?;
             }
         }
         if fs::metadata("/proc/self/ns/pid").is_ok_and(|file| file.st_ino() != FIRST_PID_NAMESPACE)
@@ -112,9 +101,13 @@ impl Exact {
             });
         }
         let mut exact = Exact::counting(attached, scope)?;
-        if scope.owners {
-            let (rows, _) = exact.attached.array(OWNED, size_of::<Owned>())?;
-            exact.owned = Some(rows);
+        match scope.owners {
+            Owners::None => {}
+            Owners::Command => {
+                let (rows, _) = exact.attached.array(OWNED, size_of::<Owned>())?;
+                exact.owned = Some(rows);
+            }
+            Owners::Holders => exact.holders = Some(Holders::new(&exact.attached)?),
         }
         Ok(exact)
     }
@@ -127,6 +120,7 @@ impl Exact {
             cpus: scope.cpus.clone(),
             given,
             owned: None,
+            holders: None,
             not_followed: 0,
             opened: Vec::new(),
         };
@@ -162,7 +156,7 @@ impl Exact {
             None => None,
         };
         Ok(Follower {
-            followed: self.attached.numbers(FOLLOWED)?,
+            followed: self.attached.table(FOLLOWED)?,
             files,
         })
     }
@@ -180,9 +174,8 @@ impl Exact {
                 let row = cpu * OWNERS + index + 1;
                 // SAFETY: `row_count` rows were mapped; volatile since another CPU writes them.
                 let row = unsafe { ptr::read_volatile(rows.add(row)) };
-                let [hard_ns, soft_ns @ ..] = row.ns;
-                hardirq_ns += hard_ns;
-                softirq_ns += soft_ns.iter().sum::<u64>();
+                hardirq_ns += row.ns[0];
+                softirq_ns += row.ns[1..USER_NS].iter().sum::<u64>();
             }
             counts.extend([(softirq, softirq_ns), (hardirq, hardirq_ns)]);
         }
@@ -302,11 +295,21 @@ impl Meter for Exact {
         })
     }
 
+    fn by_holder(&mut self) -> Option<ByHolder> {
+        let holders = self.holders.as_mut()?;
+        Some(holders.read(&self.cpus))
+    }
+
     fn overflow(&mut self) -> Option<String> {
         // SAFETY: in bounds and aligned; volatile since another CPU writes it, in one piece.
         let of = |cpu| unsafe { (&raw const (*self.place(cpu)).not_followed).read_volatile() };
         let all: u64 = (0..MAX_CPUS).map(of).sum();
         let more = all - std::mem::replace(&mut self.not_followed, all);
+        if self.holders.is_some() {
+            return (more > 0).then(|| {
+                format!("{METER}: {more} times a process or a port found no place among {PLACES_MAX}: their CPU time is in no row")
+            });
+        }
         (more > 0).then(|| {
             format!(
                 "{METER}: {more} processes found no room among those that are followed: their CPU time, and that of what they started, is with the other tasks'"
@@ -361,7 +364,7 @@ impl Drop for Exact {
 /// Makes processes own while `exact` counts.
 #[derive(Debug)]
 pub struct Follower {
-    followed: Numbers,
+    followed: Table,
     /// Looks through the files of all processes; absent without owners.
     files: Option<Listing>,
 }
@@ -373,7 +376,8 @@ impl Follower {
     /// # Errors
     /// There are too many, [`FOLLOWED_MAX`] where nothing else was asked for.
     pub fn follow(&self, pid: u32, is_followed: bool) -> Result<(), MeterError> {
-        self.followed.set(pid, is_followed)
+        let value = is_followed.then_some(&COMMAND_BYTES[..]);
+        self.followed.set(&pid.to_ne_bytes(), value)
     }
 
     /// Makes the sockets own that the followed processes have open now: those that they made before, or were given. What
@@ -425,6 +429,36 @@ fn switch_tasks_on(cpu: usize) -> std::io::Result<()> {
     })
 }
 
+/// The programs' settings, and how much room their maps have.
+fn settings(own: [u32; OWN_PIDS], follows: Option<u32>, owners: Owners) -> (Vec<u8>, Vec<Room>) {
+    let possible = libbpf_rs::num_possible_cpus().map_or(MAX_CPUS, |count| count.min(MAX_CPUS));
+    let (owns, rows, pace_kick) = match owners {
+        Owners::None => (0, 0, 0),
+        Owners::Command => (OF_COMMAND, OWNERS, pace_kick()),
+        Owners::Holders => (OF_HOLDERS, OWNERS + PLACES_MAX, pace_kick()),
+    };
+    let words = [owns, possible, rows].map(|word| word as u32);
+    let words = [u32::from(follows.is_some())].into_iter().chain(words);
+    let words = own.into_iter().chain(words);
+    let targ = words
+        .flat_map(u32::to_ne_bytes)
+        .chain(pace_kick.to_ne_bytes())
+        .collect();
+    let with = |is_needed: bool, entries: usize| is_needed.then_some(entries as u32);
+    let (any, holders) = (owners != Owners::None, owners == Owners::Holders);
+    let rooms = [
+        (FOLLOWED, follows),
+        (OWNED, with(any, possible * rows)),
+        (OWNED_SOCKET, with(any, 0)),
+        (OWNED_COOKIE, with(any, SOCKETS_MAX)),
+        (OWNED_PAIR, with(any, SOCKETS_MAX)),
+        (holders::PLACES, with(holders, rows)),
+        (holders::KEYS, with(holders, 2 * rows)),
+    ];
+    let rooms = rooms.map(|(map, entries)| Room { map, entries });
+    (targ, rooms.into())
+}
+
 /// Where the kernel's function of pacing's timer is; 0 where that is hidden or not there: pacing is then the host's.
 fn pace_kick() -> u64 {
     let symbols = fs::read_to_string("/proc/kallsyms").unwrap_or_default();
@@ -450,7 +484,19 @@ const SOCKETS_MAX: usize = 65_536;
 /// of a large machine a few hundred.
 pub const FOLLOWED_MAX: u32 = 65_536;
 /// Programs that run often.
-const HOT: &[&str] = &["sched_switch", "softirq_entry", "softirq_exit"];
+const HOT: &[&str] = &[
+    "sched_switch",
+    "softirq_entry",
+    "softirq_exit",
+    "owned_receive",
+    "owned_gro_receive",
+    "owned_gro_frags",
+    "owned_ingress",
+    "owned_transmit",
+    "owned_pacing",
+];
+/// The value of what is followed.
+const COMMAND_BYTES: [u8; 4] = (COMMAND as u32).to_ne_bytes();
 /// A look at all CPUs may take so long: 0.1 % of a trial of 100 ms. Undisturbed it takes some µs,
 const LOOK_MAX_NS: u64 = 100_000;
 /// and of hundreds of CPUs so much more of each: a cell is six lines of another CPU's cache.

@@ -50,13 +50,24 @@ pub mod exact {
         const MAX_CPUS = 1024;
         const CONTEXTS = 32;
         const OWN_PIDS = 8;
-        // Owners of softirq time; 0 is nobody, so the host.
+        // Owners of softirq time; 0 is nobody, so the host. From OWNERS on: holders of sockets.
         const OWNERS = 4;
         const COMMAND = 1;
         const PEER = 2;
         const NEIGHBOUR = 3;
-        // Contexts that have owners, from HARDIRQ on: a power of two.
+        // What `owns` is: nobody; a command, the other ends of its connections and its neighbours; each process with sockets.
+        const OF_COMMAND = 1;
+        const OF_HOLDERS = 2;
+        // Contexts that have owners, from HARDIRQ on: a power of two. The last two: a holder's user time by the tick, and all time
+        // of its tasks.
         const OWNED_CONTEXTS = 16;
+        const USER_NS = 14;
+        const TASK_NS = 15;
+        // A holder looks at so many places for one that is free.
+        const PROBES = 16;
+        // Added to the port of a socket that asks: the port is the other end's.
+        const ASKS = 0x10000;
+        const COMM = 16;
         // An interrupt that ended less than 2 us before a softirq raised it.
         const RAISED_NS = 2000;
         // Packets that are forwarded, of a CPU.
@@ -89,6 +100,7 @@ pub mod exact {
         // while it is not open. From `pot` on: owner.h. `pot`: ns of this softirq that have no owner yet. `hard_ns`: of the
         // last hard interrupt; `hard_pot`: of the one that raised this softirq. `skb`: the packet in hand; `sender`: cookie
         // of the socket that sent it, where that is on this host; `segments`: of what is in hand, a list of GRO or not.
+        // `holder`: of the task that runs, or 0; `utime`: its user time by the tick when it began to run.
         struct Cell align(64) {
             sequence: u32,
             is_open: u32,
@@ -106,11 +118,33 @@ pub mod exact {
             pacer: u32,
             segments: u32,
             is_list: u32,
-            unused: u32,
+            holder: u32,
+            utime: u64,
         }
         // What one owner has of one CPU, ns by context from HARDIRQ on.
         struct Owned align(64) {
             ns: u64 [OWNED_CONTEXTS],
+        }
+        // Whose sockets: of which process (`start` parts it from others that had its number), in which network namespace,
+        // with which port: their own if they listen or were accepted, with ASKS that of the other end, 0 if they have none.
+        struct Key align(8) {
+            start: u64,
+            tgid: u32,
+            netns: u32,
+            port: u32,
+            unused: u32,
+        }
+        // A place for these. `is_taken`: its reader frees it. `is_told`: all of it is written; `has_ended`: the process.
+        struct Holder align(8) {
+            start: u64,
+            tgid: u32,
+            netns: u32,
+            port: u32,
+            is_taken: u32,
+            cgroup: u64,
+            is_told: u32,
+            has_ended: u32,
+            name: u8 [COMM],
         }
     }
 }

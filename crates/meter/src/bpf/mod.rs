@@ -14,6 +14,8 @@ pub mod ack_filter;
 #[cfg(feature = "bpf")]
 pub mod exact;
 #[cfg(feature = "bpf")]
+mod holders;
+#[cfg(feature = "bpf")]
 mod layout;
 #[cfg(feature = "bpf")]
 mod object;

@@ -179,13 +179,13 @@ impl Attached {
         entries.into_iter()
     }
 
-    /// A map whose keys are a set of numbers.
-    pub(super) fn numbers(&self, name: &str) -> Result<Numbers, MeterError> {
+    /// A map that is written from here, too.
+    pub(super) fn table(&self, name: &str) -> Result<Table, MeterError> {
         let meter = self.meter;
         let map = self.map(name).ok_or_else(|| strange(meter))?;
         let map =
             MapHandle::try_from(map).map_err(|error| failure(meter, "share a map", &error))?;
-        Ok(Numbers { meter, map })
+        Ok(Table { meter, map })
     }
 
     /// The first of the variables' bytes, at the start of a page.
@@ -239,23 +239,22 @@ impl Listing {
     }
 }
 
-/// A set of numbers in the kernel.
+/// A hash table in the kernel.
 #[derive(Debug)]
-pub(super) struct Numbers {
+pub(super) struct Table {
     meter: MeterName,
     map: MapHandle,
 }
 
-impl Numbers {
-    /// Puts a number in, or takes it out.
+impl Table {
+    /// Gives a key this value, or takes it out.
     ///
     /// # Errors
     /// The map is full.
-    pub(super) fn set(&self, number: u32, is_in: bool) -> Result<(), MeterError> {
-        let key = number.to_ne_bytes();
-        let done = match is_in {
-            true => self.map.update(&key, &key, MapFlags::ANY),
-            false => match self.map.delete(&key) {
+    pub(super) fn set(&self, key: &[u8], value: Option<&[u8]>) -> Result<(), MeterError> {
+        let done = match value {
+            Some(value) => self.map.update(key, value, MapFlags::ANY),
+            None => match self.map.delete(key) {
                 Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
                 done => done,
             },

@@ -56,7 +56,7 @@ static inline int is_softirq(u32 context)
 
 static inline void own(u32 owner, u32 context, u64 ns)
 {
-	u32 key = bpf_get_smp_processor_id() * OWNERS + owner;
+	u32 key = bpf_get_smp_processor_id() * targ.rows + owner;
 	struct Owned *row = bpf_map_lookup_elem(&owned, &key);
 
 	if (row)

@@ -4,6 +4,7 @@
 
 /* include/net/tcp_states.h */
 #define TIME_WAIT 6
+#define SYN_SENT 2
 #define CLOSE 7
 #define LISTEN 10
 #define NEW_SYN_RECV 12
@@ -26,6 +27,7 @@ struct sock___owner {
 			u64 counter;
 		} CORE skc_cookie;
 		struct sock___owner *skc_listener;
+		possible_net_t skc_net;
 	} CORE __sk_common;
 } CORE;
 
@@ -168,6 +170,8 @@ static inline u32 owner_of_packet(struct __sk_buff *skb, struct bpf_sock *sk)
 
 	if (owner)
 		return *owner;
+	if (targ.owns != OF_COMMAND)
+		return NEIGHBOUR;
 	sk = bpf_sk_fullsock(sk);
 	if (!sk)
 		return NEIGHBOUR;
@@ -345,10 +349,10 @@ int owned_pacing(u64 *ctx)
 	return 0;
 }
 
-/* A socket is the command's from when it is made: of TCP, UDP and raw alike. */
-static inline void adopt(void *sk, u64 cookie)
+/* A socket has its owner from when it is made: of TCP, UDP and raw alike. */
+static inline void adopt(void *sk, u64 cookie, u32 owner)
 {
-	u32 owner = COMMAND, *known = bpf_sk_storage_get(&owned_socket, sk, &owner, STORAGE_CREATE);
+	u32 *known = bpf_sk_storage_get(&owned_socket, sk, &owner, STORAGE_CREATE);
 
 	if (known)
 		*known = owner;
@@ -363,8 +367,10 @@ static inline int is_followed(u32 tgid)
 SEC("cgroup/sock_create")
 int owned_create(struct bpf_sock *sk)
 {
-	if (is_followed(bpf_get_current_pid_tgid() >> 32))
-		adopt(sk, bpf_get_socket_cookie(sk));
+	if (targ.owns == OF_HOLDERS)
+		adopt(sk, bpf_get_socket_cookie(sk), place_of_task(bpf_get_current_task_btf()));
+	else if (is_followed(bpf_get_current_pid_tgid() >> 32))
+		adopt(sk, bpf_get_socket_cookie(sk), COMMAND);
 	return 1;
 }
 
@@ -384,7 +390,7 @@ int owned_connect(struct bpf_sock_ops *ops)
 	u64 cookie, key;
 	u32 *owner, local = ops->local_ip4, remote = ops->remote_ip4, words[4];
 
-	if (ops->op != TCP_CONNECT_CB)
+	if (targ.owns != OF_COMMAND || ops->op != TCP_CONNECT_CB)
 		return 1;
 	cookie = bpf_get_socket_cookie(ops);
 	owner = bpf_map_lookup_elem(&owned_cookie, &cookie);
@@ -401,21 +407,62 @@ int owned_connect(struct bpf_sock_ops *ops)
 	return 1;
 }
 
+static inline u32 namespace_of(struct sock___owner *sk)
+{
+	return sk->__sk_common.skc_net.net->ns.inum;
+}
+
+/* A socket of a process gets a port: as a listener, or when it connects. */
+static inline void name_port(struct sock___owner *sk, u32 *owner, u32 port)
+{
+	u32 place = place_with(*owner, port, namespace_of(sk));
+	u64 cookie = bpf_get_socket_cookie(sk);
+
+	*owner = place;
+	bpf_map_update_elem(&owned_cookie, &cookie, &place, 0);
+}
+
+static inline u32 port_asked(struct sock___owner *sk)
+{
+	return ASKS | __builtin_bswap16(sk->__sk_common.skc_dport);
+}
+
+static inline void owned_state_of_holder(struct sock___owner *sk, u32 *owner, u32 state)
+{
+	u64 cookie;
+
+	if (!owner)
+		return;
+	if (state == LISTEN) {
+		listen_on(sk->__sk_common.skc_num, namespace_of(sk));
+		name_port(sk, owner, sk->__sk_common.skc_num);
+	} else if (state == SYN_SENT) {
+		name_port(sk, owner, port_asked(sk));
+	} else {
+		cookie = bpf_get_socket_cookie(sk);
+		bpf_map_update_elem(&owned_cookie, &cookie, owner, 0);
+	}
+}
+
 /* What was accepted has inherited its owner; TCP closes after the application. */
 SEC("tp_btf/inet_sock_set_state")
 int owned_state(u64 *ctx)
 {
 	struct sock___owner *sk = (void *)ctx[0];
 	u64 cookie, key, state = ctx[2];
-	u32 *owner, peer = PEER;
+	u32 *owner, peer = PEER, gets_port = targ.owns == OF_HOLDERS && (state == LISTEN || state == SYN_SENT);
 
-	if (state != ESTABLISHED && state != CLOSE)
+	if (state != ESTABLISHED && state != CLOSE && !gets_port)
 		return 0;
 	owner = bpf_sk_storage_get(&owned_socket, sk, 0, 0);
 	if (state == CLOSE) {
 		cookie = bpf_get_socket_cookie(sk);
 		if (owner)
 			bpf_map_delete_elem(&owned_cookie, &cookie);
+		return 0;
+	}
+	if (targ.owns == OF_HOLDERS) {
+		owned_state_of_holder(sk, owner, state);
 		return 0;
 	}
 	key = pair_of(sk);
@@ -431,7 +478,27 @@ int owned_state(u64 *ctx)
 	return 0;
 }
 
-/* Sockets that there were before: of processes that are followed. */
+/* A socket that a process holds. A listener that several hold is the first one's. */
+static inline void adopt_for_holder(struct task_struct *task, struct sock___owner *sk)
+{
+	u32 netns = namespace_of(sk), port = 0, place = place_of_task(task);
+	u32 *known = bpf_sk_storage_get(&owned_socket, sk, 0, 0);
+	u8 state = sk->__sk_common.skc_state;
+
+	if (state == LISTEN) {
+		if (known)
+			return;
+		port = sk->__sk_common.skc_num;
+		listen_on(port, netns);
+	} else if (sk->__sk_common.skc_dport) {
+		port = sk->__sk_common.skc_num;
+		if (!is_listened(port, netns))
+			port = port_asked(sk);
+	}
+	adopt(sk, bpf_get_socket_cookie(sk), place_with(place, port, netns));
+}
+
+/* Sockets that there were before: of processes that are followed, or of all. */
 SEC("iter/task_file")
 int owned_files(struct iter_task_file *ctx)
 {
@@ -442,7 +509,7 @@ int owned_files(struct iter_task_file *ctx)
 	u32 owner = COMMAND;
 	u64 key;
 
-	if (!task || !file || !is_followed(task->tgid))
+	if (!task || !file || (targ.owns != OF_HOLDERS && !is_followed(task->tgid)))
 		return 0;
 	socket = bpf_sock_from_file(file);
 	if (!socket)
@@ -450,7 +517,11 @@ int owned_files(struct iter_task_file *ctx)
 	sk = socket->sk;
 	if (!sk || (sk->__sk_common.skc_family != AF_INET && sk->__sk_common.skc_family != AF_INET6))
 		return 0;
-	adopt(sk, bpf_get_socket_cookie(sk));
+	if (targ.owns == OF_HOLDERS) {
+		adopt_for_holder(task, sk);
+		return 0;
+	}
+	adopt(sk, bpf_get_socket_cookie(sk), COMMAND);
 	if (sk->__sk_common.skc_state == ESTABLISHED) {
 		key = pair_of(sk);
 		bpf_map_update_elem(&owned_pair, &key, &owner, 0);

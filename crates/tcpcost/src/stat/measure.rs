@@ -17,7 +17,7 @@ use tcpcost_host::cpus;
 use tcpcost_host::namespace::NetworkOf;
 use tcpcost_meter::bpf::{self, Follower};
 use tcpcost_meter::descendants::Descendants;
-use tcpcost_meter::{Meter, MeterError, Scope};
+use tcpcost_meter::{Meter, MeterError, Owners, Scope};
 use tcpcost_signals::Interrupt;
 
 use crate::cli;
@@ -181,17 +181,17 @@ impl<'a> Bench<'a> {
 
     /// The meter `exact` with owners of softirqs or, where these cannot be had, without.
     fn exact(&mut self, scope: Scope) -> Option<(Box<dyn Meter + Send>, Follower)> {
-        for owners in [true, false] {
+        for owners in [Owners::Command, Owners::None] {
             let scope = Scope {
                 owners,
                 ..scope.clone()
             };
             match bpf::load_following(&scope) {
                 Ok(loaded) => {
-                    self.has_owners = owners;
+                    self.has_owners = owners == Owners::Command;
                     return Some(loaded);
                 }
-                Err(error) if owners => self
+                Err(error) if owners == Owners::Command => self
                     .refused
                     .push(format!("owners of softirqs cannot be told: {error}")),
                 Err(error) => self.refused = vec![error.to_string()],

@@ -1,0 +1,161 @@
+//! The CPU time of each process with sockets, on this kernel. Needs root; says so and passes without.
+//!
+//! The processes are this very program, run again with [`CHILD`] in its environment.
+#![cfg(feature = "bpf")]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::linux::fs::MetadataExt;
+use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
+use std::{fs, thread};
+
+use tcpcost_counts::{Counts, Quantity as Q, Whose};
+use tcpcost_meter::bpf;
+use tcpcost_meter::holder::{ByHolder, Holder, Port};
+use tcpcost_meter::{Meter, Owners, Scope};
+use tcpcost_testbed::until;
+
+const CHILD: &str = "TCPCOST_TEST_CHILD";
+const ROUNDS: usize = 2000;
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// A process that serves one connection at a time, or asks at this address.
+#[test]
+fn the_process() {
+    match std::env::var(CHILD).as_deref() {
+        Err(_) => {}
+        Ok("serve") => {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            println!("\nport {}", listener.local_addr().unwrap().port());
+            for stream in listener.incoming() {
+                let mut stream = stream.unwrap();
+                let mut byte = [0];
+                while stream.read_exact(&mut byte).is_ok() && stream.write_all(&byte).is_ok() {}
+            }
+        }
+        Ok(address) => {
+            let mut stream = TcpStream::connect(address).unwrap();
+            stream.set_nodelay(true).unwrap();
+            for _ in 0..ROUNDS {
+                stream.write_all(b"x").unwrap();
+                stream.read_exact(&mut [0]).unwrap();
+            }
+            println!("\ndone");
+            // So that its totals can be read before it ends.
+            let _ = std::io::stdin().read(&mut [0]);
+        }
+    }
+}
+
+struct Process(Child);
+
+impl Process {
+    fn start(what: &str) -> Process {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command
+            .args(["--exact", "the_process", "--nocapture"])
+            .env(CHILD, what)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        Process(command.spawn().unwrap())
+    }
+
+    /// What it says that begins so.
+    fn says(&mut self, begin: &str) -> String {
+        let lines = BufReader::new(self.0.stdout.take().unwrap()).lines();
+        let mut lines = lines.map(Result::unwrap);
+        let line = lines.find(|line| line.starts_with(begin));
+        line.expect("it says so")
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn load() -> Option<Box<dyn Meter + Send>> {
+    let scope = Scope {
+        cpus: (0..thread::available_parallelism().unwrap().get()).collect(),
+        owners: Owners::Holders,
+        ..Scope::default()
+    };
+    match bpf::load(tcpcost_counts::MeterName::Exact, &scope) {
+        Ok(meter) => Some(meter),
+        Err(error) => {
+            tcpcost_testbed::skip(&error.to_string());
+            None
+        }
+    }
+}
+
+fn of(all: &ByHolder, pid: u32, port: Option<Port>) -> Option<(&Holder, &Counts)> {
+    all.iter()
+        .find(|(holder, _)| holder.pid == pid && holder.port == port)
+}
+
+fn exact(meter: &mut Box<dyn Meter + Send>) -> Counts {
+    let totals = meter.snapshot().unwrap().totals.into_iter();
+    let mut all = totals.filter(|totals| matches!(totals.whose, Whose::Cpus(_)));
+    all.next().unwrap().counts
+}
+
+#[test]
+fn each_process_has_its_tasks_and_its_softirqs_by_port() {
+    let _alone = ALONE.lock().unwrap_or_else(|error| error.into_inner());
+    // The server is there before the meter, the client comes after it.
+    let mut server = Process::start("serve");
+    let port: u16 = server.says("port ")[5..].parse().unwrap();
+    let Some(mut meter) = load() else { return };
+    let before = exact(&mut meter);
+    let mut client = Process::start(&format!("127.0.0.1:{port}"));
+    client.says("done");
+    let all = meter.by_holder().unwrap();
+    let after = exact(&mut meter);
+
+    let netns = fs::metadata("/proc/self/ns/net").unwrap().st_ino() as u32;
+    let mut softirqs = 0;
+    for (process, port) in [(&server, Port::Served(port)), (&client, Port::Asked(port))] {
+        let pid = process.0.id();
+        let (holder, counts) = of(&all, pid, Some(port)).expect("its port");
+        assert_eq!(holder.netns, netns, "{holder:?}");
+        let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap();
+        assert_eq!(holder.name.to_string(), comm.trim_end());
+        assert!(holder.cgroup > 0);
+        assert!(counts[&Q::HolderSoftirqNs] > 0, "{counts:?}");
+        assert_eq!(counts[&Q::HolderTaskNs], 0, "tasks have no port");
+        softirqs += counts[&Q::HolderSoftirqNs];
+        let (_, tasks) = of(&all, pid, None).expect("its tasks");
+        let told = tasks[&Q::HolderTaskNs] as f64;
+        // Two thousand reads and writes take more than a millisecond; /proc is by the tick.
+        assert!(told > 1e6, "{tasks:?}");
+    }
+    // Both ends together are no more than all there was, and nearly all of what had a packet in hand.
+    let net_rx = after[&Q::ExactSoftirqNetRxNs] - before[&Q::ExactSoftirqNetRxNs];
+    assert!(softirqs > net_rx / 2, "{softirqs} of {net_rx}");
+    let sum: u64 = all.values().map(|counts| counts[&Q::HolderSoftirqNs]).sum();
+    let total: u64 = Q::EXACT_SOFTIRQS.iter().map(|of| after[of]).sum();
+    assert!(sum <= total, "{sum} of {total}");
+}
+
+#[test]
+fn a_place_is_free_again_once_its_process_has_ended_and_was_read() {
+    let _alone = ALONE.lock().unwrap_or_else(|error| error.into_inner());
+    let Some(mut meter) = load() else { return };
+    let mut server = Process::start("serve");
+    let port: u16 = server.says("port ")[5..].parse().unwrap();
+    let pid = server.0.id();
+    let read = |meter: &mut Box<dyn Meter + Send>| meter.by_holder().unwrap();
+    let all = read(&mut meter);
+    assert!(of(&all, pid, Some(Port::Served(port))).is_some());
+    drop(server);
+    // Once more with all that it had, then no more.
+    until("its places", || {
+        of(&read(&mut meter), pid, None).is_none().then_some(())
+    });
+    assert!(of(&read(&mut meter), pid, Some(Port::Served(port))).is_none());
+    assert_eq!(meter.overflow(), None);
+}
