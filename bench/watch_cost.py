@@ -2,7 +2,7 @@
 """CPU time of `tcpcost watch` beside many sockets and greedy scrapers: watch_cost.py TCPCOST, as root.
 
 In a network namespace of its own: 20,000 sockets of loopback connections, to which 200 new ones come and go all the time, and
-`watch --processes 5`; then `watch --prometheus` with four clients that scrape as fast as they are answered.
+`watch --by process`; then `watch --prometheus` with four clients that scrape as fast as they are answered.
 """
 import http.client
 import os
@@ -83,4 +83,4 @@ resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_N
 print("4 scrapers:    ", measured(["--prometheus", "9464"], scrape))
 listener = socket.create_server(("127.0.0.1", 0), backlog=4096)
 kept = sockets(listener, 19_600)
-print("20,000 sockets:", measured(["--processes", "5"], churn(listener)))
+print("20,000 sockets:", measured(["--by", "process", "--rows", "5"], churn(listener)))

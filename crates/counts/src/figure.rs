@@ -9,10 +9,10 @@ use crate::meter_name::MeterName as M;
 use crate::quantity::Quantity as Q;
 use crate::source::{
     ALL_SENT, Buffer, Source, busy_ns, busy_ratio, exact_busy_ns, exact_busy_ratio, exact_cost_ns,
-    filtered_ratio, instructions, instructions_in, ip_kib, kib, mib, opens, others,
-    payload_disagreement, payload_kib, per, per_of_some, pmu, pure_acks_received, pure_acks_sent,
-    ratio, segment_disagreement, self_cpu_ns, share, soak_load, sum, switches, system_calls,
-    threads_ns, transactions, tsc_cycles,
+    filtered_ratio, holder_ns, holder_user_ns, instructions, instructions_in, ip_kib, kib, mib,
+    opens, others, payload_disagreement, payload_kib, per, per_of_some, pmu, pure_acks_received,
+    pure_acks_sent, ratio, segment_disagreement, self_cpu_ns, share, soak_load, sum, switches,
+    system_calls, threads_ns, transactions, tsc_cycles,
 };
 
 /// Whose a figure can be.
@@ -28,7 +28,7 @@ pub enum FigureOf {
     Window,
     /// A command's that `tcpcost stat` runs.
     Command,
-    /// One connection's there, or all of one process or cgroup.
+    /// One connection's there, or all of one process, cgroup, network namespace or port.
     Connection,
     /// One end's of a captured connection.
     Direction,
@@ -548,6 +548,24 @@ figures! {
     /// Wire segments that it retransmitted per second.
     ConnRetransmitsPerS = "conn_retransmits_per_s", "1/s", Connection, Less
         => |from| from.per_s(M::TcpInfo, Q::ConnSegmentsRetransmitted);
+    /// CPU time of a process with sockets over the interval: of its tasks, and of softirqs and hard interrupts for its sockets. 1 is one CPU. Meter `exact`, as the five rows below.
+    HolderCpuRatio = "holder_cpu_ratio", "ratio", Connection, Less
+        => |from| ratio(holder_ns(from)?, from.time_ns(M::Exact)?);
+    /// The same per KiB of payload that its connections' peers acknowledged and that it received, of the connections that are seen here.
+    HolderUsPerPayloadKib = "holder_cpu_us_per_payload_kib", "µs/KiB", Connection, Less
+        => |from| ratio(holder_ns(from)? / 1e3, sum(from, M::TcpInfo, &[Q::ConnBytesAcked, Q::ConnBytesReceived])? / 1024.0);
+    /// User time of its tasks, by the tick.
+    HolderUserRatio = "holder_user_ratio", "ratio", Connection, Less
+        => |from| ratio(holder_user_ns(from)?, from.time_ns(M::Exact)?);
+    /// The rest of its tasks' time, which is the kernel's for them; interrupts and softirqs that hit them are not in it.
+    HolderSystemRatio = "holder_system_ratio", "ratio", Connection, Less
+        => |from| ratio(from.count(M::Exact, Q::HolderTaskNs)? - holder_user_ns(from)?, from.time_ns(M::Exact)?);
+    /// Time of softirqs for its sockets, on whoever's time they ran.
+    HolderSoftirqRatio = "holder_softirq_ratio", "ratio", Connection, Less
+        => |from| ratio(from.count(M::Exact, Q::HolderSoftirqNs)?, from.time_ns(M::Exact)?);
+    /// Time of the hard interrupts that raised these softirqs.
+    HolderHardirqRatio = "holder_hardirq_ratio", "ratio", Connection, Less
+        => |from| ratio(from.count(M::Exact, Q::HolderHardirqNs)?, from.time_ns(M::Exact)?);
     /// Wire segments with payload that an end received, per pure ACK that it sent: how it acknowledges. From a capture, as the row below.
     CapturedSegmentsPerAckSent = "captured_wire_segments_per_pure_ack_sent", "segments", Direction, Neither
         => |from| per(from, M::Trace, Q::DataWireSegmentsReceived, Q::PureAcksSent);

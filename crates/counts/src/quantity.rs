@@ -442,6 +442,15 @@ impl Quantity {
         Quantity::HolderHardirqNs,
     ];
 
+    /// Tasks and kernel threads that cost.
+    pub const EXACT_TASKS: &[Quantity] = &[
+        Quantity::ExactTaskOwnNs,
+        Quantity::ExactTaskOthersNs,
+        Quantity::ExactKsoftirqdNs,
+        Quantity::ExactKworkerNs,
+        Quantity::ExactNapiNs,
+    ];
+
     /// Those in which nothing ran that costs: what a spinner takes would be idle without it.
     pub const EXACT_IDLE: &[Quantity] = &[Quantity::ExactIdleNs, Quantity::ExactSoakerNs];
 

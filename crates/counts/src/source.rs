@@ -222,6 +222,25 @@ pub(crate) fn exact_busy_ratio(from: &dyn Source) -> Option<f64> {
     ratio(exact_busy_ns(from)?, from.time_ns(MeterName::Exact)?)
 }
 
+/// CPU time of a process with sockets, or of several.
+pub(crate) fn holder_ns(from: &dyn Source) -> Option<f64> {
+    let all = [
+        Quantity::HolderTaskNs,
+        Quantity::HolderSoftirqNs,
+        Quantity::HolderHardirqNs,
+    ];
+    sum(from, MeterName::Exact, &all)
+}
+
+/// What of its tasks' time was in user mode: no more than there was, where that is a few ticks.
+pub(crate) fn holder_user_ns(from: &dyn Source) -> Option<f64> {
+    let task = from.count(MeterName::Exact, Quantity::HolderTaskNs)?;
+    Some(
+        from.count(MeterName::Exact, Quantity::HolderUserNs)?
+            .min(task),
+    )
+}
+
 /// CPU time of what is measured. Where softirqs have owners: its own tasks, and softirqs and hard interrupts for its own
 /// sockets. Else busy time without tasks of others, so with all softirqs, interrupts and kernel threads.
 pub fn exact_cost_ns(from: &dyn Source) -> Option<f64> {

@@ -135,6 +135,14 @@ impl NetworkOf {
         Ok((inode(&target) != inode(&own)).then_some(NetworkOf { target }))
     }
 
+    /// Of a process by its id, or by a name below /run/netns, where `ip netns` puts it.
+    ///
+    /// # Errors
+    /// There is none, or it is not for this user to see.
+    pub fn named(text: &str) -> Result<NetworkOf, SystemError> {
+        open(&path(text)).map(NetworkOf::namespace)
+    }
+
     /// A namespace that is open.
     pub fn namespace(target: File) -> NetworkOf {
         NetworkOf { target }
@@ -156,15 +164,30 @@ impl NetworkOf {
     /// # Panics
     /// If there is no way back, which the kernel does not refuse to who could leave.
     pub fn within<T>(&self, work: impl FnOnce() -> T) -> Result<T, SystemError> {
-        let enter = |namespace: &File| {
-            move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))
-        };
-        let own = open(THREADS_OWN)?;
-        enter(&self.target)
-            .map_err(|error| SystemError::new("enter a network namespace", error.into()))?;
+        let own = NetworkOf::this_thread()?;
+        self.enter()?;
         let done = work();
-        enter(&own).expect("who may leave a namespace may enter it");
+        own.enter().expect("who may leave a namespace may enter it");
         Ok(done)
+    }
+
+    /// Moves the calling thread into it, and with it the threads that it starts later.
+    ///
+    /// # Errors
+    /// EPERM without CAP_SYS_ADMIN; EINVAL for a file that is no network namespace.
+    pub fn enter(&self) -> Result<(), SystemError> {
+        let kind = Some(LinkNameSpaceType::Network);
+        move_into_link_name_space(self.target.as_fd(), kind)
+            .map_err(|error| SystemError::new("enter a network namespace", error.into()))
+    }
+}
+
+/// Where a network namespace is, by a process id or a name below /run/netns.
+pub fn path(text: &str) -> String {
+    let is_pid = text.bytes().all(|byte| byte.is_ascii_digit()) && !text.is_empty();
+    match is_pid {
+        true => format!("/proc/{text}/ns/net"),
+        false => format!("/run/netns/{text}"),
     }
 }
 

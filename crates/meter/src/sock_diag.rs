@@ -4,6 +4,7 @@
 //! for it. A connection is known by its cookie, which no other socket ever gets. Connections that
 //! ended between two dumps take their last growth with them.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddr;
 
@@ -65,12 +66,25 @@ impl Connection {
 /// # Errors
 /// The kernel has no sock_diag for TCP (CONFIG_INET_DIAG), or answers what cannot be read.
 pub fn connections() -> Result<Vec<Connection>, MeterError> {
+    all(StateFlags::all() - StateFlags::LISTEN - StateFlags::TIME_WAIT)
+}
+
+/// Ports that are listened on.
+///
+/// # Errors
+/// As [`connections`].
+pub fn listened() -> Result<BTreeSet<u16>, MeterError> {
+    let listeners = all(StateFlags::LISTEN)?.into_iter();
+    Ok(listeners.map(|socket| socket.local.port()).collect())
+}
+
+fn all(states: StateFlags) -> Result<Vec<Connection>, MeterError> {
     let mut found = Vec::new();
     for (family, socket_id) in [
         (AF_INET, SocketId::new_v4()),
         (AF_INET6, SocketId::new_v6()),
     ] {
-        match dump(family, socket_id, &mut found) {
+        match dump(family, socket_id, states.clone(), &mut found) {
             Ok(()) => {}
             // A kernel without IPv6.
             Err(error) if family == AF_INET6 && error.kind() == io::ErrorKind::NotFound => {}
@@ -85,14 +99,19 @@ pub fn connections() -> Result<Vec<Connection>, MeterError> {
     Ok(found)
 }
 
-fn dump(family: u8, socket_id: SocketId, found: &mut Vec<Connection>) -> io::Result<()> {
+fn dump(
+    family: u8,
+    socket_id: SocketId,
+    states: StateFlags,
+    found: &mut Vec<Connection>,
+) -> io::Result<()> {
     let mut socket = Socket::new(NETLINK_SOCK_DIAG)?;
     socket.bind_auto()?;
     let request = InetRequest {
         family,
         protocol: IPPROTO_TCP,
         extensions: ExtensionFlags::INFO,
-        states: StateFlags::all() - StateFlags::LISTEN - StateFlags::TIME_WAIT,
+        states,
         socket_id,
     };
     let mut header = NetlinkHeader::default();

@@ -257,10 +257,7 @@ fn connect(to: SocketAddr, options: &Options) -> io::Result<TcpStream> {
 
 /// The command that is tcpcost in that namespace: a name of ip-netns, or the id of a process in it.
 fn within(name: &str) -> Result<Command, Failure> {
-    let path = match name.bytes().all(|byte| byte.is_ascii_digit()) {
-        true => format!("/proc/{name}/ns/net"),
-        false => format!("/run/netns/{name}"),
-    };
+    let path = tcpcost_host::namespace::path(name);
     if let Err(error) = std::fs::metadata(&path) {
         return Err(Failure::remote(format!(
             "network namespace {name}: {path}: {error}"

@@ -533,16 +533,17 @@ pub struct Watch {
     /// Lines on a terminal too, not a screen.
     #[arg(long)]
     pub lines: bool,
-    /// Show the N connections that moved the most bytes.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
-    pub connections: Option<u64>,
-    /// Show the N processes whose connections moved the most bytes.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
-    pub processes: Option<u64>,
-    /// Show the N cgroups whose processes' connections moved the most bytes.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
-    pub cgroups: Option<u64>,
-    /// Only IPv4 connections; as all filters, for the views of connections, processes and cgroups.
+    /// Below each line show rows of this: what each moved and, but for connections, its CPU time in user mode, in the system, in
+    /// softirqs and in hard interrupts. May be repeated.
+    #[arg(long, value_name = "WHAT")]
+    pub by: Vec<WatchBy>,
+    /// Rows of each; the ones that took the most CPU time or, without that, moved the most bytes.
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = at_least_one)]
+    pub rows: usize,
+    /// Watch the network namespace of a process, or of a name below /run/netns.
+    #[arg(long, value_name = "PID|NAME")]
+    pub netns: Option<String>,
+    /// Only IPv4 connections; as all filters, for the rows of `--by`, and not for their CPU time.
     #[arg(short = '4', conflicts_with = "ipv6")]
     pub ipv4: bool,
     /// Only IPv6 connections; one with an IPv4 peer on an IPv6 socket counts as IPv4.
@@ -565,18 +566,33 @@ pub struct Watch {
     pub self_max: f64,
 }
 
+/// What rows of `watch` are of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum WatchBy {
+    Connection,
+    Process,
+    Cgroup,
+    Netns,
+    /// The port of the service: here where it is listened on, else at the other end.
+    Port,
+}
+
+impl From<WatchBy> for By {
+    fn from(by: WatchBy) -> By {
+        match by {
+            WatchBy::Connection => By::Connection,
+            WatchBy::Process => By::Process,
+            WatchBy::Cgroup => By::Cgroup,
+            WatchBy::Netns => By::Namespace,
+            WatchBy::Port => By::Port,
+        }
+    }
+}
+
 impl Watch {
     /// What it asks for.
     pub fn options(&self) -> tcpcost_watch::Options {
-        let rows = [
-            (By::Connection, self.connections),
-            (By::Process, self.processes),
-            (By::Cgroup, self.cgroups),
-        ];
-        let rows = rows.into_iter().filter_map(|(by, rows)| {
-            // More rows than fit into memory are all rows.
-            Some((by, usize::try_from(rows?).unwrap_or(usize::MAX)))
-        });
+        let rows = self.by.iter().map(|&by| (by.into(), self.rows));
         let canonical = self.address.iter().map(IpAddr::to_canonical);
         tcpcost_watch::Options {
             interval: self.interval,
@@ -596,6 +612,7 @@ impl Watch {
             },
             prometheus: self.prometheus,
             names: self.metrics_host.clone(),
+            netns: self.netns.clone(),
             self_max: self.self_max / 100.0,
         }
     }

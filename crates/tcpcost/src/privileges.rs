@@ -38,8 +38,18 @@ const COST: Need = need(
 );
 const OWNERS: Need = need(
     "watch",
-    "the screen, --connections, --processes: processes of other users",
+    "the screen, --by connection, --by process: processes of other users",
     CapabilitySet::SYS_PTRACE.union(CapabilitySet::DAC_READ_SEARCH),
+);
+const HOLDERS: Need = need(
+    "watch",
+    "the screen, --by but connection: whose CPU time it is",
+    CapabilitySet::NET_ADMIN,
+);
+const NETNS: Need = need(
+    "watch",
+    "--netns",
+    CapabilitySet::SYS_ADMIN.union(CapabilitySet::SYS_PTRACE),
 );
 const LIVE: Need = need("trace", "-i", CapabilitySet::NET_RAW);
 const CAPTURES: Need = need(
@@ -83,10 +93,12 @@ const PORTS: Need = need(
 );
 
 /// All of them.
-pub const NEEDS: [Need; 13] = [
+pub const NEEDS: [Need; 15] = [
     METERS,
     COST,
     OWNERS,
+    HOLDERS,
+    NETNS,
     LIVE,
     CAPTURES,
     PAGE,
@@ -121,11 +133,16 @@ pub fn give_up(command: &Command) {
 
 fn of_watch(args: &cli::Watch) -> Vec<(Need, bool)> {
     let has_screen = !args.json && !args.lines;
-    let shows_owners = args.connections.is_some() || args.processes.is_some();
+    let is_one = |of: cli::WatchBy| args.by.contains(&of);
+    let shows_owners = is_one(cli::WatchBy::Connection) || is_one(cli::WatchBy::Process);
+    let mut by = args.by.iter();
+    let shows_costs = by.any(|by| *by != cli::WatchBy::Connection);
     vec![
         (METERS, true),
         (COST, true),
         (OWNERS, has_screen || shows_owners),
+        (HOLDERS, has_screen || shows_costs),
+        (NETNS, args.netns.is_some()),
         (PORTS, args.prometheus.is_some_and(is_low)),
     ]
 }

@@ -299,7 +299,9 @@ fn the_name_of_a_process_moves_no_cursor_of_watch() {
     let _client = Ended(client);
     for form in ["--lines", "--json"] {
         until("a row of the process", || {
-            let ran = place.run(&["watch", "100ms", "2", "--processes", "50", form]);
+            let ran = place.run(&[
+                "watch", "100ms", "2", "--by", "process", "--rows", "50", form,
+            ]);
             assert_eq!(ran.code, Some(0), "{ran:?}");
             checked(form, &ran);
             ran.stdout.contains("␛]0;x␇␊::a::").then_some(())

@@ -9,6 +9,7 @@ use common::Place;
 use tcpcost_testbed::{is_root, skip, until};
 
 const CAP_DAC_READ_SEARCH: u64 = 1 << 2;
+const CAP_NET_ADMIN: u64 = 1 << 12;
 const CAP_SYS_PTRACE: u64 = 1 << 19;
 const CAP_SYS_ADMIN: u64 = 1 << 21;
 const CAP_SYS_RESOURCE: u64 = 1 << 24;
@@ -59,7 +60,8 @@ fn what_root_starts_keeps_only_what_it_needs_in_each_thread() {
     let meters = CAP_BPF | CAP_PERFMON | CAP_SYS_ADMIN;
     check(&["watch", "1s", "--lines", "--prometheus", "0"], 3, meters);
     let owners = meters | CAP_SYS_PTRACE | CAP_DAC_READ_SEARCH;
-    check(&["watch", "1s", "--lines", "--processes", "3"], 2, owners);
+    let process = ["watch", "1s", "--lines", "--by", "process"];
+    check(&process, 2, owners | CAP_NET_ADMIN);
     let relay = ["relay", "--listen", "127.0.0.1:0", "--to", "127.0.0.1:9"];
     check(&relay, 3, CAP_SYS_RESOURCE);
 }

@@ -11,7 +11,6 @@ use std::process::{Child, ChildStdout, Stdio};
 
 use common::{Place, Ran};
 use tcpcost_testbed::is_root;
-#[cfg(feature = "bpf")]
 use tcpcost_testbed::skip;
 
 /// Objects of `--json`.
@@ -190,7 +189,15 @@ fn above_its_limit_it_samples_and_the_figures_stay_right() {
 fn figures_are_those_of_the_traffic() {
     tcpcost_testbed::in_namespace(|| {
         let mut args = vec!["watch", "200ms", "--json", "--self-max", "100"];
-        args.extend(["--connections", "9", "-6", "--address", "::1"]);
+        args.extend([
+            "--by",
+            "connection",
+            "--rows",
+            "9",
+            "-6",
+            "--address",
+            "::1",
+        ]);
         // Both meters read at some µs' distance while traffic goes on; on a busy machine another task may run
         // between them for milliseconds, so of such a line the next is taken.
         let is_near_in_time = |line: &serde_json::Value| {
@@ -292,6 +299,135 @@ fn a_wrong_interval_or_count_is_a_usage_error_of_one_line() {
     }
 }
 
+#[cfg(feature = "bpf")]
+#[test]
+fn cpu_time_is_told_by_process_namespace_and_port() {
+    let place = Place::new();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (mut server, _) = listener.accept().unwrap();
+    let mut args = vec![
+        "watch",
+        "100ms",
+        "--json",
+        "--rows",
+        "1000",
+        "--prometheus",
+        "0",
+    ];
+    args.extend([
+        "--by",
+        "process",
+        "--by",
+        "netns",
+        "--by",
+        "port",
+        "--self-max",
+        "100",
+    ]);
+    let (mut child, out) = start(&place, &args);
+    let mut lines = out.lines().map(Result::unwrap);
+    let row = |line: &serde_json::Value, view: &str, key: &str, value: u64| {
+        let mut rows = line[view].as_array().unwrap().iter();
+        rows.find(|row| row[key] == value).cloned()
+    };
+    let pid = u64::from(std::process::id());
+    let softirqs = |row: &serde_json::Value| row["counts"]["holder_softirq_ns"].as_u64();
+    let line = loop {
+        for _ in 0..100 {
+            client.write_all(&[1; 1000]).unwrap();
+            server.read_exact(&mut [0; 1000]).unwrap();
+        }
+        let line: serde_json::Value = serde_json::from_str(&lines.next().unwrap()).unwrap();
+        if let Some(refused) = line["refused"].as_array()
+            && let Some(why) = refused.iter().find(|line| {
+                let line = line.as_str().unwrap();
+                line.starts_with("meter exact") || line.starts_with("CPU time has no owners")
+            })
+        {
+            child.kill().unwrap();
+            child.wait().unwrap();
+            return skip(why.as_str().unwrap());
+        }
+        if row(&line, "ports", "port_served", port.into())
+            .as_ref()
+            .and_then(softirqs)
+            > Some(0)
+        {
+            break line;
+        }
+    };
+    // Both ends are this process, so the other end's port is its own as well.
+    let process = row(&line, "processes", "pid", pid).unwrap();
+    let served = row(&line, "ports", "port_served", port.into()).unwrap();
+    assert!(softirqs(&process) >= softirqs(&served), "{line}");
+    let user = process["holder_user_ratio"].as_f64().unwrap();
+    let system = process["holder_system_ratio"].as_f64().unwrap();
+    let all = process["holder_cpu_ratio"].as_f64().unwrap();
+    assert!(user + system <= all, "{process}");
+    assert!(
+        !served.as_object().unwrap().contains_key("holder_cpu_ratio"),
+        "{served}"
+    );
+    let netns = tcpcost_host::namespace::inode().unwrap();
+    let namespace = row(&line, "namespaces", "netns", netns).unwrap();
+    assert!(softirqs(&namespace) >= softirqs(&process), "{line}");
+    // Owners and host are all that there was, as far as a place was left.
+    let rows = line["processes"].as_array().unwrap();
+    assert_eq!(rows.last().unwrap()["host"], true, "{line}");
+    let told: u64 = rows.iter().filter_map(softirqs).sum();
+    let exact = line["counts"]["exact"].as_object().unwrap().iter();
+    let all: u64 = exact
+        .filter(|(name, _)| name.starts_with("exact_softirq_"))
+        .map(|(_, ns)| ns.as_u64().unwrap())
+        .sum();
+    assert!(told >= all, "{told} {all} {line}");
+    signal(&child, libc::SIGINT);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn another_network_namespace_is_watched_by_a_process_in_it() {
+    if !tcpcost_testbed::can_make_namespaces() {
+        return skip("needs to make namespaces");
+    }
+    let place = Place::new();
+    let mut other = std::process::Command::new("unshare")
+        .args(["--net", "cat"])
+        .stdin(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let pid = other.id().to_string();
+    let own = std::fs::read_link("/proc/self/ns/net").unwrap();
+    let there = format!("/proc/{pid}/ns/net");
+    tcpcost_testbed::until("the namespace", || {
+        (std::fs::read_link(&there).ok()? != own).then_some(())
+    });
+    let netns = std::fs::read_link(&there).unwrap();
+    let ran = place.run(&[
+        "watch", "10ms", "1", "--json", "--by", "netns", "--netns", &pid,
+    ]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let line: serde_json::Value = serde_json::from_str(ran.stdout.trim()).unwrap();
+    // Nothing is there, whatever goes on beside it.
+    assert_eq!(
+        line["counts"]["netstat"]["ip_octets_sent"], 0,
+        "{line} {netns:?}"
+    );
+    drop(other.stdin.take());
+    other.wait().unwrap();
+    for (name, why) in [
+        ("nobody-has-this-name", "No such file"),
+        ("0", "No such file"),
+    ] {
+        let ran = place.run(&["watch", "10ms", "1", "--lines", "--netns", name]);
+        assert_eq!(ran.code, Some(1), "{ran:?}");
+        assert_eq!(ran.stderr.lines().count(), 1, "{ran:?}");
+        assert!(ran.stderr.contains(why), "{ran:?}");
+    }
+}
+
 #[test]
 fn a_connection_is_told_with_its_process_and_filtered_by_port() {
     let place = Place::new();
@@ -299,7 +435,16 @@ fn a_connection_is_told_with_its_process_and_filtered_by_port() {
     let port = listener.local_addr().unwrap().port().to_string();
     let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (mut server, _) = listener.accept().unwrap();
-    let views = ["--connections", "5", "--processes", "5", "--cgroups", "5"];
+    let views = [
+        "--by",
+        "connection",
+        "--by",
+        "process",
+        "--by",
+        "cgroup",
+        "--rows",
+        "5",
+    ];
     let mut args = vec!["watch", "100ms", "--json", "--port", port.as_str()];
     args.extend(views);
     let (mut child, out) = start(&place, &args);
@@ -322,7 +467,9 @@ fn a_connection_is_told_with_its_process_and_filtered_by_port() {
             |end: &serde_json::Value| end.as_str().unwrap().ends_with(&format!(":{port}"));
         assert!(ends.into_iter().any(has_port), "{line}");
     }
-    let process = &line["processes"][0];
+    let processes = line["processes"].as_array().unwrap().iter();
+    let mut ours = processes.filter(|row| row["pid"] == std::process::id());
+    let process = ours.next().unwrap();
     assert_eq!(process["connections"], 2, "{line}");
     let counts = &process["counts"];
     assert_eq!(

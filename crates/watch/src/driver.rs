@@ -8,6 +8,8 @@ use ratatui::crossterm::event::KeyCode;
 use tcpcost_counts::{MeterName, Snapshot};
 
 use crate::connections::{self, Seen, Skbs};
+use crate::costs::{self, Costs};
+use crate::rows::Namespace;
 use crate::sample::Sample;
 use crate::ticker::{Event, Ticker};
 
@@ -24,6 +26,10 @@ pub struct Moment {
     pub connections: Option<HashMap<u64, Seen>>,
     /// Their skbs, where these can be had.
     pub skbs: Option<Skbs>,
+    /// CPU time of processes with sockets, where it was asked for and can be had.
+    pub costs: Option<Costs>,
+    /// The network namespace that connections are of, where that was asked for.
+    pub here: Option<Namespace>,
     /// What could not be read, a line each.
     pub warnings: Vec<String>,
 }
@@ -71,7 +77,16 @@ pub fn watch(
                 sample.sampling_error = now.sampling_error;
                 let both = before.connections.as_ref().zip(now.connections.as_ref());
                 let skbs = before.skbs.as_ref().zip(now.skbs.as_ref());
-                sample.rows = both.map(|(before, now)| connections::growth(before, now, skbs));
+                sample.rows = both.map(|(before, after)| {
+                    connections::growth(before, after, skbs, now.here.as_ref())
+                });
+                let both = before.costs.as_ref().zip(now.costs.as_ref());
+                if let (Some((before, after)), Some(exact)) =
+                    (both, sample.counts.get(&MeterName::Exact))
+                {
+                    let costs = costs::growth(before, after, exact);
+                    sample.rows.get_or_insert_default().extend(costs);
+                }
                 let flow = view.show(&now, &sample)?;
                 before = now;
                 left = left.map(|left| left - 1);

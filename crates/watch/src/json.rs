@@ -5,16 +5,18 @@ use std::ops::ControlFlow;
 
 use serde_json::{Map, Value, json};
 use tcpcost_counts::Source;
+use tcpcost_meter::holder::Port;
 
 use crate::causes::{ORDINARY, RARE};
 use crate::column::Column;
-use crate::connections::{self, ROW_COLUMNS, Row, Wanted};
+use crate::connections::Wanted;
 use crate::driver::{Moment, View};
+use crate::rows::{CONNECTION_COLUMNS, OWNER_COLUMNS, Row, top};
 use crate::sample::{COLUMNS, Sample};
 use crate::sources::About;
 
 /// Grows when a field's meaning changes or a field goes.
-pub const SCHEMA_VERSION: u64 = 2;
+pub const SCHEMA_VERSION: u64 = 3;
 
 /// Lines for programs.
 pub struct Json<W> {
@@ -42,7 +44,7 @@ impl<W: Write> View for Json<W> {
         let mut line = object(&self.about, (self.now)(), sample);
         if let Some(rows) = &sample.rows {
             for (&by, &most) in &self.wanted.rows {
-                let top = connections::top(rows, by, most);
+                let top = top(rows, by, most);
                 let top = top.iter().map(|row| row_object(row, sample.duration_ns));
                 line.insert(by.name().to_string(), top.collect());
             }
@@ -87,10 +89,24 @@ fn row_object(row: &Row, duration_ns: u64) -> Map<String, Value> {
             set("local", json!(local));
             set("remote", json!(remote));
         }
+        None if row.is_host => {
+            set("host", json!(true));
+        }
         None => {
             set("connections", json!(row.connections));
         }
     }
+    if let Some(namespace) = &row.namespace {
+        set("netns", json!(namespace.inode));
+        if let Some(name) = &namespace.name {
+            set("netns_name", json!(name));
+        }
+    }
+    match row.port {
+        Some(Port::Served(port)) => set("port_served", json!(port)),
+        Some(Port::Asked(port)) => set("port_asked", json!(port)),
+        None => None,
+    };
     if let Some(process) = &row.process {
         set("pid", json!(process.pid));
         set("process", json!(process.name));
@@ -99,7 +115,9 @@ fn row_object(row: &Row, duration_ns: u64) -> Map<String, Value> {
         set("cgroup", json!(cgroup));
     }
     set("counts", json!(row.counts));
-    figures(ROW_COLUMNS, &row.over(duration_ns), &mut object);
+    for columns in [CONNECTION_COLUMNS, OWNER_COLUMNS] {
+        figures(columns, &row.over(duration_ns), &mut object);
+    }
     object
 }
 
@@ -115,8 +133,8 @@ fn figures(columns: &[Column], from: &dyn Source, object: &mut Map<String, Value
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::connections::By;
-    use crate::testing::{about, counters_only, row, tracepoints};
+    use crate::rows::By;
+    use crate::testing::{about, cost, counters_only, row, tracepoints};
     use std::collections::BTreeSet;
     use tcpcost_counts::Quantity;
 
@@ -125,7 +143,13 @@ mod tests {
         about.refused.push("meter x: no".to_string());
         let mut out = Vec::new();
         let mut wanted = Wanted::default();
-        for by in [By::Connection, By::Process, By::Cgroup] {
+        for by in [
+            By::Connection,
+            By::Process,
+            By::Cgroup,
+            By::Namespace,
+            By::Port,
+        ] {
             wanted.rows.insert(by, 5);
         }
         let mut json = Json::new(&mut out, &about, &wanted);
@@ -155,16 +179,22 @@ mod tests {
         assert!(line.contains_key("softirq_ratio"));
     }
 
+    fn of_a_row() -> Vec<Column> {
+        let is_new = |column: &&Column| {
+            let mut known = CONNECTION_COLUMNS.iter();
+            !known.any(|known| known.head == column.head)
+        };
+        let more = OWNER_COLUMNS.iter().filter(is_new);
+        CONNECTION_COLUMNS.iter().chain(more).copied().collect()
+    }
+
     /// docs/watch.md has the tables of figures as they are defined.
     #[test]
     fn the_page_has_the_figures_as_they_are_defined() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/watch.md");
         let committed = std::fs::read_to_string(path).unwrap();
         let mut page = committed.clone();
-        for (of, columns) in [
-            ("an interval", INTERVAL.concat()),
-            ("a row", ROW_COLUMNS.to_vec()),
-        ] {
+        for (of, columns) in [("an interval", INTERVAL.concat()), ("a row", of_a_row())] {
             let begin = format!("<!-- figures of {of}: ");
             let (before, rest) = page.split_once(&begin).expect("the marker is there");
             let (made, rest) = rest.split_once("-->\n").expect("the marker is a comment");
@@ -201,12 +231,24 @@ mod tests {
         let mut both = row(1, "one", 10);
         both.counts.insert(Quantity::ConnSegmentsSent, 20_001);
         both.counts.insert(Quantity::ConnDataSegmentsReceived, 5);
-        sample.rows = Some(vec![both]);
+        let named = cost(1, "one", None);
+        let served = cost(1, "one", Some(Port::Served(80)));
+        let host = Row {
+            is_host: true,
+            ..Row::default()
+        };
+        let mut rows = vec![both, named, served];
+        for row in &mut rows {
+            row.namespace.as_mut().unwrap().name = Some("blue".into());
+        }
+        rows.push(host);
+        sample.rows = Some(rows);
         let line = line(&sample);
         let mut there: BTreeSet<String> = line.keys().cloned().collect();
-        for view in ["connections", "processes", "cgroups"] {
-            let row = line[view][0].as_object().unwrap();
-            there.extend(row.keys().cloned());
+        for view in ["connections", "processes", "cgroups", "namespaces", "ports"] {
+            for row in line[view].as_array().unwrap() {
+                there.extend(row.as_object().unwrap().keys().cloned());
+            }
         }
         assert_eq!(documented(), there);
     }

@@ -11,16 +11,19 @@ mod budget;
 mod causes;
 mod column;
 mod connections;
+mod costs;
 mod driver;
 mod duty_cycle;
 mod estimate;
 mod exposition;
+mod holder_totals;
 mod http;
 mod json;
 mod lines;
 mod metrics;
 mod owners;
 mod places;
+mod rows;
 mod sample;
 mod sampler;
 mod screen;
@@ -38,12 +41,15 @@ use std::time::Duration;
 
 use anyhow::Context;
 use tcpcost_counts::{Guard, TextForm};
+use tcpcost_host::namespace::NetworkOf;
 use tcpcost_signals::Interrupt;
 
-pub use connections::{By, Filter, Wanted};
+pub use connections::{Filter, Wanted};
 pub use exposition::metrics_text;
 pub use http::serve as serve_metrics;
+pub use rows::By;
 
+use costs::Costs;
 use driver::{Moment, View};
 use metrics::Metrics;
 use owners::Owners;
@@ -67,6 +73,8 @@ pub struct Options {
     pub prometheus: Option<SocketAddr>,
     /// Names by which that may be asked, beside addresses, `localhost` and this host's own.
     pub names: Vec<String>,
+    /// The network namespace to watch, in place of the caller's: a process id or a name below /run/netns.
+    pub netns: Option<String>,
     /// Share of one CPU that the eBPF programs may take before they sample; from 1 on they never do.
     pub self_max: f64,
 }
@@ -92,19 +100,27 @@ pub fn watch(options: &Options) -> anyhow::Result<()> {
     let has_screen = options.form == Form::Screen && io::stdout().is_terminal();
     let wanted = &options.wanted;
     let by_connection = has_screen || !wanted.rows.is_empty();
-    let (mut sources, mut about) = Sources::open(options.self_max, options.interval, by_connection);
-    let metrics = options
-        .prometheus
-        .map(|address| -> anyhow::Result<Metrics> {
-            let failed = || format!("serve metrics at {address}");
-            let listener = TcpListener::bind(address).with_context(failed)?;
-            about.metrics = Some(listener.local_addr().with_context(failed)?);
-            let metrics = Metrics::default();
-            let served = metrics.clone();
-            http::serve(listener, options.names.clone(), move || served.text())
-                .with_context(failed)?;
-            Ok(metrics)
-        });
+    let has_costs = has_screen || wanted.has_costs();
+    let listener = options.prometheus.map(|address| {
+        let failed = || format!("serve metrics at {address}");
+        TcpListener::bind(address).with_context(failed)
+    });
+    let listener = listener.transpose()?;
+    if let Some(netns) = &options.netns {
+        let network = NetworkOf::named(netns).and_then(|network| network.enter());
+        network.with_context(|| format!("--netns {netns}"))?;
+    }
+    let (mut sources, mut about) =
+        Sources::open(options.self_max, options.interval, by_connection, has_costs);
+    let metrics = listener.map(|listener| -> anyhow::Result<Metrics> {
+        let address = listener.local_addr()?;
+        let failed = || format!("serve metrics at {address}");
+        about.metrics = Some(address);
+        let metrics = Metrics::of(wanted);
+        let served = metrics.clone();
+        http::serve(listener, options.names.clone(), move || served.text()).with_context(failed)?;
+        Ok(metrics)
+    });
     let metrics = metrics.transpose()?;
     let mut looked_at = wanted.clone();
     let on_screen = Rc::new(Cell::new(None));
@@ -120,6 +136,11 @@ pub fn watch(options: &Options) -> anyhow::Result<()> {
                 .collect();
         }
         sources.look(&mut moment, !looked_at.rows.is_empty());
+        if let Some(totals) = sources.by_holder() {
+            let costs = Costs::look(totals, &mut owners);
+            moment.here = costs.here();
+            moment.costs = Some(costs);
+        }
         if !looked_at.rows.is_empty() {
             match connections::look(&looked_at, &mut owners) {
                 Ok(seen) => {

@@ -5,8 +5,9 @@ use std::ops::ControlFlow;
 
 use crate::causes;
 use crate::column::Column;
-use crate::connections::{self, By, ROW_COLUMNS, Row, Wanted};
+use crate::connections::Wanted;
 use crate::driver::{Moment, View};
+use crate::rows::{By, Row, top};
 use crate::sample::{COLUMNS, Sample};
 use crate::sources::About;
 
@@ -46,7 +47,7 @@ impl<W: Write> View for Lines<W> {
         }
         if let Some(rows) = &sample.rows {
             for (&by, &most) in &self.wanted.rows {
-                let top = connections::top(rows, by, most);
+                let top = top(rows, by, most);
                 self.out
                     .write_all(table(by, &top, sample.duration_ns).as_bytes())?;
             }
@@ -67,7 +68,8 @@ fn cells(cell: impl Fn(&Column) -> String) -> String {
 /// A view of connections under their line.
 fn table(by: By, rows: &[Row], duration_ns: u64) -> String {
     let line = |cell: &dyn Fn(&Column) -> String, label: &str| {
-        let cells = ROW_COLUMNS
+        let cells = by
+            .columns()
             .iter()
             .map(|column| format!("{:>8} ", cell(column)));
         format!("  {}{label}\n", cells.collect::<String>())
@@ -90,8 +92,9 @@ const HEADER_EVERY: u64 = 20;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{about, counters_only, row, tracepoints};
+    use crate::testing::{about, cost, counters_only, row, tracepoints};
     use tcpcost_counts::{MeterName, Quantity};
+    use tcpcost_meter::holder::Port;
 
     fn printed(has_ebpf: bool, samples: &[Sample]) -> String {
         let mut out = Vec::new();
@@ -153,7 +156,19 @@ out Gb/s in Gb/s us/KiB cyc/KiB seg/skb skb B tail% seg/ack> seg/ack< call% ack%
     #[test]
     fn views_of_connections_stand_under_their_line() {
         let mut sample = tracepoints(0);
-        sample.rows = Some(vec![row(7, "web", 1_000_000), row(8, "db", 125_000_000)]);
+        let mut host = Row {
+            is_host: true,
+            counts: cost(0, "", None).counts,
+            ..Row::default()
+        };
+        host.counts.remove(&Quantity::HolderUserNs);
+        sample.rows = Some(vec![
+            row(7, "web", 1_000_000),
+            row(8, "db", 125_000_000),
+            cost(7, "web", None),
+            cost(7, "web", Some(Port::Served(80))),
+            host,
+        ]);
         let text = printed(true, &[sample]);
         let views = text.lines().skip(5).map(|line| format!("{line}\n"));
         assert_eq!(
@@ -161,9 +176,10 @@ out Gb/s in Gb/s us/KiB cyc/KiB seg/skb skb B tail% seg/ack> seg/ack< call% ack%
             "  \
 out Gb/s  in Gb/s   seg/s>   seg/s< seg/ack> seg/ack<   retr/s  seg/skb    skb B    tail%   burst>    acks< connections
      1.000    0.000    20000     2000     10.0        -        3     40.0   250000     10.0     50.0      1.6 10.0.0.1:40000 10.0.0.2:443 8 db
-  out Gb/s  in Gb/s   seg/s>   seg/s< seg/ack> seg/ack<   retr/s  seg/skb    skb B    tail%   burst>    acks< processes
-     1.000    0.000    20000     2000     10.0        -        3     40.0   250000     10.0     50.0      1.6 8 db (1)
-     0.008    0.000    20000     2000     10.0        -        3     40.0     2000     10.0     50.0      1.6 7 web (1)
+  out Gb/s  in Gb/s   us/KiB     cpu%    user%     sys%    sirq%     irq%   seg/s>   seg/s<   retr/s processes
+     0.008    0.000  716.800     70.0     10.0     20.0     30.0     10.0    20000     2000        3 7 web (1)
+     1.000    0.000        -        -        -        -        -        -    20000     2000        3 8 db (1)
+         -        -        -     30.0        -        -      0.0      0.0        -        -        - the host: no socket's
 "
         );
     }

@@ -1,6 +1,7 @@
-//! The meters' totals as Prometheus counters in base units. No label has more than a dozen values:
-//! nothing is by address, process or connection.
+//! The meters' totals as Prometheus counters in base units. No label has more than a dozen values but the owners of CPU time,
+//! which are told where `--by` asks for them, and have [`OWNERS_MAX`]. Nothing is by address or connection.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,21 +12,79 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::registry::Unit;
 use tcpcost_counts::{Counts, MeterName, Quantity, Snapshot, Whose, self_cpu_ns};
 
+use crate::connections::Wanted;
+use crate::costs::Costs;
 use crate::driver::Moment;
 use crate::exposition::metrics_text;
+use crate::rows::By;
 use crate::sample::Sample;
 
 /// Totals of the last look, shared by the loop that looks and the server that is asked.
 #[derive(Debug, Clone, Default)]
-pub struct Metrics(Arc<Mutex<Vec<Snapshot>>>);
+pub struct Metrics(Arc<Mutex<Last>>);
+
+#[derive(Debug, Default)]
+struct Last {
+    snapshots: Vec<Snapshot>,
+    /// Owners that are told.
+    by: Vec<By>,
+    /// CPU time of each owner that was told once, in the order of [`CONTEXTS`].
+    owners: BTreeMap<(By, String), [u64; 4]>,
+}
+
+impl Last {
+    /// None of these ever shrinks: an estimate of user time may catch up with that of all time of tasks.
+    fn set_owners(&mut self, costs: &Costs) {
+        let rows = costs.totals();
+        for &by in &self.by {
+            let mut sums: BTreeMap<(By, String), [u64; 4]> = BTreeMap::new();
+            for row in &rows {
+                let owner = row.owner_by(by).unwrap_or_else(|| UNKNOWN.to_string());
+                let known = self.owners.keys().filter(|(of, _)| *of == by).count();
+                let mut key = (by, owner);
+                if !self.owners.contains_key(&key) && known + 1 >= OWNERS_MAX {
+                    key.1 = OTHERS.to_string();
+                }
+                self.owners.entry(key.clone()).or_default();
+                let sum = sums.entry(key).or_default();
+                let of = |quantity| row.counts.get(&quantity).copied().unwrap_or(0);
+                for (sum, quantity) in sum.iter_mut().zip(Quantity::HOLDER) {
+                    *sum += of(quantity);
+                }
+            }
+            for (key, [task, user, softirq, hardirq]) in sums {
+                let user = user.min(task);
+                let now = [user, task - user, softirq, hardirq];
+                let told = self.owners.entry(key).or_default();
+                for (told, now) in told.iter_mut().zip(now) {
+                    *told = now.max(*told);
+                }
+            }
+        }
+    }
+}
 
 impl Metrics {
+    /// With the CPU time of the owners that rows are of.
+    pub fn of(wanted: &Wanted) -> Metrics {
+        let by = wanted.rows.keys().copied();
+        let last = Last {
+            by: by.filter(|&by| by != By::Connection).collect(),
+            ..Last::default()
+        };
+        Metrics(Arc::new(Mutex::new(last)))
+    }
+
     /// Replaces the totals; those of meters that saw nothing since stay.
     pub fn set(&self, now: &Moment) {
         // Whoever panicked with the lock left whole snapshots.
-        let mut snapshots = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let snapshots = &mut last.snapshots;
         snapshots.retain(|old| now.unseen.contains(&old.meter));
         snapshots.extend(now.snapshots.iter().cloned());
+        if let Some(costs) = &now.costs {
+            last.set_owners(costs);
+        }
     }
 
     /// The text that Prometheus reads (OpenMetrics 1.0).
@@ -36,7 +95,9 @@ impl Metrics {
 
 impl Collector for Metrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let snapshots = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let snapshots = &last.snapshots;
+        owners(&last.owners, &mut encoder)?;
         let of = |meter: MeterName| {
             let snapshot = snapshots.iter().find(|snapshot| snapshot.meter == meter)?;
             let mut totals = snapshot.totals.iter();
@@ -71,6 +132,38 @@ impl Collector for Metrics {
         }
     }
 }
+
+/// `tcpcost_owner_cpu_seconds_total`.
+fn owners(
+    owners: &BTreeMap<(By, String), [u64; 4]>,
+    encoder: &mut DescriptorEncoder<'_>,
+) -> fmt::Result {
+    if owners.is_empty() {
+        return Ok(());
+    }
+    let help = "CPU time of processes with sockets: of their tasks, and of interrupts for their sockets (docs/watch.md)";
+    let seconds = Some(&Unit::Seconds);
+    let name = "tcpcost_owner_cpu";
+    let mut metric = encoder.encode_descriptor(name, help, seconds, MetricType::Counter)?;
+    for ((by, owner), ns) in owners {
+        for (context, ns) in CONTEXTS.iter().zip(ns) {
+            let labels = [
+                ("by", by.one()),
+                ("owner", owner.as_str()),
+                ("context", context),
+            ];
+            let total = ConstCounter::new(*ns as f64 / 1e9);
+            total.encode(metric.encode_family(&labels)?)?;
+        }
+    }
+    Ok(())
+}
+
+const CONTEXTS: [&str; 4] = ["user", "system", "softirq", "hardirq"];
+/// Owners of each kind that are told by name; the rest are one.
+const OWNERS_MAX: usize = 200;
+const OTHERS: &str = "others";
+const UNKNOWN: &str = "not known";
 
 /// `tcpcost_cpu_seconds_total`; contexts are called as the quantities are, without prefix and unit.
 fn cpu(
@@ -371,6 +464,65 @@ tcpcost_cpu_seconds_total{context=\"softirq_net_rx\"} 1.5
 # EOF
 "
         );
+    }
+
+    #[test]
+    fn owners_are_told_where_they_are_asked_for_and_never_shrink() {
+        let mut wanted = Wanted::default();
+        wanted.rows.insert(By::Process, 1);
+        wanted.rows.insert(By::Connection, 1);
+        let metrics = Metrics::of(&wanted);
+        let set = |of: &[(u32, &str, [u64; 4])]| {
+            metrics.set(&Moment {
+                costs: Some(Costs::of(of)),
+                ..Moment::default()
+            });
+        };
+        let second = 1_000_000_000;
+        set(&[
+            (7, "web", [4 * second, second, 0, 0]),
+            (8, "web", [second, 0, second, 0]),
+        ]);
+        // The estimate of user time came late: the system's does not go back.
+        set(&[(7, "web", [4 * second, 4 * second, 0, 0])]);
+        let text = metrics.text().unwrap();
+        let told = text
+            .lines()
+            .filter(|line| line.starts_with("tcpcost_owner"));
+        let of = |context, seconds| {
+            format!(
+                "tcpcost_owner_cpu_seconds_total{{by=\"process\",owner=\"web\",context=\"{context}\"}} {seconds}"
+            )
+        };
+        let expected = [
+            ("user", "4.0"),
+            ("system", "4.0"),
+            ("softirq", "1.0"),
+            ("hardirq", "0.0"),
+        ];
+        assert_eq!(
+            told.collect::<Vec<_>>(),
+            expected.map(|(of_, s)| of(of_, s))
+        );
+    }
+
+    #[test]
+    fn owners_beyond_the_limit_are_one() {
+        let mut wanted = Wanted::default();
+        wanted.rows.insert(By::Process, 1);
+        let metrics = Metrics::of(&wanted);
+        let names: Vec<String> = (0..2 * OWNERS_MAX).map(|of| format!("p{of:04}")).collect();
+        let all: Vec<(u32, &str, [u64; 4])> = names
+            .iter()
+            .map(|name| (1, name.as_str(), [5; 4]))
+            .collect();
+        metrics.set(&Moment {
+            costs: Some(Costs::of(&all)),
+            ..Moment::default()
+        });
+        let text = metrics.text().unwrap();
+        assert_eq!(text.matches("context=\"user\"").count(), OWNERS_MAX);
+        assert!(text.contains("owner=\"others\""), "{text}");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use tcpcost_counts::{
 };
 
 use crate::column::{Column, column};
-use crate::connections::Row;
+use crate::rows::Row;
 
 /// Growth between two instants.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -18,7 +18,7 @@ pub struct Sample {
     pub duration_ns: u64,
     /// Growth by meter, each of its widest owner: all CPUs, the host, the namespace.
     pub counts: BTreeMap<MeterName, Counts>,
-    /// Growth by connection, where asked for.
+    /// Growth by connection and by process, where asked for.
     pub rows: Option<Vec<Row>>,
     /// Meters that saw nothing of some of it: their figures are absent, and not another meter's.
     pub unseen: Vec<MeterName>,

@@ -9,18 +9,22 @@ use std::time::{Duration, Instant};
 
 use tcpcost_counts::{Counts, MeterName, Quantity, Snapshot, Totals, Whose};
 use tcpcost_meter::bpf::{Idle, Pausable};
+use tcpcost_meter::holder::ByHolder;
 use tcpcost_meter::netstat::Netstat;
 use tcpcost_meter::{Meter, MeterError, self_cost};
 
 use crate::connections::Skbs;
 use crate::duty_cycle;
 use crate::estimate::{self, Estimate, Window};
+use crate::holder_totals::HolderTotals;
 
 /// eBPF meters and what they saw.
 #[derive(Debug)]
 pub struct Sampler {
     shared: Arc<Mutex<Shared>>,
     estimates: Vec<Estimate>,
+    /// CPU time by process, where that is told.
+    holders: Option<HolderTotals>,
     /// The last windows' segments, oldest first.
     recent: Vec<Window>,
     /// When the last look was, and how long the programs were idle until then.
@@ -38,6 +42,21 @@ pub struct Taken {
     pub unseen: Vec<MeterName>,
     /// Standard error of payload bytes since the last time, over them; `None` where all was seen.
     pub error: Option<f64>,
+}
+
+impl Taken {
+    fn of(&self, meter: MeterName) -> Option<&Counts> {
+        let mut all = self.snapshots.iter();
+        let snapshot = all.find(|snapshot| snapshot.meter == meter)?;
+        Some(&snapshot.totals.first()?.counts)
+    }
+}
+
+/// What `exact` counted that costs, ns.
+fn busy_ns(counts: &Counts) -> u64 {
+    let contexts = Quantity::EXACT_CONTEXTS.iter();
+    let busy = contexts.filter(|of| !Quantity::EXACT_IDLE.contains(of));
+    busy.filter_map(|of| counts.get(of)).sum()
 }
 
 impl Sampler {
@@ -80,6 +99,7 @@ impl Sampler {
         Ok(Sampler {
             shared,
             estimates,
+            holders: None,
             recent: Vec::new(),
             taken: Instant::now(),
             idle: Duration::ZERO,
@@ -96,6 +116,7 @@ impl Sampler {
         shared.is_whole = shared.open.is_some();
         let names: Vec<MeterName> = shared.meters.iter().map(|meter| meter.name()).collect();
         warnings.extend(shared.failure.take());
+        let held = shared.meters.iter_mut().find_map(|meter| meter.by_holder());
         drop(shared);
 
         let mut taken = Taken::default();
@@ -107,7 +128,7 @@ impl Sampler {
         for window in &closed {
             self.cost_ns = window.programs_ns.or(self.cost_ns);
         }
-        for (index, name) in names.into_iter().enumerate() {
+        for (index, &name) in names.iter().enumerate() {
             let windows = || {
                 let all = closed.iter();
                 all.filter_map(|window| window.by_meter.get(index)?.clone())
@@ -129,6 +150,16 @@ impl Sampler {
                 .snapshots
                 .push(snapshot(name, now.at_ns, Whose::Host, counts));
         }
+        if let Some(held) = held {
+            let exact = names.iter().position(|&name| name == MeterName::Exact);
+            let windows = closed
+                .iter()
+                .filter_map(|window| window.by_meter[exact?].as_ref());
+            let seen_ns = windows.map(|window| busy_ns(&window.seen)).sum();
+            let all_ns = taken.of(MeterName::Exact).map(busy_ns);
+            let holders = self.holders.get_or_insert_default();
+            holders.take(held, seen_ns, all_ns);
+        }
         if let Some(now) = beside.first() {
             let idle_ns = self.idle.as_nanos() as u64;
             let mut counts = Counts::from([(Quantity::SelfProgramsIdleNs, idle_ns)]);
@@ -137,6 +168,11 @@ impl Sampler {
             taken.snapshots.push(programs);
         }
         taken
+    }
+
+    /// CPU time of each process with sockets until the last time.
+    pub fn by_holder(&self) -> Option<&ByHolder> {
+        Some(self.holders.as_ref()?.totals())
     }
 
     /// Totals of what was seen of each connection: not scaled. What found no room in them is a warning.

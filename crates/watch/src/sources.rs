@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use tcpcost_counts::MeterName;
 use tcpcost_meter::bpf::Pausable;
+use tcpcost_meter::holder::ByHolder;
 use tcpcost_meter::netstat::Netstat;
 use tcpcost_meter::perf::Perf;
 use tcpcost_meter::proc::Proc;
 use tcpcost_meter::self_cost::SelfCost;
 use tcpcost_meter::vmstat::Vmstat;
-use tcpcost_meter::{Meter, MeterError, Needs, Scope, bpf};
+use tcpcost_meter::{Meter, MeterError, Needs, Owners, Scope, bpf};
 
 use crate::driver::Moment;
 use crate::sampler::Sampler;
@@ -105,8 +106,13 @@ pub struct Sources {
 
 impl Sources {
     /// Those that can be had; eBPF as long as it costs no more than this share of one CPU, with skbs by connection
-    /// if so asked. A meter that cannot be had is a line of [`About::refused`].
-    pub fn open(cost_max: f64, interval: Duration, by_connection: bool) -> (Sources, About) {
+    /// and CPU time by process if so asked. A meter that cannot be had is a line of [`About::refused`].
+    pub fn open(
+        cost_max: f64,
+        interval: Duration,
+        by_connection: bool,
+        by_holder: bool,
+    ) -> (Sources, About) {
         let cpus = cpus::online();
         let mut about = About {
             tier: Tier::Counters,
@@ -131,7 +137,8 @@ impl Sources {
         };
         let mut programs = Vec::new();
         for &name in bpf::METERS {
-            match bpf::load(name, &scope) {
+            let by_holder = by_holder && name == MeterName::Exact;
+            match load(name, &scope, by_holder, &mut about.refused) {
                 Ok(meter) => {
                     programs.push(meter);
                     about.tier = Tier::Tracepoints;
@@ -169,6 +176,11 @@ impl Sources {
         (Sources { meters, sampler }, about)
     }
 
+    /// CPU time of each process with sockets until the last look, where that can be had.
+    pub fn by_holder(&self) -> Option<&ByHolder> {
+        self.sampler.as_ref()?.by_holder()
+    }
+
     /// What all of them say now, with skbs by connection if that is shown.
     pub fn look(&mut self, moment: &mut Moment, by_connection: bool) {
         for meter in &mut self.meters {
@@ -193,6 +205,32 @@ impl Sources {
 
 /// Ends of connections whose skbs are kept, those seen last: 3 MiB.
 const CONNECTIONS: u32 = 16_384;
+
+/// A meter of eBPF: by process with sockets, or where that cannot be had without.
+fn load(
+    name: MeterName,
+    scope: &Scope,
+    by_holder: bool,
+    refused: &mut Vec<String>,
+) -> Result<Box<dyn Pausable + Send>, MeterError> {
+    if !by_holder {
+        return bpf::load(name, scope);
+    }
+    let owners = Owners::Holders;
+    let with = bpf::load(
+        name,
+        &Scope {
+            owners,
+            ..scope.clone()
+        },
+    );
+    with.or_else(|error| {
+        let without = bpf::load(name, scope)?;
+        let error = refusal(&error);
+        refused.push(format!("CPU time has no owners: {error}"));
+        Ok(without)
+    })
+}
 
 /// The run time of our eBPF programs.
 #[cfg(feature = "bpf")]

@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 
 use tcpcost_counts::{Counts, MeterName, Quantity};
+use tcpcost_meter::holder::Port;
 
-use crate::connections::Row;
 use crate::owners::Process;
+use crate::rows::{Namespace, Row};
 use crate::sample::Sample;
 use crate::sources::{About, Tier};
 use crate::ticker::{Event, Ticker};
@@ -141,8 +142,37 @@ pub fn row(pid: u32, name: &str, bytes: u64) -> Row {
         cgroup: Some("/a".into()),
         connections: 1,
         counts: Counts::from(counts),
+        namespace: Some(NAMESPACE),
+        port: Some(Port::Asked(443)),
+        is_host: false,
+        is_without_port: false,
     }
 }
+
+/// What the CPU time of this process was: a tenth of a CPU in user mode, two tenths of its tasks in the kernel, three in softirqs
+/// and one in hard interrupts.
+pub fn cost(pid: u32, name: &str, port: Option<Port>) -> Row {
+    let ns = match port {
+        None => [300_000_000, 100_000_000, 0, 0],
+        Some(_) => [0, 0, 300_000_000, 100_000_000],
+    };
+    Row {
+        process: Some(Process {
+            pid,
+            name: name.into(),
+        }),
+        cgroup: Some("/a".into()),
+        namespace: Some(NAMESPACE),
+        port,
+        counts: Quantity::HOLDER.into_iter().zip(ns).collect(),
+        ..Row::default()
+    }
+}
+
+const NAMESPACE: Namespace = Namespace {
+    inode: 4_026_531_840,
+    name: None,
+};
 
 /// With both eBPF meters, or with none.
 pub fn about(has_ebpf: bool) -> About {

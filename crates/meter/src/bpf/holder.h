@@ -107,7 +107,7 @@ static __attribute__((noinline)) u32 place_of(const struct Key *wanted, const st
 		holder->port = key.port;
 		holder->cgroup = told->cgroup;
 		__builtin_memcpy(holder->name, told->name, COMM);
-		holder->has_ended = 0;
+		holder->has_ended = holder->ports = 0;
 		if (!bpf_map_update_elem(&owned_place, &key, &at, BPF_NOEXIST)) {
 			barrier();
 			holder->is_told = 1;
@@ -147,11 +147,16 @@ static inline u32 place_of_task(struct task_struct *of)
 /* The place of the same process' sockets with this port and network namespace. */
 static inline u32 place_with(u32 place, u32 port, u32 netns)
 {
-	struct Holder *known = holder_at(place), told = {};
+	struct Holder *known = holder_at(place), *first, told = {};
 	struct Key key = {};
+	u32 *first_place;
 
-	if (place < OWNERS || !known)
+	if (place < OWNERS || !known || (known->port == port && known->netns == netns))
 		return place;
+	first_place = bpf_map_lookup_elem(&followed, &known->tgid);
+	first = first_place ? holder_at(*first_place) : 0;
+	if (port && first && first->ports++ >= PORTS)
+		port = 0;
 	key.start = known->start;
 	key.tgid = known->tgid;
 	key.netns = netns;

@@ -67,6 +67,8 @@ pub mod exact {
         const PROBES = 16;
         // Added to the port of a socket that asks: the port is the other end's.
         const ASKS = 0x10000;
+        // Ports of a process that are told apart. What has thousands has them for other ends that it connects to.
+        const PORTS = 64;
         const COMM = 16;
         // An interrupt that ended less than 2 us before a softirq raised it.
         const RAISED_NS = 2000;
@@ -134,7 +136,8 @@ pub mod exact {
             port: u32,
             unused: u32,
         }
-        // A place for these. `is_taken`: its reader frees it. `is_told`: all of it is written; `has_ended`: the process.
+        // A place for these. `is_taken`: its reader frees it. `is_told`: all of it is written; `has_ended`: the process; `ports`:
+        // of this process so far, told in its first place.
         struct Holder align(8) {
             start: u64,
             tgid: u32,
@@ -144,6 +147,8 @@ pub mod exact {
             cgroup: u64,
             is_told: u32,
             has_ended: u32,
+            ports: u32,
+            unused: u32,
             name: u8 [COMM],
         }
     }

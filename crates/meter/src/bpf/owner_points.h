@@ -478,23 +478,31 @@ int owned_state(u64 *ctx)
 	return 0;
 }
 
+/* The port of a socket whose beginning was not seen. Where nobody listens, services have the lower port. */
+static inline u32 port_of(struct sock___owner *sk, u32 state, u32 netns)
+{
+	u32 local = sk->__sk_common.skc_num, remote = __builtin_bswap16(sk->__sk_common.skc_dport);
+
+	if (state == LISTEN)
+		listen_on(local, netns);
+	else if (!remote)
+		return 0;
+	else if (!is_listened(local, netns) && remote < local)
+		return ASKS | remote;
+	return local;
+}
+
 /* A socket that a process holds. A listener that several hold is the first one's. */
 static inline void adopt_for_holder(struct task_struct *task, struct sock___owner *sk)
 {
-	u32 netns = namespace_of(sk), port = 0, place = place_of_task(task);
+	u32 netns = namespace_of(sk), port, place = place_of_task(task), tgid = task->tgid;
 	u32 *known = bpf_sk_storage_get(&owned_socket, sk, 0, 0);
+	struct Holder *holder = known ? holder_at(*known) : 0;
 	u8 state = sk->__sk_common.skc_state;
 
-	if (state == LISTEN) {
-		if (known)
-			return;
-		port = sk->__sk_common.skc_num;
-		listen_on(port, netns);
-	} else if (sk->__sk_common.skc_dport) {
-		port = sk->__sk_common.skc_num;
-		if (!is_listened(port, netns))
-			port = port_asked(sk);
-	}
+	if (holder && (state == LISTEN || holder->tgid == tgid))
+		return;
+	port = holder ? holder->port : port_of(sk, state, netns);
 	adopt(sk, bpf_get_socket_cookie(sk), place_with(place, port, netns));
 }
 

@@ -9,7 +9,6 @@ use ratatui::text::Line;
 use ratatui::widgets::{Cell, Paragraph, Row, Sparkline, SparklineBar, Table, TableState, Tabs};
 
 use super::state::{State, ViewKind, overview as columns};
-use crate::connections::ROW_COLUMNS;
 
 /// Draws all of it.
 pub fn draw(frame: &mut Frame<'_>, state: &State) {
@@ -114,7 +113,9 @@ fn rows(frame: &mut Frame<'_>, state: &State, area: Rect) {
         return frame.render_widget(Paragraph::new("nothing known yet"), area);
     };
     let right = |text: String| Cell::from(Line::from(text).alignment(Alignment::Right));
-    let texts: Vec<Vec<String>> = ROW_COLUMNS
+    let texts: Vec<Vec<String>> = state
+        .view
+        .columns()
         .iter()
         .map(|column| {
             let values = rows
@@ -270,15 +271,15 @@ mod tests {
         let rows = vec![row(1, "one", 1_234_567_890_123), row(2, "two", 60_000_000)];
         state.sample.rows = Some(rows.clone());
         let is_number = |word: &&str| word.parse::<f64>().is_ok();
-        let of_row = |row: &crate::connections::Row| {
-            ROW_COLUMNS
+        let of_row = |row: &crate::rows::Row| {
+            crate::rows::CONNECTION_COLUMNS
                 .iter()
                 .map(|column| row.text(column, state.sample.duration_ns))
                 .collect::<Vec<_>>()
         };
         let of_rows: Vec<String> = rows.iter().flat_map(of_row).collect();
         let of_overview: Vec<String> = columns().map(|column| state.sample.text(column)).collect();
-        for sort in 0..ROW_COLUMNS.len() {
+        for sort in 0..crate::rows::CONNECTION_COLUMNS.len() {
             for width in 1..=200 {
                 for (view, texts) in [
                     (ViewKind::Overview, &of_overview),

@@ -7,7 +7,7 @@ use ratatui::crossterm::event::KeyCode;
 
 use crate::causes::{ORDINARY, RARE};
 use crate::column::Column;
-use crate::connections::{self, By, ROW_COLUMNS, Row};
+use crate::rows::{By, Row, top};
 use crate::sample::{COLUMNS, Sample};
 use crate::sources::About;
 
@@ -18,7 +18,7 @@ pub struct State {
     pub about: About,
     /// What is shown.
     pub view: ViewKind,
-    /// The figure by which rows are sorted, an index of [`ROW_COLUMNS`]; most first.
+    /// The figure by which rows are sorted, an index of [`ViewKind::columns`]; most first.
     pub sort: usize,
     /// The selected line.
     pub selected: usize,
@@ -41,11 +41,13 @@ pub enum ViewKind {
 
 impl ViewKind {
     /// All, in the order of tabs.
-    pub const ALL: [ViewKind; 4] = [
+    pub const ALL: [ViewKind; 6] = [
         ViewKind::Overview,
         ViewKind::Rows(By::Connection),
         ViewKind::Rows(By::Process),
         ViewKind::Rows(By::Cgroup),
+        ViewKind::Rows(By::Namespace),
+        ViewKind::Rows(By::Port),
     ];
 
     /// Its name on its tab.
@@ -53,6 +55,14 @@ impl ViewKind {
         match self {
             ViewKind::Overview => "overview",
             ViewKind::Rows(by) => by.name(),
+        }
+    }
+
+    /// The columns of its rows.
+    pub fn columns(self) -> &'static [Column] {
+        match self {
+            ViewKind::Overview => &[],
+            ViewKind::Rows(by) => by.columns(),
         }
     }
 
@@ -102,7 +112,9 @@ impl State {
         match key {
             KeyCode::Char('q') | KeyCode::Esc => return ControlFlow::Break(()),
             KeyCode::Char('p') => self.is_paused = !self.is_paused,
-            KeyCode::Char('s') => self.sort = (self.sort + 1) % ROW_COLUMNS.len(),
+            KeyCode::Char('s') => {
+                self.sort = (self.sort + 1) % self.view.columns().len().max(1);
+            }
             KeyCode::Tab => self.turn(1),
             KeyCode::BackTab => self.turn(ViewKind::ALL.len() - 1),
             KeyCode::Up | KeyCode::Char('k') => self.select(self.selected.saturating_sub(1)),
@@ -118,6 +130,10 @@ impl State {
         let next = (self.view.index() + by) % ViewKind::ALL.len();
         self.view = ViewKind::ALL[next];
         self.selected = 0;
+        self.sort = match self.view {
+            ViewKind::Rows(by) => by.first_sort(),
+            ViewKind::Overview => 0,
+        };
     }
 
     fn select(&mut self, line: usize) {
@@ -133,9 +149,9 @@ impl State {
         let ViewKind::Rows(by) = self.view else {
             return None;
         };
-        let mut rows = connections::top(self.sample.rows.as_ref()?, by, ROWS_MAX);
+        let mut rows = top(self.sample.rows.as_ref()?, by, ROWS_MAX);
         let value = |row: &Row| {
-            let value = row.value(&ROW_COLUMNS[self.sort], self.sample.duration_ns);
+            let value = row.value(&by.columns()[self.sort], self.sample.duration_ns);
             value.unwrap_or(f64::NEG_INFINITY)
         };
         rows.sort_by(|one, other| value(other).total_cmp(&value(one)));
@@ -200,7 +216,7 @@ mod tests {
         assert_eq!(state.selected, 0);
         let _ = state.key(KeyCode::BackTab);
         let _ = state.key(KeyCode::BackTab);
-        assert_eq!(state.view, ViewKind::Rows(By::Cgroup));
+        assert_eq!(state.view, ViewKind::Rows(By::Port));
     }
 
     #[test]
@@ -215,7 +231,7 @@ mod tests {
             .insert(tcpcost_counts::Quantity::ConnBytesReceived, 5);
         let _ = state.key(KeyCode::Char('s'));
         assert_eq!(first(&state), 1);
-        for _ in 1..ROW_COLUMNS.len() {
+        for _ in 1..crate::rows::CONNECTION_COLUMNS.len() {
             let _ = state.key(KeyCode::Char('s'));
         }
         assert_eq!(state.sort, 0);

@@ -14,8 +14,8 @@ use ratatui::crossterm::event::{self, KeyCode, KeyEventKind, KeyModifiers};
 
 use super::draw::draw;
 use super::state::{State, ViewKind};
-use crate::connections::By;
 use crate::driver::{Moment, View};
+use crate::rows::By;
 use crate::sample::Sample;
 use crate::ticker::{Clock, Event, Ticker};
 
