@@ -28,6 +28,8 @@ mod sources;
 pub mod ticker;
 
 #[cfg(test)]
+mod simulation;
+#[cfg(test)]
 mod testing;
 
 use std::cell::Cell;

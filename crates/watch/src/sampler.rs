@@ -14,15 +14,13 @@ use tcpcost_meter::{Meter, MeterError, self_cost};
 
 use crate::connections::Skbs;
 use crate::duty_cycle;
-use crate::estimate::{self, Estimate, Window};
+use crate::estimate::{Estimate, Window};
 
 /// eBPF meters and what they saw.
 #[derive(Debug)]
 pub struct Sampler {
     shared: Arc<Mutex<Shared>>,
     estimates: Vec<Estimate>,
-    /// The last windows' segments, oldest first.
-    recent: Vec<Window>,
     /// When the last look was, and how long the programs were idle until then.
     taken: Instant,
     idle: Duration,
@@ -36,7 +34,7 @@ pub struct Taken {
     pub snapshots: Vec<Snapshot>,
     /// Meters that saw nothing of what was.
     pub unseen: Vec<MeterName>,
-    /// Standard error of payload bytes since the last time, over them; `None` where all was seen.
+    /// Standard error of payload bytes since the last time, over them; `None` where all was seen, or too little.
     pub error: Option<f64>,
 }
 
@@ -73,21 +71,21 @@ impl Sampler {
         if let Some(cost_max) = cost_max {
             let shared = Arc::clone(&shared);
             let name = "windows".to_string();
+            let pace = Pace::new(cost_max, interval, std::process::id().into());
             thread::Builder::new()
                 .name(name)
-                .spawn(move || keep_below(Pace::new(cost_max, interval), &shared))?;
+                .spawn(move || keep_below(pace, &shared))?;
         }
         Ok(Sampler {
             shared,
             estimates,
-            recent: Vec::new(),
             taken: Instant::now(),
             idle: Duration::ZERO,
             cost_ns: None,
         })
     }
 
-    /// What there is to say now, beside what the meters `proc` and `netstat` say now.
+    /// What there is to say now, next to what the meters `proc`, `self` and `netstat` say now.
     pub fn take(&mut self, beside: &[Snapshot], warnings: &mut Vec<String>) -> Taken {
         let mut shared = lock(&self.shared);
         shared.close(After::GoOn);
@@ -108,26 +106,17 @@ impl Sampler {
             self.cost_ns = window.programs_ns.or(self.cost_ns);
         }
         for (index, name) in names.into_iter().enumerate() {
-            let windows = || {
-                let all = closed.iter();
-                all.filter_map(|window| window.by_meter.get(index)?.clone())
-            };
-            let method = match name {
-                MeterName::Exact => MeterName::Proc,
-                _ => MeterName::Netstat,
-            };
-            let now = beside.iter().find(|snapshot| snapshot.meter == method);
-            let totals = now.and_then(|now| self.estimates[index].take(windows(), is_whole, now));
-            let (Some(now), Some(counts)) = (now, totals) else {
+            let all = closed.iter();
+            let windows = all.filter_map(|window| window.by_meter.get(index)?.clone());
+            let estimated = self.estimates[index].take(windows, is_whole, beside);
+            let (Some(now), Some(estimated)) = (beside.first(), estimated) else {
                 taken.unseen.push(name);
                 continue;
             };
-            if name == MeterName::Segments {
-                taken.error = self.error(windows().collect(), is_whole);
-            }
+            taken.error = taken.error.or(estimated.error);
             taken
                 .snapshots
-                .push(snapshot(name, now.at_ns, Whose::Host, counts));
+                .push(snapshot(name, now.at_ns, Whose::Host, estimated.totals));
         }
         if let Some(now) = beside.first() {
             let idle_ns = self.idle.as_nanos() as u64;
@@ -148,21 +137,6 @@ impl Sampler {
             warnings.extend(meter.overflow());
         }
         all
-    }
-
-    /// The standard error of what these windows gave; the scatter of the last ones goes into it, since an interval
-    /// has but a few.
-    fn error(&mut self, windows: Vec<Window>, is_whole: bool) -> Option<f64> {
-        if is_whole {
-            self.recent.clear();
-            return None;
-        }
-        let n = windows.len();
-        self.recent.extend(windows);
-        self.recent
-            .drain(..self.recent.len().saturating_sub(n.max(RECENT)));
-        let of_all = estimate::error(&self.recent)?;
-        Some(of_all * (self.recent.len() as f64 / n as f64).sqrt())
     }
 }
 
@@ -334,36 +308,36 @@ fn keep_below(mut pace: Pace, shared: &Mutex<Shared>) {
 
 /// How long the programs run.
 #[derive(Debug)]
-struct Pace {
+pub struct Pace {
     cost_max: f64,
-    /// Where even the shortest windows are too dear they are so far from each other, and no farther.
-    period_max: Duration,
-    /// Length of the next window, one in each [`PERIOD`]; `None`: all the time.
+    /// Mean distance of windows, and its limit where even the shortest windows cost too much.
+    distance: Duration,
+    distance_max: Duration,
+    /// Length of the next window; `None`: all the time.
     window: Option<Duration>,
     /// State of a generator.
     random: u64,
 }
 
 impl Pace {
-    fn new(cost_max: f64, interval: Duration) -> Pace {
+    pub fn new(cost_max: f64, interval: Duration, seed: u64) -> Pace {
         Pace {
             cost_max,
-            period_max: (interval * 2 / 5).max(PERIOD),
+            distance: PERIOD,
+            distance_max: (interval * 2 / 5).max(PERIOD),
             window: None,
-            // Any will do: windows must only not keep step with the traffic.
-            random: std::process::id().into(),
+            random: seed,
         }
     }
 
     fn keep(&mut self, shared: &Mutex<Shared>) -> Result<(), MeterError> {
         let mut spent_ns = lock(shared).spent_ns();
         loop {
-            let began = Instant::now();
-            let window = self.window;
+            let window = self.window();
             match window {
                 None => thread::sleep(PERIOD),
                 Some(window) => {
-                    thread::sleep((PERIOD - window).mul_f64(self.random()));
+                    thread::sleep(self.gap());
                     lock(shared).open()?;
                     thread::sleep(window);
                     lock(shared).close(After::Idle);
@@ -376,18 +350,27 @@ impl Pace {
             match (window, self.window) {
                 (None, Some(_)) => lock(shared).close(After::Idle),
                 (Some(_), None) => lock(shared).open()?,
-                (Some(_), Some(_)) => {
-                    let until = PERIOD.max(spent.div_f64(self.cost_max).min(self.period_max));
-                    thread::sleep(until.saturating_sub(began.elapsed()));
-                }
-                (None, None) => {}
+                _ => {}
             }
         }
     }
 
-    /// Takes in what the last period cost.
-    fn spent(&mut self, spent: Duration) {
+    /// Length of the next window; `None`: the programs run all the time.
+    pub fn window(&self) -> Option<Duration> {
+        self.window
+    }
+
+    /// Time until the next window opens, half to one and a half of the mean, so that windows keep in step with no load.
+    pub fn gap(&mut self) -> Duration {
+        let mean = self.distance.saturating_sub(self.window.unwrap_or_default());
+        mean.mul_f64(0.5 + self.random())
+    }
+
+    /// Takes in what the last window and the time before it cost.
+    pub fn spent(&mut self, spent: Duration) {
         let affordable = PERIOD.mul_f64(self.cost_max);
+        let distance = spent.div_f64(self.cost_max);
+        self.distance = distance.clamp(PERIOD, self.distance_max);
         // Too dear by how much; half of the way there, and never more than twice as long.
         let factor = affordable
             .div_duration_f64(spent.max(Duration::from_nanos(1)))
@@ -409,11 +392,8 @@ impl Pace {
     }
 }
 
-/// Windows whose scatter is told: some seconds of them.
-const RECENT: usize = 16;
-
-/// Opening and closing a window takes 0.6 ms of CPU here where programs are detached (2 CPUs, `duty_cycle.rs`): 0.15 % of one.
-const PERIOD: Duration = Duration::from_millis(400);
+/// Mean distance of windows, if they can be afforded. Opening and closing a window takes 0.6 ms of CPU here where programs are detached (2 CPUs, `duty_cycle.rs`): 0.15 % of one.
+pub const PERIOD: Duration = Duration::from_millis(400);
 
 /// Shorter ones see less than they cost.
 const WINDOW_MIN: Duration = Duration::from_millis(2);
@@ -425,7 +405,7 @@ mod tests {
     /// Windows after periods in which the programs would have cost so much of a CPU all the time, and a
     /// window itself 1 ms.
     fn windows(cost_max: f64, costs: &[f64]) -> Vec<Option<Duration>> {
-        let mut pace = Pace::new(cost_max, Duration::from_secs(1));
+        let mut pace = Pace::new(cost_max, Duration::from_secs(1), 1);
         let after = |&cost: &f64| {
             let (ran, own) = match pace.window {
                 Some(window) => (window, Duration::from_millis(1)),
