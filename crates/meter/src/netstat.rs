@@ -106,10 +106,7 @@ const NAMES: &[(Quantity, &[&str])] = &[
         &["IpExtInOctets", "Ip6InOctets"],
     ),
     (Quantity::SegmentsSent, &["TcpOutSegs"]),
-    (
-        Quantity::NewDataSegmentsSent,
-        &["TcpExtTCPOrigDataSent"],
-    ),
+    (Quantity::NewDataSegmentsSent, &["TcpExtTCPOrigDataSent"]),
     (Quantity::SuperSegmentsReceived, &["TcpInSegs"]),
     (Quantity::SegmentsRetransmitted, &["TcpRetransSegs"]),
     (Quantity::BacklogCoalesced, &["TcpExtTCPBacklogCoalesce"]),

@@ -91,16 +91,15 @@ impl Estimate {
         self.is_whole &= is_whole;
         let meters: &[MeterName] = match self.method {
             Method::Segments => &[MeterName::Netstat],
-            Method::Exact { .. } => {
-                &[MeterName::Proc, MeterName::SelfCost, MeterName::Netstat]
-            }
+            Method::Exact { .. } => &[MeterName::Proc, MeterName::SelfCost, MeterName::Netstat],
         };
         let of = |meter: &MeterName| now.iter().find(|now| now.meter == *meter).cloned();
         let now: Vec<Snapshot> = meters.iter().map(of).collect::<Option<_>>()?;
-        let mut grown: BTreeMap<Quantity, f64> = sum(self.waiting.iter().map(|window| &window.seen))
-            .into_iter()
-            .map(|(quantity, count)| (quantity, count as f64))
-            .collect();
+        let mut grown: BTreeMap<Quantity, f64> =
+            sum(self.waiting.iter().map(|window| &window.seen))
+                .into_iter()
+                .map(|(quantity, count)| (quantity, count as f64))
+                .collect();
         let mut error = None;
         match &self.base {
             Some(_) if !self.is_whole && self.waiting.is_empty() => return None,
@@ -151,8 +150,8 @@ impl Known {
         for (base, now) in base.iter().zip(now) {
             let readings = now.since(base).ok()?;
             let mut readings = readings.into_iter();
-            let whole =
-                readings.find(|reading| !matches!(reading.whose, Whose::Cpu(_) | Whose::Cpus(_)))?;
+            let whole = readings
+                .find(|reading| !matches!(reading.whose, Whose::Cpu(_) | Whose::Cpus(_)))?;
             known.duration_ns = known.duration_ns.max(whole.duration_ns);
             known.grown.extend(whole.counts);
         }
@@ -341,7 +340,8 @@ fn error(payload: &[&Fit], total: f64) -> Option<f64> {
     let squares = |scale: fn(f64) -> f64| -> f64 {
         let of = |window| -> f64 {
             let both = payload.iter();
-            both.map(|fit| scale(fit.scale.abs()) * fit.residuals[window]).sum()
+            both.map(|fit| scale(fit.scale.abs()) * fit.residuals[window])
+                .sum()
         };
         (0..n).map(|window| of(window).powi(2)).sum()
     };
@@ -370,7 +370,9 @@ type Mix = &'static [(Quantity, f64)];
 
 /// `None` if a counter is missing.
 fn mixed(mix: Mix, counts: &Counts) -> Option<f64> {
-    let terms = mix.iter().map(|(of, factor)| Some(*counts.get(of)? as f64 * factor));
+    let terms = mix
+        .iter()
+        .map(|(of, factor)| Some(*counts.get(of)? as f64 * factor));
     terms.sum()
 }
 
