@@ -198,9 +198,9 @@ fn segments(
     Some(error(&fits, total))
 }
 
-/// Adds the time between windows to what was seen. Softirqs of the network go by packets, other softirqs and hard interrupts
-/// by time. The rest of what the kernel calls busy is tasks', which share it as they did in the pool, but for this process, which
-/// knows its own time.
+/// Adds the time between windows to what was seen. Softirqs and hard interrupts go by time and by packets received, which
+/// are this namespace's, while the time is the host's. The rest of what the kernel calls busy is tasks', which share it as
+/// they did in the pool, but for this process, which knows its own time.
 fn exact(
     pool: &VecDeque<Window>,
     known: &Known,
@@ -209,53 +209,46 @@ fn exact(
 ) -> Option<()> {
     let wall_ns = known.duration_ns as f64 * cpus as f64;
     let own_ns = known.total(&[Quantity::SelfCpuNs])?;
-    let busy_ns = wall_ns - known.total(Quantity::CPU_NOT_BUSY)? - own_ns;
-    let time_ns = |window: &Window| window.seen.values().sum::<u64>() as f64;
+    let mut tasks_ns = wall_ns - known.total(Quantity::CPU_NOT_BUSY)? - own_ns;
     let unseen_ns = wall_ns - grown.values().sum::<f64>();
-    let packets = |window: &Window| mixed(RECEIVED, &window.known).unwrap_or(0.0);
-    let octets = |window: &Window| mixed(OCTETS_RECEIVED, &window.known).unwrap_or(0.0);
-    let unseen = |mix| known.unseen(mix).unwrap_or(0.0);
-    let estimate = |context: Quantity,
-                    base: &dyn Fn(&Window) -> f64,
-                    control: &dyn Fn(&Window) -> f64,
-                    ahead: [f64; 2]| {
+    let packets = known.unseen(RECEIVED).unwrap_or(0.0);
+    grown.remove(&Quantity::ExactIdleNs)?;
+    grown.remove(&Quantity::ExactTaskOwnNs);
+    let (tasks, interrupts): (Vec<Quantity>, Vec<Quantity>) =
+        grown.keys().copied().partition(|&context| is_task(context));
+    let estimate = |contexts: &[Quantity], context: Quantity, ahead: [f64; 2]| {
         let point = |window: &Window| Point {
-            base: base(window),
-            control: control(window),
-            count: window.seen.get(&context).copied().unwrap_or(0) as f64,
+            base: of(&window.seen, contexts) as f64,
+            control: mixed(RECEIVED, &window.known).unwrap_or(0.0),
+            count: of(&window.seen, &[context]) as f64,
         };
         let points: Vec<Point> = pool.iter().map(point).collect();
         Fit::new(&points, ahead[0], ahead[1], 0.0).map_or(0.0, |fit| fit.estimate)
     };
-    grown.remove(&Quantity::ExactIdleNs)?;
-    grown.remove(&Quantity::ExactTaskOwnNs);
-    let (mut tasks, mut tasks_ns) = (Vec::new(), busy_ns);
-    for (&context, grown) in grown.iter_mut() {
-        *grown += match context {
-            Quantity::ExactSoftirqNetRxNs | Quantity::ExactSoftirqNetTxNs => {
-                let ahead = [unseen(RECEIVED), unseen(OCTETS_RECEIVED)];
-                estimate(context, &packets, &octets, ahead)
-            }
-            context if is_task(context) => {
-                tasks.push(context);
-                0.0
-            }
-            _ => estimate(context, &time_ns, &|_| 0.0, [unseen_ns, 0.0]),
-        };
+    for context in interrupts {
+        let more = estimate(Quantity::EXACT_CONTEXTS, context, [unseen_ns, packets]);
+        let grown = grown.entry(context).or_default();
+        *grown += more;
         tasks_ns -= *grown;
     }
-    let all_tasks_ns = |window: &Window| {
-        let ns = tasks.iter().filter_map(|task| window.seen.get(task));
-        ns.sum::<u64>() as f64
-    };
+    for task in &tasks {
+        tasks_ns -= grown[task];
+    }
     for &task in &tasks {
-        let more = estimate(task, &all_tasks_ns, &|_| 0.0, [tasks_ns, 0.0]);
+        let more = estimate(&tasks, task, [tasks_ns, packets]);
         *grown.entry(task).or_default() += more;
     }
     grown.insert(Quantity::ExactTaskOwnNs, own_ns);
     let idle_ns = wall_ns - grown.values().sum::<f64>();
     grown.insert(Quantity::ExactIdleNs, idle_ns);
     Some(())
+}
+
+/// Those of some quantities that are there, together.
+fn of(counts: &Counts, some: &[Quantity]) -> u64 {
+    some.iter()
+        .filter_map(|quantity| counts.get(quantity))
+        .sum()
 }
 
 fn is_task(context: Quantity) -> bool {
