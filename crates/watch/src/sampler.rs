@@ -218,7 +218,11 @@ impl Shared {
         let Some(begin) = self.open.take() else {
             return;
         };
-        let end = self.edge();
+        let end = match after {
+            // Nothing is estimated of this interval.
+            After::GoOn if self.is_whole => self.read_edge().0,
+            _ => self.edge(),
+        };
         let growth = |before: &Option<Snapshot>, after: &Option<Snapshot>| {
             let readings = after.as_ref()?.since(before.as_ref()?).ok()?;
             let mut all = readings.into_iter();
