@@ -317,7 +317,7 @@ quantities! {
     FilePages = "file_pages",
     /// Of these, pages in the page cache, by mincore(2).
     FilePagesCached = "file_pages_cached",
-    /// IP packets handed down by this namespace, super-segments counting as one. IpOutRequests + Ip6OutRequests.
+    /// IP packets that left this namespace, forwarded ones included, super-segments counting as one. IpOutTransmits + Ip6OutTransmits; before Linux 6.7 these are called IpOutRequests and Ip6OutRequests.
     IpPacketsSent = "ip_packets_sent",
     /// IP packets taken in by this namespace, after GRO. IpInReceives + Ip6InReceives.
     IpPacketsReceived = "ip_packets_received",
@@ -327,6 +327,8 @@ quantities! {
     IpOctetsReceived = "ip_octets_received",
     /// TCP segments sent as on the wire, pure ACKs included; retransmissions are not in it but in `segments_retransmitted`. TcpOutSegs.
     SegmentsSent = "segments_sent",
+    /// Of these, segments with new data: no retransmissions, no pure ACKs. TcpExtTCPOrigDataSent.
+    NewDataSegmentsSent = "new_data_segments_sent",
     /// TCP segments received, a GRO super-segment counting as one. TcpInSegs.
     SuperSegmentsReceived = "super_segments_received",
     /// Segments retransmitted. TcpRetransSegs.

@@ -77,18 +77,21 @@ impl Meter for Netstat {
             // IPv6's part is missing where there is no IPv6; the first name must be there.
             if let Some(&first) = found.get(names[0]) {
                 let rest = names[1..].iter().filter_map(|&name| found.get(name));
-                counts.insert(
-                    *quantity,
-                    rest.fold(first, |sum, part| sum.wrapping_add(*part)),
-                );
+                let sum = rest.fold(first, |sum, part| sum.wrapping_add(*part));
+                counts.entry(*quantity).or_insert(sum);
             }
         }
         Ok(snapshot_of(self.name(), Whose::Namespace, counts))
     }
 }
 
-/// The kernel's names of each quantity, whose sum it is.
+/// The kernel's names of each quantity, whose sum it is; of two rows the first whose first name is there counts.
 const NAMES: &[(Quantity, &[&str])] = &[
+    (
+        Quantity::IpPacketsSent,
+        &["IpOutTransmits", "Ip6OutTransmits"],
+    ),
+    // Before Linux 6.7, with those that are forwarded.
     (
         Quantity::IpPacketsSent,
         &["IpOutRequests", "Ip6OutRequests"],
@@ -103,6 +106,7 @@ const NAMES: &[(Quantity, &[&str])] = &[
         &["IpExtInOctets", "Ip6InOctets"],
     ),
     (Quantity::SegmentsSent, &["TcpOutSegs"]),
+    (Quantity::NewDataSegmentsSent, &["TcpExtTCPOrigDataSent"]),
     (Quantity::SuperSegmentsReceived, &["TcpInSegs"]),
     (Quantity::SegmentsRetransmitted, &["TcpRetransSegs"]),
     (Quantity::BacklogCoalesced, &["TcpExtTCPBacklogCoalesce"]),
@@ -227,6 +231,14 @@ mod tests {
         assert_eq!(counts[&Quantity::IpOctetsReceived], 1000);
         assert_eq!(counts[&Quantity::SegmentsSent], 90);
         assert_eq!(counts[&Quantity::DelayedAcksSent], 3);
+    }
+
+    #[test]
+    fn packets_sent_are_those_that_leave_where_the_kernel_tells_them() {
+        let snmp = "Ip: InReceives OutRequests OutTransmits\nIp: 10 20 70\n";
+        let snmp6 = "Ip6OutRequests 2\nIp6OutTransmits 5\n";
+        let counts = read(snmp, None, Some(snmp6)).unwrap();
+        assert_eq!(counts[&Quantity::IpPacketsSent], 75);
     }
 
     #[test]

@@ -1,11 +1,16 @@
-//! From windows of time in which the eBPF programs counted to totals of all time.
+//! Totals of all time from windows of time in which the eBPF programs counted.
 //!
-//! What the kernel counts anyway is known for all time and for the windows: what was seen is scaled by the
-//! quotient of the two (a ratio estimate; its bias falls as 1 / packets seen, its error is told). Payload is scaled by
-//! octets of IP, segments and skbs by TCP's own counts of segments, CPU time by the time that /proc/stat has neither as idle nor as stolen, which the
-//! kernel measures at every change (NO_HZ) and gives in steps of 10 ms.
+//! The kernel's own counters are known for all time and for the windows. What passed between windows is estimated by the
+//! regression of the programs' counts on these counters over the last [`POOL`] windows (Cochran 1977, chapter 7). The windows of
+//! one interval alone would not do: the ratio of a few small counts is biased, and that bias adds up.
+//!
+//! TCP's arithmetic is where the regression starts: payload is octets of IP less headers, and headers are nearly alike.
+//! CPU time is scaled by the time that /proc/stat has neither as idle nor as stolen, which the kernel
+//! measures at every change (NO_HZ) and gives in steps of 10 ms.
 
-use tcpcost_counts::{Counts, Quantity, Reading, Snapshot, Whose};
+use std::collections::{BTreeMap, VecDeque};
+
+use tcpcost_counts::{Counts, MeterName, Quantity, Snapshot, Whose};
 
 /// Growth over one window.
 #[derive(Debug, Clone, PartialEq)]
@@ -16,138 +21,327 @@ pub struct Window {
     pub known: Counts,
 }
 
+/// What is known of the time until now.
+#[derive(Debug)]
+pub struct Estimated {
+    /// The meter's totals.
+    pub totals: Counts,
+    /// Standard error of the payload bytes since the last time, over them; `None` where all was seen, or too little.
+    pub error: Option<f64>,
+}
+
 /// A meter's totals; what was not seen is estimated.
 #[derive(Debug)]
 pub struct Estimate {
-    scaled: fn(&[Window], &Reading, usize) -> Option<Counts>,
-    cpus: usize,
+    method: Method,
+    /// Estimates so far. A later interval may correct them downwards.
+    sums: BTreeMap<Quantity, f64>,
+    /// The highest that they were: a total never shrinks.
     totals: Counts,
-    /// Where the totals stand.
-    base: Option<Snapshot>,
+    /// The kernel's counters at the last call.
+    base: Option<Vec<Snapshot>>,
     waiting: Vec<Window>,
-    /// Whether what waits is all that was.
+    /// True if `waiting` is all that passed.
     is_whole: bool,
+    /// The last windows, oldest first, since the programs last ran all the time.
+    pool: VecDeque<Window>,
+}
+
+/// The kernel's counters that go with a meter.
+#[derive(Debug, Clone, Copy)]
+enum Method {
+    /// The meter `segments`: those of `netstat`.
+    Segments,
+    /// The meter `exact` on so many CPUs: those of `proc`, `self` and `netstat`.
+    Exact { cpus: usize },
 }
 
 impl Estimate {
-    /// Of the meter `segments`, beside `netstat`.
+    /// The meter `segments`.
     pub fn of_segments() -> Estimate {
-        Estimate::new(segments, 0)
+        Estimate::new(Method::Segments)
     }
 
-    /// Of the meter `exact` on so many CPUs, beside `proc`.
+    /// The meter `exact` on so many CPUs.
     pub fn of_exact(cpus: usize) -> Estimate {
-        Estimate::new(exact, cpus)
+        Estimate::new(Method::Exact { cpus })
     }
 
-    fn new(scaled: fn(&[Window], &Reading, usize) -> Option<Counts>, cpus: usize) -> Estimate {
+    fn new(method: Method) -> Estimate {
         Estimate {
-            scaled,
-            cpus,
+            method,
+            sums: BTreeMap::new(),
             totals: Counts::new(),
             base: None,
             waiting: Vec::new(),
             is_whole: true,
+            pool: VecDeque::new(),
         }
     }
 
-    /// Takes in what was seen since the last call, all there was if `is_whole`, and what the kernel's counters say
-    /// now. `None`: nothing was seen of what was; the next call makes up for it.
+    /// Takes what was seen since the last call, all there was if `is_whole`, and what the kernel's counters say
+    /// now. `None`: the counters are missing, or nothing was seen; the next call makes up for it.
     pub fn take(
         &mut self,
         seen: impl IntoIterator<Item = Window>,
         is_whole: bool,
-        now: &Snapshot,
-    ) -> Option<Counts> {
+        now: &[Snapshot],
+    ) -> Option<Estimated> {
         self.waiting.extend(seen);
         self.is_whole &= is_whole;
-        let grown = match (&self.base, self.is_whole) {
-            (Some(base), false) => {
-                let readings = now.since(base).ok()?;
-                let known = readings
-                    .iter()
-                    .find(|reading| !matches!(reading.whose, Whose::Cpu(_) | Whose::Cpus(_)))?;
-                (self.scaled)(&self.waiting, known, self.cpus)?
-            }
-            _ => sum(self.waiting.iter().map(|window| &window.seen)),
+        let meters: &[MeterName] = match self.method {
+            Method::Segments => &[MeterName::Netstat],
+            Method::Exact { .. } => &[MeterName::Proc, MeterName::SelfCost, MeterName::Netstat],
         };
-        for (quantity, grown) in grown {
-            *self.totals.entry(quantity).or_insert(0) += grown;
+        let of = |meter: &MeterName| now.iter().find(|now| now.meter == *meter).cloned();
+        let now: Vec<Snapshot> = meters.iter().map(of).collect::<Option<_>>()?;
+        let mut grown: BTreeMap<Quantity, f64> =
+            sum(self.waiting.iter().map(|window| &window.seen))
+                .into_iter()
+                .map(|(quantity, count)| (quantity, count as f64))
+                .collect();
+        let mut error = None;
+        match &self.base {
+            Some(_) if !self.is_whole && self.waiting.is_empty() => return None,
+            Some(base) if !self.is_whole => {
+                let windows = self.waiting.len();
+                self.pool.extend(self.waiting.iter().cloned());
+                let excess = self.pool.len().saturating_sub(POOL.max(windows));
+                self.pool.drain(..excess);
+                let known = Known::between(base, &now, &self.waiting)?;
+                match self.method {
+                    Method::Segments => error = segments(&self.pool, &known, &mut grown)?,
+                    Method::Exact { cpus } => exact(&self.pool, &known, cpus, &mut grown)?,
+                }
+            }
+            _ => self.pool.clear(),
         }
-        self.base = Some(now.clone());
+        for (quantity, grown) in grown {
+            let sum = self.sums.entry(quantity).or_insert(0.0);
+            *sum += grown;
+            let total = self.totals.entry(quantity).or_insert(0);
+            *total = (*total).max(sum.round() as u64);
+        }
+        self.base = Some(now);
         self.waiting.clear();
         self.is_whole = true;
-        Some(self.totals.clone())
+        Some(Estimated {
+            totals: self.totals.clone(),
+            error,
+        })
     }
 }
 
-fn segments(windows: &[Window], known: &Reading, _: usize) -> Option<Counts> {
-    let factor = |of: &[Quantity]| {
-        let all = total(&known.counts, of)?;
-        let seen = sum(windows.iter().map(|window| &window.known));
-        let seen = total(&seen, of)?;
-        match (all, seen) {
-            (0, _) => Some(1.0),
-            (_, 0) => None,
-            _ => Some((all as f64 / seen as f64).max(1.0)),
-        }
-    };
-    // The factor of all that goes one way, and that of payload.
-    let sent = (factor(SENT)?, factor(OCTETS_SENT)?);
-    let received = (factor(RECEIVED)?, factor(OCTETS_RECEIVED)?);
-    let seen = sum(windows.iter().map(|window| &window.seen));
-    let scaled = seen.into_iter().map(|(quantity, count)| {
-        let (packets, payload) = match OF_RECEIVED.contains(&quantity) {
-            true => received,
-            false => sent,
+/// Growth of the kernel's counters since the last call.
+struct Known {
+    grown: Counts,
+    duration_ns: u64,
+    /// The same over the windows in it.
+    seen: Counts,
+}
+
+impl Known {
+    fn between(base: &[Snapshot], now: &[Snapshot], windows: &[Window]) -> Option<Known> {
+        let mut known = Known {
+            grown: Counts::new(),
+            duration_ns: 0,
+            seen: sum(windows.iter().map(|window| &window.known)),
         };
-        match OF_BYTES.contains(&quantity) {
-            true => (quantity, times(count, payload)),
-            false => (quantity, times(count, packets)),
+        for (base, now) in base.iter().zip(now) {
+            let readings = now.since(base).ok()?;
+            let mut readings = readings.into_iter();
+            let whole = readings
+                .find(|reading| !matches!(reading.whose, Whose::Cpu(_) | Whose::Cpus(_)))?;
+            known.duration_ns = known.duration_ns.max(whole.duration_ns);
+            known.grown.extend(whole.counts);
         }
-    });
-    Some(scaled.collect())
+        Some(known)
+    }
+
+    fn total(&self, of: &[Quantity]) -> Option<f64> {
+        let counts = of.iter().map(|quantity| self.grown.get(quantity));
+        Some(counts.sum::<Option<u64>>()? as f64)
+    }
+
+    /// What passed between windows. Counters are read one after the other, so it may be a little below 0.
+    fn unseen(&self, mix: Mix) -> Option<f64> {
+        Some(mixed(mix, &self.grown)? - mixed(mix, &self.seen)?)
+    }
 }
 
-fn exact(windows: &[Window], known: &Reading, cpus: usize) -> Option<Counts> {
-    let mut counts = sum(windows.iter().map(|window| &window.seen));
-    let wall_ns = known.duration_ns * cpus as u64;
-    let not_busy_ns = total(&known.counts, Quantity::CPU_NOT_BUSY)?;
-    let busy_ns = wall_ns.saturating_sub(not_busy_ns);
-    let idle_ns = counts.insert(Quantity::ExactIdleNs, 0)?;
-    let seen_ns: u64 = counts.values().sum();
-    if seen_ns == 0 && idle_ns == 0 {
-        return None;
+/// Adds what passed between windows to what was seen. The error of payload may be unknown.
+fn segments(
+    pool: &VecDeque<Window>,
+    known: &Known,
+    grown: &mut BTreeMap<Quantity, f64>,
+) -> Option<Option<f64>> {
+    let mut payload = Vec::new();
+    for (&quantity, grown) in grown.iter_mut() {
+        let model = model(quantity);
+        let points = pool.iter().map(|window| {
+            Some(Point {
+                base: mixed(model.base, &window.known)?,
+                control: mixed(model.control, &window.known).unwrap_or(0.0),
+                count: *window.seen.get(&quantity)? as f64,
+            })
+        });
+        let points: Vec<Point> = points.collect::<Option<_>>()?;
+        let control = known.unseen(model.control).unwrap_or(0.0);
+        let fit = Fit::new(&points, known.unseen(model.base)?, control, model.slope)?;
+        *grown += fit.estimate;
+        if PAYLOAD.contains(&quantity) {
+            payload.push((fit, *grown));
+        }
     }
-    let factor = busy_ns as f64 / seen_ns.max(1) as f64;
-    for count in counts.values_mut() {
-        *count = times(*count, factor);
-    }
-    let busy_ns: u64 = counts.values().sum();
-    counts.insert(Quantity::ExactIdleNs, wall_ns.saturating_sub(busy_ns));
-    Some(counts)
+    let total = payload.iter().map(|(_, grown)| grown).sum();
+    let fits: Vec<&Fit> = payload.iter().map(|(fit, _)| fit).collect();
+    Some(error(&fits, total))
 }
 
-/// The standard error of payload bytes as [`segments`] scales them, over them: of windows as clusters drawn
-/// without replacement (Cochran 1977, 6.13). `None` for less than two.
-pub fn error(windows: &[Window]) -> Option<f64> {
-    if windows.len() < 2 {
-        return None;
-    }
-    let of = |window: &Window| {
-        let octets = total(&window.known, OCTETS_SENT)? + total(&window.known, OCTETS_RECEIVED)?;
-        let bytes = total(&window.seen, BYTES)?;
-        Some((octets as f64, bytes as f64))
+/// Adds the time between windows to what was seen. Softirqs and hard interrupts go by time and by packets received, which
+/// are this namespace's, while the time is the host's. The rest of what the kernel calls busy is tasks', which share it as
+/// they did in the pool, but for this process, which knows its own time.
+fn exact(
+    pool: &VecDeque<Window>,
+    known: &Known,
+    cpus: usize,
+    grown: &mut BTreeMap<Quantity, f64>,
+) -> Option<()> {
+    let wall_ns = known.duration_ns as f64 * cpus as f64;
+    let own_ns = known.total(&[Quantity::SelfCpuNs])?;
+    let mut tasks_ns = wall_ns - known.total(Quantity::CPU_NOT_BUSY)? - own_ns;
+    let unseen_ns = wall_ns - grown.values().sum::<f64>();
+    let packets = known.unseen(RECEIVED).unwrap_or(0.0);
+    grown.remove(&Quantity::ExactIdleNs)?;
+    grown.remove(&Quantity::ExactTaskOwnNs);
+    let (tasks, interrupts): (Vec<Quantity>, Vec<Quantity>) =
+        grown.keys().copied().partition(|&context| is_task(context));
+    let estimate = |contexts: &[Quantity], context: Quantity, ahead: [f64; 2]| {
+        let point = |window: &Window| Point {
+            base: of(&window.seen, contexts) as f64,
+            control: mixed(RECEIVED, &window.known).unwrap_or(0.0),
+            count: of(&window.seen, &[context]) as f64,
+        };
+        let points: Vec<Point> = pool.iter().map(point).collect();
+        Fit::new(&points, ahead[0], ahead[1], 0.0).map_or(0.0, |fit| fit.estimate)
     };
-    let pairs: Vec<(f64, f64)> = windows.iter().map(of).collect::<Option<_>>()?;
-    let (octets, bytes) = pairs
-        .iter()
-        .fold((0.0, 0.0), |(x, y), pair| (x + pair.0, y + pair.1));
-    let ratio = bytes / octets;
-    let residues: f64 = pairs.iter().map(|(x, y)| (y - ratio * x).powi(2)).sum();
-    let n = pairs.len() as f64;
-    let error = (residues * n / (n - 1.0)).sqrt() / bytes;
-    error.is_finite().then_some(error)
+    for context in interrupts {
+        let more = estimate(Quantity::EXACT_CONTEXTS, context, [unseen_ns, packets]);
+        let grown = grown.entry(context).or_default();
+        *grown += more;
+        tasks_ns -= *grown;
+    }
+    for task in &tasks {
+        tasks_ns -= grown[task];
+    }
+    for &task in &tasks {
+        let more = estimate(&tasks, task, [tasks_ns, packets]);
+        *grown.entry(task).or_default() += more;
+    }
+    grown.insert(Quantity::ExactTaskOwnNs, own_ns);
+    let idle_ns = wall_ns - grown.values().sum::<f64>();
+    grown.insert(Quantity::ExactIdleNs, idle_ns);
+    Some(())
+}
+
+/// Those of some quantities that are there, together.
+fn of(counts: &Counts, some: &[Quantity]) -> u64 {
+    some.iter()
+        .filter_map(|quantity| counts.get(quantity))
+        .sum()
+}
+
+fn is_task(context: Quantity) -> bool {
+    context != Quantity::ExactHardirqNs && !Quantity::EXACT_SOFTIRQS.contains(&context)
+}
+
+/// One window's counts for a regression.
+struct Point {
+    base: f64,
+    control: f64,
+    count: f64,
+}
+
+/// A count's regression on two others: `count = a * base + slope * control`, through the sums of all points.
+struct Fit {
+    /// What passed between windows.
+    estimate: f64,
+    /// Of each point: its count less what the regression says.
+    residuals: Vec<f64>,
+    /// `base` between windows over that of the points.
+    scale: f64,
+    /// Variance of `estimate` that comes of the slope's.
+    slope_variance: f64,
+}
+
+impl Fit {
+    /// What `base` and `control` between windows stand for. The slope is `start` until points say otherwise, which they
+    /// can as far as their mixes of the two are as various as that which is asked for. `None`: no base in any point.
+    fn new(points: &[Point], base: f64, control: f64, start: f64) -> Option<Fit> {
+        let over = |of: fn(&Point) -> f64| points.iter().map(of).sum::<f64>();
+        let all = over(|point| point.base);
+        if all <= 0.0 {
+            let nothing = Fit {
+                estimate: 0.0,
+                residuals: vec![0.0; points.len()],
+                scale: 0.0,
+                slope_variance: 0.0,
+            };
+            return (base <= 0.0).then_some(nothing);
+        }
+        let count_per = over(|point| point.count) / all;
+        let control_per = over(|point| point.control) / all;
+        // Distances from the mean mix, the larger the more base: so their squares are divided by that.
+        let distances: Vec<[f64; 3]> = points
+            .iter()
+            .map(|point| {
+                let x = point.control - control_per * point.base;
+                let y = point.count - count_per * point.base - start * x;
+                [x, y, point.base.max(1.0)]
+            })
+            .collect();
+        let ahead = control - control_per * base;
+        let n = points.len() as f64;
+        let squares: f64 = distances.iter().map(|[x, _, weight]| x * x / weight).sum();
+        let products: f64 = distances.iter().map(|[x, y, weight]| x * y / weight).sum();
+        let squares_ahead = all * (ahead / base.max(1.0)).powi(2);
+        let weight = squares + (squares + squares_ahead) * START_POINTS / n;
+        let more = if weight > 0.0 { products / weight } else { 0.0 };
+        let residuals: Vec<f64> = distances.iter().map(|[x, y, _]| y - more * x).collect();
+        let per_base = residuals.iter().zip(&distances);
+        let per_base: f64 = per_base.map(|(e, [_, _, weight])| e * e / weight).sum();
+        let slope_variance = match weight > 0.0 {
+            true => ahead * ahead * per_base / (n - 2.0).max(1.0) / weight,
+            false => 0.0,
+        };
+        Some(Fit {
+            estimate: count_per * base + (start + more) * ahead,
+            residuals,
+            scale: base / all,
+            slope_variance,
+        })
+    }
+}
+
+/// The standard error of payload bytes over `total`, from the scatter of the windows: the error of the regression, and the
+/// scatter of what passed between windows around it. `None` for too few windows.
+fn error(payload: &[&Fit], total: f64) -> Option<f64> {
+    let n = payload.first()?.residuals.len();
+    if n < ERROR_WINDOWS || total <= 0.0 {
+        return None;
+    }
+    let squares = |scale: fn(f64) -> f64| -> f64 {
+        let of = |window| -> f64 {
+            let both = payload.iter();
+            both.map(|fit| scale(fit.scale.abs()) * fit.residuals[window])
+                .sum()
+        };
+        (0..n).map(|window| of(window).powi(2)).sum()
+    };
+    let freedom = n as f64 / (n as f64 - 2.0);
+    let slopes: f64 = payload.iter().map(|fit| fit.slope_variance).sum();
+    let variance = freedom * (squares(|scale| scale) + squares(f64::sqrt)) + slopes;
+    Some((variance.sqrt() / total).max(ERROR_MIN)).filter(|error| error.is_finite())
 }
 
 /// Sums by quantity, of those that all have.
@@ -164,55 +358,107 @@ fn sum<'a>(mut all: impl Iterator<Item = &'a Counts>) -> Counts {
     sums
 }
 
-fn total(counts: &Counts, of: &[Quantity]) -> Option<u64> {
-    of.iter().map(|quantity| counts.get(quantity)).sum()
+/// Counters of the kernel's, some of them subtracted.
+type Mix = &'static [(Quantity, f64)];
+
+/// `None` if a counter is missing.
+fn mixed(mix: Mix, counts: &Counts) -> Option<f64> {
+    let terms = mix
+        .iter()
+        .map(|(of, factor)| Some(*counts.get(of)? as f64 * factor));
+    terms.sum()
 }
 
-fn times(count: u64, factor: f64) -> u64 {
-    (count as f64 * factor).round() as u64
+/// Which counters of the kernel's a count goes with.
+struct Model {
+    base: Mix,
+    control: Mix,
+    /// How much of the control the count is by TCP's arithmetic.
+    slope: f64,
 }
 
-/// What `netstat` knows of segments sent, and of skbs received.
-const SENT: &[Quantity] = &[Quantity::SegmentsSent, Quantity::SegmentsRetransmitted];
-const RECEIVED: &[Quantity] = &[Quantity::SuperSegmentsReceived];
+/// A row for each count of `segments`; those of ways and drainers that are not named here are data skbs.
+fn model(quantity: Quantity) -> Model {
+    use Quantity as Q;
+    let (base, control, slope): (Mix, Mix, f64) = match quantity {
+        Q::DataSkbBytesSent => (SENT, OCTETS_SENT, 1.0),
+        Q::DataSkbBytesReceived => (RECEIVED, OCTETS_RECEIVED, 1.0),
+        Q::DataSkbSquaredBytesReceived => (RECEIVED, OCTETS_RECEIVED, 0.0),
+        Q::DataSkbSquaredBytesSent
+        | Q::DrainedSystemCallBytes
+        | Q::DrainedNetRxBytes
+        | Q::DrainedTaskletBytes
+        | Q::DrainedTimerBytes
+        | Q::DrainedOthersBytes => (SENT, OCTETS_SENT, 0.0),
+        Q::DataWireSegmentsSent => (SENT, DATA_SEGMENTS_SENT, 1.0),
+        Q::PureAcksSent => (SENT, ACKS_SENT, 1.0),
+        Q::WindowAdvancingAcksSent
+        | Q::OnlyAcknowledgingAcksSent
+        | Q::DuplicateAcksSent
+        | Q::AckBurstsSent => (SENT, ACKS_SENT, 0.0),
+        Q::DataSkbsReceived
+        | Q::DataWireSegmentsReceived
+        | Q::PureAcksReceived
+        | Q::DataBurstsReceived
+        | Q::AckBurstsReceived => (RECEIVED, ACKS_RECEIVED, 0.0),
+        Q::DataSkbsSent => (SENT, DATA_SKBS_SENT, 1.0),
+        _ => (SENT, DATA_SKBS_SENT, 0.0),
+    };
+    Model {
+        base,
+        control,
+        slope,
+    }
+}
 
-const OCTETS_SENT: &[Quantity] = &[Quantity::IpOctetsSent];
-const OCTETS_RECEIVED: &[Quantity] = &[Quantity::IpOctetsReceived];
-
-/// What `segments` counts of payload.
-const OF_BYTES: &[Quantity] = &[
-    Quantity::DataSkbBytesSent,
-    Quantity::DataSkbSquaredBytesSent,
-    Quantity::DataSkbBytesReceived,
-    Quantity::DataSkbSquaredBytesReceived,
-    Quantity::DrainedSystemCallBytes,
-    Quantity::DrainedNetRxBytes,
-    Quantity::DrainedTaskletBytes,
-    Quantity::DrainedTimerBytes,
-    Quantity::DrainedOthersBytes,
+const SENT: Mix = &[(Quantity::IpPacketsSent, 1.0)];
+const RECEIVED: Mix = &[(Quantity::IpPacketsReceived, 1.0)];
+const OCTETS_SENT: Mix = &[(Quantity::IpOctetsSent, 1.0)];
+const OCTETS_RECEIVED: Mix = &[(Quantity::IpOctetsReceived, 1.0)];
+const DATA_SEGMENTS_SENT: Mix = &[
+    (Quantity::NewDataSegmentsSent, 1.0),
+    (Quantity::SegmentsRetransmitted, 1.0),
+];
+/// And SYN, FIN and RST, as all that is not data.
+const ACKS_SENT: Mix = &[
+    (Quantity::SegmentsSent, 1.0),
+    (Quantity::NewDataSegmentsSent, -1.0),
+];
+/// A super-segment is one packet, and an ACK is one, too.
+const DATA_SKBS_SENT: Mix = &[
+    (Quantity::IpPacketsSent, 1.0),
+    (Quantity::SegmentsSent, -1.0),
+    (Quantity::NewDataSegmentsSent, 1.0),
+];
+/// Data that acknowledges is in the second and in the third.
+const ACKS_RECEIVED: Mix = &[
+    (Quantity::SlowPureAcks, 1.0),
+    (Quantity::HeaderPredictedAcks, 1.0),
+    (Quantity::HeaderPredictedData, -1.0),
 ];
 
-/// What `segments` counts of packets received.
-const OF_RECEIVED: &[Quantity] = &[
-    Quantity::DataSkbsReceived,
-    Quantity::DataSkbBytesReceived,
-    Quantity::DataWireSegmentsReceived,
-    Quantity::DataSkbSquaredBytesReceived,
-    Quantity::PureAcksReceived,
-    Quantity::DataBurstsReceived,
-    Quantity::AckBurstsReceived,
-];
+const PAYLOAD: &[Quantity] = &[Quantity::DataSkbBytesSent, Quantity::DataSkbBytesReceived];
 
-const BYTES: &[Quantity] = &[Quantity::DataSkbBytesSent, Quantity::DataSkbBytesReceived];
+/// Windows of a regression, half a minute of them: fewer are biased where few of them see most of the traffic, more lag behind it.
+const POOL: usize = 64;
+
+/// The start of a slope weighs as much as so many windows.
+const START_POINTS: f64 = 4.0;
+
+/// With fewer the scatter itself is too uncertain.
+const ERROR_WINDOWS: usize = 6;
+
+/// Meters are read some microseconds after each other, and headers are not all alike: no smaller error is told.
+const ERROR_MIN: f64 = 0.001;
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tcpcost_counts::{MeterName, Totals};
+    use tcpcost_counts::Totals;
 
-    fn now(at_ns: u64, counts: &[(Quantity, u64)]) -> Snapshot {
+    fn now(meter: MeterName, at_ns: u64, counts: &[(Quantity, u64)]) -> Snapshot {
         Snapshot {
-            meter: MeterName::Netstat,
+            meter,
             at_ns,
             totals: vec![Totals {
                 whose: Whose::Namespace,
@@ -221,137 +467,145 @@ mod tests {
         }
     }
 
-    fn segments_now(sent: u64, received: u64, octets: [u64; 2]) -> Snapshot {
-        now(
-            0,
-            &[
-                (Quantity::SegmentsSent, sent),
-                (Quantity::SegmentsRetransmitted, 0),
-                (Quantity::SuperSegmentsReceived, received),
-                (Quantity::IpOctetsSent, octets[0]),
-                (Quantity::IpOctetsReceived, octets[1]),
-            ],
-        )
+    /// So many packets each way, of which as many segments with new data left, and octets.
+    fn known(packets: [u64; 2], data: u64, octets: [u64; 2]) -> [Snapshot; 1] {
+        let counts = [
+            (Quantity::IpPacketsSent, packets[0]),
+            (Quantity::IpPacketsReceived, packets[1]),
+            (Quantity::SegmentsSent, packets[0]),
+            (Quantity::NewDataSegmentsSent, data),
+            (Quantity::IpOctetsSent, octets[0]),
+            (Quantity::IpOctetsReceived, octets[1]),
+        ];
+        [now(MeterName::Netstat, 0, &counts)]
     }
 
-    /// So many segments sent, of 100 bytes, and received, of 10; the kernel counted as many, and 10 octets more each.
-    fn window(sent: u64, received: u64) -> Window {
+    /// So many data skbs of so many bytes left and as many ACKs came in, with 50 bytes of headers each.
+    fn window(skbs: u64, bytes: u64) -> Window {
+        let [known] = known([skbs; 2], skbs, [skbs * (bytes + 50), skbs * 50]);
         Window {
             seen: Counts::from([
-                (Quantity::DataSkbsSent, sent),
-                (Quantity::DataSkbBytesSent, sent * 100),
-                (Quantity::DataSkbBytesReceived, received * 10),
+                (Quantity::DataSkbsSent, skbs),
+                (Quantity::DataSkbBytesSent, skbs * bytes),
+                (Quantity::DataSkbBytesReceived, 0),
+                (Quantity::PureAcksReceived, skbs),
             ]),
-            known: segments_now(sent, received, [sent * 110, received * 20]).totals[0]
-                .counts
-                .clone(),
+            known: known.totals[0].counts.clone(),
         }
     }
 
-    fn counts(counts: &Counts) -> [u64; 3] {
+    fn counts(estimated: Option<Estimated>) -> [u64; 4] {
+        let totals = estimated.unwrap().totals;
         [
             Quantity::DataSkbsSent,
             Quantity::DataSkbBytesSent,
             Quantity::DataSkbBytesReceived,
+            Quantity::PureAcksReceived,
         ]
-        .map(|of| counts[&of])
+        .map(|of| totals[&of])
     }
 
     #[test]
-    fn what_was_seen_whole_is_not_scaled() {
+    fn what_was_seen_whole_is_not_estimated() {
         let mut estimate = Estimate::of_segments();
-        let first = estimate.take([window(0, 0)], true, &segments_now(5, 5, [5, 5]));
-        assert_eq!(counts(&first.unwrap()), [0, 0, 0]);
-        // Read a moment apart, the kernel's counts are a little ahead.
-        let second = estimate.take([window(10, 10)], true, &segments_now(16, 16, [2000, 300]));
-        assert_eq!(counts(&second.unwrap()), [10, 1000, 100]);
+        let first = estimate.take([window(0, 0)], true, &known([5, 5], 5, [5, 5]));
+        assert_eq!(counts(first), [0; 4]);
+        // Read a moment later, the kernel's counts are a little ahead.
+        let second = estimate.take([window(10, 100)], true, &known([16, 16], 16, [2000, 900]));
+        assert_eq!(counts(second), [10, 1000, 0, 10]);
     }
 
     #[test]
-    fn what_was_not_seen_is_scaled_by_what_the_kernel_counted_each_way() {
+    fn payload_is_octets_less_headers_whatever_sizes_the_windows_saw() {
         let mut estimate = Estimate::of_segments();
-        estimate.take([], true, &segments_now(0, 0, [0, 0]));
-        let windows = [window(10, 20), window(30, 0)];
-        // Ten times the segments sent, eleven times the octets; three times both received.
-        let now = segments_now(400, 60, [40 * 110 * 11, 20 * 20 * 3]);
-        let totals = estimate.take(windows, false, &now);
-        assert_eq!(counts(&totals.unwrap()), [400, 44_000, 600]);
+        estimate.take([], true, &known([0, 0], 0, [0, 0]));
+        // The windows saw small skbs; 100 of 30,000 bytes passed between them.
+        let octets = 15 * (100 + 50) + 100 * (30_000 + 50);
+        let now = known([115, 115], 115, [octets, 115 * 50]);
+        let totals = estimate.take([window(10, 100), window(5, 100)], false, &now);
+        assert_eq!(counts(totals), [115, 1500 + 3_000_000, 0, 115]);
+    }
+
+    /// A packet that passes a VLAN's device and the one below is seen twice.
+    #[test]
+    fn the_windows_overrule_arithmetic() {
+        let mut estimate = Estimate::of_segments();
+        estimate.take([], true, &known([0, 0], 0, [0, 0]));
+        let twice = |skbs: u64, bytes: u64| {
+            let mut window = window(skbs, bytes);
+            window.seen.values_mut().for_each(|count| *count *= 2);
+            window
+        };
+        let windows: Vec<Window> = (0..60).map(|n| twice(10, 100 + 100 * (n % 3))).collect();
+        let octets = 600 * (200 + 50) + 1000 * (280 + 50);
+        let now = known([1600, 1600], 1600, [octets, 1600 * 50]);
+        let bytes = counts(estimate.take(windows, false, &now))[1];
+        let truth = 2 * (600 * 200 + 1000 * 280);
+        assert!(bytes.abs_diff(truth) * 50 < truth, "{bytes} of {truth}");
     }
 
     #[test]
-    fn what_nothing_was_seen_of_waits() {
+    fn nothing_is_estimated_of_nothing_and_the_next_call_makes_up_for_it() {
         let mut estimate = Estimate::of_segments();
-        let known =
-            |segments: u64| segments_now(segments, segments, [segments * 110, segments * 20]);
-        estimate.take([], true, &known(0));
-        assert_eq!(estimate.take([], false, &known(50)), None);
-        let totals = estimate.take([window(10, 10)], true, &known(100));
-        assert_eq!(counts(&totals.unwrap()), [100, 10_000, 1_000]);
-        // No traffic is known without a look.
-        let totals = estimate.take([window(0, 0)], false, &known(100));
-        assert_eq!(counts(&totals.unwrap()), [100, 10_000, 1_000]);
+        let passed = |skbs: u64| known([skbs; 2], skbs, [skbs * 150, skbs * 50]);
+        estimate.take([], true, &passed(0));
+        assert!(estimate.take([], false, &passed(50)).is_none());
+        let totals = estimate.take([window(10, 100)], true, &passed(100));
+        assert_eq!(counts(totals), [100, 10_000, 0, 100]);
+        // An interval without a packet in its window goes by the windows before.
+        let totals = estimate.take([window(0, 0)], false, &passed(150));
+        assert_eq!(counts(totals), [150, 15_000, 0, 150]);
+    }
+
+    #[test]
+    fn a_total_never_shrinks_and_its_errors_do_not_add_up() {
+        let mut estimate = Estimate::of_segments();
+        estimate.take([], true, &known([0, 0], 0, [0, 0]));
+        estimate.take([window(10, 100)], false, &known([10, 10], 10, [1500, 500]));
+        // Octets of the window after were in the counters already.
+        let ahead = known([10, 10], 10, [1700, 500]);
+        let high = counts(estimate.take([window(0, 0)], false, &ahead))[1];
+        assert_eq!(high, 1200);
+        let windows = [window(10, 100)];
+        let same = counts(estimate.take(windows, false, &known([18, 18], 18, [2700, 900])));
+        assert_eq!(same[1], 1800);
+        let low = counts(estimate.take([window(1, 100)], false, &known([18, 18], 18, [2700, 900])));
+        assert_eq!(low[1], 1800);
     }
 
     #[test]
     fn contexts_share_the_busy_time_and_add_up_to_wall_time() {
-        let proc = |at_ns, idle, steal| {
-            now(
-                at_ns,
-                &[
-                    (Quantity::CpuIdleNs, idle),
-                    (Quantity::CpuIowaitNs, 0),
-                    (Quantity::CpuStealNs, steal),
-                ],
-            )
+        let kernel = |at_ns, idle, steal, own| {
+            let proc = [
+                (Quantity::CpuIdleNs, idle),
+                (Quantity::CpuIowaitNs, 0),
+                (Quantity::CpuStealNs, steal),
+            ];
+            let own = [(Quantity::SelfCpuNs, own)];
+            [
+                now(MeterName::Netstat, at_ns, &[]),
+                now(MeterName::Proc, at_ns, &proc),
+                now(MeterName::SelfCost, at_ns, &own),
+            ]
         };
         let mut seen: Counts = Quantity::EXACT_CONTEXTS.iter().map(|&of| (of, 0)).collect();
         seen.insert(Quantity::ExactIdleNs, 10);
         seen.insert(Quantity::ExactTaskOthersNs, 30);
-        seen.insert(Quantity::ExactSoftirqNetRxNs, 10);
-        let known = Counts::new();
+        seen.insert(Quantity::ExactKworkerNs, 10);
+        seen.insert(Quantity::ExactSoftirqTimerNs, 10);
+        // Our own reads are in windows more than elsewhere.
+        seen.insert(Quantity::ExactTaskOwnNs, 40);
         let mut estimate = Estimate::of_exact(2);
-        estimate.take([], true, &proc(0, 0, 0));
-        let counts = estimate.take([Window { seen, known }], false, &proc(1000, 1100, 100));
-        let counts = counts.unwrap();
-        assert_eq!(counts[&Quantity::ExactTaskOthersNs], 600);
-        assert_eq!(counts[&Quantity::ExactSoftirqNetRxNs], 200);
-        assert_eq!(counts[&Quantity::ExactIdleNs], 1200);
-    }
-
-    /// The error that is told is that of estimates that are really made: windows on traffic of two kinds.
-    #[test]
-    fn the_error_told_is_the_scatter_of_estimates() {
-        let mut state = 1_u64;
-        let mut random = || {
-            state = state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1);
-            state >> 33
-        };
-        let (mut squares, mut told, rounds) = (0.0, 0.0, 4000);
-        for _ in 0..rounds {
-            // Bytes per segment differ by window: 100 or 300.
-            let windows: Vec<Window> = (0..8)
-                .map(|_| {
-                    let mut window = window(50 + random() % 50, 10);
-                    let scale = 1 + 2 * (random() % 2);
-                    let bytes = window.seen.get_mut(&Quantity::DataSkbBytesSent).unwrap();
-                    *bytes *= scale;
-                    window
-                })
-                .collect();
-            told += error(&windows).unwrap();
-            let seen = sum(windows.iter().map(|window| &window.seen));
-            let known = sum(windows.iter().map(|window| &window.known));
-            let octets =
-                total(&known, OCTETS_SENT).unwrap() + total(&known, OCTETS_RECEIVED).unwrap();
-            let share = total(&seen, BYTES).unwrap() as f64 / octets as f64;
-            let truth = (200.0 * 74.5 + 100.0) / (110.0 * 74.5 + 200.0);
-            squares += (share / truth - 1.0).powi(2);
-        }
-        let scatter = (squares / f64::from(rounds)).sqrt();
-        let told = told / f64::from(rounds);
-        assert!((told / scatter - 1.0).abs() < 0.1, "{told} {scatter}");
-        assert_eq!(error(&[window(1, 1)]), None);
+        estimate.take([], true, &kernel(0, 0, 0, 0));
+        let known = Counts::new();
+        let window = Window { seen, known };
+        let estimated = estimate.take([window], false, &kernel(1000, 1060, 100, 40));
+        let counts = estimated.unwrap().totals;
+        // 20 times the time of the window has 20 times its timers; no packet came in.
+        assert_eq!(counts[&Quantity::ExactSoftirqTimerNs], 200);
+        assert_eq!(counts[&Quantity::ExactTaskOthersNs], 450);
+        assert_eq!(counts[&Quantity::ExactKworkerNs], 150);
+        assert_eq!(counts[&Quantity::ExactTaskOwnNs], 40);
+        assert_eq!(counts[&Quantity::ExactIdleNs], 1160);
     }
 }

@@ -1,38 +1,75 @@
 //! CPU time of each process with sockets where the programs run in windows: what was seen of it is scaled as the estimate of all
-//! CPU time is, so holders and host add up to that.
+//! CPU time of tasks, of softirqs and of hard interrupts is, so holders and host add up to these.
 
-use tcpcost_counts::Counts;
+use tcpcost_counts::{Counts, Quantity};
 use tcpcost_meter::holder::{ByHolder, Holder};
+
+/// CPU time of tasks, of softirqs and of hard interrupts, ns.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct ByClass([u64; 3]);
+
+impl ByClass {
+    /// Of what `exact` counted.
+    pub fn sum<'a>(all: impl IntoIterator<Item = &'a Counts>) -> ByClass {
+        let mut sums = [0; 3];
+        for counts in all {
+            for (sum, class) in sums.iter_mut().zip(CLASSES) {
+                *sum += class.iter().filter_map(|of| counts.get(of)).sum::<u64>();
+            }
+        }
+        ByClass(sums)
+    }
+
+    /// Which of them a count of a holder is part of.
+    fn of(quantity: Quantity) -> usize {
+        match quantity {
+            Quantity::HolderSoftirqNs => 1,
+            Quantity::HolderHardirqNs => 2,
+            _ => 0,
+        }
+    }
+}
+
+const CLASSES: [&[Quantity]; 3] = [
+    Quantity::EXACT_TASKS,
+    Quantity::EXACT_SOFTIRQS,
+    &[Quantity::ExactHardirqNs],
+];
 
 /// Totals, which only grow.
 #[derive(Debug, Default)]
 pub struct HolderTotals {
     seen: ByHolder,
     totals: ByHolder,
-    /// Busy time that was seen and is not in the totals yet, ns.
-    seen_busy_ns: u64,
-    /// The estimate of all busy time at the last totals, ns.
-    busy_ns: u64,
+    /// All time that was seen and is not in the totals yet.
+    waiting: ByClass,
+    /// The estimate of all time at the last totals.
+    all: ByClass,
 }
 
 impl HolderTotals {
-    /// Takes in what the programs saw until now, the busy time among it since the last call, and the estimate of all busy
+    /// Takes in what the programs saw of holders until now, all that they saw since the last call, and the estimate of all
     /// time until now; without one it waits for the next.
-    pub fn take(&mut self, now: ByHolder, seen_busy_ns: u64, busy_ns: Option<u64>) {
-        self.seen_busy_ns += seen_busy_ns;
-        let Some(busy_ns) = busy_ns else { return };
-        let all_ns = busy_ns.saturating_sub(std::mem::replace(&mut self.busy_ns, busy_ns));
-        let seen_ns = std::mem::take(&mut self.seen_busy_ns);
-        let factor = match seen_ns {
-            0 => 1.0,
-            _ => (all_ns as f64 / seen_ns as f64).max(1.0),
-        };
+    pub fn take(&mut self, now: ByHolder, seen: ByClass, all: Option<ByClass>) {
+        for (waiting, seen) in self.waiting.0.iter_mut().zip(seen.0) {
+            *waiting += seen;
+        }
+        let Some(all) = all else { return };
+        let before = std::mem::replace(&mut self.all, all);
+        let seen = std::mem::take(&mut self.waiting);
+        let factors: [f64; 3] = std::array::from_fn(|class| {
+            let grown = all.0[class].saturating_sub(before.0[class]);
+            match seen.0[class] {
+                0 => 1.0,
+                seen => grown as f64 / seen as f64,
+            }
+        });
         for (holder, counts) in &now {
             let before = self.seen.get(holder);
             let total = self.totals.entry(holder.clone()).or_default();
             for (&of, &count) in counts {
                 let before = before.and_then(|before| before.get(&of)).unwrap_or(&0);
-                let grown = count.saturating_sub(*before) as f64 * factor;
+                let grown = count.saturating_sub(*before) as f64 * factors[ByClass::of(of)];
                 *total.entry(of).or_insert(0) += grown.round() as u64;
             }
         }
@@ -79,7 +116,6 @@ const OTHERS: &str = "others";
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tcpcost_counts::Quantity;
 
     fn holder(pid: u32) -> Holder {
         Holder {
@@ -98,6 +134,10 @@ mod tests {
             .collect()
     }
 
+    fn tasks(ns: u64) -> ByClass {
+        ByClass([ns, 0, 0])
+    }
+
     fn ns(totals: &HolderTotals, pid: u32) -> Option<u64> {
         let all = totals.totals().iter();
         let mut of = all.filter(|(holder, _)| holder.pid == pid);
@@ -108,24 +148,24 @@ mod tests {
     fn what_was_not_seen_is_scaled_as_all_busy_time_is() {
         let mut totals = HolderTotals::default();
         // All was seen; then a fifth; then nothing can be said, and a tenth of both intervals was.
-        totals.take(seen(&[(7, 40)]), 100, Some(100));
+        totals.take(seen(&[(7, 40)]), tasks(100), Some(tasks(100)));
         assert_eq!(ns(&totals, 7), Some(40));
-        totals.take(seen(&[(7, 60)]), 100, Some(600));
+        totals.take(seen(&[(7, 60)]), tasks(100), Some(tasks(600)));
         assert_eq!(ns(&totals, 7), Some(140));
-        totals.take(seen(&[(7, 70)]), 50, None);
+        totals.take(seen(&[(7, 70)]), tasks(50), None);
         assert_eq!(ns(&totals, 7), Some(140));
-        totals.take(seen(&[(7, 80)]), 50, Some(1600));
+        totals.take(seen(&[(7, 80)]), tasks(50), Some(tasks(1600)));
         assert_eq!(ns(&totals, 7), Some(340));
     }
 
     #[test]
     fn what_ended_stays_under_its_name() {
         let mut totals = HolderTotals::default();
-        totals.take(seen(&[(7, 40), (8, 2)]), 100, Some(100));
-        totals.take(seen(&[(8, 3)]), 100, Some(200));
+        totals.take(seen(&[(7, 40), (8, 2)]), tasks(100), Some(tasks(100)));
+        totals.take(seen(&[(8, 3)]), tasks(100), Some(tasks(200)));
         assert_eq!((ns(&totals, 7), ns(&totals, 8)), (None, Some(3)));
         assert_eq!(ns(&totals, ENDED), Some(40));
-        totals.take(seen(&[]), 100, Some(300));
+        totals.take(seen(&[]), tasks(100), Some(tasks(300)));
         assert_eq!(ns(&totals, ENDED), Some(43));
     }
 }

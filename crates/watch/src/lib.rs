@@ -31,6 +31,8 @@ mod sources;
 pub mod ticker;
 
 #[cfg(test)]
+mod simulation;
+#[cfg(test)]
 mod testing;
 
 use std::cell::Cell;

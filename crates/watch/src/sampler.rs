@@ -15,8 +15,8 @@ use tcpcost_meter::{Meter, MeterError, self_cost};
 
 use crate::connections::Skbs;
 use crate::duty_cycle;
-use crate::estimate::{self, Estimate, Window};
-use crate::holder_totals::HolderTotals;
+use crate::estimate::{Estimate, Window};
+use crate::holder_totals::{ByClass, HolderTotals};
 
 /// eBPF meters and what they saw.
 #[derive(Debug)]
@@ -25,8 +25,6 @@ pub struct Sampler {
     estimates: Vec<Estimate>,
     /// CPU time by process, where that is told.
     holders: Option<HolderTotals>,
-    /// The last windows' segments, oldest first.
-    recent: Vec<Window>,
     /// When the last look was, and how long the programs were idle until then.
     taken: Instant,
     idle: Duration,
@@ -40,7 +38,7 @@ pub struct Taken {
     pub snapshots: Vec<Snapshot>,
     /// Meters that saw nothing of what was.
     pub unseen: Vec<MeterName>,
-    /// Standard error of payload bytes since the last time, over them; `None` where all was seen.
+    /// Standard error of payload bytes since the last time, over them; `None` where all was seen, or too little.
     pub error: Option<f64>,
 }
 
@@ -50,13 +48,6 @@ impl Taken {
         let snapshot = all.find(|snapshot| snapshot.meter == meter)?;
         Some(&snapshot.totals.first()?.counts)
     }
-}
-
-/// What `exact` counted that costs, ns.
-fn busy_ns(counts: &Counts) -> u64 {
-    let contexts = Quantity::EXACT_CONTEXTS.iter();
-    let busy = contexts.filter(|of| !Quantity::EXACT_IDLE.contains(of));
-    busy.filter_map(|of| counts.get(of)).sum()
 }
 
 impl Sampler {
@@ -92,22 +83,22 @@ impl Sampler {
         if let Some(cost_max) = cost_max {
             let shared = Arc::clone(&shared);
             let name = "windows".to_string();
+            let pace = Pace::new(cost_max, interval, std::process::id().into());
             thread::Builder::new()
                 .name(name)
-                .spawn(move || keep_below(Pace::new(cost_max, interval), &shared))?;
+                .spawn(move || keep_below(pace, &shared))?;
         }
         Ok(Sampler {
             shared,
             estimates,
             holders: None,
-            recent: Vec::new(),
             taken: Instant::now(),
             idle: Duration::ZERO,
             cost_ns: None,
         })
     }
 
-    /// What there is to say now, beside what the meters `proc` and `netstat` say now.
+    /// What there is to say now, next to what the meters `proc`, `self` and `netstat` say now.
     pub fn take(&mut self, beside: &[Snapshot], warnings: &mut Vec<String>) -> Taken {
         let mut shared = lock(&self.shared);
         shared.close(After::GoOn);
@@ -129,36 +120,27 @@ impl Sampler {
             self.cost_ns = window.programs_ns.or(self.cost_ns);
         }
         for (index, &name) in names.iter().enumerate() {
-            let windows = || {
-                let all = closed.iter();
-                all.filter_map(|window| window.by_meter.get(index)?.clone())
-            };
-            let method = match name {
-                MeterName::Exact => MeterName::Proc,
-                _ => MeterName::Netstat,
-            };
-            let now = beside.iter().find(|snapshot| snapshot.meter == method);
-            let totals = now.and_then(|now| self.estimates[index].take(windows(), is_whole, now));
-            let (Some(now), Some(counts)) = (now, totals) else {
+            let all = closed.iter();
+            let windows = all.filter_map(|window| window.by_meter.get(index)?.clone());
+            let estimated = self.estimates[index].take(windows, is_whole, beside);
+            let (Some(now), Some(estimated)) = (beside.first(), estimated) else {
                 taken.unseen.push(name);
                 continue;
             };
-            if name == MeterName::Segments {
-                taken.error = self.error(windows().collect(), is_whole);
-            }
+            taken.error = taken.error.or(estimated.error);
             taken
                 .snapshots
-                .push(snapshot(name, now.at_ns, Whose::Host, counts));
+                .push(snapshot(name, now.at_ns, Whose::Host, estimated.totals));
         }
         if let Some(held) = held {
             let exact = names.iter().position(|&name| name == MeterName::Exact);
             let windows = closed
                 .iter()
                 .filter_map(|window| window.by_meter[exact?].as_ref());
-            let seen_ns = windows.map(|window| busy_ns(&window.seen)).sum();
-            let all_ns = taken.of(MeterName::Exact).map(busy_ns);
+            let seen = ByClass::sum(windows.map(|window| &window.seen));
+            let all = taken.of(MeterName::Exact).map(|all| ByClass::sum([all]));
             let holders = self.holders.get_or_insert_default();
-            holders.take(held, seen_ns, all_ns);
+            holders.take(held, seen, all);
         }
         if let Some(now) = beside.first() {
             let idle_ns = self.idle.as_nanos() as u64;
@@ -184,21 +166,6 @@ impl Sampler {
             warnings.extend(meter.overflow());
         }
         all
-    }
-
-    /// The standard error of what these windows gave; the scatter of the last ones goes into it, since an interval
-    /// has but a few.
-    fn error(&mut self, windows: Vec<Window>, is_whole: bool) -> Option<f64> {
-        if is_whole {
-            self.recent.clear();
-            return None;
-        }
-        let n = windows.len();
-        self.recent.extend(windows);
-        self.recent
-            .drain(..self.recent.len().saturating_sub(n.max(RECENT)));
-        let of_all = estimate::error(&self.recent)?;
-        Some(of_all * (self.recent.len() as f64 / n as f64).sqrt())
     }
 }
 
@@ -280,7 +247,11 @@ impl Shared {
         let Some(begin) = self.open.take() else {
             return;
         };
-        let end = self.edge();
+        let end = match after {
+            // Nothing is estimated of this interval.
+            After::GoOn if self.is_whole => self.read_edge().0,
+            _ => self.edge(),
+        };
         let growth = |before: &Option<Snapshot>, after: &Option<Snapshot>| {
             let readings = after.as_ref()?.since(before.as_ref()?).ok()?;
             let mut all = readings.into_iter();
@@ -334,17 +305,50 @@ impl Shared {
         Some(totals.into_iter().next()?.counts)
     }
 
-    /// The eBPF meters in the middle of the others' reads, so that both ends lag alike.
+    /// Reads the eBPF meters and `netstat` with no packet in between, or with as few as can be had: in a short window a large packet
+    /// that one of them lacks is a tenth of all.
     fn edge(&mut self) -> Edge {
-        let programs = self.programs();
-        let meters = self.meters.iter_mut();
-        Edge {
-            at: Instant::now(),
-            snapshots: meters.map(|meter| meter.snapshot().ok()).collect(),
-            netstat: self.netstat.snapshot().ok(),
-            programs,
+        let (mut edge, mut fewest) = self.read_edge();
+        for _ in 1..EDGE_TRIES {
+            // Where many pass in so short a time, windows have many, and it will not be quiet soon.
+            if fewest == 0 || fewest > EDGE_PACKETS && edge.at.elapsed() < EDGE_TIME {
+                break;
+            }
+            let (again, passed) = self.read_edge();
+            if passed <= fewest {
+                (edge, fewest) = (again, passed);
+            }
         }
+        edge
     }
+
+    /// The packets that passed while it was read, too.
+    fn read_edge(&mut self) -> (Edge, u64) {
+        let edge = Edge {
+            programs: self.programs(),
+            at: Instant::now(),
+            snapshots: self.snapshots(),
+            netstat: self.netstat.snapshot().ok(),
+        };
+        let passed = passed(&edge.snapshots, &self.snapshots());
+        (edge, passed)
+    }
+
+    fn snapshots(&mut self) -> Vec<Option<Snapshot>> {
+        let meters = self.meters.iter_mut();
+        meters.map(|meter| meter.snapshot().ok()).collect()
+    }
+}
+
+/// Packets that the meter `segments` saw between two reads.
+fn passed(before: &[Option<Snapshot>], after: &[Option<Snapshot>]) -> u64 {
+    let packets = |all: &[Option<Snapshot>]| -> u64 {
+        let counts = all.iter().flatten().flat_map(|snapshot| &snapshot.totals);
+        let packets =
+            counts.flat_map(|totals| PACKETS.iter().filter_map(|of| totals.counts.get(of)));
+        packets.sum()
+    };
+    packets(after).saturating_sub(packets(before))
 }
 
 impl std::fmt::Debug for Shared {
@@ -370,36 +374,36 @@ fn keep_below(mut pace: Pace, shared: &Mutex<Shared>) {
 
 /// How long the programs run.
 #[derive(Debug)]
-struct Pace {
+pub struct Pace {
     cost_max: f64,
-    /// Where even the shortest windows are too dear they are so far from each other, and no farther.
-    period_max: Duration,
-    /// Length of the next window, one in each [`PERIOD`]; `None`: all the time.
+    /// Mean distance of windows, and its limit where even the shortest windows cost too much.
+    distance: Duration,
+    distance_max: Duration,
+    /// Length of the next window; `None`: all the time.
     window: Option<Duration>,
     /// State of a generator.
     random: u64,
 }
 
 impl Pace {
-    fn new(cost_max: f64, interval: Duration) -> Pace {
+    pub fn new(cost_max: f64, interval: Duration, seed: u64) -> Pace {
         Pace {
             cost_max,
-            period_max: (interval * 2 / 5).max(PERIOD),
+            distance: PERIOD,
+            distance_max: (interval * 2 / 5).max(PERIOD),
             window: None,
-            // Any will do: windows must only not keep step with the traffic.
-            random: std::process::id().into(),
+            random: seed,
         }
     }
 
     fn keep(&mut self, shared: &Mutex<Shared>) -> Result<(), MeterError> {
         let mut spent_ns = lock(shared).spent_ns();
         loop {
-            let began = Instant::now();
-            let window = self.window;
+            let window = self.window();
             match window {
                 None => thread::sleep(PERIOD),
                 Some(window) => {
-                    thread::sleep((PERIOD - window).mul_f64(self.random()));
+                    thread::sleep(self.gap());
                     lock(shared).open()?;
                     thread::sleep(window);
                     lock(shared).close(After::Idle);
@@ -412,18 +416,29 @@ impl Pace {
             match (window, self.window) {
                 (None, Some(_)) => lock(shared).close(After::Idle),
                 (Some(_), None) => lock(shared).open()?,
-                (Some(_), Some(_)) => {
-                    let until = PERIOD.max(spent.div_f64(self.cost_max).min(self.period_max));
-                    thread::sleep(until.saturating_sub(began.elapsed()));
-                }
-                (None, None) => {}
+                _ => {}
             }
         }
     }
 
-    /// Takes in what the last period cost.
-    fn spent(&mut self, spent: Duration) {
+    /// Length of the next window; `None`: the programs run all the time.
+    pub fn window(&self) -> Option<Duration> {
+        self.window
+    }
+
+    /// Time until the next window opens, half to one and a half of the mean, so that windows keep in step with no load.
+    pub fn gap(&mut self) -> Duration {
+        let mean = self
+            .distance
+            .saturating_sub(self.window.unwrap_or_default());
+        mean.mul_f64(0.5 + self.random())
+    }
+
+    /// Takes in what the last window and the time before it cost.
+    pub fn spent(&mut self, spent: Duration) {
         let affordable = PERIOD.mul_f64(self.cost_max);
+        let distance = spent.div_f64(self.cost_max);
+        self.distance = distance.clamp(PERIOD, self.distance_max);
         // Too dear by how much; half of the way there, and never more than twice as long.
         let factor = affordable
             .div_duration_f64(spent.max(Duration::from_nanos(1)))
@@ -445,11 +460,20 @@ impl Pace {
     }
 }
 
-/// Windows whose scatter is told: some seconds of them.
-const RECENT: usize = 16;
+/// Mean distance of windows, if they can be afforded. Opening and closing a window takes 0.6 ms of CPU here where programs are detached (2 CPUs, `duty_cycle.rs`): 0.15 % of one.
+pub const PERIOD: Duration = Duration::from_millis(400);
 
-/// Opening and closing a window takes 0.6 ms of CPU here where programs are detached (2 CPUs, `duty_cycle.rs`): 0.15 % of one.
-const PERIOD: Duration = Duration::from_millis(400);
+/// Reads of a window's edge until no packet comes in between. One takes some 0.1 ms, more if another task ran meanwhile.
+const EDGE_TRIES: u32 = 5;
+const EDGE_PACKETS: u64 = 4;
+const EDGE_TIME: Duration = Duration::from_micros(300);
+
+/// Packets, as the meter `segments` counts them.
+const PACKETS: &[Quantity] = &[
+    Quantity::DeviceSkbsSent,
+    Quantity::DataSkbsReceived,
+    Quantity::PureAcksReceived,
+];
 
 /// Shorter ones see less than they cost.
 const WINDOW_MIN: Duration = Duration::from_millis(2);
@@ -461,7 +485,7 @@ mod tests {
     /// Windows after periods in which the programs would have cost so much of a CPU all the time, and a
     /// window itself 1 ms.
     fn windows(cost_max: f64, costs: &[f64]) -> Vec<Option<Duration>> {
-        let mut pace = Pace::new(cost_max, Duration::from_secs(1));
+        let mut pace = Pace::new(cost_max, Duration::from_secs(1), 1);
         let after = |&cost: &f64| {
             let (ran, own) = match pace.window {
                 Some(window) => (window, Duration::from_millis(1)),
