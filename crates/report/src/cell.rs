@@ -110,6 +110,8 @@ pub struct CellSummary {
     pub stops_early: bool,
     /// Trials that failed, and why: reason, count.
     pub failed: BTreeMap<String, usize>,
+    /// Failed trials that ran and did not do their work.
+    pub n_incomplete: usize,
     /// Trials that were skipped, and why.
     pub skipped: BTreeMap<String, usize>,
     /// Warnings, by code.
@@ -198,6 +200,7 @@ impl CellSummary {
     pub(crate) fn add_captured(&mut self, captured: CellSummary) {
         self.estimates.extend(captured.estimates);
         self.captured_trials = captured.trials;
+        self.n_incomplete += captured.n_incomplete;
         for (own, of_capture) in [
             (&mut self.failed, captured.failed),
             (&mut self.skipped, captured.skipped),
@@ -294,12 +297,9 @@ impl CellSummary {
             } else {
                 (Figure::ExactUsPerKib, Figure::CpuUsPerKib)
             };
-            // Better where every trial has it; a mixture of methods would compare nothing.
-            let used = trials.iter().filter(|trial| trial.used).count();
-            let everywhere = |estimate: &Estimate| estimate.n == used;
-            let has_exact = estimates
-                .get(&Derived::total(exact))
-                .is_some_and(everywhere);
+            // Better where every trial with a cost has it; a mixture of methods would compare nothing.
+            let n = |kind| estimates.get(&Derived::total(kind)).map_or(0, |one| one.n);
+            let has_exact = n(exact) > 0 && n(exact) >= n(by_tick);
             Derived::total(if has_exact { exact } else { by_tick })
         });
         let asked = in_its_unit(asked, counts_instructions);
@@ -323,6 +323,7 @@ impl CellSummary {
             work: first.and_then(|record| record.work),
             stops_early: study.stops_early(),
             failed: BTreeMap::new(),
+            n_incomplete: records.iter().filter(|one| one.is_incomplete()).count(),
             skipped: BTreeMap::new(),
             warnings: warned(records.iter().map(|record| &record.warnings[..])),
             regimes: BTreeMap::new(),

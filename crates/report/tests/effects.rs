@@ -54,15 +54,15 @@ fn a_name_that_tells_the_knob_tells_no_setting() {
 }
 
 #[test]
-fn a_cause_moved_the_way_of_the_cost() {
+fn a_count_that_moved_with_the_cost_moved_the_same_way() {
     let summary = summary("[vary]\nwrite_size = [\"1KiB\", \"64KiB\"]\n");
     let at = &summary.effects[0].at[0];
     assert!(at.percent.hi.unwrap() < 0.0, "{at:?}");
-    let cause = at.cause.unwrap();
+    let moved = at.with.unwrap();
     let bytes = [Figure::BytesPerSend, Figure::BytesPerReceive];
     // Bytes per call grow where the cost falls; all other counts fall.
-    let has_grown = cause.to > cause.from;
-    assert_eq!(has_grown, bytes.contains(&cause.quantity.kind), "{cause:?}");
+    let has_grown = moved.to > moved.from;
+    assert_eq!(has_grown, bytes.contains(&moved.quantity.kind), "{moved:?}");
 }
 
 #[test]

@@ -304,6 +304,7 @@ mod tests {
             bed: "netns".into(),
             captured: false,
             interval_ns: 1_000_000,
+            took_ns: None,
             work: None,
             outcome: Outcome::Measured,
             warnings: vec![],
