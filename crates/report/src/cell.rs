@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tcpcost_study::{
     Bed, Cell, ConnectionSeries, Derived, Environment, Figure, FixedWork, HostName, Knobs, Outcome,
-    Record, Study, Value, WarningCode, WorkloadKind,
+    Record, Study, Value, Warning, WarningCode, WorkloadKind,
 };
 
 use crate::derive::{Values, derive};
@@ -311,6 +311,15 @@ impl CellSummary {
                 .is_some_and(|estimate| estimate.converged(target))
         });
 
+        // Of a trial that did not do its work only that is said: its numbers are not used.
+        let warnings_of = |record: &&Record| -> Vec<Warning> {
+            let is_incomplete = record.is_incomplete();
+            let all = record.warnings.iter();
+            all.filter(|warning| !is_incomplete || warning.code.fails())
+                .cloned()
+                .collect()
+        };
+        let warnings: Vec<Vec<Warning>> = records.iter().map(warnings_of).collect();
         let mut summary = CellSummary {
             name: cell.name.clone(),
             knobs: cell.knobs.clone(),
@@ -325,7 +334,7 @@ impl CellSummary {
             failed: BTreeMap::new(),
             n_incomplete: records.iter().filter(|one| one.is_incomplete()).count(),
             skipped: BTreeMap::new(),
-            warnings: warned(records.iter().map(|record| &record.warnings[..])),
+            warnings: warned(warnings.iter().map(Vec::as_slice)),
             regimes: BTreeMap::new(),
             environments: BTreeMap::new(),
             cpus: BTreeMap::new(),

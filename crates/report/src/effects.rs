@@ -66,19 +66,22 @@ pub struct LayerShare {
 }
 
 /// Knobs that set the load: cells that differ in one do other work.
-const OF_THE_LOAD: &[&str] = &[
-    "workload",
-    "rate",
-    "transaction_rate",
-    "bottleneck",
-    "request_size",
-    "response_size",
-];
+const OF_THE_LOAD: &[&str] = &["workload", "rate", "transaction_rate", "bottleneck"];
+
+/// Knobs that set how much a transaction is: its cost is of other work, too.
+const OF_A_TRANSACTION: &[&str] = &["request_size", "response_size"];
+
+fn without_host(name: &str) -> &str {
+    name.rsplit('.').next().unwrap_or(name)
+}
+
+fn sets_the_load(name: &str) -> bool {
+    OF_THE_LOAD.contains(&without_host(name))
+}
 
 /// By the name without its host.
 pub(crate) fn is_of_the_load(name: &str) -> bool {
-    let name = name.rsplit('.').next().unwrap_or(name);
-    OF_THE_LOAD.contains(&name)
+    sets_the_load(name) || OF_A_TRANSACTION.contains(&without_host(name))
 }
 
 /// All of them, in the order of the knobs' names. Not of knobs that the study's own findings are about.
@@ -211,7 +214,7 @@ fn setting(knob: &str, group: &[&CellSummary], firsts: &[&CellSummary]) -> Strin
     let names: BTreeSet<&str> = firsts
         .iter()
         .flat_map(|other| differing(&first.knobs, &other.knobs))
-        .filter(|name| *name != knob && !is_of_the_load(name))
+        .filter(|name| *name != knob && !sets_the_load(name))
         .filter(|name| !has_name || first.name.contains(&format!("{name}=")))
         .collect();
     if has_name {
