@@ -222,6 +222,12 @@ impl CellSummary {
         self.failed.values().sum()
     }
 
+    /// True if a trial ended that should not have, also one that was repeated with success. One that ran and did too little is only
+    /// missing, unless the cell has no other.
+    pub fn has_failed(&self) -> bool {
+        self.n_failed() > self.n_incomplete || (self.n == 0 && self.n_incomplete > 0)
+    }
+
     /// Trials that were skipped.
     pub fn n_skipped(&self) -> usize {
         self.skipped.values().sum()

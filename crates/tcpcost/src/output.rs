@@ -292,12 +292,7 @@ pub fn exit(summary: &Summary) -> Exit {
     let is_limited = thresholds.any(|threshold| threshold.of == ThresholdOf::Baseline);
     let told: Vec<Exit> = verdicts.chain(decisions.filter(|_| !is_limited)).collect();
     let without_numbers = || summary.cells.iter().filter(|cell| cell.n == 0);
-    // Also of those that were repeated with success: something ended that should not have. A trial that ran and did too little
-    // is only missing, unless its cell has no other.
-    let has_failed = |cell: &CellSummary| {
-        cell.n_failed() > cell.n_incomplete || (cell.n == 0 && cell.n_failed() > 0)
-    };
-    if summary.cells.iter().any(has_failed) {
+    if summary.cells.iter().any(CellSummary::has_failed) {
         Exit::Failed
     } else if without_numbers().count() == summary.cells.len() {
         Exit::Unavailable

@@ -267,8 +267,8 @@ impl<'a> Runner<'a> {
         match ran {
             Ok(record) => {
                 self.unreached = None;
-                // What failed may be the bed: a veth goes with the other end's dead agent.
-                if matches!(record.outcome, Outcome::Failed { .. }) {
+                // What failed may be the bed: a veth goes with the other end's dead agent. Too little work is no fault of it.
+                if matches!(record.outcome, Outcome::Failed { .. }) && !record.is_incomplete() {
                     self.leave_bed()?;
                 }
                 Ok(Some(record))
