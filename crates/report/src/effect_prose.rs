@@ -6,7 +6,7 @@ use crate::conclusions::Sign;
 use crate::effects::{Effect, EffectAt, LayerShare, Moved, is_established, row};
 use crate::estimate::Estimate;
 use crate::labels;
-use crate::number::{precise, show};
+use crate::number::precise;
 
 /// Settings told beside the first; of more the count is told.
 const MORE_SETTINGS: usize = 2;
@@ -164,7 +164,7 @@ const NARROW: f64 = 0.2;
 
 /// `, because of copy: 63 % of the difference by its call chains`
 fn because(cause: LayerShare) -> String {
-    let share = show((cause.share * 100.0).min(100.0).round());
+    let share = precise((cause.share * 100.0).min(100.0), 0);
     format!(
         ", because of {}: {share} % of the difference by call chains",
         cause.layer.name()
